@@ -1,0 +1,33 @@
+# Settings that every target of pride shares, and the search for the optional parts.
+# SPDX-License-Identifier: Apache-2.0
+
+# pride_target(name): C++20, warnings, sanitizers, and the rule of arithmetic that
+# forbids FMA contraction (docs/wire_format.md, "Same bits everywhere").
+function(pride_target name)
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${name} PRIVATE -Wall -Wextra $<$<BOOL:${PRIDE_DEVELOPER}>:-Werror>)
+  target_compile_options(${name} PRIVATE -ffp-contract=off)
+  if(PRIDE_SANITIZE)
+    target_compile_options(${name} PRIVATE -fsanitize=${PRIDE_SANITIZE} -fno-omit-frame-pointer
+                                           -fno-sanitize-recover=all)
+    target_link_options(${name} PUBLIC -fsanitize=${PRIDE_SANITIZE})
+  endif()
+endfunction()
+
+# pride_optional(variable package args...): honours AUTO / ON / OFF.
+function(pride_optional variable package)
+  set(PRIDE_HAVE_${variable} FALSE PARENT_SCOPE)
+  if(PRIDE_WITH_${variable} STREQUAL "OFF")
+    message(STATUS "pride: ${variable} switched off")
+    return()
+  endif()
+  find_package(${package} ${ARGN})
+  if(${package}_FOUND)
+    set(PRIDE_HAVE_${variable} TRUE PARENT_SCOPE)
+  elseif(PRIDE_WITH_${variable} STREQUAL "ON")
+    message(FATAL_ERROR "pride: PRIDE_WITH_${variable}=ON, but ${package} was not found")
+  else()
+    message(STATUS "pride: ${package} not found, building without ${variable}")
+  endif()
+endfunction()

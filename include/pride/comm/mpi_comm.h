@@ -1,0 +1,37 @@
+// mpi_comm: ranks are the processes of an MPI job (mpirun, srun). Any MPI-3.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+
+#include "pride/communicator.h"
+
+namespace pride {
+
+// Initialises MPI (asking for MPI_THREAD_MULTIPLE) unless somebody has, and finalises it only if
+// this object began it. Keep one alive as long as any MPI communicator of pride.
+class MpiEnvironment {
+ public:
+  MpiEnvironment();
+  ~MpiEnvironment();
+  MpiEnvironment(const MpiEnvironment&) = delete;
+  MpiEnvironment& operator=(const MpiEnvironment&) = delete;
+
+  // True if a second thread may communicate at the same time (overlap needs it).
+  bool thread_multiple() const noexcept { return thread_multiple_; }
+
+ private:
+  bool began_ = false;
+  bool thread_multiple_ = false;
+};
+
+// A communicator over a duplicate of `comm`, which stays the caller's. Collective over `comm`.
+// Waits poll with MPI_Test and back off, so that ranks that share a core do not starve each other.
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm = MPI_COMM_WORLD);
+
+// True if this process was started by an MPI launcher (mpirun, srun, PMI variables present).
+bool launched_by_mpi() noexcept;
+
+}  // namespace pride

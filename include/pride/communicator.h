@@ -1,0 +1,150 @@
+// Communicator: moves bytes between the ranks of a world, counts them, and knows nothing else.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace pride {
+
+// Bytes and messages handed to, and taken from, the transport by this rank since it was created.
+// A rank's copy to itself is not traffic.
+struct Traffic {
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+};
+
+// A pending send or receive. Move it nowhere while it is pending; its buffer must stay alive.
+struct Ticket {
+  std::uint64_t id = 0;  // 0: nothing pending
+};
+
+// One rank's end of a world of size() ranks. One thread at a time may use an object; to talk from
+// a second thread, duplicate() first. Collectives must be called by all ranks in the same order.
+//
+// Errors: a size that differs from the peer's, a deadline that passes, or a peer that failed
+// throws CommError, which names the operation, this rank, the peer and the bytes. The first rank
+// that notices tells the others (fail()), so that all of them throw. After a CommError every call
+// on this communicator, its duplicates and its splits throws again.
+class Communicator {
+ public:
+  virtual ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+
+  // "threads", "mpi", ...
+  virtual std::string_view transport() const noexcept = 0;
+
+  // --- Point to point. Messages between two ranks with one tag arrive in the order sent. --------
+
+  // Starts to send `bytes` to `peer`. REQUIRES: 0 <= peer < size(), peer != rank(), 0 <= tag < 1024.
+  Ticket start_send(int peer, int tag, std::span<const std::byte> bytes);
+
+  // Starts to receive exactly bytes.size() bytes from `peer`; any other size is a CommError.
+  Ticket start_recv(int peer, int tag, std::span<std::byte> bytes);
+
+  // True once the operation is complete (the ticket is then empty). Never blocks.
+  bool test(Ticket& ticket);
+
+  // Returns when complete, or throws CommError at the deadline. Empty tickets return at once.
+  void wait(Ticket& ticket);
+  void wait_all(std::span<Ticket> tickets);
+
+  // --- Collectives, written once over the above. -------------------------------------------------
+
+  // Slice j of `send` goes to rank j; slice i of `recv` comes from rank i.
+  // REQUIRES: send.size() == recv.size(), a multiple of size(); no overlap.
+  void all_to_all(std::span<const std::byte> send, std::span<std::byte> recv);
+
+  // The same with a buffer for each peer, of any sizes. send[rank()] is copied to recv[rank()].
+  // REQUIRES: size() entries each; recv[i].size() is what rank i sends here.
+  void all_to_all_v(std::span<const std::span<const std::byte>> send,
+                    std::span<const std::span<std::byte>> recv);
+
+  // Slice i of `all` becomes rank i's `mine`. REQUIRES: all.size() == size() * mine.size().
+  // `mine` may be this rank's slice of `all`.
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
+
+  // The same with sizes that differ by rank. REQUIRES: size() entries; all[rank()].size() ==
+  // mine.size(). all[rank()] may be `mine` itself.
+  void all_gather_v(std::span<const std::byte> mine, std::span<const std::span<std::byte>> all);
+
+  // Every rank ends with the root's bytes.
+  void broadcast(std::span<std::byte> bytes, int root);
+
+  // Returns when all ranks have called it.
+  void barrier();
+
+  // Sum over ranks, in rank order: bit-identical on every rank and transport.
+  void dense_sum(std::span<float> values);
+
+  // Sum by the transport's own all-reduce, in an order of its own choosing: equal on all ranks of
+  // this run, outside the promise of equal bits across transports.
+  void native_sum(std::span<float> values);
+
+  // --- Groups, deadlines, failure, counters. -----------------------------------------------------
+
+  // A second communicator over the same ranks, with its own message space. Collective.
+  std::unique_ptr<Communicator> duplicate();
+
+  // Ranks that give the same colour form a world, ordered by (key, rank). Collective.
+  std::unique_ptr<Communicator> split(int colour, int key);
+
+  // Longest time that one wait may take; 300 s unless set. REQUIRES: > 0.
+  void set_timeout(std::chrono::milliseconds timeout);
+  std::chrono::milliseconds timeout() const noexcept { return timeout_; }
+
+  // Tells every rank that this one gives up, and why; their pending and later calls throw CommError
+  // with this text. Local, never blocks, never throws; only the first reason counts.
+  void fail(std::string_view reason) noexcept;
+
+  // Bytes and messages of this object (not of its duplicates and splits).
+  Traffic traffic() const noexcept { return traffic_; }
+
+  // Names what the caller does ("sign_vote, bucket 3") in the errors of calls made while it lives.
+  class Scope {
+   public:
+    Scope(Communicator& comm, std::string what);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Communicator& comm_;
+    std::string outer_;
+  };
+
+ protected:
+  Communicator(int rank, int size);
+
+  // What a transport implements. All sizes up to 2^63; arguments are checked already.
+  virtual std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) = 0;
+  virtual std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) = 0;
+  virtual bool do_test(std::uint64_t id) = 0;  // throws CommError on failure
+  virtual void do_wait(std::uint64_t id, std::chrono::steady_clock::time_point deadline) = 0;
+  virtual void do_native_sum(std::span<float> values) = 0;
+  virtual std::unique_ptr<Communicator> do_duplicate() = 0;
+  virtual std::unique_ptr<Communicator> do_split(int colour, int key) = 0;
+  virtual void do_fail(std::string_view reason) noexcept = 0;
+
+  const std::string& what() const noexcept { return what_; }  // the innermost Scope's text
+
+ private:
+  int rank_;
+  int size_;
+  std::chrono::milliseconds timeout_{300'000};
+  std::string what_;
+  Traffic traffic_;
+};
+
+}  // namespace pride

@@ -1,0 +1,56 @@
+// What pride throws, and the check that every public door uses.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace pride {
+
+// Base of everything that pride throws on purpose.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The caller broke a contract, or gave a value that cannot be used. Nothing was changed.
+class InvalidArgument : public Error {
+ public:
+  using Error::Error;
+};
+
+// The world failed: a peer disagrees, stalls or is gone. The communicator is dead afterwards.
+class CommError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A gradient held NaN or Inf. Thrown on all ranks at the same bucket, with the same text.
+class NonFiniteGradient : public Error {
+ public:
+  using Error::Error;
+};
+
+// A file or checkpoint is missing, truncated or not what it claims to be.
+class DataError : public Error {
+ public:
+  using Error::Error;
+};
+
+// concat("rank ", 3, " of ", 4): the text of its arguments, one after the other.
+template <typename... Args>
+std::string concat(const Args&... args) {
+  std::ostringstream text;
+  (text << ... << args);
+  return text.str();
+}
+
+}  // namespace pride
+
+// Checks a precondition in all builds. The message should hold both values:
+//   PRIDE_CHECK(a.size() == b.size(), "dense_mean: ", a.size(), " coordinates in, ", b.size(), " out");
+#define PRIDE_CHECK(condition, ...)                                        \
+  do {                                                                     \
+    if (!(condition)) throw ::pride::InvalidArgument(::pride::concat(__VA_ARGS__)); \
+  } while (false)

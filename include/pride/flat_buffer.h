@@ -1,0 +1,30 @@
+// FlatBuffer: an owning array of floats, zeroed and aligned to 64 bytes, that a Layout describes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace pride {
+
+class FlatBuffer {
+ public:
+  FlatBuffer() = default;
+  explicit FlatBuffer(std::size_t n);
+
+  std::span<float> span() noexcept { return {data_.get(), n_}; }
+  std::span<const float> span() const noexcept { return {data_.get(), n_}; }
+  float* data() noexcept { return data_.get(); }
+  const float* data() const noexcept { return data_.get(); }
+  std::size_t size() const noexcept { return n_; }
+
+ private:
+  struct Free {
+    void operator()(float* p) const noexcept;
+  };
+  std::unique_ptr<float[], Free> data_;
+  std::size_t n_ = 0;
+};
+
+}  // namespace pride

@@ -1,0 +1,57 @@
+// Layout: where each parameter tensor lies in the flat buffers, the same on every rank.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pride {
+
+// Every tensor starts at a multiple of this many coordinates; so do buckets and shards.
+inline constexpr std::size_t kAlignment = 64;
+
+constexpr std::size_t align_up(std::size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+
+// What the caller says of one parameter tensor.
+struct TensorSpec {
+  std::string name;
+  std::vector<std::int64_t> shape;  // empty: a scalar
+  int group = 0;                    // index of its parameter group
+  bool sparse = false;              // gradient touches few rows (embeddings): send presence bits
+};
+
+// One tensor in the flat buffers: coordinates [offset, offset + n), then zeros up to the alignment.
+struct TensorSlot {
+  TensorSpec spec;
+  std::size_t offset = 0;
+  std::size_t n = 0;
+};
+
+// Tensors in declaration order, which is the canonical order of coordinates. Immutable.
+class Layout {
+ public:
+  // Throws InvalidArgument on an empty or repeated name, a negative dimension or a negative group.
+  explicit Layout(std::vector<TensorSpec> tensors);
+
+  const std::vector<TensorSlot>& tensors() const noexcept { return tensors_; }
+  std::size_t n_coords() const noexcept { return n_coords_; }    // sum of the tensors' sizes
+  std::size_t flat_size() const noexcept { return flat_size_; }  // with padding; a multiple of 64
+  int n_groups() const noexcept { return n_groups_; }
+
+  // 64-bit digest of names, shapes, groups and flags. Ranks compare it once.
+  std::uint64_t digest() const noexcept { return digest_; }
+
+  // Index of the tensor of that name. Throws InvalidArgument if there is none.
+  std::size_t index_of(const std::string& name) const;
+
+ private:
+  std::vector<TensorSlot> tensors_;
+  std::size_t n_coords_ = 0;
+  std::size_t flat_size_ = 0;
+  int n_groups_ = 1;
+  std::uint64_t digest_ = 0;
+};
+
+}  // namespace pride

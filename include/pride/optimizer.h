@@ -1,0 +1,110 @@
+// Optimizer: one data-parallel training step over flat buffers. Start here.
+// SPDX-License-Identifier: Apache-2.0
+//
+//   pride::Layout layout({{"weight", {512, 512}}, {"bias", {512}}});
+//   pride::Optimizer optimizer(comm, layout, {.method = "dlion-vote"});
+//   for (...) { compute grads; optimizer.step(params.span(), grads.span()); }
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pride/communicator.h"
+#include "pride/layout.h"
+#include "pride/state.h"
+
+namespace pride {
+
+// Hyper-parameters of one group of tensors (TensorSpec::group is its index). Values that are not
+// set are the method's own defaults, e.g. betas (0.9, 0.99) for Lion and (0.9, 0.999) for AdamW.
+struct ParamGroup {
+  std::optional<double> lr;
+  std::optional<double> beta1, beta2;
+  std::optional<double> eps;
+  std::optional<double> weight_decay;
+};
+
+// What a gradient with NaN or Inf does: kRaise throws NonFiniteGradient on all ranks and refuses
+// further steps until state is loaded; kSkip drops the step's parameter update on all ranks.
+enum class NonFinitePolicy { kRaise, kSkip };
+
+struct OptimizerOptions {
+  std::string method = "dlion-vote";             // a name that method_names() lists
+  std::map<std::string, std::string> options;    // the method's own, e.g. {"tie", "zero"}
+  std::vector<ParamGroup> groups = {ParamGroup{}};
+  NonFinitePolicy non_finite = NonFinitePolicy::kRaise;
+  std::size_t bucket_coords = std::size_t{1} << 20;  // target size of a bucket; never changes a bit
+  bool overlap = false;  // exchange on a thread of its own, beside encode and apply
+  std::uint64_t seed = 0;  // of the bits for zeros, ties and stochastic rounding
+};
+
+// Bytes that one rank sends per step, frames and padding included.
+struct Cost {
+  std::uint64_t bytes_up = 0;      // towards the owners of the shards (the paper's server)
+  std::uint64_t bytes_down = 0;    // results back
+  bool exact = true;               // false: an upper bound
+  std::uint64_t bytes() const noexcept { return bytes_up + bytes_down; }
+};
+
+// What one step did on this rank.
+struct StepReport {
+  std::int64_t step = 0;           // 0 for the first
+  bool skipped = false;            // non-finite gradient under kSkip
+  std::string skip_reason;
+  std::uint64_t bytes_sent = 0, bytes_received = 0;
+  double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap: exchange_s is the waiting only
+};
+
+class Optimizer {
+ public:
+  // Collective: the ranks compare layout, method and options, and a rank that differs is named in
+  // an InvalidArgument on all of them. `comm` must outlive the optimizer.
+  Optimizer(Communicator& comm, Layout layout, OptimizerOptions options);
+  ~Optimizer();
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // One step with the gradients of this rank's batch. Collective. `params` must be equal on all
+  // ranks and stays so. absent[i]: tensor i has no gradient on this rank (empty span: all have).
+  // REQUIRES: params.size() == grads.size() == layout().flat_size(); padding of grads is zero.
+  // Throws CommError, NonFiniteGradient (params then hold an unfinished step), InvalidArgument.
+  StepReport step(std::span<float> params, std::span<const float> grads,
+                  std::span<const bool> absent = {});
+
+  // The same step in parts, to overlap with backward: begin, then tensors as their gradients
+  // become complete (any order; buckets start when all their tensors are), then finish.
+  void begin_step(std::span<float> params, std::span<const float> grads);
+  void gradient_ready(std::size_t tensor, bool absent = false);
+  StepReport finish_step();  // tensors not reported ready are absent
+
+  // Learning rate of a group from the next step on. Throws InvalidArgument if not finite or < 0.
+  void set_lr(double lr, int group = 0);
+  double lr(int group = 0) const;
+
+  const Layout& layout() const noexcept;
+  std::int64_t steps_done() const noexcept;
+  std::string_view method() const noexcept;
+  std::uint64_t state_floats() const noexcept;  // optimizer state held by this rank, in floats
+
+  // What the given step costs this rank in bytes sent.
+  Cost cost(std::int64_t step = 0) const;
+
+  // This rank's state (momentum is local to a rank in Distributed Lion, so each rank saves its own).
+  StateDict save() const;
+  // Checks names, shapes, method and layout before it changes anything. Throws InvalidArgument.
+  void load(const StateDict& state);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// 64-bit digest of the parameters' bits, padding left out; equal on all ranks of a healthy run.
+std::uint64_t param_hash(const Layout& layout, std::span<const float> params);
+
+}  // namespace pride

@@ -1,0 +1,33 @@
+// The methods that this build knows, by name.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pride {
+
+struct MethodOption {
+  std::string name, default_value, help;
+};
+
+struct MethodInfo {
+  std::string name;     // "dlion-vote"
+  std::string title;    // "Distributed Lion, majority vote"
+  std::string source;   // paper and equation
+  double bits_up = 0;   // per coordinate, of one worker, at the asked world size (the paper's count)
+  double bits_down = 0;
+  int state_floats = 0; // per coordinate
+  double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
+         default_weight_decay = 0;
+  std::vector<MethodOption> options;
+};
+
+std::vector<std::string> method_names();
+
+// Throws InvalidArgument, listing the names, if unknown. REQUIRES: world >= 1.
+MethodInfo method_info(std::string_view name, int world);
+
+}  // namespace pride

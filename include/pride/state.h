@@ -1,0 +1,23 @@
+// Optimizer state by parameter name: what checkpoints hold, free of buckets, ranks and padding.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace pride {
+
+// One rank's state. Tensors are keyed "<buffer>/<parameter>", e.g. "m/blocks.0.attn.weight", and
+// have the parameter's shape; scalars hold the step counter and what must agree on load.
+struct StateDict {
+  struct Tensor {
+    std::vector<std::int64_t> shape;
+    std::vector<float> values;
+  };
+  std::map<std::string, Tensor> tensors;
+  std::map<std::string, std::string> scalars;  // "step", "method", "world", "rank", "layout"
+};
+
+}  // namespace pride

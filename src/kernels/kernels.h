@@ -1,0 +1,132 @@
+// The kernels of pride and their specification: one pass over memory each, SIMD by Highway,
+// dispatched at run time. Element-wise kernels give the same bits on every instruction set: the
+// formulas below are evaluated in float32 in the written order, every operation rounded, no FMA.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Packed bits: coordinate i is bit (i % 64) of word i / 64; 1 means +1. A span of n coordinates has
+// words_for(n) words; unused bits of the last word are written as 0. No kernel allocates or throws;
+// none of them reads or writes outside its spans. Spans must not overlap unless said.
+// Any alignment of float spans is allowed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace pride::kernels {
+
+inline constexpr std::size_t kAllFinite = static_cast<std::size_t>(-1);
+inline constexpr float kPresenceFloor = 0x1p-100f;  // smaller magnitudes count as zero for presence
+
+constexpr std::size_t words_for(std::size_t n) { return (n + 63) / 64; }
+
+// Betas of a Lion-like rule, each rounded to float once (1 - beta is rounded from double).
+struct Blend {
+  float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
+};
+
+// Source of the bits used for zeros and ties: word k of this span is
+// mix64(key, first_word + k) (pride/random_bits.h).
+struct HashWords {
+  std::uint64_t key = 0;
+  std::uint64_t first_word = 0;
+};
+
+// Scalars of one apply, rounded to float once.
+struct Step {
+  float decay = 1;  // 1 - lr * weight_decay
+  float lr = 0;
+};
+
+struct AdamScalars {
+  float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
+  float step_size = 0;     // lr / (1 - beta1^t)
+  float sqrt_bias2 = 1;    // sqrt(1 - beta2^t)
+  float eps = 0;
+  float decay = 1;         // 1 - lr * weight_decay
+};
+
+// ---- Encode -------------------------------------------------------------------------------------
+
+// Per coordinate: u = beta1*m + (1-beta1)*g;  bit = u > 0, or the hash bit where u == 0 (either
+// zero);  m = beta2*m + (1-beta2)*g.  Where u or the new m is not finite, m is left as it was and
+// the bit is 0. Returns the first such index, or kAllFinite.
+// REQUIRES: m.size() == g.size(); bits.size() == words_for(g.size()).
+// Reads 8 and writes 4.125 bytes per coordinate.
+std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, HashWords zeros,
+                             std::span<float> m, std::span<std::uint64_t> bits) noexcept;
+
+// The same, and bit k of `presence` (packed as above, one bit per 64 coordinates) says whether any
+// |u| of block k is at least kPresenceFloor. The sign word of a block that is not present is 0.
+// REQUIRES: presence.size() == words_for(words_for(g.size())).
+std::size_t lion_sign_update_sparse(std::span<const float> g, const Blend& blend, HashWords zeros,
+                                    std::span<float> m, std::span<std::uint64_t> bits,
+                                    std::span<std::uint64_t> presence) noexcept;
+
+// ---- Vote and count: rows are the packed signs of the ranks, each n_words long --------------------
+
+// Most rows that vote and count take.
+inline constexpr std::size_t kMaxRows = 65535;
+
+// positive = more + than - among the rows; ties (even row counts) take the hash word's bit.
+// No rows: all bits 0.  REQUIRES: rows[i] points at positive.size() words; rows.size() <= kMaxRows.
+void vote(std::span<const std::uint64_t* const> rows, HashWords ties,
+          std::span<std::uint64_t> positive) noexcept;
+
+// The same with ties as zero: `nonzero` is 0 where tied (and `positive` is 0 there too).
+void vote_ternary(std::span<const std::uint64_t* const> rows, std::span<std::uint64_t> positive,
+                  std::span<std::uint64_t> nonzero) noexcept;
+
+// Bit planes of the count of +1 per coordinate: plane p (word k at planes[p * n_words + k]) holds
+// bit p of the count. REQUIRES: planes.size() == n_planes * n_words with 2^n_planes > rows.size().
+void count(std::span<const std::uint64_t* const> rows, std::size_t n_words, std::size_t n_planes,
+           std::span<std::uint64_t> planes) noexcept;
+
+// ---- Apply --------------------------------------------------------------------------------------
+
+// x = x*decay - lr*s, s = +1 or -1 by the bit.  Reads 4.125 and writes 4 bytes per coordinate.
+void apply_signs(std::span<const std::uint64_t> bits, Step step, std::span<float> x) noexcept;
+
+// x = x*decay - lr*s, s = 0 where `nonzero` is 0 (then x = x*decay exactly).
+void apply_ternary(std::span<const std::uint64_t> positive, std::span<const std::uint64_t> nonzero,
+                   Step step, std::span<float> x) noexcept;
+
+// x = x*decay - lr*(S/world), S = 2*count - present, as float(S) / float(world).
+// Bit p of the count of word k is planes[p * plane_stride + k].
+// REQUIRES: plane_stride >= words_for(x.size()); planes reaches the last word of the last plane.
+void apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
+                  std::size_t plane_stride, int present, int world, Step step,
+                  std::span<float> x) noexcept;
+
+// x = x*decay.
+void apply_decay(float decay, std::span<float> x) noexcept;
+
+// ---- Dense --------------------------------------------------------------------------------------
+
+// u = beta1*m + (1-beta1)*g;  m = beta2*m + (1-beta2)*g;  x = x*decay - lr*sign(u), sign(0) = 0.
+void dense_lion(std::span<const float> g, const Blend& blend, Step step, std::span<float> m,
+                std::span<float> x) noexcept;
+
+// m = beta1*m + (1-beta1)*g;  v = beta2*v + ((1-beta2)*g)*g;
+// x = x*decay - (step_size*m) / (sqrt(v)/sqrt_bias2 + eps).   Loshchilov & Hutter 2019, Alg. 2.
+void adamw(std::span<const float> g, const AdamScalars& s, std::span<float> m, std::span<float> v,
+           std::span<float> x) noexcept;
+
+// out = (rows[0] + rows[1] + ... in that order) / float(divisor). `out` may be one of the rows.
+// REQUIRES: at least one row, each of out.size() floats.
+void mean_rows(std::span<const float* const> rows, int divisor, std::span<float> out) noexcept;
+
+// out = rows[0] + rows[1] + ... in that order. `out` may be one of the rows.
+void sum_rows(std::span<const float* const> rows, std::span<float> out) noexcept;
+
+// x = x*factor.
+void scale(float factor, std::span<float> x) noexcept;
+
+// Index of the first NaN or Inf, or kAllFinite.
+std::size_t first_non_finite(std::span<const float> x) noexcept;
+
+// Sum of squares in double. Sixteen partial sums (coordinate i goes to i % 16), then
+// ((p0+p1)+(p2+p3))+... as a binary tree: the same bits on every instruction set.
+double sum_squares(std::span<const float> x) noexcept;
+
+}  // namespace pride::kernels
