@@ -1,0 +1,18 @@
+// The subcommands of the program `pride`. Each function registers one; its callback runs it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+
+namespace pride::app {
+
+// Callbacks report failure by exceptions; main prints "pride: error: ..." and returns 1.
+void add_train_command(CLI::App& app);  // without libtorch: exists, and says that it needs it
+void add_replay_command(CLI::App& app);
+void add_info_command(CLI::App& app);
+
+// Version of libtorch at run time. Defined by pride_train, in builds with PRIDE_HAVE_TORCH only.
+std::string torch_version();
+
+}  // namespace pride::app
