@@ -23,10 +23,10 @@ namespace pride {
 // Hyper-parameters of one group of tensors (TensorSpec::group is its index). Values that are not
 // set are the method's own defaults, e.g. betas (0.9, 0.99) for Lion and (0.9, 0.999) for AdamW.
 struct ParamGroup {
-  std::optional<double> lr;
-  std::optional<double> beta1, beta2;
-  std::optional<double> eps;
-  std::optional<double> weight_decay;
+  std::optional<double> lr = {};
+  std::optional<double> beta1 = {}, beta2 = {};
+  std::optional<double> eps = {};
+  std::optional<double> weight_decay = {};
 };
 
 // What a gradient with NaN or Inf does: kRaise throws NonFiniteGradient on all ranks and refuses
@@ -35,7 +35,7 @@ enum class NonFinitePolicy { kRaise, kSkip };
 
 struct OptimizerOptions {
   std::string method = "dlion-vote";             // a name that method_names() lists
-  std::map<std::string, std::string> options;    // the method's own, e.g. {"tie", "zero"}
+  std::map<std::string, std::string> options = {};  // the method's own, e.g. {"tie", "zero"}
   std::vector<ParamGroup> groups = {ParamGroup{}};
   NonFinitePolicy non_finite = NonFinitePolicy::kRaise;
   std::size_t bucket_coords = std::size_t{1} << 20;  // target size of a bucket; never changes a bit
