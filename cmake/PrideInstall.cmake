@@ -1,2 +1,49 @@
 # Install rules and the CMake package that find_package(pride) reads.
 # SPDX-License-Identifier: Apache-2.0
+include(CMakePackageConfigHelpers)
+
+set(PRIDE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/pride)
+
+# Installs one library and its export file, <export>Targets.cmake.
+function(pride_install_library target export)
+  install(TARGETS ${target} EXPORT ${export}
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(EXPORT ${export} NAMESPACE pride:: FILE ${export}Targets.cmake
+          DESTINATION ${PRIDE_PACKAGE_DIR})
+endfunction()
+
+pride_install_library(pride_core prideCore)
+
+# One export file per optional part: a user of core then needs neither MPI nor torch. The headers of
+# a part that was not built stay out.
+set(PRIDE_INSTALLED_PARTS "")
+set(header_filters "")
+foreach(part mpi torch)
+  if(TARGET pride_${part})
+    set_target_properties(pride_${part} PROPERTIES EXPORT_NAME ${part})
+    pride_install_library(pride_${part} pride_${part})
+    string(APPEND PRIDE_INSTALLED_PARTS ", ${part}")
+  else()
+    list(APPEND header_filters PATTERN "${part}_*.h" EXCLUDE PATTERN "pride/${part}" EXCLUDE
+                               PATTERN "pride/${part}.h" EXCLUDE)
+  endif()
+endforeach()
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/pride DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h" ${header_filters})
+if(TARGET pride)
+  install(TARGETS pride RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# a static core needs Highway at the user's link
+get_target_property(core_type pride_core TYPE)
+string(COMPARE EQUAL "${core_type}" "STATIC_LIBRARY" PRIDE_CORE_IS_STATIC)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/prideConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/prideConfig.cmake INSTALL_DESTINATION ${PRIDE_PACKAGE_DIR})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/prideConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/prideConfig.cmake ${PROJECT_BINARY_DIR}/prideConfigVersion.cmake
+        DESTINATION ${PRIDE_PACKAGE_DIR})

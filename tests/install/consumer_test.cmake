@@ -1,0 +1,42 @@
+# Configures, builds and runs a project of a user's, and checks what it prints. HOW is
+# find_package (against a fresh install of the build tree) or add_subdirectory.
+# SPDX-License-Identifier: Apache-2.0
+
+set(work ${PRIDE_BINARY_DIR}/tests/install/${HOW})
+file(REMOVE_RECURSE ${work})
+file(MAKE_DIRECTORY ${work})
+
+# run(what COMMAND...): fails with the command's output unless it succeeds; sets `output`.
+function(run what)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE out ERROR_VARIABLE out)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${what} failed (${result}):\n${out}")
+  endif()
+  set(output "${out}" PARENT_SCOPE)
+endfunction()
+
+set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${BUILD_TYPE}
+    -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+if(HOW STREQUAL "find_package")
+  set(source ${CMAKE_CURRENT_LIST_DIR}/consumer)
+  run("install" ${CMAKE_COMMAND} --install ${PRIDE_BINARY_DIR} --prefix ${work}/prefix)
+  list(APPEND configure -DCMAKE_PREFIX_PATH=${work}/prefix -DWITH_MPI=${HAVE_MPI})
+
+  # a part that does not exist must be refused, and named
+  execute_process(COMMAND ${configure} -DEXTRA_COMPONENT=zebra -S ${source} -B ${work}/refused
+                  RESULT_VARIABLE result OUTPUT_VARIABLE out ERROR_VARIABLE out)
+  if(result EQUAL 0 OR NOT out MATCHES "without the component 'zebra'")
+    message(FATAL_ERROR "find_package(pride COMPONENTS zebra) was not refused by name:\n${out}")
+  endif()
+else()
+  set(source ${CMAKE_CURRENT_LIST_DIR}/subproject)
+  list(APPEND configure -DPRIDE_SOURCE_DIR=${PRIDE_SOURCE_DIR})
+endif()
+
+run("configure" ${configure} -S ${source} -B ${work}/build)
+run("build" ${CMAKE_COMMAND} --build ${work}/build --parallel 2)
+run("run" ${work}/build/consumer)
+if(NOT output MATCHES "3 ranks agree after one vote")
+  message(FATAL_ERROR "the consumer printed:\n${output}")
+endif()
+message(STATUS "${HOW}: ${output}")
