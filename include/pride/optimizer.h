@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "pride/communicator.h"
+#include "pride/cost.h"
 #include "pride/layout.h"
 #include "pride/state.h"
 
@@ -41,14 +42,6 @@ struct OptimizerOptions {
   std::size_t bucket_coords = std::size_t{1} << 20;  // target size of a bucket; never changes a bit
   bool overlap = false;  // exchange on a thread of its own, beside encode and apply
   std::uint64_t seed = 0;  // of the bits for zeros, ties and stochastic rounding
-};
-
-// Bytes that one rank sends per step, frames and padding included.
-struct Cost {
-  std::uint64_t bytes_up = 0;      // towards the owners of the shards (the paper's server)
-  std::uint64_t bytes_down = 0;    // results back
-  bool exact = true;               // false: an upper bound
-  std::uint64_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 
 // What one step did on this rank.

@@ -1,0 +1,17 @@
+// Cost: what a step of a method sends.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace pride {
+
+// Bytes that one rank sends per step, frames and padding included.
+struct Cost {
+  std::uint64_t bytes_up = 0;    // towards the owners of the shards (the paper's server)
+  std::uint64_t bytes_down = 0;  // results back
+  bool exact = true;             // false: an upper bound
+  std::uint64_t bytes() const noexcept { return bytes_up + bytes_down; }
+};
+
+}  // namespace pride

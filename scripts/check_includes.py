@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+# Checks that #include points only downwards in the architecture, and that torch, MPI and Highway
+# stay where they belong. Every file of include/, src/ and apps/ must be placed in a stage below.
+# SPDX-License-Identifier: Apache-2.0
+"""usage: check_includes.py [ROOT]        check the tree at ROOT (default: this repository)
+       check_includes.py --self-test   check the checker: bad includes in a made-up tree are found
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+# The stages, lowest first. A file may include files of its own stage and of the stages below it.
+# A pattern names a folder (ends in "/") or a file without its extension; a "*" at the end of a file
+# pattern matches any rest of its name. The most specific (longest) pattern decides.
+STAGES = [
+    ("foundation", [
+        "include/pride/error", "include/pride/layout", "include/pride/bucket",
+        "include/pride/cost", "include/pride/wire", "src/core/wire", "include/pride/flat_buffer",
+        "include/pride/random_bits", "include/pride/schedule",
+        "include/pride/state", "src/core/bucket", "src/core/digest", "src/core/flat_buffer",
+        "src/core/layout", "src/core/schedule", "src/core/frame", "src/core/checksum",
+    ]),
+    ("kernels", ["include/pride/cpu", "src/kernels/"]),
+    ("communicator", ["include/pride/communicator", "include/pride/comm/", "src/comm/"]),
+    ("codecs", ["src/codecs/"]),
+    ("exchange", ["src/exchange/"]),
+    ("methods", ["include/pride/methods/", "include/pride/registry", "include/pride/method",
+                 "src/methods/"]),
+    ("pipeline", ["src/core/pipeline", "src/core/step*"]),
+    ("optimizer", ["include/pride/optimizer", "src/core/optimizer*", "src/core/state*",
+                   "src/core/param_hash"]),
+    ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
+               "include/pride/comm/mpi_comm", "src/comm/mpi*"]),
+    ("apps", ["apps/"]),
+]
+
+# Private headers that a stage must not see although they lie below it, and where foreign libraries
+# may be included. Paths are prefixes.
+FOREIGN = [
+    ("torch", re.compile(r"(torch|ATen|c10|caffe2)/"),
+     ["src/torch/", "include/pride/torch", "apps/", "tests/torch/", "tests/apps/", "bench/",
+      "python/"]),
+    ("MPI", re.compile(r"mpi\.h$"),
+     ["src/comm/mpi", "include/pride/comm/mpi_comm.h", "apps/", "tests/", "bench/"]),
+    ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/", "bench/"]),
+]
+# pride's own headers that bring MPI or torch with them: only these may include them.
+CARRIERS = [
+    (re.compile(r"pride/comm/mpi_comm\.h$"),
+     ["src/comm/mpi", "include/pride/comm/mpi", "apps/", "tests/", "bench/", "examples/"]),
+    (re.compile(r"(pride/torch|torch/).*\.h$"),
+     ["src/torch/", "include/pride/torch", "apps/", "tests/torch/", "tests/apps/", "bench/",
+      "examples/", "python/"]),
+]
+SUFFIXES = {".h", ".cpp", ".cc", ".hpp"}
+TOPS = ["include", "src", "apps", "tests", "examples", "bench", "fuzz"]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def stage_of(path):
+    """(index, name) of the stage of a path such as src/core/bucket.h, or None."""
+    stem = path.rsplit(".", 1)[0]
+    best = None
+    for index, (name, patterns) in enumerate(STAGES):
+        for pattern in patterns:
+            if pattern.endswith("/"):
+                hit = path.startswith(pattern)
+            elif pattern.endswith("*"):
+                hit = stem.startswith(pattern[:-1])
+            else:
+                hit = stem == pattern
+            if hit and (best is None or len(pattern) > best[0]):
+                best = (len(pattern), index, name)
+    return best and best[1:]
+
+
+def resolve(root, including, text):
+    """The repository path that an include of pride's own means, or None if it is foreign."""
+    folder = including.rsplit("/", 1)[0]
+    candidates = ["include/" + text, "src/" + text, folder + "/" + text, "apps/pride/" + text,
+                  "apps/" + text, "tests/" + text, "bench/" + text]
+    return next((c for c in candidates if (root / c).is_file()), None)
+
+
+def check_own(path, target):
+    """The fault of including pride's own file `target` in `path`, or None."""
+    if path.startswith("include/") and not target.startswith("include/"):
+        return f"a public header includes the private {target}"
+    if path.startswith("examples/") and not target.startswith(("include/", "examples/")):
+        return f"an example includes the private {target}"
+    if path.startswith(("include/", "src/")):
+        here, there = stage_of(path), stage_of(target)
+        if there is None:
+            return f"{target} is in no stage"
+        if here and there[0] > here[0]:
+            return f"upwards: {here[1]} includes {target} of {there[1]}"
+    if path.startswith("apps/") and target.startswith("tests/"):
+        return f"the program includes the test file {target}"
+    return None
+
+
+def check_line(root, path, quote, text):
+    """The faults of one include."""
+    target = resolve(root, path, text)
+    faults = []
+    if target:
+        faults.append(check_own(path, target))
+        for pattern, allowed in CARRIERS:
+            if pattern.match(text) and not path.startswith(tuple(allowed)):
+                faults.append(f"{text} brings a foreign library and is not allowed here")
+    elif quote == '"' and text.startswith("pride/"):
+        faults.append(f"{text} does not exist")
+    else:
+        for library, pattern, allowed in FOREIGN:
+            if pattern.match(text) and not path.startswith(tuple(allowed)):
+                faults.append(f"{library} header {text} is not allowed here")
+    return [f for f in faults if f]
+
+
+def check_tree(root):
+    """All faults of the tree, as 'path:line: what', and the number of files read."""
+    faults, n_files = [], 0
+    for file in sorted(f for top in TOPS for f in (root / top).rglob("*") if f.suffix in SUFFIXES):
+        path = file.relative_to(root).as_posix()
+        n_files += 1
+        if path.startswith(("include/", "src/", "apps/")) and stage_of(path) is None:
+            faults.append(f"{path}:1: in no stage; place it in scripts/check_includes.py")
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            match = INCLUDE.match(line)
+            if match:
+                for fault in check_line(root, path, *match.groups()):
+                    faults.append(f"{path}:{number}: {fault}")
+    return faults, n_files
+
+
+GOOD_TREE = {
+    "include/pride/error.h": "#include <string>\n",
+    "include/pride/communicator.h": '#include "pride/error.h"\n',
+    "include/pride/comm/mpi_comm.h": '#include <mpi.h>\n#include "pride/communicator.h"\n',
+    "include/pride/optimizer.h": '#include "pride/communicator.h"\n',
+    "src/kernels/kernels.h": "#include <cstddef>\n",
+    "src/kernels/vote.cpp": '#include "hwy/highway.h"\n#include "kernels/kernels.h"\n',
+    "src/methods/lion.cpp": '#include "kernels/kernels.h"\n',
+    "src/torch/module.h": "#include <torch/torch.h>\n",
+    "apps/pride/main.cpp": '#include <torch/torch.h>\n#include "pride/comm/mpi_comm.h"\n',
+}
+BAD_FILES = [  # path, content, a part of the fault that must be found
+    ("src/kernels/bad.cpp", '#include "pride/optimizer.h"\n', "upwards: kernels"),
+    ("src/exchange/bad.cpp", '#include "pride/optimizer.h"\n', "upwards: exchange"),
+    ("src/core/layout.cpp", '#include "kernels/kernels.h"\n', "upwards: foundation"),
+    ("src/core/newcomer.cpp", "#include <string>\n", "in no stage"),
+    ("src/methods/bad.cpp", "#include <mpi.h>\n", "MPI header mpi.h"),
+    ("src/methods/bad.cpp", '#include "pride/comm/mpi_comm.h"\n', "upwards: methods"),
+    ("src/methods/bad.cpp", "  #  include <ATen/core/Tensor.h>\n", "torch header"),
+    ("src/core/pipeline.cpp", '#include "torch/module.h"\n', "upwards: pipeline"),
+    ("src/codecs/bad.cpp", '#include "hwy/highway.h"\n', "Highway header"),
+    ("include/pride/layout.h", '#include "kernels/kernels.h"\n', "public header includes"),
+    ("examples/bad.cpp", '#include "kernels/kernels.h"\n', "an example includes the private"),
+    ("tests/methods/bad.cpp", "#include <torch/torch.h>\n", "torch header"),
+    ("src/methods/bad.cpp", '#include "pride/gone.h"\n', "does not exist"),
+]
+
+
+def write(root, files):
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content, encoding="utf-8")
+
+
+def self_test():
+    """Every bad include in a made-up tree is found, and nothing in the good one."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        write(root, GOOD_TREE)
+        faults, n_files = check_tree(root)
+        failures = [f"false alarm: {fault}" for fault in faults]
+        if n_files != len(GOOD_TREE):
+            failures.append(f"read {n_files} files of {len(GOOD_TREE)}")
+        for path, content, expected in BAD_FILES:
+            write(root, {path: content})
+            faults, _ = check_tree(root)
+            if not any(f.startswith(path) and expected in f for f in faults):
+                failures.append(f"not found in {path}: {expected!r}; got {faults}")
+            (root / path).unlink()
+    for failure in failures:
+        print(failure)
+    print(f"self-test: {len(BAD_FILES)} bad includes, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    if len(arguments) > 1 or any(a.startswith("-") for a in arguments):
+        print(__doc__)
+        return 0 if arguments in (["-h"], ["--help"]) else 2
+    default = pathlib.Path(__file__).resolve().parent.parent
+    root = pathlib.Path(arguments[0]) if arguments else default
+    faults, n_files = check_tree(root)
+    for fault in faults:
+        print(fault)
+    print(f"includes: {n_files} files, {len(faults)} faults")
+    return 1 if faults or n_files == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
