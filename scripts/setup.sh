@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that pride is built and tested with. Quick when all are there.
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/setup.sh [--minimal] [--list]
+
+Installs, through apt, what pride needs on Debian 12 and is not installed yet.
+
+  --minimal   the library core and its tests only: no torch, no MPI, no lint tools
+  --list      print the packages, one per line, and install nothing
+  -h, --help  this text
+
+Elsewhere: install the same libraries by other means; CMake builds what it finds.
+TEXT
+}
+
+# what the core library and its tests are built with
+core_packages=(
+  build-essential cmake ninja-build ccache git ca-certificates
+  libhwy-dev
+  libgtest-dev libbenchmark-dev librandom123-dev
+  python3-minimal
+)
+# what the trainer, the MPI transport, the benchmarks and the lint stage add
+full_packages=(
+  libtorch-dev libopenblas-dev libopenblas0-pthread
+  libopenmpi-dev openmpi-bin openssh-client
+  libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
+  clang-format shellcheck curl
+)
+
+die() {
+  printf 'setup: %s\n' "$*" >&2
+  exit 1
+}
+
+# Prints those of its arguments that dpkg does not have installed.
+missing_of() {
+  local installed
+  # dpkg-query fails if one name is unknown to it, which is what we ask about
+  installed=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null |
+    awk '$1 == "ii" { print $2 }') || true
+  comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u)
+}
+
+install_packages() {
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null ||
+      die "not root and no sudo; ask an administrator to run: apt-get install $*"
+    as_root=(sudo)
+  fi
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq
+    -o Dpkg::Use-Pty=0 -o Acquire::Retries=3)
+  "${apt[@]}" update </dev/null || die "apt-get update failed; is the network up?"
+  "${apt[@]}" install -y --no-install-recommends "$@" </dev/null >/dev/null ||
+    die "apt-get could not install: $*"
+}
+
+main() {
+  local packages=("${core_packages[@]}" "${full_packages[@]}") list=false
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --minimal) packages=("${core_packages[@]}") ;;
+      --list) list=true ;;
+      -h | --help) usage && return ;;
+      *) usage >&2 && die "unknown argument '$1'" ;;
+    esac
+    shift
+  done
+  if $list; then
+    printf '%s\n' "${packages[@]}"
+    return
+  fi
+  command -v apt-get >/dev/null ||
+    die "this machine has no apt; install these by other means: ${packages[*]}"
+
+  local missing
+  mapfile -t missing < <(missing_of "${packages[@]}")
+  if [ ${#missing[@]} -eq 0 ]; then
+    printf 'setup: all %d packages are installed\n' "${#packages[@]}"
+    return
+  fi
+  printf 'setup: installing %d of %d packages: %s\n' "${#missing[@]}" "${#packages[@]}" \
+    "${missing[*]}"
+  install_packages "${missing[@]}"
+  mapfile -t missing < <(missing_of "${packages[@]}")
+  [ ${#missing[@]} -eq 0 ] || die "still missing after apt-get: ${missing[*]}"
+  printf 'setup: done\n'
+}
+
+main "$@"
