@@ -8,7 +8,8 @@
 
 namespace pride {
 
-// Names of the usable sets, best first, e.g. {"AVX3_DL", "AVX3", "AVX2", "SSE4", "SSSE3", "SCALAR"}.
+// Names of the usable sets, best first, e.g. {"AVX3_DL", "AVX3", "AVX2", "SSE4", "SSSE3",
+// "SCALAR"}.
 std::vector<std::string> available_isas();
 
 // The one in use: the best, or what PRIDE_ISA named when the first kernel ran.

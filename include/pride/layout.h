@@ -12,7 +12,9 @@ namespace pride {
 // Every tensor starts at a multiple of this many coordinates; so do buckets and shards.
 inline constexpr std::size_t kAlignment = 64;
 
-constexpr std::size_t align_up(std::size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr std::size_t align_up(std::size_t n) {
+  return (n + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // What the caller says of one parameter tensor.
 struct TensorSpec {

@@ -35,19 +35,19 @@ struct ParamGroup {
 enum class NonFinitePolicy { kRaise, kSkip };
 
 struct OptimizerOptions {
-  std::string method = "dlion-vote";             // a name that method_names() lists
+  std::string method = "dlion-vote";                // a name that method_names() lists
   std::map<std::string, std::string> options = {};  // the method's own, e.g. {"tie", "zero"}
   std::vector<ParamGroup> groups = {ParamGroup{}};
   NonFinitePolicy non_finite = NonFinitePolicy::kRaise;
   std::size_t bucket_coords = std::size_t{1} << 20;  // target size of a bucket; never changes a bit
-  bool overlap = false;  // exchange on a thread of its own, beside encode and apply
+  bool overlap = false;    // exchange on a thread of its own, beside encode and apply
   std::uint64_t seed = 0;  // of the bits for zeros, ties and stochastic rounding
 };
 
 // What one step did on this rank.
 struct StepReport {
-  std::int64_t step = 0;           // 0 for the first
-  bool skipped = false;            // non-finite gradient under kSkip
+  std::int64_t step = 0;  // 0 for the first
+  bool skipped = false;   // non-finite gradient under kSkip
   std::string skip_reason;
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap: exchange_s is the waiting only
@@ -87,7 +87,8 @@ class Optimizer {
   // What the given step costs this rank in bytes sent.
   Cost cost(std::int64_t step = 0) const;
 
-  // This rank's state (momentum is local to a rank in Distributed Lion, so each rank saves its own).
+  // This rank's state (momentum is local to a rank in Distributed Lion, so each rank saves its
+  // own).
   StateDict save() const;
   // Checks names, shapes, method and layout before it changes anything. Throws InvalidArgument.
   void load(const StateDict& state);

@@ -14,12 +14,12 @@ struct MethodOption {
 };
 
 struct MethodInfo {
-  std::string name;     // "dlion-vote"
-  std::string title;    // "Distributed Lion, majority vote"
-  std::string source;   // paper and equation
-  double bits_up = 0;   // per coordinate, of one worker, at the asked world size (the paper's count)
+  std::string name;    // "dlion-vote"
+  std::string title;   // "Distributed Lion, majority vote"
+  std::string source;  // paper and equation
+  double bits_up = 0;  // per coordinate, of one worker, at the asked world size (the paper's count)
   double bits_down = 0;
-  int state_floats = 0; // per coordinate
+  int state_floats = 0;  // per coordinate
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
          default_weight_decay = 0;
   std::vector<MethodOption> options;
