@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change is merged. CI runs this and nothing else.
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/test.sh [--quick] [--no-setup]
+
+Builds pride in build/ and runs its checks, stage by stage; stops at the first stage that fails.
+
+  --quick      lint, release build, and the tests that are not labelled slow
+  --no-setup   do not look for missing packages
+  -h, --help   this text
+
+Environment: PRIDE_TEST_JOBS (default 2) is the number of compilers and of tests at a time.
+docs/testing.md says what each stage is for.
+TEXT
+}
+
+readonly jobs=${PRIDE_TEST_JOBS:-2}
+quick=false
+with_setup=true
+stage_lines=()  # one line of the summary for each stage that ran
+tests=0 failed=0 skipped=0
+started=$SECONDS
+
+# a shell without a terminal, as root, with fewer cores than ranks
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+export CTEST_OUTPUT_ON_FAILURE=1 CMAKE_COLOR_DIAGNOSTICS=OFF
+
+minutes() { awk -v s="$1" 'BEGIN { printf "%.1f", s / 60 }'; }
+
+# stage NAME BUDGET_MINUTES COMMAND...: runs it, notes its time, and ends the script if it fails.
+stage() {
+  local name=$1 budget=$2 begun=$SECONDS status=0 note=ok
+  shift 2
+  printf '\n=== %s ===\n' "$name"
+  # a subshell with -e, so that a stage stops at its first failure
+  (set -e; "$@") </dev/null || status=$?
+  count_results
+  local spent=$((SECONDS - begun))
+  [ "$spent" -le $((budget * 60)) ] || note="ok, OVER BUDGET"
+  [ "$status" -eq 0 ] || note="FAILED ($status)"
+  stage_lines+=("$(printf '%-22s %6s of %3d min  %s' "$name" "$(minutes "$spent")" "$budget" "$note")")
+  [ "$status" -eq 0 ] || finish "$name"
+}
+
+# Adds what ctest wrote in this stage, if it ran, to the counts.
+count_results() {
+  local report suite
+  for report in build/*/junit.xml; do
+    [ -f "$report" ] || continue
+    suite=$(grep -m 1 -A 6 '<testsuite' "$report")
+    tests=$((tests + $(attribute tests "$suite")))
+    failed=$((failed + $(attribute failures "$suite")))
+    skipped=$((skipped + $(attribute skipped "$suite") + $(attribute disabled "$suite")))
+    mv -- "$report" "${report%.xml}.last.xml"
+  done
+}
+
+attribute() { sed -n "s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" <<<"$2" | head -n 1; }
+
+# finish [FAILED_STAGE]: the summary, in the words of ctest on its last line.
+finish() {
+  local name=${1:-} passed
+  # a stage that failed outside ctest (lint, build) counts as one failed test
+  if [ -n "$name" ] && [ "$failed" -eq 0 ]; then
+    tests=$((tests + 1)) failed=1
+  fi
+  passed=$((tests - failed))
+  printf '\n=== summary ===\n'
+  printf '%s\n' "${stage_lines[@]}"
+  printf 'total %s min, %d tests skipped\n' "$(minutes $((SECONDS - started)))" "$skipped"
+  [ -z "$name" ] || printf 'test.sh: stage "%s" failed; its output is above\n' "$name"
+  printf '%d%% tests passed, %d tests failed out of %d\n' \
+    $((tests > 0 ? 100 * passed / tests : 0)) "$failed" "$tests"
+  [ -z "$name" ] || exit 1
+  exit 0
+}
+
+# build PRESET [CMAKE_ARGUMENT...]
+build() {
+  local preset=$1
+  shift
+  rm -f "build/$preset/junit.xml"
+  cmake --preset "$preset" "$@"
+  cmake --build "build/$preset" --parallel "$jobs"
+}
+
+# run_tests PRESET [CTEST_ARGUMENT...]: fails if a test fails, or if there are none.
+run_tests() {
+  local preset=$1
+  shift
+  ctest --test-dir "build/$preset" --parallel "$jobs" --timeout 300 --no-tests=error \
+    --output-junit junit.xml "$@"
+}
+
+build_and_test() {
+  local preset=$1
+  shift
+  build "$preset"
+  run_tests "$preset" "$@"
+}
+
+main() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --quick) quick=true ;;
+      --no-setup) with_setup=false ;;
+      -h | --help) usage && return ;;
+      *)
+        usage >&2
+        printf 'test.sh: unknown argument "%s"\n' "$1" >&2
+        return 2
+        ;;
+    esac
+    shift
+  done
+
+  ! $with_setup || stage setup 3 scripts/setup.sh
+  stage lint 1 scripts/lint.sh
+  # the same folder as the demo's and the user's, so that nothing is compiled twice
+  stage "release: build" 12 build release -DPRIDE_DEVELOPER=ON
+  if $quick; then
+    stage "release: tests" 5 run_tests release --label-exclude slow
+    finish
+  fi
+  stage "release: tests" 10 run_tests release
+  # without torch and MPI; together they also show that core needs neither
+  export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  stage "asan + ubsan" 6 build_and_test asan
+  stage "tsan" 6 build_and_test tsan
+  stage "core alone" 4 build_and_test core --label-exclude slow
+  finish
+}
+
+main "$@"
