@@ -1,6 +1,13 @@
 # Settings that every target of pride shares, and the search for the optional parts.
 # SPDX-License-Identifier: Apache-2.0
 
+# Compile through ccache where it is installed, unless the user chose a launcher.
+find_program(PRIDE_CCACHE ccache)
+mark_as_advanced(PRIDE_CCACHE)
+if(PRIDE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${PRIDE_CCACHE})
+endif()
+
 # pride_target(name): C++20, warnings, sanitizers, and the rule of arithmetic that
 # forbids FMA contraction (docs/wire_format.md, "Same bits everywhere").
 function(pride_target name)
