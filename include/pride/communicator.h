@@ -12,8 +12,8 @@
 
 namespace pride {
 
-// Bytes and messages handed to, and taken from, the transport by this rank since it was created.
-// A rank's copy to itself is not traffic.
+// Bytes and messages that this rank has handed to the transport to send, and has asked it to
+// receive, since the object was created. A rank's copy to itself is not traffic.
 struct Traffic {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
@@ -21,7 +21,8 @@ struct Traffic {
   std::uint64_t messages_received = 0;
 };
 
-// A pending send or receive. Move it nowhere while it is pending; its buffer must stay alive.
+// A pending send or receive. Its buffer must stay alive until wait() returned, test() was true, or
+// either threw; code that unwinds for another reason calls fail() before the buffer goes.
 struct Ticket {
   std::uint64_t id = 0;  // 0: nothing pending
 };
@@ -128,22 +129,46 @@ class Communicator {
   Communicator(int rank, int size);
 
   // What a transport implements. All sizes up to 2^63; arguments are checked already.
+  // An operation that throws says what it was doing; the front door adds scope, name and rank, and
+  // then calls do_fail.
   virtual std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) = 0;
   virtual std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) = 0;
   virtual bool do_test(std::uint64_t id) = 0;  // throws CommError on failure
   virtual void do_wait(std::uint64_t id, std::chrono::steady_clock::time_point deadline) = 0;
   virtual void do_native_sum(std::span<float> values) = 0;
-  virtual std::unique_ptr<Communicator> do_duplicate() = 0;
-  virtual std::unique_ptr<Communicator> do_split(int colour, int key) = 0;
+
+  // A communicator over members[0], members[1], ... of this one, this rank among them. Called by
+  // all members at the same time.
+  virtual std::unique_ptr<Communicator> do_group(std::span<const int> members) = 0;
+
+  virtual void do_check() = 0;  // throws CommError, with the reason, if the world has failed
+
+  // Marks the world as failed, tells the others, and gives up this object's pending operations:
+  // afterwards the transport touches none of their buffers, as far as it can promise that.
   virtual void do_fail(std::string_view reason) noexcept = 0;
 
-  const std::string& what() const noexcept { return what_; }  // the innermost Scope's text
+  const std::string& what() const noexcept { return what_; }  // all Scopes' texts, outermost first
+  void count(const Traffic& more) noexcept;  // for transports that move bytes on their own account
 
  private:
+  friend class ForwardingCommunicator;  // tests/support/faulty_comm.h: passes calls on to another
+
+  template <typename Body>
+  auto guarded(const char* operation, Body&& body);
+  [[noreturn]] void give_up(const std::string& why);
+  Ticket post_send(int peer, int tag, std::span<const std::byte> bytes);
+  Ticket post_recv(int peer, int tag, std::span<std::byte> bytes);
+  void finish(std::span<Ticket> tickets);
+  void swap_all(int tag, std::span<const std::span<const std::byte>> send,
+                std::span<const std::span<std::byte>> recv);
+  void check_peer(const char* operation, int peer, int tag) const;
+  std::unique_ptr<Communicator> group(std::span<const int> members);
+
   int rank_;
   int size_;
   std::chrono::milliseconds timeout_{300'000};
   std::string what_;
+  const char* operation_ = nullptr;  // the public call in progress
   Traffic traffic_;
 };
 

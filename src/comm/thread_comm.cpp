@@ -1,0 +1,216 @@
+// thread_comm: the communicator over a World of mailboxes, and run_world.
+// SPDX-License-Identifier: Apache-2.0
+#include "pride/comm/thread_comm.h"
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "comm/thread_world.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+using threads::Family;
+using threads::Operation;
+using threads::World;
+
+class ThreadComm final : public Communicator {
+ public:
+  ThreadComm(std::shared_ptr<World> world, int rank)
+      : Communicator(rank, world->size()), world_(std::move(world)) {}
+
+  ~ThreadComm() override {
+    world_->cancel(operations_);
+    world_->leave(rank());
+  }
+
+  std::string_view transport() const noexcept override { return "threads"; }
+
+ protected:
+  std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
+    Operation& op = make(peer, tag, bytes.size());
+    op.is_send = true;
+    op.source = bytes.data();
+    world_->start(op);
+    return op.serial;
+  }
+
+  std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) override {
+    Operation& op = make(peer, tag, bytes.size());
+    op.is_send = false;
+    op.target = bytes.data();
+    world_->start(op);
+    return op.serial;
+  }
+
+  bool do_test(std::uint64_t id) override {
+    Operation& op = find(id);
+    if (!world_->test(op)) return false;
+    release(op);
+    return true;
+  }
+
+  void do_wait(std::uint64_t id, World::Deadline deadline) override {
+    Operation& op = find(id);
+    world_->wait(op, deadline);
+    release(op);
+  }
+
+  // shared memory has no faster way that this class knows of
+  void do_native_sum(std::span<float> values) override { dense_sum(values); }
+
+  std::unique_ptr<Communicator> do_group(std::span<const int> members) override {
+    const auto own = std::find(members.begin(), members.end(), rank());
+    return std::make_unique<ThreadComm>(world_->group(++groups_, members),
+                                        static_cast<int>(own - members.begin()));
+  }
+
+  void do_check() override {
+    if (world_->family()->dead()) throw CommError(world_->family()->reason());
+  }
+
+  void do_fail(std::string_view reason) noexcept override {
+    world_->family()->fail(world_->first_rank(rank()), reason);
+    world_->cancel(operations_);
+    free_.clear();
+    for (std::size_t slot = operations_.size(); slot > 0; --slot) free_.push_back(slot - 1);
+  }
+
+ private:
+  // A ticket's id is the slot and the number of the operation, so that a stale one is noticed.
+  static constexpr int kSlotBits = 24;
+
+  Operation& make(int peer, int tag, std::size_t size) {
+    if (free_.empty()) {
+      PRIDE_CHECK(operations_.size() < (std::size_t{1} << kSlotBits),
+                  "too many pending operations");
+      free_.reserve(operations_.size() + 1);  // so that do_fail never allocates
+      free_.push_back(operations_.size());
+      operations_.emplace_back();
+    }
+    const std::size_t slot = free_.back();
+    free_.pop_back();
+    Operation& op = operations_[slot];
+    op.self = rank();
+    op.peer = peer;
+    op.tag = tag;
+    op.size = size;
+    op.serial = ++started_ << kSlotBits | slot;
+    return op;
+  }
+
+  Operation& find(std::uint64_t id) {
+    const std::size_t slot = id & ((std::uint64_t{1} << kSlotBits) - 1);
+    PRIDE_CHECK(slot < operations_.size() && operations_[slot].serial == id,
+                "the ticket's operation is not pending");
+    return operations_[slot];
+  }
+
+  void release(Operation& op) {
+    const std::size_t slot = op.serial & ((std::uint64_t{1} << kSlotBits) - 1);
+    op.serial = 0;
+    op.state = Operation::State::kFree;
+    free_.push_back(slot);
+  }
+
+  std::shared_ptr<World> world_;
+  std::deque<Operation> operations_;  // never moves its elements: peers hold pointers to them
+  std::vector<std::size_t> free_;     // slots
+  std::uint64_t started_ = 0;
+  std::uint64_t groups_ = 0;
+};
+
+// What the ranks of a run_world threw.
+class Errors {
+ public:
+  void add(int rank, std::exception_ptr error, bool is_comm_error) {
+    const std::lock_guard lock(mutex_);
+    list_.push_back({rank, std::move(error), is_comm_error});
+  }
+
+  // A rank's own error first; then the CommError of the rank that noticed first; then any.
+  void rethrow(int failed_rank) const {
+    const auto pick = [this](auto&& is) { return std::find_if(list_.begin(), list_.end(), is); };
+    auto it = pick([](const Entry& e) { return !e.is_comm_error; });
+    if (it == list_.end()) it = pick([&](const Entry& e) { return e.rank == failed_rank; });
+    if (it == list_.end()) it = list_.begin();
+    if (it != list_.end()) std::rethrow_exception(it->error);
+  }
+
+ private:
+  struct Entry {
+    int rank;
+    std::exception_ptr error;
+    bool is_comm_error;
+  };
+  std::mutex mutex_;  // for list_, until the threads are joined
+  std::vector<Entry> list_;
+};
+
+void run_rank(std::unique_ptr<Communicator> comm, const std::function<void(Communicator&)>& body,
+              Errors& errors) {
+  const int rank = comm->rank();
+  try {
+    body(*comm);
+  } catch (const CommError& e) {
+    comm->fail(e.what());
+    errors.add(rank, std::current_exception(), true);
+  } catch (const std::exception& e) {
+    comm->fail(e.what());
+    errors.add(rank, std::current_exception(), false);
+  } catch (...) {
+    comm->fail("an exception of unknown type");
+    errors.add(rank, std::current_exception(), false);
+  }
+}
+
+std::shared_ptr<World> make_world(int size) {
+  PRIDE_CHECK(size >= 1 && size <= 1024, "a world of ", size, " threads, must be 1 to 1024");
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  auto world = std::make_shared<World>(std::make_shared<Family>(), std::move(ranks));
+  world->family()->add(world);
+  return world;
+}
+
+std::vector<std::unique_ptr<Communicator>> make_ends(const std::shared_ptr<World>& world) {
+  std::vector<std::unique_ptr<Communicator>> ends;
+  for (int i = 0; i < world->size(); ++i) ends.push_back(std::make_unique<ThreadComm>(world, i));
+  return ends;
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_thread_world(int size) {
+  return make_ends(make_world(size));
+}
+
+void run_world(int size, const std::function<void(Communicator&)>& body) {
+  const auto world = make_world(size);
+  auto ends = make_ends(world);
+  Errors errors;
+  std::vector<std::thread> ranks;
+  ranks.reserve(ends.size());
+  try {
+    // each thread owns its end: a body that returns early has left, and the others hear of it
+    for (auto& end : ends) {
+      ranks.emplace_back([&errors, &body, comm = std::move(end)]() mutable {
+        run_rank(std::move(comm), body, errors);
+      });
+    }
+  } catch (const std::exception& e) {  // the system has no more threads
+    world->family()->fail(static_cast<int>(ranks.size()), e.what());
+    for (auto& rank : ranks) rank.join();
+    throw;
+  }
+  for (auto& rank : ranks) rank.join();
+  errors.rethrow(world->family()->failed_rank());
+}
+
+}  // namespace pride

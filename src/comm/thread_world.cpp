@@ -1,0 +1,213 @@
+// The mailboxes behind thread_comm.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/thread_world.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "pride/error.h"
+
+namespace pride::threads {
+namespace {
+
+// Up to this size a copy under the lock is cheaper than waking the receiver to make it.
+constexpr std::size_t kCopyUnderLock = 512;
+
+}  // namespace
+
+// --- Family. ------------------------------------------------------------------------------------
+
+int Family::failed_rank() const {
+  const std::lock_guard lock(mutex_);
+  return failed_rank_;
+}
+
+std::string Family::reason() const {
+  const std::lock_guard lock(mutex_);
+  return concat("rank ", failed_rank_, ": ", reason_);
+}
+
+void Family::add(const std::shared_ptr<World>& world) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(worlds_, [](const auto& w) { return w.expired(); });
+  worlds_.push_back(world);
+}
+
+void Family::fail(int rank, std::string_view reason) noexcept {
+  std::vector<std::weak_ptr<World>> worlds;
+  {
+    const std::lock_guard lock(mutex_);
+    if (dead()) return;
+    failed_rank_ = rank;
+    try {
+      reason_ = reason;
+    } catch (...) {
+      reason_.clear();  // no memory: the rank alone must do
+    }
+    dead_.store(true, std::memory_order_release);
+    worlds.swap(worlds_);
+  }
+  // outside the lock: a waiter holds its world's lock when it asks for the reason
+  for (const auto& weak : worlds) {
+    if (const auto world = weak.lock()) world->wake_all();
+  }
+}
+
+// --- World. -------------------------------------------------------------------------------------
+
+std::string Operation::text() const {
+  return concat(is_send ? "send of " : "receive of ", size, is_send ? " bytes to" : " bytes from",
+                " rank ", peer, " (tag ", tag, ")");
+}
+
+World::World(std::shared_ptr<Family> family, std::vector<int> first_ranks)
+    : family_(std::move(family)), first_ranks_(std::move(first_ranks)) {
+  for (int i = 0; i < size(); ++i) boxes_.push_back(std::make_unique<Box>());
+}
+
+std::uint64_t World::key(const Operation& op) {
+  const auto sender = static_cast<std::uint64_t>(op.is_send ? op.self : op.peer);
+  return sender << 32 | static_cast<std::uint32_t>(op.tag);
+}
+
+// The operation is over; its owner may be waiting.
+void World::end(Operation& op, std::string error) {
+  op.partner = nullptr;
+  op.state = error.empty() ? Operation::State::kDone : Operation::State::kFailed;
+  op.error = std::move(error);
+  boxes_[op.self]->changed.notify_one();
+}
+
+void World::start(Operation& op) {
+  const std::lock_guard lock(mutex_);
+  op.state = Operation::State::kUnmatched;
+  op.partner = nullptr;
+  if (boxes_[op.peer]->left) return end(op, concat("rank ", op.peer, " has left"));
+
+  Queue& queue = box(op).queues[key(op)];
+  if (queue.empty() || queue.front()->is_send == op.is_send) {
+    queue.push_back(&op);
+    return;
+  }
+  Operation& partner = *queue.front();
+  queue.pop_front();
+  op.is_send ? match(op, partner) : match(partner, op);
+}
+
+void World::match(Operation& send, Operation& recv) {
+  if (send.size != recv.size) {
+    const auto error = concat("sizes differ: rank ", send.self, " sends ", send.size,
+                              " bytes, rank ", recv.self, " expects ", recv.size);
+    end(send, error);
+    return end(recv, error);
+  }
+  if (send.size <= kCopyUnderLock) {
+    if (send.size > 0) std::memcpy(recv.target, send.source, send.size);
+    end(send);
+    return end(recv);
+  }
+  send.partner = &recv;
+  recv.partner = &send;
+  send.state = recv.state = Operation::State::kMatched;
+  boxes_[recv.self]->ready.push_back(&recv);
+  boxes_[recv.self]->changed.notify_one();
+}
+
+// The one copy. Neither end may let go of its buffer while the state is kCopying.
+void World::copy_next(Lock& lock, int rank) {
+  Queue& ready = boxes_[rank]->ready;
+  Operation& recv = *ready.front();
+  Operation& send = *recv.partner;
+  ready.pop_front();
+  send.state = recv.state = Operation::State::kCopying;
+  lock.unlock();
+  std::memcpy(recv.target, send.source, recv.size);
+  lock.lock();
+  end(send);
+  end(recv);
+}
+
+// True if done. Throws if it cannot become so.
+bool World::settled(const Operation& op) const {
+  if (op.state == Operation::State::kDone) return true;
+  if (op.state == Operation::State::kFailed) throw CommError(concat(op.text(), ": ", op.error));
+  if (family_->dead()) throw CommError(concat(op.text(), ": ", family_->reason()));
+  return false;
+}
+
+bool World::test(Operation& op) {
+  Lock lock(mutex_);
+  if (settled(op)) return true;
+  if (!boxes_[op.self]->ready.empty()) copy_next(lock, op.self);
+  return settled(op);
+}
+
+// A rank that waits for anything serves all its receives: two ranks that both wait for their sends
+// would otherwise wait for each other.
+void World::wait(Operation& op, Deadline deadline) {
+  Lock lock(mutex_);
+  Box& own = *boxes_[op.self];
+  bool late = false;
+  while (!settled(op)) {
+    if (!own.ready.empty()) {
+      copy_next(lock, op.self);
+    } else if (late) {
+      throw CommError(op.text() + ": not complete at the deadline");
+    } else {
+      late = own.changed.wait_until(lock, deadline) == std::cv_status::timeout;
+    }
+  }
+}
+
+void World::cancel(std::deque<Operation>& ops) noexcept {
+  Lock lock(mutex_);
+  for (Operation& op : ops) {
+    give_up(lock, op);
+    op.state = Operation::State::kFree;
+  }
+}
+
+void World::give_up(Lock& lock, Operation& op) {
+  if (op.state == Operation::State::kUnmatched) std::erase(box(op).queues[key(op)], &op);
+  if (op.state == Operation::State::kMatched) {
+    Operation& recv = op.is_send ? *op.partner : op;
+    std::erase(boxes_[recv.self]->ready, &recv);
+    end(*op.partner, concat("rank ", op.self, " gave up"));
+  }
+  // the receiver is copying from our buffer: a matter of microseconds per MB
+  while (op.state == Operation::State::kCopying) boxes_[op.self]->changed.wait(lock);
+}
+
+void World::leave(int rank) noexcept {
+  const Lock lock(mutex_);
+  boxes_[rank]->left = true;
+  for (const auto& receiver : boxes_) {
+    for (auto& [sender_and_tag, queue] : receiver->queues) {
+      if (queue.empty() || queue.front()->peer != rank) continue;
+      for (Operation* op : std::exchange(queue, {})) end(*op, concat("rank ", rank, " has left"));
+    }
+  }
+}
+
+void World::wake_all() noexcept {
+  const Lock lock(mutex_);
+  for (const auto& box : boxes_) box->changed.notify_all();
+}
+
+std::shared_ptr<World> World::group(std::uint64_t serial, std::span<const int> members) {
+  const Lock lock(mutex_);
+  const std::pair id{serial, members.front()};
+  Birth& birth = births_[id];
+  if (!birth.world) {
+    std::vector<int> first_ranks;
+    for (const int member : members) first_ranks.push_back(first_ranks_[member]);
+    birth = {std::make_shared<World>(family_, std::move(first_ranks)), members.size()};
+    family_->add(birth.world);
+  }
+  const auto world = birth.world;
+  if (--birth.still_to_ask == 0) births_.erase(id);
+  return world;
+}
+
+}  // namespace pride::threads

@@ -1,0 +1,127 @@
+// The mailboxes behind thread_comm: matching, the one copy, failure. No Communicator in here.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace pride::threads {
+
+class World;
+
+// A world and all that was duplicated or split from it: they fail together.
+class Family {
+ public:
+  bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
+  int failed_rank() const;     // of the first world; -1 if none has failed
+  std::string reason() const;  // "rank 2: ...", once dead
+
+  // Only the first call counts. Wakes everybody who waits. `rank` is that of the first world.
+  void fail(int rank, std::string_view reason) noexcept;
+
+  void add(const std::shared_ptr<World>& world);
+
+ private:
+  std::atomic<bool> dead_{false};
+  mutable std::mutex mutex_;  // for what follows
+  int failed_rank_ = -1;
+  std::string reason_;
+  std::vector<std::weak_ptr<World>> worlds_;
+};
+
+// One send or receive, owned by the rank that started it. Guarded by the world's lock from start()
+// until it is seen done, or given up by cancel().
+struct Operation {
+  enum class State { kFree, kUnmatched, kMatched, kCopying, kDone, kFailed };
+
+  State state = State::kFree;
+  bool is_send = false;
+  int self = 0, peer = 0, tag = 0;
+  const std::byte* source = nullptr;  // of a send
+  std::byte* target = nullptr;        // of a receive
+  std::size_t size = 0;
+  Operation* partner = nullptr;  // when matched
+  std::string error;             // when failed
+  std::uint64_t serial = 0;      // of the owner's ticket
+
+  std::string text() const;  // "receive of 12 bytes from rank 1 (tag 7)"
+};
+
+// What the ends of one world share. One lock guards all of it: an operation takes well below a
+// microsecond under it, and copies of more than a few hundred bytes are made outside.
+class World {
+ public:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  World(std::shared_ptr<Family> family, std::vector<int> first_ranks);
+
+  int size() const noexcept { return static_cast<int>(first_ranks_.size()); }
+  int first_rank(int rank) const { return first_ranks_[rank]; }  // its rank in the first world
+  const std::shared_ptr<Family>& family() const noexcept { return family_; }
+
+  // Finds the partner, or queues the operation until it comes.
+  void start(Operation& op);
+
+  // Both also make the copies that wait for op.self as a receiver. They throw CommError if the
+  // operation or the family has failed; wait also at the deadline.
+  bool test(Operation& op);
+  void wait(Operation& op, Deadline deadline);
+
+  // Gives the operations of one rank up; afterwards nobody touches their buffers.
+  void cancel(std::deque<Operation>& ops) noexcept;
+
+  // No more operations of this rank will come: who waits for one gets an error.
+  void leave(int rank) noexcept;
+
+  void wake_all() noexcept;
+
+  // The world that the `serial`-th group of this one makes for these members: the first member to
+  // ask creates it, and the last takes it out of the list.
+  std::shared_ptr<World> group(std::uint64_t serial, std::span<const int> members);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // Operations between one sender and one receiver with one tag: sends or receives, never both.
+  using Queue = std::deque<Operation*>;
+
+  struct Box {                                        // of one receiving rank
+    std::unordered_map<std::uint64_t, Queue> queues;  // by sender and tag
+    Queue ready;                                      // matched receives, to be copied by the rank
+    std::condition_variable changed;                  // one of the rank's operations
+    bool left = false;
+  };
+
+  struct Birth {
+    std::shared_ptr<World> world;
+    std::size_t still_to_ask = 0;
+  };
+
+  Box& box(const Operation& op) { return *boxes_[op.is_send ? op.peer : op.self]; }
+  static std::uint64_t key(const Operation& op);
+  void match(Operation& send, Operation& recv);
+  void end(Operation& op, std::string error = {});
+  void copy_next(Lock& lock, int rank);
+  bool settled(const Operation& op) const;
+  void give_up(Lock& lock, Operation& op);
+
+  std::shared_ptr<Family> family_;
+  std::vector<int> first_ranks_;
+  std::mutex mutex_;  // for what follows
+  std::vector<std::unique_ptr<Box>> boxes_;
+  std::map<std::pair<std::uint64_t, int>, Birth> births_;
+};
+
+}  // namespace pride::threads
