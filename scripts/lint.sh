@@ -57,7 +57,7 @@ check_format() {
 
 check_scripts() {
   if command -v shellcheck >/dev/null; then
-    tracked 'scripts/*.sh' .ci/run | xargs -r shellcheck || fault "shellcheck found faults"
+    tracked 'scripts/*.sh' .ci/run | xargs -r shellcheck -x || fault "shellcheck found faults"
   else
     printf 'lint: warning: no shellcheck here, shell scripts not checked\n'
   fi

@@ -35,11 +35,17 @@ minutes() { awk -v s="$1" 'BEGIN { printf "%.1f", s / 60 }'; }
 
 # stage NAME BUDGET_MINUTES COMMAND...: runs it, notes its time, and ends the script if it fails.
 stage() {
-  local name=$1 budget=$2 begun=$SECONDS status=0 note=ok
+  local name=$1 budget=$2 begun=$SECONDS status note=ok
   shift 2
   printf '\n=== %s ===\n' "$name"
-  # a subshell with -e, so that a stage stops at its first failure
-  (set -e; "$@") </dev/null || status=$?
+  # not `(...) || status=$?`: bash would ignore -e in the subshell, and the stage would go on
+  set +e
+  (
+    set -e
+    "$@"
+  ) </dev/null
+  status=$?
+  set -e
   count_results
   local spent=$((SECONDS - begun))
   [ "$spent" -le $((budget * 60)) ] || note="ok, OVER BUDGET"
