@@ -18,7 +18,7 @@ STAGES = [
         "include/pride/error", "include/pride/layout", "include/pride/bucket",
         "include/pride/cost", "include/pride/wire", "src/core/wire", "include/pride/flat_buffer",
         "include/pride/random_bits", "include/pride/schedule",
-        "include/pride/state", "src/core/bucket", "src/core/digest", "src/core/flat_buffer",
+        "include/pride/state", "include/pride/step", "src/core/bucket", "src/core/digest", "src/core/flat_buffer",
         "src/core/layout", "src/core/schedule", "src/core/frame", "src/core/checksum",
     ]),
     ("kernels", ["include/pride/cpu", "src/kernels/"]),
