@@ -1,0 +1,153 @@
+// `pride replay`: command line of the replay of recorded gradients.
+// SPDX-License-Identifier: Apache-2.0
+#include <cinttypes>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "commands.h"
+#include "io/safetensors.h"
+#include "pride/error.h"
+#include "replay/recording.h"
+#include "replay/replay.h"
+
+namespace pride::app {
+namespace {
+
+struct Arguments {
+  std::string input, output;
+  std::vector<std::string> method_options;  // "key=value"
+  std::string non_finite = "raise";
+  bool json = false;
+  ReplayOptions replay;
+};
+
+std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& given) {
+  std::map<std::string, std::string> options;
+  for (const std::string& text : given) {
+    const auto equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      throw CLI::ValidationError("--method-opt", "\"" + text + "\" is not KEY=VALUE");
+    }
+    if (!options.emplace(text.substr(0, equals), text.substr(equals + 1)).second) {
+      throw CLI::ValidationError("--method-opt", text.substr(0, equals) + " given twice");
+    }
+  }
+  return options;
+}
+
+std::string hex(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, value);
+  return text;
+}
+
+nlohmann::ordered_json number_or_null(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+void print_json(const Arguments& args, const Recording& recording, const ReplayResult& result) {
+  const nlohmann::ordered_json report = {
+      {"method", args.replay.optimizer.method},
+      {"workers", recording.workers},
+      {"steps", recording.steps},
+      {"skipped_steps", result.skipped_steps},
+      {"n_coords", result.n_coords},
+      {"bytes_per_step_and_rank", number_or_null(result.bytes_per_step_and_rank)},
+      {"ratio_to_fp32_ring", number_or_null(result.ratio_to_fp32_ring)},
+      {"param_hash", hex(result.param_hash)}};
+  std::cout << report.dump(2) << '\n';
+}
+
+void print_text(const Arguments& args, const Recording& recording, const ReplayResult& result) {
+  std::cout << args.replay.optimizer.method << ": " << recording.steps << " steps of "
+            << recording.workers << " workers, " << result.n_coords << " coordinates";
+  if (result.skipped_steps != 0) std::cout << ", " << result.skipped_steps << " steps skipped";
+  std::cout << '\n';
+  if (result.bytes_per_step_and_rank) {
+    std::cout << "bytes sent per step and rank: " << *result.bytes_per_step_and_rank;
+    if (result.ratio_to_fp32_ring) {
+      std::cout << " (" << *result.ratio_to_fp32_ring << " of an fp32 ring all-reduce)";
+    }
+    std::cout << '\n';
+  }
+  std::cout << "param_hash: " << hex(result.param_hash) << "\nwritten: " << args.output << '\n';
+}
+
+void run(Arguments& args) {
+  OptimizerOptions& optimizer = args.replay.optimizer;
+  optimizer.options = parse_method_options(args.method_options);
+  optimizer.non_finite =
+      args.non_finite == "skip" ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
+  const Recording recording = make_recording(args.input, read_safetensors(args.input));
+  const ReplayResult result = replay(recording, args.replay);
+  write_safetensors(args.output, result.params,
+                    {{"producer", "pride replay"},
+                     {"method", optimizer.method},
+                     {"workers", std::to_string(recording.workers)},
+                     {"param_hash", hex(result.param_hash)}});
+  args.json ? print_json(args, recording, result) : print_text(args, recording, result);
+}
+
+void add_files(CLI::App& command, Arguments& args) {
+  command
+      .add_option("--input", args.input,
+                  "safetensors file: param.<name> F32 (shape), grad.<name> F32 "
+                  "[steps, workers, shape]")
+      ->required();
+  command
+      .add_option("--output", args.output,
+                  "safetensors file to write: param.<name> F32 [steps, shape], the parameters "
+                  "after each step")
+      ->required();
+  command.add_flag("--json", args.json, "Print the summary as JSON");
+}
+
+void add_method(CLI::App& command, Arguments& args) {
+  OptimizerOptions& optimizer = args.replay.optimizer;
+  ParamGroup& group = optimizer.groups.front();
+  command.add_option("--method", optimizer.method, "Method; `pride info` lists them")->required();
+  command.add_option("--lr", group.lr, "Learning rate (default: the method's)");
+  command.add_option("--beta1", group.beta1, "First beta (default: the method's)");
+  command.add_option("--beta2", group.beta2, "Second beta (default: the method's)");
+  command.add_option("--eps", group.eps, "AdamW's epsilon (default: the method's)");
+  command.add_option("--weight-decay", group.weight_decay,
+                     "Decoupled weight decay of every tensor (default: the method's)");
+  command
+      .add_option("--no-decay", args.replay.no_decay,
+                  "Glob of tensor names without weight decay; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("PATTERN");
+  command
+      .add_option("--method-opt", args.method_options,
+                  "An option of the method's own, e.g. tie=zero; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  command.add_option("--seed", optimizer.seed, "Seed of the bits for zeros, ties and rounding")
+      ->capture_default_str();
+  command
+      .add_option("--bucket-coords", optimizer.bucket_coords,
+                  "Target size of a bucket in coordinates; never changes a bit of the result")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--non-finite", args.non_finite,
+                  "A gradient with NaN or Inf: raise an error, or skip the step on all workers")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"raise", "skip"}));
+}
+
+}  // namespace
+
+void add_replay_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "replay", "Push recorded gradients through a method, with threads as workers");
+  const auto args = std::make_shared<Arguments>();
+  add_files(*command, *args);
+  add_method(*command, *args);
+  command->callback([args] { run(*args); });
+}
+
+}  // namespace pride::app

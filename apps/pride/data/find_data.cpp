@@ -1,0 +1,22 @@
+// The order in which a task's data is looked for.
+// SPDX-License-Identifier: Apache-2.0
+#include "data/find_data.h"
+
+#include <cstdlib>
+
+#include "pride/error.h"
+
+namespace pride::app {
+
+std::filesystem::path find_data(const std::string& flag, std::string_view task) {
+  PRIDE_CHECK(task == "lm" || task == "cifar10", "unknown task \"", task,
+              "\"; lm and cifar10 are known");
+  if (!flag.empty() || task == "lm") return flag;
+  const char* variable = std::getenv("PRIDE_DATA");
+  if (variable != nullptr && *variable != '\0') return variable;
+  throw DataError(
+      "no data for task cifar10: give --data FOLDER or set PRIDE_DATA to a folder with the "
+      "official binary files; scripts/get_data.sh fetches them");
+}
+
+}  // namespace pride::app

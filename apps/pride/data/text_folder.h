@@ -1,0 +1,37 @@
+// The text files below a folder, and their split into training and validation.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/text.h"
+
+namespace pride::app {
+
+struct TextFile {
+  std::string name;   // path relative to the folder, with "/" between its parts
+  std::string bytes;  // never empty
+};
+
+struct TextFolder {
+  std::vector<TextFile> files;  // in order of name, as bytes
+  std::size_t n_skipped = 0;    // files with a NUL byte
+};
+
+// Reads a file whole. Throws DataError.
+std::string read_file(const std::filesystem::path& file);
+
+// Reads every regular file below `folder`; empty files are left out. Throws DataError if one cannot
+// be read.
+TextFolder read_text_folder(const std::filesystem::path& folder);
+
+// True if a file of that relative path validates: XXH3-64 of the path is a multiple of 10.
+bool validates(const std::string& name);
+
+// Sets train, valid, hash and n_files. With one file the split is by bytes, 90 to 10.
+// REQUIRES: two bytes or more in all.
+TextCorpus split_text(const std::vector<TextFile>& files);
+
+}  // namespace pride::app

@@ -1,0 +1,89 @@
+// The program `pride`: parses the command line and turns exceptions into exit codes.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exit codes: 0 done, 1 the command failed ("pride: error: ..." on stderr), 2 wrong usage.
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "build_info.h"
+#include "commands.h"
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+int fail(const std::string& why) {
+  std::cout.flush();
+  std::cerr << "pride: error: " << why << std::endl;
+  return kFailed;
+}
+
+// True if stdout is a pipe whose reader has gone, as in `pride info | head -1`.
+bool reader_gone() {
+  pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
+// Output that was not written is a failure, unless nobody wants it any more.
+int finish(int code) {
+  const bool written = !!std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout);
+  if (written || reader_gone()) return code;
+  return code != 0 ? code : fail("cannot write to standard output");
+}
+
+bool is_subcommand(const CLI::App& app, const std::string& name) {
+  const auto all = app.get_subcommands({});
+  return std::any_of(all.begin(), all.end(),
+                     [&](const CLI::App* known) { return known->get_name() == name; });
+}
+
+// CLI11 would only say that a subcommand is required.
+int unknown_subcommand(const CLI::App& app, const std::string& name) {
+  std::cerr << "unknown subcommand \"" << name << "\"; there are";
+  for (const CLI::App* known : app.get_subcommands({})) std::cerr << ' ' << known->get_name();
+  std::cerr << "\nRun with --help for more information.\n";
+  return kUsage;
+}
+
+int parse(CLI::App& app, int argc, char** argv) {
+  if (argc > 1 && argv[1][0] != '-' && !is_subcommand(app, argv[1])) {
+    return unknown_subcommand(app, argv[1]);
+  }
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kUsage;
+  }
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Data-parallel training with about one bit per parameter on the wire.", "pride");
+  app.set_version_flag("--version", std::string("pride ") + pride::app::kVersion);
+  app.set_help_all_flag("--help-all", "Print the help of all subcommands and exit");
+  app.require_subcommand(1);
+  pride::app::add_train_command(app);
+  pride::app::add_replay_command(app);
+  pride::app::add_info_command(app);
+  return parse(app, argc, argv);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // a reader that goes away must not kill a training run in the middle of a checkpoint
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return finish(run(argc, argv));
+  } catch (const std::exception& e) {
+    return fail(e.what());
+  }
+}
