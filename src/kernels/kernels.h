@@ -40,10 +40,10 @@ struct Step {
 
 struct AdamScalars {
   float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
-  float step_size = 0;     // lr / (1 - beta1^t)
-  float sqrt_bias2 = 1;    // sqrt(1 - beta2^t)
+  float step_size = 0;   // lr / (1 - beta1^t)
+  float sqrt_bias2 = 1;  // sqrt(1 - beta2^t)
   float eps = 0;
-  float decay = 1;         // 1 - lr * weight_decay
+  float decay = 1;  // 1 - lr * weight_decay
 };
 
 // ---- Encode -------------------------------------------------------------------------------------
@@ -63,7 +63,8 @@ std::size_t lion_sign_update_sparse(std::span<const float> g, const Blend& blend
                                     std::span<float> m, std::span<std::uint64_t> bits,
                                     std::span<std::uint64_t> presence) noexcept;
 
-// ---- Vote and count: rows are the packed signs of the ranks, each n_words long --------------------
+// ---- Vote and count: rows are the packed signs of the ranks, each n_words long
+// --------------------
 
 // Most rows that vote and count take.
 inline constexpr std::size_t kMaxRows = 65535;

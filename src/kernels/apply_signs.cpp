@@ -1,0 +1,92 @@
+// apply_signs and apply_ternary: the parameter update from packed signs.
+// Reads 4.125 (4.25) and writes 4 bytes per coordinate.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/isa.h"
+#include "kernels/kernels.h"
+#include "kernels/scalar.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/apply_signs.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target:
+#include "hwy/highway.h"
+#include "kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pride::kernels::HWY_NAMESPACE {
+
+#if PRIDE_SIMD
+HWY_INLINE void signs_word(std::uint64_t word, Step step, float* HWY_RESTRICT x) {
+  const FloatTag d;
+  const auto decay = hn::Set(d, step.decay);
+  const auto plus = hn::Set(d, step.lr), minus = hn::Set(d, -step.lr);
+  for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
+    const auto change = hn::IfThenElse(mask_of(d, word >> i), plus, minus);
+    hn::StoreU(hn::Sub(hn::Mul(hn::LoadU(d, x + i), decay), change), d, x + i);
+  }
+}
+
+HWY_INLINE void ternary_word(std::uint64_t positive, std::uint64_t nonzero, Step step,
+                             float* HWY_RESTRICT x) {
+  const FloatTag d;
+  const auto decay = hn::Set(d, step.decay);
+  const auto plus = hn::Set(d, step.lr), minus = hn::Set(d, -step.lr);
+  for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
+    const auto change = hn::IfThenElse(mask_of(d, positive >> i), plus, minus);
+    const auto decayed = hn::Mul(hn::LoadU(d, x + i), decay);
+    const auto next = hn::IfThenElse(mask_of(d, nonzero >> i), hn::Sub(decayed, change), decayed);
+    hn::StoreU(next, d, x + i);
+  }
+}
+#endif
+
+void signs(std::span<const std::uint64_t> bits, Step step, std::span<float> x) {
+  std::size_t at = 0;
+#if PRIDE_SIMD
+  for (; at + 64 <= x.size(); at += 64) signs_word(bits[at / 64], step, x.data() + at);
+#endif
+  for (; at < x.size(); at += 64) {
+    const std::size_t n = std::min<std::size_t>(64, x.size() - at);
+    scalar::apply_signs_word(bits[at / 64], step, x.data() + at, n);
+  }
+}
+
+void ternary(std::span<const std::uint64_t> positive, std::span<const std::uint64_t> nonzero,
+             Step step, std::span<float> x) {
+  std::size_t at = 0;
+#if PRIDE_SIMD
+  for (; at + 64 <= x.size(); at += 64) {
+    ternary_word(positive[at / 64], nonzero[at / 64], step, x.data() + at);
+  }
+#endif
+  for (; at < x.size(); at += 64) {
+    const std::size_t n = std::min<std::size_t>(64, x.size() - at);
+    scalar::apply_ternary_word(positive[at / 64], nonzero[at / 64], step, x.data() + at, n);
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace pride::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pride::kernels {
+
+HWY_EXPORT(signs);
+HWY_EXPORT(ternary);
+
+void apply_signs(std::span<const std::uint64_t> bits, Step step, std::span<float> x) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(signs)(bits, step, x);
+}
+
+void apply_ternary(std::span<const std::uint64_t> positive, std::span<const std::uint64_t> nonzero,
+                   Step step, std::span<float> x) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(ternary)(positive, nonzero, step, x);
+}
+
+}  // namespace pride::kernels
+#endif  // HWY_ONCE

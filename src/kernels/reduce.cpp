@@ -1,0 +1,88 @@
+// first_non_finite and sum_squares: one value from a span. Read 4 bytes per coordinate.
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+
+#include "kernels/isa.h"
+#include "kernels/kernels.h"
+#include "kernels/scalar.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/reduce.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target:
+#include "hwy/highway.h"
+#include "kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pride::kernels::HWY_NAMESPACE {
+
+std::size_t find_non_finite(std::span<const float> x) {
+  std::size_t i = 0;
+#if PRIDE_SIMD
+  const FloatTag d;
+  const auto largest = hn::Set(d, hwy::HighestValue<float>());
+  for (; i + 64 <= x.size(); i += 64) {
+    auto finite = hn::Le(hn::Abs(hn::LoadU(d, x.data() + i)), largest);
+    for (std::size_t j = hn::Lanes(d); j < 64; j += hn::Lanes(d)) {
+      finite = hn::And(finite, hn::Le(hn::Abs(hn::LoadU(d, x.data() + i + j)), largest));
+    }
+    if (HWY_UNLIKELY(!hn::AllTrue(d, finite))) break;
+  }
+#endif
+  const std::size_t found = scalar::first_non_finite(x.data() + i, x.size() - i);
+  return found == kAllFinite ? kAllFinite : i + found;
+}
+
+double squares(std::span<const float> x) {
+  std::array<double, 16> partial{};
+  std::size_t i = 0;
+#if PRIDE_SIMD && HWY_HAVE_FLOAT64
+  const hn::CappedTag<double, 8> dd;
+  const hn::Rebind<float, decltype(dd)> df;
+  const std::size_t lanes = hn::Lanes(dd);
+  // one pass for each vector of partial sums keeps every sum in a register; the blocks stay in L1
+  for (; i + 1024 <= x.size(); i += 1024) {
+    for (std::size_t p = 0; p < 16; p += 2 * lanes) {
+      auto low = hn::LoadU(dd, partial.data() + p),
+           high = hn::LoadU(dd, partial.data() + p + lanes);
+      for (std::size_t j = p; j < 1024; j += 16) {
+        const auto a = hn::PromoteTo(dd, hn::LoadU(df, x.data() + i + j));
+        const auto b = hn::PromoteTo(dd, hn::LoadU(df, x.data() + i + j + lanes));
+        low = hn::Add(low, hn::Mul(a, a));
+        high = hn::Add(high, hn::Mul(b, b));
+      }
+      hn::StoreU(low, dd, partial.data() + p);
+      hn::StoreU(high, dd, partial.data() + p + lanes);
+    }
+  }
+#endif
+  for (; i < x.size(); ++i)
+    partial[i % 16] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (std::size_t width = 1; width < 16; width *= 2) {
+    for (std::size_t p = 0; p < 16; p += 2 * width) partial[p] += partial[p + width];
+  }
+  return partial[0];
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace pride::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pride::kernels {
+
+HWY_EXPORT(find_non_finite);
+HWY_EXPORT(squares);
+
+std::size_t first_non_finite(std::span<const float> x) noexcept {
+  use_selected_isa();
+  return HWY_DYNAMIC_DISPATCH(find_non_finite)(x);
+}
+
+double sum_squares(std::span<const float> x) noexcept {
+  use_selected_isa();
+  return HWY_DYNAMIC_DISPATCH(squares)(x);
+}
+
+}  // namespace pride::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,55 @@
+// Helpers of the vector code, compiled once for each target: masks to bits and back.
+// SPDX-License-Identifier: Apache-2.0
+#if defined(PRIDE_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PRIDE_KERNELS_SIMD_INL_H_
+#undef PRIDE_KERNELS_SIMD_INL_H_
+#else
+#define PRIDE_KERNELS_SIMD_INL_H_
+#endif
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/highway.h"
+
+// 0 where the target is Highway's one-lane or emulated fallback: such kernels run plain code.
+#undef PRIDE_SIMD
+#define PRIDE_SIMD (HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128)
+
+HWY_BEFORE_NAMESPACE();
+namespace pride::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+static_assert(std::endian::native == std::endian::little, "packed bits are stored as bytes");
+
+#if PRIDE_SIMD
+// At most 16 lanes, so that a word of 64 coordinates is always whole vectors.
+using FloatTag = hn::CappedTag<float, 16>;
+using FloatVec = hn::Vec<FloatTag>;
+using FloatMask = hn::Mask<FloatTag>;
+
+// Lane i of the mask as bit i.
+HWY_INLINE std::uint64_t mask_bits(FloatTag d, FloatMask mask) {
+  std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(d, mask, bytes);
+  if constexpr (hn::MaxLanes(FloatTag()) <= 8) return bytes[0];
+  std::uint16_t low;
+  std::memcpy(&low, bytes, sizeof(low));
+  return low;
+}
+
+// Lane i of the result is bit i of `bits`.
+HWY_INLINE FloatMask mask_of(FloatTag d, std::uint64_t bits) {
+  std::uint8_t bytes[8];
+  std::memcpy(bytes, &bits, sizeof(bits));
+  return hn::LoadMaskBits(d, bytes);
+}
+#endif
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace pride::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard, once for each target
