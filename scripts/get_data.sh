@@ -77,30 +77,34 @@ check_folder() {
   [ "$n_bad" -eq 0 ] || die "$n_bad of $n_files files differ from the originals"
 }
 
-# download URL FILE: into FILE.part, going on where an earlier try stopped
-download() {
-  command -v curl >/dev/null || die "curl is not installed; scripts/setup.sh installs it"
-  printf 'get_data: %s\n' "$1"
-  curl --fail --location --retry 3 --continue-at - --output "$2.part" -- "$1" ||
-    die "could not download $1 (run again to go on where it stopped)"
+# sum_is TOOL SUM FILE: whether the file is there and has this checksum
+sum_is() {
+  local sum
+  [ -f "$3" ] && sum=$("$1" <"$3") && [ "${sum%% *}" = "$2" ]
 }
 
-# refuse FILE WHY: puts the file aside, so that the next try starts afresh
-refuse() {
-  mv -- "$1" "${1%.part}.bad"
-  die "$2; kept as ${1%.part}.bad"
+# fetch URL FILE TOOL SUM: goes on with FILE.part where an earlier try stopped; FILE appears only if
+# its checksum is right.
+fetch() {
+  local url=$1 file=$2 tool=$3 sum=$4
+  command -v curl >/dev/null || die "curl is not installed; scripts/setup.sh installs it"
+  printf 'get_data: %s\n' "$url"
+  mkdir -p -- "$(dirname -- "$file")"
+  if ! sum_is "$tool" "$sum" "$file.part"; then
+    curl --fail --location --retry 3 --continue-at - --output "$file.part" -- "$url" ||
+      die "could not download $url (run again to go on where it stopped)"
+  fi
+  if ! sum_is "$tool" "$sum" "$file.part"; then
+    # put aside, so that the next try starts afresh
+    mv -- "$file.part" "$file.bad"
+    die "$url is not what was expected ($tool $sum); kept as $file.bad"
+  fi
+  mv -- "$file.part" "$file"
 }
 
 get_cifar10() {
-  local folder=$1/cifar10 archive=$1/cifar10/cifar-10-binary.tar.gz file sum
-  mkdir -p -- "$folder"
-  if [ ! -f "$archive" ]; then
-    download "$cifar_url" "$archive"
-    sum=$(md5sum <"$archive.part")
-    [ "${sum%% *}" = "$cifar_md5" ] ||
-      refuse "$archive.part" "cifar-10-binary.tar.gz has md5 ${sum%% *}, expected $cifar_md5"
-    mv -- "$archive.part" "$archive"
-  fi
+  local folder=$1/cifar10 archive=$1/cifar10/cifar-10-binary.tar.gz file
+  [ -f "$archive" ] || fetch "$cifar_url" "$archive" md5sum "$cifar_md5"
   tar -xzf "$archive" -C "$folder" --strip-components=1 --no-same-owner
   for file in "$folder"/*.bin; do
     check_file "$file" || die "$file is not the original after unpacking $archive"
@@ -108,15 +112,8 @@ get_cifar10() {
 }
 
 get_text() {
-  local file=$1/text/tinyshakespeare.txt sum
-  mkdir -p -- "$1/text"
-  if [ ! -f "$file" ]; then
-    download "$text_url" "$file"
-    sum=$(unpacked_sha256 "$file.part")
-    [ "$sum" = "${sha256[tinyshakespeare.txt]}" ] ||
-      refuse "$file.part" "tinyshakespeare.txt has sha256 $sum, expected ${sha256[tinyshakespeare.txt]}"
-    mv -- "$file.part" "$file"
-  fi
+  local file=$1/text/tinyshakespeare.txt
+  [ -f "$file" ] || fetch "$text_url" "$file" sha256sum "${sha256[tinyshakespeare.txt]}"
   check_file "$file" || die "$file is not the original"
 }
 
