@@ -28,7 +28,7 @@ template <class V>
 HWY_INLINE void full_add(V a, V b, V c, V& sum, V& carry) {
   const V differ = hn::Xor(a, b);
   sum = hn::Xor(differ, c);
-  carry = hn::IfVecThenElse(differ, c, a);
+  carry = hn::OrAnd(hn::And(a, b), differ, c);
 }
 
 // planes += carry * 2^first.
