@@ -15,11 +15,11 @@ import tempfile
 # pattern matches any rest of its name. The most specific (longest) pattern decides.
 STAGES = [
     ("foundation", [
-        "include/pride/error", "include/pride/layout", "include/pride/bucket",
-        "include/pride/cost", "include/pride/wire", "src/core/wire", "include/pride/flat_buffer",
-        "include/pride/random_bits", "include/pride/schedule",
-        "include/pride/state", "include/pride/step", "src/core/bucket", "src/core/digest", "src/core/flat_buffer",
-        "src/core/layout", "src/core/schedule", "src/core/frame", "src/core/checksum",
+        "include/pride/bucket", "include/pride/cost", "include/pride/error",
+        "include/pride/flat_buffer", "include/pride/layout", "include/pride/random_bits",
+        "include/pride/schedule", "include/pride/state", "include/pride/step",
+        "include/pride/wire", "src/core/bucket", "src/core/digest", "src/core/flat_buffer",
+        "src/core/layout", "src/core/schedule", "src/core/wire",
     ]),
     ("kernels", ["include/pride/cpu", "src/kernels/"]),
     ("communicator", ["include/pride/communicator", "include/pride/comm/", "src/comm/"]),
@@ -27,9 +27,11 @@ STAGES = [
     ("exchange", ["src/exchange/"]),
     ("methods", ["include/pride/methods/", "include/pride/registry", "include/pride/method",
                  "src/methods/"]),
-    ("pipeline", ["src/core/pipeline", "src/core/step*"]),
-    ("optimizer", ["include/pride/optimizer", "src/core/optimizer*", "src/core/state*",
-                   "src/core/param_hash"]),
+    ("pipeline", ["src/core/pipeline"]),
+    ("optimizer", [
+        "include/pride/optimizer", "src/core/agreement", "src/core/optimizer",
+        "src/core/param_hash", "src/core/state_io", "src/core/step_scalars",
+    ]),
     ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
                "include/pride/comm/mpi_comm", "src/comm/mpi*"]),
     ("apps", ["apps/"]),
