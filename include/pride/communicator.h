@@ -48,7 +48,8 @@ class Communicator {
 
   // --- Point to point. Messages between two ranks with one tag arrive in the order sent. --------
 
-  // Starts to send `bytes` to `peer`. REQUIRES: 0 <= peer < size(), peer != rank(), 0 <= tag < 1024.
+  // Starts to send `bytes` to `peer`. REQUIRES: 0 <= peer < size(), peer != rank(), 0 <= tag <
+  // 1024.
   Ticket start_send(int peer, int tag, std::span<const std::byte> bytes);
 
   // Starts to receive exactly bytes.size() bytes from `peer`; any other size is a CommError.
@@ -106,7 +107,7 @@ class Communicator {
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
 
   // Tells every rank that this one gives up, and why; their pending and later calls throw CommError
-  // with this text. Local, never blocks, never throws; only the first reason counts.
+  // with this text. Local, takes less than a second, never throws; only the first reason counts.
   void fail(std::string_view reason) noexcept;
 
   // Bytes and messages of this object (not of its duplicates and splits).

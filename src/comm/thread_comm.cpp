@@ -3,7 +3,6 @@
 #include "pride/comm/thread_comm.h"
 
 #include <algorithm>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <numeric>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "comm/thread_world.h"
+#include "comm/ticket_table.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -26,7 +26,7 @@ class ThreadComm final : public Communicator {
       : Communicator(rank, world->size()), world_(std::move(world)) {}
 
   ~ThreadComm() override {
-    world_->cancel(operations_);
+    give_up_pending();
     world_->leave(rank());
   }
 
@@ -34,32 +34,32 @@ class ThreadComm final : public Communicator {
 
  protected:
   std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
-    Operation& op = make(peer, tag, bytes.size());
-    op.is_send = true;
-    op.source = bytes.data();
-    world_->start(op);
-    return op.serial;
+    return start({.is_send = true,
+                  .self = rank(),
+                  .peer = peer,
+                  .tag = tag,
+                  .source = bytes.data(),
+                  .size = bytes.size()});
   }
 
   std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) override {
-    Operation& op = make(peer, tag, bytes.size());
-    op.is_send = false;
-    op.target = bytes.data();
-    world_->start(op);
-    return op.serial;
+    return start({.is_send = false,
+                  .self = rank(),
+                  .peer = peer,
+                  .tag = tag,
+                  .target = bytes.data(),
+                  .size = bytes.size()});
   }
 
   bool do_test(std::uint64_t id) override {
-    Operation& op = find(id);
-    if (!world_->test(op)) return false;
-    release(op);
+    if (!world_->test(pending_.find(id))) return false;
+    pending_.release(id);
     return true;
   }
 
   void do_wait(std::uint64_t id, World::Deadline deadline) override {
-    Operation& op = find(id);
-    world_->wait(op, deadline);
-    release(op);
+    world_->wait(pending_.find(id), deadline);
+    pending_.release(id);
   }
 
   // shared memory has no faster way that this class knows of
@@ -77,52 +77,24 @@ class ThreadComm final : public Communicator {
 
   void do_fail(std::string_view reason) noexcept override {
     world_->family()->fail(world_->first_rank(rank()), reason);
-    world_->cancel(operations_);
-    free_.clear();
-    for (std::size_t slot = operations_.size(); slot > 0; --slot) free_.push_back(slot - 1);
+    give_up_pending();
   }
 
  private:
-  // A ticket's id is the slot and the number of the operation, so that a stale one is noticed.
-  static constexpr int kSlotBits = 24;
-
-  Operation& make(int peer, int tag, std::size_t size) {
-    if (free_.empty()) {
-      PRIDE_CHECK(operations_.size() < (std::size_t{1} << kSlotBits),
-                  "too many pending operations");
-      free_.reserve(operations_.size() + 1);  // so that do_fail never allocates
-      free_.push_back(operations_.size());
-      operations_.emplace_back();
-    }
-    const std::size_t slot = free_.back();
-    free_.pop_back();
-    Operation& op = operations_[slot];
-    op.self = rank();
-    op.peer = peer;
-    op.tag = tag;
-    op.size = size;
-    op.serial = ++started_ << kSlotBits | slot;
-    return op;
+  std::uint64_t start(Operation op) {
+    auto& entry = pending_.make();
+    entry.value = std::move(op);
+    world_->start(entry.value);
+    return entry.id;
   }
 
-  Operation& find(std::uint64_t id) {
-    const std::size_t slot = id & ((std::uint64_t{1} << kSlotBits) - 1);
-    PRIDE_CHECK(slot < operations_.size() && operations_[slot].serial == id,
-                "the ticket's operation is not pending");
-    return operations_[slot];
-  }
-
-  void release(Operation& op) {
-    const std::size_t slot = op.serial & ((std::uint64_t{1} << kSlotBits) - 1);
-    op.serial = 0;
-    op.state = Operation::State::kFree;
-    free_.push_back(slot);
+  void give_up_pending() noexcept {
+    pending_.for_each([this](Operation& op) { world_->cancel(op); });
+    pending_.clear();
   }
 
   std::shared_ptr<World> world_;
-  std::deque<Operation> operations_;  // never moves its elements: peers hold pointers to them
-  std::vector<std::size_t> free_;     // slots
-  std::uint64_t started_ = 0;
+  TicketTable<Operation> pending_;
   std::uint64_t groups_ = 0;
 };
 

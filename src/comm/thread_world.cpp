@@ -160,15 +160,8 @@ void World::wait(Operation& op, Deadline deadline) {
   }
 }
 
-void World::cancel(std::deque<Operation>& ops) noexcept {
+void World::cancel(Operation& op) noexcept {
   Lock lock(mutex_);
-  for (Operation& op : ops) {
-    give_up(lock, op);
-    op.state = Operation::State::kFree;
-  }
-}
-
-void World::give_up(Lock& lock, Operation& op) {
   if (op.state == Operation::State::kUnmatched) std::erase(box(op).queues[key(op)], &op);
   if (op.state == Operation::State::kMatched) {
     Operation& recv = op.is_send ? *op.partner : op;

@@ -44,17 +44,16 @@ class Family {
 // One send or receive, owned by the rank that started it. Guarded by the world's lock from start()
 // until it is seen done, or given up by cancel().
 struct Operation {
-  enum class State { kFree, kUnmatched, kMatched, kCopying, kDone, kFailed };
+  enum class State { kUnmatched, kMatched, kCopying, kDone, kFailed };
 
-  State state = State::kFree;
+  State state = State::kUnmatched;
   bool is_send = false;
   int self = 0, peer = 0, tag = 0;
   const std::byte* source = nullptr;  // of a send
   std::byte* target = nullptr;        // of a receive
   std::size_t size = 0;
   Operation* partner = nullptr;  // when matched
-  std::string error;             // when failed
-  std::uint64_t serial = 0;      // of the owner's ticket
+  std::string error = {};        // when failed
 
   std::string text() const;  // "receive of 12 bytes from rank 1 (tag 7)"
 };
@@ -79,8 +78,8 @@ class World {
   bool test(Operation& op);
   void wait(Operation& op, Deadline deadline);
 
-  // Gives the operations of one rank up; afterwards nobody touches their buffers.
-  void cancel(std::deque<Operation>& ops) noexcept;
+  // Gives the operation up; afterwards nobody touches its buffer.
+  void cancel(Operation& op) noexcept;
 
   // No more operations of this rank will come: who waits for one gets an error.
   void leave(int rank) noexcept;
@@ -115,7 +114,6 @@ class World {
   void end(Operation& op, std::string error = {});
   void copy_next(Lock& lock, int rank);
   bool settled(const Operation& op) const;
-  void give_up(Lock& lock, Operation& op);
 
   std::shared_ptr<Family> family_;
   std::vector<int> first_ranks_;

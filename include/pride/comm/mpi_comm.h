@@ -11,7 +11,8 @@
 namespace pride {
 
 // Initialises MPI (asking for MPI_THREAD_MULTIPLE) unless somebody has, and finalises it only if
-// this object began it. Keep one alive as long as any MPI communicator of pride.
+// this object began it. Keep one alive as long as any MPI communicator of pride. If a world of this
+// process has failed it does not finalise, so that the launcher ends the job rather than wait.
 class MpiEnvironment {
  public:
   MpiEnvironment();
@@ -28,10 +29,11 @@ class MpiEnvironment {
 };
 
 // A communicator over a duplicate of `comm`, which stays the caller's. Collective over `comm`.
+// Throws InvalidArgument unless MPI is initialised and `comm` is an intra-communicator.
 // Waits poll with MPI_Test and back off, so that ranks that share a core do not starve each other.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm = MPI_COMM_WORLD);
 
-// True if this process was started by an MPI launcher (mpirun, srun, PMI variables present).
+// True if this process was started by an MPI launcher: mpirun, mpiexec, or srun with PMI or PMIx.
 bool launched_by_mpi() noexcept;
 
 }  // namespace pride

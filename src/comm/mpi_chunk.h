@@ -1,0 +1,17 @@
+// The size above which mpi_comm cuts a message up; tests shrink it to reach that path with little.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+namespace pride::mpi {
+
+// A message of s bytes travels as s / limit full chunks and then one of s % limit bytes, which may
+// be empty: the first chunk that is not full ends the message, so any difference in size shows.
+inline constexpr std::size_t kDefaultChunk = std::size_t{1} << 30;
+
+// Of the communicators made from now on. All ranks must use the same. REQUIRES: 1 <= limit < 2^31.
+void set_chunk_limit(std::size_t limit);
+std::size_t chunk_limit() noexcept;
+
+}  // namespace pride::mpi

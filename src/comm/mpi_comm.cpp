@@ -1,0 +1,292 @@
+// mpi_comm: the communicator over MPI's point-to-point messages, polled with back-off.
+// SPDX-License-Identifier: Apache-2.0
+#include "pride/comm/mpi_comm.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/mpi_chunk.h"
+#include "comm/mpi_family.h"
+#include "comm/ticket_table.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace mpi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::atomic<std::size_t> chunk{kDefaultChunk};
+
+// How long a failed rank goes on serving MPI, so that its pending operations can end.
+constexpr std::chrono::milliseconds kGrace{250};
+
+// Between two looks at a pending operation: nothing at first, then give way to ranks that share the
+// core, then sleep, up to 200 us at a time.
+class Backoff {
+ public:
+  // True now and then: time to look for what is rarer.
+  bool pause() {
+    ++round_;
+    if (round_ < kSpins) return false;
+    if (round_ < kSpins + kYields) {
+      sched_yield();
+      return round_ % 16 == 0;
+    }
+    std::this_thread::sleep_for(sleep_);
+    sleep_ = std::min(sleep_ * 2, std::chrono::microseconds(200));
+    return true;
+  }
+
+ private:
+  static constexpr int kSpins = 64;
+  static constexpr int kYields = 256;
+  int round_ = 0;
+  std::chrono::microseconds sleep_{10};
+};
+
+// One send or receive: its chunks, in order.
+struct Operation {
+  bool is_send = false;
+  int peer = 0, tag = 0;
+  std::size_t size = 0;
+  std::vector<MPI_Request> chunks;
+  std::size_t done = 0;  // chunks
+
+  std::string text() const {
+    return concat(is_send ? "send of " : "receive of ", size, is_send ? " bytes to" : " bytes from",
+                  " rank ", peer, " (tag ", tag, ")");
+  }
+};
+
+class MpiComm final : public Communicator {
+ public:
+  MpiComm(MPI_Comm comm, int rank, int size, std::shared_ptr<MpiFamily> family)
+      : Communicator(rank, size), comm_(comm), family_(std::move(family)) {}
+
+  ~MpiComm() override {
+    if (!usable()) return;
+    const bool idle = !give_up_pending();
+    if (idle && !family_->dead()) MPI_Comm_free(&comm_);  // else leaked: peers may not come to it
+  }
+
+  std::string_view transport() const noexcept override { return "mpi"; }
+
+ protected:
+  std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
+    auto& entry = begin(true, peer, tag, bytes.size());
+    for_each_chunk(bytes.size(), [&](std::size_t offset, int length) {
+      check(MPI_Isend(bytes.data() + offset, length, MPI_BYTE, peer, tag, comm_,
+                      &entry.value.chunks.emplace_back(MPI_REQUEST_NULL)),
+            "MPI_Isend");
+    });
+    return entry.id;
+  }
+
+  std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) override {
+    auto& entry = begin(false, peer, tag, bytes.size());
+    for_each_chunk(bytes.size(), [&](std::size_t offset, int length) {
+      check(MPI_Irecv(bytes.data() + offset, length, MPI_BYTE, peer, tag, comm_,
+                      &entry.value.chunks.emplace_back(MPI_REQUEST_NULL)),
+            "MPI_Irecv");
+    });
+    return entry.id;
+  }
+
+  bool do_test(std::uint64_t id) override {
+    if (!advance(pending_.find(id))) return false;
+    pending_.release(id);
+    return true;
+  }
+
+  void do_wait(std::uint64_t id, Clock::time_point deadline) override {
+    Operation& op = pending_.find(id);
+    for (Backoff backoff; !advance(op);) {
+      if (!backoff.pause()) continue;
+      check_alive(op);
+      if (Clock::now() >= deadline) throw CommError(op.text() + ": not complete at the deadline");
+    }
+    pending_.release(id);
+  }
+
+  void do_native_sum(std::span<float> values) override {
+    if (size() == 1) return;
+    const std::size_t most = std::max<std::size_t>(1, chunk_ / sizeof(float));
+    for (std::size_t begin = 0; begin < values.size(); begin += most) {
+      const auto part = values.subspan(begin, std::min(most, values.size() - begin));
+      check(MPI_Allreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size()), MPI_FLOAT,
+                          MPI_SUM, comm_),
+            "MPI_Allreduce");
+      count({part.size_bytes(), part.size_bytes(), 1, 1});
+    }
+  }
+
+  std::unique_ptr<Communicator> do_group(std::span<const int> members) override {
+    const auto own = std::find(members.begin(), members.end(), rank()) - members.begin();
+    MPI_Comm group = MPI_COMM_NULL;
+    check(MPI_Comm_split(comm_, members.front(), static_cast<int>(own), &group), "MPI_Comm_split");
+    check(MPI_Comm_set_errhandler(group, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return std::make_unique<MpiComm>(group, static_cast<int>(own), static_cast<int>(members.size()),
+                                     family_);
+  }
+
+  void do_check() override { family_->check_alive(); }
+
+  void do_fail(std::string_view reason) noexcept override {
+    family_->fail(reason);
+    if (usable()) give_up_pending();
+  }
+
+ private:
+  template <typename Visit>
+  void for_each_chunk(std::size_t size, Visit&& visit) const {
+    for (std::size_t offset = 0;; offset += chunk_) {
+      const std::size_t length = std::min(chunk_, size - offset);
+      visit(offset, static_cast<int>(length));
+      if (length < chunk_) return;
+    }
+  }
+
+  TicketTable<Operation>::Entry& begin(bool is_send, int peer, int tag, std::size_t size) {
+    auto& entry = pending_.make();
+    entry.value.is_send = is_send;
+    entry.value.peer = peer;
+    entry.value.tag = tag;
+    entry.value.size = size;
+    entry.value.chunks.clear();
+    entry.value.done = 0;
+    return entry;
+  }
+
+  void check_alive(const Operation& op) {
+    try {
+      family_->check_alive();
+    } catch (const CommError& e) {
+      throw CommError(concat(op.text(), ": ", e.what()));
+    }
+  }
+
+  // True if complete. Throws if it failed, or brought another size than expected.
+  bool advance(Operation& op) {
+    for (; op.done < op.chunks.size(); ++op.done) {
+      int done = 0;
+      MPI_Status status;
+      const int code = MPI_Test(&op.chunks[op.done], &done, &status);
+      if (code != MPI_SUCCESS) throw CommError(concat(op.text(), ": ", failure(op, code)));
+      if (!done) return false;
+      if (!op.is_send) check_length(op, status);
+    }
+    return true;
+  }
+
+  static std::string failure(const Operation& op, int code) {
+    int kind = MPI_SUCCESS;
+    MPI_Error_class(code, &kind);
+    const char* const more = "sizes differ: the message is longer than the ";
+    try {
+      check(code, "MPI_Test");
+    } catch (const CommError& e) {
+      return kind == MPI_ERR_TRUNCATE ? concat(more, op.size, " bytes expected: ", e.what())
+                                      : std::string(e.what());
+    }
+    return {};
+  }
+
+  // A message that is too long is MPI's error; one that is too short ends early.
+  void check_length(const Operation& op, const MPI_Status& status) const {
+    const std::size_t offset = op.done * chunk_;
+    const std::size_t expected = std::min(chunk_, op.size - offset);
+    int got = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &got), "MPI_Get_count");
+    if (static_cast<std::size_t>(got) == expected) return;
+    throw CommError(concat(op.text(), ": sizes differ: the message has ", offset + got, " bytes"));
+  }
+
+  // Cancels the receives and serves MPI until all operations have ended, for kGrace at most.
+  // True if there were any. What has not ended by then MPI may still touch (docs/transports.md).
+  bool give_up_pending() noexcept {
+    std::vector<MPI_Request*> open;
+    pending_.for_each([&](Operation& op) {
+      for (MPI_Request& request : op.chunks) {
+        if (request == MPI_REQUEST_NULL) continue;
+        if (!op.is_send) MPI_Cancel(&request);
+        open.push_back(&request);
+      }
+    });
+    const bool any = !open.empty();
+    const auto enough = Clock::now() + kGrace;
+    for (Backoff backoff; !open.empty() && Clock::now() < enough; backoff.pause()) {
+      std::erase_if(open, [](MPI_Request* request) {
+        int done = 0;
+        return MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
+      });
+    }
+    pending_.clear();
+    return any;
+  }
+
+  MPI_Comm comm_;
+  const std::size_t chunk_ = chunk_limit();
+  std::shared_ptr<MpiFamily> family_;
+  TicketTable<Operation> pending_;
+};
+
+}  // namespace
+
+void set_chunk_limit(std::size_t limit) {
+  PRIDE_CHECK(limit >= 1 && limit <= std::numeric_limits<int>::max(), "set_chunk_limit: ", limit);
+  chunk = limit;
+}
+
+std::size_t chunk_limit() noexcept { return chunk; }
+
+}  // namespace mpi
+
+MpiEnvironment::MpiEnvironment() {
+  int begun = 0, level = MPI_THREAD_SINGLE;
+  mpi::check(MPI_Initialized(&begun), "MPI_Initialized");
+  if (begun) {
+    mpi::check(MPI_Query_thread(&level), "MPI_Query_thread");
+  } else {
+    mpi::check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+    began_ = true;
+  }
+  thread_multiple_ = level == MPI_THREAD_MULTIPLE;
+}
+
+// After a failure some ranks may never come to MPI_Finalize, which waits for all: a process that
+// ends without it is what the launcher takes as the sign to end the others.
+MpiEnvironment::~MpiEnvironment() {
+  if (began_ && mpi::usable() && !mpi::any_world_failed()) MPI_Finalize();
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm) {
+  PRIDE_CHECK(mpi::usable(), "make_mpi_communicator: MPI is not initialised, or finalised already");
+  PRIDE_CHECK(comm != MPI_COMM_NULL, "make_mpi_communicator: MPI_COMM_NULL");
+  int between_groups = 0;
+  mpi::check(MPI_Comm_test_inter(comm, &between_groups), "MPI_Comm_test_inter");
+  PRIDE_CHECK(!between_groups, "make_mpi_communicator: an inter-communicator");
+  auto family = std::make_shared<mpi::MpiFamily>(comm);
+  MPI_Comm own = mpi::duplicate(comm);
+  int size = 1;
+  mpi::check(MPI_Comm_size(own, &size), "MPI_Comm_size");
+  const int rank = family->rank();
+  return std::make_unique<mpi::MpiComm>(own, rank, size, std::move(family));
+}
+
+bool launched_by_mpi() noexcept {
+  constexpr std::array kNames = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"};
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+}  // namespace pride
