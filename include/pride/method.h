@@ -1,0 +1,68 @@
+// Method: how one bucket of gradients becomes a step. Each method is one file in src/methods.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pride/bucket.h"
+#include "pride/communicator.h"
+#include "pride/cost.h"
+#include "pride/flat_buffer.h"
+#include "pride/step.h"
+#include "pride/wire.h"
+
+namespace pride {
+
+// What a method is made from. `options` holds every option that the method declares.
+struct MethodContext {
+  const Layout& layout;
+  int rank = 0, world = 1;
+  std::map<std::string, std::string> options;
+};
+
+// State goes in and out whole, as flat buffers; the writer and reader split it by parameter name.
+class StateWriter {
+ public:
+  virtual ~StateWriter() = default;
+  virtual void buffer(std::string_view name, const FlatBuffer& values) = 0;
+};
+class StateReader {
+ public:
+  virtual ~StateReader() = default;
+  virtual void buffer(std::string_view name, FlatBuffer& values) = 0;
+};
+
+class Method {
+ public:
+  virtual ~Method() = default;
+
+  // Optional round before encode: shared scales, clip norms. Collective.
+  virtual void agree(Communicator&, const StepContext&) {}
+
+  // Local arithmetic and local state; fills wire.up, and wire.poison if a gradient is not finite.
+  virtual void encode(const Bucket& bucket, ConstView grad, const StepContext& ctx, Wire& wire) = 0;
+
+  // The only phase that talks; changes no state. If wire.poison is set afterwards, it is the same
+  // on all ranks and wire.down holds nothing.
+  virtual void exchange(Communicator& comm, const Bucket& bucket, const StepContext& ctx,
+                        Wire& wire) = 0;
+
+  // Commits the step of this bucket. REQUIRES: no poison.
+  virtual void apply(const Bucket& bucket, const Wire& wire, const StepContext& ctx,
+                     View param) = 0;
+
+  // Bytes that rank `rank` sends for one step over these buckets, frames included.
+  virtual Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const = 0;
+
+  virtual void save(StateWriter& out) const = 0;
+  virtual void load(StateReader& in) = 0;
+  virtual std::uint64_t state_floats() const = 0;
+};
+
+}  // namespace pride

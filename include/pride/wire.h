@@ -1,0 +1,52 @@
+// Wire: the buffers of one bucket in flight, from encode to apply.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace pride {
+
+// Bytes aligned to 64; resize() keeps memory when it shrinks and does not clear it.
+class ByteBuffer {
+ public:
+  void resize(std::size_t n_bytes);
+  std::span<std::byte> span() noexcept { return {data_.get(), size_}; }
+  std::span<const std::byte> span() const noexcept { return {data_.get(), size_}; }
+  std::size_t size() const noexcept { return size_; }
+  std::size_t capacity() const noexcept { return capacity_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const noexcept;
+  };
+  std::unique_ptr<std::byte[], Free> data_;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+// A NaN or Inf that stops a bucket: where it was seen.
+struct Poison {
+  int rank = 0;
+  std::uint32_t tensor = 0;  // index in the layout
+};
+
+// Frames of one bucket. `up[j]` goes to the owner of shard j, `in[i]` came from rank i for this
+// rank's shard, `down[j]` is the result for shard j. A method's encode fills up, its exchange the
+// rest, its apply reads down.
+struct Wire {
+  std::vector<ByteBuffer> up, in, down;
+  std::span<const float> dense_up;  // dense methods: this rank's gradients of the bucket
+  ByteBuffer dense_in;              // dense methods: the ranks' floats for this rank's shard
+  ByteBuffer dense_mean;            // dense methods: the mean, whole bucket
+  std::optional<Poison> poison;     // after encode: this rank's; after exchange: agreed by all
+
+  std::size_t capacity_bytes() const noexcept;
+};
+
+}  // namespace pride

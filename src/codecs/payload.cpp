@@ -1,0 +1,75 @@
+// Offsets of the parts of each kind of frame.
+// SPDX-License-Identifier: Apache-2.0
+#include "codecs/payload.h"
+
+#include <cassert>
+
+namespace pride {
+namespace {
+
+constexpr std::size_t words_for(std::size_t bits) { return (bits + 63) / 64; }
+
+// Presence takes one bit per 64 coordinates of a sparse piece; each piece starts a new word.
+std::size_t presence_words_of(const Shard& shard) {
+  std::size_t words = 0;
+  for (const Piece& p : shard.pieces) {
+    if (p.sparse) words += words_for(p.n_words());
+  }
+  return words;
+}
+
+std::size_t sparse_blocks_of(const Shard& shard) {
+  std::size_t blocks = 0;
+  for (const Piece& p : shard.pieces) {
+    if (p.sparse) blocks += p.n_words();
+  }
+  return blocks;
+}
+
+}  // namespace
+
+std::span<std::uint64_t> words_at(std::span<std::byte> bytes, std::size_t offset, std::size_t n) {
+  assert(offset % 8 == 0 && offset + 8 * n <= bytes.size());
+  return {reinterpret_cast<std::uint64_t*>(bytes.data() + offset), n};
+}
+
+std::span<const std::uint64_t> words_at(std::span<const std::byte> bytes, std::size_t offset,
+                                        std::size_t n) {
+  assert(offset % 8 == 0 && offset + 8 * n <= bytes.size());
+  return {reinterpret_cast<const std::uint64_t*>(bytes.data() + offset), n};
+}
+
+SignFrame::SignFrame(const Shard& shard)
+    : absent_words(words_for(shard.pieces.size())),
+      presence_words(presence_words_of(shard)),
+      sign_words(shard.n_words()),
+      absent_at(kHeaderBytes),
+      presence_at(absent_at + 8 * absent_words),
+      signs_at(presence_at + 8 * presence_words),
+      bytes(signs_at + 8 * sign_words) {}
+
+VoteFrame::VoteFrame(const Shard& shard, bool ternary)
+    : nobody_words(words_for(shard.pieces.size())),
+      presence_words(presence_words_of(shard)),
+      sign_words(shard.n_words()),
+      nobody_at(kHeaderBytes),
+      presence_at(nobody_at + 8 * nobody_words),
+      positive_at(presence_at + 8 * presence_words),
+      nonzero_at(positive_at + 8 * sign_words),
+      bytes(nonzero_at + (ternary ? 8 * sign_words : 0)) {}
+
+CountFrame::CountFrame(const Shard& shard, int world)
+    : present_at(kHeaderBytes),
+      block_present_at(present_at + 8 * ((shard.pieces.size() + 3) / 4)),
+      planes_at(block_present_at + 8 * ((sparse_blocks_of(shard) + 3) / 4)),
+      n_planes(static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(world)))),
+      plane_words(shard.n_words()),
+      bytes(planes_at + 8 * n_planes * plane_words) {}
+
+DenseFrame::DenseFrame(const Shard& shard)
+    : absent_words(words_for(shard.pieces.size())),
+      absent_at(kHeaderBytes),
+      bytes(absent_at + 8 * absent_words),
+      float_bytes(4 * shard.size()) {}
+
+}  // namespace pride

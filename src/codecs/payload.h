@@ -1,0 +1,65 @@
+// Payloads: what the bytes behind a frame's header mean. Offsets follow from the shard alone, so
+// every receiver knows every size beforehand. Layout and examples: docs/wire_format.md.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "codecs/frame.h"
+#include "pride/bucket.h"
+
+namespace pride {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
+
+// Typed access to a part of a frame. Parts begin at multiples of 8.
+std::span<std::uint64_t> words_at(std::span<std::byte> bytes, std::size_t offset, std::size_t n);
+std::span<const std::uint64_t> words_at(std::span<const std::byte> bytes, std::size_t offset,
+                                        std::size_t n);
+
+inline bool bit_at(std::span<const std::uint64_t> words, std::size_t i) {
+  return (words[i / 64] >> (i % 64)) & 1;
+}
+inline void set_bit(std::span<std::uint64_t> words, std::size_t i) {
+  words[i / 64] |= std::uint64_t{1} << (i % 64);
+}
+
+// Frame of signs (up): absent bits of the pieces, presence bits of the sparse pieces, sign words.
+struct SignFrame {
+  explicit SignFrame(const Shard& shard);
+  std::size_t absent_words, presence_words, sign_words;
+  std::size_t absent_at, presence_at, signs_at;  // from the start of the frame
+  std::size_t bytes;                             // header included
+};
+
+// Frame of a vote (down): nobody bits of the pieces (1: no rank had a gradient), presence bits of
+// the sparse pieces (1: some rank was present), words of +, and with ternary the words of nonzero.
+struct VoteFrame {
+  VoteFrame(const Shard& shard, bool ternary);
+  std::size_t nobody_words, presence_words, sign_words;
+  std::size_t nobody_at, presence_at, positive_at, nonzero_at;
+  std::size_t bytes;
+};
+
+// Frame of counts (down): number of present ranks, uint16, for each piece and for each block of 64
+// of the sparse pieces; then the bit planes of the count of +1.
+struct CountFrame {
+  CountFrame(const Shard& shard, int world);
+  std::size_t present_at, block_present_at, planes_at;
+  std::size_t n_planes, plane_words;
+  std::size_t bytes;
+};
+
+// Frame of floats, up and down: absent (nobody) bits of the pieces; the floats travel as a message
+// of their own, straight from where they lie, and are covered by the checksum.
+struct DenseFrame {
+  explicit DenseFrame(const Shard& shard);
+  std::size_t absent_words, absent_at;
+  std::size_t bytes;        // of the first message: header and absent bits
+  std::size_t float_bytes;  // of the second
+};
+
+}  // namespace pride

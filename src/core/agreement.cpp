@@ -1,0 +1,75 @@
+// Compares digests over the ranks.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/agreement.h"
+
+#include <algorithm>
+
+#include "core/digest.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+std::vector<std::uint64_t> gather(Communicator& comm, const std::vector<std::uint64_t>& mine) {
+  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+// "1, 3": the ranks whose entry k differs from rank 0's; empty if none.
+std::string ranks_that_differ(const std::vector<std::uint64_t>& all, std::size_t width,
+                              std::size_t k) {
+  std::string ranks;
+  for (std::size_t r = 1; r * width < all.size(); ++r) {
+    if (all[r * width + k] != all[k]) ranks += concat(ranks.empty() ? "" : ", ", r);
+  }
+  return ranks;
+}
+
+std::uint64_t tensor_digest(const TensorSlot& slot) {
+  Digest digest;
+  digest.text(slot.spec.name).number(static_cast<std::uint64_t>(slot.spec.group));
+  digest.number(slot.spec.sparse ? 1 : 0);
+  for (const std::int64_t e : slot.spec.shape) digest.number(static_cast<std::uint64_t>(e));
+  return digest.value();
+}
+
+// Which tensor is the first to differ. Collective; every rank finds the same one.
+[[noreturn]] void explain_layout(Communicator& comm, const Layout& layout,
+                                 const std::string& ranks) {
+  const auto counts = gather(comm, {layout.tensors().size()});
+  const std::size_t most = *std::max_element(counts.begin(), counts.end());
+  std::vector<std::uint64_t> mine(most, 0);
+  for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+    mine[i] = tensor_digest(layout.tensors()[i]);
+  }
+  const auto all = gather(comm, mine);
+  std::size_t first = 0;
+  while (first < most && ranks_that_differ(all, most, first).empty()) ++first;
+  throw InvalidArgument(concat(
+      "optimizer: the layout of rank(s) ", ranks, " is not that of rank 0: ", counts[0],
+      " tensors on rank 0; the first that differs is number ", first,
+      first < layout.tensors().size() ? concat(" ('", layout.tensors()[first].spec.name, "' here)")
+                                      : std::string(" (not there on this rank)")));
+}
+
+}  // namespace
+
+void check_agreement(Communicator& comm, const Layout& layout,
+                     const std::vector<std::pair<std::string, std::uint64_t>>& settings) {
+  if (comm.size() == 1) return;
+  const Communicator::Scope scope(comm, "start-up check of the optimizer");
+  std::vector<std::uint64_t> mine = {layout.digest()};
+  for (const auto& [name, digest] : settings) mine.push_back(digest);
+  const auto all = gather(comm, mine);
+
+  const std::string layout_ranks = ranks_that_differ(all, mine.size(), 0);
+  if (!layout_ranks.empty()) explain_layout(comm, layout, layout_ranks);
+  for (std::size_t k = 0; k < settings.size(); ++k) {
+    const std::string ranks = ranks_that_differ(all, mine.size(), k + 1);
+    PRIDE_CHECK(ranks.empty(), "optimizer: the ", settings[k].first, " of rank(s) ", ranks,
+                " is not that of rank 0");
+  }
+}
+
+}  // namespace pride

@@ -1,0 +1,21 @@
+// Start-up check: do all ranks mean the same training run?
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pride/communicator.h"
+#include "pride/layout.h"
+
+namespace pride {
+
+// Compares the layout and the digests of named settings over all ranks. Throws InvalidArgument with
+// the same text on every rank, naming the first setting that differs and the ranks that differ from
+// rank 0. Collective. REQUIRES: the same names in the same order on all ranks.
+void check_agreement(Communicator& comm, const Layout& layout,
+                     const std::vector<std::pair<std::string, std::uint64_t>>& settings);
+
+}  // namespace pride

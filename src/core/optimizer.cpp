@@ -1,0 +1,276 @@
+// The optimizer: checks, scalars of the step, the pipeline, state.
+// SPDX-License-Identifier: Apache-2.0
+#include "pride/optimizer.h"
+
+#include <cmath>
+
+#include "core/agreement.h"
+#include "core/digest.h"
+#include "core/pipeline.h"
+#include "core/state_io.h"
+#include "core/step_scalars.h"
+#include "methods/registry.h"
+#include "pride/bucket.h"
+#include "pride/error.h"
+#include "pride/method.h"
+#include "pride/registry.h"
+
+namespace pride {
+namespace {
+
+std::string hex(std::uint64_t v) {
+  std::ostringstream text;
+  text << std::hex << v;
+  return text.str();
+}
+
+}  // namespace
+
+struct Optimizer::Impl {
+  Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options);
+
+  void check_ranks_agree(Communicator& user_comm);
+  void begin(std::span<float> params, std::span<const float> grads);
+  void tensor_ready(std::size_t tensor, bool is_absent);
+  StepReport finish();
+  [[noreturn]] void raise(const Poison& poison);
+  std::string describe(const Poison& poison) const;
+
+  Layout layout;
+  OptimizerOptions options;
+  MethodInfo info;
+  std::vector<GroupValues> groups;
+  std::unique_ptr<Communicator> comm;  // a duplicate: its traffic is the optimizer's alone
+  std::vector<Bucket> buckets;
+  std::unique_ptr<Method> method;
+  std::unique_ptr<Pipeline> pipeline;
+
+  std::int64_t steps_done = 0;
+  bool in_step = false;
+  std::string refusal;  // why no further step is taken; empty: steps are welcome
+
+  // the step at hand
+  StepContext ctx;
+  std::vector<StepScalars> scalars;
+  std::vector<char> absent;
+  std::vector<char> reported;
+  std::vector<std::vector<std::size_t>> buckets_of_tensor;
+  std::vector<std::size_t> tensors_of_bucket;  // how many
+  std::vector<std::size_t> waiting;            // of them not yet reported
+  Traffic traffic_before;
+};
+
+Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options)
+    : layout(std::move(the_layout)), options(std::move(the_options)) {
+  info = method_info(options.method, user_comm.size());
+  PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
+              "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
+              options.groups.size());
+  for (std::size_t g = 0; g < options.groups.size(); ++g) {
+    groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));
+  }
+  options.options = complete_options(options.method, options.options);
+  method =
+      make_method(options.method, {layout, user_comm.rank(), user_comm.size(), options.options});
+  buckets = make_buckets(layout, options.bucket_coords, user_comm.size());
+  check_ranks_agree(user_comm);
+  comm = user_comm.duplicate();
+  comm->set_timeout(user_comm.timeout());
+  pipeline = std::make_unique<Pipeline>(*comm, *method, buckets, options.overlap);
+
+  buckets_of_tensor.resize(layout.tensors().size());
+  tensors_of_bucket.resize(buckets.size());
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (const Shard& shard : buckets[b].shards) {
+      for (const Piece& piece : shard.pieces) {
+        auto& list = buckets_of_tensor[piece.tensor];
+        if (!list.empty() && list.back() == b) continue;  // another shard of the same bucket
+        list.push_back(b);
+        ++tensors_of_bucket[b];
+      }
+    }
+  }
+}
+
+void Optimizer::Impl::check_ranks_agree(Communicator& user_comm) {
+  Digest method_options, hyper;
+  for (const auto& [name, value] : options.options) method_options.text(name).text(value);
+  for (const GroupValues& g : groups) {
+    for (const double v : {g.lr, g.beta1, g.beta2, g.eps, g.weight_decay}) {
+      hyper.number(std::bit_cast<std::uint64_t>(v));
+    }
+  }
+  check_agreement(
+      user_comm, layout,
+      {{"method", Digest().text(options.method).value()},
+       {"method options", method_options.value()},
+       {"hyper-parameters", hyper.value()},
+       {"seed", options.seed},
+       {"bucket size", options.bucket_coords},
+       {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)}});
+}
+
+void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grads) {
+  if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
+  PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
+  PRIDE_CHECK(params.size() == layout.flat_size() && grads.size() == layout.flat_size(),
+              "optimizer: ", params.size(), " parameters and ", grads.size(),
+              " gradients given, the layout has ", layout.flat_size(), " with padding");
+  scalars.clear();
+  for (const GroupValues& g : groups) scalars.push_back(scalars_of(g, steps_done));
+  absent.assign(layout.tensors().size(), 1);
+  reported.assign(layout.tensors().size(), 0);
+  waiting = tensors_of_bucket;
+  traffic_before = comm->traffic();
+
+  ctx.step = steps_done;
+  ctx.rank = comm->rank();
+  ctx.world = comm->size();
+  ctx.seed = options.seed;
+  ctx.groups = scalars;
+  ctx.scalars_digest = digest_of(scalars);
+  ctx.absent = absent;
+  in_step = true;
+  pipeline->begin(ctx, {params.data(), params.size()}, {grads.data(), grads.size()},
+                  options.non_finite == NonFinitePolicy::kSkip);
+}
+
+void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_absent) {
+  PRIDE_CHECK(in_step, "optimizer: gradient_ready() outside a step");
+  PRIDE_CHECK(tensor < reported.size(), "optimizer: tensor ", tensor, " of ", reported.size());
+  PRIDE_CHECK(reported[tensor] == 0, "optimizer: tensor '", layout.tensors()[tensor].spec.name,
+              "' reported ready twice in a step");
+  reported[tensor] = 1;
+  absent[tensor] = is_absent ? 1 : 0;
+  for (const std::size_t b : buckets_of_tensor[tensor]) {
+    if (--waiting[b] == 0) pipeline->submit(b);
+  }
+}
+
+StepReport Optimizer::Impl::finish() {
+  PRIDE_CHECK(in_step, "optimizer: finish_step() outside a step");
+  in_step = false;
+  std::optional<Poison> poison;
+  try {
+    poison = pipeline->finish();
+  } catch (const CommError& e) {
+    refusal = e.what();
+    throw;
+  }
+  StepReport report;
+  report.step = steps_done;
+  if (poison && options.non_finite == NonFinitePolicy::kRaise) raise(*poison);
+  if (poison) {
+    report.skipped = true;
+    report.skip_reason = describe(*poison);
+  }
+  const Traffic now = comm->traffic();
+  report.bytes_sent = now.bytes_sent - traffic_before.bytes_sent;
+  report.bytes_received = now.bytes_received - traffic_before.bytes_received;
+  report.encode_s = pipeline->timing().encode_s;
+  report.exchange_s = pipeline->timing().exchange_s;
+  report.apply_s = pipeline->timing().apply_s;
+  ++steps_done;
+  return report;
+}
+
+std::string Optimizer::Impl::describe(const Poison& poison) const {
+  const auto& tensors = layout.tensors();
+  const std::string name =
+      poison.tensor < tensors.size() ? tensors[poison.tensor].spec.name : std::string("?");
+  return concat("step ", steps_done, ": NaN or Inf in the gradient of '", name, "' on rank ",
+                poison.rank);
+}
+
+void Optimizer::Impl::raise(const Poison& poison) {
+  const std::string text = describe(poison);
+  refusal = text + "; load a state to go on";
+  throw NonFiniteGradient(text);
+}
+
+Optimizer::Optimizer(Communicator& comm, Layout layout, OptimizerOptions options)
+    : impl_(std::make_unique<Impl>(comm, std::move(layout), std::move(options))) {}
+Optimizer::~Optimizer() = default;
+
+StepReport Optimizer::step(std::span<float> params, std::span<const float> grads,
+                           std::span<const bool> absent) {
+  const std::size_t n = layout().tensors().size();
+  PRIDE_CHECK(absent.empty() || absent.size() == n, "optimizer: ", absent.size(),
+              " absent flags for ", n, " tensors");
+  impl_->begin(params, grads);
+  // last tensor first: the order of the buckets
+  for (std::size_t i = n; i-- > 0;) impl_->tensor_ready(i, !absent.empty() && absent[i]);
+  return impl_->finish();
+}
+
+void Optimizer::begin_step(std::span<float> params, std::span<const float> grads) {
+  impl_->begin(params, grads);
+}
+void Optimizer::gradient_ready(std::size_t tensor, bool absent) {
+  impl_->tensor_ready(tensor, absent);
+}
+StepReport Optimizer::finish_step() { return impl_->finish(); }
+
+void Optimizer::set_lr(double lr, int group) {
+  PRIDE_CHECK(group >= 0 && static_cast<std::size_t>(group) < impl_->groups.size(),
+              "set_lr: group ", group, " of ", impl_->groups.size());
+  check_lr(lr, group);
+  impl_->groups[static_cast<std::size_t>(group)].lr = lr;
+}
+
+double Optimizer::lr(int group) const {
+  PRIDE_CHECK(group >= 0 && static_cast<std::size_t>(group) < impl_->groups.size(), "lr: group ",
+              group, " of ", impl_->groups.size());
+  return impl_->groups[static_cast<std::size_t>(group)].lr;
+}
+
+const Layout& Optimizer::layout() const noexcept { return impl_->layout; }
+std::int64_t Optimizer::steps_done() const noexcept { return impl_->steps_done; }
+std::string_view Optimizer::method() const noexcept { return impl_->options.method; }
+std::uint64_t Optimizer::state_floats() const noexcept { return impl_->method->state_floats(); }
+
+Cost Optimizer::cost(std::int64_t step) const {
+  return impl_->method->cost(impl_->buckets, impl_->comm->rank(), step);
+}
+
+StateDict Optimizer::save() const {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: save() in the middle of a step");
+  StateDict state;
+  DictWriter writer(impl_->layout, state);
+  impl_->method->save(writer);
+  state.scalars = {{"method", impl_->options.method},
+                   {"layout", hex(impl_->layout.digest())},
+                   {"rank", std::to_string(impl_->comm->rank())},
+                   {"world", std::to_string(impl_->comm->size())},
+                   {"step", std::to_string(impl_->steps_done)}};
+  return state;
+}
+
+void Optimizer::load(const StateDict& state) {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: load() in the middle of a step");
+  const auto must_be = [&](const std::string& key, const std::string& want) {
+    const auto found = state.scalars.find(key);
+    PRIDE_CHECK(found != state.scalars.end(), "load: the state does not say its ", key);
+    PRIDE_CHECK(found->second == want, "load: the state is for ", key, " ", found->second,
+                ", this optimizer has ", want);
+  };
+  must_be("method", impl_->options.method);
+  must_be("layout", hex(impl_->layout.digest()));
+  must_be("rank", std::to_string(impl_->comm->rank()));
+  must_be("world", std::to_string(impl_->comm->size()));
+  const auto step = state.scalars.find("step");
+  PRIDE_CHECK(step != state.scalars.end() && !step->second.empty() && step->second.size() < 19 &&
+                  step->second.find_first_not_of("0123456789") == std::string::npos,
+              "load: the state's step counter is missing or not a number");
+
+  // check everything first: a refused state changes nothing
+  DictReader check(impl_->layout, state, false);
+  impl_->method->load(check);
+  check.expect_all_used();
+  DictReader commit(impl_->layout, state, true);
+  impl_->method->load(commit);
+  impl_->steps_done = std::stoll(step->second);
+  impl_->refusal.clear();
+}
+
+}  // namespace pride

@@ -1,0 +1,193 @@
+// The schedule of one step.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/pipeline.h"
+
+#include <chrono>
+
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+// Adds the seconds of its life to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total) {}
+  ~Stopwatch() {
+    total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+Pipeline::Pipeline(Communicator& comm, Method& method, std::span<const Bucket> buckets,
+                   bool overlap)
+    : comm_(comm), method_(method), buckets_(buckets), overlap_(overlap) {
+  if (overlap_) thread_ = std::thread([this] { exchange_loop(); });
+}
+
+Pipeline::~Pipeline() {
+  if (!overlap_) return;
+  bool in_step = false;
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+    in_step = running_;
+  }
+  // a step that was begun and never finished: the peers wait for us, and our thread for them
+  if (in_step) comm_.fail("the optimizer was destroyed in the middle of a step");
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Pipeline::begin(const StepContext& ctx, View params, ConstView grads, bool hold) {
+  method_.agree(comm_, ctx);
+  ctx_ = &ctx;
+  params_ = params;
+  grads_ = grads;
+  hold_ = hold;
+  separate_ = overlap_ || hold;
+  timing_ = {};
+  if (wires_.size() < (separate_ ? buckets_.size() : 1)) {
+    wires_.resize(separate_ ? buckets_.size() : 1);
+  }
+  encoded_.assign(buckets_.size(), 0);
+
+  const std::lock_guard lock(mutex_);
+  ready_.assign(buckets_.size(), 0);
+  exchanged_ = 0;
+  stopped_ = false;
+  error_ = nullptr;
+  running_ = true;
+  changed_.notify_all();
+}
+
+void Pipeline::submit(std::size_t bucket) {
+  PRIDE_CHECK(ctx_ != nullptr, "pipeline: bucket ", bucket, " submitted outside a step");
+  // without overlap the one wire is still in use by an earlier bucket: wait for finish()
+  if (overlap_) encode(bucket);
+}
+
+std::optional<Poison> Pipeline::finish() {
+  PRIDE_CHECK(ctx_ != nullptr, "pipeline: finish() without begin()");
+  std::optional<Poison> poison;
+  try {
+    for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
+      if (encoded_[b] == 0) encode(b);
+    }
+    poison = !overlap_ ? run_in_order() : hold_ ? apply_held() : apply_as_they_arrive();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    running_ = false;
+    ctx_ = nullptr;
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  running_ = false;
+  ctx_ = nullptr;
+  return poison;
+}
+
+void Pipeline::encode(std::size_t bucket) {
+  {
+    const Stopwatch watch(timing_.encode_s);
+    method_.encode(buckets_[bucket], grads_, *ctx_, wire_of(bucket));
+  }
+  encoded_[bucket] = 1;
+  const std::lock_guard lock(mutex_);
+  ready_[bucket] = 1;
+  changed_.notify_all();
+}
+
+void Pipeline::apply(std::size_t bucket) {
+  const Stopwatch watch(timing_.apply_s);
+  method_.apply(buckets_[bucket], wire_of(bucket), *ctx_, params_);
+}
+
+std::optional<Poison> Pipeline::run_in_order() {
+  std::optional<Poison> poison;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    encode(b);
+    Wire& wire = wire_of(b);
+    {
+      const Stopwatch watch(timing_.exchange_s);
+      method_.exchange(comm_, buckets_[b], *ctx_, wire);
+    }
+    if (wire.poison && !poison) poison = wire.poison;
+    if (poison && !hold_) return poison;
+    if (!hold_) apply(b);
+  }
+  // a held step encodes and exchanges every bucket, so that momentum does not depend on the
+  // schedule
+  for (std::size_t b = 0; hold_ && !poison && b < buckets_.size(); ++b) apply(b);
+  return poison;
+}
+
+// True if the bucket was exchanged, false if the thread stopped before it. Throws its error.
+bool Pipeline::wait_for_result(std::size_t bucket) {
+  const Stopwatch watch(timing_.exchange_s);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return exchanged_ > bucket || stopped_; });
+  if (error_) std::rethrow_exception(error_);
+  return exchanged_ > bucket;
+}
+
+std::optional<Poison> Pipeline::apply_as_they_arrive() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (!wait_for_result(b)) break;  // cannot be: a stop without error comes with poison before it
+    if (wire_of(b).poison) return wire_of(b).poison;
+    apply(b);
+  }
+  return std::nullopt;
+}
+
+std::optional<Poison> Pipeline::apply_held() {
+  std::optional<Poison> poison;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    wait_for_result(b);
+    if (wire_of(b).poison && !poison) poison = wire_of(b).poison;
+  }
+  for (std::size_t b = 0; !poison && b < buckets_.size(); ++b) apply(b);
+  return poison;
+}
+
+void Pipeline::exchange_loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const auto can_go = [&] {
+      return running_ && !stopped_ && exchanged_ < ready_.size() && ready_[exchanged_] != 0;
+    };
+    changed_.wait(lock, [&] { return quit_ || can_go(); });
+    if (quit_) return;
+    const std::size_t bucket = exchanged_;
+    Wire& wire = wire_of(bucket);
+    const StepContext& ctx = *ctx_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      method_.exchange(comm_, buckets_[bucket], ctx, wire);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    error_ = error;
+    if (!error) ++exchanged_;
+    // after poison every rank stops at the same bucket, unless the step is held as a whole
+    if (error || (wire.poison && !hold_)) stopped_ = true;
+    changed_.notify_all();
+  }
+}
+
+std::size_t Pipeline::wire_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const Wire& wire : wires_) bytes += wire.capacity_bytes();
+  return bytes;
+}
+
+}  // namespace pride

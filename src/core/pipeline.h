@@ -1,0 +1,82 @@
+// Pipeline: takes the buckets of a step through encode, exchange and apply; with overlap, the
+// exchanges run on a thread of their own, in bucket order, beside encode and backward.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "pride/communicator.h"
+#include "pride/method.h"
+
+namespace pride {
+
+class Pipeline {
+ public:
+  struct Timing {
+    double encode_s = 0, exchange_s = 0, apply_s = 0;
+  };
+
+  // `comm`, `method` and `buckets` must outlive the pipeline. With overlap, only the pipeline's
+  // thread uses `comm` between begin() and finish().
+  Pipeline(Communicator& comm, Method& method, std::span<const Bucket> buckets, bool overlap);
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Starts a step. `ctx` and what it points at must live until finish(). With `hold`, nothing is
+  // applied until every bucket is known to be good.
+  void begin(const StepContext& ctx, View params, ConstView grads, bool hold);
+
+  // The gradients of a bucket are complete: encodes it (with overlap) or notes it.
+  void submit(std::size_t bucket);
+
+  // Does what is left and returns the poison, if any: then no bucket from the poisoned one on was
+  // applied; with `hold`, none at all. Throws what encode or exchange threw.
+  std::optional<Poison> finish();
+
+  const Timing& timing() const noexcept { return timing_; }
+  std::size_t wire_bytes() const noexcept;
+
+ private:
+  Wire& wire_of(std::size_t bucket) { return wires_[separate_ ? bucket : 0]; }
+  void encode(std::size_t bucket);
+  void apply(std::size_t bucket);
+  std::optional<Poison> run_in_order();
+  std::optional<Poison> apply_as_they_arrive();
+  std::optional<Poison> apply_held();
+  void exchange_loop();
+  bool wait_for_result(std::size_t bucket);
+
+  Communicator& comm_;
+  Method& method_;
+  std::span<const Bucket> buckets_;
+  const bool overlap_;
+
+  // the step at hand
+  const StepContext* ctx_ = nullptr;
+  View params_;
+  ConstView grads_;
+  bool hold_ = false;
+  bool separate_ = false;  // a wire for each bucket, else one for all
+  std::vector<char> encoded_;
+  std::vector<Wire> wires_;
+  Timing timing_;
+
+  // between the two threads, under mutex_
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<char> ready_;    // encoded, may be exchanged
+  std::size_t exchanged_ = 0;  // buckets done, in order
+  bool running_ = false;       // a step is on
+  bool stopped_ = false;       // poison or error: no further bucket will be exchanged
+  bool quit_ = false;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+}  // namespace pride

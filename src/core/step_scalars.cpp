@@ -1,0 +1,67 @@
+// Checks and rounds hyper-parameters.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/step_scalars.h"
+
+#include <bit>
+#include <cmath>
+
+#include "core/digest.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+void check_beta(double beta, const char* name, int index) {
+  PRIDE_CHECK(beta >= 0 && beta < 1, "group ", index, ": ", name, " = ", beta, " is not in [0, 1)");
+}
+
+}  // namespace
+
+void check_lr(double lr, int index) {
+  PRIDE_CHECK(std::isfinite(lr) && lr >= 0, "group ", index, ": learning rate ", lr,
+              " is not a finite number >= 0");
+}
+
+GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int index) {
+  GroupValues v;
+  v.lr = group.lr.value_or(info.default_lr);
+  v.beta1 = group.beta1.value_or(info.default_beta1);
+  v.beta2 = group.beta2.value_or(info.default_beta2);
+  v.eps = group.eps.value_or(info.default_eps);
+  v.weight_decay = group.weight_decay.value_or(info.default_weight_decay);
+  check_lr(v.lr, index);
+  check_beta(v.beta1, "beta1", index);
+  check_beta(v.beta2, "beta2", index);
+  PRIDE_CHECK(std::isfinite(v.eps) && v.eps >= 0, "group ", index, ": eps = ", v.eps);
+  PRIDE_CHECK(std::isfinite(v.weight_decay) && v.weight_decay >= 0, "group ", index,
+              ": weight decay ", v.weight_decay, " is not a finite number >= 0");
+  return v;
+}
+
+StepScalars scalars_of(const GroupValues& v, std::int64_t step) {
+  const auto t = static_cast<double>(step + 1);
+  StepScalars s;
+  s.lr = static_cast<float>(v.lr);
+  s.decay = static_cast<float>(1 - v.lr * v.weight_decay);
+  s.beta1 = static_cast<float>(v.beta1);
+  s.one_minus_beta1 = static_cast<float>(1 - v.beta1);
+  s.beta2 = static_cast<float>(v.beta2);
+  s.one_minus_beta2 = static_cast<float>(1 - v.beta2);
+  s.eps = static_cast<float>(v.eps);
+  s.adam_step = static_cast<float>(v.lr / (1 - std::pow(v.beta1, t)));
+  s.adam_sqrt_bias2 = static_cast<float>(std::sqrt(1 - std::pow(v.beta2, t)));
+  return s;
+}
+
+std::uint64_t digest_of(std::span<const StepScalars> groups) {
+  Digest digest;
+  for (const StepScalars& s : groups) {
+    for (const float f : {s.lr, s.decay, s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2,
+                          s.eps, s.adam_step, s.adam_sqrt_bias2}) {
+      digest.number(std::bit_cast<std::uint32_t>(f));
+    }
+  }
+  return digest.value();
+}
+
+}  // namespace pride

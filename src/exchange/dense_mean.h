@@ -1,0 +1,35 @@
+// Mean of fp32 gradients over the ranks: what the uncompressed methods exchange.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pride/bucket.h"
+#include "pride/communicator.h"
+#include "pride/cost.h"
+#include "pride/step.h"
+#include "pride/wire.h"
+
+namespace pride::exchange {
+
+// kOrdered: all-to-all of shards, summed in rank order, all-gather: the bytes of a ring, the same
+// bits everywhere. kNative: the transport's all-reduce, in an order of its own.
+enum class Dense { kOrdered, kNative };
+
+// Sizes the frames, marks the pieces that are absent here, and points wire.dense_up at the
+// gradients, which must stay as they are until the exchange is over.
+void prepare_dense(const Bucket& bucket, const StepContext& ctx, Dense how, ConstView grad,
+                   Wire& wire);
+
+// Gradients of all ranks -> mean_of(wire), for the whole bucket. Ranks where a tensor is absent
+// contribute zero to its mean, which divides by N. A mean that overflows is poison.
+void dense_mean(Communicator& comm, const Bucket& bucket, const StepContext& ctx, Dense how,
+                Wire& wire);
+
+// The mean gradient of a piece of shard j, and whether any rank had one.
+std::span<const float> mean_of(const Wire& wire, const Bucket& bucket, const Piece& piece);
+bool nobody_has(const Wire& wire, std::size_t shard, std::size_t piece);
+
+// Exact for kOrdered. For kNative the floats are those of a ring: the library's own algorithm is
+// not observable, so the cost says that it is not exact.
+Cost dense_cost(std::span<const Bucket> buckets, int rank, Dense how);
+
+}  // namespace pride::exchange

@@ -1,0 +1,192 @@
+// Sends, receives and checks frames, and finds who takes part in what.
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/frames.h"
+
+#include <algorithm>
+
+#include "codecs/payload.h"
+#include "pride/error.h"
+
+namespace pride::exchange {
+namespace {
+
+constexpr int kFrameTag = 1;
+constexpr int kFloatTag = 2;
+
+std::string phase_name(Codec codec, const Bucket& bucket) {
+  return concat(codec_name(codec), " frames of bucket ", bucket.index);
+}
+
+// Frames to and from every peer, then the floats that belong to them; all in flight at once.
+void swap_with_peers(Communicator& comm, const std::vector<std::span<const std::byte>>& send,
+                     const std::vector<std::span<std::byte>>& recv, const Floats& floats) {
+  const int n = comm.size();
+  const int me = comm.rank();
+  std::vector<Ticket> pending;
+  pending.reserve(static_cast<std::size_t>(4 * n));
+  for (int d = 1; d < n; ++d) {
+    const int from = (me - d + n) % n;
+    const auto i = static_cast<std::size_t>(from);
+    pending.push_back(comm.start_recv(from, kFrameTag, recv[i]));
+    if (!floats.recv.empty() && !floats.recv[i].empty()) {
+      pending.push_back(comm.start_recv(from, kFloatTag, floats.recv[i]));
+    }
+  }
+  for (int d = 1; d < n; ++d) {
+    const int to = (me + d) % n;
+    const auto i = static_cast<std::size_t>(to);
+    pending.push_back(comm.start_send(to, kFrameTag, send[i]));
+    if (!floats.send.empty() && !floats.send[i].empty()) {
+      pending.push_back(comm.start_send(to, kFloatTag, floats.send[i]));
+    }
+  }
+  comm.wait_all(pending);
+}
+
+Payload payload_of(std::span<const std::byte> frame, std::span<const std::byte> floats) {
+  return {frame.subspan(kHeaderBytes), floats};
+}
+
+std::span<const std::byte> sent_floats(const Floats& floats, std::size_t i) {
+  return floats.send.empty() ? std::span<const std::byte>{} : floats.send[i];
+}
+
+std::span<const std::byte> received_floats(const Floats& floats, std::size_t i) {
+  return floats.recv.empty() ? std::span<const std::byte>{} : floats.recv[i];
+}
+
+// Ranks whose frame has piece k present.
+std::vector<int> ranks_with_piece(const Wire& wire, const StepContext& ctx, std::size_t k) {
+  std::vector<int> ranks;
+  for (int r = 0; r < ctx.world; ++r) {
+    const auto frame = frame_from(wire, r, ctx.rank);
+    const auto absent = words_at(frame, kHeaderBytes + 8 * (k / 64), 1);
+    if (!bit_at(absent, k % 64)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+void append(std::vector<Run>& runs, std::size_t first, std::size_t n,
+            const std::vector<int>& ranks) {
+  if (!runs.empty() && runs.back().ranks == ranks) {
+    runs.back().n_words += n;
+  } else {
+    runs.push_back({first, n, ranks});
+  }
+}
+
+}  // namespace
+
+FrameHeader header_of(Codec codec, const Bucket& bucket, const Shard& shard, int sender,
+                      const StepContext& ctx) {
+  FrameHeader h;
+  h.codec = codec;
+  h.bucket = static_cast<std::uint32_t>(bucket.index);
+  h.rank = static_cast<std::uint16_t>(sender);
+  h.step = static_cast<std::uint64_t>(ctx.step);
+  h.n_coords = shard.size();
+  h.scalars = ctx.scalars_digest;
+  return h;
+}
+
+std::span<const std::byte> frame_from(const Wire& wire, int i, int rank) {
+  const auto index = static_cast<std::size_t>(i);
+  return i == rank ? wire.up[index].span() : wire.in[index].span();
+}
+
+void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
+             const Floats& floats, Wire& wire) {
+  const auto n = static_cast<std::size_t>(ctx.world);
+  const Shard& mine = bucket.shards[static_cast<std::size_t>(ctx.rank)];
+  std::vector<std::span<const std::byte>> send(n);
+  std::vector<std::span<std::byte>> recv(n);
+  for (std::size_t j = 0; j < n; ++j) {
+    const auto frame = wire.up[j].span();
+    FrameHeader h = header_of(codec, bucket, bucket.shards[j], ctx.rank, ctx);
+    h.poison = wire.poison;
+    // our own frame goes nowhere: its checksum would only be checked by ourselves
+    if (static_cast<int>(j) == ctx.rank) continue;
+    seal(h, frame.first(kHeaderBytes), payload_of(frame, sent_floats(floats, j)));
+    send[j] = frame;
+    recv[j] = wire.in[j].span();
+  }
+  swap_with_peers(comm, send, recv, floats);
+
+  // every rank sees every rank's poison here, so all choose the same one
+  std::optional<Poison> first;
+  for (std::size_t i = 0; i < n; ++i) {
+    std::optional<Poison> seen = wire.poison;
+    if (static_cast<int>(i) != ctx.rank) {
+      const auto frame = wire.in[i].span();
+      seen =
+          open(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, i)),
+               header_of(codec, bucket, mine, static_cast<int>(i), ctx), phase_name(codec, bucket));
+    }
+    if (seen && !first) first = seen;
+  }
+  wire.poison = first;
+}
+
+void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
+               const Floats& floats, std::optional<Poison> result_poison, Wire& wire) {
+  const auto n = static_cast<std::size_t>(ctx.world);
+  const auto me = static_cast<std::size_t>(ctx.rank);
+  const auto mine = wire.down[me].span();
+  std::vector<std::span<const std::byte>> send(n);
+  std::vector<std::span<std::byte>> recv(n);
+  if (n > 1) {
+    FrameHeader h = header_of(codec, bucket, bucket.shards[me], ctx.rank, ctx);
+    h.poison = result_poison;
+    const std::size_t peer = me == 0 ? 1 : 0;  // all peers get the same bytes
+    seal(h, mine.first(kHeaderBytes), payload_of(mine, sent_floats(floats, peer)));
+  }
+  for (std::size_t j = 0; j < n; ++j) {
+    if (j == me) continue;
+    send[j] = mine;
+    recv[j] = wire.down[j].span();
+  }
+  swap_with_peers(comm, send, recv, floats);
+
+  std::optional<Poison> first;
+  for (std::size_t j = 0; j < n; ++j) {
+    std::optional<Poison> seen = result_poison;
+    if (j != me) {
+      const auto frame = wire.down[j].span();
+      seen = open(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, j)),
+                  header_of(codec, bucket, bucket.shards[j], static_cast<int>(j), ctx),
+                  phase_name(codec, bucket));
+    }
+    if (seen && !first) first = seen;
+  }
+  wire.poison = first;
+}
+
+std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext& ctx,
+                         bool presence) {
+  std::vector<Run> runs;
+  const SignFrame at(shard);
+  std::size_t word = 0;           // of the shard
+  std::size_t presence_word = 0;  // of the frames' presence part
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& piece = shard.pieces[k];
+    const std::vector<int> ranks = ranks_with_piece(wire, ctx, k);
+    if (!presence || !piece.sparse) {
+      append(runs, word, piece.n_words(), ranks);
+      word += piece.n_words();
+      continue;
+    }
+    for (std::size_t block = 0; block < piece.n_words(); ++block, ++word) {
+      std::vector<int> here;
+      for (const int r : ranks) {
+        const auto bits = words_at(frame_from(wire, r, ctx.rank),
+                                   at.presence_at + 8 * (presence_word + block / 64), 1);
+        if (bit_at(bits, block % 64)) here.push_back(r);
+      }
+      append(runs, word, 1, here);
+    }
+    presence_word += (piece.n_words() + 63) / 64;
+  }
+  return runs;
+}
+
+}  // namespace pride::exchange

@@ -1,0 +1,54 @@
+// The two phases that every sharded exchange is made of: frames to the owners of the shards, and
+// the owners' results back to everybody.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codecs/frame.h"
+#include "pride/bucket.h"
+#include "pride/communicator.h"
+#include "pride/step.h"
+#include "pride/wire.h"
+
+namespace pride::exchange {
+
+// Header of the frame that `sender` sends about `shard`.
+FrameHeader header_of(Codec codec, const Bucket& bucket, const Shard& shard, int sender,
+                      const StepContext& ctx);
+
+// Frames that travel with floats behind them, each as a message of its own (dense exchanges).
+struct Floats {
+  std::vector<std::span<const std::byte>> send;  // by peer; empty for this rank
+  std::vector<std::span<std::byte>> recv;        // by peer; empty for this rank
+};
+
+// Up: seals wire.up[j] for every rank j, sends it there, and receives wire.in[i] from every other
+// rank i. REQUIRES: wire.in[i] has the size of the frame for this rank's shard.
+// Sets wire.poison to that of the lowest rank that reports one: the same on all ranks.
+void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
+             const Floats& floats, Wire& wire);
+
+// Down: seals wire.down[rank] and gathers the others'. REQUIRES: wire.down[j] has the size of the
+// result frame of shard j. `result_poison`: what this owner found wrong with its result.
+void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
+               const Floats& floats, std::optional<Poison> result_poison, Wire& wire);
+
+// The frame of rank i about this rank's shard: its own lies in wire.up.
+std::span<const std::byte> frame_from(const Wire& wire, int i, int rank);
+
+// A run of words of a shard to which the same ranks contribute.
+struct Run {
+  std::size_t first_word = 0;  // in the shard
+  std::size_t n_words = 0;
+  std::vector<int> ranks;  // ascending; empty: nobody
+};
+
+// Cuts a shard into runs by the absent bits, and with `presence` by the presence bits of sparse
+// pieces, of the N frames about it. Usually one run: everybody, all words.
+std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext& ctx,
+                         bool presence);
+
+}  // namespace pride::exchange

@@ -1,0 +1,72 @@
+// Shared parts of the exchanges of signs.
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/sign_frames.h"
+
+#include <algorithm>
+
+namespace pride::exchange {
+
+void prepare_signs(const Bucket& bucket, const StepContext& ctx, Wire& wire) {
+  const std::size_t n = bucket.shards.size();
+  const SignFrame mine(bucket.shards[static_cast<std::size_t>(ctx.rank)]);
+  wire.up.resize(n);
+  wire.in.resize(n);
+  for (std::size_t j = 0; j < n; ++j) {
+    wire.up[j].resize(SignFrame(bucket.shards[j]).bytes);
+    // our own frame is read from wire.up
+    if (static_cast<int>(j) != ctx.rank) wire.in[j].resize(mine.bytes);
+  }
+}
+
+std::vector<const std::uint64_t*> rows_of(const Run& run, const Wire& wire, const StepContext& ctx,
+                                          const SignFrame& at) {
+  std::vector<const std::uint64_t*> rows;
+  rows.reserve(run.ranks.size());
+  for (const int r : run.ranks) {
+    const auto frame = frame_from(wire, r, ctx.rank);
+    rows.push_back(words_at(frame, at.signs_at + 8 * run.first_word, run.n_words).data());
+  }
+  return rows;
+}
+
+void combine_absent(const Wire& wire, const StepContext& ctx, const SignFrame& at,
+                    std::span<std::uint64_t> nobody) {
+  std::fill(nobody.begin(), nobody.end(), ~std::uint64_t{0});
+  for (int r = 0; r < ctx.world; ++r) {
+    const auto absent = words_at(frame_from(wire, r, ctx.rank), at.absent_at, at.absent_words);
+    for (std::size_t w = 0; w < nobody.size(); ++w) nobody[w] &= absent[w];
+  }
+}
+
+void combine_presence(const Shard& shard, const Wire& wire, const StepContext& ctx,
+                      const SignFrame& at, std::span<std::uint64_t> presence) {
+  std::fill(presence.begin(), presence.end(), 0);
+  for (int r = 0; r < ctx.world; ++r) {
+    const auto frame = frame_from(wire, r, ctx.rank);
+    const auto absent = words_at(frame, at.absent_at, at.absent_words);
+    const auto theirs = words_at(frame, at.presence_at, at.presence_words);
+    std::size_t word = 0;
+    for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+      if (!shard.pieces[k].sparse) continue;
+      const std::size_t n = (shard.pieces[k].n_words() + 63) / 64;
+      for (std::size_t w = word; w < word + n; ++w)
+        presence[w] |= bit_at(absent, k) ? 0 : theirs[w];
+      word += n;
+    }
+  }
+}
+
+Cost sign_cost(std::span<const Bucket> buckets, int rank,
+               const std::function<std::size_t(const Shard&)>& down_bytes) {
+  Cost cost;
+  for (const Bucket& bucket : buckets) {
+    const std::size_t n = bucket.shards.size();
+    for (std::size_t j = 0; j < n; ++j) {
+      if (static_cast<int>(j) != rank) cost.bytes_up += SignFrame(bucket.shards[j]).bytes;
+    }
+    cost.bytes_down += (n - 1) * down_bytes(bucket.shards[static_cast<std::size_t>(rank)]);
+  }
+  return cost;
+}
+
+}  // namespace pride::exchange

@@ -1,0 +1,132 @@
+// The sharded majority vote.
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/sign_vote.h"
+
+#include <algorithm>
+
+#include "codecs/hash_keys.h"
+#include "codecs/payload.h"
+#include "exchange/frames.h"
+#include "exchange/sign_frames.h"
+#include "kernels/kernels.h"
+#include "pride/error.h"
+
+namespace pride::exchange {
+namespace {
+
+// Everything a vote says about one shard, as words of its frame.
+void vote_shard(const Shard& shard, const StepContext& ctx, Tie tie, Wire& wire) {
+  const SignFrame up(shard);
+  const VoteFrame down(shard, tie == Tie::kZero);
+  const auto out = wire.down[static_cast<std::size_t>(ctx.rank)].span();
+  const auto nobody = words_at(out, down.nobody_at, down.nobody_words);
+  const auto presence = words_at(out, down.presence_at, down.presence_words);
+  combine_absent(wire, ctx, up, nobody);
+  combine_presence(shard, wire, ctx, up, presence);
+
+  const std::uint64_t key = tie_key(ctx.seed, ctx.step);
+  for (const Run& run : runs_of(shard, wire, ctx, true)) {
+    const auto rows = rows_of(run, wire, ctx, up);
+    const auto positive = words_at(out, down.positive_at + 8 * run.first_word, run.n_words);
+    if (tie == Tie::kZero) {
+      const auto nonzero = words_at(out, down.nonzero_at + 8 * run.first_word, run.n_words);
+      kernels::vote_ternary(rows, positive, nonzero);
+    } else {
+      kernels::vote(rows, {key, shard.begin / 64 + run.first_word}, positive);
+    }
+  }
+}
+
+// One piece without presence bits.
+void apply_dense_piece(std::span<const std::uint64_t> positive,
+                       std::span<const std::uint64_t> nonzero, kernels::Step step,
+                       std::span<float> x) {
+  if (nonzero.empty()) {
+    kernels::apply_signs(positive, step, x);
+  } else {
+    kernels::apply_ternary(positive, nonzero, step, x);
+  }
+}
+
+// One sparse piece: blocks in which nobody was present only decay.
+void apply_sparse_piece(std::span<const std::uint64_t> positive,
+                        std::span<const std::uint64_t> nonzero,
+                        std::span<const std::uint64_t> presence, kernels::Step step,
+                        std::span<float> x) {
+  for (std::size_t first = 0; first < positive.size();) {
+    const bool present = bit_at(presence, first);
+    std::size_t last = first + 1;
+    while (last < positive.size() && bit_at(presence, last) == present) ++last;
+    const auto part = x.subspan(64 * first, std::min(x.size(), 64 * last) - 64 * first);
+    if (present) {
+      apply_dense_piece(positive.subspan(first, last - first),
+                        nonzero.empty() ? nonzero : nonzero.subspan(first, last - first), step,
+                        part);
+    } else {
+      kernels::apply_decay(step.decay, part);
+    }
+    first = last;
+  }
+}
+
+void apply_shard(const Shard& shard, std::span<const std::byte> frame, const StepContext& ctx,
+                 Tie tie, View param) {
+  const VoteFrame at(shard, tie == Tie::kZero);
+  const auto nobody = words_at(frame, at.nobody_at, at.nobody_words);
+  std::size_t word = 0;
+  std::size_t presence_word = 0;
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& piece = shard.pieces[k];
+    const StepScalars& s = ctx.groups[static_cast<std::size_t>(piece.group)];
+    const kernels::Step step{s.decay, s.lr};
+    const auto x = param.f32(piece.begin, piece.end);
+    const auto positive = words_at(frame, at.positive_at + 8 * word, piece.n_words());
+    const auto nonzero = tie == Tie::kZero
+                             ? words_at(frame, at.nonzero_at + 8 * word, piece.n_words())
+                             : std::span<const std::uint64_t>{};
+    if (bit_at(nobody, k)) {
+      kernels::apply_decay(step.decay, x);
+    } else if (piece.sparse) {
+      const auto presence =
+          words_at(frame, at.presence_at + 8 * presence_word, kernels::words_for(piece.n_words()));
+      apply_sparse_piece(positive, nonzero, presence, step, x);
+    } else {
+      apply_dense_piece(positive, nonzero, step, x);
+    }
+    word += piece.n_words();
+    if (piece.sparse) presence_word += kernels::words_for(piece.n_words());
+  }
+}
+
+}  // namespace
+
+void prepare_vote(const Bucket& bucket, const StepContext& ctx, Tie tie, Wire& wire) {
+  prepare_signs(bucket, ctx, wire);
+  wire.down.resize(bucket.shards.size());
+  for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
+    wire.down[j].resize(VoteFrame(bucket.shards[j], tie == Tie::kZero).bytes);
+  }
+}
+
+void sign_vote(Communicator& comm, const Bucket& bucket, const StepContext& ctx, Tie tie,
+               Wire& wire) {
+  const Communicator::Scope scope(comm, concat("sign_vote, bucket ", bucket.index));
+  send_up(comm, Codec::kSign, bucket, ctx, {}, wire);
+  if (wire.poison) return;
+  vote_shard(bucket.shards[static_cast<std::size_t>(ctx.rank)], ctx, tie, wire);
+  send_down(comm, Codec::kVote, bucket, ctx, {}, std::nullopt, wire);
+}
+
+void apply_vote(const Bucket& bucket, const Wire& wire, const StepContext& ctx, Tie tie,
+                View param) {
+  for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
+    apply_shard(bucket.shards[j], wire.down[j].span(), ctx, tie, param);
+  }
+}
+
+Cost vote_cost(std::span<const Bucket> buckets, int rank, Tie tie) {
+  return sign_cost(buckets, rank,
+                   [tie](const Shard& shard) { return VoteFrame(shard, tie == Tie::kZero).bytes; });
+}
+
+}  // namespace pride::exchange

@@ -1,0 +1,41 @@
+// Sharded exchanges of signs. The rank that owns a shard counts the ranks' signs and answers with
+// the majority (Distributed Lion MaVo) or the counts (Distributed Lion Avg).
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pride/bucket.h"
+#include "pride/communicator.h"
+#include "pride/cost.h"
+#include "pride/step.h"
+#include "pride/wire.h"
+
+namespace pride::exchange {
+
+// What a tied vote becomes: a hash bit that all ranks share, or zero (a ternary result).
+enum class Tie { kHash, kZero };
+
+// Sizes the frames of a bucket of signs: up, in, and down for a vote or for counts.
+void prepare_vote(const Bucket& bucket, const StepContext& ctx, Tie tie, Wire& wire);
+void prepare_count(const Bucket& bucket, const StepContext& ctx, Wire& wire);
+
+// Frames of signs in wire.up -> votes of every shard in wire.down.
+// Sends (N-1)/N of the bucket's bits up and the same down (twice that down with Tie::kZero).
+void sign_vote(Communicator& comm, const Bucket& bucket, const StepContext& ctx, Tie tie,
+               Wire& wire);
+
+// Frames of signs in wire.up -> counts of + of every shard in wire.down.
+// Sends (N-1)/N of the bucket's bits up and bit_width(N) times that down.
+void sign_count(Communicator& comm, const Bucket& bucket, const StepContext& ctx, Wire& wire);
+
+// x = x*decay - lr*vote for every coordinate of the bucket; only decay where nobody was present.
+void apply_vote(const Bucket& bucket, const Wire& wire, const StepContext& ctx, Tie tie,
+                View param);
+
+// x = x*decay - lr*S/N, S = 2*count - present.
+void apply_count(const Bucket& bucket, const Wire& wire, const StepContext& ctx, View param);
+
+// Exact bytes that `rank` sends in each phase over these buckets.
+Cost vote_cost(std::span<const Bucket> buckets, int rank, Tie tie);
+Cost count_cost(std::span<const Bucket> buckets, int rank);
+
+}  // namespace pride::exchange
