@@ -23,7 +23,8 @@ TEXT
 
 readonly cifar_url=https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz
 readonly cifar_md5=c32a1d4ab5d03f1284b67883e8d87530
-readonly text_url=https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
+readonly text_repo=https://raw.githubusercontent.com/karpathy/char-rnn/master
+readonly text_url=$text_repo/data/tinyshakespeare/input.txt
 
 # sha256 of the unpacked files
 declare -rA sha256=(

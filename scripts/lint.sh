@@ -35,7 +35,8 @@ tracked() {
 find_clang_format() {
   local name
   for name in "clang-format-$format_version" clang-format; do
-    if command -v "$name" >/dev/null && "$name" --version | grep -q "version $format_version\."; then
+    if command -v "$name" >/dev/null &&
+      "$name" --version | grep -q "version $format_version\."; then
       printf '%s\n' "$name"
       return
     fi
@@ -68,7 +69,10 @@ check_licences() {
   while IFS= read -r file; do
     head -n 5 -- "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' ||
       fault "$file: no SPDX line among its first five lines"
-  done < <(printf '%s\n' "$sources" && tracked 'scripts/*' .ci/run '*CMakeLists.txt' 'cmake/*.cmake')
+  done < <(
+    printf '%s\n' "$sources"
+    tracked 'scripts/*' .ci/run '*CMakeLists.txt' 'cmake/*.cmake'
+  )
 }
 
 warn_of_long_files() {

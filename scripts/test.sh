@@ -50,7 +50,8 @@ stage() {
   local spent=$((SECONDS - begun))
   [ "$spent" -le $((budget * 60)) ] || note="ok, OVER BUDGET"
   [ "$status" -eq 0 ] || note="FAILED ($status)"
-  stage_lines+=("$(printf '%-22s %6s of %3d min  %s' "$name" "$(minutes "$spent")" "$budget" "$note")")
+  stage_lines+=("$(printf '%-22s %6s of %3d min  %s' "$name" "$(minutes "$spent")" "$budget" \
+    "$note")")
   [ "$status" -eq 0 ] || finish "$name"
 }
 
