@@ -33,9 +33,6 @@ endforeach()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/pride DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" ${header_filters})
-if(TARGET pride)
-  install(TARGETS pride RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # a static core needs Highway at the user's link

@@ -16,8 +16,8 @@
 
 namespace {
 
-constexpr std::size_t kFeatures = 256;
-constexpr int kBatch = 32;
+constexpr std::size_t kFeatures = 1024;
+constexpr int kBatch = 64;
 constexpr int kSteps = 600;
 constexpr int kWorkers = 4;
 constexpr double kLr = 0.01;

@@ -9,7 +9,7 @@ usage: scripts/setup.sh [--minimal] [--list]
 
 Installs, through apt, what pride needs on Debian 12 and is not installed yet.
 
-  --minimal   the library core and its tests only: no torch, no MPI, no lint tools
+  --minimal   what the `core` preset needs: no torch, no MPI, no lint tools
   --list      print the packages, one per line, and install nothing
   -h, --help  this text
 
@@ -17,18 +17,19 @@ Elsewhere: install the same libraries by other means; CMake builds what it finds
 TEXT
 }
 
-# what the core library and its tests are built with
+# what the `core` preset is built with: the library, the program without training, their tests
 core_packages=(
   build-essential cmake ninja-build ccache git ca-certificates
   libhwy-dev
-  libgtest-dev libbenchmark-dev librandom123-dev
-  python3-minimal
+  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
+  libgtest-dev librandom123-dev
+  python3
 )
-# what the trainer, the MPI transport, the benchmarks and the lint stage add
+# what training, the MPI transport, the benchmarks and the lint stage add
 full_packages=(
-  libtorch-dev libopenblas-dev libopenblas0-pthread
+  libtorch-dev libopenblas-dev libopenblas0-pthread libtomlplusplus-dev
   libopenmpi-dev openmpi-bin openssh-client
-  libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
+  libbenchmark-dev
   clang-format shellcheck curl
 )
 
