@@ -1,0 +1,67 @@
+// TempFolder: a fresh folder that is gone, with all in it, when the test ends.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace pride::app::test {
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "pride-test-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = name;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+  // Writes a file, with the folders on its way, and returns its path.
+  std::filesystem::path write(const std::filesystem::path& name, std::string_view bytes) const {
+    const std::filesystem::path file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream out(file, std::ios::binary);
+    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (!out.flush()) throw std::runtime_error("cannot write " + file.string());
+    return file;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string bytes_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+// Runs `action`, which must throw E with every given part in its text.
+template <typename E, typename Action>
+void expect_error(const Action& action, std::initializer_list<std::string_view> parts) {
+  try {
+    action();
+    ADD_FAILURE() << "nothing was thrown; expected a text with \"" << *parts.begin() << "\"";
+  } catch (const E& e) {
+    for (const std::string_view part : parts) {
+      EXPECT_NE(std::string_view(e.what()).find(part), std::string_view::npos)
+          << "no \"" << part << "\" in: " << e.what();
+    }
+  }
+}
+
+}  // namespace pride::app::test

@@ -1,0 +1,250 @@
+// The program itself: exit codes, messages and files of real runs, good and bad.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/io/temp_folder.h"
+#include "io/safetensors.h"
+
+namespace pride::app {
+namespace {
+
+using test::bytes_of;
+using test::TempFolder;
+
+struct Outcome {
+  int code = -1;  // 128 + signal if one killed it
+  std::string out, err;
+};
+
+std::string quoted(const std::string& text) {
+  std::string shell = "'";
+  for (const char c : text) shell += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return shell + "'";
+}
+
+// Runs the program through the shell; `tail` may redirect or pipe its standard output.
+Outcome run(const std::vector<std::string>& arguments, const std::string& tail = "") {
+  const TempFolder folder;
+  std::string command = quoted(PRIDE_PROGRAM);
+  for (const std::string& argument : arguments) command += " " + quoted(argument);
+  command += " 2>" + quoted((folder.path() / "err").string());
+  command += tail.empty() ? " >" + quoted((folder.path() / "out").string()) : tail;
+  const int status = std::system(command.c_str());
+  Outcome outcome;
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = bytes_of(folder.path() / "out");
+  outcome.err = bytes_of(folder.path() / "err");
+  return outcome;
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
+}
+
+// A failed command: code 1, one line on stderr, nothing on stdout.
+void expect_failure(const std::vector<std::string>& arguments, const std::string& part) {
+  const Outcome outcome = run(arguments);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_EQ(outcome.err.rfind("pride: error: ", 0), 0U) << outcome.err;
+  expect_contains(outcome.err, part);
+  EXPECT_EQ(outcome.out, "");
+}
+
+void expect_usage(const std::vector<std::string>& arguments, const std::string& part) {
+  const Outcome outcome = run(arguments);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  expect_contains(outcome.err, part);
+}
+
+SafeTensor tensor(std::vector<std::int64_t> shape, std::vector<float> values) {
+  return {.dtype = "F32", .shape = std::move(shape), .values = std::move(values)};
+}
+
+// Two steps of three workers over one tensor of two; no blend is near zero.
+class ReplayProgram : public ::testing::Test {
+ protected:
+  ReplayProgram() {
+    write_safetensors(in_, {{"param.w", tensor({2}, {1.0F, -1.0F})},
+                            {"grad.w", tensor({2, 3, 2}, {1, 1, 1, -1, -1, -1,  //
+                                                          1, 1, 1, -1, -1, -1})}});
+  }
+  std::vector<std::string> arguments(std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"replay",     "--method", "dlion-vote", "--input",
+                                    in_.string(), "--output", out_.string()};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  TempFolder folder_;
+  std::filesystem::path in_ = folder_.path() / "in.safetensors";
+  std::filesystem::path out_ = folder_.path() / "out.safetensors";
+};
+
+TEST(Program, SaysItsVersion) {
+  const Outcome outcome = run({"--version"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out.rfind("pride ", 0), 0U) << outcome.out;
+}
+
+TEST(Program, HelpNamesEverySubcommandAndOption) {
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* name : {"train", "replay", "info", "--version"}) expect_contains(help.out, name);
+  const Outcome replay = run({"replay", "--help"});
+  EXPECT_EQ(replay.code, 0);
+  for (const char* name :
+       {"--method", "--input", "--output", "--lr", "--beta1", "--beta2", "--eps", "--weight-decay",
+        "--no-decay", "--seed", "--method-opt", "--bucket-coords", "--non-finite", "--json"}) {
+    expect_contains(replay.out, name);
+  }
+  expect_contains(run({"info", "--help"}).out, "--workers");
+  EXPECT_EQ(run({"train", "--help"}).code, 0);
+}
+
+TEST(Program, RefusesWrongUsage) {
+  expect_usage({}, "subcommand");
+  expect_usage({"trian"}, "unknown subcommand \"trian\"; there are train replay info");
+  expect_usage({"--colour"}, "Run with --help");
+  expect_usage({"info", "--workers", "0"}, "--workers");
+  expect_usage({"info", "extra"}, "extra");
+  expect_usage({"replay"}, "--input");
+}
+
+TEST(Program, ReportsOutputThatCannotBeWritten) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
+  const Outcome outcome = run({"info"}, " >/dev/full");
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "cannot write to standard output");
+}
+
+TEST(Program, EndsQuietlyWhenItsReaderHasGone) {
+  // the code that counts is the program's, not that of the pipe's end
+  const TempFolder folder;
+  const auto code = folder.path() / "code";
+  const std::string command = "( sleep 0.3; " + quoted(PRIDE_PROGRAM) + " info --json 2>" +
+                              quoted((folder.path() / "err").string()) + "; echo $? >" +
+                              quoted(code.string()) + " ) | true";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(bytes_of(code), "0\n");
+  EXPECT_EQ(bytes_of(folder.path() / "err"), "");
+}
+
+TEST(Program, InfoTellsWhatThisBuildIs) {
+  const Outcome outcome = run({"info", "--json", "--workers", "7"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto info = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(info.at("workers"), 7);
+  EXPECT_FALSE(info.at("version").get<std::string>().empty());
+  EXPECT_FALSE(info.at("compiler").get<std::string>().empty());
+  const auto sets = info.at("isa").at("available").get<std::vector<std::string>>();
+  EXPECT_NE(std::find(sets.begin(), sets.end(), info.at("isa").at("active")), sets.end());
+  EXPECT_EQ(info.at("transports").at("threads"), true);
+  EXPECT_EQ(info.at("default_text").at("hash").get<std::string>().size(), 16U);
+  EXPECT_GT(info.at("default_text").at("train_bytes"), 1'000'000);
+  std::map<std::string, double> bits_down;
+  for (const auto& method : info.at("methods")) {
+    EXPECT_FALSE(method.at("title").get<std::string>().empty());
+    EXPECT_FALSE(method.at("source").get<std::string>().empty());
+    bits_down[method.at("name")] = method.at("bits_down");
+  }
+  EXPECT_EQ(bits_down.at("dlion-vote"), 1.0);
+  EXPECT_EQ(bits_down.at("lion"), 32.0);
+  EXPECT_TRUE(bits_down.contains("dlion-avg") && bits_down.contains("adamw"));
+#ifdef PRIDE_HAVE_MPI
+  EXPECT_FALSE(info.at("transports").at("mpi").get<std::string>().empty());
+#else
+  EXPECT_TRUE(info.at("transports").at("mpi").is_null());
+#endif
+#ifdef PRIDE_HAVE_TORCH
+  EXPECT_FALSE(info.at("libtorch").get<std::string>().empty());
+#else
+  EXPECT_TRUE(info.at("libtorch").is_null());
+#endif
+}
+
+TEST(Program, InfoTellsThePersonTheSame) {
+  const Outcome outcome = run({"info"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part :
+       {"compiler", "instructions", "transports    threads", "libtorch", "BLAS",
+        "default text  yes: ", "methods, with 4 workers", "dlion-vote: ", "bits up"}) {
+    expect_contains(outcome.out, part);
+  }
+}
+
+#ifndef PRIDE_HAVE_TORCH
+TEST(Program, TrainSaysThatItNeedsLibtorch) {
+  expect_failure({"train", "--task", "lm"}, "no libtorch");
+}
+#endif
+
+TEST_F(ReplayProgram, WritesTheParametersAfterEachStep) {
+  const Outcome outcome =
+      run(arguments({"--lr", "0.25", "--weight-decay", "0", "--beta1", "0.9", "--json"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  // first coordinate: two workers of three vote +, second: two of three vote -
+  const SafeTensor w = read_safetensors(out_).at("param.w");
+  EXPECT_EQ(w.shape, (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(w.values, (std::vector<float>{0.75F, -0.75F, 0.5F, -0.5F}));
+  const auto report = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(report.at("method"), "dlion-vote");
+  EXPECT_EQ(report.at("workers"), 3);
+  EXPECT_EQ(report.at("steps"), 2);
+  EXPECT_EQ(report.at("n_coords"), 2);
+  EXPECT_GT(report.at("bytes_per_step_and_rank"), 0.0);
+  EXPECT_GT(report.at("ratio_to_fp32_ring"), 0.0);
+  EXPECT_EQ(report.at("param_hash").get<std::string>().size(), 16U);
+  EXPECT_EQ(read_safetensors_metadata(out_).at("param_hash"), report.at("param_hash"));
+}
+
+TEST_F(ReplayProgram, SaysTheSameInWords) {
+  const Outcome outcome = run(arguments());
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_contains(outcome.out, "dlion-vote: 2 steps of 3 workers, 2 coordinates");
+  expect_contains(outcome.out, "param_hash: ");
+}
+
+TEST_F(ReplayProgram, DecaysAllTensorsUnlessTold) {
+  ASSERT_EQ(run(arguments({"--lr", "0.25", "--weight-decay", "1"})).code, 0);
+  EXPECT_EQ(read_safetensors(out_).at("param.w").values[0], 0.5F);
+  ASSERT_EQ(run(arguments({"--lr", "0.25", "--weight-decay", "1", "--no-decay", "w*"})).code, 0);
+  EXPECT_EQ(read_safetensors(out_).at("param.w").values[0], 0.75F);
+}
+
+TEST_F(ReplayProgram, FailsWithTheReason) {
+  expect_failure(arguments({"--no-decay", "bias"}), "\"bias\" matches none");
+  expect_failure(arguments({"--lr", "nan"}), "lr");
+  expect_failure(arguments({"--method-opt", "colour=red"}), "colour");
+  expect_failure({"replay", "--method", "sgd", "--input", in_.string(), "--output", out_.string()},
+                 "sgd");
+  expect_failure({"replay", "--method", "lion", "--input", "/none", "--output", out_.string()},
+                 "cannot read /none");
+  EXPECT_FALSE(std::filesystem::exists(out_));
+  folder_.write("in.safetensors", "not a header");
+  expect_failure(arguments(), "not a safetensors file");
+  write_safetensors(in_, {{"param.w", tensor({2}, {1.0F, -1.0F})}});
+  expect_failure(arguments(), "\"grad.w\" is missing");
+}
+
+TEST_F(ReplayProgram, FailsWhenTheOutputCannotBeWritten) {
+  out_ = folder_.path() / "none" / "out.safetensors";
+  expect_failure(arguments(), "cannot create");
+}
+
+TEST_F(ReplayProgram, RefusesWrongUsage) {
+  expect_usage(arguments({"--lr", "fast"}), "--lr");
+  expect_usage(arguments({"--method-opt", "tie"}), "\"tie\" is not KEY=VALUE");
+  expect_usage(arguments({"--method-opt", "tie=zero", "--method-opt", "tie=hash"}), "given twice");
+  expect_usage(arguments({"--non-finite", "ignore"}), "--non-finite");
+  expect_usage(arguments({"--bucket-coords", "0"}), "--bucket-coords");
+}
+
+}  // namespace
+}  // namespace pride::app

@@ -1,0 +1,304 @@
+// replay, end to end, against other implementations written here as plain loops: AdamW as torch has
+// it (double), Lion as lion-pytorch has it, packed majority vote and mean of signs (float).
+//
+// Limits: where a blended value nearly cancels, rounding may give another sign; such coordinates
+// are counted, and may be fewer than 1 in 1,000 after 20 steps. SPDX-License-Identifier: Apache-2.0
+#include "replay/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+
+#include "apps/io/temp_folder.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+using test::expect_error;
+
+constexpr std::uint32_t kSeed = 4438;
+constexpr std::int64_t kSteps = 20;
+
+SafeTensor normal(std::vector<std::int64_t> shape, std::mt19937& random, float scale) {
+  std::size_t n = 1;
+  for (const std::int64_t dim : shape) n *= static_cast<std::size_t>(dim);
+  std::normal_distribution<float> distribution(0.0F, scale);
+  SafeTensor tensor{.dtype = "F32", .shape = std::move(shape), .values = {}};
+  for (std::size_t i = 0; i < n; ++i) tensor.values.push_back(distribution(random));
+  return tensor;
+}
+
+// Tensors of awkward sizes, an empty one and a scalar among them.
+Recording record(int workers, std::int64_t steps = kSteps, std::int64_t rows = 37) {
+  std::mt19937 random(kSeed);
+  std::map<std::string, SafeTensor> tensors;
+  const std::map<std::string, std::vector<std::int64_t>> shapes = {
+      {"blocks.0.weight", {rows, 65}}, {"blocks.0.bias", {65}}, {"empty", {4, 0}}, {"scale", {}}};
+  for (const auto& [name, shape] : shapes) {
+    std::vector<std::int64_t> grad_shape = shape;
+    grad_shape.insert(grad_shape.begin(), {steps, workers});
+    tensors["param." + name] = normal(shape, random, 0.5F);
+    tensors["grad." + name] = normal(grad_shape, random, 0.01F);
+  }
+  return make_recording("recording", std::move(tensors));
+}
+
+ReplayOptions options(const std::string& method, const ParamGroup& group) {
+  ReplayOptions options;
+  options.optimizer.method = method;
+  options.optimizer.groups = {group};
+  return options;
+}
+
+const ParamGroup kGroup = {
+    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1};
+
+// One coordinate: its gradient on each worker, step by step, in; its value after each step out.
+using Coordinate =
+    std::function<std::vector<double>(float start, const std::vector<std::vector<float>>& grads)>;
+
+struct Difference {
+  double largest = 0;      // absolute
+  std::size_t n_over = 0;  // coordinates of the last step that are further off than `tolerance`
+  std::size_t n_coords = 0;
+};
+
+Difference compare(const Recording& recording, const ReplayResult& result, double tolerance,
+                   const Coordinate& expected) {
+  Difference difference;
+  for (const auto& [name, t] : recording.tensors) {
+    const std::vector<float>& actual = result.params.at("param." + name).values;
+    const std::size_t n = t.param.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      std::vector<std::vector<float>> grads(kSteps);
+      for (std::size_t row = 0; row < static_cast<std::size_t>(kSteps * recording.workers); ++row) {
+        grads[row / static_cast<std::size_t>(recording.workers)].push_back(t.grads[row * n + i]);
+      }
+      const std::vector<double> path = expected(t.param[i], grads);
+      double off = 0;
+      for (std::size_t s = 0; s < path.size(); ++s) {
+        off = std::max(off, std::abs(path[s] - static_cast<double>(actual[s * n + i])));
+      }
+      difference.largest = std::max(difference.largest, off);
+      difference.n_over += off > tolerance ? 1 : 0;
+      ++difference.n_coords;
+    }
+  }
+  return difference;
+}
+
+double mean(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+// torch.optim.AdamW: decay first, then the bias-corrected step.
+std::vector<double> adamw(double x, const std::vector<std::vector<float>>& grads) {
+  const double lr = 1e-3, b1 = 0.9, b2 = 0.99, eps = 1e-8, wd = 0.1;
+  double m = 0, v = 0;
+  std::vector<double> path;
+  for (std::size_t s = 0; s < grads.size(); ++s) {
+    const double g = mean(grads[s]), t = static_cast<double>(s + 1);
+    x *= 1 - lr * wd;
+    m = b1 * m + (1 - b1) * g;
+    v = b2 * v + (1 - b2) * g * g;
+    const double denominator = std::sqrt(v) / std::sqrt(1 - std::pow(b2, t)) + eps;
+    x -= lr / (1 - std::pow(b1, t)) * m / denominator;
+    path.push_back(x);
+  }
+  return path;
+}
+
+float sign(float value) { return value > 0 ? 1.0F : (value < 0 ? -1.0F : 0.0F); }
+
+// One worker's Lion: the sign to apply, and its momentum's update.
+float lion_sign(float g, float& m) {
+  const float update = m * 0.9F + g * 0.1F;
+  m = m * 0.99F + g * 0.01F;
+  return sign(update);
+}
+
+// Lion with the update that `combine` makes of the workers' signs or of the mean gradient's.
+Coordinate lion(const std::function<float(const std::vector<float>&)>& combine, bool global) {
+  return [=](float x, const std::vector<std::vector<float>>& grads) {
+    std::vector<float> m(grads.empty() ? 0 : grads[0].size());
+    std::vector<double> path;
+    for (const std::vector<float>& step : grads) {
+      std::vector<float> signs;
+      if (global) {
+        signs = {lion_sign(static_cast<float>(mean(step)), m[0])};
+      } else {
+        for (std::size_t w = 0; w < step.size(); ++w) signs.push_back(lion_sign(step[w], m[w]));
+      }
+      x = x * (1.0F - 1e-3F * 0.1F) - 1e-3F * combine(signs);
+      path.push_back(x);
+    }
+    return path;
+  };
+}
+
+float only(const std::vector<float>& signs) { return signs[0]; }
+
+float average(const std::vector<float>& signs) { return static_cast<float>(mean(signs)); }
+
+// The packed implementations send (update > 0) and take the majority of an odd number of bits.
+float majority(const std::vector<float>& signs) {
+  std::size_t ones = 0;
+  for (const float s : signs) ones += s > 0 ? 1 : 0;
+  return 2 * ones > signs.size() ? 1.0F : -1.0F;
+}
+
+// x is about 1 in size and moves by 1e-3 a step: 20 roundings of 2^-25 are below this
+constexpr double kRounding = 2e-6;
+
+TEST(Replay, EqualsAdamWOfTorch) {
+  for (const int workers : {1, 3, 4}) {
+    const Recording recording = record(workers);
+    const ReplayResult result = replay(recording, options("adamw", kGroup));
+    const Difference d = compare(recording, result, kRounding, adamw);
+    EXPECT_LT(d.largest, kRounding) << workers << " workers, seed " << kSeed;
+  }
+}
+
+// Fewer than 1 coordinate in 1,000, whatever the method.
+void expect_few_flips(const Recording& recording, const std::string& method,
+                      const Coordinate& expected) {
+  const ReplayResult result = replay(recording, options(method, kGroup));
+  const Difference d = compare(recording, result, kRounding, expected);
+  EXPECT_LT(d.n_over * 1'000, d.n_coords)
+      << method << ", " << recording.workers << " workers, seed " << kSeed
+      << ", largest difference " << d.largest;
+}
+
+TEST(Replay, EqualsLionOfLionPytorch) {
+  for (const int workers : {1, 3, 4}) expect_few_flips(record(workers), "lion", lion(only, true));
+}
+
+TEST(Replay, EqualsPackedMajorityVoteAtOddWorlds) {
+  for (const int workers : {1, 3, 5, 7}) {
+    expect_few_flips(record(workers), "dlion-vote", lion(majority, false));
+  }
+}
+
+TEST(Replay, EqualsTheMeanOfSigns) {
+  for (const int workers : {1, 2, 3, 5}) {
+    expect_few_flips(record(workers), "dlion-avg", lion(average, false));
+  }
+}
+
+TEST(Replay, VoteOfOneWorkerIsLionBitForBit) {
+  const Recording recording = record(1);
+  const auto vote = replay(recording, options("dlion-vote", kGroup));
+  const auto lion = replay(recording, options("lion", kGroup));
+  EXPECT_EQ(vote.param_hash, lion.param_hash);
+  EXPECT_EQ(vote.params.at("param.scale").values, lion.params.at("param.scale").values);
+}
+
+TEST(Replay, GivesShapesOfTheContract) {
+  const ReplayResult result = replay(record(2), options("dlion-vote", kGroup));
+  using Shape = std::vector<std::int64_t>;
+  ASSERT_EQ(result.params.size(), 4U);
+  EXPECT_EQ(result.params.at("param.blocks.0.weight").shape, (Shape{kSteps, 37, 65}));
+  EXPECT_EQ(result.params.at("param.empty").shape, (Shape{kSteps, 4, 0}));
+  EXPECT_EQ(result.params.at("param.scale").shape, (Shape{kSteps}));
+  EXPECT_EQ(result.params.at("param.scale").values.size(), static_cast<std::size_t>(kSteps));
+  EXPECT_EQ(result.n_coords, 37U * 65 + 65 + 1);
+}
+
+TEST(Replay, BucketsNeverChangeABit) {
+  const Recording recording = record(4);
+  for (const char* method : {"adamw", "lion", "dlion-vote", "dlion-avg"}) {
+    ReplayOptions small = options(method, kGroup);
+    small.optimizer.bucket_coords = 64;
+    EXPECT_EQ(replay(recording, small).param_hash,
+              replay(recording, options(method, kGroup)).param_hash)
+        << method;
+  }
+}
+
+TEST(Replay, SeedDecidesTiesOnly) {
+  ReplayOptions other = options("dlion-vote", kGroup);
+  other.optimizer.seed = 1;
+  EXPECT_NE(replay(record(4), other).param_hash,
+            replay(record(4), options("dlion-vote", kGroup)).param_hash);
+  EXPECT_EQ(replay(record(3), other).param_hash,
+            replay(record(3), options("dlion-vote", kGroup)).param_hash);
+}
+
+TEST(Replay, NoDecayExemptsMatchingTensorsOnly) {
+  const Recording recording = record(3);
+  ParamGroup none = kGroup;
+  none.weight_decay = 0.0;
+  ReplayOptions some = options("lion", kGroup);
+  some.no_decay = {"*.bias", "scale"};
+  const auto all_decay = replay(recording, options("lion", kGroup)).params;
+  const auto no_decay = replay(recording, options("lion", none)).params;
+  const auto mixed = replay(recording, some).params;
+  for (const char* exempt : {"param.blocks.0.bias", "param.scale"}) {
+    EXPECT_EQ(mixed.at(exempt).values, no_decay.at(exempt).values) << exempt;
+    EXPECT_NE(mixed.at(exempt).values, all_decay.at(exempt).values) << exempt;
+  }
+  EXPECT_EQ(mixed.at("param.blocks.0.weight").values, all_decay.at("param.blocks.0.weight").values);
+  some.no_decay = {"*.gain"};
+  expect_error<InvalidArgument>([&] { replay(recording, some); }, {"\"*.gain\" matches none"});
+}
+
+TEST(Replay, CountsBytesAgainstTheRing) {
+  // large enough for frames to be a small part
+  const Recording recording = record(4, 2, 3'000);
+  const auto vote = replay(recording, options("dlion-vote", kGroup));
+  ASSERT_TRUE(vote.ratio_to_fp32_ring.has_value());
+  EXPECT_GT(*vote.ratio_to_fp32_ring, 1.0 / 32);
+  EXPECT_LT(*vote.ratio_to_fp32_ring, 1.05 / 32);
+  const double ring = 2 * 3.0 / 4 * 4 * (3'000 * 65 + 65 + 1);
+  EXPECT_DOUBLE_EQ(*vote.bytes_per_step_and_rank, *vote.ratio_to_fp32_ring * ring);
+  const auto dense = replay(recording, options("lion", kGroup));
+  EXPECT_GT(*dense.ratio_to_fp32_ring, 1.0);
+  EXPECT_LT(*dense.ratio_to_fp32_ring, 1.05);
+  const auto alone = replay(record(1), options("dlion-vote", kGroup));
+  EXPECT_EQ(alone.bytes_per_step_and_rank, 0.0);
+  EXPECT_FALSE(alone.ratio_to_fp32_ring.has_value());
+}
+
+TEST(Replay, OfNoStepsLeavesTheParameters) {
+  const auto result = replay(record(2, 0), options("dlion-vote", kGroup));
+  EXPECT_EQ(result.params.at("param.blocks.0.bias").shape, (std::vector<std::int64_t>{0, 65}));
+  EXPECT_FALSE(result.bytes_per_step_and_rank.has_value());
+}
+
+TEST(Replay, NonFiniteGradientsRaiseOrSkip) {
+  Recording recording = record(3);
+  // step 5, worker 1, first bias
+  recording.tensors.at("blocks.0.bias").grads[(5 * 3 + 1) * 65] =
+      std::numeric_limits<float>::quiet_NaN();
+  for (const char* method : {"adamw", "lion", "dlion-vote", "dlion-avg"}) {
+    SCOPED_TRACE(method);
+    ReplayOptions raise = options(method, kGroup);
+    expect_error<NonFiniteGradient>([&] { replay(recording, raise); }, {"blocks.0.bias"});
+    ReplayOptions skip = raise;
+    skip.optimizer.non_finite = NonFinitePolicy::kSkip;
+    const auto result = replay(recording, skip);
+    EXPECT_EQ(result.skipped_steps, 1);
+    const std::vector<float>& scale = result.params.at("param.scale").values;
+    EXPECT_EQ(scale[5], scale[4]);
+    EXPECT_NE(scale[6], scale[5]);
+  }
+}
+
+TEST(Replay, RefusesWhatTheOptimizerRefuses) {
+  const Recording recording = record(2);
+  expect_error<InvalidArgument>([&] { replay(recording, options("sgd", {})); },
+                                {"sgd", "dlion-vote"});
+  expect_error<InvalidArgument>([&] { replay(recording, options("lion", {.lr = -1.0})); }, {"-1"});
+  ReplayOptions unknown = options("dlion-vote", {});
+  unknown.optimizer.options = {{"colour", "red"}};
+  expect_error<InvalidArgument>([&] { replay(recording, unknown); }, {"colour"});
+}
+
+}  // namespace
+}  // namespace pride::app
