@@ -13,9 +13,19 @@
 #include "pride/comm/mpi_comm.h"
 #endif
 
+#ifdef WITH_TORCH
+bool torch_part_works();
+#endif
+
 int main() {
 #ifdef WITH_MPI
   if (pride::launched_by_mpi()) return 2;  // the test starts this program without a launcher
+#endif
+#ifdef WITH_TORCH
+  if (!torch_part_works()) {
+    std::puts("pride::torch: the tensor is not a view of the flat buffer");
+    return 3;
+  }
 #endif
   constexpr double kLr = 0.25;
   std::atomic<int> agreeing = 0;
