@@ -15,6 +15,10 @@ function(pride_target name)
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
   target_compile_options(${name} PRIVATE -Wall -Wextra $<$<BOOL:${PRIDE_DEVELOPER}>:-Werror>)
   target_compile_options(${name} PRIVATE -ffp-contract=off)
+  # GCC 12 warns of overlap inside std::string assignments that cannot be: GCC bug 105651
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    target_compile_options(${name} PRIVATE -Wno-restrict)
+  endif()
   if(PRIDE_SANITIZE)
     target_compile_options(${name} PRIVATE -fsanitize=${PRIDE_SANITIZE} -fno-omit-frame-pointer
                                            -fno-sanitize-recover=all)
