@@ -8,6 +8,7 @@
 #define PRIDE_KERNELS_BIT_SLICES_INL_H_
 #endif
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -57,10 +58,9 @@ HWY_INLINE void add_eight(D d, Rows rows, std::size_t r, std::size_t at, V (&pla
   ripple(3, eights, planes);
 }
 
-// planes = counts of +1 at word `at`. REQUIRES: rows.size() < 2^kPlanes.
+// planes += all rows at word `at`. REQUIRES: the sums stay below 2^kPlanes.
 template <std::size_t kPlanes, class D, class V = hn::Vec<D>>
-HWY_INLINE void count_rows(D d, Rows rows, std::size_t at, V (&planes)[kPlanes]) {
-  for (V& plane : planes) plane = hn::Zero(d);
+HWY_INLINE void add_rows(D d, Rows rows, std::size_t at, V (&planes)[kPlanes]) {
   std::size_t r = 0;
   if constexpr (kPlanes > 3) {
     for (; r + 8 <= rows.size(); r += 8) add_eight(d, rows, r, at, planes);
@@ -94,30 +94,86 @@ HWY_INLINE Compared<V> compare(D d, const V (&planes)[kPlanes], std::size_t thre
   return result;
 }
 
-// Calls body.run<kPlanes>() with the smallest number of planes on offer that can hold n_rows.
-template <class Body>
-HWY_INLINE void with_planes(std::size_t n_rows, const Body& body) {
-  switch (std::bit_width(n_rows)) {
+// Few rows: all rows of a vector of words, then the next vector.
+template <std::size_t kPlanes, class D, class Finish>
+HWY_INLINE void count_by_words(D d, Rows rows, std::size_t begin, std::size_t end,
+                               const Finish& finish) {
+  for (std::size_t k = begin; k < end; k += hn::Lanes(d)) {
+    hn::Vec<D> planes[kPlanes];
+    for (auto& plane : planes) plane = hn::Zero(d);
+    add_rows<kPlanes>(d, rows, k, planes);
+    finish(d, planes, k);
+  }
+}
+
+// Words of a row that count_by_rows reads in one go: long enough for the hardware to prefetch,
+// short enough for the planes to stay in the first cache.
+inline constexpr std::size_t kChunkWords = 256;
+
+// Many rows: eight rows at a time over a chunk of words, the planes on the stack. With all rows
+// in turn for each vector, rows that lie a power of two apart evict each other from the caches.
+template <std::size_t kPlanes, class D, class Finish>
+HWY_INLINE void count_by_rows(D d, Rows rows, std::size_t begin, std::size_t end,
+                              const Finish& finish) {
+  HWY_ALIGN std::uint64_t buffer[kPlanes][kChunkWords];
+  hn::Vec<D> planes[kPlanes];
+  for (; begin < end; begin += kChunkWords) {
+    const std::size_t n = std::min(kChunkWords, end - begin);
+    for (std::size_t r = 0; r < rows.size(); r += 8) {
+      const Rows group = rows.subspan(r, std::min<std::size_t>(8, rows.size() - r));
+      const bool last = r + 8 >= rows.size();
+      for (std::size_t k = 0; k < n; k += hn::Lanes(d)) {
+        for (std::size_t p = 0; p < kPlanes; ++p) {
+          planes[p] = r == 0 ? hn::Zero(d) : hn::Load(d, buffer[p] + k);
+        }
+        add_rows<kPlanes>(d, group, begin + k, planes);
+        if (last) {
+          finish(d, planes, begin + k);
+        } else {
+          for (std::size_t p = 0; p < kPlanes; ++p) hn::Store(planes[p], d, buffer[p] + k);
+        }
+      }
+    }
+  }
+}
+
+template <std::size_t kPlanes, class Finish>
+void count_with(Rows rows, std::size_t n_words, const Finish& finish) {
+  const WordsTag d;
+  const std::size_t whole = n_words - n_words % hn::Lanes(d);
+  if constexpr (kPlanes > 4) {
+    count_by_rows<kPlanes>(d, rows, 0, whole, finish);
+  } else {
+    count_by_words<kPlanes>(d, rows, 0, whole, finish);
+  }
+  count_by_words<kPlanes>(OneWordTag(), rows, whole, n_words, finish);
+}
+
+// Calls finish(d, planes, k) with the counts of +1 at words k, k + 1, ... (as many as d has lanes)
+// for all n_words. `planes` is an array of 2 or more vectors that hold up to rows.size().
+template <class Finish>
+void for_each_count(Rows rows, std::size_t n_words, const Finish& finish) {
+  switch (std::bit_width(rows.size())) {
     case 0:
     case 1:
     case 2:
-      return body.template run<2>();
+      return count_with<2>(rows, n_words, finish);
     case 3:
-      return body.template run<3>();
+      return count_with<3>(rows, n_words, finish);
     case 4:
-      return body.template run<4>();
+      return count_with<4>(rows, n_words, finish);
     case 5:
-      return body.template run<5>();
+      return count_with<5>(rows, n_words, finish);
     case 6:
-      return body.template run<6>();
+      return count_with<6>(rows, n_words, finish);
     case 7:
-      return body.template run<7>();
+      return count_with<7>(rows, n_words, finish);
     case 8:
     case 9:
     case 10:
-      return body.template run<10>();
+      return count_with<10>(rows, n_words, finish);
     default:
-      return body.template run<16>();
+      return count_with<16>(rows, n_words, finish);
   }
 }
 

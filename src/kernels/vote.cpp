@@ -27,62 +27,26 @@ HWY_INLINE hn::Vec<D> hash_words(D d, HashWords ties, std::size_t k) {
   return hn::Load(d, words);
 }
 
-struct MajorityVote {
-  Rows rows;
-  HashWords ties;
-  std::span<std::uint64_t> positive;
-
-  template <std::size_t kPlanes, class D>
-  HWY_INLINE void at(D d, std::size_t k) const {
-    hn::Vec<D> planes[kPlanes];
-    count_rows<kPlanes>(d, rows, k, planes);
-    const auto half = compare<kPlanes>(d, planes, rows.size() / 2);
-    auto result = half.above;
-    if (rows.size() % 2 == 0) {
-      result = hn::Or(result, hn::And(half.equal, hash_words(d, ties, k)));
-    }
-    hn::StoreU(result, d, positive.data() + k);
-  }
-
-  template <std::size_t kPlanes>
-  void run() const {
-    const WordsTag d;
-    std::size_t k = 0;
-    for (; k + hn::Lanes(d) <= positive.size(); k += hn::Lanes(d)) at<kPlanes>(d, k);
-    for (; k < positive.size(); ++k) at<kPlanes>(OneWordTag(), k);
-  }
-};
-
-struct TernaryVote {
-  Rows rows;
-  std::span<std::uint64_t> positive, nonzero;
-
-  template <std::size_t kPlanes, class D>
-  HWY_INLINE void at(D d, std::size_t k) const {
-    hn::Vec<D> planes[kPlanes];
-    count_rows<kPlanes>(d, rows, k, planes);
-    const auto half = compare<kPlanes>(d, planes, rows.size() / 2);
-    const auto ones = hn::Not(hn::Zero(d));
-    hn::StoreU(half.above, d, positive.data() + k);
-    hn::StoreU(rows.size() % 2 == 0 ? hn::Not(half.equal) : ones, d, nonzero.data() + k);
-  }
-
-  template <std::size_t kPlanes>
-  void run() const {
-    const WordsTag d;
-    std::size_t k = 0;
-    for (; k + hn::Lanes(d) <= positive.size(); k += hn::Lanes(d)) at<kPlanes>(d, k);
-    for (; k < positive.size(); ++k) at<kPlanes>(OneWordTag(), k);
-  }
-};
-
 void majority(Rows rows, HashWords ties, std::span<std::uint64_t> positive) {
-  with_planes(rows.size(), MajorityVote{rows, ties, positive});
+  const std::size_t n_rows = rows.size();
+  for_each_count(rows, positive.size(), [=](auto d, const auto& planes, std::size_t k) {
+    const auto half = compare(d, planes, n_rows / 2);
+    auto result = half.above;
+    if (n_rows % 2 == 0) result = hn::OrAnd(result, half.equal, hash_words(d, ties, k));
+    hn::StoreU(result, d, positive.data() + k);
+  });
 }
 
 void ternary_majority(Rows rows, std::span<std::uint64_t> positive,
                       std::span<std::uint64_t> nonzero) {
-  with_planes(rows.size(), TernaryVote{rows, positive, nonzero});
+  const bool can_tie = rows.size() % 2 == 0;
+  const std::size_t n_rows = rows.size();
+  for_each_count(rows, positive.size(), [=](auto d, const auto& planes, std::size_t k) {
+    const auto half = compare(d, planes, n_rows / 2);
+    const auto never = hn::Zero(d);
+    hn::StoreU(half.above, d, positive.data() + k);
+    hn::StoreU(hn::Not(can_tie ? half.equal : never), d, nonzero.data() + k);
+  });
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

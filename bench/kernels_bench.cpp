@@ -1,0 +1,276 @@
+// A row for every kernel. Each iteration times the kernel and, right after it, its yardstick on
+// the same buffers (memcpy, or reading the rows once), so that noise of a shared machine hits both:
+//   x_memcpy  bytes/s of the kernel (reads + writes) over bytes/s of memcpy (2n)
+//   x_read    time of the kernel over the time of reading its rows once
+//   ns_coord  nanoseconds per coordinate
+// Ratios are of medians over the iterations. Buffers are mapped with huge pages, as FlatBuffer's.
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmark/benchmark.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "pride/cpu.h"
+#include "pride/random_bits.h"
+
+namespace {
+
+using namespace pride::kernels;
+
+// Processor time of this thread: other programs that take the core away are not counted.
+double thread_seconds() {
+  timespec now;
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// Zeroed memory with huge pages where the system grants them; freed at the end of the program.
+class Mapping {
+ public:
+  explicit Mapping(std::size_t bytes) : bytes_(bytes) {
+    at_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at_ == MAP_FAILED) throw std::bad_alloc();
+    if (!std::getenv("PRIDE_BENCH_SMALL_PAGES")) ::madvise(at_, bytes_, MADV_HUGEPAGE);
+  }
+  ~Mapping() { ::munmap(at_, bytes_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  template <typename T>
+  std::span<T> as() const {
+    return {static_cast<T*>(at_), bytes_ / sizeof(T)};
+  }
+
+ private:
+  std::size_t bytes_;
+  void* at_;
+};
+
+// Values in (-1, 1) without zeros; from a small table, because filling 1 GiB should take no minute.
+void fill(std::span<float> x, std::uint64_t seed) {
+  pride::PhiloxStream random(seed, 0, 0);
+  std::vector<float> table(4099);
+  for (float& value : table) value = 2 * random.next_unit() - 0.9999999f;
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = table[i % table.size()];
+}
+
+void fill(std::span<std::uint64_t> words, std::uint64_t seed) {
+  for (std::size_t k = 0; k < words.size(); ++k) words[k] = pride::mix64(seed, k);
+}
+
+template <typename Body>
+double seconds(const Body& body) {
+  const double start = thread_seconds();
+  body();
+  benchmark::ClobberMemory();
+  return thread_seconds() - start;
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+std::uint64_t read_all(std::span<const std::uint64_t> words) {
+  std::uint64_t acc[16] = {};
+  for (std::size_t k = 0; k + 16 <= words.size(); k += 16) {
+    for (std::size_t j = 0; j < 16; ++j) acc[j] |= words[k + j];
+  }
+  std::uint64_t all = 0;
+  for (const std::uint64_t part : acc) all |= part;
+  return all;
+}
+
+// One row: `kernel` against `yardstick`, alternately.
+struct Row {
+  std::size_t n;           // coordinates
+  double bytes;            // that the kernel reads and writes
+  double yardstick_bytes;  // that the yardstick reads and writes
+  const char* ratio;       // "x_memcpy" or "x_read"
+  std::function<void()> kernel, yardstick;
+};
+
+void run(benchmark::State& state, const Row& row) {
+  std::vector<double> mine, other;
+  row.kernel();  // touch everything once
+  row.yardstick();
+  for (auto _ : state) {
+    mine.push_back(seconds(row.kernel));
+    other.push_back(seconds(row.yardstick));
+    state.SetIterationTime(mine.back());
+  }
+  const double t = median(mine), t0 = median(other);
+  state.counters["GB/s"] = row.bytes / t * 1e-9;
+  state.counters["ref_GB/s"] = row.yardstick_bytes / t0 * 1e-9;
+  state.counters["ns_coord"] = t / static_cast<double>(row.n) * 1e9;
+  const bool read = std::string_view(row.ratio) == "x_read";
+  state.counters[row.ratio] = read ? t / t0 : (row.bytes / t) / (row.yardstick_bytes / t0);
+}
+
+const Blend kBlend{
+    .beta1 = 0.9f, .one_minus_beta1 = 0.1f, .beta2 = 0.99f, .one_minus_beta2 = 0.01f};
+const Step kStep{.decay = 0.99997f, .lr = 3e-4f};
+const HashWords kHash{.key = 1, .first_word = 0};
+
+// Four arrays of n floats and words to go with them; memcpy goes from the first to the second.
+struct Arrays {
+  explicit Arrays(std::size_t n, std::size_t n_arrays)
+      : n_(n), floats(n * n_arrays * 4), words(words_for(n) * 8 * 4) {
+    for (std::size_t i = 0; i < n_arrays; ++i) fill(array(i), i);
+    fill(words.as<std::uint64_t>(), 9);
+  }
+  std::span<float> array(std::size_t i) const { return floats.as<float>().subspan(i * n_, n_); }
+  std::span<std::uint64_t> bits(std::size_t i) const {
+    return words.as<std::uint64_t>().subspan(i * words_for(n_), words_for(n_));
+  }
+
+  std::size_t n_;
+  Mapping floats, words;
+};
+
+using Make = std::function<std::function<void()>(const Arrays&)>;
+
+// A row over `n_arrays` float arrays that moves `bytes_per_coord`.
+void add(const std::string& name, std::size_t n_arrays, double bytes_per_coord, std::size_t n,
+         const Make& make) {
+  const auto body = [=](benchmark::State& state) {
+    const Arrays arrays(n, std::max<std::size_t>(n_arrays, 2));
+    const double dn = static_cast<double>(n);
+    run(state,
+        {.n = n,
+         .bytes = bytes_per_coord * dn,
+         .yardstick_bytes = 8 * dn,
+         .ratio = "x_memcpy",
+         .kernel = make(arrays),
+         .yardstick = [&] { std::memcpy(arrays.array(1).data(), arrays.array(0).data(), 4 * n); }});
+  };
+  benchmark::RegisterBenchmark((name + "/" + std::to_string(n)).c_str(), body)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+}
+
+void add_float_rows(std::size_t n) {
+  const auto copy = [](const Arrays& a) {
+    return [&] { std::memcpy(a.array(1).data(), a.array(0).data(), a.array(0).size_bytes()); };
+  };
+  add("memcpy", 2, 8, n, copy);
+  add("lion_sign_update", 2, 12.125, n, [](const Arrays& a) {
+    return [&] { lion_sign_update(a.array(0), kBlend, kHash, a.array(1), a.bits(0)); };
+  });
+  add("lion_sign_update_sparse", 2, 12.125 + 1.0 / 512, n, [](const Arrays& a) {
+    return [&] {
+      const auto presence = a.bits(1).first(words_for(a.bits(0).size()));
+      lion_sign_update_sparse(a.array(0), kBlend, kHash, a.array(1), a.bits(0), presence);
+    };
+  });
+  add("apply_signs", 1, 8.125, n,
+      [](const Arrays& a) { return [&] { apply_signs(a.bits(0), kStep, a.array(0)); }; });
+  add("apply_ternary", 1, 8.25, n, [](const Arrays& a) {
+    return [&] { apply_ternary(a.bits(0), a.bits(1), kStep, a.array(0)); };
+  });
+  add("apply_counts_3_planes", 1, 8.375, n, [](const Arrays& a) {
+    const auto planes = a.words.as<const std::uint64_t>();
+    return [&a, planes] { apply_counts(planes, 3, a.bits(0).size(), 4, 4, kStep, a.array(0)); };
+  });
+  add("apply_decay", 1, 8, n,
+      [](const Arrays& a) { return [&] { apply_decay(0.9999f, a.array(0)); }; });
+  add("scale", 1, 8, n, [](const Arrays& a) { return [&] { scale(0.9999f, a.array(0)); }; });
+  add("dense_lion", 3, 20, n, [](const Arrays& a) {
+    return [&] { dense_lion(a.array(0), kBlend, kStep, a.array(1), a.array(2)); };
+  });
+  add("adamw", 4, 28, n, [](const Arrays& a) {
+    const AdamScalars s{.beta1 = 0.9f,
+                        .one_minus_beta1 = 0.1f,
+                        .beta2 = 0.999f,
+                        .one_minus_beta2 = 0.001f,
+                        .step_size = 1e-3f,
+                        .eps = 1e-8f};
+    std::ranges::fill(a.array(2), 1e-4f);  // v: never negative
+    return [&a, s] { adamw(a.array(0), s, a.array(1), a.array(2), a.array(3)); };
+  });
+  add("mean_rows_4", 4, 20, n, [](const Arrays& a) {
+    return [&] {
+      const float* rows[] = {a.array(0).data(), a.array(1).data(), a.array(2).data(),
+                             a.array(3).data()};
+      mean_rows(rows, 4, a.array(0));
+    };
+  });
+  add("sum_rows_4", 4, 20, n, [](const Arrays& a) {
+    std::ranges::fill(a.array(0), 0.0f);
+    return [&] {
+      const float* rows[] = {a.array(1).data(), a.array(1).data(), a.array(2).data(),
+                             a.array(3).data()};
+      sum_rows(rows, a.array(0));
+    };
+  });
+  add("first_non_finite", 1, 4, n, [](const Arrays& a) {
+    return [&] { benchmark::DoNotOptimize(first_non_finite(a.array(0))); };
+  });
+  add("sum_squares", 1, 4, n,
+      [](const Arrays& a) { return [&] { benchmark::DoNotOptimize(sum_squares(a.array(0))); }; });
+}
+
+using Rows = std::span<const std::uint64_t* const>;
+using BitsKernel = std::function<void(Rows, std::span<std::uint64_t>)>;
+
+// A row over packed signs of n_rows ranks, against reading those rows once.
+void add_bits(const std::string& name, std::size_t n_rows, std::size_t n, std::size_t n_out,
+              const BitsKernel& kernel) {
+  const auto body = [=](benchmark::State& state) {
+    const std::size_t n_words = words_for(n);
+    const Mapping in(n_rows * n_words * 8), out(n_out * n_words * 8);
+    const auto words = in.as<std::uint64_t>();
+    fill(words, 3);
+    std::vector<const std::uint64_t*> rows;
+    for (std::size_t r = 0; r < n_rows; ++r) rows.push_back(words.data() + r * n_words);
+    const double read = static_cast<double>(words.size_bytes());
+    run(state, {.n = n,
+                .bytes = read + static_cast<double>(n_out * n_words) * 8,
+                .yardstick_bytes = read,
+                .ratio = "x_read",
+                .kernel = [&] { kernel(rows, out.as<std::uint64_t>()); },
+                .yardstick = [&] { benchmark::DoNotOptimize(read_all(words)); }});
+  };
+  const std::string full = name + "/rows:" + std::to_string(n_rows) + "/" + std::to_string(n);
+  benchmark::RegisterBenchmark(full.c_str(), body)->UseManualTime()->Unit(benchmark::kMillisecond);
+}
+
+void add_bits_rows(std::size_t n_rows, std::size_t n) {
+  const std::size_t n_words = words_for(n), n_planes = std::bit_width(n_rows);
+  add_bits("read_once", n_rows, n, 1, [](Rows rows, std::span<std::uint64_t> out) {
+    benchmark::DoNotOptimize(read_all({rows[0], rows.size() * out.size()}));
+  });
+  add_bits("vote", n_rows, n, 1,
+           [](Rows rows, std::span<std::uint64_t> out) { vote(rows, kHash, out); });
+  add_bits("vote_ternary", n_rows, n, 2, [=](Rows rows, std::span<std::uint64_t> out) {
+    vote_ternary(rows, out.first(n_words), out.subspan(n_words));
+  });
+  add_bits("count", n_rows, n, n_planes,
+           [=](Rows rows, std::span<std::uint64_t> out) { count(rows, n_words, n_planes, out); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("isa", pride::active_isa());
+  for (const std::size_t n : {std::size_t{10'000'000}, std::size_t{256} << 20}) add_float_rows(n);
+  for (const std::size_t n_rows : {1, 2, 3, 4, 5, 8, 16, 32, 64}) {
+    add_bits_rows(n_rows, std::size_t{64} << 20);
+  }
+  add_bits_rows(4, std::size_t{1} << 30);
+  benchmark::RunSpecifiedBenchmarks();
+}
