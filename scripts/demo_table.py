@@ -21,17 +21,20 @@ def read_run(folder):
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
         settings = summary["settings"]
+        if summary["interrupted"]:
+            fail(f"{file}: the run was interrupted after step {summary['steps']}")
         return {
             "method": settings["method"],
             "lr": float(settings["lr"]),
             "seed": settings["seed"],
+            "batch": settings["batch"],
+            "data": summary["data"]["hash"],
             "workers": int(summary["world"]),
             "steps": int(summary["steps"]),
-            "n_params": int(summary["n_params"]),
-            "bits_per_byte": summary["final"]["bits_per_byte"],
-            "bytes_per_step": summary["bytes_sent_per_step"],
-            "step_ms": 1000 * summary["seconds_per_step"],
-            "hash": summary["param_hash"],
+            "n_params": int(summary["model"]["parameters"]),
+            "bits_per_byte": summary["final"]["bits_per_byte"],  # null if it diverged
+            "bytes_per_step": max(rank["sent_per_step"] for rank in summary["bytes"]["ranks"]),
+            "step_ms": float(summary["step_ms"]),
         }
     except OSError as error:
         fail(f"{file}: {error.strerror}")
@@ -101,7 +104,7 @@ def main(arguments):
         print(__doc__, file=sys.stderr)
         return 2
     for run in runs[1:]:
-        for key in ("workers", "steps", "n_params", "seed"):
+        for key in ("workers", "steps", "n_params", "seed", "batch", "data"):
             if run[key] != runs[0][key]:
                 fail(f"runs differ in {key}: {runs[0][key]} and {run[key]} ({run['method']})")
     (print_by_rate if by_rate else print_runs)(runs)

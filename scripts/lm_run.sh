@@ -9,7 +9,7 @@ readonly lm_program=build/release/apps/pride/pride
 # Size of the model and of the run; PRIDE_DEMO_STEPS and PRIDE_DEMO_WORKERS change it from outside.
 lm_steps=${PRIDE_DEMO_STEPS:-300}
 lm_workers=${PRIDE_DEMO_WORKERS:-4}
-lm_batch=4  # sequences per worker and step
+lm_batch=8  # sequences per worker and step
 lm_model=(--layers 4 --heads 4 --width 128 --context 128)
 
 lm_build() {
@@ -22,5 +22,6 @@ lm_build() {
 lm_run() {
   "$lm_program" train --task lm --method "$1" --lr "$2" --seed "$3" --out "$4" --overwrite \
     --workers "$lm_workers" --batch "$lm_batch" --steps "$lm_steps" "${lm_model[@]}" \
-    --schedule cosine --warmup $((lm_steps / 10)) --eval-every $((lm_steps / 3)) </dev/null
+    --schedule cosine --warmup $((lm_steps / 10)) --eval-every $((lm_steps / 3)) \
+    --log-every 50 </dev/null
 }
