@@ -1,0 +1,101 @@
+// Counted bytes against the cost that a method states, frames and padding included.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "pride/registry.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+using testing::Training;
+
+class MethodCost : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(MethodCost, EqualsCountedBytesOnEveryRank) {
+  for (const int world : {1, 2, 3, 4, 8, 32}) {
+    for (const std::int64_t d : {std::int64_t{1}, std::int64_t{63}, std::int64_t{1000}}) {
+      const Layout layout({{"w", {d}}, {"rows", {d, 3}, 0, true}});
+      Training run{.world = world, .steps = 2};
+      run.options.method = GetParam();
+      run.options.bucket_coords = 512;
+      for (const auto& rank : testing::train(layout, run)) {
+        ASSERT_TRUE(rank.cost.exact);
+        for (const StepReport& report : rank.reports) {
+          ASSERT_EQ(report.bytes_sent, rank.cost.bytes())
+              << GetParam() << " N=" << world << " d=" << d;
+        }
+        if (world == 1) {
+          ASSERT_EQ(rank.cost.bytes(), 0u);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MethodCost, EqualsCountedBytesForAMillion) {
+  for (const int world : {4, 32}) {
+    const Layout layout({{"w", {1'000'003}}});
+    Training run{.world = world, .steps = 1};
+    run.options.method = GetParam();
+    std::uint64_t sent = 0, received = 0;
+    for (const auto& rank : testing::train(layout, run)) {
+      EXPECT_EQ(rank.reports[0].bytes_sent, rank.cost.bytes()) << GetParam() << " N=" << world;
+      sent += rank.reports[0].bytes_sent;
+      received += rank.reports[0].bytes_received;
+    }
+    EXPECT_EQ(sent, received);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MethodCost, ::testing::ValuesIn(method_names()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& ch : name) ch = ch == '-' ? '_' : ch;
+                           return name;
+                         });
+
+// The formulas of docs/methods.md, from the paper's bits alone, hold within the frames' overhead.
+TEST(MethodCost, ApproachesThePapersBits) {
+  const double d = 1'000'000;
+  const Layout layout({{"w", {1'000'000}}});
+  for (const std::string& name : method_names()) {
+    for (const int world : {2, 4, 8}) {
+      Training run{.world = world, .steps = 1};
+      run.options.method = name;
+      const auto info = method_info(name, world);
+      const double payload = (world - 1.0) / world * d / 8 * (info.bits_up + info.bits_down);
+      const auto ranks = testing::train(layout, run);
+      const auto cost = static_cast<double>(ranks[0].cost.bytes());
+      EXPECT_GE(cost, payload * 0.999) << name << " N=" << world;
+      EXPECT_LE(cost, payload * 1.01) << name << " N=" << world;
+    }
+  }
+}
+
+// The headline: with 10 million parameters the vote sends 1/32 of what a ring of fp32 sends.
+TEST(DistributedLionVote, SendsOneThirtySecondOfAnFp32Ring) {
+  const double d = 10'000'000;
+  const Layout layout({{"w", {2500, 4000}}});
+  Training run{.world = 4, .steps = 1};
+  run.options.method = "dlion-vote";
+  run.grad = [](int rank, std::int64_t, std::size_t, std::size_t i) {
+    return (i + static_cast<std::size_t>(rank)) % 3 == 0 ? 1.0f : -1.0f;
+  };
+  for (const auto& rank : testing::train(layout, run)) {
+    const double ring = 2.0 * 3 / 4 * d * 4;
+    EXPECT_NEAR(static_cast<double>(rank.reports[0].bytes_sent) / (ring / 32), 1.0, 0.01);
+  }
+}
+
+// Bit planes: N + 1 counts need bit_width(N) of them.
+TEST(DistributedLionAvg, SendsWholeBitPlanesDown) {
+  EXPECT_EQ(method_info("dlion-avg", 3).bits_down, 2);
+  EXPECT_EQ(method_info("dlion-avg", 4).bits_down, 3);
+  EXPECT_EQ(method_info("dlion-avg", 32).bits_down, 6);
+}
+
+}  // namespace
+}  // namespace pride

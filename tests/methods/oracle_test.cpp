@@ -1,0 +1,165 @@
+// Every method, real exchange included, against the scalar oracles: bit for bit.
+// SPDX-License-Identifier: Apache-2.0
+// Oracle: tests/reference/methods_ref.h, which loops over ranks and knows no frames.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "pride/registry.h"
+#include "reference/methods_ref.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+using reference::Hyper;
+using reference::Oracle;
+using testing::Training;
+
+const std::vector<TensorSpec> kTensors = {
+    {"embedding", {40, 16}, 0, true}, {"weight", {33, 7}, 0, false}, {"bias", {33}, 1, false},
+    {"scale", {}, 1, false},          {"head", {130, 5}, 0, false},
+};
+
+// Rank 1 never has "bias"; nobody has "scale" at step 1; the embedding's rows 8-39 are touched by
+// rank 0 only, rows 20-39 by nobody.
+bool absent(int rank, std::int64_t step, std::size_t tensor) {
+  return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1);
+}
+float sparse_gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
+  if (tensor == 0 && (index >= 20 * 16 || (index >= 8 * 16 && rank != 0))) return 0;
+  return testing::gradient(rank, step, tensor, index);
+}
+
+struct Case {
+  std::string method, tie;
+  int world;
+};
+
+class MethodOracle : public ::testing::TestWithParam<Case> {};
+
+TEST_P(MethodOracle, AgreesBitForBit) {
+  const Case c = GetParam();
+  const Layout layout(kTensors);
+  Training run{.world = c.world, .steps = 5};
+  run.options.method = c.method;
+  if (!c.tie.empty()) run.options.options["tie"] = c.tie;
+  const double beta2 = c.method == "adamw" ? 0.999 : 0.99;
+  run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}, {.lr = 0.003, .weight_decay = 0.0}};
+  run.options.seed = 99;
+  run.options.bucket_coords = 256;
+  run.absent = absent;
+  run.grad = sparse_gradient;
+  const auto ranks = testing::train(layout, run);
+
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorSlot& slot = layout.tensors()[t];
+    const bool group1 = slot.spec.group == 1;
+    const Hyper hyper{.lr = group1 ? 0.003 : 0.01,
+                      .beta1 = 0.9,
+                      .beta2 = beta2,
+                      .eps = 1e-8,
+                      .weight_decay = group1 ? 0.0 : 0.1};
+    std::vector<float> x(slot.n);
+    for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(t, i);
+    Oracle oracle(c.method, c.world, x, hyper, slot.offset, c.tie == "zero", slot.spec.sparse, 99);
+    for (std::int64_t step = 0; step < run.steps; ++step) {
+      std::vector<std::vector<float>> grads;
+      std::vector<bool> missing;
+      for (int r = 0; r < c.world; ++r) {
+        missing.push_back(absent(r, step, t));
+        auto& g = grads.emplace_back(slot.n);
+        for (std::size_t i = 0; i < slot.n; ++i) g[i] = sparse_gradient(r, step, t, i);
+      }
+      oracle.step(grads, missing);
+    }
+    for (int r = 0; r < c.world; ++r) {
+      const auto& got = ranks[static_cast<std::size_t>(r)].params;
+      for (std::size_t i = 0; i < slot.n; ++i) {
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(got[slot.offset + i]),
+                  std::bit_cast<std::uint32_t>(oracle.x()[i]))
+            << c.method << " rank " << r << " of " << c.world << ", " << slot.spec.name << "[" << i
+            << "]: got " << got[slot.offset + i] << ", oracle " << oracle.x()[i];
+      }
+    }
+  }
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const int world : {1, 2, 3, 4, 5, 8}) {
+    for (const std::string& method : method_names()) cases.push_back({method, "", world});
+    cases.push_back({"dlion-vote", "zero", world});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MethodOracle, ::testing::ValuesIn(all_cases()), [](const auto& info) {
+  std::string name = info.param.method + info.param.tie + "_" + std::to_string(info.param.world);
+  for (char& ch : name) ch = ch == '-' ? '_' : ch;
+  return name;
+});
+
+// Alone, both forms of Distributed Lion are Lion (no exact zeros: Lion's sign(0) is 0).
+TEST(DistributedLion, EqualsLionWhenAlone) {
+  const Layout layout({{"w", {1000}}});
+  std::vector<std::uint64_t> hashes;
+  for (const char* method : {"lion", "dlion-vote", "dlion-avg"}) {
+    Training run{.world = 1, .steps = 10};
+    run.options.method = method;
+    run.grad = [](int rank, std::int64_t step, std::size_t t, std::size_t i) {
+      const float g = testing::gradient(rank, step, t, i);
+      return g == 0 ? 0.5f : g;
+    };
+    hashes.push_back(testing::train(layout, run)[0].hash);
+  }
+  EXPECT_EQ(hashes[0], hashes[1]);
+  EXPECT_EQ(hashes[0], hashes[2]);
+}
+
+// A tie moves every coordinate one way or the other, about half of them each way, all ranks alike.
+TEST(DistributedLionVote, BreaksTiesWithoutDrift) {
+  const Layout layout({{"w", {100'000}}});
+  Training run{.world = 2, .steps = 1};
+  run.options.method = "dlion-vote";
+  run.options.groups = {{.lr = 1.0}};
+  run.grad = [](int rank, std::int64_t, std::size_t, std::size_t) {
+    return rank == 0 ? 1.0f : -1.0f;
+  };
+  const auto ranks = testing::train(layout, run);
+  ASSERT_EQ(ranks[0].hash, ranks[1].hash);
+  int up = 0;
+  for (std::size_t i = 0; i < 100'000; ++i) {
+    const float moved = ranks[0].params[i] - testing::initial(0, i);
+    ASSERT_NEAR(std::abs(moved), 1.0f, 1e-6) << "coordinate " << i;
+    up += moved > 0 ? 1 : 0;
+  }
+  EXPECT_NEAR(up, 50'000, 5 * 158);  // five standard deviations: fails by chance once in 10^6
+}
+
+// Theorem 3.4 of Liu et al.: the distance to the box |x| <= 1/wd shrinks by (1 - lr wd) a step.
+TEST(DistributedLion, DistanceToTheBoxShrinksAsTheTheoremSays) {
+  for (const char* method : {"dlion-vote", "dlion-avg"}) {
+    const Layout layout({{"w", {64}}});
+    run_world(3, [&](Communicator& comm) {
+      const double lr = 0.05, wd = 2;
+      Optimizer optimizer(comm, layout,
+                          {.method = method, .groups = {{.lr = lr, .weight_decay = wd}}});
+      FlatBuffer x(64), g(64);
+      for (float& v : x.span()) v = 10;
+      double before = 10 - 1 / wd;
+      for (std::int64_t step = 0; step < 100; ++step) {
+        for (std::size_t i = 0; i < 64; ++i)
+          g.span()[i] = testing::gradient(comm.rank(), step, 0, i);
+        optimizer.step(x.span(), g.span());
+        double after = 0;
+        for (const float v : x.span()) after = std::max(after, std::abs(v) - 1 / wd);
+        ASSERT_LE(after, (1 - lr * wd) * before + 1e-5) << method << " step " << step;
+        before = after;
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace pride

@@ -1,0 +1,153 @@
+// Scalar oracles of the methods: plain loops over ranks and coordinates, float32 in the order that
+// the papers write, no buckets, no frames, no packing.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Oracle of: Distributed Lion (Liu et al. 2024, Algorithm 1), Lion (Chen et al. 2023, Program 1),
+// AdamW (Loshchilov & Hutter 2019, Algorithm 2). Limits: the hash bits for zeros and ties are those
+// of docs/wire_format.md, computed here from mix64 by coordinate.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pride/random_bits.h"
+
+namespace pride::reference {
+
+struct Hyper {
+  double lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0;
+};
+
+// One tensor on N ranks. grads[rank][i]; absent[rank]; flat_offset: where the tensor starts in the
+// flat coordinates (hash bits are keyed by them).
+class Oracle {
+ public:
+  Oracle(std::string method, int world, std::vector<float> x, Hyper h, std::uint64_t flat_offset,
+         bool tie_zero, bool sparse, std::uint64_t seed)
+      : method_(std::move(method)),
+        world_(world),
+        h_(h),
+        offset_(flat_offset),
+        tie_zero_(tie_zero),
+        sparse_(sparse),
+        seed_(seed),
+        x_(std::move(x)),
+        m_(static_cast<std::size_t>(world), std::vector<float>(x_.size())),
+        v_(x_.size()) {}
+
+  const std::vector<float>& x() const { return x_; }
+  const std::vector<float>& m(int rank) const { return m_[static_cast<std::size_t>(rank)]; }
+
+  void step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
+    if (method_ == "adamw" || method_ == "lion")
+      dense_step(grads, absent);
+    else
+      sign_step(grads, absent);
+    ++t_;
+  }
+
+ private:
+  static int sign(float u) { return u > 0 ? 1 : u < 0 ? -1 : 0; }
+
+  bool hash_bit(std::uint64_t key, std::size_t i) const {
+    const std::uint64_t at = offset_ + i;
+    return (mix64(key, at / 64) >> (at % 64)) & 1;
+  }
+
+  float decay() const { return static_cast<float>(1 - h_.lr * h_.weight_decay); }
+
+  void dense_step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
+    int present = 0;
+    for (const bool a : absent) present += a ? 0 : 1;
+    const auto b1 = static_cast<float>(h_.beta1), c1 = static_cast<float>(1 - h_.beta1);
+    const auto b2 = static_cast<float>(h_.beta2), c2 = static_cast<float>(1 - h_.beta2);
+    const double t = t_ + 1;
+    const auto step_size = static_cast<float>(h_.lr / (1 - std::pow(h_.beta1, t)));
+    const auto bias2 = static_cast<float>(std::sqrt(1 - std::pow(h_.beta2, t)));
+    std::vector<float>& m = m_[0];
+    for (std::size_t i = 0; i < x_.size(); ++i) {
+      float sum = 0;
+      bool first = true;
+      for (std::size_t r = 0; r < grads.size(); ++r) {
+        if (absent[r]) continue;
+        sum = first ? grads[r][i] : sum + grads[r][i];
+        first = false;
+      }
+      const float g = sum / static_cast<float>(world_);
+      const float kept = x_[i] * decay();
+      if (present == 0) {
+        x_[i] = kept;
+      } else if (method_ == "lion") {
+        const float u = b1 * m[i] + c1 * g;
+        x_[i] = kept - static_cast<float>(h_.lr) * static_cast<float>(sign(u));
+        m[i] = b2 * m[i] + c2 * g;
+      } else {
+        m[i] = b1 * m[i] + c1 * g;
+        v_[i] = b2 * v_[i] + (c2 * g) * g;
+        const float denominator = std::sqrt(v_[i]) / bias2 + static_cast<float>(h_.eps);
+        x_[i] = kept - (step_size * m[i]) / denominator;
+      }
+    }
+  }
+
+  void sign_step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
+    const auto b1 = static_cast<float>(h_.beta1), c1 = static_cast<float>(1 - h_.beta1);
+    const auto b2 = static_cast<float>(h_.beta2), c2 = static_cast<float>(1 - h_.beta2);
+    const std::size_t n = x_.size();
+    const auto ranks = static_cast<std::size_t>(world_);
+    const std::uint64_t tie = mix64(seed_ ^ 0x5449455F5449455Fu, t_);
+    const std::uint64_t zero = mix64(seed_ ^ 0x5A45524F5A45524Fu, t_);
+    std::vector<std::vector<float>> u(ranks, std::vector<float>(n));
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (absent[r]) continue;
+      for (std::size_t i = 0; i < n; ++i) {
+        u[r][i] = b1 * m_[r][i] + c1 * grads[r][i];
+        m_[r][i] = b2 * m_[r][i] + c2 * grads[r][i];
+      }
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      int votes = 0, present = 0;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        if (absent[r] || (sparse_ && block_is_zero(u[r], i))) continue;
+        ++present;
+        int s = sign(u[r][i]);
+        if (s == 0) s = hash_bit(mix64(zero, r), i) ? 1 : -1;
+        votes += s;
+      }
+      const float kept = x_[i] * decay();
+      float delta = 0;
+      if (method_ == "dlion-avg") {
+        delta = static_cast<float>(votes) / static_cast<float>(world_);
+      } else if (votes != 0) {
+        delta = votes > 0 ? 1.0f : -1.0f;
+      } else if (present > 0 && !tie_zero_) {
+        delta = hash_bit(tie, i) ? 1.0f : -1.0f;
+      }
+      x_[i] = delta == 0 ? kept : kept - static_cast<float>(h_.lr) * delta;
+    }
+  }
+
+  // all blended values of the block of 64 are below 2^-100 in magnitude
+  static bool block_is_zero(const std::vector<float>& u, std::size_t i) {
+    const std::size_t first = i / 64 * 64;
+    for (std::size_t k = first; k < std::min(u.size(), first + 64); ++k) {
+      if (std::abs(u[k]) >= 0x1p-100f) return false;
+    }
+    return true;
+  }
+
+  std::string method_;
+  int world_;
+  Hyper h_;
+  std::uint64_t offset_;
+  bool tie_zero_, sparse_;
+  std::uint64_t seed_;
+  std::vector<float> x_;
+  std::vector<std::vector<float>> m_;
+  std::vector<float> v_;
+  std::uint64_t t_ = 0;
+};
+
+}  // namespace pride::reference

@@ -1,0 +1,83 @@
+// A small training world for tests: layouts, repeatable gradients, and a run on threads.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "pride/comm/thread_comm.h"
+#include "pride/flat_buffer.h"
+#include "pride/optimizer.h"
+#include "pride/random_bits.h"
+
+namespace pride::testing {
+
+// Gradient of (rank, step, tensor, index): repeatable, about a tenth of them exact zeros.
+inline float gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
+  const std::uint64_t h =
+      mix64(mix64(static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(rank)),
+            tensor * 1'000'003 + index);
+  if (h % 10 == 0) return 0;
+  return (static_cast<float>(h >> 40) - 0x1p23f) * 0x1p-20f;
+}
+
+inline float initial(std::size_t tensor, std::size_t index) {
+  return (static_cast<float>(mix64(7, tensor * 1'000'003 + index) >> 40) - 0x1p23f) * 0x1p-24f;
+}
+
+// What one rank saw.
+struct RankResult {
+  std::vector<float> params;  // flat
+  std::vector<StepReport> reports;
+  Cost cost;
+  std::uint64_t hash = 0;
+};
+
+struct Training {
+  int world = 1;
+  int steps = 3;
+  OptimizerOptions options = {};
+  // true: this tensor has no gradient here
+  std::function<bool(int rank, std::int64_t step, std::size_t tensor)> absent = nullptr;
+  std::function<float(int rank, std::int64_t step, std::size_t tensor, std::size_t index)> grad =
+      gradient;
+};
+
+inline void fill(const Layout& layout, FlatBuffer& flat,
+                 const std::function<float(std::size_t, std::size_t)>& value) {
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorSlot& slot = layout.tensors()[t];
+    for (std::size_t i = 0; i < slot.n; ++i) flat.span()[slot.offset + i] = value(t, i);
+  }
+}
+
+// One rank's part of a run, on any transport.
+inline RankResult train_rank(Communicator& comm, const Layout& layout, const Training& run) {
+  Optimizer optimizer(comm, layout, run.options);
+  FlatBuffer params(layout.flat_size()), grads(layout.flat_size());
+  fill(layout, params, initial);
+  RankResult result;
+  const std::size_t n = layout.tensors().size();
+  for (std::int64_t step = 0; step < run.steps; ++step) {
+    fill(layout, grads,
+         [&](std::size_t t, std::size_t i) { return run.grad(comm.rank(), step, t, i); });
+    const auto flags = std::make_unique<bool[]>(n);
+    for (std::size_t t = 0; t < n; ++t) flags[t] = run.absent && run.absent(comm.rank(), step, t);
+    result.reports.push_back(optimizer.step(params.span(), grads.span(), {flags.get(), n}));
+  }
+  result.params.assign(params.span().begin(), params.span().end());
+  result.cost = optimizer.cost();
+  result.hash = param_hash(layout, params.span());
+  return result;
+}
+
+inline std::vector<RankResult> train(const Layout& layout, const Training& run) {
+  std::vector<RankResult> results(static_cast<std::size_t>(run.world));
+  run_world(run.world, [&](Communicator& comm) {
+    results[static_cast<std::size_t>(comm.rank())] = train_rank(comm, layout, run);
+  });
+  return results;
+}
+
+}  // namespace pride::testing
