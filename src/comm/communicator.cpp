@@ -85,7 +85,7 @@ Communicator::~Communicator() = default;
 // --- The guard around every public call. --------------------------------------------------------
 
 // Runs the body of a public call. If it throws, the world is told before the caller's buffers can
-// go out of scope, and a CommError gets the names of scope, call and rank.
+// go out of scope, and a CommError gets the names of scope, call and rank. Misuse changes nothing.
 template <typename Body>
 auto Communicator::guarded(const char* operation, Body&& body) {
   if (operation_ != nullptr) return body();
@@ -98,6 +98,8 @@ auto Communicator::guarded(const char* operation, Body&& body) {
     return body();
   } catch (const CommError& e) {
     give_up(e.what());
+  } catch (const InvalidArgument&) {
+    throw;
   } catch (const std::exception& e) {
     fail(concat(operation, ": ", e.what()));
     throw;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "pride/error.h"
@@ -13,6 +14,10 @@ namespace {
 
 // Up to this size a copy under the lock is cheaper than waking the receiver to make it.
 constexpr std::size_t kCopyUnderLock = 512;
+
+// A rank that waits gives way this often before it sleeps: a wake-up costs some 30 us, which made
+// a barrier of 4 ranks on 2 cores take 80 us instead of 20 to 40.
+constexpr int kYields = 16;
 
 }  // namespace
 
@@ -98,7 +103,7 @@ void World::start(Operation& op) {
 void World::match(Operation& send, Operation& recv) {
   if (send.size != recv.size) {
     const auto error = concat("sizes differ: rank ", send.self, " sends ", send.size,
-                              " bytes, rank ", recv.self, " expects ", recv.size);
+                              " bytes, rank ", recv.self, " expects ", recv.size, " bytes");
     end(send, error);
     return end(recv, error);
   }
@@ -128,11 +133,12 @@ void World::copy_next(Lock& lock, int rank) {
   end(recv);
 }
 
-// True if done. Throws if it cannot become so.
+// True if done. Throws if it cannot become so: with the reason of the first failure, where there is
+// one, rather than with what that has caused here.
 bool World::settled(const Operation& op) const {
   if (op.state == Operation::State::kDone) return true;
-  if (op.state == Operation::State::kFailed) throw CommError(concat(op.text(), ": ", op.error));
   if (family_->dead()) throw CommError(concat(op.text(), ": ", family_->reason()));
+  if (op.state == Operation::State::kFailed) throw CommError(concat(op.text(), ": ", op.error));
   return false;
 }
 
@@ -149,9 +155,15 @@ void World::wait(Operation& op, Deadline deadline) {
   Lock lock(mutex_);
   Box& own = *boxes_[op.self];
   bool late = false;
+  int yields = 0;
   while (!settled(op)) {
     if (!own.ready.empty()) {
       copy_next(lock, op.self);
+    } else if (yields < kYields) {
+      ++yields;
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
     } else if (late) {
       throw CommError(op.text() + ": not complete at the deadline");
     } else {

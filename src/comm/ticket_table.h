@@ -23,7 +23,7 @@ class TicketTable {
 
   Entry& make() {
     if (free_.empty()) {
-      PRIDE_CHECK(entries_.size() < kSlots, "more than ", kSlots, " pending operations");
+      if (entries_.size() == kSlots) throw CommError("2^24 operations are pending already");
       free_.reserve(entries_.size() + 1);  // release() and clear() never allocate
       entries_.emplace_back();
       free_.push_back(entries_.size() - 1);

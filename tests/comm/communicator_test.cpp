@@ -1,0 +1,128 @@
+// The front door: what it does when a transport goes wrong under it. Faults are injected.
+// SPDX-License-Identifier: Apache-2.0
+#include "pride/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/contract.h"
+#include "pride/comm/thread_comm.h"
+#include "support/faulty_comm.h"
+
+namespace pride {
+namespace {
+
+using contract::expect_contains;
+using contract::Message;
+using std::chrono::milliseconds;
+
+// Runs the body on threads, rank 1 with the fault. Gives back each rank's CommError, or "".
+std::vector<std::string> errors_with(int world, const Fault& fault,
+                                     const std::function<void(Communicator&)>& body) {
+  auto ends = make_thread_world(world);
+  std::vector<std::string> errors(world);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      const Fault own = rank == 1 ? fault : Fault{};
+      FaultyComm comm(std::move(ends[rank]), own);
+      try {
+        body(comm);
+      } catch (const CommError& e) {
+        errors[rank] = e.what();
+      }
+      EXPECT_EQ(comm.happened(), own.kind != Fault::Kind::kNone) << "rank " << rank;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return errors;
+}
+
+void gather_twice(Communicator& comm) {
+  for (int round = 0; round < 2; ++round) {
+    const Message mine = contract::message(comm.rank(), round, 2000);
+    Message all(mine.size() * comm.size());
+    comm.all_gather(mine, all);
+    for (int i = 0; i < comm.size(); ++i) {
+      const auto part = std::span(all).subspan(mine.size() * i, mine.size());
+      if (contract::first_wrong(part, i, round) == part.size()) continue;
+      throw CommError(concat("wrong byte ", contract::first_wrong(part, i, round), " of rank ", i));
+    }
+  }
+}
+
+TEST(FrontDoor, PassesDataThroughAHealthyDecorator) {
+  for (const auto& error : errors_with(3, {}, gather_twice)) EXPECT_EQ(error, "");
+}
+
+TEST(FrontDoor, TellsAllRanksOfATransportErrorInACollective) {
+  const Fault fault{.kind = Fault::Kind::kThrow, .at_send = 2};
+  const auto errors = errors_with(3, fault, [](Communicator& comm) {
+    const Communicator::Scope scope(comm, "dense_mean");
+    comm.set_timeout(std::chrono::seconds(60));
+    gather_twice(comm);
+  });
+  EXPECT_EQ(errors[1],
+            "dense_mean: all_gather: rank 1 of 3: injected fault: send of 2000 bytes to rank 2");
+  for (const int rank : {0, 2}) {
+    expect_contains(errors[rank], "dense_mean: all_gather: rank ");
+    expect_contains(errors[rank], "rank 1: dense_mean: all_gather: injected fault");
+  }
+}
+
+TEST(FrontDoor, EndsAtTheDeadlineIfAMessageIsLost) {
+  const Fault fault{.kind = Fault::Kind::kDrop, .at_send = 3};
+  const auto errors = errors_with(4, fault, [](Communicator& comm) {
+    comm.set_timeout(milliseconds(300));
+    gather_twice(comm);
+    comm.barrier();
+  });
+  // the fourth send of rank 1 is the first of its second round, to rank 2
+  for (const auto& error : errors) expect_contains(error, "deadline");
+}
+
+TEST(FrontDoor, WaitsForALateMessageWithinTheDeadline) {
+  const Fault fault{.kind = Fault::Kind::kDelay, .at_send = 1, .delay = milliseconds(100)};
+  const auto errors = errors_with(3, fault, [](Communicator& comm) {
+    comm.set_timeout(std::chrono::seconds(60));
+    gather_twice(comm);
+  });
+  for (const auto& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(FrontDoor, DoesNotLookIntoMessages) {
+  const Fault fault{.kind = Fault::Kind::kCorrupt, .at_send = 0, .byte = 1234};
+  const auto errors = errors_with(3, fault, gather_twice);
+  EXPECT_EQ(errors[2], "wrong byte 1234 of rank 1");
+}
+
+TEST(FrontDoor, InjectsFaultsIntoDuplicatesToo) {
+  const Fault fault{.kind = Fault::Kind::kThrow, .at_send = 5};
+  const auto errors = errors_with(2, fault, [](Communicator& comm) {
+    comm.set_timeout(std::chrono::seconds(60));
+    const auto second = comm.duplicate();
+    for (int round = 0; round < 10; ++round) gather_twice(*second);
+  });
+  for (const auto& error : errors) expect_contains(error, "injected fault");
+}
+
+TEST(Scope, EndsWithItsBlock) {
+  const auto ends = make_thread_world(1);
+  Communicator& comm = *ends[0];
+  {
+    const Communicator::Scope outer(comm, "outer");
+    { const Communicator::Scope inner(comm, "inner"); }
+    comm.fail("first");
+  }
+  const auto text = contract::error_of(comm, [&] { comm.barrier(); });
+  EXPECT_EQ(text, "barrier: rank 0 of 1: rank 0: outer: first");
+}
+
+}  // namespace
+}  // namespace pride

@@ -1,0 +1,136 @@
+// What every transport's collectives do. Oracle: closed forms over the pattern of contract_data.h.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "comm/contract_data.h"
+
+namespace pride::contract {
+
+inline void all_to_all_moves_slices(Communicator& comm) {
+  for (const std::size_t size : sizes(comm.size())) {
+    Message send, recv(size * comm.size());
+    for (int j = 0; j < comm.size(); ++j) {
+      const Message slice = message(comm.rank(), j, size);
+      send.insert(send.end(), slice.begin(), slice.end());
+    }
+    comm.all_to_all(send, recv);
+    for (int i = 0; i < comm.size(); ++i) {
+      expect_message(comm, std::span(recv).subspan(size * i, size), i, comm.rank());
+    }
+  }
+}
+
+inline void all_to_all_v_moves_uneven_messages(Communicator& comm) {
+  for (const std::size_t size : sizes(comm.size())) {
+    std::vector<Message> out, in;
+    for (int i = 0; i < comm.size(); ++i) {
+      out.push_back(message(comm.rank(), i, uneven(size, comm.rank(), i)));
+      in.emplace_back(uneven(size, i, comm.rank()));
+    }
+    const std::vector<std::span<const std::byte>> send(out.begin(), out.end());
+    const std::vector<std::span<std::byte>> recv(in.begin(), in.end());
+    comm.all_to_all_v(send, recv);
+    for (int i = 0; i < comm.size(); ++i) expect_message(comm, in[i], i, comm.rank());
+  }
+}
+
+inline void all_gather_collects_in_rank_order(Communicator& comm) {
+  for (const std::size_t size : sizes(comm.size())) {
+    const Message mine = message(comm.rank(), 0, size);
+    Message all(size * comm.size());
+    comm.all_gather(mine, all);
+    Message in_place(all.size());
+    const auto own = std::span(in_place).subspan(size * comm.rank(), size);
+    std::copy(mine.begin(), mine.end(), own.begin());
+    comm.all_gather(own, in_place);
+    for (int i = 0; i < comm.size(); ++i) {
+      expect_message(comm, std::span(all).subspan(size * i, size), i, 0);
+      expect_message(comm, std::span(in_place).subspan(size * i, size), i, 0);
+    }
+  }
+}
+
+inline void all_gather_v_collects_uneven_parts(Communicator& comm) {
+  for (const std::size_t size : sizes(comm.size())) {
+    std::vector<Message> parts;
+    for (int i = 0; i < comm.size(); ++i) parts.emplace_back(uneven(size, i, 0));
+    parts[comm.rank()] = message(comm.rank(), 0, parts[comm.rank()].size());
+    const std::vector<std::span<std::byte>> all(parts.begin(), parts.end());
+    comm.all_gather_v(parts[comm.rank()], all);
+    for (int i = 0; i < comm.size(); ++i) expect_message(comm, parts[i], i, 0);
+  }
+}
+
+inline void broadcast_reaches_all_from_any_root(Communicator& comm) {
+  for (const std::size_t size : sizes(comm.size())) {
+    for (int root = 0; root < comm.size(); ++root) {
+      Message bytes = comm.rank() == root ? message(root, 0, size) : Message(size);
+      comm.broadcast(bytes, root);
+      expect_message(comm, bytes, root, 0);
+    }
+  }
+}
+
+// The steady clock is the machine's, so the ranks' readings can be compared.
+inline void barrier_holds_until_all_have_come(Communicator& comm) {
+  const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
+  for (int late = 0; late < comm.size(); ++late) {
+    if (comm.rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const std::int64_t came = now();
+    comm.barrier();
+    const std::int64_t went = now();
+    std::vector<std::int64_t> all_came(comm.size());
+    comm.all_gather(std::as_bytes(std::span(&came, 1)),
+                    std::as_writable_bytes(std::span(all_came)));
+    for (int i = 0; i < comm.size(); ++i) {
+      EXPECT_GE(went, all_came[i]) << "rank " << comm.rank() << " did not wait for rank " << i;
+    }
+  }
+}
+
+// Terms of very different size, so that another order of summation would give other bits.
+inline float term(int rank, std::size_t i) {
+  const auto mixed =
+      static_cast<std::uint32_t>(i * 2654435761u + static_cast<std::size_t>(rank) * 40503u);
+  const float magnitude[] = {1e-3f, 1.0f, 1e4f, 1e7f};
+  return (static_cast<float>(mixed >> 8) / 8388608.0f - 1.0f) *
+         magnitude[(i + static_cast<std::size_t>(rank)) % 4];
+}
+
+inline void dense_sum_adds_in_rank_order(Communicator& comm) {
+  for (const std::size_t n : {0, 1, comm.size() - 1, comm.size() + 1, 1001, 300'007}) {
+    std::vector<float> values(n);
+    for (std::size_t i = 0; i < n; ++i) values[i] = term(comm.rank(), i);
+    comm.dense_sum(values);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      float sum = term(0, i);
+      for (int r = 1; r < comm.size(); ++r) sum += term(r, i);
+      wrong += sum != values[i];
+    }
+    EXPECT_EQ(wrong, 0u) << "of " << n << " sums, rank " << comm.rank() << " of " << comm.size();
+  }
+}
+
+inline void native_sum_is_exact_on_integers(Communicator& comm) {
+  for (const std::size_t n : {0, 1, 1001, 300'007}) {
+    std::vector<float> values(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      values[i] = static_cast<float>(i % 1000 * static_cast<std::size_t>(comm.rank() + 1));
+    }
+    comm.native_sum(values);
+    const int factor = comm.size() * (comm.size() + 1) / 2;
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      wrong += values[i] != static_cast<float>(static_cast<int>(i % 1000) * factor);
+    }
+    EXPECT_EQ(wrong, 0u) << "of " << n << " sums, rank " << comm.rank();
+  }
+}
+
+}  // namespace pride::contract

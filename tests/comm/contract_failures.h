@@ -1,0 +1,216 @@
+// What every transport does when ranks disagree, stall or give up: all ranks throw, none hangs.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/contract_data.h"
+#include "pride/error.h"
+
+namespace pride::contract {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The text of the CommError that the call throws; a failed expectation if it throws none.
+template <typename Call>
+std::string error_of(const Communicator& comm, Call&& call) {
+  try {
+    call();
+  } catch (const CommError& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "rank " << comm.rank() << " of " << comm.size() << ": no CommError";
+  return {};
+}
+
+inline void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
+}
+
+// Takes part in nothing, but goes on looking, as a rank does whose others have failed.
+inline void look_until_error(Communicator& comm) {
+  Message never(8);
+  Ticket ticket = comm.start_recv((comm.rank() + 1) % comm.size(), 1000, never);
+  const auto enough = std::chrono::steady_clock::now() + seconds(60);
+  while (std::chrono::steady_clock::now() < enough) {
+    ASSERT_FALSE(comm.test(ticket));
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
+// For ranks whose own part went well: the next calls must bring the error of the others.
+inline void meet_until_error(Communicator& comm) {
+  for (int round = 0; round < 1000; ++round) comm.barrier();
+}
+
+// The last rank sends messages of `sent` bytes where all others expect `expected`.
+inline void expect_mismatch(Communicator& comm, std::size_t expected, std::size_t sent) {
+  if (comm.size() == 1) return;
+  comm.set_timeout(seconds(60));
+  const std::size_t mine = comm.rank() == comm.size() - 1 ? sent : expected;
+  const Message out(mine), own(expected);
+  std::vector<Message> in(comm.size(), Message(expected));
+  std::vector<std::span<const std::byte>> send(comm.size(), out);
+  send[comm.rank()] = own;
+  const std::vector<std::span<std::byte>> recv(in.begin(), in.end());
+  const auto text = error_of(comm, [&] {
+    comm.all_to_all_v(send, recv);
+    meet_until_error(comm);
+  });
+  expect_contains(text, "sizes differ");
+  expect_contains(text, concat(expected, " bytes"));
+  EXPECT_EQ(text.find("deadline"), std::string::npos) << text;
+  error_of(comm, [&] { comm.barrier(); });
+}
+
+inline void longer_message_fails_all_ranks(Communicator& comm) { expect_mismatch(comm, 100, 101); }
+
+inline void shorter_message_fails_all_ranks(Communicator& comm) { expect_mismatch(comm, 100, 0); }
+
+// Around the small chunk: a chunk more, a chunk less, and one that has just become full.
+inline void large_mismatch_fails_all_ranks(Communicator& comm) {
+  expect_mismatch(comm, 100 * kSmallChunk, 101 * kSmallChunk);
+}
+
+inline void large_shorter_message_fails_all_ranks(Communicator& comm) {
+  expect_mismatch(comm, 101 * kSmallChunk, 100 * kSmallChunk);
+}
+
+inline void message_longer_than_nothing_fails_all_ranks(Communicator& comm) {
+  expect_mismatch(comm, 0, 5 * kSmallChunk);
+}
+
+inline void native_sum_of_other_size_fails_all_ranks(Communicator& comm) {
+  if (comm.size() == 1) return;
+  std::vector<float> values(comm.rank() == 0 ? 1001 : 1000);
+  const auto text = error_of(comm, [&] { comm.native_sum(values); });
+  expect_contains(text, "1000");
+  expect_contains(text, "1001");
+}
+
+inline void stalled_rank_fails_all_ranks(Communicator& comm) {
+  if (comm.size() == 1) return;
+  comm.set_timeout(milliseconds(200));
+  const bool stalls = comm.rank() == comm.size() - 1;
+  const auto text = error_of(comm, [&] { stalls ? look_until_error(comm) : comm.barrier(); });
+  expect_contains(text, "deadline");
+  expect_contains(error_of(comm, [&] { comm.barrier(); }), "deadline");
+}
+
+inline void error_names_scope_call_ranks_and_bytes(Communicator& comm) {
+  if (comm.size() == 1) return;
+  comm.set_timeout(milliseconds(200));
+  const auto text = error_of(comm, [&] {
+    if (comm.rank() != 0) return look_until_error(comm);
+    const Communicator::Scope outer(comm, "sign_vote");
+    const Communicator::Scope inner(comm, "bucket 3");
+    Message bytes(123);
+    Ticket ticket = comm.start_recv(1, 42, bytes);
+    comm.wait(ticket);
+  });
+  expect_contains(text, "sign_vote, bucket 3: wait: ");
+  expect_contains(text, "receive of 123 bytes from rank 1 (tag 42)");
+  expect_contains(text, "deadline");
+  expect_contains(text, concat("rank ", comm.rank(), " of ", comm.size()));
+  if (comm.rank() != 0) expect_contains(text, "rank 0: sign_vote");
+  // a Scope that has ended is named no more, except as the reason
+  expect_contains(error_of(comm, [&] { comm.barrier(); }).substr(0, 9), "barrier: ");
+}
+
+inline void fail_reaches_waiters_duplicates_and_splits(Communicator& comm) {
+  if (comm.size() == 1) return;
+  comm.set_timeout(seconds(60));
+  const int last = comm.size() - 1;
+  const auto second = comm.duplicate();
+  const auto group = comm.split(comm.rank() == last ? 1 : 0, 0);
+  const auto text = error_of(comm, [&] {
+    if (comm.rank() == last) comm.fail("disk full");
+    Message bytes(5000);
+    Ticket ticket = comm.start_recv(comm.rank() == last ? 0 : last, 1, bytes);
+    comm.wait(ticket);
+  });
+  const auto reason = concat("rank ", last, ": disk full");
+  expect_contains(text, reason);
+  comm.fail("too late to count");
+  expect_contains(error_of(comm, [&] { second->barrier(); }), reason);
+  expect_contains(error_of(comm, [&] { group->barrier(); }), reason);
+  expect_contains(error_of(comm, [&] { comm.barrier(); }), reason);
+}
+
+inline void fail_of_a_split_names_the_first_worlds_rank(Communicator& comm) {
+  comm.set_timeout(seconds(60));
+  const auto reversed = comm.split(0, -comm.rank());
+  EXPECT_EQ(reversed->rank(), comm.size() - 1 - comm.rank());
+  if (comm.rank() == 0) {
+    const Communicator::Scope scope(*reversed, "upper level");
+    reversed->fail("no more");
+  }
+  const auto text = error_of(comm, [&] { meet_until_error(comm); });
+  expect_contains(text, "rank 0: upper level: no more");
+}
+
+inline void every_call_throws_after_fail(Communicator& comm) {
+  comm.set_timeout(seconds(60));
+  comm.fail("on purpose");
+  const int next = (comm.rank() + 1) % comm.size();
+  Message bytes(comm.size()), other(bytes.size());
+  std::vector<float> values(3);
+  const std::vector<std::function<void()>> calls = {
+      [&] { comm.all_to_all(bytes, other); },
+      [&] { comm.all_gather(std::span(bytes).first(1), other); },
+      [&] { comm.broadcast(bytes, 0); },
+      [&] { comm.barrier(); },
+      [&] { comm.dense_sum(values); },
+      [&] { comm.native_sum(values); },
+      [&] { comm.duplicate(); },
+      [&] { comm.split(0, 0); },
+      [&] {
+        if (comm.size() > 1)
+          comm.start_send(next, 0, bytes);
+        else
+          comm.barrier();
+      },
+      [&] {
+        if (comm.size() > 1)
+          comm.start_recv(next, 0, bytes);
+        else
+          comm.barrier();
+      },
+  };
+  for (const auto& call : calls) expect_contains(error_of(comm, call), ": on purpose");
+  EXPECT_EQ(comm.traffic().messages_sent, 0u);
+}
+
+// Rank 0 gives up in the middle of large messages and frees their buffers. Memory checkers see it
+// if the transport touches them afterwards.
+inline void buffers_are_free_after_fail(Communicator& comm) {
+  if (comm.size() == 1) return;
+  comm.set_timeout(seconds(60));
+  constexpr std::size_t kSize = std::size_t{1} << 20;
+  if (comm.rank() == 0) {
+    auto out = std::make_unique<Message>(kSize), in = std::make_unique<Message>(kSize);
+    Ticket tickets[] = {comm.start_recv(1, 4, *in), comm.start_send(1, 4, *out)};
+    comm.fail("enough");
+    out.reset();
+    in.reset();
+    error_of(comm, [&] { comm.wait_all(tickets); });
+    return;
+  }
+  const auto text = error_of(comm, [&] {
+    if (comm.rank() == 1) {
+      Message out(kSize), in(kSize);
+      Ticket tickets[] = {comm.start_recv(0, 4, in), comm.start_send(0, 4, out)};
+      comm.wait_all(tickets);
+    }
+    meet_until_error(comm);
+  });
+  expect_contains(text, "rank 0: enough");
+}
+
+}  // namespace pride::contract

@@ -1,0 +1,46 @@
+// Programs whose rank 1 ends badly; how the job ends is what the tests in CMakeLists.txt check.
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "pride/comm/mpi_comm.h"
+#include "pride/error.h"
+
+namespace {
+
+// What rank 1 does while the others wait for it.
+void end_badly(const std::string& how) {
+  if (how == "kill") std::raise(SIGKILL);
+  if (how == "exit") _exit(3);
+  if (how == "throw") throw std::runtime_error("out of images");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "";
+  const pride::MpiEnvironment environment;
+  const auto comm = pride::make_mpi_communicator();
+  // "leave": rank 1 goes in good order, and the others learn it from their deadline
+  comm->set_timeout(std::chrono::seconds(how == "leave" ? 1 : 300));
+  try {
+    comm->barrier();
+    if (comm->rank() != 1) {
+      comm->barrier();
+    } else {
+      end_badly(how);
+    }
+  } catch (const std::exception& e) {
+    comm->fail(e.what());
+    std::printf("rank %d: %s\n", comm->rank(), e.what());
+    std::fflush(stdout);
+    return 1;
+  }
+  return 0;
+}
