@@ -37,23 +37,19 @@ STAGES = [
     ("apps", ["apps/"]),
 ]
 
-# Private headers that a stage must not see although they lie below it, and where foreign libraries
-# may be included. Paths are prefixes.
+# Where foreign libraries may be included, and the headers of pride's own that bring them along.
+# Paths are prefixes.
+TORCH_USERS = ["src/torch/", "include/pride/torch", "apps/", "tests/torch/", "tests/apps/",
+               "tests/install/", "bench/", "python/"]
+MPI_USERS = ["src/comm/mpi", "include/pride/comm/mpi", "apps/", "tests/", "bench/"]
 FOREIGN = [
-    ("torch", re.compile(r"(torch|ATen|c10|caffe2)/"),
-     ["src/torch/", "include/pride/torch", "apps/", "tests/torch/", "tests/apps/", "bench/",
-      "python/"]),
-    ("MPI", re.compile(r"mpi\.h$"),
-     ["src/comm/mpi", "include/pride/comm/mpi_comm.h", "apps/", "tests/", "bench/"]),
+    ("torch", re.compile(r"(torch|ATen|c10|caffe2)/"), TORCH_USERS),
+    ("MPI", re.compile(r"mpi\.h$"), MPI_USERS),
     ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/", "bench/"]),
 ]
-# pride's own headers that bring MPI or torch with them: only these may include them.
 CARRIERS = [
-    (re.compile(r"pride/comm/mpi_comm\.h$"),
-     ["src/comm/mpi", "include/pride/comm/mpi", "apps/", "tests/", "bench/", "examples/"]),
-    (re.compile(r"(pride/torch|torch/).*\.h$"),
-     ["src/torch/", "include/pride/torch", "apps/", "tests/torch/", "tests/apps/", "bench/",
-      "examples/", "python/"]),
+    (re.compile(r"pride/comm/mpi_comm\.h$"), [*MPI_USERS, "examples/"]),
+    (re.compile(r"(pride/torch|torch/).*\.h$"), [*TORCH_USERS, "examples/"]),
 ]
 SUFFIXES = {".h", ".cpp", ".cc", ".hpp"}
 TOPS = ["include", "src", "apps", "tests", "examples", "bench", "fuzz"]
