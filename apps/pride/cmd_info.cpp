@@ -30,7 +30,10 @@ Json mpi_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   MPI_Get_library_version(text, &length);
-  return std::string(text, static_cast<std::size_t>(length));
+  // Open MPI counts the final NUL, MPICH writes a line for each build option: keep the first line
+  const std::string whole = text;
+  const std::string first = whole.substr(0, whole.find('\n'));
+  return first.substr(0, first.find_last_not_of(" ,\t\r") + 1);
 #else
   return nullptr;
 #endif

@@ -96,11 +96,13 @@ void add_files(CLI::App& command, Arguments& args) {
       .add_option("--input", args.input,
                   "safetensors file: param.<name> F32 (shape), grad.<name> F32 "
                   "[steps, workers, shape]")
+      ->type_name("FILE")
       ->required();
   command
       .add_option("--output", args.output,
                   "safetensors file to write: param.<name> F32 [steps, shape], the parameters "
                   "after each step")
+      ->type_name("FILE")
       ->required();
   command.add_flag("--json", args.json, "Print the summary as JSON");
 }

@@ -11,6 +11,7 @@
 
 #include "apps/io/temp_folder.h"
 #include "io/safetensors.h"
+#include "pride/error.h"
 
 namespace pride::app {
 namespace {
@@ -33,9 +34,9 @@ std::string quoted(const std::string& text) {
 Outcome run(const std::vector<std::string>& arguments, const std::string& tail = "") {
   const TempFolder folder;
   std::string command = quoted(PRIDE_PROGRAM);
-  for (const std::string& argument : arguments) command += " " + quoted(argument);
-  command += " 2>" + quoted((folder.path() / "err").string());
-  command += tail.empty() ? " >" + quoted((folder.path() / "out").string()) : tail;
+  for (const std::string& argument : arguments) command += concat(" ", quoted(argument));
+  command += concat(" 2>", quoted((folder.path() / "err").string()));
+  command += tail.empty() ? concat(" >", quoted((folder.path() / "out").string())) : tail;
   const int status = std::system(command.c_str());
   Outcome outcome;
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -128,9 +129,9 @@ TEST(Program, EndsQuietlyWhenItsReaderHasGone) {
   // the code that counts is the program's, not that of the pipe's end
   const TempFolder folder;
   const auto code = folder.path() / "code";
-  const std::string command = "( sleep 0.3; " + quoted(PRIDE_PROGRAM) + " info --json 2>" +
-                              quoted((folder.path() / "err").string()) + "; echo $? >" +
-                              quoted(code.string()) + " ) | true";
+  const std::string command = concat("( sleep 0.3; ", quoted(PRIDE_PROGRAM), " info --json 2>",
+                                     quoted((folder.path() / "err").string()), "; echo $? >",
+                                     quoted(code.string()), " ) | true");
   ASSERT_EQ(std::system(command.c_str()), 0);
   EXPECT_EQ(bytes_of(code), "0\n");
   EXPECT_EQ(bytes_of(folder.path() / "err"), "");
@@ -158,7 +159,9 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
   EXPECT_EQ(bits_down.at("lion"), 32.0);
   EXPECT_TRUE(bits_down.contains("dlion-avg") && bits_down.contains("adamw"));
 #ifdef PRIDE_HAVE_MPI
-  EXPECT_FALSE(info.at("transports").at("mpi").get<std::string>().empty());
+  const auto mpi = info.at("transports").at("mpi").get<std::string>();
+  EXPECT_FALSE(mpi.empty());
+  EXPECT_EQ(mpi.find_first_of(std::string("\0\n", 2)), std::string::npos) << mpi;
 #else
   EXPECT_TRUE(info.at("transports").at("mpi").is_null());
 #endif
@@ -220,7 +223,7 @@ TEST_F(ReplayProgram, DecaysAllTensorsUnlessTold) {
 
 TEST_F(ReplayProgram, FailsWithTheReason) {
   expect_failure(arguments({"--no-decay", "bias"}), "\"bias\" matches none");
-  expect_failure(arguments({"--lr", "nan"}), "lr");
+  expect_failure(arguments({"--lr", "nan"}), "learning rate nan");
   expect_failure(arguments({"--method-opt", "colour=red"}), "colour");
   expect_failure({"replay", "--method", "sgd", "--input", in_.string(), "--output", out_.string()},
                  "sgd");

@@ -79,6 +79,7 @@ Difference compare(const Recording& recording, const ReplayResult& result, doubl
         grads[row / static_cast<std::size_t>(recording.workers)].push_back(t.grads[row * n + i]);
       }
       const std::vector<double> path = expected(t.param[i], grads);
+      EXPECT_EQ(path.size(), grads.size());
       double off = 0;
       for (std::size_t s = 0; s < path.size(); ++s) {
         off = std::max(off, std::abs(path[s] - static_cast<double>(actual[s * n + i])));
