@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 
@@ -35,8 +36,8 @@ FrameHeader example_header() {
 const std::vector<std::byte> kPayload = bytes({0, 0, 0, 0, 0, 0, 0, 0, 0x0D, 0, 0, 0, 0, 0, 0, 0});
 
 std::vector<std::byte> example_frame() {
-  std::vector<std::byte> frame(kHeaderBytes);
-  frame.insert(frame.end(), kPayload.begin(), kPayload.end());
+  std::vector<std::byte> frame(kHeaderBytes + kPayload.size());
+  std::copy(kPayload.begin(), kPayload.end(), frame.begin() + kHeaderBytes);
   seal(example_header(), std::span(frame).first(kHeaderBytes), {kPayload});
   return frame;
 }

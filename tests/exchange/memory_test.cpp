@@ -1,0 +1,51 @@
+// Memory of the exchanges: buffers follow the bucket, not the model and not the number of ranks.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "core/pipeline.h"
+#include "methods/registry.h"
+#include "pride/comm/thread_comm.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+// Bytes that the pipeline of rank 0 holds after one step over d coordinates.
+std::size_t wire_bytes(int world, std::size_t d, std::size_t bucket_coords, bool overlap) {
+  const Layout layout({{"w", {static_cast<std::int64_t>(d)}}});
+  std::size_t bytes = 0;
+  run_world(world, [&](Communicator& comm) {
+    const auto method = make_method("dlion-vote", {layout, comm.rank(), world, {{"tie", "hash"}}});
+    const auto buckets = make_buckets(layout, bucket_coords, world);
+    Pipeline pipeline(comm, *method, buckets, overlap);
+    FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+    const std::vector<StepScalars> scalars(1);
+    const std::vector<char> absent(1, 0);
+    StepContext ctx;
+    ctx.rank = comm.rank();
+    ctx.world = world;
+    ctx.groups = scalars;
+    ctx.absent = absent;
+    pipeline.begin(ctx, {x.data(), x.size()}, {g.data(), g.size()}, false);
+    pipeline.finish();
+    if (comm.rank() == 0) bytes = pipeline.wire_bytes();
+  });
+  return bytes;
+}
+
+TEST(VoteMemory, IsThreeBitsPerCoordinateOfABucket) {
+  for (const int world : {2, 4, 8}) {
+    const std::size_t bucket = 1 << 16;
+    const std::size_t frames = static_cast<std::size_t>(3 * world) * 256;  // headers and rounding
+    EXPECT_LE(wire_bytes(world, std::size_t{1} << 20, bucket, false), 3 * bucket / 8 + frames)
+        << "N = " << world;
+  }
+}
+
+TEST(VoteMemory, WithOverlapIsThreeBitsPerCoordinateOfTheModel) {
+  const std::size_t d = std::size_t{1} << 20;
+  EXPECT_LE(wire_bytes(4, d, 1 << 16, true), 3 * d / 8 + 16 * 12 * 256);
+}
+
+}  // namespace
+}  // namespace pride
