@@ -1,0 +1,141 @@
+// `pride train`: who the workers are (threads, or the processes of an MPI job), and how a run ends.
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "commands.h"
+#include "pride/comm/thread_comm.h"
+#include "pride/error.h"
+#include "train/options.h"
+#include "train/plan.h"
+#include "train/process.h"
+#include "train/progress.h"
+#include "train/recorder.h"
+#include "train/worker.h"
+#if PRIDE_HAVE_MPI
+#include "pride/comm/mpi_comm.h"
+#endif
+
+namespace pride::app {
+namespace {
+
+constexpr int kDefaultWorkers = 4;
+constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells say it
+
+std::string metric_text(const nlohmann::json& metrics) {
+  std::string text;
+  for (const auto& [key, value] : metrics.items()) text += concat("  ", key, " ", value.dump());
+  return text;
+}
+
+void print_summary(const TrainOptions& options, const nlohmann::json& s) {
+  if (options.json) {
+    std::cout << s.dump(2) << std::endl;
+    return;
+  }
+  double sent = 0;
+  for (const auto& rank : s.at("bytes").at("ranks")) {
+    sent = std::max(sent, rank.at("sent_per_step").get<double>());
+  }
+  std::cout << s.at("settings").at("method").get<std::string>() << " after step " << s.at("steps")
+            << (s.at("interrupted") ? " (interrupted)" : "") << ":" << metric_text(s.at("final"))
+            << "\n"
+            << bytes_text(sent) << " sent per step and worker, " << s.at("step_ms")
+            << " ms per step, " << s.at("samples_per_s") << " samples/s\n"
+            << "param_hash " << s.at("param_hash").get<std::string>() << std::endl;
+}
+
+// True if interrupted.
+bool train_with_threads(const TrainOptions& options) {
+  const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
+  prepare_out_folder(options);
+  const TrainPlan plan = make_plan(options, world);
+  Recorder recorder(plan);
+  bool stopped = false;
+  run_world(world, [&](Communicator& comm) {
+    const bool mine = train_rank(comm, plan, comm.rank() == 0 ? &recorder : nullptr);
+    if (comm.rank() == 0) stopped = mine;
+  });
+  print_summary(options, recorder.summary());
+  return stopped;
+}
+
+#if PRIDE_HAVE_MPI
+bool train_as_process(Communicator& comm, TrainOptions options, bool thread_multiple) {
+  const bool root = comm.rank() == 0;
+  PRIDE_CHECK(options.workers == 0 || options.workers == comm.size(), "--workers ", options.workers,
+              ": this MPI job has ", comm.size(),
+              " processes, and each is a worker; leave the flag out");
+  if (root) prepare_out_folder(options);
+  const bool overlap_off = options.overlap && !thread_multiple;
+  if (overlap_off) options.overlap = false;
+  const TrainPlan plan = make_plan(options, comm.size());
+  std::optional<Recorder> recorder;
+  if (root) recorder.emplace(plan);
+  if (root && overlap_off) {
+    recorder->note("--overlap is off: this MPI does not grant MPI_THREAD_MULTIPLE");
+  }
+  const bool stopped = train_rank(comm, plan, root ? &*recorder : nullptr);
+  if (root) print_summary(options, recorder->summary());
+  return stopped;
+}
+
+// Ends this process and, through the launcher, the job. One rank speaks for an error that all have.
+[[noreturn]] void leave_job(Communicator& comm, const std::exception& error) {
+  comm.fail(error.what());
+  const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
+                      dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
+                      dynamic_cast<const InvalidArgument*>(&error) != nullptr;
+  if (comm.rank() == 0 || !shared) {
+    std::cerr << "pride: error: rank " << comm.rank() << ": " << error.what() << std::endl;
+  }
+  // the peers get time to hear of it from us rather than from the launcher
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::_Exit(1);
+}
+
+// Nothing if this is no MPI job of two processes or more.
+std::optional<bool> train_with_mpi(const TrainOptions& options) {
+  if (!launched_by_mpi()) return std::nullopt;
+  const MpiEnvironment environment;
+  const std::unique_ptr<Communicator> comm = make_mpi_communicator();
+  if (comm->size() == 1) return std::nullopt;
+  try {
+    return train_as_process(*comm, options, environment.thread_multiple());
+  } catch (const std::exception& error) {
+    leave_job(*comm, error);
+  }
+}
+#endif
+
+bool train(const TrainOptions& options) {
+  pin_threads();
+  catch_interrupts();
+#if PRIDE_HAVE_MPI
+  if (const std::optional<bool> stopped = train_with_mpi(options)) return *stopped;
+#endif
+  return train_with_threads(options);
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Train a model with N workers");
+  const auto options = std::make_shared<TrainOptions>();
+  add_train_flags(*command, *options);
+  command->callback([command, options] {
+    if (!options->config.empty()) apply_config(*command, options->config);
+    check(*options);
+    if (train(*options)) std::exit(kInterrupted);
+  });
+}
+
+}  // namespace pride::app

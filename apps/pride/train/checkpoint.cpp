@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "io/safetensors.h"
+#include "pride/error.h"
+#include "train/files.h"
+
+namespace pride::app {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kFacts = "checkpoint.json";
+constexpr std::string_view kPrefix = "step-";
+
+fs::path state_file(const fs::path& folder, int rank) {
+  return folder / concat("state-rank", rank, ".safetensors");
+}
+
+// what the step counter, the data order and the schedule depend on
+nlohmann::json facts_of(const TrainPlan& plan) {
+  const TrainOptions& o = plan.options;
+  return {{"world", plan.world},
+          {"method", o.method},
+          {"task", o.task},
+          {"seed", o.seed},
+          {"batch", o.batch},
+          {"accumulate", o.accumulate},
+          {"sharding", o.sharding},
+          {"model", plan.task->model_size()},
+          {"data", plan.task->data_facts().at("hash")}};
+}
+
+void save_state(const fs::path& file, const Optimizer& optimizer) {
+  StateDict state = optimizer.save();
+  std::map<std::string, SafeTensor> tensors;
+  for (auto& [name, tensor] : state.tensors) {
+    tensors[name] = {.shape = std::move(tensor.shape), .values = std::move(tensor.values)};
+  }
+  write_safetensors(file, tensors, state.scalars);
+}
+
+void load_state(const fs::path& file, Optimizer& optimizer) {
+  StateDict state;
+  state.scalars = read_safetensors_metadata(file);
+  for (auto& [name, tensor] : read_safetensors(file)) {
+    state.tensors[name] = {tensor.shape, std::move(tensor.values)};
+  }
+  optimizer.load(state);
+}
+
+std::int64_t step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  std::int64_t step = -1;
+  if (!name.starts_with(kPrefix)) return -1;
+  const char* end = name.data() + name.size();
+  const auto [last, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return error == std::errc() && last == end ? step : -1;
+}
+
+}  // namespace
+
+void save_parameters(const fs::path& file, const Layout& layout, std::span<const float> params) {
+  std::map<std::string, SafeTensor> tensors;
+  for (const TensorSlot& slot : layout.tensors()) {
+    const std::span<const float> values = params.subspan(slot.offset, slot.n);
+    tensors[slot.spec.name] = {.shape = slot.spec.shape, .values = {values.begin(), values.end()}};
+  }
+  write_safetensors(file, tensors, {{"format", "pt"}});
+}
+
+void load_parameters(const fs::path& file, const Layout& layout, std::span<float> params) {
+  const std::map<std::string, SafeTensor> tensors = read_safetensors(file);
+  for (const TensorSlot& slot : layout.tensors()) {
+    const auto found = tensors.find(slot.spec.name);
+    if (found == tensors.end() || found->second.shape != slot.spec.shape) {
+      throw DataError(concat(file.string(), ": tensor '", slot.spec.name,
+                             found == tensors.end() ? "' is missing" : "' has another shape"));
+    }
+  }
+  if (tensors.size() != layout.tensors().size()) {
+    throw DataError(concat(file.string(), ": ", tensors.size(), " tensors, the model has ",
+                           layout.tensors().size()));
+  }
+  for (const TensorSlot& slot : layout.tensors()) {
+    std::ranges::copy(tensors.at(slot.spec.name).values, params.begin() + slot.offset);
+  }
+}
+
+void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer& optimizer,
+                     std::span<const float> params) {
+  const fs::path parent = fs::path(plan.options.out) / "checkpoints";
+  const std::string name = concat(kPrefix, optimizer.steps_done());
+  const fs::path partial = parent / (name + ".partial");
+  const Communicator::Scope scope(comm, "checkpoint");
+  if (comm.rank() == 0) {
+    fs::remove_all(partial);
+    fs::create_directories(partial);
+  }
+  comm.barrier();
+  save_state(state_file(partial, comm.rank()), optimizer);
+  if (comm.rank() == 0) {
+    save_parameters(partial / "model.safetensors", optimizer.layout(), params);
+    nlohmann::json facts = facts_of(plan);
+    facts["step"] = optimizer.steps_done();
+    write_file(partial / kFacts, facts.dump(2) + "\n");
+  }
+  comm.barrier();
+  if (comm.rank() == 0) {
+    fs::remove_all(parent / name);
+    fs::rename(partial, parent / name);
+  }
+}
+
+fs::path find_checkpoint(const fs::path& folder) {
+  if (fs::exists(folder / kFacts)) return folder;
+  fs::path last;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", none)) {
+    if (step_of(entry.path()) > step_of(last)) last = entry.path();
+  }
+  if (last.empty()) throw DataError(concat("--resume ", folder.string(), ": no checkpoint there"));
+  return last;
+}
+
+std::int64_t load_checkpoint(const fs::path& folder, int rank, const TrainPlan& plan,
+                             Optimizer& optimizer, std::span<float> params) {
+  const nlohmann::json saved = read_json(folder / kFacts);
+  const nlohmann::json wanted = facts_of(plan);
+  for (const auto& [key, value] : wanted.items()) {
+    const auto found = saved.find(key);
+    PRIDE_CHECK(found != saved.end() && *found == value, "--resume ", folder.string(),
+                ": the checkpoint has ", key, " ",
+                found == saved.end() ? std::string("none") : found->dump(), ", this run ",
+                value.dump());
+  }
+  load_parameters(folder / "model.safetensors", optimizer.layout(), params);
+  load_state(state_file(folder, rank), optimizer);
+  return optimizer.steps_done();
+}
+
+}  // namespace pride::app

@@ -1,0 +1,39 @@
+// Checkpoints: parameters, each rank's optimizer state, and what must agree to go on from them.
+// SPDX-License-Identifier: Apache-2.0
+//
+// A folder OUT/checkpoints/step-<n> holds model.safetensors, state-rank<k>.safetensors for each
+// rank and checkpoint.json; it appears under that name once all of it is written.
+#pragma once
+
+#include <filesystem>
+#include <span>
+
+#include "pride/communicator.h"
+#include "pride/layout.h"
+#include "pride/optimizer.h"
+#include "train/plan.h"
+
+namespace pride::app {
+
+// The parameters, without padding, under their own names.
+void save_parameters(const std::filesystem::path& file, const Layout& layout,
+                     std::span<const float> params);
+
+// Throws DataError, naming file and tensor, if names or shapes differ; `params` is then unchanged.
+void load_parameters(const std::filesystem::path& file, const Layout& layout,
+                     std::span<float> params);
+
+// Collective. Throws DataError.
+void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer& optimizer,
+                     std::span<const float> params);
+
+// The checkpoint that --resume means: the folder itself, or the last one below an --out folder.
+// Throws DataError if there is none.
+std::filesystem::path find_checkpoint(const std::filesystem::path& folder);
+
+// Loads this rank's part. Returns the steps done. Throws InvalidArgument if the checkpoint is of
+// another world size, method, seed or step length; DataError if a file is missing or broken.
+std::int64_t load_checkpoint(const std::filesystem::path& folder, int rank, const TrainPlan& plan,
+                             Optimizer& optimizer, std::span<float> params);
+
+}  // namespace pride::app

@@ -1,0 +1,18 @@
+// Evaluation: the sums over the evaluation set, its batches dealt out to the ranks.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "models/model.h"
+#include "pride/communicator.h"
+#include "train/task.h"
+
+namespace pride::app {
+
+// Mean over the targets of a batch, with gradient.
+at::Tensor mean_loss(Model& model, const Batch& batch);
+
+// Batch b is rank b mod size()'s work; the ranks' sums are added in rank order, so the result is
+// the same on all of them and on every transport. Collective.
+EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device);
+
+}  // namespace pride::app

@@ -1,0 +1,261 @@
+// The flags of `pride train`: declaration, checks, and how they are written down.
+// SPDX-License-Identifier: Apache-2.0
+#include "train/options.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "pride/schedule.h"
+
+namespace pride::app {
+namespace {
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+void add_data_flags(CLI::App& app, TrainOptions& o) {
+  app.add_option("--task", o.task, "lm (bytes of text) or cifar10 (images)")
+      ->capture_default_str()
+      ->group("Task");
+  app.add_option(
+         "--data", o.data,
+         "lm: a text file or a folder of text; default: the C++ standard library's headers. "
+         "cifar10: the folder with data_batch_1.bin[.gz] ...; default: $PRIDE_DATA")
+      ->group("Task");
+  app.add_option("--sharding", o.sharding,
+                 "Each worker's samples: partition (its own part of each epoch's shuffle), "
+                 "replicate (all of them, in its own order) or dirichlet:A (cifar10: parts with "
+                 "skewed labels, the more the smaller A > 0)")
+      ->capture_default_str()
+      ->group("Task");
+  app.add_option("--seed", o.seed, "Of initial values, data order, augmentation, ties and zeros")
+      ->capture_default_str()
+      ->group("Task");
+}
+
+void add_model_flags(CLI::App& app, TrainOptions& o) {
+  app.add_option("--model", o.model,
+                 "lm: gpt-small (default: 4 layers, 4 heads, width 128, context 128) or gpt2 (12, "
+                 "12, 768, 1024). cifar10: vit-small (default: 4 layers, 4 heads, width 128, patch "
+                 "8) or vit-paper (6, 8, 512, 4)")
+      ->group("Model");
+  app.add_option("--layers", o.layers, "Transformer blocks, instead of the model's")
+      ->group("Model");
+  app.add_option("--heads", o.heads, "Attention heads, instead of the model's")->group("Model");
+  app.add_option("--width", o.width, "Width of the residual stream, instead of the model's")
+      ->group("Model");
+  app.add_option("--context", o.context, "lm: length of a sample in bytes, instead of the model's")
+      ->group("Model");
+  app.add_option("--patch", o.patch, "cifar10: side of a patch in pixels, instead of the model's")
+      ->group("Model");
+}
+
+void add_method_flags(CLI::App& app, TrainOptions& o) {
+  const char* group = "Method";
+  app.add_option("--method", o.method, "One of: " + join(method_names()))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--method-opt", o.method_options,
+                 "The method's own option as key=value; may be repeated. `pride info` lists them")
+      ->group(group);
+  app.add_option("--lr", o.lr, "Peak learning rate. Default: the method's")->group(group);
+  app.add_option("--beta1", o.beta1, "Default: the method's")->group(group);
+  app.add_option("--beta2", o.beta2, "Default: the method's")->group(group);
+  app.add_option("--eps", o.eps, "Default: the method's")->group(group);
+  app.add_option("--weight-decay", o.weight_decay,
+                 "Decoupled, times the learning rate; biases, norms, embeddings and position "
+                 "tables are left out. Default: the method's")
+      ->group(group);
+  app.add_flag("--decay-all", o.decay_all, "Weight decay on every tensor")->group(group);
+  app.add_option("--schedule", o.schedule, "Of the learning rate: constant, cosine or linear")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--warmup", o.warmup, "Steps of linear rise of the learning rate")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--final-lr-factor", o.final_lr_factor,
+                 "Where cosine and linear end, as a factor of the peak")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--clip-norm", o.clip_norm,
+                 "Local clipping: each worker scales its own gradient down to this 2-norm before "
+                 "it enters the method. 0: none")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option(
+         "--non-finite", o.non_finite,
+         "On NaN or Inf in a gradient: raise (stop all workers with an error) or skip (drop "
+         "the step on all workers)")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_size_flags(CLI::App& app, TrainOptions& o) {
+  const char* group = "Size of the run";
+  app.add_option("--workers", o.workers,
+                 "Threads, each a worker with a model of its own. Default: 4. Under mpirun every "
+                 "process is a worker and the flag may be left out")
+      ->group(group);
+  app.add_option("--batch", o.batch,
+                 "Samples per worker and backward pass. Default: 8 for lm, 32 for cifar10")
+      ->group(group);
+  app.add_option("--accumulate", o.accumulate, "Backward passes per step")
+      ->capture_default_str()
+      ->group(group);
+  CLI::Option* epochs = app.add_option("--epochs", o.epochs,
+                                       "Passes over the training set, fractions allowed; with "
+                                       "replicate, of each worker. Default: 1")
+                            ->group(group);
+  app.add_option("--steps", o.steps, "Steps, instead of --epochs")->excludes(epochs)->group(group);
+  app.add_option("--device", o.device,
+                 "cpu or cuda (needs a CUDA build of libtorch; the method still runs on the host)")
+      ->capture_default_str()
+      ->group(group);
+  CLI::Option* megabytes =
+      app.add_option("--bucket-mb", o.bucket_mb,
+                     "Target size of a bucket, in MiB of float32 gradients; never changes a result")
+          ->capture_default_str()
+          ->group(group);
+  app.add_option("--bucket-coords", o.bucket_coords, "The same, in coordinates")
+      ->excludes(megabytes)
+      ->group(group);
+  app.add_flag("--overlap", o.overlap,
+               "Exchange on a thread of its own, beside backward and the method's arithmetic")
+      ->group(group);
+  app.add_option("--timeout", o.timeout_s, "Longest wait for another worker, in seconds")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_output_flags(CLI::App& app, TrainOptions& o) {
+  const char* group = "Output";
+  app.add_option("--out", o.out,
+                 "Folder for metrics.jsonl, summary.json, model.safetensors and checkpoints")
+      ->group(group);
+  app.add_flag("--overwrite", o.overwrite, "Replace the results of an earlier run in --out")
+      ->group(group);
+  app.add_option("--eval-every", o.eval_every, "Evaluate each so many steps. 0: at the end only")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--eval-batches", o.eval_batches,
+                 "Batches of an evaluation (16 texts or 250 images each), spread evenly over the "
+                 "validation or test set. 0: all of it. Default: 64 for lm, 0 for cifar10")
+      ->group(group);
+  app.add_option("--save-every", o.save_every, "Checkpoint into --out each so many steps. 0: never")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--resume", o.resume,
+                 "Go on from a checkpoint folder, or from the last checkpoint in an --out folder")
+      ->group(group);
+  app.add_option("--log-every", o.log_every, "Steps between progress lines when not on a terminal")
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--quiet", o.quiet, "No progress on standard error")->group(group);
+  app.add_flag("--json", o.json, "The summary as JSON on standard output")->group(group);
+  app.add_option("--config", o.config,
+                 "TOML file whose keys are the names of these flags; the command line wins")
+      ->group(group);
+}
+
+void check_positive(const char* flag, double value, bool zero_too = false) {
+  PRIDE_CHECK(std::isfinite(value) && (zero_too ? value >= 0 : value > 0), flag, " ", value,
+              zero_too ? ": must be 0 or more" : ": must be more than 0");
+}
+
+void check_choice(const char* flag, const std::string& value,
+                  const std::vector<std::string>& choices) {
+  for (const std::string& choice : choices) {
+    if (value == choice) return;
+  }
+  throw InvalidArgument(concat(flag, " ", value, ": must be one of ", join(choices)));
+}
+
+template <typename T>
+nlohmann::json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
+}  // namespace
+
+void add_train_flags(CLI::App& app, TrainOptions& options) {
+  add_data_flags(app, options);
+  add_model_flags(app, options);
+  add_method_flags(app, options);
+  add_size_flags(app, options);
+  add_output_flags(app, options);
+}
+
+void check(const TrainOptions& o) {
+  check_choice("--task", o.task, {"lm", "cifar10"});
+  check_choice("--device", o.device, {"cpu", "cuda"});
+  check_choice("--non-finite", o.non_finite, {"raise", "skip"});
+  schedule_kind(o.schedule);
+  PRIDE_CHECK(o.workers >= 0 && o.workers <= 1024, "--workers ", o.workers, ": must be 1 to 1024");
+  check_positive("--batch", static_cast<double>(o.batch), true);
+  check_positive("--accumulate", static_cast<double>(o.accumulate));
+  if (o.epochs) check_positive("--epochs", *o.epochs);
+  if (o.steps) check_positive("--steps", static_cast<double>(*o.steps));
+  PRIDE_CHECK(!o.steps || !o.epochs, "--steps and --epochs: give one of them");
+  if (o.lr) check_positive("--lr", *o.lr, true);
+  if (o.weight_decay) check_positive("--weight-decay", *o.weight_decay, true);
+  check_positive("--warmup", static_cast<double>(o.warmup), true);
+  check_positive("--final-lr-factor", o.final_lr_factor, true);
+  check_positive("--clip-norm", o.clip_norm, true);
+  check_positive("--eval-every", static_cast<double>(o.eval_every), true);
+  check_positive("--eval-batches", static_cast<double>(o.eval_batches.value_or(0)), true);
+  check_positive("--save-every", static_cast<double>(o.save_every), true);
+  check_positive("--log-every", static_cast<double>(o.log_every));
+  check_positive("--bucket-mb", o.bucket_mb);
+  if (o.bucket_coords) check_positive("--bucket-coords", static_cast<double>(*o.bucket_coords));
+  check_positive("--timeout", o.timeout_s);
+  PRIDE_CHECK(o.save_every == 0 || !o.out.empty(), "--save-every needs --out");
+}
+
+nlohmann::json to_json(const TrainOptions& o) {
+  return {{"task", o.task},
+          {"data", o.data},
+          {"model", o.model},
+          {"layers", or_null(o.layers)},
+          {"heads", or_null(o.heads)},
+          {"width", or_null(o.width)},
+          {"context", or_null(o.context)},
+          {"patch", or_null(o.patch)},
+          {"method", o.method},
+          {"method-opt", o.method_options},
+          {"lr", or_null(o.lr)},
+          {"beta1", or_null(o.beta1)},
+          {"beta2", or_null(o.beta2)},
+          {"eps", or_null(o.eps)},
+          {"weight-decay", or_null(o.weight_decay)},
+          {"decay-all", o.decay_all},
+          {"schedule", o.schedule},
+          {"warmup", o.warmup},
+          {"final-lr-factor", o.final_lr_factor},
+          {"clip-norm", o.clip_norm},
+          {"workers", o.workers},
+          {"batch", o.batch},
+          {"accumulate", o.accumulate},
+          {"sharding", o.sharding},
+          {"epochs", or_null(o.epochs)},
+          {"steps", or_null(o.steps)},
+          {"seed", o.seed},
+          {"eval-every", o.eval_every},
+          {"eval-batches", or_null(o.eval_batches)},
+          {"bucket-mb", o.bucket_mb},
+          {"bucket-coords", or_null(o.bucket_coords)},
+          {"overlap", o.overlap},
+          {"non-finite", o.non_finite},
+          {"device", o.device},
+          {"timeout", o.timeout_s},
+          {"save-every", o.save_every},
+          {"resume", o.resume}};
+}
+
+}  // namespace pride::app

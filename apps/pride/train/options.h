@@ -1,0 +1,71 @@
+// What `pride train` was asked to do, and the flags that say it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pride::app {
+
+struct TrainOptions {
+  std::string task = "lm";
+  std::string data;    // empty: $PRIDE_DATA for cifar10, the default text for lm
+  std::string config;  // TOML file with flags not given on the command line
+
+  std::string model;  // empty: the task's default
+  std::optional<std::int64_t> layers, heads, width, context, patch;
+
+  std::string method = "dlion-vote";
+  std::vector<std::string> method_options;  // "key=value"
+  std::optional<double> lr, beta1, beta2, eps, weight_decay;
+  bool decay_all = false;
+  std::string schedule = "cosine";
+  std::int64_t warmup = 0;
+  double final_lr_factor = 0;
+  double clip_norm = 0;  // 0: none
+
+  int workers = 0;         // 0: 4 threads, or the processes of the MPI job
+  std::int64_t batch = 0;  // 0: the task's default
+  std::int64_t accumulate = 1;
+  std::string sharding = "partition";
+  std::optional<double> epochs;
+  std::optional<std::int64_t> steps;
+  std::uint64_t seed = 0;
+
+  std::int64_t eval_every = 0;               // 0: at the end only
+  std::optional<std::int64_t> eval_batches;  // 0: the whole evaluation set
+  std::int64_t log_every = 10;
+  bool quiet = false, json = false;
+
+  std::string out;
+  bool overwrite = false;
+  std::int64_t save_every = 0;
+  std::string resume;
+
+  double bucket_mb = 4;
+  std::optional<std::int64_t> bucket_coords;
+  bool overlap = false;
+  std::string non_finite = "raise";
+  std::string device = "cpu";
+  double timeout_s = 300;
+};
+
+// Declares every flag, with its help, on `app`; parsing fills `options`, which must live as long.
+void add_train_flags(CLI::App& app, TrainOptions& options);
+
+// Gives the flags of `app` that the command line left out the values of a TOML file. Keys are the
+// flags' names without dashes, at top level or in a table [train]. Throws InvalidArgument, naming
+// file, line and key: unknown key, wrong kind of value; DataError: no file, no TOML.
+void apply_config(CLI::App& app, const std::string& file);
+
+// Throws InvalidArgument, naming the flag, on values that no run can have.
+void check(const TrainOptions& options);
+
+// The same settings under the flags' names; those that were left to the method are null.
+nlohmann::json to_json(const TrainOptions& options);
+
+}  // namespace pride::app

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "pride/error.h"
+#include "pride/registry.h"
+
+namespace pride::app {
+namespace {
+
+std::map<std::string, std::string> parse_method_options(const TrainOptions& o) {
+  std::map<std::string, std::string> parsed;
+  for (const std::string& text : o.method_options) {
+    const std::size_t equals = text.find('=');
+    PRIDE_CHECK(equals != std::string::npos && equals > 0, "--method-opt ", text,
+                ": must be key=value");
+    const bool is_new = parsed.emplace(text.substr(0, equals), text.substr(equals + 1)).second;
+    PRIDE_CHECK(is_new, "--method-opt ", text.substr(0, equals), " is given twice");
+  }
+  return parsed;
+}
+
+OptimizerOptions optimizer_options(const TrainOptions& o) {
+  OptimizerOptions options;
+  options.method = o.method;
+  options.options = parse_method_options(o);
+  ParamGroup decayed{
+      .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
+  options.groups = {decayed};
+  if (!o.decay_all) {
+    decayed.weight_decay = 0.0;
+    options.groups.push_back(decayed);
+  }
+  options.non_finite = o.non_finite == "skip" ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
+  const auto from_size = static_cast<std::int64_t>(o.bucket_mb * 0x1p20 / sizeof(float));
+  options.bucket_coords =
+      static_cast<std::size_t>(std::max<std::int64_t>(o.bucket_coords.value_or(from_size), 1));
+  options.overlap = o.overlap;
+  options.seed = o.seed;
+  return options;
+}
+
+std::int64_t planned_steps(const TrainOptions& o, double steps_per_epoch) {
+  if (o.steps) return *o.steps;
+  const double steps = std::round(o.epochs.value_or(1) * steps_per_epoch);
+  PRIDE_CHECK(steps < 0x1p40, "--epochs ", *o.epochs, ": more steps than can be counted");
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(steps));
+}
+
+}  // namespace
+
+TrainPlan make_plan(const TrainOptions& options, int world) {
+  TrainPlan plan;
+  plan.options = options;
+  plan.world = world;
+  plan.options.workers = world;
+  const MethodInfo method = method_info(options.method, world);
+  plan.peak_lr = options.lr.value_or(method.default_lr);
+  plan.sharding = parse_sharding(options.sharding);
+  plan.optimizer = optimizer_options(options);
+
+  plan.task = make_task(options);
+  if (plan.options.batch == 0) plan.options.batch = plan.task->default_batch();
+  const std::size_t n = plan.task->n_samples();
+  const bool all = plan.sharding.kind == Sharding::Kind::kReplicate;
+  const double per_worker = static_cast<double>(n) / (all ? 1 : world);
+  plan.steps_per_epoch =
+      per_worker / static_cast<double>(plan.options.batch * plan.options.accumulate);
+  plan.steps = planned_steps(options, plan.steps_per_epoch);
+  plan.schedule = {.kind = schedule_kind(options.schedule),
+                   .total_steps = plan.steps,
+                   .warmup_steps = options.warmup,
+                   .final_factor = options.final_lr_factor};
+  plan.schedule.factor(0);  // refuses a warm-up as long as the run
+  return plan;
+}
+
+std::unique_ptr<Task> make_task(const TrainOptions& options) {
+  return options.task == "lm" ? make_text_task(options) : make_image_task(options);
+}
+
+}  // namespace pride::app

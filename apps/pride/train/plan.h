@@ -1,0 +1,35 @@
+// TrainPlan: the settings of a run with every default filled in for its task and world.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "pride/optimizer.h"
+#include "pride/schedule.h"
+#include "train/options.h"
+#include "train/sampler.h"
+#include "train/task.h"
+
+namespace pride::app {
+
+struct TrainPlan {
+  TrainOptions options;  // as asked; `workers` and `batch` filled in
+  std::unique_ptr<const Task> task;
+  int world = 1;
+  Sharding sharding;
+  std::int64_t steps = 0;
+  double steps_per_epoch = 0;
+  double peak_lr = 0;
+  Schedule schedule;
+  OptimizerOptions optimizer;
+
+  std::int64_t samples_per_step() const noexcept {
+    return world * options.batch * options.accumulate;
+  }
+};
+
+// Loads the data and fills in what was left open. Throws InvalidArgument, DataError.
+TrainPlan make_plan(const TrainOptions& options, int world);
+
+}  // namespace pride::app

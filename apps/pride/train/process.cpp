@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/process.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <malloc.h>
+
+#include <torch/version.h>
+#include <csignal>
+#include <cstdlib>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+
+namespace pride::app {
+namespace {
+
+volatile std::sig_atomic_t g_interrupted = 0;
+
+void on_interrupt(int) { g_interrupted = 1; }
+
+template <typename Function>
+Function* loaded_symbol(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+// torch::set_num_threads does not reach a BLAS that keeps threads of its own
+void pin_blas() {
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}) {
+    setenv(name, "1", 1);
+  }
+  if (auto* set = loaded_symbol<void(int)>("openblas_set_num_threads")) set(1);
+  if (auto* set = loaded_symbol<void(int)>("MKL_Set_Num_Threads")) set(1);
+  if (auto* set = loaded_symbol<void(int)>("bli_thread_set_num_threads")) set(1);
+}
+
+// activations are allocated and freed every step: keep their pages instead of asking the system
+// anew
+void keep_pages() {
+#ifdef M_MMAP_THRESHOLD
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
+
+}  // namespace
+
+void pin_threads() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    pin_blas();
+    keep_pages();
+    if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);
+  });
+  at::set_num_threads(1);
+}
+
+nlohmann::json thread_facts() {
+  nlohmann::json facts = {{"torch", at::get_num_threads()},
+                          {"torch_interop", at::get_num_interop_threads()}};
+  if (auto* get = loaded_symbol<int()>("openblas_get_num_threads")) facts["openblas"] = get();
+  return facts;
+}
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  // SA_RESETHAND: the second signal does what it would have done without us
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool interrupted() noexcept { return g_interrupted != 0; }
+
+std::string torch_version() { return TORCH_VERSION; }
+
+}  // namespace pride::app

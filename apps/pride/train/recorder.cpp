@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/recorder.h"
+
+#include <unistd.h>
+
+#include "build_info.h"
+#include "commands.h"
+#include "pride/cpu.h"
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "train/checkpoint.h"
+#include "train/files.h"
+#include "train/hex.h"
+#include "train/process.h"
+
+namespace pride::app {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kResults[] = {"metrics.jsonl", "summary.json", "model.safetensors",
+                                    "checkpoints"};
+
+bool resumes_in_place(const TrainOptions& o) {
+  if (o.resume.empty() || !fs::exists(o.out)) return false;
+  const fs::path checkpoint = fs::weakly_canonical(find_checkpoint(o.resume));
+  return checkpoint.parent_path().parent_path() == fs::weakly_canonical(o.out);
+}
+
+ProgressOptions progress_options(const TrainPlan& plan) {
+  return {.quiet = plan.options.quiet,
+          .terminal = isatty(STDERR_FILENO) == 1,
+          .log_every = plan.options.log_every,
+          .total_steps = plan.steps,
+          .samples_per_step = plan.samples_per_step()};
+}
+
+// what an earlier run in the same folder wrote about steps up to `step`
+std::string kept_metrics(const fs::path& file, std::int64_t step) {
+  std::ifstream in(file);
+  std::string kept;
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (record.is_object() && record.value("step", step + 1) <= step) kept += line + "\n";
+  }
+  return kept;
+}
+
+nlohmann::json seconds_json(const StageTimes& s) {
+  return {{"backward_s", s.backward},
+          {"encode_s", s.encode},
+          {"exchange_s", s.exchange},
+          {"apply_s", s.apply}};
+}
+
+// the hyper-parameters in force, the method's defaults filled in
+nlohmann::json method_json(const TrainPlan& plan) {
+  const MethodInfo info = method_info(plan.options.method, plan.world);
+  const ParamGroup& group = plan.optimizer.groups.front();
+  return {{"name", info.name},
+          {"title", info.title},
+          {"options", plan.optimizer.options},
+          {"lr", plan.peak_lr},
+          {"beta1", group.beta1.value_or(info.default_beta1)},
+          {"beta2", group.beta2.value_or(info.default_beta2)},
+          {"eps", group.eps.value_or(info.default_eps)},
+          {"weight_decay", group.weight_decay.value_or(info.default_weight_decay)}};
+}
+
+nlohmann::json versions_json() {
+  return {{"pride", kVersion},
+          {"commit", kGitDescribe},
+          {"torch", torch_version()},
+          {"compiler", kCompiler},
+          {"build", kBuildType}};
+}
+
+}  // namespace
+
+void prepare_out_folder(const TrainOptions& options) {
+  if (options.out.empty()) return;
+  const fs::path out = options.out;
+  PRIDE_CHECK(!fs::exists(out) || fs::is_directory(out), "--out ", options.out,
+              ": is not a folder");
+  const bool in_place = resumes_in_place(options);
+  if (fs::exists(out) && !fs::is_empty(out) && !in_place) {
+    PRIDE_CHECK(options.overwrite, "--out ", options.out,
+                ": the folder is not empty; --overwrite replaces the results in it");
+    PRIDE_CHECK(
+        options.resume.empty() || fs::weakly_canonical(options.resume) != fs::weakly_canonical(out),
+        "--out ", options.out, ": --overwrite would remove what --resume needs");
+    for (const char* name : kResults) fs::remove_all(out / name);
+  }
+  std::error_code error;
+  fs::create_directories(out, error);
+  if (error) throw DataError(concat("--out ", options.out, ": ", error.message()));
+}
+
+Recorder::Recorder(const TrainPlan& plan)
+    : plan_(plan),
+      progress_(progress_options(plan)),
+      began_(std::chrono::steady_clock::now()),
+      sent_(static_cast<std::size_t>(plan.world)),
+      received_(static_cast<std::size_t>(plan.world)) {}
+
+void Recorder::start(const RunStart& start) {
+  start_ = start;
+  last_step_ = start.step;
+  began_ = std::chrono::steady_clock::now();
+  progress_ = Progress(progress_options(plan_));
+  const TrainOptions& o = plan_.options;
+  if (!o.out.empty()) {
+    const fs::path file = fs::path(o.out) / "metrics.jsonl";
+    write_file(file, start.step > 0 ? kept_metrics(file, start.step) : "");
+    metrics_.open(file, std::ios::app);
+  }
+  const nlohmann::json data = plan_.task->data_facts();
+  note(concat("data: ", data.at("source").get<std::string>(), ", hash ",
+              data.at("hash").get<std::string>()));
+  note(concat(o.method, ", ", plan_.world, " workers (", start.transport, "), ",
+              plan_.task->model_name(), " with ", start.n_parameters, " parameters, ", plan_.steps,
+              " steps of ", plan_.samples_per_step(), " samples, ",
+              bytes_text(static_cast<double>(start.cost.bytes())), " per step and worker"));
+  if (start.step > 0) note(concat("resumed after step ", start.step));
+}
+
+void Recorder::write(const nlohmann::json& record) {
+  if (!metrics_.is_open()) return;
+  metrics_ << record.dump() << '\n' << std::flush;
+  if (!metrics_) throw DataError(concat(plan_.options.out, "/metrics.jsonl: cannot write"));
+}
+
+void Recorder::on_step(const WorldStep& step) {
+  const bool skipped = step.ranks.front().skipped != 0;
+  ++steps_run_;
+  steps_skipped_ += skipped ? 1 : 0;
+  last_step_ = step.step;
+  last_loss_ = step.mean_loss();
+  seconds_ += step.max_seconds();
+  for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+    sent_[r] += step.ranks[r].bytes_sent;
+    received_[r] += step.ranks[r].bytes_received;
+  }
+  nlohmann::json record = {{"type", "step"},
+                           {"step", step.step},
+                           {"loss", last_loss_},
+                           {"lr", step.lr},
+                           {"bytes_sent", step.max_bytes_sent()},
+                           {"bytes_received", step.max_bytes_received()}};
+  record.update(seconds_json(step.max_seconds()));
+  if (skipped) record["skipped"] = true;
+  write(record);
+  progress_.on_step(step);
+}
+
+void Recorder::on_eval(std::int64_t step, const EvalSums& sums, double seconds) {
+  last_eval_ = plan_.task->eval_metrics(sums);
+  eval_seconds_ += seconds;
+  nlohmann::json record = {{"type", "eval"}, {"step", step}, {"seconds", seconds}};
+  record.update(last_eval_);
+  write(record);
+  std::string text = concat("evaluation after step ", step, ":");
+  for (const auto& [key, value] : last_eval_.items()) text += concat("  ", key, " ", value.dump());
+  note(text);
+}
+
+nlohmann::json Recorder::bytes_json() const {
+  nlohmann::json ranks = nlohmann::json::array();
+  const double steps = static_cast<double>(std::max<std::int64_t>(steps_run_, 1));
+  for (std::size_t r = 0; r < sent_.size(); ++r) {
+    ranks.push_back({{"rank", r},
+                     {"sent", sent_[r]},
+                     {"received", received_[r]},
+                     {"sent_per_step", static_cast<double>(sent_[r]) / steps},
+                     {"received_per_step", static_cast<double>(received_[r]) / steps}});
+  }
+  return {{"ranks", ranks},
+          {"cost_up", start_.cost.bytes_up},
+          {"cost_down", start_.cost.bytes_down},
+          {"cost_exact", start_.cost.exact}};
+}
+
+const nlohmann::json& Recorder::finish(std::uint64_t param_hash, bool interrupted) {
+  using Seconds = std::chrono::duration<double>;
+  const double total = Seconds(std::chrono::steady_clock::now() - began_).count();
+  const double steps = static_cast<double>(std::max<std::int64_t>(steps_run_, 1));
+  const double training = std::max(total - eval_seconds_, 1e-9);
+  nlohmann::json seconds = seconds_json(seconds_);
+  seconds.update({{"total", total}, {"evaluation", eval_seconds_}});
+  nlohmann::json final_metrics = last_eval_.is_null() ? nlohmann::json::object() : last_eval_;
+  final_metrics["train_loss"] = last_loss_;
+  summary_ = {{"versions", versions_json()},
+              {"settings", to_json(plan_.options)},
+              {"task", plan_.task->name()},
+              {"data", plan_.task->data_facts()},
+              {"model",
+               {{"name", plan_.task->model_name()},
+                {"size", plan_.task->model_size()},
+                {"parameters", start_.n_parameters}}},
+              {"method", method_json(plan_)},
+              {"state_floats", start_.state_floats},
+              {"world", plan_.world},
+              {"transport", start_.transport},
+              {"threads", thread_facts()},
+              {"isa", active_isa()},
+              {"samples_per_step", plan_.samples_per_step()},
+              {"steps", last_step_},
+              {"steps_planned", plan_.steps},
+              {"steps_run", steps_run_},
+              {"steps_skipped", steps_skipped_},
+              {"epochs", static_cast<double>(last_step_) / plan_.steps_per_epoch},
+              {"interrupted", interrupted},
+              {"bytes", bytes_json()},
+              {"seconds", seconds},
+              {"step_ms", training * 1e3 / steps},
+              {"samples_per_s", static_cast<double>(plan_.samples_per_step()) * steps / training},
+              {"final", final_metrics},
+              {"param_hash", hex16(param_hash)}};
+  if (!plan_.options.out.empty()) {
+    write_file(fs::path(plan_.options.out) / "summary.json", summary_.dump(2) + "\n");
+  }
+  return summary_;
+}
+
+}  // namespace pride::app

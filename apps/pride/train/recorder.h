@@ -1,0 +1,63 @@
+// Recorder: what rank 0 writes down of a run: progress, metrics.jsonl, summary.json.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "pride/optimizer.h"
+#include "train/plan.h"
+#include "train/progress.h"
+#include "train/step_stats.h"
+
+namespace pride::app {
+
+// Refuses a folder with results, unless --overwrite (then they are removed) or the run resumes from
+// that very folder (then metrics of later steps than the checkpoint's are removed by Recorder).
+// Throws InvalidArgument, DataError.
+void prepare_out_folder(const TrainOptions& options);
+
+// What is known of a run before its first step.
+struct RunStart {
+  std::int64_t step = 0;  // steps done already, by the run that is resumed
+  std::string transport;
+  std::int64_t n_parameters = 0;
+  std::uint64_t state_floats = 0;
+  Cost cost;  // per step
+};
+
+class Recorder {
+ public:
+  explicit Recorder(const TrainPlan& plan);
+
+  void start(const RunStart& start);
+  void on_step(const WorldStep& step);
+  void on_eval(std::int64_t step, const EvalSums& sums, double seconds);
+  void note(const std::string& text) { progress_.note(text); }
+
+  // Writes summary.json and returns it.
+  const nlohmann::json& finish(std::uint64_t param_hash, bool interrupted);
+  const nlohmann::json& summary() const noexcept { return summary_; }
+
+ private:
+  void write(const nlohmann::json& record);
+  nlohmann::json bytes_json() const;
+
+  const TrainPlan& plan_;
+  Progress progress_;
+  std::ofstream metrics_;
+  std::chrono::steady_clock::time_point began_;
+  RunStart start_;
+  std::int64_t last_step_ = 0, steps_run_ = 0, steps_skipped_ = 0;
+  double last_loss_ = 0, eval_seconds_ = 0;
+  StageTimes seconds_;  // of the slowest rank of each step
+  std::vector<std::uint64_t> sent_, received_;
+  nlohmann::json last_eval_, summary_;
+};
+
+}  // namespace pride::app

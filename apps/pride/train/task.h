@@ -1,0 +1,62 @@
+// Task: the data, the model and the metrics of what is trained. Shared by all workers, read-only.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "models/model.h"
+#include "train/options.h"
+#include "train/sampler.h"
+
+namespace pride::app {
+
+struct Batch {
+  at::Tensor input;   // what Model::logits takes
+  at::Tensor target;  // int64, one class per row of the logits
+};
+
+// Sums over evaluated targets; exact counts, sums in double.
+struct EvalSums {
+  double loss = 0;  // nats
+  std::int64_t correct = 0, count = 0;
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  virtual std::string_view name() const noexcept = 0;
+  virtual std::string_view model_name() const noexcept = 0;
+  virtual std::unique_ptr<Model> make_model() const = 0;
+  virtual nlohmann::json model_size() const = 0;
+  virtual std::int64_t default_batch() const noexcept = 0;
+
+  virtual std::size_t n_samples() const noexcept = 0;
+  virtual std::span<const std::uint8_t> labels() const noexcept { return {}; }
+  virtual Batch train_batch(std::span<const Draw> draws) const = 0;
+
+  // Batches of one evaluation, spread evenly over the evaluation set.
+  virtual std::size_t n_eval_batches() const noexcept = 0;
+  virtual Batch eval_batch(std::size_t index) const = 0;
+
+  // What an evaluation is called and how it reads: {"loss": ..., "accuracy": ...} and the like.
+  virtual nlohmann::json eval_metrics(const EvalSums& sums) const = 0;
+
+  // Source, hash and sizes of the data, for summary.json and the first line of a run.
+  virtual nlohmann::json data_facts() const = 0;
+};
+
+// Loads the data and settles the model. Throws DataError, InvalidArgument.
+std::unique_ptr<Task> make_task(const TrainOptions& options);
+
+// One per task, called by make_task.
+std::unique_ptr<Task> make_text_task(const TrainOptions& options);
+std::unique_ptr<Task> make_image_task(const TrainOptions& options);
+
+}  // namespace pride::app

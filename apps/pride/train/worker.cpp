@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/worker.h"
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "pride/error.h"
+#include "pride/torch/flat_module.h"
+#include "train/checkpoint.h"
+#include "train/clip.h"
+#include "train/evaluation.h"
+#include "train/hex.h"
+#include "train/process.h"
+
+namespace pride::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+at::Device device_of(const TrainOptions& options) {
+  if (options.device == "cpu") return at::Device(at::kCPU);
+  PRIDE_CHECK(at::hasCUDA(), "--device cuda: this libtorch sees no CUDA device");
+  return at::Device(at::kCUDA);
+}
+
+std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& device) {
+  std::unique_ptr<Model> model = plan.task->make_model();
+  model->initialise(plan.options.seed);
+  model->move_to(device);
+  return model;
+}
+
+std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all) {
+  std::vector<NamedParameter> named;
+  for (const ModelParameter& p : model.parameters()) {
+    named.push_back({.name = p.name, .tensor = p.tensor, .group = p.decay || decay_all ? 0 : 1});
+  }
+  return named;
+}
+
+class Worker {
+ public:
+  Worker(Communicator& comm, const TrainPlan& plan, Recorder* recorder)
+      : plan_(plan),
+        recorder_(recorder),
+        control_(comm.duplicate()),
+        device_(device_of(plan.options)),
+        model_(make_model(plan, device_)),
+        flat_(named_parameters(*model_, plan.options.decay_all)),
+        optimizer_(comm, flat_.layout(), plan.optimizer),
+        sampler_(plan.task->n_samples(), plan.task->labels(),
+                 {.sharding = plan.sharding,
+                  .seed = plan.options.seed,
+                  .rank = comm.rank(),
+                  .world = comm.size()}),
+        draws_(static_cast<std::size_t>(plan.options.batch)) {
+    control_->set_timeout(comm.timeout());
+  }
+
+  bool run();
+
+ private:
+  void start();
+  WorldStep take_step();
+  double backward(std::int64_t micro);
+  StepReport step(RankStep& mine);
+  WorldStep share(const RankStep& mine, double lr);
+  void evaluate_now();
+  void save_now();
+  void finish(bool interrupted);
+  bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
+
+  const TrainPlan& plan_;
+  Recorder* recorder_;
+  std::unique_ptr<Communicator> control_;  // metrics: their bytes are not the method's
+  at::Device device_;
+  std::unique_ptr<Model> model_;
+  FlatModule flat_;
+  Optimizer optimizer_;
+  Sampler sampler_;
+  std::vector<Draw> draws_;
+  std::int64_t last_eval_ = -1;
+};
+
+bool Worker::run() {
+  start();
+  const TrainOptions& o = plan_.options;
+  bool stop = false;
+  while (!stop && optimizer_.steps_done() < plan_.steps) {
+    const WorldStep step = take_step();
+    if (recorder_ != nullptr) recorder_->on_step(step);
+    stop = step.interrupted();
+    if (o.eval_every > 0 && step.step % o.eval_every == 0 && !stop) evaluate_now();
+    if (o.save_every > 0 && step.step % o.save_every == 0) save_now();
+  }
+  const bool interrupted = optimizer_.steps_done() < plan_.steps;
+  finish(interrupted);
+  return interrupted;
+}
+
+void Worker::start() {
+  RunStart start;
+  if (!plan_.options.resume.empty()) {
+    const auto folder = find_checkpoint(plan_.options.resume);
+    start.step = load_checkpoint(folder, control_->rank(), plan_, optimizer_, flat_.params());
+    flat_.push();
+  }
+  if (recorder_ == nullptr) return;
+  start.transport = control_->transport();
+  start.n_parameters = model_->n_parameters();
+  start.state_floats = optimizer_.state_floats();
+  start.cost = optimizer_.cost(start.step);
+  recorder_->start(start);
+}
+
+WorldStep Worker::take_step() {
+  const double lr = plan_.peak_lr * plan_.schedule.factor(optimizer_.steps_done());
+  for (int group = 0; group < flat_.layout().n_groups(); ++group) optimizer_.set_lr(lr, group);
+  RankStep mine;
+  const StepReport report = step(mine);
+  mine.seconds.encode = report.encode_s;
+  mine.seconds.exchange = report.exchange_s;
+  mine.seconds.apply = report.apply_s;
+  mine.bytes_sent = report.bytes_sent;
+  mine.bytes_received = report.bytes_received;
+  mine.skipped = report.skipped ? 1 : 0;
+  mine.interrupted = interrupted() ? 1 : 0;
+  return share(mine, lr);
+}
+
+// the gradients of this rank's samples, then the method's step
+StepReport Worker::step(RankStep& mine) {
+  const Clock::time_point start = Clock::now();
+  const std::int64_t last = plan_.options.accumulate - 1;
+  const bool overlap = plan_.options.overlap && plan_.options.clip_norm == 0 && flat_.on_host();
+  flat_.zero_grad();
+  for (std::int64_t micro = 0; micro <= last; ++micro) {
+    if (overlap && micro == last) flat_.begin_step(optimizer_);
+    mine.loss += backward(micro) / static_cast<double>(plan_.options.accumulate);
+  }
+  if (plan_.options.clip_norm > 0) {
+    flat_.collect();
+    clip(flat_.grads(), plan_.options.clip_norm);
+  }
+  mine.seconds.backward = seconds_since(start);
+  return overlap ? flat_.finish_step() : flat_.step(optimizer_);
+}
+
+double Worker::backward(std::int64_t micro) {
+  const std::int64_t passes = optimizer_.steps_done() * plan_.options.accumulate + micro;
+  sampler_.draw(static_cast<std::uint64_t>(passes * plan_.options.batch), draws_);
+  const Batch batch = plan_.task->train_batch(draws_);
+  const at::Tensor loss = mean_loss(*model_, {batch.input.to(device_), batch.target.to(device_)});
+  const double share = 1.0 / static_cast<double>(plan_.options.accumulate);
+  (plan_.options.accumulate == 1 ? loss : loss * share).backward();
+  return loss.item<double>();
+}
+
+WorldStep Worker::share(const RankStep& mine, double lr) {
+  WorldStep world;
+  world.step = optimizer_.steps_done();
+  world.lr = lr;
+  world.ranks.resize(static_cast<std::size_t>(control_->size()));
+  const Communicator::Scope scope(*control_, concat("metrics of step ", world.step));
+  control_->all_gather(std::as_bytes(std::span(&mine, 1)),
+                       std::as_writable_bytes(std::span(world.ranks)));
+  return world;
+}
+
+void Worker::evaluate_now() {
+  const Clock::time_point start = Clock::now();
+  const EvalSums sums = evaluate(*control_, *model_, *plan_.task, device_);
+  last_eval_ = optimizer_.steps_done();
+  if (recorder_ != nullptr) recorder_->on_eval(last_eval_, sums, seconds_since(start));
+}
+
+void Worker::save_now() { save_checkpoint(*control_, plan_, optimizer_, flat_.params()); }
+
+void Worker::finish(bool interrupted) {
+  if (!interrupted && !evaluated()) evaluate_now();
+  const std::uint64_t hash = param_hash(flat_.layout(), flat_.params());
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(control_->size()));
+  control_->all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    throw Error(concat("replicas differ after step ", optimizer_.steps_done(), ": param_hash ",
+                       hex16(all[0]), " on rank 0, ", hex16(all[r]), " on rank ", r));
+  }
+  if (recorder_ == nullptr) return;
+  if (!plan_.options.out.empty()) {
+    save_parameters(std::filesystem::path(plan_.options.out) / "model.safetensors", flat_.layout(),
+                    flat_.params());
+  }
+  recorder_->finish(hash, interrupted);
+}
+
+}  // namespace
+
+bool train_rank(Communicator& comm, const TrainPlan& plan, Recorder* recorder) {
+  pin_threads();
+  const auto timeout = std::chrono::duration<double>(plan.options.timeout_s);
+  comm.set_timeout(std::chrono::duration_cast<std::chrono::milliseconds>(timeout) +
+                   std::chrono::milliseconds(1));
+  return Worker(comm, plan, recorder).run();
+}
+
+}  // namespace pride::app

@@ -1,0 +1,83 @@
+// FlatModule: the parameters and gradients of a torch module as views of pride's flat buffers.
+// SPDX-License-Identifier: Apache-2.0
+//
+//   pride::FlatModule flat(std::move(named_parameters));
+//   pride::Optimizer optimizer(comm, flat.layout(), {.method = "dlion-vote"});
+//   for (...) { flat.zero_grad(); loss(batch).backward(); flat.step(optimizer); }
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pride/layout.h"
+#include "pride/optimizer.h"
+
+namespace pride {
+
+// One parameter of a module. Listing a tensor twice (tied weights) keeps its first entry.
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;    // float32 leaf; one that needs no gradient is left out
+  int group = 0;        // TensorSpec::group
+  bool sparse = false;  // TensorSpec::sparse
+};
+
+// Owns the flat buffers; the parameters' tensors become views of them (TensorImpl::set_data, so
+// every handle that the module holds follows) and keep the memory alive. Each parameter's .grad is
+// a view of the gradient buffer, to which backward adds in place. Parameters on the host are the
+// flat buffer itself; those on a device lie in one flat device tensor that step() copies through
+// it. One thread at a time; each thread that runs backward has a FlatModule of its own.
+class FlatModule {
+ public:
+  // Throws InvalidArgument, naming the parameter: not float32, not a leaf, undefined, on another
+  // device than the first; no trainable parameter at all; or what Layout refuses.
+  explicit FlatModule(std::vector<NamedParameter> parameters);
+  ~FlatModule();
+  FlatModule(const FlatModule&) = delete;
+  FlatModule& operator=(const FlatModule&) = delete;
+
+  // Tensors in the order given.
+  const Layout& layout() const noexcept;
+  bool on_host() const noexcept;
+
+  // The flat buffers, (layout().flat_size()), padding zero. On a device they are the host's copies:
+  // params() as of the last step() or pull(), to be followed by push() when changed; grads() as of
+  // the last collect().
+  std::span<float> params() noexcept;
+  std::span<float> grads() noexcept;
+
+  // True where a tensor has received no gradient since the last zero_grad().
+  std::span<const bool> absent() const noexcept;
+
+  // Zeroes all gradients and marks them absent.
+  void zero_grad();
+
+  // Makes grads() and absent() true to the .grad fields: a .grad that somebody replaced is copied
+  // in and made a view again, one that was removed counts as absent. step() calls it.
+  void collect();
+
+  // One step with the gradients held: collect(), Optimizer::step, push(). Collective; throws as
+  // Optimizer::step. REQUIRES: the optimizer was made with layout().
+  StepReport step(Optimizer& optimizer);
+
+  // The overlapped step, on the host only: begin before the last backward, which then hands each
+  // tensor to the optimizer when its gradient is complete; finish afterwards. Errors of the
+  // exchange surface from backward or from finish_step. A .grad must not be replaced in between.
+  void begin_step(Optimizer& optimizer);
+  StepReport finish_step();
+
+  void pull();  // device -> params(); nothing to do on the host
+  void push();  // params() -> device; nothing to do on the host
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pride

@@ -1,0 +1,203 @@
+// FlatModule over libtorch 1.13 and 2.x. What may differ between versions is in gradient_hook.cpp.
+// SPDX-License-Identifier: Apache-2.0
+#include "pride/torch/flat_module.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+
+#include "pride/error.h"
+#include "pride/flat_buffer.h"
+#include "torch/gradient_hook.h"
+
+namespace pride {
+namespace {
+
+void check_parameter(const NamedParameter& p, const at::Device& device) {
+  PRIDE_CHECK(p.tensor.defined(), "FlatModule: parameter '", p.name, "' is undefined");
+  PRIDE_CHECK(p.tensor.is_leaf(), "FlatModule: parameter '", p.name,
+              "' is not a leaf of the graph, so it gets no gradient");
+  PRIDE_CHECK(p.tensor.scalar_type() == at::kFloat && p.tensor.layout() == at::kStrided,
+              "FlatModule: parameter '", p.name, "' is ", p.tensor.toString(),
+              ", expected a dense float32 tensor");
+  PRIDE_CHECK(p.tensor.device() == device, "FlatModule: parameter '", p.name, "' lies on ",
+              p.tensor.device().str(), ", the first one on ", device.str());
+}
+
+// what trains, each tensor once under its first name
+std::vector<NamedParameter> trainable(std::vector<NamedParameter> all) {
+  PRIDE_CHECK(!all.empty(), "FlatModule: no parameters");
+  std::vector<NamedParameter> kept;
+  std::set<const void*> seen;
+  for (NamedParameter& p : all) {
+    check_parameter(p, all.front().tensor.device());
+    if (p.tensor.requires_grad() && seen.insert(p.tensor.unsafeGetTensorImpl()).second) {
+      kept.push_back(p);
+    }
+  }
+  PRIDE_CHECK(!kept.empty(), "FlatModule: none of ", all.size(), " parameters needs a gradient");
+  return kept;
+}
+
+Layout make_layout(const std::vector<NamedParameter>& parameters) {
+  std::vector<TensorSpec> specs;
+  for (const NamedParameter& p : parameters) {
+    specs.push_back({p.name, p.tensor.sizes().vec(), p.group, p.sparse});
+  }
+  return Layout(std::move(specs));
+}
+
+// a host tensor over a buffer that lives as long as the tensor does
+at::Tensor wrap(const std::shared_ptr<FlatBuffer>& buffer) {
+  return at::from_blob(
+      buffer->data(), {static_cast<std::int64_t>(buffer->size())}, [buffer](void*) {}, at::kFloat);
+}
+
+at::Tensor view_of(const at::Tensor& flat, const TensorSlot& slot) {
+  return flat.narrow(0, static_cast<std::int64_t>(slot.offset), static_cast<std::int64_t>(slot.n))
+      .view(slot.spec.shape);
+}
+
+}  // namespace
+
+struct FlatModule::Impl {
+  explicit Impl(std::vector<NamedParameter> list)
+      : parameters(std::move(list)),
+        layout(make_layout(parameters)),
+        params(std::make_shared<FlatBuffer>(layout.flat_size())),
+        grads(std::make_shared<FlatBuffer>(layout.flat_size())),
+        absent(std::make_unique<bool[]>(parameters.size())),
+        handed_over(parameters.size()) {}
+
+  void adopt();
+  void receive(std::size_t tensor);
+  void collect_one(std::size_t tensor);
+
+  std::vector<NamedParameter> parameters;
+  Layout layout;
+  std::shared_ptr<FlatBuffer> params, grads;  // on the host
+  at::Tensor host_params, host_grads;         // the same memory
+  at::Tensor flat_params, flat_grads;         // where the parameters lie; the host's, or a device's
+  std::vector<at::Tensor> grad_views;
+  std::unique_ptr<bool[]> absent;
+  std::vector<std::shared_ptr<void>> accumulators;  // a hook lives as long as its accumulator
+  Optimizer* overlapped = nullptr;                  // set between begin_step and finish_step
+  std::vector<bool> handed_over;                    // to it, in this step
+  bool host = true;
+};
+
+// copies the values in, then points the parameters and their gradients at the flat buffers
+void FlatModule::Impl::adopt() {
+  const at::NoGradGuard no_grad;
+  host_params = wrap(params);
+  host_grads = wrap(grads);
+  const at::Device device = parameters.front().tensor.device();
+  host = device.is_cpu();
+  flat_params = host ? host_params : at::zeros_like(host_params, at::device(device));
+  flat_grads = host ? host_grads : at::zeros_like(host_grads, at::device(device));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    at::Tensor& tensor = parameters[i].tensor;
+    const at::Tensor view = view_of(flat_params, layout.tensors()[i]);
+    view.copy_(tensor);
+    tensor.set_data(view);
+    grad_views.push_back(view_of(flat_grads, layout.tensors()[i]));
+    tensor.mutable_grad() = grad_views.back();
+    absent[i] = true;
+    accumulators.push_back(on_gradient(tensor, [this, i] { receive(i); }));
+  }
+}
+
+void FlatModule::Impl::receive(std::size_t tensor) {
+  absent[tensor] = false;
+  if (overlapped == nullptr) return;
+  handed_over[tensor] = true;
+  overlapped->gradient_ready(tensor);
+}
+
+void FlatModule::Impl::collect_one(std::size_t tensor) {
+  at::Tensor& grad = parameters[tensor].tensor.mutable_grad();
+  at::Tensor& view = grad_views[tensor];
+  if (grad.defined() && grad.is_same(view)) return;
+  if (!grad.defined()) {
+    view.zero_();
+    absent[tensor] = true;
+  } else if (grad.layout() != at::kStrided || grad.data_ptr() != view.data_ptr()) {
+    view.copy_(grad.layout() == at::kStrided ? grad : grad.to_dense());
+    absent[tensor] = false;
+  }
+  grad = view;
+}
+
+FlatModule::FlatModule(std::vector<NamedParameter> parameters)
+    : impl_(std::make_unique<Impl>(trainable(std::move(parameters)))) {
+  impl_->adopt();
+  pull();
+}
+
+FlatModule::~FlatModule() {
+  for (const auto& accumulator : impl_->accumulators) forget_gradient(accumulator);
+}
+
+const Layout& FlatModule::layout() const noexcept { return impl_->layout; }
+bool FlatModule::on_host() const noexcept { return impl_->host; }
+std::span<float> FlatModule::params() noexcept { return impl_->params->span(); }
+std::span<float> FlatModule::grads() noexcept { return impl_->grads->span(); }
+
+std::span<const bool> FlatModule::absent() const noexcept {
+  return {impl_->absent.get(), impl_->parameters.size()};
+}
+
+void FlatModule::zero_grad() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < impl_->parameters.size(); ++i) {
+    impl_->parameters[i].tensor.mutable_grad() = impl_->grad_views[i];
+    impl_->absent[i] = true;
+  }
+  impl_->flat_grads.zero_();
+}
+
+void FlatModule::collect() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < impl_->parameters.size(); ++i) impl_->collect_one(i);
+  if (!impl_->host) impl_->host_grads.copy_(impl_->flat_grads);
+}
+
+StepReport FlatModule::step(Optimizer& optimizer) {
+  collect();
+  const StepReport report = optimizer.step(params(), grads(), absent());
+  push();
+  return report;
+}
+
+void FlatModule::begin_step(Optimizer& optimizer) {
+  PRIDE_CHECK(impl_->host, "FlatModule: overlap with backward needs parameters on the host");
+  PRIDE_CHECK(impl_->overlapped == nullptr, "FlatModule: begin_step twice without finish_step");
+  collect();
+  optimizer.begin_step(params(), grads());
+  impl_->handed_over.assign(impl_->parameters.size(), false);
+  impl_->overlapped = &optimizer;
+}
+
+StepReport FlatModule::finish_step() {
+  PRIDE_CHECK(impl_->overlapped != nullptr, "FlatModule: finish_step without begin_step");
+  Optimizer& optimizer = *impl_->overlapped;
+  impl_->overlapped = nullptr;
+  // those that had a gradient before the last backward, and none in it
+  for (std::size_t i = 0; i < impl_->parameters.size(); ++i) {
+    if (!impl_->absent[i] && !impl_->handed_over[i]) optimizer.gradient_ready(i);
+  }
+  return optimizer.finish_step();
+}
+
+void FlatModule::pull() {
+  const at::NoGradGuard no_grad;
+  if (!impl_->host) impl_->host_params.copy_(impl_->flat_params);
+}
+
+void FlatModule::push() {
+  const at::NoGradGuard no_grad;
+  if (!impl_->host) impl_->flat_params.copy_(impl_->host_params);
+}
+
+}  // namespace pride
