@@ -19,11 +19,16 @@ void adamw_step(std::span<const float> g, const AdamScalars& s, std::span<float>
   std::size_t i = 0;
 #if PRIDE_SIMD
   const FloatTag d;
+  const std::size_t bytes = hn::Lanes(d) * sizeof(float);
   const auto beta1 = hn::Set(d, s.beta1), beta1c = hn::Set(d, s.one_minus_beta1);
   const auto beta2 = hn::Set(d, s.beta2), beta2c = hn::Set(d, s.one_minus_beta2);
   const auto step_size = hn::Set(d, s.step_size), sqrt_bias2 = hn::Set(d, s.sqrt_bias2);
   const auto eps = hn::Set(d, s.eps), decay = hn::Set(d, s.decay);
   for (; i + hn::Lanes(d) <= g.size(); i += hn::Lanes(d)) {
+    prefetch_next_page(g.data() + i, bytes);
+    prefetch_next_page(m.data() + i, bytes);
+    prefetch_next_page(v.data() + i, bytes);
+    prefetch_next_page(x.data() + i, bytes);
     const auto vg = hn::LoadU(d, g.data() + i);
     const auto m1 = hn::Add(hn::Mul(beta1, hn::LoadU(d, m.data() + i)), hn::Mul(beta1c, vg));
     const auto v1 =

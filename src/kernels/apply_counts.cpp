@@ -23,6 +23,7 @@ HWY_INLINE void counts_word(const std::uint64_t* planes, std::size_t n_planes, s
                             int present, float world, Step step, float* HWY_RESTRICT x) {
   const FloatTag d;
   const hn::RebindToSigned<FloatTag> di;
+  prefetch_next_page(x, 64 * sizeof(float));
   const auto decay = hn::Set(d, step.decay), lr = hn::Set(d, step.lr);
   const auto vworld = hn::Set(d, world);
   for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {

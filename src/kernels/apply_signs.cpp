@@ -20,6 +20,7 @@ namespace pride::kernels::HWY_NAMESPACE {
 #if PRIDE_SIMD
 HWY_INLINE void signs_word(std::uint64_t word, Step step, float* HWY_RESTRICT x) {
   const FloatTag d;
+  prefetch_next_page(x, 64 * sizeof(float));
   const auto decay = hn::Set(d, step.decay);
   const auto plus = hn::Set(d, step.lr), minus = hn::Set(d, -step.lr);
   for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
@@ -31,6 +32,7 @@ HWY_INLINE void signs_word(std::uint64_t word, Step step, float* HWY_RESTRICT x)
 HWY_INLINE void ternary_word(std::uint64_t positive, std::uint64_t nonzero, Step step,
                              float* HWY_RESTRICT x) {
   const FloatTag d;
+  prefetch_next_page(x, 64 * sizeof(float));
   const auto decay = hn::Set(d, step.decay);
   const auto plus = hn::Set(d, step.lr), minus = hn::Set(d, -step.lr);
   for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {

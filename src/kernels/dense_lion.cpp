@@ -19,11 +19,15 @@ void lion_step(std::span<const float> g, const Blend& blend, Step step, std::spa
   std::size_t i = 0;
 #if PRIDE_SIMD
   const FloatTag d;
+  const std::size_t bytes = hn::Lanes(d) * sizeof(float);
   const auto beta1 = hn::Set(d, blend.beta1), beta1c = hn::Set(d, blend.one_minus_beta1);
   const auto beta2 = hn::Set(d, blend.beta2), beta2c = hn::Set(d, blend.one_minus_beta2);
   const auto decay = hn::Set(d, step.decay), lr = hn::Set(d, step.lr);
   const auto zero = hn::Zero(d), one = hn::Set(d, 1.0f), minus_one = hn::Set(d, -1.0f);
   for (; i + hn::Lanes(d) <= g.size(); i += hn::Lanes(d)) {
+    prefetch_next_page(g.data() + i, bytes);
+    prefetch_next_page(m.data() + i, bytes);
+    prefetch_next_page(x.data() + i, bytes);
     const auto vm = hn::LoadU(d, m.data() + i);
     const auto vg = hn::LoadU(d, g.data() + i);
     const auto u = hn::Add(hn::Mul(beta1, vm), hn::Mul(beta1c, vg));

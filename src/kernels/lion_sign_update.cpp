@@ -28,6 +28,8 @@ HWY_INLINE scalar::LionWord lion_word(const float* HWY_RESTRICT g, const Blend& 
   const auto beta2 = hn::Set(d, blend.beta2), beta2c = hn::Set(d, blend.one_minus_beta2);
   const auto largest = hn::Set(d, hwy::HighestValue<float>());
   const auto floor = hn::Set(d, kPresenceFloor);
+  prefetch_next_page(g, 64 * sizeof(float));
+  prefetch_next_page(m, 64 * sizeof(float));
   scalar::LionWord out;
   std::uint64_t zero_bits = 0;
   auto largest_u = hn::Zero(d);

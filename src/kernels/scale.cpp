@@ -20,6 +20,7 @@ void scale_by(float factor, std::span<float> x) {
   const FloatTag d;
   const auto vfactor = hn::Set(d, factor);
   for (; i + hn::Lanes(d) <= x.size(); i += hn::Lanes(d)) {
+    prefetch_next_page(x.data() + i, hn::Lanes(d) * sizeof(float));
     hn::StoreU(hn::Mul(hn::LoadU(d, x.data() + i), vfactor), d, x.data() + i);
   }
 #endif
