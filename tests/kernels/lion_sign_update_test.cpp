@@ -134,6 +134,29 @@ TEST_P(LionSignUpdate, RoundsTheProductBeforeTheSum) {
   expect_like_oracle(g, m, false);
 }
 
+TEST_P(LionSignUpdate, ZeroBlendWithBadMomentumHasNoBit) {
+  // betas outside of any convex rule, so that u cancels and the new m overflows
+  const Blend steep{.beta1 = 0.5f, .one_minus_beta1 = 0.5f, .beta2 = 2, .one_minus_beta2 = -2};
+  const std::size_t n = 64 * 4;
+  const Floats g(n, -3e38f);
+  Floats m(n, 3e38f);
+  Words bits(words_for(n), 1);
+  EXPECT_EQ(lion_sign_update(g, steep, kZeros, m, bits), 0u);
+  EXPECT_TRUE(grid::same_words(bits, Words(words_for(n))));
+  EXPECT_TRUE(grid::same_floats(m, Floats(n, 3e38f)));
+}
+
+TEST_P(LionSignUpdate, PresenceBeginsExactlyAtTheFloor) {
+  const Blend keep{.beta1 = 1, .one_minus_beta1 = 0, .beta2 = 1, .one_minus_beta2 = 0};
+  const Floats g(128);
+  Floats m(128);
+  m[5] = std::nextafter(kPresenceFloor, 0.0f);
+  m[64 + 9] = -kPresenceFloor;
+  Words bits(2), presence(1);
+  lion_sign_update_sparse(g, keep, kZeros, m, bits, presence);
+  EXPECT_EQ(presence[0], 2u);
+}
+
 TEST_P(LionSignUpdate, AbsentBlocksSendNoSigns) {
   const std::size_t n = 64 * 200 + 5;
   Floats g(n, 0x1p-101f), m(n);  // below the floor everywhere ...

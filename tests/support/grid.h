@@ -25,14 +25,17 @@ inline constexpr std::size_t kSizes[] = {0,    1,    2,    7,    15,   16,   17,
                                          1000, 1023, 1024, 1025, 4096, 4097, 13000};
 inline constexpr std::size_t kOffsets[] = {0, 1, 3};  // floats, from a 64-byte boundary
 
-// An array at `offset` elements from a 64-byte boundary, between guards that hold a pattern (for
-// floats a NaN, so that a stray read shows in results, and a stray write in intact()).
+// An array at `offset` elements from a 64-byte boundary, between guards. Every second guard is all
+// ones (for floats a NaN: a stray read shows in results), the others an ordinary value, because a
+// kernel that updates a NaN in place leaves it as it was.
 template <typename T>
 class Guarded {
  public:
   explicit Guarded(const std::vector<T>& values, std::size_t offset = 0)
       : n_(values.size()), storage_(n_ + 4 * kGuard) {
-    std::memset(static_cast<void*>(storage_.data()), 0xFF, storage_.size() * sizeof(T));
+    for (std::size_t i = 0; i < storage_.size(); ++i) {
+      std::memset(static_cast<void*>(&storage_[i]), guard_byte(i), sizeof(T));
+    }
     const auto at = reinterpret_cast<std::uintptr_t>(storage_.data() + kGuard);
     start_ = kGuard + (64 - at % 64) % 64 / sizeof(T) + offset;
     std::copy(values.begin(), values.end(), storage_.begin() + static_cast<std::ptrdiff_t>(start_));
@@ -42,19 +45,20 @@ class Guarded {
   std::span<T> span() { return {storage_.data() + start_, n_}; }
   std::vector<T> values() { return {span().begin(), span().end()}; }
 
-  // True if every byte outside the span still holds the pattern.
+  // True if every byte outside the span still holds its guard.
   bool intact() const {
-    const auto untouched = [](const T& guard) {
-      const auto* bytes = reinterpret_cast<const unsigned char*>(&guard);
-      return std::all_of(bytes, bytes + sizeof(T), [](unsigned char b) { return b == 0xFF; });
-    };
-    const T* from = storage_.data();
-    return std::all_of(from, from + start_, untouched) &&
-           std::all_of(from + start_ + n_, from + storage_.size(), untouched);
+    for (std::size_t i = 0; i < storage_.size(); ++i) {
+      const bool inside = i >= start_ && i < start_ + n_;
+      const auto* bytes = reinterpret_cast<const unsigned char*>(&storage_[i]);
+      const auto holds = [i](unsigned char byte) { return byte == guard_byte(i); };
+      if (!inside && !std::all_of(bytes, bytes + sizeof(T), holds)) return false;
+    }
+    return true;
   }
 
  private:
   static constexpr std::size_t kGuard = 256 / sizeof(T);
+  static constexpr unsigned char guard_byte(std::size_t i) { return i % 2 == 0 ? 0xFF : 0x3F; }
 
   // Outputs start as garbage: a word that is never written shows.
   static std::vector<T> filled(std::size_t n) {
