@@ -22,6 +22,7 @@ std::size_t find_non_finite(std::span<const float> x) {
   const FloatTag d;
   const auto largest = hn::Set(d, hwy::HighestValue<float>());
   for (; i + 64 <= x.size(); i += 64) {
+    prefetch_ahead(x.data() + i, 64 * sizeof(float));
     auto finite = hn::Le(hn::Abs(hn::LoadU(d, x.data() + i)), largest);
     for (std::size_t j = hn::Lanes(d); j < 64; j += hn::Lanes(d)) {
       finite = hn::And(finite, hn::Le(hn::Abs(hn::LoadU(d, x.data() + i + j)), largest));

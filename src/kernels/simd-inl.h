@@ -37,6 +37,15 @@ HWY_INLINE void prefetch_next_page(const float* at, std::size_t bytes) {
   hwy::Prefetch(next + kLine);
 }
 
+// For spans that are only read: the lines 2 KiB ahead of the `bytes` that start at `at`.
+HWY_INLINE void prefetch_ahead(const float* at, std::size_t bytes) {
+  constexpr std::uintptr_t kAhead = 2048, kLine = 64;
+  const auto address = reinterpret_cast<std::uintptr_t>(at) + kAhead;
+  for (std::size_t i = 0; i < bytes; i += kLine) {
+    hwy::Prefetch(reinterpret_cast<const char*>(address + i));
+  }
+}
+
 #if PRIDE_SIMD
 // At most 16 lanes, so that a word of 64 coordinates is always whole vectors.
 using FloatTag = hn::CappedTag<float, 16>;

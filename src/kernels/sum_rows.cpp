@@ -23,9 +23,11 @@ void sum(std::span<const float* const> rows, float divisor, std::span<float> out
   const auto vdivisor = hn::Set(d, divisor);
   const std::size_t lanes = hn::Lanes(d);
   for (; i + 4 * lanes <= out.size(); i += 4 * lanes) {
+    prefetch_next_page(rows[0] + i, 4 * lanes * sizeof(float));
     auto s0 = hn::LoadU(d, rows[0] + i), s1 = hn::LoadU(d, rows[0] + i + lanes);
     auto s2 = hn::LoadU(d, rows[0] + i + 2 * lanes), s3 = hn::LoadU(d, rows[0] + i + 3 * lanes);
     for (const float* row : rows.subspan(1)) {
+      prefetch_next_page(row + i, 4 * lanes * sizeof(float));
       s0 = hn::Add(s0, hn::LoadU(d, row + i));
       s1 = hn::Add(s1, hn::LoadU(d, row + i + lanes));
       s2 = hn::Add(s2, hn::LoadU(d, row + i + 2 * lanes));
