@@ -9,7 +9,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -59,8 +62,10 @@ struct Operation {
   bool is_send = false;
   int peer = 0, tag = 0;
   std::size_t size = 0;
-  std::vector<MPI_Request> chunks;
-  std::size_t done = 0;  // chunks
+  std::byte* target = nullptr;           // of a receive
+  std::size_t total = 0;                 // chunks, the last one included
+  std::vector<MPI_Request> chunks = {};  // those that MPI has begun
+  std::size_t done = 0;
 
   std::string text() const {
     return concat(is_send ? "send of " : "receive of ", size, is_send ? " bytes to" : " bytes from",
@@ -68,6 +73,9 @@ struct Operation {
   }
 };
 
+// A message is received only once its size is known to be right (MPI_Improbe, then MPI_Imrecv). A
+// receive posted in advance would be simpler, but Open MPI 4.1 writes a large message that is too
+// long past the end of the buffer before it reports MPI_ERR_TRUNCATE.
 class MpiComm final : public Communicator {
  public:
   MpiComm(MPI_Comm comm, int rank, int size, std::shared_ptr<MpiFamily> family)
@@ -83,26 +91,23 @@ class MpiComm final : public Communicator {
 
  protected:
   std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
-    auto& entry = begin(true, peer, tag, bytes.size());
-    for_each_chunk(bytes.size(), [&](std::size_t offset, int length) {
-      check(MPI_Isend(bytes.data() + offset, length, MPI_BYTE, peer, tag, comm_,
-                      &entry.value.chunks.emplace_back(MPI_REQUEST_NULL)),
+    auto& [id, op] = begin({true, peer, tag, bytes.size()});
+    for (std::size_t k = 0; k < op.total; ++k) {
+      check(MPI_Isend(bytes.data() + k * chunk_, length(op, k), MPI_BYTE, peer, tag, comm_,
+                      &op.chunks.emplace_back(MPI_REQUEST_NULL)),
             "MPI_Isend");
-    });
-    return entry.id;
+    }
+    return id;
   }
 
   std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) override {
-    auto& entry = begin(false, peer, tag, bytes.size());
-    for_each_chunk(bytes.size(), [&](std::size_t offset, int length) {
-      check(MPI_Irecv(bytes.data() + offset, length, MPI_BYTE, peer, tag, comm_,
-                      &entry.value.chunks.emplace_back(MPI_REQUEST_NULL)),
-            "MPI_Irecv");
-    });
-    return entry.id;
+    auto& [id, op] = begin({false, peer, tag, bytes.size(), bytes.data()});
+    expected_[{peer, tag}].push_back(&op);
+    return id;
   }
 
   bool do_test(std::uint64_t id) override {
+    look_for_messages();
     if (!advance(pending_.find(id))) return false;
     pending_.release(id);
     return true;
@@ -110,7 +115,9 @@ class MpiComm final : public Communicator {
 
   void do_wait(std::uint64_t id, Clock::time_point deadline) override {
     Operation& op = pending_.find(id);
-    for (Backoff backoff; !advance(op);) {
+    for (Backoff backoff;;) {
+      look_for_messages();
+      if (advance(op)) break;
       if (!backoff.pause()) continue;
       check_alive(op);
       if (Clock::now() >= deadline) throw CommError(op.text() + ": not complete at the deadline");
@@ -147,24 +154,18 @@ class MpiComm final : public Communicator {
   }
 
  private:
-  template <typename Visit>
-  void for_each_chunk(std::size_t size, Visit&& visit) const {
-    for (std::size_t offset = 0;; offset += chunk_) {
-      const std::size_t length = std::min(chunk_, size - offset);
-      visit(offset, static_cast<int>(length));
-      if (length < chunk_) return;
-    }
+  using Pending = TicketTable<Operation>;
+
+  Pending::Entry& begin(Operation op) {
+    op.total = op.size / chunk_ + 1;
+    auto& entry = pending_.make();
+    entry.value = std::move(op);
+    return entry;
   }
 
-  TicketTable<Operation>::Entry& begin(bool is_send, int peer, int tag, std::size_t size) {
-    auto& entry = pending_.make();
-    entry.value.is_send = is_send;
-    entry.value.peer = peer;
-    entry.value.tag = tag;
-    entry.value.size = size;
-    entry.value.chunks.clear();
-    entry.value.done = 0;
-    return entry;
+  // Of chunk k: all are full but the last, which may be empty.
+  int length(const Operation& op, std::size_t k) const {
+    return static_cast<int>(std::min(chunk_, op.size - k * chunk_));
   }
 
   void check_alive(const Operation& op) {
@@ -175,69 +176,93 @@ class MpiComm final : public Communicator {
     }
   }
 
-  // True if complete. Throws if it failed, or brought another size than expected.
-  bool advance(Operation& op) {
-    for (; op.done < op.chunks.size(); ++op.done) {
-      int done = 0;
+  // Begins to receive what has come. The first receive of each peer and tag is served first.
+  void look_for_messages() {
+    for (auto it = expected_.begin(); it != expected_.end();) {
+      auto& queue = it->second;
+      while (!queue.empty() && begin_chunks(*queue.front())) queue.pop_front();
+      it = queue.empty() ? expected_.erase(it) : std::next(it);
+    }
+  }
+
+  // True if all chunks have begun. Throws if one has another size than expected.
+  bool begin_chunks(Operation& op) {
+    while (op.chunks.size() < op.total) {
+      const std::size_t k = op.chunks.size();
+      int found = 0, got = 0;
+      MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
-      const int code = MPI_Test(&op.chunks[op.done], &done, &status);
-      if (code != MPI_SUCCESS) throw CommError(concat(op.text(), ": ", failure(op, code)));
-      if (!done) return false;
-      if (!op.is_send) check_length(op, status);
+      check(MPI_Improbe(op.peer, op.tag, comm_, &found, &message, &status), "MPI_Improbe");
+      if (!found) return false;
+      check(MPI_Get_count(&status, MPI_BYTE, &got), "MPI_Get_count");
+      check_size(op, k, got);
+      check(MPI_Imrecv(op.target + k * chunk_, got, MPI_BYTE, &message,
+                       &op.chunks.emplace_back(MPI_REQUEST_NULL)),
+            "MPI_Imrecv");
     }
     return true;
   }
 
-  static std::string failure(const Operation& op, int code) {
-    int kind = MPI_SUCCESS;
-    MPI_Error_class(code, &kind);
-    const char* const more = "sizes differ: the message is longer than the ";
+  void check_size(const Operation& op, std::size_t k, int got) const {
+    if (got == length(op, k)) return;
+    const bool more_follows = static_cast<std::size_t>(got) == chunk_;
+    throw CommError(concat(op.text(), ": sizes differ: rank ", op.peer, " sends ",
+                           k * chunk_ + static_cast<std::size_t>(got),
+                           more_follows ? " bytes or more" : " bytes"));
+  }
+
+  // True if complete.
+  bool advance(Operation& op) {
+    for (; op.done < op.chunks.size(); ++op.done) {
+      int done = 0;
+      const int code = MPI_Test(&op.chunks[op.done], &done, MPI_STATUS_IGNORE);
+      if (code != MPI_SUCCESS) fail_chunk(op, code);
+      if (!done) return false;
+    }
+    return op.done == op.total;
+  }
+
+  [[noreturn]] static void fail_chunk(const Operation& op, int code) {
     try {
       check(code, "MPI_Test");
     } catch (const CommError& e) {
-      return kind == MPI_ERR_TRUNCATE ? concat(more, op.size, " bytes expected: ", e.what())
-                                      : std::string(e.what());
+      throw CommError(concat(op.text(), ": ", e.what()));
     }
-    return {};
+    throw CommError(op.text());
   }
 
-  // A message that is too long is MPI's error; one that is too short ends early.
-  void check_length(const Operation& op, const MPI_Status& status) const {
-    const std::size_t offset = op.done * chunk_;
-    const std::size_t expected = std::min(chunk_, op.size - offset);
-    int got = 0;
-    check(MPI_Get_count(&status, MPI_BYTE, &got), "MPI_Get_count");
-    if (static_cast<std::size_t>(got) == expected) return;
-    throw CommError(concat(op.text(), ": sizes differ: the message has ", offset + got, " bytes"));
-  }
-
-  // Cancels the receives and serves MPI until all operations have ended, for kGrace at most.
-  // True if there were any. What has not ended by then MPI may still touch (docs/transports.md).
+  // Forgets the receives that have not begun, and serves MPI until all else has ended, for kGrace
+  // at most. True if anything was pending. docs/transports.md says what MPI may still touch.
   bool give_up_pending() noexcept {
-    std::vector<MPI_Request*> open;
-    pending_.for_each([&](Operation& op) {
-      for (MPI_Request& request : op.chunks) {
-        if (request == MPI_REQUEST_NULL) continue;
-        if (!op.is_send) MPI_Cancel(&request);
-        open.push_back(&request);
-      }
-    });
-    const bool any = !open.empty();
+    bool any = false, open = true;
+    expected_.clear();
     const auto enough = Clock::now() + kGrace;
-    for (Backoff backoff; !open.empty() && Clock::now() < enough; backoff.pause()) {
-      std::erase_if(open, [](MPI_Request* request) {
-        int done = 0;
-        return MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
+    for (Backoff backoff; open && Clock::now() < enough; backoff.pause()) {
+      open = false;
+      pending_.for_each([&](Operation& op) {
+        any = true;
+        for (MPI_Request& request : op.chunks) open |= !ended(request);
       });
     }
     pending_.clear();
     return any;
   }
 
+  static bool ended(MPI_Request& request) noexcept {
+    int done = 1;
+    if (request != MPI_REQUEST_NULL &&
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+      return true;
+    }
+    return done != 0;
+  }
+
   MPI_Comm comm_;
   const std::size_t chunk_ = chunk_limit();
   std::shared_ptr<MpiFamily> family_;
-  TicketTable<Operation> pending_;
+  Pending pending_;
+  // receives whose message has not come, by peer and tag, in the order in which they were started
+  std::map<std::pair<int, int>, std::deque<Operation*>> expected_;
 };
 
 }  // namespace
