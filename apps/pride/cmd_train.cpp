@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -30,13 +31,7 @@ namespace {
 constexpr int kDefaultWorkers = 4;
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells say it
 
-std::string metric_text(const nlohmann::json& metrics) {
-  std::string text;
-  for (const auto& [key, value] : metrics.items()) text += concat("  ", key, " ", value.dump());
-  return text;
-}
-
-void print_summary(const TrainOptions& options, const nlohmann::json& s) {
+void print_summary(const TrainOptions& options, const nlohmann::ordered_json& s) {
   if (options.json) {
     std::cout << s.dump(2) << std::endl;
     return;
@@ -45,12 +40,12 @@ void print_summary(const TrainOptions& options, const nlohmann::json& s) {
   for (const auto& rank : s.at("bytes").at("ranks")) {
     sent = std::max(sent, rank.at("sent_per_step").get<double>());
   }
-  std::cout << s.at("settings").at("method").get<std::string>() << " after step " << s.at("steps")
+  const nlohmann::ordered_json speed = {{"ms per step", s.at("step_ms")},
+                                        {"samples/s", s.at("samples_per_s")}};
+  std::cout << options.method << " after step " << s.at("steps")
             << (s.at("interrupted") ? " (interrupted)" : "") << ":" << metric_text(s.at("final"))
-            << "\n"
-            << bytes_text(sent) << " sent per step and worker, " << s.at("step_ms")
-            << " ms per step, " << s.at("samples_per_s") << " samples/s\n"
-            << "param_hash " << s.at("param_hash").get<std::string>() << std::endl;
+            << "\nsent per step and worker: " << bytes_text(sent) << metric_text(speed)
+            << "\nparam_hash " << s.at("param_hash").get<std::string>() << std::endl;
 }
 
 // True if interrupted.

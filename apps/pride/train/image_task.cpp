@@ -55,7 +55,7 @@ class ImageTask final : public Task {
   std::span<const std::uint8_t> labels() const noexcept override { return data_.train.labels; }
   std::size_t n_eval_batches() const noexcept override { return n_eval_batches_; }
 
-  nlohmann::json model_size() const override {
+  nlohmann::ordered_json model_size() const override {
     return {{"layers", size_.layers},
             {"heads", size_.heads},
             {"width", size_.width},
@@ -89,14 +89,14 @@ class ImageTask final : public Task {
     return batch;
   }
 
-  nlohmann::json eval_metrics(const EvalSums& sums) const override {
+  nlohmann::ordered_json eval_metrics(const EvalSums& sums) const override {
     const auto count = static_cast<double>(sums.count);
     return {{"loss", sums.loss / count},
             {"accuracy", static_cast<double>(sums.correct) / count},
             {"images", sums.count}};
   }
 
-  nlohmann::json data_facts() const override {
+  nlohmann::ordered_json data_facts() const override {
     return {{"source", source_},
             {"hash", hex16(image_hash(data_.train, data_.test))},
             {"train_images", data_.train.size()},

@@ -148,7 +148,8 @@ void add_output_flags(CLI::App& app, TrainOptions& o) {
                  "Batches of an evaluation (16 texts or 250 images each), spread evenly over the "
                  "validation or test set. 0: all of it. Default: 64 for lm, 0 for cifar10")
       ->group(group);
-  app.add_option("--save-every", o.save_every, "Checkpoint into --out each so many steps. 0: never")
+  app.add_option("--save-every", o.save_every,
+                 "Checkpoint into --out each so many steps, and when interrupted. 0: never")
       ->capture_default_str()
       ->group(group);
   app.add_option("--resume", o.resume,
@@ -178,8 +179,8 @@ void check_choice(const char* flag, const std::string& value,
 }
 
 template <typename T>
-nlohmann::json or_null(const std::optional<T>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+nlohmann::ordered_json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
 }  // namespace
@@ -218,7 +219,7 @@ void check(const TrainOptions& o) {
   PRIDE_CHECK(o.save_every == 0 || !o.out.empty(), "--save-every needs --out");
 }
 
-nlohmann::json to_json(const TrainOptions& o) {
+nlohmann::ordered_json to_json(const TrainOptions& o) {
   return {{"task", o.task},
           {"data", o.data},
           {"model", o.model},

@@ -66,6 +66,6 @@ void apply_config(CLI::App& app, const std::string& file);
 void check(const TrainOptions& options);
 
 // The same settings under the flags' names; those that were left to the method are null.
-nlohmann::json to_json(const TrainOptions& options);
+nlohmann::ordered_json to_json(const TrainOptions& options);
 
 }  // namespace pride::app

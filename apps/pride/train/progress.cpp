@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 namespace pride::app {
 namespace {
@@ -33,6 +34,17 @@ std::string bytes_text(double bytes) {
   std::array<char, 32> text;
   std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
   return text.data();
+}
+
+std::string metric_text(const nlohmann::ordered_json& metrics) {
+  std::string text;
+  for (const auto& [key, value] : metrics.items()) {
+    std::array<char, 32> number;
+    std::snprintf(number.data(), number.size(), value.is_number_float() ? "%.4f" : "%.0f",
+                  value.get<double>());
+    text += "  " + key + " " + number.data();
+  }
+  return text;
 }
 
 Progress::Progress(const ProgressOptions& options)

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "train/step_stats.h"
@@ -42,6 +43,9 @@ class Progress {
 
 // "1:02:03" or "2:03".
 std::string clock_text(double seconds);
+
+// "  loss 2.3026  accuracy 0.1000": each number of `metrics`, for people.
+std::string metric_text(const nlohmann::ordered_json& metrics);
 
 // 1234567 -> "1.2 MB"; powers of 1000.
 std::string bytes_text(double bytes);

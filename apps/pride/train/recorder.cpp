@@ -45,7 +45,7 @@ std::string kept_metrics(const fs::path& file, std::int64_t step) {
   return kept;
 }
 
-nlohmann::json seconds_json(const StageTimes& s) {
+nlohmann::ordered_json seconds_json(const StageTimes& s) {
   return {{"backward_s", s.backward},
           {"encode_s", s.encode},
           {"exchange_s", s.exchange},
@@ -53,7 +53,7 @@ nlohmann::json seconds_json(const StageTimes& s) {
 }
 
 // the hyper-parameters in force, the method's defaults filled in
-nlohmann::json method_json(const TrainPlan& plan) {
+nlohmann::ordered_json method_json(const TrainPlan& plan) {
   const MethodInfo info = method_info(plan.options.method, plan.world);
   const ParamGroup& group = plan.optimizer.groups.front();
   return {{"name", info.name},
@@ -66,7 +66,7 @@ nlohmann::json method_json(const TrainPlan& plan) {
           {"weight_decay", group.weight_decay.value_or(info.default_weight_decay)}};
 }
 
-nlohmann::json versions_json() {
+nlohmann::ordered_json versions_json() {
   return {{"pride", kVersion},
           {"commit", kGitDescribe},
           {"torch", torch_version()},
@@ -123,7 +123,7 @@ void Recorder::start(const RunStart& start) {
   if (start.step > 0) note(concat("resumed after step ", start.step));
 }
 
-void Recorder::write(const nlohmann::json& record) {
+void Recorder::write(const nlohmann::ordered_json& record) {
   if (!metrics_.is_open()) return;
   metrics_ << record.dump() << '\n' << std::flush;
   if (!metrics_) throw DataError(concat(plan_.options.out, "/metrics.jsonl: cannot write"));
@@ -140,12 +140,12 @@ void Recorder::on_step(const WorldStep& step) {
     sent_[r] += step.ranks[r].bytes_sent;
     received_[r] += step.ranks[r].bytes_received;
   }
-  nlohmann::json record = {{"type", "step"},
-                           {"step", step.step},
-                           {"loss", last_loss_},
-                           {"lr", step.lr},
-                           {"bytes_sent", step.max_bytes_sent()},
-                           {"bytes_received", step.max_bytes_received()}};
+  nlohmann::ordered_json record = {{"type", "step"},
+                                   {"step", step.step},
+                                   {"loss", last_loss_},
+                                   {"lr", step.lr},
+                                   {"bytes_sent", step.max_bytes_sent()},
+                                   {"bytes_received", step.max_bytes_received()}};
   record.update(seconds_json(step.max_seconds()));
   if (skipped) record["skipped"] = true;
   write(record);
@@ -155,16 +155,14 @@ void Recorder::on_step(const WorldStep& step) {
 void Recorder::on_eval(std::int64_t step, const EvalSums& sums, double seconds) {
   last_eval_ = plan_.task->eval_metrics(sums);
   eval_seconds_ += seconds;
-  nlohmann::json record = {{"type", "eval"}, {"step", step}, {"seconds", seconds}};
+  nlohmann::ordered_json record = {{"type", "eval"}, {"step", step}, {"seconds", seconds}};
   record.update(last_eval_);
   write(record);
-  std::string text = concat("evaluation after step ", step, ":");
-  for (const auto& [key, value] : last_eval_.items()) text += concat("  ", key, " ", value.dump());
-  note(text);
+  note(concat("evaluation after step ", step, ":", metric_text(last_eval_)));
 }
 
-nlohmann::json Recorder::bytes_json() const {
-  nlohmann::json ranks = nlohmann::json::array();
+nlohmann::ordered_json Recorder::bytes_json() const {
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   const double steps = static_cast<double>(std::max<std::int64_t>(steps_run_, 1));
   for (std::size_t r = 0; r < sent_.size(); ++r) {
     ranks.push_back({{"rank", r},
@@ -179,14 +177,14 @@ nlohmann::json Recorder::bytes_json() const {
           {"cost_exact", start_.cost.exact}};
 }
 
-const nlohmann::json& Recorder::finish(std::uint64_t param_hash, bool interrupted) {
+const nlohmann::ordered_json& Recorder::finish(std::uint64_t param_hash, bool interrupted) {
   using Seconds = std::chrono::duration<double>;
   const double total = Seconds(std::chrono::steady_clock::now() - began_).count();
   const double steps = static_cast<double>(std::max<std::int64_t>(steps_run_, 1));
   const double training = std::max(total - eval_seconds_, 1e-9);
-  nlohmann::json seconds = seconds_json(seconds_);
+  nlohmann::ordered_json seconds = seconds_json(seconds_);
   seconds.update({{"total", total}, {"evaluation", eval_seconds_}});
-  nlohmann::json final_metrics = last_eval_.is_null() ? nlohmann::json::object() : last_eval_;
+  nlohmann::ordered_json final_metrics = last_eval_;
   final_metrics["train_loss"] = last_loss_;
   summary_ = {{"versions", versions_json()},
               {"settings", to_json(plan_.options)},

@@ -41,12 +41,12 @@ class Recorder {
   void note(const std::string& text) { progress_.note(text); }
 
   // Writes summary.json and returns it.
-  const nlohmann::json& finish(std::uint64_t param_hash, bool interrupted);
-  const nlohmann::json& summary() const noexcept { return summary_; }
+  const nlohmann::ordered_json& finish(std::uint64_t param_hash, bool interrupted);
+  const nlohmann::ordered_json& summary() const noexcept { return summary_; }
 
  private:
-  void write(const nlohmann::json& record);
-  nlohmann::json bytes_json() const;
+  void write(const nlohmann::ordered_json& record);
+  nlohmann::ordered_json bytes_json() const;
 
   const TrainPlan& plan_;
   Progress progress_;
@@ -57,7 +57,8 @@ class Recorder {
   double last_loss_ = 0, eval_seconds_ = 0;
   StageTimes seconds_;  // of the slowest rank of each step
   std::vector<std::uint64_t> sent_, received_;
-  nlohmann::json last_eval_, summary_;
+  nlohmann::ordered_json last_eval_ = nlohmann::ordered_json::object();
+  nlohmann::ordered_json summary_;
 };
 
 }  // namespace pride::app

@@ -34,7 +34,7 @@ class Task {
   virtual std::string_view name() const noexcept = 0;
   virtual std::string_view model_name() const noexcept = 0;
   virtual std::unique_ptr<Model> make_model() const = 0;
-  virtual nlohmann::json model_size() const = 0;
+  virtual nlohmann::ordered_json model_size() const = 0;
   virtual std::int64_t default_batch() const noexcept = 0;
 
   virtual std::size_t n_samples() const noexcept = 0;
@@ -46,10 +46,10 @@ class Task {
   virtual Batch eval_batch(std::size_t index) const = 0;
 
   // What an evaluation is called and how it reads: {"loss": ..., "accuracy": ...} and the like.
-  virtual nlohmann::json eval_metrics(const EvalSums& sums) const = 0;
+  virtual nlohmann::ordered_json eval_metrics(const EvalSums& sums) const = 0;
 
   // Source, hash and sizes of the data, for summary.json and the first line of a run.
-  virtual nlohmann::json data_facts() const = 0;
+  virtual nlohmann::ordered_json data_facts() const = 0;
 };
 
 // Loads the data and settles the model. Throws DataError, InvalidArgument.

@@ -67,7 +67,7 @@ class TextTask final : public Task {
   std::size_t n_samples() const noexcept override { return n_samples_; }
   std::size_t n_eval_batches() const noexcept override { return n_eval_batches_; }
 
-  nlohmann::json model_size() const override {
+  nlohmann::ordered_json model_size() const override {
     return {{"layers", size_.layers},
             {"heads", size_.heads},
             {"width", size_.width},
@@ -96,7 +96,7 @@ class TextTask final : public Task {
     return windows(corpus_.valid, begins);
   }
 
-  nlohmann::json eval_metrics(const EvalSums& sums) const override {
+  nlohmann::ordered_json eval_metrics(const EvalSums& sums) const override {
     const double nats = sums.loss / static_cast<double>(sums.count);
     return {{"loss", nats},
             {"bits_per_byte", nats / std::numbers::ln2},
@@ -104,7 +104,7 @@ class TextTask final : public Task {
             {"bytes", sums.count}};
   }
 
-  nlohmann::json data_facts() const override {
+  nlohmann::ordered_json data_facts() const override {
     return {{"source", corpus_.source},
             {"hash", hex16(corpus_.hash)},
             {"files", corpus_.n_files},

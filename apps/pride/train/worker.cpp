@@ -97,7 +97,7 @@ bool Worker::run() {
     if (recorder_ != nullptr) recorder_->on_step(step);
     stop = step.interrupted();
     if (o.eval_every > 0 && step.step % o.eval_every == 0 && !stop) evaluate_now();
-    if (o.save_every > 0 && step.step % o.save_every == 0) save_now();
+    if (o.save_every > 0 && (stop || step.step % o.save_every == 0)) save_now();
   }
   const bool interrupted = optimizer_.steps_done() < plan_.steps;
   finish(interrupted);

@@ -1,0 +1,99 @@
+// Settings: flags, TOML files, and what is refused.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "apps/io/temp_folder.h"
+#include "pride/error.h"
+#include "train/options.h"
+
+namespace pride::app {
+namespace {
+
+class Config : public testing::Test {
+ protected:
+  // the options after `arguments` on the command line and `toml` in a file
+  TrainOptions read(std::vector<std::string> arguments, const std::string& toml) {
+    TrainOptions options;
+    CLI::App app;
+    add_train_flags(app, options);
+    std::ranges::reverse(arguments);
+    app.parse(arguments);
+    std::ofstream(file_) << toml;
+    apply_config(app, file_);
+    return options;
+  }
+
+  std::string refusal(const std::string& toml) {
+    try {
+      read({}, toml);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  test::TempFolder folder_;
+  std::string file_ = (folder_.path() / "run.toml").string();
+};
+
+TEST_F(Config, FillsInWhatTheCommandLineLeftOut) {
+  const TrainOptions o = read({"--lr", "0.5", "--steps", "7"},
+                              "task = \"cifar10\"  # a comment\n"
+                              "lr = 1e-3\nepochs = 3\nbatch = 16\noverlap = true\n"
+                              "method-opt = [\"tie=zero\", \"a=b\"]\n");
+  EXPECT_EQ(o.task, "cifar10");
+  EXPECT_EQ(o.lr, 0.5) << "the command line wins";
+  EXPECT_EQ(o.steps, 7);
+  EXPECT_FALSE(o.epochs) << "--steps on the command line stands against epochs in the file";
+  EXPECT_EQ(o.batch, 16);
+  EXPECT_TRUE(o.overlap);
+  EXPECT_EQ(o.method_options, (std::vector<std::string>{"tie=zero", "a=b"}));
+}
+
+TEST_F(Config, ReadsATableCalledTrain) { EXPECT_EQ(read({}, "[train]\nseed = 42\n").seed, 42U); }
+
+TEST_F(Config, NamesFileLineAndKeyOfWhatItRefuses) {
+  EXPECT_NE(refusal("seed = 1\nfoo = 2\n").find("run.toml:2: unknown key 'foo'"),
+            std::string::npos);
+  EXPECT_NE(refusal("config = \"x\"\n").find("unknown key 'config'"), std::string::npos);
+  EXPECT_NE(refusal("steps = \"many\"\n").find("run.toml:1"), std::string::npos);
+  EXPECT_NE(refusal("lr = { a = 1 }\n").find("'lr' must be"), std::string::npos);
+  EXPECT_NE(refusal("steps = = 1\n").find("not TOML"), std::string::npos);
+}
+
+TEST(Options, RefuseValuesThatNoRunCanHave) {
+  const auto refused = [](auto change) {
+    TrainOptions o;
+    change(o);
+    EXPECT_THROW(check(o), InvalidArgument);
+  };
+  refused([](TrainOptions& o) { o.task = "speech"; });
+  refused([](TrainOptions& o) { o.steps = 0; });
+  refused([](TrainOptions& o) { o.epochs = -1; });
+  refused([](TrainOptions& o) { o.steps = 1, o.epochs = 1; });
+  refused([](TrainOptions& o) { o.workers = -1; });
+  refused([](TrainOptions& o) { o.lr = -1; });
+  refused([](TrainOptions& o) { o.device = "tpu"; });
+  refused([](TrainOptions& o) { o.schedule = "steep"; });
+  refused([](TrainOptions& o) { o.non_finite = "hope"; });
+  refused([](TrainOptions& o) { o.save_every = 5; });
+  EXPECT_NO_THROW(check(TrainOptions{}));
+}
+
+TEST(Options, AreWrittenDownUnderTheFlagsNames) {
+  TrainOptions options;
+  CLI::App app;
+  add_train_flags(app, options);
+  const nlohmann::ordered_json written = to_json(options);
+  for (const auto& [key, value] : written.items()) {
+    EXPECT_NE(app.get_option_no_throw("--" + key), nullptr) << key;
+  }
+}
+
+}  // namespace
+}  // namespace pride::app

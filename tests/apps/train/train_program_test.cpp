@@ -1,0 +1,264 @@
+// `pride train` from the command line: learning, equal bits, resuming, records, and errors.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "apps/io/temp_folder.h"
+#include "io/safetensors.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+using nlohmann::json;
+using test::bytes_of;
+using test::TempFolder;
+using Arguments = std::vector<std::string>;
+
+constexpr const char* kMethods[] = {"adamw", "lion", "dlion-vote", "dlion-avg"};
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+Outcome run_shell(const std::string& command) {
+  const TempFolder folder;
+  const std::string out = (folder.path() / "out").string(), err = (folder.path() / "err").string();
+  const int status = std::system(concat(command, " >", out, " 2>", err).c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), bytes_of(out),
+          bytes_of(err)};
+}
+
+std::string command_line(const Arguments& arguments) {
+  std::string command = concat(PRIDE_PROGRAM, " train");
+  for (const std::string& argument : arguments) command += " '" + argument + "'";
+  return command;
+}
+
+Outcome train(const Arguments& arguments) { return run_shell(command_line(arguments)); }
+
+// text with structure, so that a few steps lower the loss
+std::string sample_text() {
+  std::string text;
+  for (int i = 0; text.size() < 40000; ++i) {
+    text += concat("line ", i % 17, ": the quick brown fox jumps over the lazy dog\n");
+  }
+  return text;
+}
+
+class Train : public testing::Test {
+ protected:
+  Train() { folder_.write("text", sample_text()); }
+
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+
+  // a run of a second or so; later flags override earlier ones nowhere, so keep them apart
+  Arguments tiny(Arguments more) const {
+    Arguments all = {"--data", path("text"), "--layers", "1",       "--heads", "2",      "--width",
+                     "32",     "--context",  "16",       "--batch", "4",       "--quiet"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  json summary(const Arguments& more) const {
+    Arguments all = tiny(more);
+    all.push_back("--json");
+    const Outcome outcome = train(all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(outcome.out, nullptr, false);
+  }
+
+  void expect_error(const Arguments& more, const std::string& part) const {
+    const Outcome outcome = train(tiny(more));
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+
+  std::vector<json> metrics(const std::string& out) const {
+    std::vector<json> records;
+    std::istringstream lines(bytes_of(path(out) + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) records.push_back(json::parse(line));
+    return records;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Train, LowersTheLossByEveryMethod) {
+  for (const std::string method : kMethods) {
+    const json s = summary({"--method", method, "--steps", "60", "--lr", "3e-3"});
+    // a uniform guess is ln 256 = 5.55 nats
+    EXPECT_LT(s["final"]["loss"].get<double>(), 3.5) << method;
+    const double nats = s["final"]["loss"];
+    EXPECT_NEAR(s["final"]["bits_per_byte"].get<double>(), nats / std::log(2.0), 1e-9);
+    EXPECT_NEAR(s["final"]["perplexity"].get<double>(), std::exp(nats), 1e-6);
+  }
+}
+
+TEST_F(Train, RecordsWhatHappened) {
+  const json s = summary({"--steps", "6", "--workers", "3", "--eval-every", "3", "--out",
+                          path("out"), "--accumulate", "2", "--clip-norm", "1"});
+  EXPECT_EQ(json::parse(bytes_of(path("out") + "/summary.json")), s);
+  EXPECT_EQ(s["world"], 3);
+  EXPECT_EQ(s["steps"], 6);
+  EXPECT_EQ(s["samples_per_step"], 3 * 4 * 2);
+  EXPECT_FALSE(s["interrupted"].get<bool>());
+  EXPECT_EQ(s["param_hash"].get<std::string>().size(), 16U);
+  for (const auto& [library, threads] : s["threads"].items()) EXPECT_EQ(threads, 1) << library;
+  ASSERT_EQ(s["bytes"]["ranks"].size(), 3U);
+
+  int steps = 0, evals = 0;
+  std::uint64_t sent = 0;
+  for (const json& record : metrics("out")) {
+    if (record["type"] == "step") {
+      EXPECT_EQ(record["step"], ++steps);
+      sent += record["bytes_sent"].get<std::uint64_t>();
+      for (const char* key : {"loss", "lr", "backward_s", "encode_s", "exchange_s", "apply_s"}) {
+        EXPECT_GE(record.at(key).get<double>(), 0) << key;
+      }
+    } else {
+      EXPECT_EQ(record["step"], ++evals * 3);
+      EXPECT_GT(record["bits_per_byte"].get<double>(), 0);
+    }
+  }
+  EXPECT_EQ(steps, 6);
+  EXPECT_EQ(evals, 2);
+  const double cost = s["bytes"]["cost_up"].get<double>() + s["bytes"]["cost_down"].get<double>();
+  EXPECT_DOUBLE_EQ(s["bytes"]["ranks"][0]["sent_per_step"].get<double>(), cost);
+  EXPECT_GE(sent, s["bytes"]["ranks"][0]["sent"].get<std::uint64_t>());
+
+  const auto tensors = read_safetensors(path("out") + "/model.safetensors");
+  EXPECT_EQ(tensors.at("h.0.attn.c_attn.weight").shape, (std::vector<std::int64_t>{32, 96}));
+  std::size_t n = 0;
+  for (const auto& [name, tensor] : tensors) n += tensor.values.size();
+  EXPECT_EQ(s["model"]["parameters"], n);
+}
+
+TEST_F(Train, GivesTheSameBitsForAnyBucketsAndOverlap) {
+  for (const std::string method : kMethods) {
+    const json a = summary({"--steps", "5", "--method", method});
+    const json b =
+        summary({"--steps", "5", "--method", method, "--bucket-coords", "1000", "--overlap"});
+    EXPECT_EQ(a["param_hash"], b["param_hash"]) << method;
+    EXPECT_EQ(a["final"]["loss"], b["final"]["loss"]) << method;
+  }
+}
+
+TEST_F(Train, ResumesToTheSameBits) {
+  const json whole = summary({"--steps", "8", "--save-every", "4", "--out", path("whole")});
+  const std::string middle = path("whole") + "/checkpoints/step-4";
+  const json rest = summary({"--steps", "8", "--resume", middle, "--out", path("rest")});
+  EXPECT_EQ(rest["param_hash"], whole["param_hash"]);
+  EXPECT_EQ(rest["final"]["loss"], whole["final"]["loss"]);
+  EXPECT_EQ(metrics("rest").front()["step"], 5);
+  expect_error({"--steps", "8", "--resume", middle, "--workers", "3"}, "has world 4, this run 3");
+  expect_error({"--steps", "8", "--resume", middle, "--method", "lion"}, "has method");
+  expect_error({"--steps", "8", "--resume", path("text")}, "no checkpoint there");
+  // in place: the later records of the first run make room
+  const json again = summary({"--steps", "8", "--resume", middle, "--out", path("whole")});
+  EXPECT_EQ(again["param_hash"], whole["param_hash"]);
+  int steps = 0;
+  for (const json& record : metrics("whole")) steps += record["type"] == "step" ? 1 : 0;
+  EXPECT_EQ(steps, 8);
+}
+
+TEST_F(Train, NamesTensorRankAndStepOfANonFiniteGradient) {
+  expect_error({"--steps", "5", "--lr", "1e30"}, "NaN or Inf in the gradient of");
+  const json skipped =
+      summary({"--steps", "5", "--lr", "1e30", "--non-finite", "skip", "--eval-batches", "1"});
+  EXPECT_GT(skipped["steps_skipped"].get<int>(), 0);
+}
+
+TEST_F(Train, RefusesWhatCannotBe) {
+  folder_.write("full/file", "x");
+  expect_error({"--steps", "2", "--out", path("full")}, "the folder is not empty");
+  expect_error({"--sharding", "dirichlet:0.5"}, "needs a task with labels");
+  expect_error({"--method", "sgd"}, "dlion-vote");
+  expect_error({"--steps", "5", "--warmup", "5"}, "warm");
+  expect_error({"--method-opt", "tie"}, "must be key=value");
+  expect_error({"--device", "cuda"}, "CUDA");
+  EXPECT_EQ(train({"--steps", "2", "--epochs", "1"}).code, 2);
+}
+
+TEST_F(Train, StopsTogetherOnAnInterrupt) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::string command = concat(
+        "exec ", command_line(tiny({"--steps", "1000000", "--out", path("out")})), " >/dev/null");
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  const std::string file = path("out") + "/metrics.jsonl";
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (bytes_of(file).size() < 1000 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  kill(child, SIGINT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  const json s = json::parse(bytes_of(path("out") + "/summary.json"));
+  EXPECT_TRUE(s["interrupted"].get<bool>());
+  EXPECT_GT(s["steps"].get<int>(), 0);
+  EXPECT_EQ(s["steps"], metrics("out").back()["step"]);
+}
+
+TEST_F(Train, LearnsRealImages) {
+  const char* set = std::getenv("PRIDE_DATA");
+  const std::string data =
+      set != nullptr ? set : concat(PRIDE_SOURCE_DIR, "/../shared/data/cifar10");
+  if (!std::filesystem::exists(data)) {
+    GTEST_SKIP() << "no CIFAR-10: set PRIDE_DATA to a folder with its binary files";
+  }
+  const Outcome outcome = train({"--task", "cifar10", "--data", data, "--steps", "40", "--lr",
+                                 "1e-3", "--eval-batches", "4", "--layers", "2", "--width", "64",
+                                 "--sharding", "dirichlet:10", "--quiet", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  // a guess is right once in ten
+  EXPECT_GT(json::parse(outcome.out)["final"]["accuracy"].get<double>(), 0.18);
+}
+
+#ifdef PRIDE_MPIEXEC
+std::string mpiexec(int n, const Arguments& arguments) {
+  return concat(
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "OMPI_MCA_rmaps_base_oversubscribe=1 ",
+      PRIDE_MPIEXEC, " -n ", n, " ", command_line(arguments));
+}
+
+TEST_F(Train, GivesTheSameBitsUnderMpi) {
+  for (const std::string method : kMethods) {
+    const json threads = summary({"--steps", "4", "--method", method});
+    const Outcome outcome =
+        run_shell(mpiexec(4, tiny({"--steps", "4", "--method", method, "--json"})));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const json processes = json::parse(outcome.out);
+    EXPECT_EQ(processes["transport"], "mpi");
+    EXPECT_EQ(processes["param_hash"], threads["param_hash"]) << method;
+    EXPECT_EQ(processes["final"], threads["final"]) << method;
+  }
+}
+
+TEST_F(Train, EndsTheWholeMpiJobOnAnError) {
+  const Outcome count = run_shell(mpiexec(2, tiny({"--workers", "3", "--steps", "2"})));
+  EXPECT_NE(count.code, 0);
+  EXPECT_NE(count.err.find("this MPI job has 2 processes"), std::string::npos) << count.err;
+  const Outcome diverged = run_shell(mpiexec(2, tiny({"--steps", "5", "--lr", "1e30"})));
+  EXPECT_NE(diverged.code, 0);
+  EXPECT_NE(diverged.err.find("NaN or Inf in the gradient of"), std::string::npos) << diverged.err;
+}
+#endif
+
+}  // namespace
+}  // namespace pride::app
