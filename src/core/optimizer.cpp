@@ -11,6 +11,7 @@
 #include "core/step_scalars.h"
 #include "methods/registry.h"
 #include "pride/bucket.h"
+#include "pride/cpu.h"
 #include "pride/error.h"
 #include "pride/method.h"
 #include "pride/registry.h"
@@ -62,6 +63,7 @@ struct Optimizer::Impl {
 
 Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options)
     : layout(std::move(the_layout)), options(std::move(the_options)) {
+  active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
   info = method_info(options.method, user_comm.size());
   PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
               "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
