@@ -14,15 +14,15 @@
 namespace pride {
 namespace {
 
-void check_parameter(const NamedParameter& p, const at::Device& device) {
+void check_parameter(const NamedParameter& p, const at::Tensor& first) {
   PRIDE_CHECK(p.tensor.defined(), "FlatModule: parameter '", p.name, "' is undefined");
   PRIDE_CHECK(p.tensor.is_leaf(), "FlatModule: parameter '", p.name,
               "' is not a leaf of the graph, so it gets no gradient");
   PRIDE_CHECK(p.tensor.scalar_type() == at::kFloat && p.tensor.layout() == at::kStrided,
               "FlatModule: parameter '", p.name, "' is ", p.tensor.toString(),
               ", expected a dense float32 tensor");
-  PRIDE_CHECK(p.tensor.device() == device, "FlatModule: parameter '", p.name, "' lies on ",
-              p.tensor.device().str(), ", the first one on ", device.str());
+  PRIDE_CHECK(p.tensor.device() == first.device(), "FlatModule: parameter '", p.name, "' lies on ",
+              p.tensor.device().str(), ", the first one on ", first.device().str());
 }
 
 // what trains, each tensor once under its first name
@@ -31,7 +31,7 @@ std::vector<NamedParameter> trainable(std::vector<NamedParameter> all) {
   std::vector<NamedParameter> kept;
   std::set<const void*> seen;
   for (NamedParameter& p : all) {
-    check_parameter(p, all.front().tensor.device());
+    check_parameter(p, all.front().tensor);
     if (p.tensor.requires_grad() && seen.insert(p.tensor.unsafeGetTensorImpl()).second) {
       kept.push_back(p);
     }

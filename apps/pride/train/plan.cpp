@@ -73,7 +73,9 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
                    .total_steps = plan.steps,
                    .warmup_steps = options.warmup,
                    .final_factor = options.final_lr_factor};
-  plan.schedule.factor(0);  // refuses a warm-up as long as the run
+  PRIDE_CHECK(plan.schedule.kind == ScheduleKind::kConstant || options.warmup < plan.steps,
+              "--warmup ", options.warmup, ": the run has ", plan.steps,
+              " steps in all; only --schedule constant can warm up to the end");
   return plan;
 }
 
