@@ -6,6 +6,7 @@
 #include <malloc.h>
 
 #include <torch/version.h>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <mutex>
@@ -16,9 +17,11 @@
 namespace pride::app {
 namespace {
 
-volatile std::sig_atomic_t g_interrupted = 0;
+// set by the handler, read by every worker
+std::atomic<bool> g_interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not wait");
 
-void on_interrupt(int) { g_interrupted = 1; }
+void on_interrupt(int) { g_interrupted = true; }
 
 template <typename Function>
 Function* loaded_symbol(const char* name) {
@@ -72,7 +75,7 @@ void catch_interrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-bool interrupted() noexcept { return g_interrupted != 0; }
+bool interrupted() noexcept { return g_interrupted; }
 
 std::string torch_version() { return TORCH_VERSION; }
 

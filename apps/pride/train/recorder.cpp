@@ -185,7 +185,7 @@ const nlohmann::ordered_json& Recorder::finish(std::uint64_t param_hash, bool in
   nlohmann::ordered_json seconds = seconds_json(seconds_);
   seconds.update({{"total", total}, {"evaluation", eval_seconds_}});
   nlohmann::ordered_json final_metrics = last_eval_;
-  final_metrics["train_loss"] = last_loss_;
+  if (steps_run_ > 0) final_metrics["train_loss"] = last_loss_;
   summary_ = {{"versions", versions_json()},
               {"settings", to_json(plan_.options)},
               {"task", plan_.task->name()},
