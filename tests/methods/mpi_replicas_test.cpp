@@ -1,0 +1,50 @@
+// The same run on threads and on MPI processes: the same bits and the same bytes.
+// SPDX-License-Identifier: Apache-2.0
+// Oracle: the run on threads, which tests/methods/oracle_test.cpp checks against scalar code. Each
+// process makes it by itself, for as many ranks as the MPI world has.
+#include <gtest/gtest.h>
+
+#include "pride/comm/mpi_comm.h"
+#include "pride/registry.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+bool absent(int rank, std::int64_t step, std::size_t tensor) {
+  return (tensor == 3 && (rank + step) % 3 == 0) || tensor == 4;
+}
+
+void expect_same_as_on_threads(const std::string& method, bool overlap, std::size_t bucket_coords) {
+  const Layout layout(
+      {{"rows", {97, 8}, 0, true}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}});
+  const auto comm = make_mpi_communicator();
+  testing::Training run{.world = comm->size(), .steps = 4};
+  run.options.method = method;
+  run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
+  run.options.overlap = overlap;
+  run.options.bucket_coords = bucket_coords;
+  run.absent = absent;
+  const auto mine = testing::train_rank(*comm, layout, run);
+  const auto on_threads = testing::train(layout, run)[static_cast<std::size_t>(comm->rank())];
+  EXPECT_EQ(mine.hash, on_threads.hash) << method << ", rank " << comm->rank();
+  for (std::size_t step = 0; step < mine.reports.size(); ++step) {
+    EXPECT_EQ(mine.reports[step].bytes_sent, mine.cost.bytes()) << method << " step " << step;
+    EXPECT_EQ(mine.reports[step].bytes_sent, on_threads.reports[step].bytes_sent) << method;
+  }
+}
+
+TEST(MpiReplicas, EqualThoseOnThreads) {
+  for (const std::string& method : method_names()) {
+    for (const std::size_t coords : {std::size_t{200}, std::size_t{1} << 20}) {
+      expect_same_as_on_threads(method, false, coords);
+    }
+  }
+}
+
+TEST(MpiReplicas, EqualThoseOnThreadsWithOverlap) {
+  for (const std::string& method : method_names()) expect_same_as_on_threads(method, true, 200);
+}
+
+}  // namespace
+}  // namespace pride
