@@ -59,6 +59,36 @@ void Family::fail(int rank, std::string_view reason) noexcept {
   }
 }
 
+// --- Queue. -------------------------------------------------------------------------------------
+
+Operation* Queue::first_of(int tag) const noexcept {
+  Operation* op = first_;
+  while (op != nullptr && op->tag != tag) op = op->after;
+  return op;
+}
+
+void Queue::append(Operation& op) noexcept {
+  op.before = last_;
+  op.after = nullptr;
+  (last_ != nullptr ? last_->after : first_) = &op;
+  last_ = &op;
+}
+
+void Queue::remove(Operation& op) noexcept {
+  (op.before != nullptr ? op.before->after : first_) = op.after;
+  (op.after != nullptr ? op.after->before : last_) = op.before;
+}
+
+template <typename Visit>
+void Queue::take_those_of_peer(int rank, Visit&& visit) {
+  for (Operation* op = first_; op != nullptr;) {
+    Operation& current = *std::exchange(op, op->after);
+    if (current.peer != rank) continue;
+    remove(current);
+    visit(current);
+  }
+}
+
 // --- World. -------------------------------------------------------------------------------------
 
 std::string Operation::text() const {
@@ -68,20 +98,24 @@ std::string Operation::text() const {
 
 World::World(std::shared_ptr<Family> family, std::vector<int> first_ranks)
     : family_(std::move(family)), first_ranks_(std::move(first_ranks)) {
-  for (int i = 0; i < size(); ++i) boxes_.push_back(std::make_unique<Box>());
+  for (int i = 0; i < size(); ++i) {
+    boxes_.push_back(std::make_unique<Box>());
+    boxes_.back()->from.resize(first_ranks_.size());
+  }
 }
 
-std::uint64_t World::key(const Operation& op) {
-  const auto sender = static_cast<std::uint64_t>(op.is_send ? op.self : op.peer);
-  return sender << 32 | static_cast<std::uint32_t>(op.tag);
+Queue& World::queue_of(const Operation& op) {
+  return op.is_send ? boxes_[op.peer]->from[op.self] : boxes_[op.self]->from[op.peer];
 }
 
-// The operation is over; its owner may be waiting.
+// The operation is over; its owner may be asleep for it. One that sleeps for another of its
+// operations is left alone: in a collective of N ranks it would wake 2N times for nothing.
 void World::end(Operation& op, std::string error) {
   op.partner = nullptr;
   op.state = error.empty() ? Operation::State::kDone : Operation::State::kFailed;
   op.error = std::move(error);
-  boxes_[op.self]->changed.notify_one();
+  Box& own = *boxes_[op.self];
+  if (own.awaited == &op) own.changed.notify_one();
 }
 
 void World::start(Operation& op) {
@@ -90,14 +124,11 @@ void World::start(Operation& op) {
   op.partner = nullptr;
   if (boxes_[op.peer]->left) return end(op, concat("rank ", op.peer, " has left"));
 
-  Queue& queue = box(op).queues[key(op)];
-  if (queue.empty() || queue.front()->is_send == op.is_send) {
-    queue.push_back(&op);
-    return;
-  }
-  Operation& partner = *queue.front();
-  queue.pop_front();
-  op.is_send ? match(op, partner) : match(partner, op);
+  Queue& queue = queue_of(op);
+  Operation* partner = queue.first_of(op.tag);
+  if (partner == nullptr || partner->is_send == op.is_send) return queue.append(op);
+  queue.remove(*partner);
+  op.is_send ? match(op, *partner) : match(*partner, op);
 }
 
 void World::match(Operation& send, Operation& recv) {
@@ -121,7 +152,7 @@ void World::match(Operation& send, Operation& recv) {
 
 // The one copy. Neither end may let go of its buffer while the state is kCopying.
 void World::copy_next(Lock& lock, int rank) {
-  Queue& ready = boxes_[rank]->ready;
+  auto& ready = boxes_[rank]->ready;
   Operation& recv = *ready.front();
   Operation& send = *recv.partner;
   ready.pop_front();
@@ -167,31 +198,36 @@ void World::wait(Operation& op, Deadline deadline) {
     } else if (late) {
       throw CommError(op.text() + ": not complete at the deadline");
     } else {
+      own.awaited = &op;
       late = own.changed.wait_until(lock, deadline) == std::cv_status::timeout;
+      own.awaited = nullptr;
     }
   }
 }
 
 void World::cancel(Operation& op) noexcept {
   Lock lock(mutex_);
-  if (op.state == Operation::State::kUnmatched) std::erase(box(op).queues[key(op)], &op);
+  if (op.state == Operation::State::kUnmatched) queue_of(op).remove(op);
   if (op.state == Operation::State::kMatched) {
     Operation& recv = op.is_send ? *op.partner : op;
     std::erase(boxes_[recv.self]->ready, &recv);
     end(*op.partner, concat("rank ", op.self, " gave up"));
   }
   // the receiver is copying from our buffer: a matter of microseconds per MB
-  while (op.state == Operation::State::kCopying) boxes_[op.self]->changed.wait(lock);
+  Box& own = *boxes_[op.self];
+  own.awaited = &op;
+  while (op.state == Operation::State::kCopying) own.changed.wait(lock);
+  own.awaited = nullptr;
 }
 
+// Looks at the rank's own 2N queues only: all ranks leave, and N^2 each would be N^3 together.
 void World::leave(int rank) noexcept {
   const Lock lock(mutex_);
   boxes_[rank]->left = true;
-  for (const auto& receiver : boxes_) {
-    for (auto& [sender_and_tag, queue] : receiver->queues) {
-      if (queue.empty() || queue.front()->peer != rank) continue;
-      for (Operation* op : std::exchange(queue, {})) end(*op, concat("rank ", rank, " has left"));
-    }
+  const auto fail = [&](Operation& op) { end(op, concat("rank ", rank, " has left")); };
+  for (int i = 0; i < size(); ++i) {
+    boxes_[i]->from[rank].take_those_of_peer(rank, fail);
+    boxes_[rank]->from[i].take_those_of_peer(rank, fail);
   }
 }
 

@@ -14,7 +14,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace pride::threads {
@@ -53,9 +52,29 @@ struct Operation {
   std::byte* target = nullptr;        // of a receive
   std::size_t size = 0;
   Operation* partner = nullptr;  // when matched
-  std::string error = {};        // when failed
+  Operation* before = nullptr;   // in its queue, while unmatched
+  Operation* after = nullptr;
+  std::string error = {};  // when failed
 
   std::string text() const;  // "receive of 12 bytes from rank 1 (tag 7)"
+};
+
+// Operations between one sender and one receiver that wait for a partner, in the order started.
+// Those of one tag are sends or receives, never both. Linked through the operations: a world of N
+// ranks has N^2 queues, nearly all of them empty at any time.
+class Queue {
+ public:
+  Operation* first_of(int tag) const noexcept;
+  void append(Operation& op) noexcept;
+  void remove(Operation& op) noexcept;
+
+  // Takes out and passes on each operation whose peer is `rank`.
+  template <typename Visit>
+  void take_those_of_peer(int rank, Visit&& visit);
+
+ private:
+  Operation* first_ = nullptr;
+  Operation* last_ = nullptr;
 };
 
 // What the ends of one world share. One lock guards all of it: an operation takes well below a
@@ -93,13 +112,11 @@ class World {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  // Operations between one sender and one receiver with one tag: sends or receives, never both.
-  using Queue = std::deque<Operation*>;
-
-  struct Box {                                        // of one receiving rank
-    std::unordered_map<std::uint64_t, Queue> queues;  // by sender and tag
-    Queue ready;                                      // matched receives, to be copied by the rank
-    std::condition_variable changed;                  // one of the rank's operations
+  struct Box {                        // of one rank
+    std::vector<Queue> from;          // by sender: what waits between it and this rank
+    std::deque<Operation*> ready;     // matched receives, to be copied by the rank
+    const Operation* awaited = {};    // what the rank sleeps for: no other end wakes it
+    std::condition_variable changed;  // `awaited`, `ready` or the family
     bool left = false;
   };
 
@@ -108,8 +125,7 @@ class World {
     std::size_t still_to_ask = 0;
   };
 
-  Box& box(const Operation& op) { return *boxes_[op.is_send ? op.peer : op.self]; }
-  static std::uint64_t key(const Operation& op);
+  Queue& queue_of(const Operation& op);
   void match(Operation& send, Operation& recv);
   void end(Operation& op, std::string error = {});
   void copy_next(Lock& lock, int rank);

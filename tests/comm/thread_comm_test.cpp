@@ -194,5 +194,38 @@ TEST(ThreadComm, StandsManyRanksAndGroups) {
   });
 }
 
+// N^2 messages and N^2 queues are the nature of it; when each rank that left looked at all queues,
+// this took minutes.
+TEST(ThreadComm, TakesSecondsForHundredsOfRanks) {
+  const auto before = std::chrono::steady_clock::now();
+  run_world(400, [](Communicator& comm) {
+    const auto copy = comm.duplicate();
+    const Message mine = contract::message(comm.rank(), 0, 16);
+    Message all(mine.size() * comm.size());
+    for (Communicator* c : {&comm, copy.get()}) {
+      c->all_gather(mine, all);
+      contract::expect_message(*c, std::span(all).subspan(16 * 399, 16), 399, 0);
+      Message back(all.size());
+      c->all_to_all(all, back);
+    }
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(30));
+}
+
+// A rank that leaves fails what waits for it, and nothing else of the same pair of ranks.
+TEST(ThreadComm, LeavesTheSendsOfOthersToOthersAlone) {
+  auto ends = make_thread_world(3);
+  Message out(8), in(8), at_2(8), lost(8);
+  Ticket waits = ends[0]->start_recv(2, 0, in);
+  Ticket dead = ends[0]->start_recv(1, 0, lost);
+  Ticket sent = ends[0]->start_send(2, 1, out);
+  ends[1].reset();
+  Ticket tickets[] = {ends[2]->start_recv(0, 1, at_2), ends[2]->start_send(0, 0, out)};
+  ends[2]->wait_all(tickets);
+  ends[0]->wait(waits);
+  ends[0]->wait(sent);
+  expect_contains(error_of(*ends[0], [&] { ends[0]->wait(dead); }), "rank 1 has left");
+}
+
 }  // namespace
 }  // namespace pride
