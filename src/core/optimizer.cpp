@@ -34,6 +34,8 @@ struct Optimizer::Impl {
   void begin(std::span<float> params, std::span<const float> grads);
   void tensor_ready(std::size_t tensor, bool is_absent);
   StepReport finish();
+  template <typename Body>
+  void guarded(Body&& body);
   [[noreturn]] void raise(const Poison& poison);
   std::string describe(const Poison& poison) const;
 
@@ -44,7 +46,6 @@ struct Optimizer::Impl {
   std::unique_ptr<Communicator> comm;  // a duplicate: its traffic is the optimizer's alone
   std::vector<Bucket> buckets;
   std::unique_ptr<Method> method;
-  std::unique_ptr<Pipeline> pipeline;
 
   std::int64_t steps_done = 0;
   bool in_step = false;
@@ -59,6 +60,8 @@ struct Optimizer::Impl {
   std::vector<std::size_t> tensors_of_bucket;  // how many
   std::vector<std::size_t> waiting;            // of them not yet reported
   Traffic traffic_before;
+
+  std::unique_ptr<Pipeline> pipeline;  // last: its thread reads all of the above until it is gone
 };
 
 Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options)
@@ -78,7 +81,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   check_ranks_agree(user_comm);
   comm = user_comm.duplicate();
   comm->set_timeout(user_comm.timeout());
-  pipeline = std::make_unique<Pipeline>(*comm, *method, buckets, options.overlap);
+  pipeline = std::make_unique<Pipeline>(*comm, user_comm, *method, buckets, options.overlap);
 
   buckets_of_tensor.resize(layout.tensors().size());
   tensors_of_bucket.resize(buckets.size());
@@ -112,6 +115,18 @@ void Optimizer::Impl::check_ranks_agree(Communicator& user_comm) {
        {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)}});
 }
 
+// Whatever a part of a step throws ends the step, and leaves momentum and parameters half done.
+template <typename Body>
+void Optimizer::Impl::guarded(Body&& body) {
+  try {
+    body();
+  } catch (const std::exception& e) {
+    in_step = false;
+    refusal = e.what();
+    throw;
+  }
+}
+
 void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grads) {
   if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
   PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
@@ -132,9 +147,11 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grad
   ctx.groups = scalars;
   ctx.scalars_digest = digest_of(scalars);
   ctx.absent = absent;
+  guarded([&] {
+    pipeline->begin(ctx, {params.data(), params.size()}, {grads.data(), grads.size()},
+                    options.non_finite == NonFinitePolicy::kSkip);
+  });
   in_step = true;
-  pipeline->begin(ctx, {params.data(), params.size()}, {grads.data(), grads.size()},
-                  options.non_finite == NonFinitePolicy::kSkip);
 }
 
 void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_absent) {
@@ -144,21 +161,18 @@ void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_absent) {
               "' reported ready twice in a step");
   reported[tensor] = 1;
   absent[tensor] = is_absent ? 1 : 0;
-  for (const std::size_t b : buckets_of_tensor[tensor]) {
-    if (--waiting[b] == 0) pipeline->submit(b);
-  }
+  guarded([&] {
+    for (const std::size_t b : buckets_of_tensor[tensor]) {
+      if (--waiting[b] == 0) pipeline->submit(b);
+    }
+  });
 }
 
 StepReport Optimizer::Impl::finish() {
   PRIDE_CHECK(in_step, "optimizer: finish_step() outside a step");
-  in_step = false;
   std::optional<Poison> poison;
-  try {
-    poison = pipeline->finish();
-  } catch (const CommError& e) {
-    refusal = e.what();
-    throw;
-  }
+  guarded([&] { poison = pipeline->finish(); });
+  in_step = false;
   StepReport report;
   report.step = steps_done;
   if (poison && options.non_finite == NonFinitePolicy::kRaise) raise(*poison);

@@ -24,26 +24,47 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// Runs the body; what it throws is passed on, after its text has gone to `tell`.
+template <typename Body, typename Tell>
+auto telling(Body&& body, Tell&& tell) {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    tell(e.what());
+    throw;
+  } catch (...) {
+    tell("an exception of unknown type");
+    throw;
+  }
+}
+
 }  // namespace
 
-Pipeline::Pipeline(Communicator& comm, Method& method, std::span<const Bucket> buckets,
-                   bool overlap)
-    : comm_(comm), method_(method), buckets_(buckets), overlap_(overlap) {
+Pipeline::Pipeline(Communicator& comm, Communicator& caller, Method& method,
+                   std::span<const Bucket> buckets, bool overlap)
+    : comm_(comm), caller_(caller), method_(method), buckets_(buckets), overlap_(overlap) {
   if (overlap_) thread_ = std::thread([this] { exchange_loop(); });
 }
 
 Pipeline::~Pipeline() {
+  if (ctx_ != nullptr) abandon("the optimizer was destroyed in the middle of a step");
   if (!overlap_) return;
-  bool in_step = false;
   {
     const std::lock_guard lock(mutex_);
     quit_ = true;
-    in_step = running_;
+    changed_.notify_all();
   }
-  // a step that was begun and never finished: the peers wait for us, and our thread for them
-  if (in_step) comm_.fail("the optimizer was destroyed in the middle of a step");
-  changed_.notify_all();
   thread_.join();
+}
+
+// The thread may be inside comm_, which is its own then: the failure reaches it through the family.
+void Pipeline::abandon(std::string_view why) noexcept {
+  caller_.fail(why);
+  std::unique_lock lock(mutex_);
+  stopped_ = true;
+  changed_.wait(lock, [&] { return !exchanging_; });
+  running_ = false;
+  ctx_ = nullptr;
 }
 
 void Pipeline::begin(const StepContext& ctx, View params, ConstView grads, bool hold) {
@@ -71,27 +92,24 @@ void Pipeline::begin(const StepContext& ctx, View params, ConstView grads, bool 
 void Pipeline::submit(std::size_t bucket) {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: bucket ", bucket, " submitted outside a step");
   // without overlap the one wire is still in use by an earlier bucket: wait for finish()
-  if (overlap_) encode(bucket);
+  if (!overlap_) return;
+  telling([&] { encode(bucket); }, [&](const char* why) { abandon(why); });
 }
 
 std::optional<Poison> Pipeline::finish() {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: finish() without begin()");
-  std::optional<Poison> poison;
-  try {
-    for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
-      if (encoded_[b] == 0) encode(b);
-    }
-    poison = !overlap_ ? run_in_order() : hold_ ? apply_held() : apply_as_they_arrive();
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    running_ = false;
-    ctx_ = nullptr;
-    throw;
-  }
+  const auto poison = telling([&] { return run_step(); }, [&](const char* why) { abandon(why); });
   const std::lock_guard lock(mutex_);
   running_ = false;
   ctx_ = nullptr;
   return poison;
+}
+
+std::optional<Poison> Pipeline::run_step() {
+  for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
+    if (encoded_[b] == 0) encode(b);
+  }
+  return !overlap_ ? run_in_order() : hold_ ? apply_held() : apply_as_they_arrive();
 }
 
 void Pipeline::encode(std::size_t bucket) {
@@ -103,6 +121,13 @@ void Pipeline::encode(std::size_t bucket) {
   const std::lock_guard lock(mutex_);
   ready_[bucket] = 1;
   changed_.notify_all();
+}
+
+// Not every error comes from a call of comm_, which would tell the others: a frame that is refused,
+// for one, is found afterwards.
+void Pipeline::exchange(std::size_t bucket) {
+  telling([&] { method_.exchange(comm_, buckets_[bucket], *ctx_, wire_of(bucket)); },
+          [&](const char* why) { comm_.fail(why); });
 }
 
 void Pipeline::apply(std::size_t bucket) {
@@ -117,7 +142,7 @@ std::optional<Poison> Pipeline::run_in_order() {
     Wire& wire = wire_of(b);
     {
       const Stopwatch watch(timing_.exchange_s);
-      method_.exchange(comm_, buckets_[b], *ctx_, wire);
+      exchange(b);
     }
     if (wire.poison && !poison) poison = wire.poison;
     if (poison && !hold_) return poison;
@@ -166,20 +191,20 @@ void Pipeline::exchange_loop() {
     changed_.wait(lock, [&] { return quit_ || can_go(); });
     if (quit_) return;
     const std::size_t bucket = exchanged_;
-    Wire& wire = wire_of(bucket);
-    const StepContext& ctx = *ctx_;
+    exchanging_ = true;
     lock.unlock();
     std::exception_ptr error;
     try {
-      method_.exchange(comm_, buckets_[bucket], ctx, wire);
+      exchange(bucket);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
+    exchanging_ = false;
     error_ = error;
     if (!error) ++exchanged_;
     // after poison every rank stops at the same bucket, unless the step is held as a whole
-    if (error || (wire.poison && !hold_)) stopped_ = true;
+    if (error || (wire_of(bucket).poison && !hold_)) stopped_ = true;
     changed_.notify_all();
   }
 }

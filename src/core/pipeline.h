@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -21,9 +22,12 @@ class Pipeline {
     double encode_s = 0, exchange_s = 0, apply_s = 0;
   };
 
-  // `comm`, `method` and `buckets` must outlive the pipeline. With overlap, only the pipeline's
-  // thread uses `comm` between begin() and finish().
-  Pipeline(Communicator& comm, Method& method, std::span<const Bucket> buckets, bool overlap);
+  // All must outlive the pipeline. With overlap, only the pipeline's thread uses `comm` between
+  // begin() and finish(). `caller` is of the same family and belongs to the caller's thread, which
+  // tells the world through it when a step breaks while the pipeline's thread is inside `comm`.
+  Pipeline(Communicator& comm, Communicator& caller, Method& method,
+           std::span<const Bucket> buckets, bool overlap);
+  // In the middle of a step: tells the world, as for an error.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -36,8 +40,12 @@ class Pipeline {
   void submit(std::size_t bucket);
 
   // Does what is left and returns the poison, if any: then no bucket from the poisoned one on was
-  // applied; with `hold`, none at all. Throws what encode or exchange threw.
+  // applied; with `hold`, none at all.
   std::optional<Poison> finish();
+
+  // An error in submit() or finish(), on either thread, ends the step: the world has failed with
+  // its text, so that no rank waits for this one; nothing uses the caller's buffers any more; and
+  // what encode or exchange threw is thrown.
 
   const Timing& timing() const noexcept { return timing_; }
   std::size_t wire_bytes() const noexcept;
@@ -45,14 +53,18 @@ class Pipeline {
  private:
   Wire& wire_of(std::size_t bucket) { return wires_[separate_ ? bucket : 0]; }
   void encode(std::size_t bucket);
+  void exchange(std::size_t bucket);
   void apply(std::size_t bucket);
+  std::optional<Poison> run_step();
   std::optional<Poison> run_in_order();
   std::optional<Poison> apply_as_they_arrive();
   std::optional<Poison> apply_held();
   void exchange_loop();
   bool wait_for_result(std::size_t bucket);
+  void abandon(std::string_view why) noexcept;
 
   Communicator& comm_;
+  Communicator& caller_;
   Method& method_;
   std::span<const Bucket> buckets_;
   const bool overlap_;
@@ -73,6 +85,7 @@ class Pipeline {
   std::vector<char> ready_;    // encoded, may be exchanged
   std::size_t exchanged_ = 0;  // buckets done, in order
   bool running_ = false;       // a step is on
+  bool exchanging_ = false;    // the thread is inside an exchange, and uses buffers
   bool stopped_ = false;       // poison or error: no further bucket will be exchanged
   bool quit_ = false;
   std::exception_ptr error_;

@@ -1,0 +1,123 @@
+// The pipeline when a step breaks: every rank hears of it at once, and nothing is left running.
+// Oracle: a method that throws where it is told; the world's deadline is far beyond the test's.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <stdexcept>
+
+#include "pride/comm/thread_comm.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+constexpr int kWorld = 3;
+constexpr int kBadRank = 1;
+constexpr std::chrono::seconds kDeadline{100}, kSoon{20};
+
+enum class Where { kEncode, kExchange, kNowhere };
+
+// Each bucket's exchange is an all-gather; one rank throws at bucket 1.
+class Breaking final : public Method {
+ public:
+  Breaking(int rank, Where where) : where_(rank == kBadRank ? where : Where::kNowhere) {}
+
+  void encode(const Bucket& b, ConstView, const StepContext&, Wire&) override {
+    if (where_ == Where::kEncode && b.index == 1) throw std::runtime_error("out of paper");
+  }
+  void exchange(Communicator& comm, const Bucket& b, const StepContext& ctx, Wire&) override {
+    // what is found after the bytes have come, as a refused frame is
+    if (where_ == Where::kExchange && b.index == 1) throw CommError("out of paper");
+    const std::vector<std::byte> mine(8, std::byte(ctx.rank));
+    std::vector<std::byte> all(8 * kWorld);
+    comm.all_gather(mine, all);
+  }
+  void apply(const Bucket&, const Wire&, const StepContext&, View) override {}
+  Cost cost(std::span<const Bucket>, int, std::int64_t) const override { return {}; }
+  void save(StateWriter&) const override {}
+  void load(StateReader&) override {}
+  std::uint64_t state_floats() const override { return 0; }
+
+ private:
+  Where where_;
+};
+
+// What rank's step throws. All ranks keep their ends until the last is done: that a rank leaves
+// must not be what the others hear of.
+template <typename Step>
+std::vector<std::string> errors_of(Where where, bool overlap, const Step& step) {
+  const Layout layout({{"w", {256}}});
+  const auto buckets = make_buckets(layout, 64, kWorld);
+  std::vector<std::string> errors(kWorld);
+  std::latch done(kWorld);
+  run_world(kWorld, [&](Communicator& caller) {
+    caller.set_timeout(kDeadline);
+    const auto comm = caller.duplicate();
+    Breaking method(caller.rank(), where);
+    StepContext ctx;
+    ctx.rank = caller.rank();
+    ctx.world = kWorld;
+    try {
+      Pipeline pipeline(*comm, caller, method, buckets, overlap);
+      pipeline.begin(ctx, {}, {}, false);
+      step(pipeline, caller.rank());
+    } catch (const std::exception& e) {
+      errors[static_cast<std::size_t>(caller.rank())] = e.what();
+    }
+    done.arrive_and_wait();
+  });
+  return errors;
+}
+
+class BrokenStep : public ::testing::TestWithParam<bool> {};
+
+void expect_all_know(const std::vector<std::string>& errors, const std::string& why) {
+  for (int r = 0; r < kWorld; ++r) {
+    const std::string& e = errors[static_cast<std::size_t>(r)];
+    EXPECT_NE(e.find(why), std::string::npos) << "rank " << r << ": '" << e << "'";
+    if (r != kBadRank) {
+      EXPECT_NE(e.find("rank 1: "), std::string::npos) << "rank " << r << ": '" << e << "'";
+    }
+  }
+}
+
+TEST_P(BrokenStep, AnErrorOnOneRankReachesAllRanksAtOnce) {
+  for (const Where where : {Where::kEncode, Where::kExchange}) {
+    const auto before = std::chrono::steady_clock::now();
+    const auto errors =
+        errors_of(where, GetParam(), [](Pipeline& pipeline, int) { pipeline.finish(); });
+    expect_all_know(errors, "out of paper");
+    EXPECT_LT(std::chrono::steady_clock::now() - before, kSoon);
+  }
+}
+
+TEST_P(BrokenStep, AnErrorInSubmitReachesAllRanksAtOnce) {
+  const auto before = std::chrono::steady_clock::now();
+  const auto errors = errors_of(Where::kEncode, GetParam(), [](Pipeline& pipeline, int) {
+    for (std::size_t b = 0; b < 4; ++b) pipeline.submit(b);
+    pipeline.finish();
+  });
+  expect_all_know(errors, "out of paper");
+  EXPECT_LT(std::chrono::steady_clock::now() - before, kSoon);
+}
+
+TEST_P(BrokenStep, DestructionInTheMiddleReachesAllRanksAtOnce) {
+  const auto before = std::chrono::steady_clock::now();
+  const auto errors = errors_of(Where::kNowhere, GetParam(), [](Pipeline& pipeline, int rank) {
+    for (std::size_t b = 0; b < 2; ++b) pipeline.submit(b);
+    if (rank == kBadRank) throw std::runtime_error("destroyed in the middle");
+    pipeline.finish();
+  });
+  expect_all_know(errors, "destroyed in the middle");
+  EXPECT_LT(std::chrono::steady_clock::now() - before, kSoon);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BrokenStep, ::testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "overlap" : "in_order");
+});
+
+}  // namespace
+}  // namespace pride
