@@ -30,7 +30,8 @@ std::string hex(std::uint64_t v) {
 struct Optimizer::Impl {
   Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options);
 
-  void check_ranks_agree(Communicator& user_comm);
+  void prepare(const Communicator& user_comm);
+  void check_ranks_agree(Communicator& user_comm, bool usable);
   void begin(std::span<float> params, std::span<const float> grads);
   void tensor_ready(std::size_t tensor, bool is_absent);
   StepReport finish();
@@ -66,19 +67,20 @@ struct Optimizer::Impl {
 
 Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options)
     : layout(std::move(the_layout)), options(std::move(the_options)) {
-  active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
-  info = method_info(options.method, user_comm.size());
-  PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
-              "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
-              options.groups.size());
-  for (std::size_t g = 0; g < options.groups.size(); ++g) {
-    groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));
+  // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
+  std::exception_ptr unusable;
+  try {
+    prepare(user_comm);
+  } catch (const InvalidArgument&) {
+    unusable = std::current_exception();
   }
-  options.options = complete_options(options.method, options.options);
-  method =
-      make_method(options.method, {layout, user_comm.rank(), user_comm.size(), options.options});
-  buckets = make_buckets(layout, options.bucket_coords, user_comm.size());
-  check_ranks_agree(user_comm);
+  try {
+    check_ranks_agree(user_comm, unusable == nullptr);
+  } catch (const InvalidArgument&) {
+    if (!unusable) throw;
+  }
+  if (unusable) std::rethrow_exception(unusable);
+
   comm = user_comm.duplicate();
   comm->set_timeout(user_comm.timeout());
   pipeline = std::make_unique<Pipeline>(*comm, user_comm, *method, buckets, options.overlap);
@@ -97,7 +99,23 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   }
 }
 
-void Optimizer::Impl::check_ranks_agree(Communicator& user_comm) {
+// What this rank can see to alone. Throws InvalidArgument.
+void Optimizer::Impl::prepare(const Communicator& user_comm) {
+  active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
+  info = method_info(options.method, user_comm.size());
+  PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
+              "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
+              options.groups.size());
+  for (std::size_t g = 0; g < options.groups.size(); ++g) {
+    groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));
+  }
+  options.options = complete_options(options.method, options.options);
+  method =
+      make_method(options.method, {layout, user_comm.rank(), user_comm.size(), options.options});
+  buckets = make_buckets(layout, options.bucket_coords, user_comm.size());
+}
+
+void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
   Digest method_options, hyper;
   for (const auto& [name, value] : options.options) method_options.text(name).text(value);
   for (const GroupValues& g : groups) {
@@ -107,7 +125,8 @@ void Optimizer::Impl::check_ranks_agree(Communicator& user_comm) {
   }
   check_agreement(
       user_comm, layout,
-      {{"method", Digest().text(options.method).value()},
+      {{"verdict on its own settings (usable or not)", usable ? 1 : 0},
+       {"method", Digest().text(options.method).value()},
        {"method options", method_options.value()},
        {"hyper-parameters", hyper.value()},
        {"seed", options.seed},

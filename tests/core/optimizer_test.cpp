@@ -62,6 +62,33 @@ TEST(Optimizer, NamesTheSettingThatDiffers) {
   expect_all_contain(with([](auto& o) { o.bucket_coords = 64; }), "bucket size");
 }
 
+// The others wait for it at the start-up check: they hear at once, and can go on without a new
+// world.
+TEST(Optimizer, NamesTheRankWhoseSettingsCannotBeUsed) {
+  const Layout layout({{"a", {10}}});
+  const auto with = [&](const std::function<void(OptimizerOptions&)>& change) {
+    return errors_of<InvalidArgument>(3, [&](Communicator& comm) {
+      OptimizerOptions options;
+      if (comm.rank() == 1) change(options);
+      try {
+        const Optimizer optimizer(comm, layout, options);
+      } catch (const InvalidArgument&) {
+        EXPECT_EQ(Optimizer(comm, layout, {}).steps_done(), 0);
+        throw;
+      }
+    });
+  };
+  for (const auto& texts :
+       {with([](auto& o) { o.method = "dlion"; }), with([](auto& o) { o.bucket_coords = 0; }),
+        with([](auto& o) { o.options["tie"] = "dlion"; }),
+        with([](auto& o) { o.groups[0].lr = -1; })}) {
+    EXPECT_NE(texts[0].find("rank(s) 1"), std::string::npos) << texts[0];
+    EXPECT_EQ(texts[2], texts[0]);
+    EXPECT_NE(texts[1], "");
+    EXPECT_NE(texts[1], texts[0]) << "its own error says more";
+  }
+}
+
 TEST(Optimizer, RefusesBadArguments) {
   run_world(1, [](Communicator& comm) {
     const Layout layout({{"a", {10}, 1}});
