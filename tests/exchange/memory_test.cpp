@@ -17,7 +17,8 @@ std::size_t wire_bytes(int world, std::size_t d, std::size_t bucket_coords, bool
   run_world(world, [&](Communicator& comm) {
     const auto method = make_method("dlion-vote", {layout, comm.rank(), world, {{"tie", "hash"}}});
     const auto buckets = make_buckets(layout, bucket_coords, world);
-    Pipeline pipeline(comm, *method, buckets, overlap);
+    const auto own = comm.duplicate();
+    Pipeline pipeline(*own, comm, *method, buckets, overlap);
     FlatBuffer x(layout.flat_size()), g(layout.flat_size());
     const std::vector<StepScalars> scalars(1);
     const std::vector<char> absent(1, 0);
