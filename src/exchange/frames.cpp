@@ -113,14 +113,14 @@ void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepCo
   swap_with_peers(comm, send, recv, floats);
 
   // every rank sees every rank's poison here, so all choose the same one
+  const std::string where = phase_name(codec, bucket);
   std::optional<Poison> first;
   for (std::size_t i = 0; i < n; ++i) {
     std::optional<Poison> seen = wire.poison;
     if (static_cast<int>(i) != ctx.rank) {
       const auto frame = wire.in[i].span();
-      seen =
-          open(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, i)),
-               header_of(codec, bucket, mine, static_cast<int>(i), ctx), phase_name(codec, bucket));
+      seen = open(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, i)),
+                  header_of(codec, bucket, mine, static_cast<int>(i), ctx), where);
     }
     if (seen && !first) first = seen;
   }
@@ -147,14 +147,14 @@ void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const Step
   }
   swap_with_peers(comm, send, recv, floats);
 
+  const std::string where = phase_name(codec, bucket);
   std::optional<Poison> first;
   for (std::size_t j = 0; j < n; ++j) {
     std::optional<Poison> seen = result_poison;
     if (j != me) {
       const auto frame = wire.down[j].span();
       seen = open(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, j)),
-                  header_of(codec, bucket, bucket.shards[j], static_cast<int>(j), ctx),
-                  phase_name(codec, bucket));
+                  header_of(codec, bucket, bucket.shards[j], static_cast<int>(j), ctx), where);
     }
     if (seen && !first) first = seen;
   }
