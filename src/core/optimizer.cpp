@@ -249,8 +249,9 @@ StepReport Optimizer::finish_step() { return impl_->finish(); }
 void Optimizer::set_lr(double lr, int group) {
   PRIDE_CHECK(group >= 0 && static_cast<std::size_t>(group) < impl_->groups.size(),
               "set_lr: group ", group, " of ", impl_->groups.size());
-  check_lr(lr, group);
-  impl_->groups[static_cast<std::size_t>(group)].lr = lr;
+  GroupValues& values = impl_->groups[static_cast<std::size_t>(group)];
+  check_lr(lr, values.weight_decay, group);
+  values.lr = lr;
 }
 
 double Optimizer::lr(int group) const {

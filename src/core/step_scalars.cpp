@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "core/digest.h"
 #include "pride/error.h"
@@ -15,11 +16,17 @@ void check_beta(double beta, const char* name, int index) {
   PRIDE_CHECK(beta >= 0 && beta < 1, "group ", index, ": ", name, " = ", beta, " is not in [0, 1)");
 }
 
+// What is finite as a double may be Inf once it is rounded, and would then go into every parameter.
+void check_value(double value, const char* name, int index) {
+  PRIDE_CHECK(value >= 0 && value <= std::numeric_limits<float>::max(), "group ", index, ": ", name,
+              " = ", value, " is not a finite float >= 0");
+}
+
 }  // namespace
 
-void check_lr(double lr, int index) {
-  PRIDE_CHECK(std::isfinite(lr) && lr >= 0, "group ", index, ": learning rate ", lr,
-              " is not a finite number >= 0");
+void check_lr(double lr, double weight_decay, int index) {
+  check_value(lr, "learning rate", index);
+  check_value(lr * weight_decay, "learning rate times weight decay", index);
 }
 
 GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int index) {
@@ -29,12 +36,11 @@ GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int 
   v.beta2 = group.beta2.value_or(info.default_beta2);
   v.eps = group.eps.value_or(info.default_eps);
   v.weight_decay = group.weight_decay.value_or(info.default_weight_decay);
-  check_lr(v.lr, index);
   check_beta(v.beta1, "beta1", index);
   check_beta(v.beta2, "beta2", index);
-  PRIDE_CHECK(std::isfinite(v.eps) && v.eps >= 0, "group ", index, ": eps = ", v.eps);
-  PRIDE_CHECK(std::isfinite(v.weight_decay) && v.weight_decay >= 0, "group ", index,
-              ": weight decay ", v.weight_decay, " is not a finite number >= 0");
+  check_value(v.eps, "eps", index);
+  check_value(v.weight_decay, "weight decay", index);
+  check_lr(v.lr, v.weight_decay, index);
   return v;
 }
 

@@ -19,8 +19,8 @@ struct GroupValues {
 // Throws InvalidArgument, naming group and value, if one is out of range.
 GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int index);
 
-// Throws InvalidArgument unless lr is finite and >= 0.
-void check_lr(double lr, int index);
+// Throws InvalidArgument unless lr is >= 0, and it and lr * weight_decay are finite as floats.
+void check_lr(double lr, double weight_decay, int index);
 
 // Rounds each scalar to float once. `step` counts from 0.
 StepScalars scalars_of(const GroupValues& values, std::int64_t step);

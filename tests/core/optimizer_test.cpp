@@ -97,7 +97,9 @@ TEST(Optimizer, RefusesBadArguments) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     for (const ParamGroup& bad :
          {ParamGroup{.lr = -1}, ParamGroup{.lr = nan}, ParamGroup{.beta1 = 1},
-          ParamGroup{.beta2 = -0.1}, ParamGroup{.eps = -1}, ParamGroup{.weight_decay = nan}}) {
+          ParamGroup{.beta2 = -0.1}, ParamGroup{.eps = -1}, ParamGroup{.weight_decay = nan},
+          ParamGroup{.lr = 1e39}, ParamGroup{.eps = 1e39},
+          ParamGroup{.lr = 1e20, .weight_decay = 1e20}}) {
       EXPECT_THROW(Optimizer(comm, good, {.groups = {bad}}), InvalidArgument);
     }
     EXPECT_THROW(Optimizer(comm, good, {.method = "dlion"}), InvalidArgument);
@@ -110,6 +112,7 @@ TEST(Optimizer, RefusesBadArguments) {
     FlatBuffer x(64), short_x(10);
     EXPECT_THROW(optimizer.step(short_x.span(), x.span()), InvalidArgument);
     EXPECT_THROW(optimizer.set_lr(nan), InvalidArgument);
+    EXPECT_THROW(optimizer.set_lr(1e39), InvalidArgument);
     EXPECT_THROW(optimizer.set_lr(1, 1), InvalidArgument);
     EXPECT_THROW(optimizer.finish_step(), InvalidArgument);
     EXPECT_THROW(optimizer.gradient_ready(0), InvalidArgument);
