@@ -65,7 +65,9 @@ class Optimizer {
   // One step with the gradients of this rank's batch. Collective. `params` must be equal on all
   // ranks and stays so. absent[i]: tensor i has no gradient on this rank (empty span: all have).
   // REQUIRES: params.size() == grads.size() == layout().flat_size(); padding of grads is zero.
-  // Throws CommError, NonFiniteGradient (params then hold an unfinished step), InvalidArgument.
+  // Throws InvalidArgument, and then nothing was begun. Any other error ends the step and leaves it
+  // unfinished in params and state: NonFiniteGradient, until state is loaded; else (CommError, no
+  // memory) all ranks of the communicator have failed with this rank's reason.
   StepReport step(std::span<float> params, std::span<const float> grads,
                   std::span<const bool> absent = {});
 
