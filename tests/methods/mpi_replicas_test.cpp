@@ -4,8 +4,13 @@
 // process makes it by itself, for as many ranks as the MPI world has.
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <chrono>
+
 #include "pride/comm/mpi_comm.h"
+#include "pride/error.h"
 #include "pride/registry.h"
+#include "support/faulty_comm.h"
 #include "support/training.h"
 
 namespace pride {
@@ -44,6 +49,34 @@ TEST(MpiReplicas, EqualThoseOnThreads) {
 
 TEST(MpiReplicas, EqualThoseOnThreadsWithOverlap) {
   for (const std::string& method : method_names()) expect_same_as_on_threads(method, true, 200);
+}
+
+// One rank refuses a frame; the others hear of it from the step, not from their deadlines.
+TEST(MpiFaults, ARefusedFrameReachesAllRanksAtOnce) {
+  for (const bool overlap : {false, true}) {
+    auto comm = make_mpi_communicator();
+    const int world = comm->size();
+    if (world == 1) return;
+    // behind the sends of the start-up check and of the duplicate's barrier
+    const int first_frame = world - 1 + std::bit_width(static_cast<unsigned>(world - 1));
+    const bool bad = comm->rank() == 1;
+    FaultyComm faulty(
+        std::move(comm),
+        bad ? Fault{.kind = Fault::Kind::kCorrupt, .at_send = first_frame, .byte = 20} : Fault{});
+    faulty.set_timeout(std::chrono::seconds(60));
+    testing::Training run{.world = world, .steps = 3};
+    run.options.method = "dlion-vote";
+    run.options.overlap = overlap;
+    run.options.bucket_coords = 256;
+    std::string error;
+    try {
+      testing::train_rank(faulty, Layout({{"w", {1000}}}), run);
+    } catch (const CommError& e) {
+      error = e.what();
+    }
+    EXPECT_NE(error.find("frame from rank 1 has checksum"), std::string::npos) << error;
+    EXPECT_EQ(faulty.happened(), bad);
+  }
 }
 
 }  // namespace
