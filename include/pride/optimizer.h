@@ -40,7 +40,9 @@ struct OptimizerOptions {
   std::vector<ParamGroup> groups = {ParamGroup{}};
   NonFinitePolicy non_finite = NonFinitePolicy::kRaise;
   std::size_t bucket_coords = std::size_t{1} << 20;  // target size of a bucket; never changes a bit
-  bool overlap = false;    // exchange on a thread of its own, beside encode and apply
+  // Exchange on a thread of its own, beside encode and apply. REQUIRES: two threads may communicate
+  // at a time (MpiEnvironment::thread_multiple(); threads always may).
+  bool overlap = false;
   std::uint64_t seed = 0;  // of the bits for zeros, ties and stochastic rounding
 };
 
@@ -56,7 +58,8 @@ struct StepReport {
 class Optimizer {
  public:
   // Collective: the ranks compare layout, method and options, and a rank that differs is named in
-  // an InvalidArgument on all of them. `comm` must outlive the optimizer.
+  // an InvalidArgument on all of them. `comm` must outlive the optimizer, which
+  // talks over a duplicate with the timeout that `comm` has now.
   Optimizer(Communicator& comm, Layout layout, OptimizerOptions options);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;

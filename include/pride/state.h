@@ -17,7 +17,7 @@ struct StateDict {
     std::vector<float> values;
   };
   std::map<std::string, Tensor> tensors;
-  std::map<std::string, std::string> scalars;  // "step", "method", "world", "rank", "layout"
+  std::map<std::string, std::string> scalars;  // "step", "method", "options", "seed", "world", ...
 };
 
 }  // namespace pride

@@ -32,6 +32,7 @@ class ByteBuffer {
 
 // A NaN or Inf that stops a bucket: where it was seen.
 struct Poison {
+  static constexpr int kSum = -1;  // in no rank's gradient: their mean overflows
   int rank = 0;
   std::uint32_t tensor = 0;  // index in the layout
 };

@@ -17,6 +17,7 @@ namespace pride {
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kFrameMagic = 0x31445250;  // "PRD1" in memory order
 inline constexpr std::uint16_t kFrameVersion = 1;
+inline constexpr int kMaxWorld = 65535;  // ranks and counts are 16 bits on the wire
 
 // Written to the wire: do not change the values.
 enum class Codec : std::uint8_t { kSign = 1, kVote = 2, kCount = 3, kDense = 4, kMean = 5 };

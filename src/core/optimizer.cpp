@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "codecs/frame.h"
 #include "core/agreement.h"
 #include "core/digest.h"
 #include "core/pipeline.h"
@@ -23,6 +24,14 @@ std::string hex(std::uint64_t v) {
   std::ostringstream text;
   text << std::hex << v;
   return text.str();
+}
+
+// "tie=hash": a method's options in the order of their names.
+std::string text_of(const std::map<std::string, std::string>& options) {
+  std::string text;
+  for (const auto& [name, value] : options)
+    text += concat(text.empty() ? "" : " ", name, "=", value);
+  return text;
 }
 
 }  // namespace
@@ -102,6 +111,8 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
 // What this rank can see to alone. Throws InvalidArgument.
 void Optimizer::Impl::prepare(const Communicator& user_comm) {
   active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
+  PRIDE_CHECK(user_comm.size() <= kMaxWorld, "optimizer: ", user_comm.size(),
+              " ranks; frames number at most ", kMaxWorld);
   info = method_info(options.method, user_comm.size());
   PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
               "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
@@ -213,6 +224,10 @@ std::string Optimizer::Impl::describe(const Poison& poison) const {
   const auto& tensors = layout.tensors();
   const std::string name =
       poison.tensor < tensors.size() ? tensors[poison.tensor].spec.name : std::string("?");
+  if (poison.rank == Poison::kSum) {
+    return concat("step ", steps_done, ": the sum of the ranks' gradients of '", name,
+                  "' overflows");
+  }
   return concat("step ", steps_done, ": NaN or Inf in the gradient of '", name, "' on rank ",
                 poison.rank);
 }
@@ -271,6 +286,8 @@ Cost Optimizer::cost(std::int64_t step) const {
 
 StateDict Optimizer::save() const {
   PRIDE_CHECK(!impl_->in_step, "optimizer: save() in the middle of a step");
+  PRIDE_CHECK(impl_->refusal.empty(),
+              "optimizer: save() after a step that failed: ", impl_->refusal);
   StateDict state;
   DictWriter writer(impl_->layout, state);
   impl_->method->save(writer);
@@ -278,6 +295,8 @@ StateDict Optimizer::save() const {
                    {"layout", hex(impl_->layout.digest())},
                    {"rank", std::to_string(impl_->comm->rank())},
                    {"world", std::to_string(impl_->comm->size())},
+                   {"seed", std::to_string(impl_->options.seed)},
+                   {"options", text_of(impl_->options.options)},
                    {"step", std::to_string(impl_->steps_done)}};
   return state;
 }
@@ -294,6 +313,8 @@ void Optimizer::load(const StateDict& state) {
   must_be("layout", hex(impl_->layout.digest()));
   must_be("rank", std::to_string(impl_->comm->rank()));
   must_be("world", std::to_string(impl_->comm->size()));
+  must_be("seed", std::to_string(impl_->options.seed));
+  must_be("options", text_of(impl_->options.options));
   const auto step = state.scalars.find("step");
   PRIDE_CHECK(step != state.scalars.end() && !step->second.empty() && step->second.size() < 19 &&
                   step->second.find_first_not_of("0123456789") == std::string::npos,

@@ -39,6 +39,9 @@ GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int 
   check_beta(v.beta1, "beta1", index);
   check_beta(v.beta2, "beta2", index);
   check_value(v.eps, "eps", index);
+  // a method with an eps divides by it where a gradient has always been zero
+  PRIDE_CHECK(info.default_eps == 0 || static_cast<float>(v.eps) > 0, "group ", index,
+              ": eps = ", v.eps, " is zero as a float");
   check_value(v.weight_decay, "weight decay", index);
   check_lr(v.lr, v.weight_decay, index);
   return v;

@@ -57,10 +57,10 @@ std::optional<Poison> reduce_shard(const Bucket& bucket, const StepContext& ctx,
   if (bad == kernels::kAllFinite) return std::nullopt;
   for (const Piece& piece : mine.pieces) {
     if (mine.begin + bad < piece.end) {
-      return Poison{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
+      return Poison{Poison::kSum, static_cast<std::uint32_t>(piece.tensor)};
     }
   }
-  return Poison{ctx.rank, 0};
+  return Poison{Poison::kSum, 0};
 }
 
 // Nobody has piece k: absent on all ranks.
@@ -125,10 +125,11 @@ std::optional<Poison> check_native(const Bucket& bucket, const Wire& wire) {
   if (bad == kernels::kAllFinite) return std::nullopt;
   for (const Shard& shard : bucket.shards) {
     for (const Piece& p : shard.pieces) {
-      if (bucket.begin + bad < p.end) return Poison{0, static_cast<std::uint32_t>(p.tensor)};
+      if (bucket.begin + bad < p.end)
+        return Poison{Poison::kSum, static_cast<std::uint32_t>(p.tensor)};
     }
   }
-  return Poison{0, 0};
+  return Poison{Poison::kSum, 0};
 }
 
 }  // namespace

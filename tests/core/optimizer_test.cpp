@@ -102,6 +102,10 @@ TEST(Optimizer, RefusesBadArguments) {
           ParamGroup{.lr = 1e20, .weight_decay = 1e20}}) {
       EXPECT_THROW(Optimizer(comm, good, {.groups = {bad}}), InvalidArgument);
     }
+    for (const double eps : {0.0, 1e-50}) {
+      EXPECT_THROW(Optimizer(comm, good, {.method = "adamw", .groups = {{.eps = eps}}}),
+                   InvalidArgument);
+    }
     EXPECT_THROW(Optimizer(comm, good, {.method = "dlion"}), InvalidArgument);
     EXPECT_THROW(Optimizer(comm, good, {.method = "dlion-vote", .options = {{"tie", "up"}}}),
                  InvalidArgument);
@@ -152,6 +156,7 @@ TEST_P(NonFinite, RaisesTheSameErrorOnAllRanksAndRefusesFurtherSteps) {
       optimizer.step(x.span(), g.span());
     } catch (const NonFiniteGradient&) {
       EXPECT_THROW(optimizer.step(x.span(), g.span()), InvalidArgument);
+      EXPECT_THROW(optimizer.save(), InvalidArgument);
       optimizer.load(before);
       FlatBuffer good(layout.flat_size());
       EXPECT_EQ(optimizer.step(x.span(), good.span()).step, 1);
@@ -202,7 +207,7 @@ TEST(DenseMean, ReportsASumThatOverflows) {
       g.span()[70] = 3e38f;
       optimizer.step(x.span(), g.span());
     });
-    expect_all_contain(texts, "'b'");
+    expect_all_contain(texts, "the sum of the ranks' gradients of 'b' overflows");
   }
 }
 

@@ -86,6 +86,8 @@ TEST(OptimizerState, RefusesAWrongStateAndChangesNothing) {
     refuses([](StateDict& s) { s.scalars["method"] = "adamw"; }, "adamw");
     refuses([](StateDict& s) { s.scalars["world"] = "2"; }, "world");
     refuses([](StateDict& s) { s.scalars["layout"] = "0"; }, "layout");
+    refuses([](StateDict& s) { s.scalars["seed"] = "7"; }, "seed");
+    refuses([](StateDict& s) { s.scalars["options"] = "dense=native"; }, "options");
     refuses([](StateDict& s) { s.scalars.erase("rank"); }, "rank");
     refuses([](StateDict& s) { s.scalars["step"] = "-1"; }, "step");
     refuses([](StateDict& s) { s.scalars["step"] = "99999999999999999999"; }, "step");

@@ -35,6 +35,9 @@ std::vector<std::string> errors_with(const std::string& method, bool overlap, Fa
       } catch (const std::exception& e) {
         errors[static_cast<std::size_t>(r)] = e.what();  // nobody calls fail(): the step has
       }
+      if (r == 1) {
+        EXPECT_TRUE(faulty.happened()) << "the fault was never reached";
+      }
       done.arrive_and_wait();  // no rank is released by another's leaving
     });
   }
