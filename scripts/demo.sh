@@ -15,7 +15,7 @@ process) on the text that came with the compiler, by adamw, lion, dlion-vote and
 a table: validation bits per byte, bytes that a rank sends per step, ratio to fp32, time per step.
 About five minutes on two cores once pride is built.
 
-  --steps N    optimizer steps of each run (default 300, or $PRIDE_DEMO_STEPS)
+  --steps N    optimizer steps of each run (default 200, or $PRIDE_DEMO_STEPS)
   --workers N  default 4, or $PRIDE_DEMO_WORKERS
   --seed N     default 1; the learning rates were chosen on another seed
   --out DIR    default out/demo; each run writes DIR/<method>

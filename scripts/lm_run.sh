@@ -7,7 +7,7 @@ readonly lm_methods=(adamw lion dlion-vote dlion-avg)
 readonly lm_program=build/release/apps/pride/pride
 
 # Size of the model and of the run; PRIDE_DEMO_STEPS and PRIDE_DEMO_WORKERS change it from outside.
-lm_steps=${PRIDE_DEMO_STEPS:-300}
+lm_steps=${PRIDE_DEMO_STEPS:-200}
 lm_workers=${PRIDE_DEMO_WORKERS:-4}
 lm_batch=8  # sequences per worker and step
 lm_model=(--layers 4 --heads 4 --width 128 --context 128)

@@ -74,8 +74,8 @@ struct Operation {
 };
 
 // A message is received only once its size is known to be right (MPI_Improbe, then MPI_Imrecv). A
-// receive posted in advance would be simpler, but Open MPI 4.1 writes a large message that is too
-// long past the end of the buffer before it reports MPI_ERR_TRUNCATE.
+// receive posted in advance would be simpler, but then Open MPI 4.1.4 was seen to corrupt the heap
+// when a large message was longer than its buffer.
 class MpiComm final : public Communicator {
  public:
   MpiComm(MPI_Comm comm, int rank, int size, std::shared_ptr<MpiFamily> family)
