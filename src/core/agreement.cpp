@@ -34,6 +34,14 @@ std::uint64_t tensor_digest(const TensorSlot& slot) {
   return digest.value();
 }
 
+// "'weight' of shape (3, 4), group 0"
+std::string text_of(const TensorSpec& spec) {
+  std::string shape;
+  for (const std::int64_t e : spec.shape) shape += concat(shape.empty() ? "" : ", ", e);
+  return concat("'", spec.name, "' of shape (", shape, "), group ", spec.group,
+                spec.sparse ? ", sparse" : "");
+}
+
 // Which tensor is the first to differ. Collective; every rank finds the same one.
 [[noreturn]] void explain_layout(Communicator& comm, const Layout& layout,
                                  const std::string& ranks) {
@@ -46,11 +54,12 @@ std::uint64_t tensor_digest(const TensorSlot& slot) {
   const auto all = gather(comm, mine);
   std::size_t first = 0;
   while (first < most && ranks_that_differ(all, most, first).empty()) ++first;
-  throw InvalidArgument(concat(
-      "optimizer: the layout of rank(s) ", ranks, " is not that of rank 0: ", counts[0],
-      " tensors on rank 0; the first that differs is number ", first,
-      first < layout.tensors().size() ? concat(" ('", layout.tensors()[first].spec.name, "' here)")
-                                      : std::string(" (not there on this rank)")));
+  throw InvalidArgument(concat("optimizer: the layout of rank(s) ", ranks,
+                               " is not that of rank 0: ", counts[0],
+                               " tensors on rank 0; the first that differs is number ", first,
+                               first < layout.tensors().size()
+                                   ? concat(" (here ", text_of(layout.tensors()[first].spec), ")")
+                                   : std::string(" (not there on this rank)")));
 }
 
 }  // namespace
@@ -68,7 +77,7 @@ void check_agreement(Communicator& comm, const Layout& layout,
   for (std::size_t k = 0; k < settings.size(); ++k) {
     const std::string ranks = ranks_that_differ(all, mine.size(), k + 1);
     PRIDE_CHECK(ranks.empty(), "optimizer: the ", settings[k].first, " of rank(s) ", ranks,
-                " is not that of rank 0");
+                " and of rank 0 differ");
   }
 }
 

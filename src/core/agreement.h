@@ -12,9 +12,10 @@
 
 namespace pride {
 
-// Compares the layout and the digests of named settings over all ranks. Throws InvalidArgument with
-// the same text on every rank, naming the first setting that differs and the ranks that differ from
-// rank 0. Collective. REQUIRES: the same names in the same order on all ranks.
+// Compares the layout and the digests of named settings over all ranks. Throws InvalidArgument
+// on every rank, naming the first setting that differs and the ranks that differ from rank 0; of a
+// layout, the first tensor that differs as this rank has it. Collective. REQUIRES: the same names
+// in the same order on all ranks.
 void check_agreement(Communicator& comm, const Layout& layout,
                      const std::vector<std::pair<std::string, std::uint64_t>>& settings);
 

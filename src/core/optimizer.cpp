@@ -220,15 +220,16 @@ StepReport Optimizer::Impl::finish() {
   return report;
 }
 
+// Steps are counted from 1 in texts, as the trainer does.
 std::string Optimizer::Impl::describe(const Poison& poison) const {
   const auto& tensors = layout.tensors();
   const std::string name =
       poison.tensor < tensors.size() ? tensors[poison.tensor].spec.name : std::string("?");
   if (poison.rank == Poison::kSum) {
-    return concat("step ", steps_done, ": the sum of the ranks' gradients of '", name,
+    return concat("step ", steps_done + 1, ": the sum of the ranks' gradients of '", name,
                   "' overflows");
   }
-  return concat("step ", steps_done, ": NaN or Inf in the gradient of '", name, "' on rank ",
+  return concat("step ", steps_done + 1, ": NaN or Inf in the gradient of '", name, "' on rank ",
                 poison.rank);
 }
 

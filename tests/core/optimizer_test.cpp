@@ -163,7 +163,7 @@ TEST_P(NonFinite, RaisesTheSameErrorOnAllRanksAndRefusesFurtherSteps) {
       throw;
     }
   });
-  expect_all_contain(texts, "step 1: NaN or Inf in the gradient of 'b' on rank 2");
+  expect_all_contain(texts, "step 2: NaN or Inf in the gradient of 'b' on rank 2");
 }
 
 TEST_P(NonFinite, SkipDropsTheStepOnAllRanks) {
