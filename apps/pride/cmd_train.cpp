@@ -20,6 +20,7 @@
 #include "train/process.h"
 #include "train/progress.h"
 #include "train/recorder.h"
+#include "train/same_settings.h"
 #include "train/worker.h"
 #if PRIDE_HAVE_MPI
 #include "pride/comm/mpi_comm.h"
@@ -51,7 +52,7 @@ void print_summary(const TrainOptions& options, const nlohmann::ordered_json& s)
 // True if interrupted.
 bool train_with_threads(const TrainOptions& options) {
   const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
-  prepare_out_folder(options);
+  check_out_folder(options);
   const TrainPlan plan = make_plan(options, world);
   Recorder recorder(plan);
   bool stopped = false;
@@ -69,10 +70,12 @@ bool train_as_process(Communicator& comm, TrainOptions options, bool thread_mult
   PRIDE_CHECK(options.workers == 0 || options.workers == comm.size(), "--workers ", options.workers,
               ": this MPI job has ", comm.size(),
               " processes, and each is a worker; leave the flag out");
-  if (root) prepare_out_folder(options);
+  if (root) check_out_folder(options);
   const bool overlap_off = options.overlap && !thread_multiple;
   if (overlap_off) options.overlap = false;
   const TrainPlan plan = make_plan(options, comm.size());
+  allow_waits(comm, plan.options);
+  check_same_settings(comm, plan);
   std::optional<Recorder> recorder;
   if (root) recorder.emplace(plan);
   if (root && overlap_off) {
@@ -97,12 +100,12 @@ bool train_as_process(Communicator& comm, TrainOptions options, bool thread_mult
   std::_Exit(1);
 }
 
-// Nothing if this is no MPI job of two processes or more.
+// Nothing if this is no MPI job, or a single process that was asked for threads.
 std::optional<bool> train_with_mpi(const TrainOptions& options) {
   if (!launched_by_mpi()) return std::nullopt;
   const MpiEnvironment environment;
   const std::unique_ptr<Communicator> comm = make_mpi_communicator();
-  if (comm->size() == 1) return std::nullopt;
+  if (comm->size() == 1 && options.workers > 0) return std::nullopt;
   try {
     return train_as_process(*comm, options, environment.thread_multiple());
   } catch (const std::exception& error) {

@@ -9,6 +9,7 @@
 #include "io/safetensors.h"
 #include "pride/error.h"
 #include "train/files.h"
+#include "train/hex.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;
@@ -51,6 +52,36 @@ void load_state(const fs::path& file, Optimizer& optimizer) {
     state.tensors[name] = {tensor.shape, std::move(tensor.values)};
   }
   optimizer.load(state);
+}
+
+// what a rank holds after loading; travels between ranks as bytes
+struct Loaded {
+  std::int64_t step = 0;
+  std::uint64_t param_hash = 0;
+};
+
+// Files of different steps, or of different runs, must not be mixed. Collective.
+void check_whole(Communicator& comm, const fs::path& folder, const nlohmann::json& saved,
+                 const Loaded& mine) {
+  std::vector<Loaded> all(static_cast<std::size_t>(comm.size()));
+  const Communicator::Scope scope(comm, "check of the checkpoint");
+  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  const auto refuse = [&](const auto&... why) {
+    throw DataError(concat("--resume ", folder.string(), ": mixed checkpoint: ", why...));
+  };
+  const std::int64_t step = saved.value("step", std::int64_t{-1});
+  const std::string hash = saved.value("param_hash", "missing");
+  for (int r = 0; r < comm.size(); ++r) {
+    const Loaded& loaded = all[static_cast<std::size_t>(r)];
+    if (loaded.step != step) {
+      refuse(state_file("", r).string(), " is of step ", loaded.step, ", ", kFacts, " of step ",
+             step);
+    }
+    if (hex16(loaded.param_hash) != hash) {
+      refuse("model.safetensors, as rank ", r, " reads it, has param_hash ",
+             hex16(loaded.param_hash), ", ", kFacts, " ", hash);
+    }
+  }
 }
 
 std::int64_t step_of(const fs::path& folder) {
@@ -107,6 +138,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer&
     save_parameters(partial / "model.safetensors", optimizer.layout(), params);
     nlohmann::json facts = facts_of(plan);
     facts["step"] = optimizer.steps_done();
+    facts["param_hash"] = hex16(param_hash(optimizer.layout(), params));
     write_file(partial / kFacts, facts.dump(2) + "\n");
   }
   comm.barrier();
@@ -121,13 +153,15 @@ fs::path find_checkpoint(const fs::path& folder) {
   fs::path last;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder / "checkpoints", none)) {
-    if (step_of(entry.path()) > step_of(last)) last = entry.path();
+    const bool complete = fs::exists(entry.path() / kFacts);
+    if (complete && step_of(entry.path()) > step_of(last)) last = entry.path();
   }
-  if (last.empty()) throw DataError(concat("--resume ", folder.string(), ": no checkpoint there"));
+  if (last.empty())
+    throw DataError(concat("--resume ", folder.string(), ": no complete checkpoint there"));
   return last;
 }
 
-std::int64_t load_checkpoint(const fs::path& folder, int rank, const TrainPlan& plan,
+std::int64_t load_checkpoint(Communicator& comm, const fs::path& folder, const TrainPlan& plan,
                              Optimizer& optimizer, std::span<float> params) {
   const nlohmann::json saved = read_json(folder / kFacts);
   const nlohmann::json wanted = facts_of(plan);
@@ -139,7 +173,9 @@ std::int64_t load_checkpoint(const fs::path& folder, int rank, const TrainPlan& 
                 value.dump());
   }
   load_parameters(folder / "model.safetensors", optimizer.layout(), params);
-  load_state(state_file(folder, rank), optimizer);
+  load_state(state_file(folder, comm.rank()), optimizer);
+  check_whole(comm, folder, saved,
+              {optimizer.steps_done(), param_hash(optimizer.layout(), params)});
   return optimizer.steps_done();
 }
 

@@ -27,13 +27,16 @@ void load_parameters(const std::filesystem::path& file, const Layout& layout,
 void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer& optimizer,
                      std::span<const float> params);
 
-// The checkpoint that --resume means: the folder itself, or the last one below an --out folder.
+// The checkpoint that --resume means: the folder itself, or the last complete one below an --out
+// folder (one without checkpoint.json is not complete).
 // Throws DataError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& folder);
 
-// Loads this rank's part. Returns the steps done. Throws InvalidArgument if the checkpoint is of
-// another world size, method, seed or step length; DataError if a file is missing or broken.
-std::int64_t load_checkpoint(const std::filesystem::path& folder, int rank, const TrainPlan& plan,
-                             Optimizer& optimizer, std::span<float> params);
+// Loads this rank's part; the ranks then compare the step of their states and the hash of their
+// parameters with each other and with checkpoint.json. Returns the steps done. Collective.
+// Throws InvalidArgument if the checkpoint is of another world size, method, seed or step length;
+// DataError if a file is missing or broken, on all ranks if files of different steps are mixed.
+std::int64_t load_checkpoint(Communicator& comm, const std::filesystem::path& folder,
+                             const TrainPlan& plan, Optimizer& optimizer, std::span<float> params);
 
 }  // namespace pride::app

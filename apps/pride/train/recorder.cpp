@@ -26,6 +26,11 @@ bool resumes_in_place(const TrainOptions& o) {
   return checkpoint.parent_path().parent_path() == fs::weakly_canonical(o.out);
 }
 
+void remove_old_results(const TrainOptions& o) {
+  if (!o.overwrite || resumes_in_place(o)) return;
+  for (const char* name : kResults) fs::remove_all(fs::path(o.out) / name);
+}
+
 ProgressOptions progress_options(const TrainPlan& plan) {
   return {.quiet = plan.options.quiet,
           .terminal = isatty(STDERR_FILENO) == 1,
@@ -76,7 +81,7 @@ nlohmann::ordered_json versions_json() {
 
 }  // namespace
 
-void prepare_out_folder(const TrainOptions& options) {
+void check_out_folder(const TrainOptions& options) {
   if (options.out.empty()) return;
   const fs::path out = options.out;
   PRIDE_CHECK(!fs::exists(out) || fs::is_directory(out), "--out ", options.out,
@@ -88,7 +93,6 @@ void prepare_out_folder(const TrainOptions& options) {
     PRIDE_CHECK(
         options.resume.empty() || fs::weakly_canonical(options.resume) != fs::weakly_canonical(out),
         "--out ", options.out, ": --overwrite would remove what --resume needs");
-    for (const char* name : kResults) fs::remove_all(out / name);
   }
   std::error_code error;
   fs::create_directories(out, error);
@@ -109,6 +113,7 @@ void Recorder::start(const RunStart& start) {
   progress_ = Progress(progress_options(plan_));
   const TrainOptions& o = plan_.options;
   if (!o.out.empty()) {
+    remove_old_results(o);
     const fs::path file = fs::path(o.out) / "metrics.jsonl";
     write_file(file, start.step > 0 ? kept_metrics(file, start.step) : "");
     metrics_.open(file, std::ios::app);

@@ -17,10 +17,11 @@
 
 namespace pride::app {
 
-// Refuses a folder with results, unless --overwrite (then they are removed) or the run resumes from
-// that very folder (then metrics of later steps than the checkpoint's are removed by Recorder).
-// Throws InvalidArgument, DataError.
-void prepare_out_folder(const TrainOptions& options);
+// Makes the folder --out. Refuses one with results, unless --overwrite is given (Recorder::start
+// then removes them) or the run resumes from that very folder (Recorder::start then removes the
+// metrics of later steps than the checkpoint's). Removes nothing. Throws InvalidArgument,
+// DataError.
+void check_out_folder(const TrainOptions& options);
 
 // What is known of a run before its first step.
 struct RunStart {
@@ -35,6 +36,7 @@ class Recorder {
  public:
   explicit Recorder(const TrainPlan& plan);
 
+  // Call when nothing but the first step is left to do: results that --overwrite replaces go now.
   void start(const RunStart& start);
   void on_step(const WorldStep& step);
   void on_eval(std::int64_t step, const EvalSums& sums, double seconds);

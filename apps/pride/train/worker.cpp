@@ -108,9 +108,11 @@ void Worker::start() {
   RunStart start;
   if (!plan_.options.resume.empty()) {
     const auto folder = find_checkpoint(plan_.options.resume);
-    start.step = load_checkpoint(folder, control_->rank(), plan_, optimizer_, flat_.params());
+    start.step = load_checkpoint(*control_, folder, plan_, optimizer_, flat_.params());
     flat_.push();
   }
+  // rank 0 may remove old results only once every rank is sure to begin
+  control_->barrier();
   if (recorder_ == nullptr) return;
   start.transport = control_->transport();
   start.n_parameters = model_->n_parameters();
@@ -202,11 +204,14 @@ void Worker::finish(bool interrupted) {
 
 }  // namespace
 
+void allow_waits(Communicator& comm, const TrainOptions& options) {
+  const std::chrono::duration<double> timeout(options.timeout_s);
+  comm.set_timeout(std::chrono::ceil<std::chrono::milliseconds>(timeout));
+}
+
 bool train_rank(Communicator& comm, const TrainPlan& plan, Recorder* recorder) {
   pin_threads();
-  const auto timeout = std::chrono::duration<double>(plan.options.timeout_s);
-  comm.set_timeout(std::chrono::duration_cast<std::chrono::milliseconds>(timeout) +
-                   std::chrono::milliseconds(1));
+  allow_waits(comm, plan.options);
   return Worker(comm, plan, recorder).run();
 }
 

@@ -163,13 +163,46 @@ TEST_F(Train, ResumesToTheSameBits) {
   EXPECT_EQ(metrics("rest").front()["step"], 5);
   expect_error({"--steps", "8", "--resume", middle, "--workers", "3"}, "has world 4, this run 3");
   expect_error({"--steps", "8", "--resume", middle, "--method", "lion"}, "has method");
-  expect_error({"--steps", "8", "--resume", path("text")}, "no checkpoint there");
+  expect_error({"--steps", "8", "--resume", path("text")}, "no complete checkpoint there");
+  // a folder that a stopped save left behind is passed over
+  std::filesystem::create_directories(path("rest") + "/checkpoints/step-6");
+  expect_error({"--steps", "8", "--resume", path("rest")}, "no complete checkpoint there");
   // in place: the later records of the first run make room
   const json again = summary({"--steps", "8", "--resume", middle, "--out", path("whole")});
   EXPECT_EQ(again["param_hash"], whole["param_hash"]);
   int steps = 0;
   for (const json& record : metrics("whole")) steps += record["type"] == "step" ? 1 : 0;
   EXPECT_EQ(steps, 8);
+}
+
+TEST_F(Train, RefusesAMixedCheckpoint) {
+  namespace fs = std::filesystem;
+  summary({"--steps", "4", "--save-every", "2", "--out", path("out")});
+  const fs::path two = path("out") + "/checkpoints/step-2",
+                 four = path("out") + "/checkpoints/step-4";
+  const Arguments resume = {"--steps", "4", "--resume", four.string()};
+  const auto expect_refusal = [&](const char* file, const char* part) {
+    fs::rename(four / file, path("kept"));
+    fs::copy_file(two / file, four / file);
+    expect_error(resume, part);
+    fs::rename(path("kept"), four / file);
+  };
+  expect_refusal("state-rank2.safetensors", "state-rank2.safetensors is of step 2");
+  expect_refusal("model.safetensors", "model.safetensors, as rank 0 reads it, has param_hash");
+  summary(resume);
+}
+
+TEST_F(Train, OverwritesOnlyOnceTheRunBegins) {
+  const json before = summary({"--steps", "2", "--save-every", "1", "--out", path("out")});
+  const std::string kept = bytes_of(path("out") + "/summary.json");
+  expect_error({"--steps", "2", "--out", path("out"), "--overwrite", "--resume", path("text")},
+               "no complete checkpoint there");
+  expect_error({"--steps", "2", "--out", path("out"), "--overwrite", "--sharding", "dirichlet:1"},
+               "needs a task with labels");
+  EXPECT_EQ(bytes_of(path("out") + "/summary.json"), kept);
+  EXPECT_TRUE(std::filesystem::exists(path("out") + "/checkpoints/step-2"));
+  summary({"--steps", "1", "--out", path("out"), "--overwrite"});
+  EXPECT_FALSE(std::filesystem::exists(path("out") + "/checkpoints"));
 }
 
 TEST_F(Train, NamesTensorRankAndStepOfANonFiniteGradient) {
@@ -257,6 +290,35 @@ TEST_F(Train, EndsTheWholeMpiJobOnAnError) {
   const Outcome diverged = run_shell(mpiexec(2, tiny({"--steps", "5", "--lr", "1e30"})));
   EXPECT_NE(diverged.code, 0);
   EXPECT_NE(diverged.err.find("NaN or Inf in the gradient of"), std::string::npos) << diverged.err;
+}
+
+TEST_F(Train, IsOneWorkerAsTheOnlyProcessOfAJob) {
+  const Outcome alone = run_shell(mpiexec(1, tiny({"--steps", "1", "--json"})));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(json::parse(alone.out)["world"], 1);
+  const Outcome threads = run_shell(mpiexec(1, tiny({"--steps", "1", "--json", "--workers", "2"})));
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  EXPECT_EQ(json::parse(threads.out)["transport"], "threads");
+}
+
+TEST_F(Train, RefusesAJobOfDifferentSettings) {
+  folder_.write("other", sample_text() + "more");
+  const Arguments all = tiny({"--steps", "2"});
+  const auto expect_refusal = [&](const std::string& more, const std::string& part) {
+    const std::string job = mpiexec(1, all);
+    const Outcome outcome = run_shell(concat(job, " : -n 1 ", command_line(all), " ", more));
+    EXPECT_NE(outcome.code, 0) << more;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  };
+  expect_refusal("--eval-every 1", "--eval-every differs: rank(s) 1");
+  const std::string job = mpiexec(1, all), text = path("text");
+  std::string elsewhere = command_line(all);
+  elsewhere.replace(elsewhere.find(text), text.size(), path("other"));
+  const Outcome data = run_shell(concat(job, " : -n 1 ", elsewhere));
+  EXPECT_NE(data.err.find("the data (--data) differs: rank(s) 1"), std::string::npos) << data.err;
+  const Outcome allowed = run_shell(
+      concat(job, " : -n 1 ", command_line(all), " --log-every 3 --json --out ", path("out")));
+  EXPECT_EQ(allowed.code, 0) << allowed.err;
 }
 #endif
 
