@@ -63,7 +63,7 @@ class Guarded {
   // Outputs start as garbage: a word that is never written shows.
   static std::vector<T> filled(std::size_t n) {
     std::vector<T> values(n);
-    std::memset(static_cast<void*>(values.data()), 0xA5, n * sizeof(T));
+    if (n > 0) std::memset(static_cast<void*>(values.data()), 0xA5, n * sizeof(T));
     return values;
   }
 

@@ -223,7 +223,7 @@ TEST_F(ReplayProgram, DecaysAllTensorsUnlessTold) {
 
 TEST_F(ReplayProgram, FailsWithTheReason) {
   expect_failure(arguments({"--no-decay", "bias"}), "\"bias\" matches none");
-  expect_failure(arguments({"--lr", "nan"}), "learning rate nan");
+  expect_failure(arguments({"--lr", "nan"}), "learning rate = nan");
   expect_failure(arguments({"--method-opt", "colour=red"}), "colour");
   expect_failure({"replay", "--method", "sgd", "--input", in_.string(), "--output", out_.string()},
                  "sgd");
