@@ -10,10 +10,10 @@ usage() {
   cat <<'TEXT'
 usage: scripts/sweep_lr.sh [--seed N] [--out DIR] [LR...]
 
-Trains the demo's run with every method at every rate (default: 3e-4 1e-3 3e-3) and
+Trains the demo's run with every method at every rate (default: 1e-4 3e-4 1e-3 3e-3) and
 prints the validation bits per byte of each, the best of each method marked. A best at the edge of
 the grid is pointed out: widen the grid then, for all methods. Runs that are complete are not
-repeated, so that an interrupted sweep goes on. About a quarter of an hour on two cores.
+repeated, so that an interrupted sweep goes on. About twenty minutes on two cores.
 
   --seed N    default 2; the demo shows seed 1
   --out DIR   default out/sweep
@@ -37,7 +37,7 @@ main() {
     esac
     shift
   done
-  [ ${#rates[@]} -gt 0 ] || rates=(3e-4 1e-3 3e-3)
+  [ ${#rates[@]} -gt 0 ] || rates=(1e-4 3e-4 1e-3 3e-3)
 
   lm_build
   for method in "${lm_methods[@]}"; do
