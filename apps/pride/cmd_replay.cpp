@@ -8,6 +8,7 @@
 #include <string>
 
 #include "commands.h"
+#include "integer_check.h"
 #include "io/safetensors.h"
 #include "pride/error.h"
 #include "replay/recording.h"
@@ -128,12 +129,13 @@ void add_method(CLI::App& command, Arguments& args) {
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
   command.add_option("--seed", optimizer.seed, "Seed of the bits for zeros, ties and rounding")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(integer_check<std::uint64_t>(0));
   command
       .add_option("--bucket-coords", optimizer.bucket_coords,
                   "Target size of a bucket in coordinates; never changes a bit of the result")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(integer_check<std::size_t>(1));
   command
       .add_option("--non-finite", args.non_finite,
                   "A gradient with NaN or Inf: raise an error, or skip the step on all workers")

@@ -32,6 +32,11 @@ namespace {
 constexpr int kDefaultWorkers = 4;
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells say it
 
+std::string skipped_text(const nlohmann::ordered_json& s) {
+  const auto skipped = s.at("steps_skipped").get<std::int64_t>();
+  return skipped == 0 ? "" : concat("\nsteps skipped for NaN or Inf in a gradient: ", skipped);
+}
+
 void print_summary(const TrainOptions& options, const nlohmann::ordered_json& s) {
   if (options.json) {
     std::cout << s.dump(2) << std::endl;
@@ -46,7 +51,8 @@ void print_summary(const TrainOptions& options, const nlohmann::ordered_json& s)
   std::cout << options.method << " after step " << s.at("steps")
             << (s.at("interrupted") ? " (interrupted)" : "") << ":" << metric_text(s.at("final"))
             << "\nsent per step and worker: " << bytes_text(sent) << metric_text(speed)
-            << "\nparam_hash " << s.at("param_hash").get<std::string>() << std::endl;
+            << skipped_text(s) << "\nparam_hash " << s.at("param_hash").get<std::string>()
+            << std::endl;
 }
 
 // True if interrupted.

@@ -41,6 +41,26 @@ std::vector<std::string> flag_texts(const toml::node& node, const std::string& w
   return texts;
 }
 
+// what the command line's parser would take, or turn into something else, but nobody means
+void check_kind(const CLI::Option& option, const toml::node& node, const std::string& where,
+                const std::string& key) {
+  const std::string type = option.get_type_name();
+  const auto need = [&](bool is_right, const char* kind) {
+    PRIDE_CHECK(is_right, where, ": '", key, "' must be ", kind);
+  };
+  if (option.get_items_expected_max() == 0) return need(node.is_boolean(), "true or false");
+  if (type == "TEXT") return need(node.is_string(), "a string");
+  if (type == "FLOAT") return need(node.is_number(), "a number");
+  need(node.is_integer(), "an integer");
+}
+
+void check_kinds(const CLI::Option& option, const toml::node& node, const std::string& where,
+                 const std::string& key) {
+  const toml::array* list = option.get_items_expected_max() > 1 ? node.as_array() : nullptr;
+  if (list == nullptr) return check_kind(option, node, where, key);
+  for (const toml::node& item : *list) check_kind(option, item, where, key);
+}
+
 // flags that contradict one given on the command line give way to it
 bool outvoted(const CLI::Option& option, const std::set<const CLI::Option*>& given) {
   for (const CLI::Option* rival : option.get_excludes()) {
@@ -55,9 +75,11 @@ void apply_table(CLI::App& app, const toml::table& table, const std::string& fil
     const std::string key(name.str());
     const std::string where = place(file, node);
     CLI::Option* option = key == "config" ? nullptr : app.get_option_no_throw("--" + key);
+    if (option == app.get_help_ptr() || option == app.get_help_all_ptr()) option = nullptr;
     PRIDE_CHECK(option != nullptr, where, ": unknown key '", key,
                 "'; keys are the names of `pride train` flags");
     if (given.contains(option) || outvoted(*option, given)) continue;
+    check_kinds(*option, node, where, key);
     try {
       option->clear();
       for (std::string& text : flag_texts(node, where, key)) option->add_result(std::move(text));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "integer_check.h"
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "pride/schedule.h"
@@ -18,6 +19,14 @@ std::string join(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
   return text;
+}
+
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+constexpr std::int64_t kLargestSize = std::int64_t{1} << 20;  // of a model, in any direction
+constexpr double kLongestTimeout = 7 * 24 * 3600;
+
+CLI::Validator count(std::int64_t lowest, std::int64_t highest = kMostSteps) {
+  return integer_check<std::int64_t>(lowest, highest);
 }
 
 void add_data_flags(CLI::App& app, TrainOptions& o) {
@@ -37,6 +46,7 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
       ->group("Task");
   app.add_option("--seed", o.seed, "Of initial values, data order, augmentation, ties and zeros")
       ->capture_default_str()
+      ->check(integer_check<std::uint64_t>(0))
       ->group("Task");
 }
 
@@ -47,13 +57,19 @@ void add_model_flags(CLI::App& app, TrainOptions& o) {
                  "8) or vit-paper (6, 8, 512, 4)")
       ->group("Model");
   app.add_option("--layers", o.layers, "Transformer blocks, instead of the model's")
+      ->check(count(1, kLargestSize))
       ->group("Model");
-  app.add_option("--heads", o.heads, "Attention heads, instead of the model's")->group("Model");
+  app.add_option("--heads", o.heads, "Attention heads, instead of the model's")
+      ->check(count(1, kLargestSize))
+      ->group("Model");
   app.add_option("--width", o.width, "Width of the residual stream, instead of the model's")
+      ->check(count(1, kLargestSize))
       ->group("Model");
   app.add_option("--context", o.context, "lm: length of a sample in bytes, instead of the model's")
+      ->check(count(1, kLargestSize))
       ->group("Model");
   app.add_option("--patch", o.patch, "cifar10: side of a patch in pixels, instead of the model's")
+      ->check(count(1, kLargestSize))
       ->group("Model");
 }
 
@@ -79,6 +95,7 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
       ->group(group);
   app.add_option("--warmup", o.warmup, "Steps of linear rise of the learning rate")
       ->capture_default_str()
+      ->check(count(0))
       ->group(group);
   app.add_option("--final-lr-factor", o.final_lr_factor,
                  "Where cosine and linear end, as a factor of the peak")
@@ -92,7 +109,7 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
   app.add_option(
          "--non-finite", o.non_finite,
          "On NaN or Inf in a gradient: raise (stop all workers with an error) or skip (drop "
-         "the step on all workers)")
+         "the step on all workers; 20 dropped steps in a row are an error)")
       ->capture_default_str()
       ->group(group);
 }
@@ -102,18 +119,24 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--workers", o.workers,
                  "Threads, each a worker with a model of its own. Default: 4. Under mpirun every "
                  "process is a worker and the flag may be left out")
+      ->check(integer_check<int>(1, 1024))
       ->group(group);
   app.add_option("--batch", o.batch,
                  "Samples per worker and backward pass. Default: 8 for lm, 32 for cifar10")
+      ->check(count(1))
       ->group(group);
   app.add_option("--accumulate", o.accumulate, "Backward passes per step")
       ->capture_default_str()
+      ->check(count(1, kLargestSize))
       ->group(group);
   CLI::Option* epochs = app.add_option("--epochs", o.epochs,
                                        "Passes over the training set, fractions allowed; with "
                                        "replicate, of each worker. Default: 1")
                             ->group(group);
-  app.add_option("--steps", o.steps, "Steps, instead of --epochs")->excludes(epochs)->group(group);
+  app.add_option("--steps", o.steps, "Steps, instead of --epochs")
+      ->excludes(epochs)
+      ->check(count(1))
+      ->group(group);
   app.add_option("--device", o.device,
                  "cpu or cuda (needs a CUDA build of libtorch; the method still runs on the host)")
       ->capture_default_str()
@@ -125,11 +148,13 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
           ->group(group);
   app.add_option("--bucket-coords", o.bucket_coords, "The same, in coordinates")
       ->excludes(megabytes)
+      ->check(count(1))
       ->group(group);
   app.add_flag("--overlap", o.overlap,
                "Exchange on a thread of its own, beside backward and the method's arithmetic")
       ->group(group);
-  app.add_option("--timeout", o.timeout_s, "Longest wait for another worker, in seconds")
+  app.add_option("--timeout", o.timeout_s,
+                 "Longest wait for another worker, in seconds; at most a week (604800)")
       ->capture_default_str()
       ->group(group);
 }
@@ -143,20 +168,24 @@ void add_output_flags(CLI::App& app, TrainOptions& o) {
       ->group(group);
   app.add_option("--eval-every", o.eval_every, "Evaluate each so many steps. 0: at the end only")
       ->capture_default_str()
+      ->check(count(0))
       ->group(group);
   app.add_option("--eval-batches", o.eval_batches,
                  "Batches of an evaluation (16 texts or 250 images each), spread evenly over the "
                  "validation or test set. 0: all of it. Default: 64 for lm, 0 for cifar10")
+      ->check(count(0))
       ->group(group);
   app.add_option("--save-every", o.save_every,
                  "Checkpoint into --out each so many steps, and when interrupted. 0: never")
       ->capture_default_str()
+      ->check(count(0))
       ->group(group);
   app.add_option("--resume", o.resume,
                  "Go on from a checkpoint folder, or from the last checkpoint in an --out folder")
       ->group(group);
   app.add_option("--log-every", o.log_every, "Steps between progress lines when not on a terminal")
       ->capture_default_str()
+      ->check(count(1))
       ->group(group);
   app.add_flag("--quiet", o.quiet, "No progress on standard error")->group(group);
   app.add_flag("--json", o.json, "The summary as JSON on standard output")->group(group);
@@ -166,8 +195,14 @@ void add_output_flags(CLI::App& app, TrainOptions& o) {
 }
 
 void check_positive(const char* flag, double value, bool zero_too = false) {
-  PRIDE_CHECK(std::isfinite(value) && (zero_too ? value >= 0 : value > 0), flag, " ", value,
+  PRIDE_CHECK(std::isfinite(value), flag, " ", value, ": must be finite");
+  PRIDE_CHECK(zero_too ? value >= 0 : value > 0, flag, " ", value,
               zero_too ? ": must be 0 or more" : ": must be more than 0");
+}
+
+void check_at_most(const char* flag, double value, double limit) {
+  check_positive(flag, value);
+  PRIDE_CHECK(value <= limit, flag, " ", value, ": must be at most ", limit);
 }
 
 void check_choice(const char* flag, const std::string& value,
@@ -213,9 +248,9 @@ void check(const TrainOptions& o) {
   check_positive("--eval-batches", static_cast<double>(o.eval_batches.value_or(0)), true);
   check_positive("--save-every", static_cast<double>(o.save_every), true);
   check_positive("--log-every", static_cast<double>(o.log_every));
-  check_positive("--bucket-mb", o.bucket_mb);
+  check_at_most("--bucket-mb", o.bucket_mb, 0x1p20);
   if (o.bucket_coords) check_positive("--bucket-coords", static_cast<double>(*o.bucket_coords));
-  check_positive("--timeout", o.timeout_s);
+  check_at_most("--timeout", o.timeout_s, kLongestTimeout);
   PRIDE_CHECK(o.save_every == 0 || !o.out.empty(), "--save-every needs --out");
 }
 

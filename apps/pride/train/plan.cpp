@@ -6,6 +6,7 @@
 
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "train/torch_errors.h"
 
 namespace pride::app {
 namespace {
@@ -61,11 +62,13 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
   plan.sharding = parse_sharding(options.sharding);
   plan.optimizer = optimizer_options(options);
 
-  plan.task = make_task(options);
+  plan.task = with_short_errors([&] { return make_task(options); });
   if (plan.options.batch == 0) plan.options.batch = plan.task->default_batch();
   const std::size_t n = plan.task->n_samples();
   const bool all = plan.sharding.kind == Sharding::Kind::kReplicate;
   const double per_worker = static_cast<double>(n) / (all ? 1 : world);
+  PRIDE_CHECK(static_cast<double>(plan.options.batch) <= per_worker, "--batch ", plan.options.batch,
+              ": a worker has ", static_cast<std::uint64_t>(per_worker), " training samples");
   plan.steps_per_epoch =
       per_worker / static_cast<double>(plan.options.batch * plan.options.accumulate);
   plan.steps = planned_steps(options, plan.steps_per_epoch);

@@ -71,8 +71,12 @@ void catch_interrupts() {
   action.sa_handler = on_interrupt;
   // SA_RESETHAND: the second signal does what it would have done without us
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction inherited = {};
+    sigaction(signal, nullptr, &inherited);
+    // as under nohup, or in a shell's background
+    if (inherited.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
 }
 
 bool interrupted() noexcept { return g_interrupted; }

@@ -17,6 +17,7 @@ void pin_threads();
 nlohmann::json thread_facts();
 
 // From now on SIGINT and SIGTERM ask the run to stop after its step; a second one ends the process.
+// One that was ignored when the process began stays ignored.
 void catch_interrupts();
 bool interrupted() noexcept;
 

@@ -13,9 +13,13 @@
 #include "train/evaluation.h"
 #include "train/hex.h"
 #include "train/process.h"
+#include "train/torch_errors.h"
 
 namespace pride::app {
 namespace {
+
+// After so many skipped steps in a row the loss is NaN for good, and the rest of the run wasted.
+constexpr int kMostSkipsInARow = 20;
 
 using Clock = std::chrono::steady_clock;
 
@@ -25,7 +29,8 @@ double seconds_since(Clock::time_point start) {
 
 at::Device device_of(const TrainOptions& options) {
   if (options.device == "cpu") return at::Device(at::kCPU);
-  PRIDE_CHECK(at::hasCUDA(), "--device cuda: this libtorch sees no CUDA device");
+  PRIDE_CHECK(at::hasCUDA(), "--device cuda: this libtorch ",
+              at::Context::hasCUDART() ? "sees no CUDA device" : "was built without CUDA");
   return at::Device(at::kCUDA);
 }
 
@@ -71,6 +76,7 @@ class Worker {
   double backward(std::int64_t micro);
   StepReport step(RankStep& mine);
   WorldStep share(const RankStep& mine, double lr);
+  void check_skips(const WorldStep& step);
   void evaluate_now();
   void save_now();
   void finish(bool interrupted);
@@ -86,6 +92,8 @@ class Worker {
   Sampler sampler_;
   std::vector<Draw> draws_;
   std::int64_t last_eval_ = -1;
+  int skips_in_a_row_ = 0;
+  std::string skip_reason_;  // of the last one
 };
 
 bool Worker::run() {
@@ -95,6 +103,7 @@ bool Worker::run() {
   while (!stop && optimizer_.steps_done() < plan_.steps) {
     const WorldStep step = take_step();
     if (recorder_ != nullptr) recorder_->on_step(step);
+    check_skips(step);
     stop = step.interrupted();
     if (o.eval_every > 0 && step.step % o.eval_every == 0 && !stop) evaluate_now();
     if (o.save_every > 0 && (stop || step.step % o.save_every == 0)) save_now();
@@ -132,6 +141,7 @@ WorldStep Worker::take_step() {
   mine.bytes_sent = report.bytes_sent;
   mine.bytes_received = report.bytes_received;
   mine.skipped = report.skipped ? 1 : 0;
+  skip_reason_ = report.skip_reason;
   mine.interrupted = interrupted() ? 1 : 0;
   return share(mine, lr);
 }
@@ -175,6 +185,15 @@ WorldStep Worker::share(const RankStep& mine, double lr) {
   return world;
 }
 
+// a step is skipped on all ranks or on none, so all of them throw
+void Worker::check_skips(const WorldStep& step) {
+  skips_in_a_row_ = step.ranks.front().skipped != 0 ? skips_in_a_row_ + 1 : 0;
+  if (skips_in_a_row_ < kMostSkipsInARow) return;
+  throw NonFiniteGradient(concat("--non-finite skip: ", kMostSkipsInARow,
+                                 " steps in a row were skipped, up to step ", step.step, ": ",
+                                 skip_reason_));
+}
+
 void Worker::evaluate_now() {
   const Clock::time_point start = Clock::now();
   const EvalSums sums = evaluate(*control_, *model_, *plan_.task, device_);
@@ -212,7 +231,7 @@ void allow_waits(Communicator& comm, const TrainOptions& options) {
 bool train_rank(Communicator& comm, const TrainPlan& plan, Recorder* recorder) {
   pin_threads();
   allow_waits(comm, plan.options);
-  return Worker(comm, plan, recorder).run();
+  return with_short_errors([&] { return Worker(comm, plan, recorder).run(); });
 }
 
 }  // namespace pride::app

@@ -62,8 +62,43 @@ TEST_F(Config, NamesFileLineAndKeyOfWhatItRefuses) {
             std::string::npos);
   EXPECT_NE(refusal("config = \"x\"\n").find("unknown key 'config'"), std::string::npos);
   EXPECT_NE(refusal("steps = \"many\"\n").find("run.toml:1"), std::string::npos);
-  EXPECT_NE(refusal("lr = { a = 1 }\n").find("'lr' must be"), std::string::npos);
+  EXPECT_NE(refusal("lr = { a = 1 }\n").find("'lr' must be a number"), std::string::npos);
   EXPECT_NE(refusal("steps = = 1\n").find("not TOML"), std::string::npos);
+}
+
+TEST_F(Config, RefusesTheWrongKindOfValue) {
+  const auto expect = [&](const std::string& toml, const std::string& part) {
+    EXPECT_NE(refusal(toml).find(part), std::string::npos) << toml << ": " << refusal(toml);
+  };
+  expect("quiet = 3", "run.toml:1: 'quiet' must be true or false");
+  expect("quiet = \"true\"", "'quiet' must be true or false");
+  expect("out = 5", "'out' must be a string");
+  expect("steps = 5.0", "'steps' must be an integer");
+  expect("lr = \"1e-3\"", "'lr' must be a number");
+  expect("lr = [1, 2]", "'lr' must be a number");
+  expect("method-opt = [1]", "'method-opt' must be a string");
+  expect("seed = -1", "--seed: -1 is not an integer from 0 to 18446744073709551615");
+  expect("help = true", "unknown key 'help'");
+  EXPECT_EQ(read({}, "lr = 1\n").lr, 1.0);
+}
+
+TEST_F(Config, RefusesIntegersThatDoNotFit) {
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& part) {
+    try {
+      read(arguments, "");
+      ADD_FAILURE() << arguments[1] << " was accepted";
+    } catch (const CLI::ParseError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refused({"--seed", "-1"}, "--seed: -1 is not");
+  refused({"--seed", "18446744073709551616"}, "--seed");
+  refused({"--steps", "99999999999999999999"}, "--steps");
+  refused({"--steps", "1.5"}, "--steps");
+  refused({"--workers", "0"}, "--workers: 0 is not an integer from 1 to 1024");
+  refused({"--batch", "0"}, "--batch: 0 is not an integer from 1");
+  refused({"--context", "4611686018427387904"}, "--context");
+  EXPECT_EQ(read({"--seed", "18446744073709551615"}, "").seed, UINT64_MAX);
 }
 
 TEST(Options, RefuseValuesThatNoRunCanHave) {
@@ -82,6 +117,9 @@ TEST(Options, RefuseValuesThatNoRunCanHave) {
   refused([](TrainOptions& o) { o.schedule = "steep"; });
   refused([](TrainOptions& o) { o.non_finite = "hope"; });
   refused([](TrainOptions& o) { o.save_every = 5; });
+  refused([](TrainOptions& o) { o.timeout_s = 1e9; });
+  refused([](TrainOptions& o) { o.timeout_s = std::numeric_limits<double>::infinity(); });
+  refused([](TrainOptions& o) { o.bucket_mb = 1e300; });
   EXPECT_NO_THROW(check(TrainOptions{}));
 }
 

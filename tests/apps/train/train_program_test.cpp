@@ -210,6 +210,11 @@ TEST_F(Train, NamesTensorRankAndStepOfANonFiniteGradient) {
   const json skipped =
       summary({"--steps", "5", "--lr", "1e30", "--non-finite", "skip", "--eval-batches", "1"});
   EXPECT_GT(skipped["steps_skipped"].get<int>(), 0);
+  EXPECT_TRUE(skipped["final"]["loss"].is_null()) << "JSON knows no NaN";
+  EXPECT_TRUE(skipped["final"]["bits_per_byte"].is_null());
+  const Arguments endless = {"--steps",      "50",   "--lr",      "1e30",
+                             "--non-finite", "skip", "--workers", "2"};
+  expect_error(endless, "20 steps in a row were skipped, up to step 2");
 }
 
 TEST_F(Train, RefusesWhatCannotBe) {
@@ -219,8 +224,24 @@ TEST_F(Train, RefusesWhatCannotBe) {
   expect_error({"--method", "sgd"}, "dlion-vote");
   expect_error({"--steps", "5", "--warmup", "5"}, "warm");
   expect_error({"--method-opt", "tie"}, "must be key=value");
-  expect_error({"--device", "cuda"}, "CUDA");
+  expect_error({"--device", "cuda"}, "built without CUDA");
+  expect_error({"--lr", "inf"}, "--lr inf: must be finite");
   EXPECT_EQ(train({"--steps", "2", "--epochs", "1"}).code, 2);
+}
+
+TEST_F(Train, RefusesABatchLargerThanAWorkersSamples) {
+  const Outcome outcome = train({"--data", path("text"), "--context", "16", "--batch", "100000"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("--batch 100000: a worker has "), std::string::npos) << outcome.err;
+}
+
+TEST_F(Train, SaysWhatTorchSaysInOneLine) {
+  // one matrix of 13 TB
+  const Outcome outcome = train({"--data", path("text"), "--width", "1048576", "--heads", "1",
+                                 "--layers", "1", "--context", "16", "--steps", "1"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("pride: error: torch: "), std::string::npos) << outcome.err;
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
 }
 
 TEST_F(Train, StopsTogetherOnAnInterrupt) {

@@ -1,0 +1,24 @@
+// Signals: which of them ask a run to stop.
+// SPDX-License-Identifier: Apache-2.0
+#include "train/process.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace pride::app {
+namespace {
+
+TEST(Interrupts, LeaveIgnoredWhatWasInheritedAsIgnored) {
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_DFL);
+  catch_interrupts();
+  std::raise(SIGINT);
+  EXPECT_FALSE(interrupted());
+  std::raise(SIGTERM);
+  EXPECT_TRUE(interrupted());
+  std::signal(SIGINT, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace pride::app
