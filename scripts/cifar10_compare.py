@@ -16,7 +16,8 @@ import sys
 
 METHODS = ("adamw", "lion", "dlion-vote", "dlion-avg")
 GRID = ("3e-4", "1e-3")
-# best test loss on seed 100, which is not one of those shown; 2 epochs, cosine, warm-up 50
+# lowest test loss on seed 100, which is not one of those shown; README says at which rates and
+# for how many epochs each method was tried
 RATES = {"adamw": "1e-3", "lion": "3e-4", "dlion-vote": "3e-4", "dlion-avg": "3e-4"}
 SWEEP_SEED = 100
 
