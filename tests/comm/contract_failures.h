@@ -130,6 +130,13 @@ inline void fail_reaches_waiters_duplicates_and_splits(Communicator& comm) {
   const auto second = comm.duplicate();
   const auto group = comm.split(comm.rank() == last ? 1 : 0, 0);
   const auto text = error_of(comm, [&] {
+    // the last rank gives up once it has heard that nobody is in the split any more
+    Message ready(1);
+    if (comm.rank() != last) comm.start_send(last, 2, ready);
+    for (int i = 0; comm.rank() == last && i < last; ++i) {
+      Ticket ticket = comm.start_recv(i, 2, ready);
+      comm.wait(ticket);
+    }
     if (comm.rank() == last) comm.fail("disk full");
     Message bytes(5000);
     Ticket ticket = comm.start_recv(comm.rank() == last ? 0 : last, 1, bytes);
@@ -145,13 +152,17 @@ inline void fail_reaches_waiters_duplicates_and_splits(Communicator& comm) {
 
 inline void fail_of_a_split_names_the_first_worlds_rank(Communicator& comm) {
   comm.set_timeout(seconds(60));
-  const auto reversed = comm.split(0, -comm.rank());
-  EXPECT_EQ(reversed->rank(), comm.size() - 1 - comm.rank());
-  if (comm.rank() == 0) {
-    const Communicator::Scope scope(*reversed, "upper level");
-    reversed->fail("no more");
-  }
-  const auto text = error_of(comm, [&] { meet_until_error(comm); });
+  std::unique_ptr<Communicator> reversed;
+  // a rank that is still in the split when rank 0 gives up hears of it there
+  const auto text = error_of(comm, [&] {
+    reversed = comm.split(0, -comm.rank());
+    EXPECT_EQ(reversed->rank(), comm.size() - 1 - comm.rank());
+    if (comm.rank() == 0) {
+      const Communicator::Scope scope(*reversed, "upper level");
+      reversed->fail("no more");
+    }
+    meet_until_error(comm);
+  });
   expect_contains(text, "rank 0: upper level: no more");
 }
 
