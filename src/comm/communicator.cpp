@@ -86,6 +86,8 @@ Communicator::~Communicator() = default;
 
 // Runs the body of a public call. If it throws, the world is told before the caller's buffers can
 // go out of scope, and a CommError gets the names of scope, call and rank. Misuse changes nothing.
+// A buffer that the body sends or receives must be declared outside it: what is declared inside is
+// gone before the transport lets go of it, and another rank may still be writing to it.
 template <typename Body>
 auto Communicator::guarded(const char* operation, Body&& body) {
   if (operation_ != nullptr) return body();
@@ -284,10 +286,10 @@ void Communicator::barrier() {
 
 // Each rank sums its shard over the ranks, first to last, then all gather the shards.
 void Communicator::dense_sum(std::span<float> values) {
+  const auto parts = shards(values, size_);
+  const std::span<float> own = parts[rank_];
+  std::vector<float> rows(own.size() * size_);
   guarded("dense_sum", [&] {
-    const auto parts = shards(values, size_);
-    const std::span<float> own = parts[rank_];
-    std::vector<float> rows(own.size() * size_);
     std::vector<ConstBytes> send;
     for (const auto part : parts) send.push_back(std::as_bytes(part));
     swap_all(kTagSumScatter, send, slices(std::as_writable_bytes(std::span(rows)), size_));
@@ -305,9 +307,9 @@ void Communicator::dense_sum(std::span<float> values) {
 
 // An all-reduce of the transport may not notice that sizes differ, so they are compared first.
 void Communicator::native_sum(std::span<float> values) {
+  const std::uint64_t n = values.size();
+  std::vector<std::uint64_t> sizes(size_);
   guarded("native_sum", [&] {
-    const std::uint64_t n = values.size();
-    std::vector<std::uint64_t> sizes(size_);
     const std::vector<ConstBytes> send(size_, std::as_bytes(std::span(&n, 1)));
     swap_all(kTagNativeSum, send, slices(std::as_writable_bytes(std::span(sizes)), size_));
     for (int i = 0; i < size_; ++i) {
@@ -337,12 +339,12 @@ std::unique_ptr<Communicator> Communicator::duplicate() {
 }
 
 std::unique_ptr<Communicator> Communicator::split(int colour, int key) {
+  struct Choice {
+    int colour, key;
+  };
+  const Choice mine{colour, key};
+  std::vector<Choice> choices(size_);
   return guarded("split", [&] {
-    struct Choice {
-      int colour, key;
-    };
-    const Choice mine{colour, key};
-    std::vector<Choice> choices(size_);
     const std::vector<ConstBytes> send(size_, std::as_bytes(std::span(&mine, 1)));
     swap_all(kTagSplit, send, slices(std::as_writable_bytes(std::span(choices)), size_));
 
