@@ -187,6 +187,9 @@ void add_float_rows(std::size_t n) {
   add("apply_decay", 1, 8, n,
       [](const Arrays& a) { return [&] { apply_decay(0.9999f, a.array(0)); }; });
   add("scale", 1, 8, n, [](const Arrays& a) { return [&] { scale(0.9999f, a.array(0)); }; });
+  add("sgd_momentum", 3, 20, n, [](const Arrays& a) {
+    return [&] { sgd_momentum(a.array(0), 0.9f, false, kStep, a.array(1), a.array(2)); };
+  });
   add("dense_lion", 3, 20, n, [](const Arrays& a) {
     return [&] { dense_lion(a.array(0), kBlend, kStep, a.array(1), a.array(2)); };
   });

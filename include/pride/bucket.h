@@ -43,8 +43,10 @@ struct Bucket {
 };
 
 // Cuts the flat coordinates into buckets of about `target_coords`, numbered in the order in which
-// backward completes them: bucket 0 holds the end of the layout. Shards of a bucket differ by at
-// most one word. REQUIRES: target_coords >= 1, world >= 1.
-std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world);
+// backward completes them: bucket 0 holds the end of the layout. All cuts are at multiples of
+// `alignment` (the end of the layout apart), and shards of a bucket differ by at most one such
+// block. REQUIRES: target_coords >= 1, world >= 1, alignment a multiple of 64.
+std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world,
+                                 std::size_t alignment = kAlignment);
 
 }  // namespace pride

@@ -42,8 +42,26 @@ class Method {
  public:
   virtual ~Method() = default;
 
-  // Optional round before encode: shared scales, clip norms. Collective.
-  virtual void agree(Communicator&, const StepContext&) {}
+  // True if encode must know the whole gradient of this rank first (scales or thresholds of whole
+  // tensors): then agree() is called once in a step, when all gradients are complete and before
+  // any bucket is encoded. Exchange still overlaps with encode and apply, but not with backward.
+  virtual bool needs_whole_gradient() const noexcept { return false; }
+
+  // What comes before encode: local arithmetic over the whole gradient, or a round of messages
+  // (shared scales), whose bytes are part of cost(). Collective.
+  virtual void agree(Communicator&, const StepContext&, ConstView /*grad*/) {}
+
+  // Buckets and shards are cut at multiples of this many flat coordinates only: a method that has
+  // one scale per so many coordinates gives the same bits at any bucket size. A multiple of 64.
+  virtual std::size_t alignment() const noexcept { return kAlignment; }
+
+  // True if a part of the state belongs to the owner of a shard (a server's error feedback). It is
+  // where the cuts of the buckets put it, so a saved state needs the same bucket size.
+  virtual bool has_owner_state() const noexcept { return false; }
+
+  // After exchange: the mean gradient of the bucket, (bucket.size()), padding zero, which may be
+  // scaled before apply (global-norm clipping). Empty: the method never has it.
+  virtual std::span<float> mean_gradient(const Bucket&, Wire&) const { return {}; }
 
   // Local arithmetic and local state; fills wire.up, and wire.poison if a gradient is not finite.
   virtual void encode(const Bucket& bucket, ConstView grad, const StepContext& ctx, Wire& wire) = 0;

@@ -19,7 +19,11 @@ struct MethodInfo {
   std::string source;  // paper and equation
   double bits_up = 0;  // per coordinate, of one worker, at the asked world size (the paper's count)
   double bits_down = 0;
-  int state_floats = 0;  // per coordinate
+  bool exact_cost = true;  // false: bytes depend on the data, and cost() is an upper bound
+  int rounds = 2;          // messages, one after the other, that a bucket waits for
+  std::string growth;      // how the bytes that a rank sends grow with N: "none", "log N", "N"
+  int state_floats = 0;    // per coordinate
+  // A beta or eps of 0 says that the method has none; then one that is set is refused.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
          default_weight_decay = 0;
   std::vector<MethodOption> options;

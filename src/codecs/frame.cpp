@@ -55,6 +55,16 @@ std::string_view codec_name(Codec codec) {
       return "dense";
     case Codec::kMean:
       return "mean";
+    case Codec::kTernary:
+      return "ternary";
+    case Codec::kSum:
+      return "sum";
+    case Codec::kSparse:
+      return "sparse";
+    case Codec::kScaledSign:
+      return "scaled sign";
+    case Codec::kScales:
+      return "scales";
   }
   return "unknown";
 }

@@ -20,7 +20,18 @@ inline constexpr std::uint16_t kFrameVersion = 1;
 inline constexpr int kMaxWorld = 65535;  // ranks and counts are 16 bits on the wire
 
 // Written to the wire: do not change the values.
-enum class Codec : std::uint8_t { kSign = 1, kVote = 2, kCount = 3, kDense = 4, kMean = 5 };
+enum class Codec : std::uint8_t {
+  kSign = 1,
+  kVote = 2,
+  kCount = 3,
+  kDense = 4,
+  kMean = 5,
+  kTernary = 6,
+  kSum = 7,
+  kSparse = 8,
+  kScaledSign = 9,
+  kScales = 10
+};
 std::string_view codec_name(Codec codec);
 
 // What the sender claims, and what the receiver expects.

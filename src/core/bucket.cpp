@@ -29,28 +29,36 @@ std::vector<Piece> pieces_between(const Layout& layout, std::size_t begin, std::
 
 }  // namespace
 
-std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world) {
+std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world,
+                                 std::size_t alignment) {
   PRIDE_CHECK(target_coords >= 1, "make_buckets: a bucket needs at least 1 coordinate");
   PRIDE_CHECK(world >= 1, "make_buckets: world size ", world);
-  const std::size_t words = layout.flat_size() / kAlignment;
-  const std::size_t target_words = std::max<std::size_t>(1, align_up(target_coords) / kAlignment);
-  const std::size_t n_buckets = (words + target_words - 1) / target_words;
+  PRIDE_CHECK(alignment >= kAlignment && alignment % kAlignment == 0, "make_buckets: alignment ",
+              alignment, ", must be a multiple of ", kAlignment);
+  const auto blocks_for = [alignment](std::size_t n) { return (n + alignment - 1) / alignment; };
+  const std::size_t blocks = blocks_for(layout.flat_size());
+  const std::size_t target_blocks = std::max<std::size_t>(1, blocks_for(target_coords));
+  const std::size_t n_buckets = (blocks + target_blocks - 1) / target_blocks;
+  // the last block of the layout may be a part of one
+  const auto at = [&](std::size_t block) {
+    return std::min(block * alignment, layout.flat_size());
+  };
   const auto ranks = static_cast<std::size_t>(world);
 
   std::vector<Bucket> buckets(n_buckets);
   for (std::size_t b = 0; b < n_buckets; ++b) {
     // even cuts; bucket 0 is the last part of the layout
     const std::size_t part = n_buckets - 1 - b;
-    const std::size_t first = words * part / n_buckets;
-    const std::size_t last = words * (part + 1) / n_buckets;
+    const std::size_t first = blocks * part / n_buckets;
+    const std::size_t last = blocks * (part + 1) / n_buckets;
     Bucket& bucket = buckets[b];
     bucket.index = static_cast<int>(b);
-    bucket.begin = first * kAlignment;
-    bucket.end = last * kAlignment;
+    bucket.begin = at(first);
+    bucket.end = at(last);
     for (std::size_t r = 0; r < ranks; ++r) {
       Shard shard;
-      shard.begin = (first + (last - first) * r / ranks) * kAlignment;
-      shard.end = (first + (last - first) * (r + 1) / ranks) * kAlignment;
+      shard.begin = at(first + (last - first) * r / ranks);
+      shard.end = at(first + (last - first) * (r + 1) / ranks);
       shard.pieces = pieces_between(layout, shard.begin, shard.end);
       bucket.shards.push_back(std::move(shard));
     }

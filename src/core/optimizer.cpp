@@ -123,7 +123,7 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   options.options = complete_options(options.method, options.options);
   method =
       make_method(options.method, {layout, user_comm.rank(), user_comm.size(), options.options});
-  buckets = make_buckets(layout, options.bucket_coords, user_comm.size());
+  buckets = make_buckets(layout, options.bucket_coords, user_comm.size(), method->alignment());
 }
 
 void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
@@ -299,6 +299,9 @@ StateDict Optimizer::save() const {
                    {"seed", std::to_string(impl_->options.seed)},
                    {"options", text_of(impl_->options.options)},
                    {"step", std::to_string(impl_->steps_done)}};
+  if (impl_->method->has_owner_state()) {
+    state.scalars["bucket size"] = std::to_string(impl_->options.bucket_coords);
+  }
   return state;
 }
 
@@ -316,6 +319,9 @@ void Optimizer::load(const StateDict& state) {
   must_be("world", std::to_string(impl_->comm->size()));
   must_be("seed", std::to_string(impl_->options.seed));
   must_be("options", text_of(impl_->options.options));
+  if (impl_->method->has_owner_state()) {
+    must_be("bucket size", std::to_string(impl_->options.bucket_coords));
+  }
   const auto step = state.scalars.find("step");
   PRIDE_CHECK(step != state.scalars.end() && !step->second.empty() && step->second.size() < 19 &&
                   step->second.find_first_not_of("0123456789") == std::string::npos,

@@ -68,7 +68,6 @@ void Pipeline::abandon(std::string_view why) noexcept {
 }
 
 void Pipeline::begin(const StepContext& ctx, View params, ConstView grads, bool hold) {
-  method_.agree(comm_, ctx);
   ctx_ = &ctx;
   params_ = params;
   grads_ = grads;
@@ -92,7 +91,7 @@ void Pipeline::begin(const StepContext& ctx, View params, ConstView grads, bool 
 void Pipeline::submit(std::size_t bucket) {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: bucket ", bucket, " submitted outside a step");
   // without overlap the one wire is still in use by an earlier bucket: wait for finish()
-  if (!overlap_) return;
+  if (!overlap_ || method_.needs_whole_gradient()) return;
   telling([&] { encode(bucket); }, [&](const char* why) { abandon(why); });
 }
 
@@ -106,6 +105,11 @@ std::optional<Poison> Pipeline::finish() {
 }
 
 std::optional<Poison> Pipeline::run_step() {
+  if (method_.needs_whole_gradient()) {
+    // nothing is encoded yet, so the exchange thread has nothing to do and comm_ is free
+    const Stopwatch watch(timing_.encode_s);
+    method_.agree(comm_, *ctx_, grads_);
+  }
   for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
     if (encoded_[b] == 0) encode(b);
   }

@@ -36,7 +36,7 @@ class Pipeline {
   // applied until every bucket is known to be good.
   void begin(const StepContext& ctx, View params, ConstView grads, bool hold);
 
-  // The gradients of a bucket are complete: encodes it (with overlap) or notes it.
+  // The gradients of a bucket are complete: encodes it, if it can be already (with overlap).
   void submit(std::size_t bucket);
 
   // Does what is left and returns the poison, if any: then no bucket from the poisoned one on was

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/digest.h"
 #include "pride/error.h"
@@ -22,6 +23,12 @@ void check_value(double value, const char* name, int index) {
               " = ", value, " is not a finite float >= 0");
 }
 
+// A value for something that the method does not have would be ignored without a word.
+void check_has(const std::optional<double>& value, double default_value, const MethodInfo& info,
+               const char* name, int index) {
+  PRIDE_CHECK(!value || default_value != 0, "group ", index, ": ", info.name, " has no ", name);
+}
+
 }  // namespace
 
 void check_lr(double lr, double weight_decay, int index) {
@@ -30,6 +37,9 @@ void check_lr(double lr, double weight_decay, int index) {
 }
 
 GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int index) {
+  check_has(group.beta1, info.default_beta1, info, "beta1", index);
+  check_has(group.beta2, info.default_beta2, info, "beta2", index);
+  check_has(group.eps, info.default_eps, info, "eps", index);
   GroupValues v;
   v.lr = group.lr.value_or(info.default_lr);
   v.beta1 = group.beta1.value_or(info.default_beta1);

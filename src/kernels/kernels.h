@@ -104,6 +104,10 @@ void apply_decay(float decay, std::span<float> x) noexcept;
 
 // ---- Dense --------------------------------------------------------------------------------------
 
+// m = momentum*m + g;  x = x*decay - lr*m, or with nesterov  x = x*decay - lr*(g + momentum*m).
+void sgd_momentum(std::span<const float> g, float momentum, bool nesterov, Step step,
+                  std::span<float> m, std::span<float> x) noexcept;
+
 // u = beta1*m + (1-beta1)*g;  m = beta2*m + (1-beta2)*g;  x = x*decay - lr*sign(u), sign(0) = 0.
 void dense_lion(std::span<const float> g, const Blend& blend, Step step, std::span<float> m,
                 std::span<float> x) noexcept;

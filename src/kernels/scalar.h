@@ -73,6 +73,15 @@ inline void apply_counts_word(const std::uint64_t* planes, std::size_t n_planes,
   }
 }
 
+inline void sgd_momentum(const float* g, float momentum, bool nesterov, Step step, float* m,
+                         float* x, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    m[i] = momentum * m[i] + g[i];
+    const float change = nesterov ? g[i] + momentum * m[i] : m[i];
+    x[i] = x[i] * step.decay - step.lr * change;
+  }
+}
+
 inline void dense_lion(const float* g, const Blend& b, Step step, float* m, float* x,
                        std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {

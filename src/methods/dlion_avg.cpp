@@ -58,6 +58,7 @@ MethodInfo dlion_avg_info(int world) {
   info.source = "Liu et al. 2024, arXiv:2404.00438, Algorithm 1 (Avg)";
   info.bits_up = 1;
   info.bits_down = std::bit_width(static_cast<unsigned>(world));
+  info.growth = "log N";
   info.state_floats = 1;
   info.default_lr = 1e-4;
   info.default_beta1 = 0.9;

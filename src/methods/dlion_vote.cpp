@@ -64,6 +64,7 @@ MethodInfo dlion_vote_info(int) {
   info.source = "Liu et al. 2024, arXiv:2404.00438, Algorithm 1 (MaVo)";
   info.bits_up = 1;
   info.bits_down = 1;
+  info.growth = "none";
   info.state_floats = 1;
   info.default_lr = 1e-4;
   info.default_beta1 = 0.9;

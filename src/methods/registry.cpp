@@ -17,6 +17,7 @@ struct Entry {
 
 constexpr Entry kMethods[] = {
     {"adamw", methods::make_adamw, methods::adamw_info},
+    {"sgdm", methods::make_sgdm, methods::sgdm_info},
     {"lion", methods::make_lion, methods::lion_info},
     {"dlion-vote", methods::make_dlion_vote, methods::dlion_vote_info},
     {"dlion-avg", methods::make_dlion_avg, methods::dlion_avg_info},

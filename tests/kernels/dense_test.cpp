@@ -45,6 +45,22 @@ TEST_P(Dense, LionEqualsOracle) {
   }
 }
 
+TEST_P(Dense, SgdMomentumEqualsOracle) {
+  for (const std::size_t n : grid::kSizes) {
+    for (const bool nesterov : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << "n " << n << " nesterov " << nesterov);
+      const Floats g = grid::wild_floats(n, 51);
+      Floats m = grid::awkward_floats(n, 52), x = grid::awkward_floats(n, 53);
+      Guarded<float> gg(g, 1), gm(m), gx(x, 3);
+      sgd_momentum(gg.span(), 0.9f, nesterov, kStep, gm.span(), gx.span());
+      reference::sgd_momentum(g, 0.9f, nesterov, kStep, m, x);
+      EXPECT_TRUE(grid::same_floats(gm.values(), m));
+      EXPECT_TRUE(grid::same_floats(gx.values(), x));
+      EXPECT_TRUE(gg.intact() && gm.intact() && gx.intact());
+    }
+  }
+}
+
 TEST_P(Dense, AdamWEqualsOracle) {
   for (const std::size_t n : grid::kSizes) {
     for (const std::size_t offset : grid::kOffsets) {

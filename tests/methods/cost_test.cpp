@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "pride/error.h"
 #include "pride/registry.h"
 #include "support/training.h"
 
@@ -11,6 +12,16 @@ namespace pride {
 namespace {
 
 using testing::Training;
+
+// A cost that says it is a bound must hold, and must not be far off on these gradients.
+void expect_cost(const Cost& cost, std::uint64_t counted) {
+  if (cost.exact) {
+    ASSERT_EQ(counted, cost.bytes());
+  } else {
+    ASSERT_LE(counted, cost.bytes());
+    ASSERT_GE(4 * counted, cost.bytes());
+  }
+}
 
 class MethodCost : public ::testing::TestWithParam<std::string> {};
 
@@ -22,10 +33,9 @@ TEST_P(MethodCost, EqualsCountedBytesOnEveryRank) {
       run.options.method = GetParam();
       run.options.bucket_coords = 512;
       for (const auto& rank : testing::train(layout, run)) {
-        ASSERT_TRUE(rank.cost.exact);
         for (const StepReport& report : rank.reports) {
-          ASSERT_EQ(report.bytes_sent, rank.cost.bytes())
-              << GetParam() << " N=" << world << " d=" << d;
+          SCOPED_TRACE(concat(GetParam(), " N=", world, " d=", d));
+          expect_cost(rank.cost, report.bytes_sent);
         }
         if (world == 1) {
           ASSERT_EQ(rank.cost.bytes(), 0u);
@@ -36,13 +46,14 @@ TEST_P(MethodCost, EqualsCountedBytesOnEveryRank) {
 }
 
 TEST_P(MethodCost, EqualsCountedBytesForAMillion) {
-  for (const int world : {4, 32}) {
+  for (const int world : {1, 2, 3, 4, 8, 32}) {
     const Layout layout({{"w", {1'000'003}}});
     Training run{.world = world, .steps = 1};
     run.options.method = GetParam();
     std::uint64_t sent = 0, received = 0;
+    SCOPED_TRACE(concat(GetParam(), " N=", world));
     for (const auto& rank : testing::train(layout, run)) {
-      EXPECT_EQ(rank.reports[0].bytes_sent, rank.cost.bytes()) << GetParam() << " N=" << world;
+      expect_cost(rank.cost, rank.reports[0].bytes_sent);
       sent += rank.reports[0].bytes_sent;
       received += rank.reports[0].bytes_received;
     }
@@ -69,8 +80,8 @@ TEST(MethodCost, ApproachesThePapersBits) {
       const double payload = (world - 1.0) / world * d / 8 * (info.bits_up + info.bits_down);
       const auto ranks = testing::train(layout, run);
       const auto cost = static_cast<double>(ranks[0].cost.bytes());
-      EXPECT_GE(cost, payload * 0.999) << name << " N=" << world;
-      EXPECT_LE(cost, payload * 1.01) << name << " N=" << world;
+      EXPECT_GE(cost, payload * (info.exact_cost ? 0.999 : 0.5)) << name << " N=" << world;
+      EXPECT_LE(cost, payload * (info.exact_cost ? 1.01 : 2)) << name << " N=" << world;
     }
   }
 }

@@ -34,7 +34,9 @@ void expect_same_as_on_threads(const std::string& method, bool overlap, std::siz
   const auto on_threads = testing::train(layout, run)[static_cast<std::size_t>(comm->rank())];
   EXPECT_EQ(mine.hash, on_threads.hash) << method << ", rank " << comm->rank();
   for (std::size_t step = 0; step < mine.reports.size(); ++step) {
-    EXPECT_EQ(mine.reports[step].bytes_sent, mine.cost.bytes()) << method << " step " << step;
+    if (mine.cost.exact) {
+      EXPECT_EQ(mine.reports[step].bytes_sent, mine.cost.bytes()) << method << " step " << step;
+    }
     EXPECT_EQ(mine.reports[step].bytes_sent, on_threads.reports[step].bytes_sent) << method;
   }
 }

@@ -132,6 +132,18 @@ inline Floats apply_counts(const Words& planes, std::size_t n_planes, std::size_
   return x;
 }
 
+inline void sgd_momentum(const Floats& g, float momentum, bool nesterov, Step step, Floats& m,
+                         Floats& x) {
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    const float kept = momentum * m[i];
+    m[i] = kept + g[i];
+    const float ahead = momentum * m[i];
+    const float direction = nesterov ? g[i] + ahead : m[i];
+    const float decayed = x[i] * step.decay, change = step.lr * direction;
+    x[i] = decayed - change;
+  }
+}
+
 inline void dense_lion(const Floats& g, const Blend& b, Step step, Floats& m, Floats& x) {
   for (std::size_t i = 0; i < g.size(); ++i) {
     const float kept = b.beta1 * m[i], fresh = b.one_minus_beta1 * g[i];

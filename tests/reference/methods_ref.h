@@ -3,7 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Oracle of: Distributed Lion (Liu et al. 2024, Algorithm 1), Lion (Chen et al. 2023, Program 1),
-// AdamW (Loshchilov & Hutter 2019, Algorithm 2). Limits: the hash bits for zeros and ties are those
+// AdamW (Loshchilov & Hutter 2019, Algorithm 2),
+// SGD with momentum. Limits: the hash bits for zeros and ties are those
 // of docs/wire_format.md, computed here from mix64 by coordinate.
 #pragma once
 
@@ -41,7 +42,7 @@ class Oracle {
   const std::vector<float>& m(int rank) const { return m_[static_cast<std::size_t>(rank)]; }
 
   void step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
-    if (method_ == "adamw" || method_ == "lion")
+    if (method_ == "adamw" || method_ == "lion" || method_ == "sgdm")
       dense_step(grads, absent);
     else
       sign_step(grads, absent);
@@ -83,6 +84,9 @@ class Oracle {
         const float u = b1 * m[i] + c1 * g;
         x_[i] = kept - static_cast<float>(h_.lr) * static_cast<float>(sign(u));
         m[i] = b2 * m[i] + c2 * g;
+      } else if (method_ == "sgdm") {
+        m[i] = b1 * m[i] + g;
+        x_[i] = kept - static_cast<float>(h_.lr) * m[i];
       } else {
         m[i] = b1 * m[i] + c1 * g;
         v_[i] = b2 * v_[i] + (c2 * g) * g;

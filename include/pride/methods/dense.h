@@ -17,4 +17,8 @@ MethodInfo adamw_info(int world);
 std::unique_ptr<Method> make_lion(const MethodContext& ctx);
 MethodInfo lion_info(int world);
 
+// SGD with momentum (beta1). Polyak 1964. Options dense = ordered | native, nesterov = no | yes.
+std::unique_ptr<Method> make_sgdm(const MethodContext& ctx);
+MethodInfo sgdm_info(int world);
+
 }  // namespace pride::methods

@@ -14,6 +14,7 @@
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
+#include "pride/registry.h"
 
 namespace pride::app {
 namespace {
@@ -51,11 +52,12 @@ ReplayOptions options(const std::string& method, const ParamGroup& group) {
   ReplayOptions options;
   options.optimizer.method = method;
   options.optimizer.groups = {group};
+  // not every method has it, and one that has not refuses it
+  if (method_info(method, 1).default_beta2 == 0) options.optimizer.groups[0].beta2.reset();
   return options;
 }
 
-const ParamGroup kGroup = {
-    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1};
+const ParamGroup kGroup = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1};
 
 // One coordinate: its gradient on each worker, step by step, in; its value after each step out.
 using Coordinate =

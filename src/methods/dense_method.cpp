@@ -1,6 +1,6 @@
 // What the uncompressed methods share.
 // SPDX-License-Identifier: Apache-2.0
-#include "methods/dense_option.h"
+#include "methods/dense_method.h"
 
 #include "kernels/kernels.h"
 #include "pride/error.h"
@@ -31,6 +31,37 @@ void encode_dense(const Bucket& bucket, ConstView grad, const StepContext& ctx, 
       }
     }
   }
+}
+
+void DenseMethod::encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
+  encode_dense(b, g, ctx, dense_, w);
+}
+
+// g = mean over ranks
+void DenseMethod::exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) {
+  exchange::dense_mean(c, b, ctx, dense_, w);
+}
+
+void DenseMethod::apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) {
+  for (std::size_t j = 0; j < b.shards.size(); ++j) {
+    for (std::size_t k = 0; k < b.shards[j].pieces.size(); ++k) {
+      const Piece& p = b.shards[j].pieces[k];
+      const StepScalars& s = ctx.groups[static_cast<std::size_t>(p.group)];
+      if (exchange::nobody_has(w, j, k)) {
+        kernels::apply_decay(s.decay, x.f32(p.begin, p.end));
+      } else {
+        step_piece(p, exchange::mean_of(w, b, p), s, x.f32(p.begin, p.end));
+      }
+    }
+  }
+}
+
+Cost DenseMethod::cost(std::span<const Bucket> buckets, int rank, std::int64_t) const {
+  return exchange::dense_cost(buckets, rank, dense_);
+}
+
+std::span<float> DenseMethod::mean_gradient(const Bucket&, Wire& w) const {
+  return {reinterpret_cast<float*>(w.dense_mean.span().data()), w.dense_mean.size() / 4};
 }
 
 }  // namespace pride::methods
