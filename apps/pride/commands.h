@@ -8,7 +8,8 @@
 namespace pride::app {
 
 // Callbacks report failure by exceptions; main prints "pride: error: ..." and returns 1.
-void add_train_command(CLI::App& app);  // without libtorch: exists, and says that it needs it
+void add_train_command(CLI::App& app);    // without libtorch: exists, and says that it needs it
+void add_compare_command(CLI::App& app);  // the same
 void add_replay_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 

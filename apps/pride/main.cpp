@@ -71,6 +71,7 @@ int run(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "Print the help of all subcommands and exit");
   app.require_subcommand(1);
   pride::app::add_train_command(app);
+  pride::app::add_compare_command(app);
   pride::app::add_replay_command(app);
   pride::app::add_info_command(app);
   return parse(app, argc, argv);

@@ -1,19 +1,24 @@
-// `pride train` in a build without libtorch: it exists, and says what is missing.
-// SPDX-License-Identifier: Apache-2.0
+// `pride train` and `pride compare` in a build without libtorch: they exist, and say what is
+// missing. SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 #include "pride/error.h"
 
 namespace pride::app {
+namespace {
 
-void add_train_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("train", "Train a model (not in this build: it has no libtorch)");
+void add_missing(CLI::App& app, const std::string& name, const std::string& what) {
+  CLI::App* command = app.add_subcommand(name, what + " (not in this build: it has no libtorch)");
   command->allow_extras();
-  command->callback([] {
-    throw Error(
-        "this build of pride has no libtorch, which `pride train` needs: install libtorch "
-        "(Debian: libtorch-dev) and configure with -DPRIDE_WITH_TORCH=ON");
+  command->callback([name] {
+    throw Error(concat("this build of pride has no libtorch, which `pride ", name,
+                       "` needs: install libtorch (Debian: libtorch-dev) and configure with "
+                       "-DPRIDE_WITH_TORCH=ON"));
   });
 }
+
+}  // namespace
+
+void add_train_command(CLI::App& app) { add_missing(app, "train", "Train a model"); }
+void add_compare_command(CLI::App& app) { add_missing(app, "compare", "Compare methods"); }
 
 }  // namespace pride::app

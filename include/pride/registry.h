@@ -2,10 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "pride/cost.h"
+#include "pride/layout.h"
 
 namespace pride {
 
@@ -33,5 +38,17 @@ std::vector<std::string> method_names();
 
 // Throws InvalidArgument, listing the names, if unknown. REQUIRES: world >= 1.
 MethodInfo method_info(std::string_view name, int world);
+
+struct CostQuery {
+  std::map<std::string, std::string> options = {};  // the method's own; others have their defaults
+  int world = 4, rank = 0;
+  std::int64_t step = 0;  // a method may begin with dense steps
+  std::size_t bucket_coords = std::size_t{1} << 20;
+};
+
+// What a step of the method costs rank `rank`, as Optimizer::cost() would say. Makes the method,
+// so it takes the memory of the method's state for a moment. Throws InvalidArgument on an unknown
+// method, option or value, and on a rank outside the world.
+Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
 }  // namespace pride

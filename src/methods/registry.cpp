@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/registry.h"
 
+#include "codecs/frame.h"
+#include "pride/bucket.h"
 #include "pride/error.h"
 #include "pride/methods/dense.h"
 #include "pride/methods/dlion.h"
@@ -67,6 +69,17 @@ std::map<std::string, std::string> complete_options(
 
 std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& ctx) {
   return find(name).make(ctx);
+}
+
+Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query) {
+  PRIDE_CHECK(query.world >= 1 && query.world <= kMaxWorld, "method_cost: world size ", query.world,
+              ", must be 1 to ", kMaxWorld);
+  PRIDE_CHECK(query.rank >= 0 && query.rank < query.world, "method_cost: rank ", query.rank, " of ",
+              query.world);
+  const auto method =
+      make_method(name, {layout, query.rank, query.world, complete_options(name, query.options)});
+  const auto buckets = make_buckets(layout, query.bucket_coords, query.world, method->alignment());
+  return method->cost(buckets, query.rank, query.step);
 }
 
 }  // namespace pride

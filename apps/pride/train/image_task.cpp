@@ -50,7 +50,6 @@ class ImageTask final : public Task {
   std::string_view name() const noexcept override { return "cifar10"; }
   std::string_view model_name() const noexcept override { return model_; }
   std::unique_ptr<Model> make_model() const override { return make_vit(size_); }
-  std::int64_t default_batch() const noexcept override { return 32; }
   std::size_t n_samples() const noexcept override { return data_.train.size(); }
   std::span<const std::uint8_t> labels() const noexcept override { return data_.train.labels; }
   std::size_t n_eval_batches() const noexcept override { return n_eval_batches_; }

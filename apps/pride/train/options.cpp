@@ -228,6 +228,8 @@ void add_train_flags(CLI::App& app, TrainOptions& options) {
   add_output_flags(app, options);
 }
 
+std::int64_t default_batch(const std::string& task) { return task == "lm" ? 8 : 32; }
+
 void check(const TrainOptions& o) {
   check_choice("--task", o.task, {"lm", "cifar10"});
   check_choice("--device", o.device, {"cpu", "cuda"});

@@ -62,6 +62,9 @@ void add_train_flags(CLI::App& app, TrainOptions& options);
 // file, line and key: unknown key, wrong kind of value; DataError: no file, no TOML.
 void apply_config(CLI::App& app, const std::string& file);
 
+// Samples per worker and backward pass if --batch is not given.
+std::int64_t default_batch(const std::string& task);
+
 // Throws InvalidArgument, naming the flag, on values that no run can have.
 void check(const TrainOptions& options);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "method_options.h"
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "train/torch_errors.h"
@@ -11,22 +12,12 @@
 namespace pride::app {
 namespace {
 
-std::map<std::string, std::string> parse_method_options(const TrainOptions& o) {
-  std::map<std::string, std::string> parsed;
-  for (const std::string& text : o.method_options) {
-    const std::size_t equals = text.find('=');
-    PRIDE_CHECK(equals != std::string::npos && equals > 0, "--method-opt ", text,
-                ": must be key=value");
-    const bool is_new = parsed.emplace(text.substr(0, equals), text.substr(equals + 1)).second;
-    PRIDE_CHECK(is_new, "--method-opt ", text.substr(0, equals), " is given twice");
-  }
-  return parsed;
-}
+constexpr const char* kFreezeSteps = "freeze_steps";
 
 OptimizerOptions optimizer_options(const TrainOptions& o) {
   OptimizerOptions options;
   options.method = o.method;
-  options.options = parse_method_options(o);
+  options.options = parse_method_options(o.method_options);
   ParamGroup decayed{
       .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
   options.groups = {decayed};
@@ -50,7 +41,25 @@ std::int64_t planned_steps(const TrainOptions& o, double steps_per_epoch) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(steps));
 }
 
+void fill_freeze_steps(const MethodInfo& method, TrainPlan& plan) {
+  const auto steps = default_freeze_steps(method, plan.optimizer, plan.steps);
+  if (!steps) return;
+  plan.optimizer.options[kFreezeSteps] = std::to_string(*steps);
+  plan.notes.push_back(concat(method.name, ": ", kFreezeSteps, "=", *steps, ", 20 % of ",
+                              plan.steps, " steps; --method-opt ", kFreezeSteps,
+                              "=N sets another number"));
+}
+
 }  // namespace
+
+std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
+                                                 const OptimizerOptions& given,
+                                                 std::int64_t steps) {
+  const auto is_it = [](const MethodOption& option) { return option.name == kFreezeSteps; };
+  const bool declared = std::any_of(method.options.begin(), method.options.end(), is_it);
+  if (!declared || given.options.contains(kFreezeSteps)) return std::nullopt;
+  return std::max<std::int64_t>(1, std::llround(0.2 * static_cast<double>(steps)));
+}
 
 TrainPlan make_plan(const TrainOptions& options, int world) {
   TrainPlan plan;
@@ -63,7 +72,7 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
   plan.optimizer = optimizer_options(options);
 
   plan.task = with_short_errors([&] { return make_task(options); });
-  if (plan.options.batch == 0) plan.options.batch = plan.task->default_batch();
+  if (plan.options.batch == 0) plan.options.batch = default_batch(options.task);
   const std::size_t n = plan.task->n_samples();
   const bool all = plan.sharding.kind == Sharding::Kind::kReplicate;
   const double per_worker = static_cast<double>(n) / (all ? 1 : world);
@@ -72,6 +81,7 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
   plan.steps_per_epoch =
       per_worker / static_cast<double>(plan.options.batch * plan.options.accumulate);
   plan.steps = planned_steps(options, plan.steps_per_epoch);
+  fill_freeze_steps(method, plan);
   plan.schedule = {.kind = schedule_kind(options.schedule),
                    .total_steps = plan.steps,
                    .warmup_steps = options.warmup,

@@ -4,8 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "pride/optimizer.h"
+#include "pride/registry.h"
 #include "pride/schedule.h"
 #include "train/options.h"
 #include "train/sampler.h"
@@ -23,11 +27,17 @@ struct TrainPlan {
   double peak_lr = 0;
   Schedule schedule;
   OptimizerOptions optimizer;
+  std::vector<std::string> notes;  // what was filled in and should be known, for the log
 
   std::int64_t samples_per_step() const noexcept {
     return world * options.batch * options.accumulate;
   }
 };
+
+// Of a method that begins with dense steps and then freezes what it learnt from them (option
+// "freeze_steps"): how many, if the user did not say. Nothing for other methods.
+std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
+                                                 const OptimizerOptions& given, std::int64_t steps);
 
 // Loads the data and fills in what was left open. Throws InvalidArgument, DataError.
 TrainPlan make_plan(const TrainOptions& options, int world);

@@ -125,6 +125,7 @@ void Recorder::start(const RunStart& start) {
               plan_.task->model_name(), " with ", start.n_parameters, " parameters, ", plan_.steps,
               " steps of ", plan_.samples_per_step(), " samples, ",
               bytes_text(static_cast<double>(start.cost.bytes())), " per step and worker"));
+  for (const std::string& text : plan_.notes) note(text);
   if (start.step > 0) note(concat("resumed after step ", start.step));
 }
 

@@ -35,7 +35,6 @@ class Task {
   virtual std::string_view model_name() const noexcept = 0;
   virtual std::unique_ptr<Model> make_model() const = 0;
   virtual nlohmann::ordered_json model_size() const = 0;
-  virtual std::int64_t default_batch() const noexcept = 0;
 
   virtual std::size_t n_samples() const noexcept = 0;
   virtual std::span<const std::uint8_t> labels() const noexcept { return {}; }

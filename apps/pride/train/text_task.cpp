@@ -63,7 +63,6 @@ class TextTask final : public Task {
   std::string_view name() const noexcept override { return "lm"; }
   std::string_view model_name() const noexcept override { return model_; }
   std::unique_ptr<Model> make_model() const override { return make_gpt(size_); }
-  std::int64_t default_batch() const noexcept override { return 8; }
   std::size_t n_samples() const noexcept override { return n_samples_; }
   std::size_t n_eval_batches() const noexcept override { return n_eval_batches_; }
 

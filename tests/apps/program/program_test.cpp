@@ -97,7 +97,8 @@ TEST(Program, SaysItsVersion) {
 TEST(Program, HelpNamesEverySubcommandAndOption) {
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* name : {"train", "replay", "info", "--version"}) expect_contains(help.out, name);
+  for (const char* name : {"train", "compare", "replay", "info", "--version"})
+    expect_contains(help.out, name);
   const Outcome replay = run({"replay", "--help"});
   EXPECT_EQ(replay.code, 0);
   for (const char* name :
@@ -111,7 +112,7 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
 
 TEST(Program, RefusesWrongUsage) {
   expect_usage({}, "subcommand");
-  expect_usage({"trian"}, "unknown subcommand \"trian\"; there are train replay info");
+  expect_usage({"trian"}, "unknown subcommand \"trian\"; there are train compare replay info");
   expect_usage({"--colour"}, "Run with --help");
   expect_usage({"info", "--workers", "0"}, "--workers");
   expect_usage({"info", "extra"}, "extra");
@@ -185,6 +186,7 @@ TEST(Program, InfoTellsThePersonTheSame) {
 #ifndef PRIDE_HAVE_TORCH
 TEST(Program, TrainSaysThatItNeedsLibtorch) {
   expect_failure({"train", "--task", "lm"}, "no libtorch");
+  expect_failure({"compare", "--methods", "all"}, "no libtorch");
 }
 #endif
 

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compare/plan.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <set>
+
+#include "compare/rate_search.h"
+#include "method_options.h"
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "train/files.h"
+
+namespace pride::app {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kWorkers = 4;  // pride train's own default
+
+// what --set may not touch: a comparison has one task, and runs of a seed have the same batches
+const std::set<std::string> kShared = {
+    "task",     "data",    "model",     "layers", "heads",        "width",     "context",
+    "patch",    "workers", "batch",     "epochs", "steps",        "seed",      "accumulate",
+    "sharding", "method",  "out",       "config", "eval-batches", "overwrite", "resume",
+    "json",     "quiet",   "log-every", "help",   "help-all"};
+
+// settings without influence on the parameters
+const std::set<std::string> kHarmless = {"overlap",    "bucket-mb", "bucket-coords", "timeout",
+                                         "save-every", "resume",    "eval-every"};
+
+std::vector<std::string> arguments_of(const FlagValues& flags) {
+  std::vector<std::string> arguments;
+  for (const auto& [name, values] : flags) {
+    for (const std::string& value : values) arguments.push_back(concat("--", name, "=", value));
+  }
+  return arguments;
+}
+
+// What `pride train` would understand. Throws InvalidArgument.
+TrainOptions parse_train(const std::vector<std::string>& arguments) {
+  TrainOptions options;
+  CLI::App app("", "pride train");
+  add_train_flags(app, options);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& error) {
+    throw InvalidArgument(error.what());
+  }
+  check(options);
+  if (options.batch == 0) options.batch = default_batch(options.task);
+  return options;
+}
+
+nlohmann::json settings_json(const TrainOptions& options) {
+  return nlohmann::json::parse(to_json(options).dump());
+}
+
+bool can_name_a_folder(const std::string& label) {
+  const auto allowed = [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+  };
+  return !label.empty() && label.front() != '.' && std::all_of(label.begin(), label.end(), allowed);
+}
+
+}  // namespace
+
+ComparePlan::ComparePlan(CompareOptions options, const FlagValues& given)
+    : options_(std::move(options)), shared_(given) {
+  shared_.emplace("workers", std::vector{std::to_string(kWorkers)});
+  const auto& seeds = options_.seeds;
+  for (auto at = seeds.begin(); at != seeds.end(); ++at) {
+    PRIDE_CHECK(std::find(seeds.begin(), at, *at) == at, "--seeds: ", *at, " is given twice");
+    PRIDE_CHECK(!options_.tune || *at != options_.tune_seed, "--tune-seed ", *at,
+                ": is one of --seeds; rates must be chosen on a seed that is not shown");
+  }
+  PRIDE_CHECK(options_.tune || (!options_.tune_epochs && !options_.tune_steps),
+              "--tune-epochs and --tune-steps need --tune");
+  for (const std::string& text : options_.methods) {
+    if (text != "all") {
+      add_contender(text);
+    } else {
+      for (const std::string& name : method_names()) add_contender(name);
+    }
+  }
+  for (const std::string& text : options_.set) apply_set(text);
+  for (Contender& who : contenders_) check_contender(who);
+  if (options_.overwrite) return;
+  for (const Contender& who : contenders_) check_earlier_runs(who);
+}
+
+void ComparePlan::add_contender(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  Contender who;
+  who.label = text.substr(0, equals);
+  who.method = equals == std::string::npos ? text : text.substr(equals + 1);
+  PRIDE_CHECK(can_name_a_folder(who.label), "--methods ", text,
+              ": a label is made of letters, digits, '-', '_' and '.'");
+  for (const Contender& other : contenders_) {
+    PRIDE_CHECK(other.label != who.label, "--methods: '", who.label, "' is given twice");
+  }
+  who.rate = method_info(who.method, 1).default_lr;
+  who.flags = shared_;
+  contenders_.push_back(std::move(who));
+}
+
+void ComparePlan::apply_set(const std::string& text) {
+  const std::size_t colon = text.find(':'), equals = text.find('=', colon);
+  PRIDE_CHECK(colon != std::string::npos && equals != std::string::npos && equals > colon + 1,
+              "--set ", text, ": must be METHOD:FLAG=VALUE");
+  const std::string label = text.substr(0, colon);
+  const std::string flag = text.substr(colon + 1, equals - colon - 1);
+  const auto who = std::find_if(contenders_.begin(), contenders_.end(),
+                                [&](const Contender& c) { return c.label == label; });
+  PRIDE_CHECK(who != contenders_.end(), "--set ", text, ": '", label, "' is not in --methods");
+  PRIDE_CHECK(!kShared.contains(flag), "--set ", text, ": --", flag,
+              " is the same for all methods of a comparison");
+  auto& own = who->own[flag];
+  PRIDE_CHECK(own.empty() || flag == "method-opt", "--set ", text, ": --", flag, " is set twice");
+  own.push_back(text.substr(equals + 1));
+  who->flags[flag] = own;
+}
+
+// A run that this accepts is refused by `pride train` for its data only.
+void ComparePlan::check_contender(Contender& who) const {
+  try {
+    std::vector<std::string> arguments = arguments_of(who.flags);
+    const TrainOptions train = parse_train(arguments);
+    if (train.lr) who.rate = *train.lr;
+    if (options_.tune) nearest_grid_point(who.rate);
+    const Layout layout({{"w", {64}}});
+    method_cost(who.method, layout,
+                {.options = parse_method_options(train.method_options), .world = train.workers});
+    run(who, who.rate, options_.seeds.front());
+    if (options_.tune) run(who, who.rate, options_.tune_seed);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(concat(who.label, ": ", error.what()));
+  }
+}
+
+void ComparePlan::check_earlier_runs(const Contender& who) const {
+  const fs::path folder = fs::path(options_.out) / who.label;
+  if (!fs::is_directory(folder)) return;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path file = entry.path() / "summary.json";
+    if (!fs::exists(file)) continue;
+    const nlohmann::json recorded = read_json(file).at("settings");
+    if (!recorded.at("lr").is_number()) continue;
+    const Run wanted = run(who, recorded.at("lr"), recorded.at("seed"));
+    std::string what;
+    PRIDE_CHECK(wanted.folder != entry.path() || same_run(recorded, wanted.settings, what),
+                file.string(), ": an earlier run had ", what,
+                "; choose another --out, or --overwrite to replace runs of other settings");
+  }
+}
+
+Run ComparePlan::run(const Contender& who, double rate, std::uint64_t seed) const {
+  Run run{.label = who.label, .rate = rate, .seed = seed};
+  run.tuning = options_.tune && seed == options_.tune_seed;
+  FlagValues flags = who.flags;
+  flags["method"] = {who.method};
+  flags["lr"] = {rate_text(rate)};
+  flags["seed"] = {std::to_string(seed)};
+  if (run.tuning && (options_.tune_epochs || options_.tune_steps)) {
+    flags.erase("epochs");
+    flags.erase("steps");
+    if (options_.tune_epochs) flags["epochs"] = {concat(*options_.tune_epochs)};
+    if (options_.tune_steps) flags["steps"] = {concat(*options_.tune_steps)};
+  }
+  run.arguments = arguments_of(flags);
+  run.settings = settings_json(parse_train(run.arguments));
+  run.folder = fs::path(options_.out) / who.label / concat(rate_text(rate), "-seed", seed);
+  return run;
+}
+
+bool same_run(const nlohmann::json& recorded, const nlohmann::json& wanted, std::string& what) {
+  const nlohmann::json defaults = settings_json(TrainOptions());
+  for (const auto& [name, value] : wanted.items()) {
+    if (kHarmless.contains(name)) continue;
+    const auto at = recorded.find(name);
+    const nlohmann::json& had = at != recorded.end() ? *at : defaults.at(name);
+    if (had == value) continue;
+    what = concat("--", name, " ", had.dump(), " instead of ", value.dump());
+    return false;
+  }
+  return true;
+}
+
+}  // namespace pride::app

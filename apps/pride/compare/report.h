@@ -1,0 +1,35 @@
+// What a comparison found, as a table for people and as JSON.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "compare/plan.h"
+#include "compare/rate_search.h"
+#include "compare/result.h"
+
+namespace pride::app {
+
+// All that is known of one contender, so far.
+struct Entry {
+  Contender who;
+  std::vector<Trial> trials = {};      // with --tune, in the order in which they were made
+  std::vector<RunResult> tuning = {};  // their runs
+  std::vector<RunResult> runs = {};    // one a seed
+};
+
+// Markdown: one row an entry, then what failed and the rates that were tried. Means and sample
+// standard deviations over the seeds that did not fail.
+std::string report_table(const ComparePlan& plan, const std::vector<Entry>& entries);
+
+// `complete`: no run is missing.
+nlohmann::ordered_json report_json(const ComparePlan& plan, const std::vector<Entry>& entries,
+                                   bool complete);
+
+// A sentence for each seed whose runs did not all begin with the same loss (which they do: initial
+// values and first batch depend on the seed only), or saw other data. Empty if all is well.
+std::vector<std::string> unequal_starts(const std::vector<Entry>& entries);
+
+}  // namespace pride::app

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compare/result.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "pride/error.h"
+#include "train/files.h"
+
+namespace pride::app {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kErrorMark = "pride: error: ";
+
+struct Steps {
+  double first_loss = 0;
+  std::vector<double> bytes;
+};
+
+Steps read_steps(const fs::path& file) {
+  Steps steps;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object() || record.value("type", "") != "step") continue;
+    const auto& loss = record.at("loss");
+    if (steps.bytes.empty() && loss.is_number()) steps.first_loss = loss;
+    steps.bytes.push_back(record.at("bytes_sent"));
+  }
+  if (steps.bytes.empty()) throw DataError(concat(file.string(), ": no steps"));
+  return steps;
+}
+
+double mean_of_last(const std::vector<double>& values, std::size_t n) {
+  double sum = 0;
+  for (std::size_t i = values.size() - n; i < values.size(); ++i) sum += values[i];
+  return sum / static_cast<double>(n);
+}
+
+// the program's own words, if it had any
+std::string last_error(const fs::path& log) {
+  std::ifstream in(log);
+  std::string found, last;
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind(kErrorMark, 0) == 0) found = line.substr(std::strlen(kErrorMark));
+    if (!line.empty()) last = line;
+  }
+  return found.empty() ? last : found;
+}
+
+}  // namespace
+
+bool is_complete(const Run& run) {
+  const fs::path file = run.folder / "summary.json";
+  if (!fs::exists(file)) return false;
+  const nlohmann::json summary = read_json(file);
+  std::string what;
+  return !summary.at("interrupted").get<bool>() &&
+         same_run(summary.at("settings"), run.settings, what);
+}
+
+RunResult read_result(const Run& run) {
+  RunResult result{.run = run};
+  result.summary = read_json(run.folder / "summary.json");
+  const nlohmann::json& summary = result.summary;
+  for (const auto& [name, value] : summary.at("final").items()) {
+    if (value.is_number()) result.final[name] = value;
+  }
+  if (!result.final.contains("loss")) result.error = "diverged: the final loss is not finite";
+  const Steps steps = read_steps(run.folder / "metrics.jsonl");
+  result.first_loss = steps.first_loss;
+  result.bytes = mean_of_last(steps.bytes, steps.bytes.size());
+  result.late_bytes = mean_of_last(steps.bytes, std::max<std::size_t>(steps.bytes.size() / 10, 1));
+  result.step_ms = summary.at("step_ms");
+  result.world = summary.at("world");
+  result.parameters = summary.at("model").at("parameters");
+  return result;
+}
+
+RunResult failed_result(const Run& run, int code) {
+  RunResult result{.run = run};
+  result.error = last_error(run.folder / "log");
+  if (result.error.empty() || code > 128) {
+    result.error =
+        concat(code > 128 ? "killed by signal " : "exit code ", code > 128 ? code - 128 : code);
+  }
+  return result;
+}
+
+nlohmann::ordered_json to_json(const RunResult& result) {
+  nlohmann::ordered_json json = {{"seed", result.run.seed},
+                                 {"lr", result.run.rate},
+                                 {"folder", result.run.folder.string()},
+                                 {"arguments", result.run.arguments}};
+  if (!result.ok()) json["error"] = result.error;
+  if (result.summary.is_null()) return json;
+  json["first_loss"] = result.first_loss;
+  json["final"] = result.final;
+  json["bytes_per_step"] = result.bytes;
+  json["late_bytes_per_step"] = result.late_bytes;
+  json["step_ms"] = result.step_ms;
+  for (const char* key : {"param_hash", "steps", "steps_skipped", "method", "isa", "versions"}) {
+    json[key] = result.summary.at(key);
+  }
+  return json;
+}
+
+}  // namespace pride::app

@@ -1,0 +1,37 @@
+// Tables that read well both on a terminal and as Markdown, and what stands in their cells.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pride::app {
+
+struct Spread {
+  double mean = 0;
+  double deviation = 0;  // of the sample (n - 1); 0 for one value
+};
+
+// REQUIRES: at least one value.
+Spread spread_of(const std::vector<double>& values);
+
+// "1.694 ± 0.017"; without the deviation if there is one value only.
+std::string spread_text(const std::vector<double>& values);
+
+// 1234567.4 -> "1,234,567"
+std::string grouped(double number);
+
+// Bytes against those of an fp32 ring all-reduce: "1", "1/31.9", "1.50"; "-" if the ring is free
+// (one worker).
+std::string ratio_text(double bytes, double ring);
+
+// Bytes that a rank sends in one fp32 ring all-reduce of n values: 2 (N-1)/N 4n.
+double fp32_ring_bytes(double n, int world);
+
+// One row of cells a line, the first row being the head, padded to equal width. Columns from
+// `first_number` on are flush right.
+std::string markdown_table(const std::vector<std::vector<std::string>>& rows,
+                           std::size_t first_number);
+
+}  // namespace pride::app

@@ -1,0 +1,283 @@
+// `pride compare` from the command line: what it runs, repeats, refuses, and says when a run fails.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "apps/io/temp_folder.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::bytes_of;
+using test::TempFolder;
+using Arguments = std::vector<std::string>;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
+}
+
+class Compare : public testing::Test {
+ protected:
+  Compare() {
+    std::string text;
+    for (int i = 0; text.size() < 40000; ++i) {
+      text += concat("line ", i % 17, ": the quick brown fox jumps over the lazy dog\n");
+    }
+    folder_.write("text", text);
+  }
+
+  fs::path path(const std::string& name) const { return folder_.path() / name; }
+
+  // runs of a fraction of a second each
+  std::string command_line(const Arguments& more) const {
+    Arguments all = {
+        "--data", path("text").string(), "--layers", "1",       "--heads", "2",         "--width",
+        "16",     "--context",           "16",       "--batch", "2",       "--workers", "2",
+        "--out",  path("out").string()};
+    all.insert(all.end(), more.begin(), more.end());
+    std::string command = concat(PRIDE_PROGRAM, " compare");
+    for (const std::string& argument : all) command += " '" + argument + "'";
+    return command;
+  }
+
+  Outcome compare(const Arguments& more) const {
+    const std::string out = path("stdout").string(), err = path("stderr").string();
+    const int status = std::system(concat(command_line(more), " >", out, " 2>", err).c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), bytes_of(out),
+            bytes_of(err)};
+  }
+
+  json result() const { return json::parse(bytes_of(path("out") / "compare.json")); }
+
+  void expect_refusal(const Arguments& more, const std::string& part, int code = 1) const {
+    const Outcome outcome = compare(more);
+    EXPECT_EQ(outcome.code, code) << outcome.err;
+    expect_contains(outcome.err, part);
+    EXPECT_EQ(outcome.out, "");
+  }
+
+  TempFolder folder_;
+};
+
+const Arguments kTwo = {"--methods", "lion,dlion-vote", "--seeds", "1,2", "--steps", "3"};
+
+Arguments with(Arguments all, const Arguments& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST_F(Compare, TrainsEveryMethodOnEverySeed) {
+  const Outcome outcome = compare(with(kTwo, {"--lr", "1e-3"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_contains(outcome.out, "| method");
+  expect_contains(outcome.out, "| `dlion-vote` | 1e-3 |");
+  expect_contains(outcome.err, "[4/4] dlion-vote, lr 1e-3, seed 2: loss ");
+  const json all = result();
+  EXPECT_TRUE(all["complete"]);
+  EXPECT_EQ(all["runs_failed"], 0);
+  ASSERT_EQ(all["methods"].size(), 2U);
+  for (const json& method : all["methods"]) {
+    ASSERT_EQ(method["runs"].size(), 2U);
+    double loss = 0;
+    for (const json& run : method["runs"]) {
+      loss += run["final"]["loss"].get<double>() / 2;
+      const fs::path folder = run["folder"].get<std::string>();
+      const json summary = json::parse(bytes_of(folder / "summary.json"));
+      EXPECT_EQ(run["param_hash"], summary["param_hash"]);
+      EXPECT_EQ(run["seed"], summary["settings"]["seed"]);
+      EXPECT_EQ(run["bytes_per_step"], summary["bytes"]["ranks"][0]["sent_per_step"]);
+    }
+    EXPECT_DOUBLE_EQ(method["results"]["final"]["loss"]["mean"].get<double>(), loss);
+  }
+  const double dense = all["methods"][0]["results"]["ratio_to_fp32_ring"];
+  const double vote = all["methods"][1]["results"]["ratio_to_fp32_ring"];
+  EXPECT_NEAR(dense, 1, 0.1) << "frames of so small a model";
+  EXPECT_LT(vote, 1.0 / 10);
+}
+
+TEST_F(Compare, GivesAllMethodsTheSameStartAndBatches) {
+  ASSERT_EQ(compare({"--methods", "all", "--seeds", "1,2", "--steps", "2"}).code, 0);
+  const json all = result();
+  EXPECT_EQ(all["unequal_starts"], json::array());
+  // the loss of step 1 is that of the initial values on the first batches
+  const json& first = all["methods"][0]["runs"];
+  EXPECT_NE(first[0]["first_loss"], first[1]["first_loss"]) << "seeds 1 and 2";
+  for (const json& method : all["methods"]) {
+    EXPECT_EQ(method["runs"][0]["first_loss"], first[0]["first_loss"]) << method["label"];
+    EXPECT_EQ(method["runs"][1]["first_loss"], first[1]["first_loss"]) << method["label"];
+  }
+}
+
+// With a rate of 0 the parameters stay the initial ones, which depend on nothing but the seed.
+TEST_F(Compare, GivesAllMethodsTheSameInitialValues) {
+  const Outcome outcome = compare({"--methods", "adamw,lion,dlion-vote,dlion-avg", "--seeds", "5",
+                                   "--steps", "2", "--lr", "0", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json all = json::parse(outcome.out);
+  for (const json& method : all["methods"]) {
+    EXPECT_EQ(method["runs"][0]["param_hash"], all["methods"][0]["runs"][0]["param_hash"]);
+    EXPECT_EQ(method["runs"][0]["final"]["loss"], all["methods"][0]["runs"][0]["final"]["loss"]);
+  }
+}
+
+TEST_F(Compare, RepeatsNoCompleteRunAndMakesWhatIsMissing) {
+  ASSERT_EQ(compare(kTwo).code, 0);
+  const json before = result();
+  const fs::path kept = path("out") / "lion" / "1e-4-seed1" / "metrics.jsonl";
+  const auto time = fs::last_write_time(kept);
+  // as a run that was stopped leaves its folder: records, but no summary
+  const fs::path lost = path("out") / "dlion-vote" / "1e-4-seed2";
+  fs::remove(lost / "summary.json");
+  const Outcome rest = compare(kTwo);
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(fs::last_write_time(kept), time);
+  EXPECT_TRUE(fs::exists(lost / "summary.json"));
+  expect_contains(rest.err, "seed 1: loss ");
+  expect_contains(rest.err, "made before");
+  EXPECT_EQ(result()["methods"][1]["runs"][1]["param_hash"],
+            before["methods"][1]["runs"][1]["param_hash"]);
+}
+
+TEST_F(Compare, RefusesAFolderOfOtherSettingsUnlessTold) {
+  ASSERT_EQ(compare(kTwo).code, 0);
+  Arguments other = {"--methods", "lion,dlion-vote", "--seeds", "1,2,3", "--steps", "4"};
+  expect_refusal(other, "summary.json: an earlier run had --steps 3 instead of 4");
+  EXPECT_EQ(compare(with(kTwo, {"--eval-every", "1", "--overlap", "--log-every", "1"})).code, 0)
+      << "what changes no result is no other setting";
+  other.push_back("--overwrite");
+  EXPECT_EQ(compare(other).code, 0);
+  EXPECT_EQ(result()["methods"][0]["runs"][2]["steps"], 4);
+}
+
+TEST_F(Compare, GoesOnWhenAMethodFails) {
+  const Outcome outcome = compare(with(kTwo, {"--set", "lion:lr=1e30"}));
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.out, "| `lion` (0 of 2 runs) | 1e30 |");
+  expect_contains(outcome.out, "failed: lion, lr 1e30, seed 1: ");
+  expect_contains(outcome.out, "NaN or Inf in the gradient of");
+  expect_contains(outcome.out, "| `dlion-vote`");
+  expect_contains(outcome.err, "pride: error: 2 runs failed");
+  const json all = result();
+  EXPECT_EQ(all["runs_failed"], 2);
+  EXPECT_TRUE(all["methods"][0]["results"].is_null());
+  EXPECT_FALSE(all["methods"][0]["runs"][0]["error"].get<std::string>().empty());
+  EXPECT_TRUE(all["methods"][1]["results"].is_object());
+}
+
+TEST_F(Compare, SetsFlagsForOneMethodOnly) {
+  ASSERT_EQ(compare({"--methods", "vote=dlion-vote,zero=dlion-vote", "--seeds", "1", "--steps", "2",
+                     "--weight-decay", "0.5", "--set", "zero:method-opt=tie=zero", "--set",
+                     "zero:weight-decay=0.25", "--set", "zero:decay-all=true"})
+                .code,
+            0);
+  const json all = result();
+  EXPECT_EQ(all["methods"][1]["set"]["method-opt"], json({"tie=zero"}));
+  const auto settings = [&](const std::string& label) {
+    return json::parse(bytes_of(path("out") / label / "1e-4-seed1" / "summary.json"))["settings"];
+  };
+  EXPECT_EQ(settings("vote")["method-opt"], json::array());
+  EXPECT_EQ(settings("vote")["weight-decay"], 0.5);
+  EXPECT_EQ(settings("zero")["method-opt"], json({"tie=zero"}));
+  EXPECT_EQ(settings("zero")["weight-decay"], 0.25);
+  EXPECT_EQ(settings("zero")["decay-all"], true);
+}
+
+TEST_F(Compare, TunesTheRateOnASeedThatIsNotShown) {
+  const Outcome outcome = compare({"--methods", "lion,adamw", "--seeds", "1", "--steps", "20",
+                                   "--tune", "--tune-seed", "7", "--tune-steps", "10"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_contains(outcome.out, "Loss on seed 7 at each rate tried:");
+  for (const json& method : result()["methods"]) {
+    double best = 0, lowest = INFINITY, smallest = INFINITY, largest = 0;
+    for (const json& trial : method["tried"]) {
+      EXPECT_EQ(trial["seed"], 7);
+      EXPECT_EQ(trial["steps"], 10);
+      const double rate = trial["lr"];
+      smallest = std::min(smallest, rate);
+      largest = std::max(largest, rate);
+      if (trial["loss"].is_null() || trial["loss"] >= lowest) continue;
+      lowest = trial["loss"];
+      best = rate;
+    }
+    EXPECT_EQ(method["lr"], best) << method["label"];
+    EXPECT_LT(smallest, best) << "the best is interior";
+    EXPECT_GT(largest, best);
+    EXPECT_EQ(method["runs"][0]["lr"], best);
+    EXPECT_EQ(method["runs"][0]["steps"], 20);
+  }
+}
+
+TEST_F(Compare, ReadsItsFlagsFromAFile) {
+  const auto file = folder_.write(
+      "run.toml", "methods = [\"lion\"]\nseeds = [4]\nsteps = 2\nset = [\"lion:lr=0.5\"]\n");
+  ASSERT_EQ(compare({"--config", file.string()}).code, 0);
+  EXPECT_EQ(result()["methods"][0]["runs"][0]["seed"], 4);
+  EXPECT_EQ(result()["methods"][0]["lr"], 0.5);
+  EXPECT_EQ(result()["methods"][0]["runs"][0]["steps"], 2);
+}
+
+TEST_F(Compare, StopsOnAnInterruptAndGoesOnLater) {
+  const Arguments all = {"--methods", "lion", "--seeds", "1,2", "--steps", "400"};
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const std::string command = concat("exec ", command_line(all), " >/dev/null 2>&1");
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const fs::path metrics = path("out") / "lion" / "1e-4-seed1" / "metrics.jsonl";
+  while (bytes_of(metrics).size() < 1000 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  kill(child, SIGINT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_FALSE(result()["complete"]);
+  EXPECT_EQ(compare(all).code, 0);
+  EXPECT_TRUE(result()["complete"]);
+  EXPECT_EQ(result()["methods"][0]["runs"].size(), 2U);
+}
+
+TEST_F(Compare, RefusesBeforeTheFirstRun) {
+  expect_refusal({"--methods", "lion,sgd"}, "method 'sgd' is not known");
+  expect_refusal({"--methods", "lion,lion"}, "'lion' is given twice");
+  expect_refusal({"--methods", "../x=lion"}, "a label is made of letters");
+  expect_refusal({"--methods", "lion", "--set", "dgc:lr=1"}, "'dgc' is not in --methods");
+  expect_refusal({"--methods", "lion", "--set", "lion:lr"}, "must be METHOD:FLAG=VALUE");
+  expect_refusal({"--methods", "lion", "--set", "lion:colour=red"}, "--colour");
+  expect_refusal({"--methods", "lion", "--set", "lion:lr=fast"}, "--lr");
+  expect_refusal({"--methods", "lion", "--set", "lion:steps=5"}, "the same for all methods");
+  expect_refusal({"--methods", "lion", "--set", "lion:lr=1", "--set", "lion:lr=2"}, "set twice");
+  expect_refusal({"--methods", "lion", "--set", "lion:method-opt=tie=zero"}, "no option 'tie'");
+  expect_refusal({"--methods", "lion", "--method-opt", "dense=x"}, "option dense = 'x'");
+  expect_refusal({"--methods", "lion", "--seeds", "1,1"}, "--seeds: 1 is given twice");
+  expect_refusal({"--methods", "lion", "--tune", "--seeds", "100"}, "--tune-seed 100");
+  expect_refusal({"--methods", "lion", "--tune-steps", "5"}, "need --tune");
+  expect_refusal({"--methods", "lion", "--lr", "0", "--tune"}, "finite start above 0");
+  expect_refusal({}, "--methods is required", 2);
+  expect_refusal({"--methods", "lion", "--seeds", "x"}, "--seeds", 2);
+  expect_refusal({"--methods", "lion", "--resume", "x"}, "--resume", 2);
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+}  // namespace
+}  // namespace pride::app
