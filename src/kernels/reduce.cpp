@@ -1,10 +1,12 @@
-// first_non_finite and sum_squares: one value from a span. Read 4 bytes per coordinate.
+// first_non_finite, sum_squares and sum_abs: one value from a span. Read 4 bytes per coordinate.
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <cmath>
 
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/scalar.h"
+#include "kernels/scaled_signs.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce.cpp"
@@ -34,7 +36,9 @@ std::size_t find_non_finite(std::span<const float> x) {
   return found == kAllFinite ? kAllFinite : i + found;
 }
 
-double squares(std::span<const float> x) {
+// Sum of x^2, or of |x|, over sixteen partial sums.
+template <bool kSquares>
+double sum_of(std::span<const float> x) {
   std::array<double, 16> partial{};
   std::size_t i = 0;
 #if PRIDE_SIMD && HWY_HAVE_FLOAT64
@@ -49,21 +53,26 @@ double squares(std::span<const float> x) {
       for (std::size_t j = p; j < 1024; j += 16) {
         const auto a = hn::PromoteTo(dd, hn::LoadU(df, x.data() + i + j));
         const auto b = hn::PromoteTo(dd, hn::LoadU(df, x.data() + i + j + lanes));
-        low = hn::Add(low, hn::Mul(a, a));
-        high = hn::Add(high, hn::Mul(b, b));
+        low = hn::Add(low, kSquares ? hn::Mul(a, a) : hn::Abs(a));
+        high = hn::Add(high, kSquares ? hn::Mul(b, b) : hn::Abs(b));
       }
       hn::StoreU(low, dd, partial.data() + p);
       hn::StoreU(high, dd, partial.data() + p + lanes);
     }
   }
 #endif
-  for (; i < x.size(); ++i)
-    partial[i % 16] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (; i < x.size(); ++i) {
+    const double value = static_cast<double>(x[i]);
+    partial[i % 16] += kSquares ? value * value : std::abs(value);
+  }
   for (std::size_t width = 1; width < 16; width *= 2) {
     for (std::size_t p = 0; p < 16; p += 2 * width) partial[p] += partial[p + width];
   }
   return partial[0];
 }
+
+double squares(std::span<const float> x) { return sum_of<true>(x); }
+double magnitudes(std::span<const float> x) { return sum_of<false>(x); }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace pride::kernels::HWY_NAMESPACE
@@ -74,6 +83,7 @@ namespace pride::kernels {
 
 HWY_EXPORT(find_non_finite);
 HWY_EXPORT(squares);
+HWY_EXPORT(magnitudes);
 
 std::size_t first_non_finite(std::span<const float> x) noexcept {
   use_selected_isa();
@@ -83,6 +93,11 @@ std::size_t first_non_finite(std::span<const float> x) noexcept {
 double sum_squares(std::span<const float> x) noexcept {
   use_selected_isa();
   return HWY_DYNAMIC_DISPATCH(squares)(x);
+}
+
+double sum_abs(std::span<const float> x) noexcept {
+  use_selected_isa();
+  return HWY_DYNAMIC_DISPATCH(magnitudes)(x);
 }
 
 }  // namespace pride::kernels

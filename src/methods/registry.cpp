@@ -7,6 +7,7 @@
 #include "pride/error.h"
 #include "pride/methods/dense.h"
 #include "pride/methods/dlion.h"
+#include "pride/methods/error_feedback.h"
 
 namespace pride {
 namespace {
@@ -23,6 +24,8 @@ constexpr Entry kMethods[] = {
     {"lion", methods::make_lion, methods::lion_info},
     {"dlion-vote", methods::make_dlion_vote, methods::dlion_vote_info},
     {"dlion-avg", methods::make_dlion_avg, methods::dlion_avg_info},
+    {"signsgd-ef", methods::make_signsgd_ef, methods::signsgd_ef_info},
+    {"onebit-adam", methods::make_onebit_adam, methods::onebit_adam_info},
 };
 
 const Entry& find(std::string_view name) {

@@ -1,0 +1,59 @@
+// Kernels of the methods that send scaled signs and keep what the signs left out ("error
+// feedback"). Packed bits, spans and the rules of arithmetic are those of kernels.h.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/kernels.h"
+
+namespace pride::kernels {
+
+// What is compressed: p = rate*(keep*m + take*g) + e, with momentum m, gradient g, error e.
+struct Feedback {
+  float keep = 0, take = 1, rate = 1;
+};
+
+// The packed signs of one rank and the size of its +1 and -1.
+struct ScaledRow {
+  const std::uint64_t* bits = nullptr;
+  float scale = 0;
+};
+
+// p = rate*(keep*m + take*g) + e.  REQUIRES: all of one size.
+// Reads 12 and writes 4 bytes per coordinate.
+void feedback(std::span<const float> g, std::span<const float> m, std::span<const float> e,
+              const Feedback& f, std::span<float> p) noexcept;
+
+// bit = p > 0, or the hash bit where p == 0 (either zero); 0 where p is NaN.
+// REQUIRES: bits.size() == words_for(p.size()).  Reads 4 and writes 0.125 bytes per coordinate.
+void pack_signs(std::span<const float> p, HashWords zeros, std::span<std::uint64_t> bits) noexcept;
+
+// Sum of |x| in double, in the order of sum_squares: the same bits on every instruction set. NaN or
+// Inf among x makes the sum one of them.
+double sum_abs(std::span<const float> x) noexcept;
+
+// u = keep*m + take*g;  e = (rate*u + e) - s*scale, s = +1 or -1 by the bit;  m = u.
+// Reads 12.125 and writes 8 bytes per coordinate.
+void keep_feedback(std::span<const float> g, const Feedback& f, std::span<const std::uint64_t> bits,
+                   float scale, std::span<float> m, std::span<float> e) noexcept;
+
+// out = (s0*scale0 + s1*scale1 + ... in the order of the rows) / float(divisor) + e.
+// REQUIRES: at least one row, each of words_for(out.size()) words; e.size() == out.size().
+// Reads 4 bytes and one bit per row, writes 4 bytes per coordinate.
+void mean_of_signs(std::span<const ScaledRow> rows, int divisor, std::span<const float> e,
+                   std::span<float> out) noexcept;
+
+// e = p - s*scale.  Reads 4.125 and writes 4 bytes per coordinate.
+void keep_remainder(std::span<const float> p, std::span<const std::uint64_t> bits, float scale,
+                    std::span<float> e) noexcept;
+
+// m = s*scale;  x = x*decay - (step_size*m) / (sqrt(v)/sqrt_bias2 + eps), but x = x*decay where
+// v == 0.  Of `a` only step_size, sqrt_bias2, eps and decay are read.
+// Reads 8.125 and writes 8 bytes per coordinate.
+void adam_signs(std::span<const std::uint64_t> bits, float scale, const AdamScalars& a,
+                std::span<const float> v, std::span<float> m, std::span<float> x) noexcept;
+
+}  // namespace pride::kernels
