@@ -42,11 +42,10 @@ struct Poison {
 // rest, its apply reads down.
 struct Wire {
   std::vector<ByteBuffer> up, in, down;
-  std::span<const float> dense_up;  // dense methods: this rank's gradients of the bucket
+  std::span<const float> dense_up;  // this rank's gradients of the bucket, as backward left them
   ByteBuffer dense_in;              // dense methods: the ranks' floats for this rank's shard
   ByteBuffer dense_mean;            // dense methods: the mean, whole bucket
-  ByteBuffer accumulated;           // error feedback: floats that encode compressed, whole bucket
-  ByteBuffer owner_accumulated;     // and those that the owner of this rank's shard compressed
+  ByteBuffer owner_accumulated;     // error feedback: floats that this owner compressed, its shard
   std::optional<Poison> poison;     // after encode: this rank's; after exchange: agreed by all
 
   std::size_t capacity_bytes() const noexcept;

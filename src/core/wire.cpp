@@ -21,7 +21,7 @@ void ByteBuffer::resize(std::size_t n_bytes) {
 void ByteBuffer::Free::operator()(std::byte* p) const noexcept { std::free(p); }
 
 std::size_t Wire::capacity_bytes() const noexcept {
-  std::size_t bytes = dense_in.capacity() + dense_mean.capacity();
+  std::size_t bytes = dense_in.capacity() + dense_mean.capacity() + owner_accumulated.capacity();
   for (const auto* list : {&up, &in, &down}) {
     for (const ByteBuffer& b : *list) bytes += b.capacity();
   }

@@ -30,7 +30,8 @@ inline float initial(std::size_t tensor, std::size_t index) {
 struct RankResult {
   std::vector<float> params;  // flat
   std::vector<StepReport> reports;
-  Cost cost;
+  Cost cost;       // of the first step
+  Cost last_cost;  // of the last
   std::uint64_t hash = 0;
 };
 
@@ -68,6 +69,7 @@ inline RankResult train_rank(Communicator& comm, const Layout& layout, const Tra
   }
   result.params.assign(params.span().begin(), params.span().end());
   result.cost = optimizer.cost();
+  result.last_cost = optimizer.cost(run.steps - 1);
   result.hash = param_hash(layout, params.span());
   return result;
 }

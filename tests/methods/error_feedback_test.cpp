@@ -1,0 +1,243 @@
+// signsgd-ef and onebit-adam, real exchange included, against the scalar oracle: bit for bit; and
+// what must hold of their state: buckets, overlap, dropped steps, saving and loading.
+// SPDX-License-Identifier: Apache-2.0
+// Oracle: tests/reference/error_feedback_ref.h, which loops over ranks and knows no frames.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <limits>
+
+#include "pride/cpu.h"
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "reference/error_feedback_ref.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+using reference::ErrorFeedbackOracle;
+using reference::Hyper;
+using testing::Training;
+
+// More than three blocks of 4096 in one tensor, others that begin and end inside blocks.
+const std::vector<TensorSpec> kTensors = {{"first", {50, 7}, 0, false},
+                                          {"large", {131, 97}, 0, false},
+                                          {"bias", {33}, 1, false},
+                                          {"scalar", {}, 1, false},
+                                          {"rows", {130, 40}, 1, true}};
+
+// Rank 1 never has "bias"; nobody has "scalar" at steps 1 and 3; "large" is missing here and there.
+bool absent(int rank, std::int64_t step, std::size_t tensor) {
+  return (tensor == 2 && rank == 1) || (tensor == 3 && step % 2 == 1) ||
+         (tensor == 1 && (rank + step) % 4 == 3);
+}
+
+Training run_of(const std::string& method, int world, int steps) {
+  Training run{.world = world, .steps = steps};
+  run.options.method = method;
+  if (method == "onebit-adam") run.options.options = {{"freeze_steps", "2"}};
+  run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}, {.lr = 0.003, .weight_decay = 0.0}};
+  run.options.seed = 99;
+  run.options.bucket_coords = 10'000;
+  run.absent = absent;
+  return run;
+}
+
+struct Case {
+  std::string method;
+  int world;
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) {
+    return out << c.method << " N=" << c.world;
+  }
+};
+
+class ErrorFeedback : public ::testing::TestWithParam<Case> {
+ protected:
+  Training run(int steps) const { return run_of(GetParam().method, GetParam().world, steps); }
+};
+
+ErrorFeedbackOracle oracle_of(const Case& c, const TensorSlot& slot, std::size_t tensor) {
+  const bool group1 = slot.spec.group == 1;
+  const bool adam = c.method == "onebit-adam";
+  const Hyper hyper{.lr = group1 ? 0.003 : 0.01,
+                    .beta1 = 0.9,
+                    .beta2 = 0.999,
+                    .weight_decay = group1 ? 0.0 : 0.1};
+  std::vector<float> x(slot.n);
+  for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(tensor, i);
+  return {adam ? ErrorFeedbackOracle::Kind::kOneBitAdam : ErrorFeedbackOracle::Kind::kSignSgd,
+          c.world,
+          x,
+          hyper,
+          slot.offset,
+          99,
+          adam ? 2 : 0};
+}
+
+TEST_P(ErrorFeedback, AgreesWithTheOracleBitForBit) {
+  const Layout layout(kTensors);
+  const Training run = this->run(7);
+  const auto ranks = testing::train(layout, run);
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorSlot& slot = layout.tensors()[t];
+    ErrorFeedbackOracle oracle = oracle_of(GetParam(), slot, t);
+    for (std::int64_t step = 0; step < run.steps; ++step) {
+      std::vector<std::vector<float>> grads;
+      std::vector<bool> missing;
+      for (int r = 0; r < run.world; ++r) {
+        missing.push_back(absent(r, step, t));
+        auto& g = grads.emplace_back(slot.n);
+        for (std::size_t i = 0; i < slot.n; ++i) g[i] = testing::gradient(r, step, t, i);
+      }
+      oracle.step(grads, missing);
+    }
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      for (std::size_t i = 0; i < slot.n; ++i) {
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(ranks[r].params[slot.offset + i]),
+                  std::bit_cast<std::uint32_t>(oracle.x()[i]))
+            << GetParam() << " rank " << r << ", " << slot.spec.name << "[" << i << "]: got "
+            << ranks[r].params[slot.offset + i] << ", oracle " << oracle.x()[i];
+      }
+    }
+  }
+}
+
+std::uint64_t hash_of(const Training& run) {
+  const auto ranks = testing::train(Layout(kTensors), run);
+  for (const auto& rank : ranks) EXPECT_EQ(rank.hash, ranks[0].hash);
+  return ranks[0].hash;
+}
+
+TEST_P(ErrorFeedback, DoesNotDependOnBucketsOrOverlap) {
+  Training run = this->run(5);
+  const std::uint64_t expected = hash_of(run);
+  for (const std::size_t coords :
+       {std::size_t{1}, std::size_t{4096}, std::size_t{10'000}, std::size_t{1} << 20}) {
+    for (const bool overlap : {false, true}) {
+      run.options.bucket_coords = coords;
+      run.options.overlap = overlap;
+      run.options.non_finite = overlap ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
+      EXPECT_EQ(hash_of(run), expected) << coords << " a bucket, overlap " << overlap;
+    }
+  }
+}
+
+TEST_P(ErrorFeedback, DoesNotDependOnTheInstructionSet) {
+  const Training run = this->run(4);
+  const std::uint64_t expected = hash_of(run);
+  for (const std::string& isa : available_isas()) {
+    force_isa(isa);
+    EXPECT_EQ(hash_of(run), expected) << isa;
+  }
+  force_isa("");
+}
+
+// In both stages of onebit-adam.
+TEST_P(ErrorFeedback, CostEqualsCountedBytes) {
+  const Training run = this->run(4);
+  run_world(run.world, [&](Communicator& comm) {
+    const Layout layout(kTensors);
+    Optimizer optimizer(comm, layout, run.options);
+    FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+    for (std::int64_t step = 0; step < run.steps; ++step) {
+      const StepReport report = optimizer.step(x.span(), g.span());
+      EXPECT_TRUE(optimizer.cost(step).exact);
+      EXPECT_EQ(report.bytes_sent, optimizer.cost(step).bytes()) << "step " << step;
+    }
+    if (GetParam().method == "onebit-adam" && run.world > 1) {
+      EXPECT_LT(10 * optimizer.cost(2).bytes(), optimizer.cost(1).bytes());
+    }
+  });
+}
+
+// One more step with this rank's gradients, in which rank 1 has `bad` at one coordinate.
+StepReport step_with(Optimizer& optimizer, Communicator& comm, FlatBuffer& x, float bad) {
+  const Layout& layout = optimizer.layout();
+  FlatBuffer g(layout.flat_size());
+  testing::fill(layout, g, [&](std::size_t t, std::size_t i) {
+    return testing::gradient(comm.rank(), optimizer.steps_done(), t, i);
+  });
+  if (comm.rank() == comm.size() - 1 && bad != 0) g.span()[9000] = bad;
+  return optimizer.step(x.span(), g.span());
+}
+
+void expect_same_state(const StateDict& got, const StateDict& want, const std::string& when) {
+  ASSERT_EQ(got.tensors.size(), want.tensors.size());
+  for (const auto& [name, tensor] : want.tensors) {
+    const auto& values = got.tensors.at(name).values;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(values[i]),
+                std::bit_cast<std::uint32_t>(tensor.values[i]))
+          << when << ": " << name << "[" << i << "]";
+    }
+  }
+}
+
+TEST_P(ErrorFeedback, ADroppedStepChangesNoBitOfStateOrParameters) {
+  for (const bool overlap : {false, true}) {
+    Training run = this->run(0);
+    run.options.overlap = overlap;
+    run.options.non_finite = NonFinitePolicy::kSkip;
+    run.options.bucket_coords = 4096;
+    run_world(run.world, [&](Communicator& comm) {
+      const Layout layout(kTensors);
+      Optimizer optimizer(comm, layout, run.options);
+      FlatBuffer x(layout.flat_size());
+      for (int step = 0; step < 6; ++step) {
+        const StateDict before = optimizer.save();
+        const std::uint64_t hash = param_hash(layout, x.span());
+        const float bad = step % 2 == 1 ? std::numeric_limits<float>::infinity() : 0;
+        const StepReport report = step_with(optimizer, comm, x, bad);
+        ASSERT_EQ(report.skipped, bad != 0);
+        if (bad == 0) continue;
+        EXPECT_EQ(param_hash(layout, x.span()), hash);
+        expect_same_state(optimizer.save(), before, concat("step ", step));
+      }
+    });
+  }
+}
+
+// Saved before, at and behind the end of the warm-up.
+TEST_P(ErrorFeedback, ResumesBitForBitWithTheSameBucketSizeOnly) {
+  const Training run = this->run(0);
+  run_world(run.world, [&](Communicator& comm) {
+    const Layout layout(kTensors);
+    for (const int saved_at : {1, 2, 4}) {
+      FlatBuffer x(layout.flat_size()), y(layout.flat_size());
+      Optimizer whole(comm, layout, run.options), first(comm, layout, run.options);
+      for (int step = 0; step < 6; ++step) step_with(whole, comm, x, 0);
+      for (int step = 0; step < saved_at; ++step) step_with(first, comm, y, 0);
+      const StateDict state = first.save();
+      Optimizer second(comm, layout, run.options);
+      second.load(state);
+      for (int step = saved_at; step < 6; ++step) step_with(second, comm, y, 0);
+      EXPECT_EQ(param_hash(layout, x.span()), param_hash(layout, y.span())) << "at " << saved_at;
+      expect_same_state(second.save(), whole.save(), concat("saved at ", saved_at));
+
+      OptimizerOptions others = run.options;
+      others.bucket_coords = 4096;
+      Optimizer other(comm, layout, others);
+      EXPECT_THROW(other.load(state), InvalidArgument);
+    }
+  });
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const int world : {1, 2, 3, 4, 5, 8}) {
+    for (const char* method : {"signsgd-ef", "onebit-adam"}) cases.push_back({method, world});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ErrorFeedback, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) {
+                           std::string name =
+                               info.param.method + "_" + std::to_string(info.param.world);
+                           for (char& ch : name) ch = ch == '-' ? '_' : ch;
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace pride
