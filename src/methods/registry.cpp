@@ -8,6 +8,7 @@
 #include "pride/methods/dense.h"
 #include "pride/methods/dlion.h"
 #include "pride/methods/error_feedback.h"
+#include "pride/methods/signum.h"
 
 namespace pride {
 namespace {
@@ -24,6 +25,8 @@ constexpr Entry kMethods[] = {
     {"lion", methods::make_lion, methods::lion_info},
     {"dlion-vote", methods::make_dlion_vote, methods::dlion_vote_info},
     {"dlion-avg", methods::make_dlion_avg, methods::dlion_avg_info},
+    {"signum-vote", methods::make_signum_vote, methods::signum_vote_info},
+    {"signum-avg", methods::make_signum_avg, methods::signum_avg_info},
     {"signsgd-ef", methods::make_signsgd_ef, methods::signsgd_ef_info},
     {"onebit-adam", methods::make_onebit_adam, methods::onebit_adam_info},
 };

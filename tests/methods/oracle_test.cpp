@@ -17,7 +17,8 @@ using reference::Oracle;
 using testing::Training;
 
 // Methods of tests/reference/methods_ref.h; the others have an oracle and a test file of their own.
-const char* const kMethods[] = {"adamw", "sgdm", "lion", "dlion-vote", "dlion-avg"};
+const char* const kMethods[] = {"adamw",     "sgdm",        "lion",      "dlion-vote",
+                                "dlion-avg", "signum-vote", "signum-avg"};
 
 const std::vector<TensorSpec> kTensors = {
     {"embedding", {40, 16}, 0, true}, {"weight", {33, 7}, 0, false}, {"bias", {33}, 1, false},
@@ -47,7 +48,7 @@ TEST_P(MethodOracle, AgreesBitForBit) {
   Training run{.world = c.world, .steps = 5};
   run.options.method = c.method;
   if (!c.tie.empty()) run.options.options["tie"] = c.tie;
-  const double beta2 = c.method == "adamw" ? 0.999 : 0.99;
+  const bool adam = c.method == "adamw", signum = c.method.starts_with("signum");
   run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}, {.lr = 0.003, .weight_decay = 0.0}};
   run.options.seed = 99;
   run.options.bucket_coords = 256;
@@ -59,8 +60,8 @@ TEST_P(MethodOracle, AgreesBitForBit) {
     const TensorSlot& slot = layout.tensors()[t];
     const bool group1 = slot.spec.group == 1;
     const Hyper hyper{.lr = group1 ? 0.003 : 0.01,
-                      .beta1 = 0.9,
-                      .beta2 = beta2,
+                      .beta1 = signum ? 0.99 : 0.9,
+                      .beta2 = adam ? 0.999 : 0.99,
                       .eps = 1e-8,
                       .weight_decay = group1 ? 0.0 : 0.1};
     std::vector<float> x(slot.n);
@@ -93,6 +94,7 @@ std::vector<Case> all_cases() {
   for (const int world : {1, 2, 3, 4, 5, 8}) {
     for (const char* method : kMethods) cases.push_back({method, "", world});
     cases.push_back({"dlion-vote", "zero", world});
+    cases.push_back({"signum-vote", "zero", world});
   }
   return cases;
 }

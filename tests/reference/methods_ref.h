@@ -4,8 +4,8 @@
 //
 // Oracle of: Distributed Lion (Liu et al. 2024, Algorithm 1), Lion (Chen et al. 2023, Program 1),
 // AdamW (Loshchilov & Hutter 2019, Algorithm 2),
-// SGD with momentum. Limits: the hash bits for zeros and ties are those
-// of docs/wire_format.md, computed here from mix64 by coordinate.
+// SGD with momentum, Signum (Bernstein et al. 2018, Algorithm 2). Limits: the hash bits for zeros
+// and ties are those of docs/wire_format.md, computed here from mix64 by coordinate.
 #pragma once
 
 #include <cmath>
@@ -99,6 +99,7 @@ class Oracle {
   void sign_step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
     const auto b1 = static_cast<float>(h_.beta1), c1 = static_cast<float>(1 - h_.beta1);
     const auto b2 = static_cast<float>(h_.beta2), c2 = static_cast<float>(1 - h_.beta2);
+    const bool signum = method_.starts_with("signum");
     const std::size_t n = x_.size();
     const auto ranks = static_cast<std::size_t>(world_);
     const std::uint64_t tie = mix64(seed_ ^ 0x5449455F5449455Fu, t_);
@@ -107,8 +108,13 @@ class Oracle {
     for (std::size_t r = 0; r < ranks; ++r) {
       if (absent[r]) continue;
       for (std::size_t i = 0; i < n; ++i) {
-        u[r][i] = b1 * m_[r][i] + c1 * grads[r][i];
-        m_[r][i] = b2 * m_[r][i] + c2 * grads[r][i];
+        if (signum) {
+          m_[r][i] = b1 * m_[r][i] + c1 * grads[r][i];
+          u[r][i] = m_[r][i];
+        } else {
+          u[r][i] = b1 * m_[r][i] + c1 * grads[r][i];
+          m_[r][i] = b2 * m_[r][i] + c2 * grads[r][i];
+        }
       }
     }
     for (std::size_t i = 0; i < n; ++i) {
@@ -122,7 +128,7 @@ class Oracle {
       }
       const float kept = x_[i] * decay();
       float delta = 0;
-      if (method_ == "dlion-avg") {
+      if (method_.ends_with("-avg")) {
         delta = static_cast<float>(votes) / static_cast<float>(world_);
       } else if (votes != 0) {
         delta = votes > 0 ? 1.0f : -1.0f;

@@ -1,0 +1,130 @@
+// Signs of a blend of momentum and gradient, written straight into the frames that will be sent.
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/sign_method.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "codecs/hash_keys.h"
+#include "codecs/payload.h"
+#include "pride/error.h"
+
+namespace pride::methods {
+namespace {
+
+exchange::Tie tie_rule(const std::string& method, const std::string& name) {
+  if (name == "hash") return exchange::Tie::kHash;
+  if (name == "zero") return exchange::Tie::kZero;
+  throw InvalidArgument(concat(method, ": option tie = '", name, "': choose hash or zero"));
+}
+
+}  // namespace
+
+// --- The worker's half. -------------------------------------------------------------------------
+
+// Returns the index of a bad gradient, or kAllFinite.
+std::size_t SignMethod::encode_piece(const Piece& piece, ConstView grad, const StepContext& ctx,
+                                     std::span<std::uint64_t> signs,
+                                     std::span<std::uint64_t> presence) {
+  const kernels::Blend rule = blend(ctx.groups[static_cast<std::size_t>(piece.group)]);
+  const kernels::HashWords zeros{zero_key(ctx.seed, ctx.step, ctx.rank), piece.begin / 64};
+  const auto g = grad.f32(piece.begin, piece.end);
+  const auto m = m_.span().subspan(piece.begin, piece.n());
+  if (piece.sparse) return kernels::lion_sign_update_sparse(g, rule, zeros, m, signs, presence);
+  return kernels::lion_sign_update(g, rule, zeros, m, signs);
+}
+
+void SignMethod::encode_shard(const Shard& shard, ConstView grad, const StepContext& ctx,
+                              std::span<std::byte> frame, std::optional<Poison>& poison) {
+  const SignFrame at(shard);
+  const auto absent = words_at(frame, at.absent_at, at.absent_words);
+  std::fill(absent.begin(), absent.end(), 0);
+  std::size_t word = 0;
+  std::size_t presence_word = 0;
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& piece = shard.pieces[k];
+    const std::size_t n_presence = piece.sparse ? kernels::words_for(piece.n_words()) : 0;
+    const auto signs = words_at(frame, at.signs_at + 8 * word, piece.n_words());
+    const auto presence = words_at(frame, at.presence_at + 8 * presence_word, n_presence);
+    if (ctx.is_absent(piece.tensor)) {
+      set_bit(absent, k);
+      std::fill(signs.begin(), signs.end(), 0);
+      std::fill(presence.begin(), presence.end(), 0);
+    } else if (encode_piece(piece, grad, ctx, signs, presence) != kernels::kAllFinite && !poison) {
+      poison = Poison{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
+    }
+    word += piece.n_words();
+    presence_word += n_presence;
+  }
+}
+
+void SignMethod::encode_signs(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
+  w.poison.reset();
+  for (std::size_t j = 0; j < b.shards.size(); ++j) {
+    encode_shard(b.shards[j], g, ctx, w.up[j].span(), w.poison);
+  }
+}
+
+// --- Majority vote. -----------------------------------------------------------------------------
+
+VoteMethod::VoteMethod(const std::string& name, const MethodContext& ctx)
+    : SignMethod(ctx), tie_(tie_rule(name, ctx.options.at("tie"))) {}
+
+void VoteMethod::encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
+  exchange::prepare_vote(b, ctx, tie_, w);
+  encode_signs(b, g, ctx, w);
+}
+
+void VoteMethod::exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) {
+  exchange::sign_vote(c, b, ctx, tie_, w);
+}
+
+void VoteMethod::apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) {
+  exchange::apply_vote(b, w, ctx, tie_, x);
+}
+
+Cost VoteMethod::cost(std::span<const Bucket> buckets, int rank, std::int64_t) const {
+  return exchange::vote_cost(buckets, rank, tie_);
+}
+
+MethodInfo vote_method_info() {
+  MethodInfo info;
+  info.bits_up = 1;
+  info.bits_down = 1;
+  info.growth = "none";
+  info.state_floats = 1;
+  info.options = {{"tie", "hash",
+                   "a tied vote: 'hash' takes a random bit that all ranks share, 'zero' leaves the "
+                   "coordinate (2 bits down)"}};
+  return info;
+}
+
+// --- Average. -----------------------------------------------------------------------------------
+
+void AverageMethod::encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
+  exchange::prepare_count(b, ctx, w);
+  encode_signs(b, g, ctx, w);
+}
+
+void AverageMethod::exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) {
+  exchange::sign_count(c, b, ctx, w);
+}
+
+void AverageMethod::apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) {
+  exchange::apply_count(b, w, ctx, x);
+}
+
+Cost AverageMethod::cost(std::span<const Bucket> buckets, int rank, std::int64_t) const {
+  return exchange::count_cost(buckets, rank);
+}
+
+MethodInfo average_method_info(int world) {
+  MethodInfo info;
+  info.bits_up = 1;
+  info.bits_down = std::bit_width(static_cast<unsigned>(world));
+  info.growth = "log N";
+  info.state_floats = 1;
+  return info;
+}
+
+}  // namespace pride::methods
