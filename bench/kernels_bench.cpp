@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/scaled_signs.h"
 #include "pride/cpu.h"
 #include "pride/random_bits.h"
 
@@ -225,6 +226,53 @@ void add_float_rows(std::size_t n) {
       [](const Arrays& a) { return [&] { benchmark::DoNotOptimize(sum_squares(a.array(0))); }; });
 }
 
+// The kernels of error feedback, in the blocks of 4096 coordinates in which the methods call them.
+constexpr std::size_t kBlock = 4096;
+
+void add_feedback_rows(std::size_t n) {
+  const auto each = [](std::size_t n_coords, const auto& body) {
+    for (std::size_t at = 0; at < n_coords; at += kBlock) {
+      body(at, std::min(kBlock, n_coords - at));
+    }
+  };
+  const Feedback f{.keep = 0.9f, .take = 1, .rate = 1e-3f};
+  // what a worker does before it sends: p, its signs and the sum for the scale
+  add("feedback_encode", 3, 12.125, n, [=](const Arrays& a) {
+    return [&a, each, f] {
+      static float p[kBlock];
+      each(a.n_, [&](std::size_t at, std::size_t k) {
+        const std::span<float> part(p, k);
+        feedback(a.array(0).subspan(at, k), a.array(1).subspan(at, k), a.array(2).subspan(at, k), f,
+                 part);
+        pack_signs(part, kHash, a.bits(0).subspan(at / 64, words_for(k)));
+        benchmark::DoNotOptimize(sum_abs(part));
+      });
+    };
+  });
+  add("keep_feedback", 3, 20.125, n, [=](const Arrays& a) {
+    return [&a, f] { keep_feedback(a.array(0), f, a.bits(0), 1e-3f, a.array(1), a.array(2)); };
+  });
+  add("keep_remainder", 2, 8.125, n, [](const Arrays& a) {
+    return [&] { keep_remainder(a.array(0), a.bits(0), 0.1f, a.array(1)); };
+  });
+  add("pack_signs", 1, 4.125, n,
+      [](const Arrays& a) { return [&] { pack_signs(a.array(0), kHash, a.bits(0)); }; });
+  add("sum_abs", 1, 4, n,
+      [](const Arrays& a) { return [&] { benchmark::DoNotOptimize(sum_abs(a.array(0))); }; });
+  add("mean_of_signs_4", 2, 8.5, n, [](const Arrays& a) {
+    return [&] {
+      std::vector<ScaledRow> rows;
+      for (std::size_t r = 0; r < 4; ++r) rows.push_back({a.bits(r).data(), 0.5f});
+      mean_of_signs(rows, 4, a.array(0), a.array(1));
+    };
+  });
+  add("adam_signs", 3, 16.125, n, [](const Arrays& a) {
+    const AdamScalars s{.step_size = 1e-3f, .eps = 1e-8f};
+    std::ranges::fill(a.array(0), 1e-4f);  // v: never negative
+    return [&a, s] { adam_signs(a.bits(0), 0.01f, s, a.array(0), a.array(1), a.array(2)); };
+  });
+}
+
 using Rows = std::span<const std::uint64_t* const>;
 using BitsKernel = std::function<void(Rows, std::span<std::uint64_t>)>;
 
@@ -270,7 +318,10 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("isa", pride::active_isa());
-  for (const std::size_t n : {std::size_t{10'000'000}, std::size_t{256} << 20}) add_float_rows(n);
+  for (const std::size_t n : {std::size_t{10'000'000}, std::size_t{256} << 20}) {
+    add_float_rows(n);
+    add_feedback_rows(n);
+  }
   for (const std::size_t n_rows : {1, 2, 3, 4, 5, 8, 16, 32, 64}) {
     add_bits_rows(n_rows, std::size_t{64} << 20);
   }

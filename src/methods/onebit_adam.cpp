@@ -30,10 +30,10 @@ double power(double base, std::int64_t n) {
 
 std::int64_t steps_from(const std::string& text) {
   std::int64_t steps = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
-  PRIDE_CHECK(error == std::errc() && end == text.data() + text.size() && steps >= 1,
-              "onebit-adam: option freeze_steps = '", text,
-              "': give a whole number of at least 1 (v is learned in these steps)");
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, steps);
+  PRIDE_CHECK(error == std::errc() && end == last && steps >= 1, "onebit-adam: freeze_steps = '",
+              text, "': give a whole number of at least 1");
   return steps;
 }
 
@@ -41,9 +41,7 @@ std::int64_t steps_from(const std::string& text) {
 class DenseAdam final : public DenseMethod {
  public:
   DenseAdam(const Layout& layout, FlatBuffer& m, FlatBuffer& v)
-      : DenseMethod("onebit-adam", {.layout = layout, .options = {{"dense", "ordered"}}}),
-        m_(m),
-        v_(v) {}
+      : DenseMethod("onebit-adam", {layout, 0, 1, {{"dense", "ordered"}}}), m_(m), v_(v) {}
 
   void save(StateWriter&) const override {}
   void load(StateReader&) override {}
@@ -76,18 +74,17 @@ class OneBitAdam final : public ErrorFeedbackMethod {
   }
 
   void exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) override {
-    if (!is_frozen(ctx.step)) return dense_.exchange(c, b, ctx, w);
-    ErrorFeedbackMethod::exchange(c, b, ctx, w);
+    is_frozen(ctx.step) ? ErrorFeedbackMethod::exchange(c, b, ctx, w)
+                        : dense_.exchange(c, b, ctx, w);
   }
 
   void apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) override {
-    if (!is_frozen(ctx.step)) return dense_.apply(b, w, ctx, x);
-    ErrorFeedbackMethod::apply(b, w, ctx, x);
+    is_frozen(ctx.step) ? ErrorFeedbackMethod::apply(b, w, ctx, x) : dense_.apply(b, w, ctx, x);
   }
 
   Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const override {
-    if (!is_frozen(step)) return dense_.cost(buckets, rank, step);
-    return ErrorFeedbackMethod::cost(buckets, rank, step);
+    return is_frozen(step) ? ErrorFeedbackMethod::cost(buckets, rank, step)
+                           : dense_.cost(buckets, rank, step);
   }
 
   void save(StateWriter& out) const override {
@@ -137,17 +134,16 @@ MethodInfo onebit_adam_info(int) {
   MethodInfo info;
   info.title = "1-bit Adam: AdamW, then scaled signs of the momentum";
   info.source = "Tang et al. 2021, arXiv:2102.02888, Algorithm 1";
-  info.bits_up = 1 + 32.0 / kScaleBlock;
-  info.bits_down = 1 + 32.0 / kScaleBlock;
+  info.bits_up = info.bits_down = 1 + 32.0 / kScaleBlock;  // after the dense steps
   info.growth = "none";
   info.state_floats = 4;
   info.default_lr = 1e-3;
   info.default_beta1 = 0.9;
   info.default_beta2 = 0.999;
   info.default_eps = 1e-8;
-  info.options = {{"freeze_steps", "1000",
-                   "steps of AdamW at 32 bits before v is frozen; the paper takes 15 to 25 % of "
-                   "all steps; the bits above are those of the steps after them"}};
+  info.options = {
+      {"freeze_steps", "1000",
+       "steps of AdamW, at 32 bits, before v is frozen: 15 to 25 % of all in the paper"}};
   return info;
 }
 

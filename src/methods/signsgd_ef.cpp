@@ -1,12 +1,12 @@
 // SignSGD with error feedback.
 // SPDX-License-Identifier: Apache-2.0
-// Source    Karimireddy et al. 2019, arXiv:1901.09847, Algorithm 1 (beta1 = 0); several workers and
-//           momentum as in Zheng et al. 2019, arXiv:1905.10936, Algorithm 2.
+// Source    Karimireddy et al. 2019, arXiv:1901.09847, Algorithm 1 (beta1 = 0); several workers as
+//           in Zheng et al. 2019, arXiv:1905.10936 (dist-EF-blockSGD).
 // Cost      1 bit up, 1 bit down and a float per 4096 coordinates each way, plus frames.
 // State     m: momentum, e: error (n each) float32, local to each rank, never sent; e_s: the
 //           owner's error, n/N of it in use.
-// Deviates  a scale per block of 4096 coordinates instead of one per tensor; zeros, absent tensors:
-//           see docs/wire_format.md.
+// Deviates  a scale per block of 4096 coordinates instead of one per tensor; momentum is plain, not
+//           Nesterov's; zeros, absent tensors: see docs/wire_format.md.
 #include "methods/error_feedback.h"
 #include "pride/methods/error_feedback.h"
 

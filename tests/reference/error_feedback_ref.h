@@ -2,7 +2,7 @@
 // the order that the papers write, no buckets, no shards, no frames, no packing.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Oracle of: Zheng et al. 2019, Algorithm 2 (with Karimireddy et al. 2019, Algorithm 1, for N = 1),
+// Oracle of: Zheng et al. 2019, dist-EF-blockSGD (for N = 1, Karimireddy et al. 2019, Algorithm 1),
 // and Tang et al. 2021, Algorithm 1. Limits: the hash bits for zeros and the blocks of 4096 flat
 // coordinates are those of docs/wire_format.md; sums for the scales run over sixteen partial sums.
 #pragma once

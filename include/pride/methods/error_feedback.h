@@ -10,7 +10,7 @@
 namespace pride::methods {
 
 // SignSGD with error feedback. Karimireddy et al. 2019, arXiv:1901.09847, Algorithm 1; distributed
-// as in Zheng et al. 2019, arXiv:1905.10936, Algorithm 2.
+// as in Zheng et al. 2019, arXiv:1905.10936.
 std::unique_ptr<Method> make_signsgd_ef(const MethodContext& ctx);
 MethodInfo signsgd_ef_info(int world);
 
