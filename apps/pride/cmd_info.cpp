@@ -1,4 +1,4 @@
-// `pride info`: what this build is, what it can do here, and what each method costs.
+// `pride info`: what this build is, and what it can use here.
 // SPDX-License-Identifier: Apache-2.0
 #include <cinttypes>
 #include <cstdio>
@@ -47,28 +47,6 @@ Json libtorch_version() {
 #endif
 }
 
-Json describe_method(const std::string& name, int workers) {
-  const MethodInfo info = method_info(name, workers);
-  Json options = Json::array();
-  for (const MethodOption& option : info.options) {
-    options.push_back(
-        {{"name", option.name}, {"default", option.default_value}, {"help", option.help}});
-  }
-  return {{"name", info.name},
-          {"title", info.title},
-          {"source", info.source},
-          {"bits_up", info.bits_up},
-          {"bits_down", info.bits_down},
-          {"state_floats", info.state_floats},
-          {"defaults",
-           {{"lr", info.default_lr},
-            {"beta1", info.default_beta1},
-            {"beta2", info.default_beta2},
-            {"eps", info.default_eps},
-            {"weight_decay", info.default_weight_decay}}},
-          {"options", std::move(options)}};
-}
-
 // Null if there is none; a default text that cannot be read says why.
 Json describe_default_text() {
   const auto folder = find_default_text();
@@ -88,9 +66,7 @@ Json describe_default_text() {
   return text;
 }
 
-Json gather(int workers) {
-  Json methods = Json::array();
-  for (const std::string& name : method_names()) methods.push_back(describe_method(name, workers));
+Json gather() {
   return {{"version", kVersion},
           {"git", *kGitDescribe == '\0' ? Json(nullptr) : Json(kGitDescribe)},
           {"compiler", kCompiler},
@@ -100,8 +76,7 @@ Json gather(int workers) {
           {"libtorch", libtorch_version()},
           {"blas", blas_in_use()},
           {"default_text", describe_default_text()},
-          {"workers", workers},
-          {"methods", std::move(methods)}};
+          {"methods", method_names()}};
 }
 
 void line(const char* label, const std::string& value) {
@@ -120,68 +95,46 @@ std::string default_text_line(const Json& text) {
                 text["valid_bytes"], " bytes, hash ", text["hash"].get<std::string>());
 }
 
+// " one two three"
+std::string words_of(const Json& words) {
+  std::string text;
+  for (const Json& word : words) text += " " + word.get<std::string>();
+  return text;
+}
+
 void print_build(const Json& info) {
   line("pride", info["version"].get<std::string>() +
                     (info["git"].is_null() ? "" : " (" + info["git"].get<std::string>() + ")"));
   line("compiler",
        concat(info["compiler"].get<std::string>(), ", ", info["build_type"].get<std::string>()));
-  std::string sets;
-  for (const Json& name : info["isa"]["available"]) sets += " " + name.get<std::string>();
-  line("instructions", concat(info["isa"]["active"].get<std::string>(), " of", sets));
+  line("instructions",
+       concat(info["isa"]["active"].get<std::string>(), " of", words_of(info["isa"]["available"])));
   const Json& mpi = info["transports"]["mpi"];
   line("transports", concat("threads", mpi.is_null() ? "" : ", mpi"));
   line("MPI", text_or(mpi, "not built"));
   line("libtorch", text_or(info["libtorch"], "not built"));
   line("BLAS", info["blas"].get<std::string>());
   line("default text", default_text_line(info["default_text"]));
+  line("methods", concat(words_of(info["methods"]).substr(1), " (`pride methods` says more)"));
 }
 
-void print_method(const Json& method) {
-  std::cout << "\n  " << method["name"].get<std::string>() << ": "
-            << method["title"].get<std::string>() << '\n';
-  std::cout << "    source   " << method["source"].get<std::string>() << '\n';
-  std::cout << "    cost     " << method["bits_up"].get<double>() << " bits up, "
-            << method["bits_down"].get<double>() << " bits down per coordinate\n";
-  std::cout << "    state    " << method["state_floats"] << " floats per coordinate\n    defaults";
-  for (const auto& [name, value] : method["defaults"].items()) {
-    std::cout << ' ' << name << '=' << value.get<double>();
-  }
-  std::cout << '\n';
-  for (const Json& option : method["options"]) {
-    std::cout << "    option   " << option["name"].get<std::string>() << '='
-              << option["default"].get<std::string>() << "  " << option["help"].get<std::string>()
-              << '\n';
-  }
-}
-
-void run(int workers, bool json) {
-  const Json info = gather(workers);
+void run(bool json) {
+  const Json info = gather();
   if (json) {
     // text of other libraries may hold anything; it is printed, never trusted
     std::cout << info.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
     return;
   }
   print_build(info);
-  std::cout << "\nmethods, with " << workers << " workers:\n";
-  for (const Json& method : info["methods"]) print_method(method);
 }
-
-struct Arguments {
-  int workers = 4;
-  bool json = false;
-};
 
 }  // namespace
 
 void add_info_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("info", "Say what this build is, what it can use here, and its methods");
-  const auto args = std::make_shared<Arguments>();
-  command->add_option("--workers", args->workers, "World size for the methods' costs")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_flag("--json", args->json, "Print JSON");
-  command->callback([args] { run(args->workers, args->json); });
+  CLI::App* command = app.add_subcommand("info", "Say what this build is and what it can use here");
+  const auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "Print JSON");
+  command->callback([json] { run(*json); });
 }
 
 }  // namespace pride::app

@@ -111,7 +111,8 @@ void add_files(CLI::App& command, Arguments& args) {
 void add_method(CLI::App& command, Arguments& args) {
   OptimizerOptions& optimizer = args.replay.optimizer;
   ParamGroup& group = optimizer.groups.front();
-  command.add_option("--method", optimizer.method, "Method; `pride info` lists them")->required();
+  command.add_option("--method", optimizer.method, "Method; `pride methods` lists them")
+      ->required();
   command.add_option("--lr", group.lr, "Learning rate (default: the method's)");
   command.add_option("--beta1", group.beta1, "First beta (default: the method's)");
   command.add_option("--beta2", group.beta2, "Second beta (default: the method's)");

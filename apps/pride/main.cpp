@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   pride::app::add_train_command(app);
   pride::app::add_compare_command(app);
   pride::app::add_replay_command(app);
+  pride::app::add_methods_command(app);
   pride::app::add_info_command(app);
   return parse(app, argc, argv);
 }

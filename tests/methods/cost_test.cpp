@@ -61,6 +61,25 @@ TEST_P(MethodCost, EqualsCountedBytesForAMillion) {
   }
 }
 
+// method_cost() needs no world, and says what an optimizer in the world says.
+TEST_P(MethodCost, IsKnownWithoutAWorld) {
+  const Layout layout({{"w", {1000}}, {"rows", {50, 3}, 0, true}});
+  for (const int world : {1, 3, 4}) {
+    Training run{.world = world, .steps = 1};
+    run.options.method = GetParam();
+    run.options.bucket_coords = 300;
+    const auto ranks = testing::train(layout, run);
+    for (int rank = 0; rank < world; ++rank) {
+      const Cost cost =
+          method_cost(GetParam(), layout, {.world = world, .rank = rank, .bucket_coords = 300});
+      const Cost& want = ranks[static_cast<std::size_t>(rank)].cost;
+      EXPECT_EQ(cost.bytes_up, want.bytes_up) << "N=" << world << " rank " << rank;
+      EXPECT_EQ(cost.bytes_down, want.bytes_down) << "N=" << world << " rank " << rank;
+      EXPECT_EQ(cost.exact, want.exact);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MethodCost, ::testing::ValuesIn(method_names()),
                          [](const auto& info) {
                            std::string name = info.param;
@@ -103,6 +122,16 @@ TEST(DistributedLionVote, SendsOneThirtySecondOfAnFp32Ring) {
     const double ring = 2.0 * 3 / 4 * d * 4;
     EXPECT_NEAR(static_cast<double>(rank.reports[0].bytes_sent) / (ring / 32), 1.0, 0.01);
   }
+}
+
+TEST(MethodCost, RefusesWhatNoOptimizerWouldTake) {
+  const Layout layout({{"w", {64}}});
+  EXPECT_THROW(method_cost("sgd", layout, {}), InvalidArgument);
+  EXPECT_THROW(method_cost("lion", layout, {.options = {{"tie", "zero"}}}), InvalidArgument);
+  EXPECT_THROW(method_cost("lion", layout, {.options = {{"dense", "red"}}}), InvalidArgument);
+  EXPECT_THROW(method_cost("lion", layout, {.world = 0}), InvalidArgument);
+  EXPECT_THROW(method_cost("lion", layout, {.world = 65536}), InvalidArgument);
+  EXPECT_THROW(method_cost("lion", layout, {.world = 4, .rank = 4}), InvalidArgument);
 }
 
 // Bit planes: N + 1 counts need bit_width(N) of them.

@@ -6,8 +6,8 @@
 
 #include "build_info.h"
 #include "commands.h"
-#include "compare/table.h"
 #include "pride/error.h"
+#include "text/table.h"
 
 namespace pride::app {
 namespace {

@@ -78,8 +78,9 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--method", o.method, "One of: " + join(method_names()))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--method-opt", o.method_options,
-                 "The method's own option as key=value; may be repeated. `pride info` lists them")
+  app.add_option(
+         "--method-opt", o.method_options,
+         "The method's own option as key=value; may be repeated. `pride methods` lists them")
       ->group(group);
   app.add_option("--lr", o.lr, "Peak learning rate. Default: the method's")->group(group);
   app.add_option("--beta1", o.beta1, "Default: the method's")->group(group);

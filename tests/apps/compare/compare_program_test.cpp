@@ -200,8 +200,9 @@ TEST_F(Compare, SetsFlagsForOneMethodOnly) {
 }
 
 TEST_F(Compare, TunesTheRateOnASeedThatIsNotShown) {
-  const Outcome outcome = compare({"--methods", "lion,adamw", "--seeds", "1", "--steps", "20",
-                                   "--tune", "--tune-seed", "7", "--tune-steps", "10"});
+  const Outcome outcome =
+      compare({"--methods", "lion,adamw", "--seeds", "1", "--steps", "20", "--lr", "0.02", "--tune",
+               "--tune-seed", "7", "--tune-steps", "10"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   expect_contains(outcome.out, "Loss on seed 7 at each rate tried:");
   for (const json& method : result()["methods"]) {
@@ -217,11 +218,27 @@ TEST_F(Compare, TunesTheRateOnASeedThatIsNotShown) {
       best = rate;
     }
     EXPECT_EQ(method["lr"], best) << method["label"];
+    EXPECT_EQ(method["tried"][0]["lr"], 0.03) << "next to the rate that was given";
     EXPECT_LT(smallest, best) << "the best is interior";
     EXPECT_GT(largest, best);
     EXPECT_EQ(method["runs"][0]["lr"], best);
     EXPECT_EQ(method["runs"][0]["steps"], 20);
   }
+}
+
+// onebit-adam begins with dense steps: a fifth of the run, if nobody says how many.
+TEST_F(Compare, CountsADenseBeginning) {
+  const Outcome outcome =
+      compare({"--methods", "adamw,onebit-adam", "--seeds", "1", "--steps", "20"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json all = result();
+  EXPECT_EQ(all["methods"][1]["runs"][0]["method"]["options"]["freeze_steps"], "4");
+  const double dense = all["methods"][0]["results"]["bytes_per_step"];
+  const double mean = all["methods"][1]["results"]["bytes_per_step"];
+  const double late = all["methods"][1]["results"]["late_bytes_per_step"];
+  EXPECT_LT(late, dense / 10);
+  EXPECT_NEAR(mean, 0.2 * dense + 0.8 * late, 0.05 * dense);
+  expect_contains(outcome.out, " (late 1/");
 }
 
 TEST_F(Compare, ReadsItsFlagsFromAFile) {

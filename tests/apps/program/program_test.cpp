@@ -12,6 +12,7 @@
 #include "apps/io/temp_folder.h"
 #include "io/safetensors.h"
 #include "pride/error.h"
+#include "pride/registry.h"
 
 namespace pride::app {
 namespace {
@@ -97,7 +98,7 @@ TEST(Program, SaysItsVersion) {
 TEST(Program, HelpNamesEverySubcommandAndOption) {
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* name : {"train", "compare", "replay", "info", "--version"})
+  for (const char* name : {"train", "compare", "replay", "methods", "info", "--version"})
     expect_contains(help.out, name);
   const Outcome replay = run({"replay", "--help"});
   EXPECT_EQ(replay.code, 0);
@@ -106,15 +107,21 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
         "--no-decay", "--seed", "--method-opt", "--bucket-coords", "--non-finite", "--json"}) {
     expect_contains(replay.out, name);
   }
-  expect_contains(run({"info", "--help"}).out, "--workers");
+  for (const char* name : {"--workers", "--params", "--method", "--method-opt", "--json"}) {
+    expect_contains(run({"methods", "--help"}).out, name);
+  }
   EXPECT_EQ(run({"train", "--help"}).code, 0);
 }
 
 TEST(Program, RefusesWrongUsage) {
   expect_usage({}, "subcommand");
-  expect_usage({"trian"}, "unknown subcommand \"trian\"; there are train compare replay info");
+  expect_usage({"trian"},
+               "unknown subcommand \"trian\"; there are train compare replay methods info");
   expect_usage({"--colour"}, "Run with --help");
-  expect_usage({"info", "--workers", "0"}, "--workers");
+  expect_usage({"methods", "--workers", "0"}, "--workers");
+  expect_usage({"methods", "--workers", "65536"}, "--workers");
+  expect_usage({"methods", "--params", "1e7"}, "--params");
+  expect_usage({"methods", "--method-opt", "tie=zero"}, "--method");
   expect_usage({"info", "extra"}, "extra");
   expect_usage({"replay"}, "--input");
 }
@@ -139,10 +146,9 @@ TEST(Program, EndsQuietlyWhenItsReaderHasGone) {
 }
 
 TEST(Program, InfoTellsWhatThisBuildIs) {
-  const Outcome outcome = run({"info", "--json", "--workers", "7"});
+  const Outcome outcome = run({"info", "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto info = nlohmann::json::parse(outcome.out);
-  EXPECT_EQ(info.at("workers"), 7);
   EXPECT_FALSE(info.at("version").get<std::string>().empty());
   EXPECT_FALSE(info.at("compiler").get<std::string>().empty());
   const auto sets = info.at("isa").at("available").get<std::vector<std::string>>();
@@ -150,15 +156,7 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
   EXPECT_EQ(info.at("transports").at("threads"), true);
   EXPECT_EQ(info.at("default_text").at("hash").get<std::string>().size(), 16U);
   EXPECT_GT(info.at("default_text").at("train_bytes"), 1'000'000);
-  std::map<std::string, double> bits_down;
-  for (const auto& method : info.at("methods")) {
-    EXPECT_FALSE(method.at("title").get<std::string>().empty());
-    EXPECT_FALSE(method.at("source").get<std::string>().empty());
-    bits_down[method.at("name")] = method.at("bits_down");
-  }
-  EXPECT_EQ(bits_down.at("dlion-vote"), 1.0);
-  EXPECT_EQ(bits_down.at("lion"), 32.0);
-  EXPECT_TRUE(bits_down.contains("dlion-avg") && bits_down.contains("adamw"));
+  EXPECT_EQ(info.at("methods"), method_names());
 #ifdef PRIDE_HAVE_MPI
   const auto mpi = info.at("transports").at("mpi").get<std::string>();
   EXPECT_FALSE(mpi.empty());
@@ -176,11 +174,76 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
 TEST(Program, InfoTellsThePersonTheSame) {
   const Outcome outcome = run({"info"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  for (const char* part :
-       {"compiler", "instructions", "transports    threads", "libtorch", "BLAS",
-        "default text  yes: ", "methods, with 4 workers", "dlion-vote: ", "bits up"}) {
+  for (const char* part : {"compiler", "instructions", "transports    threads", "libtorch", "BLAS",
+                           "default text  yes: ", "methods       adamw "}) {
     expect_contains(outcome.out, part);
   }
+}
+
+TEST(Methods, TellWhatACostQueryTells) {
+  const Outcome outcome = run({"methods", "--json", "--workers", "7", "--params", "100000"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto all = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(all.at("workers"), 7);
+  EXPECT_EQ(all.at("params"), 100000);
+  EXPECT_DOUBLE_EQ(all.at("fp32_ring_bytes"), 2.0 * 6 / 7 * 400000);
+  const Layout layout({{"w", {100000}}});
+  std::vector<std::string> names;
+  for (const auto& method : all.at("methods")) {
+    names.push_back(method.at("name"));
+    const Cost late =
+        method_cost(names.back(), layout, {.world = 7, .step = std::int64_t{1} << 40});
+    EXPECT_EQ(method.at("bytes_per_step"), late.bytes()) << names.back();
+    EXPECT_EQ(method.at("bytes_up"), late.bytes_up) << names.back();
+    EXPECT_EQ(method.at("exact"), late.exact) << names.back();
+    const Cost first = method_cost(names.back(), layout, {.world = 7});
+    EXPECT_EQ(method.at("bytes_of_first_step"), first.bytes()) << names.back();
+    EXPECT_EQ(method.at("bits_down"), method_info(names.back(), 7).bits_down);
+    EXPECT_FALSE(method.at("title").get<std::string>().empty());
+    EXPECT_FALSE(method.at("source").get<std::string>().empty());
+    EXPECT_FALSE(method.at("growth").get<std::string>().empty()) << names.back();
+    EXPECT_GT(method.at("rounds"), 0);
+    EXPECT_GT(method.at("defaults").at("lr"), 0.0);
+  }
+  EXPECT_EQ(names, method_names());
+}
+
+TEST(Methods, StandInATable) {
+  const Outcome outcome = run({"methods"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_contains(outcome.out, "4 workers, 10,000,000 parameters");
+  for (const std::string& name : method_names()) expect_contains(outcome.out, "| " + name + " ");
+  expect_contains(outcome.out, "1/31.9");
+}
+
+TEST(Methods, AreKnownForAnyWorld) {
+  for (const char* workers : {"1", "2", "65535"}) {
+    const Outcome outcome = run({"methods", "--workers", workers, "--params", "1000"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    expect_contains(outcome.out, concat(workers, " workers"));
+  }
+}
+
+TEST(Methods, TellOneWithItsOptions) {
+  const Outcome hash = run({"methods", "--method", "dlion-vote"});
+  ASSERT_EQ(hash.code, 0) << hash.err;
+  for (const char* part : {"dlion-vote: Distributed Lion", "source ", "bits  ", "1 up, 1 down",
+                           "rounds ", "state ", "lr=0.0001", "option    tie=hash"}) {
+    expect_contains(hash.out, part);
+  }
+  const auto bytes = [](const std::string& tie) {
+    const Outcome outcome =
+        run({"methods", "--json", "--method", "dlion-vote", "--method-opt", tie});
+    return nlohmann::json::parse(outcome.out)
+        .at("methods")
+        .at(0)
+        .at("bytes_per_step")
+        .get<double>();
+  };
+  EXPECT_NEAR(bytes("tie=zero") / bytes("tie=hash"), 1.5, 0.01);
+  expect_failure({"methods", "--method", "sgd"}, "method 'sgd' is not known");
+  expect_failure({"methods", "--method", "lion", "--method-opt", "tie=zero"}, "no option 'tie'");
+  expect_failure({"methods", "--method", "lion", "--method-opt", "dense"}, "must be key=value");
 }
 
 #ifndef PRIDE_HAVE_TORCH

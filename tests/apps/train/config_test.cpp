@@ -10,6 +10,7 @@
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
 #include "train/options.h"
+#include "train/plan.h"
 
 namespace pride::app {
 namespace {
@@ -130,6 +131,18 @@ TEST(Options, AreWrittenDownUnderTheFlagsNames) {
   const nlohmann::ordered_json written = to_json(options);
   for (const auto& [key, value] : written.items()) {
     EXPECT_NE(app.get_option_no_throw("--" + key), nullptr) << key;
+  }
+}
+
+TEST(FreezeSteps, AreAFifthOfTheRunUnlessGiven) {
+  MethodInfo method;
+  method.options = {{"freeze_steps", "1000", "dense steps"}};
+  EXPECT_EQ(default_freeze_steps(method, {}, 500), 100);
+  EXPECT_EQ(default_freeze_steps(method, {}, 1), 1);
+  EXPECT_EQ(default_freeze_steps(method, {.options = {{"freeze_steps", "7"}}}, 500), std::nullopt);
+  EXPECT_EQ(default_freeze_steps(method_info("onebit-adam", 4), {}, 500), 100);
+  for (const char* name : {"lion", "dlion-vote"}) {
+    EXPECT_EQ(default_freeze_steps(method_info(name, 4), {}, 500), std::nullopt) << name;
   }
 }
 

@@ -29,6 +29,9 @@ std::string ratio_text(double bytes, double ring);
 // Bytes that a rank sends in one fp32 ring all-reduce of n values: 2 (N-1)/N 4n.
 double fp32_ring_bytes(double n, int world);
 
+// The cell with blanks up to `width` columns of the screen, on its left if `right`.
+std::string padded(const std::string& cell, std::size_t width, bool right = false);
+
 // One row of cells a line, the first row being the head, padded to equal width. Columns from
 // `first_number` on are flush right.
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows,

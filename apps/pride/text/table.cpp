@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compare/table.h"
+#include "text/table.h"
 
 #include <algorithm>
 #include <array>
@@ -24,11 +24,6 @@ std::size_t width_of(const std::string& cell) {
   return static_cast<std::size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
     return (static_cast<unsigned>(c) & 0xC0U) != 0x80U;
   }));
-}
-
-std::string padded(const std::string& cell, std::size_t width, bool right) {
-  const std::string blanks(width - width_of(cell), ' ');
-  return right ? blanks + cell : cell + blanks;
 }
 
 }  // namespace
@@ -65,6 +60,11 @@ std::string ratio_text(double bytes, double ring) {
 }
 
 double fp32_ring_bytes(double n, int world) { return 2.0 * (world - 1) / world * 4 * n; }
+
+std::string padded(const std::string& cell, std::size_t width, bool right) {
+  const std::string blanks(width - std::min(width, width_of(cell)), ' ');
+  return right ? blanks + cell : cell + blanks;
+}
 
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows,
                            std::size_t first_number) {

@@ -1,6 +1,6 @@
 // What stands in the cells of a comparison, and the table around them.
 // SPDX-License-Identifier: Apache-2.0
-#include "compare/table.h"
+#include "text/table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,190 @@
+// `pride methods`: what each method costs, for any number of workers and parameters.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "integer_check.h"
+#include "method_options.h"
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "text/table.h"
+
+namespace pride::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostWorkers = 65535;
+constexpr std::int64_t kMostParams = 1'000'000'000;      // making a method takes its state's memory
+constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
+
+struct Arguments {
+  int workers = 4;
+  std::int64_t params = 10'000'000;
+  std::string method;  // empty: all, as a table
+  std::vector<std::string> method_options;
+  bool json = false;
+};
+
+Cost cost_of(const std::string& name, const Arguments& args, std::int64_t step) {
+  return method_cost(
+      name, Layout({{"w", {args.params}}}),
+      {.options = parse_method_options(args.method_options), .world = args.workers, .step = step});
+}
+
+Json options_json(const MethodInfo& info) {
+  Json options = Json::array();
+  for (const MethodOption& option : info.options) {
+    options.push_back(
+        {{"name", option.name}, {"default", option.default_value}, {"help", option.help}});
+  }
+  return options;
+}
+
+Json describe(const std::string& name, const Arguments& args) {
+  const MethodInfo info = method_info(name, args.workers);
+  const Cost cost = cost_of(name, args, kSteady), first = cost_of(name, args, 0);
+  const double ring = fp32_ring_bytes(static_cast<double>(args.params), args.workers);
+  const auto bytes = static_cast<double>(cost.bytes());
+  return {{"name", info.name},
+          {"title", info.title},
+          {"source", info.source},
+          {"bits_up", info.bits_up},
+          {"bits_down", info.bits_down},
+          {"bytes_up", cost.bytes_up},
+          {"bytes_down", cost.bytes_down},
+          {"bytes_per_step", cost.bytes()},
+          {"exact", cost.exact},
+          {"bytes_of_first_step", first.bytes()},
+          {"ratio_to_fp32_ring", ring > 0 ? Json(bytes / ring) : Json(nullptr)},
+          {"growth", info.growth},
+          {"rounds", info.rounds},
+          {"state_floats", info.state_floats},
+          {"defaults",
+           {{"lr", info.default_lr},
+            {"beta1", info.default_beta1},
+            {"beta2", info.default_beta2},
+            {"eps", info.default_eps},
+            {"weight_decay", info.default_weight_decay}}},
+          {"options", options_json(info)}};
+}
+
+std::string number_text(double number) { return concat(std::round(number * 1000) / 1000); }
+
+std::string bytes_cell(const Json& method) {
+  const std::string bytes = grouped(method["bytes_per_step"].get<double>());
+  return method["exact"] ? bytes : "<= " + bytes;
+}
+
+bool begins_differently(const Json& method) {
+  return method["bytes_of_first_step"] != method["bytes_per_step"];
+}
+
+std::string beginning(const Json& method) {
+  return concat("begins with other steps: the first sends ",
+                grouped(method["bytes_of_first_step"].get<double>()), " bytes");
+}
+
+void print_table(const Json& all) {
+  const double ring = all["fp32_ring_bytes"];
+  std::vector<std::vector<std::string>> rows = {{"method", "bits up", "bits down",
+                                                 "bytes sent per step", "of fp32 ring",
+                                                 "grows with N", "rounds", "floats of state"}};
+  for (const Json& method : all["methods"]) {
+    rows.push_back({method["name"], number_text(method["bits_up"]),
+                    number_text(method["bits_down"]), bytes_cell(method),
+                    ratio_text(method["bytes_per_step"], ring), method["growth"],
+                    concat(method["rounds"]), concat(method["state_floats"])});
+  }
+  std::cout
+      << all["workers"] << " workers, " << grouped(all["params"].get<double>())
+      << " parameters; an fp32 ring all-reduce sends " << grouped(ring)
+      << " bytes per rank and step.\n\n"
+      << markdown_table(rows, 1)
+      << "\nBits are the paper's count, per coordinate and worker; bytes are those of rank 0, "
+         "frames and padding included\n(<=: they depend on the data, and this is the bound); "
+         "other ranks' differ by a block per bucket. State is per parameter.\n";
+  for (const Json& method : all["methods"]) {
+    if (!begins_differently(method)) continue;
+    std::cout << method["name"].get<std::string>() << ' ' << beginning(method) << ".\n";
+  }
+}
+
+void line(const char* label, const std::string& value) {
+  std::cout << padded(label, 10) << value << '\n';
+}
+
+void print_method(const Json& all) {
+  const Json& method = all["methods"][0];
+  const double ring = all["fp32_ring_bytes"];
+  std::cout << method["name"].get<std::string>() << ": " << method["title"].get<std::string>()
+            << "\n\n";
+  line("source", method["source"]);
+  line("bits", concat(number_text(method["bits_up"]), " up, ", number_text(method["bits_down"]),
+                      " down per coordinate and worker"));
+  line("bytes", concat(bytes_cell(method),
+                       " sent per step by rank 0: ", ratio_text(method["bytes_per_step"], ring),
+                       " of an fp32 ring (", all["workers"], " workers, ",
+                       grouped(all["params"].get<double>()), " parameters)"));
+  if (begins_differently(method)) line("", beginning(method));
+  line("growth", concat("with N: ", method["growth"].get<std::string>()));
+  line("rounds", concat(method["rounds"], " of messages a bucket waits for"));
+  line("state", concat(method["state_floats"], " floats per parameter"));
+  std::string defaults;
+  for (const auto& [name, value] : method["defaults"].items()) {
+    defaults += concat(defaults.empty() ? "" : " ", name, "=", value.get<double>());
+  }
+  line("defaults", defaults);
+  for (const Json& option : method["options"]) {
+    line("option",
+         concat(option["name"].get<std::string>(), "=", option["default"].get<std::string>(), "  ",
+                option["help"].get<std::string>()));
+  }
+}
+
+void run(const Arguments& args) {
+  const std::vector<std::string> names =
+      args.method.empty() ? method_names() : std::vector{args.method};
+  Json methods = Json::array();
+  for (const std::string& name : names) methods.push_back(describe(name, args));
+  const Json all = {
+      {"workers", args.workers},
+      {"params", args.params},
+      {"fp32_ring_bytes", fp32_ring_bytes(static_cast<double>(args.params), args.workers)},
+      {"methods", std::move(methods)}};
+  if (args.json) {
+    std::cout << all.dump(2) << '\n';
+  } else {
+    args.method.empty() ? print_table(all) : print_method(all);
+  }
+}
+
+}  // namespace
+
+void add_methods_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("methods", "Say what each method sends, keeps and takes");
+  const auto args = std::make_shared<Arguments>();
+  command->add_option("--workers", args->workers, "World size N")
+      ->capture_default_str()
+      ->check(integer_check<int>(1, kMostWorkers));
+  command
+      ->add_option("--params", args->params,
+                   "Parameters, in one tensor. Takes the memory of each method's state for a "
+                   "moment; beyond a thousand million, bytes grow in proportion")
+      ->capture_default_str()
+      ->check(integer_check<std::int64_t>(1, kMostParams));
+  CLI::Option* method =
+      command->add_option("--method", args->method, "One method only, with its options");
+  command
+      ->add_option("--method-opt", args->method_options,
+                   "An option of that method as key=value, for the bytes; may be repeated")
+      ->allow_extra_args(false)
+      ->needs(method);
+  command->add_flag("--json", args->json, "Print JSON, options included");
+  command->callback([args] { run(*args); });
+}
+
+}  // namespace pride::app
