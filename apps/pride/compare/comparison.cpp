@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compare/comparison.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <iostream>
 
@@ -16,6 +18,7 @@ namespace {
 
 constexpr int kFewestTrials = 3;  // of a search: the best rate and its neighbours
 constexpr int kInterrupted = 130;
+constexpr const char* kClearLine = "\r\033[K";
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -63,7 +66,10 @@ void Comparison::train(Entry& entry, std::uint64_t seed) {
   const double rate = best != nullptr ? best->rate : entry.who.rate;
   const Run run = plan_.run(entry.who, rate, seed);
   if (plan_.options().tune && best == nullptr) {
-    entry.runs.push_back({.run = run, .error = "not run: no rate that was tried gave a result"});
+    entry.runs.push_back(
+        {.run = run,
+         .error = concat("not run, no rate that was tried gave a result; the last: ",
+                         entry.tuning.back().error)});
     ++training_.done;
   } else {
     entry.runs.push_back(result_of(run));
@@ -80,6 +86,7 @@ RunResult Comparison::result_of(const Run& run) {
     tell(result, 0);
     return result;
   }
+  announce(run);
   const auto start = std::chrono::steady_clock::now();
   RunResult result = make(run);
   const double seconds = seconds_since(start);
@@ -104,12 +111,23 @@ RunResult Comparison::make(const Run& run) {
   return code == 0 ? read_result(run) : failed_result(run, code);
 }
 
+std::string Comparison::name_of(const Run& run, int number) const {
+  return concat("[", number, "/", tuning_.planned + training_.planned, "] ", run.label,
+                run.tuning ? " tuning" : "", ", lr ", rate_text(run.rate), ", seed ", run.seed,
+                ": ");
+}
+
+// A line that the result will replace.
+void Comparison::announce(const Run& run) const {
+  if (plan_.options().quiet || isatty(STDERR_FILENO) != 1) return;
+  std::cerr << name_of(run, tuning_.done + training_.done + 1) << "running, see "
+            << (run.folder / "log").string() << std::flush;
+}
+
 void Comparison::tell(const RunResult& result, double seconds) {
   if (plan_.options().quiet) return;
-  const Run& run = result.run;
-  std::string text = concat(
-      "[", tuning_.done + training_.done, "/", tuning_.planned + training_.planned, "] ", run.label,
-      run.tuning ? " tuning" : "", ", lr ", rate_text(run.rate), ", seed ", run.seed, ": ");
+  std::string text = isatty(STDERR_FILENO) == 1 ? kClearLine : "";
+  text += name_of(result.run, tuning_.done + training_.done);
   for (const char* key : {"loss", "bits_per_byte", "accuracy"}) {
     if (result.final.contains(key)) text += concat(key, " ", result.final.at(key), ", ");
   }

@@ -27,6 +27,8 @@ class Comparison {
   void train(Entry& entry, std::uint64_t seed);
   RunResult result_of(const Run& run);
   RunResult make(const Run& run);
+  std::string name_of(const Run& run, int number) const;
+  void announce(const Run& run) const;
   void tell(const RunResult& result, double seconds);
   std::string time_left() const;
   void write(bool complete) const;
