@@ -37,6 +37,8 @@ Training run_of(const std::string& method, int world, int steps) {
   Training run{.world = world, .steps = steps};
   run.options.method = method;
   if (method == "onebit-adam") run.options.options = {{"freeze_steps", "2"}};
+  // with and without, by the number of workers
+  if (method == "signsgd-ef") run.options.options = {{"momentum", world % 2 == 0 ? "0.9" : "0"}};
   run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}, {.lr = 0.003, .weight_decay = 0.0}};
   run.options.seed = 99;
   run.options.bucket_coords = 10'000;
@@ -61,7 +63,7 @@ ErrorFeedbackOracle oracle_of(const Case& c, const TensorSlot& slot, std::size_t
   const bool group1 = slot.spec.group == 1;
   const bool adam = c.method == "onebit-adam";
   const Hyper hyper{.lr = group1 ? 0.003 : 0.01,
-                    .beta1 = 0.9,
+                    .beta1 = adam || c.world % 2 == 0 ? 0.9 : 0.0,
                     .beta2 = 0.999,
                     .weight_decay = group1 ? 0.0 : 0.1};
   std::vector<float> x(slot.n);

@@ -56,7 +56,9 @@ TEST(SignSgdErrorFeedback, ErrorsStayBelowTheBoundFor2000Steps) {
 
   run_world(kWorld, [&](Communicator& comm) {
     const Layout layout({{"w", {kN}}});
-    Optimizer optimizer(comm, layout, {.method = "signsgd-ef", .groups = {{.lr = lr}}});
+    Optimizer optimizer(
+        comm, layout,
+        {.method = "signsgd-ef", .options = {{"momentum", "0.9"}}, .groups = {{.lr = lr}}});
     FlatBuffer x(layout.flat_size()), grad(layout.flat_size());
     for (int step = 0; step < kSteps; ++step) {
       std::ranges::copy(gradient_of(comm.rank(), step, kN), grad.span().begin());
@@ -75,7 +77,9 @@ TEST(SignSgdErrorFeedback, EqualsTheSerialFormWhenAlone) {
   run_world(1, [&](Communicator& comm) {
     const Layout layout({{"w", {kN}}});
     Optimizer optimizer(comm, layout,
-                        {.method = "signsgd-ef", .groups = {{.lr = 0.01, .weight_decay = 0.1}}});
+                        {.method = "signsgd-ef",
+                         .options = {{"momentum", "0.9"}},
+                         .groups = {{.lr = 0.01, .weight_decay = 0.1}}});
     FlatBuffer real(layout.flat_size()), grad(layout.flat_size());
     std::fill_n(real.data(), kN, 0.5f);
     for (int step = 0; step < 50; ++step) {
@@ -142,8 +146,7 @@ TEST(SignSgdErrorFeedback, ConvergesWhereScaledSignsStall) {
   for (const int world : {1, 2, 4}) {
     run_world(world, [&](Communicator& comm) {
       const Layout layout({{"x", {2}}});
-      Optimizer optimizer(comm, layout,
-                          {.method = "signsgd-ef", .groups = {{.lr = lr, .beta1 = 0.0}}});
+      Optimizer optimizer(comm, layout, {.method = "signsgd-ef", .groups = {{.lr = lr}}});
       FlatBuffer x(layout.flat_size()), g(layout.flat_size());
       x.span()[0] = x.span()[1] = 1;
       for (int step = 0; step < 5000; ++step) {
@@ -222,7 +225,7 @@ double quadratic_loss_after(const OptimizerOptions& options, int steps) {
 TEST(ErrorFeedbackMethods, ComeAsNearAsTheDenseOnesOnANoisyQuadratic) {
   const double start = quadratic_loss_after({.method = "sgdm", .groups = {{.lr = 0.0}}}, 1);
   const double sgdm = quadratic_loss_after({.method = "sgdm", .groups = {{.lr = 0.002}}}, 2000);
-  const double ef = quadratic_loss_after({.method = "signsgd-ef", .groups = {{.lr = 0.002}}}, 2000);
+  const double ef = quadratic_loss_after({.method = "signsgd-ef", .groups = {{.lr = 0.02}}}, 2000);
   const double adamw = quadratic_loss_after({.method = "adamw", .groups = {{.lr = 0.01}}}, 600);
   const double onebit = quadratic_loss_after(
       {.method = "onebit-adam", .options = {{"freeze_steps", "120"}}, .groups = {{.lr = 0.01}}},
@@ -237,9 +240,12 @@ TEST(ErrorFeedbackMethods, ReportASumThatOverflows) {
   for (const char* method : {"signsgd-ef", "onebit-adam"}) {
     run_world(2, [&](Communicator& comm) {
       const Layout layout({{"a", {64}}, {"b", {64}}});
-      OptimizerOptions options{.method = method, .groups = {{.lr = 1.0, .beta1 = 0.0}}};
+      OptimizerOptions options{.method = method, .groups = {{.lr = 1.0}}};
       const bool adam = options.method == "onebit-adam";
-      if (adam) options.options = {{"freeze_steps", "1"}};
+      if (adam) {
+        options.options = {{"freeze_steps", "1"}};
+        options.groups[0].beta1 = 0;
+      }
       Optimizer optimizer(comm, layout, options);
       FlatBuffer x(layout.flat_size()), g(layout.flat_size());
       if (adam) optimizer.step(x.span(), g.span());
@@ -252,6 +258,17 @@ TEST(ErrorFeedbackMethods, ReportASumThatOverflows) {
                   std::string::npos)
             << e.what();
       }
+    });
+  }
+}
+
+TEST(SignSgdErrorFeedback, RefusesAMomentumThatIsNone) {
+  for (const char* bad : {"1", "-0.1", "nan", "0.999999999999", "half", "", "0.5x"}) {
+    run_world(1, [&](Communicator& comm) {
+      EXPECT_THROW(Optimizer(comm, Layout({{"w", {2}}}),
+                             {.method = "signsgd-ef", .options = {{"momentum", bad}}}),
+                   InvalidArgument)
+          << "'" << bad << "'";
     });
   }
 }
