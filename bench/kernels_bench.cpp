@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/radix.h"
 #include "kernels/scaled_signs.h"
 #include "pride/cpu.h"
 #include "pride/random_bits.h"
@@ -128,7 +129,7 @@ const HashWords kHash{.key = 1, .first_word = 0};
 // Four arrays of n floats and words to go with them; memcpy goes from the first to the second.
 struct Arrays {
   explicit Arrays(std::size_t n, std::size_t n_arrays)
-      : n_(n), floats(n * n_arrays * 4), words(words_for(n) * 8 * 4) {
+      : n_(n), floats(n * n_arrays * 4), words(words_for(n) * 8 * 6) {
     for (std::size_t i = 0; i < n_arrays; ++i) fill(array(i), i);
     fill(words.as<std::uint64_t>(), 9);
   }
@@ -312,6 +313,41 @@ void add_bits_rows(std::size_t n_rows, std::size_t n) {
            [=](Rows rows, std::span<std::uint64_t> out) { count(rows, n_words, n_planes, out); });
 }
 
+// What the two forms of dlion-avg's answer cost: the owner's counts as planes or packed, in
+// nanoseconds per coordinate of its shard, and the step from either.
+void add_count_forms(std::size_t n_rows, std::size_t n) {
+  const std::size_t n_words = words_for(n), n_planes = std::bit_width(n_rows);
+  const int world = static_cast<int>(n_rows);
+  const Radix radix = radix_of(static_cast<std::uint32_t>(n_rows + 1));
+  add_bits("count_then_pack", n_rows, n, n_planes, [=](Rows rows, std::span<std::uint64_t> out) {
+    // as the exchange does: planes of some groups, which stay in the cache, then their numbers
+    const std::size_t groups = std::max<std::size_t>(1, 512 / radix.n_digits);
+    const std::size_t words = groups * radix.n_digits;
+    static std::vector<std::uint64_t> planes(8 * 1024);
+    std::vector<const std::uint64_t*> part(rows.begin(), rows.end());
+    auto* packed = reinterpret_cast<std::uint32_t*>(out.data());
+    for (std::size_t k = 0; k + words <= n_words; k += words, packed += 64 * groups) {
+      count(part, words, n_planes, std::span(planes).first(n_planes * words));
+      pack_digits(planes, n_planes, words, radix, {packed, 64 * groups});
+      for (auto& row : part) row += words;
+    }
+  });
+  const std::string rows = "/rows:" + std::to_string(n_rows);
+  add("apply_counts" + rows, 1, 8 + n_planes / 8.0, n, [=](const Arrays& a) {
+    const auto planes = a.words.as<const std::uint64_t>();
+    return [=, &a] { apply_counts(planes, n_planes, n_words, world, world, kStep, a.array(0)); };
+  });
+  const double packed_bytes = 4.0 / static_cast<double>(radix.n_digits);
+  add("apply_packed_counts" + rows, 1, 8 + packed_bytes, n, [=](const Arrays& a) {
+    const auto packed = a.words.as<const std::uint32_t>();
+    return [=, &a] { apply_packed_counts(packed, radix, 0, world, world, kStep, a.array(0)); };
+  });
+  add("max_digit" + rows, 1, packed_bytes, n, [=](const Arrays& a) {
+    const auto packed = a.words.as<const std::uint32_t>();
+    return [=] { benchmark::DoNotOptimize(max_digit(packed, radix, 0, n_words)); };
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -326,5 +362,6 @@ int main(int argc, char** argv) {
     add_bits_rows(n_rows, std::size_t{64} << 20);
   }
   add_bits_rows(4, std::size_t{1} << 30);
+  for (const std::size_t n_rows : {2, 4, 8, 16, 32}) add_count_forms(n_rows, std::size_t{64} << 20);
   benchmark::RunSpecifiedBenchmarks();
 }

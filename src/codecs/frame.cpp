@@ -65,6 +65,8 @@ std::string_view codec_name(Codec codec) {
       return "scaled sign";
     case Codec::kScales:
       return "scales";
+    case Codec::kPackedCount:
+      return "packed count";
   }
   return "unknown";
 }

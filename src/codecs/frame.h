@@ -30,7 +30,8 @@ enum class Codec : std::uint8_t {
   kSum = 7,
   kSparse = 8,
   kScaledSign = 9,
-  kScales = 10
+  kScales = 10,
+  kPackedCount = 11
 };
 std::string_view codec_name(Codec codec);
 

@@ -18,14 +18,6 @@ std::size_t presence_words_of(const Shard& shard) {
   return words;
 }
 
-std::size_t sparse_blocks_of(const Shard& shard) {
-  std::size_t blocks = 0;
-  for (const Piece& p : shard.pieces) {
-    if (p.sparse) blocks += p.n_words();
-  }
-  return blocks;
-}
-
 }  // namespace
 
 std::span<std::uint64_t> words_at(std::span<std::byte> bytes, std::size_t offset, std::size_t n) {
@@ -57,14 +49,6 @@ VoteFrame::VoteFrame(const Shard& shard, bool ternary)
       positive_at(presence_at + 8 * presence_words),
       nonzero_at(positive_at + 8 * sign_words),
       bytes(nonzero_at + (ternary ? 8 * sign_words : 0)) {}
-
-CountFrame::CountFrame(const Shard& shard, int world)
-    : present_at(kHeaderBytes),
-      block_present_at(present_at + 8 * ((shard.pieces.size() + 3) / 4)),
-      planes_at(block_present_at + 8 * ((sparse_blocks_of(shard) + 3) / 4)),
-      n_planes(static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(world)))),
-      plane_words(shard.n_words()),
-      bytes(planes_at + 8 * n_planes * plane_words) {}
 
 DenseFrame::DenseFrame(const Shard& shard)
     : absent_words(words_for(shard.pieces.size())),

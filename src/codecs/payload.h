@@ -4,6 +4,7 @@
 #pragma once
 
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +20,18 @@ static_assert(std::endian::native == std::endian::little, "the wire format is li
 std::span<std::uint64_t> words_at(std::span<std::byte> bytes, std::size_t offset, std::size_t n);
 std::span<const std::uint64_t> words_at(std::span<const std::byte> bytes, std::size_t offset,
                                         std::size_t n);
+
+// The same for smaller numbers. REQUIRES: offset is a multiple of the number's size.
+template <typename T>
+std::span<T> values_at(std::span<std::byte> bytes, std::size_t offset, std::size_t n) {
+  assert(offset % sizeof(T) == 0 && offset + sizeof(T) * n <= bytes.size());
+  return {reinterpret_cast<T*>(bytes.data() + offset), n};
+}
+template <typename T>
+std::span<const T> values_at(std::span<const std::byte> bytes, std::size_t offset, std::size_t n) {
+  assert(offset % sizeof(T) == 0 && offset + sizeof(T) * n <= bytes.size());
+  return {reinterpret_cast<const T*>(bytes.data() + offset), n};
+}
 
 inline bool bit_at(std::span<const std::uint64_t> words, std::size_t i) {
   return (words[i / 64] >> (i % 64)) & 1;
@@ -41,15 +54,6 @@ struct VoteFrame {
   VoteFrame(const Shard& shard, bool ternary);
   std::size_t nobody_words, presence_words, sign_words;
   std::size_t nobody_at, presence_at, positive_at, nonzero_at;
-  std::size_t bytes;
-};
-
-// Frame of counts (down): number of present ranks, uint16, for each piece and for each block of 64
-// of the sparse pieces; then the bit planes of the count of +1.
-struct CountFrame {
-  CountFrame(const Shard& shard, int world);
-  std::size_t present_at, block_present_at, planes_at;
-  std::size_t n_planes, plane_words;
   std::size_t bytes;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "codecs/counts.h"
 #include "codecs/payload.h"
 #include "exchange/frames.h"
 #include "exchange/sign_frames.h"
@@ -13,136 +14,168 @@
 namespace pride::exchange {
 namespace {
 
-// Sixteen-bit numbers, four to a word.
-void put_u16(std::span<std::uint64_t> words, std::size_t i, std::size_t value) {
-  words[i / 4] |= static_cast<std::uint64_t>(value) << (16 * (i % 4));
-}
-int get_u16(std::span<const std::uint64_t> words, std::size_t i) {
-  return static_cast<int>((words[i / 4] >> (16 * (i % 4))) & 0xFFFF);
-}
-
 // How many ranks are present: per piece, and per block of the sparse pieces.
-void count_present(const Shard& shard, const std::vector<Run>& runs, const Wire& wire,
-                   const StepContext& ctx, const CountFrame& down, std::span<std::byte> out) {
-  const auto by_piece =
-      words_at(out, down.present_at, (down.block_present_at - down.present_at) / 8);
-  const auto by_block =
-      words_at(out, down.block_present_at, (down.planes_at - down.block_present_at) / 8);
-  std::fill(by_piece.begin(), by_piece.end(), 0);
-  std::fill(by_block.begin(), by_block.end(), 0);
+void count_present(const Shard& shard, std::span<const Run> runs, const Wire& wire,
+                   const StepContext& ctx, const CountFrame& at, std::span<std::byte> out) {
+  const auto parts = words_at(out, at.present_at, (at.packed_at - at.present_at) / 8);
+  std::fill(parts.begin(), parts.end(), 0);
+  const auto by_piece = values_at<std::uint16_t>(out, at.present_at, shard.pieces.size());
+  const auto by_block = values_at<std::uint16_t>(out, at.block_present_at, at.n_blocks);
 
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
-    std::size_t present = 0;
     for (int r = 0; r < ctx.world; ++r) {
       const auto absent = words_at(frame_from(wire, r, ctx.rank), kHeaderBytes + 8 * (k / 64), 1);
-      if (!bit_at(absent, k % 64)) ++present;
+      if (!bit_at(absent, k % 64)) ++by_piece[k];
     }
-    put_u16(by_piece, k, present);
   }
   // runs cover the shard's words in order; blocks are the words of sparse pieces
   std::size_t word = 0, block = 0, run = 0;
   for (const Piece& piece : shard.pieces) {
     for (std::size_t w = 0; piece.sparse && w < piece.n_words(); ++w) {
       while (word + w >= runs[run].first_word + runs[run].n_words) ++run;
-      put_u16(by_block, block++, runs[run].ranks.size());
+      by_block[block++] = static_cast<std::uint16_t>(runs[run].ranks.size());
     }
     word += piece.n_words();
   }
 }
 
-void count_run(const Run& run, const Wire& wire, const StepContext& ctx, const SignFrame& up,
-               const CountFrame& down, std::span<std::uint64_t> planes) {
-  const auto rows = rows_of(run, wire, ctx, up);
-  if (run.n_words == down.plane_words) {
-    kernels::count(rows, run.n_words, down.n_planes, planes);
-    return;
+// Counts the ranks' signs of this rank's shard.
+class Counter {
+ public:
+  Counter(const Shard& shard, const Wire& wire, const StepContext& ctx, std::size_t n_planes)
+      : runs_(runs_of(shard, wire, ctx, true)),
+        wire_(wire),
+        ctx_(ctx),
+        up_(shard),
+        n_planes_(n_planes) {}
+
+  std::span<const Run> runs() const { return runs_; }
+
+  // Bit planes of words [first, first + n) of the shard, n words each, one plane after the other.
+  void planes_of(std::size_t first, std::size_t n, std::span<std::uint64_t> planes) const {
+    auto run = std::ranges::partition_point(
+        runs_, [&](const Run& r) { return r.first_word + r.n_words <= first; });
+    for (; run != runs_.end() && run->first_word < first + n; ++run) {
+      const std::size_t begin = std::max(first, run->first_word);
+      const std::size_t end = std::min(first + n, run->first_word + run->n_words);
+      const auto rows = rows_of({begin, end - begin, run->ranks}, wire_, ctx_, up_);
+      if (end - begin == n) {
+        kernels::count(rows, n, n_planes_, planes);
+      } else {
+        count_part(rows, begin - first, end - begin, n, planes);
+      }
+    }
   }
-  // a part of the shard: its planes are not adjacent in the frame
-  std::vector<std::uint64_t> part(down.n_planes * run.n_words);
-  kernels::count(rows, run.n_words, down.n_planes, part);
-  for (std::size_t p = 0; p < down.n_planes; ++p) {
-    std::copy_n(
-        part.begin() + static_cast<std::ptrdiff_t>(p * run.n_words), run.n_words,
-        planes.begin() + static_cast<std::ptrdiff_t>(p * down.plane_words + run.first_word));
+
+ private:
+  // A part of the words: its planes are not adjacent.
+  void count_part(std::span<const std::uint64_t* const> rows, std::size_t at, std::size_t n,
+                  std::size_t stride, std::span<std::uint64_t> planes) const {
+    std::vector<std::uint64_t> part(n_planes_ * n);
+    kernels::count(rows, n, n_planes_, part);
+    for (std::size_t p = 0; p < n_planes_; ++p) {
+      std::ranges::copy(std::span(part).subspan(p * n, n), planes.subspan(p * stride + at).begin());
+    }
+  }
+
+  std::vector<Run> runs_;
+  const Wire& wire_;
+  const StepContext& ctx_;
+  SignFrame up_;
+  std::size_t n_planes_;
+};
+
+// A few groups at a time, so that their planes stay in the first cache until they are packed.
+void pack_groups(const Counter& counter, const CountFrame& at, std::span<std::uint32_t> packed) {
+  constexpr std::size_t kPlaneWords = 512;
+  if (at.n_groups == 0) return;
+  const std::size_t n_digits = at.radix.n_digits,
+                    some = std::max<std::size_t>(1, kPlaneWords / n_digits);
+  std::vector<std::uint64_t> planes(at.n_planes * some * n_digits);
+  for (std::size_t g = 0; g < at.n_groups; g += some) {
+    const std::size_t n = std::min(some, at.n_groups - g), n_words = n * n_digits;
+    const auto part = std::span(planes).first(at.n_planes * n_words);
+    counter.planes_of(g * n_digits, n_words, part);
+    kernels::pack_digits(part, at.n_planes, n_words, at.radix, packed.subspan(64 * g, 64 * n));
   }
 }
 
-void count_shard(const Shard& shard, const StepContext& ctx, Wire& wire) {
-  const SignFrame up(shard);
-  const CountFrame down(shard, ctx.world);
+void count_shard(const Shard& shard, const StepContext& ctx, CountForm form, Wire& wire) {
+  const CountFrame at(shard, ctx.world, form);
   const auto out = wire.down[static_cast<std::size_t>(ctx.rank)].span();
-  const auto runs = runs_of(shard, wire, ctx, true);
-  count_present(shard, runs, wire, ctx, down, out);
-  const auto planes = words_at(out, down.planes_at, down.n_planes * down.plane_words);
-  for (const Run& run : runs) count_run(run, wire, ctx, up, down, planes);
+  const Counter counter(shard, wire, ctx, at.n_planes);
+  count_present(shard, counter.runs(), wire, ctx, at, out);
+  pack_groups(counter, at, values_at<std::uint32_t>(out, at.packed_at, 64 * at.n_groups));
+  const auto planes = words_at(out, at.planes_at, at.n_planes * at.plane_words);
+  counter.planes_of(at.packed_words, at.plane_words, planes);
 }
 
-void apply_part(std::span<const std::uint64_t> planes, const CountFrame& at, int present,
-                const StepContext& ctx, kernels::Step step, std::span<float> x) {
-  if (present == 0) {
-    kernels::apply_decay(step.decay, x);
-  } else {
-    kernels::apply_counts(planes, at.n_planes, at.plane_words, present, ctx.world, step, x);
+// x: the parameters of the range.
+void apply_range(const CountRange& range, std::span<const std::byte> frame, const CountFrame& at,
+                 const StepContext& ctx, kernels::Step step, std::span<float> x) {
+  if (range.present == 0) return kernels::apply_decay(step.decay, x);
+  const std::size_t packed_words =
+      at.packed_words - std::min(at.packed_words, range.first_word);  // from the range's start on
+  const std::size_t n_packed = std::min(x.size(), 64 * packed_words);
+  if (n_packed > 0) {
+    const auto packed = values_at<std::uint32_t>(frame, at.packed_at, 64 * at.n_groups);
+    kernels::apply_packed_counts(packed, at.radix, range.first_word, range.present, ctx.world, step,
+                                 x.first(n_packed));
+  }
+  if (n_packed < x.size()) {
+    const auto planes = words_at(frame, at.planes_at, at.n_planes * at.plane_words);
+    const std::size_t first = range.first_word + n_packed / 64 - at.packed_words;
+    kernels::apply_counts(planes.subspan(first), at.n_planes, at.plane_words, range.present,
+                          ctx.world, step, x.subspan(n_packed));
   }
 }
 
 void apply_shard(const Shard& shard, std::span<const std::byte> frame, const StepContext& ctx,
-                 View param) {
-  const CountFrame at(shard, ctx.world);
-  const auto by_piece = words_at(frame, at.present_at, (at.block_present_at - at.present_at) / 8);
-  const auto by_block =
-      words_at(frame, at.block_present_at, (at.planes_at - at.block_present_at) / 8);
-  const auto planes = words_at(frame, at.planes_at, at.n_planes * at.plane_words);
-  std::size_t word = 0, block = 0;
-  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
-    const Piece& piece = shard.pieces[k];
-    const StepScalars& s = ctx.groups[static_cast<std::size_t>(piece.group)];
-    const kernels::Step step{s.decay, s.lr};
-    const auto x = param.f32(piece.begin, piece.end);
-    if (!piece.sparse) {
-      apply_part(planes.subspan(word), at, get_u16(by_piece, k), ctx, step, x);
-    }
-    for (std::size_t first = 0; piece.sparse && first < piece.n_words();) {
-      const int present = get_u16(by_block, block + first);
-      std::size_t last = first + 1;
-      while (last < piece.n_words() && get_u16(by_block, block + last) == present) ++last;
-      const auto part = x.subspan(64 * first, std::min(x.size(), 64 * last) - 64 * first);
-      apply_part(planes.subspan(word + first), at, present, ctx, step, part);
-      first = last;
-    }
-    word += piece.n_words();
-    if (piece.sparse) block += piece.n_words();
+                 CountForm form, View param) {
+  const CountFrame at(shard, ctx.world, form);
+  for (const CountRange& range : count_ranges(frame, shard, at)) {
+    const auto group = static_cast<std::size_t>(shard.pieces[range.piece].group);
+    const StepScalars& s = ctx.groups[group];
+    apply_range(range, frame, at, ctx, {s.decay, s.lr}, param.f32(range.begin, range.end));
   }
 }
 
 }  // namespace
 
-void prepare_count(const Bucket& bucket, const StepContext& ctx, Wire& wire) {
+void prepare_count(const Bucket& bucket, const StepContext& ctx, CountForm form, Wire& wire) {
   prepare_signs(bucket, ctx, wire);
   wire.down.resize(bucket.shards.size());
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
-    wire.down[j].resize(CountFrame(bucket.shards[j], ctx.world).bytes);
+    wire.down[j].resize(CountFrame(bucket.shards[j], ctx.world, form).bytes);
   }
 }
 
-void sign_count(Communicator& comm, const Bucket& bucket, const StepContext& ctx, Wire& wire) {
-  const Communicator::Scope scope(comm, concat("sign_count, bucket ", bucket.index));
+void sign_count(Communicator& comm, const Bucket& bucket, const StepContext& ctx, CountForm form,
+                Wire& wire) {
+  const std::string where = concat("sign_count, bucket ", bucket.index);
+  const Communicator::Scope scope(comm, where);
   send_up(comm, Codec::kSign, bucket, ctx, {}, wire);
   if (wire.poison) return;
-  count_shard(bucket.shards[static_cast<std::size_t>(ctx.rank)], ctx, wire);
-  send_down(comm, Codec::kCount, bucket, ctx, {}, std::nullopt, wire);
-}
-
-void apply_count(const Bucket& bucket, const Wire& wire, const StepContext& ctx, View param) {
-  for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
-    apply_shard(bucket.shards[j], wire.down[j].span(), ctx, param);
+  count_shard(bucket.shards[static_cast<std::size_t>(ctx.rank)], ctx, form, wire);
+  send_down(comm, count_codec(ctx.world, form), bucket, ctx, {}, std::nullopt, wire);
+  for (int j = 0; j < ctx.world && !wire.poison; ++j) {
+    const auto index = static_cast<std::size_t>(j);
+    if (j == ctx.rank) continue;
+    check_counts(wire.down[index].span(), bucket.shards[index], ctx.world, form, j, where);
   }
 }
 
-Cost count_cost(std::span<const Bucket> buckets, int rank) {
+void apply_count(const Bucket& bucket, const Wire& wire, const StepContext& ctx, CountForm form,
+                 View param) {
+  for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
+    apply_shard(bucket.shards[j], wire.down[j].span(), ctx, form, param);
+  }
+}
+
+Cost count_cost(std::span<const Bucket> buckets, int rank, CountForm form) {
   const int world = buckets.empty() ? 1 : static_cast<int>(buckets.front().shards.size());
   return sign_cost(buckets, rank,
-                   [world](const Shard& shard) { return CountFrame(shard, world).bytes; });
+                   [=](const Shard& shard) { return CountFrame(shard, world, form).bytes; });
 }
 
 }  // namespace pride::exchange

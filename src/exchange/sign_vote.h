@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "codecs/counts.h"
 #include "pride/bucket.h"
 #include "pride/communicator.h"
 #include "pride/cost.h"
@@ -16,7 +17,7 @@ enum class Tie { kHash, kZero };
 
 // Sizes the frames of a bucket of signs: up, in, and down for a vote or for counts.
 void prepare_vote(const Bucket& bucket, const StepContext& ctx, Tie tie, Wire& wire);
-void prepare_count(const Bucket& bucket, const StepContext& ctx, Wire& wire);
+void prepare_count(const Bucket& bucket, const StepContext& ctx, CountForm form, Wire& wire);
 
 // Frames of signs in wire.up -> votes of every shard in wire.down.
 // Sends (N-1)/N of the bucket's bits up and the same down (twice that down with Tie::kZero).
@@ -24,18 +25,20 @@ void sign_vote(Communicator& comm, const Bucket& bucket, const StepContext& ctx,
                Wire& wire);
 
 // Frames of signs in wire.up -> counts of + of every shard in wire.down.
-// Sends (N-1)/N of the bucket's bits up and bit_width(N) times that down.
-void sign_count(Communicator& comm, const Bucket& bucket, const StepContext& ctx, Wire& wire);
+// Sends (N-1)/N of the bucket's bits up and count_bits() times that down.
+void sign_count(Communicator& comm, const Bucket& bucket, const StepContext& ctx, CountForm form,
+                Wire& wire);
 
 // x = x*decay - lr*vote for every coordinate of the bucket; only decay where nobody was present.
 void apply_vote(const Bucket& bucket, const Wire& wire, const StepContext& ctx, Tie tie,
                 View param);
 
 // x = x*decay - lr*S/N, S = 2*count - present.
-void apply_count(const Bucket& bucket, const Wire& wire, const StepContext& ctx, View param);
+void apply_count(const Bucket& bucket, const Wire& wire, const StepContext& ctx, CountForm form,
+                 View param);
 
 // Exact bytes that `rank` sends in each phase over these buckets.
 Cost vote_cost(std::span<const Bucket> buckets, int rank, Tie tie);
-Cost count_cost(std::span<const Bucket> buckets, int rank);
+Cost count_cost(std::span<const Bucket> buckets, int rank, CountForm form);
 
 }  // namespace pride::exchange

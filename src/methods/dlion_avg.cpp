@@ -1,10 +1,10 @@
 // Distributed Lion, average of signs.
 // SPDX-License-Identifier: Apache-2.0
 // Source    Liu et al. 2024, arXiv:2404.00438, Algorithm 1 (Avg).
-// Cost      1 bit up and bit_width(N) bits down per coordinate, plus frames.
+// Cost      1 bit up and about log2(N+1) bits down per coordinate (count_bits), plus frames.
 // State     m: momentum (n) float32, local to each rank, never sent.
-// Deviates  zeros and absent tensors: see docs/wire_format.md. Sent down are bit planes of the
-//           count of +, so log2(N+1) bits are rounded up to whole ones.
+// Deviates  zeros and absent tensors: see docs/wire_format.md. Sent down is the count of +, as many
+//           as fit in 32 bits, or as bit planes: never less than log2(N+1) bits.
 #include "methods/sign_method.h"
 #include "pride/methods/dlion.h"
 
@@ -15,7 +15,7 @@ namespace {
 // S = sum of delta_i;               x = (1 - lr wd) x - lr S / N
 class DistributedLionAvg final : public AverageMethod {
  public:
-  using AverageMethod::AverageMethod;
+  explicit DistributedLionAvg(const MethodContext& ctx) : AverageMethod("dlion-avg", ctx) {}
 
  private:
   kernels::Blend blend(const StepScalars& s) const override {

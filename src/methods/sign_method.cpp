@@ -3,7 +3,6 @@
 #include "methods/sign_method.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "codecs/hash_keys.h"
 #include "codecs/payload.h"
@@ -16,6 +15,12 @@ exchange::Tie tie_rule(const std::string& method, const std::string& name) {
   if (name == "hash") return exchange::Tie::kHash;
   if (name == "zero") return exchange::Tie::kZero;
   throw InvalidArgument(concat(method, ": option tie = '", name, "': choose hash or zero"));
+}
+
+CountForm count_form(const std::string& method, const std::string& name) {
+  if (name == "packed") return CountForm::kPacked;
+  if (name == "planes") return CountForm::kPlanes;
+  throw InvalidArgument(concat(method, ": option counts = '", name, "': choose packed or planes"));
 }
 
 }  // namespace
@@ -101,29 +106,35 @@ MethodInfo vote_method_info() {
 
 // --- Average. -----------------------------------------------------------------------------------
 
+AverageMethod::AverageMethod(const std::string& name, const MethodContext& ctx)
+    : SignMethod(ctx), form_(count_form(name, ctx.options.at("counts"))) {}
+
 void AverageMethod::encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
-  exchange::prepare_count(b, ctx, w);
+  exchange::prepare_count(b, ctx, form_, w);
   encode_signs(b, g, ctx, w);
 }
 
 void AverageMethod::exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) {
-  exchange::sign_count(c, b, ctx, w);
+  exchange::sign_count(c, b, ctx, form_, w);
 }
 
 void AverageMethod::apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) {
-  exchange::apply_count(b, w, ctx, x);
+  exchange::apply_count(b, w, ctx, form_, x);
 }
 
 Cost AverageMethod::cost(std::span<const Bucket> buckets, int rank, std::int64_t) const {
-  return exchange::count_cost(buckets, rank);
+  return exchange::count_cost(buckets, rank, form_);
 }
 
 MethodInfo average_method_info(int world) {
   MethodInfo info;
   info.bits_up = 1;
-  info.bits_down = std::bit_width(static_cast<unsigned>(world));
+  info.bits_down = count_bits(world, CountForm::kPacked);
   info.growth = "log N";
   info.state_floats = 1;
+  info.options = {{"counts", "packed",
+                   "the counts sent down: 'packed' to base N+1 where that takes fewer bits, "
+                   "'planes' as whole bits"}};
   return info;
 }
 

@@ -56,12 +56,16 @@ class VoteMethod : public SignMethod {
 // c = number of +, S = 2c - N;  x = (1 - lr wd) x - lr S / N
 class AverageMethod : public SignMethod {
  public:
-  using SignMethod::SignMethod;
+  // Throws InvalidArgument, naming the method, on a form of counts that is not known.
+  AverageMethod(const std::string& name, const MethodContext& ctx);
 
   void encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) override;
   void exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) override;
   void apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) override;
   Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const override;
+
+ private:
+  CountForm form_;
 };
 
 // Bits, growth, state and options of the two forms; the method adds title, source and defaults.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Bernstein et al. 2018, arXiv:1802.04434, Algorithm 2 (Signum), and arXiv:1810.05291,
 //           Algorithm 1 (majority vote); with averaging, D-SIGNUM of Liu et al. 2024, Section 5.
-// Cost      1 bit up; down 1 bit (vote; 2 with tie = zero) or bit_width(N) bits (average).
+// Cost      1 bit up; down 1 bit (vote; 2 with tie = zero) or log2(N+1) (average).
 // State     m: momentum (n) float32, local to each rank, never sent.
 // Deviates  zeros, ties and absent tensors: see docs/wire_format.md; weight decay is decoupled.
 #include "pride/methods/signum.h"
@@ -27,7 +27,7 @@ class DistributedSignumVote final : public VoteMethod {
 
 class DistributedSignumAvg final : public AverageMethod {
  public:
-  using AverageMethod::AverageMethod;
+  explicit DistributedSignumAvg(const MethodContext& ctx) : AverageMethod("signum-avg", ctx) {}
 
  private:
   kernels::Blend blend(const StepScalars& s) const override { return signum_blend(s); }

@@ -39,7 +39,6 @@ TEST(SignFrame, OfAnEmptyShardIsAHeader) {
   ASSERT_EQ(shard.size(), 0u);
   EXPECT_EQ(SignFrame(shard).bytes, 64u);
   EXPECT_EQ(VoteFrame(shard, true).bytes, 64u);
-  EXPECT_EQ(CountFrame(shard, 3).bytes, 64u);
   EXPECT_EQ(DenseFrame(shard).bytes, 64u);
 }
 
@@ -47,23 +46,6 @@ TEST(VoteFrame, TernaryDoublesTheBits) {
   const Shard shard = shard_of({{"w", {6400}}}, 1, 0);
   EXPECT_EQ(VoteFrame(shard, false).bytes, 64u + 8 + 800);
   EXPECT_EQ(VoteFrame(shard, true).bytes, 64u + 8 + 1600);
-}
-
-TEST(CountFrame, HasBitWidthOfNPlanes) {
-  const Shard shard = shard_of({{"w", {6400}}}, 1, 0);
-  for (const auto& [world, planes] :
-       {std::pair{1, 1}, {2, 2}, {3, 2}, {4, 3}, {7, 3}, {8, 4}, {32, 6}}) {
-    const CountFrame frame(shard, world);
-    EXPECT_EQ(frame.n_planes, static_cast<std::size_t>(planes)) << "N = " << world;
-    EXPECT_EQ(frame.bytes, 64u + 8 + static_cast<std::size_t>(planes) * 800);
-  }
-}
-
-TEST(CountFrame, CountsPresentRanksPerBlockOfSparsePieces) {
-  const Shard shard = shard_of({{"rows", {5, 64}, 0, true}}, 1, 0);
-  const CountFrame frame(shard, 4);
-  EXPECT_EQ(frame.block_present_at - frame.present_at, 8u);  // one uint16, padded
-  EXPECT_EQ(frame.planes_at - frame.block_present_at, 16u);  // five uint16, padded
 }
 
 TEST(DenseFrame, SendsFloatsApart) {

@@ -134,11 +134,35 @@ TEST(MethodCost, RefusesWhatNoOptimizerWouldTake) {
   EXPECT_THROW(method_cost("lion", layout, {.world = 4, .rank = 4}), InvalidArgument);
 }
 
-// Bit planes: N + 1 counts need bit_width(N) of them.
-TEST(DistributedLionAvg, SendsWholeBitPlanesDown) {
-  EXPECT_EQ(method_info("dlion-avg", 3).bits_down, 2);
-  EXPECT_EQ(method_info("dlion-avg", 4).bits_down, 3);
-  EXPECT_EQ(method_info("dlion-avg", 32).bits_down, 6);
+// What the down link of the averages costs: numbers up to N in as few bits as 32-bit words allow.
+TEST(DistributedLionAvg, SendsCountsPacked) {
+  for (const char* method : {"dlion-avg", "signum-avg"}) {
+    EXPECT_EQ(method_info(method, 3).bits_down, 2);
+    EXPECT_EQ(method_info(method, 4).bits_down, 32.0 / 13);
+    EXPECT_EQ(method_info(method, 8).bits_down, 3.2);
+    EXPECT_EQ(method_info(method, 32).bits_down, 32.0 / 6);
+  }
+}
+
+TEST(DistributedLionAvg, SendsWholeBitPlanesDownIfAsked) {
+  const Layout layout({{"w", {1'000'000}}});
+  for (const auto& [world, bits] : {std::pair{3, 2}, {4, 3}, {8, 4}, {32, 6}}) {
+    CostQuery query{.options = {{"counts", "planes"}}, .world = world};
+    const double sent = static_cast<double>(method_cost("dlion-avg", layout, query).bytes_down);
+    EXPECT_NEAR(sent * 8 * world / (world - 1) / 1e6, bits, 0.02 * bits) << "N = " << world;
+  }
+}
+
+TEST(DistributedLionAvg, RefusesAFormOfCountsThatIsNotKnown) {
+  run_world(1, [](Communicator& comm) {
+    const Layout layout({{"w", {10}}});
+    try {
+      Optimizer optimizer(comm, layout, {.method = "dlion-avg", .options = {{"counts", "bytes"}}});
+      ADD_FAILURE() << "accepted";
+    } catch (const InvalidArgument& e) {
+      EXPECT_NE(std::string(e.what()).find("choose packed or planes"), std::string::npos);
+    }
+  });
 }
 
 }  // namespace
