@@ -24,6 +24,7 @@
 #include "kernels/kernels.h"
 #include "kernels/radix.h"
 #include "kernels/scaled_signs.h"
+#include "kernels/sparse.h"
 #include "pride/cpu.h"
 #include "pride/random_bits.h"
 
@@ -191,6 +192,19 @@ void add_float_rows(std::size_t n) {
   add("scale", 1, 8, n, [](const Arrays& a) { return [&] { scale(0.9999f, a.array(0)); }; });
   add("sgd_momentum", 3, 20, n, [](const Arrays& a) {
     return [&] { sgd_momentum(a.array(0), 0.9f, false, kStep, a.array(1), a.array(2)); };
+  });
+  add("correct_momentum", 3, 20, n, [](const Arrays& a) {
+    return [&] { correct_momentum(a.array(0), 1.0f, 0.9f, false, a.array(1), a.array(2)); };
+  });
+  add("top_k_4_percent", 1, 12, n, [n](const Arrays& a) {
+    return [&, n] { benchmark::DoNotOptimize(top_k(a.array(0), n / 25)); };
+  });
+  add("select_4_percent", 1, 4.125, n, [n](const Arrays& a) {
+    const TopK top = top_k(a.array(0), n / 25);
+    return [&a, top] {
+      TopK left = top;
+      benchmark::DoNotOptimize(select(a.array(0), left, a.bits(0)));
+    };
   });
   add("dense_lion", 3, 20, n, [](const Arrays& a) {
     return [&] { dense_lion(a.array(0), kBlend, kStep, a.array(1), a.array(2)); };

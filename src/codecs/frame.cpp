@@ -115,4 +115,18 @@ std::optional<Poison> open(std::span<const std::byte> header, const Payload& pay
   return Poison{static_cast<int>(get<std::uint32_t>(header, 52)), get<std::uint32_t>(header, 48)};
 }
 
+std::size_t claimed_payload(std::span<const std::byte> header, std::size_t most, int from,
+                            const std::string& where) {
+  const auto magic = get<std::uint32_t>(header, 0);
+  if (magic != kFrameMagic) refuse(where, from, "magic", magic, kFrameMagic);
+  const auto version = get<std::uint16_t>(header, 4);
+  if (version != kFrameVersion) refuse(where, from, "version", version, kFrameVersion);
+  const auto size = get<std::uint64_t>(header, 32);
+  if (size > most) {
+    throw CommError(concat(where, ": the frame from rank ", from, " claims ", size,
+                           " bytes of payload, more than the ", most, " that are possible"));
+  }
+  return static_cast<std::size_t>(size);
+}
+
 }  // namespace pride

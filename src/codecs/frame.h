@@ -64,4 +64,10 @@ void seal(const FrameHeader& h, std::span<std::byte> header, const Payload& payl
 std::optional<Poison> open(std::span<const std::byte> header, const Payload& payload,
                            const FrameHeader& expected, const std::string& where);
 
+// For payloads whose size only the sender knows: what the header says, before the payload is here
+// and the header can be trusted. Throws CommError if it is not a header of this version or claims
+// more than `most` bytes.
+std::size_t claimed_payload(std::span<const std::byte> header, std::size_t most, int from,
+                            const std::string& where);
+
 }  // namespace pride

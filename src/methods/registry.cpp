@@ -9,6 +9,7 @@
 #include "pride/methods/dlion.h"
 #include "pride/methods/error_feedback.h"
 #include "pride/methods/signum.h"
+#include "pride/methods/sparse.h"
 
 namespace pride {
 namespace {
@@ -27,6 +28,8 @@ constexpr Entry kMethods[] = {
     {"dlion-avg", methods::make_dlion_avg, methods::dlion_avg_info},
     {"signum-vote", methods::make_signum_vote, methods::signum_vote_info},
     {"signum-avg", methods::make_signum_avg, methods::signum_avg_info},
+    {"dgc", methods::make_dgc, methods::dgc_info},
+    {"graddrop", methods::make_graddrop, methods::graddrop_info},
     {"signsgd-ef", methods::make_signsgd_ef, methods::signsgd_ef_info},
     {"onebit-adam", methods::make_onebit_adam, methods::onebit_adam_info},
 };

@@ -1,0 +1,253 @@
+// dgc and graddrop, real exchange included, against the scalar oracle: bit for bit; and that
+// nothing is ever lost. SPDX-License-Identifier: Apache-2.0 Oracle: tests/reference/sparse_ref.h,
+// which sorts, loops over ranks and knows no frames.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "reference/sparse_ref.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+using reference::Hyper;
+using reference::SparseOracle;
+using reference::SparseRule;
+using testing::Training;
+
+const std::vector<TensorSpec> kTensors = {{"embedding", {40, 16}, 0, true},
+                                          {"weight", {33, 7}, 0, false},
+                                          {"bias", {33}, 1, false},
+                                          {"scale", {}, 1, false},
+                                          {"head", {130, 5}, 0, false}};
+
+// Rank 1 never has "bias"; nobody has "scale" at step 1; "head" is missing here and there.
+bool absent(int rank, std::int64_t step, std::size_t tensor) {
+  return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1) ||
+         (tensor == 4 && (rank + step) % 3 == 2);
+}
+
+using Options = std::map<std::string, std::string>;
+
+struct Case {
+  std::string method;
+  Options options;
+  SparseRule rule;
+};
+
+const Case kCases[] = {
+    {"dgc", {}, {.dgc = true}},
+    {"dgc", {{"nesterov", "yes"}, {"ratio", "0.3"}}, {.dgc = true, .ratio = 0.3, .nesterov = true}},
+    {"dgc", {{"masking", "no"}, {"ratio", "1"}}, {.dgc = true, .ratio = 1, .masking = false}},
+    {"graddrop", {}, {}},
+    {"graddrop", {{"ratio", "0.01"}}, {.ratio = 0.01}},
+};
+
+// The oracles of all tensors on these gradients, with the state of every rank.
+std::vector<SparseOracle> oracles_of(const Layout& layout, const Case& c, int world, int steps) {
+  std::vector<SparseOracle> oracles;
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorSlot& slot = layout.tensors()[t];
+    const bool group1 = slot.spec.group == 1;
+    std::vector<float> x(slot.n);
+    for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(t, i);
+    auto& oracle = oracles.emplace_back(
+        c.rule, world, x, Hyper{.lr = group1 ? 0.003 : 0.01, .weight_decay = group1 ? 0.0 : 0.1});
+    for (std::int64_t step = 0; step < steps; ++step) {
+      std::vector<std::vector<float>> grads;
+      std::vector<bool> missing;
+      for (int r = 0; r < world; ++r) {
+        missing.push_back(absent(r, step, t));
+        auto& g = grads.emplace_back(slot.n);
+        for (std::size_t i = 0; i < slot.n; ++i) g[i] = testing::gradient(r, step, t, i);
+      }
+      oracle.step(grads, missing);
+    }
+  }
+  return oracles;
+}
+
+TEST(SparseMethods, AgreeWithTheOracleBitForBit) {
+  const Layout layout(kTensors);
+  for (const Case& c : kCases) {
+    for (const int world : {1, 2, 3, 4, 5, 8}) {
+      Training run{.world = world, .steps = 6};
+      run.options.method = c.method;
+      run.options.options = c.options;
+      run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}, {.lr = 0.003, .weight_decay = 0.0}};
+      run.options.bucket_coords = 256;
+      run.absent = absent;
+      const auto ranks = testing::train(layout, run);
+      const auto oracles = oracles_of(layout, c, world, run.steps);
+      for (std::size_t t = 0; t < oracles.size(); ++t) {
+        const TensorSlot& slot = layout.tensors()[t];
+        for (const auto& rank : ranks) {
+          for (std::size_t i = 0; i < slot.n; ++i) {
+            ASSERT_EQ(std::bit_cast<std::uint32_t>(rank.params[slot.offset + i]),
+                      std::bit_cast<std::uint32_t>(oracles[t].x()[i]))
+                << c.method << " N=" << world << ' ' << slot.spec.name << '[' << i << ']';
+          }
+        }
+      }
+    }
+  }
+}
+
+// Gradients that are small integers, so that every sum is exact: what a rank has taken in is what
+// it has sent and what it still holds, to the last bit, a dropped step included.
+float whole_gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t i) {
+  return std::round(8 * testing::gradient(rank, step, tensor, i));
+}
+
+TEST(GradientDropping, LosesNothing) {
+  const std::size_t n = 1000;
+  const Layout layout({{"w", {static_cast<std::int64_t>(n)}}});
+  for (const std::string threshold : {"tensor", "global"}) {
+    const int world = 4, steps = 50, bad_step = 7;
+    std::vector<double> taken(n), held(n), sent(n);
+    std::mutex mutex;
+    run_world(world, [&](Communicator& comm) {
+      Optimizer optimizer(comm, layout,
+                          {.method = "graddrop",
+                           .options = {{"threshold", threshold}},
+                           .groups = {{.lr = 1.0}},
+                           .non_finite = NonFinitePolicy::kSkip,
+                           .bucket_coords = 256});
+      FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+      std::vector<double> own(n);
+      for (std::int64_t step = 0; step < steps; ++step) {
+        const bool bad = step == bad_step && comm.rank() == 2;
+        for (std::size_t i = 0; i < n; ++i) {
+          g.span()[i] = whole_gradient(comm.rank(), step, 0, i);
+          if (!bad) own[i] += g.span()[i];
+        }
+        if (bad) g.span()[3] = std::numeric_limits<float>::infinity();
+        ASSERT_EQ(optimizer.step(x.span(), g.span()).skipped, step == bad_step);
+      }
+      const auto v = optimizer.save().tensors.at("v/w").values;
+      const std::lock_guard lock(mutex);
+      for (std::size_t i = 0; i < n; ++i) {
+        taken[i] += own[i];
+        held[i] += v[i];
+        // x began at zero, and lr is 1: it has moved by minus the mean of what was sent
+        if (comm.rank() == 0) sent[i] = -static_cast<double>(world) * x.span()[i];
+      }
+    });
+    for (std::size_t i = 0; i < n; ++i)
+      ASSERT_EQ(sent[i] + held[i], taken[i]) << "coordinate " << i;
+    EXPECT_NE(std::count(sent.begin(), sent.end(), 0.0), static_cast<long>(n));
+  }
+}
+
+// The same for the accumulated velocity of dgc: v takes in u, and u follows its own recursion.
+TEST(DeepGradientCompression, LosesNothingOfTheVelocity) {
+  const std::size_t n = 500;
+  const Layout layout({{"w", {static_cast<std::int64_t>(n)}}});
+  run_world(1, [&](Communicator& comm) {
+    Optimizer optimizer(
+        comm, layout,
+        {.method = "dgc", .options = {{"masking", "no"}}, .groups = {{.lr = 1.0, .beta1 = 0.5}}});
+    FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+    std::vector<double> u(n), velocity(n);
+    for (std::int64_t step = 0; step < 12; ++step) {  // 2^-12 of small integers is exact in float
+      for (std::size_t i = 0; i < n; ++i) {
+        g.span()[i] = whole_gradient(0, step, 0, i);
+        u[i] = 0.5 * u[i] + g.span()[i];
+        velocity[i] += u[i];
+      }
+      optimizer.step(x.span(), g.span());
+      const auto v = optimizer.save().tensors.at("v/w").values;
+      for (std::size_t i = 0; i < n; ++i)
+        ASSERT_EQ(v[i] - x.span()[i], velocity[i]) << "step " << step;
+    }
+  });
+}
+
+// With everything sent, gradient dropping is SGD and dgc without masking is SGD with momentum.
+TEST(SparseMethods, AreTheDenseOnesWhenEverythingIsSent) {
+  const Layout layout({{"w", {1000}}});
+  const auto hash_of = [&](const std::string& method, const Options& options, double beta1) {
+    Training run{.world = 4, .steps = 8};
+    run.options.method = method;
+    run.options.options = options;
+    run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
+    if (method != "graddrop") run.options.groups[0].beta1 = beta1;
+    run.grad = whole_gradient;
+    return testing::train(layout, run)[0].hash;
+  };
+  EXPECT_EQ(hash_of("graddrop", {{"ratio", "1"}}, 0), hash_of("sgdm", {}, 0));
+  // halves of small integers: the sum of the velocities is the velocity of the sum, exactly
+  EXPECT_EQ(hash_of("dgc", {{"ratio", "1"}, {"masking", "no"}}, 0.5), hash_of("sgdm", {}, 0.5));
+}
+
+TEST(DeepGradientCompression, ShareFallsDuringTheWarmUp) {
+  const std::int64_t n = 10'000;
+  const Layout layout({{"w", {n}}});
+  Training run{.world = 2, .steps = 12};
+  run.options.method = "dgc";
+  run.options.options = {{"warmup_steps", "10"}, {"ratio", "0.01"}};
+  const auto reports = testing::train(layout, run)[0].reports;
+  for (std::size_t s = 1; s < 11; ++s) EXPECT_LT(reports[s].bytes_sent, reports[s - 1].bytes_sent);
+  EXPECT_EQ(reports[10].bytes_sent, reports[11].bytes_sent);
+  // first 2,500 and at last 100 entries, of 4 bytes and their indices
+  EXPECT_NEAR(static_cast<double>(reports[0].bytes_sent), 2500 * 4.0 + 2500 * 4 / 8.0, 400);
+  EXPECT_NEAR(static_cast<double>(reports[11].bytes_sent), 64 + 8 + 100 * (4 + 8.6 / 8), 30);
+}
+
+TEST(DeepGradientCompression, ClipsEachRanksGradientToItsPart) {
+  const Layout layout({{"a", {3}}, {"b", {4}}});
+  const int world = 4;
+  run_world(world, [&](Communicator& comm) {
+    Optimizer optimizer(
+        comm, layout,
+        {.method = "dgc", .options = {{"clip", "2"}, {"ratio", "1"}}, .groups = {{.lr = 1.0}}});
+    FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+    g.span()[0] = 3;
+    g.span()[64] = 4;  // 2-norm 5, and the limit is 2 / sqrt(4)
+    optimizer.step(x.span(), g.span());
+    EXPECT_FLOAT_EQ(x.span()[0], -3.0f / 5);
+    EXPECT_FLOAT_EQ(x.span()[64], -4.0f / 5);
+  });
+}
+
+// Finite gradients whose residual overflows are an error like any other Inf, not a broken frame.
+TEST(SparseMethods, ReportAResidualThatOverflows) {
+  const Layout layout({{"a", {64}}, {"b", {100}}});
+  for (const char* method : {"dgc", "graddrop"}) {
+    run_world(2, [&](Communicator& comm) {
+      Optimizer optimizer(comm, layout, {.method = method, .options = {{"ratio", "0.01"}}});
+      FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+      std::string error;
+      try {
+        for (int step = 0; step < 3; ++step) {
+          for (std::size_t i = 64; i < 164; ++i) g.span()[i] = comm.rank() == 1 ? 2e38f : 0.0f;
+          optimizer.step(x.span(), g.span());
+        }
+      } catch (const NonFiniteGradient& e) {
+        error = e.what();
+      }
+      EXPECT_NE(error.find("'b' on rank 1"), std::string::npos) << method << ": " << error;
+    });
+  }
+}
+
+TEST(SparseMethods, RefuseOptionsThatMakeNoSense) {
+  const Layout layout({{"w", {10}}});
+  for (const Options& options :
+       {Options{{"ratio", "0"}}, Options{{"ratio", "1.5"}}, Options{{"ratio", "x"}},
+        Options{{"ratio", ""}}, Options{{"ratio", "nan"}}, Options{{"masking", "maybe"}},
+        Options{{"warmup_steps", "-1"}}, Options{{"clip", "-1"}}}) {
+    run_world(1, [&](Communicator& comm) {
+      EXPECT_THROW(Optimizer(comm, layout, {.method = "dgc", .options = options}), InvalidArgument)
+          << options.begin()->first << '=' << options.begin()->second;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace pride
