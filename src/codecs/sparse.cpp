@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "codecs/payload.h"
@@ -136,11 +137,13 @@ SparseShape::SparseShape(std::size_t n_coords, std::size_t entries)
   bytes = values_at + 8 * words_for(32 * k);
 }
 
-// The bits grow with k; each of the two parts may be rounded up by a word more for fewer entries.
-std::size_t sparse_bytes_bound(std::size_t n, std::size_t k) {
-  const SparseShape at(n, k);
-  const std::size_t index_words = std::min(at.low_words + at.high_words + 2, words_for(n));
-  return kCountBytes + 8 * index_words + 8 * words_for(32 * k);
+std::uint64_t sparse_bytes_bound(std::size_t n, std::size_t k, std::size_t n_payloads) {
+  constexpr std::uint64_t kPadding = 8 + 8 + 4;  // low bits or bitmap, high bits, values
+  const std::uint64_t overhead = n_payloads * (kCountBytes + kPadding);
+  if (k == 0) return overhead;
+  const auto dk = static_cast<double>(k), dn = static_cast<double>(n);
+  const double index_bits = std::min(dk * (2 + std::log2(dn / dk)), dn);
+  return overhead + static_cast<std::uint64_t>(std::ceil(index_bits / 8)) + 4 * k;
 }
 
 void write_sparse(std::span<const std::uint64_t> mask, std::span<const float> values, std::size_t k,

@@ -24,8 +24,10 @@ struct SparseShape {
   std::size_t low_at, high_at, values_at, bytes;  // from the start of the payload
 };
 
-// No payload of at most k entries out of n is longer.
-std::size_t sparse_bytes_bound(std::size_t n, std::size_t k);
+// The most that at most k entries take, however they are spread over payloads of n coordinates
+// together: k (2 + log2(n/k)) bits of indices, by the log sum inequality, 4k bytes of values, and
+// for each payload its count and padding. REQUIRES: k <= n.
+std::uint64_t sparse_bytes_bound(std::size_t n, std::size_t k, std::size_t n_payloads);
 
 // Writes the entries whose bits are set, in ascending order.
 // REQUIRES: mask has words for n coordinates and k bits set, none of them behind n; payload.size()

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "codecs/payload.h"
@@ -30,32 +33,68 @@ FrameHeader sparse_header(const Bucket& bucket, int sender, const StepContext& c
   return h;
 }
 
+// A header of which it is not known yet whether it is here.
+struct Awaited {
+  int from;
+  Ticket ticket;
+};
+
+// Gives way for a moment; longer when nothing has come for a while.
+void pause(int rounds) {
+  if (rounds < 50) return std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::microseconds(rounds < 1000 ? 20 : 200));
+}
+
+// Calls arrived(rank) for each header as it comes. All are looked at in turn: were one waited for,
+// the payloads behind the others would stay where they are, and one lost header would look to their
+// senders as if this rank was at fault.
+template <typename Arrived>
+void as_they_come(Communicator& comm, std::vector<Awaited> headers, const std::string& where,
+                  Arrived&& arrived) {
+  const auto deadline = std::chrono::steady_clock::now() + comm.timeout();
+  for (int rounds = 0; !headers.empty(); ++rounds) {
+    const auto is_here = [&](Awaited& header) {
+      if (!comm.test(header.ticket)) return false;
+      arrived(header.from);
+      return true;
+    };
+    if (std::erase_if(headers, is_here) > 0) {
+      rounds = 0;
+    } else if (std::chrono::steady_clock::now() > deadline) {
+      throw CommError(
+          concat(where, ": no frame from rank ", headers.front().from, " at the deadline"));
+    } else {
+      pause(rounds);
+    }
+  }
+}
+
 // Headers first: they say how long the payloads are. wire.down[i] takes the header of rank i,
 // wire.in[i] the payload.
 void gather(Communicator& comm, const Bucket& bucket, const std::string& where, Wire& wire) {
   const int n = comm.size(), me = comm.rank();
   const std::span<const std::byte> own = wire.up[0].span();
-  std::vector<Ticket> headers, payloads;
+  std::vector<Awaited> headers;
+  std::vector<Ticket> rest;
   for (int d = 1; d < n; ++d) {
     const int from = (me - d + n) % n;
     auto& header = wire.down[static_cast<std::size_t>(from)];
     header.resize(kHeaderBytes);
-    headers.push_back(comm.start_recv(from, kHeaderTag, header.span()));
+    headers.push_back({from, comm.start_recv(from, kHeaderTag, header.span())});
   }
   for (int d = 1; d < n; ++d) {
     const int to = (me + d) % n;
-    payloads.push_back(comm.start_send(to, kHeaderTag, own.first(kHeaderBytes)));
-    payloads.push_back(comm.start_send(to, kPayloadTag, own.subspan(kHeaderBytes)));
+    rest.push_back(comm.start_send(to, kHeaderTag, own.first(kHeaderBytes)));
+    rest.push_back(comm.start_send(to, kPayloadTag, own.subspan(kHeaderBytes)));
   }
-  comm.wait_all(headers);
-  const std::size_t most = sparse_bytes_bound(bucket.size(), bucket.size());
-  for (int d = 1; d < n; ++d) {
-    const int from = (me - d + n) % n;
+  // more than this is no payload: all coordinates are entries
+  const std::size_t most = SparseShape(bucket.size(), bucket.size()).bytes;
+  as_they_come(comm, std::move(headers), where, [&](int from) {
     const auto i = static_cast<std::size_t>(from);
     wire.in[i].resize(claimed_payload(wire.down[i].span(), most, from, where));
-    payloads.push_back(comm.start_recv(from, kPayloadTag, wire.in[i].span()));
-  }
-  comm.wait_all(payloads);
+    rest.push_back(comm.start_recv(from, kPayloadTag, wire.in[i].span()));
+  });
+  comm.wait_all(rest);
 }
 
 std::span<float> mean_floats(Wire& wire) {
@@ -128,14 +167,15 @@ std::span<const float> mean_of_sparse(const Wire& wire) {
   return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4};
 }
 
-Cost sparse_cost(std::span<const Bucket> buckets,
-                 const std::function<std::size_t(const Bucket&)>& max_entries) {
+Cost sparse_cost(std::span<const Bucket> buckets, std::size_t n_entries) {
   Cost cost;
   cost.exact = false;
-  for (const Bucket& bucket : buckets) {
-    const std::size_t frame = kHeaderBytes + sparse_bytes_bound(bucket.size(), max_entries(bucket));
-    cost.bytes_up += (bucket.shards.size() - 1) * frame;
-  }
+  if (buckets.empty()) return cost;
+  std::size_t n = 0;
+  for (const Bucket& bucket : buckets) n += bucket.size();
+  const std::uint64_t frames =
+      buckets.size() * kHeaderBytes + sparse_bytes_bound(n, n_entries, buckets.size());
+  cost.bytes_up = (buckets.front().shards.size() - 1) * frames;
   return cost;
 }
 

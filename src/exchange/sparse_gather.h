@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include "pride/bucket.h"
@@ -27,8 +26,7 @@ void sparse_gather(Communicator& comm, const Bucket& bucket, const StepContext& 
 // (bucket.size()), padding zero.
 std::span<const float> mean_of_sparse(const Wire& wire);
 
-// Upper bound of what a rank sends if it has at most max_entries(bucket) in each. Grows with N.
-Cost sparse_cost(std::span<const Bucket> buckets,
-                 const std::function<std::size_t(const Bucket&)>& max_entries);
+// Upper bound of what a rank sends if it has at most n_entries in all. Grows with N.
+Cost sparse_cost(std::span<const Bucket> buckets, std::size_t n_entries);
 
 }  // namespace pride::exchange

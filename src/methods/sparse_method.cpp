@@ -108,28 +108,15 @@ void SparseMethod::commit(std::span<const std::uint64_t> mask, std::size_t begin
   kernels::clear_selected(mask, v_.span().subspan(begin, end - begin));
 }
 
-std::size_t SparseMethod::max_entries(const Bucket& b, std::int64_t step) const {
-  if (global_) return std::min(b.size(), entries_of(layout_.n_coords(), step));
-  std::size_t most = 0, in_bucket = 0, tensor = layout_.tensors().size();
-  const auto add_tensor = [&] {
-    if (in_bucket > 0) {
-      most += std::min(in_bucket, entries_of(layout_.tensors()[tensor].n, step));
-    }
-    in_bucket = 0;
-  };
-  for (const Shard& shard : b.shards) {
-    for (const Piece& p : shard.pieces) {
-      if (p.tensor != tensor) add_tensor();
-      tensor = p.tensor;
-      in_bucket += p.n();
-    }
-  }
-  add_tensor();
+std::size_t SparseMethod::max_entries(std::int64_t step) const {
+  if (global_) return entries_of(layout_.n_coords(), step);
+  std::size_t most = 0;
+  for (const TensorSlot& slot : layout_.tensors()) most += entries_of(slot.n, step);
   return most;
 }
 
 Cost SparseMethod::cost(std::span<const Bucket> buckets, int, std::int64_t step) const {
-  return exchange::sparse_cost(buckets, [&](const Bucket& b) { return max_entries(b, step); });
+  return exchange::sparse_cost(buckets, max_entries(step));
 }
 
 double number_option(const std::string& method, const MethodContext& ctx, const std::string& name,

@@ -48,7 +48,7 @@ class SparseMethod : public Method {
  private:
   void select(const StepContext& ctx);
   std::size_t entries_of(std::size_t n, std::int64_t step) const;
-  std::size_t max_entries(const Bucket& bucket, std::int64_t step) const;
+  std::size_t max_entries(std::int64_t step) const;
   std::span<const std::uint64_t> mask_of(const Bucket& bucket) const;
 
   Layout layout_;

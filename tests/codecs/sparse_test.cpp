@@ -97,23 +97,36 @@ TEST(SparsePayload, GivesBackItsEntries) {
   }
 }
 
-// The bound of docs/wire_format.md, and that fewer entries never take more than it.
 TEST(SparsePayload, IndicesTakeAtMostTwoBitsAndTheLogarithm) {
   for (const std::size_t n : {1, 2, 63, 64, 65, 127, 500, 1000, 4096}) {
-    std::size_t longest = 0;
     for (std::size_t k = 0; k <= n; ++k) {
       const SparseShape at(n, k);
-      longest = std::max(longest, at.bytes);
-      EXPECT_LE(longest, sparse_bytes_bound(n, k)) << n << ' ' << k;
+      EXPECT_LE(at.bytes, SparseShape(n, n).bytes) << n << ' ' << k;
+      EXPECT_LE(at.bytes, sparse_bytes_bound(n, k, 1)) << n << ' ' << k;
       const std::size_t index_bits = 64 * (at.low_words + at.high_words);
       EXPECT_LE(index_bits, (n + 63) / 64 * 64);
-      if (k == 0) continue;
+      if (k == 0 || at.bitmap) continue;
       const double ratio = static_cast<double>(n) / static_cast<double>(k);
-      // two parts, each padded to 64 bits
-      const double most = static_cast<double>(k) * (2 + std::log2(ratio)) + 2 * 63;
-      if (at.bitmap) continue;
+      const double most = static_cast<double>(k) * (2 + std::log2(ratio)) + 2 * 63;  // two paddings
       EXPECT_LE(static_cast<double>(index_bits), most) << n << ' ' << k;
     }
+  }
+}
+
+// However the entries are spread over the payloads of a step.
+TEST(SparsePayload, SeveralStayUnderTheirCommonBound) {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    std::size_t n = 0, k = 0, bytes = 0;
+    const std::size_t n_payloads = 1 + mix64(seed, 0) % 6;
+    for (std::size_t p = 0; p < n_payloads; ++p) {
+      const std::size_t size = 64 * (1 + mix64(seed, 3 * p + 1) % 100);
+      const std::size_t share = mix64(seed, 3 * p + 2) % 1000;
+      const std::size_t entries = size * share * share / 1'000'000;
+      n += size;
+      k += entries;
+      bytes += SparseShape(size, entries).bytes;
+    }
+    EXPECT_LE(bytes, sparse_bytes_bound(n, k, n_payloads)) << "seed " << seed;
   }
 }
 
