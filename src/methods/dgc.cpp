@@ -11,6 +11,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/sparse.h"
+#include "methods/options.h"
 #include "methods/sparse_method.h"
 #include "pride/methods/sparse.h"
 

@@ -10,6 +10,7 @@
 #include "pride/methods/error_feedback.h"
 #include "pride/methods/signum.h"
 #include "pride/methods/sparse.h"
+#include "pride/methods/terngrad.h"
 
 namespace pride {
 namespace {
@@ -28,6 +29,7 @@ constexpr Entry kMethods[] = {
     {"dlion-avg", methods::make_dlion_avg, methods::dlion_avg_info},
     {"signum-vote", methods::make_signum_vote, methods::signum_vote_info},
     {"signum-avg", methods::make_signum_avg, methods::signum_avg_info},
+    {"terngrad", methods::make_terngrad, methods::terngrad_info},
     {"dgc", methods::make_dgc, methods::dgc_info},
     {"graddrop", methods::make_graddrop, methods::graddrop_info},
     {"signsgd-ef", methods::make_signsgd_ef, methods::signsgd_ef_info},

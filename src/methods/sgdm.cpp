@@ -7,7 +7,7 @@
 //           rank only decays.
 #include "kernels/kernels.h"
 #include "methods/dense_method.h"
-#include "pride/error.h"
+#include "methods/options.h"
 #include "pride/methods/dense.h"
 
 namespace pride::methods {
@@ -17,7 +17,7 @@ class GlobalSgdMomentum final : public DenseMethod {
  public:
   explicit GlobalSgdMomentum(const MethodContext& ctx)
       : DenseMethod("sgdm", ctx),
-        nesterov_(is_nesterov(ctx.options.at("nesterov"))),
+        nesterov_(yes_no_option("sgdm", ctx, "nesterov")),
         m_(ctx.layout.flat_size()) {}
 
   void save(StateWriter& out) const override { out.buffer("m", m_); }
@@ -30,12 +30,6 @@ class GlobalSgdMomentum final : public DenseMethod {
                   std::span<float> x) override {
     kernels::sgd_momentum(g, s.beta1, nesterov_, {s.decay, s.lr}, m_.span().subspan(p.begin, p.n()),
                           x);
-  }
-
-  static bool is_nesterov(const std::string& name) {
-    PRIDE_CHECK(name == "no" || name == "yes", "sgdm: option nesterov = '", name,
-                "': choose no or yes");
-    return name == "yes";
   }
 
   bool nesterov_;

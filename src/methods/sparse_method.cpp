@@ -2,12 +2,12 @@
 #include "methods/sparse_method.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "exchange/sparse_gather.h"
 #include "kernels/kernels.h"
 #include "kernels/sparse.h"
+#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {
@@ -117,24 +117,6 @@ std::size_t SparseMethod::max_entries(std::int64_t step) const {
 
 Cost SparseMethod::cost(std::span<const Bucket> buckets, int, std::int64_t step) const {
   return exchange::sparse_cost(buckets, max_entries(step));
-}
-
-double number_option(const std::string& method, const MethodContext& ctx, const std::string& name,
-                     double least, double most) {
-  const std::string& text = ctx.options.at(name);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  PRIDE_CHECK(whole && value >= least && value <= most, method, ": option ", name, " = '", text,
-              "': must be a number from ", least, " to ", most);
-  return value;
-}
-
-bool yes_no_option(const std::string& method, const MethodContext& ctx, const std::string& name) {
-  const std::string& text = ctx.options.at(name);
-  PRIDE_CHECK(text == "no" || text == "yes", method, ": option ", name, " = '", text,
-              "': choose no or yes");
-  return text == "yes";
 }
 
 MethodInfo sparse_method_info(int world) {

@@ -60,11 +60,6 @@ class SparseMethod : public Method {
   std::optional<Poison> poison_;     // of this rank's gradients, this step
 };
 
-// The option's value. Throw InvalidArgument, naming method, option and value.
-double number_option(const std::string& method, const MethodContext& ctx, const std::string& name,
-                     double least, double most);
-bool yes_no_option(const std::string& method, const MethodContext& ctx, const std::string& name);
-
 // Bits, growth and the option `ratio`; the method adds the rest.
 MethodInfo sparse_method_info(int world);
 

@@ -1,0 +1,17 @@
+// Values of a method's own options.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "pride/method.h"
+
+namespace pride::methods {
+
+// The option's value. Throw InvalidArgument, naming method, option and value.
+// REQUIRES: ctx.options has the option.
+double number_option(const std::string& method, const MethodContext& ctx, const std::string& name,
+                     double least, double most);
+bool yes_no_option(const std::string& method, const MethodContext& ctx, const std::string& name);
+
+}  // namespace pride::methods
