@@ -25,6 +25,7 @@
 #include "kernels/radix.h"
 #include "kernels/scaled_signs.h"
 #include "kernels/sparse.h"
+#include "kernels/ternary.h"
 #include "pride/cpu.h"
 #include "pride/random_bits.h"
 
@@ -192,6 +193,15 @@ void add_float_rows(std::size_t n) {
   add("scale", 1, 8, n, [](const Arrays& a) { return [&] { scale(0.9999f, a.array(0)); }; });
   add("sgd_momentum", 3, 20, n, [](const Arrays& a) {
     return [&] { sgd_momentum(a.array(0), 0.9f, false, kStep, a.array(1), a.array(2)); };
+  });
+  add("ternarise", 1, 4.25, n, [](const Arrays& a) {
+    return [&] {
+      ternarise(a.array(0), 1.0f, 1.0f, {.seed = 7, .step = 3, .rank = 1}, a.bits(0), a.bits(1));
+    };
+  });
+  add("sums_to_floats_4_planes", 1, 4.5, n, [](const Arrays& a) {
+    const auto planes = a.words.as<const std::uint64_t>();
+    return [&a, planes] { sums_to_floats(planes, 4, a.bits(0).size(), 4, 4, 0.1f, a.array(0)); };
   });
   add("correct_momentum", 3, 20, n, [](const Arrays& a) {
     return [&] { correct_momentum(a.array(0), 1.0f, 0.9f, false, a.array(1), a.array(2)); };
