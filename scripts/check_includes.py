@@ -21,7 +21,7 @@ STAGES = [
         "include/pride/wire", "src/core/bucket", "src/core/digest", "src/core/flat_buffer",
         "src/core/layout", "src/core/schedule", "src/core/wire",
     ]),
-    ("kernels", ["include/pride/cpu", "src/kernels/"]),
+    ("kernels", ["include/pride/bf16", "include/pride/cpu", "src/kernels/"]),
     ("communicator", ["include/pride/communicator", "include/pride/comm/", "src/comm/"]),
     ("codecs", ["src/codecs/"]),
     ("exchange", ["src/exchange/"]),

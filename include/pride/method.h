@@ -60,7 +60,8 @@ class Method {
   virtual bool has_owner_state() const noexcept { return false; }
 
   // After exchange: the mean gradient of the bucket, (bucket.size()), padding zero, which may be
-  // scaled before apply (global-norm clipping). Empty: the method never has it.
+  // scaled before apply (global-norm clipping). Most methods never have it.
+  virtual bool has_mean_gradient() const noexcept { return false; }
   virtual std::span<float> mean_gradient(const Bucket&, Wire&) const { return {}; }
 
   // Local arithmetic and local state; fills wire.up, and wire.poison if a gradient is not finite.

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "pride/bf16.h"
 #include "pride/communicator.h"
 #include "pride/cost.h"
 #include "pride/layout.h"
@@ -39,6 +40,10 @@ struct OptimizerOptions {
   std::map<std::string, std::string> options = {};  // the method's own, e.g. {"tie", "zero"}
   std::vector<ParamGroup> groups = {ParamGroup{}};
   NonFinitePolicy non_finite = NonFinitePolicy::kRaise;
+  // Scales the mean gradient of all ranks down to this 2-norm; 0: none. Only for methods that have
+  // the mean gradient (the uncompressed ones): where ranks exchange signs, codes or a few entries,
+  // nobody ever knows it. Those take local clipping, of each rank's own gradient before the step.
+  double clip_global_norm = 0;
   std::size_t bucket_coords = std::size_t{1} << 20;  // target size of a bucket; never changes a bit
   // Exchange on a thread of its own, beside encode and apply. REQUIRES: two threads may communicate
   // at a time (MpiEnvironment::thread_multiple(); threads always may).
@@ -52,6 +57,8 @@ struct StepReport {
   bool skipped = false;   // non-finite gradient under kSkip
   std::string skip_reason;
   std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::optional<double> grad_norm =
+      {};  // with clip_global_norm: of the mean, before it was clipped
   double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap: exchange_s is the waiting only
 };
 
@@ -74,9 +81,16 @@ class Optimizer {
   StepReport step(std::span<float> params, std::span<const float> grads,
                   std::span<const bool> absent = {});
 
+  // The same with gradients in bfloat16, which are widened exactly: the bits of the result are
+  // those of the same numbers in float32. The optimizer holds their float32 form, 4 bytes a
+  // coordinate.
+  StepReport step(std::span<float> params, std::span<const BFloat16> grads,
+                  std::span<const bool> absent = {});
+
   // The same step in parts, to overlap with backward: begin, then tensors as their gradients
   // become complete (any order; buckets start when all their tensors are), then finish.
   void begin_step(std::span<float> params, std::span<const float> grads);
+  void begin_step(std::span<float> params, std::span<const BFloat16> grads);
   void gradient_ready(std::size_t tensor, bool absent = false);
   StepReport finish_step();  // tensors not reported ready are absent
 

@@ -42,8 +42,12 @@ struct Optimizer::Impl {
   void prepare(const Communicator& user_comm);
   void check_ranks_agree(Communicator& user_comm, bool usable);
   void begin(std::span<float> params, std::span<const float> grads);
+  void begin(std::span<float> params, std::span<const BFloat16> grads);
   void tensor_ready(std::size_t tensor, bool is_absent);
   StepReport finish();
+  template <typename T>
+  StepReport whole_step(std::span<float> params, std::span<const T> grads,
+                        std::span<const bool> missing);
   template <typename Body>
   void guarded(Body&& body);
   [[noreturn]] void raise(const Poison& poison);
@@ -70,6 +74,8 @@ struct Optimizer::Impl {
   std::vector<std::size_t> tensors_of_bucket;  // how many
   std::vector<std::size_t> waiting;            // of them not yet reported
   Traffic traffic_before;
+  std::span<const BFloat16> narrow;  // gradients as the caller gave them, if in bfloat16 ...
+  FlatBuffer wide;                   // ... and as float32, tensor by tensor as they become ready
 
   std::unique_ptr<Pipeline> pipeline;  // last: its thread reads all of the above until it is gone
 };
@@ -123,6 +129,13 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   options.options = complete_options(options.method, options.options);
   method =
       make_method(options.method, {layout, user_comm.rank(), user_comm.size(), options.options});
+  PRIDE_CHECK(std::isfinite(options.clip_global_norm) && options.clip_global_norm >= 0,
+              "optimizer: clip_global_norm = ", options.clip_global_norm,
+              ", must be finite and 0 or more");
+  PRIDE_CHECK(options.clip_global_norm == 0 || method->has_mean_gradient(),
+              "optimizer: clip_global_norm: ", options.method,
+              " never has the mean gradient of all ranks, so that nobody knows its norm; clip each "
+              "rank's own gradient instead (local clipping)");
   buckets = make_buckets(layout, options.bucket_coords, user_comm.size(), method->alignment());
 }
 
@@ -142,6 +155,7 @@ void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
        {"hyper-parameters", hyper.value()},
        {"seed", options.seed},
        {"bucket size", options.bucket_coords},
+       {"global-norm clipping", std::bit_cast<std::uint64_t>(options.clip_global_norm)},
        {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)}});
 }
 
@@ -167,6 +181,7 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grad
   for (const GroupValues& g : groups) scalars.push_back(scalars_of(g, steps_done));
   absent.assign(layout.tensors().size(), 1);
   reported.assign(layout.tensors().size(), 0);
+  narrow = {};
   waiting = tensors_of_bucket;
   traffic_before = comm->traffic();
 
@@ -179,9 +194,18 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grad
   ctx.absent = absent;
   guarded([&] {
     pipeline->begin(ctx, {params.data(), params.size()}, {grads.data(), grads.size()},
-                    options.non_finite == NonFinitePolicy::kSkip);
+                    options.non_finite == NonFinitePolicy::kSkip || options.clip_global_norm > 0,
+                    options.clip_global_norm);
   });
   in_step = true;
+}
+
+void Optimizer::Impl::begin(std::span<float> params, std::span<const BFloat16> grads) {
+  PRIDE_CHECK(grads.size() == layout.flat_size(), "optimizer: ", grads.size(),
+              " gradients given, the layout has ", layout.flat_size(), " with padding");
+  if (wide.size() == 0) wide = FlatBuffer(layout.flat_size());
+  begin(params, std::span<const float>(wide.span()));
+  narrow = grads;
 }
 
 void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_absent) {
@@ -190,6 +214,10 @@ void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_absent) {
   PRIDE_CHECK(reported[tensor] == 0, "optimizer: tensor '", layout.tensors()[tensor].spec.name,
               "' reported ready twice in a step");
   reported[tensor] = 1;
+  if (!narrow.empty() && !is_absent) {
+    const TensorSlot& slot = layout.tensors()[tensor];
+    to_float(narrow.subspan(slot.offset, slot.n), wide.span().subspan(slot.offset, slot.n));
+  }
   absent[tensor] = is_absent ? 1 : 0;
   guarded([&] {
     for (const std::size_t b : buckets_of_tensor[tensor]) {
@@ -203,6 +231,7 @@ StepReport Optimizer::Impl::finish() {
   std::optional<Poison> poison;
   guarded([&] { poison = pipeline->finish(); });
   in_step = false;
+  narrow = {};
   StepReport report;
   report.step = steps_done;
   if (poison && options.non_finite == NonFinitePolicy::kRaise) raise(*poison);
@@ -213,6 +242,7 @@ StepReport Optimizer::Impl::finish() {
   const Traffic now = comm->traffic();
   report.bytes_sent = now.bytes_sent - traffic_before.bytes_sent;
   report.bytes_received = now.bytes_received - traffic_before.bytes_received;
+  if (options.clip_global_norm > 0 && !poison) report.grad_norm = pipeline->grad_norm();
   report.encode_s = pipeline->timing().encode_s;
   report.exchange_s = pipeline->timing().exchange_s;
   report.apply_s = pipeline->timing().apply_s;
@@ -243,18 +273,31 @@ Optimizer::Optimizer(Communicator& comm, Layout layout, OptimizerOptions options
     : impl_(std::make_unique<Impl>(comm, std::move(layout), std::move(options))) {}
 Optimizer::~Optimizer() = default;
 
+template <typename T>
+StepReport Optimizer::Impl::whole_step(std::span<float> params, std::span<const T> grads,
+                                       std::span<const bool> missing) {
+  const std::size_t n = layout.tensors().size();
+  PRIDE_CHECK(missing.empty() || missing.size() == n, "optimizer: ", missing.size(),
+              " absent flags for ", n, " tensors");
+  begin(params, grads);
+  // last tensor first: the order of the buckets
+  for (std::size_t i = n; i-- > 0;) tensor_ready(i, !missing.empty() && missing[i]);
+  return finish();
+}
+
 StepReport Optimizer::step(std::span<float> params, std::span<const float> grads,
                            std::span<const bool> absent) {
-  const std::size_t n = layout().tensors().size();
-  PRIDE_CHECK(absent.empty() || absent.size() == n, "optimizer: ", absent.size(),
-              " absent flags for ", n, " tensors");
-  impl_->begin(params, grads);
-  // last tensor first: the order of the buckets
-  for (std::size_t i = n; i-- > 0;) impl_->tensor_ready(i, !absent.empty() && absent[i]);
-  return impl_->finish();
+  return impl_->whole_step(params, grads, absent);
+}
+StepReport Optimizer::step(std::span<float> params, std::span<const BFloat16> grads,
+                           std::span<const bool> absent) {
+  return impl_->whole_step(params, grads, absent);
 }
 
 void Optimizer::begin_step(std::span<float> params, std::span<const float> grads) {
+  impl_->begin(params, grads);
+}
+void Optimizer::begin_step(std::span<float> params, std::span<const BFloat16> grads) {
   impl_->begin(params, grads);
 }
 void Optimizer::gradient_ready(std::size_t tensor, bool absent) {

@@ -3,7 +3,9 @@
 #include "core/pipeline.h"
 
 #include <chrono>
+#include <cmath>
 
+#include "kernels/kernels.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -67,11 +69,13 @@ void Pipeline::abandon(std::string_view why) noexcept {
   ctx_ = nullptr;
 }
 
-void Pipeline::begin(const StepContext& ctx, View params, ConstView grads, bool hold) {
+void Pipeline::begin(const StepContext& ctx, View params, ConstView grads, bool hold, double clip) {
   ctx_ = &ctx;
   params_ = params;
   grads_ = grads;
   hold_ = hold;
+  clip_ = clip;
+  grad_norm_ = 0;
   separate_ = overlap_ || hold;
   timing_ = {};
   if (wires_.size() < (separate_ ? buckets_.size() : 1)) {
@@ -154,8 +158,35 @@ std::optional<Poison> Pipeline::run_in_order() {
   }
   // a held step encodes and exchanges every bucket, so that momentum does not depend on the
   // schedule
-  for (std::size_t b = 0; hold_ && !poison && b < buckets_.size(); ++b) apply(b);
+  if (hold_ && !poison) apply_all();
   return poison;
+}
+
+// Every rank has the whole mean gradient, so nothing is sent for its norm. The sum goes over words
+// of 64 coordinates in the order of the layout, whose end is bucket 0: it does not depend on the
+// buckets.
+double Pipeline::mean_gradient_norm() {
+  double squares = 0;
+  for (std::size_t b = buckets_.size(); b-- > 0;) {
+    const auto mean = method_.mean_gradient(buckets_[b], wire_of(b));
+    for (std::size_t i = 0; i < mean.size(); i += kAlignment) {
+      squares += kernels::sum_squares(mean.subspan(i, kAlignment));
+    }
+  }
+  return std::sqrt(squares);
+}
+
+// A held step, all of whose buckets are good.
+void Pipeline::apply_all() {
+  if (clip_ > 0) {
+    const Stopwatch watch(timing_.apply_s);
+    grad_norm_ = mean_gradient_norm();
+    const auto factor = static_cast<float>(clip_ / grad_norm_);
+    for (std::size_t b = 0; grad_norm_ > clip_ && b < buckets_.size(); ++b) {
+      kernels::scale(factor, method_.mean_gradient(buckets_[b], wire_of(b)));
+    }
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) apply(b);
 }
 
 // True if the bucket was exchanged, false if the thread stopped before it. Throws its error.
@@ -182,7 +213,7 @@ std::optional<Poison> Pipeline::apply_held() {
     wait_for_result(b);
     if (wire_of(b).poison && !poison) poison = wire_of(b).poison;
   }
-  for (std::size_t b = 0; !poison && b < buckets_.size(); ++b) apply(b);
+  if (!poison) apply_all();
   return poison;
 }
 

@@ -33,8 +33,9 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
   // Starts a step. `ctx` and what it points at must live until finish(). With `hold`, nothing is
-  // applied until every bucket is known to be good.
-  void begin(const StepContext& ctx, View params, ConstView grads, bool hold);
+  // applied until every bucket is known to be good; `clip` above 0, which needs it, scales the mean
+  // gradient down to that 2-norm. REQUIRES: clip == 0 or hold and method.has_mean_gradient().
+  void begin(const StepContext& ctx, View params, ConstView grads, bool hold, double clip = 0);
 
   // The gradients of a bucket are complete: encodes it, if it can be already (with overlap).
   void submit(std::size_t bucket);
@@ -47,6 +48,8 @@ class Pipeline {
   // its text, so that no rank waits for this one; nothing uses the caller's buffers any more; and
   // what encode or exchange threw is thrown.
 
+  // 2-norm of the step's mean gradient before it was clipped; 0 without clipping.
+  double grad_norm() const noexcept { return grad_norm_; }
   const Timing& timing() const noexcept { return timing_; }
   std::size_t wire_bytes() const noexcept;
 
@@ -61,6 +64,8 @@ class Pipeline {
   std::optional<Poison> apply_held();
   void exchange_loop();
   bool wait_for_result(std::size_t bucket);
+  void apply_all();
+  double mean_gradient_norm();
   void abandon(std::string_view why) noexcept;
 
   Communicator& comm_;
@@ -74,6 +79,7 @@ class Pipeline {
   View params_;
   ConstView grads_;
   bool hold_ = false;
+  double clip_ = 0, grad_norm_ = 0;
   bool separate_ = false;  // a wire for each bucket, else one for all
   std::vector<char> encoded_;
   std::vector<Wire> wires_;

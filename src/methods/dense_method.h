@@ -29,6 +29,7 @@ class DenseMethod : public Method {
   void exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) override;
   void apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) override;
   Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const override;
+  bool has_mean_gradient() const noexcept override { return true; }
   std::span<float> mean_gradient(const Bucket& b, Wire& w) const override;
 
  protected:

@@ -108,6 +108,12 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
       ->capture_default_str()
       ->group(group);
   app.add_option(
+         "--clip-global-norm", o.clip_global_norm,
+         "Scales the mean gradient of all workers down to this 2-norm. Only for methods that "
+         "have it: adamw, sgdm, lion. 0: none")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option(
          "--non-finite", o.non_finite,
          "On NaN or Inf in a gradient: raise (stop all workers with an error) or skip (drop "
          "the step on all workers; 20 dropped steps in a row are an error)")
@@ -247,6 +253,7 @@ void check(const TrainOptions& o) {
   check_positive("--warmup", static_cast<double>(o.warmup), true);
   check_positive("--final-lr-factor", o.final_lr_factor, true);
   check_positive("--clip-norm", o.clip_norm, true);
+  check_positive("--clip-global-norm", o.clip_global_norm, true);
   check_positive("--eval-every", static_cast<double>(o.eval_every), true);
   check_positive("--eval-batches", static_cast<double>(o.eval_batches.value_or(0)), true);
   check_positive("--save-every", static_cast<double>(o.save_every), true);
@@ -278,6 +285,7 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"warmup", o.warmup},
           {"final-lr-factor", o.final_lr_factor},
           {"clip-norm", o.clip_norm},
+          {"clip-global-norm", o.clip_global_norm},
           {"workers", o.workers},
           {"batch", o.batch},
           {"accumulate", o.accumulate},

@@ -26,7 +26,7 @@ struct TrainOptions {
   std::string schedule = "cosine";
   std::int64_t warmup = 0;
   double final_lr_factor = 0;
-  double clip_norm = 0;  // 0: none
+  double clip_norm = 0, clip_global_norm = 0;  // 0: none
 
   int workers = 0;         // 0: 4 threads, or the processes of the MPI job
   std::int64_t batch = 0;  // 0: the task's default

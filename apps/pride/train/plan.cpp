@@ -29,6 +29,7 @@ OptimizerOptions optimizer_options(const TrainOptions& o) {
   const auto from_size = static_cast<std::int64_t>(o.bucket_mb * 0x1p20 / sizeof(float));
   options.bucket_coords =
       static_cast<std::size_t>(std::max<std::int64_t>(o.bucket_coords.value_or(from_size), 1));
+  options.clip_global_norm = o.clip_global_norm;
   options.overlap = o.overlap;
   options.seed = o.seed;
   return options;

@@ -152,6 +152,7 @@ void Recorder::on_step(const WorldStep& step) {
                                    {"lr", step.lr},
                                    {"bytes_sent", step.max_bytes_sent()},
                                    {"bytes_received", step.max_bytes_received()}};
+  if (step.grad_norm) record["grad_norm"] = *step.grad_norm;
   record.update(seconds_json(step.max_seconds()));
   if (skipped) record["skipped"] = true;
   write(record);

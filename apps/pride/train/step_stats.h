@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct RankStep {
 struct WorldStep {
   std::int64_t step = 0;  // steps done after it
   double lr = 0;
+  std::optional<double> grad_norm;  // of the mean gradient, if it is clipped
   std::vector<RankStep> ranks;
 
   double mean_loss() const {

@@ -143,7 +143,9 @@ WorldStep Worker::take_step() {
   mine.skipped = report.skipped ? 1 : 0;
   skip_reason_ = report.skip_reason;
   mine.interrupted = interrupted() ? 1 : 0;
-  return share(mine, lr);
+  WorldStep world = share(mine, lr);
+  world.grad_norm = report.grad_norm;
+  return world;
 }
 
 // the gradients of this rank's samples, then the method's step
