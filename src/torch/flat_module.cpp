@@ -18,9 +18,12 @@ void check_parameter(const NamedParameter& p, const at::Tensor& first) {
   PRIDE_CHECK(p.tensor.defined(), "FlatModule: parameter '", p.name, "' is undefined");
   PRIDE_CHECK(p.tensor.is_leaf(), "FlatModule: parameter '", p.name,
               "' is not a leaf of the graph, so it gets no gradient");
-  PRIDE_CHECK(p.tensor.scalar_type() == at::kFloat && p.tensor.layout() == at::kStrided,
+  const auto dtype = p.tensor.scalar_type();
+  PRIDE_CHECK((dtype == at::kFloat || dtype == at::kBFloat16) && p.tensor.layout() == at::kStrided,
               "FlatModule: parameter '", p.name, "' is ", p.tensor.toString(),
-              ", expected a dense float32 tensor");
+              ", expected a dense float32 or bfloat16 tensor");
+  PRIDE_CHECK(dtype == first.scalar_type(), "FlatModule: parameter '", p.name, "' is ",
+              p.tensor.toString(), ", the first one ", first.toString());
   PRIDE_CHECK(p.tensor.device() == first.device(), "FlatModule: parameter '", p.name, "' lies on ",
               p.tensor.device().str(), ", the first one on ", first.device().str());
 }
@@ -73,18 +76,20 @@ struct FlatModule::Impl {
   void adopt();
   void receive(std::size_t tensor);
   void collect_one(std::size_t tensor);
+  void widen(std::size_t tensor);
 
   std::vector<NamedParameter> parameters;
   Layout layout;
   std::shared_ptr<FlatBuffer> params, grads;  // on the host
   at::Tensor host_params, host_grads;         // the same memory
-  at::Tensor flat_params, flat_grads;         // where the parameters lie; the host's, or a device's
+  at::Tensor flat_params, flat_grads;         // where the parameters lie: the same, or staged
   std::vector<at::Tensor> grad_views;
   std::unique_ptr<bool[]> absent;
   std::vector<std::shared_ptr<void>> accumulators;  // a hook lives as long as its accumulator
   Optimizer* overlapped = nullptr;                  // set between begin_step and finish_step
   std::vector<bool> handed_over;                    // to it, in this step
-  bool host = true;
+  bool on_cpu = true;
+  bool direct = true;  // float32 on the host: nothing is staged
 };
 
 // copies the values in, then points the parameters and their gradients at the flat buffers
@@ -93,9 +98,12 @@ void FlatModule::Impl::adopt() {
   host_params = wrap(params);
   host_grads = wrap(grads);
   const at::Device device = parameters.front().tensor.device();
-  host = device.is_cpu();
-  flat_params = host ? host_params : at::zeros_like(host_params, at::device(device));
-  flat_grads = host ? host_grads : at::zeros_like(host_grads, at::device(device));
+  const at::ScalarType dtype = parameters.front().tensor.scalar_type();
+  on_cpu = device.is_cpu();
+  direct = on_cpu && dtype == at::kFloat;
+  const auto where = at::device(device).dtype(dtype);
+  flat_params = direct ? host_params : at::zeros_like(host_params, where);
+  flat_grads = direct ? host_grads : at::zeros_like(host_grads, where);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& tensor = parameters[i].tensor;
     const at::Tensor view = view_of(flat_params, layout.tensors()[i]);
@@ -112,7 +120,14 @@ void FlatModule::Impl::receive(std::size_t tensor) {
   absent[tensor] = false;
   if (overlapped == nullptr) return;
   handed_over[tensor] = true;
+  if (!direct) widen(tensor);
   overlapped->gradient_ready(tensor);
+}
+
+// one tensor's gradient into the float32 buffer
+void FlatModule::Impl::widen(std::size_t tensor) {
+  const at::NoGradGuard no_grad;
+  view_of(host_grads, layout.tensors()[tensor]).copy_(grad_views[tensor]);
 }
 
 void FlatModule::Impl::collect_one(std::size_t tensor) {
@@ -140,7 +155,7 @@ FlatModule::~FlatModule() {
 }
 
 const Layout& FlatModule::layout() const noexcept { return impl_->layout; }
-bool FlatModule::on_host() const noexcept { return impl_->host; }
+bool FlatModule::on_host() const noexcept { return impl_->on_cpu; }
 std::span<float> FlatModule::params() noexcept { return impl_->params->span(); }
 std::span<float> FlatModule::grads() noexcept { return impl_->grads->span(); }
 
@@ -160,7 +175,7 @@ void FlatModule::zero_grad() {
 void FlatModule::collect() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) impl_->collect_one(i);
-  if (!impl_->host) impl_->host_grads.copy_(impl_->flat_grads);
+  if (!impl_->direct) impl_->host_grads.copy_(impl_->flat_grads);
 }
 
 StepReport FlatModule::step(Optimizer& optimizer) {
@@ -171,7 +186,7 @@ StepReport FlatModule::step(Optimizer& optimizer) {
 }
 
 void FlatModule::begin_step(Optimizer& optimizer) {
-  PRIDE_CHECK(impl_->host, "FlatModule: overlap with backward needs parameters on the host");
+  PRIDE_CHECK(impl_->on_cpu, "FlatModule: overlap with backward needs parameters on the host");
   PRIDE_CHECK(impl_->overlapped == nullptr, "FlatModule: begin_step twice without finish_step");
   collect();
   optimizer.begin_step(params(), grads());
@@ -187,17 +202,25 @@ StepReport FlatModule::finish_step() {
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) {
     if (!impl_->absent[i] && !impl_->handed_over[i]) optimizer.gradient_ready(i);
   }
-  return optimizer.finish_step();
+  const StepReport report = optimizer.finish_step();
+  push();
+  return report;
 }
 
 void FlatModule::pull() {
   const at::NoGradGuard no_grad;
-  if (!impl_->host) impl_->host_params.copy_(impl_->flat_params);
+  if (!impl_->direct) impl_->host_params.copy_(impl_->flat_params);
 }
 
 void FlatModule::push() {
   const at::NoGradGuard no_grad;
-  if (!impl_->host) impl_->flat_params.copy_(impl_->host_params);
+  if (impl_->direct) return;
+  if (!impl_->on_cpu) {
+    impl_->flat_params.copy_(impl_->host_params);
+    return;
+  }
+  auto* weights = static_cast<BFloat16*>(impl_->flat_params.data_ptr());
+  to_bf16(params(), {weights, params().size()});
 }
 
 }  // namespace pride

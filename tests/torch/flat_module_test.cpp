@@ -242,6 +242,54 @@ TEST(FlatModule, StepsLikeLionWhenAlone) { expect_steps_like_lion("lion", false)
 TEST(FlatModule, StepsLikeLionInOneVoteWhenAlone) { expect_steps_like_lion("dlion-vote", false); }
 TEST(FlatModule, OverlappedStepsAreTheSame) { expect_steps_like_lion("dlion-vote", true); }
 
+// Steps of size lr from float32 masters are far below bfloat16's last place: only masters that keep
+// them get anywhere. Weights are the masters rounded, as torch rounds; gradients are widened
+// exactly.
+std::vector<float> masters_after_bf16_steps(bool overlap) {
+  Net net;
+  net.to(torch::kBFloat16);
+  std::vector<float> masters;
+  run_world(1, [&](Communicator& comm) {
+    FlatModule flat(named(net));
+    Optimizer optimizer(comm, flat.layout(), {.method = "sgdm", .groups = {{.lr = 1e-4}}});
+    std::vector<float> expected(flat.params().begin(), flat.params().end());
+    std::vector<float> m(expected.size());
+    for (int step = 0; step < kSteps; ++step) {
+      flat.zero_grad();
+      if (overlap) flat.begin_step(optimizer);
+      net.forward(batch(step).to(torch::kBFloat16)).to(torch::kFloat).square().mean().backward();
+      overlap ? flat.finish_step() : flat.step(optimizer);
+      const auto& slots = flat.layout().tensors();
+      for (std::size_t t = 0; t < slots.size(); ++t) {
+        const torch::Tensor weight = net.parameters()[t];
+        if (!flat.absent()[t]) {
+          const torch::Tensor g = weight.grad().to(torch::kFloat).contiguous();
+          for (std::size_t i = 0; i < slots[t].n; ++i) {
+            float& momentum = m[slots[t].offset + i];
+            momentum = 0.9F * momentum + g.data_ptr<float>()[i];
+            expected[slots[t].offset + i] -= 1e-4F * momentum;
+          }
+        }
+        const auto part = flat.params().subspan(slots[t].offset, slots[t].n);
+        const torch::Tensor master =
+            torch::from_blob(part.data(), weight.sizes(), torch::kFloat).clone();
+        EXPECT_TRUE(torch::equal(weight, master.to(torch::kBFloat16))) << slots[t].spec.name;
+      }
+    }
+    masters.assign(flat.params().begin(), flat.params().end());
+    EXPECT_EQ(masters, expected);
+  });
+  EXPECT_EQ(net.first->weight.scalar_type(), torch::kBFloat16);
+  return masters;
+}
+
+TEST(FlatModule, Bf16WeightsFollowFloat32Masters) {
+  torch::manual_seed(3);
+  const auto plain = masters_after_bf16_steps(false);
+  torch::manual_seed(3);
+  EXPECT_EQ(masters_after_bf16_steps(true), plain);
+}
+
 TEST(FlatModule, OverlapHandsOverGradientsOfEarlierBackwardsToo) {
   Net net;
   FlatModule flat(named(net));

@@ -32,7 +32,7 @@ class Gpt final : public Model {
     PRIDE_CHECK(input.dim() == 2 && input.size(1) <= size_.context, "gpt: input of shape ",
                 input.sizes(), ", expected (batch, length <= ", size_.context, ")");
     const std::int64_t length = input.size(1);
-    if (mask_.device() != input.device()) mask_ = mask_.to(input.device());
+    mask_ = mask_.to(wte_.options());  // nothing to do but the first time
     const at::Tensor mask = mask_.narrow(0, 0, length).narrow(1, 0, length);
     at::Tensor x = at::embedding(wte_, input) + wpe_.narrow(0, 0, length);
     for (const Block& block : blocks_) x = forward(block, x, mask);

@@ -25,9 +25,9 @@ void Model::initialise(std::uint64_t seed) {
   }
 }
 
-void Model::move_to(const at::Device& device) {
+void Model::move_to(const at::Device& device, at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
-  for (ModelParameter& p : parameters_) p.tensor.set_data(p.tensor.to(device));
+  for (ModelParameter& p : parameters_) p.tensor.set_data(p.tensor.to(device, dtype));
 }
 
 at::Tensor Model::declare(std::string name, std::vector<std::int64_t> shape, Init init,

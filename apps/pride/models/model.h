@@ -46,8 +46,8 @@ class Model {
   // Fills every parameter from the stream keyed by (seed, hash of its name). Host tensors only.
   void initialise(std::uint64_t seed);
 
-  // Moves every parameter to a device; handles keep pointing at it.
-  void move_to(const at::Device& device);
+  // Moves every parameter to a device and a type of number; handles keep pointing at it.
+  void move_to(const at::Device& device, at::ScalarType dtype = at::kFloat);
 
  protected:
   Model() = default;

@@ -31,7 +31,7 @@ class Vit final : public Model {
                     input.size(2) == size_.image && input.size(3) == size_.image,
                 "vit: input of shape ", input.sizes(), ", expected (batch, ", size_.channels, ", ",
                 size_.image, ", ", size_.image, ")");
-    const at::Tensor patches = embed_patches(input);
+    const at::Tensor patches = embed_patches(input.to(patch_.weight.scalar_type()));
     const at::Tensor cls = cls_token_.expand({input.size(0), 1, size_.width});
     at::Tensor x = at::cat({cls, patches}, 1) + pos_embed_;
     for (const Block& block : blocks_) x = forward(block, x);

@@ -8,7 +8,10 @@
 namespace pride::app {
 namespace {
 
-at::Tensor rows_of(const at::Tensor& logits) { return logits.view({-1, logits.size(-1)}); }
+// one row of float32 for each target, whatever the model calculates in
+at::Tensor rows_of(const at::Tensor& logits) {
+  return logits.view({-1, logits.size(-1)}).to(at::kFloat);
+}
 
 void add_batch(Model& model, const Batch& batch, EvalSums& sums) {
   const at::Tensor rows = rows_of(model.logits(batch.input));

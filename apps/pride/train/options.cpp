@@ -148,6 +148,11 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
                  "cpu or cuda (needs a CUDA build of libtorch; the method still runs on the host)")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--dtype", o.dtype,
+                 "float32, or bfloat16 for the model's weights, activations and gradients; the "
+                 "parameters that the method steps, and its state, are float32 in any case")
+      ->capture_default_str()
+      ->group(group);
   CLI::Option* megabytes =
       app.add_option("--bucket-mb", o.bucket_mb,
                      "Target size of a bucket, in MiB of float32 gradients; never changes a result")
@@ -240,6 +245,7 @@ std::int64_t default_batch(const std::string& task) { return task == "lm" ? 8 : 
 void check(const TrainOptions& o) {
   check_choice("--task", o.task, {"lm", "cifar10"});
   check_choice("--device", o.device, {"cpu", "cuda"});
+  check_choice("--dtype", o.dtype, {"float32", "bfloat16"});
   check_choice("--non-finite", o.non_finite, {"raise", "skip"});
   schedule_kind(o.schedule);
   PRIDE_CHECK(o.workers >= 0 && o.workers <= 1024, "--workers ", o.workers, ": must be 1 to 1024");
@@ -300,6 +306,7 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"overlap", o.overlap},
           {"non-finite", o.non_finite},
           {"device", o.device},
+          {"dtype", o.dtype},
           {"timeout", o.timeout_s},
           {"save-every", o.save_every},
           {"resume", o.resume}};

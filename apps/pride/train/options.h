@@ -50,7 +50,7 @@ struct TrainOptions {
   std::optional<std::int64_t> bucket_coords;
   bool overlap = false;
   std::string non_finite = "raise";
-  std::string device = "cpu";
+  std::string device = "cpu", dtype = "float32";
   double timeout_s = 300;
 };
 

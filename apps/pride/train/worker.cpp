@@ -37,7 +37,7 @@ at::Device device_of(const TrainOptions& options) {
 std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& device) {
   std::unique_ptr<Model> model = plan.task->make_model();
   model->initialise(plan.options.seed);
-  model->move_to(device);
+  model->move_to(device, plan.options.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
   return model;
 }
 
@@ -161,6 +161,11 @@ StepReport Worker::step(RankStep& mine) {
   if (plan_.options.clip_norm > 0) {
     flat_.collect();
     clip(flat_.grads(), plan_.options.clip_norm);
+    mine.seconds.backward = seconds_since(start);
+    // not flat_.step(), which would collect them anew
+    const StepReport report = optimizer_.step(flat_.params(), flat_.grads(), flat_.absent());
+    flat_.push();
+    return report;
   }
   mine.seconds.backward = seconds_since(start);
   return overlap ? flat_.finish_step() : flat_.step(optimizer_);

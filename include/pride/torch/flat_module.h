@@ -23,20 +23,23 @@ namespace pride {
 // One parameter of a module. Listing a tensor twice (tied weights) keeps its first entry.
 struct NamedParameter {
   std::string name;
-  at::Tensor tensor;    // float32 leaf; one that needs no gradient is left out
+  at::Tensor tensor;    // float32 or bfloat16 leaf; one that needs no gradient is left out
   int group = 0;        // TensorSpec::group
   bool sparse = false;  // TensorSpec::sparse
 };
 
 // Owns the flat buffers; the parameters' tensors become views of them (TensorImpl::set_data, so
 // every handle that the module holds follows) and keep the memory alive. Each parameter's .grad is
-// a view of the gradient buffer, to which backward adds in place. Parameters on the host are the
-// flat buffer itself; those on a device lie in one flat device tensor that step() copies through
-// it. One thread at a time; each thread that runs backward has a FlatModule of its own.
+// a view of the gradient buffer, to which backward adds in place. Parameters on the host in float32
+// are the flat buffer itself. Others, on a device or in bfloat16, lie in one flat tensor of their
+// own that step() copies through it: gradients are widened exactly, and weights are the float32
+// masters in params(), rounded to nearest, the same on all ranks. One thread at a time; each thread
+// that runs backward has a FlatModule of its own.
 class FlatModule {
  public:
-  // Throws InvalidArgument, naming the parameter: not float32, not a leaf, undefined, on another
-  // device than the first; no trainable parameter at all; or what Layout refuses.
+  // Throws InvalidArgument, naming the parameter: neither float32 nor bfloat16, not a leaf,
+  // undefined, on another device or of another type than the first; no trainable parameter at all;
+  // or what Layout refuses.
   explicit FlatModule(std::vector<NamedParameter> parameters);
   ~FlatModule();
   FlatModule(const FlatModule&) = delete;
@@ -46,9 +49,9 @@ class FlatModule {
   const Layout& layout() const noexcept;
   bool on_host() const noexcept;
 
-  // The flat buffers, (layout().flat_size()), padding zero. On a device they are the host's copies:
-  // params() as of the last step() or pull(), to be followed by push() when changed; grads() as of
-  // the last collect().
+  // The flat buffers, (layout().flat_size()), padding zero. Of a device, or of bfloat16, they are
+  // copies: params() as of the last step() or pull(), to be followed by push() when changed;
+  // grads() as of the last collect().
   std::span<float> params() noexcept;
   std::span<float> grads() noexcept;
 
@@ -72,8 +75,8 @@ class FlatModule {
   void begin_step(Optimizer& optimizer);
   StepReport finish_step();
 
-  void pull();  // device -> params(); nothing to do on the host
-  void push();  // params() -> device; nothing to do on the host
+  void pull();  // weights -> params(); nothing to do where they are the same memory
+  void push();  // params() -> weights; the same
 
  private:
   struct Impl;
