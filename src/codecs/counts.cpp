@@ -117,11 +117,12 @@ std::vector<CountRange> count_ranges(std::span<const std::byte> frame, const Sha
   return ranges;
 }
 
-void check_counts(std::span<const std::byte> frame, const Shard& shard, int world, CountForm form,
-                  int from, const std::string& where) {
+void check_counts(const ReceivedFrame& f, int world, CountForm form) {
+  const std::span<const std::byte> frame = f.frame;
+  const Shard& shard = f.shard;
   const CountFrame at(shard, world, form);
   const auto must = [&](bool good, const auto&... what) {
-    if (!good) throw CommError(concat(where, ": the frame from rank ", from, " ", what...));
+    if (!good) throw CommError(concat(f.where, ": the frame from rank ", f.from, " ", what...));
   };
   must(frame.size() == at.bytes, "has ", frame.size(), " bytes, its shard takes ", at.bytes);
 
@@ -146,6 +147,18 @@ void check_counts(std::span<const std::byte> frame, const Shard& shard, int worl
          by_piece[range.piece], " ranks that have tensor ", piece.tensor, " are in a block of it");
     must(!counts_too_many(frame, at, world, range), "counts more than the ", range.present,
          " ranks present in tensor ", piece.tensor);
+  }
+}
+
+void check_counted(const ReceivedFrame& f, int world, std::span<const char> absent_here) {
+  const auto by_piece = values_at<std::uint16_t>(f.frame, kHeaderBytes, f.shard.pieces.size());
+  for (std::size_t k = 0; k < by_piece.size(); ++k) {
+    const std::size_t tensor = f.shard.pieces[k].tensor;
+    const bool here = absent_here[tensor] == 0;
+    if (here ? by_piece[k] > 0 : by_piece[k] < world) continue;
+    throw CommError(concat(f.where, ": the frame from rank ", f.from, " says that ", by_piece[k],
+                           " of ", world, " ranks have tensor ", tensor, ", which this rank has",
+                           here ? "" : " not"));
   }
 }
 

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "codecs/frame.h"
+#include "codecs/payload_check.h"
 #include "kernels/radix.h"
 #include "pride/bucket.h"
 
@@ -50,10 +50,12 @@ struct CountRange {
 std::vector<CountRange> count_ranges(std::span<const std::byte> frame, const Shard& shard,
                                      const CountFrame& at);
 
-// Checks the payload of a frame about `shard` that came from rank `from`: its size, no more ranks
-// present than there are, and no count above the number of present ranks. Reads only.
-// Throws CommError, beginning with `where`.
-void check_counts(std::span<const std::byte> frame, const Shard& shard, int world, CountForm form,
-                  int from, const std::string& where);
+// Checks a payload: its size, no more ranks present than there are, and no count above the number of
+// present ranks. Reads only. Throws CommError.
+void check_counts(const ReceivedFrame& f, int world, CountForm form);
+
+// An owner must count this rank where it is present, and only there. `absent_here`: by tensor, 1 if
+// it has no gradient here. REQUIRES: check_counts(f) took the frame.
+void check_counted(const ReceivedFrame& f, int world, std::span<const char> absent_here);
 
 }  // namespace pride

@@ -111,8 +111,12 @@ std::optional<Poison> open(std::span<const std::byte> header, const Payload& pay
 
   const auto flags = get<std::uint8_t>(header, 7);
   if ((flags & ~kPoisonFlag) != 0) refuse(where, from, "flags", flags, kPoisonFlag);
-  if ((flags & kPoisonFlag) == 0) return std::nullopt;
-  return Poison{static_cast<int>(get<std::uint32_t>(header, 52)), get<std::uint32_t>(header, 48)};
+  const auto tensor = get<std::uint32_t>(header, 48);
+  const auto rank = get<std::uint32_t>(header, 52);
+  if ((flags & kPoisonFlag) != 0) return Poison{static_cast<int>(rank), tensor};
+  must_be("tensor of a poison that it does not have", tensor, 0);
+  must_be("rank of a poison that it does not have", rank, 0);
+  return std::nullopt;
 }
 
 std::size_t claimed_payload(std::span<const std::byte> header, std::size_t most, int from,

@@ -71,17 +71,15 @@ void clear_scaled_signs(std::span<std::byte> frame, const ScaledSignFrame& at) {
   std::fill(words.begin(), words.end(), 0);
 }
 
-void check_scaled_signs(std::span<const std::byte> frame, const Shard& shard, int from,
-                        const std::string& where) {
+void check_scaled_signs(const ReceivedFrame& f) {
+  const std::span<const std::byte> frame = f.frame;
+  const Shard& shard = f.shard;
   const ScaledSignFrame at(shard);
   const auto must = [&](bool good, const auto&... what) {
-    if (!good) throw CommError(concat(where, ": the frame from rank ", from, " ", what...));
+    if (!good) throw CommError(concat(f.where, ": the frame from rank ", f.from, " ", what...));
   };
   must(frame.size() == at.bytes, "has ", frame.size(), " bytes, its shard takes ", at.bytes);
-
-  const auto absent = words_at(frame, at.absent_at, at.absent_words);
-  must(absent.empty() || above(absent.back(), shard.pieces.size()) == 0,
-       "has absent bits beyond its ", shard.pieces.size(), " pieces");
+  check_absent_bits(f);
 
   const auto scales = scales_of(frame, at);
   for (std::size_t k = 0; k < scales.size(); ++k) {

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
+#include "codecs/payload_check.h"
 #include "pride/bucket.h"
 
 namespace pride {
@@ -46,10 +46,8 @@ std::span<const float> scales_of(std::span<const std::byte> frame, const ScaledS
 // Sets the parts that hold less than their bytes to zero: absent bits and the scales' padding.
 void clear_scaled_signs(std::span<std::byte> frame, const ScaledSignFrame& at);
 
-// Checks the payload of a frame about `shard` that came from rank `from`: its size, scales that are
-// finite and not negative, and no bit set where no piece, block or coordinate is. Reads only.
-// Throws CommError, beginning with `where`.
-void check_scaled_signs(std::span<const std::byte> frame, const Shard& shard, int from,
-                        const std::string& where);
+// Checks a payload: its size, scales that are finite and not negative, and no bit set where no
+// piece, block or coordinate is. Reads only. Throws CommError.
+void check_scaled_signs(const ReceivedFrame& f);
 
 }  // namespace pride

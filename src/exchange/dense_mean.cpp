@@ -3,6 +3,7 @@
 #include "exchange/dense_mean.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "codecs/payload.h"
@@ -37,10 +38,32 @@ std::span<const float> row_of(const Bucket& bucket, const StepContext& ctx, cons
   return floats_of(wire.dense_in).subspan(static_cast<std::size_t>(r) * mine.size(), mine.size());
 }
 
-// Mean of this rank's shard over the ranks that are present, and who found it not finite.
+[[noreturn]] void refuse_float(const Bucket& bucket, int from, std::size_t index, float value) {
+  throw CommError(concat("dense_mean, bucket ", bucket.index, ": the frame from rank ", from,
+                         " has ", value, " at coordinate ", index, " and does not report it"));
+}
+
+// A rank whose gradients are not finite says so in its frame; then there is no mean.
+void check_senders(const Bucket& bucket, int me, const Run& run, std::span<const float* const> rows,
+                   std::size_t bad) {
+  const Shard& mine = bucket.shards[static_cast<std::size_t>(me)];
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const float value = rows[i][bad];
+    const std::size_t index = mine.begin + 64 * run.first_word + bad;
+    if (!std::isfinite(value)) refuse_float(bucket, run.ranks[i], index, value);
+  }
+}
+
+void check_mean(const Bucket& bucket, const ReceivedFrame& f, std::span<const float> mean) {
+  const std::size_t bad = kernels::first_non_finite(mean.first(f.shard.size()));
+  if (bad != kernels::kAllFinite) refuse_float(bucket, f.from, f.shard.begin + bad, mean[bad]);
+}
+
+// Mean of this rank's shard over the ranks that are present. Returns where it overflows.
 std::optional<Poison> reduce_shard(const Bucket& bucket, const StepContext& ctx, Wire& wire) {
   const Shard& mine = bucket.shards[static_cast<std::size_t>(ctx.rank)];
   const auto mean = floats_of(wire.dense_mean).subspan(mine.begin - bucket.begin, mine.size());
+  std::size_t bad = kernels::kAllFinite;
   for (const Run& run : runs_of(mine, wire, ctx, false)) {
     const auto out = mean.subspan(64 * run.first_word, 64 * run.n_words);
     if (run.ranks.empty()) {
@@ -52,8 +75,12 @@ std::optional<Poison> reduce_shard(const Bucket& bucket, const StepContext& ctx,
       rows.push_back(row_of(bucket, ctx, wire, r).subspan(64 * run.first_word).data());
     }
     kernels::mean_rows(rows, ctx.world, out);
+    // found here, where the rows are at hand
+    const std::size_t wrong = kernels::first_non_finite(out);
+    if (wrong == kernels::kAllFinite) continue;
+    check_senders(bucket, ctx.rank, run, rows, wrong);
+    bad = std::min(bad, 64 * run.first_word + wrong);
   }
-  const std::size_t bad = kernels::first_non_finite(mean);
   if (bad == kernels::kAllFinite) return std::nullopt;
   for (const Piece& piece : mine.pieces) {
     if (mine.begin + bad < piece.end) {
@@ -160,14 +187,23 @@ void dense_mean(Communicator& comm, const Bucket& bucket, const StepContext& ctx
   send_up(comm, Codec::kDense, bucket, ctx, ordered ? up_floats(bucket, ctx, wire) : Floats{},
           wire);
   if (wire.poison) return;
+  check_up(Codec::kDense, bucket, ctx, wire, check_absent_bits);
   mark_nobody(bucket.shards[static_cast<std::size_t>(ctx.rank)], ctx, wire);
+  const auto check_bits = [&](const ReceivedFrame& f) { check_nobody_bits(f, ctx.absent); };
   if (ordered) {
     const auto bad = reduce_shard(bucket, ctx, wire);
     send_down(comm, Codec::kMean, bucket, ctx, down_floats(bucket, ctx, wire), bad, wire);
+    if (wire.poison) return;
+    check_down(Codec::kMean, bucket, ctx, wire, [&](const ReceivedFrame& f) {
+      check_bits(f);
+      check_mean(bucket, f, floats_of(wire.dense_mean).subspan(f.shard.begin - bucket.begin));
+    });
     return;
   }
   native_mean(comm, bucket, ctx, wire);
   send_down(comm, Codec::kMean, bucket, ctx, {}, std::nullopt, wire);
+  if (wire.poison) return;
+  check_down(Codec::kMean, bucket, ctx, wire, check_bits);
   wire.poison = check_native(bucket, wire);
 }
 

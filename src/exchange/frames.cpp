@@ -55,6 +55,21 @@ std::span<const std::byte> received_floats(const Floats& floats, std::size_t i) 
   return floats.recv.empty() ? std::span<const std::byte>{} : floats.recv[i];
 }
 
+// Checks the header of a frame; returns the poison that it carries, which must be about a tensor
+// and a rank that there are.
+std::optional<Poison> open_frame(std::span<const std::byte> frame,
+                                 std::span<const std::byte> floats, const FrameHeader& expected,
+                                 const StepContext& ctx, const std::string& where) {
+  const auto poison = open(frame.first(kHeaderBytes), payload_of(frame, floats), expected, where);
+  if (!poison) return poison;
+  const bool known = poison->tensor < ctx.absent.size() && poison->rank < ctx.world &&
+                     (poison->rank >= 0 || poison->rank == Poison::kSum);
+  if (known) return poison;
+  throw CommError(concat(where, ": the frame from rank ", expected.rank, " reports tensor ",
+                         poison->tensor, " on rank ", poison->rank, " as not finite; there are ",
+                         ctx.absent.size(), " tensors and ", ctx.world, " ranks"));
+}
+
 // Ranks whose frame has piece k present.
 std::vector<int> ranks_with_piece(const Wire& wire, const StepContext& ctx, std::size_t k) {
   std::vector<int> ranks;
@@ -119,8 +134,8 @@ void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepCo
     std::optional<Poison> seen = wire.poison;
     if (static_cast<int>(i) != ctx.rank) {
       const auto frame = wire.in[i].span();
-      seen = open(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, i)),
-                  header_of(codec, bucket, mine, static_cast<int>(i), ctx), where);
+      seen = open_frame(frame, received_floats(floats, i),
+                        header_of(codec, bucket, mine, static_cast<int>(i), ctx), ctx, where);
     }
     if (seen && !first) first = seen;
   }
@@ -153,12 +168,31 @@ void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const Step
     std::optional<Poison> seen = result_poison;
     if (j != me) {
       const auto frame = wire.down[j].span();
-      seen = open(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, j)),
-                  header_of(codec, bucket, bucket.shards[j], static_cast<int>(j), ctx), where);
+      const FrameHeader expected =
+          header_of(codec, bucket, bucket.shards[j], static_cast<int>(j), ctx);
+      seen = open_frame(frame, received_floats(floats, j), expected, ctx, where);
     }
     if (seen && !first) first = seen;
   }
   wire.poison = first;
+}
+
+void check_up(Codec codec, const Bucket& bucket, const StepContext& ctx, const Wire& wire,
+              const PayloadCheck& check) {
+  const std::string where = phase_name(codec, bucket);
+  const Shard& mine = bucket.shards[static_cast<std::size_t>(ctx.rank)];
+  for (int r = 0; r < ctx.world; ++r) {
+    if (r != ctx.rank) check({frame_from(wire, r, ctx.rank), mine, r, where});
+  }
+}
+
+void check_down(Codec codec, const Bucket& bucket, const StepContext& ctx, const Wire& wire,
+                const PayloadCheck& check) {
+  const std::string where = phase_name(codec, bucket);
+  for (int j = 0; j < ctx.world; ++j) {
+    const auto index = static_cast<std::size_t>(j);
+    if (j != ctx.rank) check({wire.down[index].span(), bucket.shards[index], j, where});
+  }
 }
 
 std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext& ctx,

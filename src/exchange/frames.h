@@ -3,11 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "codecs/frame.h"
+#include "codecs/payload_check.h"
 #include "pride/bucket.h"
 #include "pride/communicator.h"
 #include "pride/step.h"
@@ -35,6 +37,16 @@ void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepCo
 // result frame of shard j. `result_poison`: what this owner found wrong with its result.
 void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
                const Floats& floats, std::optional<Poison> result_poison, Wire& wire);
+
+// What a codec finds wrong with a payload: throws CommError.
+using PayloadCheck = std::function<void(const ReceivedFrame&)>;
+
+// Shows `check` what came from every other rank: the frames about this rank's shard (up), the
+// results (down). REQUIRES: no poison; the payload of a poisoned frame means nothing.
+void check_up(Codec codec, const Bucket& bucket, const StepContext& ctx, const Wire& wire,
+              const PayloadCheck& check);
+void check_down(Codec codec, const Bucket& bucket, const StepContext& ctx, const Wire& wire,
+                const PayloadCheck& check);
 
 // The frame of rank i about this rank's shard: its own lies in wire.up.
 std::span<const std::byte> frame_from(const Wire& wire, int i, int rank);

@@ -22,23 +22,6 @@ std::span<const float> floats_of(const ByteBuffer& bytes) {
   return {reinterpret_cast<const float*>(bytes.span().data()), bytes.size() / sizeof(float)};
 }
 
-// What the checksum cannot tell: whether the numbers make sense.
-void check_up(const Shard& shard, const StepContext& ctx, const Wire& wire,
-              const std::string& where) {
-  for (int r = 0; r < ctx.world; ++r) {
-    if (r != ctx.rank) check_scaled_signs(frame_from(wire, r, ctx.rank), shard, r, where);
-  }
-}
-
-void check_down(const Bucket& bucket, const StepContext& ctx, const Wire& wire,
-                const std::string& where) {
-  for (int j = 0; j < ctx.world; ++j) {
-    const auto index = static_cast<std::size_t>(j);
-    if (j == ctx.rank) continue;
-    check_scaled_signs(wire.down[index].span(), bucket.shards[index], j, where);
-  }
-}
-
 // Bit k = 1 where piece k is absent on all ranks.
 void mark_nobody(const StepContext& ctx, const ScaledSignFrame& at, Wire& wire) {
   const auto nobody =
@@ -126,15 +109,18 @@ void prepare_scaled_signs(const Bucket& bucket, const StepContext& ctx, Wire& wi
 
 void scaled_sign_mean(Communicator& comm, const Bucket& bucket, const StepContext& ctx, Norm norm,
                       const FlatBuffer& owner_error, Wire& wire) {
-  const std::string where = concat("scaled_sign_mean, bucket ", bucket.index);
-  const Communicator::Scope scope(comm, where);
+  const Communicator::Scope scope(comm, concat("scaled_sign_mean, bucket ", bucket.index));
   const Shard& mine = bucket.shards[static_cast<std::size_t>(ctx.rank)];
   send_up(comm, Codec::kScaledSign, bucket, ctx, {}, wire);
   if (wire.poison) return;
-  check_up(mine, ctx, wire, where);
+  check_up(Codec::kScaledSign, bucket, ctx, wire, check_scaled_signs);
   const auto overflow = answer_shard(mine, ctx, norm, owner_error, wire);
   send_down(comm, Codec::kScaledSign, bucket, ctx, {}, overflow, wire);
-  if (!wire.poison) check_down(bucket, ctx, wire, where);
+  if (wire.poison) return;
+  check_down(Codec::kScaledSign, bucket, ctx, wire, [&](const ReceivedFrame& f) {
+    check_nobody_bits(f, ctx.absent);
+    check_scaled_signs(f);
+  });
 }
 
 void keep_owner_error(const Bucket& bucket, const StepContext& ctx, const Wire& wire,

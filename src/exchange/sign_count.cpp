@@ -152,17 +152,18 @@ void prepare_count(const Bucket& bucket, const StepContext& ctx, CountForm form,
 
 void sign_count(Communicator& comm, const Bucket& bucket, const StepContext& ctx, CountForm form,
                 Wire& wire) {
-  const std::string where = concat("sign_count, bucket ", bucket.index);
-  const Communicator::Scope scope(comm, where);
+  const Communicator::Scope scope(comm, concat("sign_count, bucket ", bucket.index));
   send_up(comm, Codec::kSign, bucket, ctx, {}, wire);
   if (wire.poison) return;
+  check_up(Codec::kSign, bucket, ctx, wire, check_signs);
+  const Codec codec = count_codec(ctx.world, form);
   count_shard(bucket.shards[static_cast<std::size_t>(ctx.rank)], ctx, form, wire);
-  send_down(comm, count_codec(ctx.world, form), bucket, ctx, {}, std::nullopt, wire);
-  for (int j = 0; j < ctx.world && !wire.poison; ++j) {
-    const auto index = static_cast<std::size_t>(j);
-    if (j == ctx.rank) continue;
-    check_counts(wire.down[index].span(), bucket.shards[index], ctx.world, form, j, where);
-  }
+  send_down(comm, codec, bucket, ctx, {}, std::nullopt, wire);
+  if (wire.poison) return;
+  check_down(codec, bucket, ctx, wire, [&](const ReceivedFrame& f) {
+    check_counts(f, ctx.world, form);
+    check_counted(f, ctx.world, ctx.absent);
+  });
 }
 
 void apply_count(const Bucket& bucket, const Wire& wire, const StepContext& ctx, CountForm form,

@@ -113,8 +113,12 @@ void sign_vote(Communicator& comm, const Bucket& bucket, const StepContext& ctx,
   const Communicator::Scope scope(comm, concat("sign_vote, bucket ", bucket.index));
   send_up(comm, Codec::kSign, bucket, ctx, {}, wire);
   if (wire.poison) return;
+  check_up(Codec::kSign, bucket, ctx, wire, check_signs);
   vote_shard(bucket.shards[static_cast<std::size_t>(ctx.rank)], ctx, tie, wire);
   send_down(comm, Codec::kVote, bucket, ctx, {}, std::nullopt, wire);
+  if (wire.poison) return;
+  check_down(Codec::kVote, bucket, ctx, wire,
+             [&](const ReceivedFrame& f) { check_vote(f, tie == Tie::kZero, ctx.absent); });
 }
 
 void apply_vote(const Bucket& bucket, const Wire& wire, const StepContext& ctx, Tie tie,

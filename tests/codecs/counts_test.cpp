@@ -74,7 +74,7 @@ TEST(CountFrame, OfAnEmptyShardIsAHeader) {
   ASSERT_EQ(shard.size(), 0u);
   for (const CountForm form : {CountForm::kPlanes, CountForm::kPacked}) {
     EXPECT_EQ(CountFrame(shard, 3, form).bytes, 64u);
-    EXPECT_NO_THROW(check_counts(std::vector<std::byte>(64), shard, 3, form, 0, "test"));
+    EXPECT_NO_THROW(check_counts({std::vector<std::byte>(64), shard, 0, "test"}, 3, form));
   }
 }
 
@@ -118,7 +118,7 @@ struct Example {
 
   std::string error() const {
     try {
-      check_counts(frame, shard, kWorld, form, 7, "test");
+      check_counts({frame, shard, 7, "test"}, kWorld, form);
     } catch (const CommError& e) {
       return e.what();
     }
@@ -207,7 +207,7 @@ TEST(PackedCounts, RefusesAnySizeButItsOwn) {
   for (std::size_t n = 0; n < 600; ++n) {
     if (n == example.frame.size()) continue;
     const std::vector<std::byte> other(n);
-    EXPECT_THROW(check_counts(other, example.shard, 4, example.form, 0, "test"), CommError)
+    EXPECT_THROW(check_counts({other, example.shard, 0, "test"}, 4, example.form), CommError)
         << n << " bytes";
   }
 }

@@ -56,7 +56,7 @@ TEST(ScaledSigns, FrameOfAnEmptyShardIsAHeader) {
   const Shard shard = buckets_of({{"w", {1}}}, 1, 3)[0].shards[0];
   ASSERT_EQ(shard.size(), 0u);
   EXPECT_EQ(ScaledSignFrame(shard).bytes, 64u);
-  EXPECT_NO_THROW(check_scaled_signs(std::vector<std::byte>(64), shard, 0, "test"));
+  EXPECT_NO_THROW(check_scaled_signs({std::vector<std::byte>(64), shard, 0, "test"}));
 }
 
 // A tensor of 3 coordinates with a scale of 0.5 and signs + - +, one of 2 that is absent.
@@ -76,7 +76,7 @@ struct Example {
 
   std::string error() const {
     try {
-      check_scaled_signs(frame, shard, 7, "test");
+      check_scaled_signs({frame, shard, 7, "test"});
     } catch (const CommError& e) {
       return e.what();
     }
@@ -134,7 +134,7 @@ TEST(ScaledSigns, RefusesAnySizeButItsOwn) {
   for (std::size_t n = 0; n < 200; ++n) {
     if (n == example.frame.size()) continue;
     const std::vector<std::byte> other(n);
-    EXPECT_THROW(check_scaled_signs(other, example.shard, 0, "test"), CommError) << n << " bytes";
+    EXPECT_THROW(check_scaled_signs({other, example.shard, 0, "test"}), CommError) << n << " bytes";
   }
 }
 

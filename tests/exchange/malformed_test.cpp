@@ -1,0 +1,186 @@
+// Frames that arrive whole and yet make no sense: each is refused, by the sender's name, before a
+// parameter changes. One rank runs; its peer repeats an honest run with one thing changed.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <limits>
+
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "support/replayed_peers.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+using testing::put_number;
+
+constexpr int kWorld = 2, kHere = 0, kPeer = 1;
+constexpr std::size_t kCodecAt = 6, kFlagsAt = 7, kTensorAt = 48, kRankAt = 52;
+constexpr std::size_t kAbsentAt = 64, kPresenceAt = 72, kSignsAt = 80;
+
+// Two halves of five words, a shard each where shards may be cut at 64. A half is 70 coordinates,
+// 70 sparse ones, and 3 that the peer has no gradient for; of the second half nobody has.
+Layout halves() {
+  return Layout({{"a0", {70}},
+                 {"e0", {70}, 0, true},
+                 {"p0", {3}},
+                 {"a1", {70}},
+                 {"e1", {70}, 0, true},
+                 {"p1", {3}}});
+}
+
+testing::Training training(const std::string& method, const std::string& tie) {
+  testing::Training run{.world = kWorld, .steps = 1};
+  run.options.method = method;
+  run.options.non_finite = NonFinitePolicy::kSkip;  // nothing is applied before all is known
+  if (!tie.empty()) run.options.options["tie"] = tie;
+  run.absent = [](int rank, std::int64_t, std::size_t tensor) {
+    return tensor == 5 || (tensor == 2 && rank == kPeer);
+  };
+  return run;
+}
+
+using Edit = std::function<void(std::span<std::byte> frame, std::span<std::byte> floats)>;
+
+Edit set_bits(std::size_t at, std::uint64_t bits) {
+  return
+      [=](auto frame, auto) { put_number(frame, at, 8, testing::number_at(frame, at, 8) | bits); };
+}
+
+Edit poison(std::uint32_t flag, std::uint32_t tensor, std::uint32_t rank) {
+  return [=](auto frame, auto) {
+    put_number(frame, kFlagsAt, 1, flag);
+    put_number(frame, kTensorAt, 4, tensor);
+    put_number(frame, kRankAt, 4, rank);
+  };
+}
+
+Edit set_float(std::size_t index, float value) {
+  return [=](auto, auto floats) {
+    put_number(floats, 4 * index, 4, std::bit_cast<std::uint32_t>(value));
+  };
+}
+
+// What goes wrong with the last frame of this codec that the peer sends.
+struct Malformed {
+  std::string name, method, tie;
+  Codec codec = Codec::kSign;
+  Edit edit;
+  std::string error;
+};
+
+void PrintTo(const Malformed& m, std::ostream* out) { *out << m.name; }
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr std::uint64_t kBit = 1;
+
+const Malformed kCases[] = {
+    {"UnknownFlag", "dlion-vote", "", Codec::kSign, poison(2, 0, 0), "flags 2"},
+    {"PoisonOfNoTensor", "dlion-vote", "", Codec::kSign, poison(1, 6, 1), "reports tensor 6 on"},
+    {"PoisonOfNoRank", "dlion-vote", "", Codec::kSign, poison(1, 0, 2), "on rank 2 as not finite"},
+    {"PoisonOfNegativeRank", "dlion-avg", "", Codec::kSign, poison(1, 0, 0u - 2), "on rank -2"},
+    {"TensorWithoutPoison", "dlion-vote", "", Codec::kVote, poison(0, 1, 0), "has tensor of a"},
+    {"RankWithoutPoison", "lion", "", Codec::kMean, poison(0, 0, 1), "has rank of a poison"},
+
+    {"AbsentBitsBeyondThePieces", "dlion-vote", "", Codec::kSign, set_bits(kAbsentAt, kBit << 3),
+     "absent bits beyond its 3 pieces"},
+    {"PresenceBeyondTheBlocks", "dlion-avg", "", Codec::kSign, set_bits(kPresenceAt, kBit << 2),
+     "presence bits beyond the end of tensor 1"},
+    {"SignsBeyondTheTensor", "dlion-vote", "", Codec::kSign, set_bits(kSignsAt + 8, kBit << 6),
+     "signs beyond the end of tensor 0"},
+    {"SignsOfAnAbsentTensor", "dlion-avg", "", Codec::kSign, set_bits(kSignsAt + 32, kBit),
+     "signs of tensor 2, which it says is absent"},
+    {"PresenceInAnAbsentTensor", "dlion-vote", "", Codec::kSign, set_bits(kAbsentAt, kBit << 1),
+     "signs of tensor 1, which it says is absent"},
+
+    {"VoteOfNobody", "dlion-vote", "", Codec::kVote, set_bits(kAbsentAt, kBit),
+     "says that no rank has tensor 3, which this rank has"},
+    {"VoteBeyondTheTensor", "dlion-vote", "", Codec::kVote, set_bits(kSignsAt + 8, kBit << 6),
+     "signs beyond the end of tensor 3"},
+    {"VoteOnAnAbsentTensor", "dlion-vote", "", Codec::kVote, set_bits(kSignsAt + 32, kBit),
+     "signs of tensor 5, which it says is absent"},
+    {"TernaryVoteBeyondTheBlocks", "dlion-vote", "zero", Codec::kVote,
+     set_bits(kPresenceAt, kBit << 63), "presence bits beyond the end of tensor 4"},
+    {"NobodyBitsBeyondThePieces", "dlion-vote", "zero", Codec::kVote,
+     set_bits(kAbsentAt, kBit << 63), "absent bits beyond its 3 pieces"},
+
+    {"NanThatIsNotReported", "lion", "", Codec::kDense, set_float(1, kNan), "nan at coordinate 1 "},
+    {"InfThatIsNotReported", "adamw", "", Codec::kDense, set_float(129, -kInf),
+     "-inf at coordinate 129 "},
+    {"DenseAbsentBitsBeyond", "lion", "", Codec::kDense, set_bits(kAbsentAt, kBit << 40),
+     "absent bits beyond its 3 pieces"},
+    {"MeanThatIsNan", "lion", "", Codec::kMean, set_float(0, kNan), "nan at coordinate 320 "},
+    {"MeanThatIsInf", "sgdm", "", Codec::kMean, set_float(319, kInf), "inf at coordinate 639 "},
+    {"MeanOfNobody", "lion", "", Codec::kMean, set_bits(kAbsentAt, kBit << 1),
+     "no rank has tensor 4"},
+
+    // one shard has all six tensors: blocks of scales are longer than the layout
+    {"ScaledSignsOfNobody", "signsgd-ef", "", Codec::kScaledSign, set_bits(kAbsentAt, kBit),
+     "no rank has tensor 0"},
+};
+
+// Run alone against what the peer said; the error, "" if there was none.
+std::string error_of(const testing::Training& run, const Layout& layout,
+                     const testing::Recording& messages) {
+  testing::ReplayComm comm(kHere, kWorld, messages);
+  Optimizer optimizer(comm, layout, run.options);
+  FlatBuffer params(layout.flat_size()), grads(layout.flat_size());
+  testing::fill(layout, params, testing::initial);
+  testing::fill(layout, grads,
+                [&](std::size_t t, std::size_t i) { return run.grad(kHere, 0, t, i); });
+  const std::vector<float> before(params.span().begin(), params.span().end());
+  const bool absent[] = {false, false, false, false, false, true};
+  try {
+    optimizer.step(params.span(), grads.span(), absent);
+  } catch (const CommError& e) {
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), params.span().begin()))
+        << "parameters changed";
+    EXPECT_THROW(optimizer.step(params.span(), grads.span(), absent), InvalidArgument);
+    return e.what();
+  }
+  EXPECT_FALSE(std::equal(before.begin(), before.end(), params.span().begin()));
+  return "";
+}
+
+testing::Recording honest(const testing::Training& run, const Layout& layout) {
+  return testing::record(kWorld, kHere,
+                         [&](Communicator& comm) { testing::train_rank(comm, layout, run); });
+}
+
+testing::RecordedFrame last_of(Codec codec, const testing::Recording& messages) {
+  auto frames = testing::frames_of(messages);
+  std::erase_if(frames, [&](const auto& frame) {
+    return testing::number_at(messages[frame.first].bytes, kCodecAt, 1) !=
+           static_cast<std::uint64_t>(codec);
+  });
+  if (frames.empty()) throw InvalidArgument("the peer sent no frame of this codec");
+  return frames.back();
+}
+
+class MalformedFrames : public ::testing::TestWithParam<Malformed> {};
+
+TEST_P(MalformedFrames, AreRefusedByNameBeforeAnythingChanges) {
+  const Malformed& m = GetParam();
+  const Layout layout = halves();
+  const testing::Training run = training(m.method, m.tie);
+  testing::Recording messages = honest(run, layout);
+  ASSERT_EQ(error_of(run, layout, messages), "") << "unchanged frames";
+
+  const auto frame = last_of(m.codec, messages);
+  const bool has_floats = frame.second != testing::RecordedFrame::kNone;
+  m.edit(messages[frame.first].bytes,
+         has_floats ? std::span(messages[frame.second].bytes) : std::span<std::byte>{});
+  testing::reseal(messages, frame);
+  const std::string error = error_of(run, layout, messages);
+  EXPECT_NE(error.find("the frame from rank 1 "), std::string::npos) << "'" << error << "'";
+  EXPECT_NE(error.find(m.error), std::string::npos) << "'" << error << "'";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MalformedFrames, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace pride
