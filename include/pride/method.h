@@ -36,6 +36,8 @@ class StateReader {
  public:
   virtual ~StateReader() = default;
   virtual void buffer(std::string_view name, FlatBuffer& values) = 0;
+  // The same for mean squares: a negative one is refused, its root would not be a number.
+  virtual void squares(std::string_view name, FlatBuffer& values) = 0;
 };
 
 class Method {

@@ -17,23 +17,32 @@ void DictWriter::buffer(std::string_view name, const FlatBuffer& values) {
 }
 
 void DictReader::buffer(std::string_view name, FlatBuffer& values) {
-  for (const TensorSlot& slot : layout_.tensors()) {
-    const std::string key = concat(name, "/", slot.spec.name);
-    const auto found = in_.tensors.find(key);
-    PRIDE_CHECK(found != in_.tensors.end(), "load: the state has no tensor '", key, "'");
-    const StateDict::Tensor& tensor = found->second;
-    PRIDE_CHECK(tensor.shape == slot.spec.shape && tensor.values.size() == slot.n, "load: tensor '",
-                key, "' has ", tensor.values.size(), " values, the layout has ", slot.n,
-                ", or another shape");
-    const std::size_t bad = kernels::first_non_finite(tensor.values);
-    PRIDE_CHECK(bad == kernels::kAllFinite, "load: tensor '", key, "' is not finite at index ",
-                bad);
-    used_.insert(key);
-    if (commit_) {
-      std::copy(tensor.values.begin(), tensor.values.end(),
-                values.span().subspan(slot.offset, slot.n).begin());
-    }
-  }
+  for (const TensorSlot& slot : layout_.tensors()) read(name, slot, true, values);
+}
+
+void DictReader::squares(std::string_view name, FlatBuffer& values) {
+  for (const TensorSlot& slot : layout_.tensors()) read(name, slot, false, values);
+}
+
+void DictReader::read(std::string_view name, const TensorSlot& slot, bool may_be_negative,
+                      FlatBuffer& values) {
+  const std::string key = concat(name, "/", slot.spec.name);
+  const auto found = in_.tensors.find(key);
+  PRIDE_CHECK(found != in_.tensors.end(), "load: the state has no tensor '", key, "'");
+  const StateDict::Tensor& tensor = found->second;
+  PRIDE_CHECK(tensor.shape == slot.spec.shape && tensor.values.size() == slot.n, "load: tensor '",
+              key, "' has ", tensor.values.size(), " values, the layout has ", slot.n,
+              ", or another shape");
+  const std::size_t bad = kernels::first_non_finite(tensor.values);
+  PRIDE_CHECK(bad == kernels::kAllFinite, "load: tensor '", key, "' is not finite at index ", bad);
+  const auto negative =
+      std::find_if(tensor.values.begin(), tensor.values.end(), [](float x) { return x < 0; });
+  PRIDE_CHECK(may_be_negative || negative == tensor.values.end(), "load: tensor '", key,
+              "' is a mean of squares and negative at index ", negative - tensor.values.begin());
+  used_.insert(key);
+  if (!commit_) return;
+  std::copy(tensor.values.begin(), tensor.values.end(),
+            values.span().subspan(slot.offset, slot.n).begin());
 }
 
 void DictReader::expect_all_used() const {

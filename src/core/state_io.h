@@ -23,17 +23,21 @@ class DictWriter final : public StateWriter {
 };
 
 // Checks, and with `commit` copies, "<buffer>/<parameter>" tensors. Throws InvalidArgument naming
-// the tensor that is missing, has another shape, or is not finite.
+// the tensor that is missing, has another shape, is not finite, or is a negative square.
 class DictReader final : public StateReader {
  public:
   DictReader(const Layout& layout, const StateDict& in, bool commit)
       : layout_(layout), in_(in), commit_(commit) {}
   void buffer(std::string_view name, FlatBuffer& values) override;
+  void squares(std::string_view name, FlatBuffer& values) override;
 
   // Throws InvalidArgument if the dictionary holds tensors that no buffer asked for.
   void expect_all_used() const;
 
  private:
+  void read(std::string_view name, const TensorSlot& slot, bool may_be_negative,
+            FlatBuffer& values);
+
   const Layout& layout_;
   const StateDict& in_;
   bool commit_;

@@ -23,7 +23,7 @@ class GlobalAdamW final : public DenseMethod {
   }
   void load(StateReader& in) override {
     in.buffer("m", m_);
-    in.buffer("v", v_);
+    in.squares("v", v_);
   }
   std::uint64_t state_floats() const override { return m_.size() + v_.size(); }
 

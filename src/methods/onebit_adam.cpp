@@ -93,7 +93,7 @@ class OneBitAdam final : public ErrorFeedbackMethod {
   }
   void load(StateReader& in) override {
     ErrorFeedbackMethod::load(in);
-    in.buffer("v", v_);
+    in.squares("v", v_);
   }
   std::uint64_t state_floats() const override {
     return ErrorFeedbackMethod::state_floats() + v_.size();

@@ -1,0 +1,93 @@
+// Payloads of arbitrary bytes about arbitrary shards, straight into the codecs: what is refused is
+// refused by name; what is taken can be used without a step outside the frame.
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include "codecs/payload.h"
+#include "codecs/payload_check.h"
+#include "codecs/scaled_signs.h"
+#include "fuzz_input.h"
+#include "pride/error.h"
+#include "pride/layout.h"
+#include "pride/random_bits.h"
+
+namespace pride::fuzz {
+namespace {
+
+constexpr int kFrom = 77;
+
+Layout next_layout(Input& input) {
+  std::vector<TensorSpec> specs;
+  const std::size_t n = 1 + input.below(80);
+  const auto longest = 1 + input.below(9000);
+  for (std::size_t t = 0; t < n; ++t) {
+    const auto size = static_cast<std::int64_t>(mix64(longest, t) % (n > 8 ? 70 : longest));
+    specs.push_back({.name = concat("t", t), .shape = {size}, .sparse = t % 3 == 1});
+  }
+  return Layout(std::move(specs));
+}
+
+// The bytes of the input, at an address where frames may lie.
+struct Frame {
+  explicit Frame(std::size_t n) : words((n + 7) / 8), n_bytes(n) {}
+  std::span<std::byte> span() { return std::as_writable_bytes(std::span(words)).first(n_bytes); }
+  std::vector<std::uint64_t> words;
+  std::size_t n_bytes;
+};
+
+// True if the check takes the frame.
+template <typename Check>
+bool taken(Input& input, const Shard& shard, std::size_t bytes, Check&& check) {
+  static const std::string where = "fuzz";
+  Frame frame(bytes);
+  input.fill(frame.span());
+  try {
+    check(ReceivedFrame{frame.span(), shard, kFrom, where});
+    return true;
+  } catch (const CommError& e) {
+    must(contains(e.what(), concat("rank ", kFrom)), "the error does not name the sender");
+    return false;
+  }
+}
+
+void one_input(Input input) {
+  const std::size_t kind = input.below(6);
+  const int world = 1 + static_cast<int>(input.below(9));
+  const std::size_t target = 1 + input.below(10000);
+  const Layout layout = next_layout(input);
+  const auto buckets = make_buckets(layout, target, world, kind == 5 ? kScaleBlock : kAlignment);
+  if (buckets.empty()) return;
+  const Bucket& bucket = buckets[input.below(buckets.size())];
+  const Shard& shard = bucket.shards[input.below(bucket.shards.size())];
+  std::vector<char> absent(layout.tensors().size());
+  input.fill(
+      std::as_writable_bytes(std::span(absent)).first(std::min<std::size_t>(4, absent.size())));
+
+  switch (kind) {
+    case 0:
+      taken(input, shard, SignFrame(shard).bytes, check_signs);
+      break;
+    case 1:
+    case 2:
+      taken(input, shard, VoteFrame(shard, kind == 2).bytes,
+            [&](const ReceivedFrame& f) { check_vote(f, kind == 2, absent); });
+      break;
+    case 3:
+      taken(input, shard, DenseFrame(shard).bytes, check_absent_bits);
+      break;
+    case 4:
+      taken(input, shard, DenseFrame(shard).bytes,
+            [&](const ReceivedFrame& f) { check_nobody_bits(f, absent); });
+      break;
+    default:
+      taken(input, shard, ScaledSignFrame(shard).bytes, check_scaled_signs);
+  }
+}
+
+}  // namespace
+}  // namespace pride::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  pride::fuzz::one_input({data, size});
+  return 0;
+}
