@@ -50,8 +50,8 @@ struct CountRange {
 std::vector<CountRange> count_ranges(std::span<const std::byte> frame, const Shard& shard,
                                      const CountFrame& at);
 
-// Checks a payload: its size, no more ranks present than there are, and no count above the number of
-// present ranks. Reads only. Throws CommError.
+// Checks a payload: its size, no more ranks present than there are, and no count above the number
+// of present ranks. Reads only. Throws CommError.
 void check_counts(const ReceivedFrame& f, int world, CountForm form);
 
 // An owner must count this rank where it is present, and only there. `absent_here`: by tensor, 1 if

@@ -55,21 +55,6 @@ std::span<const std::byte> received_floats(const Floats& floats, std::size_t i) 
   return floats.recv.empty() ? std::span<const std::byte>{} : floats.recv[i];
 }
 
-// Checks the header of a frame; returns the poison that it carries, which must be about a tensor
-// and a rank that there are.
-std::optional<Poison> open_frame(std::span<const std::byte> frame,
-                                 std::span<const std::byte> floats, const FrameHeader& expected,
-                                 const StepContext& ctx, const std::string& where) {
-  const auto poison = open(frame.first(kHeaderBytes), payload_of(frame, floats), expected, where);
-  if (!poison) return poison;
-  const bool known = poison->tensor < ctx.absent.size() && poison->rank < ctx.world &&
-                     (poison->rank >= 0 || poison->rank == Poison::kSum);
-  if (known) return poison;
-  throw CommError(concat(where, ": the frame from rank ", expected.rank, " reports tensor ",
-                         poison->tensor, " on rank ", poison->rank, " as not finite; there are ",
-                         ctx.absent.size(), " tensors and ", ctx.world, " ranks"));
-}
-
 // Ranks whose frame has piece k present.
 std::vector<int> ranks_with_piece(const Wire& wire, const StepContext& ctx, std::size_t k) {
   std::vector<int> ranks;
@@ -104,6 +89,19 @@ FrameHeader header_of(Codec codec, const Bucket& bucket, const Shard& shard, int
   return h;
 }
 
+std::optional<Poison> open_frame(std::span<const std::byte> header, const Payload& payload,
+                                 const FrameHeader& expected, const StepContext& ctx,
+                                 const std::string& where) {
+  const auto poison = open(header, payload, expected, where);
+  if (!poison) return poison;
+  const bool known = poison->tensor < ctx.absent.size() && poison->rank < ctx.world &&
+                     (poison->rank >= 0 || poison->rank == Poison::kSum);
+  if (known) return poison;
+  throw CommError(concat(where, ": the frame from rank ", expected.rank, " reports tensor ",
+                         poison->tensor, " on rank ", poison->rank, " as not finite; there are ",
+                         ctx.absent.size(), " tensors and ", ctx.world, " ranks"));
+}
+
 std::span<const std::byte> frame_from(const Wire& wire, int i, int rank) {
   const auto index = static_cast<std::size_t>(i);
   return i == rank ? wire.up[index].span() : wire.in[index].span();
@@ -134,7 +132,7 @@ void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepCo
     std::optional<Poison> seen = wire.poison;
     if (static_cast<int>(i) != ctx.rank) {
       const auto frame = wire.in[i].span();
-      seen = open_frame(frame, received_floats(floats, i),
+      seen = open_frame(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, i)),
                         header_of(codec, bucket, mine, static_cast<int>(i), ctx), ctx, where);
     }
     if (seen && !first) first = seen;
@@ -170,7 +168,8 @@ void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const Step
       const auto frame = wire.down[j].span();
       const FrameHeader expected =
           header_of(codec, bucket, bucket.shards[j], static_cast<int>(j), ctx);
-      seen = open_frame(frame, received_floats(floats, j), expected, ctx, where);
+      seen = open_frame(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, j)),
+                        expected, ctx, where);
     }
     if (seen && !first) first = seen;
   }

@@ -27,6 +27,11 @@ struct Floats {
   std::vector<std::span<std::byte>> recv;        // by peer; empty for this rank
 };
 
+// open(), and the poison of the frame must be about a tensor and a rank that there are.
+std::optional<Poison> open_frame(std::span<const std::byte> header, const Payload& payload,
+                                 const FrameHeader& expected, const StepContext& ctx,
+                                 const std::string& where);
+
 // Up: seals wire.up[j] for every rank j, sends it there, and receives wire.in[i] from every other
 // rank i. REQUIRES: wire.in[i] has the size of the frame for this rank's shard.
 // Sets wire.poison to that of the lowest rank that reports one: the same on all ranks.

@@ -143,8 +143,8 @@ void sparse_gather(Communicator& comm, const Bucket& bucket, const StepContext& 
   for (int r = 0; r < ctx.world; ++r) {
     const auto i = static_cast<std::size_t>(r);
     const auto seen = r == ctx.rank ? wire.poison
-                                    : open(wire.down[i].span(), {wire.in[i].span()},
-                                           sparse_header(bucket, r, ctx), where);
+                                    : open_frame(wire.down[i].span(), {wire.in[i].span()},
+                                                 sparse_header(bucket, r, ctx), ctx, where);
     if (seen && !first) first = seen;
   }
   wire.poison = first;

@@ -95,5 +95,18 @@ TEST(OptimizerState, RefusesAWrongStateAndChangesNothing) {
   });
 }
 
+TEST(OptimizerState, RefusesANegativeMeanOfSquares) {
+  run_world(1, [](Communicator& comm) {
+    for (const std::string method : {"adamw", "onebit-adam"}) {
+      Optimizer optimizer(comm, kLayout, {.method = method});
+      StateDict state = optimizer.save();
+      state.tensors["m/w"].values[3] = -1;
+      EXPECT_NO_THROW(optimizer.load(state)) << method;
+      state.tensors["v/w"].values[3] = -1;
+      EXPECT_THROW(optimizer.load(state), InvalidArgument) << method;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace pride

@@ -49,6 +49,15 @@ Edit set_bits(std::size_t at, std::uint64_t bits) {
       [=](auto frame, auto) { put_number(frame, at, 8, testing::number_at(frame, at, 8) | bits); };
 }
 
+Edit put_u16(std::size_t at, std::uint64_t value) {
+  return [=](auto frame, auto) { put_number(frame, at, 2, value); };
+}
+
+// of a sparse payload, which is a message of its own
+Edit put_entries(std::uint64_t k) {
+  return [=](auto, auto payload) { put_number(payload, 0, 8, k); };
+}
+
 Edit poison(std::uint32_t flag, std::uint32_t tensor, std::uint32_t rank) {
   return [=](auto frame, auto) {
     put_number(frame, kFlagsAt, 1, flag);
@@ -106,6 +115,17 @@ const Malformed kCases[] = {
      set_bits(kPresenceAt, kBit << 63), "presence bits beyond the end of tensor 4"},
     {"NobodyBitsBeyondThePieces", "dlion-vote", "zero", Codec::kVote,
      set_bits(kAbsentAt, kBit << 63), "absent bits beyond its 3 pieces"},
+
+    {"CountsThatForgetThisRank", "dlion-avg", "", Codec::kPackedCount, put_u16(kAbsentAt, 0),
+     "0 of 2 ranks have tensor 3, which this rank has"},
+    {"CountsThatInventThisRank", "signum-avg", "", Codec::kPackedCount, put_u16(kAbsentAt + 4, 2),
+     "2 of 2 ranks have tensor 5, which this rank has not"},
+    {"CountsOfTooManyRanks", "dlion-avg", "", Codec::kPackedCount, put_u16(kAbsentAt + 2, 3),
+     "3 of 2 ranks have tensor 4"},
+
+    {"SparseEntriesBeyondTheBucket", "dgc", "", Codec::kSparse, put_entries(641),
+     "641 entries of 640 coordinates"},
+    {"SparsePoisonOfNoTensor", "graddrop", "", Codec::kSparse, poison(1, 6, 1), "tensor 6 on"},
 
     {"NanThatIsNotReported", "lion", "", Codec::kDense, set_float(1, kNan), "nan at coordinate 1 "},
     {"InfThatIsNotReported", "adamw", "", Codec::kDense, set_float(129, -kInf),

@@ -42,12 +42,14 @@ struct RecordedFrame {
 inline std::uint64_t number_at(std::span<const std::byte> bytes, std::size_t at,
                                std::size_t width) {
   std::uint64_t value = 0;
+  PRIDE_CHECK(at + width <= bytes.size(), "bytes ", at, " + ", width, " of ", bytes.size());
   std::memcpy(&value, bytes.data() + at, width);
   return value;
 }
 
 inline void put_number(std::span<std::byte> bytes, std::size_t at, std::size_t width,
                        std::uint64_t value) {
+  PRIDE_CHECK(at + width <= bytes.size(), "bytes ", at, " + ", width, " of ", bytes.size());
   std::memcpy(bytes.data() + at, &value, width);
 }
 
