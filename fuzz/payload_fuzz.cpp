@@ -3,9 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
+#include "codecs/counts.h"
 #include "codecs/payload.h"
 #include "codecs/payload_check.h"
 #include "codecs/scaled_signs.h"
+#include "codecs/sparse.h"
 #include "fuzz_input.h"
 #include "pride/error.h"
 #include "pride/layout.h"
@@ -50,8 +52,31 @@ bool taken(Input& input, const Shard& shard, std::size_t bytes, Check&& check) {
   }
 }
 
+void one_count(Input& input, const Shard& shard, int world, CountForm form,
+               std::span<const char> absent) {
+  const std::size_t bytes = CountFrame(shard, world, form).bytes;
+  taken(input, shard, bytes, [&](const ReceivedFrame& f) {
+    check_counts(f, world, form);
+    check_counted(f, world, absent);
+  });
+}
+
+// Every size is possible, and the least likely one is the right one.
+void one_sparse(Input& input, const Shard& shard) {
+  const std::size_t n = shard.size();
+  const std::size_t k = n == 0 ? 0 : input.below(std::min<std::size_t>(n, 40));
+  const std::size_t off = input.number<std::uint8_t>() % 16;  // 0: the size is right
+  const std::size_t bytes = SparseShape(n, k).bytes + 8 * off;
+  std::vector<float> sum(n, 1.0f);
+  const bool good = taken(input, shard, bytes, [&](const ReceivedFrame& f) {
+    add_sparse(f.frame, f.from, f.where, sum);
+  });
+  const bool touched = std::any_of(sum.begin(), sum.end(), [](float x) { return x != 1.0f; });
+  must(good || !touched, "a refused payload was added in part");
+}
+
 void one_input(Input input) {
-  const std::size_t kind = input.below(6);
+  const std::size_t kind = input.below(9);
   const int world = 1 + static_cast<int>(input.below(9));
   const std::size_t target = 1 + input.below(10000);
   const Layout layout = next_layout(input);
@@ -79,8 +104,17 @@ void one_input(Input input) {
       taken(input, shard, DenseFrame(shard).bytes,
             [&](const ReceivedFrame& f) { check_nobody_bits(f, absent); });
       break;
-    default:
+    case 5:
       taken(input, shard, ScaledSignFrame(shard).bytes, check_scaled_signs);
+      break;
+    case 6:
+      one_count(input, shard, world, CountForm::kPlanes, absent);
+      break;
+    case 7:
+      one_count(input, shard, world, CountForm::kPacked, absent);
+      break;
+    default:
+      one_sparse(input, shard);
   }
 }
 

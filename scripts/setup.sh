@@ -31,6 +31,7 @@ full_packages=(
   libopenmpi-dev openmpi-bin openssh-client
   libbenchmark-dev
   clang-format shellcheck curl
+  clang libclang-rt-14-dev  # the fuzzers; the runtime of the clang that Debian 12 has
 )
 
 die() {

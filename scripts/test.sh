@@ -112,6 +112,15 @@ build_and_test() {
   run_tests "$preset" "$@"
 }
 
+# Each fuzzer for some seconds; a finding stays in build/fuzz/findings.
+fuzz() {
+  if ! command -v clang++ >/dev/null; then
+    printf 'test.sh: no clang++ here: nothing is fuzzed; scripts/setup.sh installs it\n'
+    return
+  fi
+  build_and_test fuzz
+}
+
 main() {
   while [ $# -gt 0 ]; do
     case $1 in
@@ -141,6 +150,7 @@ main() {
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   stage "asan + ubsan" 6 build_and_test asan
   stage "tsan" 6 build_and_test tsan
+  stage fuzz 4 fuzz
   stage "core alone" 4 build_and_test core --label-exclude slow
   finish
 }

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -51,6 +52,10 @@ Edit set_bits(std::size_t at, std::uint64_t bits) {
 
 Edit put_u16(std::size_t at, std::uint64_t value) {
   return [=](auto frame, auto) { put_number(frame, at, 2, value); };
+}
+
+Edit clear_payload() {
+  return [](auto frame, auto) { std::ranges::fill(frame.subspan(kHeaderBytes), std::byte{0}); };
 }
 
 // of a sparse payload, which is a message of its own
@@ -116,7 +121,7 @@ const Malformed kCases[] = {
     {"NobodyBitsBeyondThePieces", "dlion-vote", "zero", Codec::kVote,
      set_bits(kAbsentAt, kBit << 63), "absent bits beyond its 3 pieces"},
 
-    {"CountsThatForgetThisRank", "dlion-avg", "", Codec::kPackedCount, put_u16(kAbsentAt, 0),
+    {"CountsThatForgetThisRank", "dlion-avg", "", Codec::kPackedCount, clear_payload(),
      "0 of 2 ranks have tensor 3, which this rank has"},
     {"CountsThatInventThisRank", "signum-avg", "", Codec::kPackedCount, put_u16(kAbsentAt + 4, 2),
      "2 of 2 ranks have tensor 5, which this rank has not"},
