@@ -8,6 +8,7 @@
 #include "codecs/payload_check.h"
 #include "codecs/scaled_signs.h"
 #include "codecs/sparse.h"
+#include "codecs/ternary.h"
 #include "fuzz_input.h"
 #include "pride/error.h"
 #include "pride/layout.h"
@@ -57,7 +58,7 @@ void one_count(Input& input, const Shard& shard, int world, CountForm form,
   const std::size_t bytes = CountFrame(shard, world, form).bytes;
   taken(input, shard, bytes, [&](const ReceivedFrame& f) {
     check_counts(f, world, form);
-    check_counted(f, world, absent);
+    check_present(f, world, absent);
   });
 }
 
@@ -76,7 +77,7 @@ void one_sparse(Input& input, const Shard& shard) {
 }
 
 void one_input(Input input) {
-  const std::size_t kind = input.below(9);
+  const std::size_t kind = input.below(11);
   const int world = 1 + static_cast<int>(input.below(9));
   const std::size_t target = 1 + input.below(10000);
   const Layout layout = next_layout(input);
@@ -112,6 +113,16 @@ void one_input(Input input) {
       break;
     case 7:
       one_count(input, shard, world, CountForm::kPacked, absent);
+      break;
+    case 8:
+      taken(input, shard, TernaryFrame(shard).bytes,
+            [](const ReceivedFrame& f) { check_ternary(f.frame, f.shard, f.from, f.where); });
+      break;
+    case 9:
+      taken(input, shard, SumFrame(shard, world).bytes, [&](const ReceivedFrame& f) {
+        check_sums(f.frame, f.shard, world, f.from, f.where);
+        check_present(f, world, absent);
+      });
       break;
     default:
       one_sparse(input, shard);

@@ -150,16 +150,4 @@ void check_counts(const ReceivedFrame& f, int world, CountForm form) {
   }
 }
 
-void check_counted(const ReceivedFrame& f, int world, std::span<const char> absent_here) {
-  const auto by_piece = values_at<std::uint16_t>(f.frame, kHeaderBytes, f.shard.pieces.size());
-  for (std::size_t k = 0; k < by_piece.size(); ++k) {
-    const std::size_t tensor = f.shard.pieces[k].tensor;
-    const bool here = absent_here[tensor] == 0;
-    if (here ? by_piece[k] > 0 : by_piece[k] < world) continue;
-    throw CommError(concat(f.where, ": the frame from rank ", f.from, " says that ", by_piece[k],
-                           " of ", world, " ranks have tensor ", tensor, ", which this rank has",
-                           here ? "" : " not"));
-  }
-}
-
 }  // namespace pride

@@ -54,8 +54,4 @@ std::vector<CountRange> count_ranges(std::span<const std::byte> frame, const Sha
 // of present ranks. Reads only. Throws CommError.
 void check_counts(const ReceivedFrame& f, int world, CountForm form);
 
-// An owner must count this rank where it is present, and only there. `absent_here`: by tensor, 1 if
-// it has no gradient here. REQUIRES: check_counts(f) took the frame.
-void check_counted(const ReceivedFrame& f, int world, std::span<const char> absent_here);
-
 }  // namespace pride

@@ -85,4 +85,15 @@ void check_vote(const ReceivedFrame& f, bool ternary, std::span<const char> abse
   check_pieces(f, at.presence_at, at.positive_at);
 }
 
+void check_present(const ReceivedFrame& f, int world, std::span<const char> absent_here) {
+  const auto by_piece = values_at<std::uint16_t>(f.frame, kHeaderBytes, f.shard.pieces.size());
+  for (std::size_t k = 0; k < by_piece.size(); ++k) {
+    const std::size_t tensor = f.shard.pieces[k].tensor;
+    const bool here = absent_here[tensor] == 0;
+    if (here ? by_piece[k] > 0 : by_piece[k] < world) continue;
+    refuse(f, "says that ", by_piece[k], " of ", world, " ranks have tensor ", tensor,
+           ", which this rank has", here ? "" : " not");
+  }
+}
+
 }  // namespace pride

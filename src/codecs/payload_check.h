@@ -32,4 +32,8 @@ void check_vote(const ReceivedFrame& f, bool ternary, std::span<const char> abse
 void check_absent_bits(const ReceivedFrame& f);
 void check_nobody_bits(const ReceivedFrame& f, std::span<const char> absent_here);
 
+// The numbers of present ranks that begin a payload of counts or sums, uint16 for each piece.
+// REQUIRES: none is above `world`.
+void check_present(const ReceivedFrame& f, int world, std::span<const char> absent_here);
+
 }  // namespace pride

@@ -162,7 +162,7 @@ void sign_count(Communicator& comm, const Bucket& bucket, const StepContext& ctx
   if (wire.poison) return;
   check_down(codec, bucket, ctx, wire, [&](const ReceivedFrame& f) {
     check_counts(f, ctx.world, form);
-    check_counted(f, ctx.world, ctx.absent);
+    check_present(f, ctx.world, ctx.absent);
   });
 }
 

@@ -86,20 +86,18 @@ void prepare_ternary(const Bucket& bucket, const StepContext& ctx, Wire& wire) {
 }
 
 void ternary_sum(Communicator& comm, const Bucket& bucket, const StepContext& ctx, Wire& wire) {
-  const std::string where = concat("ternary_sum, bucket ", bucket.index);
-  const Communicator::Scope scope(comm, where);
-  const Shard& mine = bucket.shards[static_cast<std::size_t>(ctx.rank)];
+  const Communicator::Scope scope(comm, concat("ternary_sum, bucket ", bucket.index));
   send_up(comm, Codec::kTernary, bucket, ctx, {}, wire);
   if (wire.poison) return;
-  for (int r = 0; r < ctx.world; ++r) {
-    if (r != ctx.rank) check_ternary(frame_from(wire, r, ctx.rank), mine, r, where);
-  }
-  sum_shard(mine, ctx, wire);
+  check_up(Codec::kTernary, bucket, ctx, wire,
+           [](const ReceivedFrame& f) { check_ternary(f.frame, f.shard, f.from, f.where); });
+  sum_shard(bucket.shards[static_cast<std::size_t>(ctx.rank)], ctx, wire);
   send_down(comm, Codec::kSum, bucket, ctx, {}, std::nullopt, wire);
-  for (int r = 0; r < ctx.world && !wire.poison; ++r) {
-    const auto j = static_cast<std::size_t>(r);
-    if (r != ctx.rank) check_sums(wire.down[j].span(), bucket.shards[j], ctx.world, r, where);
-  }
+  if (wire.poison) return;
+  check_down(Codec::kSum, bucket, ctx, wire, [&](const ReceivedFrame& f) {
+    check_sums(f.frame, f.shard, ctx.world, f.from, f.where);
+    check_present(f, ctx.world, ctx.absent);
+  });
 }
 
 Cost ternary_cost(std::span<const Bucket> buckets, int rank) {

@@ -128,6 +128,11 @@ const Malformed kCases[] = {
     {"CountsOfTooManyRanks", "dlion-avg", "", Codec::kPackedCount, put_u16(kAbsentAt + 2, 3),
      "3 of 2 ranks have tensor 4"},
 
+    {"SumsThatForgetThisRank", "terngrad", "", Codec::kSum, clear_payload(),
+     "0 of 2 ranks have tensor 3, which this rank has"},
+    {"CodeThatIsNone", "terngrad", "", Codec::kTernary, set_bits(kAbsentAt + 8 + 32, kBit),
+     "a code that is none of"},
+
     {"SparseEntriesBeyondTheBucket", "dgc", "", Codec::kSparse, put_entries(641),
      "641 entries of 640 coordinates"},
     {"SparsePoisonOfNoTensor", "graddrop", "", Codec::kSparse, poison(1, 6, 1), "tensor 6 on"},
