@@ -75,8 +75,8 @@ const std::vector<Scene>& scenes() {
   return all;
 }
 
-// One change: a number written over, or mixed into, a message, or another size.
-enum Kind : std::uint8_t { kSealed = 1, kMix = 2, kResize = 4, kAnyMessage = 8 };
+// One change: a number written over, or mixed into, a message; two bits turned over; another size.
+enum Kind : std::uint8_t { kSealed = 1, kMix = 2, kResize = 4, kAnyMessage = 8, kTurn = 16 };
 struct Change {
   std::uint8_t message = 0, kind = 0, width = 0;
   std::uint16_t at = 0;
@@ -95,6 +95,11 @@ Change next_change(Input& input) {
 
 void change_bytes(const Change& c, std::vector<std::byte>& bytes) {
   if ((c.kind & kResize) != 0) bytes.resize(c.value % kLongestMessage);
+  if ((c.kind & kTurn) != 0) {
+    const std::size_t from = bytes.size() > kHeaderBytes ? kHeaderBytes : 0;
+    return turn_two_bits(std::span(bytes).subspan(from), static_cast<std::uint32_t>(c.value),
+                         static_cast<std::uint32_t>(c.value >> 32));
+  }
   const std::size_t width = std::size_t{1} << (c.width % 4);
   if (bytes.size() < width) return;
   const std::size_t at = c.at % (bytes.size() - width + 1);

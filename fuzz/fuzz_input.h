@@ -45,6 +45,15 @@ class Input {
   std::span<const std::uint8_t> rest_;
 };
 
+// Turns two bits over, from the numbers of the input: of a set of marks, one moves.
+inline void turn_two_bits(std::span<std::byte> bytes, std::uint32_t first, std::uint32_t second) {
+  if (bytes.empty()) return;
+  for (const std::uint32_t number : {first, second}) {
+    const std::size_t bit = number % (8 * bytes.size());
+    bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+}
+
 // A property that does not hold: libFuzzer keeps the input of a program that aborts.
 inline void must(bool holds, const std::string& what) {
   if (holds) return;

@@ -62,18 +62,37 @@ void one_count(Input& input, const Shard& shard, int world, CountForm form,
   });
 }
 
-// Every size is possible, and the least likely one is the right one.
-void one_sparse(Input& input, const Shard& shard) {
-  const std::size_t n = shard.size();
-  const std::size_t k = n == 0 ? 0 : input.below(std::min<std::size_t>(n, 40));
-  const std::size_t off = input.number<std::uint8_t>() % 16;  // 0: the size is right
-  const std::size_t bytes = SparseShape(n, k).bytes + 8 * off;
-  std::vector<float> sum(n, 1.0f);
-  const bool good = taken(input, shard, bytes, [&](const ReceivedFrame& f) {
-    add_sparse(f.frame, f.from, f.where, sum);
-  });
+// An honest payload of some of n coordinates, changed here and there: arbitrary bytes would hardly
+// get past the number of entries.
+void one_sparse(Input& input, std::size_t n) {
+  const std::uint64_t seed = input.number<std::uint8_t>();
+  const std::size_t rarity = 1 + input.below(200);
+  std::vector<std::uint64_t> mask((n + 63) / 64);
+  std::vector<float> values(n, 0.5f), sum(n, 1.0f);
+  std::size_t k = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (mix64(seed, i) % rarity != 0) continue;
+    set_bit(mask, i);
+    ++k;
+  }
+  Frame payload(SparseShape(n, k).bytes);
+  write_sparse(mask, values, k, payload.span());
+  const bool honest = input.empty();
+  for (int c = 0; c < 8 && !input.empty(); ++c) {
+    const auto part = payload.span().subspan(input.below(payload.n_bytes));
+    const auto first = input.number<std::uint32_t>();
+    turn_two_bits(part, first, input.number<std::uint32_t>());
+  }
+  bool good = true;
+  try {
+    add_sparse(payload.span(), kFrom, "fuzz", sum);
+  } catch (const CommError& e) {
+    good = false;
+    must(contains(e.what(), concat("rank ", kFrom)), "the error does not name the sender");
+  }
   const bool touched = std::any_of(sum.begin(), sum.end(), [](float x) { return x != 1.0f; });
   must(good || !touched, "a refused payload was added in part");
+  must(good || !honest, "an honest payload was refused");
 }
 
 void one_input(Input input) {
@@ -125,7 +144,7 @@ void one_input(Input input) {
       });
       break;
     default:
-      one_sparse(input, shard);
+      one_sparse(input, shard.size());
   }
 }
 
