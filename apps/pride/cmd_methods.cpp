@@ -62,6 +62,7 @@ Json describe(const std::string& name, const Arguments& args) {
           {"ratio_to_fp32_ring", ring > 0 ? Json(bytes / ring) : Json(nullptr)},
           {"growth", info.growth},
           {"rounds", info.rounds},
+          {"max_workers", info.max_world},
           {"state_floats", info.state_floats},
           {"defaults",
            {{"lr", info.default_lr},
@@ -108,6 +109,10 @@ void print_table(const Json& all) {
          "frames and padding included\n(<=: they depend on the data, and this is the bound); "
          "other ranks' differ by a block per bucket. State is per parameter.\n";
   for (const Json& method : all["methods"]) {
+    if (all["workers"] > method["max_workers"]) {
+      std::cout << method["name"].get<std::string>() << " refuses more than "
+                << method["max_workers"] << " workers.\n";
+    }
     if (!begins_differently(method)) continue;
     std::cout << method["name"].get<std::string>() << ' ' << beginning(method) << ".\n";
   }

@@ -26,6 +26,7 @@ struct MethodInfo {
   double bits_down = 0;
   bool exact_cost = true;  // false: bytes depend on the data, and cost() is an upper bound
   int rounds = 2;          // messages, one after the other, that a bucket waits for
+  int max_world = 65535;   // a world of more ranks is refused
   std::string growth;      // how the bytes that a rank sends grow with N: "none", "log N", "N"
   int state_floats = 0;    // per coordinate
   // A beta or eps of 0 says that the method has none; then one that is set is refused.

@@ -120,6 +120,8 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   PRIDE_CHECK(user_comm.size() <= kMaxWorld, "optimizer: ", user_comm.size(),
               " ranks; frames number at most ", kMaxWorld);
   info = method_info(options.method, user_comm.size());
+  PRIDE_CHECK(user_comm.size() <= info.max_world, "optimizer: ", options.method, " on ",
+              user_comm.size(), " ranks, at most ", info.max_world);
   PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
               "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
               options.groups.size());

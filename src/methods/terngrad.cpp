@@ -19,7 +19,6 @@
 #include "kernels/kernels.h"
 #include "kernels/ternary.h"
 #include "methods/options.h"
-#include "pride/error.h"
 
 namespace pride::methods {
 namespace {
@@ -32,10 +31,7 @@ class TernGrad final : public Method {
         nesterov_(yes_no_option("terngrad", ctx, "nesterov")),
         limits_(ctx.layout.tensors().size()),
         scales_(limits_.size()),
-        m_(ctx.layout.flat_size()) {
-    PRIDE_CHECK(ctx.world <= exchange::kMaxTernaryWorld, "terngrad: ", ctx.world,
-                " ranks, at most ", exchange::kMaxTernaryWorld);
-  }
+        m_(ctx.layout.flat_size()) {}
 
   bool needs_whole_gradient() const noexcept override { return true; }
 
@@ -160,6 +156,7 @@ MethodInfo terngrad_info(int world) {
   info.bits_down = std::bit_width(2 * static_cast<unsigned>(world));
   info.growth = "log N";
   info.rounds = 3;
+  info.max_world = exchange::kMaxTernaryWorld;
   info.state_floats = 1;
   info.default_lr = 0.1;
   info.default_beta1 = 0.9;
