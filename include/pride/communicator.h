@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pride {
 
@@ -136,7 +137,10 @@ class Communicator {
   virtual std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) = 0;
   virtual bool do_test(std::uint64_t id) = 0;  // throws CommError on failure
   virtual void do_wait(std::uint64_t id, std::chrono::steady_clock::time_point deadline) = 0;
-  virtual void do_native_sum(std::span<float> values) = 0;
+
+  // False if the transport has no all-reduce of its own; then it has done nothing, and the sum is
+  // made of messages.
+  virtual bool do_native_sum(std::span<float> /*values*/) { return false; }
 
   // A communicator over members[0], members[1], ... of this one, this rank among them. Called by
   // all members at the same time.
@@ -162,6 +166,7 @@ class Communicator {
   void finish(std::span<Ticket> tickets);
   void swap_all(int tag, std::span<const std::span<const std::byte>> send,
                 std::span<const std::span<std::byte>> recv);
+  void add_in_rank_order(std::span<float> values, std::vector<float>& rows);
   void check_peer(const char* operation, int peer, int tag) const;
   std::unique_ptr<Communicator> group(std::span<const int> members);
 

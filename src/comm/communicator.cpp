@@ -284,31 +284,36 @@ void Communicator::barrier() {
   });
 }
 
-// Each rank sums its shard over the ranks, first to last, then all gather the shards.
-void Communicator::dense_sum(std::span<float> values) {
+// Each rank sums its shard over the ranks, first to last, then all gather the shards. `rows`, which
+// takes what comes for the shard, is the caller's, who declares it outside its guarded body.
+void Communicator::add_in_rank_order(std::span<float> values, std::vector<float>& rows) {
   const auto parts = shards(values, size_);
   const std::span<float> own = parts[rank_];
-  std::vector<float> rows(own.size() * size_);
-  guarded("dense_sum", [&] {
-    std::vector<ConstBytes> send;
-    for (const auto part : parts) send.push_back(std::as_bytes(part));
-    swap_all(kTagSumScatter, send, slices(std::as_writable_bytes(std::span(rows)), size_));
+  rows.resize(own.size() * size_);
+  std::vector<ConstBytes> send;
+  for (const auto part : parts) send.push_back(std::as_bytes(part));
+  swap_all(kTagSumScatter, send, slices(std::as_writable_bytes(std::span(rows)), size_));
 
-    const auto row = [&](int i) { return std::span(rows).subspan(own.size() * i, own.size()); };
-    for (int i = 1; i < size_; ++i) add_to(row(i), row(0));
-    copy_bytes(std::as_bytes(row(0)), std::as_writable_bytes(own));
+  const auto row = [&](int i) { return std::span(rows).subspan(own.size() * i, own.size()); };
+  for (int i = 1; i < size_; ++i) add_to(row(i), row(0));
+  copy_bytes(std::as_bytes(row(0)), std::as_writable_bytes(own));
 
-    send.assign(size_, std::as_bytes(own));
-    std::vector<Bytes> recv;
-    for (const auto part : parts) recv.push_back(std::as_writable_bytes(part));
-    swap_all(kTagSumGather, send, recv);
-  });
+  send.assign(size_, std::as_bytes(own));
+  std::vector<Bytes> recv;
+  for (const auto part : parts) recv.push_back(std::as_writable_bytes(part));
+  swap_all(kTagSumGather, send, recv);
+}
+
+void Communicator::dense_sum(std::span<float> values) {
+  std::vector<float> rows;
+  guarded("dense_sum", [&] { add_in_rank_order(values, rows); });
 }
 
 // An all-reduce of the transport may not notice that sizes differ, so they are compared first.
 void Communicator::native_sum(std::span<float> values) {
   const std::uint64_t n = values.size();
   std::vector<std::uint64_t> sizes(size_);
+  std::vector<float> rows;
   guarded("native_sum", [&] {
     const std::vector<ConstBytes> send(size_, std::as_bytes(std::span(&n, 1)));
     swap_all(kTagNativeSum, send, slices(std::as_writable_bytes(std::span(sizes)), size_));
@@ -316,7 +321,7 @@ void Communicator::native_sum(std::span<float> values) {
       if (sizes[i] == n) continue;
       throw CommError(concat("expected ", n, " coordinates, rank ", i, " has ", sizes[i]));
     }
-    do_native_sum(values);
+    if (!do_native_sum(values)) add_in_rank_order(values, rows);
   });
 }
 

@@ -125,8 +125,8 @@ class MpiComm final : public Communicator {
     pending_.release(id);
   }
 
-  void do_native_sum(std::span<float> values) override {
-    if (size() == 1) return;
+  bool do_native_sum(std::span<float> values) override {
+    if (size() == 1) return true;
     const std::size_t most = std::max<std::size_t>(1, chunk_ / sizeof(float));
     for (std::size_t begin = 0; begin < values.size(); begin += most) {
       const auto part = values.subspan(begin, std::min(most, values.size() - begin));
@@ -135,6 +135,7 @@ class MpiComm final : public Communicator {
             "MPI_Allreduce");
       count({part.size_bytes(), part.size_bytes(), 1, 1});
     }
+    return true;
   }
 
   std::unique_ptr<Communicator> do_group(std::span<const int> members) override {

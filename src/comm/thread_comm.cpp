@@ -62,9 +62,6 @@ class ThreadComm final : public Communicator {
     pending_.release(id);
   }
 
-  // shared memory has no faster way that this class knows of
-  void do_native_sum(std::span<float> values) override { dense_sum(values); }
-
   std::unique_ptr<Communicator> do_group(std::span<const int> members) override {
     const auto own = std::find(members.begin(), members.end(), rank());
     return std::make_unique<ThreadComm>(world_->group(++groups_, members),

@@ -36,7 +36,6 @@ class ForwardingCommunicator : public Communicator {
   void do_wait(std::uint64_t id, std::chrono::steady_clock::time_point deadline) override {
     inner_->do_wait(id, deadline);
   }
-  void do_native_sum(std::span<float> values) override { dense_sum(values); }
   std::unique_ptr<Communicator> do_group(std::span<const int> members) override {
     return inner_->do_group(members);
   }

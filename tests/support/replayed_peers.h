@@ -166,7 +166,6 @@ class ReplayComm final : public Communicator {
 
   bool do_test(std::uint64_t) override { return true; }
   void do_wait(std::uint64_t, std::chrono::steady_clock::time_point) override {}
-  void do_native_sum(std::span<float> values) override { dense_sum(values); }  // as recorded
   std::unique_ptr<Communicator> do_group(std::span<const int>) override {
     return std::unique_ptr<Communicator>(new ReplayComm(rank(), size(), inbox_));
   }
