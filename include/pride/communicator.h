@@ -92,8 +92,13 @@ class Communicator {
   void dense_sum(std::span<float> values);
 
   // Sum by the transport's own all-reduce, in an order of its own choosing: equal on all ranks of
-  // this run, outside the promise of equal bits across transports.
+  // this run, outside the promise of equal bits across transports. Sums of integers are exact, and
+  // so equal on every transport.
+  // REQUIRES: no sum of integers, over any of the ranks, leaves the type's range.
   void native_sum(std::span<float> values);
+  void native_sum(std::span<std::int8_t> values);
+  void native_sum(std::span<std::int16_t> values);
+  void native_sum(std::span<std::int32_t> values);
 
   // --- Groups, deadlines, failure, counters. -----------------------------------------------------
 
@@ -139,8 +144,9 @@ class Communicator {
   virtual void do_wait(std::uint64_t id, std::chrono::steady_clock::time_point deadline) = 0;
 
   // False if the transport has no all-reduce of its own; then it has done nothing, and the sum is
-  // made of messages.
-  virtual bool do_native_sum(std::span<float> /*values*/) { return false; }
+  // made of messages. REQUIRES: `values` are whole values of the type, aligned as such.
+  enum class SumType { kFloat32, kInt8, kInt16, kInt32 };
+  virtual bool do_native_sum(SumType /*type*/, std::span<std::byte> /*values*/) { return false; }
 
   // A communicator over members[0], members[1], ... of this one, this rank among them. Called by
   // all members at the same time.
@@ -166,7 +172,10 @@ class Communicator {
   void finish(std::span<Ticket> tickets);
   void swap_all(int tag, std::span<const std::span<const std::byte>> send,
                 std::span<const std::span<std::byte>> recv);
-  void add_in_rank_order(std::span<float> values, std::vector<float>& rows);
+  template <typename T>
+  void sum_natively(SumType type, std::span<T> values);
+  template <typename T>
+  void add_in_rank_order(std::span<T> values, std::vector<T>& rows);
   void check_peer(const char* operation, int peer, int tag) const;
   std::unique_ptr<Communicator> group(std::span<const int> members);
 

@@ -30,8 +30,8 @@ enum ReservedTag : int {
   kTagBarrier,
   kTagSumScatter,
   kTagSumGather,
-  kTagNativeSum,
   kTagSplit,
+  kTagNativeSum,  // and the next ones: one for each SumType, so this stays the last
 };
 
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
@@ -57,10 +57,11 @@ std::vector<std::span<Byte>> slices(std::span<Byte> whole, int parts) {
 }
 
 // Parts that differ by at most one coordinate, in rank order.
-std::vector<std::span<float>> shards(std::span<float> values, int parts) {
+template <typename T>
+std::vector<std::span<T>> shards(std::span<T> values, int parts) {
   const std::size_t base = values.size() / parts;
   const std::size_t longer = values.size() % parts;
-  std::vector<std::span<float>> list;
+  std::vector<std::span<T>> list;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(parts); ++i) {
     const std::size_t n = base + (i < longer ? 1 : 0);
@@ -70,8 +71,9 @@ std::vector<std::span<float>> shards(std::span<float> values, int parts) {
   return list;
 }
 
-void add_to(std::span<const float> row, std::span<float> sum) {
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += row[i];
+template <typename T>
+void add_to(std::span<T> row, std::span<T> sum) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<T>(sum[i] + row[i]);
 }
 
 }  // namespace
@@ -286,9 +288,10 @@ void Communicator::barrier() {
 
 // Each rank sums its shard over the ranks, first to last, then all gather the shards. `rows`, which
 // takes what comes for the shard, is the caller's, who declares it outside its guarded body.
-void Communicator::add_in_rank_order(std::span<float> values, std::vector<float>& rows) {
+template <typename T>
+void Communicator::add_in_rank_order(std::span<T> values, std::vector<T>& rows) {
   const auto parts = shards(values, size_);
-  const std::span<float> own = parts[rank_];
+  const std::span<T> own = parts[rank_];
   rows.resize(own.size() * size_);
   std::vector<ConstBytes> send;
   for (const auto part : parts) send.push_back(std::as_bytes(part));
@@ -310,19 +313,35 @@ void Communicator::dense_sum(std::span<float> values) {
 }
 
 // An all-reduce of the transport may not notice that sizes differ, so they are compared first.
-void Communicator::native_sum(std::span<float> values) {
+template <typename T>
+void Communicator::sum_natively(SumType type, std::span<T> values) {
   const std::uint64_t n = values.size();
   std::vector<std::uint64_t> sizes(size_);
-  std::vector<float> rows;
+  std::vector<T> rows;
   guarded("native_sum", [&] {
     const std::vector<ConstBytes> send(size_, std::as_bytes(std::span(&n, 1)));
-    swap_all(kTagNativeSum, send, slices(std::as_writable_bytes(std::span(sizes)), size_));
+    swap_all(kTagNativeSum + static_cast<int>(type), send,
+             slices(std::as_writable_bytes(std::span(sizes)), size_));
     for (int i = 0; i < size_; ++i) {
       if (sizes[i] == n) continue;
       throw CommError(concat("expected ", n, " coordinates, rank ", i, " has ", sizes[i]));
     }
-    if (!do_native_sum(values)) add_in_rank_order(values, rows);
+    if (!do_native_sum(type, std::as_writable_bytes(values))) add_in_rank_order(values, rows);
   });
+}
+
+void Communicator::native_sum(std::span<float> values) { sum_natively(SumType::kFloat32, values); }
+
+void Communicator::native_sum(std::span<std::int8_t> values) {
+  sum_natively(SumType::kInt8, values);
+}
+
+void Communicator::native_sum(std::span<std::int16_t> values) {
+  sum_natively(SumType::kInt16, values);
+}
+
+void Communicator::native_sum(std::span<std::int32_t> values) {
+  sum_natively(SumType::kInt32, values);
 }
 
 // --- Groups. ------------------------------------------------------------------------------------

@@ -125,15 +125,16 @@ class MpiComm final : public Communicator {
     pending_.release(id);
   }
 
-  bool do_native_sum(std::span<float> values) override {
+  bool do_native_sum(SumType type, std::span<std::byte> values) override {
     if (size() == 1) return true;
-    const std::size_t most = std::max<std::size_t>(1, chunk_ / sizeof(float));
+    const auto [datatype, width] = element(type);
+    const std::size_t most = std::max(width, chunk_ / width * width);
     for (std::size_t begin = 0; begin < values.size(); begin += most) {
       const auto part = values.subspan(begin, std::min(most, values.size() - begin));
-      check(MPI_Allreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size()), MPI_FLOAT,
-                          MPI_SUM, comm_),
+      check(MPI_Allreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size() / width),
+                          datatype, MPI_SUM, comm_),
             "MPI_Allreduce");
-      count({part.size_bytes(), part.size_bytes(), 1, 1});
+      count({part.size(), part.size(), 1, 1});
     }
     return true;
   }
@@ -156,6 +157,24 @@ class MpiComm final : public Communicator {
 
  private:
   using Pending = TicketTable<Operation>;
+
+  struct Element {
+    MPI_Datatype datatype;
+    std::size_t width;
+  };
+
+  static Element element(SumType type) {
+    switch (type) {
+      case SumType::kInt8:
+        return {MPI_INT8_T, 1};
+      case SumType::kInt16:
+        return {MPI_INT16_T, 2};
+      case SumType::kInt32:
+        return {MPI_INT32_T, 4};
+      default:
+        return {MPI_FLOAT, 4};
+    }
+  }
 
   Pending::Entry& begin(Operation op) {
     op.total = op.size / chunk_ + 1;

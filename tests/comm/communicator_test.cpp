@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -149,6 +150,12 @@ class LateWriter final : public ForwardingCommunicator {
   std::size_t written_ = 0;
 };
 
+template <typename T>
+void sum_natively(Communicator& comm) {
+  std::vector<T> values(99);
+  comm.native_sum(values);
+}
+
 // AddressSanitizer sees a buffer that is gone too early; this was seen once, by chance, under TSan.
 TEST(FrontDoor, KeepsTheBuffersOfCollectivesUntilTheTransportLetsGo) {
   std::vector<float> values(99);
@@ -160,8 +167,11 @@ TEST(FrontDoor, KeepsTheBuffersOfCollectivesUntilTheTransportLetsGo) {
   const std::vector<Call> calls = {
       {0, [](Communicator& comm) { comm.split(0, 0); }},
       {0, [&](Communicator& comm) { comm.dense_sum(values); }},
-      {0, [&](Communicator& comm) { comm.native_sum(values); }},
-      {2, [&](Communicator& comm) { comm.native_sum(values); }},
+      {0, sum_natively<float>},
+      {2, sum_natively<float>},
+      {2, sum_natively<std::int8_t>},
+      {2, sum_natively<std::int16_t>},
+      {2, sum_natively<std::int32_t>},
   };
   for (const auto& call : calls) {
     LateWriter comm(std::move(make_thread_world(3)[0]), call.good_sends);

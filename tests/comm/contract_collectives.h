@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <thread>
 
 #include "comm/contract_data.h"
@@ -130,6 +131,34 @@ inline void native_sum_is_exact_on_integers(Communicator& comm) {
       wrong += values[i] != static_cast<float>(static_cast<int>(i % 1000) * factor);
     }
     EXPECT_EQ(wrong, 0u) << "of " << n << " sums, rank " << comm.rank();
+  }
+}
+
+// Both signs, up to the largest size that so many ranks can add within the type.
+template <typename T>
+std::int64_t integer_term(int rank, std::size_t i, int world) {
+  const std::int64_t most = std::numeric_limits<T>::max() / world;
+  if (i % 5 == 0) return i % 2 == 0 ? most : -most;
+  const auto mixed = static_cast<std::uint32_t>((i * 31 + static_cast<std::size_t>(rank)) *
+                                                std::size_t{2654435761u});
+  return static_cast<std::int64_t>(mixed) % (2 * most + 1) - most;
+}
+
+template <typename T>
+void native_sum_of_integers_is_exact(Communicator& comm) {
+  for (const std::size_t n : {0, 1, 1001, 300'007}) {
+    std::vector<T> values(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      values[i] = static_cast<T>(integer_term<T>(comm.rank(), i, comm.size()));
+    }
+    comm.native_sum(values);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      std::int64_t sum = 0;
+      for (int r = 0; r < comm.size(); ++r) sum += integer_term<T>(r, i, comm.size());
+      wrong += values[i] != sum;
+    }
+    EXPECT_EQ(wrong, 0u) << "of " << n << " sums, rank " << comm.rank() << " of " << comm.size();
   }
 }
 

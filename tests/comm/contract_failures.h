@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -86,12 +87,25 @@ inline void message_longer_than_nothing_fails_all_ranks(Communicator& comm) {
   expect_mismatch(comm, 0, 5 * kSmallChunk);
 }
 
-inline void native_sum_of_other_size_fails_all_ranks(Communicator& comm) {
+template <typename T>
+void native_sum_of_other_size_fails_all_ranks(Communicator& comm) {
   if (comm.size() == 1) return;
-  std::vector<float> values(comm.rank() == 0 ? 1001 : 1000);
+  std::vector<T> values(comm.rank() == 0 ? 1001 : 1000);
   const auto text = error_of(comm, [&] { comm.native_sum(values); });
   expect_contains(text, "1000");
   expect_contains(text, "1001");
+}
+
+// Types have tags of their own: ranks that disagree never add each other's bytes.
+inline void native_sum_of_other_type_fails_all_ranks(Communicator& comm) {
+  if (comm.size() == 1) return;
+  comm.set_timeout(milliseconds(200));
+  std::vector<std::int32_t> integers(100, 1);
+  std::vector<float> floats(100, 1.0f);
+  const auto text = error_of(
+      comm, [&] { comm.rank() == 0 ? comm.native_sum(integers) : comm.native_sum(floats); });
+  expect_contains(text, "native_sum");
+  expect_contains(text, "deadline");
 }
 
 inline void stalled_rank_fails_all_ranks(Communicator& comm) {
@@ -172,6 +186,7 @@ inline void every_call_throws_after_fail(Communicator& comm) {
   const int next = (comm.rank() + 1) % comm.size();
   Message bytes(comm.size()), other(bytes.size());
   std::vector<float> values(3);
+  std::vector<std::int8_t> integers(3);
   const std::vector<std::function<void()>> calls = {
       [&] { comm.all_to_all(bytes, other); },
       [&] { comm.all_gather(std::span(bytes).first(1), other); },
@@ -179,6 +194,7 @@ inline void every_call_throws_after_fail(Communicator& comm) {
       [&] { comm.barrier(); },
       [&] { comm.dense_sum(values); },
       [&] { comm.native_sum(values); },
+      [&] { comm.native_sum(integers); },
       [&] { comm.duplicate(); },
       [&] { comm.split(0, 0); },
       [&] {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -153,6 +154,19 @@ TEST(ThreadComm, GivesUpWhatIsPendingWhenARankThrows) {
     });
     EXPECT_EQ(text, "changed my mind");
   }
+}
+
+// The formula of docs/transports.md, for values of one byte.
+TEST(ThreadComm, CountsANativeSumAsItsMessages) {
+  run_world(4, [](Communicator& comm) {
+    std::vector<std::int8_t> values(1000);
+    comm.native_sum(values);
+    const Traffic traffic = comm.traffic();
+    EXPECT_EQ(traffic.messages_sent, 9u);
+    EXPECT_EQ(traffic.messages_received, 9u);
+    EXPECT_EQ(traffic.bytes_sent, 1500u + 24u);
+    EXPECT_EQ(traffic.bytes_received, 1500u + 24u);
+  });
 }
 
 TEST(ThreadComm, NoticesAStaleTicket) {
