@@ -45,7 +45,7 @@ std::unique_ptr<Method> make_sgdm(const MethodContext& ctx) {
 MethodInfo sgdm_info(int) {
   MethodInfo info;
   info.title = "SGD with momentum on the mean gradient";
-  info.source = "Polyak 1964; Sutskever et al. 2013, equations 1 and 2";
+  info.source = "Polyak 1964; Sutskever et al. 2013, equations 1 to 4";
   info.bits_up = 32;
   info.bits_down = 32;
   info.growth = "none";
