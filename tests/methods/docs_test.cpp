@@ -1,8 +1,9 @@
-// Every method has its page, with the parts that all pages have and all of its options, and its row
-// in the table of methods.
+// Every method has its page, with the parts that all pages have and all of its options and their
+// defaults, and its row in the table of methods.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -24,6 +25,18 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// True if the option's row begins with its default, as it is or as code, and not with a longer one.
+bool shows_default(const std::string& page, const MethodOption& option) {
+  for (const std::string quote : {"", "`"}) {
+    const std::string row = "| `" + option.name + "` | " + quote + option.default_value + quote;
+    const std::size_t at = page.find(row);
+    if (at == std::string::npos) continue;
+    const char next = page[std::min(at + row.size(), page.size() - 1)];
+    if (next == ' ' || next == ',' || next == ';') return true;
+  }
+  return false;
+}
+
 const std::filesystem::path kDocs = PRIDE_DOCS_DIR;
 
 TEST(MethodPages, HaveTheirPartsAndEveryOption) {
@@ -36,6 +49,8 @@ TEST(MethodPages, HaveTheirPartsAndEveryOption) {
     for (const MethodOption& option : method_info(name, 4).options) {
       EXPECT_TRUE(has(page, "| `" + option.name + "` | "))
           << "docs/methods/" << name << ".md: no row for the option " << option.name;
+      EXPECT_TRUE(shows_default(page, option)) << "docs/methods/" << name << ".md: the default of "
+                                               << option.name << " is " << option.default_value;
     }
   }
 }
