@@ -35,10 +35,10 @@ TEST(TernGrad, AgreesWithTheOracleBitForBit) {
   const Layout layout(kTensors);
   constexpr std::uint64_t kSeed = 0x1234567890ABCDEFu;
   for (const int world : {1, 2, 3, 4, 5, 8}) {
-    for (const double clip : {2.5, 0.0, 0.7}) {
+    for (const auto& [clip, nesterov] : {std::pair{2.5, "no"}, {0.0, "no"}, {0.7, "yes"}}) {
       Training run{.world = world, .steps = 5};
       run.options.method = "terngrad";
-      run.options.options = {{"clip", concat(clip)}};
+      run.options.options = {{"clip", concat(clip)}, {"nesterov", nesterov}};
       run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}, {.lr = 0.003, .weight_decay = 0.0}};
       run.options.seed = kSeed;
       run.options.bucket_coords = 256;
@@ -49,7 +49,9 @@ TEST(TernGrad, AgreesWithTheOracleBitForBit) {
         const bool group1 = slot.spec.group == 1;
         std::vector<float> x(slot.n);
         for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(t, i);
-        const Hyper hyper{.lr = group1 ? 0.003 : 0.01, .weight_decay = group1 ? 0.0 : 0.1};
+        const Hyper hyper{.lr = group1 ? 0.003 : 0.01,
+                          .weight_decay = group1 ? 0.0 : 0.1,
+                          .nesterov = std::string(nesterov) == "yes"};
         TernGradOracle oracle(world, x, hyper, slot.offset, clip, kSeed);
         for (std::int64_t step = 0; step < run.steps; ++step) {
           std::vector<std::vector<float>> grads;

@@ -19,6 +19,7 @@ namespace pride::reference {
 
 struct Hyper {
   double lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0;
+  bool nesterov = false;  // of sgdm and terngrad
 };
 
 // One tensor on N ranks. grads[rank][i]; absent[rank]; flat_offset: where the tensor starts in the
@@ -86,7 +87,7 @@ class Oracle {
         m[i] = b2 * m[i] + c2 * g;
       } else if (method_ == "sgdm") {
         m[i] = b1 * m[i] + g;
-        x_[i] = kept - static_cast<float>(h_.lr) * m[i];
+        x_[i] = kept - static_cast<float>(h_.lr) * (h_.nesterov ? g + b1 * m[i] : m[i]);
       } else {
         m[i] = b1 * m[i] + c1 * g;
         v_[i] = b2 * v_[i] + (c2 * g) * g;

@@ -83,7 +83,8 @@ class TernGradOracle {
       const float g = scale * (static_cast<float>(sum) / static_cast<float>(world_));
       const float old = mu * m_[i];
       m_[i] = old + g;
-      const float change = lr * m_[i];
+      const float ahead = mu * m_[i];
+      const float change = lr * (h_.nesterov ? g + ahead : m_[i]);
       x_[i] = kept - change;
     }
     ++t_;
