@@ -98,6 +98,49 @@ TEST(SparseMethods, AgreeWithTheOracleBitForBit) {
   }
 }
 
+// One threshold for all tensors is that of one tensor which holds them all, so the oracle takes
+// them as one. The small tensor's gradients are the larger ones: it sends more than its share.
+TEST(GradientDropping, GlobalThresholdIsThatOfAllTensorsTogether) {
+  const std::vector<std::size_t> sizes = {1000, 10};
+  const Layout layout({{"large", {1000}}, {"small", {10}}});
+  const auto grad = [](int rank, std::int64_t step, std::size_t t, std::size_t i) {
+    return testing::gradient(rank, step, t, i) * (t == 1 ? 4.0f : 1.0f);
+  };
+  const auto together = [&](auto&& value) {
+    std::vector<float> all;
+    for (std::size_t t = 0; t < sizes.size(); ++t) {
+      for (std::size_t i = 0; i < sizes[t]; ++i) all.push_back(value(t, i));
+    }
+    return all;
+  };
+  for (const int world : {1, 3}) {
+    Training run{.world = world, .steps = 6};
+    run.options.method = "graddrop";
+    run.options.options = {{"threshold", "global"}, {"ratio", "0.02"}};
+    run.options.groups = {{.lr = 0.01}};
+    run.options.bucket_coords = 256;
+    run.grad = grad;
+    SparseOracle oracle({.ratio = 0.02}, world, together(testing::initial), {.lr = 0.01});
+    for (std::int64_t step = 0; step < run.steps; ++step) {
+      std::vector<std::vector<float>> grads;
+      for (int r = 0; r < world; ++r) {
+        grads.push_back(together([&](auto t, auto i) { return grad(r, step, t, i); }));
+      }
+      oracle.step(grads, std::vector<bool>(grads.size(), false));
+    }
+    for (const auto& rank : testing::train(layout, run)) {
+      const auto got =
+          together([&](auto t, auto i) { return rank.params[layout.tensors()[t].offset + i]; });
+      ASSERT_EQ(got, oracle.x()) << "N=" << world;
+    }
+    // by a threshold of its own a rank would have sent one entry of these a step
+    std::size_t moved = 0;
+    for (std::size_t i = 1000; i < 1010; ++i)
+      moved += oracle.x()[i] != testing::initial(1, i - 1000);
+    EXPECT_GT(moved, 6u) << "N=" << world;
+  }
+}
+
 // Gradients that are small integers, so that every sum is exact: what a rank has taken in is what
 // it has sent and what it still holds, to the last bit, a dropped step included.
 float whole_gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t i) {

@@ -3,7 +3,7 @@
 //
 // Oracle of: deep gradient compression (Lin et al. 2017, Algorithms 1 and 4) and gradient dropping
 // (Aji & Heafield 2017, Algorithm 1), the threshold being the exact one. Limits: one tensor at a
-// time, so not the global threshold.
+// time; for the global threshold, all tensors one behind the other.
 #pragma once
 
 #include <algorithm>
