@@ -18,13 +18,14 @@
 namespace pride::methods {
 namespace {
 
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr double kFirstRatio = 0.25;  // of the warm-up: a sparsity of 75 %
 
 class DeepGradientCompression final : public SparseMethod {
  public:
   explicit DeepGradientCompression(const MethodContext& ctx)
       : SparseMethod("dgc", ctx, false),
-        warmup_steps_(number_option("dgc", ctx, "warmup_steps", 0, 1e12)),
+        warmup_steps_(whole_option("dgc", ctx, "warmup_steps", 0, kMostSteps)),
         clip_(number_option("dgc", ctx, "clip", 0, 1e30)),
         masking_(yes_no_option("dgc", ctx, "masking")),
         nesterov_(yes_no_option("dgc", ctx, "nesterov")),
@@ -68,9 +69,9 @@ class DeepGradientCompression final : public SparseMethod {
 
   // 0.25 at first, then a geometric decay to the ratio
   double ratio_at(std::int64_t step) const override {
-    const auto t = static_cast<double>(step);
-    if (t >= warmup_steps_ || ratio() >= kFirstRatio) return ratio();
-    return kFirstRatio * std::pow(ratio() / kFirstRatio, t / warmup_steps_);
+    if (step >= warmup_steps_ || ratio() >= kFirstRatio) return ratio();
+    const double done = static_cast<double>(step) / static_cast<double>(warmup_steps_);
+    return kFirstRatio * std::pow(ratio() / kFirstRatio, done);
   }
 
   // momentum factor masking: what was sent leaves the momentum too
@@ -79,7 +80,8 @@ class DeepGradientCompression final : public SparseMethod {
     if (masking_) kernels::clear_selected(mask, u_.span().subspan(begin, end - begin));
   }
 
-  double warmup_steps_, clip_;
+  std::int64_t warmup_steps_;
+  double clip_;
   bool masking_, nesterov_;
   FlatBuffer u_;
 };

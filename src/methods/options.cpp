@@ -2,20 +2,41 @@
 #include "methods/options.h"
 
 #include <charconv>
+#include <optional>
 
 #include "pride/error.h"
 
 namespace pride::methods {
 
+namespace {
+
+// Nothing if the text is not a number from its first character to its last.
+template <typename T>
+std::optional<T> parse(const std::string& text) {
+  T value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool all = error == std::errc() && end == text.data() + text.size();
+  return all ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
 double number_option(const std::string& method, const MethodContext& ctx, const std::string& name,
                      double least, double most) {
   const std::string& text = ctx.options.at(name);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  PRIDE_CHECK(whole && value >= least && value <= most, method, ": option ", name, " = '", text,
+  const auto value = parse<double>(text);
+  PRIDE_CHECK(value && *value >= least && *value <= most, method, ": option ", name, " = '", text,
               "': must be a number from ", least, " to ", most);
-  return value;
+  return *value;
+}
+
+std::int64_t whole_option(const std::string& method, const MethodContext& ctx,
+                          const std::string& name, std::int64_t least, std::int64_t most) {
+  const std::string& text = ctx.options.at(name);
+  const auto value = parse<std::int64_t>(text);
+  PRIDE_CHECK(value && *value >= least && *value <= most, method, ": option ", name, " = '", text,
+              "': must be a whole number from ", least, " to ", most);
+  return *value;
 }
 
 bool yes_no_option(const std::string& method, const MethodContext& ctx, const std::string& name) {

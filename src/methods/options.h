@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "pride/method.h"
@@ -12,6 +13,8 @@ namespace pride::methods {
 // REQUIRES: ctx.options has the option.
 double number_option(const std::string& method, const MethodContext& ctx, const std::string& name,
                      double least, double most);
+std::int64_t whole_option(const std::string& method, const MethodContext& ctx,
+                          const std::string& name, std::int64_t least, std::int64_t most);
 bool yes_no_option(const std::string& method, const MethodContext& ctx, const std::string& name);
 
 }  // namespace pride::methods

@@ -284,7 +284,8 @@ TEST(SparseMethods, RefuseOptionsThatMakeNoSense) {
   for (const Options& options :
        {Options{{"ratio", "0"}}, Options{{"ratio", "1.5"}}, Options{{"ratio", "x"}},
         Options{{"ratio", ""}}, Options{{"ratio", "nan"}}, Options{{"masking", "maybe"}},
-        Options{{"warmup_steps", "-1"}}, Options{{"clip", "-1"}}}) {
+        Options{{"warmup_steps", "-1"}}, Options{{"warmup_steps", "2.5"}},
+        Options{{"warmup_steps", "1e3"}}, Options{{"clip", "-1"}}}) {
     run_world(1, [&](Communicator& comm) {
       EXPECT_THROW(Optimizer(comm, layout, {.method = "dgc", .options = options}), InvalidArgument)
           << options.begin()->first << '=' << options.begin()->second;
