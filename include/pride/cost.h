@@ -10,7 +10,8 @@ namespace pride {
 struct Cost {
   std::uint64_t bytes_up = 0;    // towards the owners of the shards (the paper's server)
   std::uint64_t bytes_down = 0;  // results back
-  bool exact = true;             // false: an upper bound
+  bool exact = true;             // false: what is sent depends on the data or on the transport
+  bool bound = true;             // if not exact: true: never more than this; false: about this
   std::uint64_t bytes() const noexcept { return bytes_up + bytes_down; }
 };
 

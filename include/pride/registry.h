@@ -24,7 +24,7 @@ struct MethodInfo {
   std::string source;  // paper and equation
   double bits_up = 0;  // per coordinate, of one worker, at the asked world size (the paper's count)
   double bits_down = 0;
-  bool exact_cost = true;  // false: bytes depend on the data, and cost() is an upper bound
+  bool exact_cost = true;  // false: with default options, bytes depend on data or transport
   int rounds = 2;          // messages, one after the other, that a bucket waits for
   int max_world = 65535;   // a world of more ranks is refused
   std::string growth;      // how the bytes that a rank sends grow with N: "none", "log N", "N"

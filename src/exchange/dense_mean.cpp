@@ -219,15 +219,21 @@ bool nobody_has(const Wire& wire, std::size_t shard, std::size_t piece) {
 
 Cost dense_cost(std::span<const Bucket> buckets, int rank, Dense how) {
   Cost cost;
-  cost.exact = how == Dense::kOrdered;
+  cost.exact = cost.bound = how == Dense::kOrdered;
   for (const Bucket& bucket : buckets) {
     const std::size_t n = bucket.shards.size();
-    const DenseFrame mine(bucket.shards[static_cast<std::size_t>(rank)]);
-    for (std::size_t j = 0; j < n; ++j) {
-      const DenseFrame theirs(bucket.shards[j]);
-      if (static_cast<int>(j) != rank) cost.bytes_up += theirs.bytes + theirs.float_bytes;
+    const auto me = static_cast<std::size_t>(rank);
+    // the floats that this rank sums: its shard, or its part of native_sum's even split
+    std::size_t own = DenseFrame(bucket.shards[me]).float_bytes;
+    if (how == Dense::kNative) {
+      own = 4 * (bucket.size() / n + (me < bucket.size() % n ? 1 : 0));
+      cost.bytes_up += (n - 1) * sizeof(std::uint64_t);  // sizes are compared first
     }
-    cost.bytes_down += (n - 1) * (mine.bytes + mine.float_bytes);
+    for (std::size_t j = 0; j < n; ++j) {
+      if (j != me) cost.bytes_up += DenseFrame(bucket.shards[j]).bytes;
+    }
+    cost.bytes_up += 4 * bucket.size() - own;
+    cost.bytes_down += (n - 1) * (DenseFrame(bucket.shards[me]).bytes + own);
   }
   return cost;
 }

@@ -28,8 +28,8 @@ void dense_mean(Communicator& comm, const Bucket& bucket, const StepContext& ctx
 std::span<const float> mean_of(const Wire& wire, const Bucket& bucket, const Piece& piece);
 bool nobody_has(const Wire& wire, std::size_t shard, std::size_t piece);
 
-// Exact for kOrdered. For kNative the floats are those of a ring: the library's own algorithm is
-// not observable, so the cost says that it is not exact.
+// Exact for kOrdered. For kNative what threads send, sizes and floats: no bound, because what a
+// library's own all-reduce sends is not observable (of MPI's, the values handed over are counted).
 Cost dense_cost(std::span<const Bucket> buckets, int rank, Dense how);
 
 }  // namespace pride::exchange
