@@ -52,4 +52,8 @@ struct CostQuery {
 // method, option or value, and on a rank outside the world.
 Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
+// The same for the rank that sends most; query.rank is not looked at. Ranks differ by what their
+// shards do: where a shard has a block more, its owner's answers are longer to all N - 1 others.
+Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query);
+
 }  // namespace pride

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/registry.h"
 
+#include <set>
+
 #include "codecs/frame.h"
 #include "pride/bucket.h"
 #include "pride/error.h"
@@ -45,6 +47,36 @@ const Entry& find(std::string_view name) {
   throw InvalidArgument(concat("method '", name, "' is not known; there are: ", known));
 }
 
+struct Made {
+  std::unique_ptr<Method> method;
+  std::vector<Bucket> buckets;
+};
+
+Made made_for(std::string_view name, const Layout& layout, const CostQuery& query) {
+  PRIDE_CHECK(query.world >= 1 && query.world <= kMaxWorld, "method_cost: world size ", query.world,
+              ", must be 1 to ", kMaxWorld);
+  PRIDE_CHECK(query.rank >= 0 && query.rank < query.world, "method_cost: rank ", query.rank, " of ",
+              query.world);
+  auto method =
+      make_method(name, {layout, query.rank, query.world, complete_options(name, query.options)});
+  auto buckets = make_buckets(layout, query.bucket_coords, query.world, method->alignment());
+  return {std::move(method), std::move(buckets)};
+}
+
+// All that the bytes of a rank depend on: the pieces of its shards and where in a block they begin.
+std::vector<std::size_t> shards_of(std::span<const Bucket> buckets, int rank,
+                                   std::size_t alignment) {
+  std::vector<std::size_t> numbers;
+  for (const Bucket& bucket : buckets) {
+    const Shard& shard = bucket.shards[static_cast<std::size_t>(rank)];
+    numbers.insert(numbers.end(), {shard.size(), shard.pieces.size()});
+    for (const Piece& piece : shard.pieces) {
+      numbers.insert(numbers.end(), {piece.n(), piece.begin % alignment, piece.sparse ? 1u : 0u});
+    }
+  }
+  return numbers;
+}
+
 }  // namespace
 
 std::vector<std::string> method_names() {
@@ -83,14 +115,21 @@ std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& 
 }
 
 Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query) {
-  PRIDE_CHECK(query.world >= 1 && query.world <= kMaxWorld, "method_cost: world size ", query.world,
-              ", must be 1 to ", kMaxWorld);
-  PRIDE_CHECK(query.rank >= 0 && query.rank < query.world, "method_cost: rank ", query.rank, " of ",
-              query.world);
-  const auto method =
-      make_method(name, {layout, query.rank, query.world, complete_options(name, query.options)});
-  const auto buckets = make_buckets(layout, query.bucket_coords, query.world, method->alignment());
+  const auto [method, buckets] = made_for(name, layout, query);
   return method->cost(buckets, query.rank, query.step);
+}
+
+Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query) {
+  const auto [method, buckets] = made_for(name, layout, query);
+  std::set<std::vector<std::size_t>> seen;
+  Cost largest;
+  for (int rank = 0; rank < query.world; ++rank) {
+    // ranks whose shards look alike send alike: there are few kinds, and may be many ranks
+    if (!seen.insert(shards_of(buckets, rank, method->alignment())).second) continue;
+    const Cost cost = method->cost(buckets, rank, query.step);
+    if (rank == 0 || cost.bytes() > largest.bytes()) largest = cost;
+  }
+  return largest;
 }
 
 }  // namespace pride

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "pride/error.h"
@@ -84,6 +85,22 @@ TEST_P(MethodCost, IsKnownWithoutAWorld) {
   }
 }
 
+// largest_cost() looks at one rank of each kind; here all are asked.
+TEST_P(MethodCost, LargestIsThatOfTheRankWithMost) {
+  const Layout layout({{"w", {20'000}}, {"rows", {50, 3}, 0, true}, {"bias", {70}}});
+  for (const int world : {1, 2, 3, 7, 40}) {
+    for (const std::size_t coords : {std::size_t{300}, std::size_t{8192}, std::size_t{1} << 20}) {
+      CostQuery query{.world = world, .step = std::int64_t{1} << 40, .bucket_coords = coords};
+      const Cost largest = largest_cost(GetParam(), layout, query);
+      std::uint64_t most = 0;
+      for (query.rank = 0; query.rank < world; ++query.rank) {
+        most = std::max(most, method_cost(GetParam(), layout, query).bytes());
+      }
+      EXPECT_EQ(largest.bytes(), most) << "N=" << world << ", buckets of " << coords;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MethodCost, ::testing::ValuesIn(method_names()),
                          [](const auto& info) {
                            std::string name = info.param;
@@ -142,6 +159,14 @@ TEST(MethodCost, OfANativeSumIsThatOfThreadsAndNoBound) {
       EXPECT_EQ(rank.reports[0].bytes_sent, rank.cost.bytes()) << "N=" << world;
     }
   }
+}
+
+// Ten million coordinates in buckets of a million: a block more in a shard costs N - 1 answers.
+TEST(MethodCost, OfRankZeroMayBeTheLeast) {
+  const Layout layout({{"w", {10'000'000}}});
+  const CostQuery query{.options = {{"freeze_steps", "1"}}, .world = 7, .step = 1};
+  EXPECT_LT(method_cost("onebit-adam", layout, query).bytes(),
+            largest_cost("onebit-adam", layout, query).bytes());
 }
 
 TEST(MethodCost, RefusesWhatNoOptimizerWouldTake) {
