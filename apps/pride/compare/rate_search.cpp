@@ -13,6 +13,7 @@ namespace pride::app {
 namespace {
 
 constexpr std::size_t kMostFailures = 5;
+constexpr std::size_t kMostTrials = 20;  // ten powers of ten, far beyond any sensible start
 
 const Trial* find(const std::vector<Trial>& trials, int point) {
   const auto at = std::find_if(trials.begin(), trials.end(),
@@ -21,7 +22,9 @@ const Trial* find(const std::vector<Trial>& trials, int point) {
 }
 
 bool better(const Trial& a, const Trial& b) {
-  return a.loss != b.loss ? a.loss < b.loss : a.point < b.point;
+  // where all fail, lower rates are the way out; on a plateau they would lead down for ever
+  const bool both_failed = a.loss == INFINITY && b.loss == INFINITY;
+  return both_failed ? a.point < b.point : a.loss < b.loss;
 }
 
 }  // namespace
@@ -51,7 +54,7 @@ std::vector<Trial> search_rate(int start, const std::function<double(double rate
     trials.push_back({point, rate, std::isfinite(loss) ? loss : INFINITY});
   };
   visit(start);
-  while (true) {
+  while (trials.size() < kMostTrials) {
     const Trial best = *std::min_element(trials.begin(), trials.end(), better);
     if (best.loss == INFINITY && trials.size() >= kMostFailures) return trials;
     if (find(trials, best.point - 1) == nullptr) {
@@ -59,9 +62,10 @@ std::vector<Trial> search_rate(int start, const std::function<double(double rate
     } else if (find(trials, best.point + 1) == nullptr) {
       visit(best.point + 1);
     } else {
-      return trials;
+      break;
     }
   }
+  return trials;
 }
 
 const Trial* best_trial(const std::vector<Trial>& trials) {

@@ -21,12 +21,13 @@ struct Trial {
 };
 
 // Climbs from grid point `start`: tries the neighbours of the best point so far, lower one first,
-// until both have been tried and neither is better. Of equal losses the lower rate counts as the
-// better one, so that a search that begins where everything diverges goes down. Gives up after
-// five failures without a success. Returns the trials in the order in which they were made.
+// until both have been tried and neither is better. An equal loss is not better, but of failures
+// the lower rate is, so that a search that begins where everything diverges goes down. Ends after
+// five failures without a success, and after 20 trials in any case. Returns the trials in the order
+// in which they were made.
 std::vector<Trial> search_rate(int start, const std::function<double(double rate)>& loss_at);
 
-// The trial with the lowest loss, of equal ones that with the lowest rate; null if all failed.
+// The trial with the lowest loss, of equal ones the first; null if all failed.
 const Trial* best_trial(const std::vector<Trial>& trials);
 
 // "3e-4", "0.1": the shortest text that reads back as the same number.

@@ -83,6 +83,22 @@ TEST(RateSearch, GivesUpWhenNothingWorks) {
   EXPECT_EQ(best_trial(trials), nullptr);
 }
 
+TEST(RateSearch, EndsOnAPlateau) {
+  const auto trials = search_rate(-7, [](double) { return 2.5; });
+  EXPECT_EQ(rates(trials), (std::vector<double>{3e-4, 1e-4, 1e-3})) << "equal is not better";
+  ASSERT_NE(best_trial(trials), nullptr);
+  EXPECT_EQ(best_trial(trials)->rate, 3e-4) << "of equal ones the first tried";
+}
+
+TEST(RateSearch, EndsWhereLossesFallForEver) {
+  int calls = 0;
+  const auto falling = [&calls](double) { return calls < 1000 ? -(++calls) : NAN; };
+  const auto trials = search_rate(-7, falling);
+  EXPECT_EQ(trials.size(), 20U);
+  ASSERT_NE(best_trial(trials), nullptr);
+  EXPECT_EQ(best_trial(trials)->rate, trials.back().rate);
+}
+
 TEST(RateText, IsShortAndReadsBack) {
   EXPECT_EQ(rate_text(3e-4), "3e-4");
   EXPECT_EQ(rate_text(1e-3), "1e-3");
