@@ -176,23 +176,31 @@ Json tuning_json(const CompareOptions& o) {
           {"steps", o.tune_steps ? Json(*o.tune_steps) : Json(nullptr)},
           {"own_length", shorter},
           {"selected_by", "final loss"},
-          {"grid", "1, 3, 10, ...; until both neighbours of the best rate are worse"}};
+          {"grid",
+           "1, 3, 10, ...; until neither neighbour of the best rate is better, at most 20 rates"}};
+}
+
+// that wrote a summary, tuning runs among them
+std::vector<const RunResult*> all_runs(const std::vector<Entry>& entries) {
+  std::vector<const RunResult*> all;
+  for (const Entry& entry : entries) {
+    for (const auto* results : {&entry.runs, &entry.tuning}) {
+      for (const RunResult& result : *results) {
+        if (!result.summary.is_null()) all.push_back(&result);
+      }
+    }
+  }
+  return all;
 }
 
 // facts that all runs have in common, taken from any of them
 Json common_fact(const std::vector<Entry>& entries, const char* key) {
-  for (const Entry& entry : entries) {
-    for (const auto* results : {&entry.runs, &entry.tuning}) {
-      for (const RunResult& result : *results) {
-        if (!result.summary.is_null()) return result.summary.at(key);
-      }
-    }
-  }
-  return nullptr;
+  const auto all = all_runs(entries);
+  return all.empty() ? Json(nullptr) : Json(all.front()->summary.at(key));
 }
 
 std::string data_hash(const RunResult& result) {
-  return result.summary.is_null() ? "" : result.summary.at("data").at("hash").get<std::string>();
+  return result.summary.at("data").at("hash").get<std::string>();
 }
 
 }  // namespace
@@ -232,18 +240,19 @@ Json report_json(const ComparePlan& plan, const std::vector<Entry>& entries, boo
 
 std::vector<std::string> unequal_starts(const std::vector<Entry>& entries) {
   std::map<std::uint64_t, const RunResult*> first;  // of each seed
+  const RunResult* first_of_all = nullptr;
   std::vector<std::string> found;
-  for (const Entry& entry : entries) {
-    for (const auto* results : {&entry.runs, &entry.tuning}) {
-      for (const RunResult& result : *results) {
-        if (result.summary.is_null()) continue;
-        const RunResult& other = *first.emplace(result.run.seed, &result).first->second;
-        const bool same_data = data_hash(other) == data_hash(result);
-        if (same_data && other.first_loss == result.first_loss) continue;
-        found.push_back(concat("seed ", result.run.seed, ": ", result.run.folder.string(), " and ",
-                               other.run.folder.string(), " began with ",
-                               same_data ? "different losses" : "different data"));
-      }
+  const auto tell = [&found](const RunResult& a, const RunResult& b, const std::string& what) {
+    found.push_back(concat(a.run.folder.string(), " and ", b.run.folder.string(), what));
+  };
+  for (const RunResult* result : all_runs(entries)) {
+    const RunResult& other = *first.emplace(result->run.seed, result).first->second;
+    if (first_of_all == nullptr) first_of_all = result;
+    if (data_hash(*result) != data_hash(*first_of_all)) {
+      tell(*result, *first_of_all, " were made with different data");
+    } else if (result->first_loss != other.first_loss && data_hash(other) == data_hash(*result)) {
+      tell(*result, other,
+           concat(" have seed ", result->run.seed, " and began with different losses"));
     }
   }
   return found;

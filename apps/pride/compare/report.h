@@ -28,8 +28,9 @@ std::string report_table(const ComparePlan& plan, const std::vector<Entry>& entr
 nlohmann::ordered_json report_json(const ComparePlan& plan, const std::vector<Entry>& entries,
                                    bool complete);
 
-// A sentence for each seed whose runs did not all begin with the same loss (which they do: initial
-// values and first batch depend on the seed only), or saw other data. Empty if all is well.
+// A sentence for each run that saw other data than the first of all, or began with another loss
+// than the first of its seed (initial values and first batch depend on the seed only). Empty if all
+// is well.
 std::vector<std::string> unequal_starts(const std::vector<Entry>& entries);
 
 }  // namespace pride::app
