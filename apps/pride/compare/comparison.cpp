@@ -80,11 +80,14 @@ void Comparison::train(Entry& entry, std::uint64_t seed) {
 RunResult Comparison::result_of(const Run& run) {
   if (stop_asked_()) throw Stopped();
   Kind& kind = run.tuning ? tuning_ : training_;
-  if (is_complete(run)) {
+  std::string unusable;
+  if (const std::optional<RunResult> before = made_before(run, unusable)) {
     ++kind.done;
-    RunResult result = read_result(run);
-    tell(result, 0);
-    return result;
+    tell(*before, 0);
+    return *before;
+  }
+  if (!unusable.empty()) {
+    std::cerr << "pride: warning: " << unusable << "; the run is made anew" << std::endl;
   }
   announce(run);
   const auto start = std::chrono::steady_clock::now();
@@ -102,7 +105,7 @@ RunResult Comparison::make(const Run& run) {
   fs::create_directories(run.folder, error);
   if (error) throw DataError(concat(run.folder.string(), ": ", error.message()));
   // should the run fail, no summary may be left that is not its own
-  fs::remove(run.folder / "summary.json");
+  fs::remove_all(run.folder / "summary.json");
   std::vector<std::string> arguments = {"train"};
   arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
   arguments.insert(arguments.end(), {concat("--out=", run.folder.string()), "--overwrite"});

@@ -11,9 +11,10 @@ namespace {
 
 const char* const kGroup = "Comparison";
 
-// flags of `pride train` that the comparison sets for each run, or that mean another thing here
-constexpr const char* kTaken[] = {"--method", "--seed",  "--out", "--overwrite",
-                                  "--resume", "--quiet", "--json"};
+// flags of `pride train` that the comparison sets for each run, or that mean another thing here, or
+// nothing: a run begins anew, so that checkpoints would only fill the disk
+constexpr const char* kTaken[] = {"--method", "--seed",  "--out",  "--overwrite",
+                                  "--resume", "--quiet", "--json", "--save-every"};
 
 void add_what_to_compare(CLI::App& app, CompareOptions& o) {
   app.add_option("--methods", o.methods,
@@ -31,7 +32,8 @@ void add_what_to_compare(CLI::App& app, CompareOptions& o) {
       ->group(kGroup);
   app.add_option("--set", o.set,
                  "A flag of `pride train` for one method only, as METHOD:FLAG=VALUE, e.g. "
-                 "dgc:lr=0.1 or dgc:method-opt=ratio=0.01; may be repeated")
+                 "dgc:lr=0.1 or dgc:method-opt=ratio=0.01; may be repeated. Replaces the value "
+                 "that all have; of --method-opt, the one of the same key")
       ->allow_extra_args(false)
       ->group(kGroup);
 }
@@ -40,7 +42,7 @@ void add_tuning(CLI::App& app, CompareOptions& o) {
   app.add_flag("--tune", o.tune,
                "Choose each method's learning rate first, by one rule: from the grid 1, 3, 10, ... "
                "by the final loss on --tune-seed, beginning next to the method's default (or --lr) "
-               "and going on until both neighbours of the best rate are worse")
+               "and going on until neither neighbour of the best rate is better")
       ->group(kGroup);
   app.add_option("--tune-seed", o.tune_seed, "Seed of the tuning runs; none of --seeds")
       ->check(integer_check<std::uint64_t>(0))

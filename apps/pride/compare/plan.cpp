@@ -8,9 +8,12 @@
 
 #include "compare/rate_search.h"
 #include "method_options.h"
+#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "pride/optimizer.h"
 #include "pride/registry.h"
 #include "train/files.h"
+#include "train/plan.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;
@@ -23,11 +26,15 @@ const std::set<std::string> kShared = {
     "task",     "data",    "model",     "layers", "heads",        "width",     "context",
     "patch",    "workers", "batch",     "epochs", "steps",        "seed",      "accumulate",
     "sharding", "method",  "out",       "config", "eval-batches", "overwrite", "resume",
-    "json",     "quiet",   "log-every", "help",   "help-all"};
+    "json",     "quiet",   "log-every", "help",   "help-all",     "save-every"};
 
-// settings without influence on the parameters
-const std::set<std::string> kHarmless = {"overlap",    "bucket-mb", "bucket-coords", "timeout",
-                                         "save-every", "resume",    "eval-every"};
+// settings without influence on the parameters and on the bytes (which --bucket-mb has: a frame or
+// more a bucket)
+const std::set<std::string> kHarmless = {"overlap", "timeout", "save-every", "resume",
+                                         "eval-every"};
+
+constexpr const char* kMethodOption = "method-opt";
+constexpr const char* kOwnFile = "compare.json";  // with any ending while it is written
 
 std::vector<std::string> arguments_of(const FlagValues& flags) {
   std::vector<std::string> arguments;
@@ -55,6 +62,19 @@ TrainOptions parse_train(const std::vector<std::string>& arguments) {
 
 nlohmann::json settings_json(const TrainOptions& options) {
   return nlohmann::json::parse(to_json(options).dump());
+}
+
+// Values of --method-opt: those that all have, but for the keys that are set anew, and these.
+std::vector<std::string> merged(const std::vector<std::string>& shared,
+                                const std::vector<std::string>& own) {
+  const auto key = [](const std::string& text) { return text.substr(0, text.find('=')); };
+  std::vector<std::string> all;
+  for (const std::string& text : shared) {
+    const auto same_key = [&](const std::string& other) { return key(other) == key(text); };
+    if (std::none_of(own.begin(), own.end(), same_key)) all.push_back(text);
+  }
+  all.insert(all.end(), own.begin(), own.end());
+  return all;
 }
 
 bool can_name_a_folder(const std::string& label) {
@@ -86,6 +106,7 @@ ComparePlan::ComparePlan(CompareOptions options, const FlagValues& given)
   }
   for (const std::string& text : options_.set) apply_set(text);
   for (Contender& who : contenders_) check_contender(who);
+  check_runs();
   if (options_.overwrite) return;
   for (const Contender& who : contenders_) check_earlier_runs(who);
 }
@@ -97,6 +118,8 @@ void ComparePlan::add_contender(const std::string& text) {
   who.method = equals == std::string::npos ? text : text.substr(equals + 1);
   PRIDE_CHECK(can_name_a_folder(who.label), "--methods ", text,
               ": a label is made of letters, digits, '-', '_' and '.'");
+  PRIDE_CHECK(!who.label.starts_with(kOwnFile), "--methods ", text, ": ", kOwnFile,
+              " is the name of a file of the comparison");
   for (const Contender& other : contenders_) {
     PRIDE_CHECK(other.label != who.label, "--methods: '", who.label, "' is given twice");
   }
@@ -117,23 +140,48 @@ void ComparePlan::apply_set(const std::string& text) {
   PRIDE_CHECK(!kShared.contains(flag), "--set ", text, ": --", flag,
               " is the same for all methods of a comparison");
   auto& own = who->own[flag];
-  PRIDE_CHECK(own.empty() || flag == "method-opt", "--set ", text, ": --", flag, " is set twice");
+  PRIDE_CHECK(own.empty() || flag == kMethodOption, "--set ", text, ": --", flag, " is set twice");
   own.push_back(text.substr(equals + 1));
-  who->flags[flag] = own;
+  const auto all = shared_.find(flag);
+  const bool merge = flag == kMethodOption && all != shared_.end();
+  who->flags[flag] = merge ? merged(all->second, own) : own;
 }
 
-// A run that this accepts is refused by `pride train` for its data only.
+// What can be seen without the data.
 void ComparePlan::check_contender(Contender& who) const {
   try {
-    std::vector<std::string> arguments = arguments_of(who.flags);
-    const TrainOptions train = parse_train(arguments);
+    const TrainOptions train = parse_train(arguments_of(who.flags));
     if (train.lr) who.rate = *train.lr;
     if (options_.tune) nearest_grid_point(who.rate);
     const Layout layout({{"w", {64}}});
     method_cost(who.method, layout,
                 {.options = parse_method_options(train.method_options), .world = train.workers});
-    run(who, who.rate, options_.seeds.front());
-    if (options_.tune) run(who, who.rate, options_.tune_seed);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(concat(who.label, ": ", error.what()));
+  }
+}
+
+void ComparePlan::check_runs() {
+  std::shared_ptr<const Task> task;  // the same for all of them, loaded once
+  for (const Contender& who : contenders_) {
+    for (const std::uint64_t seed : options_.seeds) task = check_run(who, seed, task);
+    if (options_.tune) task = check_run(who, options_.tune_seed, task);
+  }
+  data_hash_ = task->data_facts().at("hash");
+}
+
+// A run that this accepts is refused by `pride train` for its device or for want of memory only.
+std::shared_ptr<const Task> ComparePlan::check_run(const Contender& who, std::uint64_t seed,
+                                                   std::shared_ptr<const Task> task) const {
+  try {
+    const TrainOptions options = parse_train(run(who, who.rate, seed).arguments);
+    TrainPlan plan = make_plan(options, options.workers, std::move(task));
+    plan.optimizer.overlap = false;  // no thread is needed to say no
+    const auto alone = make_thread_world(1);
+    const Optimizer optimizer(*alone.front(), Layout({{"w", {64}}}), plan.optimizer);
+    const Sampler sampler(plan.task->n_samples(), plan.task->labels(),
+                          {.sharding = plan.sharding, .seed = seed, .world = plan.world});
+    return plan.task;
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(concat(who.label, ": ", error.what()));
   }
@@ -144,14 +192,17 @@ void ComparePlan::check_earlier_runs(const Contender& who) const {
   if (!fs::is_directory(folder)) return;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const fs::path file = entry.path() / "summary.json";
-    if (!fs::exists(file)) continue;
-    const nlohmann::json recorded = read_json(file).at("settings");
-    if (!recorded.at("lr").is_number()) continue;
-    const Run wanted = run(who, recorded.at("lr"), recorded.at("seed"));
     std::string what;
-    PRIDE_CHECK(wanted.folder != entry.path() || same_run(recorded, wanted.settings, what),
-                file.string(), ": an earlier run had ", what,
-                "; choose another --out, or --overwrite to replace runs of other settings");
+    try {
+      const nlohmann::json summary = read_json(file), settings = summary.at("settings");
+      const Run wanted = run(who, settings.at("lr"), settings.at("seed"));
+      if (wanted.folder != entry.path() || same_run(summary, wanted, what)) continue;
+    } catch (const std::exception&) {
+      continue;  // no run of a comparison, or one that will be made anew
+    }
+    throw InvalidArgument(
+        concat(file.string(), ": an earlier run had ", what,
+               "; choose another --out, or --overwrite to replace runs of other settings or data"));
   }
 }
 
@@ -170,13 +221,15 @@ Run ComparePlan::run(const Contender& who, double rate, std::uint64_t seed) cons
   }
   run.arguments = arguments_of(flags);
   run.settings = settings_json(parse_train(run.arguments));
+  run.data_hash = data_hash_;
   run.folder = fs::path(options_.out) / who.label / concat(rate_text(rate), "-seed", seed);
   return run;
 }
 
-bool same_run(const nlohmann::json& recorded, const nlohmann::json& wanted, std::string& what) {
+bool same_run(const nlohmann::json& summary, const Run& wanted, std::string& what) {
   const nlohmann::json defaults = settings_json(TrainOptions());
-  for (const auto& [name, value] : wanted.items()) {
+  const nlohmann::json& recorded = summary.at("settings");
+  for (const auto& [name, value] : wanted.settings.items()) {
     if (kHarmless.contains(name)) continue;
     const auto at = recorded.find(name);
     const nlohmann::json& had = at != recorded.end() ? *at : defaults.at(name);
@@ -184,7 +237,9 @@ bool same_run(const nlohmann::json& recorded, const nlohmann::json& wanted, std:
     what = concat("--", name, " ", had.dump(), " instead of ", value.dump());
     return false;
   }
-  return true;
+  const std::string hash = summary.at("data").at("hash");
+  what = concat("data of hash ", hash, " instead of ", wanted.data_hash);
+  return hash == wanted.data_hash;
 }
 
 }  // namespace pride::app

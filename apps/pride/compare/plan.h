@@ -3,11 +3,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "compare/options.h"
+#include "train/task.h"
 
 namespace pride::app {
 
@@ -27,13 +29,15 @@ struct Run {
   bool tuning = false;
   std::vector<std::string> arguments = {};  // of `pride train`, but for --out and what goes with it
   nlohmann::json settings = {};             // what summary.json will say under "settings"
+  std::string data_hash = {};               // and under "data"
   std::filesystem::path folder = {};
 };
 
 class ComparePlan {
  public:
   // Throws InvalidArgument on whatever can be known to fail before the first run: unknown methods,
-  // flags, options or values, a bad --set, runs in the folder that had other settings.
+  // flags, options or values, a bad --set, runs in the folder that had other settings or data.
+  // Loads the data, and throws DataError if it cannot.
   ComparePlan(CompareOptions options, const FlagValues& given);
 
   const CompareOptions& options() const noexcept { return options_; }
@@ -46,16 +50,21 @@ class ComparePlan {
   void add_contender(const std::string& text);
   void apply_set(const std::string& text);
   void check_contender(Contender& who) const;
+  void check_runs();
+  std::shared_ptr<const Task> check_run(const Contender& who, std::uint64_t seed,
+                                        std::shared_ptr<const Task> task) const;
   void check_earlier_runs(const Contender& who) const;
 
   CompareOptions options_;
   FlagValues shared_;
   std::vector<Contender> contenders_;
+  std::string data_hash_;
 };
 
-// True if a run that recorded these settings was the wanted one; else `what` is the first that
-// differs, for people. Settings that cannot change a result are left out; one that an older
-// version did not record counts as its default.
-bool same_run(const nlohmann::json& recorded, const nlohmann::json& wanted, std::string& what);
+// True if the run with this summary was the wanted one; else `what` is the first setting that
+// differs, or the data's hash, for people. Settings that can change neither a result nor its bytes
+// are left out; one that an older version did not record counts as its default. Throws
+// nlohmann::json::exception on what is no summary.
+bool same_run(const nlohmann::json& summary, const Run& wanted, std::string& what);
 
 }  // namespace pride::app

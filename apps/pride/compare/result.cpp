@@ -14,10 +14,25 @@ namespace {
 
 constexpr const char* kErrorMark = "pride: error: ";
 
+// of a summary, what the report will ask for
+constexpr const char* kFacts[] = {"task", "data", "steps_planned"};
+constexpr const char* kRunFacts[] = {"param_hash", "steps", "steps_skipped",
+                                     "method",     "isa",   "versions"};
+
 struct Steps {
   double first_loss = 0;
   std::vector<double> bytes;
 };
+
+// What JSON has against a file, with the file's name.
+template <typename Body>
+auto reading(const fs::path& file, const Body& body) {
+  try {
+    return body();
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(concat(file.string(), ": not what `pride train` writes: ", error.what()));
+  }
+}
 
 Steps read_steps(const fs::path& file) {
   Steps steps;
@@ -39,6 +54,21 @@ double mean_of_last(const std::vector<double>& values, std::size_t n) {
   return sum / static_cast<double>(n);
 }
 
+// Fills in what the summary says; returns the number of steps.
+std::size_t read_summary(RunResult& result) {
+  const nlohmann::json& summary = result.summary;
+  for (const char* key : kFacts) summary.at(key);
+  for (const char* key : kRunFacts) summary.at(key);
+  for (const auto& [name, value] : summary.at("final").items()) {
+    if (value.is_number()) result.final[name] = value;
+  }
+  if (!result.final.contains("loss")) result.error = "diverged: the final loss is not finite";
+  result.step_ms = summary.at("step_ms");
+  result.world = summary.at("world");
+  result.parameters = summary.at("model").at("parameters");
+  return summary.at("steps");
+}
+
 // the program's own words, if it had any
 std::string last_error(const fs::path& log) {
   std::ifstream in(log);
@@ -52,30 +82,35 @@ std::string last_error(const fs::path& log) {
 
 }  // namespace
 
-bool is_complete(const Run& run) {
+std::optional<RunResult> made_before(const Run& run, std::string& unusable) {
   const fs::path file = run.folder / "summary.json";
-  if (!fs::exists(file)) return false;
-  const nlohmann::json summary = read_json(file);
-  std::string what;
-  return !summary.at("interrupted").get<bool>() &&
-         same_run(summary.at("settings"), run.settings, what);
+  if (!fs::exists(file)) return std::nullopt;
+  try {
+    RunResult result = read_result(run);
+    const bool wanted = reading(file, [&] {
+      std::string what;
+      return !result.summary.at("interrupted").get<bool>() && same_run(result.summary, run, what);
+    });
+    if (wanted) return result;
+  } catch (const DataError& error) {
+    unusable = error.what();
+  }
+  return std::nullopt;
 }
 
 RunResult read_result(const Run& run) {
   RunResult result{.run = run};
-  result.summary = read_json(run.folder / "summary.json");
-  const nlohmann::json& summary = result.summary;
-  for (const auto& [name, value] : summary.at("final").items()) {
-    if (value.is_number()) result.final[name] = value;
+  const fs::path file = run.folder / "summary.json", metrics = run.folder / "metrics.jsonl";
+  result.summary = read_json(file);
+  const auto n_steps = reading(file, [&] { return read_summary(result); });
+  const Steps steps = reading(metrics, [&] { return read_steps(metrics); });
+  if (steps.bytes.size() != n_steps) {
+    throw DataError(
+        concat(metrics.string(), ": ", steps.bytes.size(), " steps, summary.json has ", n_steps));
   }
-  if (!result.final.contains("loss")) result.error = "diverged: the final loss is not finite";
-  const Steps steps = read_steps(run.folder / "metrics.jsonl");
   result.first_loss = steps.first_loss;
   result.bytes = mean_of_last(steps.bytes, steps.bytes.size());
   result.late_bytes = mean_of_last(steps.bytes, std::max<std::size_t>(steps.bytes.size() / 10, 1));
-  result.step_ms = summary.at("step_ms");
-  result.world = summary.at("world");
-  result.parameters = summary.at("model").at("parameters");
   return result;
 }
 
@@ -101,9 +136,7 @@ nlohmann::ordered_json to_json(const RunResult& result) {
   json["bytes_per_step"] = result.bytes;
   json["late_bytes_per_step"] = result.late_bytes;
   json["step_ms"] = result.step_ms;
-  for (const char* key : {"param_hash", "steps", "steps_skipped", "method", "isa", "versions"}) {
-    json[key] = result.summary.at(key);
-  }
+  for (const char* key : kRunFacts) json[key] = result.summary.at(key);
   return json;
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "compare/plan.h"
@@ -27,11 +28,13 @@ struct RunResult {
   double loss() const { return ok() ? final.at("loss") : std::numeric_limits<double>::infinity(); }
 };
 
-// True if the folder holds the complete run that is wanted, so that it need not be made again.
-bool is_complete(const Run& run);
+// The result of the complete run that the folder holds, if it is the one that is wanted and need
+// not be made again. `unusable`: why files that are there cannot be used, naming one; empty if none
+// is at fault.
+std::optional<RunResult> made_before(const Run& run, std::string& unusable);
 
 // Reads the run's folder. A run without a finite loss has failed. Throws DataError if the files
-// cannot be read.
+// cannot be read, or are not what `pride train` writes.
 RunResult read_result(const Run& run);
 
 // A run that ended with `code`: why, as its log says.

@@ -62,7 +62,7 @@ std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
   return std::max<std::int64_t>(1, std::llround(0.2 * static_cast<double>(steps)));
 }
 
-TrainPlan make_plan(const TrainOptions& options, int world) {
+TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<const Task> task) {
   TrainPlan plan;
   plan.options = options;
   plan.world = world;
@@ -72,7 +72,8 @@ TrainPlan make_plan(const TrainOptions& options, int world) {
   plan.sharding = parse_sharding(options.sharding);
   plan.optimizer = optimizer_options(options);
 
-  plan.task = with_short_errors([&] { return make_task(options); });
+  plan.task = std::move(task);
+  if (!plan.task) plan.task = with_short_errors([&] { return make_task(options); });
   if (plan.options.batch == 0) plan.options.batch = default_batch(options.task);
   const std::size_t n = plan.task->n_samples();
   const bool all = plan.sharding.kind == Sharding::Kind::kReplicate;

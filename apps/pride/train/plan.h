@@ -19,7 +19,7 @@ namespace pride::app {
 
 struct TrainPlan {
   TrainOptions options;  // as asked; `workers` and `batch` filled in
-  std::unique_ptr<const Task> task;
+  std::shared_ptr<const Task> task;
   int world = 1;
   Sharding sharding;
   std::int64_t steps = 0;
@@ -39,7 +39,9 @@ struct TrainPlan {
 std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
                                                  const OptimizerOptions& given, std::int64_t steps);
 
-// Loads the data and fills in what was left open. Throws InvalidArgument, DataError.
-TrainPlan make_plan(const TrainOptions& options, int world);
+// Loads the data, unless the task that these settings make is given, and fills in what was left
+// open. Throws InvalidArgument, DataError.
+TrainPlan make_plan(const TrainOptions& options, int world,
+                    std::shared_ptr<const Task> task = nullptr);
 
 }  // namespace pride::app

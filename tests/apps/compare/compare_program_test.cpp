@@ -35,10 +35,12 @@ void expect_contains(const std::string& text, const std::string& part) {
 
 class Compare : public testing::Test {
  protected:
-  Compare() {
+  Compare() { write_text("fox"); }
+
+  void write_text(const std::string& animal) {
     std::string text;
     for (int i = 0; text.size() < 40000; ++i) {
-      text += concat("line ", i % 17, ": the quick brown fox jumps over the lazy dog\n");
+      text += concat("line ", i % 17, ": the quick brown ", animal, " jumps over the lazy dog\n");
     }
     folder_.write("text", text);
   }
@@ -161,9 +163,53 @@ TEST_F(Compare, RefusesAFolderOfOtherSettingsUnlessTold) {
   expect_refusal(other, "summary.json: an earlier run had --steps 3 instead of 4");
   EXPECT_EQ(compare(with(kTwo, {"--eval-every", "1", "--overlap", "--log-every", "1"})).code, 0)
       << "what changes no result is no other setting";
+  expect_refusal(with(kTwo, {"--bucket-coords", "64"}), "had --bucket-coords null instead of 64");
   other.push_back("--overwrite");
   EXPECT_EQ(compare(other).code, 0);
   EXPECT_EQ(result()["methods"][0]["runs"][2]["steps"], 4);
+}
+
+TEST_F(Compare, RefusesAFolderOfOtherDataUnlessTold) {
+  ASSERT_EQ(compare(kTwo).code, 0);
+  const json before = result();
+  write_text("cat");
+  Arguments more = {"--methods", "lion,dlion-vote", "--seeds", "1,2,3", "--steps", "3"};
+  expect_refusal(
+      more, concat("had data of hash ", before["data"]["hash"].get<std::string>(), " instead of "));
+  more.push_back("--overwrite");
+  ASSERT_EQ(compare(more).code, 0);
+  const json after = result();
+  EXPECT_NE(after["data"]["hash"], before["data"]["hash"]);
+  EXPECT_EQ(after["unequal_starts"], json::array()) << "all runs were made anew";
+}
+
+// What an editor, a full disk or another program may have left in the folder.
+TEST_F(Compare, MakesRunsWithUnreadableFilesAnew) {
+  ASSERT_EQ(compare(kTwo).code, 0);
+  const json before = result();
+  const fs::path one = "out/lion/1e-4-seed1", two = "out/lion/1e-4-seed2",
+                 three = "out/dlion-vote/1e-4-seed1", four = "out/dlion-vote/1e-4-seed2";
+  const auto expect_again = [&](const fs::path& spoilt) {
+    const Outcome again = compare(kTwo);
+    ASSERT_EQ(again.code, 0) << again.err;
+    expect_contains(again.err, "pride: warning: " + path(spoilt.string()).string());
+    for (int method = 0; method < 2; ++method) {
+      EXPECT_EQ(result()["methods"][method]["results"]["bytes_per_step"],
+                before["methods"][method]["results"]["bytes_per_step"]);
+    }
+  };
+  for (const char* text : {"{}", "[]", "", "{\"settings\": "}) {
+    folder_.write(one / "summary.json", text);
+    expect_again(one / "summary.json");
+  }
+  const std::string steps = bytes_of(path("out/lion/1e-4-seed2/metrics.jsonl"));
+  folder_.write(two / "metrics.jsonl", "");
+  expect_again(two / "metrics.jsonl");
+  folder_.write(three / "metrics.jsonl", steps.substr(0, steps.find('\n') + 1));
+  expect_again(three / "metrics.jsonl");
+  fs::remove(path(four.string()) / "metrics.jsonl");
+  folder_.write("out/lion/notes/summary.json", "{}");  // no run of this comparison
+  expect_again(four / "metrics.jsonl");
 }
 
 TEST_F(Compare, GoesOnWhenAMethodFails) {
@@ -197,6 +243,22 @@ TEST_F(Compare, SetsFlagsForOneMethodOnly) {
   EXPECT_EQ(settings("zero")["method-opt"], json({"tie=zero"}));
   EXPECT_EQ(settings("zero")["weight-decay"], 0.25);
   EXPECT_EQ(settings("zero")["decay-all"], true);
+}
+
+TEST_F(Compare, AddsMethodOptionsOfItsOwnToTheSharedOnes) {
+  ASSERT_EQ(compare({"--methods", "a=dgc,b=dgc,c=dgc", "--seeds", "1", "--steps", "2",
+                     "--method-opt", "ratio=0.01", "--method-opt", "masking=no", "--set",
+                     "b:method-opt=ratio=0.1", "--set", "c:method-opt=warmup_steps=1"})
+                .code,
+            0);
+  const json methods = result()["methods"];
+  const auto options = [&](int i) {
+    const fs::path folder = methods[i]["runs"][0]["folder"].get<std::string>();
+    return json::parse(bytes_of(folder / "summary.json"))["settings"]["method-opt"];
+  };
+  EXPECT_EQ(options(0), json({"ratio=0.01", "masking=no"}));
+  EXPECT_EQ(options(1), json({"masking=no", "ratio=0.1"})) << "its own wins";
+  EXPECT_EQ(options(2), json({"ratio=0.01", "masking=no", "warmup_steps=1"}));
 }
 
 TEST_F(Compare, TunesTheRateOnASeedThatIsNotShown) {
@@ -243,10 +305,10 @@ TEST_F(Compare, CountsADenseBeginning) {
 
 TEST_F(Compare, SaysWhyNoRateWorked) {
   const Outcome failed =
-      compare({"--methods", "lion", "--seeds", "1", "--steps", "2", "--tune", "--warmup", "2"});
+      compare({"--methods", "lion", "--seeds", "1", "--steps", "2", "--tune", "--lr", "1e30"});
   EXPECT_EQ(failed.code, 1);
   expect_contains(failed.out,
-                  "not run, no rate that was tried gave a result; the last: --warmup 2");
+                  "not run, no rate that was tried gave a result; the last: step 2: NaN or Inf");
   EXPECT_EQ(result()["methods"][0]["tried"].size(), 5U);
 }
 
@@ -299,9 +361,28 @@ TEST_F(Compare, RefusesBeforeTheFirstRun) {
   expect_refusal({"--methods", "lion", "--tune", "--seeds", "100"}, "--tune-seed 100");
   expect_refusal({"--methods", "lion", "--tune-steps", "5"}, "need --tune");
   expect_refusal({"--methods", "lion", "--lr", "0", "--tune"}, "finite start above 0");
+  expect_refusal({"--methods", "compare.json=lion"}, "is the name of a file");
+  expect_refusal({"--methods", "lion", "--save-every", "5"}, "--save-every", 2);
+  expect_refusal({"--methods", "lion", "--set", "lion:save-every=5"}, "--save-every");
   expect_refusal({}, "--methods is required", 2);
   expect_refusal({"--methods", "lion", "--seeds", "x"}, "--seeds", 2);
   expect_refusal({"--methods", "lion", "--resume", "x"}, "--resume", 2);
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(Compare, RefusesWhatTrainingWouldRefuse) {
+  expect_refusal({"--methods", "lion,sgdm", "--set", "sgdm:beta2=0.5"}, "sgdm has no beta2");
+  expect_refusal({"--methods", "lion", "--set", "lion:beta1=1"}, "beta1 = 1 is not in [0, 1)");
+  expect_refusal({"--methods", "lion,dlion-vote", "--clip-global-norm", "1"},
+                 "dlion-vote: optimizer: clip_global_norm");
+  expect_refusal({"--methods", "lion", "--steps", "4", "--warmup", "4"}, "lion: --warmup 4");
+  expect_refusal(
+      {"--methods", "lion", "--steps", "9", "--warmup", "4", "--tune", "--tune-steps", "4"},
+      "lion: --warmup 4");
+  expect_refusal({"--methods", "lion", "--sharding", "none"}, "--sharding");
+  expect_refusal({"--methods", "lion", "--sharding", "dirichlet:1"}, "needs a task with labels");
+  fs::remove(path("text"));
+  expect_refusal({"--methods", "lion"}, path("text").string());
   EXPECT_FALSE(fs::exists(path("out")));
 }
 
