@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "integer_check.h"
 #include "io/safetensors.h"
+#include "number_check.h"
 #include "pride/error.h"
 #include "replay/recording.h"
 #include "replay/replay.h"
@@ -113,12 +114,18 @@ void add_method(CLI::App& command, Arguments& args) {
   ParamGroup& group = optimizer.groups.front();
   command.add_option("--method", optimizer.method, "Method; `pride methods` lists them")
       ->required();
-  command.add_option("--lr", group.lr, "Learning rate (default: the method's)");
-  command.add_option("--beta1", group.beta1, "First beta (default: the method's)");
-  command.add_option("--beta2", group.beta2, "Second beta (default: the method's)");
-  command.add_option("--eps", group.eps, "AdamW's epsilon (default: the method's)");
-  command.add_option("--weight-decay", group.weight_decay,
-                     "Decoupled weight decay of every tensor (default: the method's)");
+  command.add_option("--lr", group.lr, "Learning rate (default: the method's)")
+      ->check(number_check());
+  command.add_option("--beta1", group.beta1, "First beta (default: the method's)")
+      ->check(number_check());
+  command.add_option("--beta2", group.beta2, "Second beta (default: the method's)")
+      ->check(number_check());
+  command.add_option("--eps", group.eps, "AdamW's epsilon (default: the method's)")
+      ->check(number_check());
+  command
+      .add_option("--weight-decay", group.weight_decay,
+                  "Decoupled weight decay of every tensor (default: the method's)")
+      ->check(number_check());
   command
       .add_option("--no-decay", args.replay.no_decay,
                   "Glob of tensor names without weight decay; may be repeated")

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "integer_check.h"
+#include "number_check.h"
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "pride/schedule.h"
@@ -78,17 +79,20 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--method", o.method, "One of: " + join(method_names()))
       ->capture_default_str()
       ->group(group);
-  app.add_option(
-         "--method-opt", o.method_options,
-         "The method's own option as key=value; may be repeated. `pride methods` lists them")
+  app.add_option("--method-opt", o.method_options,
+                 "The method's own option as key=value; may be repeated. `pride methods --method "
+                 "NAME` lists them")
       ->group(group);
-  app.add_option("--lr", o.lr, "Peak learning rate. Default: the method's")->group(group);
-  app.add_option("--beta1", o.beta1, "Default: the method's")->group(group);
-  app.add_option("--beta2", o.beta2, "Default: the method's")->group(group);
-  app.add_option("--eps", o.eps, "Default: the method's")->group(group);
+  app.add_option("--lr", o.lr, "Peak learning rate. Default: the method's")
+      ->check(number_check())
+      ->group(group);
+  app.add_option("--beta1", o.beta1, "Default: the method's")->check(number_check())->group(group);
+  app.add_option("--beta2", o.beta2, "Default: the method's")->check(number_check())->group(group);
+  app.add_option("--eps", o.eps, "Default: the method's")->check(number_check())->group(group);
   app.add_option("--weight-decay", o.weight_decay,
                  "Decoupled, times the learning rate; biases, norms, embeddings and position "
                  "tables are left out. Default: the method's")
+      ->check(number_check())
       ->group(group);
   app.add_flag("--decay-all", o.decay_all, "Weight decay on every tensor")->group(group);
   app.add_option("--schedule", o.schedule, "Of the learning rate: constant, cosine or linear")
@@ -101,17 +105,20 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--final-lr-factor", o.final_lr_factor,
                  "Where cosine and linear end, as a factor of the peak")
       ->capture_default_str()
+      ->check(number_check())
       ->group(group);
   app.add_option("--clip-norm", o.clip_norm,
                  "Local clipping: each worker scales its own gradient down to this 2-norm before "
                  "it enters the method. 0: none")
       ->capture_default_str()
+      ->check(number_check())
       ->group(group);
   app.add_option(
          "--clip-global-norm", o.clip_global_norm,
          "Scales the mean gradient of all workers down to this 2-norm. Only for methods that "
          "have it: adamw, sgdm, lion. 0: none")
       ->capture_default_str()
+      ->check(number_check())
       ->group(group);
   app.add_option(
          "--non-finite", o.non_finite,
@@ -139,6 +146,7 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
   CLI::Option* epochs = app.add_option("--epochs", o.epochs,
                                        "Passes over the training set, fractions allowed; with "
                                        "replicate, of each worker. Default: 1")
+                            ->check(number_check())
                             ->group(group);
   app.add_option("--steps", o.steps, "Steps, instead of --epochs")
       ->excludes(epochs)
@@ -157,6 +165,7 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
       app.add_option("--bucket-mb", o.bucket_mb,
                      "Target size of a bucket, in MiB of float32 gradients; never changes a result")
           ->capture_default_str()
+          ->check(number_check())
           ->group(group);
   app.add_option("--bucket-coords", o.bucket_coords, "The same, in coordinates")
       ->excludes(megabytes)
@@ -168,6 +177,7 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--timeout", o.timeout_s,
                  "Longest wait for another worker, in seconds; at most a week (604800)")
       ->capture_default_str()
+      ->check(number_check())
       ->group(group);
 }
 

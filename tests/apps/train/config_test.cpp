@@ -83,7 +83,7 @@ TEST_F(Config, RefusesTheWrongKindOfValue) {
   EXPECT_EQ(read({}, "lr = 1\n").lr, 1.0);
 }
 
-TEST_F(Config, RefusesIntegersThatDoNotFit) {
+TEST_F(Config, RefusesNumbersThatDoNotFit) {
   const auto refused = [&](std::vector<std::string> arguments, const std::string& part) {
     try {
       read(arguments, "");
@@ -99,6 +99,9 @@ TEST_F(Config, RefusesIntegersThatDoNotFit) {
   refused({"--workers", "0"}, "--workers: 0 is not an integer from 1 to 1024");
   refused({"--batch", "0"}, "--batch: 0 is not an integer from 1");
   refused({"--context", "4611686018427387904"}, "--context");
+  refused({"--lr", "1e-400"}, "--lr: 1e-400 is too small for a number");
+  refused({"--timeout", "1e400"}, "--timeout: 1e400 is too large for a number");
+  refused({"--eps", ""}, "--eps: '' is not a number");
   EXPECT_EQ(read({"--seed", "18446744073709551615"}, "").seed, UINT64_MAX);
 }
 
