@@ -3,6 +3,9 @@
 
 #include <unistd.h>
 
+#include <map>
+#include <string>
+
 #include "build_info.h"
 #include "commands.h"
 #include "pride/cpu.h"
@@ -61,9 +64,13 @@ nlohmann::ordered_json seconds_json(const StageTimes& s) {
 nlohmann::ordered_json method_json(const TrainPlan& plan) {
   const MethodInfo info = method_info(plan.options.method, plan.world);
   const ParamGroup& group = plan.optimizer.groups.front();
+  std::map<std::string, std::string> options = plan.optimizer.options;
+  for (const MethodOption& option : info.options) {
+    options.emplace(option.name, option.default_value);  // unless it was given
+  }
   return {{"name", info.name},
           {"title", info.title},
-          {"options", plan.optimizer.options},
+          {"options", options},
           {"lr", plan.peak_lr},
           {"beta1", group.beta1.value_or(info.default_beta1)},
           {"beta2", group.beta2.value_or(info.default_beta2)},
@@ -181,7 +188,8 @@ nlohmann::ordered_json Recorder::bytes_json() const {
   return {{"ranks", ranks},
           {"cost_up", start_.cost.bytes_up},
           {"cost_down", start_.cost.bytes_down},
-          {"cost_exact", start_.cost.exact}};
+          {"cost_exact", start_.cost.exact},
+          {"cost_bound", start_.cost.bound}};
 }
 
 const nlohmann::ordered_json& Recorder::finish(std::uint64_t param_hash, bool interrupted) {

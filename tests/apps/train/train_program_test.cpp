@@ -133,6 +133,8 @@ TEST_F(Train, RecordsWhatHappened) {
   }
   EXPECT_EQ(steps, 6);
   EXPECT_EQ(evals, 2);
+  EXPECT_EQ(s["method"]["options"], json({{"tie", "hash"}}));  // not given: the default
+  EXPECT_EQ(s["bytes"]["cost_bound"], true);
   const double cost = s["bytes"]["cost_up"].get<double>() + s["bytes"]["cost_down"].get<double>();
   EXPECT_DOUBLE_EQ(s["bytes"]["ranks"][0]["sent_per_step"].get<double>(), cost);
   EXPECT_GE(sent, s["bytes"]["ranks"][0]["sent"].get<std::uint64_t>());
