@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -29,10 +30,29 @@ struct Arguments {
   bool json = false;
 };
 
-Cost cost_of(const std::string& name, const Arguments& args, std::int64_t step) {
-  return method_cost(
-      name, Layout({{"w", {args.params}}}),
-      {.options = parse_method_options(args.method_options), .world = args.workers, .step = step});
+// Of the rank that sends most.
+Cost cost_of(const MethodInfo& info, const Arguments& args, std::int64_t step) {
+  try {
+    return largest_cost(info.name, Layout({{"w", {args.params}}}),
+                        {.options = parse_method_options(args.method_options),
+                         .world = args.workers,
+                         .step = step});
+  } catch (const std::bad_alloc&) {
+    const double bytes = 4.0 * info.state_floats * static_cast<double>(args.params);
+    throw InvalidArgument(concat(info.name, ": not enough memory for its state of ",
+                                 grouped(args.params), " parameters, about ", grouped(bytes / 1e6),
+                                 " MB, which is made to tell the cost; ask for fewer --params: "
+                                 "bytes grow in proportion"));
+  }
+}
+
+// True if options were given: then the paper's bits, which are those of the defaults, do not hold.
+bool has_own_options(const MethodInfo& info, const Arguments& args) {
+  const auto given = parse_method_options(args.method_options);
+  return std::ranges::any_of(info.options, [&](const MethodOption& option) {
+    const auto at = given.find(option.name);
+    return at != given.end() && at->second != option.default_value;
+  });
 }
 
 Json options_json(const MethodInfo& info) {
@@ -46,7 +66,7 @@ Json options_json(const MethodInfo& info) {
 
 Json describe(const std::string& name, const Arguments& args) {
   const MethodInfo info = method_info(name, args.workers);
-  const Cost cost = cost_of(name, args, kSteady), first = cost_of(name, args, 0);
+  const Cost cost = cost_of(info, args, kSteady), first = cost_of(info, args, 0);
   const double ring = fp32_ring_bytes(static_cast<double>(args.params), args.workers);
   const auto bytes = static_cast<double>(cost.bytes());
   return {{"name", info.name},
@@ -54,10 +74,12 @@ Json describe(const std::string& name, const Arguments& args) {
           {"source", info.source},
           {"bits_up", info.bits_up},
           {"bits_down", info.bits_down},
+          {"bits_of_these_options", !has_own_options(info, args)},
           {"bytes_up", cost.bytes_up},
           {"bytes_down", cost.bytes_down},
           {"bytes_per_step", cost.bytes()},
           {"exact", cost.exact},
+          {"bound", cost.bound},
           {"bytes_of_first_step", first.bytes()},
           {"ratio_to_fp32_ring", ring > 0 ? Json(bytes / ring) : Json(nullptr)},
           {"growth", info.growth},
@@ -77,7 +99,15 @@ std::string number_text(double number) { return concat(std::round(number * 1000)
 
 std::string bytes_cell(const Json& method) {
   const std::string bytes = grouped(method["bytes_per_step"].get<double>());
-  return method["exact"] ? bytes : "<= " + bytes;
+  if (method["exact"]) return bytes;
+  return (method["bound"] ? "<= " : "about ") + bytes;
+}
+
+// Empty, or why this world cannot use the method.
+std::string refusal(const Json& all, const Json& method) {
+  if (all["workers"] <= method["max_workers"]) return "";
+  return concat(method["name"].get<std::string>(), " refuses more than ", method["max_workers"],
+                " workers.");
 }
 
 bool begins_differently(const Json& method) {
@@ -105,14 +135,11 @@ void print_table(const Json& all) {
       << " parameters; an fp32 ring all-reduce sends " << grouped(ring)
       << " bytes per rank and step.\n\n"
       << markdown_table(rows, 1)
-      << "\nBits are the paper's count, per coordinate and worker; bytes are those of rank 0, "
-         "frames and padding included\n(<=: they depend on the data, and this is the bound); "
-         "other ranks' differ by a block per bucket. State is per parameter.\n";
+      << "\nBits are the paper's count, per coordinate and worker; bytes are those of the rank "
+         "that sends most, frames and padding included\n(<=: they depend on the data, and this is "
+         "the bound). State is per parameter.\n";
   for (const Json& method : all["methods"]) {
-    if (all["workers"] > method["max_workers"]) {
-      std::cout << method["name"].get<std::string>() << " refuses more than "
-                << method["max_workers"] << " workers.\n";
-    }
+    if (!refusal(all, method).empty()) std::cout << refusal(all, method) << '\n';
     if (!begins_differently(method)) continue;
     std::cout << method["name"].get<std::string>() << ' ' << beginning(method) << ".\n";
   }
@@ -128,16 +155,22 @@ void print_method(const Json& all) {
   std::cout << method["name"].get<std::string>() << ": " << method["title"].get<std::string>()
             << "\n\n";
   line("source", method["source"]);
+  // what the method says of itself, not the cost of what was asked for
+  const char* whose = method["bits_of_these_options"] ? "" : " with default options";
   line("bits", concat(number_text(method["bits_up"]), " up, ", number_text(method["bits_down"]),
-                      " down per coordinate and worker"));
-  line("bytes", concat(bytes_cell(method),
-                       " sent per step by rank 0: ", ratio_text(method["bytes_per_step"], ring),
-                       " of an fp32 ring (", all["workers"], " workers, ",
-                       grouped(all["params"].get<double>()), " parameters)"));
+                      " down per coordinate and worker", whose));
+  line("bytes",
+       concat(bytes_cell(method), " sent per step by the rank with most: ",
+              ratio_text(method["bytes_per_step"], ring), " of an fp32 ring (", all["workers"],
+              " workers, ", grouped(all["params"].get<double>()), " parameters)"));
   if (begins_differently(method)) line("", beginning(method));
+  if (!method["exact"] && !method["bound"]) {
+    line("", "no bound: the transport's own sum decides, and threads send this");
+  }
   line("growth", concat("with N: ", method["growth"].get<std::string>()));
-  line("rounds", concat(method["rounds"], " of messages a bucket waits for"));
+  line("rounds", concat(method["rounds"], " of messages a bucket waits for", whose));
   line("state", concat(method["state_floats"], " floats per parameter"));
+  if (!refusal(all, method).empty()) line("workers", refusal(all, method));
   std::string defaults;
   for (const auto& [name, value] : method["defaults"].items()) {
     defaults += concat(defaults.empty() ? "" : " ", name, "=", value.get<double>());
@@ -182,7 +215,10 @@ void add_methods_command(CLI::App& app) {
       ->capture_default_str()
       ->check(integer_check<std::int64_t>(1, kMostParams));
   CLI::Option* method =
-      command->add_option("--method", args->method, "One method only, with its options");
+      command->add_option("--method", args->method, "One method only, with its options")
+          ->check(CLI::Validator(
+              [](const std::string& name) { return name.empty() ? "must name a method" : ""; },
+              ""));
   command
       ->add_option("--method-opt", args->method_options,
                    "An option of that method as key=value, for the bytes; may be repeated")

@@ -192,11 +192,13 @@ TEST(Methods, TellWhatACostQueryTells) {
   for (const auto& method : all.at("methods")) {
     names.push_back(method.at("name"));
     const Cost late =
-        method_cost(names.back(), layout, {.world = 7, .step = std::int64_t{1} << 40});
+        largest_cost(names.back(), layout, {.world = 7, .step = std::int64_t{1} << 40});
     EXPECT_EQ(method.at("bytes_per_step"), late.bytes()) << names.back();
     EXPECT_EQ(method.at("bytes_up"), late.bytes_up) << names.back();
     EXPECT_EQ(method.at("exact"), late.exact) << names.back();
-    const Cost first = method_cost(names.back(), layout, {.world = 7});
+    EXPECT_EQ(method.at("bound"), late.bound) << names.back();
+    EXPECT_EQ(method.at("bits_of_these_options"), true) << names.back();
+    const Cost first = largest_cost(names.back(), layout, {.world = 7});
     EXPECT_EQ(method.at("bytes_of_first_step"), first.bytes()) << names.back();
     EXPECT_EQ(method.at("bits_down"), method_info(names.back(), 7).bits_down);
     EXPECT_FALSE(method.at("title").get<std::string>().empty());
@@ -241,9 +243,34 @@ TEST(Methods, TellOneWithItsOptions) {
         .get<double>();
   };
   EXPECT_NEAR(bytes("tie=zero") / bytes("tie=hash"), 1.5, 0.01);
+  const Outcome zero = run({"methods", "--method", "dlion-vote", "--method-opt", "tie=zero"});
+  expect_contains(zero.out, "1 up, 1 down per coordinate and worker with default options");
+  EXPECT_EQ(hash.out.find("with default options"), std::string::npos) << hash.out;
+  expect_usage({"methods", "--method", ""}, "must name a method");
   expect_failure({"methods", "--method", "sgd"}, "method 'sgd' is not known");
   expect_failure({"methods", "--method", "lion", "--method-opt", "tie=zero"}, "no option 'tie'");
   expect_failure({"methods", "--method", "lion", "--method-opt", "dense"}, "must be key=value");
+}
+
+TEST(Methods, TellABoundFromAnEstimate) {
+  const auto out = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"methods", "--params", "100000", "--method"});
+    return run(more).out;
+  };
+  expect_contains(out({"dgc"}), "bytes     <= ");
+  expect_contains(out({"lion", "--method-opt", "dense=native"}), "bytes     about 6");
+  expect_contains(out({"lion"}), "bytes     6");
+}
+
+TEST(Methods, TellWhichWorldIsRefused) {
+  const std::string refusal = "terngrad refuses more than 32767 workers";
+  const auto out = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"methods", "--params", "1000"});
+    return run(more).out;
+  };
+  expect_contains(out({"--workers", "40000"}), refusal);
+  expect_contains(out({"--workers", "40000", "--method", "terngrad"}), refusal);
+  EXPECT_EQ(out({"--workers", "32767", "--method", "terngrad"}).find("refuses"), std::string::npos);
 }
 
 #ifndef PRIDE_HAVE_TORCH
@@ -289,6 +316,9 @@ TEST_F(ReplayProgram, DecaysAllTensorsUnlessTold) {
 TEST_F(ReplayProgram, FailsWithTheReason) {
   expect_failure(arguments({"--no-decay", "bias"}), "\"bias\" matches none");
   expect_failure(arguments({"--lr", "nan"}), "learning rate = nan");
+  expect_usage(arguments({"--lr", "1e-400"}), "1e-400 is too small for a number");
+  expect_usage(arguments({"--lr", "1e400"}), "1e400 is too large for a number");
+  expect_usage(arguments({"--beta1", "0.9x"}), "'0.9x' is not a number");
   expect_failure(arguments({"--method-opt", "colour=red"}), "colour");
   expect_failure({"replay", "--method", "sgd", "--input", in_.string(), "--output", out_.string()},
                  "sgd");
