@@ -14,6 +14,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target:
 #include "hwy/highway.h"
+#include "kernels/philox-inl.h"
 #include "kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -58,60 +59,6 @@ float largest(std::span<const float> x) {
   return out;
 }
 
-// The random words of the 64 coordinates from `coord` on.
-#if PRIDE_SIMD
-using WordTag = hn::RebindToUnsigned<FloatTag>;
-using WordVec = hn::Vec<WordTag>;
-
-struct Product {
-  WordVec low, high;
-};
-
-HWY_INLINE Product multiply(WordVec a, WordVec b) {
-  const WordTag d;
-  const hn::Repartition<std::uint64_t, WordTag> d64;
-  const auto even = hn::MulEven(a, b);
-  const auto shifted = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, a)));
-  const auto odd = hn::MulEven(shifted, b);  // b is the same in all lanes
-  const auto high_of_even = hn::BitCast(d, hn::ShiftRight<32>(even));
-  return {hn::Mul(a, b), hn::OddEven(hn::BitCast(d, odd), high_of_even)};
-}
-
-HWY_INLINE void philox_words(const PhiloxKey& key, std::uint64_t coord, std::uint32_t* out) {
-  const WordTag d;
-  const auto ma = hn::Set(d, 0xD2511F53u), mb = hn::Set(d, 0xCD9E8D57u);
-  for (std::size_t block = 0; block < 16; block += hn::Lanes(d)) {
-    const std::uint64_t first = coord / 4 + block;  // 16 blocks of a word share the high half
-    auto c0 = hn::Iota(d, static_cast<std::uint32_t>(first));
-    auto c1 = hn::Set(d, static_cast<std::uint32_t>(first >> 32));
-    auto c2 = hn::Set(d, static_cast<std::uint32_t>(key.step));
-    auto c3 = hn::Set(d, static_cast<std::uint32_t>(key.rank) ^ 0x54470000u);
-    auto k0 = hn::Set(d, static_cast<std::uint32_t>(key.seed));
-    auto k1 = hn::Set(d, static_cast<std::uint32_t>(key.seed >> 32));
-    for (int round = 0; round < 10; ++round) {
-      const Product a = multiply(c0, ma), b = multiply(c2, mb);
-      c0 = hn::Xor(hn::Xor(b.high, c1), k0);
-      c2 = hn::Xor(hn::Xor(a.high, c3), k1);
-      c1 = b.low;
-      c3 = a.low;
-      k0 = hn::Add(k0, hn::Set(d, 0x9E3779B9u));
-      k1 = hn::Add(k1, hn::Set(d, 0xBB67AE85u));
-    }
-    hn::StoreInterleaved4(c0, c1, c2, c3, d, out + 4 * block);
-  }
-}
-#else
-void philox_words(const PhiloxKey& key, std::uint64_t coord, std::uint32_t* out) {
-  for (std::uint64_t block = coord / 4; block < coord / 4 + 16; ++block, out += 4) {
-    const auto words = philox4x32(
-        {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
-         static_cast<std::uint32_t>(key.step), static_cast<std::uint32_t>(key.rank) ^ 0x54470000u},
-        {static_cast<std::uint32_t>(key.seed), static_cast<std::uint32_t>(key.seed >> 32)});
-    std::copy(words.begin(), words.end(), out);
-  }
-}
-#endif
-
 struct TernaryWord {
   std::uint64_t plus = 0, minus = 0;
 };
@@ -147,12 +94,14 @@ HWY_INLINE TernaryWord ternary_word(const float* g, std::size_t n, float limit, 
   return out;
 }
 
+constexpr std::uint32_t kTernaryWords = 0x54470000u;
+
 void ternary_words(std::span<const float> g, float limit, float scale, const PhiloxKey& key,
                    std::span<std::uint64_t> plus, std::span<std::uint64_t> not_minus) {
   alignas(64) std::uint32_t random[64];
   for (std::size_t k = 0; k < plus.size(); ++k) {
     const std::size_t n = std::min<std::size_t>(64, g.size() - 64 * k);
-    philox_words(key, key.first_coord + 64 * k, random);
+    philox_words(key, kTernaryWords, key.first_coord + 64 * k, random);
     const TernaryWord t = ternary_word(g.data() + 64 * k, n, limit, scale, random);
     const std::uint64_t used = n == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
     plus[k] = t.plus;

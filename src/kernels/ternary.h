@@ -8,6 +8,7 @@
 #include <span>
 
 #include "kernels/kernels.h"
+#include "kernels/philox_key.h"
 
 namespace pride::kernels {
 
@@ -17,17 +18,8 @@ double sum(std::span<const float> x) noexcept;
 // Largest |x|; 0 for no coordinates. NaN is not seen.
 float max_abs(std::span<const float> x) noexcept;
 
-// Random words for coordinates: that of flat coordinate c is word c % 4 of
-// philox4x32({low half of c/4, high half of c/4, low half of step, rank ^ 0x54470000}, seed),
-// the seed's low half first (pride/random_bits.h).
-struct PhiloxKey {
-  std::uint64_t seed = 0;
-  std::int64_t step = 0;
-  int rank = 0;
-  std::uint64_t first_coord = 0;  // flat coordinate of the span's first; a multiple of 64
-};
-
-// t = sign(g) with probability min(|g|, limit) / scale, else 0: with u = (word >> 8) * 2^-24,
+// t = sign(g) with probability min(|g|, limit) / scale, else 0: with u = (word >> 8) * 2^-24, the
+// words of purpose 0x54470000 (kernels/philox_key.h),
 // t is not 0 where u*scale < min(|g|, limit). Bit i of `plus` says t = +1, that of `not_minus`
 // t >= 0, so that their sum is t + 1.
 // REQUIRES: plus.size() == not_minus.size() == words_for(g.size()). Reads 4 and writes 1/4 byte.

@@ -1,0 +1,271 @@
+// Floats to levels and back, levels to packed codes and back.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/levels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/isa.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/levels.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target:
+#include "hwy/highway.h"
+#include "kernels/philox-inl.h"
+#include "kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pride::kernels::HWY_NAMESPACE {
+
+#if PRIDE_SIMD
+using IntTag = hn::RebindToSigned<FloatTag>;
+using LevelTag = hn::Rebind<std::int8_t, FloatTag>;
+using ByteTag = hn::CappedTag<std::uint8_t, 64>;
+
+HWY_INLINE hn::Vec<FloatTag> scaled(const float* u, float inv, int largest) {
+  const FloatTag d;
+  const auto limit = hn::Set(d, static_cast<float>(largest));
+  const auto y = hn::Mul(hn::LoadU(d, u), hn::Set(d, inv));
+  return hn::Max(hn::Neg(limit), hn::Min(y, limit));
+}
+
+HWY_INLINE void store_levels(hn::Vec<IntTag> q, std::int8_t* out) {
+  const LevelTag d8;
+  hn::StoreU(hn::DemoteTo(d8, q), d8, out);
+}
+#endif
+
+float scaled_one(float u, float inv, int largest) {
+  const auto limit = static_cast<float>(largest);
+  return std::max(-limit, std::min(u * inv, limit));
+}
+
+void to_nearest(std::span<const float> u, float inv, int largest, std::span<std::int8_t> q) {
+  std::size_t i = 0;
+#if PRIDE_SIMD
+  const FloatTag d;
+  for (; i + hn::Lanes(d) <= u.size(); i += hn::Lanes(d)) {
+    store_levels(hn::NearestInt(scaled(u.data() + i, inv, largest)), q.data() + i);
+  }
+#endif
+  for (; i < u.size(); ++i) {
+    q[i] = static_cast<std::int8_t>(std::nearbyint(scaled_one(u[i], inv, largest)));
+  }
+}
+
+void to_random(std::span<const float> u, float inv, int largest, std::span<const float> r,
+               std::span<std::int8_t> q) {
+  std::size_t i = 0;
+#if PRIDE_SIMD
+  const FloatTag d;
+  const IntTag di;
+  for (; i + hn::Lanes(d) <= u.size(); i += hn::Lanes(d)) {
+    const auto y = scaled(u.data() + i, inv, largest);
+    const auto below = hn::Floor(y);
+    const auto up = hn::Lt(hn::LoadU(d, r.data() + i), hn::Sub(y, below));
+    const auto rounded = hn::Add(below, hn::IfThenElseZero(up, hn::Set(d, 1.0f)));
+    store_levels(hn::ConvertTo(di, rounded), q.data() + i);
+  }
+#endif
+  for (; i < u.size(); ++i) {
+    const float y = scaled_one(u[i], inv, largest), below = std::floor(y);
+    q[i] = static_cast<std::int8_t>(below + (r[i] < y - below ? 1.0f : 0.0f));
+  }
+}
+
+constexpr std::uint32_t kLevelWords = 0x4C510000u;
+
+void unit_floats(const PhiloxKey& key, std::span<float> r) {
+  alignas(64) std::uint32_t words[64];
+  for (std::size_t i = 0; i < r.size(); i += 64) {
+    philox_words(key, kLevelWords, key.first_coord + i, words);
+    for (std::size_t j = 0; j < std::min<std::size_t>(64, r.size() - i); ++j) {
+      r[i + j] = static_cast<float>(words[j] >> 8) * 0x1p-24f;
+    }
+  }
+}
+
+// out = a - q*step, or q*step with a = nullptr.
+template <bool kSubtract>
+HWY_INLINE void apply_levels(const float* a, std::span<const std::int8_t> q, float step,
+                             float* out) {
+  std::size_t i = 0;
+#if PRIDE_SIMD
+  const FloatTag d;
+  const IntTag di;
+  const LevelTag d8;
+  for (; i + hn::Lanes(d) <= q.size(); i += hn::Lanes(d)) {
+    const auto level = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, q.data() + i)));
+    auto x = hn::Mul(level, hn::Set(d, step));
+    if constexpr (kSubtract) x = hn::Sub(hn::LoadU(d, a + i), x);
+    hn::StoreU(x, d, out + i);
+  }
+#endif
+  for (; i < q.size(); ++i) {
+    const float x = static_cast<float>(q[i]) * step;
+    out[i] = kSubtract ? a[i] - x : x;
+  }
+}
+
+void level_errors(const float* u, std::span<const std::int8_t> q, float step, float* e) {
+  apply_levels<true>(u, q, step, e);
+}
+void level_floats(std::span<const std::int8_t> q, float step, float* x) {
+  apply_levels<false>(nullptr, q, step, x);
+}
+
+void add_floats(std::span<const float> e, std::span<float> u) {
+  std::size_t i = 0;
+#if PRIDE_SIMD
+  const FloatTag d;
+  for (; i + hn::Lanes(d) <= u.size(); i += hn::Lanes(d)) {
+    hn::StoreU(hn::Add(hn::LoadU(d, u.data() + i), hn::LoadU(d, e.data() + i)), d, u.data() + i);
+  }
+#endif
+  for (; i < u.size(); ++i) u[i] = u[i] + e[i];
+}
+
+// Sixty-four levels into word 0 of lines that lie `width` words apart.
+HWY_INLINE void pack_word(const std::int8_t* q, LevelShape shape, std::size_t width,
+                          std::uint64_t* line) {
+  const auto offset = static_cast<std::uint8_t>(largest_level(shape.bits));
+#if PRIDE_SIMD
+  const ByteTag d;
+  for (int b = 0; b < shape.bits; ++b) line[static_cast<std::size_t>(b) * width] = 0;
+  for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
+    const auto code =
+        hn::Add(hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(q) + i), hn::Set(d, offset));
+    for (int b = 0; b < shape.bits; ++b) {
+      std::uint64_t bits = 0;
+      const auto bit = hn::Set(d, static_cast<std::uint8_t>(1u << b));
+      hn::StoreMaskBits(d, hn::TestBit(code, bit), reinterpret_cast<std::uint8_t*>(&bits));
+      line[static_cast<std::size_t>(b) * width] |= bits << i;
+    }
+  }
+#else
+  for (int b = 0; b < shape.bits; ++b) {
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < 64; ++i) {
+      const auto code = static_cast<std::uint8_t>(static_cast<std::uint8_t>(q[i]) + offset);
+      bits |= std::uint64_t{(code >> b) & 1u} << i;
+    }
+    line[static_cast<std::size_t>(b) * width] = bits;
+  }
+#endif
+}
+
+void pack(std::span<const std::int8_t> q, LevelShape shape, std::size_t first,
+          std::span<std::uint64_t> lines) {
+  std::size_t i = 0;
+  for (; i + 64 <= q.size(); i += 64, ++first) {
+    pack_word(q.data() + i, shape, shape.width(first), lines.data() + shape.at(first));
+  }
+  if (i == q.size()) return;
+  std::int8_t last[64];  // -largest has code 0
+  std::fill(std::begin(last), std::end(last), static_cast<std::int8_t>(-largest_level(shape.bits)));
+  std::copy(q.begin() + static_cast<std::ptrdiff_t>(i), q.end(), last);
+  pack_word(last, shape, shape.width(first), lines.data() + shape.at(first));
+}
+
+HWY_INLINE void unpack_word(const std::uint64_t* line, LevelShape shape, std::size_t width,
+                            std::int8_t* q) {
+  const auto offset = static_cast<std::uint8_t>(largest_level(shape.bits));
+#if PRIDE_SIMD
+  const ByteTag d;
+  for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
+    auto code = hn::Zero(d);
+    for (int b = 0; b < shape.bits; ++b) {
+      std::uint8_t bytes[8];
+      const std::uint64_t bits = line[static_cast<std::size_t>(b) * width] >> i;
+      std::memcpy(bytes, &bits, sizeof(bits));
+      const auto bit = hn::Set(d, static_cast<std::uint8_t>(1u << b));
+      code = hn::Or(code, hn::IfThenElseZero(hn::LoadMaskBits(d, bytes), bit));
+    }
+    hn::StoreU(hn::Sub(code, hn::Set(d, offset)), d, reinterpret_cast<std::uint8_t*>(q) + i);
+  }
+#else
+  for (std::size_t i = 0; i < 64; ++i) {
+    unsigned code = 0;
+    for (int b = 0; b < shape.bits; ++b) {
+      code |= static_cast<unsigned>((line[static_cast<std::size_t>(b) * width] >> i) & 1u) << b;
+    }
+    q[i] = static_cast<std::int8_t>(static_cast<std::uint8_t>(code - offset));
+  }
+#endif
+}
+
+void unpack(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t first,
+            std::span<std::int8_t> q) {
+  std::size_t i = 0;
+  for (; i + 64 <= q.size(); i += 64, ++first) {
+    unpack_word(lines.data() + shape.at(first), shape, shape.width(first), q.data() + i);
+  }
+  if (i == q.size()) return;
+  std::int8_t last[64];
+  unpack_word(lines.data() + shape.at(first), shape, shape.width(first), last);
+  std::copy_n(last, q.size() - i, q.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace pride::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pride::kernels {
+
+HWY_EXPORT(to_nearest);
+HWY_EXPORT(to_random);
+HWY_EXPORT(unit_floats);
+HWY_EXPORT(level_errors);
+HWY_EXPORT(level_floats);
+HWY_EXPORT(add_floats);
+HWY_EXPORT(pack);
+HWY_EXPORT(unpack);
+
+void quantise(std::span<const float> u, float inv, int largest, std::span<std::int8_t> q) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(to_nearest)(u, inv, largest, q);
+}
+
+void quantise(std::span<const float> u, float inv, int largest, std::span<const float> r,
+              std::span<std::int8_t> q) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(to_random)(u, inv, largest, r, q);
+}
+
+void uniforms(const PhiloxKey& key, std::span<float> r) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(unit_floats)(key, r);
+}
+
+void keep_level_error(std::span<const float> u, std::span<const std::int8_t> q, float step,
+                      std::span<float> e) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(level_errors)(u.data(), q, step, e.data());
+}
+
+void levels_to_floats(std::span<const std::int8_t> q, float step, std::span<float> x) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(level_floats)(q, step, x.data());
+}
+
+void add(std::span<const float> e, std::span<float> u) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(add_floats)(e, u);
+}
+
+void pack_levels(std::span<const std::int8_t> q, LevelShape shape, std::size_t first,
+                 std::span<std::uint64_t> lines) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(pack)(q, shape, first, lines);
+}
+
+void unpack_levels(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t first,
+                   std::span<std::int8_t> q) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(unpack)(lines, shape, first, q);
+}
+
+}  // namespace pride::kernels
+#endif  // HWY_ONCE

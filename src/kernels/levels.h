@@ -1,0 +1,124 @@
+// Kernels of p-bit quantisation: floats to signed levels, levels to packed codes, and the vote over
+// the exact sum of the ranks' levels. Same promises as kernels.h: the same bits on every
+// instruction set, no allocation, no exception.
+// SPDX-License-Identifier: Apache-2.0
+//
+// A level q of p bits is in -s..s, s = 2^(p-1) - 1, for p from 2 to 8; its code is q + s. Packed,
+// the coordinates lie in runs of 512, that is 8 words of 64. A run is p lines: line b holds bit b
+// of the codes, one word after the other. In the last run a line has as many words as are left.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/kernels.h"
+#include "kernels/philox_key.h"
+
+namespace pride::kernels {
+
+inline constexpr int kMinLevelBits = 2, kMaxLevelBits = 8;
+inline constexpr std::size_t kRunWords = 8;  // of 64 coordinates
+
+constexpr int largest_level(int bits) { return (1 << (bits - 1)) - 1; }
+
+// Where the words of n_words * 64 packed coordinates lie.
+struct LevelShape {
+  std::size_t n_words = 0;
+  int bits = kMinLevelBits;
+
+  constexpr std::size_t size() const { return n_words * static_cast<std::size_t>(bits); }
+  // Words in a line of the run of this word: line b + 1 begins so many after line b.
+  constexpr std::size_t width(std::size_t word) const {
+    return std::min(kRunWords, n_words - word / kRunWords * kRunWords);
+  }
+  // Index of word `word` of line 0.
+  constexpr std::size_t at(std::size_t word) const {
+    return word / kRunWords * kRunWords * static_cast<std::size_t>(bits) + word % kRunWords;
+  }
+};
+
+// The level of coordinate i.
+constexpr int level_at(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t i) {
+  int code = 0;
+  for (int b = 0; b < shape.bits; ++b) {
+    const std::size_t at = shape.at(i / 64) + static_cast<std::size_t>(b) * shape.width(i / 64);
+    code |= static_cast<int>((lines[at] >> (i % 64)) & 1) << b;
+  }
+  return code - largest_level(shape.bits);
+}
+
+// ---- Encode -------------------------------------------------------------------------------------
+
+// u = beta1*m + (1-beta1)*g;  m = beta2*m + (1-beta2)*g.  Where either is not finite, m is left as
+// it was and u is 0. Returns the first such index, or kAllFinite.  Reads 8 and writes 8 bytes per
+// coordinate.
+std::size_t lion_blend(std::span<const float> g, const Blend& blend, std::span<float> m,
+                       std::span<float> u) noexcept;
+
+// u = beta1*m + (1-beta1)*g, and nothing else: what lion_blend would find.
+void blend_only(std::span<const float> g, const Blend& blend, std::span<const float> m,
+                std::span<float> u) noexcept;
+
+// u = u + e.
+void add(std::span<const float> e, std::span<float> u) noexcept;
+
+// q = the whole number nearest to u*inv, ties to even, kept within -largest..largest.
+// REQUIRES: u and inv are finite. Reads 4 bytes and writes 1 per coordinate.
+void quantise(std::span<const float> u, float inv, int largest, std::span<std::int8_t> q) noexcept;
+
+// The same, rounded up where r < y - floor(y), y = u*inv kept within -largest..largest: without
+// bias where r is uniform in [0, 1).
+void quantise(std::span<const float> u, float inv, int largest, std::span<const float> r,
+              std::span<std::int8_t> q) noexcept;
+
+// r[i] = (word >> 8) * 2^-24, the words of purpose 0x4C510000 (kernels/philox_key.h).
+void uniforms(const PhiloxKey& key, std::span<float> r) noexcept;
+
+// e = u - q*step: what the levels left out.
+void keep_level_error(std::span<const float> u, std::span<const std::int8_t> q, float step,
+                      std::span<float> e) noexcept;
+
+// Levels of whole words into their lines, from word `first` on; codes behind the last level are 0.
+// REQUIRES: lines.size() == shape.size().  Reads 1 and writes bits/8 bytes per coordinate.
+void pack_levels(std::span<const std::int8_t> q, LevelShape shape, std::size_t first,
+                 std::span<std::uint64_t> lines) noexcept;
+
+// The reverse, for q.size() coordinates from word `first` on.
+void unpack_levels(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t first,
+                   std::span<std::int8_t> q) noexcept;
+
+// x = q*step.
+void levels_to_floats(std::span<const std::int8_t> q, float step, std::span<float> x) noexcept;
+
+// ---- Vote ---------------------------------------------------------------------------------------
+
+// The lines of each rank, and which of their words are summed: n_words of them from `first` on.
+struct LevelRows {
+  std::span<const std::uint64_t* const> lines;  // of whole shards; at most kMaxRows
+  LevelShape shape;
+  std::size_t first = 0;
+};
+
+// positive = the sum of the rows' levels is above 0; where it is 0, the hash word's bit.
+// No rows: all bits 0. The sum is exact for any number of rows. Returns false if some code is none
+// of the levels' (all bits set); the result means nothing then.
+// Reads bits/8 bytes per row and writes 1/8 per coordinate.
+bool vote_levels(const LevelRows& rows, HashWords ties, std::span<std::uint64_t> positive) noexcept;
+
+// The same with a sum of 0 as zero: then `nonzero` and `positive` are 0.
+bool vote_levels_ternary(const LevelRows& rows, std::span<std::uint64_t> positive,
+                         std::span<std::uint64_t> nonzero) noexcept;
+
+// The same of sums that somebody else made: positive = S > 0, or the hash bit where S = 0; with
+// `nonzero` not empty, 0 there.  REQUIRES: positive.size() == words_for(sums.size()).
+void vote_sums(std::span<const std::int32_t> sums, HashWords ties,
+               std::span<std::uint64_t> positive, std::span<std::uint64_t> nonzero) noexcept;
+
+// Bit k = 1 where some level of word first + k is not 0, of n coordinates.
+// REQUIRES: any.size() == words_for(words_for(n)).
+void any_level(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t first,
+               std::size_t n, std::span<std::uint64_t> any) noexcept;
+
+}  // namespace pride::kernels

@@ -1,0 +1,104 @@
+// lion_blend and blend_only: the blend as floats, for the methods that quantise it.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/isa.h"
+#include "kernels/levels.h"
+#include "kernels/scalar.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/lion_blend.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target:
+#include "hwy/highway.h"
+#include "kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pride::kernels::HWY_NAMESPACE {
+
+// Coordinates [begin, g.size()) one by one. Returns the first that is not finite.
+std::size_t blend_rest(std::span<const float> g, const Blend& b, std::size_t begin, std::size_t end,
+                       std::span<float> m, std::span<float> u) {
+  std::size_t bad = kAllFinite;
+  for (std::size_t i = begin; i < end; ++i) {
+    const float blended = b.beta1 * m[i] + b.one_minus_beta1 * g[i];
+    const float next = b.beta2 * m[i] + b.one_minus_beta2 * g[i];
+    const bool finite = scalar::is_finite(blended) && scalar::is_finite(next);
+    u[i] = finite ? blended : 0.0f;
+    if (finite) m[i] = next;
+    if (!finite && bad == kAllFinite) bad = i;
+  }
+  return bad;
+}
+
+std::size_t blend_and_update(std::span<const float> g, const Blend& blend, std::span<float> m,
+                             std::span<float> u) {
+  std::size_t bad = kAllFinite;
+  std::size_t i = 0;
+#if PRIDE_SIMD
+  const FloatTag d;
+  const auto beta1 = hn::Set(d, blend.beta1), beta1c = hn::Set(d, blend.one_minus_beta1);
+  const auto beta2 = hn::Set(d, blend.beta2), beta2c = hn::Set(d, blend.one_minus_beta2);
+  const auto largest = hn::Set(d, hwy::HighestValue<float>());
+  for (; i + 64 <= g.size(); i += 64) {
+    prefetch_next_page(g.data() + i, 64 * sizeof(float));
+    prefetch_next_page(m.data() + i, 64 * sizeof(float));
+    for (std::size_t j = i; j < i + 64; j += hn::Lanes(d)) {
+      const auto vm = hn::LoadU(d, m.data() + j), vg = hn::LoadU(d, g.data() + j);
+      const auto blended = hn::Add(hn::Mul(beta1, vm), hn::Mul(beta1c, vg));
+      const auto next = hn::Add(hn::Mul(beta2, vm), hn::Mul(beta2c, vg));
+      const auto finite =
+          hn::And(hn::Le(hn::Abs(blended), largest), hn::Le(hn::Abs(next), largest));
+      if (HWY_LIKELY(hn::AllTrue(d, finite))) {
+        hn::StoreU(next, d, m.data() + j);
+        hn::StoreU(blended, d, u.data() + j);
+        continue;
+      }
+      const std::size_t found = blend_rest(g, blend, j, j + hn::Lanes(d), m, u);
+      if (bad == kAllFinite) bad = found;
+    }
+  }
+#endif
+  const std::size_t found = blend_rest(g, blend, i, g.size(), m, u);
+  return bad == kAllFinite ? found : bad;
+}
+
+void blend_floats(std::span<const float> g, const Blend& b, std::span<const float> m,
+                  std::span<float> u) {
+  std::size_t i = 0;
+#if PRIDE_SIMD
+  const FloatTag d;
+  const auto beta1 = hn::Set(d, b.beta1), beta1c = hn::Set(d, b.one_minus_beta1);
+  for (; i + hn::Lanes(d) <= g.size(); i += hn::Lanes(d)) {
+    const auto blended = hn::Add(hn::Mul(beta1, hn::LoadU(d, m.data() + i)),
+                                 hn::Mul(beta1c, hn::LoadU(d, g.data() + i)));
+    hn::StoreU(blended, d, u.data() + i);
+  }
+#endif
+  for (; i < g.size(); ++i) u[i] = b.beta1 * m[i] + b.one_minus_beta1 * g[i];
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace pride::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pride::kernels {
+
+HWY_EXPORT(blend_and_update);
+HWY_EXPORT(blend_floats);
+
+std::size_t lion_blend(std::span<const float> g, const Blend& blend, std::span<float> m,
+                       std::span<float> u) noexcept {
+  use_selected_isa();
+  return HWY_DYNAMIC_DISPATCH(blend_and_update)(g, blend, m, u);
+}
+
+void blend_only(std::span<const float> g, const Blend& blend, std::span<const float> m,
+                std::span<float> u) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(blend_floats)(g, blend, m, u);
+}
+
+}  // namespace pride::kernels
+#endif  // HWY_ONCE

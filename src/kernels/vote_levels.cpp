@@ -1,0 +1,196 @@
+// The vote over the ranks' levels: their codes are added in bit slices, so that one operation adds
+// a bit of as many coordinates as a vector has bits, and nothing overflows.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <bit>
+
+#include "kernels/isa.h"
+#include "kernels/levels.h"
+#include "pride/random_bits.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/vote_levels.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target:
+#include "hwy/highway.h"
+#include "kernels/bit_slices-inl.h"
+#include "kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pride::kernels::HWY_NAMESPACE {
+
+// Sum of the rows' codes in kBits + kCarry planes, at one vector of words. Returns where some row's
+// code has all bits set, which no level has.
+template <std::size_t kBits, std::size_t kCarry, class D, class V = hn::Vec<D>>
+HWY_INLINE V sum_codes(D d, Rows rows, std::size_t at, std::size_t width,
+                       V (&planes)[kBits + kCarry]) {
+  for (V& plane : planes) plane = hn::Zero(d);
+  V wrong = hn::Zero(d);
+  for (const std::uint64_t* row : rows) {
+    V carry = hn::Zero(d), all = hn::Not(carry);
+    for (std::size_t b = 0; b < kBits; ++b) {
+      const V bit = hn::LoadU(d, row + at + b * width);
+      all = hn::And(all, bit);
+      full_add(planes[b], bit, carry, planes[b], carry);
+    }
+    ripple(kBits, carry, planes);
+    wrong = hn::Or(wrong, all);
+  }
+  return wrong;
+}
+
+// Calls finish(d, above, equal, k) for words k, k + 1, ... of the result. Returns true if no code
+// is wrong.
+template <std::size_t kBits, std::size_t kCarry, class Finish>
+bool for_each_sum(const LevelRows& rows, std::size_t n_words, const Finish& finish) {
+  const std::size_t zero = rows.lines.size() * ((std::size_t{1} << (kBits - 1)) - 1);
+  std::uint64_t wrong = 0;
+  const auto step = [&](auto d, std::size_t k) HWY_ATTR {
+    hn::Vec<decltype(d)> planes[kBits + kCarry];
+    const std::size_t word = rows.first + k;
+    const auto bad = sum_codes<kBits, kCarry>(d, rows.lines, rows.shape.at(word),
+                                              rows.shape.width(word), planes);
+    if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Eq(bad, hn::Zero(d))))) wrong = 1;
+    const auto sign = compare(d, planes, zero);
+    finish(d, sign.above, sign.equal, k);
+  };
+  const WordsTag d;
+  for (std::size_t k = 0; k < n_words;) {
+    // vectors within a line, single words where a run of ranks or the shard ends
+    const std::size_t in_line = rows.shape.width(rows.first + k) - (rows.first + k) % kRunWords;
+    const std::size_t left = std::min(in_line, n_words - k);
+    const std::size_t end = k + left;
+    for (; k + hn::Lanes(d) <= end; k += hn::Lanes(d)) step(d, k);
+    for (; k < end; ++k) step(OneWordTag(), k);
+  }
+  return wrong == 0;
+}
+
+template <std::size_t kBits, class Finish>
+bool with_carry(const LevelRows& rows, std::size_t n_words, const Finish& finish) {
+  const std::size_t n = rows.lines.size();
+  if (n <= 8) return for_each_sum<kBits, 3>(rows, n_words, finish);
+  if (n <= 64) return for_each_sum<kBits, 6>(rows, n_words, finish);
+  return for_each_sum<kBits, 16>(rows, n_words, finish);
+}
+
+template <class Finish>
+bool with_bits(const LevelRows& rows, std::size_t n_words, const Finish& finish) {
+  switch (rows.shape.bits) {
+    case 2:
+      return with_carry<2>(rows, n_words, finish);
+    case 3:
+      return with_carry<3>(rows, n_words, finish);
+    case 4:
+      return with_carry<4>(rows, n_words, finish);
+    case 5:
+      return with_carry<5>(rows, n_words, finish);
+    case 6:
+      return with_carry<6>(rows, n_words, finish);
+    case 7:
+      return with_carry<7>(rows, n_words, finish);
+    default:
+      return with_carry<8>(rows, n_words, finish);
+  }
+}
+
+bool signs_of_sums(const LevelRows& rows, HashWords ties, std::span<std::uint64_t> positive) {
+  return with_bits(rows, positive.size(), [=](auto d, auto above, auto equal, std::size_t k) {
+    if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Eq(equal, hn::Zero(d))))) {
+      HWY_ALIGN std::uint64_t words[8];
+      for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+        words[i] = mix64(ties.key, ties.first_word + k + i);
+      }
+      above = hn::OrAnd(above, equal, hn::Load(d, words));
+    }
+    hn::StoreU(above, d, positive.data() + k);
+  });
+}
+
+bool ternary_signs_of_sums(const LevelRows& rows, std::span<std::uint64_t> positive,
+                           std::span<std::uint64_t> nonzero) {
+  return with_bits(rows, positive.size(), [=](auto d, auto above, auto equal, std::size_t k) {
+    hn::StoreU(above, d, positive.data() + k);
+    hn::StoreU(hn::Not(equal), d, nonzero.data() + k);
+  });
+}
+
+void signs_of_ints(std::span<const std::int32_t> sums, HashWords ties,
+                   std::span<std::uint64_t> positive, std::span<std::uint64_t> nonzero) {
+  for (std::size_t k = 0; k < positive.size(); ++k) {
+    const std::size_t n = std::min<std::size_t>(64, sums.size() - 64 * k);
+    const std::int32_t* s = sums.data() + 64 * k;
+    std::uint64_t above = 0, zero = 0;
+    std::size_t i = 0;
+#if PRIDE_SIMD
+    const FloatTag d;
+    const hn::RebindToSigned<FloatTag> di;
+    for (; i + hn::Lanes(di) <= n; i += hn::Lanes(di)) {
+      const auto v = hn::LoadU(di, s + i);
+      above |= mask_bits(d, hn::RebindMask(d, hn::Gt(v, hn::Zero(di)))) << i;
+      zero |= mask_bits(d, hn::RebindMask(d, hn::Eq(v, hn::Zero(di)))) << i;
+    }
+#endif
+    for (; i < n; ++i) {
+      above |= std::uint64_t{s[i] > 0} << i;
+      zero |= std::uint64_t{s[i] == 0} << i;
+    }
+    if (nonzero.empty() && zero != 0) above |= zero & mix64(ties.key, ties.first_word + k);
+    positive[k] = above;
+    if (!nonzero.empty()) nonzero[k] = ~zero;
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace pride::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pride::kernels {
+
+HWY_EXPORT(signs_of_sums);
+HWY_EXPORT(ternary_signs_of_sums);
+HWY_EXPORT(signs_of_ints);
+
+bool vote_levels(const LevelRows& rows, HashWords ties,
+                 std::span<std::uint64_t> positive) noexcept {
+  if (rows.lines.empty()) return std::fill(positive.begin(), positive.end(), 0), true;
+  use_selected_isa();
+  return HWY_DYNAMIC_DISPATCH(signs_of_sums)(rows, ties, positive);
+}
+
+bool vote_levels_ternary(const LevelRows& rows, std::span<std::uint64_t> positive,
+                         std::span<std::uint64_t> nonzero) noexcept {
+  if (rows.lines.empty()) {
+    std::fill(positive.begin(), positive.end(), 0);
+    std::fill(nonzero.begin(), nonzero.end(), 0);
+    return true;
+  }
+  use_selected_isa();
+  return HWY_DYNAMIC_DISPATCH(ternary_signs_of_sums)(rows, positive, nonzero);
+}
+
+void vote_sums(std::span<const std::int32_t> sums, HashWords ties,
+               std::span<std::uint64_t> positive, std::span<std::uint64_t> nonzero) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(signs_of_ints)(sums, ties, positive, nonzero);
+}
+
+void any_level(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t first,
+               std::size_t n, std::span<std::uint64_t> any) noexcept {
+  std::fill(any.begin(), any.end(), 0);
+  for (std::size_t k = 0; 64 * k < n; ++k) {
+    const std::size_t used = std::min<std::size_t>(64, n - 64 * k);
+    const std::size_t at = shape.at(first + k), width = shape.width(first + k);
+    // the code of level 0 has all bits but the highest
+    std::uint64_t other = lines[at + static_cast<std::size_t>(shape.bits - 1) * width];
+    for (int b = 0; b + 1 < shape.bits; ++b) {
+      other |= ~lines[at + static_cast<std::size_t>(b) * width];
+    }
+    const std::uint64_t mask = used == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << used) - 1;
+    any[k / 64] |= std::uint64_t{(other & mask) != 0} << (k % 64);
+  }
+}
+
+}  // namespace pride::kernels
+#endif  // HWY_ONCE
