@@ -48,7 +48,14 @@ struct Wire {
   ByteBuffer owner_accumulated;     // error feedback: floats that this owner compressed, its shard
   std::optional<Poison> poison;     // after encode: this rank's; after exchange: agreed by all
 
+  // Wire k for what a method exchanges beside its buckets; made when first asked for.
+  Wire& extra(std::size_t k);
+  const Wire& extra(std::size_t k) const { return *extras_.at(k); }
+
   std::size_t capacity_bytes() const noexcept;
+
+ private:
+  std::vector<std::unique_ptr<Wire>> extras_;
 };
 
 }  // namespace pride

@@ -67,6 +67,16 @@ std::string_view codec_name(Codec codec) {
       return "scales";
     case Codec::kPackedCount:
       return "packed count";
+    case Codec::kLevels:
+      return "levels";
+    case Codec::kRollCall:
+      return "roll call";
+    case Codec::kValues:
+      return "values";
+    case Codec::kMeanValues:
+      return "mean values";
+    case Codec::kSamples:
+      return "samples";
   }
   return "unknown";
 }

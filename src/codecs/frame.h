@@ -31,7 +31,12 @@ enum class Codec : std::uint8_t {
   kSparse = 8,
   kScaledSign = 9,
   kScales = 10,
-  kPackedCount = 11
+  kPackedCount = 11,
+  kLevels = 12,
+  kRollCall = 13,
+  kValues = 14,
+  kMeanValues = 15,
+  kSamples = 16
 };
 std::string_view codec_name(Codec codec);
 

@@ -20,11 +20,17 @@ void ByteBuffer::resize(std::size_t n_bytes) {
 
 void ByteBuffer::Free::operator()(std::byte* p) const noexcept { std::free(p); }
 
+Wire& Wire::extra(std::size_t k) {
+  while (extras_.size() <= k) extras_.push_back(std::make_unique<Wire>());
+  return *extras_[k];
+}
+
 std::size_t Wire::capacity_bytes() const noexcept {
   std::size_t bytes = dense_in.capacity() + dense_mean.capacity() + owner_accumulated.capacity();
   for (const auto* list : {&up, &in, &down}) {
     for (const ByteBuffer& b : *list) bytes += b.capacity();
   }
+  for (const auto& wire : extras_) bytes += wire->capacity_bytes();
   return bytes;
 }
 

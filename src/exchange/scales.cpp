@@ -2,7 +2,7 @@
 #include "exchange/scales.h"
 
 #include <algorithm>
-#include <vector>
+#include <string>
 
 #include "codecs/frame.h"
 #include "codecs/payload.h"
@@ -11,8 +11,6 @@
 
 namespace pride::exchange {
 namespace {
-
-constexpr const char* kWhere = "share_largest";
 
 FrameHeader scales_header(std::size_t n_tensors, int sender, const StepContext& ctx) {
   FrameHeader h;
@@ -24,10 +22,9 @@ FrameHeader scales_header(std::size_t n_tensors, int sender, const StepContext& 
   return h;
 }
 
-}  // namespace
-
-void share_largest(Communicator& comm, const StepContext& ctx, std::span<float> scales) {
-  const Communicator::Scope scope(comm, kWhere);
+// The frames of all ranks, one after the other, checked.
+ByteBuffer gather_scales(Communicator& comm, const StepContext& ctx, std::span<const float> scales,
+                         const std::string& where) {
   const ScalesFrame at(scales.size());
   const auto world = static_cast<std::size_t>(ctx.world);
   ByteBuffer all;
@@ -46,10 +43,40 @@ void share_largest(Communicator& comm, const StepContext& ctx, std::span<float> 
     if (from == ctx.rank) continue;
     const std::span<const std::byte> frame = frame_of(r);
     open(frame.first(kHeaderBytes), {frame.subspan(kHeaderBytes)},
-         scales_header(scales.size(), from, ctx), kWhere);
-    check_scales(frame, scales.size(), from, kWhere);
-    const auto theirs = values_at<float>(frame, at.scales_at, scales.size());
+         scales_header(scales.size(), from, ctx), where);
+    check_scales(frame, scales.size(), from, where);
+  }
+  return all;
+}
+
+std::span<const float> scales_from(const ByteBuffer& all, std::size_t n, std::size_t r) {
+  const ScalesFrame at(n);
+  return values_at<float>(all.span(), r * at.bytes + at.scales_at, n);
+}
+
+}  // namespace
+
+void share_largest(Communicator& comm, const StepContext& ctx, std::span<float> scales) {
+  const Communicator::Scope scope(comm, "share_largest");
+  const ByteBuffer all = gather_scales(comm, ctx, scales, "share_largest");
+  for (std::size_t r = 0; r < static_cast<std::size_t>(ctx.world); ++r) {
+    const auto theirs = scales_from(all, scales.size(), r);
     for (std::size_t t = 0; t < scales.size(); ++t) scales[t] = std::max(scales[t], theirs[t]);
+  }
+}
+
+void share_mean(Communicator& comm, const StepContext& ctx, std::span<float> scales) {
+  const Communicator::Scope scope(comm, "share_mean");
+  const ByteBuffer all = gather_scales(comm, ctx, scales, "share_mean");
+  for (std::size_t t = 0; t < scales.size(); ++t) {
+    double sum = 0;
+    int n = 0;
+    for (std::size_t r = 0; r < static_cast<std::size_t>(ctx.world); ++r) {
+      const float theirs = scales_from(all, scales.size(), r)[t];
+      sum += theirs;
+      n += theirs > 0 ? 1 : 0;
+    }
+    scales[t] = n > 0 ? static_cast<float>(sum / n) : 0.0f;
   }
 }
 

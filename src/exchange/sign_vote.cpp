@@ -133,4 +133,12 @@ Cost vote_cost(std::span<const Bucket> buckets, int rank, Tie tie) {
                    [tie](const Shard& shard) { return VoteFrame(shard, tie == Tie::kZero).bytes; });
 }
 
+std::uint64_t vote_frames(const Bucket& bucket, Tie tie) {
+  std::uint64_t bytes = 0;
+  for (const Shard& shard : bucket.shards) {
+    bytes += SignFrame(shard).bytes + VoteFrame(shard, tie == Tie::kZero).bytes;
+  }
+  return bytes;
+}
+
 }  // namespace pride::exchange

@@ -41,4 +41,7 @@ void apply_count(const Bucket& bucket, const Wire& wire, const StepContext& ctx,
 Cost vote_cost(std::span<const Bucket> buckets, int rank, Tie tie);
 Cost count_cost(std::span<const Bucket> buckets, int rank, CountForm form);
 
+// Bytes of all frames of a vote, each counted once: all but one rank send each of them.
+std::uint64_t vote_frames(const Bucket& bucket, Tie tie);
+
 }  // namespace pride::exchange
