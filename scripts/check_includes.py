@@ -15,8 +15,9 @@ import tempfile
 # pattern matches any rest of its name. The most specific (longest) pattern decides.
 STAGES = [
     ("foundation", [
-        "include/pride/bucket", "include/pride/cost", "include/pride/error",
-        "include/pride/flat_buffer", "include/pride/layout", "include/pride/random_bits",
+        "include/pride/bucket", "include/pride/cost", "include/pride/diagnostics",
+        "include/pride/error", "include/pride/flat_buffer", "include/pride/layout",
+        "include/pride/random_bits",
         "include/pride/schedule", "include/pride/state", "include/pride/step",
         "include/pride/wire", "src/core/bucket", "src/core/digest", "src/core/flat_buffer",
         "src/core/layout", "src/core/schedule", "src/core/wire",

@@ -13,6 +13,7 @@
 #include "pride/bucket.h"
 #include "pride/communicator.h"
 #include "pride/cost.h"
+#include "pride/diagnostics.h"
 #include "pride/flat_buffer.h"
 #include "pride/step.h"
 #include "pride/wire.h"
@@ -31,11 +32,16 @@ class StateWriter {
  public:
   virtual ~StateWriter() = default;
   virtual void buffer(std::string_view name, const FlatBuffer& values) = 0;
+  virtual void text(std::string_view name, const std::string& value) = 0;
 };
 class StateReader {
  public:
   virtual ~StateReader() = default;
   virtual void buffer(std::string_view name, FlatBuffer& values) = 0;
+  // The text under that name. A method checks it whole before it changes anything: what is wrong
+  // throws InvalidArgument. REQUIRES: what follows from it changes only if commits().
+  virtual std::string text(std::string_view name) = 0;
+  virtual bool commits() const = 0;  // false: a first pass, which only checks
   // The same for mean squares: a negative one is refused, its root would not be a number.
   virtual void squares(std::string_view name, FlatBuffer& values) = 0;
 };
@@ -77,6 +83,13 @@ class Method {
   // Commits the step of this bucket. REQUIRES: no poison.
   virtual void apply(const Bucket& bucket, const Wire& wire, const StepContext& ctx,
                      View param) = 0;
+
+  // After the last apply of a step that was taken: what is measured or decided over whole steps,
+  // the same on all ranks. Then what was measured in this step (empty: nothing), and what was
+  // decided, a line for the log (empty: nothing).
+  virtual void end_step(const StepContext&) {}
+  virtual std::span<const TensorDiagnostics> diagnostics() const { return {}; }
+  virtual std::string note() const { return {}; }
 
   // Bytes that rank `rank` sends for one step over these buckets, frames included.
   virtual Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const = 0;

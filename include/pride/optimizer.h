@@ -17,6 +17,7 @@
 #include "pride/bf16.h"
 #include "pride/communicator.h"
 #include "pride/cost.h"
+#include "pride/diagnostics.h"
 #include "pride/layout.h"
 #include "pride/state.h"
 
@@ -59,6 +60,8 @@ struct StepReport {
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::optional<double> grad_norm =
       {};  // with clip_global_norm: of the mean, before it was clipped
+  std::vector<TensorDiagnostics> diagnostics = {};  // by tensor, in steps that the method measures
+  std::string note = {};  // what the method decided in this step, for the log
   double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap: exchange_s is the waiting only
 };
 

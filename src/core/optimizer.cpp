@@ -241,6 +241,12 @@ StepReport Optimizer::Impl::finish() {
     report.skipped = true;
     report.skip_reason = describe(*poison);
   }
+  if (!poison) {
+    method->end_step(ctx);
+    const auto measured = method->diagnostics();
+    report.diagnostics.assign(measured.begin(), measured.end());
+    report.note = method->note();
+  }
   const Traffic now = comm->traffic();
   report.bytes_sent = now.bytes_sent - traffic_before.bytes_sent;
   report.bytes_received = now.bytes_received - traffic_before.bytes_received;
@@ -335,8 +341,6 @@ StateDict Optimizer::save() const {
   PRIDE_CHECK(impl_->refusal.empty(),
               "optimizer: save() after a step that failed: ", impl_->refusal);
   StateDict state;
-  DictWriter writer(impl_->layout, state);
-  impl_->method->save(writer);
   state.scalars = {{"method", impl_->options.method},
                    {"layout", hex(impl_->layout.digest())},
                    {"rank", std::to_string(impl_->comm->rank())},
@@ -344,6 +348,8 @@ StateDict Optimizer::save() const {
                    {"seed", std::to_string(impl_->options.seed)},
                    {"options", text_of(impl_->options.options)},
                    {"step", std::to_string(impl_->steps_done)}};
+  DictWriter writer(impl_->layout, state);
+  impl_->method->save(writer);
   if (impl_->method->has_owner_state()) {
     state.scalars["bucket size"] = std::to_string(impl_->options.bucket_coords);
   }

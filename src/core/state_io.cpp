@@ -16,6 +16,16 @@ void DictWriter::buffer(std::string_view name, const FlatBuffer& values) {
   }
 }
 
+void DictWriter::text(std::string_view name, const std::string& value) {
+  out_.scalars[concat("method.", name)] = value;
+}
+
+std::string DictReader::text(std::string_view name) {
+  const auto found = in_.scalars.find(concat("method.", name));
+  PRIDE_CHECK(found != in_.scalars.end(), "load: the state does not say its method.", name);
+  return found->second;
+}
+
 void DictReader::buffer(std::string_view name, FlatBuffer& values) {
   for (const TensorSlot& slot : layout_.tensors()) read(name, slot, true, values);
 }

@@ -11,11 +11,12 @@
 
 namespace pride {
 
-// Adds "<buffer>/<parameter>" tensors to a StateDict.
+// Adds "<buffer>/<parameter>" tensors and scalars "method.<name>" to a StateDict.
 class DictWriter final : public StateWriter {
  public:
   DictWriter(const Layout& layout, StateDict& out) : layout_(layout), out_(out) {}
   void buffer(std::string_view name, const FlatBuffer& values) override;
+  void text(std::string_view name, const std::string& value) override;
 
  private:
   const Layout& layout_;
@@ -30,6 +31,8 @@ class DictReader final : public StateReader {
       : layout_(layout), in_(in), commit_(commit) {}
   void buffer(std::string_view name, FlatBuffer& values) override;
   void squares(std::string_view name, FlatBuffer& values) override;
+  std::string text(std::string_view name) override;
+  bool commits() const override { return commit_; }
 
   // Throws InvalidArgument if the dictionary holds tensors that no buffer asked for.
   void expect_all_used() const;

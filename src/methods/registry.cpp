@@ -10,6 +10,7 @@
 #include "pride/methods/dense.h"
 #include "pride/methods/dlion.h"
 #include "pride/methods/error_feedback.h"
+#include "pride/methods/lion_cub.h"
 #include "pride/methods/signum.h"
 #include "pride/methods/sparse.h"
 #include "pride/methods/terngrad.h"
@@ -31,6 +32,8 @@ constexpr Entry kMethods[] = {
     {"dlion-avg", methods::make_dlion_avg, methods::dlion_avg_info},
     {"signum-vote", methods::make_signum_vote, methods::signum_vote_info},
     {"signum-avg", methods::make_signum_avg, methods::signum_avg_info},
+    {"lion-cub", methods::make_lion_cub, methods::lion_cub_info},
+    {"lion-cub-auto", methods::make_lion_cub_auto, methods::lion_cub_auto_info},
     {"terngrad", methods::make_terngrad, methods::terngrad_info},
     {"dgc", methods::make_dgc, methods::dgc_info},
     {"graddrop", methods::make_graddrop, methods::graddrop_info},

@@ -24,6 +24,7 @@ class SignMethod : public Method {
 
  protected:
   virtual kernels::Blend blend(const StepScalars& s) const = 0;
+  std::span<float> momentum() noexcept { return m_.span(); }
 
   // Signs into the frames wire.up; wire.poison: the first tensor with a NaN or Inf.
   // REQUIRES: frames sized by prepare_vote or _count.
@@ -48,6 +49,9 @@ class VoteMethod : public SignMethod {
   void exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) override;
   void apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) override;
   Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const override;
+
+ protected:
+  exchange::Tie tie() const noexcept { return tie_; }
 
  private:
   exchange::Tie tie_;

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/quantiser.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "codecs/scaled_signs.h"
+#include "exchange/scales.h"
+#include "kernels/scaled_signs.h"
+#include "kernels/sparse.h"
+#include "kernels/ternary.h"
+#include "pride/error.h"
+
+namespace pride::methods {
+namespace {
+
+kernels::Blend blend_of(const StepContext& ctx, int group) {
+  const StepScalars& s = ctx.groups[static_cast<std::size_t>(group)];
+  return {s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2};
+}
+
+// The magnitude that a share of the coordinates do not exceed. Where that is 0, the largest: of a
+// tensor that is mostly zeros, the rest still counts.
+float quantile_of(std::span<const float> u, double share) {
+  const auto n = static_cast<double>(u.size());
+  const auto above = static_cast<std::size_t>(std::floor((1 - share) * n)) + 1;
+  const std::uint32_t magnitude = above < u.size() ? kernels::top_k(u, above).magnitude : 0;
+  return magnitude != 0 ? std::bit_cast<float>(magnitude) : kernels::max_abs(u);
+}
+
+// Coordinates of one scope of a tensor.
+std::size_t scope_of(const TensorSlot& slot, Granularity granularity) {
+  if (granularity != Granularity::kRow || slot.spec.shape.size() < 2) return slot.n;
+  return slot.n / static_cast<std::size_t>(std::max<std::int64_t>(1, slot.spec.shape.front()));
+}
+
+}  // namespace
+
+Quantiser::Quantiser(const std::string& method, const MethodContext& ctx,
+                     const QuantiserOptions& options)
+    : layout_(ctx.layout), options_(options) {
+  PRIDE_CHECK(
+      !options.shared || options.granularity != Granularity::kBlock, method,
+      ": option shared = yes with granularity = block: scales of blocks are each rank's own; "
+      "choose granularity = tensor or row");
+  if (options.granularity == Granularity::kBlock) return;
+  std::size_t n = 0;
+  for (const TensorSlot& slot : layout_.tensors()) {
+    const std::size_t scope = scope_of(slot, options.granularity);
+    first_scale_.push_back(n);
+    row_.push_back(std::max<std::size_t>(1, scope));
+    n += scope == 0 ? 0 : slot.n / scope;
+  }
+  scales_.resize(n);
+}
+
+bool Quantiser::needs_whole_gradient() const noexcept {
+  return options_.granularity != Granularity::kBlock;
+}
+
+// Of finite values; 0 of none, and of values that are not finite, which encode finds.
+float Quantiser::reference(std::span<const float> u) const {
+  if (u.empty()) return 0;
+  const auto n = static_cast<double>(u.size());
+  float c = 0;
+  switch (options_.scale) {
+    case Scale::kMeanAbs:
+      c = static_cast<float>(kernels::sum_abs(u) / n);
+      break;
+    case Scale::kRootMeanSquare:
+      c = static_cast<float>(std::sqrt(kernels::sum_squares(u) / n));
+      break;
+    case Scale::kMaximum:
+      c = kernels::max_abs(u);
+      break;
+    case Scale::kQuantile:
+      c = quantile_of(u, options_.quantile);
+  }
+  return std::isfinite(c) ? c : 0;
+}
+
+// 0 where the magnitudes count as zero: then all levels are 0.
+float Quantiser::step_of(float c, int largest) const {
+  if (c < kernels::kPresenceFloor) return 0;
+  const bool half = options_.scale == Scale::kMeanAbs || options_.scale == Scale::kRootMeanSquare;
+  return (half ? 2.0f * c : c) / static_cast<float>(largest);
+}
+
+void Quantiser::agree(Communicator& comm, const StepContext& ctx, ConstView g,
+                      std::span<const float> m, std::span<const float> e) {
+  std::vector<float> u;
+  for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
+    const TensorSlot& slot = layout_.tensors()[t];
+    u.resize(slot.n);
+    if (!ctx.is_absent(t)) {
+      kernels::blend_only(g.f32(slot.offset, slot.offset + slot.n), blend_of(ctx, slot.spec.group),
+                          m.subspan(slot.offset, slot.n), u);
+      if (!e.empty()) kernels::add(e.subspan(slot.offset, slot.n), u);
+    }
+    for (std::size_t at = 0, k = first_scale_[t]; at < slot.n; at += row_[t], ++k) {
+      scales_[k] = ctx.is_absent(t) ? 0 : reference(std::span(u).subspan(at, row_[t]));
+    }
+  }
+  if (!options_.shared) return;
+  if (options_.scale == Scale::kMaximum) return exchange::share_largest(comm, ctx, scales_);
+  exchange::share_mean(comm, ctx, scales_);
+}
+
+// Part of a piece that shares the scale c.
+void Quantiser::quantise_part(float c, int largest, std::span<const float> u,
+                              std::span<const float> r, std::span<std::int8_t> q,
+                              std::span<float> e_next) const {
+  const float step = step_of(c, largest);
+  const float inv = step == 0 ? 0.0f : 1.0f / step;
+  if (r.empty()) {
+    kernels::quantise(u, inv, largest, q);
+  } else {
+    kernels::quantise(u, inv, largest, r, q);
+  }
+  if (!e_next.empty()) kernels::keep_level_error(u, q, step, e_next);
+}
+
+// Coordinates from `begin` of the tensor on, cut where a scope ends.
+void Quantiser::quantise_rows(const Piece& piece, std::size_t begin, int largest,
+                              std::span<const float> u, std::span<const float> r,
+                              std::span<std::int8_t> q, std::span<float> e_next) {
+  const std::size_t row = row_[piece.tensor];
+  for (std::size_t i = 0; i < u.size();) {
+    const std::size_t scope = (begin + i) / row;
+    const std::size_t n = std::min(u.size() - i, (scope + 1) * row - (begin + i));
+    quantise_part(scales_[first_scale_[piece.tensor] + scope], largest, u.subspan(i, n),
+                  r.empty() ? r : r.subspan(i, n), q.subspan(i, n),
+                  e_next.empty() ? e_next : e_next.subspan(i, n));
+    i += n;
+  }
+}
+
+// A block at a time: the blend, its scale and its levels stay in the first cache.
+std::size_t Quantiser::encode(const Piece& piece, const StepContext& ctx, const Buffers& b,
+                              const Target& target) {
+  alignas(64) std::array<float, kScaleBlock> blend, random;
+  alignas(64) std::array<std::int8_t, kScaleBlock> levels;
+  const int largest = kernels::largest_level(target.shape.bits);
+  const kernels::Blend rule = blend_of(ctx, piece.group);
+  std::size_t bad = kernels::kAllFinite;
+  for (std::size_t i = 0; i < piece.n();) {
+    const std::size_t n = std::min(piece.n() - i, kScaleBlock - (piece.begin + i) % kScaleBlock);
+    const auto u = std::span(blend).first(n);
+    const auto q = std::span(levels).first(n);
+    const std::size_t found = kernels::lion_blend(b.g.subspan(i, n), rule, b.m.subspan(i, n), u);
+    if (found != kernels::kAllFinite && bad == kernels::kAllFinite) bad = i + found;
+    if (!b.e.empty()) kernels::add(b.e.subspan(i, n), u);
+    const auto r = std::span(random).first(options_.stochastic ? n : 0);
+    if (!r.empty()) kernels::uniforms({ctx.seed, ctx.step, ctx.rank, piece.begin + i}, r);
+    const auto e_next = b.e_next.empty() ? b.e_next : b.e_next.subspan(i, n);
+    if (options_.granularity == Granularity::kBlock) {
+      quantise_part(reference(u), largest, u, r, q, e_next);
+    } else {
+      const std::size_t in_tensor = piece.begin + i - layout_.tensors()[piece.tensor].offset;
+      quantise_rows(piece, in_tensor, largest, u, r, q, e_next);
+    }
+    kernels::pack_levels(q, target.shape, target.first_word + i / 64, target.lines);
+    i += n;
+  }
+  return bad;
+}
+
+std::uint64_t Quantiser::cost(int world) const {
+  return options_.shared ? exchange::scales_cost(scales_.size(), world).bytes_up : 0;
+}
+
+}  // namespace pride::methods

@@ -1,0 +1,84 @@
+// Quantiser: the blend of momentum and gradient as p-bit levels. Lion Cub's second factor.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/levels.h"
+#include "pride/method.h"
+
+namespace pride::methods {
+
+// What a level is worth: with s the largest level, the reference magnitude c of a scope becomes
+//   kMeanAbs (L1), kRootMeanSquare (L2): c = s/2, so that twice the mean saturates;
+//   kMaximum, kQuantile: c = s.
+enum class Scale { kMeanAbs, kRootMeanSquare, kMaximum, kQuantile };
+
+// The coordinates that share a scale: aligned ranges of 4096 flat coordinates (of one tensor),
+// whole tensors, or rows of matrices (all but the first dimension; a vector is one row).
+enum class Granularity { kBlock, kTensor, kRow };
+
+struct QuantiserOptions {
+  Scale scale = Scale::kMeanAbs;
+  Granularity granularity = Granularity::kBlock;
+  double quantile = 0.99;  // of kQuantile: so many magnitudes are at most c
+  bool stochastic = false;
+  bool shared = false;  // the ranks agree on the scales: the largest of theirs for kMaximum, else
+                        // the mean. Otherwise each rank has its own, and the levels are weights
+};
+
+class Quantiser {
+ public:
+  // Throws InvalidArgument, naming the method, on scales by block that ought to be shared.
+  Quantiser(const std::string& method, const MethodContext& ctx, const QuantiserOptions& options);
+
+  // True if scales need whole tensors before anything is encoded.
+  bool needs_whole_gradient() const noexcept;
+
+  bool shares() const noexcept { return options_.shared; }
+
+  // Scales of this step, for granularities other than kBlock. `m` and `e` (error feedback; may be
+  // empty) are flat. Collective with `shared`.
+  void agree(Communicator& comm, const StepContext& ctx, ConstView g, std::span<const float> m,
+             std::span<const float> e);
+
+  // A piece in work: everything of its own size but the lines, which are the shard's.
+  struct Target {
+    kernels::LevelShape shape;
+    std::size_t first_word = 0;
+    std::span<std::uint64_t> lines;
+  };
+  struct Buffers {
+    std::span<const float> g;
+    std::span<float> m;
+    std::span<const float> e;  // what earlier steps left out; empty: no feedback
+    std::span<float> e_next;   // what this one leaves out
+  };
+
+  // u = beta1 m + (1-beta1) g (+ e);  m = beta2 m + (1-beta2) g;  levels of u into the lines.
+  // Returns the first coordinate of the piece that is not finite, or kAllFinite.
+  std::size_t encode(const Piece& piece, const StepContext& ctx, const Buffers& buffers,
+                     const Target& target);
+
+  // Bytes that a rank sends so that scales are shared.
+  std::uint64_t cost(int world) const;
+
+ private:
+  float reference(std::span<const float> u) const;
+  float step_of(float c, int largest) const;
+  void quantise_rows(const Piece& piece, std::size_t begin, int largest, std::span<const float> u,
+                     std::span<const float> r, std::span<std::int8_t> q, std::span<float> e_next);
+  void quantise_part(float c, int largest, std::span<const float> u, std::span<const float> r,
+                     std::span<std::int8_t> q, std::span<float> e_next) const;
+
+  Layout layout_;
+  QuantiserOptions options_;
+  std::vector<float> scales_;             // c of each scope, tensor after tensor; not for kBlock
+  std::vector<std::size_t> first_scale_;  // by tensor
+  std::vector<std::size_t> row_;          // by tensor: coordinates of a scope
+};
+
+}  // namespace pride::methods

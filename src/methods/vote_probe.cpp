@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/vote_probe.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "exchange/samples.h"
+
+namespace pride::methods {
+namespace {
+
+int sign_of(double x) { return (x > 0) - (x < 0); }
+
+// 0 where the vote is right, 1 where it is wrong, 1/2 for a tie, which a coin decides.
+double wrongness(double vote, double mean) {
+  return vote == 0 ? 0.5 : sign_of(vote) == sign_of(mean) ? 0.0 : 1.0;
+}
+
+// One coordinate on all ranks that have it.
+struct Coordinate {
+  double mean_u = 0, signs = 0, levels = 0, mean_m = 0, mean_m2 = 0;
+  int present = 0, plus = 0, minus = 0;
+};
+
+}  // namespace
+
+VoteProbe::VoteProbe(const Layout& layout, int world) : world_(world) {
+  for (const TensorSlot& slot : layout.tensors()) {
+    const std::size_t wanted = std::clamp<std::size_t>(slot.n / 1000, 16, 256);
+    const std::size_t stride = std::max<std::size_t>(1, (slot.n + wanted - 1) / wanted);
+    const std::size_t count = (slot.n + stride - 1) / stride;
+    tensors_.push_back({slot.offset, slot.n, stride, n_samples_, count});
+    n_samples_ += count;
+  }
+  samples_.resize(n_samples_ * static_cast<std::size_t>(world));
+}
+
+std::vector<std::size_t> VoteProbe::samples_in(const Bucket& bucket) const {
+  std::vector<std::size_t> out;
+  for (const Shard& shard : bucket.shards) {
+    for (const Piece& piece : shard.pieces) {
+      const Tensor& t = tensors_[piece.tensor];
+      std::size_t i = (piece.begin - t.offset + t.stride - 1) / t.stride * t.stride;
+      for (; t.offset + i < piece.end; i += t.stride) out.push_back(t.offset + i);
+    }
+  }
+  return out;
+}
+
+std::size_t VoteProbe::tensor_at(std::size_t coord) const {
+  const auto after = std::upper_bound(tensors_.begin(), tensors_.end(), coord,
+                                      [](std::size_t c, const Tensor& t) { return c < t.offset; });
+  return static_cast<std::size_t>(after - tensors_.begin()) - 1;
+}
+
+void VoteProbe::keep(const Bucket& bucket, const StepContext& ctx, const Wire& shared) {
+  const auto coords = samples_in(bucket);
+  for (int r = 0; r < world_; ++r) {
+    const exchange::ReceivedSamples theirs = exchange::samples_of(shared, r, ctx, coords.size());
+    for (std::size_t i = 0; i < coords.size(); ++i) {
+      const Tensor& at = tensors_[tensor_at(coords[i])];
+      const std::size_t index = at.first + (coords[i] - at.offset) / at.stride;
+      samples_[static_cast<std::size_t>(r) * n_samples_ + index] = {theirs.u[i], theirs.m[i],
+                                                                    theirs.q[i]};
+    }
+  }
+}
+
+std::span<const Sample> VoteProbe::of_rank(const Tensor& t, int rank) const {
+  return std::span(samples_).subspan(static_cast<std::size_t>(rank) * n_samples_ + t.first,
+                                     t.count);
+}
+
+std::vector<TensorDiagnostics> VoteProbe::evaluate() const {
+  std::vector<TensorDiagnostics> out;
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    TensorDiagnostics d{.tensor = t};
+    double variance = 0, square = 0, size = 0;
+    for (std::size_t i = 0; i < tensors_[t].count; ++i) {
+      Coordinate c;
+      for (int r = 0; r < world_; ++r) {
+        const Sample& s = of_rank(tensors_[t], r)[i];
+        c.mean_m += static_cast<double>(s.m) / world_;
+        c.mean_m2 += static_cast<double>(s.m) * static_cast<double>(s.m) / world_;
+        if (s.q == exchange::kNoLevel) continue;
+        ++c.present;
+        c.mean_u += static_cast<double>(s.u);
+        c.signs += sign_of(static_cast<double>(s.u));
+        c.levels += s.q;
+        c.plus += s.u > 0 ? 1 : 0;
+        c.minus += s.u < 0 ? 1 : 0;
+      }
+      variance += std::max(0.0, c.mean_m2 - c.mean_m * c.mean_m);
+      square += c.mean_m2;
+      if (c.mean_u == 0) continue;
+      ++d.samples;
+      d.unanimous += c.plus == c.present || c.minus == c.present ? 1 : 0;
+      d.vote_error += wrongness(c.levels, c.mean_u);
+      d.sign_vote_error += wrongness(c.signs, c.mean_u);
+      d.vote_loss += wrongness(c.levels, c.mean_u) * std::abs(c.mean_u);
+      d.sign_vote_loss += wrongness(c.signs, c.mean_u) * std::abs(c.mean_u);
+      size += std::abs(c.mean_u);
+    }
+    const double n = std::max<double>(1, static_cast<double>(d.samples));
+    d.unanimous /= n;
+    d.vote_error /= n;
+    d.sign_vote_error /= n;
+    d.vote_loss /= size > 0 ? size : 1;
+    d.sign_vote_loss /= size > 0 ? size : 1;
+    d.momentum_variance = square > 0 ? variance / square : 0;
+    out.push_back(d);
+  }
+  return out;
+}
+
+VoteProbe::Loss VoteProbe::losses(bool shared) const {
+  Loss loss;
+  std::vector<double> scale(static_cast<std::size_t>(world_));
+  for (const Tensor& t : tensors_) {
+    for (int r = 0; r < world_; ++r) {
+      double sum = 0;
+      for (const Sample& s : of_rank(t, r)) sum += std::abs(static_cast<double>(s.u));
+      scale[static_cast<std::size_t>(r)] = sum / static_cast<double>(t.count);
+    }
+    if (shared) {
+      double sum = 0;
+      for (const double c : scale) sum += c;
+      const auto having = std::ranges::count_if(scale, [](double c) { return c > 0; });
+      scale.assign(scale.size(), having > 0 ? sum / static_cast<double>(having) : 0);
+    }
+    // a sampled coordinate stands for as many as the tensor has for it
+    const double weight = static_cast<double>(t.n) / static_cast<double>(t.count);
+    for (std::size_t i = 0; i < t.count; ++i) {
+      double mean = 0;
+      std::array<double, 8> votes{};
+      for (int r = 0; r < world_; ++r) {
+        const Sample& s = of_rank(t, r)[i];
+        const double c = scale[static_cast<std::size_t>(r)], u = static_cast<double>(s.u);
+        if (s.q == exchange::kNoLevel || c == 0) continue;
+        mean += u / world_;
+        votes[0] += sign_of(u);
+        for (int p = 2; p <= 8; ++p) {
+          const double largest = kernels::largest_level(p);
+          votes[static_cast<std::size_t>(p - 1)] +=
+              std::clamp(std::nearbyint(u / c * largest / 2), -largest, largest);
+        }
+      }
+      loss.all += weight * std::abs(mean);
+      for (std::size_t p = 0; p < votes.size(); ++p) {
+        loss.lost[p] += weight * std::abs(mean) * wrongness(votes[p], mean);
+      }
+    }
+  }
+  return loss;
+}
+
+Cost VoteProbe::cost(const Bucket& bucket) const {
+  return exchange::samples_cost(samples_in(bucket).size(), world_);
+}
+
+}  // namespace pride::methods

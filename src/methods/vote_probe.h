@@ -1,0 +1,66 @@
+// VoteProbe: measures on sampled coordinates what votes lose against the sign of the true mean.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/levels.h"
+#include "pride/bucket.h"
+#include "pride/communicator.h"
+#include "pride/cost.h"
+#include "pride/diagnostics.h"
+#include "pride/layout.h"
+#include "pride/step.h"
+#include "pride/wire.h"
+
+namespace pride::methods {
+
+// One sampled coordinate on one rank.
+struct Sample {
+  float u = 0, m = 0;
+  std::int8_t q = 0;  // exchange::kNoLevel: the tensor is absent there
+};
+
+class VoteProbe {
+ public:
+  VoteProbe(const Layout& layout, int world);
+
+  // The bucket's samples, ascending: flat coordinates. A tensor gives up to 256 of them, one in a
+  // thousand but at least 16, evenly spread; the same for any cut into buckets.
+  std::vector<std::size_t> samples_in(const Bucket& bucket) const;
+
+  std::size_t tensor_at(std::size_t coord) const;
+
+  // After the ranks shared the bucket's samples (exchange/samples.h): keeps them for the step.
+  void keep(const Bucket& bucket, const StepContext& ctx, const Wire& shared);
+
+  // When all buckets are kept: by tensor.
+  std::vector<TensorDiagnostics> evaluate() const;
+
+  // What a vote of p bits would lose, p = 1 to 8 at index p - 1: the share of sum |mean u| on
+  // coordinates where the vote differs from the sign of the mean. L1 scale by tensor, each rank's
+  // own or their mean. Numerator and denominator, so that steps can be added.
+  struct Loss {
+    std::array<double, 8> lost{};
+    double all = 0;
+  };
+  Loss losses(bool shared) const;
+
+  Cost cost(const Bucket& bucket) const;
+
+ private:
+  struct Tensor {
+    std::size_t offset, n, stride, first, count;  // samples [first, first + count)
+  };
+  std::span<const Sample> of_rank(const Tensor& t, int rank) const;
+
+  std::vector<Tensor> tensors_;
+  int world_;
+  std::size_t n_samples_ = 0;
+  std::vector<Sample> samples_;  // rank after rank
+};
+
+}  // namespace pride::methods
