@@ -150,8 +150,9 @@ main() {
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   stage "asan + ubsan" 6 build_and_test asan
   # threads: not what runs on one, nor the bytes of millions of coordinates, which small runs share
-  stage "tsan" 6 build_and_test tsan --label-exclude serial \
-    --exclude-regex 'ApproachesThePapersBits|OneThirtySecond'
+  # what is long and has threads only as ranks is left to the other stages
+  stage "tsan" 6 build_and_test tsan --label-exclude serial --exclude-regex \
+    'PapersBits|OneThirtySecond|ForAMillion|BucketSize|Quadratic|Stall|ForTwoThousand|For2000|BoxScore|RealData|DefaultText'
   stage fuzz 4 fuzz
   stage "core alone" 4 build_and_test core --label-exclude slow
   finish

@@ -8,6 +8,7 @@
 
 #include "compare/rate_search.h"
 #include "method_options.h"
+#include "models/model.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/optimizer.h"
@@ -84,6 +85,15 @@ bool can_name_a_folder(const std::string& label) {
   return !label.empty() && label.front() != '.' && std::all_of(label.begin(), label.end(), allowed);
 }
 
+// The model's own: options may name its tensors.
+Layout layout_of(const Task& task) {
+  std::vector<TensorSpec> specs;
+  for (const ModelParameter& p : task.make_model()->parameters()) {
+    specs.push_back({.name = p.name, .shape = p.tensor.sizes().vec(), .group = p.decay ? 0 : 1});
+  }
+  return Layout(std::move(specs));
+}
+
 }  // namespace
 
 ComparePlan::ComparePlan(CompareOptions options, const FlagValues& given)
@@ -153,9 +163,7 @@ void ComparePlan::check_contender(Contender& who) const {
     const TrainOptions train = parse_train(arguments_of(who.flags));
     if (train.lr) who.rate = *train.lr;
     if (options_.tune) nearest_grid_point(who.rate);
-    const Layout layout({{"w", {64}}});
-    method_cost(who.method, layout,
-                {.options = parse_method_options(train.method_options), .world = train.workers});
+    parse_method_options(train.method_options);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(concat(who.label, ": ", error.what()));
   }
@@ -178,7 +186,7 @@ std::shared_ptr<const Task> ComparePlan::check_run(const Contender& who, std::ui
     TrainPlan plan = make_plan(options, options.workers, std::move(task));
     plan.optimizer.overlap = false;  // no thread is needed to say no
     const auto alone = make_thread_world(1);
-    const Optimizer optimizer(*alone.front(), Layout({{"w", {64}}}), plan.optimizer);
+    const Optimizer optimizer(*alone.front(), layout_of(*plan.task), plan.optimizer);
     const Sampler sampler(plan.task->n_samples(), plan.task->labels(),
                           {.sharding = plan.sharding, .seed = seed, .world = plan.world});
     return plan.task;

@@ -83,6 +83,13 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
                  "The method's own option as key=value; may be repeated. `pride methods --method "
                  "NAME` lists them")
       ->group(group);
+  app.add_option_function<std::string>(
+         "--budget-bits",
+         [&o](const std::string& bits) { o.method_options.push_back("budget_bits=" + bits); },
+         "lion-cub-auto: bits sent per parameter, step and rank at most, on average; the same as "
+         "--method-opt budget_bits=")
+      ->check(number_check())
+      ->group(group);
   app.add_option("--lr", o.lr, "Peak learning rate. Default: the method's")
       ->check(number_check())
       ->group(group);

@@ -163,7 +163,36 @@ void Recorder::on_step(const WorldStep& step) {
   record.update(seconds_json(step.max_seconds()));
   if (skipped) record["skipped"] = true;
   write(record);
+  if (!step.diagnostics.empty()) write(diagnostics_json(step));
   progress_.on_step(step);
+  if (step.note.empty()) return;
+  write({{"type", "choice"}, {"step", step.step}, {"text", step.note}});
+  note(concat(plan_.options.method, ", step ", step.step, ": ", step.note));
+}
+
+// By tensor, and over all of them, each coordinate of a tensor counting as its samples do.
+nlohmann::ordered_json Recorder::diagnostics_json(const WorldStep& step) const {
+  constexpr std::pair<const char*, double TensorDiagnostics::*> kShares[] = {
+      {"unanimous", &TensorDiagnostics::unanimous},
+      {"momentum_variance", &TensorDiagnostics::momentum_variance},
+      {"vote_error", &TensorDiagnostics::vote_error},
+      {"sign_vote_error", &TensorDiagnostics::sign_vote_error},
+      {"vote_loss", &TensorDiagnostics::vote_loss},
+      {"sign_vote_loss", &TensorDiagnostics::sign_vote_loss}};
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  double n = 0;
+  for (const TensorSlot& slot : start_.tensors) n += static_cast<double>(slot.n);
+  for (const TensorDiagnostics& d : step.diagnostics) {
+    const TensorSlot& slot = start_.tensors.at(d.tensor);
+    nlohmann::ordered_json record = {{"name", slot.spec.name}, {"samples", d.samples}};
+    for (const auto& [name, member] : kShares) {
+      record[name] = d.*member;
+      all[name] = all.value(name, 0.0) + d.*member * static_cast<double>(slot.n) / n;
+    }
+    tensors.push_back(std::move(record));
+  }
+  return {{"type", "diagnostics"}, {"step", step.step}, {"all", all}, {"tensors", tensors}};
 }
 
 void Recorder::on_eval(std::int64_t step, const EvalSums& sums, double seconds) {

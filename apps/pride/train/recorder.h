@@ -30,6 +30,7 @@ struct RunStart {
   std::int64_t n_parameters = 0;
   std::uint64_t state_floats = 0;
   Cost cost;  // per step
+  std::vector<TensorSlot> tensors;
 };
 
 class Recorder {
@@ -48,6 +49,7 @@ class Recorder {
 
  private:
   void write(const nlohmann::ordered_json& record);
+  nlohmann::ordered_json diagnostics_json(const WorldStep& step) const;
   nlohmann::ordered_json bytes_json() const;
 
   const TrainPlan& plan_;

@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "pride/diagnostics.h"
 
 namespace pride::app {
 
@@ -34,7 +37,9 @@ struct RankStep {
 struct WorldStep {
   std::int64_t step = 0;  // steps done after it
   double lr = 0;
-  std::optional<double> grad_norm;  // of the mean gradient, if it is clipped
+  std::optional<double> grad_norm;             // of the mean gradient, if it is clipped
+  std::vector<TensorDiagnostics> diagnostics;  // by tensor, in the steps that have them
+  std::string note;                            // what the method decided
   std::vector<RankStep> ranks;
 
   double mean_loss() const {

@@ -127,6 +127,7 @@ void Worker::start() {
   start.n_parameters = model_->n_parameters();
   start.state_floats = optimizer_.state_floats();
   start.cost = optimizer_.cost(start.step);
+  start.tensors = flat_.layout().tensors();
   recorder_->start(start);
 }
 
@@ -145,6 +146,8 @@ WorldStep Worker::take_step() {
   mine.interrupted = interrupted() ? 1 : 0;
   WorldStep world = share(mine, lr);
   world.grad_norm = report.grad_norm;
+  world.diagnostics = report.diagnostics;
+  world.note = report.note;
   return world;
 }
 
