@@ -30,8 +30,9 @@ inline float initial(std::size_t tensor, std::size_t index) {
 struct RankResult {
   std::vector<float> params;  // flat
   std::vector<StepReport> reports;
-  Cost cost;       // of the first step
-  Cost last_cost;  // of the last
+  std::vector<Cost> costs;  // of each step, as stated before it
+  Cost cost;                // of the first step
+  Cost last_cost;           // of the last
   std::uint64_t hash = 0;
 };
 
@@ -65,6 +66,7 @@ inline RankResult train_rank(Communicator& comm, const Layout& layout, const Tra
          [&](std::size_t t, std::size_t i) { return run.grad(comm.rank(), step, t, i); });
     const auto flags = std::make_unique<bool[]>(n);
     for (std::size_t t = 0; t < n; ++t) flags[t] = run.absent && run.absent(comm.rank(), step, t);
+    result.costs.push_back(optimizer.cost(step));
     result.reports.push_back(optimizer.step(params.span(), grads.span(), {flags.get(), n}));
   }
   result.params.assign(params.span().begin(), params.span().end());
