@@ -87,8 +87,9 @@ bool can_name_a_folder(const std::string& label) {
 
 // The model's own: options may name its tensors.
 Layout layout_of(const Task& task) {
+  const std::unique_ptr<Model> model = task.make_model();
   std::vector<TensorSpec> specs;
-  for (const ModelParameter& p : task.make_model()->parameters()) {
+  for (const ModelParameter& p : model->parameters()) {
     specs.push_back({.name = p.name, .shape = p.tensor.sizes().vec(), .group = p.decay ? 0 : 1});
   }
   return Layout(std::move(specs));
