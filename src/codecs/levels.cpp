@@ -198,6 +198,11 @@ void check_values(const ReceivedFrame& f, const ValueFrame& at) {
     for (const float scale : scales) {
       if (!std::isfinite(scale) || std::signbit(scale)) refuse(f, "has ", scale, " as a scale");
     }
+    const std::size_t end = at.scales_at + 4 * scales.size();
+    const auto padding = f.frame.subspan(end, at.values_at - end);
+    if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; })) {
+      refuse(f, "has bits set behind its scales");
+    }
     const auto lines = words_at(f.frame, at.values_at, shape_of(at).size());
     for (std::size_t w = 0; w < at.n / 64; ++w) {
       if (look_at(lines, shape_of(at), w).all != 0) refuse(f, "has a code that no level has");

@@ -59,9 +59,9 @@ void write_values(std::span<const float> values, const ValueFrame& at, std::span
 void read_values(std::span<const std::byte> frame, const ValueFrame& at, std::span<float> values);
 
 // Check what came, reading only, and throw a CommError that names the sender: bits where no piece
-// is, codes of an absent piece; values that are not finite. A code that no level has is for the
-// vote to find (kernels::vote_levels), which reads all of them anyway; check_codes then says whose
-// it is.
+// is, codes of an absent piece; scales that are none, values that are not finite. A code that no
+// level has is for the vote to find (kernels::vote_levels), which reads all of them anyway;
+// check_codes then says whose it is.
 void check_levels(const ReceivedFrame& f, int bits);
 void check_codes(const ReceivedFrame& f, int bits);
 void check_roll_call(const ReceivedFrame& f, const Bucket& bucket);

@@ -114,7 +114,7 @@ void check_scales(std::span<const std::byte> frame, std::size_t n_tensors, int f
   const auto scales = values_at<float>(frame, at.scales_at, n_tensors);
   for (std::size_t t = 0; t < n_tensors; ++t) {
     if (!std::isfinite(scales[t]) || std::signbit(scales[t])) {
-      refuse(where, from, scales[t], " as the scale of tensor ", t);
+      refuse(where, from, scales[t], " as scale ", t);
     }
   }
   if (!zero_padding(frame.subspan(at.scales_at + 4 * n_tensors))) {

@@ -35,6 +35,11 @@ void check_samples(const ReceivedFrame& f, std::size_t n) {
     throw CommError(concat(f.where, ": the frame from rank ", f.from, " has ", floats[bad],
                            " as sample ", bad % n));
   }
+  const auto padding = f.frame.subspan(at.q_at + n);
+  if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; })) {
+    throw CommError(
+        concat(f.where, ": the frame from rank ", f.from, " has bits set behind its samples"));
+  }
 }
 
 }  // namespace
@@ -61,6 +66,7 @@ Samples own_samples(std::size_t n, const StepContext& ctx, Wire& wire) {
 
 void share_samples(Communicator& comm, int bucket, const StepContext& ctx, std::size_t n,
                    Wire& wire) {
+  if (n == 0) return;
   const Communicator::Scope scope(comm, concat("share_samples, bucket ", bucket));
   const Bucket all = bucket_of(n, ctx.world, bucket);
   const auto mine = wire.up[static_cast<std::size_t>(ctx.rank)].span();

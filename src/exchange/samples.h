@@ -32,8 +32,8 @@ Samples prepare_samples(std::size_t n, const StepContext& ctx, Wire& wire);
 
 Samples own_samples(std::size_t n, const StepContext& ctx, Wire& wire);  // that space again
 
-// Each rank sends its n samples to every other. Throws CommError, naming the sender, on samples
-// that are not finite.
+// Each rank sends its n samples to every other; nothing if n is 0. Throws CommError, naming the
+// sender, on samples that are not finite.
 void share_samples(Communicator& comm, int bucket, const StepContext& ctx, std::size_t n,
                    Wire& wire);
 

@@ -124,7 +124,7 @@ TEST(ScalesFrames, HaveTheBytesOfTheWireFormatAndRefuseOthers) {
   check_scales(frame.span(), 3, 1, "here");
   for (const float bad : {-1.0f, -0.0f, INFINITY, NAN}) {
     scales[1] = bad;
-    expect_refused([&] { check_scales(frame.span(), 3, 1, "here"); }, "as the scale of tensor 1");
+    expect_refused([&] { check_scales(frame.span(), 3, 1, "here"); }, "as scale 1");
   }
   scales[1] = 0;
   frame.span().back() = std::byte{1};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <map>
 
 #include "pride/error.h"
 #include "pride/registry.h"
@@ -32,11 +33,13 @@ Layout halves() {
                  {"p1", {3}}});
 }
 
-testing::Training training(const std::string& method, const std::string& tie) {
+using Options = std::map<std::string, std::string>;
+
+testing::Training training(const std::string& method, const Options& options) {
   testing::Training run{.world = kWorld, .steps = 1};
   run.options.method = method;
   run.options.non_finite = NonFinitePolicy::kSkip;  // nothing is applied before all is known
-  if (!tie.empty()) run.options.options["tie"] = tie;
+  run.options.options = options;
   run.absent = [](int rank, std::int64_t, std::size_t tensor) {
     return tensor == 5 || (tensor == 2 && rank == kPeer);
   };
@@ -63,6 +66,17 @@ Edit put_entries(std::uint64_t k) {
   return [=](auto, auto payload) { put_number(payload, 0, 8, k); };
 }
 
+// Bit i of several lines of words: the code of one coordinate, all bits set.
+Edit set_lines(std::size_t at, std::size_t width, std::size_t n, std::uint64_t bit) {
+  return [=](auto frame, auto floats) {
+    for (std::size_t b = 0; b < n; ++b) set_bits(at + 8 * width * b, bit)(frame, floats);
+  };
+}
+
+Edit put_float(std::size_t at, float value) {
+  return [=](auto frame, auto) { put_number(frame, at, 4, std::bit_cast<std::uint32_t>(value)); };
+}
+
 Edit poison(std::uint32_t flag, std::uint32_t tensor, std::uint32_t rank) {
   return [=](auto frame, auto) {
     put_number(frame, kFlagsAt, 1, flag);
@@ -83,6 +97,13 @@ struct Malformed {
   Codec codec = Codec::kSign;
   Edit edit;
   std::string error;
+  Options options = {};
+
+  Options all_options() const {
+    Options all = options;
+    if (!tie.empty()) all["tie"] = tie;
+    return all;
+  }
 };
 
 void PrintTo(const Malformed& m, std::ostream* out) { *out << m.name; }
@@ -90,6 +111,12 @@ void PrintTo(const Malformed& m, std::ostream* out) { *out << m.name; }
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr std::uint64_t kBit = 1;
+
+// lion-cub with all of its frames: levels of 4 bits, momenta that are all due, samples
+const Options kLevels = {{"form", "sharded"}, {"sync_every", "1"}, {"probe_every", "1"}};
+const Options kDirect = {{"form", "direct"}, {"sync_format", "fp32"}, {"sync_every", "1"}};
+constexpr std::size_t kLinesAt = 72;        // of five words
+constexpr std::size_t kValuesAt = 64 + 24;  // of five words of 8 bits: behind five scales
 
 const Malformed kCases[] = {
     {"UnknownFlag", "dlion-vote", "", Codec::kSign, poison(2, 0, 0), "flags 2"},
@@ -150,6 +177,51 @@ const Malformed kCases[] = {
     // one shard has all six tensors: blocks of scales are longer than the layout
     {"ScaledSignsOfNobody", "signsgd-ef", "", Codec::kScaledSign, set_bits(kAbsentAt, kBit),
      "no rank has tensor 0"},
+
+    {"LevelThatIsNone", "lion-cub", "", Codec::kLevels, set_lines(kLinesAt, 5, 4, kBit << 9),
+     "a code that no level has in tensor 0", kLevels},
+    {"LevelThatIsNoneInABlockOfItsOwn", "lion-cub", "zero", Codec::kLevels,
+     set_lines(kLinesAt + 24, 5, 4, kBit << 5), "a code that no level has in tensor 1", kLevels},
+    {"LevelsBeyondTheTensor", "lion-cub", "", Codec::kLevels, set_bits(kLinesAt + 8, kBit << 6),
+     "levels beyond the end of tensor 0", kLevels},
+    {"HighBitsBeyondTheTensor", "lion-cub", "", Codec::kLevels,
+     set_bits(kLinesAt + 3 * 40 + 24, kBit << 63), "levels beyond the end of tensor 1", kLevels},
+    {"LevelsOfAnAbsentTensor", "lion-cub", "", Codec::kLevels, set_bits(kLinesAt + 32, kBit),
+     "levels of tensor 2, which it says is absent", kLevels},
+    {"LevelsAbsentBitsBeyond", "lion-cub", "", Codec::kLevels, set_bits(kAbsentAt, kBit << 3),
+     "absent bits beyond its 3 pieces", kLevels},
+    {"VoteOnLevelsOfNobody", "lion-cub", "", Codec::kVote, set_bits(kAbsentAt, kBit),
+     "says that no rank has tensor 3, which this rank has", kLevels},
+    {"SharedScaleThatIsNegative", "lion-cub", "", Codec::kScales, put_float(64 + 8, -1.0f),
+     "has -1 as scale 2", kLevels},
+
+    {"ScaleOfValuesThatIsNegative", "lion-cub", "", Codec::kValues, put_float(64, -1.0f),
+     "has -1 as a scale", kLevels},
+    {"ScaleOfValuesThatIsNan", "lion-cub", "", Codec::kValues, put_float(64 + 16, kNan),
+     "nan as a scale", kLevels},
+    {"ScaleOfValuesBehindTheLast", "lion-cub", "", Codec::kValues, put_float(64 + 20, 1.0f),
+     "bits set behind its scales", kLevels},
+    {"CodeOfValuesThatIsNone", "lion-cub", "", Codec::kValues, set_lines(kValuesAt + 8, 5, 8, kBit),
+     "a code that no level has", kLevels},
+    {"ScaleOfTheMeanThatIsInf", "lion-cub", "", Codec::kMeanValues, put_float(64 + 4, kInf),
+     "inf as a scale", kLevels},
+    {"ValueThatIsNan", "lion-cub", "", Codec::kValues, put_float(64 + 4 * 3, kNan),
+     "nan as value 3", kDirect},
+    {"MeanValueThatIsInf", "lion-cub", "", Codec::kMeanValues, put_float(64 + 4 * 319, -kInf),
+     "-inf as value 319", kDirect},
+    {"SampleThatIsNan", "lion-cub", "", Codec::kSamples, put_float(64 + 4, kNan), "nan as sample 1",
+     kLevels},
+    {"SamplesThatEndTooLate", "lion-cub", "", Codec::kSamples,
+     [](auto frame, auto) { frame.back() = std::byte{1}; }, "bits set behind its samples", kLevels},
+
+    {"RollCallOfTooManyPieces", "lion-cub", "", Codec::kRollCall, set_bits(kAbsentAt, kBit << 6),
+     "absent bits beyond the 6 pieces of the bucket", kDirect},
+    {"RollCallBeyondTheBlocks", "lion-cub", "", Codec::kRollCall, set_bits(72 + 8, kBit << 2),
+     "presence bits beyond the end of tensor 4", kDirect},
+    {"RollCallOfAnAbsentTensor", "lion-cub", "", Codec::kRollCall, set_bits(kAbsentAt, kBit << 1),
+     "presence bits of tensor 1, which it says is absent", kDirect},
+    {"RollCallPoisonOfNoRank", "lion-cub", "", Codec::kRollCall, poison(1, 0, 2),
+     "on rank 2 as not finite", kDirect},
 };
 
 // Run alone against what the peer said; the error, "" if there was none.
@@ -195,7 +267,7 @@ class MalformedFrames : public ::testing::TestWithParam<Malformed> {};
 TEST_P(MalformedFrames, AreRefusedByNameBeforeAnythingChanges) {
   const Malformed& m = GetParam();
   const Layout layout = halves();
-  const testing::Training run = training(m.method, m.tie);
+  const testing::Training run = training(m.method, m.all_options());
   testing::Recording messages = honest(run, layout);
   ASSERT_EQ(error_of(run, layout, messages), "") << "unchanged frames";
 
@@ -211,6 +283,24 @@ TEST_P(MalformedFrames, AreRefusedByNameBeforeAnythingChanges) {
 
 INSTANTIATE_TEST_SUITE_P(All, MalformedFrames, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
+
+// Integers of the direct form are no frame: what shows is that no ranks could have such a sum.
+TEST(MalformedSums, AreRefusedBeforeAnythingChanges) {
+  const Layout layout = halves();
+  const testing::Training run = training("lion-cub", kDirect);
+  const testing::Recording messages = honest(run, layout);
+  int refused = 0;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    // a byte a coordinate of a shard: only the peer's levels, and its sums, have this size
+    if (testing::is_frame(messages[i]) || messages[i].bytes.size() != 320) continue;
+    testing::Recording changed = messages;
+    changed[i].bytes[7] = std::byte{0x7F};
+    const std::string error = error_of(run, layout, changed);
+    EXPECT_NE(error.find("the transport's sum of levels is "), std::string::npos) << error;
+    ++refused;
+  }
+  EXPECT_EQ(refused, 2);
+}
 
 }  // namespace
 }  // namespace pride
