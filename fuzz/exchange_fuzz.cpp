@@ -58,6 +58,10 @@ std::vector<std::pair<std::string, std::map<std::string, std::string>>> variants
       if (option.name == "tie") all.push_back({method, {{"tie", "zero"}}});
       if (option.name == "dense") all.push_back({method, {{"dense", "native"}}});
       if (option.name == "freeze_steps") all.push_back({method, {{"freeze_steps", "1"}}});
+      if (option.name != "form") continue;
+      // all that lion-cub can send, in both forms
+      all.push_back({method, {{"form", "sharded"}, {"sync_every", "1"}, {"probe_every", "1"}}});
+      all.push_back({method, {{"form", "direct"}, {"sync_every", "2"}, {"sync_format", "bf16"}}});
     }
   }
   return all;

@@ -1,15 +1,18 @@
 // Payloads of arbitrary bytes about arbitrary shards, straight into the codecs: what is refused is
 // refused by name; what is taken can be used without a step outside the frame.
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <vector>
 
 #include "codecs/counts.h"
+#include "codecs/levels.h"
 #include "codecs/payload.h"
 #include "codecs/payload_check.h"
 #include "codecs/scaled_signs.h"
 #include "codecs/sparse.h"
 #include "codecs/ternary.h"
 #include "fuzz_input.h"
+#include "kernels/levels.h"
 #include "pride/error.h"
 #include "pride/layout.h"
 #include "pride/random_bits.h"
@@ -62,6 +65,51 @@ void one_count(Input& input, const Shard& shard, int world, CountForm form,
   });
 }
 
+// Levels that are taken are voted on; the vote sees a wrong code if and only if the check names it.
+void one_level_frame(Input& input, const Shard& shard) {
+  const LevelFrame at(shard, 2 + static_cast<int>(input.below(7)));
+  const int bits = at.shape.bits;
+  taken(input, shard, at.bytes, [&](const ReceivedFrame& f) {
+    check_levels(f, bits);
+    const auto lines = words_at(f.frame, at.lines_at, at.shape.size());
+    const std::vector<const std::uint64_t*> rows(3, lines.data());
+    std::vector<std::uint64_t> positive(shard.n_words()), nonzero(shard.n_words());
+    const bool good = kernels::vote_levels({rows, at.shape}, {1, 0}, positive);
+    must(good == kernels::vote_levels_ternary({rows, at.shape}, positive, nonzero),
+         "the two votes do not agree on the codes");
+    std::size_t word = 0;
+    for (const Piece& piece : shard.pieces) {
+      std::vector<std::uint64_t> any(kernels::words_for(piece.n_words()));
+      kernels::any_level(lines, at.shape, word, piece.n(), any);
+      word += piece.n_words();
+    }
+    bool refused = true;
+    try {
+      check_codes(f, bits);
+      refused = false;
+    } catch (const CommError& e) {
+      must(contains(e.what(), concat("rank ", kFrom)), "the error does not name the sender");
+    }
+    must(good != refused, "the vote and the check do not agree on the codes");
+  });
+}
+
+// Values that are taken are finite.
+void one_value_frame(Input& input, const Shard& shard) {
+  ValueFormat format;
+  const std::size_t bits = input.below(9);
+  if (bits == 1) format = {ValueFormat::Kind::kBFloat16, 16};
+  if (bits >= 2) format = {ValueFormat::Kind::kLevels, static_cast<int>(bits)};
+  const ValueFrame at(shard.size(), format);
+  taken(input, shard, at.bytes, [&](const ReceivedFrame& f) {
+    check_values(f, at);
+    std::vector<float> values(at.n);
+    read_values(f.frame, at, values);
+    const bool finite = std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
+    must(finite, "a value that was taken is not finite");
+  });
+}
+
 // An honest payload of some of n coordinates, changed here and there: arbitrary bytes would hardly
 // get past the number of entries.
 void one_sparse(Input& input, std::size_t n) {
@@ -96,7 +144,7 @@ void one_sparse(Input& input, std::size_t n) {
 }
 
 void one_input(Input input) {
-  const std::size_t kind = input.below(11);
+  const std::size_t kind = input.below(14);
   const int world = 1 + static_cast<int>(input.below(9));
   const std::size_t target = 1 + input.below(10000);
   const Layout layout = next_layout(input);
@@ -142,6 +190,16 @@ void one_input(Input input) {
         check_sums(f.frame, f.shard, world, f.from, f.where);
         check_present(f, world, absent);
       });
+      break;
+    case 10:
+      one_level_frame(input, shard);
+      break;
+    case 11:
+      taken(input, shard, RollCallFrame(bucket).bytes,
+            [&](const ReceivedFrame& f) { check_roll_call(f, bucket); });
+      break;
+    case 12:
+      one_value_frame(input, shard);
       break;
     default:
       one_sparse(input, shard.size());

@@ -61,7 +61,11 @@ Floats rounded(const Floats& values, ValueFormat format, int world) {
 
 StepContext context(const Communicator& comm) {
   static const std::vector<char> absent(3, 0);
-  return {.rank = comm.rank(), .world = comm.size(), .absent = absent};
+  StepContext ctx;
+  ctx.rank = comm.rank();
+  ctx.world = comm.size();
+  ctx.absent = absent;
+  return ctx;
 }
 
 // Three tensors of a third each.

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "pride/comm/thread_comm.h"
-#include "pride/error.h"
+#include "support/training.h"
 
 namespace pride::exchange {
 namespace {
@@ -19,7 +19,10 @@ TEST(Samples, ReachAllRanks) {
   for (const int world : {1, 2, 3, 7}) {
     for (const std::size_t n : {0, 1, 7, 8, 100}) {
       run_world(world, [&](Communicator& comm) {
-        const StepContext ctx{.rank = comm.rank(), .world = world, .absent = absent};
+        StepContext ctx;
+        ctx.rank = comm.rank();
+        ctx.world = world;
+        ctx.absent = absent;
         Wire wire;
         const Samples mine = prepare_samples(n, ctx, wire);
         for (std::size_t i = 0; i < n; ++i) {
@@ -44,7 +47,18 @@ TEST(Samples, ReachAllRanks) {
 }
 
 // Of a large tensor in small buckets many have no sample.
-TEST(Samples, OfABucketWithoutAnyCostNothing) {
+TEST(Samples, OfABucketWithoutAnyAreNotSent) {
+  const Layout layout({{"w", {40'000}}});
+  testing::Training run{.world = 2, .steps = 1};
+  run.options.method = "lion-cub";
+  run.options.options = {{"form", "sharded"}, {"probe_every", "1"}};
+  run.options.bucket_coords = 512;
+  for (const testing::RankResult& rank : testing::train(layout, run)) {
+    EXPECT_EQ(rank.reports[0].bytes_sent, rank.cost.bytes());
+  }
+}
+
+TEST(Samples, CostTheirFrames) {
   EXPECT_EQ(samples_cost(0, 5).bytes(), 0u);
   EXPECT_EQ(samples_cost(7, 5).bytes(), 4u * (64 + 64));
   EXPECT_EQ(samples_cost(8, 5).bytes(), 4u * (64 + 72));
