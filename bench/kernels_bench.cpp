@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/levels.h"
 #include "kernels/radix.h"
 #include "kernels/scaled_signs.h"
 #include "kernels/sparse.h"
@@ -131,7 +132,7 @@ const HashWords kHash{.key = 1, .first_word = 0};
 // Four arrays of n floats and words to go with them; memcpy goes from the first to the second.
 struct Arrays {
   explicit Arrays(std::size_t n, std::size_t n_arrays)
-      : n_(n), floats(n * n_arrays * 4), words(words_for(n) * 8 * 6) {
+      : n_(n), floats(n * n_arrays * 4), words(words_for(n) * 8 * 8) {
     for (std::size_t i = 0; i < n_arrays; ++i) fill(array(i), i);
     fill(words.as<std::uint64_t>(), 9);
   }
@@ -337,6 +338,94 @@ void add_bits_rows(std::size_t n_rows, std::size_t n) {
            [=](Rows rows, std::span<std::uint64_t> out) { count(rows, n_words, n_planes, out); });
 }
 
+// Lion Cub's levels of p bits, in the blocks of 4096 coordinates in which the quantiser works.
+void add_level_rows(int bits, std::size_t n) {
+  const std::string p = "/bits:" + std::to_string(bits);
+  const int largest = largest_level(bits);
+  const double packed = bits / 8.0;
+  const auto lines_of = [bits](const Arrays& a) {
+    return a.words.as<std::uint64_t>().first(words_for(a.n_) * static_cast<std::size_t>(bits));
+  };
+  const auto each = [](std::size_t n_coords, const auto& body) {
+    for (std::size_t at = 0; at < n_coords; at += kBlock) {
+      body(at, std::min(kBlock, n_coords - at));
+    }
+  };
+  // what a rank does before it sends, its scale being known: blend, momentum, levels, codes
+  add("encode_levels" + p, 2, 12 + packed, n, [=](const Arrays& a) {
+    return [=, &a] {
+      alignas(64) static std::int8_t q[kBlock];
+      const LevelShape shape{words_for(n), bits};
+      each(n, [&](std::size_t at, std::size_t k) {
+        lion_quantise(a.array(0).subspan(at, k), kBlend, 0.5f * static_cast<float>(largest),
+                      largest, a.array(1).subspan(at, k), {q, k});
+        pack_levels({q, k}, shape, at / 64, lines_of(a));
+      });
+    };
+  });
+  // the same where the scale is that of the block
+  add("encode_levels_of_blocks" + p, 2, 12 + packed, n, [=](const Arrays& a) {
+    return [=, &a] {
+      alignas(64) static float u[kBlock];
+      alignas(64) static std::int8_t q[kBlock];
+      const LevelShape shape{words_for(n), bits};
+      each(n, [&](std::size_t at, std::size_t k) {
+        lion_blend(a.array(0).subspan(at, k), kBlend, a.array(1).subspan(at, k), {u, k});
+        const auto mean = static_cast<float>(sum_abs({u, k}) / static_cast<double>(k));
+        quantise({u, k}, 0.5f * static_cast<float>(largest) / mean, largest, {q, k});
+        pack_levels({q, k}, shape, at / 64, lines_of(a));
+      });
+    };
+  });
+  // floats to packed codes alone
+  add("quantise_and_pack" + p, 1, 4 + packed, n, [=](const Arrays& a) {
+    return [=, &a] {
+      alignas(64) static std::int8_t q[kBlock];
+      const LevelShape shape{words_for(n), bits};
+      each(n, [&](std::size_t at, std::size_t k) {
+        quantise(a.array(0).subspan(at, k), 0.5f * static_cast<float>(largest), largest, {q, k});
+        pack_levels({q, k}, shape, at / 64, lines_of(a));
+      });
+    };
+  });
+  for (const std::size_t n_rows : {4, 16}) {
+    const double rows = static_cast<double>(n_rows);
+    add("vote_levels/rows:" + std::to_string(n_rows) + p,
+        2 + n_rows * static_cast<std::size_t>(bits) / 32, rows * packed + 0.125, n,
+        [=](const Arrays& a) {
+          const LevelShape shape{words_for(n), bits};
+          const auto words = a.floats.as<std::uint64_t>();
+          for (std::size_t k = 0; k < n_rows * shape.size(); ++k) {
+            // the highest bit clear: codes that levels have
+            const std::size_t line = k % shape.size() / kRunWords % static_cast<std::size_t>(bits);
+            words[k] = line == 0 ? 0 : pride::mix64(3, k);
+          }
+          return [=, &a] {
+            std::vector<const std::uint64_t*> lines;
+            for (std::size_t r = 0; r < n_rows; ++r)
+              lines.push_back(words.data() + r * shape.size());
+            if (!vote_levels({lines, shape, 0}, kHash, a.bits(0))) std::abort();
+          };
+        });
+  }
+}
+
+// The pass over gradient and momentum before levels whose scale is that of a whole tensor.
+void add_measure_rows(std::size_t n) {
+  add("measure_blend", 2, 8, n, [=](const Arrays& a) {
+    return [=, &a] {
+      alignas(64) static float u[kBlock];
+      double total = 0;
+      for (std::size_t at = 0; at < n; at += kBlock) {
+        const std::size_t k = std::min(kBlock, n - at);
+        blend_only(a.array(0).subspan(at, k), kBlend, a.array(1).subspan(at, k), {u, k});
+        total += sum_abs({u, k});
+      }
+      benchmark::DoNotOptimize(total);
+    };
+  });
+}
+
 // What the two forms of dlion-avg's answer cost: the owner's counts as planes or packed, in
 // nanoseconds per coordinate of its shard, and the step from either.
 void add_count_forms(std::size_t n_rows, std::size_t n) {
@@ -381,6 +470,10 @@ int main(int argc, char** argv) {
   for (const std::size_t n : {std::size_t{10'000'000}, std::size_t{256} << 20}) {
     add_float_rows(n);
     add_feedback_rows(n);
+  }
+  for (const std::size_t n : {std::size_t{10'000'000}, std::size_t{64} << 20}) {
+    for (const int bits : {2, 4, 8}) add_level_rows(bits, n);
+    add_measure_rows(n);
   }
   for (const std::size_t n_rows : {1, 2, 3, 4, 5, 8, 16, 32, 64}) {
     add_bits_rows(n_rows, std::size_t{64} << 20);

@@ -127,45 +127,63 @@ void add_floats(std::span<const float> e, std::span<float> u) {
 }
 
 // Sixty-four levels into word 0 of lines that lie `width` words apart.
-HWY_INLINE void pack_word(const std::int8_t* q, LevelShape shape, std::size_t width,
-                          std::uint64_t* line) {
-  const auto offset = static_cast<std::uint8_t>(largest_level(shape.bits));
+template <int kBits>
+HWY_INLINE void pack_word(const std::int8_t* q, std::size_t width, std::uint64_t* line) {
+  constexpr auto kOffset = static_cast<std::uint8_t>(largest_level(kBits));
+  std::uint64_t bits[kBits] = {};
 #if PRIDE_SIMD
   const ByteTag d;
-  for (int b = 0; b < shape.bits; ++b) line[static_cast<std::size_t>(b) * width] = 0;
   for (std::size_t i = 0; i < 64; i += hn::Lanes(d)) {
     const auto code =
-        hn::Add(hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(q) + i), hn::Set(d, offset));
-    for (int b = 0; b < shape.bits; ++b) {
-      std::uint64_t bits = 0;
+        hn::Add(hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(q) + i), hn::Set(d, kOffset));
+    for (int b = 0; b < kBits; ++b) {
+      std::uint64_t part = 0;
       const auto bit = hn::Set(d, static_cast<std::uint8_t>(1u << b));
-      hn::StoreMaskBits(d, hn::TestBit(code, bit), reinterpret_cast<std::uint8_t*>(&bits));
-      line[static_cast<std::size_t>(b) * width] |= bits << i;
+      hn::StoreMaskBits(d, hn::TestBit(code, bit), reinterpret_cast<std::uint8_t*>(&part));
+      bits[b] |= part << i;
     }
   }
 #else
-  for (int b = 0; b < shape.bits; ++b) {
-    std::uint64_t bits = 0;
-    for (std::size_t i = 0; i < 64; ++i) {
-      const auto code = static_cast<std::uint8_t>(static_cast<std::uint8_t>(q[i]) + offset);
-      bits |= std::uint64_t{(code >> b) & 1u} << i;
-    }
-    line[static_cast<std::size_t>(b) * width] = bits;
+  for (std::size_t i = 0; i < 64; ++i) {
+    const auto code = static_cast<std::uint8_t>(static_cast<std::uint8_t>(q[i]) + kOffset);
+    for (int b = 0; b < kBits; ++b) bits[b] |= std::uint64_t{(code >> b) & 1u} << i;
   }
 #endif
+  for (int b = 0; b < kBits; ++b) line[static_cast<std::size_t>(b) * width] = bits[b];
+}
+
+template <int kBits>
+void pack_bits(std::span<const std::int8_t> q, LevelShape shape, std::size_t first,
+               std::span<std::uint64_t> lines) {
+  std::size_t i = 0;
+  for (; i + 64 <= q.size(); i += 64, ++first) {
+    pack_word<kBits>(q.data() + i, shape.width(first), lines.data() + shape.at(first));
+  }
+  if (i == q.size()) return;
+  std::int8_t last[64];  // -largest has code 0
+  std::fill(std::begin(last), std::end(last), static_cast<std::int8_t>(-largest_level(kBits)));
+  std::copy(q.begin() + static_cast<std::ptrdiff_t>(i), q.end(), last);
+  pack_word<kBits>(last, shape.width(first), lines.data() + shape.at(first));
 }
 
 void pack(std::span<const std::int8_t> q, LevelShape shape, std::size_t first,
           std::span<std::uint64_t> lines) {
-  std::size_t i = 0;
-  for (; i + 64 <= q.size(); i += 64, ++first) {
-    pack_word(q.data() + i, shape, shape.width(first), lines.data() + shape.at(first));
+  switch (shape.bits) {
+    case 2:
+      return pack_bits<2>(q, shape, first, lines);
+    case 3:
+      return pack_bits<3>(q, shape, first, lines);
+    case 4:
+      return pack_bits<4>(q, shape, first, lines);
+    case 5:
+      return pack_bits<5>(q, shape, first, lines);
+    case 6:
+      return pack_bits<6>(q, shape, first, lines);
+    case 7:
+      return pack_bits<7>(q, shape, first, lines);
+    default:
+      return pack_bits<8>(q, shape, first, lines);
   }
-  if (i == q.size()) return;
-  std::int8_t last[64];  // -largest has code 0
-  std::fill(std::begin(last), std::end(last), static_cast<std::int8_t>(-largest_level(shape.bits)));
-  std::copy(q.begin() + static_cast<std::ptrdiff_t>(i), q.end(), last);
-  pack_word(last, shape, shape.width(first), lines.data() + shape.at(first));
 }
 
 HWY_INLINE void unpack_word(const std::uint64_t* line, LevelShape shape, std::size_t width,

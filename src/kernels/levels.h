@@ -57,6 +57,11 @@ constexpr int level_at(std::span<const std::uint64_t> lines, LevelShape shape, s
 std::size_t lion_blend(std::span<const float> g, const Blend& blend, std::span<float> m,
                        std::span<float> u) noexcept;
 
+// lion_blend and quantise in one: levels of u; 0 where it is not finite.
+// Reads 8 and writes 5 bytes per coordinate.
+std::size_t lion_quantise(std::span<const float> g, const Blend& blend, float inv, int largest,
+                          std::span<float> m, std::span<std::int8_t> q) noexcept;
+
 // u = beta1*m + (1-beta1)*g, and nothing else: what lion_blend would find.
 void blend_only(std::span<const float> g, const Blend& blend, std::span<const float> m,
                 std::span<float> u) noexcept;

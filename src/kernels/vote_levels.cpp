@@ -39,6 +39,17 @@ HWY_INLINE V sum_codes(D d, Rows rows, std::size_t at, std::size_t width,
   return wrong;
 }
 
+// Each row is a stream of its own, and the hardware's prefetchers stop at the end of a page: asks
+// for the lines of a row 2 KiB ahead of its run. Prefetches cannot fault.
+template <std::size_t kBits>
+HWY_INLINE void prefetch_runs(const LevelRows& rows, std::size_t k) {
+  constexpr std::size_t kAhead = 256;  // words
+  const std::size_t at = rows.shape.at(rows.first + k) + kAhead;
+  for (const std::uint64_t* row : rows.lines) {
+    for (std::size_t b = 0; b < kBits; ++b) hwy::Prefetch(row + at + b * kRunWords);
+  }
+}
+
 // Calls finish(d, above, equal, k) for words k, k + 1, ... of the result. Returns true if no code
 // is wrong.
 template <std::size_t kBits, std::size_t kCarry, class Finish>
@@ -60,6 +71,7 @@ bool for_each_sum(const LevelRows& rows, std::size_t n_words, const Finish& fini
     const std::size_t in_line = rows.shape.width(rows.first + k) - (rows.first + k) % kRunWords;
     const std::size_t left = std::min(in_line, n_words - k);
     const std::size_t end = k + left;
+    prefetch_runs<kBits>(rows, k);
     for (; k + hn::Lanes(d) <= end; k += hn::Lanes(d)) step(d, k);
     for (; k < end; ++k) step(OneWordTag(), k);
   }

@@ -60,25 +60,59 @@ bool Quantiser::needs_whole_gradient() const noexcept {
   return options_.granularity != Granularity::kBlock;
 }
 
-// Of finite values; 0 of none, and of values that are not finite, which encode finds.
-float Quantiser::reference(std::span<const float> u) const {
-  if (u.empty()) return 0;
-  const auto n = static_cast<double>(u.size());
-  float c = 0;
+// What a part adds to the magnitude of its scope.
+double Quantiser::part_of(std::span<const float> u) const {
   switch (options_.scale) {
     case Scale::kMeanAbs:
-      c = static_cast<float>(kernels::sum_abs(u) / n);
-      break;
+      return kernels::sum_abs(u);
     case Scale::kRootMeanSquare:
-      c = static_cast<float>(std::sqrt(kernels::sum_squares(u) / n));
-      break;
-    case Scale::kMaximum:
-      c = kernels::max_abs(u);
-      break;
-    case Scale::kQuantile:
-      c = quantile_of(u, options_.quantile);
+      return kernels::sum_squares(u);
+    default:
+      return double{kernels::max_abs(u)};
   }
+}
+
+// c of a scope of n coordinates: 0 of none, and of values that are not finite, which encode finds.
+float Quantiser::reference(double total, std::size_t n) const {
+  if (n == 0) return 0;
+  if (options_.scale == Scale::kMeanAbs) total /= static_cast<double>(n);
+  if (options_.scale == Scale::kRootMeanSquare) total = std::sqrt(total / static_cast<double>(n));
+  const auto c = static_cast<float>(total);
   return std::isfinite(c) ? c : 0;
+}
+
+float Quantiser::reference(std::span<const float> u) const {
+  if (u.empty()) return 0;
+  if (options_.scale == Scale::kQuantile) return quantile_of(u, options_.quantile);
+  return reference(part_of(u), u.size());
+}
+
+// The blend of flat coordinates [begin, end) of a tensor.
+void Quantiser::blend(const Flat& flat, const kernels::Blend& rule, std::size_t begin,
+                      std::span<float> u) const {
+  kernels::blend_only(flat.g.subspan(begin, u.size()), rule, flat.m.subspan(begin, u.size()), u);
+  if (!flat.e.empty()) kernels::add(flat.e.subspan(begin, u.size()), u);
+}
+
+// Block by block, so that nothing but the gradient and the state comes from memory; only a quantile
+// needs the blend in one piece.
+float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size_t begin,
+                         std::size_t end) {
+  if (options_.scale == Scale::kQuantile) {
+    whole_.resize(end - begin);
+    blend(flat, rule, begin, whole_);
+    const float c = quantile_of(whole_, options_.quantile);
+    return std::isfinite(c) ? c : 0;
+  }
+  alignas(64) std::array<float, kScaleBlock> block;
+  double total = 0;
+  for (std::size_t at = begin; at < end; at += kScaleBlock) {
+    const auto u = std::span(block).first(std::min(kScaleBlock, end - at));
+    blend(flat, rule, at, u);
+    const double part = part_of(u);
+    total = options_.scale == Scale::kMaximum ? std::max(total, part) : total + part;
+  }
+  return reference(total, end - begin);
 }
 
 // 0 where the magnitudes count as zero: then all levels are 0.
@@ -90,17 +124,13 @@ float Quantiser::step_of(float c, int largest) const {
 
 void Quantiser::agree(Communicator& comm, const StepContext& ctx, ConstView g,
                       std::span<const float> m, std::span<const float> e) {
-  std::vector<float> u;
+  const Flat flat{g.f32(0, g.n), m, e};
   for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
-    u.resize(slot.n);
-    if (!ctx.is_absent(t)) {
-      kernels::blend_only(g.f32(slot.offset, slot.offset + slot.n), blend_of(ctx, slot.spec.group),
-                          m.subspan(slot.offset, slot.n), u);
-      if (!e.empty()) kernels::add(e.subspan(slot.offset, slot.n), u);
-    }
+    const kernels::Blend rule = blend_of(ctx, slot.spec.group);
     for (std::size_t at = 0, k = first_scale_[t]; at < slot.n; at += row_[t], ++k) {
-      scales_[k] = ctx.is_absent(t) ? 0 : reference(std::span(u).subspan(at, row_[t]));
+      const std::size_t begin = slot.offset + at;
+      scales_[k] = ctx.is_absent(t) ? 0 : measure(flat, rule, begin, begin + row_[t]);
     }
   }
   if (!options_.shared) return;
@@ -137,30 +167,62 @@ void Quantiser::quantise_rows(const Piece& piece, std::size_t begin, int largest
   }
 }
 
-// A block at a time: the blend, its scale and its levels stay in the first cache.
+// Coordinates [begin, begin + q.size()) of the piece where the scales are known and nothing is
+// kept: the blend is never written down. Returns the first that is not finite, or kAllFinite.
+std::size_t Quantiser::encode_at_once(const Piece& piece, const kernels::Blend& rule,
+                                      const Buffers& b, std::size_t begin, int largest,
+                                      std::span<std::int8_t> q) const {
+  const std::size_t in_tensor = piece.begin - layout_.tensors()[piece.tensor].offset + begin;
+  const std::size_t row = row_[piece.tensor];
+  std::size_t bad = kernels::kAllFinite;
+  for (std::size_t i = 0; i < q.size();) {
+    const std::size_t scope = (in_tensor + i) / row;
+    const std::size_t n = std::min(q.size() - i, (scope + 1) * row - (in_tensor + i));
+    const float step = step_of(scales_[first_scale_[piece.tensor] + scope], largest);
+    const std::size_t found =
+        kernels::lion_quantise(b.g.subspan(begin + i, n), rule, step == 0 ? 0.0f : 1.0f / step,
+                               largest, b.m.subspan(begin + i, n), q.subspan(i, n));
+    if (found != kernels::kAllFinite && bad == kernels::kAllFinite) bad = begin + i + found;
+    i += n;
+  }
+  return bad;
+}
+
+// The same in steps: the blend, its scale and its levels, which stay in the first cache.
+std::size_t Quantiser::encode_in_steps(const Piece& piece, const StepContext& ctx, const Buffers& b,
+                                       std::size_t begin, int largest, std::span<std::int8_t> q) {
+  alignas(64) std::array<float, kScaleBlock> blend, random;
+  const std::size_t n = q.size();
+  const auto u = std::span(blend).first(n);
+  const std::size_t found = kernels::lion_blend(b.g.subspan(begin, n), blend_of(ctx, piece.group),
+                                                b.m.subspan(begin, n), u);
+  if (!b.e.empty()) kernels::add(b.e.subspan(begin, n), u);
+  const auto r = std::span(random).first(options_.stochastic ? n : 0);
+  if (!r.empty()) kernels::uniforms({ctx.seed, ctx.step, ctx.rank, piece.begin + begin}, r);
+  const auto e_next = b.e_next.empty() ? b.e_next : b.e_next.subspan(begin, n);
+  if (options_.granularity == Granularity::kBlock) {
+    quantise_part(reference(u), largest, u, r, q, e_next);
+  } else {
+    const std::size_t in_tensor = piece.begin + begin - layout_.tensors()[piece.tensor].offset;
+    quantise_rows(piece, in_tensor, largest, u, r, q, e_next);
+  }
+  return found == kernels::kAllFinite ? found : begin + found;
+}
+
 std::size_t Quantiser::encode(const Piece& piece, const StepContext& ctx, const Buffers& b,
                               const Target& target) {
-  alignas(64) std::array<float, kScaleBlock> blend, random;
   alignas(64) std::array<std::int8_t, kScaleBlock> levels;
   const int largest = kernels::largest_level(target.shape.bits);
-  const kernels::Blend rule = blend_of(ctx, piece.group);
+  const bool at_once = needs_whole_gradient() && !options_.stochastic && b.e.empty();
   std::size_t bad = kernels::kAllFinite;
   for (std::size_t i = 0; i < piece.n();) {
+    // blocks are aligned in the flat coordinates
     const std::size_t n = std::min(piece.n() - i, kScaleBlock - (piece.begin + i) % kScaleBlock);
-    const auto u = std::span(blend).first(n);
     const auto q = std::span(levels).first(n);
-    const std::size_t found = kernels::lion_blend(b.g.subspan(i, n), rule, b.m.subspan(i, n), u);
-    if (found != kernels::kAllFinite && bad == kernels::kAllFinite) bad = i + found;
-    if (!b.e.empty()) kernels::add(b.e.subspan(i, n), u);
-    const auto r = std::span(random).first(options_.stochastic ? n : 0);
-    if (!r.empty()) kernels::uniforms({ctx.seed, ctx.step, ctx.rank, piece.begin + i}, r);
-    const auto e_next = b.e_next.empty() ? b.e_next : b.e_next.subspan(i, n);
-    if (options_.granularity == Granularity::kBlock) {
-      quantise_part(reference(u), largest, u, r, q, e_next);
-    } else {
-      const std::size_t in_tensor = piece.begin + i - layout_.tensors()[piece.tensor].offset;
-      quantise_rows(piece, in_tensor, largest, u, r, q, e_next);
-    }
+    const std::size_t found =
+        at_once ? encode_at_once(piece, blend_of(ctx, piece.group), b, i, largest, q)
+                : encode_in_steps(piece, ctx, b, i, largest, q);
+    if (bad == kernels::kAllFinite) bad = found;
     kernels::pack_levels(q, target.shape, target.first_word + i / 64, target.lines);
     i += n;
   }

@@ -67,8 +67,21 @@ class Quantiser {
   std::uint64_t cost(int world) const;
 
  private:
+  // Flat buffers; no e: no error feedback.
+  struct Flat {
+    std::span<const float> g, m, e;
+  };
+  double part_of(std::span<const float> u) const;
+  float reference(double total, std::size_t n) const;
   float reference(std::span<const float> u) const;
+  void blend(const Flat& flat, const kernels::Blend& rule, std::size_t begin,
+             std::span<float> u) const;
+  float measure(const Flat& flat, const kernels::Blend& rule, std::size_t begin, std::size_t end);
   float step_of(float c, int largest) const;
+  std::size_t encode_at_once(const Piece& piece, const kernels::Blend& rule, const Buffers& b,
+                             std::size_t begin, int largest, std::span<std::int8_t> q) const;
+  std::size_t encode_in_steps(const Piece& piece, const StepContext& ctx, const Buffers& b,
+                              std::size_t begin, int largest, std::span<std::int8_t> q);
   void quantise_rows(const Piece& piece, std::size_t begin, int largest, std::span<const float> u,
                      std::span<const float> r, std::span<std::int8_t> q, std::span<float> e_next);
   void quantise_part(float c, int largest, std::span<const float> u, std::span<const float> r,
@@ -79,6 +92,7 @@ class Quantiser {
   std::vector<float> scales_;             // c of each scope, tensor after tensor; not for kBlock
   std::vector<std::size_t> first_scale_;  // by tensor
   std::vector<std::size_t> row_;          // by tensor: coordinates of a scope
+  std::vector<float> whole_;              // the blend of a scope, for quantiles
 };
 
 }  // namespace pride::methods

@@ -89,6 +89,22 @@ TEST_P(LevelKernels, QuantisingEqualsOracle) {
   });
 }
 
+TEST_P(LevelKernels, QuantisingAtOnceEqualsBlendThenLevels) {
+  for_each_size([](std::size_t n, std::size_t offset) {
+    const Floats g = grid::wild_floats(n, 11), m = grid::wild_floats(n, 12);
+    for (const float inv : {0.0f, 7.0f, 1e20f}) {
+      Guarded<float> gg(g, offset), gm(m), want_m(m), u(n);
+      Guarded<std::int8_t> q(n, offset), want_q(n);
+      const std::size_t bad = lion_quantise(gg.span(), kBlend, inv, 31, gm.span(), q.span());
+      EXPECT_EQ(bad, lion_blend(gg.span(), kBlend, want_m.span(), u.span()));
+      quantise(u.span(), inv, 31, want_q.span());
+      EXPECT_EQ(q.values(), want_q.values());
+      EXPECT_TRUE(grid::same_floats(gm.values(), want_m.values()));
+      EXPECT_TRUE(gg.intact() && gm.intact() && q.intact());
+    }
+  });
+}
+
 TEST_P(LevelKernels, TiesRoundToEven) {
   const Floats u{0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 6.5f, 7.5f, -7.5f};
   Levels q(u.size());

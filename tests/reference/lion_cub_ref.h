@@ -84,8 +84,17 @@ class CubOracle {
 
   float reference_of(const Floats& part) const {
     const auto n = static_cast<double>(part.size());
-    if (rules_.scale == "l1") return static_cast<float>(sum_abs(part) / n);
-    if (rules_.scale == "l2") return static_cast<float>(std::sqrt(sum_squares(part) / n));
+    // sums of 4096 coordinates, in order
+    double l1 = 0, l2 = 0;
+    for (std::size_t at = 0; at < part.size(); at += 4096) {
+      const auto begin = part.begin() + static_cast<std::ptrdiff_t>(at);
+      const std::size_t length = std::min<std::size_t>(4096, part.size() - at);
+      const Floats block(begin, begin + static_cast<std::ptrdiff_t>(length));
+      l1 += sum_abs(block);
+      l2 += sum_squares(block);
+    }
+    if (rules_.scale == "l1") return static_cast<float>(l1 / n);
+    if (rules_.scale == "l2") return static_cast<float>(std::sqrt(l2 / n));
     Floats sizes(part);
     for (float& v : sizes) v = std::fabs(v);
     std::sort(sizes.begin(), sizes.end(), std::greater<>());
