@@ -334,6 +334,7 @@ MethodInfo lion_cub_base_info(int) {
   info.bits_up = 4;
   info.bits_down = 1;
   info.growth = "none";
+  info.rounds = 5;  // scales; levels and votes; momenta and their means
   info.state_floats = 1;
   info.default_lr = 1e-4;
   info.default_beta1 = 0.9;

@@ -25,8 +25,12 @@ struct Coordinate {
 }  // namespace
 
 VoteProbe::VoteProbe(const Layout& layout, int world) : world_(world) {
+  // every rank tells every other: fewer samples on many ranks
+  const std::size_t crowd = std::max<std::size_t>(1, static_cast<std::size_t>(world) / 16);
+  const std::size_t least = std::max<std::size_t>(4, 16 / crowd);
+  const std::size_t most = std::max<std::size_t>(4, 256 / crowd);
   for (const TensorSlot& slot : layout.tensors()) {
-    const std::size_t wanted = std::clamp<std::size_t>(slot.n / 1000, 16, 256);
+    const std::size_t wanted = std::clamp(slot.n / 1000 / crowd, least, most);
     const std::size_t stride = std::max<std::size_t>(1, (slot.n + wanted - 1) / wanted);
     const std::size_t count = (slot.n + stride - 1) / stride;
     tensors_.push_back({slot.offset, slot.n, stride, n_samples_, count});

@@ -29,7 +29,8 @@ class VoteProbe {
   VoteProbe(const Layout& layout, int world);
 
   // The bucket's samples, ascending: flat coordinates. A tensor gives up to 256 of them, one in a
-  // thousand but at least 16, evenly spread; the same for any cut into buckets.
+  // thousand but at least 16, evenly spread, and on N >= 32 ranks N/16 times fewer, but at least 4;
+  // the same for any cut into buckets.
   std::vector<std::size_t> samples_in(const Bucket& bucket) const;
 
   std::size_t tensor_at(std::size_t coord) const;
