@@ -1,15 +1,15 @@
 // Lion Cub.
 // SPDX-License-Identifier: Apache-2.0
 // Source    Ishikawa et al. 2024, arXiv:2411.16462: p-bit exchange, quantiser, momentum sync.
-// Cost      `bits` up and 1 bit down per coordinate (2 down with tie = zero), plus frames; of the
-//           synchronised momenta 2 (N-1)/N of a value in `sync_every` steps; samples for
-//           diagnostics.
+// Cost      `bits` up and 1 bit down per coordinate (2 with tie = zero), plus frames; 2 (N-1)/N of
+// a
+//           synchronised momentum in `sync_every` steps; samples for diagnostics.
 // State     m: momentum (n) float32, local to each rank but where it is synchronised;
 //           with feedback = yes e: what the levels left out (n) float32.
-// Deviates  scales shared by all ranks unless asked (the public code's are each rank's own);
-// largest
-//           level 2^(p-1) - 1 at any N (there divided by N); which momenta are synchronised, how
-//           often and in what format is not published: options.
+// Deviates  scales shared by all ranks (the public code's are each rank's own); the largest level
+// is
+//           2^(p-1) - 1 at any N (there divided by N); which momenta are synchronised, how often
+//           and in what format is not published: options.
 #include "methods/lion_cub.h"
 
 #include <algorithm>

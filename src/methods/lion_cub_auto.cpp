@@ -1,7 +1,7 @@
-// Lion Cub within a budget: picks the bits of a level and the synchronised momenta from what the
-// first steps measure. SPDX-License-Identifier: Apache-2.0 Source    Ishikawa et al. 2024,
-// arXiv:2411.16462; the choice is pride's own. Cost      on average over the steps, at most
-// budget_bits sent per coordinate and rank; an upper
+// Lion Cub within a budget: picks bits and synchronised momenta from what the first steps measure.
+// SPDX-License-Identifier: Apache-2.0
+// Source    Ishikawa et al. 2024, arXiv:2411.16462; the choice is pride's own.
+// Cost      on average over the steps, at most budget_bits sent per coordinate and rank; an upper
 //           bound until the choice is made.
 // State     that of lion-cub, and the choice.
 // Deviates  as lion-cub.
