@@ -242,7 +242,7 @@ StepReport Optimizer::Impl::finish() {
     report.skip_reason = describe(*poison);
   }
   if (!poison) {
-    method->end_step(ctx);
+    guarded([&] { method->end_step(ctx); });
     const auto measured = method->diagnostics();
     report.diagnostics.assign(measured.begin(), measured.end());
     report.note = method->note();

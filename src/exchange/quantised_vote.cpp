@@ -274,12 +274,14 @@ void prepare_levels(const Bucket& bucket, const StepContext& ctx, const Quantise
     const auto frame = wire.up[j].span();
     const auto absent = words_at(frame, at.absent_at, at.absent_words);
     std::ranges::fill(absent, std::uint64_t{0});
+    bool any_absent = false;
     for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
       if (!ctx.is_absent(shard.pieces[k].tensor)) continue;
       set_bit(absent, k);
-      // encode leaves an absent piece alone
-      std::ranges::fill(frame.subspan(at.lines_at), std::byte{0});
+      any_absent = true;
     }
+    // encode leaves an absent piece alone
+    if (any_absent) std::ranges::fill(frame.subspan(at.lines_at), std::byte{0});
   }
 }
 

@@ -49,12 +49,12 @@ std::size_t word_option(const std::string& method, const MethodContext& ctx,
   throw InvalidArgument(concat(method, ": option ", name, " = '", text, "': choose ", known));
 }
 
-QuantiserOptions quantiser_options(const std::string& method, const MethodContext& ctx) {
+QuantiserOptions read_quantiser(const std::string& method, const MethodContext& ctx) {
   QuantiserOptions o;
   o.scale = static_cast<Scale>(word_option(method, ctx, "scale", {"l1", "l2", "max", "quantile"}));
   o.granularity =
       static_cast<Granularity>(word_option(method, ctx, "granularity", {"block", "tensor", "row"}));
-  o.quantile = number_option(method, ctx, "quantile", 0, 1);
+  o.quantile = number_option(method, ctx, "quantile", 0.5, 1);
   o.stochastic = word_option(method, ctx, "rounding", {"nearest", "stochastic"}) == 1;
   o.shared = yes_no_option(method, ctx, "shared");
   return o;
@@ -68,8 +68,8 @@ LionCub::LionCub(const std::string& name, const MethodContext& ctx)
       rank_(ctx.rank),
       world_(ctx.world),
       form_(ctx.options.at("form")),
-      quantiser_(name, ctx, quantiser_options(name, ctx)),
-      granularity_(quantiser_options(name, ctx).granularity),
+      quantiser_(name, ctx, read_quantiser(name, ctx)),
+      granularity_(quantiser_.options().granularity),
       sync_every_(whole_option(name, ctx, "sync_every", 1, 1'000'000)),
       probe_every_(whole_option(name, ctx, "probe_every", 0, 1'000'000'000)),
       sync_format_(value_format(name, ctx.options.at("sync_format"))),
@@ -206,12 +206,28 @@ void LionCub::sample_results(const Bucket& b, const StepContext& ctx, Wire& w) {
   }
 }
 
+// False in a block of a sparse tensor where a frame of signs has nothing to say.
+bool LionCub::votes(const Shard& shard, std::span<const std::byte> frame, std::size_t coord) const {
+  std::size_t word = 0;  // of the presence bits, where those of the piece begin
+  for (const Piece& p : shard.pieces) {
+    const std::size_t n = p.sparse ? kernels::words_for(p.n_words()) : 0;
+    if (coord < p.end && n > 0) {
+      const SignFrame at(shard);
+      return bit_at(words_at(frame, at.presence_at + 8 * word, n), (coord - p.begin) / 64);
+    }
+    if (coord < p.end) return true;
+    word += n;
+  }
+  return true;
+}
+
 int LionCub::sent_level(const Shard& shard, std::span<const std::byte> frame,
                         std::size_t coord) const {
   const std::size_t i = coord - shard.begin;
   if (plan_.bits == 1) {
     const SignFrame at(shard);
-    return bit_at(words_at(frame, at.signs_at, at.sign_words), i) ? 1 : -1;
+    const bool plus = bit_at(words_at(frame, at.signs_at, at.sign_words), i);
+    return !votes(shard, frame, coord) ? 0 : plus ? 1 : -1;
   }
   const LevelFrame at(shard, plan_.bits);
   return kernels::level_at(words_at(frame, at.lines_at, at.shape.size()), at.shape, i);
@@ -268,6 +284,10 @@ void LionCub::apply(const Bucket& b, const Wire& w, const StepContext& ctx, View
   }
 }
 
+double LionCub::probe_rate() const {
+  return probe_every_ > 0 ? 1.0 / static_cast<double>(probe_every_) : 0;
+}
+
 void LionCub::end_step(const StepContext& ctx) {
   diagnostics_.clear();
   if (probes(ctx.step)) diagnostics_ = probe_.evaluate();
@@ -294,7 +314,7 @@ Cost LionCub::cost(std::span<const Bucket> buckets, int rank, std::int64_t step)
 }
 
 // Steps differ by what is synchronised, and by the samples: the average of both is told.
-double LionCub::bytes_of(const Plan& plan, std::span<const Bucket> buckets) const {
+double LionCub::bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled) const {
   const auto peers = static_cast<std::uint64_t>(world_ - 1);
   const auto ranks = static_cast<std::uint64_t>(world_);
   std::uint64_t votes = plan.bits > 1 ? ranks * quantiser_.cost(world_) : 0, samples = 0;
@@ -304,7 +324,6 @@ double LionCub::bytes_of(const Plan& plan, std::span<const Bucket> buckets) cons
     samples += ranks * probe_.cost(b).bytes();
   }
   const MomentumSync sync(layout_, plan.synced, sync_every_, sync_format_);
-  const double sampled = probe_every_ > 0 ? 1.0 / static_cast<double>(probe_every_) : 0;
   return static_cast<double>(votes) + sampled * static_cast<double>(samples) +
          sync.mean_bytes(buckets, world_);
 }

@@ -45,10 +45,12 @@ class LionCub : public VoteMethod {
   const VoteProbe& probe() const noexcept { return probe_; }
   const Layout& layout() const noexcept { return layout_; }
   int world() const noexcept { return world_; }
-  bool shares_scales() const noexcept { return quantiser_.shares(); }
+  const QuantiserOptions& quantiser_options() const noexcept { return quantiser_.options(); }
 
   // Sent in a step by all ranks together, on average, were this the plan.
-  double bytes_of(const Plan& plan, std::span<const Bucket> buckets) const;
+  // `sampled`: the share of steps that share samples.
+  double bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled) const;
+  double probe_rate() const;
 
  private:
   kernels::Blend blend(const StepScalars& s) const override;
@@ -60,6 +62,7 @@ class LionCub : public VoteMethod {
   void gather_momentum(const Bucket& b, const StepContext& ctx, Wire& w);
   void sample_blends(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w);
   void sample_results(const Bucket& b, const StepContext& ctx, Wire& w);
+  bool votes(const Shard& shard, std::span<const std::byte> frame, std::size_t coord) const;
   int sent_level(const Shard& shard, std::span<const std::byte> frame, std::size_t coord) const;
   void share(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w);
 

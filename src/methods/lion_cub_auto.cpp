@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
+#include <map>
 #include <numeric>
 #include <sstream>
 
@@ -42,9 +43,17 @@ class LionCubAuto final : public LionCub {
     PRIDE_CHECK(budget_ >= least, kName, ": option budget_bits = ", budget_,
                 ": a vote of one bit each sends ", least, " bits per parameter on ", world(),
                 " ranks");
+    // samples are the more frequent while it measures
+    const double sampled =
+        std::max(probe_rate(), double{kProbes} / static_cast<double>(measure_steps_));
     int bits = 1;
-    while (bits < 4 && fits(with_bits(bits + 1))) ++bits;
+    while (bits < 4 && bits_of(with_bits(bits + 1), sampled) <= budget_) ++bits;
     set_plan(with_bits(bits));
+  }
+
+  void encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) override {
+    if (!chosen_) seen_[b.index] = b;
+    LionCub::encode(b, g, ctx, w);
   }
 
   void end_step(const StepContext& ctx) override {
@@ -66,16 +75,20 @@ class LionCubAuto final : public LionCub {
   }
   bool measures(std::int64_t step) const;
   Plan with_bits(int bits) const { return {bits, std::vector<char>(layout().tensors().size(), 0)}; }
-  double bits_of(const Plan& plan) const;
-  bool fits(const Plan& plan) const { return bits_of(plan) <= budget_ || world() == 1; }
+  double bits_of(const Plan& plan, double sampled) const;
+  bool fits(const Plan& plan) const {
+    return bits_of(plan, probe_rate()) <= budget_ || world() == 1;
+  }
   void add_measurement();
   void choose();
   int choose_bits(Plan plan) const;
   std::vector<std::size_t> by_variance() const;
+  std::string tensors_text(const Plan& plan) const;
 
   double budget_;
   std::int64_t measure_steps_;
-  std::vector<Bucket> buckets_;  // for prices: those of the default size
+  std::vector<Bucket> buckets_;  // for prices: of the default size, until those in use are known
+  std::map<int, Bucket> seen_;
   // measured so far
   VoteProbe::Loss loss_;
   std::vector<double> variance_;  // by tensor, summed over the measured steps
@@ -93,13 +106,13 @@ bool LionCubAuto::measures(std::int64_t step) const {
 }
 
 // Sent per coordinate, step and rank, on average over ranks and steps.
-double LionCubAuto::bits_of(const Plan& plan) const {
-  const double d = static_cast<double>(layout().n_coords());
-  return 8 * bytes_of(plan, buckets_) / (d * world());
+double LionCubAuto::bits_of(const Plan& plan, double sampled) const {
+  const auto d = static_cast<double>(layout().n_coords());
+  return 8 * bytes_of(plan, buckets_, sampled) / (d * world());
 }
 
 void LionCubAuto::add_measurement() {
-  const VoteProbe::Loss now = probe().losses(shares_scales());
+  const VoteProbe::Loss now = probe().losses(quantiser_options());
   for (std::size_t p = 0; p < now.lost.size(); ++p) loss_.lost[p] += now.lost[p];
   loss_.all += now.all;
   for (const TensorDiagnostics& d : diagnostics()) variance_[d.tensor] += d.momentum_variance;
@@ -129,36 +142,51 @@ std::vector<std::size_t> LionCubAuto::by_variance() const {
   return order;
 }
 
+// "all", "none", or names.
+std::string LionCubAuto::tensors_text(const Plan& plan) const {
+  const auto n = static_cast<std::size_t>(std::ranges::count(plan.synced, 1));
+  if (n == 0) return "none";
+  if (n == plan.synced.size()) return "all";
+  std::string names;
+  for (std::size_t t = 0; t < plan.synced.size(); ++t) {
+    if (plan.synced[t] == 0) continue;
+    names += concat(names.empty() ? "" : ",", layout().tensors()[t].spec.name);
+  }
+  return names;
+}
+
 // Momenta first: measured, a bit spent on them brings more than one spent on levels
 // (docs/methods/lion-cub.md). Every rank has the same samples, and so the same choice.
 void LionCubAuto::choose() {
   chosen_ = true;
   if (world() == 1) return;
+  buckets_.clear();
+  for (auto& [index, bucket] : seen_) buckets_.push_back(std::move(bucket));
+  seen_.clear();
   Plan plan = with_bits(1);
-  std::string names;
   for (const std::size_t t : by_variance()) {
-    if (variance_[t] == 0) break;
     plan.synced[t] = 1;
-    if (fits(plan)) {
-      names += concat(names.empty() ? "" : ",", layout().tensors()[t].spec.name);
-    } else {
-      plan.synced[t] = 0;
-    }
+    if (!fits(plan)) plan.synced[t] = 0;
   }
   plan.bits = choose_bits(plan);
   std::ostringstream text;
-  text << std::setprecision(3) << "bits=" << plan.bits
-       << " sync=" << (names.empty() ? "none" : names) << ": " << bits_of(plan) << " of " << budget_
-       << " bits per parameter and step; a vote of "
-       << "p = 1, 2, ... bits lost, of sum |mean blend|,";
-  for (const double lost : loss_.lost)
+  text << std::setprecision(3) << "bits=" << plan.bits << " sync=" << tensors_text(plan) << ": "
+       << bits_of(plan, probe_rate()) << " of " << budget_
+       << " bits per parameter and step; a vote of p = 1, 2, ... bits lost, of sum |mean blend|,";
+  for (const double lost : loss_.lost) {
     text << ' ' << 100 * lost / std::max(loss_.all, 1e-300) << '%';
+  }
   note_ = text.str();
   set_plan(std::move(plan));
 }
 
 Cost LionCubAuto::cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const {
-  if (chosen_ || step < measure_steps_) return LionCub::cost(buckets, rank, step);
+  if (step < measure_steps_) {
+    Cost cost = LionCub::cost(buckets, rank, step);
+    if (chosen_) cost.exact = cost.bound = false;  // of a step that is past: the plan was another
+    return cost;
+  }
+  if (chosen_) return LionCub::cost(buckets, rank, step);
   // not chosen yet: the vote, whose frames may exceed any budget; the average that the budget
   // allows, twice, for slices of momenta differ; samples; and what shards and frames differ by
   const auto d = static_cast<double>(layout().n_coords());

@@ -10,17 +10,24 @@
 namespace pride::methods {
 namespace {
 
-// '*' stands for any characters.
+// '*' stands for any characters. After a mismatch the last star takes one more.
 bool matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern.front() != '*') {
-    return !name.empty() && name.front() == pattern.front() &&
-           matches(pattern.substr(1), name.substr(1));
+  std::size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      taken = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++taken;
+    } else {
+      return false;
+    }
   }
-  for (std::size_t i = 0; i <= name.size(); ++i) {
-    if (matches(pattern.substr(1), name.substr(i))) return true;
-  }
-  return false;
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
 bool is_embedding(const TensorSpec& spec) {
@@ -63,6 +70,7 @@ std::vector<char> choose_tensors(const std::string& method, const Layout& layout
                                  const std::string& text) {
   std::vector<char> chosen(layout.tensors().size(), 0);
   if (text == "none") return chosen;
+  PRIDE_CHECK(!text.empty(), method, ": option sync is empty; 'none' synchronises nothing");
   std::istringstream items(text);
   std::string item;
   while (std::getline(items, item, ',')) {
@@ -91,7 +99,7 @@ MomentumSync::MomentumSync(const Layout& layout, std::vector<char> chosen, std::
 
 std::vector<MomentumSync::Range> MomentumSync::due(const Bucket& bucket, std::int64_t step) const {
   std::vector<Range> ranges;
-  if (n_blocks_ == 0) return ranges;
+  if (n_blocks_ == 0 || bucket.shards.size() == 1) return ranges;  // alone, momenta are the mean
   const auto slices = static_cast<std::size_t>(every_);
   const std::size_t slice = static_cast<std::size_t>(step % every_);
   const std::size_t low = n_blocks_ * slice / slices, high = n_blocks_ * (slice + 1) / slices;

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "codecs/scaled_signs.h"
 #include "exchange/scales.h"
@@ -44,7 +45,7 @@ Quantiser::Quantiser(const std::string& method, const MethodContext& ctx,
   PRIDE_CHECK(
       !options.shared || options.granularity != Granularity::kBlock, method,
       ": option shared = yes with granularity = block: scales of blocks are each rank's own; "
-      "choose granularity = tensor or row");
+      "choose granularity = tensor or row, or shared = no");
   if (options.granularity == Granularity::kBlock) return;
   std::size_t n = 0;
   for (const TensorSlot& slot : layout_.tensors()) {
@@ -119,7 +120,8 @@ float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size
 float Quantiser::step_of(float c, int largest) const {
   if (c < kernels::kPresenceFloor) return 0;
   const bool half = options_.scale == Scale::kMeanAbs || options_.scale == Scale::kRootMeanSquare;
-  return (half ? 2.0f * c : c) / static_cast<float>(largest);
+  const float top = half ? std::min(2.0f * c, std::numeric_limits<float>::max()) : c;
+  return top / static_cast<float>(largest);
 }
 
 void Quantiser::agree(Communicator& comm, const StepContext& ctx, ConstView g,
@@ -194,9 +196,14 @@ std::size_t Quantiser::encode_in_steps(const Piece& piece, const StepContext& ct
   alignas(64) std::array<float, kScaleBlock> blend, random;
   const std::size_t n = q.size();
   const auto u = std::span(blend).first(n);
-  const std::size_t found = kernels::lion_blend(b.g.subspan(begin, n), blend_of(ctx, piece.group),
-                                                b.m.subspan(begin, n), u);
-  if (!b.e.empty()) kernels::add(b.e.subspan(begin, n), u);
+  std::size_t found = kernels::lion_blend(b.g.subspan(begin, n), blend_of(ctx, piece.group),
+                                          b.m.subspan(begin, n), u);
+  if (!b.e.empty()) {
+    kernels::add(b.e.subspan(begin, n), u);
+    const std::size_t overflow = kernels::first_non_finite(u);
+    if (found == kernels::kAllFinite) found = overflow;
+    if (overflow != kernels::kAllFinite) std::ranges::fill(u, 0.0f);  // the step is lost anyway
+  }
   const auto r = std::span(random).first(options_.stochastic ? n : 0);
   if (!r.empty()) kernels::uniforms({ctx.seed, ctx.step, ctx.rank, piece.begin + begin}, r);
   const auto e_next = b.e_next.empty() ? b.e_next : b.e_next.subspan(begin, n);

@@ -38,7 +38,7 @@ class Quantiser {
   // True if scales need whole tensors before anything is encoded.
   bool needs_whole_gradient() const noexcept;
 
-  bool shares() const noexcept { return options_.shared; }
+  const QuantiserOptions& options() const noexcept { return options_; }
 
   // Scales of this step, for granularities other than kBlock. `m` and `e` (error feedback; may be
   // empty) are flat. Collective with `shared`.

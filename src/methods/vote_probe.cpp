@@ -117,36 +117,66 @@ std::vector<TensorDiagnostics> VoteProbe::evaluate() const {
   return out;
 }
 
-VoteProbe::Loss VoteProbe::losses(bool shared) const {
+// The magnitude that is worth the largest level, of the samples of one rank.
+double VoteProbe::top_of(std::span<const Sample> samples, const QuantiserOptions& options) const {
+  std::vector<double> sizes;
+  for (const Sample& s : samples) sizes.push_back(std::abs(static_cast<double>(s.u)));
+  std::ranges::sort(sizes);
+  const auto n = static_cast<double>(sizes.size());
+  double sum = 0, squares = 0;
+  for (const double size : sizes) {
+    sum += size;
+    squares += size * size;
+  }
+  const auto at = static_cast<std::size_t>(options.quantile * (n - 1));
+  switch (options.scale) {
+    case Scale::kMeanAbs:
+      return 2 * sum / n;
+    case Scale::kRootMeanSquare:
+      return 2 * std::sqrt(squares / n);
+    case Scale::kMaximum:
+      return sizes.back();
+    default:
+      return sizes[at] > 0 ? sizes[at] : sizes.back();
+  }
+}
+
+// One for each rank: 0 where it has nothing.
+std::vector<double> VoteProbe::tops_of(const Tensor& t, const QuantiserOptions& options) const {
+  std::vector<double> tops;
+  double sum = 0, most = 0;
+  int having = 0;
+  for (int r = 0; r < world_; ++r) {
+    tops.push_back(t.count > 0 ? top_of(of_rank(t, r), options) : 0);
+    sum += tops.back();
+    most = std::max(most, tops.back());
+    having += tops.back() > 0 ? 1 : 0;
+  }
+  if (!options.shared || having == 0) return tops;
+  const double shared = options.scale == Scale::kMaximum ? most : sum / having;
+  tops.assign(tops.size(), shared);
+  return tops;
+}
+
+VoteProbe::Loss VoteProbe::losses(const QuantiserOptions& options) const {
   Loss loss;
-  std::vector<double> scale(static_cast<std::size_t>(world_));
   for (const Tensor& t : tensors_) {
-    for (int r = 0; r < world_; ++r) {
-      double sum = 0;
-      for (const Sample& s : of_rank(t, r)) sum += std::abs(static_cast<double>(s.u));
-      scale[static_cast<std::size_t>(r)] = sum / static_cast<double>(t.count);
-    }
-    if (shared) {
-      double sum = 0;
-      for (const double c : scale) sum += c;
-      const auto having = std::ranges::count_if(scale, [](double c) { return c > 0; });
-      scale.assign(scale.size(), having > 0 ? sum / static_cast<double>(having) : 0);
-    }
+    const std::vector<double> tops = tops_of(t, options);
     // a sampled coordinate stands for as many as the tensor has for it
-    const double weight = static_cast<double>(t.n) / static_cast<double>(t.count);
+    const double weight = t.count > 0 ? static_cast<double>(t.n) / static_cast<double>(t.count) : 0;
     for (std::size_t i = 0; i < t.count; ++i) {
       double mean = 0;
       std::array<double, 8> votes{};
       for (int r = 0; r < world_; ++r) {
         const Sample& s = of_rank(t, r)[i];
-        const double c = scale[static_cast<std::size_t>(r)], u = static_cast<double>(s.u);
-        if (s.q == exchange::kNoLevel || c == 0) continue;
+        const double top = tops[static_cast<std::size_t>(r)], u = static_cast<double>(s.u);
+        if (s.q == exchange::kNoLevel || top == 0) continue;
         mean += u / world_;
         votes[0] += sign_of(u);
         for (int p = 2; p <= 8; ++p) {
           const double largest = kernels::largest_level(p);
           votes[static_cast<std::size_t>(p - 1)] +=
-              std::clamp(std::nearbyint(u / c * largest / 2), -largest, largest);
+              std::clamp(std::nearbyint(u / top * largest), -largest, largest);
         }
       }
       loss.all += weight * std::abs(mean);

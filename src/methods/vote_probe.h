@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/levels.h"
+#include "methods/quantiser.h"
 #include "pride/bucket.h"
 #include "pride/communicator.h"
 #include "pride/cost.h"
@@ -42,13 +43,14 @@ class VoteProbe {
   std::vector<TensorDiagnostics> evaluate() const;
 
   // What a vote of p bits would lose, p = 1 to 8 at index p - 1: the share of sum |mean u| on
-  // coordinates where the vote differs from the sign of the mean. L1 scale by tensor, each rank's
-  // own or their mean. Numerator and denominator, so that steps can be added.
+  // coordinates where the vote differs from the sign of the mean, a tie counting one half. With the
+  // scale that is set, of a tensor's samples, its own or shared; rounded to nearest. Numerator and
+  // denominator, so that steps can be added.
   struct Loss {
     std::array<double, 8> lost{};
     double all = 0;
   };
-  Loss losses(bool shared) const;
+  Loss losses(const QuantiserOptions& options) const;
 
   Cost cost(const Bucket& bucket) const;
 
@@ -56,6 +58,8 @@ class VoteProbe {
   struct Tensor {
     std::size_t offset, n, stride, first, count;  // samples [first, first + count)
   };
+  double top_of(std::span<const Sample> samples, const QuantiserOptions& options) const;
+  std::vector<double> tops_of(const Tensor& t, const QuantiserOptions& options) const;
   std::span<const Sample> of_rank(const Tensor& t, int rank) const;
 
   std::vector<Tensor> tensors_;

@@ -316,6 +316,29 @@ TEST(LionCub, SynchronisesWhatIsNamed) {
   EXPECT_EQ(equal("w*,bias"), "weight bias ");
 }
 
+TEST(LionCub, AloneHasNothingToSynchronise) {
+  const Layout layout(kTensors);
+  Training run = sync_training({{"sync_format", "2"}}, 4);
+  run.world = 1;
+  Training none = run;
+  none.options.options["sync"] = "none";
+  EXPECT_EQ(params_of(layout, run), params_of(layout, none));
+}
+
+// Patterns are matched in time that does not explode with the stars.
+TEST(LionCub, ManyStarsAreNoTrouble) {
+  const std::string stars(200, '*');
+  const Layout layout({{std::string(200, 'a'), {4}}});
+  const auto cost = [&](const std::string& sync) {
+    return method_cost("lion-cub", layout, {.options = {{"sync", sync}}}).bytes();
+  };
+  EXPECT_EQ(cost(stars), cost("all"));
+  EXPECT_EQ(cost("a*a" + stars + "a"), cost("all"));
+  EXPECT_THROW(cost(stars + "b"), InvalidArgument);
+  EXPECT_THROW(cost("b" + stars), InvalidArgument);
+  EXPECT_THROW(cost(""), InvalidArgument);
+}
+
 TEST(LionCub, RoundsSynchronisedMomentaAlikeOnAllRanks) {
   const Layout layout(kTensors);
   for (const char* format : {"bf16", "8", "4", "2"}) {
@@ -437,6 +460,22 @@ TEST(LionCub, DiagnosticsAreWhatTheySay) {
   }
 }
 
+// A block that a rank does not touch has no say, in the vote and in what is told of it.
+TEST(LionCub, DiagnosticsOfSignsLeaveOutBlocksThatAreNotPresent) {
+  const Layout layout({{"rows", {4, 64}, 0, true}});
+  Training run{.world = 3, .steps = 1};
+  run.options.method = "lion-cub";
+  run.options.options = {{"bits", "1"}, {"sync", "none"}, {"probe_every", "1"}};
+  run.grad = [](int rank, std::int64_t, std::size_t, std::size_t i) {
+    return static_cast<int>(i / 64) == rank ? 1.0f : 0.0f;
+  };
+  const auto ranks = testing::train(layout, run);
+  const TensorDiagnostics& d = ranks[0].reports[0].diagnostics.at(0);
+  EXPECT_EQ(d.samples, 12u);  // of 16: the last row is touched by nobody
+  EXPECT_EQ(d.vote_error, 0);
+  EXPECT_EQ(d.sign_vote_error, 0);
+}
+
 TEST(LionCub, RefusesOptionsThatMakeNoSense) {
   const Layout layout(kTensors);
   const auto refused = [&](const Options& options) {
@@ -456,6 +495,7 @@ TEST(LionCub, RefusesOptionsThatMakeNoSense) {
   EXPECT_NE(refused({{"sync_format", "9"}}).find("choose fp32, bf16"), std::string::npos);
   EXPECT_NE(refused({{"sync_every", "0"}}).find("sync_every"), std::string::npos);
   EXPECT_NE(refused({{"bits", "1"}, {"feedback", "yes"}}).find("signsgd-ef"), std::string::npos);
+  EXPECT_NE(refused({{"quantile", "0.1"}}).find("from 0.5 to 1"), std::string::npos);
   EXPECT_NE(refused({{"form", "ring"}}).find("auto, sharded, direct"), std::string::npos);
 }
 
@@ -493,6 +533,24 @@ TEST(LionCubAuto, ChoosesAlikeOnAllRanksAndKeepsItsBudget) {
       EXPECT_EQ(ranks[0].reports[15].note, again[0].reports[15].note);
     }
   }
+}
+
+// Small buckets have more frames, and the choice knows it; so do the measuring steps' samples.
+TEST(LionCubAuto, KeepsItsBudgetInSmallBucketsAndWhileItMeasures) {
+  const Layout layout({{"a", {300, 100}}, {"b", {3000}}, {"c", {200, 100}}});
+  const double d = static_cast<double>(layout.n_coords());
+  Training run = auto_training(4, "6");
+  run.options.bucket_coords = 4096;
+  const auto ranks = testing::train(layout, run);
+  double measuring = 0, after = 0;
+  for (const auto& rank : ranks) {
+    for (const StepReport& report : rank.reports) {
+      (report.step < 16 ? measuring : after) += 8 * static_cast<double>(report.bytes_sent);
+    }
+  }
+  EXPECT_LE(measuring / (16 * 4 * d), 6);
+  EXPECT_LE(after / (8 * 4 * d), 6);
+  EXPECT_GE(after / (8 * 4 * d), 3) << "the budget is not used";
 }
 
 TEST(LionCubAuto, RefusesABudgetBelowTheVote) {

@@ -170,7 +170,7 @@ void Recorder::on_step(const WorldStep& step) {
   note(concat(plan_.options.method, ", step ", step.step, ": ", step.note));
 }
 
-// By tensor, and over all of them, each coordinate of a tensor counting as its samples do.
+// By tensor, and the mean over the coordinates of all that have samples.
 nlohmann::ordered_json Recorder::diagnostics_json(const WorldStep& step) const {
   constexpr std::pair<const char*, double TensorDiagnostics::*> kShares[] = {
       {"unanimous", &TensorDiagnostics::unanimous},
@@ -181,14 +181,20 @@ nlohmann::ordered_json Recorder::diagnostics_json(const WorldStep& step) const {
       {"sign_vote_loss", &TensorDiagnostics::sign_vote_loss}};
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
   nlohmann::ordered_json all = nlohmann::ordered_json::object();
-  double n = 0;
-  for (const TensorSlot& slot : start_.tensors) n += static_cast<double>(slot.n);
+  double n = 0, n_sampled = 0;
+  for (const TensorDiagnostics& d : step.diagnostics) {
+    const auto size = static_cast<double>(start_.tensors.at(d.tensor).n);
+    n += size;
+    n_sampled += d.samples > 0 ? size : 0;  // the shares of the others mean nothing
+  }
   for (const TensorDiagnostics& d : step.diagnostics) {
     const TensorSlot& slot = start_.tensors.at(d.tensor);
     nlohmann::ordered_json record = {{"name", slot.spec.name}, {"samples", d.samples}};
     for (const auto& [name, member] : kShares) {
       record[name] = d.*member;
-      all[name] = all.value(name, 0.0) + d.*member * static_cast<double>(slot.n) / n;
+      const bool variance = member == &TensorDiagnostics::momentum_variance;
+      const double whole = variance ? n : std::max(n_sampled, 1.0);
+      all[name] = all.value(name, 0.0) + d.*member * static_cast<double>(slot.n) / whole;
     }
     tensors.push_back(std::move(record));
   }
