@@ -86,11 +86,12 @@ bool can_name_a_folder(const std::string& label) {
 }
 
 // The model's own: options may name its tensors.
-Layout layout_of(const Task& task) {
+Layout layout_of(const Task& task, bool decay_all) {
   const std::unique_ptr<Model> model = task.make_model();
   std::vector<TensorSpec> specs;
   for (const ModelParameter& p : model->parameters()) {
-    specs.push_back({.name = p.name, .shape = p.tensor.sizes().vec(), .group = p.decay ? 0 : 1});
+    specs.push_back(
+        {.name = p.name, .shape = p.tensor.sizes().vec(), .group = group_of(p.decay, decay_all)});
   }
   return Layout(std::move(specs));
 }
@@ -187,7 +188,8 @@ std::shared_ptr<const Task> ComparePlan::check_run(const Contender& who, std::ui
     TrainPlan plan = make_plan(options, options.workers, std::move(task));
     plan.optimizer.overlap = false;  // no thread is needed to say no
     const auto alone = make_thread_world(1);
-    const Optimizer optimizer(*alone.front(), layout_of(*plan.task), plan.optimizer);
+    const Optimizer optimizer(*alone.front(), layout_of(*plan.task, options.decay_all),
+                              plan.optimizer);
     const Sampler sampler(plan.task->n_samples(), plan.task->labels(),
                           {.sharding = plan.sharding, .seed = seed, .world = plan.world});
     return plan.task;

@@ -34,6 +34,9 @@ struct TrainPlan {
   }
 };
 
+// The index in `optimizer.groups` of a tensor that the model would decay, or not.
+constexpr int group_of(bool decay, bool decay_all) noexcept { return decay || decay_all ? 0 : 1; }
+
 // Of a method that begins with dense steps and then freezes what it learnt from them (option
 // "freeze_steps"): how many, if the user did not say. Nothing for other methods.
 std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,

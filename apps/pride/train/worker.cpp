@@ -44,7 +44,7 @@ std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& devic
 std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all) {
   std::vector<NamedParameter> named;
   for (const ModelParameter& p : model.parameters()) {
-    named.push_back({.name = p.name, .tensor = p.tensor, .group = p.decay || decay_all ? 0 : 1});
+    named.push_back({.name = p.name, .tensor = p.tensor, .group = group_of(p.decay, decay_all)});
   }
   return named;
 }

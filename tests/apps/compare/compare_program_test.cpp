@@ -228,11 +228,11 @@ TEST_F(Compare, GoesOnWhenAMethodFails) {
 }
 
 TEST_F(Compare, SetsFlagsForOneMethodOnly) {
-  ASSERT_EQ(compare({"--methods", "vote=dlion-vote,zero=dlion-vote", "--seeds", "1", "--steps", "2",
-                     "--weight-decay", "0.5", "--set", "zero:method-opt=tie=zero", "--set",
-                     "zero:weight-decay=0.25", "--set", "zero:decay-all=true"})
-                .code,
-            0);
+  const Outcome outcome =
+      compare({"--methods", "vote=dlion-vote,zero=dlion-vote", "--seeds", "1", "--steps", "2",
+               "--weight-decay", "0.5", "--set", "zero:method-opt=tie=zero", "--set",
+               "zero:weight-decay=0.25", "--set", "zero:decay-all=true"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json all = result();
   EXPECT_EQ(all["methods"][1]["set"]["method-opt"], json({"tie=zero"}));
   const auto settings = [&](const std::string& label) {
