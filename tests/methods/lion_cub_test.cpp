@@ -285,8 +285,8 @@ TEST(LionCub, SpreadsSynchronisationOverSteps) {
   const Layout layout({{"w", {64 * 40}}, {"v", {64 * 8}}});
   const Training run = sync_training({{"sync_every", "6"}, {"probe_every", "0"}}, 6);
   std::vector<std::uint64_t> sent;
-  for (const auto& report : testing::train(layout, run)[0].reports)
-    sent.push_back(report.bytes_sent);
+  const auto results = testing::train(layout, run);
+  for (const auto& report : results[0].reports) sent.push_back(report.bytes_sent);
   Training none = run;
   none.options.options["sync"] = "none";
   const std::uint64_t vote = testing::train(layout, none)[0].reports[0].bytes_sent;
