@@ -65,7 +65,6 @@ QuantiserOptions read_quantiser(const std::string& method, const MethodContext& 
 LionCub::LionCub(const std::string& name, const MethodContext& ctx)
     : VoteMethod(name, ctx),
       layout_(ctx.layout),
-      rank_(ctx.rank),
       world_(ctx.world),
       form_(ctx.options.at("form")),
       quantiser_(name, ctx, read_quantiser(name, ctx)),

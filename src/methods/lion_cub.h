@@ -67,7 +67,7 @@ class LionCub : public VoteMethod {
   void share(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w);
 
   Layout layout_;
-  int rank_, world_;
+  int world_;
   std::string form_;
   Quantiser quantiser_;
   Granularity granularity_;
