@@ -63,6 +63,9 @@ class Method {
   // one scale per so many coordinates gives the same bits at any bucket size. A multiple of 64.
   virtual std::size_t alignment() const noexcept { return kAlignment; }
 
+  // False if ranks whose shards are of the same sizes may send different numbers of bytes.
+  virtual bool cost_follows_shards() const noexcept { return true; }
+
   // True if a part of the state belongs to the owner of a shard (a server's error feedback). It is
   // where the cuts of the buckets put it, so a saved state needs the same bucket size.
   virtual bool has_owner_state() const noexcept { return false; }

@@ -54,6 +54,8 @@ Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& q
 
 // The same for the rank that sends most; query.rank is not looked at. Ranks differ by what their
 // shards do: where a shard has a block more, its owner's answers are longer to all N - 1 others.
+// lion-cub's slices of momenta have shards of their own: beyond 1024 ranks another may send a block
+// of them more.
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
 }  // namespace pride

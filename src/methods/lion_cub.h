@@ -20,6 +20,7 @@ class LionCub : public VoteMethod {
   LionCub(const std::string& name, const MethodContext& ctx);
 
   bool needs_whole_gradient() const noexcept override;
+  bool cost_follows_shards() const noexcept override { return false; }  // nor do slices of momenta
   std::size_t alignment() const noexcept override;
   void agree(Communicator& c, const StepContext& ctx, ConstView g) override;
   void encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) override;

@@ -24,6 +24,9 @@ struct Entry {
   MethodInfo (*info)(int world);
 };
 
+// Ranks whose costs are looked at one by one, where they do not follow from the shards.
+constexpr int kMostAsked = 1024;
+
 constexpr Entry kMethods[] = {
     {"adamw", methods::make_adamw, methods::adamw_info},
     {"sgdm", methods::make_sgdm, methods::sgdm_info},
@@ -126,9 +129,10 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
   const auto [method, buckets] = made_for(name, layout, query);
   std::set<std::vector<std::size_t>> seen;
   Cost largest;
+  const bool ask_all = !method->cost_follows_shards() && query.world <= kMostAsked;
   for (int rank = 0; rank < query.world; ++rank) {
     // ranks whose shards look alike send alike: there are few kinds, and may be many ranks
-    if (!seen.insert(shards_of(buckets, rank, method->alignment())).second) continue;
+    if (!ask_all && !seen.insert(shards_of(buckets, rank, method->alignment())).second) continue;
     const Cost cost = method->cost(buckets, rank, query.step);
     if (rank == 0 || cost.bytes() > largest.bytes()) largest = cost;
   }

@@ -101,6 +101,20 @@ TEST_P(MethodCost, LargestIsThatOfTheRankWithMost) {
   }
 }
 
+// Where slices of a step go round the ranks, the rank with most changes from step to step.
+TEST_P(MethodCost, LargestIsThatOfTheRankWithMostInEveryStep) {
+  const Layout layout({{"w", {1000}}});
+  for (std::int64_t step = 0; step < 9; ++step) {
+    CostQuery query{.world = 3, .step = step, .bucket_coords = 1 << 14};
+    const Cost largest = largest_cost(GetParam(), layout, query);
+    std::uint64_t most = 0;
+    for (query.rank = 0; query.rank < query.world; ++query.rank) {
+      most = std::max(most, method_cost(GetParam(), layout, query).bytes());
+    }
+    EXPECT_EQ(largest.bytes(), most) << "step " << step;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MethodCost, ::testing::ValuesIn(method_names()),
                          [](const auto& info) {
                            std::string name = info.param;
