@@ -29,7 +29,7 @@ core_packages=(
 full_packages=(
   libtorch-dev libopenblas-dev libopenblas0-pthread libtomlplusplus-dev
   libopenmpi-dev openmpi-bin openssh-client
-  libbenchmark-dev
+  libbenchmark-dev iproute2
   clang-format shellcheck curl
   clang libclang-rt-14-dev  # the fuzzers; the runtime of the clang that Debian 12 has
 )

@@ -1,0 +1,224 @@
+#!/usr/bin/env bash
+# Runs a command on N ranks over links of a given rate, on one Linux machine.
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/slownet.sh [options] -- COMMAND [ARGUMENTS]
+
+Runs COMMAND on N ranks in hosts that are network namespaces of this machine, joined by a switch, each with a
+link of the rate given. Whatever happens, namespaces and processes are gone afterwards. Needs root and iproute2;
+touches nothing of the machine's own network.
+
+  -n, --ranks N       ranks (4)
+      --hosts H       hosts that share the ranks evenly, in order (as many as ranks)
+  -r, --rate RATE     of each link, in each direction: 100mbit, 1gbit, ... as tc writes it; none: unshaped (1gbit)
+      --burst BYTES   the shaper's bucket. Large ones let short exchanges run above the rate.
+                      Default: what the link carries in 1 ms, 32 KB at least
+  -l, --launcher L    mpi: mpirun over TCP (default)
+                      env: COMMAND once per rank with MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK and
+                      LOCAL_WORLD_SIZE set as torchrun does, and GLOO_SOCKET_IFNAME
+      --mpi-arg ARG   one more argument for mpirun; may be repeated
+      --counters FILE bytes and packets that each host's interface sent and received, as JSON
+  -h, --help          this text
+
+Exit status: COMMAND's (env: the first that is not 0); 2 for a wrong argument; 3 if the network cannot be made.
+
+  scripts/slownet.sh -n 4 -r 1gbit -- build/release/apps/pride/pride bench network
+TEXT
+}
+
+die() {
+  local code=$1
+  shift
+  printf 'slownet: %s\n' "$*" >&2
+  exit "$code"
+}
+
+ranks=4 hosts='' rate=1gbit burst='' launcher=mpi counters=''
+mpi_args=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --)
+      shift
+      break
+      ;;
+    -*)
+      [ $# -ge 2 ] || die 2 "$1 needs a value, or is unknown; --help lists the options"
+      case $1 in
+        -n | --ranks) ranks=$2 ;;
+        --hosts) hosts=$2 ;;
+        -r | --rate) rate=$2 ;;
+        --burst) burst=$2 ;;
+        -l | --launcher) launcher=$2 ;;
+        --mpi-arg) mpi_args+=("$2") ;;
+        --counters) counters=$2 ;;
+        *) die 2 "unknown option $1; --help lists the options" ;;
+      esac
+      shift 2
+      ;;
+    *) break ;;
+  esac
+done
+[ $# -gt 0 ] || die 2 "no command given; --help says how"
+: "${hosts:=$ranks}"
+
+whole() { [[ $1 =~ ^[1-9][0-9]{0,3}$ ]]; }
+whole "$ranks" || die 2 "--ranks $ranks: not a number from 1 to 9999"
+whole "$hosts" || die 2 "--hosts $hosts: not a number from 1 to 9999"
+[ "$hosts" -le 200 ] || die 2 "--hosts $hosts: 200 at most"
+[ $((ranks % hosts)) -eq 0 ] || die 2 "--hosts $hosts: does not divide $ranks ranks"
+[[ $launcher =~ ^(mpi|env)$ ]] || die 2 "--launcher $launcher: mpi or env"
+[[ $burst =~ ^[0-9]*$ ]] || die 2 "--burst $burst: not a number of bytes"
+
+# "1gbit" -> 1000000000
+bits_per_second() {
+  local number unit
+  [[ $1 =~ ^([0-9]+)([kmg]?)bit$ ]] || die 2 "--rate $1: none, or as 100mbit, 1gbit"
+  number=${BASH_REMATCH[1]} unit=${BASH_REMATCH[2]}
+  case $unit in
+    k) number=${number}000 ;;
+    m) number=${number}000000 ;;
+    g) number=${number}000000000 ;;
+  esac
+  [ "$number" -ge 8000 ] || die 2 "--rate $1: 8kbit at least"
+  printf '%s' "$number"
+}
+if [ "$rate" != none ]; then
+  bps=$(bits_per_second "$rate")
+  if [ -z "$burst" ]; then
+    burst=$((bps / 8 / 1000))
+    [ "$burst" -ge 32768 ] || burst=32768
+  fi
+fi
+
+[ "$(id -u)" -eq 0 ] || die 3 "not root: namespaces cannot be made"
+for tool in ip tc; do
+  command -v "$tool" >/dev/null || die 3 "no $tool; it comes with iproute2"
+done
+
+readonly id=pride$$
+readonly hub=$id-hub
+readonly subnet=10.213.7
+work=$(mktemp -d)
+made=()
+
+# Every process of our namespaces, then the namespaces; veth pairs go with them.
+# shellcheck disable=SC2317  # reached through the trap
+clean_up() {
+  local status=$? ns signal
+  trap - EXIT
+  trap '' INT TERM HUP
+  for signal in TERM KILL; do
+    local left=0
+    for ns in "${made[@]}"; do
+      ip netns pids "$ns" 2>/dev/null | xargs -r kill "-$signal" 2>/dev/null && left=1
+    done
+    [ "$left" -eq 0 ] || sleep 0.3
+  done
+  for ns in "${made[@]}"; do ip netns del "$ns" 2>/dev/null || true; done
+  rm -rf "$work"
+  exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+make() { "$@" 2>"$work/error" || die 3 "$*: $(tr '\n' ' ' <"$work/error")"; }
+
+add_namespace() {
+  make ip netns add "$1"
+  made+=("$1")
+  make ip -n "$1" link set lo up
+}
+
+shape() { # namespace, interface
+  [ "$rate" = none ] || make tc -n "$1" qdisc add dev "$2" root tbf rate "${bps}bit" \
+    burst "$burst" latency 200ms
+}
+
+add_namespace "$hub"
+make ip -n "$hub" link add switch type bridge
+make ip -n "$hub" addr add "$subnet.254/24" dev switch
+make ip -n "$hub" link set switch up
+for ((h = 0; h < hosts; ++h)); do
+  ns=$id-$h
+  add_namespace "$ns"
+  make ip -n "$hub" link add "port$h" type veth peer name net0 netns "$ns"
+  make ip -n "$hub" link set "port$h" master switch up
+  make ip -n "$ns" addr add "$subnet.$((h + 1))/24" dev net0
+  make ip -n "$ns" link set net0 up
+  shape "$ns" net0
+  shape "$hub" "port$h"
+done
+
+counter() { ip netns exec "$id-$1" cat "/sys/class/net/net0/statistics/$2"; }
+
+write_counters() {
+  local h separator=''
+  {
+    printf '['
+    for ((h = 0; h < hosts; ++h)); do
+      printf '%s{"host": %d, "bytes_sent": %d, "bytes_received": %d, "packets_sent": %d, "packets_received": %d}' \
+        "$separator" "$h" "$(counter "$h" tx_bytes)" "$(counter "$h" rx_bytes)" \
+        "$(counter "$h" tx_packets)" "$(counter "$h" rx_packets)"
+      separator=', '
+    done
+    printf ']\n'
+  } >"$counters"
+}
+
+per_host=$((ranks / hosts))
+
+run_mpi() {
+  local h list=''
+  for ((h = 0; h < hosts; ++h)); do list+=",$subnet.$((h + 1)):$per_host"; done
+  # what mpirun takes for a remote shell: HOST COMMAND...
+  cat >"$work/agent" <<TEXT
+#!/bin/sh
+host=\$1
+shift
+exec ip netns exec "$id-\$((\${host##*.} - 1))" sh -c "\$*"
+TEXT
+  chmod +x "$work/agent"
+  ip netns exec "$hub" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    mpirun --mca plm_rsh_agent "$work/agent" --host "${list#,}" -n "$ranks" \
+    --bind-to none --mca mpi_yield_when_idle 1 --mca btl_vader_single_copy_mechanism none \
+    --mca pml ob1 --mca btl tcp,self,vader --mca btl_tcp_if_include net0 \
+    --mca oob_tcp_if_include "$subnet.0/24" "${mpi_args[@]}" "$@"
+}
+
+run_env() {
+  local r host status=0
+  local pids=()
+  for ((r = 0; r < ranks; ++r)); do
+    host=$((r / per_host))
+    ip netns exec "$id-$host" env MASTER_ADDR="$subnet.1" MASTER_PORT=29400 RANK="$r" \
+      WORLD_SIZE="$ranks" LOCAL_RANK=$((r % per_host)) LOCAL_WORLD_SIZE="$per_host" \
+      GLOO_SOCKET_IFNAME=net0 "$@" &
+    pids+=($!)
+  done
+  for r in "${pids[@]}"; do
+    wait "$r" || {
+      local code=$?
+      [ "$status" -ne 0 ] || status=$code
+    }
+  done
+  return "$status"
+}
+
+status=0
+# in the background, so that a signal is heard at once
+case $launcher in
+  mpi) run_mpi "$@" <&0 & ;;
+  env) run_env "$@" <&0 & ;;
+esac
+wait $! || status=$?
+[ -z "$counters" ] || write_counters
+exit "$status"
