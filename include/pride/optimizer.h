@@ -46,10 +46,11 @@ struct OptimizerOptions {
   // nobody ever knows it. Those take local clipping, of each rank's own gradient before the step.
   double clip_global_norm = 0;
   std::size_t bucket_coords = std::size_t{1} << 20;  // target size of a bucket; never changes a bit
-  // Exchange on a thread of its own, beside encode and apply. REQUIRES: two threads may communicate
-  // at a time (MpiEnvironment::thread_multiple(); threads always may).
+  // Exchange on threads of its own, beside backward, encode and apply. REQUIRES: several threads
+  // may communicate at a time (MpiEnvironment::thread_multiple(); threads always may).
   bool overlap = false;
-  std::uint64_t seed = 0;  // of the bits for zeros, ties and stochastic rounding
+  int exchange_threads = 2;  // with overlap: buckets on their way at a time, 1 to 16
+  std::uint64_t seed = 0;    // of the bits for zeros, ties and stochastic rounding
 };
 
 // What one step did on this rank.

@@ -20,6 +20,8 @@
 namespace pride {
 namespace {
 
+constexpr int kMostExchangeThreads = 16;
+
 std::string hex(std::uint64_t v) {
   std::ostringstream text;
   text << std::hex << v;
@@ -45,6 +47,7 @@ struct Optimizer::Impl {
   void begin(std::span<float> params, std::span<const BFloat16> grads);
   void tensor_ready(std::size_t tensor, bool is_absent);
   StepReport finish();
+  Traffic traffic() const;
   template <typename T>
   StepReport whole_step(std::span<float> params, std::span<const T> grads,
                         std::span<const bool> missing);
@@ -57,7 +60,8 @@ struct Optimizer::Impl {
   OptimizerOptions options;
   MethodInfo info;
   std::vector<GroupValues> groups;
-  std::unique_ptr<Communicator> comm;  // a duplicate: its traffic is the optimizer's alone
+  // duplicates: their traffic is the optimizer's alone
+  std::vector<std::unique_ptr<Communicator>> comms;
   std::vector<Bucket> buckets;
   std::unique_ptr<Method> method;
 
@@ -96,9 +100,12 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   }
   if (unusable) std::rethrow_exception(unusable);
 
-  comm = user_comm.duplicate();
-  comm->set_timeout(user_comm.timeout());
-  pipeline = std::make_unique<Pipeline>(*comm, user_comm, *method, buckets, options.overlap);
+  const int n_comms = options.overlap ? options.exchange_threads : 1;
+  for (int i = 0; i < n_comms; ++i) {
+    comms.push_back(user_comm.duplicate());
+    comms.back()->set_timeout(user_comm.timeout());
+  }
+  pipeline = std::make_unique<Pipeline>(comms, user_comm, *method, buckets, options.overlap);
 
   buckets_of_tensor.resize(layout.tensors().size());
   tensors_of_bucket.resize(buckets.size());
@@ -138,6 +145,9 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
               "optimizer: clip_global_norm: ", options.method,
               " never has the mean gradient of all ranks, so that nobody knows its norm; clip each "
               "rank's own gradient instead (local clipping)");
+  PRIDE_CHECK(options.exchange_threads >= 1 && options.exchange_threads <= kMostExchangeThreads,
+              "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
+              kMostExchangeThreads);
   buckets = make_buckets(layout, options.bucket_coords, user_comm.size(), method->alignment());
 }
 
@@ -157,6 +167,8 @@ void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
        {"hyper-parameters", hyper.value()},
        {"seed", options.seed},
        {"bucket size", options.bucket_coords},
+       {"exchange threads",
+        options.overlap ? static_cast<std::uint64_t>(options.exchange_threads) : 1},
        {"global-norm clipping", std::bit_cast<std::uint64_t>(options.clip_global_norm)},
        {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)}});
 }
@@ -185,11 +197,11 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grad
   reported.assign(layout.tensors().size(), 0);
   narrow = {};
   waiting = tensors_of_bucket;
-  traffic_before = comm->traffic();
+  traffic_before = traffic();
 
   ctx.step = steps_done;
-  ctx.rank = comm->rank();
-  ctx.world = comm->size();
+  ctx.rank = comms.front()->rank();
+  ctx.world = comms.front()->size();
   ctx.seed = options.seed;
   ctx.groups = scalars;
   ctx.scalars_digest = digest_of(scalars);
@@ -228,6 +240,18 @@ void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_absent) {
   });
 }
 
+Traffic Optimizer::Impl::traffic() const {
+  Traffic sum;
+  for (const auto& comm : comms) {
+    const Traffic t = comm->traffic();
+    sum.bytes_sent += t.bytes_sent;
+    sum.bytes_received += t.bytes_received;
+    sum.messages_sent += t.messages_sent;
+    sum.messages_received += t.messages_received;
+  }
+  return sum;
+}
+
 StepReport Optimizer::Impl::finish() {
   PRIDE_CHECK(in_step, "optimizer: finish_step() outside a step");
   std::optional<Poison> poison;
@@ -247,7 +271,7 @@ StepReport Optimizer::Impl::finish() {
     report.diagnostics.assign(measured.begin(), measured.end());
     report.note = method->note();
   }
-  const Traffic now = comm->traffic();
+  const Traffic now = traffic();
   report.bytes_sent = now.bytes_sent - traffic_before.bytes_sent;
   report.bytes_received = now.bytes_received - traffic_before.bytes_received;
   if (options.clip_global_norm > 0 && !poison) report.grad_norm = pipeline->grad_norm();
@@ -333,7 +357,7 @@ std::string_view Optimizer::method() const noexcept { return impl_->options.meth
 std::uint64_t Optimizer::state_floats() const noexcept { return impl_->method->state_floats(); }
 
 Cost Optimizer::cost(std::int64_t step) const {
-  return impl_->method->cost(impl_->buckets, impl_->comm->rank(), step);
+  return impl_->method->cost(impl_->buckets, impl_->comms.front()->rank(), step);
 }
 
 StateDict Optimizer::save() const {
@@ -343,8 +367,8 @@ StateDict Optimizer::save() const {
   StateDict state;
   state.scalars = {{"method", impl_->options.method},
                    {"layout", hex(impl_->layout.digest())},
-                   {"rank", std::to_string(impl_->comm->rank())},
-                   {"world", std::to_string(impl_->comm->size())},
+                   {"rank", std::to_string(impl_->comms.front()->rank())},
+                   {"world", std::to_string(impl_->comms.front()->size())},
                    {"seed", std::to_string(impl_->options.seed)},
                    {"options", text_of(impl_->options.options)},
                    {"step", std::to_string(impl_->steps_done)}};
@@ -366,8 +390,8 @@ void Optimizer::load(const StateDict& state) {
   };
   must_be("method", impl_->options.method);
   must_be("layout", hex(impl_->layout.digest()));
-  must_be("rank", std::to_string(impl_->comm->rank()));
-  must_be("world", std::to_string(impl_->comm->size()));
+  must_be("rank", std::to_string(impl_->comms.front()->rank()));
+  must_be("world", std::to_string(impl_->comms.front()->size()));
   must_be("seed", std::to_string(impl_->options.seed));
   must_be("options", text_of(impl_->options.options));
   if (impl_->method->has_owner_state()) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/pipeline.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -42,10 +43,14 @@ auto telling(Body&& body, Tell&& tell) {
 
 }  // namespace
 
-Pipeline::Pipeline(Communicator& comm, Communicator& caller, Method& method,
-                   std::span<const Bucket> buckets, bool overlap)
-    : comm_(comm), caller_(caller), method_(method), buckets_(buckets), overlap_(overlap) {
-  if (overlap_) thread_ = std::thread([this] { exchange_loop(); });
+Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
+                   Method& method, std::span<const Bucket> buckets, bool overlap)
+    : caller_(caller), method_(method), buckets_(buckets), overlap_(overlap) {
+  PRIDE_CHECK(!comms.empty(), "pipeline: no communicator given");
+  lanes_.resize(overlap ? comms.size() : 1);
+  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].comm = comms[i].get();
+  if (!overlap_) return;
+  for (Lane& lane : lanes_) lane.thread = std::thread([this, &lane] { exchange_loop(lane); });
 }
 
 Pipeline::~Pipeline() {
@@ -56,15 +61,18 @@ Pipeline::~Pipeline() {
     quit_ = true;
     changed_.notify_all();
   }
-  thread_.join();
+  for (Lane& lane : lanes_) lane.thread.join();
 }
 
-// The thread may be inside comm_, which is its own then: the failure reaches it through the family.
+// The threads may be inside communicators that are theirs then: the failure reaches them through
+// the family.
 void Pipeline::abandon(std::string_view why) noexcept {
   caller_.fail(why);
   std::unique_lock lock(mutex_);
-  stopped_ = true;
-  changed_.wait(lock, [&] { return !exchanging_; });
+  failed_ = true;
+  changed_.wait(lock, [&] {
+    return std::ranges::none_of(lanes_, [](const Lane& lane) { return lane.exchanging; });
+  });
   running_ = false;
   ctx_ = nullptr;
 }
@@ -85,8 +93,12 @@ void Pipeline::begin(const StepContext& ctx, View params, ConstView grads, bool 
 
   const std::lock_guard lock(mutex_);
   ready_.assign(buckets_.size(), 0);
-  exchanged_ = 0;
-  stopped_ = false;
+  done_.assign(buckets_.size(), 0);
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i].next = i;
+    lanes_[i].stopped = false;
+  }
+  failed_ = false;
   error_ = nullptr;
   running_ = true;
   changed_.notify_all();
@@ -110,14 +122,22 @@ std::optional<Poison> Pipeline::finish() {
 
 std::optional<Poison> Pipeline::run_step() {
   if (method_.needs_whole_gradient()) {
-    // nothing is encoded yet, so the exchange thread has nothing to do and comm_ is free
+    // nothing is encoded yet, so the threads have nothing to do and their communicators are free
     const Stopwatch watch(timing_.encode_s);
-    method_.agree(comm_, *ctx_, grads_);
+    method_.agree(*lanes_.front().comm, *ctx_, grads_);
   }
   for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
     if (encoded_[b] == 0) encode(b);
   }
-  return !overlap_ ? run_in_order() : hold_ ? apply_held() : apply_as_they_arrive();
+  if (!overlap_) return run_in_order();
+  const auto poison = hold_ ? apply_held() : apply_as_they_arrive();
+  // after poison the other lanes go on to the ends of theirs, on every rank
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return std::ranges::all_of(lanes_, [&](const Lane& lane) { return idle(lane); });
+  });
+  if (error_) std::rethrow_exception(error_);
+  return poison;
 }
 
 void Pipeline::encode(std::size_t bucket) {
@@ -133,9 +153,12 @@ void Pipeline::encode(std::size_t bucket) {
 
 // Not every error comes from a call of comm_, which would tell the others: a frame that is refused,
 // for one, is found afterwards.
-void Pipeline::exchange(std::size_t bucket) {
-  telling([&] { method_.exchange(comm_, buckets_[bucket], *ctx_, wire_of(bucket)); },
-          [&](const char* why) { comm_.fail(why); });
+void Pipeline::exchange(Lane& lane, std::size_t bucket) {
+  Wire& wire = wire_of(bucket);
+  wire.in.swap(lane.in);
+  telling([&] { method_.exchange(*lane.comm, buckets_[bucket], *ctx_, wire); },
+          [&](const char* why) { lane.comm->fail(why); });
+  wire.in.swap(lane.in);
 }
 
 void Pipeline::apply(std::size_t bucket) {
@@ -150,7 +173,7 @@ std::optional<Poison> Pipeline::run_in_order() {
     Wire& wire = wire_of(b);
     {
       const Stopwatch watch(timing_.exchange_s);
-      exchange(b);
+      exchange(lanes_.front(), b);
     }
     if (wire.poison && !poison) poison = wire.poison;
     if (poison && !hold_) return poison;
@@ -189,13 +212,14 @@ void Pipeline::apply_all() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) apply(b);
 }
 
-// True if the bucket was exchanged, false if the thread stopped before it. Throws its error.
+// True if the bucket was exchanged, false if its lane stopped before it. Throws a lane's error.
 bool Pipeline::wait_for_result(std::size_t bucket) {
   const Stopwatch watch(timing_.exchange_s);
+  const Lane& lane = lanes_[bucket % lanes_.size()];
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return exchanged_ > bucket || stopped_; });
+  changed_.wait(lock, [&] { return done_[bucket] != 0 || failed_ || lane.stopped; });
   if (error_) std::rethrow_exception(error_);
-  return exchanged_ > bucket;
+  return done_[bucket] != 0;
 }
 
 std::optional<Poison> Pipeline::apply_as_they_arrive() {
@@ -217,29 +241,40 @@ std::optional<Poison> Pipeline::apply_held() {
   return poison;
 }
 
-void Pipeline::exchange_loop() {
+// No exchange is on, and none will be in this step.
+bool Pipeline::idle(const Lane& lane) const {
+  return !lane.exchanging && (failed_ || lane.stopped || lane.next >= buckets_.size());
+}
+
+void Pipeline::exchange_loop(Lane& lane) {
   std::unique_lock lock(mutex_);
   while (true) {
     const auto can_go = [&] {
-      return running_ && !stopped_ && exchanged_ < ready_.size() && ready_[exchanged_] != 0;
+      return running_ && !failed_ && !lane.stopped && lane.next < ready_.size() &&
+             ready_[lane.next] != 0;
     };
     changed_.wait(lock, [&] { return quit_ || can_go(); });
     if (quit_) return;
-    const std::size_t bucket = exchanged_;
-    exchanging_ = true;
+    const std::size_t bucket = lane.next;
+    lane.exchanging = true;
     lock.unlock();
     std::exception_ptr error;
     try {
-      exchange(bucket);
+      exchange(lane, bucket);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
-    exchanging_ = false;
-    error_ = error;
-    if (!error) ++exchanged_;
-    // after poison every rank stops at the same bucket, unless the step is held as a whole
-    if (error || (wire_of(bucket).poison && !hold_)) stopped_ = true;
+    lane.exchanging = false;
+    if (error) {
+      failed_ = true;
+      if (!error_) error_ = error;
+    } else {
+      done_[bucket] = 1;
+      lane.next += lanes_.size();
+      // every rank stops this lane at the same bucket, unless the step is held as a whole
+      lane.stopped = wire_of(bucket).poison && !hold_;
+    }
     changed_.notify_all();
   }
 }
@@ -247,6 +282,9 @@ void Pipeline::exchange_loop() {
 std::size_t Pipeline::wire_bytes() const noexcept {
   std::size_t bytes = 0;
   for (const Wire& wire : wires_) bytes += wire.capacity_bytes();
+  for (const Lane& lane : lanes_) {
+    for (const ByteBuffer& b : lane.in) bytes += b.capacity();
+  }
   return bytes;
 }
 

@@ -1,10 +1,11 @@
 // Pipeline: takes the buckets of a step through encode, exchange and apply; with overlap, the
-// exchanges run on a thread of their own, in bucket order, beside encode and backward.
+// exchanges run on threads of their own, beside encode and backward and beside each other.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -22,11 +23,14 @@ class Pipeline {
     double encode_s = 0, exchange_s = 0, apply_s = 0;
   };
 
-  // All must outlive the pipeline. With overlap, only the pipeline's thread uses `comm` between
-  // begin() and finish(). `caller` is of the same family and belongs to the caller's thread, which
-  // tells the world through it when a step breaks while the pipeline's thread is inside `comm`.
-  Pipeline(Communicator& comm, Communicator& caller, Method& method,
-           std::span<const Bucket> buckets, bool overlap);
+  // All must outlive the pipeline. With overlap, each of `comms` has a thread, which alone uses it
+  // between begin() and finish(); bucket b goes through number b modulo their number, so that one
+  // bucket's vote hides behind another's transfer. Without, the first does all. `caller` is of
+  // the same family and belongs to the caller's thread, which tells the world through it when a
+  // step breaks while the threads are inside theirs.
+  // REQUIRES: at least one of `comms`, as many on every rank.
+  Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
+           Method& method, std::span<const Bucket> buckets, bool overlap);
   // In the middle of a step: tells the world, as for an error.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
@@ -54,21 +58,31 @@ class Pipeline {
   std::size_t wire_bytes() const noexcept;
 
  private:
+  // One of the communicators, and with overlap its thread. What is below `next` is shared.
+  struct Lane {
+    Communicator* comm = nullptr;
+    std::vector<ByteBuffer> in;  // Wire::in of the bucket at hand: no other phase needs it
+    std::thread thread;
+    std::size_t next = 0;     // its next bucket
+    bool exchanging = false;  // the thread is inside an exchange, and uses buffers
+    bool stopped = false;     // poison: no further bucket of this lane will be exchanged
+  };
+
   Wire& wire_of(std::size_t bucket) { return wires_[separate_ ? bucket : 0]; }
   void encode(std::size_t bucket);
-  void exchange(std::size_t bucket);
+  void exchange(Lane& lane, std::size_t bucket);
   void apply(std::size_t bucket);
   std::optional<Poison> run_step();
   std::optional<Poison> run_in_order();
   std::optional<Poison> apply_as_they_arrive();
   std::optional<Poison> apply_held();
-  void exchange_loop();
+  void exchange_loop(Lane& lane);
+  bool idle(const Lane& lane) const;
   bool wait_for_result(std::size_t bucket);
   void apply_all();
   double mean_gradient_norm();
   void abandon(std::string_view why) noexcept;
 
-  Communicator& comm_;
   Communicator& caller_;
   Method& method_;
   std::span<const Bucket> buckets_;
@@ -85,17 +99,16 @@ class Pipeline {
   std::vector<Wire> wires_;
   Timing timing_;
 
-  // between the two threads, under mutex_
+  // between the threads, under mutex_
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<char> ready_;    // encoded, may be exchanged
-  std::size_t exchanged_ = 0;  // buckets done, in order
-  bool running_ = false;       // a step is on
-  bool exchanging_ = false;    // the thread is inside an exchange, and uses buffers
-  bool stopped_ = false;       // poison or error: no further bucket will be exchanged
+  std::vector<char> ready_;  // encoded, may be exchanged
+  std::vector<char> done_;   // exchanged
+  bool running_ = false;     // a step is on
+  bool failed_ = false;      // nothing further will be exchanged
   bool quit_ = false;
-  std::exception_ptr error_;
-  std::thread thread_;
+  std::exception_ptr error_;  // the first
+  std::vector<Lane> lanes_;
 };
 
 }  // namespace pride

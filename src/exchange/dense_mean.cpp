@@ -166,13 +166,11 @@ void prepare_dense(const Bucket& bucket, const StepContext& ctx, Dense how, Cons
   const std::size_t n = bucket.shards.size();
   const auto me = static_cast<std::size_t>(ctx.rank);
   wire.up.resize(n);
-  wire.in.resize(n);
   wire.down.resize(n);
   for (std::size_t j = 0; j < n; ++j) {
     const std::size_t bytes = DenseFrame(bucket.shards[j]).bytes;
     wire.up[j].resize(bytes);
     wire.down[j].resize(bytes);
-    if (j != me) wire.in[j].resize(DenseFrame(bucket.shards[me]).bytes);
     mark_absent(bucket.shards[j], ctx, wire.up[j].span());
   }
   wire.dense_up = grad.f32(bucket.begin, bucket.end);

@@ -110,17 +110,20 @@ std::span<const std::byte> frame_from(const Wire& wire, int i, int rank) {
 void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
              const Floats& floats, Wire& wire) {
   const auto n = static_cast<std::size_t>(ctx.world);
-  const Shard& mine = bucket.shards[static_cast<std::size_t>(ctx.rank)];
+  const auto me = static_cast<std::size_t>(ctx.rank);
+  const Shard& mine = bucket.shards[me];
   std::vector<std::span<const std::byte>> send(n);
   std::vector<std::span<std::byte>> recv(n);
+  wire.in.resize(n);
   for (std::size_t j = 0; j < n; ++j) {
     const auto frame = wire.up[j].span();
     FrameHeader h = header_of(codec, bucket, bucket.shards[j], ctx.rank, ctx);
     h.poison = wire.poison;
     // our own frame goes nowhere: its checksum would only be checked by ourselves
-    if (static_cast<int>(j) == ctx.rank) continue;
+    if (j == me) continue;
     seal(h, frame.first(kHeaderBytes), payload_of(frame, sent_floats(floats, j)));
     send[j] = frame;
+    wire.in[j].resize(wire.up[me].size());
     recv[j] = wire.in[j].span();
   }
   swap_with_peers(comm, send, recv, floats);

@@ -33,7 +33,7 @@ std::optional<Poison> open_frame(std::span<const std::byte> header, const Payloa
                                  const std::string& where);
 
 // Up: seals wire.up[j] for every rank j, sends it there, and receives wire.in[i] from every other
-// rank i. REQUIRES: wire.in[i] has the size of the frame for this rank's shard.
+// rank i: frames about this rank's shard, of the size of its own.
 // Sets wire.poison to that of the lowest rank that reports one: the same on all ranks.
 void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
              const Floats& floats, Wire& wire);

@@ -23,19 +23,15 @@ Bucket bucket_of(std::size_t n, int world, int index) {
   return bucket;
 }
 
-void prepare(const Bucket& bucket, const StepContext& ctx, ValueFormat format,
-             std::span<const float> values, Wire& wire) {
+void prepare(const Bucket& bucket, ValueFormat format, std::span<const float> values, Wire& wire) {
   const std::size_t n = bucket.shards.size();
-  const ValueFrame mine(bucket.shards[static_cast<std::size_t>(ctx.rank)].size(), format);
   wire.up.resize(n);
-  wire.in.resize(n);
   wire.down.resize(n);
   for (std::size_t j = 0; j < n; ++j) {
     const Shard& shard = bucket.shards[j];
     const ValueFrame at(shard.size(), format);
     wire.up[j].resize(at.bytes);
     wire.down[j].resize(at.bytes);
-    if (static_cast<int>(j) != ctx.rank) wire.in[j].resize(mine.bytes);
     write_values(values.subspan(shard.begin, shard.size()), at, wire.up[j].span());
   }
 }
@@ -88,7 +84,7 @@ void mean_values(Communicator& comm, const ValueSource& source, const StepContex
                  ValueFormat format, std::span<float> values, Wire& wire) {
   const Communicator::Scope scope(comm, concat("mean_values, bucket ", source.bucket));
   const Bucket bucket = bucket_of(values.size(), ctx.world, source.bucket);
-  prepare(bucket, ctx, format, values, wire);
+  prepare(bucket, format, values, wire);
   wire.poison = overflow_of(bucket, source, ctx.rank, format, wire);
   send_up(comm, Codec::kValues, bucket, ctx, {}, wire);
   if (wire.poison) return;

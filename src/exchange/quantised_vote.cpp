@@ -112,11 +112,7 @@ void write_roll_call(const Bucket& bucket, const StepContext& ctx, int bits, Wir
   Wire& roll = wire.extra(kRollCallWire);
   const std::size_t n = bucket.shards.size();
   roll.up.resize(n);
-  roll.in.resize(n);
-  for (std::size_t j = 0; j < n; ++j) {
-    roll.up[j].resize(at.bytes);
-    roll.in[j].resize(static_cast<int>(j) == ctx.rank ? 0 : at.bytes);
-  }
+  for (ByteBuffer& frame : roll.up) frame.resize(at.bytes);
   const auto mine = roll.up[static_cast<std::size_t>(ctx.rank)].span();
   std::ranges::fill(mine, std::byte{0});
   for (std::size_t j = 0; j < n; ++j) {
@@ -260,17 +256,13 @@ int accumulator_bits(int world, int bits) {
 void prepare_levels(const Bucket& bucket, const StepContext& ctx, const QuantisedVote& how,
                     Wire& wire) {
   const std::size_t n = bucket.shards.size();
-  const std::size_t mine = LevelFrame(own(bucket, ctx), how.bits).bytes;
   wire.up.resize(n);
-  wire.in.resize(n);
   wire.down.resize(n);
   for (std::size_t j = 0; j < n; ++j) {
     const Shard& shard = bucket.shards[j];
     const LevelFrame at(shard, how.bits);
     wire.up[j].resize(at.bytes);
     wire.down[j].resize(VoteFrame(shard, how.tie == Tie::kZero).bytes);
-    const bool received = how.form == QuantisedForm::kSharded && static_cast<int>(j) != ctx.rank;
-    if (received) wire.in[j].resize(mine);
     const auto frame = wire.up[j].span();
     const auto absent = words_at(frame, at.absent_at, at.absent_words);
     std::ranges::fill(absent, std::uint64_t{0});

@@ -89,7 +89,6 @@ void prepare_scaled_signs(const Bucket& bucket, const StepContext& ctx, Wire& wi
   const std::size_t n = bucket.shards.size();
   const Shard& mine = bucket.shards[static_cast<std::size_t>(ctx.rank)];
   wire.up.resize(n);
-  wire.in.resize(n);
   wire.down.resize(n);
   wire.owner_accumulated.resize(4 * mine.size());
   for (std::size_t j = 0; j < n; ++j) {
@@ -97,7 +96,6 @@ void prepare_scaled_signs(const Bucket& bucket, const StepContext& ctx, Wire& wi
     const ScaledSignFrame at(shard);
     wire.up[j].resize(at.bytes);
     wire.down[j].resize(at.bytes);
-    if (static_cast<int>(j) != ctx.rank) wire.in[j].resize(ScaledSignFrame(mine).bytes);
     clear_scaled_signs(wire.up[j].span(), at);
     clear_scaled_signs(wire.down[j].span(), at);
     const auto absent = words_at(wire.up[j].span(), at.absent_at, at.absent_words);

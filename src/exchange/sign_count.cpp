@@ -143,7 +143,7 @@ void apply_shard(const Shard& shard, std::span<const std::byte> frame, const Ste
 }  // namespace
 
 void prepare_count(const Bucket& bucket, const StepContext& ctx, CountForm form, Wire& wire) {
-  prepare_signs(bucket, ctx, wire);
+  prepare_signs(bucket, wire);
   wire.down.resize(bucket.shards.size());
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     wire.down[j].resize(CountFrame(bucket.shards[j], ctx.world, form).bytes);

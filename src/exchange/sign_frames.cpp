@@ -6,15 +6,11 @@
 
 namespace pride::exchange {
 
-void prepare_signs(const Bucket& bucket, const StepContext& ctx, Wire& wire) {
+void prepare_signs(const Bucket& bucket, Wire& wire) {
   const std::size_t n = bucket.shards.size();
-  const SignFrame mine(bucket.shards[static_cast<std::size_t>(ctx.rank)]);
   wire.up.resize(n);
-  wire.in.resize(n);
   for (std::size_t j = 0; j < n; ++j) {
     wire.up[j].resize(SignFrame(bucket.shards[j]).bytes);
-    // our own frame is read from wire.up
-    if (static_cast<int>(j) != ctx.rank) wire.in[j].resize(mine.bytes);
   }
 }
 

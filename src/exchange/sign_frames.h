@@ -13,8 +13,8 @@
 
 namespace pride::exchange {
 
-// Sizes wire.up and wire.in for frames of signs.
-void prepare_signs(const Bucket& bucket, const StepContext& ctx, Wire& wire);
+// Sizes wire.up for frames of signs.
+void prepare_signs(const Bucket& bucket, Wire& wire);
 
 // The rows of a run: the signs of its ranks, run.n_words words each.
 std::vector<const std::uint64_t*> rows_of(const Run& run, const Wire& wire, const StepContext& ctx,

@@ -100,8 +100,8 @@ void apply_shard(const Shard& shard, std::span<const std::byte> frame, const Ste
 
 }  // namespace
 
-void prepare_vote(const Bucket& bucket, const StepContext& ctx, Tie tie, Wire& wire) {
-  prepare_signs(bucket, ctx, wire);
+void prepare_vote(const Bucket& bucket, Tie tie, Wire& wire) {
+  prepare_signs(bucket, wire);
   wire.down.resize(bucket.shards.size());
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     wire.down[j].resize(VoteFrame(bucket.shards[j], tie == Tie::kZero).bytes);

@@ -16,7 +16,7 @@ namespace pride::exchange {
 enum class Tie { kHash, kZero };
 
 // Sizes the frames of a bucket of signs: up, in, and down for a vote or for counts.
-void prepare_vote(const Bucket& bucket, const StepContext& ctx, Tie tie, Wire& wire);
+void prepare_vote(const Bucket& bucket, Tie tie, Wire& wire);
 void prepare_count(const Bucket& bucket, const StepContext& ctx, CountForm form, Wire& wire);
 
 // Frames of signs in wire.up -> votes of every shard in wire.down.

@@ -76,6 +76,7 @@ void gather(Communicator& comm, const Bucket& bucket, const std::string& where, 
   const std::span<const std::byte> own = wire.up[0].span();
   std::vector<Awaited> headers;
   std::vector<Ticket> rest;
+  wire.in.resize(static_cast<std::size_t>(n));
   for (int d = 1; d < n; ++d) {
     const int from = (me - d + n) % n;
     auto& header = wire.down[static_cast<std::size_t>(from)];
@@ -122,7 +123,6 @@ void encode_sparse(const Bucket& bucket, std::span<const std::uint64_t> mask,
   for (const std::uint64_t word : mask) k += static_cast<std::size_t>(std::popcount(word));
   const std::size_t n = bucket.shards.size();
   wire.up.resize(1);
-  wire.in.resize(n);
   wire.down.resize(n);
   wire.up[0].resize(kHeaderBytes + SparseShape(bucket.size(), k).bytes);
   write_sparse(mask, values, k, wire.up[0].span().subspan(kHeaderBytes));

@@ -67,16 +67,13 @@ void sum_shard(const Shard& shard, const StepContext& ctx, Wire& wire) {
 
 void prepare_ternary(const Bucket& bucket, const StepContext& ctx, Wire& wire) {
   const std::size_t n = bucket.shards.size();
-  const TernaryFrame mine(bucket.shards[static_cast<std::size_t>(ctx.rank)]);
   wire.up.resize(n);
-  wire.in.resize(n);
   wire.down.resize(n);
   for (std::size_t j = 0; j < n; ++j) {
     const Shard& shard = bucket.shards[j];
     const TernaryFrame at(shard);
     wire.up[j].resize(at.bytes);
     wire.down[j].resize(SumFrame(shard, ctx.world).bytes);
-    if (static_cast<int>(j) != ctx.rank) wire.in[j].resize(mine.bytes);
     std::ranges::fill(wire.up[j].span().subspan(kHeaderBytes), std::byte{0});
     const auto absent = words_at(wire.up[j].span(), at.absent_at, at.absent_words);
     for (std::size_t k = 0; k < shard.pieces.size(); ++k) {

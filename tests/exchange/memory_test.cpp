@@ -10,6 +10,8 @@
 namespace pride {
 namespace {
 
+constexpr int kOnTheirWay = 2;  // exchange threads
+
 // Bytes that the pipeline of rank 0 holds after one step over d coordinates.
 std::size_t wire_bytes(int world, std::size_t d, std::size_t bucket_coords, bool overlap) {
   const Layout layout({{"w", {static_cast<std::int64_t>(d)}}});
@@ -17,8 +19,9 @@ std::size_t wire_bytes(int world, std::size_t d, std::size_t bucket_coords, bool
   run_world(world, [&](Communicator& comm) {
     const auto method = make_method("dlion-vote", {layout, comm.rank(), world, {{"tie", "hash"}}});
     const auto buckets = make_buckets(layout, bucket_coords, world);
-    const auto own = comm.duplicate();
-    Pipeline pipeline(*own, comm, *method, buckets, overlap);
+    std::vector<std::unique_ptr<Communicator>> own;
+    for (int i = 0; i < kOnTheirWay; ++i) own.push_back(comm.duplicate());
+    Pipeline pipeline(own, comm, *method, buckets, overlap);
     FlatBuffer x(layout.flat_size()), g(layout.flat_size());
     const std::vector<StepScalars> scalars(1);
     const std::vector<char> absent(1, 0);
@@ -43,9 +46,14 @@ TEST(VoteMemory, IsThreeBitsPerCoordinateOfABucket) {
   }
 }
 
-TEST(VoteMemory, WithOverlapIsThreeBitsPerCoordinateOfTheModel) {
-  const std::size_t d = std::size_t{1} << 20;
-  EXPECT_LE(wire_bytes(4, d, 1 << 16, true), 3 * d / 8 + 16 * 12 * 256);
+// Votes and answers, a bit each; what came from the others is needed while a bucket is on its way.
+TEST(VoteMemory, WithOverlapIsTwoBitsPerCoordinateOfTheModel) {
+  const std::size_t d = std::size_t{1} << 23, bucket = std::size_t{1} << 20;
+  for (const int world : {4, 32}) {
+    const std::size_t frames = d / bucket * static_cast<std::size_t>(2 * world) * 128;
+    EXPECT_LE(wire_bytes(world, d, bucket, true), d / 4 + kOnTheirWay * bucket / 8 + frames)
+        << "N = " << world;
+  }
 }
 
 }  // namespace

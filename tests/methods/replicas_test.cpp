@@ -61,6 +61,23 @@ TEST_P(Replicas, DoNotDependOnOverlap) {
   }
 }
 
+TEST_P(Replicas, DoNotDependOnHowManyBucketsAreOnTheirWay) {
+  Training base = run();
+  base.options.bucket_coords = 64;
+  const auto expected = testing::train(Layout(kTensors), base);
+  for (const int threads : {1, 2, 3, 16}) {
+    Training other = base;
+    other.options.overlap = true;
+    other.options.exchange_threads = threads;
+    const auto results = testing::train(Layout(kTensors), other);
+    EXPECT_EQ(results[0].hash, expected[0].hash) << threads << " exchange threads";
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      EXPECT_EQ(results[r].reports[1].bytes_sent, expected[r].reports[1].bytes_sent)
+          << threads << " exchange threads, rank " << r;
+    }
+  }
+}
+
 TEST_P(Replicas, DoNotDependOnTheInstructionSet) {
   const std::uint64_t expected = hash_of(run());
   for (const std::string& isa : available_isas()) {

@@ -31,8 +31,8 @@ const std::set<std::string> kShared = {
 
 // settings without influence on the parameters and on the bytes (which --bucket-mb has: a frame or
 // more a bucket)
-const std::set<std::string> kHarmless = {"overlap", "timeout", "save-every", "resume",
-                                         "eval-every"};
+const std::set<std::string> kHarmless = {"overlap",    "exchange-threads", "timeout",
+                                         "save-every", "resume",           "eval-every"};
 
 constexpr const char* kMethodOption = "method-opt";
 constexpr const char* kOwnFile = "compare.json";  // with any ending while it is written

@@ -135,13 +135,7 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
       ->group(group);
 }
 
-void add_size_flags(CLI::App& app, TrainOptions& o) {
-  const char* group = "Size of the run";
-  app.add_option("--workers", o.workers,
-                 "Threads, each a worker with a model of its own. Default: 4. Under mpirun every "
-                 "process is a worker and the flag may be left out")
-      ->check(integer_check<int>(1, 1024))
-      ->group(group);
+void add_batch_flags(CLI::App& app, TrainOptions& o, const char* group) {
   app.add_option("--batch", o.batch,
                  "Samples per worker and backward pass. Default: 8 for lm, 32 for cifar10")
       ->check(count(1))
@@ -150,6 +144,29 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
       ->capture_default_str()
       ->check(count(1, kLargestSize))
       ->group(group);
+}
+
+void add_bucket_flags(CLI::App& app, TrainOptions& o, const char* group) {
+  CLI::Option* megabytes =
+      app.add_option("--bucket-mb", o.bucket_mb,
+                     "Target size of a bucket, in MiB of float32 gradients; never changes a result")
+          ->capture_default_str()
+          ->check(number_check())
+          ->group(group);
+  app.add_option("--bucket-coords", o.bucket_coords, "The same, in coordinates")
+      ->excludes(megabytes)
+      ->check(count(1))
+      ->group(group);
+}
+
+void add_size_flags(CLI::App& app, TrainOptions& o) {
+  const char* group = "Size of the run";
+  app.add_option("--workers", o.workers,
+                 "Threads, each a worker with a model of its own. Default: 4. Under mpirun every "
+                 "process is a worker and the flag may be left out")
+      ->check(integer_check<int>(1, 1024))
+      ->group(group);
+  add_batch_flags(app, o, group);
   CLI::Option* epochs = app.add_option("--epochs", o.epochs,
                                        "Passes over the training set, fractions allowed; with "
                                        "replicate, of each worker. Default: 1")
@@ -168,18 +185,14 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
                  "parameters that the method steps, and its state, are float32 in any case")
       ->capture_default_str()
       ->group(group);
-  CLI::Option* megabytes =
-      app.add_option("--bucket-mb", o.bucket_mb,
-                     "Target size of a bucket, in MiB of float32 gradients; never changes a result")
-          ->capture_default_str()
-          ->check(number_check())
-          ->group(group);
-  app.add_option("--bucket-coords", o.bucket_coords, "The same, in coordinates")
-      ->excludes(megabytes)
-      ->check(count(1))
-      ->group(group);
+  add_bucket_flags(app, o, group);
   app.add_flag("--overlap", o.overlap,
-               "Exchange on a thread of its own, beside backward and the method's arithmetic")
+               "Exchange on threads of its own, beside backward and the method's arithmetic")
+      ->group(group);
+  app.add_option("--exchange-threads", o.exchange_threads,
+                 "With --overlap: buckets on their way at a time")
+      ->capture_default_str()
+      ->check(integer_check<int>(1, 16))
       ->group(group);
   app.add_option("--timeout", o.timeout_s,
                  "Longest wait for another worker, in seconds; at most a week (604800)")
@@ -248,6 +261,13 @@ nlohmann::ordered_json or_null(const std::optional<T>& value) {
 }
 
 }  // namespace
+
+void add_workload_flags(CLI::App& app, TrainOptions& options) {
+  add_data_flags(app, options);
+  add_model_flags(app, options);
+  add_batch_flags(app, options, "Size of the run");
+  add_bucket_flags(app, options, "Size of the run");
+}
 
 void add_train_flags(CLI::App& app, TrainOptions& options) {
   add_data_flags(app, options);
@@ -321,6 +341,7 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"bucket-mb", o.bucket_mb},
           {"bucket-coords", or_null(o.bucket_coords)},
           {"overlap", o.overlap},
+          {"exchange-threads", o.exchange_threads},
           {"non-finite", o.non_finite},
           {"device", o.device},
           {"dtype", o.dtype},

@@ -49,6 +49,7 @@ struct TrainOptions {
   double bucket_mb = 4;
   std::optional<std::int64_t> bucket_coords;
   bool overlap = false;
+  int exchange_threads = 2;
   std::string non_finite = "raise";
   std::string device = "cpu", dtype = "float32";
   double timeout_s = 300;
@@ -56,6 +57,9 @@ struct TrainOptions {
 
 // Declares every flag, with its help, on `app`; parsing fills `options`, which must live as long.
 void add_train_flags(CLI::App& app, TrainOptions& options);
+
+// Of these flags, what a step does: task, model, batch and buckets.
+void add_workload_flags(CLI::App& app, TrainOptions& options);
 
 // Gives the flags of `app` that the command line left out the values of a TOML file. Keys are the
 // flags' names without dashes, at top level or in a table [train]. Throws InvalidArgument, naming

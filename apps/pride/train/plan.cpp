@@ -31,6 +31,7 @@ OptimizerOptions optimizer_options(const TrainOptions& o) {
       static_cast<std::size_t>(std::max<std::int64_t>(o.bucket_coords.value_or(from_size), 1));
   options.clip_global_norm = o.clip_global_norm;
   options.overlap = o.overlap;
+  options.exchange_threads = o.exchange_threads;
   options.seed = o.seed;
   return options;
 }
