@@ -4,13 +4,11 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "commands.h"
 #include "pride/comm/thread_comm.h"
@@ -22,6 +20,7 @@
 #include "train/recorder.h"
 #include "train/same_settings.h"
 #include "train/worker.h"
+#include "world.h"
 #if PRIDE_HAVE_MPI
 #include "pride/comm/mpi_comm.h"
 #endif
@@ -29,7 +28,6 @@
 namespace pride::app {
 namespace {
 
-constexpr int kDefaultWorkers = 4;
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells say it
 
 std::string skipped_text(const nlohmann::ordered_json& s) {
@@ -90,20 +88,6 @@ bool train_as_process(Communicator& comm, TrainOptions options, bool thread_mult
   const bool stopped = train_rank(comm, plan, root ? &*recorder : nullptr);
   if (root) print_summary(options, recorder->summary());
   return stopped;
-}
-
-// Ends this process and, through the launcher, the job. One rank speaks for an error that all have.
-[[noreturn]] void leave_job(Communicator& comm, const std::exception& error) {
-  comm.fail(error.what());
-  const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
-                      dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
-                      dynamic_cast<const InvalidArgument*>(&error) != nullptr;
-  if (comm.rank() == 0 || !shared) {
-    std::cerr << "pride: error: rank " << comm.rank() << ": " << error.what() << std::endl;
-  }
-  // the peers get time to hear of it from us rather than from the launcher
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  std::_Exit(1);
 }
 
 // Nothing if this is no MPI job, or a single process that was asked for threads.

@@ -12,6 +12,8 @@ void add_train_command(CLI::App& app);    // without libtorch: exists, and says 
 void add_compare_command(CLI::App& app);  // the same
 void add_replay_command(CLI::App& app);
 void add_methods_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+void add_plan_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 
 // Version of libtorch at run time. Defined by pride_train, in builds with PRIDE_HAVE_TORCH only.

@@ -74,6 +74,8 @@ int run(int argc, char** argv) {
   pride::app::add_compare_command(app);
   pride::app::add_replay_command(app);
   pride::app::add_methods_command(app);
+  pride::app::add_bench_command(app);
+  pride::app::add_plan_command(app);
   pride::app::add_info_command(app);
   return parse(app, argc, argv);
 }

@@ -13,6 +13,7 @@
 #include "train/evaluation.h"
 #include "train/hex.h"
 #include "train/process.h"
+#include "train/replica.h"
 #include "train/torch_errors.h"
 
 namespace pride::app {
@@ -25,28 +26,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-at::Device device_of(const TrainOptions& options) {
-  if (options.device == "cpu") return at::Device(at::kCPU);
-  PRIDE_CHECK(at::hasCUDA(), "--device cuda: this libtorch ",
-              at::Context::hasCUDART() ? "sees no CUDA device" : "was built without CUDA");
-  return at::Device(at::kCUDA);
-}
-
-std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& device) {
-  std::unique_ptr<Model> model = plan.task->make_model();
-  model->initialise(plan.options.seed);
-  model->move_to(device, plan.options.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
-  return model;
-}
-
-std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all) {
-  std::vector<NamedParameter> named;
-  for (const ModelParameter& p : model.parameters()) {
-    named.push_back({.name = p.name, .tensor = p.tensor, .group = group_of(p.decay, decay_all)});
-  }
-  return named;
 }
 
 class Worker {

@@ -1,0 +1,48 @@
+// What the exchanges of the methods take, gradients encoded already, and whether they are right.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/network.h"
+#include "pride/communicator.h"
+
+namespace pride::app {
+
+struct ExchangeBench {
+  std::vector<std::string> methods = {};
+  std::vector<std::string> method_options = {};  // "key=value", of every method that has the key
+  std::vector<std::size_t> sizes = {};           // coordinates
+  std::size_t bucket_coords = 0;
+  int exchange_threads = 2;  // 0: exchange without threads of its own
+  double seconds = 1;        // of each cell
+  int least = 5;             // measurements of each cell
+};
+
+struct ExchangeCell {
+  std::string name;  // the method, or the rival
+  std::size_t coords = 0;
+  Times times;
+  // Bytes that a rank sends: of the rank with most. As counted; of the transport's own sum, which
+  // nobody can count, those of a ring.
+  double bytes = 0;
+  bool counted = true;
+  double limit_s = 0;  // those bytes at the best goodput measured; 0 if alone
+  // Ranks whose result is not what it must be: the bits of the same exchange on threads, where
+  // `checked_on_threads`, else those of rank 0. Of the transport's own sum: the exact sum.
+  int wrong_ranks = 0;
+  bool checked_on_threads = false;
+
+  double algorithm_bandwidth() const;  // fp32 bytes of gradient per second
+  double bus_bandwidth() const;        // bytes sent per second
+};
+
+// Calls `done` after each cell, on all ranks with the same values. Collective. Throws
+// InvalidArgument on a method, or an option's value, that there is not.
+void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkFacts& network,
+                    const std::function<void(const ExchangeCell&)>& done);
+
+}  // namespace pride::app

@@ -1,0 +1,84 @@
+// Ping-pong, and everybody to everybody.
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/network.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace pride::app {
+namespace {
+
+constexpr int kTag = 0;
+constexpr int kRoundTrips = 20;
+constexpr std::size_t kLargest = std::size_t{64} << 20;   // bytes to all peers together
+constexpr std::size_t kSmallest = std::size_t{16} << 10;  // to each
+constexpr double kLongEnough = 0.1;                       // s, of one call
+
+double pairs_latency(Communicator& comm, int other) {
+  std::array<std::byte, 8> out{}, in{};
+  const bool first = comm.rank() == 0;
+  std::vector<double> all;
+  comm.barrier();
+  if (!first && comm.rank() != other) return 0;
+  const int peer = first ? other : 0;
+  for (int i = 0; i < kRoundTrips; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    Ticket receive = comm.start_recv(peer, kTag, in);
+    if (!first) comm.wait(receive);
+    Ticket send = comm.start_send(peer, kTag, out);
+    comm.wait(receive);
+    comm.wait(send);
+    all.push_back(seconds_since(start) / 2);
+  }
+  return times_of(all).median_s;
+}
+
+double latency(Communicator& comm) {
+  double slowest = 0;
+  for (int other = 1; other < comm.size(); ++other) {
+    slowest = std::max(slowest, pairs_latency(comm, other));
+  }
+  return largest_of(comm, comm.rank() == 0 ? slowest : 0);
+}
+
+// The best over message sizes, doubled until one call takes long enough: very large messages from
+// all to all can be slower than those of a bucket, where queues on the way overflow.
+template <typename Call>
+double rate_of(Communicator& comm, double seconds, std::size_t peers, Call&& call) {
+  double best = 0;
+  for (std::size_t each = kSmallest; each * peers <= kLargest; each *= 2) {
+    const Times times = measure(comm, seconds / 8, 3, [&] { call(each); });
+    best = std::max(best, static_cast<double>(each * peers) / times.median_s);
+    if (times.median_s >= kLongEnough) break;
+  }
+  return best;
+}
+
+}  // namespace
+
+NetworkFacts measure_network(Communicator& comm, double seconds) {
+  NetworkFacts facts;
+  if (comm.size() == 1) return facts;
+  const auto n = static_cast<std::size_t>(comm.size());
+  std::vector<std::byte> out(kLargest / (n - 1) * n), in(out.size());
+  facts.latency_s = latency(comm);
+  if (n > 2) {
+    const double all = measure(comm, seconds / 4, 3, [&] {
+                         comm.all_to_all(std::span(out).first(8 * n), std::span(in).first(8 * n));
+                       }).median_s;
+    facts.message_s = std::max(0.0, all - facts.latency_s) / static_cast<double>(n - 2);
+  }
+  facts.goodput = rate_of(comm, seconds, n - 1, [&](std::size_t each) {
+    comm.all_to_all(std::span(out).first(each * n), std::span(in).first(each * n));
+  });
+  facts.pair_goodput = rate_of(comm, seconds, 1, [&](std::size_t each) {
+    if (comm.rank() > 1) return;
+    Ticket ticket = comm.rank() == 0 ? comm.start_send(1, kTag, std::span(out).first(each))
+                                     : comm.start_recv(0, kTag, std::span(in).first(each));
+    comm.wait(ticket);
+  });
+  return facts;
+}
+
+}  // namespace pride::app

@@ -1,0 +1,26 @@
+// What the network between the ranks can do, measured.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "bench/timing.h"
+#include "pride/communicator.h"
+
+namespace pride::app {
+
+struct NetworkFacts {
+  // Half of a round trip of 8 bytes between rank 0 and another, the slowest other; s. 0 if alone.
+  double latency_s = 0;
+  // Of each further message where all ranks send one of 8 bytes to each other: what is left of
+  // that exchange's time, divided by N - 2. 0 on two ranks.
+  double message_s = 0;
+  // Bytes that a rank sends per second while all ranks send to all others and receive as much:
+  // the pattern of every exchange, in messages of the best size. Of the slowest rank; 0 if alone.
+  double goodput = 0;
+  // The same with one message from rank 0 to rank 1 at a time.
+  double pair_goodput = 0;
+};
+
+// Takes a few times `seconds`. Collective; the result is the same on all ranks.
+NetworkFacts measure_network(Communicator& comm, double seconds);
+
+}  // namespace pride::app

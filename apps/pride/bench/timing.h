@@ -1,0 +1,55 @@
+// What repeated measurements come to.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "pride/communicator.h"
+
+namespace pride::app {
+
+struct Times {
+  int n = 0;
+  double min_s = 0, median_s = 0, p99_s = 0;  // p99: the largest below 100 measurements
+};
+
+// REQUIRES: at least one.
+Times times_of(std::vector<double> seconds);
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The largest of the ranks' values, on all of them. Collective.
+double largest_of(Communicator& comm, double mine);
+
+// Calls `work` until `seconds` are over, `least` times at least, all ranks as often; each
+// measurement is that of the slowest rank, and lasts 20 ms or more: a call that is shorter is
+// repeated within it without a pause. Seconds are per call. Collective.
+template <typename Work>
+Times measure(Communicator& comm, double seconds, int least, Work&& work) {
+  constexpr double kShortest = 0.02;
+  constexpr double kMostCalls = 10000;
+  const auto timed = [&](int calls) {
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) work();
+    return largest_of(comm, seconds_since(start) / calls);
+  };
+  timed(1);  // warms up
+  const double one = timed(1);
+  const int calls =
+      one >= kShortest ? 1 : static_cast<int>(std::min(kMostCalls, kShortest / one + 1));
+  std::vector<double> all;
+  double total = 0;
+  while (total < seconds || static_cast<int>(all.size()) < least) {
+    all.push_back(timed(calls));
+    total += all.back() * calls;
+  }
+  return times_of(std::move(all));
+}
+
+}  // namespace pride::app

@@ -1,0 +1,275 @@
+// `pride bench`: what this machine and this network can do, as rows with rivals beside them.
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/exchange.h"
+#include "bench/network.h"
+#include "commands.h"
+#include "integer_check.h"
+#include "number_check.h"
+#include "plan/units.h"
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "text/table.h"
+#include "world.h"
+#if PRIDE_HAVE_TORCH
+#include "train/options.h"
+#include "train/process.h"
+#include "train/step_times.h"
+#endif
+
+namespace pride::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kMostCoords = std::int64_t{1} << 33;
+
+struct Arguments {
+  int workers = 0;
+  double seconds = 1;
+  bool json = false;
+  std::vector<std::string> methods = {"lion", "dlion-vote", "dlion-avg", "lion-cub"};
+  std::vector<std::string> method_options;
+  std::vector<std::int64_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
+  std::int64_t bucket_coords = std::int64_t{1} << 20;
+  int exchange_threads = 2;
+  int reps = 5;
+};
+
+Json network_json(const Communicator& comm, const NetworkFacts& facts) {
+  return {{"row", "network"},
+          {"workers", comm.size()},
+          {"transport", comm.transport()},
+          {"latency_s", facts.latency_s},
+          {"message_s", facts.message_s},
+          {"goodput_bytes_per_s", facts.goodput},
+          {"pair_goodput_bytes_per_s", facts.pair_goodput}};
+}
+
+void print_network(const Communicator& comm, const NetworkFacts& facts) {
+  std::cout << comm.size() << " ranks (" << comm.transport() << "): ";
+  if (comm.size() == 1) {
+    std::cout << "one rank has no network\n";
+    return;
+  }
+  std::cout << "latency " << time_text(facts.latency_s) << " one way, goodput "
+            << bandwidth_text(facts.goodput) << " a rank when all send to all, "
+            << bandwidth_text(facts.pair_goodput) << " from one to one\n";
+}
+
+void run_network(const Arguments& args) {
+  run_ranks(args.workers, [&](Communicator& comm, bool) {
+    const NetworkFacts facts = measure_network(comm, args.seconds);
+    if (comm.rank() != 0) return;
+    if (args.json) {
+      std::cout << network_json(comm, facts) << std::endl;
+    } else {
+      print_network(comm, facts);
+    }
+  });
+}
+
+Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
+  const bool alone = comm.size() == 1;
+  return {{"row", "exchange"},
+          {"name", cell.name},
+          {"coords", cell.coords},
+          {"workers", comm.size()},
+          {"transport", comm.transport()},
+          {"measurements", cell.times.n},
+          {"min_s", cell.times.min_s},
+          {"median_s", cell.times.median_s},
+          {"p99_s", cell.times.p99_s},
+          {"bytes_sent", cell.bytes},
+          {"bytes_counted", cell.counted},
+          {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
+          {"bus_bytes_per_s", cell.bus_bandwidth()},
+          {"limit_s", alone ? Json(nullptr) : Json(cell.limit_s)},
+          {"times_limit", alone ? Json(nullptr) : Json(cell.times.median_s / cell.limit_s)},
+          {"wrong_ranks", cell.wrong_ranks},
+          {"checked_against", !cell.counted             ? "the exact sum"
+                              : cell.checked_on_threads ? "threads"
+                                                        : "rank 0"}};
+}
+
+void print_cell(const ExchangeCell& cell) {
+  std::printf("%-24s %12s %10.3f %10.3f %10.3f %14s %12s %12s", cell.name.c_str(),
+              grouped(static_cast<double>(cell.coords)).c_str(), cell.times.min_s * 1e3,
+              cell.times.median_s * 1e3, cell.times.p99_s * 1e3,
+              ((cell.counted ? "" : "~") + grouped(cell.bytes)).c_str(),
+              bandwidth_text(cell.algorithm_bandwidth()).c_str(),
+              bandwidth_text(cell.bus_bandwidth()).c_str());
+  if (cell.limit_s > 0) {
+    std::printf(" %8.2f", cell.times.median_s / cell.limit_s);
+  } else {
+    std::printf(" %8s", "-");
+  }
+  std::printf(" %6d\n", cell.wrong_ranks);
+  std::fflush(stdout);
+}
+
+void print_head() {
+  std::printf("%-24s %12s %10s %10s %10s %14s %12s %12s %8s %6s\n", "exchange", "coordinates",
+              "min ms", "median ms", "p99 ms", "bytes sent", "algorithm", "bus", "x limit",
+              "wrong");
+}
+
+void run_exchange(const Arguments& args) {
+  run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
+    const bool root = comm.rank() == 0;
+    const NetworkFacts network = measure_network(comm, args.seconds);
+    ExchangeBench how{.methods = args.methods,
+                      .method_options = args.method_options,
+                      .sizes = {args.sizes.begin(), args.sizes.end()},
+                      .bucket_coords = static_cast<std::size_t>(args.bucket_coords),
+                      .exchange_threads = threads_may_talk ? args.exchange_threads : 0,
+                      .seconds = args.seconds,
+                      .least = args.reps};
+    if (root && how.exchange_threads != args.exchange_threads) {
+      std::cerr << "note: this MPI does not grant MPI_THREAD_MULTIPLE: no exchange threads\n";
+    }
+    if (root && args.json) std::cout << network_json(comm, network) << std::endl;
+    if (root && !args.json) {
+      print_network(comm, network);
+      print_head();
+    }
+    bench_exchange(comm, how, network, [&](const ExchangeCell& cell) {
+      if (!root) return;
+      if (args.json) {
+        std::cout << cell_json(comm, cell) << std::endl;
+      } else {
+        print_cell(cell);
+      }
+    });
+    if (root && !args.json) {
+      std::cout << "x limit: median over the bytes at the better goodput above. wrong: ranks whose "
+                   "result "
+                   "is not what it must be.\n~: the bytes of a ring; what the transport's own sum "
+                   "sends is not known.\n";
+    }
+  });
+}
+
+#if PRIDE_HAVE_TORCH
+Json step_json(const Communicator& comm, const StepRow& row, double backward_s) {
+  return {{"row", "step"},
+          {"name", row.name},
+          {"overlap", row.overlap},
+          {"workers", comm.size()},
+          {"transport", comm.transport()},
+          {"measurements", row.times.n},
+          {"min_s", row.times.min_s},
+          {"median_s", row.times.median_s},
+          {"p99_s", row.times.p99_s},
+          {"times_backward", row.times.median_s / backward_s},
+          {"samples_per_s", row.samples_per_s},
+          {"bytes_sent", row.bytes}};
+}
+
+void print_step(const StepRow& row, double backward_s) {
+  std::printf("%-16s %8s %10.2f %10.2f %10.2f %12.2f %12.1f %14s\n", row.name.c_str(),
+              row.overlap ? "yes" : "no", row.times.min_s * 1e3, row.times.median_s * 1e3,
+              row.times.p99_s * 1e3, row.times.median_s / backward_s, row.samples_per_s,
+              grouped(row.bytes).c_str());
+}
+
+void run_step(const Arguments& args, const TrainOptions& options) {
+  pin_threads();
+  run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
+    const auto rows = bench_steps(comm, {.options = options,
+                                         .methods = args.methods,
+                                         .threads_may_talk = threads_may_talk,
+                                         .seconds = args.seconds,
+                                         .least = args.reps});
+    if (comm.rank() != 0) return;
+    const double backward_s = rows.front().times.median_s;
+    if (!args.json) {
+      std::printf("%d ranks (%s)\n%-16s %8s %10s %10s %10s %12s %12s %14s\n", comm.size(),
+                  std::string(comm.transport()).c_str(), "step", "overlap", "min ms", "median ms",
+                  "p99 ms", "x backward", "samples/s", "bytes sent");
+    }
+    for (const StepRow& row : rows) {
+      if (args.json) {
+        std::cout << step_json(comm, row, backward_s) << std::endl;
+      } else {
+        print_step(row, backward_s);
+      }
+    }
+  });
+}
+#endif
+
+CLI::App* add_common(CLI::App& bench, const std::string& name, const std::string& what,
+                     Arguments& args) {
+  CLI::App* command = bench.add_subcommand(name, what);
+  command
+      ->add_option("--workers", args.workers,
+                   "Threads, each a rank. Default: 4. Under mpirun every process is a rank and the "
+                   "flag may be left out")
+      ->check(integer_check<int>(1, 1024));
+  command->add_option("--seconds", args.seconds, "Of each measurement, at least")
+      ->capture_default_str()
+      ->check(number_check())
+      ->check(CLI::Range(0.001, 3600.0));
+  command->add_flag("--json", args.json, "JSON lines, one for each row");
+  return command;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine and this network");
+  bench->require_subcommand(1);
+  const auto args = std::make_shared<Arguments>();
+  CLI::App* network = add_common(*bench, "network", "Latency and goodput between the ranks", *args);
+  network->callback([args] { run_network(*args); });
+  CLI::App* exchange = add_common(
+      *bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce", *args);
+  exchange->add_option("--methods", args->methods, "Separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  exchange
+      ->add_option("--method-opt", args->method_options,
+                   "key=value, for each of the methods that has the key; may be repeated")
+      ->allow_extra_args(false);
+  exchange->add_option("--sizes", args->sizes, "Coordinates, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(integer_check<std::int64_t>(1, kMostCoords));
+  exchange->add_option("--bucket-coords", args->bucket_coords, "Target size of a bucket")
+      ->capture_default_str()
+      ->check(integer_check<std::int64_t>(1, kMostCoords));
+  exchange
+      ->add_option("--exchange-threads", args->exchange_threads,
+                   "Buckets on their way at a time; 0: one after the other, on the caller's thread")
+      ->capture_default_str()
+      ->check(integer_check<int>(0, 16));
+  exchange->add_option("--reps", args->reps, "Measurements of each row, at least")
+      ->capture_default_str()
+      ->check(integer_check<int>(1, 1'000'000));
+  exchange->callback([args] { run_exchange(*args); });
+#if PRIDE_HAVE_TORCH
+  CLI::App* step = add_common(
+      *bench, "step", "Training steps of a model by each method, with and without overlap", *args);
+  const auto options = std::make_shared<TrainOptions>();
+  add_workload_flags(*step, *options);
+  step->add_option("--methods", args->methods, "Separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  step->add_option("--exchange-threads", options->exchange_threads,
+                   "With overlap: buckets on their way at a time")
+      ->capture_default_str()
+      ->check(integer_check<int>(1, 16));
+  step->add_option("--reps", args->reps, "Rounds, at least")
+      ->capture_default_str()
+      ->check(integer_check<int>(1, 1'000'000));
+  step->callback([args, options] { run_step(*args, *options); });
+#endif
+}
+
+}  // namespace pride::app

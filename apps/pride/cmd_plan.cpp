@@ -1,0 +1,298 @@
+// `pride plan`: how long steps will take by each method on a network, and whether compression pays.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "bench/network.h"
+#include "commands.h"
+#include "integer_check.h"
+#include "plan/method_speed.h"
+#include "plan/predict.h"
+#include "plan/units.h"
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "text/table.h"
+#include "world.h"
+#if PRIDE_HAVE_TORCH
+#include "train/options.h"
+#include "train/process.h"
+#include "train/step_times.h"
+#endif
+
+namespace pride::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kWorthIt = 1.03;  // times the steps per second of the fastest dense method
+// what a bucket costs by itself (locks, frames, small messages) is not in the model: not too small
+constexpr double kSmallestBucket = 65536;  // coordinates
+constexpr int kMostBuckets = 1024;
+
+struct Arguments {
+  int workers = 0;
+  std::optional<int> world;
+  std::string bandwidth, latency, message, backward;
+  std::optional<double> params;
+  double cores = 0;
+  int exchange_threads = 2;
+  double seconds = 1;
+  std::vector<std::string> methods = {"lion", "dlion-vote", "dlion-avg", "lion-cub"};
+  bool json = false;
+#if PRIDE_HAVE_TORCH
+  TrainOptions workload;
+#endif
+};
+
+// What a plan rests on.
+struct Facts {
+  int world = 1;
+  NetworkModel network;
+  double params = 0;
+  double compute_s = 0;
+  double cores = 2;
+  std::string transport;  // of what was measured; empty: the network is on paper
+};
+
+struct Row {
+  MethodModel method;
+  bool dense = false;
+  int buckets = 1;
+  Prediction in_order, overlapped;
+  double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
+};
+
+bool is_dense(const std::string& method, int world) {
+  return method_info(method, world).bits_up >= 32;
+}
+
+NetworkModel network_of(Communicator& comm, const Arguments& args) {
+  NetworkModel network;
+  if (args.bandwidth.empty() && comm.size() > 1) {
+    const NetworkFacts facts = measure_network(comm, args.seconds);
+    network = {facts.latency_s, facts.message_s, facts.goodput};
+  }
+  if (!args.bandwidth.empty()) network.bytes_per_s = parse_rate(args.bandwidth);
+  if (!args.latency.empty()) network.latency_s = parse_time(args.latency);
+  if (!args.message.empty()) network.message_s = parse_time(args.message);
+  return network;
+}
+
+#if PRIDE_HAVE_TORCH
+double measured_compute(Communicator& comm, const Arguments& args) {
+  const auto rows = bench_steps(
+      comm, {.options = args.workload, .methods = {}, .seconds = 2 * args.seconds, .least = 3});
+  return rows.front().times.median_s;
+}
+#endif
+
+Facts gather(Communicator& comm, const Arguments& args) {
+  Facts facts;
+  facts.world = args.world.value_or(comm.size());
+  facts.network = network_of(comm, args);
+  if (args.bandwidth.empty()) facts.transport = comm.transport();
+  facts.cores = args.cores > 0 ? args.cores : std::max(1u, std::thread::hardware_concurrency());
+  if (args.cores == 0 && comm.transport() == "threads") facts.cores /= comm.size();
+#if PRIDE_HAVE_TORCH
+  facts.params = args.params ? *args.params : static_cast<double>(n_parameters(args.workload));
+  facts.compute_s =
+      args.backward.empty() ? measured_compute(comm, args) : parse_time(args.backward);
+#else
+  facts.params = *args.params;
+  facts.compute_s = parse_time(args.backward);
+#endif
+  return facts;
+}
+
+Row planned(Communicator& comm, const Arguments& args, const Facts& facts,
+            const std::string& name) {
+  Row row;
+  row.dense = is_dense(name, facts.world);
+  StepModel step{.world = facts.world,
+                 .compute_s = facts.compute_s,
+                 .exchange_threads = args.exchange_threads,
+                 .cores = facts.cores};
+  const auto coords_of = [&](int buckets) {
+    return static_cast<std::size_t>(std::ceil(facts.params / buckets));
+  };
+  row.method = measure_method(comm, name, facts.world, facts.params, coords_of(8));
+  const auto bytes = [&](int buckets) {
+    return bytes_of(name, facts.world, facts.params, coords_of(buckets));
+  };
+  const auto most =
+      static_cast<int>(std::clamp(facts.params / kSmallestBucket, 1.0, double{kMostBuckets}));
+  row.buckets = best_buckets(facts.network, row.method, step, most, bytes);
+  row.method.bytes = bytes(row.buckets);
+  step.buckets = row.buckets;
+  row.in_order = predict(facts.network, row.method, step, false);
+  row.overlapped = predict(facts.network, row.method, step, true);
+  return row;
+}
+
+const Row* best_of(const std::vector<Row>& rows, bool dense) {
+  const Row* best = nullptr;
+  for (const Row& row : rows) {
+    if (row.dense == dense && (best == nullptr || row.best_s() < best->best_s())) best = &row;
+  }
+  return best;
+}
+
+std::string verdict(const std::vector<Row>& rows, const Facts& facts) {
+  const Row* dense = best_of(rows, true);
+  const Row* small = best_of(rows, false);
+  if (dense == nullptr || small == nullptr) return "";
+  const double gain = dense->best_s() / small->best_s();
+  const auto coords = grouped(std::ceil(facts.params / small->buckets));
+  const std::string gain_text = concat(std::round(gain * 100) / 100);
+  if (gain >= kWorthIt) {
+    return concat("Compression pays: ", small->method.name, " in buckets of ", coords,
+                  " coordinates makes ", gain_text, " times the steps per second of ",
+                  dense->method.name, ".");
+  }
+  return concat("Compression will not help here: ", dense->method.name, " takes ",
+                time_text(dense->best_s()), " a step, of which forward and backward are ",
+                time_text(facts.compute_s), "; the best compressed method (", small->method.name,
+                ") makes ", gain_text, " times its steps per second.");
+}
+
+Json row_json(const Row& row, const Facts& facts) {
+  return {{"row", "plan"},
+          {"name", row.method.name},
+          {"bytes_sent", row.method.bytes},
+          {"in_order_s", row.in_order.step_s},
+          {"overlapped_s", row.overlapped.step_s},
+          {"network_s", row.in_order.network_s},
+          {"arithmetic_s", row.in_order.arithmetic_s},
+          {"hidden_s", row.overlapped.hidden_s},
+          {"bottleneck", row.overlapped.bottleneck},
+          {"bucket_coords", std::ceil(facts.params / row.buckets)}};
+}
+
+void print(const std::vector<Row>& rows, const Facts& facts) {
+  std::cout << facts.world << " ranks, " << grouped(facts.params)
+            << " parameters, forward and backward " << time_text(facts.compute_s) << "; network "
+            << (facts.transport.empty() ? "as given" : "measured over " + facts.transport) << ": "
+            << time_text(facts.network.latency_s) << " latency, "
+            << (facts.world == 1 ? "none" : bandwidth_text(facts.network.bytes_per_s))
+            << " goodput a rank\n\n";
+  const Row* dense = best_of(rows, true);
+  std::vector<std::vector<std::string>> table = {{"method", "bytes sent per step", "in order",
+                                                  "overlapped", "steps/s against dense", "bucket",
+                                                  "bottleneck"}};
+  for (const Row& row : rows) {
+    const double gain = dense == nullptr ? 0 : dense->best_s() / row.best_s();
+    table.push_back({row.method.name, grouped(row.method.bytes), time_text(row.in_order.step_s),
+                     time_text(row.overlapped.step_s),
+                     dense == nullptr ? "-" : concat(std::round(gain * 100) / 100),
+                     grouped(std::ceil(facts.params / row.buckets)), row.overlapped.bottleneck});
+  }
+  std::cout << markdown_table(table, 1) << '\n' << verdict(rows, facts) << '\n';
+}
+
+void check(const Arguments& args) {
+#if !PRIDE_HAVE_TORCH
+  PRIDE_CHECK(args.params && !args.backward.empty(),
+              "pride plan: this build has no libtorch to measure a model with: give --params and "
+              "--backward");
+#endif
+  PRIDE_CHECK(!args.params || !args.backward.empty(),
+              "--params needs --backward: there is no model to measure");
+  PRIDE_CHECK(!args.world || !args.bandwidth.empty(),
+              "--world needs --bandwidth: only a network on paper can have other ranks than those "
+              "that run");
+}
+
+void run(const Arguments& args) {
+  check(args);
+#if PRIDE_HAVE_TORCH
+  pin_threads();
+#endif
+  run_ranks(args.workers, [&](Communicator& comm, bool) {
+    const Facts facts = gather(comm, args);
+    std::vector<Row> rows;
+    for (const std::string& name : args.methods) rows.push_back(planned(comm, args, facts, name));
+    if (comm.rank() != 0) return;
+    if (!args.json) return print(rows, facts);
+    Json all = {{"workers", facts.world},
+                {"params", facts.params},
+                {"compute_s", facts.compute_s},
+                {"cores_per_rank", facts.cores},
+                {"latency_s", facts.network.latency_s},
+                {"message_s", facts.network.message_s},
+                {"goodput_bytes_per_s", facts.network.bytes_per_s},
+                {"measured_over", facts.transport},
+                {"methods", Json::array()},
+                {"verdict", verdict(rows, facts)}};
+    for (const Row& row : rows) all["methods"].push_back(row_json(row, facts));
+    std::cout << all.dump(2) << std::endl;
+  });
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "plan", "Predict step times by method and network, and say whether compression pays");
+  const auto args = std::make_shared<Arguments>();
+  const char* group = "Network";
+  command
+      ->add_option(
+          "--workers", args->workers,
+          "Threads, each a rank, that are measured. Default: 4. Under mpirun every process "
+          "is a rank and the flag may be left out")
+      ->check(integer_check<int>(1, 1024))
+      ->group(group);
+  command
+      ->add_option("--world", args->world,
+                   "Ranks of the network that is planned for. Default: those that are measured")
+      ->check(integer_check<int>(1, 65535))
+      ->group(group);
+  command
+      ->add_option(
+          "--bandwidth", args->bandwidth,
+          "Goodput of each rank in each direction, as 1Gbit or 12.5MB per second. Default: "
+          "measured")
+      ->group(group);
+  command->add_option("--latency", args->latency, "One way, as 50us. Default: measured")
+      ->group(group);
+  command
+      ->add_option("--message", args->message,
+                   "Time of each further message where a rank sends several at once. Default: "
+                   "measured")
+      ->group(group);
+#if PRIDE_HAVE_TORCH
+  add_workload_flags(*command, args->workload);
+#endif
+  command->add_option("--params", args->params, "Parameters, instead of the model's")
+      ->check(integer_check<std::int64_t>(1, std::int64_t{1} << 40))
+      ->group("Model");
+  command
+      ->add_option("--backward", args->backward,
+                   "Time of forward and backward of a step, as 120ms. Default: measured")
+      ->group("Model");
+  command
+      ->add_option("--cores", args->cores,
+                   "Cores of each rank; below 2, exchange and backward take turns. Default: this "
+                   "machine's, shared by the ranks on it if they are threads")
+      ->check(CLI::Range(0.01, 1024.0))
+      ->group("Network");
+  command->add_option("--methods", args->methods, "Separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option("--exchange-threads", args->exchange_threads, "Buckets on their way at a time")
+      ->capture_default_str()
+      ->check(integer_check<int>(1, 16));
+  command->add_option("--seconds", args->seconds, "Of each measurement, at least")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 3600.0));
+  command->add_flag("--json", args->json, "Print JSON");
+  command->callback([args] { run(*args); });
+}
+
+}  // namespace pride::app

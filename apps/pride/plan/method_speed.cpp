@@ -1,0 +1,71 @@
+// One rank's step without peers, timed phase by phase.
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/method_speed.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bench/timing.h"
+#include "methods/registry.h"
+#include "pride/comm/thread_comm.h"
+#include "pride/flat_buffer.h"
+#include "pride/optimizer.h"
+#include "pride/registry.h"
+
+namespace pride::app {
+namespace {
+
+constexpr double kMostMeasured = 4 << 20;                // coordinates
+constexpr double kMostCounted = 1e7;                     // the same, of which bytes are counted
+constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
+constexpr int kRounds = 7;
+
+Layout layout_of(double d) { return Layout({{"w", {static_cast<std::int64_t>(d)}}}); }
+
+}  // namespace
+
+double bytes_of(const std::string& name, int world, double d, std::size_t bucket_coords) {
+  const double counted = std::min(d, kMostCounted);
+  const Cost cost = largest_cost(name, layout_of(counted),
+                                 {.world = world, .step = kSteady, .bucket_coords = bucket_coords});
+  return static_cast<double>(cost.bytes()) * d / counted;
+}
+
+MethodModel measure_method(Communicator& comm, const std::string& name, int world, double d,
+                           std::size_t bucket_coords) {
+  const MethodInfo info = method_info(name, world);
+  MethodModel model{
+      .name = name, .bytes = bytes_of(name, world, d, bucket_coords), .rounds = info.rounds};
+  const double measured = std::min(d, kMostMeasured);
+  const Layout layout = layout_of(measured);
+  const auto alone = make_thread_world(1);
+  OptimizerOptions options{.method = name};
+  options.bucket_coords = bucket_coords;
+  model.whole_gradient =
+      make_method(name, {layout, 0, 1, complete_options(name, {})})->needs_whole_gradient();
+  Optimizer optimizer(*alone.front(), layout, options);
+  FlatBuffer params(layout.flat_size()), grads(layout.flat_size());
+  for (std::size_t i = 0; i < layout.tensors().front().n; ++i) {
+    grads.span()[i] = static_cast<float>(static_cast<int>(i % 251) - 125);
+  }
+  std::vector<double> encode, vote, apply;
+  for (int round = -1; round < kRounds; ++round) {
+    comm.barrier();
+    const StepReport report = optimizer.step(params.span(), grads.span());
+    if (round < 0) continue;  // touches the memory
+    encode.push_back(report.encode_s);
+    vote.push_back(report.exchange_s);
+    apply.push_back(report.apply_s);
+  }
+  const auto slowest = [&](const std::vector<double>& seconds) {
+    return largest_of(comm, times_of(seconds).median_s) * d / measured;
+  };
+  model.encode_s = slowest(encode);
+  model.vote_s = slowest(vote);
+  model.apply_s = slowest(apply);
+  return model;
+}
+
+}  // namespace pride::app

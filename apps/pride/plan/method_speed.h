@@ -1,0 +1,24 @@
+// How long a method's own arithmetic takes on this machine.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "plan/predict.h"
+#include "pride/communicator.h"
+
+namespace pride::app {
+
+// Times of a method's encode, vote and apply for d coordinates, its bytes and rounds on `world`
+// ranks. Arithmetic is measured alone, on a part of d if d is large, on all ranks of `comm` at
+// once, and is that of the slowest: ranks that share a machine get in each other's way here as in
+// training. `world` may be any. Collective; about a second.
+MethodModel measure_method(Communicator& comm, const std::string& name, int world, double d,
+                           std::size_t bucket_coords);
+
+// Bytes that the rank with most sends per step, long after the first, for d coordinates on `world`
+// ranks; beyond ten million, in proportion.
+double bytes_of(const std::string& name, int world, double d, std::size_t bucket_coords);
+
+}  // namespace pride::app

@@ -1,0 +1,79 @@
+// The arithmetic of docs/performance.md.
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/predict.h"
+
+#include <algorithm>
+
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+// Of one bucket that is alone on its way.
+double latencies(const NetworkModel& network, const MethodModel& method, int world) {
+  return method.rounds * (network.latency_s + network.message_s * (world - 1));
+}
+
+std::string bottleneck_of(double compute, double bytes, double latency, double arithmetic) {
+  const double most = std::max({compute, bytes, latency, arithmetic});
+  if (most == compute) return "compute";
+  if (most == bytes) return "bandwidth";
+  return most == latency ? "latency" : "arithmetic";
+}
+
+}  // namespace
+
+Prediction predict(const NetworkModel& network, const MethodModel& method, const StepModel& step,
+                   bool overlap) {
+  PRIDE_CHECK(step.buckets >= 1, "predict: ", step.buckets, " buckets");
+  PRIDE_CHECK(step.world == 1 || network.bytes_per_s > 0, "predict: bandwidth ",
+              network.bytes_per_s);
+  const bool alone = step.world == 1;
+  const double bytes_s = alone ? 0 : method.bytes / network.bytes_per_s;
+  const double latency_s = alone ? 0 : latencies(network, method, step.world);
+  const auto n = static_cast<double>(step.buckets);
+
+  Prediction p;
+  p.network_s = bytes_s + n * latency_s;
+  p.arithmetic_s = method.encode_s + method.vote_s + method.apply_s;
+  const double serial = step.compute_s + p.arithmetic_s + p.network_s;
+  p.bottleneck = bottleneck_of(step.compute_s, bytes_s, n * latency_s, p.arithmetic_s);
+  if (!overlap) {
+    p.step_s = serial;
+    return p;
+  }
+  // buckets in flight share the link and hide each other's latencies and votes
+  const double lanes = std::min<double>(step.exchange_threads, n);
+  const double exchange_s = std::max(bytes_s, (p.network_s + method.vote_s) / lanes);
+  const double last_s = (bytes_s + method.vote_s + method.apply_s) / n + latency_s;
+  // the exchange begins when the first bucket is encoded, the step ends after the last has come
+  const double gradients_s = step.compute_s * (1 - step.forward_share);
+  const double first_s = method.whole_gradient
+                             ? step.compute_s + method.encode_s / n
+                             : step.compute_s - gradients_s + (gradients_s + method.encode_s) / n;
+  const double by_network = first_s + exchange_s + method.apply_s / n;
+  const double by_compute = step.compute_s + method.encode_s + last_s;
+  // one core does everything but waiting; a second takes the votes
+  const double votes = step.cores >= 2 ? 0 : method.vote_s * (2 - std::max(1.0, step.cores));
+  const double by_cores = step.compute_s + method.encode_s + method.apply_s + votes;
+  p.step_s = std::min(serial, std::max({by_network, by_compute, by_cores}));
+  p.hidden_s = serial - p.step_s;
+  return p;
+}
+
+int best_buckets(const NetworkModel& network, MethodModel method, StepModel step, int most,
+                 const std::function<double(int buckets)>& bytes) {
+  int best = 1;
+  double shortest = 0;
+  for (int n = 1; n <= most; n *= 2) {
+    step.buckets = n;
+    method.bytes = bytes(n);
+    const double seconds = predict(network, method, step, true).step_s;
+    if (n > 1 && seconds >= shortest) continue;
+    shortest = seconds;
+    best = n;
+  }
+  return best;
+}
+
+}  // namespace pride::app

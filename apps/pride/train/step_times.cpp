@@ -1,0 +1,119 @@
+// Training steps without what surrounds them: no schedule, no metrics, no evaluation.
+// SPDX-License-Identifier: Apache-2.0
+#include "train/step_times.h"
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "pride/error.h"
+#include "train/evaluation.h"
+#include "train/process.h"
+#include "train/replica.h"
+#include "train/torch_errors.h"
+
+namespace pride::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Runner {
+ public:
+  Runner(Communicator& comm, const StepBench& how)
+      : comm_(comm),
+        how_(how),
+        plan_(make_plan(how.options, comm.size())),
+        model_(make_model(plan_, device_of(plan_.options))),
+        flat_(named_parameters(*model_, plan_.options.decay_all)) {
+    Sampler sampler(plan_.task->n_samples(), plan_.task->labels(),
+                    {.sharding = plan_.sharding,
+                     .seed = plan_.options.seed,
+                     .rank = comm.rank(),
+                     .world = comm.size()});
+    std::vector<Draw> draws(static_cast<std::size_t>(plan_.options.batch));
+    sampler.draw(0, draws);
+    batch_ = plan_.task->train_batch(draws);
+    add_rows();
+  }
+
+  std::vector<StepRow> run() {
+    std::vector<std::vector<double>> seconds(rows_.size());
+    double total = 0;
+    for (int round = -1; round < how_.least || total < how_.seconds; ++round) {
+      for (std::size_t r = 0; r < rows_.size(); ++r) {
+        const double slowest = timed(r);
+        if (round < 0) continue;  // warms up
+        seconds[r].push_back(slowest);
+        total += slowest;
+      }
+    }
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      rows_[r].times = times_of(std::move(seconds[r]));
+      rows_[r].samples_per_s =
+          static_cast<double>(plan_.samples_per_step()) / rows_[r].times.median_s;
+      rows_[r].bytes = largest_of(comm_, rows_[r].bytes);
+    }
+    return rows_;
+  }
+
+ private:
+  void add_rows() {
+    rows_.push_back({.name = "backward only"});
+    optimizers_.push_back(nullptr);
+    for (const std::string& method : how_.methods) {
+      TrainOptions options = how_.options;
+      options.method = method;
+      options.overlap = how_.threads_may_talk && flat_.on_host();
+      OptimizerOptions optimizer = make_plan(options, comm_.size(), plan_.task).optimizer;
+      for (const bool overlap : {false, true}) {
+        if (overlap && !options.overlap) continue;
+        optimizer.overlap = overlap;
+        optimizer.exchange_threads = how_.options.exchange_threads;
+        rows_.push_back({.name = method, .overlap = overlap});
+        optimizers_.push_back(std::make_unique<Optimizer>(comm_, flat_.layout(), optimizer));
+      }
+    }
+  }
+
+  double timed(std::size_t row) {
+    comm_.barrier();
+    const auto start = Clock::now();
+    Optimizer* optimizer = optimizers_[row].get();
+    const bool overlap = rows_[row].overlap;
+    flat_.zero_grad();
+    const std::int64_t last = plan_.options.accumulate - 1;
+    for (std::int64_t micro = 0; micro <= last; ++micro) {
+      if (overlap && micro == last) flat_.begin_step(*optimizer);
+      mean_loss(*model_, batch_).backward();
+    }
+    if (optimizer != nullptr) {
+      const StepReport report = overlap ? flat_.finish_step() : flat_.step(*optimizer);
+      rows_[row].bytes = static_cast<double>(report.bytes_sent);
+    }
+    return largest_of(comm_, seconds_since(start));
+  }
+
+  Communicator& comm_;
+  const StepBench& how_;
+  TrainPlan plan_;
+  std::unique_ptr<Model> model_;
+  FlatModule flat_;
+  Batch batch_;
+  std::vector<StepRow> rows_;
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;  // of the rows; none: backward only
+};
+
+}  // namespace
+
+std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how) {
+  pin_threads();
+  return with_short_errors([&] { return Runner(comm, how).run(); });
+}
+
+std::int64_t n_parameters(const TrainOptions& options) {
+  return make_task(options)->make_model()->n_parameters();
+}
+
+}  // namespace pride::app

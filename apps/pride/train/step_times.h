@@ -1,0 +1,38 @@
+// What whole training steps take, method beside method, in one run.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/timing.h"
+#include "pride/communicator.h"
+#include "train/options.h"
+
+namespace pride::app {
+
+struct StepBench {
+  TrainOptions options = {};  // task, model, batch, buckets; the method is set row by row
+  std::vector<std::string> methods = {};
+  bool threads_may_talk = true;  // else no row with overlap
+  double seconds = 5;            // of all rows' measurements together, at least
+  int least = 5;                 // rounds
+};
+
+struct StepRow {
+  std::string name;  // "backward only": forward and backward, no step
+  bool overlap = false;
+  Times times = {};
+  double samples_per_s = 0;  // of all ranks, at the median
+  double bytes = 0;          // sent per step, of the rank with most, in the last round
+};
+
+// All ranks have the same rows. Rounds go through the rows in turn, so that what else the machine
+// does hits them alike; all ranks begin a step together, and it lasts as long as the slowest's.
+// Collective. Throws as a training run would.
+std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how);
+
+// The parameters of the model in `rows`' runs. Local.
+std::int64_t n_parameters(const TrainOptions& options);
+
+}  // namespace pride::app

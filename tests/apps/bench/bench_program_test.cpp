@@ -1,0 +1,130 @@
+// `pride bench` and `pride plan` from the command line: rows, JSON, and what is refused.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "apps/io/temp_folder.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+using nlohmann::json;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+Outcome pride(const std::string& arguments) {
+  const test::TempFolder folder;
+  const auto out = folder.path() / "out", err = folder.path() / "err";
+  const std::string command =
+      concat(PRIDE_PROGRAM, " ", arguments, " >", out.string(), " 2>", err.string());
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), test::bytes_of(out),
+          test::bytes_of(err)};
+}
+
+std::vector<json> lines_of(const Outcome& outcome) {
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::vector<json> lines;
+  std::istringstream text(outcome.out);
+  for (std::string line; std::getline(text, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+TEST(BenchProgram, NetworkSaysLatencyAndGoodput) {
+  const auto lines = lines_of(pride("bench network --workers 3 --seconds 0.01 --json"));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["workers"], 3);
+  EXPECT_EQ(lines[0]["transport"], "threads");
+  EXPECT_GT(lines[0]["latency_s"], 0);
+  EXPECT_GT(lines[0]["goodput_bytes_per_s"], 0);
+  const Outcome alone = pride("bench network --workers 1");
+  EXPECT_EQ(alone.code, 0);
+  EXPECT_NE(alone.out.find("one rank has no network"), std::string::npos) << alone.out;
+}
+
+TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
+  for (const int threads : {0, 2}) {
+    const auto lines =
+        lines_of(pride(concat("bench exchange --workers 2 --seconds 0.005 --reps 2 --sizes "
+                              "100,5000 --methods dlion-vote,lion --exchange-threads ",
+                              threads, " --json")));
+    ASSERT_EQ(lines.size(), 1u + 2 * 3);
+    EXPECT_EQ(lines[0]["row"], "network");
+    EXPECT_EQ(lines[1]["name"], "dlion-vote");
+    EXPECT_EQ(lines[2]["name"], "lion");
+    EXPECT_EQ(lines[3]["name"], "threads all-reduce fp32");
+    EXPECT_EQ(lines[4]["coords"], 5000);
+    for (std::size_t i = 1; i < lines.size(); ++i) {
+      EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
+      EXPECT_GE(lines[i]["p99_s"], lines[i]["median_s"]) << lines[i];
+      EXPECT_GE(lines[i]["median_s"], lines[i]["min_s"]) << lines[i];
+    }
+  }
+  const auto alone =
+      lines_of(pride("bench exchange --workers 1 --seconds 0.005 --sizes 1000 --json"));
+  EXPECT_TRUE(alone.at(1)["limit_s"].is_null());
+  EXPECT_EQ(alone.at(1)["bytes_sent"], 0);
+}
+
+TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
+  const Outcome method = pride("bench exchange --workers 2 --methods no-such --sizes 10");
+  EXPECT_EQ(method.code, 1);
+  EXPECT_NE(method.err.find("no-such"), std::string::npos) << method.err;
+  EXPECT_EQ(pride("bench").code, 2);
+  EXPECT_EQ(pride("bench exchange --sizes 0").code, 2);
+  EXPECT_EQ(pride("bench exchange --exchange-threads 17").code, 2);
+}
+
+json plan(const std::string& arguments) {
+  const Outcome outcome = pride("plan --json --workers 1 --seconds 0.01 " + arguments);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return json::parse(outcome.out);
+}
+
+double step_of(const json& plan, const std::string& method) {
+  for (const json& row : plan["methods"]) {
+    if (row["name"] == method) return row["overlapped_s"];
+  }
+  ADD_FAILURE() << "no row " << method << " in " << plan;
+  return 0;
+}
+
+TEST(PlanProgram, SaysOnPaperThatCompressionPaysOnASlowNetwork) {
+  const json p =
+      plan("--world 1024 --bandwidth 100Mbit --latency 50us --params 100000000 --backward 100ms");
+  EXPECT_EQ(p["workers"], 1024);
+  EXPECT_EQ(p["measured_over"], "");
+  // 800 MB of a ring, 25 MB of votes, at 12.5 MB/s
+  EXPECT_GT(step_of(p, "lion"), 60);
+  EXPECT_GT(step_of(p, "dlion-vote"), 1.9);
+  EXPECT_LT(step_of(p, "dlion-vote"), 6);
+  EXPECT_NE(p["verdict"].get<std::string>().find("Compression pays: dlion-vote"), std::string::npos)
+      << p["verdict"];
+}
+
+TEST(PlanProgram, SaysPlainlyWhenCompressionWillNotHelp) {
+  const json p =
+      plan("--world 4 --bandwidth 400Gbit --latency 2us --params 1000000 --backward 10s");
+  EXPECT_NE(p["verdict"].get<std::string>().find("will not help"), std::string::npos)
+      << p["verdict"];
+  EXPECT_NEAR(step_of(p, "lion") / step_of(p, "dlion-vote"), 1, 0.02);
+}
+
+TEST(PlanProgram, RefusesHalfAPlan) {
+  EXPECT_EQ(pride("plan --world 8 --params 10 --backward 1s").code, 1);
+  EXPECT_EQ(pride("plan --params 1000").code, 1);
+  const Outcome rate = pride("plan --workers 1 --bandwidth 1gbit --params 10 --backward 1s");
+  EXPECT_EQ(rate.code, 1);
+  EXPECT_NE(rate.err.find("1gbit"), std::string::npos) << rate.err;
+}
+
+}  // namespace
+}  // namespace pride::app

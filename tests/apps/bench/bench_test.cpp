@@ -1,0 +1,102 @@
+// The parts of `pride bench`: statistics, and that wrong results are counted.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <numeric>
+
+#include "bench/exchange.h"
+#include "bench/network.h"
+#include "bench/timing.h"
+#include "pride/comm/thread_comm.h"
+#include "pride/registry.h"
+#include "support/faulty_comm.h"
+
+namespace pride::app {
+namespace {
+
+TEST(Times, AreMinimumMedianAndP99) {
+  std::vector<double> seconds(200);
+  std::iota(seconds.rbegin(), seconds.rend(), 1);
+  const Times times = times_of(seconds);
+  EXPECT_EQ(times.n, 200);
+  EXPECT_EQ(times.min_s, 1);
+  EXPECT_EQ(times.median_s, 100.5);
+  EXPECT_EQ(times.p99_s, 198);
+  EXPECT_EQ(times_of({3}).p99_s, 3);
+  EXPECT_EQ(times_of({3, 1, 2}).median_s, 2);
+  EXPECT_THROW(times_of({}), InvalidArgument);
+}
+
+// The cells of a run on `world` threads, as rank 0 sees them.
+std::vector<ExchangeCell> cells_of(int world, const ExchangeBench& how, Fault fault = {}) {
+  std::vector<ExchangeCell> cells;
+  run_world(world, [&](Communicator& comm) {
+    // the fault is rank 1's
+    const Fault mine = comm.rank() == 1 ? fault : Fault{};
+    FaultyComm faulty(comm.duplicate(), mine);
+    bench_exchange(faulty, how, {.goodput = 1e9}, [&](const ExchangeCell& cell) {
+      if (comm.rank() == 0) cells.push_back(cell);
+    });
+    EXPECT_EQ(faulty.happened(), mine.kind != Fault::Kind::kNone);
+  });
+  return cells;
+}
+
+TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
+  for (const int world : {1, 3, 4}) {
+    const ExchangeBench how{.methods = method_names(),
+                            .sizes = {1000, 70'000},
+                            .bucket_coords = 1 << 14,
+                            .seconds = 0.001,
+                            .least = 2};
+    const auto cells = cells_of(world, how);
+    ASSERT_EQ(cells.size(), 2 * (how.methods.size() + 1));
+    for (const ExchangeCell& cell : cells) {
+      EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << ", N = " << world;
+      EXPECT_GT(cell.times.median_s, 0) << cell.name;
+      EXPECT_GE(cell.times.n, 2) << cell.name;
+      EXPECT_NEAR(cell.limit_s, cell.bytes / 1e9, 1e-15) << cell.name;
+      if (!cell.counted) continue;
+      EXPECT_TRUE(cell.checked_on_threads) << cell.name;
+      const Layout layout({{"w", {static_cast<std::int64_t>(cell.coords)}}});
+      const Cost cost = largest_cost(
+          cell.name, layout, {.world = world, .step = 0, .bucket_coords = how.bucket_coords});
+      if (cost.exact) {
+        EXPECT_EQ(cell.bytes, static_cast<double>(cost.bytes())) << cell.name << ", N = " << world;
+      } else {
+        EXPECT_LE(cell.bytes, static_cast<double>(cost.bytes())) << cell.name << ", N = " << world;
+      }
+    }
+  }
+}
+
+TEST(ExchangeBench, CountsWrongResults) {
+  // the first two sends of the transport's own sum say how much there is; then a bit of what is
+  // added changes
+  const ExchangeBench how{
+      .methods = {}, .sizes = {1000}, .bucket_coords = 1 << 14, .seconds = 0.001, .least = 1};
+  const auto cells = cells_of(3, how, {.kind = Fault::Kind::kCorrupt, .at_send = 2, .byte = 402});
+  ASSERT_EQ(cells.size(), 1u);
+  EXPECT_GT(cells[0].wrong_ranks, 0);
+}
+
+TEST(NetworkBench, MeasuresSomethingOnSeveralRanksAndNothingAlone) {
+  for (const int world : {1, 2, 3}) {
+    run_world(world, [&](Communicator& comm) {
+      const NetworkFacts facts = measure_network(comm, 0.01);
+      if (world == 1) {
+        EXPECT_EQ(facts.latency_s, 0);
+        EXPECT_EQ(facts.goodput, 0);
+      } else {
+        EXPECT_GT(facts.latency_s, 0);
+        EXPECT_GT(facts.goodput, 1e6);
+        EXPECT_GT(facts.pair_goodput, 1e6);
+      }
+      EXPECT_GE(facts.message_s, 0);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace pride::app

@@ -1,0 +1,91 @@
+// The model of a step's time. Oracle: sums by hand, and what must hold in every case.
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/predict.h"
+
+#include <gtest/gtest.h>
+
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+const NetworkModel kNetwork{.latency_s = 1e-3, .message_s = 1e-4, .bytes_per_s = 1e6};
+const MethodModel kMethod{
+    .name = "m", .bytes = 1e5, .rounds = 2, .encode_s = 0.01, .vote_s = 0.02, .apply_s = 0.03};
+const StepModel kStep{.world = 4, .compute_s = 0.5, .buckets = 5};
+
+TEST(Predict, InOrderIsTheSumOfItsParts) {
+  // 5 buckets of 2 rounds of a latency and 3 messages; 0.1 s of bytes
+  const Prediction p = predict(kNetwork, kMethod, kStep, false);
+  EXPECT_NEAR(p.network_s, 5 * 2 * (1e-3 + 3 * 1e-4) + 0.1, 1e-12);
+  EXPECT_NEAR(p.arithmetic_s, 0.06, 1e-12);
+  EXPECT_NEAR(p.step_s, 0.5 + 0.06 + p.network_s, 1e-12);
+  EXPECT_EQ(p.hidden_s, 0);
+  EXPECT_EQ(p.bottleneck, "compute");
+}
+
+TEST(Predict, OverlapHidesTheExchangeButTheLastBucketsAndIsNeverSlower) {
+  const double in_order = predict(kNetwork, kMethod, kStep, false).step_s;
+  const Prediction p = predict(kNetwork, kMethod, kStep, true);
+  EXPECT_LT(p.step_s, in_order);
+  EXPECT_GT(p.step_s, kStep.compute_s + kMethod.encode_s);
+  // compute is long: what shows is the last bucket's bytes, vote, apply and latency
+  const double last = (0.1 + 0.02 + 0.03) / 5 + 2 * (1e-3 + 3 * 1e-4);
+  EXPECT_NEAR(p.step_s, 0.5 + 0.01 + last, 1e-12);
+  EXPECT_NEAR(p.hidden_s, in_order - p.step_s, 1e-12);
+}
+
+TEST(Predict, ASlowNetworkDecidesTheStep) {
+  NetworkModel slow = kNetwork;
+  slow.bytes_per_s = 1e4;  // 10 s of bytes
+  const Prediction p = predict(slow, kMethod, kStep, true);
+  EXPECT_GE(p.step_s, 10);
+  EXPECT_LT(p.step_s, 10.5);
+  EXPECT_EQ(p.bottleneck, "bandwidth");
+  MethodModel dense = kMethod;
+  dense.bytes *= 32;
+  EXPECT_GT(predict(slow, dense, kStep, true).step_s / p.step_s, 28);
+}
+
+TEST(Predict, LatencyIsTheBottleneckOfManyBuckets) {
+  StepModel many = kStep;
+  many.buckets = 5000;
+  EXPECT_EQ(predict(kNetwork, kMethod, many, true).bottleneck, "latency");
+}
+
+TEST(Predict, WholeGradientsAreExchangedAfterBackward) {
+  MethodModel whole = kMethod;
+  whole.whole_gradient = true;
+  EXPECT_GE(predict(kNetwork, whole, kStep, true).step_s, 0.5 + 0.1);
+}
+
+TEST(Predict, OneRankNeedsNoNetwork) {
+  StepModel alone = kStep;
+  alone.world = 1;
+  const Prediction p = predict({}, kMethod, alone, false);
+  EXPECT_NEAR(p.step_s, 0.56, 1e-12);
+  EXPECT_EQ(p.network_s, 0);
+  EXPECT_THROW(predict({}, kMethod, kStep, false), InvalidArgument);
+}
+
+TEST(Predict, BestBucketsIsBetterThanOneAndThanVeryMany) {
+  StepModel step = kStep;
+  NetworkModel network = kNetwork;
+  network.bytes_per_s = 2e5;
+  const auto bytes = [](int) { return kMethod.bytes; };
+  const int best = best_buckets(network, kMethod, step, 4096, bytes);
+  const auto seconds = [&](int buckets) {
+    step.buckets = buckets;
+    return predict(network, kMethod, step, true).step_s;
+  };
+  EXPECT_GT(best, 1);
+  EXPECT_LT(best, 4096);
+  EXPECT_LT(seconds(best), seconds(1));
+  EXPECT_LT(seconds(best), seconds(4096));
+  EXPECT_EQ(best_buckets(network, kMethod, step, 1, bytes), 1);
+  const auto frames = [](int n) { return kMethod.bytes * (1 + n); };
+  EXPECT_LT(best_buckets(network, kMethod, step, 4096, frames), best) << "frames are bytes too";
+}
+
+}  // namespace
+}  // namespace pride::app

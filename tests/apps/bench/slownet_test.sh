@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# scripts/slownet.sh makes hosts that reach each other, passes exit codes on, shapes, and cleans up.
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+slownet=$1
+
+readonly skip=77
+if [ "$(id -u)" -ne 0 ] || ! command -v ip >/dev/null || ! command -v tc >/dev/null; then
+  echo "skipped: needs root and iproute2"
+  exit $skip
+fi
+if ! ip netns add "pridetest$$" 2>/dev/null; then
+  echo "skipped: no network namespaces can be made here"
+  exit $skip
+fi
+ip netns del "pridetest$$"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+expect() { # what, wanted, got
+  [ "$2" = "$3" ] && return
+  echo "FAILED: $1: wanted '$2', got '$3'"
+  failures=$((failures + 1))
+}
+namespaces() { ip netns list | grep -c '^pride[0-9]*-' || true; }
+
+before=$(namespaces)
+
+# four ranks on two hosts: variables as torchrun sets them, and the first host is reached by its address
+# shellcheck disable=SC2016
+"$slownet" -n 4 --hosts 2 -r 100mbit -l env --counters "$work/counters" -- \
+  sh -c 'printf "%s %s %s %s\n" "$RANK" "$WORLD_SIZE" "$LOCAL_RANK" "$LOCAL_WORLD_SIZE"
+    [ "$RANK" != 3 ] || ip route get "$MASTER_ADDR" | grep -q "dev net0"' >"$work/out"
+expect "ranks" "0 4 0 2;1 4 1 2;2 4 0 2;3 4 1 2;" "$(sort "$work/out" | tr '\n' ';')"
+expect "hosts in the counters" 2 "$(grep -o '"host"' "$work/counters" | wc -l)"
+
+status=0
+# shellcheck disable=SC2016
+"$slownet" -n 2 -l env -- sh -c 'exit $((7 * RANK))' || status=$?
+expect "exit status" 7 $status
+
+# both ends of a link are shaped
+"$slownet" -n 1 -r 80mbit -l env -- tc qdisc show dev net0 >"$work/tc"
+grep -q 'tbf .* rate 80Mbit' "$work/tc" || {
+  echo "FAILED: no shaper: $(cat "$work/tc")"
+  failures=$((failures + 1))
+}
+
+for wrong in '-n 0' '-n 3 --hosts 2' '-r 1parsec' '-r 10' '--burst x' '-l ssh' '--no-such 1'; do
+  status=0
+  # shellcheck disable=SC2086
+  "$slownet" $wrong -- true 2>"$work/error" || status=$?
+  expect "status of $wrong" 2 $status
+done
+
+# a signal in the middle
+"$slownet" -n 2 -l env -- sleep 1000 &
+pid=$!
+for _ in $(seq 100); do
+  pgrep -f 'sleep 1000' >/dev/null && break
+  sleep 0.1
+done
+kill -TERM $pid
+status=0
+wait $pid || status=$?
+expect "status after SIGTERM" 143 $status
+expect "namespaces left" "$before" "$(namespaces)"
+exit $((failures > 0))
