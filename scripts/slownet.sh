@@ -133,8 +133,8 @@ trap 'exit 143' TERM
 make() { "$@" 2>"$work/error" || die 3 "$*: $(tr '\n' ' ' <"$work/error")"; }
 
 add_namespace() {
+  made+=("$1")  # first: a signal may come as soon as it is there
   make ip netns add "$1"
-  made+=("$1")
   make ip -n "$1" link set lo up
 }
 
