@@ -72,15 +72,14 @@ bool is_dense(const std::string& method, int world) {
 }
 
 NetworkModel network_of(Communicator& comm, const Arguments& args) {
-  NetworkModel network;
-  if (args.bandwidth.empty() && comm.size() > 1) {
+  if (args.bandwidth.empty()) {
+    if (comm.size() == 1) return {};
     const NetworkFacts facts = measure_network(comm, args.seconds);
-    network = {facts.latency_s, facts.message_s, facts.goodput};
+    return {facts.latency_s, facts.message_s, facts.goodput};
   }
-  if (!args.bandwidth.empty()) network.bytes_per_s = parse_rate(args.bandwidth);
-  if (!args.latency.empty()) network.latency_s = parse_time(args.latency);
-  if (!args.message.empty()) network.message_s = parse_time(args.message);
-  return network;
+  return {.latency_s = parse_time(args.latency),
+          .message_s = args.message.empty() ? 0 : parse_time(args.message),
+          .bytes_per_s = parse_rate(args.bandwidth)};
 }
 
 #if PRIDE_HAVE_TORCH
@@ -202,6 +201,11 @@ void check(const Arguments& args) {
 #endif
   PRIDE_CHECK(!args.params || !args.backward.empty(),
               "--params needs --backward: there is no model to measure");
+  PRIDE_CHECK(args.bandwidth.empty() == args.latency.empty(),
+              "--bandwidth and --latency go together: a network is measured, or on paper");
+  PRIDE_CHECK(args.message.empty() || !args.bandwidth.empty(),
+              "--message needs --bandwidth and --latency");
+  PRIDE_CHECK(!args.methods.empty(), "--methods: none given");
   PRIDE_CHECK(!args.world || !args.bandwidth.empty(),
               "--world needs --bandwidth: only a network on paper can have other ranks than those "
               "that run");
@@ -258,12 +262,13 @@ void add_plan_command(CLI::App& app) {
           "Goodput of each rank in each direction, as 1Gbit or 12.5MB per second. Default: "
           "measured")
       ->group(group);
-  command->add_option("--latency", args->latency, "One way, as 50us. Default: measured")
+  command->add_option("--latency", args->latency, "Of a message one way, as 50us; with --bandwidth")
       ->group(group);
   command
-      ->add_option("--message", args->message,
-                   "Time of each further message where a rank sends several at once. Default: "
-                   "measured")
+      ->add_option(
+          "--message", args->message,
+          "With --bandwidth: time of each further message where a rank sends several at once. "
+          "Default: 0")
       ->group(group);
 #if PRIDE_HAVE_TORCH
   add_workload_flags(*command, args->workload);
@@ -277,8 +282,8 @@ void add_plan_command(CLI::App& app) {
       ->group("Model");
   command
       ->add_option("--cores", args->cores,
-                   "Cores of each rank; below 2, exchange and backward take turns. Default: this "
-                   "machine's, shared by the ranks on it if they are threads")
+                   "Cores of each rank; below 2, votes and backward take turns. Default: this "
+                   "machine's, shared by the ranks on it")
       ->check(CLI::Range(0.01, 1024.0))
       ->group("Network");
   command->add_option("--methods", args->methods, "Separated by commas")

@@ -70,7 +70,7 @@ class Optimizer {
  public:
   // Collective: the ranks compare layout, method and options, and a rank that differs is named in
   // an InvalidArgument on all of them. `comm` must outlive the optimizer, which
-  // talks over a duplicate with the timeout that `comm` has now.
+  // talks over duplicates with the timeout that `comm` has now.
   Optimizer(Communicator& comm, Layout layout, OptimizerOptions options);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;

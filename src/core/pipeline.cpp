@@ -50,18 +50,28 @@ Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communi
   lanes_.resize(overlap ? comms.size() : 1);
   for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].comm = comms[i].get();
   if (!overlap_) return;
-  for (Lane& lane : lanes_) lane.thread = std::thread([this, &lane] { exchange_loop(lane); });
+  try {
+    for (Lane& lane : lanes_) lane.thread = std::thread([this, &lane] { exchange_loop(lane); });
+  } catch (...) {
+    end_threads();  // those that there are
+    throw;
+  }
 }
 
 Pipeline::~Pipeline() {
   if (ctx_ != nullptr) abandon("the optimizer was destroyed in the middle of a step");
-  if (!overlap_) return;
+  end_threads();
+}
+
+void Pipeline::end_threads() noexcept {
   {
     const std::lock_guard lock(mutex_);
     quit_ = true;
     changed_.notify_all();
   }
-  for (Lane& lane : lanes_) lane.thread.join();
+  for (Lane& lane : lanes_) {
+    if (lane.thread.joinable()) lane.thread.join();
+  }
 }
 
 // The threads may be inside communicators that are theirs then: the failure reaches them through
@@ -151,14 +161,24 @@ void Pipeline::encode(std::size_t bucket) {
   changed_.notify_all();
 }
 
-// Not every error comes from a call of comm_, which would tell the others: a frame that is refused,
-// for one, is found afterwards.
+// Not every error comes from a call of the communicator, which would tell the others: a frame that
+// is refused, for one, is found afterwards. The error is kept before another lane can hear of it,
+// so that it is this one which is thrown.
 void Pipeline::exchange(Lane& lane, std::size_t bucket) {
   Wire& wire = wire_of(bucket);
   wire.in.swap(lane.in);
   telling([&] { method_.exchange(*lane.comm, buckets_[bucket], *ctx_, wire); },
-          [&](const char* why) { lane.comm->fail(why); });
+          [&](const char* why) {
+            keep_error(std::current_exception());
+            lane.comm->fail(why);
+          });
   wire.in.swap(lane.in);
+}
+
+void Pipeline::keep_error(std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+  if (!error_) error_ = std::move(error);
 }
 
 void Pipeline::apply(std::size_t bucket) {
@@ -258,18 +278,15 @@ void Pipeline::exchange_loop(Lane& lane) {
     const std::size_t bucket = lane.next;
     lane.exchanging = true;
     lock.unlock();
-    std::exception_ptr error;
+    bool good = false;
     try {
       exchange(lane, bucket);
-    } catch (...) {
-      error = std::current_exception();
+      good = true;
+    } catch (...) {  // kept
     }
     lock.lock();
     lane.exchanging = false;
-    if (error) {
-      failed_ = true;
-      if (!error_) error_ = error;
-    } else {
+    if (good) {
       done_[bucket] = 1;
       lane.next += lanes_.size();
       // every rank stops this lane at the same bucket, unless the step is held as a whole

@@ -77,6 +77,8 @@ class Pipeline {
   std::optional<Poison> apply_as_they_arrive();
   std::optional<Poison> apply_held();
   void exchange_loop(Lane& lane);
+  void end_threads() noexcept;
+  void keep_error(std::exception_ptr error);
   bool idle(const Lane& lane) const;
   bool wait_for_result(std::size_t bucket);
   void apply_all();

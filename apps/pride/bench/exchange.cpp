@@ -20,8 +20,10 @@
 namespace pride::app {
 namespace {
 
-// Threads check what took at most so much memory and time to do again.
+// Threads check what takes at most so much memory and time to do again.
 constexpr std::size_t kMostChecked = std::size_t{8} << 20;  // coordinates times ranks
+constexpr int kMostCheckingThreads = 64;
+constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
 
 // Encodes and applies in the first step only.
 class ExchangeOnly final : public Method {
@@ -85,7 +87,8 @@ class Exchange {
     for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
     pipeline_ =
         std::make_unique<Pipeline>(comms_, comm, *method_, buckets_, how.exchange_threads > 0);
-    scalars_.push_back(scalars_of(complete_group({}, info, 0), 0));
+    scalars_.push_back(scalars_of(complete_group({}, info, 0), kSteady));
+    ctx_.step = kSteady;
     ctx_.rank = comm.rank();
     ctx_.world = comm.size();
     ctx_.groups = scalars_;
@@ -101,7 +104,8 @@ class Exchange {
   }
 
   void step() {
-    pipeline_->begin(ctx_, {params_.data(), params_.size()}, {grads_.data(), grads_.size()}, false);
+    // held: each bucket keeps a wire of its own, which later rounds exchange again
+    pipeline_->begin(ctx_, {params_.data(), params_.size()}, {grads_.data(), grads_.size()}, true);
     for (std::size_t b = 0; b < buckets_.size(); ++b) pipeline_->submit(b);
     const auto poison = pipeline_->finish();
     PRIDE_CHECK(!poison, "bench: the gradients are finite, the exchange says they are not");
@@ -163,7 +167,8 @@ ExchangeCell measured(Communicator& comm, const std::string& name, const Exchang
   const std::uint64_t before = exchange.bytes_sent();
   const auto hashes = gathered(comm, exchange.first_step());
   cell.bytes = largest_of(comm, static_cast<double>(exchange.bytes_sent() - before));
-  cell.checked_on_threads = coords * hashes.size() <= kMostChecked;
+  cell.checked_on_threads =
+      comm.size() <= kMostCheckingThreads && coords * hashes.size() <= kMostChecked;
   std::uint64_t right = hashes.front();
   if (cell.checked_on_threads && comm.rank() == 0) {
     right = hash_on_threads(comm.size(), name, how, coords);

@@ -46,13 +46,18 @@ double latency(Communicator& comm) {
 // all to all can be slower than those of a bucket, where queues on the way overflow.
 template <typename Call>
 double rate_of(Communicator& comm, double seconds, std::size_t peers, Call&& call) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const std::size_t largest = std::min(kLargest, kAllRanks / ranks) / peers;
   double best = 0;
-  for (std::size_t each = kSmallest; each * peers <= kLargest; each *= 2) {
-    const Times times = measure(comm, seconds / 8, 3, [&] { call(each); });
+  std::vector<std::byte> out, in;
+  for (std::size_t each = std::min(kSmallest, std::max<std::size_t>(largest, 1));; each *= 2) {
+    out.resize(each * ranks);
+    in.resize(each * ranks);
+    const Times times = measure(
+        comm, seconds / 8, 3, [&] { call(std::span<const std::byte>(out), std::span(in), each); });
     best = std::max(best, static_cast<double>(each * peers) / times.median_s);
-    if (times.median_s >= kLongEnough) break;
+    if (times.median_s >= kLongEnough || 2 * each > largest) return best;
   }
-  return best;
 }
 
 }  // namespace
@@ -60,22 +65,22 @@ double rate_of(Communicator& comm, double seconds, std::size_t peers, Call&& cal
 NetworkFacts measure_network(Communicator& comm, double seconds) {
   NetworkFacts facts;
   if (comm.size() == 1) return facts;
+  using Out = std::span<const std::byte>;
+  using In = std::span<std::byte>;
   const auto n = static_cast<std::size_t>(comm.size());
-  std::vector<std::byte> out(kLargest / (n - 1) * n), in(out.size());
   facts.latency_s = latency(comm);
   if (n > 2) {
-    const double all = measure(comm, seconds / 4, 3, [&] {
-                         comm.all_to_all(std::span(out).first(8 * n), std::span(in).first(8 * n));
-                       }).median_s;
+    const std::vector<std::byte> out(8 * n);
+    std::vector<std::byte> in(8 * n);
+    const double all = measure(comm, seconds / 4, 3, [&] { comm.all_to_all(out, in); }).median_s;
     facts.message_s = std::max(0.0, all - facts.latency_s) / static_cast<double>(n - 2);
   }
-  facts.goodput = rate_of(comm, seconds, n - 1, [&](std::size_t each) {
-    comm.all_to_all(std::span(out).first(each * n), std::span(in).first(each * n));
-  });
-  facts.pair_goodput = rate_of(comm, seconds, 1, [&](std::size_t each) {
+  facts.goodput =
+      rate_of(comm, seconds, n - 1, [&](Out out, In in, std::size_t) { comm.all_to_all(out, in); });
+  facts.pair_goodput = rate_of(comm, seconds, 1, [&](Out out, In in, std::size_t each) {
     if (comm.rank() > 1) return;
-    Ticket ticket = comm.rank() == 0 ? comm.start_send(1, kTag, std::span(out).first(each))
-                                     : comm.start_recv(0, kTag, std::span(in).first(each));
+    Ticket ticket = comm.rank() == 0 ? comm.start_send(1, kTag, out.first(each))
+                                     : comm.start_recv(0, kTag, in.first(each));
     comm.wait(ticket);
   });
   return facts;

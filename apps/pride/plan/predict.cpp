@@ -11,7 +11,7 @@ namespace {
 
 // Of one bucket that is alone on its way.
 double latencies(const NetworkModel& network, const MethodModel& method, int world) {
-  return method.rounds * (network.latency_s + network.message_s * (world - 1));
+  return method.rounds * (network.latency_s + network.message_s * std::max(0, world - 2));
 }
 
 std::string bottleneck_of(double compute, double bytes, double latency, double arithmetic) {

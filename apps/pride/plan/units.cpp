@@ -28,7 +28,7 @@ double parse(const std::string& text, std::span<const Unit> units, const char* w
   if (error == std::errc() && std::isfinite(number)) {
     const std::string unit(rest, end);
     for (const auto& [name, factor] : units) {
-      if (unit == name) return number * factor;
+      if (unit == name && std::isfinite(number * factor)) return number * factor;
     }
   }
   std::string names;
@@ -53,10 +53,10 @@ double parse_time(const std::string& text) {
 std::string time_text(double seconds) {
   char text[32];
   const double us = seconds * 1e6;
-  if (us < 1000) {
+  if (us < 999.5) {
     std::snprintf(text, sizeof text, "%.3g us", us);
-  } else if (us < 1e6) {
-    std::snprintf(text, sizeof text, us < 1e5 ? "%.3g ms" : "%.0f ms", us / 1e3);
+  } else if (us < 999500) {
+    std::snprintf(text, sizeof text, us < 99950 ? "%.3g ms" : "%.0f ms", us / 1e3);
   } else {
     std::snprintf(text, sizeof text, seconds < 100 ? "%.3g s" : "%.0f s", seconds);
   }

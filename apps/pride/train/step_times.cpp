@@ -86,7 +86,8 @@ class Runner {
     const std::int64_t last = plan_.options.accumulate - 1;
     for (std::int64_t micro = 0; micro <= last; ++micro) {
       if (overlap && micro == last) flat_.begin_step(*optimizer);
-      mean_loss(*model_, batch_).backward();
+      const at::Tensor loss = mean_loss(*model_, batch_);
+      (last == 0 ? loss : loss / static_cast<double>(last + 1)).backward();
     }
     if (optimizer != nullptr) {
       const StepReport report = overlap ? flat_.finish_step() : flat_.step(*optimizer);

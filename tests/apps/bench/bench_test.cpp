@@ -61,12 +61,28 @@ TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
       EXPECT_TRUE(cell.checked_on_threads) << cell.name;
       const Layout layout({{"w", {static_cast<std::int64_t>(cell.coords)}}});
       const Cost cost = largest_cost(
-          cell.name, layout, {.world = world, .step = 0, .bucket_coords = how.bucket_coords});
+          cell.name, layout,
+          {.world = world, .step = std::int64_t{1} << 40, .bucket_coords = how.bucket_coords});
       if (cost.exact) {
         EXPECT_EQ(cell.bytes, static_cast<double>(cost.bytes())) << cell.name << ", N = " << world;
       } else {
         EXPECT_LE(cell.bytes, static_cast<double>(cost.bytes())) << cell.name << ", N = " << world;
       }
+    }
+  }
+}
+
+// 79 blocks in 5 buckets, the last a block smaller.
+TEST(ExchangeBench, ExchangesUnequalBucketsWithAndWithoutThreads) {
+  for (const int threads : {0, 1, 3}) {
+    const ExchangeBench how{.methods = method_names(),
+                            .sizes = {5000},
+                            .bucket_coords = 1024,
+                            .exchange_threads = threads,
+                            .seconds = 0.001,
+                            .least = 2};
+    for (const ExchangeCell& cell : cells_of(2, how)) {
+      EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << ", " << threads << " threads";
     }
   }
 }

@@ -15,9 +15,9 @@ const MethodModel kMethod{
 const StepModel kStep{.world = 4, .compute_s = 0.5, .buckets = 5};
 
 TEST(Predict, InOrderIsTheSumOfItsParts) {
-  // 5 buckets of 2 rounds of a latency and 3 messages; 0.1 s of bytes
+  // 5 buckets of 2 rounds of a latency and 2 further messages; 0.1 s of bytes
   const Prediction p = predict(kNetwork, kMethod, kStep, false);
-  EXPECT_NEAR(p.network_s, 5 * 2 * (1e-3 + 3 * 1e-4) + 0.1, 1e-12);
+  EXPECT_NEAR(p.network_s, 5 * 2 * (1e-3 + 2 * 1e-4) + 0.1, 1e-12);
   EXPECT_NEAR(p.arithmetic_s, 0.06, 1e-12);
   EXPECT_NEAR(p.step_s, 0.5 + 0.06 + p.network_s, 1e-12);
   EXPECT_EQ(p.hidden_s, 0);
@@ -30,7 +30,7 @@ TEST(Predict, OverlapHidesTheExchangeButTheLastBucketsAndIsNeverSlower) {
   EXPECT_LT(p.step_s, in_order);
   EXPECT_GT(p.step_s, kStep.compute_s + kMethod.encode_s);
   // compute is long: what shows is the last bucket's bytes, vote, apply and latency
-  const double last = (0.1 + 0.02 + 0.03) / 5 + 2 * (1e-3 + 3 * 1e-4);
+  const double last = (0.1 + 0.02 + 0.03) / 5 + 2 * (1e-3 + 2 * 1e-4);
   EXPECT_NEAR(p.step_s, 0.5 + 0.01 + last, 1e-12);
   EXPECT_NEAR(p.hidden_s, in_order - p.step_s, 1e-12);
 }
