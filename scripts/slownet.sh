@@ -8,7 +8,7 @@ usage() {
 usage: scripts/slownet.sh [options] -- COMMAND [ARGUMENTS]
 
 Runs COMMAND on N ranks in hosts that are network namespaces of this machine, joined by a switch, each with a
-link of the rate given. Whatever happens, namespaces and processes are gone afterwards. Needs root and iproute2;
+link of the rate given. Namespaces and processes are gone afterwards, unless it is killed by SIGKILL. Needs root and iproute2;
 touches nothing of the machine's own network.
 
   -n, --ranks N       ranks (4)
@@ -74,18 +74,19 @@ whole "$hosts" || die 2 "--hosts $hosts: not a number from 1 to 9999"
 [ "$hosts" -le 200 ] || die 2 "--hosts $hosts: 200 at most"
 [ $((ranks % hosts)) -eq 0 ] || die 2 "--hosts $hosts: does not divide $ranks ranks"
 [[ $launcher =~ ^(mpi|env)$ ]] || die 2 "--launcher $launcher: mpi or env"
-[[ $burst =~ ^[0-9]*$ ]] || die 2 "--burst $burst: not a number of bytes"
+[[ $burst =~ ^([1-9][0-9]{0,9})?$ ]] || die 2 "--burst $burst: not a number of bytes"
 
 # "1gbit" -> 1000000000
 bits_per_second() {
   local number unit
-  [[ $1 =~ ^([0-9]+)([kmg]?)bit$ ]] || die 2 "--rate $1: none, or as 100mbit, 1gbit"
+  [[ $1 =~ ^([0-9]{1,6})([kmg]?)bit$ ]] || die 2 "--rate $1: none, or as 100mbit, 1gbit"
   number=${BASH_REMATCH[1]} unit=${BASH_REMATCH[2]}
   case $unit in
     k) number=${number}000 ;;
     m) number=${number}000000 ;;
     g) number=${number}000000000 ;;
   esac
+  number=$((10#$number))
   [ "$number" -ge 8000 ] || die 2 "--rate $1: 8kbit at least"
   printf '%s' "$number"
 }
@@ -97,6 +98,7 @@ if [ "$rate" != none ]; then
   fi
 fi
 
+[ -z "$counters" ] || : >"$counters" || die 2 "--counters $counters: cannot be written"
 [ "$(id -u)" -eq 0 ] || die 3 "not root: namespaces cannot be made"
 for tool in ip tc; do
   command -v "$tool" >/dev/null || die 3 "no $tool; it comes with iproute2"
@@ -107,19 +109,25 @@ readonly hub=$id-hub
 readonly subnet=10.213.7
 work=$(mktemp -d)
 made=()
+launched=''
 
-# Every process of our namespaces, then the namespaces; veth pairs go with them.
+# The launcher, every process of our namespaces, then the namespaces; veth pairs go with them.
 # shellcheck disable=SC2317  # reached through the trap
 clean_up() {
-  local status=$? ns signal
+  local status=$? ns pids signal
   trap - EXIT
   trap '' INT TERM HUP
-  for signal in TERM KILL; do
-    local left=0
-    for ns in "${made[@]}"; do
-      ip netns pids "$ns" 2>/dev/null | xargs -r kill "-$signal" 2>/dev/null && left=1
-    done
-    [ "$left" -eq 0 ] || sleep 0.3
+  if [ -n "$launched" ]; then
+    kill -TERM "$launched" 2>/dev/null || true
+    wait "$launched" 2>/dev/null || true
+  fi
+  for signal in TERM KILL KILL; do
+    pids=''
+    for ns in "${made[@]}"; do pids+=" $(ip netns pids "$ns" 2>/dev/null | tr '\n' ' ')"; done
+    [ -n "${pids// /}" ] || break
+    # shellcheck disable=SC2086  # a list
+    kill "-$signal" $pids 2>/dev/null || true
+    sleep 0.3
   done
   for ns in "${made[@]}"; do ip netns del "$ns" 2>/dev/null || true; done
   rm -rf "$work"
@@ -219,6 +227,8 @@ case $launcher in
   mpi) run_mpi "$@" <&0 & ;;
   env) run_env "$@" <&0 & ;;
 esac
-wait $! || status=$?
+launched=$!
+wait "$launched" || status=$?
+launched=''
 [ -z "$counters" ] || write_counters
 exit "$status"

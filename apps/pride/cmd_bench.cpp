@@ -122,6 +122,7 @@ void print_head() {
 void run_exchange(const Arguments& args) {
   run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
     const bool root = comm.rank() == 0;
+    for (const std::string& name : args.methods) method_info(name, comm.size());  // before all else
     const NetworkFacts network = measure_network(comm, args.seconds);
     ExchangeBench how{.methods = args.methods,
                       .method_options = args.method_options,

@@ -11,6 +11,7 @@
 #include "bench/network.h"
 #include "commands.h"
 #include "integer_check.h"
+#include "number_check.h"
 #include "plan/method_speed.h"
 #include "plan/predict.h"
 #include "plan/units.h"
@@ -95,8 +96,9 @@ Facts gather(Communicator& comm, const Arguments& args) {
   facts.world = args.world.value_or(comm.size());
   facts.network = network_of(comm, args);
   if (args.bandwidth.empty()) facts.transport = comm.transport();
-  facts.cores = args.cores > 0 ? args.cores : std::max(1u, std::thread::hardware_concurrency());
-  if (args.cores == 0 && comm.transport() == "threads") facts.cores /= comm.size();
+  const int beside = ranks_on_this_host(comm);
+  const double all = std::max(1u, std::thread::hardware_concurrency());
+  facts.cores = args.cores > 0 ? args.cores : all / beside;
 #if PRIDE_HAVE_TORCH
   facts.params = args.params ? *args.params : static_cast<double>(n_parameters(args.workload));
   facts.compute_s =
@@ -284,6 +286,7 @@ void add_plan_command(CLI::App& app) {
       ->add_option("--cores", args->cores,
                    "Cores of each rank; below 2, votes and backward take turns. Default: this "
                    "machine's, shared by the ranks on it")
+      ->check(number_check())
       ->check(CLI::Range(0.01, 1024.0))
       ->group("Network");
   command->add_option("--methods", args->methods, "Separated by commas")
@@ -295,6 +298,7 @@ void add_plan_command(CLI::App& app) {
       ->check(integer_check<int>(1, 16));
   command->add_option("--seconds", args->seconds, "Of each measurement, at least")
       ->capture_default_str()
+      ->check(number_check())
       ->check(CLI::Range(0.001, 3600.0));
   command->add_flag("--json", args->json, "Print JSON");
   command->callback([args] { run(*args); });

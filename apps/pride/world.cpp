@@ -2,11 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "world.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
@@ -49,6 +54,15 @@ void leave_job(Communicator& comm, const std::exception& error) {
   // the peers get time to hear of it from us rather than from the launcher
   std::this_thread::sleep_for(std::chrono::seconds(1));
   std::_Exit(1);
+}
+
+int ranks_on_this_host(Communicator& comm) {
+  using Name = std::array<char, 256>;
+  Name mine{};
+  gethostname(mine.data(), mine.size() - 1);
+  std::vector<Name> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  return static_cast<int>(std::ranges::count(all, mine));
 }
 
 void run_ranks(int workers, const RankBody& body) {

@@ -18,6 +18,9 @@ using RankBody = std::function<void(Communicator& comm, bool threads_may_talk)>;
 // Throws InvalidArgument where `workers` is given and is not the size of the job.
 void run_ranks(int workers, const RankBody& body);
 
+// Ranks whose machine has the same name as this rank's, itself among them. Collective.
+int ranks_on_this_host(Communicator& comm);
+
 inline constexpr int kDefaultWorkers = 4;
 
 // Ends this process and, through the launcher, the job. One rank speaks for an error that all have.

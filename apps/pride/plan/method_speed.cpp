@@ -3,6 +3,7 @@
 #include "plan/method_speed.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -27,10 +28,23 @@ Layout layout_of(double d) { return Layout({{"w", {static_cast<std::int64_t>(d)}
 }  // namespace
 
 double bytes_of(const std::string& name, int world, double d, std::size_t bucket_coords) {
-  const double counted = std::min(d, kMostCounted);
-  const Cost cost = largest_cost(name, layout_of(counted),
-                                 {.world = world, .step = kSteady, .bucket_coords = bucket_coords});
-  return static_cast<double>(cost.bytes()) * d / counted;
+  const auto sent = [&](double coords, double bucket) {
+    const Cost cost = largest_cost(
+        name, layout_of(coords),
+        {.world = world, .step = kSteady, .bucket_coords = static_cast<std::size_t>(bucket)});
+    return static_cast<double>(cost.bytes());
+  };
+  const double size = std::min(static_cast<double>(bucket_coords), d);
+  const double buckets = std::ceil(d / size);
+  if (size <= kMostCounted) {
+    const double some = std::min(buckets, std::floor(kMostCounted / size));
+    return sent(std::min(some * size, d), size) * (buckets / some);
+  }
+  // one bucket is too much to count: what it sends is its frames and a part for each coordinate
+  const double whole = sent(kMostCounted, kMostCounted),
+               half = sent(kMostCounted / 2, kMostCounted);
+  const double each = (whole - half) / (kMostCounted / 2);
+  return buckets * (whole - each * kMostCounted) + each * d;
 }
 
 MethodModel measure_method(Communicator& comm, const std::string& name, int world, double d,
@@ -46,6 +60,9 @@ MethodModel measure_method(Communicator& comm, const std::string& name, int worl
   model.whole_gradient =
       make_method(name, {layout, 0, 1, complete_options(name, {})})->needs_whole_gradient();
   Optimizer optimizer(*alone.front(), layout, options);
+  StateDict late = optimizer.save();
+  late.scalars["step"] = std::to_string(kSteady);
+  optimizer.load(late);
   FlatBuffer params(layout.flat_size()), grads(layout.flat_size());
   for (std::size_t i = 0; i < layout.tensors().front().n; ++i) {
     grads.span()[i] = static_cast<float>(static_cast<int>(i % 251) - 125);
@@ -63,7 +80,8 @@ MethodModel measure_method(Communicator& comm, const std::string& name, int worl
     return largest_of(comm, times_of(seconds).median_s) * d / measured;
   };
   model.encode_s = slowest(encode);
-  model.vote_s = slowest(vote);
+  // every rank adds what all ranks send, where that grows with N
+  model.vote_s = slowest(vote) * (info.growth == "N" ? world : 1);
   model.apply_s = slowest(apply);
   return model;
 }

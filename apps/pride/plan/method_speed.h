@@ -18,7 +18,8 @@ MethodModel measure_method(Communicator& comm, const std::string& name, int worl
                            std::size_t bucket_coords);
 
 // Bytes that the rank with most sends per step, long after the first, for d coordinates on `world`
-// ranks; beyond ten million, in proportion.
+// ranks. Of ten million coordinates they are counted, of more extrapolated: frames by the bucket,
+// the rest by the coordinate.
 double bytes_of(const std::string& name, int world, double d, std::size_t bucket_coords);
 
 }  // namespace pride::app
