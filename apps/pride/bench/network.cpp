@@ -12,6 +12,7 @@ namespace {
 constexpr int kTag = 0;
 constexpr int kRoundTrips = 20;
 constexpr std::size_t kLargest = std::size_t{64} << 20;   // bytes to all peers together
+constexpr std::size_t kAllRanks = std::size_t{1} << 30;   // and of all ranks
 constexpr std::size_t kSmallest = std::size_t{16} << 10;  // to each
 constexpr double kLongEnough = 0.1;                       // s, of one call
 
