@@ -121,7 +121,8 @@ TEST(PlanProgram, SaysPlainlyWhenCompressionWillNotHelp) {
 TEST(PlanProgram, RefusesHalfAPlan) {
   EXPECT_EQ(pride("plan --world 8 --params 10 --backward 1s").code, 1);
   EXPECT_EQ(pride("plan --params 1000").code, 1);
-  const Outcome rate = pride("plan --workers 1 --bandwidth 1gbit --params 10 --backward 1s");
+  const Outcome rate =
+      pride("plan --workers 1 --bandwidth 1gbit --latency 1us --params 10 --backward 1s");
   EXPECT_EQ(rate.code, 1);
   EXPECT_NE(rate.err.find("1gbit"), std::string::npos) << rate.err;
 }

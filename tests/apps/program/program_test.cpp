@@ -115,8 +115,9 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
 
 TEST(Program, RefusesWrongUsage) {
   expect_usage({}, "subcommand");
-  expect_usage({"trian"},
-               "unknown subcommand \"trian\"; there are train compare replay methods bench plan info");
+  expect_usage(
+      {"trian"},
+      "unknown subcommand \"trian\"; there are train compare replay methods bench plan info");
   expect_usage({"--colour"}, "Run with --help");
   expect_usage({"methods", "--workers", "0"}, "--workers");
   expect_usage({"methods", "--workers", "65536"}, "--workers");
