@@ -162,6 +162,7 @@ for ((h = 0; h < hosts; ++h)); do
   make ip -n "$hub" link set "port$h" master switch up
   make ip -n "$ns" addr add "$subnet.$((h + 1))/24" dev net0
   make ip -n "$ns" link set net0 up
+  make ip netns exec "$ns" sysctl -q -w net.ipv4.tcp_congestion_control="${CC:-reno}"
   shape "$ns" net0
   shape "$hub" "port$h"
 done

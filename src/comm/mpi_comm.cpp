@@ -30,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<std::size_t> chunk{kDefaultChunk};
 
+// Chunks of a message that MPI has to send at a time.
+constexpr std::size_t kWindow = 4;
+
 // How long a failed rank goes on serving MPI, so that its pending operations can end.
 constexpr std::chrono::milliseconds kGrace{250};
 
@@ -50,11 +53,15 @@ class Backoff {
     return true;
   }
 
+  // Something came: more may follow soon.
+  void hurry() { sleep_ = kShortest; }
+
  private:
+  static constexpr std::chrono::microseconds kShortest{10};
   static constexpr int kSpins = 64;
   static constexpr int kYields = 256;
   int round_ = 0;
-  std::chrono::microseconds sleep_{10};
+  std::chrono::microseconds sleep_ = kShortest;
 };
 
 // One send or receive: its chunks, in order.
@@ -62,6 +69,7 @@ struct Operation {
   bool is_send = false;
   int peer = 0, tag = 0;
   std::size_t size = 0;
+  const std::byte* source = nullptr;     // of a send
   std::byte* target = nullptr;           // of a receive
   std::size_t total = 0;                 // chunks, the last one included
   std::vector<MPI_Request> chunks = {};  // those that MPI has begun
@@ -91,23 +99,25 @@ class MpiComm final : public Communicator {
 
  protected:
   std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
-    auto& [id, op] = begin({true, peer, tag, bytes.size()});
-    for (std::size_t k = 0; k < op.total; ++k) {
-      check(MPI_Isend(bytes.data() + k * chunk_, length(op, k), MPI_BYTE, peer, tag, comm_,
-                      &op.chunks.emplace_back(MPI_REQUEST_NULL)),
-            "MPI_Isend");
-    }
+    auto& [id, op] = begin({.is_send = true,
+                            .peer = peer,
+                            .tag = tag,
+                            .size = bytes.size(),
+                            .source = bytes.data()});
+    sends_.push_back(&op);
+    send_chunks(op);
     return id;
   }
 
   std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) override {
-    auto& [id, op] = begin({false, peer, tag, bytes.size(), bytes.data()});
+    auto& [id, op] =
+        begin({.peer = peer, .tag = tag, .size = bytes.size(), .target = bytes.data()});
     expected_[{peer, tag}].push_back(&op);
     return id;
   }
 
   bool do_test(std::uint64_t id) override {
-    look_for_messages();
+    progress();
     if (!advance(pending_.find(id))) return false;
     pending_.release(id);
     return true;
@@ -116,7 +126,7 @@ class MpiComm final : public Communicator {
   void do_wait(std::uint64_t id, Clock::time_point deadline) override {
     Operation& op = pending_.find(id);
     for (Backoff backoff;;) {
-      look_for_messages();
+      if (progress()) backoff.hurry();
       if (advance(op)) break;
       if (!backoff.pause()) continue;
       check_alive(op);
@@ -196,6 +206,30 @@ class MpiComm final : public Communicator {
     }
   }
 
+  // Begins what can begin. True if anything was.
+  bool progress() {
+    const std::size_t before = begun_;
+    look_for_messages();
+    std::erase_if(sends_, [&](Operation* op) { return send_chunks(*op); });
+    return begun_ != before;
+  }
+
+  // So many chunks of each message are with MPI at a time, so that those to all peers take turns:
+  // streams that are written one after the other, each as fast as it goes, meet on some links while
+  // others are idle. True if all have begun.
+  bool send_chunks(Operation& op) {
+    while (op.chunks.size() < op.total) {
+      advance(op);
+      const std::size_t k = op.chunks.size();
+      if (k - op.done >= kWindow) return false;
+      check(MPI_Isend(op.source + k * chunk_, length(op, k), MPI_BYTE, op.peer, op.tag, comm_,
+                      &op.chunks.emplace_back(MPI_REQUEST_NULL)),
+            "MPI_Isend");
+      ++begun_;
+    }
+    return true;
+  }
+
   // Begins to receive what has come. The first receive of each peer and tag is served first.
   void look_for_messages() {
     for (auto it = expected_.begin(); it != expected_.end();) {
@@ -219,6 +253,7 @@ class MpiComm final : public Communicator {
       check(MPI_Imrecv(op.target + k * chunk_, got, MPI_BYTE, &message,
                        &op.chunks.emplace_back(MPI_REQUEST_NULL)),
             "MPI_Imrecv");
+      ++begun_;
     }
     return true;
   }
@@ -256,6 +291,7 @@ class MpiComm final : public Communicator {
   bool give_up_pending() noexcept {
     bool any = false, open = true;
     expected_.clear();
+    sends_.clear();
     const auto enough = Clock::now() + kGrace;
     for (Backoff backoff; open && Clock::now() < enough; backoff.pause()) {
       open = false;
@@ -283,6 +319,8 @@ class MpiComm final : public Communicator {
   Pending pending_;
   // receives whose message has not come, by peer and tag, in the order in which they were started
   std::map<std::pair<int, int>, std::deque<Operation*>> expected_;
+  std::vector<Operation*> sends_;  // that have not begun their last chunk
+  std::size_t begun_ = 0;          // chunks, ever
 };
 
 }  // namespace
