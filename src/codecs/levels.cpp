@@ -2,6 +2,7 @@
 #include "codecs/levels.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "codecs/payload.h"
@@ -47,29 +48,44 @@ std::size_t presence_words_of(const Shard& shard) {
 
 kernels::LevelShape shape_of(const ValueFrame& at) { return {at.n / 64, at.format.bits}; }
 
+// A run of words at a time: packing and unpacking are fastest so.
+constexpr std::size_t kRun = kernels::kRunWords;
+
+// 64 values as levels; returns their scale.
+float quantise_block(std::span<const float> block, int largest, std::span<std::int8_t> q) {
+  // below the floor the reciprocal might not be finite
+  const float most = kernels::max_abs(block);
+  const float step = most < kernels::kPresenceFloor ? 0.0f : most / static_cast<float>(largest);
+  kernels::quantise(block, step == 0 ? 0.0f : 1.0f / step, largest, q);
+  return step;
+}
+
 void write_scaled(std::span<const float> values, const ValueFrame& at, std::span<std::byte> frame) {
   const auto scales = values_at<float>(frame, at.scales_at, at.n / kScaled);
   const auto lines = words_at(frame, at.values_at, shape_of(at).size());
   const int largest = kernels::largest_level(at.format.bits);
-  for (std::size_t k = 0; k < scales.size(); ++k) {
-    const auto block = values.subspan(kScaled * k, kScaled);
-    // below the floor the reciprocal might not be finite
-    const float most = kernels::max_abs(block);
-    const float step = most < kernels::kPresenceFloor ? 0.0f : most / static_cast<float>(largest);
-    std::int8_t q[kScaled];
-    kernels::quantise(block, step == 0 ? 0.0f : 1.0f / step, largest, q);
-    kernels::pack_levels(q, shape_of(at), k, lines);
-    scales[k] = step;
+  std::array<std::int8_t, kRun * kScaled> q;
+  for (std::size_t first = 0; first < scales.size(); first += kRun) {
+    const std::size_t n = std::min(kRun, scales.size() - first);
+    for (std::size_t k = 0; k < n; ++k) {
+      scales[first + k] = quantise_block(values.subspan(kScaled * (first + k), kScaled), largest,
+                                         std::span(q).subspan(kScaled * k, kScaled));
+    }
+    kernels::pack_levels(std::span(q).first(kScaled * n), shape_of(at), first, lines);
   }
 }
 
 void read_scaled(std::span<const std::byte> frame, const ValueFrame& at, std::span<float> values) {
   const auto scales = values_at<float>(frame, at.scales_at, at.n / kScaled);
   const auto lines = words_at(frame, at.values_at, shape_of(at).size());
-  for (std::size_t k = 0; k < scales.size(); ++k) {
-    std::int8_t q[kScaled];
-    kernels::unpack_levels(lines, shape_of(at), k, q);
-    kernels::levels_to_floats(q, scales[k], values.subspan(kScaled * k, kScaled));
+  std::array<std::int8_t, kRun * kScaled> q;
+  for (std::size_t first = 0; first < scales.size(); first += kRun) {
+    const std::size_t n = std::min(kRun, scales.size() - first);
+    kernels::unpack_levels(lines, shape_of(at), first, std::span(q).first(kScaled * n));
+    for (std::size_t k = 0; k < n; ++k) {
+      kernels::levels_to_floats(std::span(q).subspan(kScaled * k, kScaled), scales[first + k],
+                                values.subspan(kScaled * (first + k), kScaled));
+    }
   }
 }
 
@@ -191,8 +207,25 @@ void check_roll_call(const ReceivedFrame& f, const Bucket& bucket) {
   }
 }
 
+std::size_t first_beyond_range(std::span<const std::byte> frame, const ValueFrame& at) {
+  std::size_t bad = kernels::kAllFinite;
+  if (at.format.kind == ValueFormat::Kind::kFloat32) {
+    bad = kernels::first_non_finite(values_at<float>(frame, at.values_at, at.n));
+  } else if (at.format.kind == ValueFormat::Kind::kBFloat16) {
+    std::vector<float> values(at.n);
+    read_values(frame, at, values);
+    bad = kernels::first_non_finite(values);
+  } else {
+    const auto largest = static_cast<float>(kernels::largest_level(at.format.bits));
+    const auto scales = values_at<float>(frame, at.scales_at, at.n / kScaled);
+    const auto found = std::ranges::find_if(
+        scales, [&](float scale) { return !std::isfinite(scale * largest); });
+    if (found != scales.end()) bad = kScaled * static_cast<std::size_t>(found - scales.begin());
+  }
+  return bad == kernels::kAllFinite ? at.n : bad;
+}
+
 void check_values(const ReceivedFrame& f, const ValueFrame& at) {
-  std::vector<float> values(at.n);
   if (at.format.kind == ValueFormat::Kind::kLevels) {
     const auto scales = values_at<float>(f.frame, at.scales_at, at.n / kScaled);
     for (const float scale : scales) {
@@ -208,9 +241,15 @@ void check_values(const ReceivedFrame& f, const ValueFrame& at) {
       if (look_at(lines, shape_of(at), w).all != 0) refuse(f, "has a code that no level has");
     }
   }
+  const std::size_t bad = first_beyond_range(f.frame, at);
+  if (bad >= at.n) return;
+  if (at.format.kind == ValueFormat::Kind::kLevels) {
+    const float scale = values_at<float>(f.frame, at.scales_at, at.n / kScaled)[bad / kScaled];
+    refuse(f, "has ", scale, " as a scale, too large for the largest level, at value ", bad);
+  }
+  std::vector<float> values(at.n);
   read_values(f.frame, at, values);
-  const std::size_t bad = kernels::first_non_finite(values);
-  if (bad != kernels::kAllFinite) refuse(f, "has ", values[bad], " as value ", bad);
+  refuse(f, "has ", values[bad], " as value ", bad);
 }
 
 }  // namespace pride

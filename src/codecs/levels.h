@@ -54,9 +54,13 @@ struct ValueFrame {
 };
 
 // Values into a frame, and back. What comes back is what every rank has.
-// REQUIRES: values.size() == at.n, finite; write_values takes magnitudes that bfloat16 can hold.
+// REQUIRES: values.size() == at.n, finite.
 void write_values(std::span<const float> values, const ValueFrame& at, std::span<std::byte> frame);
 void read_values(std::span<const std::byte> frame, const ValueFrame& at, std::span<float> values);
+
+// Index of the first value that is not finite; at.n if none is. Of levels, the first that share a
+// scale with which the largest level would not be finite.
+std::size_t first_beyond_range(std::span<const std::byte> frame, const ValueFrame& at);
 
 // Check what came, reading only, and throw a CommError that names the sender: bits where no piece
 // is, codes of an absent piece; scales that are none, values that are not finite. A code that no

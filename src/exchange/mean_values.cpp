@@ -40,15 +40,10 @@ void prepare(const Bucket& bucket, ValueFormat format, std::span<const float> va
 // largest of the format.
 std::optional<Poison> overflow_of(const Bucket& bucket, const ValueSource& source, int rank,
                                   ValueFormat format, const Wire& wire) {
-  std::vector<float> back;
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const ValueFrame at(bucket.shards[j].size(), format);
-    back.resize(at.n);
-    read_values(wire.up[j].span(), at, back);
-    const std::size_t bad = kernels::first_non_finite(back);
-    if (bad != kernels::kAllFinite) {
-      return Poison{rank, source.tensor_of(bucket.shards[j].begin + bad)};
-    }
+    const std::size_t bad = first_beyond_range(wire.up[j].span(), at);
+    if (bad < at.n) return Poison{rank, source.tensor_of(bucket.shards[j].begin + bad)};
   }
   return std::nullopt;
 }
@@ -70,11 +65,8 @@ std::optional<Poison> reduce(const Bucket& bucket, const ValueSource& source,
   const auto out = wire.down[static_cast<std::size_t>(ctx.rank)].span();
   write_values(mean, at, out);
   std::size_t bad = kernels::first_non_finite(mean);
-  if (bad == kernels::kAllFinite) {
-    read_values(out, at, mean);
-    bad = kernels::first_non_finite(mean);
-  }
-  if (bad == kernels::kAllFinite) return std::nullopt;
+  if (bad == kernels::kAllFinite) bad = first_beyond_range(out, at);
+  if (bad >= at.n) return std::nullopt;
   return Poison{Poison::kSum, source.tensor_of(mine.begin + bad)};
 }
 

@@ -342,8 +342,7 @@ TEST(ValueFrames, RefuseLevelsThatHaveNoValue) {
   }
   EXPECT_EQ(with(2, 1.0f), "");
   expect_refused(with(3, 1.0f), "bits set behind its scales");
-  // code 0 is level -15
-  expect_refused(with(1, 1e38f), "-inf as value 64");
+  expect_refused(with(1, 1e38f), "1e+38 as a scale, too large for the largest level, at value 64");
 
   ByteBuffer frame = zeros(at.bytes);
   const auto lines = words_at(frame.span(), at.values_at, 15);
