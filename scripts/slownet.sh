@@ -16,6 +16,7 @@ touches nothing of the machine's own network.
   -r, --rate RATE     of each link, in each direction: 100mbit, 1gbit, ... as tc writes it; none: unshaped (1gbit)
       --burst BYTES   the shaper's bucket. Large ones let short exchanges run above the rate.
                       Default: what the link carries in 1 ms, 32 KB at least
+      --congestion C  TCP's congestion control in the hosts (reno; bbr shares links badly among streams that start at once)
   -l, --launcher L    mpi: mpirun over TCP (default)
                       env: COMMAND once per rank with MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK and
                       LOCAL_WORLD_SIZE set as torchrun does, and GLOO_SOCKET_IFNAME
@@ -36,7 +37,7 @@ die() {
   exit "$code"
 }
 
-ranks=4 hosts='' rate=1gbit burst='' launcher=mpi counters=''
+ranks=4 hosts='' rate=1gbit burst='' congestion=reno launcher=mpi counters=''
 mpi_args=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -55,6 +56,7 @@ while [ $# -gt 0 ]; do
         --hosts) hosts=$2 ;;
         -r | --rate) rate=$2 ;;
         --burst) burst=$2 ;;
+        --congestion) congestion=$2 ;;
         -l | --launcher) launcher=$2 ;;
         --mpi-arg) mpi_args+=("$2") ;;
         --counters) counters=$2 ;;
@@ -67,6 +69,8 @@ while [ $# -gt 0 ]; do
 done
 [ $# -gt 0 ] || die 2 "no command given; --help says how"
 : "${hosts:=$ranks}"
+
+[[ $congestion =~ ^[a-z0-9_]{1,15}$ ]] || die 2 "--congestion $congestion: not a name"
 
 whole() { [[ $1 =~ ^[1-9][0-9]{0,3}$ ]]; }
 whole "$ranks" || die 2 "--ranks $ranks: not a number from 1 to 9999"
@@ -162,7 +166,7 @@ for ((h = 0; h < hosts; ++h)); do
   make ip -n "$hub" link set "port$h" master switch up
   make ip -n "$ns" addr add "$subnet.$((h + 1))/24" dev net0
   make ip -n "$ns" link set net0 up
-  make ip netns exec "$ns" sysctl -q -w net.ipv4.tcp_congestion_control="${CC:-reno}"
+  make ip netns exec "$ns" sysctl -q -w net.ipv4.tcp_congestion_control="$congestion"
   shape "$ns" net0
   shape "$hub" "port$h"
 done
@@ -193,7 +197,10 @@ run_mpi() {
 #!/bin/sh
 host=\$1
 shift
-exec ip netns exec "$id-\$((\${host##*.} - 1))" sh -c "\$*"
+h=\$((\${host##*.} - 1))
+# the daemons would otherwise make the same folders at the same time
+mkdir -p "$work/\$h"
+exec ip netns exec "$id-\$h" env TMPDIR="$work/\$h" sh -c "\$*"
 TEXT
   chmod +x "$work/agent"
   ip netns exec "$hub" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \

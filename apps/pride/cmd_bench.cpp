@@ -167,16 +167,20 @@ Json step_json(const Communicator& comm, const StepRow& row, double backward_s) 
           {"min_s", row.times.min_s},
           {"median_s", row.times.median_s},
           {"p99_s", row.times.p99_s},
+          {"encode_s", row.encode_s},
+          {"exchange_s", row.exchange_s},
+          {"apply_s", row.apply_s},
           {"times_backward", row.times.median_s / backward_s},
           {"samples_per_s", row.samples_per_s},
           {"bytes_sent", row.bytes}};
 }
 
 void print_step(const StepRow& row, double backward_s) {
-  std::printf("%-16s %8s %10.2f %10.2f %10.2f %12.2f %12.1f %14s\n", row.name.c_str(),
-              row.overlap ? "yes" : "no", row.times.min_s * 1e3, row.times.median_s * 1e3,
-              row.times.p99_s * 1e3, row.times.median_s / backward_s, row.samples_per_s,
-              grouped(row.bytes).c_str());
+  std::printf("%-16s %8s %10.2f %10.2f %10.2f %10.2f %10.2f %10.2f %12.2f %12.1f %14s\n",
+              row.name.c_str(), row.overlap ? "yes" : "no", row.times.min_s * 1e3,
+              row.times.median_s * 1e3, row.times.p99_s * 1e3, row.encode_s * 1e3,
+              row.exchange_s * 1e3, row.apply_s * 1e3, row.times.median_s / backward_s,
+              row.samples_per_s, grouped(row.bytes).c_str());
 }
 
 void run_step(const Arguments& args, const TrainOptions& options) {
@@ -190,9 +194,10 @@ void run_step(const Arguments& args, const TrainOptions& options) {
     if (comm.rank() != 0) return;
     const double backward_s = rows.front().times.median_s;
     if (!args.json) {
-      std::printf("%d ranks (%s)\n%-16s %8s %10s %10s %10s %12s %12s %14s\n", comm.size(),
-                  std::string(comm.transport()).c_str(), "step", "overlap", "min ms", "median ms",
-                  "p99 ms", "x backward", "samples/s", "bytes sent");
+      std::printf("%d ranks (%s)\n%-16s %8s %10s %10s %10s %10s %10s %10s %12s %12s %14s\n",
+                  comm.size(), std::string(comm.transport()).c_str(), "step", "overlap", "min ms",
+                  "median ms", "p99 ms", "encode ms", "wait ms", "apply ms", "x backward",
+                  "samples/s", "bytes sent");
     }
     for (const StepRow& row : rows) {
       if (args.json) {

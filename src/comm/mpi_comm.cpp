@@ -40,11 +40,13 @@ constexpr std::chrono::milliseconds kGrace{250};
 // core, then sleep, up to 200 us at a time.
 class Backoff {
  public:
+  explicit Backoff(bool crowded) : spins_(crowded ? 8 : 64), yields_(crowded ? 8 : 256) {}
+
   // True now and then: time to look for what is rarer.
   bool pause() {
     ++round_;
-    if (round_ < kSpins) return false;
-    if (round_ < kSpins + kYields) {
+    if (round_ < spins_) return false;
+    if (round_ < spins_ + yields_) {
       sched_yield();
       return round_ % 16 == 0;
     }
@@ -58,8 +60,7 @@ class Backoff {
 
  private:
   static constexpr std::chrono::microseconds kShortest{10};
-  static constexpr int kSpins = 64;
-  static constexpr int kYields = 256;
+  int spins_, yields_;
   int round_ = 0;
   std::chrono::microseconds sleep_ = kShortest;
 };
@@ -99,13 +100,10 @@ class MpiComm final : public Communicator {
 
  protected:
   std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
-    auto& [id, op] = begin({.is_send = true,
-                            .peer = peer,
-                            .tag = tag,
-                            .size = bytes.size(),
-                            .source = bytes.data()});
+    auto& [id, op] = begin(
+        {.is_send = true, .peer = peer, .tag = tag, .size = bytes.size(), .source = bytes.data()});
     sends_.push_back(&op);
-    send_chunks(op);
+    if (first_of_its_kind(op)) send_chunks(op);
     return id;
   }
 
@@ -125,7 +123,7 @@ class MpiComm final : public Communicator {
 
   void do_wait(std::uint64_t id, Clock::time_point deadline) override {
     Operation& op = pending_.find(id);
-    for (Backoff backoff;;) {
+    for (Backoff backoff(family_->crowded());;) {
       if (progress()) backoff.hurry();
       if (advance(op)) break;
       if (!backoff.pause()) continue;
@@ -210,8 +208,22 @@ class MpiComm final : public Communicator {
   bool progress() {
     const std::size_t before = begun_;
     look_for_messages();
-    std::erase_if(sends_, [&](Operation* op) { return send_chunks(*op); });
+    for (std::size_t i = 0; i < sends_.size();) {
+      if (first_of_its_kind(*sends_[i]) && send_chunks(*sends_[i])) {
+        sends_.erase(sends_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
     return begun_ != before;
+  }
+
+  // Messages with one peer and tag keep their order: the next begins behind the last chunk.
+  bool first_of_its_kind(const Operation& op) const {
+    const auto first = std::ranges::find_if(sends_, [&](const Operation* other) {
+      return other->peer == op.peer && other->tag == op.tag;
+    });
+    return *first == &op;
   }
 
   // So many chunks of each message are with MPI at a time, so that those to all peers take turns:
@@ -293,7 +305,7 @@ class MpiComm final : public Communicator {
     expected_.clear();
     sends_.clear();
     const auto enough = Clock::now() + kGrace;
-    for (Backoff backoff; open && Clock::now() < enough; backoff.pause()) {
+    for (Backoff backoff(family_->crowded()); open && Clock::now() < enough; backoff.pause()) {
       open = false;
       pending_.for_each([&](Operation& op) {
         any = true;

@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/mpi_family.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <list>
 #include <utility>
 #include <vector>
@@ -26,6 +30,16 @@ const std::string& keep(std::string notice) {
   static auto* const kept = new std::list<std::string>;
   const std::lock_guard lock(mutex);
   return kept->emplace_back(std::move(notice));
+}
+
+// By the name of the host. Collective.
+int ranks_on_this_host(MPI_Comm comm, int size) {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  const std::uint64_t mine = std::hash<std::string_view>{}(name);
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(size));
+  check(MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, comm), "MPI_Allgather");
+  return static_cast<int>(std::ranges::count(all, mine));
 }
 
 }  // namespace
@@ -57,6 +71,7 @@ bool any_world_failed() noexcept { return some_world_failed; }
 MpiFamily::MpiFamily(MPI_Comm comm) : notices_(duplicate(comm)) {
   check(MPI_Comm_rank(notices_, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(notices_, &size_), "MPI_Comm_size");
+  crowded_ = 2L * ranks_on_this_host(notices_, size_) > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 // A communicator of a world that has failed is leaked: peers may not come to free theirs.

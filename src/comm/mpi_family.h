@@ -34,6 +34,10 @@ class MpiFamily {
   MpiFamily& operator=(const MpiFamily&) = delete;
 
   int rank() const noexcept { return rank_; }  // in the first world
+
+  // Ranks on this host have less than two cores each: who waits must soon give way, since another
+  // has work to do.
+  bool crowded() const noexcept { return crowded_; }
   bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
 
   // Throws CommError with the reason if the world has failed; looks for notices.
@@ -50,6 +54,7 @@ class MpiFamily {
   MPI_Comm notices_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
+  bool crowded_ = false;
   std::atomic<bool> dead_{false};
   std::mutex mutex_;    // one thread at a time looks for notices, or sends them
   std::string reason_;  // "rank 2: ..."; written once, before dead_

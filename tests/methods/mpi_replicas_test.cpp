@@ -81,6 +81,7 @@ TEST(MpiFaults, ARefusedFrameReachesAllRanksAtOnce) {
     testing::Training run{.world = world, .steps = 3};
     run.options.method = "dlion-vote";
     run.options.overlap = overlap;
+    run.options.exchange_threads = 1;  // one duplicate
     run.options.bucket_coords = 256;
     std::string error;
     try {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "train/evaluation.h"
 #include "train/process.h"
@@ -39,18 +40,24 @@ class Runner {
   }
 
   std::vector<StepRow> run() {
-    std::vector<std::vector<double>> seconds(rows_.size());
+    std::vector<Samples> samples(rows_.size());
     double total = 0;
     for (int round = -1; round < how_.least || total < how_.seconds; ++round) {
       for (std::size_t r = 0; r < rows_.size(); ++r) {
         const double slowest = timed(r);
         if (round < 0) continue;  // warms up
-        seconds[r].push_back(slowest);
+        samples[r].step.push_back(slowest);
+        samples[r].encode.push_back(report_.encode_s);
+        samples[r].exchange.push_back(report_.exchange_s);
+        samples[r].apply.push_back(report_.apply_s);
         total += slowest;
       }
     }
     for (std::size_t r = 0; r < rows_.size(); ++r) {
-      rows_[r].times = times_of(std::move(seconds[r]));
+      rows_[r].times = times_of(std::move(samples[r].step));
+      rows_[r].encode_s = slowest_median(samples[r].encode);
+      rows_[r].exchange_s = slowest_median(samples[r].exchange);
+      rows_[r].apply_s = slowest_median(samples[r].apply);
       rows_[r].samples_per_s =
           static_cast<double>(plan_.samples_per_step()) / rows_[r].times.median_s;
       rows_[r].bytes = largest_of(comm_, rows_[r].bytes);
@@ -59,9 +66,18 @@ class Runner {
   }
 
  private:
+  struct Samples {
+    std::vector<double> step, encode, exchange, apply;
+  };
+
+  double slowest_median(const std::vector<double>& seconds) {
+    return largest_of(comm_, times_of(seconds).median_s);
+  }
+
   void add_rows() {
-    rows_.push_back({.name = "backward only"});
+    rows_.push_back({.name = kBackwardOnly});
     optimizers_.push_back(nullptr);
+    if (!how_.methods.empty()) add_no_exchange();
     for (const std::string& method : how_.methods) {
       TrainOptions options = how_.options;
       options.method = method;
@@ -77,6 +93,15 @@ class Runner {
     }
   }
 
+  void add_no_exchange() {
+    TrainOptions options = how_.options;
+    options.method = "dlion-vote";  // alone, Lion itself
+    options.overlap = false;
+    rows_.push_back({.name = kNoExchange});
+    optimizers_.push_back(std::make_unique<Optimizer>(*alone_.front(), flat_.layout(),
+                                                      make_plan(options, 1, plan_.task).optimizer));
+  }
+
   double timed(std::size_t row) {
     comm_.barrier();
     const auto start = Clock::now();
@@ -89,10 +114,9 @@ class Runner {
       const at::Tensor loss = mean_loss(*model_, batch_);
       (last == 0 ? loss : loss / static_cast<double>(last + 1)).backward();
     }
-    if (optimizer != nullptr) {
-      const StepReport report = overlap ? flat_.finish_step() : flat_.step(*optimizer);
-      rows_[row].bytes = static_cast<double>(report.bytes_sent);
-    }
+    report_ = {};
+    if (optimizer != nullptr) report_ = overlap ? flat_.finish_step() : flat_.step(*optimizer);
+    rows_[row].bytes = static_cast<double>(report_.bytes_sent);
     return largest_of(comm_, seconds_since(start));
   }
 
@@ -103,6 +127,8 @@ class Runner {
   FlatModule flat_;
   Batch batch_;
   std::vector<StepRow> rows_;
+  StepReport report_;  // of the last step
+  std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);
   std::vector<std::unique_ptr<Optimizer>> optimizers_;  // of the rows; none: backward only
 };
 

@@ -20,16 +20,22 @@ struct StepBench {
 };
 
 struct StepRow {
-  std::string name;  // "backward only": forward and backward, no step
+  std::string name;  // kBackwardOnly, kNoExchange or a method
   bool overlap = false;
   Times times = {};
+  // Medians, of the slowest rank each: arithmetic before and after, and what the caller waited for.
+  double encode_s = 0, exchange_s = 0, apply_s = 0;
   double samples_per_s = 0;  // of all ranks, at the median
   double bytes = 0;          // sent per step, of the rank with most, in the last round
 };
 
-// All ranks have the same rows. Rounds go through the rows in turn, so that what else the machine
-// does hits them alike; all ranks begin a step together, and it lasts as long as the slowest's.
-// Collective. Throws as a training run would.
+inline constexpr const char* kBackwardOnly = "backward only";  // forward and backward, no step
+inline constexpr const char* kNoExchange = "no exchange";      // each rank a step of Lion, alone
+
+// The first rows are kBackwardOnly and, if there is any method, kNoExchange. All ranks have the
+// same rows. Rounds go through the rows in turn, so that what else the machine does hits them
+// alike; all ranks begin a step together, and it lasts as long as the slowest's. Collective. Throws
+// as a training run would.
 std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how);
 
 // The parameters of the model in `rows`' runs. Local.
