@@ -167,6 +167,7 @@ Json step_json(const Communicator& comm, const StepRow& row, double backward_s) 
           {"min_s", row.times.min_s},
           {"median_s", row.times.median_s},
           {"p99_s", row.times.p99_s},
+          {"bucket_coords", row.bucket_coords},
           {"encode_s", row.encode_s},
           {"exchange_s", row.exchange_s},
           {"apply_s", row.apply_s},

@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "train/bucket_size.h"
 #include "train/options.h"
 #include "train/plan.h"
 #include "train/process.h"
@@ -75,15 +76,16 @@ bool train_as_process(Communicator& comm, TrainOptions options, bool thread_mult
               ": this MPI job has ", comm.size(),
               " processes, and each is a worker; leave the flag out");
   if (root) check_out_folder(options);
-  const bool overlap_off = options.overlap && !thread_multiple;
-  if (overlap_off) options.overlap = false;
-  const TrainPlan plan = make_plan(options, comm.size());
+  const bool overlap_off = options.overlap.value_or(true) && !thread_multiple;
+  options.overlap = options.overlap.value_or(true) && thread_multiple;
+  TrainPlan plan = make_plan(options, comm.size());
   allow_waits(comm, plan.options);
   check_same_settings(comm, plan);
+  choose_bucket_size(comm, plan);
   std::optional<Recorder> recorder;
   if (root) recorder.emplace(plan);
   if (root && overlap_off) {
-    recorder->note("--overlap is off: this MPI does not grant MPI_THREAD_MULTIPLE");
+    recorder->note("overlap is off: this MPI does not grant MPI_THREAD_MULTIPLE");
   }
   const bool stopped = train_rank(comm, plan, root ? &*recorder : nullptr);
   if (root) print_summary(options, recorder->summary());

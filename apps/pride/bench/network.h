@@ -20,7 +20,9 @@ struct NetworkFacts {
   double pair_goodput = 0;
 };
 
-// Takes a few times `seconds`. Collective; the result is the same on all ranks.
+// Takes a few times `seconds`; with kBriefly about a second at most, without pair_goodput, and with
+// messages up to those that take 10 ms. Collective; the result is the same on all ranks.
+inline constexpr double kBriefly = 0;
 NetworkFacts measure_network(Communicator& comm, double seconds);
 
 }  // namespace pride::app

@@ -148,9 +148,10 @@ void add_batch_flags(CLI::App& app, TrainOptions& o, const char* group) {
 
 void add_bucket_flags(CLI::App& app, TrainOptions& o, const char* group) {
   CLI::Option* megabytes =
-      app.add_option("--bucket-mb", o.bucket_mb,
-                     "Target size of a bucket, in MiB of float32 gradients; never changes a result")
-          ->capture_default_str()
+      app.add_option(
+             "--bucket-mb", o.bucket_mb,
+             "Target size of a bucket, in MiB of float32 gradients; never changes a result. "
+             "Default: between processes chosen from the network, which is measured; else 4")
           ->check(number_check())
           ->group(group);
   app.add_option("--bucket-coords", o.bucket_coords, "The same, in coordinates")
@@ -186,8 +187,10 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
       ->capture_default_str()
       ->group(group);
   add_bucket_flags(app, o, group);
-  app.add_flag("--overlap", o.overlap,
-               "Exchange on threads of its own, beside backward and the method's arithmetic")
+  app.add_flag(
+         "--overlap,!--no-overlap", o.overlap,
+         "Exchange on threads of its own, beside backward and the method's arithmetic. Default: "
+         "between processes")
       ->group(group);
   app.add_option("--exchange-threads", o.exchange_threads,
                  "With --overlap: buckets on their way at a time")
@@ -301,7 +304,7 @@ void check(const TrainOptions& o) {
   check_positive("--eval-batches", static_cast<double>(o.eval_batches.value_or(0)), true);
   check_positive("--save-every", static_cast<double>(o.save_every), true);
   check_positive("--log-every", static_cast<double>(o.log_every));
-  check_at_most("--bucket-mb", o.bucket_mb, 0x1p20);
+  if (o.bucket_mb) check_at_most("--bucket-mb", *o.bucket_mb, 0x1p20);
   if (o.bucket_coords) check_positive("--bucket-coords", static_cast<double>(*o.bucket_coords));
   check_at_most("--timeout", o.timeout_s, kLongestTimeout);
   PRIDE_CHECK(o.save_every == 0 || !o.out.empty(), "--save-every needs --out");
@@ -338,9 +341,9 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"seed", o.seed},
           {"eval-every", o.eval_every},
           {"eval-batches", or_null(o.eval_batches)},
-          {"bucket-mb", o.bucket_mb},
+          {"bucket-mb", or_null(o.bucket_mb)},
           {"bucket-coords", or_null(o.bucket_coords)},
-          {"overlap", o.overlap},
+          {"overlap", o.overlap.value_or(false)},
           {"exchange-threads", o.exchange_threads},
           {"non-finite", o.non_finite},
           {"device", o.device},

@@ -46,9 +46,9 @@ struct TrainOptions {
   std::int64_t save_every = 0;
   std::string resume;
 
-  double bucket_mb = 4;
+  std::optional<double> bucket_mb;
   std::optional<std::int64_t> bucket_coords;
-  bool overlap = false;
+  std::optional<bool> overlap;  // not given: between processes
   int exchange_threads = 2;
   std::string non_finite = "raise";
   std::string device = "cpu", dtype = "float32";

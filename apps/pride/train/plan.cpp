@@ -12,6 +12,7 @@
 namespace pride::app {
 namespace {
 
+constexpr double kBucketMb = 4;
 constexpr const char* kFreezeSteps = "freeze_steps";
 
 OptimizerOptions optimizer_options(const TrainOptions& o) {
@@ -26,11 +27,12 @@ OptimizerOptions optimizer_options(const TrainOptions& o) {
     options.groups.push_back(decayed);
   }
   options.non_finite = o.non_finite == "skip" ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
-  const auto from_size = static_cast<std::int64_t>(o.bucket_mb * 0x1p20 / sizeof(float));
+  const auto from_size =
+      static_cast<std::int64_t>(o.bucket_mb.value_or(kBucketMb) * 0x1p20 / sizeof(float));
   options.bucket_coords =
       static_cast<std::size_t>(std::max<std::int64_t>(o.bucket_coords.value_or(from_size), 1));
   options.clip_global_norm = o.clip_global_norm;
-  options.overlap = o.overlap;
+  options.overlap = o.overlap.value_or(false);
   options.exchange_threads = o.exchange_threads;
   options.seed = o.seed;
   return options;

@@ -248,6 +248,7 @@ const nlohmann::ordered_json& Recorder::finish(std::uint64_t param_hash, bool in
               {"state_floats", start_.state_floats},
               {"world", plan_.world},
               {"transport", start_.transport},
+              {"bucket_coords", plan_.optimizer.bucket_coords},
               {"threads", thread_facts()},
               {"isa", active_isa()},
               {"samples_per_step", plan_.samples_per_step()},

@@ -10,6 +10,7 @@
 
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "train/bucket_size.h"
 #include "train/evaluation.h"
 #include "train/process.h"
 #include "train/replica.h"
@@ -81,13 +82,16 @@ class Runner {
     for (const std::string& method : how_.methods) {
       TrainOptions options = how_.options;
       options.method = method;
-      options.overlap = how_.threads_may_talk && flat_.on_host();
-      OptimizerOptions optimizer = make_plan(options, comm_.size(), plan_.task).optimizer;
+      const bool can_overlap = how_.threads_may_talk && flat_.on_host();
+      TrainPlan plan = make_plan(options, comm_.size(), plan_.task);
+      choose_bucket_size(comm_, plan);
+      OptimizerOptions optimizer = plan.optimizer;
       for (const bool overlap : {false, true}) {
-        if (overlap && !options.overlap) continue;
+        if (overlap && !can_overlap) continue;
         optimizer.overlap = overlap;
         optimizer.exchange_threads = how_.options.exchange_threads;
-        rows_.push_back({.name = method, .overlap = overlap});
+        rows_.push_back(
+            {.name = method, .overlap = overlap, .bucket_coords = optimizer.bucket_coords});
         optimizers_.push_back(std::make_unique<Optimizer>(comm_, flat_.layout(), optimizer));
       }
     }

@@ -22,6 +22,7 @@ struct StepBench {
 struct StepRow {
   std::string name;  // kBackwardOnly, kNoExchange or a method
   bool overlap = false;
+  std::size_t bucket_coords = 0;  // of a method
   Times times = {};
   // Medians, of the slowest rank each: arithmetic before and after, and what the caller waited for.
   double encode_s = 0, exchange_s = 0, apply_s = 0;

@@ -134,7 +134,7 @@ WorldStep Worker::take_step() {
 StepReport Worker::step(RankStep& mine) {
   const Clock::time_point start = Clock::now();
   const std::int64_t last = plan_.options.accumulate - 1;
-  const bool overlap = plan_.options.overlap && plan_.options.clip_norm == 0 && flat_.on_host();
+  const bool overlap = plan_.optimizer.overlap && plan_.options.clip_norm == 0 && flat_.on_host();
   flat_.zero_grad();
   for (std::int64_t micro = 0; micro <= last; ++micro) {
     if (overlap && micro == last) flat_.begin_step(optimizer_);

@@ -306,6 +306,22 @@ TEST_F(Train, GivesTheSameBitsUnderMpi) {
   }
 }
 
+TEST_F(Train, ChoosesTheBucketsFromTheNetworkBetweenProcesses) {
+  const auto summary_of = [&](Arguments more) {
+    more.insert(more.end(), {"--steps", "1", "--json"});
+    const Outcome outcome = run_shell(mpiexec(2, tiny(more)));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(outcome.out, nullptr, false);
+  };
+  const json chosen = summary_of({});
+  EXPECT_EQ(chosen["bucket_coords"], chosen["model"]["parameters"]) << "too small to cut";
+  EXPECT_EQ(chosen["settings"]["overlap"], true);
+  const json given = summary_of({"--bucket-mb", "4", "--no-overlap"});
+  EXPECT_EQ(given["bucket_coords"], 1 << 20);
+  EXPECT_EQ(given["settings"]["overlap"], false);
+  EXPECT_EQ(given["param_hash"], chosen["param_hash"]);
+}
+
 TEST_F(Train, EndsTheWholeMpiJobOnAnError) {
   const Outcome count = run_shell(mpiexec(2, tiny({"--workers", "3", "--steps", "2"})));
   EXPECT_NE(count.code, 0);
