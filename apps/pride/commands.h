@@ -13,6 +13,7 @@ void add_compare_command(CLI::App& app);  // the same
 void add_replay_command(CLI::App& app);
 void add_methods_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_bench_kernels_command(CLI::App& bench);  // of `pride bench`
 void add_plan_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 

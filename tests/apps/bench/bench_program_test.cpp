@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "apps/io/temp_folder.h"
+#include "pride/cpu.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -72,6 +73,48 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
       lines_of(pride("bench exchange --workers 1 --seconds 0.005 --sizes 1000 --json"));
   EXPECT_TRUE(alone.at(1)["limit_s"].is_null());
   EXPECT_EQ(alone.at(1)["bytes_sent"], 0);
+}
+
+TEST(BenchProgram, KernelsHasARowForEachSizeKernelAndInstructionSet) {
+  const auto lines = lines_of(
+      pride("bench kernels --sizes 100,5000 --filter '^(memcpy|apply_signs|vote/)' --rows 3,8 "
+            "--isa all --seconds 0.001 --reps 2 --json"));
+  const std::size_t isas = available_isas().size();
+  ASSERT_EQ(lines.size(), 2 * (1 + 3 * isas));
+  EXPECT_EQ(lines[0]["name"], "memcpy");
+  EXPECT_TRUE(lines[0]["isa"].is_null());
+  EXPECT_EQ(lines[1]["name"], "apply_signs");
+  EXPECT_EQ(lines[1]["isa"], available_isas().front());
+  EXPECT_EQ(lines[1 + isas]["name"], "vote/3");
+  EXPECT_EQ(lines.back()["name"], "vote/8");
+  EXPECT_EQ(lines.back()["coords"], 5000);
+  EXPECT_EQ(lines.back()["bytes_moved"], 5000 * 9 / 8);
+  for (const json& line : lines) {
+    const bool plain = line["isa"].is_null() || line["isa"] == "SCALAR";
+    EXPECT_EQ(line["row"], "kernel");
+    EXPECT_EQ(line["wrong_values"], plain ? json(nullptr) : json(0)) << line;
+    EXPECT_GE(line["measurements"], 2) << line;
+    EXPECT_GT(line["min_s"], 0) << line;
+    EXPECT_GE(line["median_s"], line["min_s"]) << line;
+    EXPECT_GE(line["p99_s"], line["median_s"]) << line;
+    const double ratio = line["memcpy_median_s"].get<double>() / line["median_s"].get<double>();
+    EXPECT_NEAR(line["times_memcpy"], ratio, 1e-9 * ratio) << line;
+  }
+}
+
+TEST(BenchProgram, KernelsPrintsATableAndSaysWhatItIs) {
+  const Outcome outcome = pride("bench kernels --sizes 1000 --filter adamw --seconds 0.001");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* text : {"x memcpy", "p99 us", "adamw", active_isa().c_str()}) {
+    EXPECT_NE(outcome.out.find(text), std::string::npos) << text << " in\n" << outcome.out;
+  }
+  const Outcome none = pride("bench kernels --filter no-such");
+  EXPECT_EQ(none.code, 1);
+  EXPECT_NE(none.err.find("lion_sign_update"), std::string::npos) << none.err;
+  EXPECT_EQ(pride("bench kernels --isa NO_SUCH --sizes 10").code, 1);
+  EXPECT_EQ(pride("bench kernels --isa '' --sizes 10").code, 1);
+  EXPECT_EQ(pride("bench kernels --sizes 0").code, 2);
+  EXPECT_EQ(pride("bench kernels --rows 0").code, 2);
 }
 
 TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
