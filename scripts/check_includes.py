@@ -20,6 +20,7 @@ STAGES = [
         "include/pride/random_bits",
         "include/pride/schedule", "include/pride/state", "include/pride/step",
         "include/pride/wire", "src/core/bucket", "src/core/digest", "src/core/flat_buffer",
+        "src/core/floats_of",
         "src/core/layout", "src/core/schedule", "src/core/wire",
     ]),
     ("kernels", ["include/pride/bf16", "include/pride/cpu", "src/kernels/"]),

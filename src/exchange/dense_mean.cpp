@@ -7,19 +7,13 @@
 #include <vector>
 
 #include "codecs/payload.h"
+#include "core/floats_of.h"
 #include "exchange/frames.h"
 #include "kernels/kernels.h"
 #include "pride/error.h"
 
 namespace pride::exchange {
 namespace {
-
-std::span<float> floats_of(ByteBuffer& bytes) {
-  return {reinterpret_cast<float*>(bytes.span().data()), bytes.size() / sizeof(float)};
-}
-std::span<const float> floats_of(const ByteBuffer& bytes) {
-  return {reinterpret_cast<const float*>(bytes.span().data()), bytes.size() / sizeof(float)};
-}
 
 void mark_absent(const Shard& shard, const StepContext& ctx, std::span<std::byte> frame) {
   const DenseFrame at(shard);

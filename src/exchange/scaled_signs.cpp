@@ -8,19 +8,13 @@
 
 #include "codecs/hash_keys.h"
 #include "codecs/payload.h"
+#include "core/floats_of.h"
 #include "exchange/frames.h"
 #include "kernels/scaled_signs.h"
 #include "pride/error.h"
 
 namespace pride::exchange {
 namespace {
-
-std::span<float> floats_of(ByteBuffer& bytes) {
-  return {reinterpret_cast<float*>(bytes.span().data()), bytes.size() / sizeof(float)};
-}
-std::span<const float> floats_of(const ByteBuffer& bytes) {
-  return {reinterpret_cast<const float*>(bytes.span().data()), bytes.size() / sizeof(float)};
-}
 
 // Bit k = 1 where piece k is absent on all ranks.
 void mark_nobody(const StepContext& ctx, const ScaledSignFrame& at, Wire& wire) {

@@ -11,6 +11,7 @@
 
 #include "codecs/payload.h"
 #include "codecs/sparse.h"
+#include "core/floats_of.h"
 #include "exchange/frames.h"
 #include "kernels/kernels.h"
 #include "pride/error.h"
@@ -98,10 +99,6 @@ void gather(Communicator& comm, const Bucket& bucket, const std::string& where, 
   comm.wait_all(rest);
 }
 
-std::span<float> mean_floats(Wire& wire) {
-  return {reinterpret_cast<float*>(wire.dense_mean.span().data()), wire.dense_mean.size() / 4};
-}
-
 std::optional<Poison> check_mean(const Bucket& bucket, std::span<const float> mean) {
   const std::size_t bad = kernels::first_non_finite(mean);
   if (bad == kernels::kAllFinite) return std::nullopt;
@@ -150,7 +147,7 @@ void sparse_gather(Communicator& comm, const Bucket& bucket, const StepContext& 
   wire.poison = first;
   if (wire.poison) return;
 
-  const auto mean = mean_floats(wire);
+  const auto mean = floats_of(wire.dense_mean);
   std::fill(mean.begin(), mean.end(), 0.0f);
   for (int r = 0; r < ctx.world; ++r) {
     const auto payload = r == ctx.rank ? std::span<const std::byte>(frame.subspan(kHeaderBytes))
@@ -162,10 +159,7 @@ void sparse_gather(Communicator& comm, const Bucket& bucket, const StepContext& 
   wire.poison = check_mean(bucket, mean);
 }
 
-std::span<const float> mean_of_sparse(const Wire& wire) {
-  const auto bytes = wire.dense_mean.span();
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4};
-}
+std::span<const float> mean_of_sparse(const Wire& wire) { return floats_of(wire.dense_mean); }
 
 Cost sparse_cost(std::span<const Bucket> buckets, std::size_t n_entries) {
   Cost cost;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/dense_method.h"
 
+#include "core/floats_of.h"
 #include "kernels/kernels.h"
 #include "pride/error.h"
 
@@ -61,7 +62,7 @@ Cost DenseMethod::cost(std::span<const Bucket> buckets, int rank, std::int64_t) 
 }
 
 std::span<float> DenseMethod::mean_gradient(const Bucket&, Wire& w) const {
-  return {reinterpret_cast<float*>(w.dense_mean.span().data()), w.dense_mean.size() / 4};
+  return floats_of(w.dense_mean);
 }
 
 }  // namespace pride::methods

@@ -1,15 +1,13 @@
 // Lion Cub.
 // SPDX-License-Identifier: Apache-2.0
 // Source    Ishikawa et al. 2024, arXiv:2411.16462: p-bit exchange, quantiser, momentum sync.
-// Cost      `bits` up and 1 bit down per coordinate (2 with tie = zero), plus frames; 2 (N-1)/N of
-// a
-//           synchronised momentum in `sync_every` steps; samples for diagnostics.
+// Cost      `bits` up and 1 bit down per coordinate (2 with tie = zero), plus frames;
+//           2 (N-1)/N of a synchronised momentum in `sync_every` steps; samples for diagnostics.
 // State     m: momentum (n) float32, local to each rank but where it is synchronised;
 //           with feedback = yes e: what the levels left out (n) float32.
-// Deviates  scales shared by all ranks (the public code's are each rank's own); the largest level
-// is
-//           2^(p-1) - 1 at any N (there divided by N); which momenta are synchronised, how often
-//           and in what format is not published: options.
+// Deviates  scales shared by all ranks (the public code's are each rank's own);
+//           the largest level is 2^(p-1) - 1 at any N (there divided by N);
+//           which momenta are synchronised, how often and in what format is not published: options.
 #include "methods/lion_cub.h"
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 
 #include "codecs/payload.h"
 #include "codecs/scaled_signs.h"
+#include "core/floats_of.h"
 #include "exchange/mean_values.h"
 #include "exchange/samples.h"
 #include "methods/options.h"
@@ -28,26 +27,6 @@ namespace {
 
 // Extra wires of a bucket; 0 is the exchange's own.
 constexpr std::size_t kSyncWire = 1, kSampleWire = 2, kErrorWire = 3;
-
-std::span<float> floats_of(ByteBuffer& bytes) {
-  return {reinterpret_cast<float*>(bytes.span().data()), bytes.size() / sizeof(float)};
-}
-std::span<const float> floats_of(const ByteBuffer& bytes) {
-  return {reinterpret_cast<const float*>(bytes.span().data()), bytes.size() / sizeof(float)};
-}
-
-// The option's value as one of the words; throws InvalidArgument, naming them.
-std::size_t word_option(const std::string& method, const MethodContext& ctx,
-                        const std::string& name, std::initializer_list<const char*> words) {
-  const std::string& text = ctx.options.at(name);
-  std::string known;
-  std::size_t i = 0;
-  for (const char* word : words) {
-    if (text == word) return i;
-    known += concat(i++ == 0 ? "" : ", ", word);
-  }
-  throw InvalidArgument(concat(method, ": option ", name, " = '", text, "': choose ", known));
-}
 
 QuantiserOptions read_quantiser(const std::string& method, const MethodContext& ctx) {
   QuantiserOptions o;

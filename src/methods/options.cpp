@@ -46,4 +46,16 @@ bool yes_no_option(const std::string& method, const MethodContext& ctx, const st
   return text == "yes";
 }
 
+std::size_t word_option(const std::string& method, const MethodContext& ctx,
+                        const std::string& name, std::initializer_list<std::string_view> words) {
+  const std::string& text = ctx.options.at(name);
+  std::string known;
+  std::size_t i = 0;
+  for (const std::string_view word : words) {
+    if (text == word) return i;
+    known += concat(i++ == 0 ? "" : ", ", word);
+  }
+  throw InvalidArgument(concat(method, ": option ", name, " = '", text, "': choose ", known));
+}
+
 }  // namespace pride::methods

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include "pride/method.h"
 
@@ -16,5 +19,9 @@ double number_option(const std::string& method, const MethodContext& ctx, const 
 std::int64_t whole_option(const std::string& method, const MethodContext& ctx,
                           const std::string& name, std::int64_t least, std::int64_t most);
 bool yes_no_option(const std::string& method, const MethodContext& ctx, const std::string& name);
+
+// Which of the words the option's value is; the error names them all.
+std::size_t word_option(const std::string& method, const MethodContext& ctx,
+                        const std::string& name, std::initializer_list<std::string_view> words);
 
 }  // namespace pride::methods

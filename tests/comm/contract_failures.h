@@ -8,10 +8,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/contract_data.h"
 #include "pride/error.h"
+#include "support/faulty_comm.h"
 
 namespace pride::contract {
 
@@ -104,6 +106,53 @@ inline void native_sum_of_other_type_fails_all_ranks(Communicator& comm) {
   std::vector<float> floats(100, 1.0f);
   const auto text = error_of(
       comm, [&] { comm.rank() == 0 ? comm.native_sum(integers) : comm.native_sum(floats); });
+  expect_contains(text, "native_sum");
+  expect_contains(text, "deadline");
+}
+
+// Does something between the meeting of a native sum, when all ranks know that all have come, and
+// the transport's own sum.
+class BeforeTheSum final : public ForwardingCommunicator {
+ public:
+  BeforeTheSum(std::unique_ptr<Communicator> inner, std::function<void()> before)
+      : ForwardingCommunicator(std::move(inner)), before_(std::move(before)) {}
+
+ protected:
+  bool do_native_sum(SumType type, std::span<std::byte> values) override {
+    before_();
+    return ForwardingCommunicator::do_native_sum(type, values);
+  }
+
+ private:
+  std::function<void()> before_;
+};
+
+// In several chunks where chunks are small, in one where they are not.
+inline std::string error_of_sum(Communicator& comm, const std::function<void()>& before_the_last) {
+  const bool last = comm.rank() == comm.size() - 1;
+  BeforeTheSum sum(comm.duplicate(), [&] {
+    if (last) before_the_last();
+  });
+  std::vector<float> values(3 * kSmallChunk);
+  return error_of(comm, [&] { sum.native_sum(values); });
+}
+
+inline void rank_that_fails_within_a_native_sum_fails_all_ranks(Communicator& comm) {
+  if (comm.size() == 1) return;
+  comm.set_timeout(seconds(60));
+  const auto begun = std::chrono::steady_clock::now();
+  const auto text = error_of_sum(comm, [] { throw CommError("out of paper"); });
+  const int last = comm.size() - 1;
+  expect_contains(text, comm.rank() == last ? "native_sum: rank " : "native_sum");
+  if (comm.rank() != last) expect_contains(text, concat("rank ", last, ": native_sum"));
+  expect_contains(text, "out of paper");
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(30)) << "only the deadline helped";
+}
+
+inline void rank_that_stalls_within_a_native_sum_fails_all_ranks(Communicator& comm) {
+  if (comm.size() == 1) return;
+  comm.set_timeout(milliseconds(200));
+  const auto text = error_of_sum(comm, [&] { look_until_error(comm); });
   expect_contains(text, "native_sum");
   expect_contains(text, "deadline");
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "pride/cpu.h"
+#include "support/grid.h"
 
 namespace pride {
 
@@ -14,6 +15,17 @@ class OnEveryIsa : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { force_isa(GetParam()); }
   void TearDown() override { force_isa(""); }
+
+  // Calls body(n, offset) over the grid.
+  template <typename Body>
+  static void for_each_size(const Body& body) {
+    for (const std::size_t n : grid::kSizes) {
+      for (const std::size_t offset : grid::kOffsets) {
+        SCOPED_TRACE(::testing::Message() << "n " << n << " offset " << offset);
+        body(n, offset);
+      }
+    }
+  }
 };
 
 }  // namespace pride

@@ -1,5 +1,6 @@
 // The kernels of p-bit quantisation against the scalar oracle, bit for bit, on every instruction
-// set. SPDX-License-Identifier: Apache-2.0
+// set.
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/levels.h"
 
 #include <bit>
@@ -30,18 +31,7 @@ Levels some_levels(std::size_t n, int bits, std::uint64_t seed) {
   return q;
 }
 
-class LevelKernels : public OnEveryIsa {
- protected:
-  template <typename Body>
-  static void for_each_size(const Body& body) {
-    for (const std::size_t n : grid::kSizes) {
-      for (const std::size_t offset : grid::kOffsets) {
-        SCOPED_TRACE(::testing::Message() << "n " << n << " offset " << offset);
-        body(n, offset);
-      }
-    }
-  }
-};
+class LevelKernels : public OnEveryIsa {};
 
 TEST_P(LevelKernels, BlendEqualsOracleAndLeavesBadLanesAlone) {
   for_each_size([](std::size_t n, std::size_t offset) {

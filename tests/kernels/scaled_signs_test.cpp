@@ -18,19 +18,7 @@ using reference::Words;
 const Feedback kFeedback{.keep = 0.9f, .take = 0.1f, .rate = 3e-3f};
 const HashWords kHash{.key = 77, .first_word = 5};
 
-class ScaledSigns : public OnEveryIsa {
- protected:
-  // Calls body(n, offset) over the grid.
-  template <typename Body>
-  static void for_each_size(const Body& body) {
-    for (const std::size_t n : grid::kSizes) {
-      for (const std::size_t offset : grid::kOffsets) {
-        SCOPED_TRACE(::testing::Message() << "n " << n << " offset " << offset);
-        body(n, offset);
-      }
-    }
-  }
-};
+class ScaledSigns : public OnEveryIsa {};
 
 TEST_P(ScaledSigns, FeedbackEqualsOracle) {
   for_each_size([](std::size_t n, std::size_t offset) {
