@@ -16,6 +16,7 @@ namespace pride {
 // ranks have come. The communicator holds `group`, and nobody else may send or receive on it as
 // long as it or one of its duplicates and splits lives (collectives of c10d go on working). If a
 // world fails in the middle of a message, the group's connections are closed.
+// Gloo writes to closed connections: ignore SIGPIPE, as Python does, before you make the group.
 // Throws InvalidArgument for another backend: NCCL moves no bytes that are not on a GPU.
 std::unique_ptr<Communicator> make_c10d_communicator(
     c10::intrusive_ptr<::c10d::ProcessGroup> group,

@@ -3,6 +3,7 @@
 #include "pride/comm/c10d_comm.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -156,17 +157,13 @@ class C10dComm final : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> make_world(EnginePtr engine, std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   auto links = std::make_shared<Links>(std::move(engine));
+  links->meet(deadline);
   const int rank = links->rank();
   std::vector<int> members(static_cast<std::size_t>(links->size()));
-  for (std::size_t i = 0; i < members.size(); ++i) members[i] = static_cast<int>(i);
-  std::unique_ptr<Communicator> comm =
-      std::make_unique<C10dComm>(std::move(links), 0, rank, std::move(members));
-  const auto usual = comm->timeout();
-  comm->set_timeout(timeout);
-  comm = comm->duplicate();  // a barrier, and counters that begin at 0
-  comm->set_timeout(usual);
-  return comm;
+  std::iota(members.begin(), members.end(), 0);
+  return std::make_unique<C10dComm>(std::move(links), 0, rank, std::move(members));
 }
 
 }  // namespace process_group

@@ -20,6 +20,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/c10d/engine.h"
+#include "comm/c10d/sigpipe.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -145,6 +146,7 @@ std::unique_ptr<Communicator> make_c10d_communicator_from_env(std::chrono::milli
   const auto where = concat("rank ", place.rank, " of ", place.world, ": the ranks do not meet at ",
                             place.host, ":", place.port, ": ");
   EnginePtr engine;
+  const NoSigpipe no_sigpipe;  // of the threads that Gloo begins
   try {
     engine = meet(place, timeout);
   } catch (const c10::Error& e) {

@@ -20,7 +20,7 @@ inline constexpr int kHeaderTag = 0, kBytesTag = 1, kFirstUnusedTag = 2, kLastUn
 // For c10d, whose own default would end the connections of a world that is silent for half an hour.
 inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365 * 10);
 
-enum Kind : std::int32_t { kMessage = 0x70726431, kFailure, kGoodbye };
+enum Kind : std::int32_t { kMessage = 0x70726431, kHello, kFailure, kGoodbye };
 
 // Shorter messages travel in their header.
 inline constexpr std::size_t kInline = 232;

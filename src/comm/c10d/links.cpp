@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/c10d/frame.h"
+#include "comm/c10d/sigpipe.h"
 #include "pride/error.h"
 
 namespace pride::process_group {
@@ -37,6 +38,22 @@ Links::Links(EnginePtr engine)
   } catch (...) {
     stop();
     throw;
+  }
+}
+
+void Links::meet(std::chrono::steady_clock::time_point deadline) {
+  for (int i = 0; i < size(); ++i) {
+    if (i != rank_) send_control(i, kHello, {});
+  }
+  std::unique_lock lock(mutex_);
+  for (int i = 0; i < size(); ++i) {
+    const Peer& peer = peers_[i];
+    if (i == rank_) continue;
+    settled_.wait_until(lock, deadline, [&] { return peer.here || peer.left; });
+    if (peer.here) continue;
+    throw CommError(concat("rank ", rank_, " of ", size(), ": rank ", i,
+                           peer.left ? " has left, or died: " + peer.parting_words
+                                     : " has not come by the deadline"));
   }
 }
 
@@ -113,6 +130,7 @@ void Links::cut() noexcept {
 void Links::post(int to, const Header& header, at::Tensor bytes, Operation* op) {
   std::vector<at::Tensor> head{copy_of(&header, sizeof header)}, body;
   if (bytes.defined()) body.push_back(std::move(bytes));
+  const NoSigpipe no_sigpipe;
   const std::lock_guard posting(post_mutex_);
   WorkPtr sent = engine_->send(head, to, kHeaderTag);
   WorkPtr sent_body = body.empty() ? WorkPtr() : engine_->send(body, to, kBytesTag);
@@ -125,6 +143,7 @@ void Links::post(int to, const Header& header, at::Tensor bytes, Operation* op) 
 
 WorkPtr Links::post_receive(int from, int tag, std::byte* target, std::size_t size) {
   std::vector<at::Tensor> one{view(target, size)};
+  const NoSigpipe no_sigpipe;
   const std::lock_guard posting(post_mutex_);
   return engine_->recv(one, from, tag);
 }

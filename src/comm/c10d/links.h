@@ -73,6 +73,10 @@ class Links {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(peers_.size()); }
 
+  // Returns when all ranks have come, even if one of them has failed since. Throws CommError at the
+  // deadline, or if one left without a word.
+  void meet(std::chrono::steady_clock::time_point deadline);
+
   // Of each communicator, as long as it lives.
   void add(Waiter& waiter);
   void remove(Waiter& waiter) noexcept;
@@ -107,6 +111,7 @@ class Links {
     std::deque<Sent> sends;
     std::map<std::pair<std::uint64_t, int>, Channel> channels;  // by world and tag
     std::condition_variable more_sends;
+    bool here = false;  // has said hello
     bool left = false;  // nothing comes from it any more
     std::string parting_words;
     std::thread sender, receiver;

@@ -63,6 +63,12 @@ bool Links::take(int from, const Header& header) {
     case kMessage:
       take_message(from, header);
       return true;
+    case kHello: {
+      const std::lock_guard lock(mutex_);
+      peers_[from].here = true;
+      settled_.notify_all();
+      return true;
+    }
     case kFailure:
       take_failure(from, header);
       return true;
