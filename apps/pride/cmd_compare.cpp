@@ -26,9 +26,10 @@ constexpr const char* kAbout =
     "flags may be given here, for all methods.";
 
 void check_alone() {
-  PRIDE_CHECK(!launched_as_job(),
-              "pride compare makes its runs itself, with threads as workers: run it without mpirun, "
-              "srun or torchrun");
+  PRIDE_CHECK(
+      !launched_as_job(),
+      "pride compare makes its runs itself, with threads as workers: run it without mpirun, "
+      "srun or torchrun");
 }
 
 int failed_runs(const Comparison& comparison) {

@@ -119,8 +119,8 @@ void print_build(const Json& info) {
        concat(info["isa"]["active"].get<std::string>(), " of", words_of(info["isa"]["available"])));
   const Json& mpi = info["transports"]["mpi"];
   const Json& c10d = info["transports"]["c10d"];
-  line("transports", concat("threads", mpi.is_null() ? "" : ", mpi",
-                            c10d.is_null() ? "" : ", c10d (Gloo)"));
+  line("transports",
+       concat("threads", mpi.is_null() ? "" : ", mpi", c10d.is_null() ? "" : ", c10d (Gloo)"));
   line("MPI", text_or(mpi, "not built"));
   line("libtorch", text_or(info["libtorch"], "not built"));
   line("BLAS", info["blas"].get<std::string>());

@@ -180,12 +180,14 @@ process_group::EnginePtr engine_of(const c10::intrusive_ptr<::c10d::ProcessGroup
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_c10d_communicator(
-    c10::intrusive_ptr<::c10d::ProcessGroup> group, std::chrono::milliseconds timeout) {
+std::unique_ptr<Communicator> make_c10d_communicator(c10::intrusive_ptr<::c10d::ProcessGroup> group,
+                                                     std::chrono::milliseconds timeout) {
   PRIDE_CHECK(group, "make_c10d_communicator: no process group");
   auto engine = engine_of(group);
-  PRIDE_CHECK(engine->getBackendName() == "gloo", "make_c10d_communicator: the backend for the CPU "
-              "is ", engine->getBackendName(), ", must be gloo");
+  PRIDE_CHECK(engine->getBackendName() == "gloo",
+              "make_c10d_communicator: the backend for the CPU "
+              "is ",
+              engine->getBackendName(), ", must be gloo");
   return process_group::make_world(std::move(engine), timeout);
 }
 

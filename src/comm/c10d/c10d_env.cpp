@@ -45,9 +45,9 @@ int number(const char* name, int least, int most) {
   const std::string_view text = variable(name);
   int value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  PRIDE_CHECK(error == std::errc() && end == text.data() + text.size() && value >= least &&
-                  value <= most,
-              name, "=", text, ": must be a number from ", least, " to ", most);
+  PRIDE_CHECK(
+      error == std::errc() && end == text.data() + text.size() && value >= least && value <= most,
+      name, "=", text, ": must be a number from ", least, " to ", most);
   return value;
 }
 

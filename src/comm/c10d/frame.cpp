@@ -13,8 +13,7 @@ static_assert(sizeof(Header) == 256);
 
 // c10d takes what it sends as not const
 at::Tensor view(const std::byte* bytes, std::size_t size) {
-  return at::from_blob(const_cast<std::byte*>(bytes), {static_cast<std::int64_t>(size)},
-                       at::kByte);
+  return at::from_blob(const_cast<std::byte*>(bytes), {static_cast<std::int64_t>(size)}, at::kByte);
 }
 
 at::Tensor copy_of(const void* bytes, std::size_t size) {

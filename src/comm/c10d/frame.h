@@ -13,8 +13,8 @@
 
 namespace pride::process_group {
 
-// Tags of c10d. A process group has as many connections to a peer as it has interfaces and picks one
-// by the tag: the unused ones reach all of up to eight.
+// Tags of c10d. A process group has as many connections to a peer as it has interfaces and picks
+// one by the tag: the unused ones reach all of up to eight.
 inline constexpr int kHeaderTag = 0, kBytesTag = 1, kFirstUnusedTag = 2, kLastUnusedTag = 9;
 
 // For c10d, whose own default would end the connections of a world that is silent for half an hour.

@@ -51,9 +51,9 @@ void Links::meet(std::chrono::steady_clock::time_point deadline) {
     if (i == rank_) continue;
     settled_.wait_until(lock, deadline, [&] { return peer.here || peer.left; });
     if (peer.here) continue;
-    throw CommError(concat("rank ", rank_, " of ", size(), ": rank ", i,
-                           peer.left ? " has left, or died: " + peer.parting_words
-                                     : " has not come by the deadline"));
+    throw CommError(concat(
+        "rank ", rank_, " of ", size(), ": rank ", i,
+        peer.left ? " has left, or died: " + peer.parting_words : " has not come by the deadline"));
   }
 }
 
@@ -231,8 +231,8 @@ Links::Standing Links::wait(Operation& op, std::chrono::steady_clock::time_point
   {
     std::unique_lock lock(mutex_);
     op.waiter->awaited = &op;
-    op.waiter->changed.wait_until(
-        lock, deadline, [&] { return (now = standing(op)) != Standing::kPending; });
+    op.waiter->changed.wait_until(lock, deadline,
+                                  [&] { return (now = standing(op)) != Standing::kPending; });
     op.waiter->awaited = nullptr;
   }
   return conclude(op, now);

@@ -94,7 +94,7 @@ class Links {
   void give_up(std::span<Operation* const> ops) noexcept;
   void forget(std::uint64_t world) noexcept;  // messages that nobody has taken
 
-  void check_alive();                          // throws CommError with the reason
+  void check_alive();                           // throws CommError with the reason
   void fail(std::string_view reason) noexcept;  // only the first call counts
   std::string parting_words(int peer);          // why the peer is not there any more
 
@@ -153,7 +153,8 @@ class Links {
   std::mutex mutex_;       // all below
   std::vector<Peer> peers_;
   std::vector<Waiter*> waiters_;
-  std::condition_variable settled_;  // a queue of sends is empty, an operation is over, one has left
+  std::condition_variable
+      settled_;  // a queue of sends is empty, an operation is over, one has left
   bool dead_ = false, stopping_ = false;
   std::string reason_;  // "rank 2: ..."
 };
