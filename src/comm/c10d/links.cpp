@@ -18,8 +18,8 @@ using Fault = Operation::Fault;
 namespace {
 
 // How long a failed rank lets go on what has begun, and how long the last one of a world waits for
-// the others' goodbyes.
-constexpr milliseconds kGrace{300}, kFarewell{2000};
+// the others' goodbyes. What is cut off ends at once, as far as the machine lets threads run.
+constexpr milliseconds kGrace{300}, kFarewell{2000}, kCertain{10'000};
 
 }  // namespace
 
@@ -82,7 +82,7 @@ void Links::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    open = !all_left();
+    open = !(all_left() && flushed());
     for (Peer& peer : peers_) peer.more_sends.notify_all();
     settled_.notify_all();
   }
@@ -159,8 +159,11 @@ void Links::send(Operation& op, std::span<const std::byte> bytes) {
   }
   try {
     post(op.peer, header, fits ? at::Tensor() : view(bytes.data(), bytes.size()), &op);
-  } catch (const std::exception&) {
-    return end_alone(op, Fault::kLeft);  // the connection is closed
+  } catch (const std::exception& e) {
+    const std::lock_guard lock(mutex_);
+    std::string& words = peers_[op.peer].parting_words;
+    if (words.empty()) words = e.what();
+    return end(op, Fault::kLeft);  // the connection is closed
   }
   if (fits) end_alone(op, Fault::kNone);
 }
@@ -259,7 +262,7 @@ void Links::give_up(std::span<Operation* const> ops) noexcept {
   fail("gives up in the middle of a message");
   cut();
   lock.lock();
-  settled_.wait_for(lock, kGrace, over);
+  settled_.wait_for(lock, kCertain, over);
 }
 
 void Links::forget_receive(Operation& op) {
