@@ -12,7 +12,8 @@ namespace pride::mpi {
 // ranks that all send to all reach half of their links' rate (docs/performance.md).
 inline constexpr std::size_t kDefaultChunk = std::size_t{60} << 10;
 
-// native_sum goes to MPI in parts of so many bytes at most, or of the chunk limit if a test set one.
+// native_sum goes to MPI in parts of so many bytes at most, or of the chunk limit if a test set
+// one.
 inline constexpr std::size_t kLongestSum = std::size_t{1} << 30;
 
 // Of the communicators made from now on. All ranks must use the same. REQUIRES: 1 <= limit < 2^31.

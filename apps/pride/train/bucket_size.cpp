@@ -44,11 +44,11 @@ void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   int n = buckets_for(bytes_per_step(plan, coords) / network.goodput, latency_s, coords);
   comm.broadcast(std::as_writable_bytes(std::span(&n, 1)), 0);
   plan.optimizer.bucket_coords = static_cast<std::size_t>(std::ceil(coords / n));
-  plan.notes.push_back(concat(
-      n, n == 1 ? " bucket of " : " buckets of ",
-      grouped(static_cast<double>(plan.optimizer.bucket_coords)), " coordinates, for ",
-      time_text(network.latency_s), " latency and ", bandwidth_text(network.goodput),
-      " goodput; --bucket-mb sets another size"));
+  plan.notes.push_back(concat(n, n == 1 ? " bucket of " : " buckets of ",
+                              grouped(static_cast<double>(plan.optimizer.bucket_coords)),
+                              " coordinates, for ", time_text(network.latency_s), " latency and ",
+                              bandwidth_text(network.goodput),
+                              " goodput; --bucket-mb sets another size"));
 }
 
 }  // namespace pride::app
