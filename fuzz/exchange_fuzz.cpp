@@ -56,7 +56,10 @@ std::vector<std::pair<std::string, std::map<std::string, std::string>>> variants
     all.push_back({method, {}});
     for (const MethodOption& option : method_info(method, 2).options) {
       if (option.name == "tie") all.push_back({method, {{"tie", "zero"}}});
-      if (option.name == "dense") all.push_back({method, {{"dense", "native"}}});
+      if (option.name == "dense") {
+        all.push_back({method, {{"dense", "native"}}});
+        all.push_back({method, {{"dense", "bf16"}}});
+      }
       if (option.name == "freeze_steps") all.push_back({method, {{"freeze_steps", "1"}}});
       if (option.name != "form") continue;
       // all that lion-cub can send, in both forms

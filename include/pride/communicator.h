@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "pride/bf16.h"
+
 namespace pride {
 
 // Bytes and messages that this rank has handed to the transport to send, and has asked it to
@@ -93,12 +95,13 @@ class Communicator {
 
   // Sum by the transport's own all-reduce, in an order of its own choosing: equal on all ranks of
   // this run, outside the promise of equal bits across transports. Sums of integers are exact, and
-  // so equal on every transport.
+  // so equal on every transport. Of bfloat16 every sum of two is rounded again.
   // REQUIRES: no sum of integers, over any of the ranks, leaves the type's range.
   void native_sum(std::span<float> values);
   void native_sum(std::span<std::int8_t> values);
   void native_sum(std::span<std::int16_t> values);
   void native_sum(std::span<std::int32_t> values);
+  void native_sum(std::span<BFloat16> values);
 
   // --- Groups, deadlines, failure, counters. -----------------------------------------------------
 
@@ -145,7 +148,7 @@ class Communicator {
 
   // False if the transport has no all-reduce of its own; then it has done nothing, and the sum is
   // made of messages. REQUIRES: `values` are whole values of the type, aligned as such.
-  enum class SumType { kFloat32, kInt8, kInt16, kInt32 };
+  enum class SumType { kFloat32, kInt8, kInt16, kInt32, kBFloat16 };
   virtual bool do_native_sum(SumType /*type*/, std::span<std::byte> /*values*/) { return false; }
 
   // A communicator over members[0], members[1], ... of this one, this rank among them. Called by

@@ -43,6 +43,7 @@ struct Poison {
 struct Wire {
   std::vector<ByteBuffer> up, in, down;
   std::span<const float> dense_up;  // this rank's gradients of the bucket, as backward left them
+  ByteBuffer dense_bf16;            // the same rounded, where that is what is sent
   ByteBuffer dense_in;              // dense methods: the ranks' floats for this rank's shard
   ByteBuffer dense_mean;            // dense methods: the mean, whole bucket
   ByteBuffer owner_accumulated;     // error feedback: floats that this owner compressed, its shard

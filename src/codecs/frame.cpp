@@ -77,6 +77,10 @@ std::string_view codec_name(Codec codec) {
       return "mean values";
     case Codec::kSamples:
       return "samples";
+    case Codec::kDenseBf16:
+      return "dense bf16";
+    case Codec::kMeanBf16:
+      return "mean bf16";
   }
   return "unknown";
 }

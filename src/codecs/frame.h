@@ -36,7 +36,9 @@ enum class Codec : std::uint8_t {
   kRollCall = 13,
   kValues = 14,
   kMeanValues = 15,
-  kSamples = 16
+  kSamples = 16,
+  kDenseBf16 = 17,
+  kMeanBf16 = 18
 };
 std::string_view codec_name(Codec codec);
 

@@ -50,10 +50,10 @@ VoteFrame::VoteFrame(const Shard& shard, bool ternary)
       nonzero_at(positive_at + 8 * sign_words),
       bytes(nonzero_at + (ternary ? 8 * sign_words : 0)) {}
 
-DenseFrame::DenseFrame(const Shard& shard)
+DenseFrame::DenseFrame(const Shard& shard, std::size_t width)
     : absent_words(words_for(shard.pieces.size())),
       absent_at(kHeaderBytes),
       bytes(absent_at + 8 * absent_words),
-      float_bytes(4 * shard.size()) {}
+      float_bytes(width * shard.size()) {}
 
 }  // namespace pride

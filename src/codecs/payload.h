@@ -57,10 +57,11 @@ struct VoteFrame {
   std::size_t bytes;
 };
 
-// Frame of floats, up and down: absent (nobody) bits of the pieces; the floats travel as a message
-// of their own, straight from where they lie, and are covered by the checksum.
+// Frame of floats, up and down: absent (nobody) bits of the pieces; the floats, of 4 bytes or of 2
+// (bfloat16), travel as a message of their own, straight from where they lie, and are covered by
+// the checksum.
 struct DenseFrame {
-  explicit DenseFrame(const Shard& shard);
+  explicit DenseFrame(const Shard& shard, std::size_t width = 4);
   std::size_t absent_words, absent_at;
   std::size_t bytes;        // of the first message: header and absent bits
   std::size_t float_bytes;  // of the second

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/bf16_sum.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -72,7 +73,7 @@ std::vector<std::span<T>> shards(std::span<T> values, int parts) {
 }
 
 template <typename T>
-void add_to(std::span<T> row, std::span<T> sum) {
+void add_to(std::span<const T> row, std::span<T> sum) {
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<T>(sum[i] + row[i]);
 }
 
@@ -298,7 +299,7 @@ void Communicator::add_in_rank_order(std::span<T> values, std::vector<T>& rows) 
   swap_all(kTagSumScatter, send, slices(std::as_writable_bytes(std::span(rows)), size_));
 
   const auto row = [&](int i) { return std::span(rows).subspan(own.size() * i, own.size()); };
-  for (int i = 1; i < size_; ++i) add_to(row(i), row(0));
+  for (int i = 1; i < size_; ++i) add_to(std::span<const T>(row(i)), row(0));
   copy_bytes(std::as_bytes(row(0)), std::as_writable_bytes(own));
 
   send.assign(size_, std::as_bytes(own));
@@ -342,6 +343,10 @@ void Communicator::native_sum(std::span<std::int16_t> values) {
 
 void Communicator::native_sum(std::span<std::int32_t> values) {
   sum_natively(SumType::kInt32, values);
+}
+
+void Communicator::native_sum(std::span<BFloat16> values) {
+  sum_natively(SumType::kBFloat16, values);
 }
 
 // --- Groups. ------------------------------------------------------------------------------------

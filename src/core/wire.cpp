@@ -26,7 +26,8 @@ Wire& Wire::extra(std::size_t k) {
 }
 
 std::size_t Wire::capacity_bytes() const noexcept {
-  std::size_t bytes = dense_in.capacity() + dense_mean.capacity() + owner_accumulated.capacity();
+  std::size_t bytes = dense_bf16.capacity() + dense_in.capacity() + dense_mean.capacity() +
+                      owner_accumulated.capacity();
   for (const auto* list : {&up, &in, &down}) {
     for (const ByteBuffer& b : *list) bytes += b.capacity();
   }

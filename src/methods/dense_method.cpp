@@ -11,13 +11,17 @@ namespace pride::methods {
 exchange::Dense dense_rule(const std::string& method, const std::string& name) {
   if (name == "ordered") return exchange::Dense::kOrdered;
   if (name == "native") return exchange::Dense::kNative;
-  throw InvalidArgument(concat(method, ": option dense = '", name, "': choose ordered or native"));
+  if (name == "bf16") return exchange::Dense::kBf16;
+  throw InvalidArgument(
+      concat(method, ": option dense = '", name, "': choose ordered, native or bf16"));
 }
 
 MethodOption dense_option() {
-  return {"dense", "ordered",
-          "sum of gradients: 'ordered' adds in rank order, the same bits on every transport; "
-          "'native' is the transport's own all-reduce"};
+  return {
+      "dense", "ordered",
+      "sum of gradients: 'ordered' adds in rank order, the same bits on every transport; "
+      "'native' is the transport's own all-reduce; 'bf16' sends bfloat16 and adds in float32 in "
+      "rank order: half the bytes, the same bits on every transport"};
 }
 
 void encode_dense(const Bucket& bucket, ConstView grad, const StepContext& ctx, exchange::Dense how,
@@ -27,7 +31,7 @@ void encode_dense(const Bucket& bucket, ConstView grad, const StepContext& ctx, 
   for (const Shard& shard : bucket.shards) {
     for (const Piece& piece : shard.pieces) {
       if (ctx.is_absent(piece.tensor) || wire.poison) continue;
-      if (kernels::first_non_finite(grad.f32(piece.begin, piece.end)) != kernels::kAllFinite) {
+      if (!exchange::is_finite(wire, bucket, piece, how)) {
         wire.poison = Poison{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
       }
     }

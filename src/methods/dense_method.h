@@ -10,12 +10,12 @@
 
 namespace pride::methods {
 
-// The option `dense`: who adds up the gradients. Throws InvalidArgument, naming the method, unless
-// "ordered" or "native".
+// The option `dense`: who adds up the gradients, and what is sent. Throws InvalidArgument, naming
+// the method, unless "ordered", "native" or "bf16".
 exchange::Dense dense_rule(const std::string& method, const std::string& name);
 MethodOption dense_option();
 
-// Fills the frames and checks that this rank's gradients are finite.
+// Fills the frames and checks that what this rank sends is finite.
 void encode_dense(const Bucket& bucket, ConstView grad, const StepContext& ctx, exchange::Dense how,
                   Wire& wire);
 

@@ -52,6 +52,7 @@ TEST(DenseFrame, SendsFloatsApart) {
   const DenseFrame frame(shard_of({{"w", {640}}}, 2, 0));
   EXPECT_EQ(frame.bytes, 72u);
   EXPECT_EQ(frame.float_bytes, 320u * 4);
+  EXPECT_EQ(DenseFrame(shard_of({{"w", {640}}}, 2, 0), 2).float_bytes, 320u * 2);
 }
 
 // The keys are part of the wire format: these values must never change.

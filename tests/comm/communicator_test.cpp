@@ -172,6 +172,7 @@ TEST(FrontDoor, KeepsTheBuffersOfCollectivesUntilTheTransportLetsGo) {
       {2, sum_natively<std::int8_t>},
       {2, sum_natively<std::int16_t>},
       {2, sum_natively<std::int32_t>},
+      {2, sum_natively<BFloat16>},
   };
   for (const auto& call : calls) {
     LateWriter comm(std::move(make_thread_world(3)[0]), call.good_sends);

@@ -162,4 +162,39 @@ void native_sum_of_integers_is_exact(Communicator& comm) {
   }
 }
 
+// Whole numbers up to 256 are bfloat16, and so are their sums here: no addition rounds.
+inline void native_sum_of_bf16_is_exact_on_small_numbers(Communicator& comm) {
+  const int most = std::max(1, 256 / comm.size());
+  const auto small = [&](int rank, std::size_t i) {
+    const auto mixed = static_cast<int>((i * 31 + static_cast<std::size_t>(rank) * 7) % 1009);
+    return mixed % (2 * most + 1) - most;
+  };
+  for (const std::size_t n : {0, 1, 1001, 300'007}) {
+    std::vector<float> wide(n);
+    for (std::size_t i = 0; i < n; ++i) wide[i] = static_cast<float>(small(comm.rank(), i));
+    std::vector<BFloat16> values(n);
+    to_bf16(wide, values);
+    comm.native_sum(values);
+    to_float(values, wide);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      int sum = 0;
+      for (int r = 0; r < comm.size(); ++r) sum += small(r, i);
+      wrong += wide[i] != static_cast<float>(sum);
+    }
+    EXPECT_EQ(wrong, 0u) << "of " << n << " sums, rank " << comm.rank() << " of " << comm.size();
+  }
+}
+
+// Sums that round at each addition: whatever the order, all ranks have one result.
+inline void native_sum_of_bf16_is_the_same_on_all_ranks(Communicator& comm) {
+  const std::vector<float> mine(1001, comm.rank() == 0 ? 256.0f : 1.0f / 3);
+  std::vector<BFloat16> values(mine.size());
+  to_bf16(mine, values);
+  comm.native_sum(values);
+  std::vector<BFloat16> first = values;
+  comm.broadcast(std::as_writable_bytes(std::span(first)), 0);
+  EXPECT_EQ(values, first) << "rank " << comm.rank() << " of " << comm.size();
+}
+
 }  // namespace pride::contract

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <mutex>
 
@@ -200,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(All, NonFinite,
 
 // A sum of finite gradients may overflow: found by the owner of the shard, told to all.
 TEST(DenseMean, ReportsASumThatOverflows) {
-  for (const char* how : {"ordered", "native"}) {
+  for (const char* how : {"ordered", "native", "bf16"}) {
     const auto texts = errors_of<NonFiniteGradient>(2, [&](Communicator& comm) {
       Optimizer optimizer(comm, Layout({{"a", {64}}, {"b", {64}}}),
                           {.method = "lion", .options = {{"dense", how}}});
@@ -210,6 +212,42 @@ TEST(DenseMean, ReportsASumThatOverflows) {
     });
     expect_all_contain(texts, "the sum of the ranks' gradients of 'b' overflows");
   }
+}
+
+// The largest float32 that rounds to a finite bfloat16 passes; the next one is poison, like Inf.
+TEST(DenseMean, ReportsAGradientThatNoBf16CanHold) {
+  const float most = std::bit_cast<float>(0x7F7F7FFFu), more = std::bit_cast<float>(0x7F7F8000u);
+  ASSERT_TRUE(std::isfinite(more));
+  for (const float value : {most, more}) {
+    const auto step = [&](Communicator& comm) {
+      Optimizer optimizer(comm, Layout({{"a", {64}}, {"b", {64}}}),
+                          {.method = "lion", .options = {{"dense", "bf16"}}});
+      FlatBuffer x(128), g(128);
+      if (comm.rank() == 1) g.span()[70] = -value;
+      optimizer.step(x.span(), g.span());
+    };
+    if (value == most) {
+      run_world(2, step);
+    } else {
+      expect_all_contain(errors_of<NonFiniteGradient>(2, step), "gradient of 'b' on rank 1");
+    }
+  }
+}
+
+// What is absent is not looked at, and not rounded into anybody's mean.
+TEST(DenseMean, InBf16LeavesAbsentGradientsOut) {
+  run_world(2, [](Communicator& comm) {
+    Optimizer optimizer(comm, Layout({{"a", {64}}, {"b", {64}}}),
+                        {.method = "sgdm", .options = {{"dense", "bf16"}}});
+    FlatBuffer x(128), g(128);
+    const bool absent[] = {comm.rank() == 1, true};
+    for (float& value : g.span())
+      value = comm.rank() == 0 ? 1.0f : std::numeric_limits<float>::infinity();
+    g.span()[70] = 3.4e38f;
+    optimizer.step(x.span(), g.span(), absent);
+    EXPECT_EQ(x.span()[3], -0.1f * 0.5f) << "the mean divides by N";
+    EXPECT_EQ(x.span()[70], 0);
+  });
 }
 
 TEST(Optimizer, TakesGradientsInAnyOrderAndTreatsTheRestAsAbsent) {

@@ -91,6 +91,10 @@ Edit set_float(std::size_t index, float value) {
   };
 }
 
+Edit set_bf16(std::size_t index, std::uint64_t bits) {
+  return [=](auto, auto values) { put_number(values, 2 * index, 2, bits); };
+}
+
 // What goes wrong with the last frame of this codec that the peer sends.
 struct Malformed {
   std::string name, method, tie;
@@ -115,6 +119,7 @@ constexpr std::uint64_t kBit = 1;
 // lion-cub with all of its frames: levels of 4 bits, momenta that are all due, samples
 const Options kLevels = {{"form", "sharded"}, {"sync_every", "1"}, {"probe_every", "1"}};
 const Options kDirect = {{"form", "direct"}, {"sync_format", "fp32"}, {"sync_every", "1"}};
+const Options kBf16 = {{"dense", "bf16"}};
 constexpr std::size_t kLinesAt = 72;        // of five words
 constexpr std::size_t kValuesAt = 64 + 24;  // of five words of 8 bits: behind five scales
 
@@ -173,6 +178,26 @@ const Malformed kCases[] = {
     {"MeanThatIsInf", "sgdm", "", Codec::kMean, set_float(319, kInf), "inf at coordinate 639 "},
     {"MeanOfNobody", "lion", "", Codec::kMean, set_bits(kAbsentAt, kBit << 1),
      "no rank has tensor 4"},
+
+    {"Bf16NanThatIsNotReported", "lion", "", Codec::kDenseBf16, set_bf16(1, 0x7FC0),
+     "nan at coordinate 1 ", kBf16},
+    {"Bf16InfThatIsNotReported", "adamw", "", Codec::kDenseBf16, set_bf16(129, 0xFF80),
+     "-inf at coordinate 129 ", kBf16},
+    {"Bf16AbsentBitsBeyond", "sgdm", "", Codec::kDenseBf16, set_bits(kAbsentAt, kBit << 40),
+     "absent bits beyond its 3 pieces", kBf16},
+    {"Bf16MeanThatIsNan", "lion", "", Codec::kMeanBf16, set_bf16(0, 0x7FC0),
+     "nan at coordinate 320 ", kBf16},
+    {"Bf16MeanThatIsInf", "sgdm", "", Codec::kMeanBf16, set_bf16(319, 0x7F80),
+     "inf at coordinate 639 ", kBf16},
+    {"Bf16MeanOfNobody", "lion", "", Codec::kMeanBf16, set_bits(kAbsentAt, kBit << 1),
+     "no rank has tensor 4", kBf16},
+    // a rank that means float32, and says so, is told
+    {"Bf16FromARankThatSaysFloat32", "lion", "", Codec::kDenseBf16,
+     [](auto frame, auto) { put_number(frame, kCodecAt, 1, 4); },
+     "has codec 4, this rank expects 17", kBf16},
+    {"Bf16MeanFromARankThatSaysFloat32", "lion", "", Codec::kMeanBf16,
+     [](auto frame, auto) { put_number(frame, kCodecAt, 1, 5); },
+     "has codec 5, this rank expects 18", kBf16},
 
     // one shard has all six tensors: blocks of scales are longer than the layout
     {"ScaledSignsOfNobody", "signsgd-ef", "", Codec::kScaledSign, set_bits(kAbsentAt, kBit),

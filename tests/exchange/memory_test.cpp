@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "core/pipeline.h"
 #include "methods/registry.h"
 #include "pride/comm/thread_comm.h"
@@ -13,11 +16,13 @@ namespace {
 constexpr int kOnTheirWay = 2;  // exchange threads
 
 // Bytes that the pipeline of rank 0 holds after one step over d coordinates.
-std::size_t wire_bytes(int world, std::size_t d, std::size_t bucket_coords, bool overlap) {
+std::size_t wire_bytes(int world, std::size_t d, std::size_t bucket_coords, bool overlap,
+                       const std::string& name = "dlion-vote",
+                       const std::map<std::string, std::string>& options = {{"tie", "hash"}}) {
   const Layout layout({{"w", {static_cast<std::int64_t>(d)}}});
   std::size_t bytes = 0;
   run_world(world, [&](Communicator& comm) {
-    const auto method = make_method("dlion-vote", {layout, comm.rank(), world, {{"tie", "hash"}}});
+    const auto method = make_method(name, {layout, comm.rank(), world, options});
     const auto buckets = make_buckets(layout, bucket_coords, world);
     std::vector<std::unique_ptr<Communicator>> own;
     for (int i = 0; i < kOnTheirWay; ++i) own.push_back(comm.duplicate());
@@ -53,6 +58,19 @@ TEST(VoteMemory, WithOverlapIsTwoBitsPerCoordinateOfTheModel) {
     const std::size_t frames = d / bucket * static_cast<std::size_t>(2 * world) * 128;
     EXPECT_LE(wire_bytes(world, d, bucket, true), d / 4 + kOnTheirWay * bucket / 8 + frames)
         << "N = " << world;
+  }
+}
+
+// What rounding needs, a copy of the gradients, is what narrower sums save; no other buffer grows.
+TEST(DenseMemory, InBf16IsThatOfFloat32) {
+  const std::size_t d = std::size_t{1} << 20, bucket = std::size_t{1} << 16;
+  for (const int world : {1, 2, 8}) {
+    for (const bool overlap : {false, true}) {
+      const auto bytes = [&](const char* how) {
+        return wire_bytes(world, d, bucket, overlap, "lion", {{"dense", how}});
+      };
+      EXPECT_EQ(bytes("bf16"), bytes("ordered")) << "N = " << world << ", overlap " << overlap;
+    }
   }
 }
 

@@ -175,6 +175,31 @@ TEST(MethodCost, OfANativeSumIsThatOfThreadsAndNoBound) {
   }
 }
 
+// Two bytes a coordinate each way: exact, and half of what float32 takes.
+TEST(MethodCost, OfBf16IsCountedBytesAndHalfOfFloat32) {
+  for (const std::int64_t d : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{100'003}}) {
+    const Layout layout({{"w", {d}}, {"rows", {63, 3}, 0, true}});
+    for (const int world : {1, 2, 3, 4, 8}) {
+      Training run{.world = world, .steps = 2};
+      run.options.method = "lion";
+      run.options.options = {{"dense", "bf16"}};
+      run.options.bucket_coords = 512;
+      for (const auto& rank : testing::train(layout, run)) {
+        EXPECT_TRUE(rank.cost.exact);
+        for (const StepReport& report : rank.reports) {
+          ASSERT_EQ(report.bytes_sent, rank.cost.bytes()) << "N=" << world << " d=" << d;
+        }
+      }
+    }
+  }
+  const Layout layout({{"w", {1'000'000}}});
+  const auto bytes = [&](const char* how) {
+    const Cost cost = method_cost("lion", layout, {.options = {{"dense", how}}});
+    return static_cast<double>(cost.bytes());
+  };
+  EXPECT_NEAR(bytes("bf16") / bytes("ordered"), 0.5, 0.001);
+}
+
 // Ten million coordinates in buckets of a million: a block more in a shard costs N - 1 answers.
 TEST(MethodCost, OfRankZeroMayBeTheLeast) {
   const Layout layout({{"w", {10'000'000}}});

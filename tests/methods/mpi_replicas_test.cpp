@@ -53,6 +53,13 @@ TEST(MpiReplicas, EqualThoseOnThreads) {
   }
 }
 
+TEST(MpiReplicas, EqualThoseOnThreadsInBf16) {
+  for (const char* method : {"lion", "adamw", "sgdm"}) {
+    expect_same_as_on_threads(method, false, 200, {{"dense", "bf16"}});
+    expect_same_as_on_threads(method, true, 1000, {{"dense", "bf16"}});
+  }
+}
+
 // The integer all-reduce of MPI against the threads' own, in 8 and in 16 bits.
 TEST(MpiReplicas, EqualThoseOnThreadsInTheDirectForm) {
   for (const char* bits : {"2", "4", "8"}) {

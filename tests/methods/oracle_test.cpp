@@ -65,7 +65,8 @@ TEST_P(MethodOracle, AgreesBitForBit) {
                       .beta2 = adam ? 0.999 : 0.99,
                       .eps = 1e-8,
                       .weight_decay = group1 ? 0.0 : 0.1,
-                      .nesterov = c.option == "nesterov"};
+                      .nesterov = c.option == "nesterov",
+                      .bf16 = c.value == "bf16"};
     std::vector<float> x(slot.n);
     for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(t, i);
     Oracle oracle(c.method, c.world, x, hyper, slot.offset, c.value == "zero", slot.spec.sparse,
@@ -97,6 +98,9 @@ std::vector<Case> all_cases() {
   for (const int world : {1, 2, 3, 4, 5, 8}) {
     for (const char* method : kMethods) cases.push_back({method, "", "", world});
     cases.push_back({"sgdm", "nesterov", "yes", world});
+    for (const char* method : {"adamw", "sgdm", "lion"}) {
+      cases.push_back({method, "dense", "bf16", world});
+    }
     cases.push_back({"dlion-vote", "tie", "zero", world});
     cases.push_back({"signum-vote", "tie", "zero", world});
     cases.push_back({"dlion-avg", "counts", "planes", world});

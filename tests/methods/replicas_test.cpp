@@ -25,11 +25,14 @@ std::uint64_t hash_of(Training run) {
   return ranks[0].hash;
 }
 
+// A method, and perhaps ".": its option `dense` = what follows.
 class Replicas : public ::testing::TestWithParam<std::string> {
  protected:
   Training run() const {
     Training run{.world = 4, .steps = 6};
-    run.options.method = GetParam();
+    const std::size_t dot = GetParam().find('.');
+    run.options.method = GetParam().substr(0, dot);
+    if (dot != std::string::npos) run.options.options = {{"dense", GetParam().substr(dot + 1)}};
     run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
     run.options.seed = 5;
     run.absent = absent;
@@ -87,11 +90,26 @@ TEST_P(Replicas, DoNotDependOnTheInstructionSet) {
   force_isa("");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Replicas, ::testing::ValuesIn(method_names()), [](const auto& info) {
+std::vector<std::string> all_runs() {
+  std::vector<std::string> runs = method_names();
+  runs.insert(runs.end(), {"lion.bf16", "adamw.bf16", "sgdm.bf16"});
+  return runs;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Replicas, ::testing::ValuesIn(all_runs()), [](const auto& info) {
   std::string name = info.param;
-  for (char& ch : name) ch = ch == '-' ? '_' : ch;
+  for (char& ch : name) ch = ch == '-' || ch == '.' ? '_' : ch;
   return name;
 });
+
+// Sums of rounded gradients are not those of float32: the option is not ignored.
+TEST(DenseBf16, ChangesTheResult) {
+  Training run{.world = 4, .steps = 6};
+  run.options.method = "adamw";
+  const std::uint64_t float32 = hash_of(run);
+  run.options.options = {{"dense", "bf16"}};
+  EXPECT_NE(hash_of(run), float32);
+}
 
 // Another seed breaks ties otherwise: the test above would pass if the hash were never used.
 TEST(DistributedLionVote, TiesDependOnTheSeed) {

@@ -8,6 +8,7 @@
 // and ties are those of docs/wire_format.md, computed here from mix64 by coordinate.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -20,6 +21,7 @@ namespace pride::reference {
 struct Hyper {
   double lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0;
   bool nesterov = false;  // of sgdm and terngrad
+  bool bf16 = false;      // of the dense methods: gradients and their mean rounded to bfloat16
 };
 
 // One tensor on N ranks. grads[rank][i]; absent[rank]; flat_offset: where the tensor starts in the
@@ -58,6 +60,15 @@ class Oracle {
     return (mix64(key, at / 64) >> (at % 64)) & 1;
   }
 
+  // to bfloat16 and back: the upper 16 bits, to nearest, ties to even
+  float sent(float value) const {
+    if (!h_.bf16) return value;
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t kept = bits & 0xFFFF0000u, rest = bits & 0x0000FFFFu;
+    const bool up = rest > 0x8000u || (rest == 0x8000u && (bits & 0x10000u) != 0);
+    return std::bit_cast<float>(kept + (up ? 0x10000u : 0u));
+  }
+
   float decay() const { return static_cast<float>(1 - h_.lr * h_.weight_decay); }
 
   void dense_step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
@@ -74,10 +85,11 @@ class Oracle {
       bool first = true;
       for (std::size_t r = 0; r < grads.size(); ++r) {
         if (absent[r]) continue;
-        sum = first ? grads[r][i] : sum + grads[r][i];
+        const float term = sent(grads[r][i]);
+        sum = first ? term : sum + term;
         first = false;
       }
-      const float g = sum / static_cast<float>(world_);
+      const float g = sent(sum / static_cast<float>(world_));
       const float kept = x_[i] * decay();
       if (present == 0) {
         x_[i] = kept;
