@@ -8,6 +8,7 @@
 
 #include "kernel_rows.h"
 #include "kernels/levels.h"
+#include "kernels/planes.h"
 #include "kernels/radix.h"
 #include "kernels/scaled_signs.h"
 #include "pride/random_bits.h"
@@ -111,6 +112,33 @@ void add_measure_rows(std::size_t n) {
   });
 }
 
+// What the owner of a shard does in two levels: a host's packed counts to planes, onto those of the
+// other hosts, and the vote.
+static void add_host_rows(std::size_t per_host, Radix radix, std::size_t n) {
+  const std::size_t n_words = words_for(n), n_few = std::bit_width(per_host), n_all = n_few + 1;
+  const std::string rows = "/rows:" + std::to_string(per_host);
+  const double packed_bytes = 4.0 / static_cast<double>(radix.n_digits);
+  const auto planes_in = [=](const Arrays& a) {
+    return a.floats.as<std::uint64_t>().first(n_all * n_words);
+  };
+  add("unpack_digits" + rows, 1, packed_bytes + static_cast<double>(n_few) / 8, n,
+      [=](const Arrays& a) {
+        const auto packed = a.words.as<const std::uint32_t>();
+        const auto planes = planes_in(a);
+        return [=] { unpack_digits(packed, radix, 0, n_words, n_few, n_words, planes); };
+      });
+  add("add_planes" + rows, 1, static_cast<double>(n_few + 2 * n_all) / 8, n, [=](const Arrays& a) {
+    const Planes more{a.words.as<const std::uint64_t>(), n_few, n_words};
+    const MutablePlanes sum{planes_in(a), n_all, n_words};
+    return [=] { add_planes(more, n_words, sum); };
+  });
+  add("vote_planes" + rows, 1, static_cast<double>(n_all + 1) / 8, n, [=](const Arrays& a) {
+    const Planes counts{planes_in(a), n_all, n_words};
+    const int present = static_cast<int>(2 * per_host);
+    return [=, &a] { vote_planes(counts, present, kHash, a.bits(0)); };
+  });
+}
+
 // What the two forms of dlion-avg's answer cost: the owner's counts as planes or packed, in
 // nanoseconds per coordinate of its shard, and the step from either.
 void add_count_forms(std::size_t n_rows, std::size_t n) {
@@ -144,6 +172,7 @@ void add_count_forms(std::size_t n_rows, std::size_t n) {
     const auto packed = a.words.as<const std::uint32_t>();
     return [=] { benchmark::DoNotOptimize(max_digit(packed, radix, 0, n_words)); };
   });
+  add_host_rows(n_rows, radix, n);
 }
 
 }  // namespace pride::bench

@@ -16,12 +16,13 @@ import tempfile
 STAGES = [
     ("foundation", [
         "include/pride/bucket", "include/pride/cost", "include/pride/diagnostics",
-        "include/pride/error", "include/pride/flat_buffer", "include/pride/layout",
+        "include/pride/error", "include/pride/flat_buffer", "include/pride/hosts",
+        "include/pride/layout",
         "include/pride/random_bits",
         "include/pride/schedule", "include/pride/state", "include/pride/step",
         "include/pride/wire", "src/core/bucket", "src/core/digest", "src/core/flat_buffer",
         "src/core/floats_of",
-        "src/core/layout", "src/core/schedule", "src/core/wire",
+        "src/core/hosts", "src/core/layout", "src/core/schedule", "src/core/wire",
     ]),
     ("kernels", ["include/pride/bf16", "include/pride/cpu", "src/kernels/"]),
     ("communicator", ["include/pride/communicator", "include/pride/comm/", "src/comm/"]),

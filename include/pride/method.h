@@ -15,6 +15,7 @@
 #include "pride/cost.h"
 #include "pride/diagnostics.h"
 #include "pride/flat_buffer.h"
+#include "pride/hosts.h"
 #include "pride/step.h"
 #include "pride/wire.h"
 
@@ -25,6 +26,7 @@ struct MethodContext {
   const Layout& layout;
   int rank = 0, world = 1;
   std::map<std::string, std::string> options;
+  Hosts hosts = {};  // known: the method exchanges in two levels
 };
 
 // State goes in and out whole, as flat buffers; the writer and reader split it by parameter name.
@@ -65,6 +67,9 @@ class Method {
 
   // False if ranks whose shards are of the same sizes may send different numbers of bytes.
   virtual bool cost_follows_shards() const noexcept { return true; }
+
+  // True if the exchange can have two levels: then it follows MethodContext::hosts.
+  virtual bool has_two_levels() const noexcept { return false; }
 
   // True if a part of the state belongs to the owner of a shard (a server's error feedback). It is
   // where the cuts of the buckets put it, so a saved state needs the same bucket size.

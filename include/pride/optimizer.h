@@ -18,6 +18,7 @@
 #include "pride/communicator.h"
 #include "pride/cost.h"
 #include "pride/diagnostics.h"
+#include "pride/hosts.h"
 #include "pride/layout.h"
 #include "pride/state.h"
 
@@ -49,6 +50,9 @@ struct OptimizerOptions {
   // Exchange on threads of its own, beside backward, encode and apply. REQUIRES: several threads
   // may communicate at a time (MpiEnvironment::thread_multiple(); threads always may).
   bool overlap = false;
+  // Which ranks share a host, the same on all ranks: exchanges in two levels, so that fewer bytes
+  // leave a host; never changes a bit. Only for methods that exchange signs.
+  Hosts hosts = {};
   int exchange_threads = 2;  // with overlap: buckets on their way at a time, 1 to 16
   std::uint64_t seed = 0;    // of the bits for zeros, ties and stochastic rounding
 };

@@ -45,17 +45,18 @@ struct CostQuery {
   int world = 4, rank = 0;
   std::int64_t step = 0;  // a method may begin with dense steps
   std::size_t bucket_coords = std::size_t{1} << 20;
+  int ranks_per_host = 0;  // Hosts::of_size(); 0: hosts are not known, exchanges have one level
 };
 
 // What a step of the method costs rank `rank`, as Optimizer::cost() would say. Makes the method,
 // so it takes the memory of the method's state for a moment. Throws InvalidArgument on an unknown
-// method, option or value, and on a rank outside the world.
+// method, option or value, on a rank outside the world, and on hosts that the method cannot use.
 Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
 // The same for the rank that sends most; query.rank is not looked at. Ranks differ by what their
 // shards do: where a shard has a block more, its owner's answers are longer to all N - 1 others.
-// lion-cub's slices of momenta have shards of their own: beyond 1024 ranks another may send a block
-// of them more.
+// lion-cub's slices of momenta have shards of their own, and in two levels a rank sends frames
+// about other shards: beyond 1024 ranks another may send a block more.
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
 }  // namespace pride

@@ -42,6 +42,10 @@ struct Poison {
 // rest, its apply reads down.
 struct Wire {
   std::vector<ByteBuffer> up, in, down;
+  // In two levels `in[h * L + i]` came from rank i of this host's L, for the shard of this rank's
+  // colleague on host h; host_up[h] is the host's counts about that shard, which go there, and
+  // host_in[h] those of host h about this rank's shard.
+  std::vector<ByteBuffer> host_up, host_in;
   std::span<const float> dense_up;  // this rank's gradients of the bucket, as backward left them
   ByteBuffer dense_bf16;            // the same rounded, where that is what is sent
   ByteBuffer dense_in;              // dense methods: the ranks' floats for this rank's shard

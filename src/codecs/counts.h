@@ -46,7 +46,8 @@ struct CountRange {
   std::size_t n_words() const noexcept { return (end - begin + 63) / 64; }
 };
 
-// Ascending, whole shard.  REQUIRES: frame.size() == CountFrame::bytes.
+// Ascending, whole shard. Reads the numbers of present ranks only.
+// REQUIRES: frame.size() >= at.packed_at.
 std::vector<CountRange> count_ranges(std::span<const std::byte> frame, const Shard& shard,
                                      const CountFrame& at);
 

@@ -42,6 +42,7 @@ struct Optimizer::Impl {
   Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options);
 
   void prepare(const Communicator& user_comm);
+  void check_hosts(int world) const;
   void check_ranks_agree(Communicator& user_comm, bool usable);
   void begin(std::span<float> params, std::span<const float> grads);
   void begin(std::span<float> params, std::span<const BFloat16> grads);
@@ -136,8 +137,9 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
     groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));
   }
   options.options = complete_options(options.method, options.options);
-  method =
-      make_method(options.method, {layout, user_comm.rank(), user_comm.size(), options.options});
+  method = make_method(
+      options.method, {layout, user_comm.rank(), user_comm.size(), options.options, options.hosts});
+  check_hosts(user_comm.size());
   PRIDE_CHECK(std::isfinite(options.clip_global_norm) && options.clip_global_norm >= 0,
               "optimizer: clip_global_norm = ", options.clip_global_norm,
               ", must be finite and 0 or more");
@@ -151,8 +153,20 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   buckets = make_buckets(layout, options.bucket_coords, user_comm.size(), method->alignment());
 }
 
+void Optimizer::Impl::check_hosts(int world) const {
+  const Hosts& hosts = options.hosts;
+  PRIDE_CHECK(!hosts.known() || hosts.world() == world, "optimizer: hosts of ", hosts.world(),
+              " ranks, there are ", world);
+  PRIDE_CHECK(!hosts.known() || method->has_two_levels(), "optimizer: hosts: ", options.method,
+              " has no exchange in two levels; methods whose ranks send one sign for each "
+              "coordinate have it (dlion-vote, dlion-avg, signum-vote, signum-avg)");
+}
+
 void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
-  Digest method_options, hyper;
+  Digest method_options, hyper, hosts;
+  for (int r = 0; r < options.hosts.world(); ++r) {
+    hosts.number(static_cast<std::uint64_t>(options.hosts.host_of(r)));
+  }
   for (const auto& [name, value] : options.options) method_options.text(name).text(value);
   for (const GroupValues& g : groups) {
     for (const double v : {g.lr, g.beta1, g.beta2, g.eps, g.weight_decay}) {
@@ -167,6 +181,7 @@ void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
        {"hyper-parameters", hyper.value()},
        {"seed", options.seed},
        {"bucket size", options.bucket_coords},
+       {"list of hosts", hosts.value()},
        {"exchange threads",
         options.overlap ? static_cast<std::uint64_t>(options.exchange_threads) : 1},
        {"global-norm clipping", std::bit_cast<std::uint64_t>(options.clip_global_norm)},

@@ -166,13 +166,19 @@ void Pipeline::encode(std::size_t bucket) {
 // so that it is this one which is thrown.
 void Pipeline::exchange(Lane& lane, std::size_t bucket) {
   Wire& wire = wire_of(bucket);
-  wire.in.swap(lane.in);
+  lane.lend(wire);
   telling([&] { method_.exchange(*lane.comm, buckets_[bucket], *ctx_, wire); },
           [&](const char* why) {
             keep_error(std::current_exception());
             lane.comm->fail(why);
           });
-  wire.in.swap(lane.in);
+  lane.lend(wire);
+}
+
+void Pipeline::Lane::lend(Wire& wire) {
+  wire.in.swap(in);
+  wire.host_up.swap(host_up);
+  wire.host_in.swap(host_in);
 }
 
 void Pipeline::keep_error(std::exception_ptr error) {
@@ -300,7 +306,9 @@ std::size_t Pipeline::wire_bytes() const noexcept {
   std::size_t bytes = 0;
   for (const Wire& wire : wires_) bytes += wire.capacity_bytes();
   for (const Lane& lane : lanes_) {
-    for (const ByteBuffer& b : lane.in) bytes += b.capacity();
+    for (const auto* list : {&lane.in, &lane.host_up, &lane.host_in}) {
+      for (const ByteBuffer& b : *list) bytes += b.capacity();
+    }
   }
   return bytes;
 }

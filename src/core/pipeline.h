@@ -61,7 +61,9 @@ class Pipeline {
   // One of the communicators, and with overlap its thread. What is below `next` is shared.
   struct Lane {
     Communicator* comm = nullptr;
-    std::vector<ByteBuffer> in;  // Wire::in of the bucket at hand: no other phase needs it
+    // what a wire holds only while its bucket is exchanged
+    std::vector<ByteBuffer> in, host_up, host_in;
+    void lend(Wire& wire);  // and, called again, takes back
     std::thread thread;
     std::size_t next = 0;     // its next bucket
     bool exchanging = false;  // the thread is inside an exchange, and uses buffers

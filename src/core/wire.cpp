@@ -28,7 +28,7 @@ Wire& Wire::extra(std::size_t k) {
 std::size_t Wire::capacity_bytes() const noexcept {
   std::size_t bytes = dense_bf16.capacity() + dense_in.capacity() + dense_mean.capacity() +
                       owner_accumulated.capacity();
-  for (const auto* list : {&up, &in, &down}) {
+  for (const auto* list : {&up, &in, &down, &host_up, &host_in}) {
     for (const ByteBuffer& b : *list) bytes += b.capacity();
   }
   for (const auto& wire : extras_) bytes += wire->capacity_bytes();

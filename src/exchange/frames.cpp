@@ -13,10 +13,6 @@ namespace {
 constexpr int kFrameTag = 1;
 constexpr int kFloatTag = 2;
 
-std::string phase_name(Codec codec, const Bucket& bucket) {
-  return concat(codec_name(codec), " frames of bucket ", bucket.index);
-}
-
 // Frames to and from every peer, then the floats that belong to them; all in flight at once.
 void swap_with_peers(Communicator& comm, const std::vector<std::span<const std::byte>>& send,
                      const std::vector<std::span<std::byte>>& recv, const Floats& floats) {
@@ -55,15 +51,14 @@ std::span<const std::byte> received_floats(const Floats& floats, std::size_t i) 
   return floats.recv.empty() ? std::span<const std::byte>{} : floats.recv[i];
 }
 
-// Ranks whose frame has piece k present.
-std::vector<int> ranks_with_piece(const Wire& wire, const StepContext& ctx, std::size_t k) {
-  std::vector<int> ranks;
-  for (int r = 0; r < ctx.world; ++r) {
-    const auto frame = frame_from(wire, r, ctx.rank);
-    const auto absent = words_at(frame, kHeaderBytes + 8 * (k / 64), 1);
-    if (!bit_at(absent, k % 64)) ranks.push_back(r);
+// Frames that have piece k present.
+std::vector<int> frames_with_piece(const Frames& frames, std::size_t k) {
+  std::vector<int> which;
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const auto absent = words_at(frames[i], kHeaderBytes + 8 * (k / 64), 1);
+    if (!bit_at(absent, k % 64)) which.push_back(static_cast<int>(i));
   }
-  return ranks;
+  return which;
 }
 
 void append(std::vector<Run>& runs, std::size_t first, std::size_t n,
@@ -76,6 +71,10 @@ void append(std::vector<Run>& runs, std::size_t first, std::size_t n,
 }
 
 }  // namespace
+
+std::string phase_name(Codec codec, const Bucket& bucket) {
+  return concat(codec_name(codec), " frames of bucket ", bucket.index);
+}
 
 FrameHeader header_of(Codec codec, const Bucket& bucket, const Shard& shard, int sender,
                       const StepContext& ctx) {
@@ -197,15 +196,25 @@ void check_down(Codec codec, const Bucket& bucket, const StepContext& ctx, const
   }
 }
 
+Frames all_frames(const Wire& wire, const StepContext& ctx) {
+  Frames frames;
+  for (int r = 0; r < ctx.world; ++r) frames.push_back(frame_from(wire, r, ctx.rank));
+  return frames;
+}
+
 std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext& ctx,
                          bool presence) {
+  return runs_of(shard, all_frames(wire, ctx), presence);
+}
+
+std::vector<Run> runs_of(const Shard& shard, const Frames& frames, bool presence) {
   std::vector<Run> runs;
   const SignFrame at(shard);
   std::size_t word = 0;           // of the shard
   std::size_t presence_word = 0;  // of the frames' presence part
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& piece = shard.pieces[k];
-    const std::vector<int> ranks = ranks_with_piece(wire, ctx, k);
+    const std::vector<int> ranks = frames_with_piece(frames, k);
     if (!presence || !piece.sparse) {
       append(runs, word, piece.n_words(), ranks);
       word += piece.n_words();
@@ -214,7 +223,7 @@ std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext
     for (std::size_t block = 0; block < piece.n_words(); ++block, ++word) {
       std::vector<int> here;
       for (const int r : ranks) {
-        const auto bits = words_at(frame_from(wire, r, ctx.rank),
+        const auto bits = words_at(frames[static_cast<std::size_t>(r)],
                                    at.presence_at + 8 * (presence_word + block / 64), 1);
         if (bit_at(bits, block % 64)) here.push_back(r);
       }

@@ -21,6 +21,9 @@ namespace pride::exchange {
 FrameHeader header_of(Codec codec, const Bucket& bucket, const Shard& shard, int sender,
                       const StepContext& ctx);
 
+// "sign frames of bucket 3", which begins the errors about them.
+std::string phase_name(Codec codec, const Bucket& bucket);
+
 // Frames that travel with floats behind them, each as a message of its own (dense exchanges).
 struct Floats {
   std::vector<std::span<const std::byte>> send;  // by peer; empty for this rank
@@ -63,8 +66,18 @@ struct Run {
   std::vector<int> ranks;  // ascending; empty: nobody
 };
 
+// Frames about one shard, headers included: one of each rank that is counted, in rank order.
+using Frames = std::vector<std::span<const std::byte>>;
+
+// Those of all ranks about this rank's shard.
+Frames all_frames(const Wire& wire, const StepContext& ctx);
+
 // Cuts a shard into runs by the absent bits, and with `presence` by the presence bits of sparse
-// pieces, of the N frames about it. Usually one run: everybody, all words.
+// pieces, of the frames about it. Usually one run: everybody, all words. Run::ranks are indices
+// of `frames`.
+std::vector<Run> runs_of(const Shard& shard, const Frames& frames, bool presence);
+
+// The same of all_frames(): Run::ranks are ranks.
 std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext& ctx,
                          bool presence);
 

@@ -14,12 +14,12 @@ void prepare_signs(const Bucket& bucket, Wire& wire) {
   }
 }
 
-std::vector<const std::uint64_t*> rows_of(const Run& run, const Wire& wire, const StepContext& ctx,
+std::vector<const std::uint64_t*> rows_of(const Run& run, const Frames& frames,
                                           const SignFrame& at) {
   std::vector<const std::uint64_t*> rows;
   rows.reserve(run.ranks.size());
   for (const int r : run.ranks) {
-    const auto frame = frame_from(wire, r, ctx.rank);
+    const auto frame = frames[static_cast<std::size_t>(r)];
     rows.push_back(words_at(frame, at.signs_at + 8 * run.first_word, run.n_words).data());
   }
   return rows;

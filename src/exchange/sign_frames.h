@@ -16,8 +16,9 @@ namespace pride::exchange {
 // Sizes wire.up for frames of signs.
 void prepare_signs(const Bucket& bucket, Wire& wire);
 
-// The rows of a run: the signs of its ranks, run.n_words words each.
-std::vector<const std::uint64_t*> rows_of(const Run& run, const Wire& wire, const StepContext& ctx,
+// The rows of a run: the signs of its ranks, run.n_words words each. REQUIRES: run.ranks are
+// indices of `frames`.
+std::vector<const std::uint64_t*> rows_of(const Run& run, const Frames& frames,
                                           const SignFrame& at);
 
 // Bit k = 1 where piece k is absent on all ranks.

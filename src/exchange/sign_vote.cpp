@@ -25,8 +25,9 @@ void vote_shard(const Shard& shard, const StepContext& ctx, Tie tie, Wire& wire)
   combine_presence(shard, wire, ctx, up, presence);
 
   const std::uint64_t key = tie_key(ctx.seed, ctx.step);
-  for (const Run& run : runs_of(shard, wire, ctx, true)) {
-    const auto rows = rows_of(run, wire, ctx, up);
+  const Frames frames = all_frames(wire, ctx);
+  for (const Run& run : runs_of(shard, frames, true)) {
+    const auto rows = rows_of(run, frames, up);
     const auto positive = words_at(out, down.positive_at + 8 * run.first_word, run.n_words);
     if (tie == Tie::kZero) {
       const auto nonzero = words_at(out, down.nonzero_at + 8 * run.first_word, run.n_words);

@@ -15,6 +15,8 @@
 #include <span>
 
 #include "hwy/highway.h"
+#include "kernels/kernels.h"
+#include "pride/random_bits.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
@@ -92,6 +94,16 @@ HWY_INLINE Compared<V> compare(D d, const V (&planes)[kPlanes], std::size_t thre
     }
   }
   return result;
+}
+
+// Hash words k, k + 1, ... as one vector.
+template <class D>
+HWY_INLINE hn::Vec<D> hash_words(D d, HashWords ties, std::size_t k) {
+  HWY_ALIGN std::uint64_t words[8];
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+    words[i] = mix64(ties.key, ties.first_word + k + i);
+  }
+  return hn::Load(d, words);
 }
 
 // Few rows: all rows of a vector of words, then the next vector.

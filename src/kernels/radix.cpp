@@ -1,5 +1,5 @@
-// pack_digits, apply_packed_counts and max_digit: numbers of a small base in 32-bit words.
-// SPDX-License-Identifier: Apache-2.0
+// pack_digits, unpack_digits, apply_packed_counts and max_digit: numbers of a small base in 32-bit
+// words. SPDX-License-Identifier: Apache-2.0
 #include "kernels/radix.h"
 
 #include <algorithm>
@@ -139,6 +139,26 @@ void pack(std::span<const std::uint64_t> planes, std::size_t n_planes, std::size
   }
 }
 
+void unpack(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
+            std::size_t n_words, std::size_t n_planes, std::size_t stride,
+            std::span<std::uint64_t> planes) {
+#if PRIDE_SIMD
+  const FloatTag d;
+  const DigitTag du;
+  for_each_digits(packed.data(), radix, first_word, n_words,
+                  [&](std::size_t k, std::size_t c, Digits digits) HWY_ATTR {
+                    for (std::size_t p = 0; p < n_planes; ++p) {
+                      const auto mask = hn::TestBit(digits, hn::Set(du, std::uint32_t{1} << p));
+                      const std::uint64_t bits = mask_bits(d, hn::RebindMask(d, mask)) << c;
+                      std::uint64_t& word = planes[p * stride + k];
+                      word = c == 0 ? bits : word | bits;
+                    }
+                  });
+#else
+  scalar::unpack_digits(packed.data(), radix, first_word, n_words, n_planes, stride, planes.data());
+#endif
+}
+
 void apply_packed(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
                   int present, int world, Step step, std::span<float> x) {
   const float fworld = static_cast<float>(world);
@@ -185,6 +205,7 @@ HWY_AFTER_NAMESPACE();
 namespace pride::kernels {
 
 HWY_EXPORT(pack);
+HWY_EXPORT(unpack);
 HWY_EXPORT(apply_packed);
 HWY_EXPORT(largest);
 
@@ -192,6 +213,14 @@ void pack_digits(std::span<const std::uint64_t> planes, std::size_t n_planes,
                  std::size_t plane_stride, Radix radix, std::span<std::uint32_t> packed) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(pack)(planes, n_planes, plane_stride, radix, packed);
+}
+
+void unpack_digits(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
+                   std::size_t n_words, std::size_t n_planes, std::size_t plane_stride,
+                   std::span<std::uint64_t> planes) noexcept {
+  use_selected_isa();
+  HWY_DYNAMIC_DISPATCH(unpack)
+  (packed, radix, first_word, n_words, n_planes, plane_stride, planes);
 }
 
 void apply_packed_counts(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,

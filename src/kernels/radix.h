@@ -41,6 +41,14 @@ constexpr Radix radix_of(std::uint32_t base) {
 void pack_digits(std::span<const std::uint64_t> planes, std::size_t n_planes,
                  std::size_t plane_stride, Radix radix, std::span<std::uint32_t> packed) noexcept;
 
+// The way back: the numbers of words [first_word, first_word + n_words) as bit planes. Bit p of
+// word first_word + k goes to planes[p * plane_stride + k]. REQUIRES: `packed` is whole groups,
+// which reach the last word; 2^n_planes >= base. Reads 4/n_digits and writes n_planes/8 bytes per
+// coordinate.
+void unpack_digits(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
+                   std::size_t n_words, std::size_t n_planes, std::size_t plane_stride,
+                   std::span<std::uint64_t> planes) noexcept;
+
 // apply_counts from packed words: x = x*decay - lr*(S/world), S = 2*count - present, as
 // float(S) / float(world). x begins at coordinate 64 * first_word of `packed`.
 // REQUIRES: `packed` is whole groups, which reach the last coordinate of x.

@@ -43,6 +43,21 @@ inline std::uint32_t digit_at(const std::uint32_t* packed, Radix radix, std::siz
   return static_cast<std::uint32_t>((std::uint64_t{rest} * radix.base) >> 32);
 }
 
+// Words [first, first + n_words) of `packed`.
+inline void unpack_digits(const std::uint32_t* packed, Radix radix, std::size_t first,
+                          std::size_t n_words, std::size_t n_planes, std::size_t plane_stride,
+                          std::uint64_t* planes) {
+  for (std::size_t k = 0; k < n_words; ++k) {
+    for (std::size_t p = 0; p < n_planes; ++p) planes[p * plane_stride + k] = 0;
+    for (std::size_t c = 0; c < 64; ++c) {
+      const std::uint64_t digit = digit_at(packed, radix, 64 * (first + k) + c);
+      for (std::size_t p = 0; p < n_planes; ++p) {
+        planes[p * plane_stride + k] |= ((digit >> p) & 1) << c;
+      }
+    }
+  }
+}
+
 // x[0] is coordinate `first` of `packed`.
 inline void apply_packed_counts(const std::uint32_t* packed, Radix radix, std::size_t first,
                                 int present, float world, Step step, std::span<float> x) {

@@ -5,7 +5,6 @@
 
 #include "kernels/isa.h"
 #include "kernels/kernels.h"
-#include "pride/random_bits.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/vote.cpp"
@@ -16,16 +15,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
-
-// Hash words k, k + 1, ... as one vector.
-template <class D>
-HWY_INLINE hn::Vec<D> hash_words(D d, HashWords ties, std::size_t k) {
-  HWY_ALIGN std::uint64_t words[8];
-  for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
-    words[i] = mix64(ties.key, ties.first_word + k + i);
-  }
-  return hn::Load(d, words);
-}
 
 void majority(Rows rows, HashWords ties, std::span<std::uint64_t> positive) {
   const std::size_t n_rows = rows.size();

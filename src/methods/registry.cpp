@@ -63,8 +63,12 @@ Made made_for(std::string_view name, const Layout& layout, const CostQuery& quer
               ", must be 1 to ", kMaxWorld);
   PRIDE_CHECK(query.rank >= 0 && query.rank < query.world, "method_cost: rank ", query.rank, " of ",
               query.world);
-  auto method =
-      make_method(name, {layout, query.rank, query.world, complete_options(name, query.options)});
+  const Hosts hosts =
+      query.ranks_per_host > 0 ? Hosts::of_size(query.world, query.ranks_per_host) : Hosts();
+  auto method = make_method(
+      name, {layout, query.rank, query.world, complete_options(name, query.options), hosts});
+  PRIDE_CHECK(!hosts.known() || method->has_two_levels(), name,
+              " has no exchange in two levels: it cannot use hosts");
   auto buckets = make_buckets(layout, query.bucket_coords, query.world, method->alignment());
   return {std::move(method), std::move(buckets)};
 }
@@ -129,7 +133,8 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
   const auto [method, buckets] = made_for(name, layout, query);
   std::set<std::vector<std::size_t>> seen;
   Cost largest;
-  const bool ask_all = !method->cost_follows_shards() && query.world <= kMostAsked;
+  const bool ask_all =
+      (!method->cost_follows_shards() || query.ranks_per_host > 0) && query.world <= kMostAsked;
   for (int rank = 0; rank < query.world; ++rank) {
     // ranks whose shards look alike send alike: there are few kinds, and may be many ranks
     if (!ask_all && !seen.insert(shards_of(buckets, rank, method->alignment())).second) continue;

@@ -6,6 +6,7 @@
 
 #include "codecs/hash_keys.h"
 #include "codecs/payload.h"
+#include "exchange/two_level.h"
 #include "pride/error.h"
 
 namespace pride::methods {
@@ -81,7 +82,7 @@ void VoteMethod::encode(const Bucket& b, ConstView g, const StepContext& ctx, Wi
 }
 
 void VoteMethod::exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) {
-  exchange::sign_vote(c, b, ctx, tie_, w);
+  exchange::sign_vote(c, b, ctx, hosts(), tie_, w);
 }
 
 void VoteMethod::apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) {
@@ -89,7 +90,7 @@ void VoteMethod::apply(const Bucket& b, const Wire& w, const StepContext& ctx, V
 }
 
 Cost VoteMethod::cost(std::span<const Bucket> buckets, int rank, std::int64_t) const {
-  return exchange::vote_cost(buckets, rank, tie_);
+  return exchange::vote_cost(buckets, rank, hosts(), tie_);
 }
 
 MethodInfo vote_method_info() {
@@ -115,7 +116,7 @@ void AverageMethod::encode(const Bucket& b, ConstView g, const StepContext& ctx,
 }
 
 void AverageMethod::exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) {
-  exchange::sign_count(c, b, ctx, form_, w);
+  exchange::sign_count(c, b, ctx, hosts(), form_, w);
 }
 
 void AverageMethod::apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) {
@@ -123,7 +124,7 @@ void AverageMethod::apply(const Bucket& b, const Wire& w, const StepContext& ctx
 }
 
 Cost AverageMethod::cost(std::span<const Bucket> buckets, int rank, std::int64_t) const {
-  return exchange::count_cost(buckets, rank, form_);
+  return exchange::count_cost(buckets, rank, hosts(), form_);
 }
 
 MethodInfo average_method_info(int world) {

@@ -16,8 +16,9 @@ namespace pride::methods {
 // Absent tensors keep their momentum and set their absent bit.
 class SignMethod : public Method {
  public:
-  explicit SignMethod(const MethodContext& ctx) : m_(ctx.layout.flat_size()) {}
+  explicit SignMethod(const MethodContext& ctx) : m_(ctx.layout.flat_size()), hosts_(ctx.hosts) {}
 
+  bool has_two_levels() const noexcept override { return true; }
   void save(StateWriter& out) const override { out.buffer("m", m_); }
   void load(StateReader& in) override { in.buffer("m", m_); }
   std::uint64_t state_floats() const override { return m_.size(); }
@@ -25,6 +26,7 @@ class SignMethod : public Method {
  protected:
   virtual kernels::Blend blend(const StepScalars& s) const = 0;
   std::span<float> momentum() noexcept { return m_.span(); }
+  const Hosts& hosts() const noexcept { return hosts_; }
 
   // Signs into the frames wire.up; wire.poison: the first tensor with a NaN or Inf.
   // REQUIRES: frames sized by prepare_vote or _count.
@@ -37,6 +39,7 @@ class SignMethod : public Method {
                            std::span<std::uint64_t> signs, std::span<std::uint64_t> presence);
 
   FlatBuffer m_;
+  Hosts hosts_;
 };
 
 // Delta = sign(sum of signs);  x = (1 - lr wd) x - lr Delta

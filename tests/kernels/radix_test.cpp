@@ -99,6 +99,31 @@ TEST_P(PackedDigits, PacksAsTheOracleForEveryBase) {
   }
 }
 
+TEST_P(PackedDigits, UnpacksEveryRangeOfWordsForEveryBase) {
+  for (const std::uint32_t base : bases()) {
+    const Radix radix = radix_of(base);
+    const Numbers numbers = random_numbers(radix, 3);
+    const Numbers packed = reference::pack_digits(numbers, radix);
+    const std::size_t n_words = numbers.size() / 64, n_planes = planes_for(radix) + base % 2;
+    for (std::size_t first = 0; first < n_words; first += 1 + first / 2) {
+      const std::size_t n = n_words - first - (first % 3 < n_words - first ? first % 3 : 0);
+      Guarded<std::uint64_t> planes(n_planes * (n + 1), 1);
+      // the words between the planes stay as they were
+      auto want = planes.values();
+      const auto range =
+          planes_of({numbers.begin() + static_cast<std::ptrdiff_t>(64 * first),
+                     numbers.begin() + static_cast<std::ptrdiff_t>(64 * (first + n))},
+                    n_planes, n + 1);
+      for (std::size_t p = 0; p < n_planes; ++p) {
+        for (std::size_t k = 0; k < n; ++k) want[p * (n + 1) + k] = range[p * (n + 1) + k];
+      }
+      unpack_digits(packed, radix, first, n, n_planes, n + 1, planes.span());
+      ASSERT_TRUE(grid::same_words(planes.values(), want)) << "base " << base << " word " << first;
+      ASSERT_TRUE(planes.intact());
+    }
+  }
+}
+
 TEST_P(PackedDigits, PacksFewerDigitsThanThereIsRoomFor) {
   for (const Radix radix : {Radix{3, 1}, Radix{5, 4}, Radix{33, 5}, Radix{65536, 1}}) {
     const Numbers numbers = random_numbers(radix, 2);
