@@ -37,9 +37,10 @@ struct KernelCell {
 };
 
 // Measures alternate between the kernel and memcpy, so that what else the machine does hits both;
-// each lasts a millisecond or more, short calls being repeated within it. Times are processor time of
-// the calling thread. Calls `done` after each cell: by size, then row, then instruction set. The instruction set that was active is so again
-// afterwards. Throws InvalidArgument on an instruction set that is not there.
+// each lasts a millisecond or more, short calls being repeated within it. Times are processor time
+// of the calling thread. Calls `done` after each cell: by size, then row, then instruction set. The
+// instruction set that was active is so again afterwards. Throws InvalidArgument on an instruction
+// set that is not there.
 void bench_kernels(std::span<const KernelRow> rows, const KernelBench& how,
                    const std::function<void(const KernelCell&)>& done);
 
