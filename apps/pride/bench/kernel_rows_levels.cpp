@@ -113,6 +113,9 @@ void add_votes(std::vector<KernelRow>& rows, int bits, std::size_t n) {
 
 // Scales, and error feedback: what goes with the levels.
 void add_around(std::vector<KernelRow>& rows) {
+  rows.push_back({.name = "add", .bytes = 12, .shape = {.floats = 2}, .run = [](auto& a) {
+                    add(a.array(0), a.array(1));
+                  }});
   rows.push_back({.name = "lion_blend", .bytes = 16, .shape = {.floats = 3}, .run = [](auto& a) {
                     a.result = lion_blend(a.array(0), kBlend, a.array(1), a.array(2));
                   }});
