@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "method_options.h"
 #include "pride/error.h"
 #include "train/evaluation.h"
 #include "train/process.h"
@@ -63,8 +64,10 @@ class Runner {
     rows_.push_back({.name = "backward only"});
     optimizers_.push_back(nullptr);
     for (const std::string& method : how_.methods) {
+      const MethodChoice choice = parse_method(method);
       TrainOptions options = how_.options;
-      options.method = method;
+      options.method = choice.name;
+      options.method_options = choice.options;
       options.overlap = how_.threads_may_talk && flat_.on_host();
       OptimizerOptions optimizer = make_plan(options, comm_.size(), plan_.task).optimizer;
       for (const bool overlap : {false, true}) {
