@@ -218,8 +218,8 @@ std::size_t first_beyond_range(std::span<const std::byte> frame, const ValueFram
   } else {
     const auto largest = static_cast<float>(kernels::largest_level(at.format.bits));
     const auto scales = values_at<float>(frame, at.scales_at, at.n / kScaled);
-    const auto found = std::ranges::find_if(
-        scales, [&](float scale) { return !std::isfinite(scale * largest); });
+    const auto found =
+        std::ranges::find_if(scales, [&](float scale) { return !std::isfinite(scale * largest); });
     if (found != scales.end()) bad = kScaled * static_cast<std::size_t>(found - scales.begin());
   }
   return bad == kernels::kAllFinite ? at.n : bad;
