@@ -10,6 +10,7 @@
 #include "bench/network.h"
 #include "commands.h"
 #include "integer_check.h"
+#include "method_options.h"
 #include "number_check.h"
 #include "plan/units.h"
 #include "pride/error.h"
@@ -28,12 +29,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostCoords = std::int64_t{1} << 33;
+constexpr const char* kMethodsHelp =
+    "Separated by commas, each perhaps with options of its own, as lion:dense=bf16";
 
 struct Arguments {
   int workers = 0;
   double seconds = 1;
   bool json = false;
-  std::vector<std::string> methods = {"lion", "dlion-vote", "dlion-avg", "lion-cub"};
+  std::vector<std::string> methods = {"lion",       "lion:dense=native", "lion:dense=bf16",
+                                      "dlion-vote", "dlion-avg",         "lion-cub"};
   std::vector<std::string> method_options;
   std::vector<std::int64_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
   std::int64_t bucket_coords = std::int64_t{1} << 20;
@@ -92,9 +96,7 @@ Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
           {"limit_s", alone ? Json(nullptr) : Json(cell.limit_s)},
           {"times_limit", alone ? Json(nullptr) : Json(cell.times.median_s / cell.limit_s)},
           {"wrong_ranks", cell.wrong_ranks},
-          {"checked_against", !cell.counted             ? "the exact sum"
-                              : cell.checked_on_threads ? "threads"
-                                                        : "rank 0"}};
+          {"checked_against", cell.checked_against}};
 }
 
 void print_cell(const ExchangeCell& cell) {
@@ -122,7 +124,7 @@ void print_head() {
 void run_exchange(const Arguments& args) {
   run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
     const bool root = comm.rank() == 0;
-    for (const std::string& name : args.methods) method_info(name, comm.size());  // before all else
+    for (const std::string& method : args.methods) checked_options(parse_method(method));
     const NetworkFacts network = measure_network(comm, args.seconds);
     ExchangeBench how{.methods = args.methods,
                       .method_options = args.method_options,
@@ -177,7 +179,7 @@ Json step_json(const Communicator& comm, const StepRow& row, double backward_s) 
 }
 
 void print_step(const StepRow& row, double backward_s) {
-  std::printf("%-16s %8s %10.2f %10.2f %10.2f %10.2f %10.2f %10.2f %12.2f %12.1f %14s\n",
+  std::printf("%-18s %8s %10.2f %10.2f %10.2f %10.2f %10.2f %10.2f %12.2f %12.1f %14s\n",
               row.name.c_str(), row.overlap ? "yes" : "no", row.times.min_s * 1e3,
               row.times.median_s * 1e3, row.times.p99_s * 1e3, row.encode_s * 1e3,
               row.exchange_s * 1e3, row.apply_s * 1e3, row.times.median_s / backward_s,
@@ -195,7 +197,7 @@ void run_step(const Arguments& args, const TrainOptions& options) {
     if (comm.rank() != 0) return;
     const double backward_s = rows.front().times.median_s;
     if (!args.json) {
-      std::printf("%d ranks (%s)\n%-16s %8s %10s %10s %10s %10s %10s %10s %12s %12s %14s\n",
+      std::printf("%d ranks (%s)\n%-18s %8s %10s %10s %10s %10s %10s %10s %12s %12s %14s\n",
                   comm.size(), std::string(comm.transport()).c_str(), "step", "overlap", "min ms",
                   "median ms", "p99 ms", "encode ms", "wait ms", "apply ms", "x backward",
                   "samples/s", "bytes sent");
@@ -240,12 +242,14 @@ void add_bench_command(CLI::App& app) {
   network->callback([args] { run_network(*args); });
   CLI::App* exchange = add_common(
       *bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce", *args);
-  exchange->add_option("--methods", args->methods, "Separated by commas")
+  exchange->add_option("--methods", args->methods, kMethodsHelp)
       ->delimiter(',')
       ->capture_default_str();
   exchange
-      ->add_option("--method-opt", args->method_options,
-                   "key=value, for each of the methods that has the key; may be repeated")
+      ->add_option(
+          "--method-opt", args->method_options,
+          "key=value, for each of the methods that has the key and does not set it itself; "
+          "may be repeated")
       ->allow_extra_args(false);
   exchange->add_option("--sizes", args->sizes, "Coordinates, separated by commas")
       ->delimiter(',')
@@ -268,9 +272,7 @@ void add_bench_command(CLI::App& app) {
       *bench, "step", "Training steps of a model by each method, with and without overlap", *args);
   const auto options = std::make_shared<TrainOptions>();
   add_workload_flags(*step, *options);
-  step->add_option("--methods", args->methods, "Separated by commas")
-      ->delimiter(',')
-      ->capture_default_str();
+  step->add_option("--methods", args->methods, kMethodsHelp)->delimiter(',')->capture_default_str();
   step->add_option("--exchange-threads", options->exchange_threads,
                    "With overlap: buckets on their way at a time")
       ->capture_default_str()

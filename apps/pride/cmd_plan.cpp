@@ -11,6 +11,7 @@
 #include "bench/network.h"
 #include "commands.h"
 #include "integer_check.h"
+#include "method_options.h"
 #include "number_check.h"
 #include "plan/method_speed.h"
 #include "plan/predict.h"
@@ -43,7 +44,8 @@ struct Arguments {
   double cores = 0;
   int exchange_threads = 2;
   double seconds = 1;
-  std::vector<std::string> methods = {"lion", "dlion-vote", "dlion-avg", "lion-cub"};
+  std::vector<std::string> methods = {"lion", "lion:dense=bf16", "dlion-vote", "dlion-avg",
+                                      "lion-cub"};
   bool json = false;
 #if PRIDE_HAVE_TORCH
   TrainOptions workload;
@@ -69,7 +71,7 @@ struct Row {
 };
 
 bool is_dense(const std::string& method, int world) {
-  return method_info(method, world).bits_up >= 32;
+  return method_info(parse_method(method).name, world).bits_up >= 32;  // in bfloat16, too
 }
 
 NetworkModel network_of(Communicator& comm, const Arguments& args) {
@@ -290,7 +292,9 @@ void add_plan_command(CLI::App& app) {
       ->check(number_check())
       ->check(CLI::Range(0.01, 1024.0))
       ->group("Network");
-  command->add_option("--methods", args->methods, "Separated by commas")
+  command
+      ->add_option("--methods", args->methods,
+                   "Separated by commas, each perhaps with options of its own, as lion:dense=bf16")
       ->delimiter(',')
       ->capture_default_str();
   command

@@ -1,9 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "method_options.h"
 
+#include <algorithm>
+
 #include "pride/error.h"
+#include "pride/registry.h"
 
 namespace pride::app {
+
+// An empty part is kept, also behind a last colon: it is refused as no key=value.
+MethodChoice parse_method(const std::string& text) {
+  std::size_t end = std::min(text.find(':'), text.size());
+  MethodChoice choice{text.substr(0, end), {}};
+  while (end < text.size()) {
+    const std::size_t begin = end + 1;
+    end = std::min(text.find(':', begin), text.size());
+    choice.options.push_back(text.substr(begin, end - begin));
+  }
+  return choice;
+}
+
+std::map<std::string, std::string> checked_options(const MethodChoice& choice) {
+  const MethodInfo info = method_info(choice.name, 1);
+  auto options = parse_method_options(choice.options);
+  for (const auto& [key, value] : options) {
+    const bool known =
+        std::ranges::any_of(info.options, [&](const auto& option) { return option.name == key; });
+    PRIDE_CHECK(known, choice.name, ": no option '", key, "'");
+  }
+  return options;
+}
 
 std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& texts) {
   std::map<std::string, std::string> parsed;

@@ -1,4 +1,4 @@
-// Options of a method as a command line holds them: "key=value".
+// Methods and their options as a command line holds them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,6 +7,17 @@
 #include <vector>
 
 namespace pride::app {
+
+// "lion", or with options of its own "lion:dense=bf16", "lion-cub:bits=2:sync=none".
+struct MethodChoice {
+  std::string name;
+  std::vector<std::string> options;  // "key=value"
+};
+MethodChoice parse_method(const std::string& text);
+
+// The options of a choice, checked: throws InvalidArgument if there is no such method or option, or
+// if an option is no key=value or given twice.
+std::map<std::string, std::string> checked_options(const MethodChoice& choice);
 
 // Throws InvalidArgument on a text without a key or "=", and on a key that is given twice.
 std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& texts);

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <type_traits>
 
 #include "core/pipeline.h"
 #include "core/step_scalars.h"
 #include "method_options.h"
 #include "methods/registry.h"
+#include "pride/bf16.h"
 #include "pride/bucket.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
@@ -59,29 +61,45 @@ class ExchangeOnly final : public Method {
   bool only_exchange_ = false;
 };
 
-// Small whole numbers, so that sums of floats are exact in any order.
+// Whole numbers from -most to most - 1, so that sums of floats are exact in any order.
+void fill_gradients(int rank, std::uint32_t most, std::span<float> grads) {
+  auto state = 12345u + 7919u * static_cast<std::uint32_t>(rank);
+  for (float& g : grads) {
+    state = state * 1664525u + 1013904223u;
+    g = static_cast<float>((state >> 24) % (2 * most)) - static_cast<float>(most);
+  }
+}
+
 FlatBuffer gradients(const Layout& layout, int rank) {
   FlatBuffer grads(layout.flat_size());
-  auto state = 12345u + 7919u * static_cast<std::uint32_t>(rank);
-  for (float& g : grads.span().first(layout.tensors().front().n)) {
-    state = state * 1664525u + 1013904223u;
-    g = static_cast<float>(static_cast<int>(state >> 24) - 128);
-  }
+  fill_gradients(rank, 128, grads.span().first(layout.tensors().front().n));
   return grads;
+}
+
+// The options of a method in the list: its own, and of those for all the others that it has.
+std::map<std::string, std::string> options_of(const MethodChoice& choice,
+                                              const ExchangeBench& how) {
+  auto options = checked_options(choice);
+  const MethodInfo info = method_info(choice.name, 1);
+  for (const auto& [key, value] : parse_method_options(how.method_options)) {
+    const auto is_key = [&](const auto& option) { return option.name == key; };
+    if (std::ranges::any_of(info.options, is_key)) options.emplace(key, value);
+  }
+  return options;
 }
 
 // One method's exchange on one rank.
 class Exchange {
  public:
-  Exchange(Communicator& comm, const std::string& name, const ExchangeBench& how,
+  Exchange(Communicator& comm, const MethodChoice& choice, const ExchangeBench& how,
            std::size_t coords)
       : layout_({{"w", {static_cast<std::int64_t>(coords)}}}),
         params_(layout_.flat_size()),
         grads_(gradients(layout_, comm.rank())),
         absent_(1, 0) {
-    const MethodInfo info = method_info(name, comm.size());
-    auto made = make_method(
-        name, {layout_, comm.rank(), comm.size(), complete_options(name, own_options(info, how))});
+    const MethodInfo info = method_info(choice.name, comm.size());
+    auto made = make_method(choice.name, {layout_, comm.rank(), comm.size(),
+                                          complete_options(choice.name, options_of(choice, how))});
     buckets_ = make_buckets(layout_, how.bucket_coords, comm.size(), made->alignment());
     method_ = std::make_unique<ExchangeOnly>(std::move(made));
     for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
@@ -117,16 +135,6 @@ class Exchange {
     return bytes;
   }
 
-  static std::map<std::string, std::string> own_options(const MethodInfo& info,
-                                                        const ExchangeBench& how) {
-    auto given = parse_method_options(how.method_options);
-    std::erase_if(given, [&](const auto& option) {
-      return std::ranges::none_of(info.options,
-                                  [&](const auto& own) { return own.name == option.first; });
-    });
-    return given;
-  }
-
  private:
   Layout layout_;
   FlatBuffer params_, grads_;
@@ -140,11 +148,11 @@ class Exchange {
 };
 
 // The hash that every rank must have, from threads that do the same.
-std::uint64_t hash_on_threads(int world, const std::string& name, const ExchangeBench& how,
+std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const ExchangeBench& how,
                               std::size_t coords) {
   std::uint64_t hash = 0;
   run_world(world, [&](Communicator& comm) {
-    Exchange exchange(comm, name, how, coords);
+    Exchange exchange(comm, choice, how, coords);
     const std::uint64_t mine = exchange.first_step();
     if (comm.rank() == 0) hash = mine;
   });
@@ -158,21 +166,34 @@ std::vector<T> gathered(Communicator& comm, T mine) {
   return all;
 }
 
-ExchangeCell measured(Communicator& comm, const std::string& name, const ExchangeBench& how,
+// What the method says that the rank with most sends.
+Cost stated_cost(const MethodChoice& choice, const ExchangeBench& how, std::size_t coords,
+                 int world) {
+  return largest_cost(choice.name, Layout({{"w", {static_cast<std::int64_t>(coords)}}}),
+                      {.options = options_of(choice, how),
+                       .world = world,
+                       .step = kSteady,
+                       .bucket_coords = how.bucket_coords});
+}
+
+ExchangeCell measured(Communicator& comm, const std::string& text, const ExchangeBench& how,
                       std::size_t coords) {
+  const MethodChoice choice = parse_method(text);
   ExchangeCell cell;
-  cell.name = name;
+  cell.name = text;
   cell.coords = coords;
-  Exchange exchange(comm, name, how, coords);
+  Exchange exchange(comm, choice, how, coords);
   const std::uint64_t before = exchange.bytes_sent();
   const auto hashes = gathered(comm, exchange.first_step());
-  cell.bytes = largest_of(comm, static_cast<double>(exchange.bytes_sent() - before));
-  cell.checked_on_threads =
+  const Cost cost = stated_cost(choice, how, coords, comm.size());
+  cell.counted = cost.bound;
+  const auto counted = static_cast<double>(exchange.bytes_sent() - before);
+  cell.bytes = cell.counted ? largest_of(comm, counted) : static_cast<double>(cost.bytes());
+  const bool on_threads =
       comm.size() <= kMostCheckingThreads && coords * hashes.size() <= kMostChecked;
+  cell.checked_against = on_threads ? "threads" : "rank 0";
   std::uint64_t right = hashes.front();
-  if (cell.checked_on_threads && comm.rank() == 0) {
-    right = hash_on_threads(comm.size(), name, how, coords);
-  }
+  if (on_threads && comm.rank() == 0) right = hash_on_threads(comm.size(), choice, how, coords);
   comm.broadcast(std::as_writable_bytes(std::span(&right, 1)), 0);
   cell.wrong_ranks = static_cast<int>(
       std::ranges::count_if(hashes, [&](std::uint64_t hash) { return hash != right; }));
@@ -180,26 +201,57 @@ ExchangeCell measured(Communicator& comm, const std::string& name, const Exchang
   return cell;
 }
 
-// The transport's own all-reduce of float32, without division by N or any optimizer step.
+void narrow(std::span<const float> from, std::span<float> to) {
+  std::ranges::copy(from, to.begin());
+}
+void narrow(std::span<const float> from, std::span<BFloat16> to) { to_bf16(from, to); }
+
+// Numbers so small that no sum of the ranks' rounds: bfloat16 has the whole numbers up to 256.
+template <typename T>
+std::vector<T> terms(int rank, int world, std::size_t coords) {
+  const bool wide = sizeof(T) == sizeof(float);
+  const std::uint32_t most = wide ? 128 : static_cast<std::uint32_t>(std::max(1, 256 / world));
+  std::vector<float> numbers(coords);
+  if (wide || rank < 256) fill_gradients(rank, most, numbers);
+  std::vector<T> values(coords);
+  narrow(numbers, values);
+  return values;
+}
+
+template <typename T>
+std::vector<T> sum_of_terms(int world, std::size_t coords) {
+  std::vector<float> sum(coords), numbers(coords);
+  for (int r = 0; r < world; ++r) {
+    const std::vector<T> theirs = terms<T>(r, world, coords);
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      to_float(theirs, numbers);
+    } else {
+      numbers = theirs;
+    }
+    for (std::size_t i = 0; i < coords; ++i) sum[i] += numbers[i];
+  }
+  std::vector<T> exact(coords);
+  narrow(sum, exact);
+  return exact;
+}
+
+// The transport's own all-reduce, without division by N or any optimizer step.
+template <typename T>
 ExchangeCell measured_native_sum(Communicator& comm, const ExchangeBench& how, std::size_t coords) {
   ExchangeCell cell;
-  cell.name = std::string(comm.transport()) + " all-reduce fp32";
+  const bool wide = sizeof(T) == sizeof(float);
+  cell.name = concat(comm.transport(), " all-reduce ", wide ? "fp32" : "bf16");
   cell.coords = coords;
   cell.counted = false;
-  cell.bytes = fp32_ring_bytes(static_cast<double>(coords), comm.size());
-  const Layout layout({{"w", {static_cast<std::int64_t>(coords)}}});
-  FlatBuffer expected(layout.flat_size());
-  for (int r = 0; r < comm.size(); ++r) {
-    const FlatBuffer theirs = gradients(layout, r);
-    for (std::size_t i = 0; i < expected.size(); ++i) expected.span()[i] += theirs.span()[i];
-  }
-  FlatBuffer values = gradients(layout, comm.rank());
-  comm.native_sum(values.span());
-  const bool right = std::ranges::equal(values.span(), expected.span());
+  cell.bytes = fp32_ring_bytes(static_cast<double>(coords), comm.size()) * (wide ? 1 : 0.5);
+  cell.checked_against = "the exact sum";
+  std::vector<T> values = terms<T>(comm.rank(), comm.size(), coords);
+  comm.native_sum(values);
+  const bool right = values == sum_of_terms<T>(comm.size(), coords);
   const auto all = gathered(comm, static_cast<char>(right ? 0 : 1));
   cell.wrong_ranks = static_cast<int>(std::ranges::count(all, 1));
-  std::ranges::fill(values.span(), 0.0f);  // sums of sums would leave the range of floats
-  cell.times = measure(comm, how.seconds, how.least, [&] { comm.native_sum(values.span()); });
+  std::ranges::fill(values, T{});  // sums of sums would leave the range of floats
+  cell.times = measure(comm, how.seconds, how.least, [&] { comm.native_sum(values); });
   return cell;
 }
 
@@ -220,7 +272,8 @@ void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkF
   };
   for (const std::size_t coords : how.sizes) {
     for (const std::string& name : how.methods) finish(measured(comm, name, how, coords));
-    finish(measured_native_sum(comm, how, coords));
+    finish(measured_native_sum<float>(comm, how, coords));
+    finish(measured_native_sum<BFloat16>(comm, how, coords));
   }
 }
 

@@ -13,8 +13,8 @@
 namespace pride::app {
 
 struct ExchangeBench {
-  std::vector<std::string> methods = {};
-  std::vector<std::string> method_options = {};  // "key=value", of every method that has the key
+  std::vector<std::string> methods = {};         // "lion", or with options "lion:dense=bf16"
+  std::vector<std::string> method_options = {};  // "key=value", of every other method with the key
   std::vector<std::size_t> sizes = {};           // coordinates
   std::size_t bucket_coords = 0;
   int exchange_threads = 2;  // 0: exchange without threads of its own
@@ -26,15 +26,14 @@ struct ExchangeCell {
   std::string name;  // the method, or the rival
   std::size_t coords = 0;
   Times times;
-  // Bytes that a rank sends: of the rank with most. As counted; of the transport's own sum, which
-  // nobody can count, those of a ring.
+  // Bytes that a rank sends: of the rank with most. As counted; where the transport's own sum is in
+  // it, which nobody can count, those of a ring (of a method: its cost).
   double bytes = 0;
   bool counted = true;
   double limit_s = 0;  // those bytes at the best goodput measured; 0 if alone
-  // Ranks whose result is not what it must be: the bits of the same exchange on threads, where
-  // `checked_on_threads`, else those of rank 0. Of the transport's own sum: the exact sum.
+  // Ranks whose result is not what it must be.
   int wrong_ranks = 0;
-  bool checked_on_threads = false;
+  std::string checked_against;  // "threads" (the same exchange there), "rank 0", "the exact sum"
 
   double algorithm_bandwidth() const;  // fp32 bytes of gradient per second
   double bus_bandwidth() const;        // bytes sent per second

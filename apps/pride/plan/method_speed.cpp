@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/timing.h"
+#include "method_options.h"
 #include "methods/registry.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/flat_buffer.h"
@@ -27,11 +28,15 @@ Layout layout_of(double d) { return Layout({{"w", {static_cast<std::int64_t>(d)}
 
 }  // namespace
 
-double bytes_of(const std::string& name, int world, double d, std::size_t bucket_coords) {
+double bytes_of(const std::string& method, int world, double d, std::size_t bucket_coords) {
+  const MethodChoice choice = parse_method(method);
+  const auto options = checked_options(choice);
   const auto sent = [&](double coords, double bucket) {
-    const Cost cost = largest_cost(
-        name, layout_of(coords),
-        {.world = world, .step = kSteady, .bucket_coords = static_cast<std::size_t>(bucket)});
+    const Cost cost = largest_cost(choice.name, layout_of(coords),
+                                   {.options = options,
+                                    .world = world,
+                                    .step = kSteady,
+                                    .bucket_coords = static_cast<std::size_t>(bucket)});
     return static_cast<double>(cost.bytes());
   };
   const double size = std::min(static_cast<double>(bucket_coords), d);
@@ -47,18 +52,21 @@ double bytes_of(const std::string& name, int world, double d, std::size_t bucket
   return buckets * (whole - each * kMostCounted) + each * d;
 }
 
-MethodModel measure_method(Communicator& comm, const std::string& name, int world, double d,
+MethodModel measure_method(Communicator& comm, const std::string& method, int world, double d,
                            std::size_t bucket_coords) {
-  const MethodInfo info = method_info(name, world);
+  const MethodChoice choice = parse_method(method);
+  const MethodInfo info = method_info(choice.name, world);
   MethodModel model{
-      .name = name, .bytes = bytes_of(name, world, d, bucket_coords), .rounds = info.rounds};
+      .name = method, .bytes = bytes_of(method, world, d, bucket_coords), .rounds = info.rounds};
   const double measured = std::min(d, kMostMeasured);
   const Layout layout = layout_of(measured);
   const auto alone = make_thread_world(1);
-  OptimizerOptions options{.method = name};
+  OptimizerOptions options{.method = choice.name, .options = checked_options(choice)};
   options.bucket_coords = bucket_coords;
   model.whole_gradient =
-      make_method(name, {layout, 0, 1, complete_options(name, {})})->needs_whole_gradient();
+      make_method(choice.name,
+                  {layout, 0, 1, complete_options(choice.name, checked_options(choice))})
+          ->needs_whole_gradient();
   Optimizer optimizer(*alone.front(), layout, options);
   StateDict late = optimizer.save();
   late.scalars["step"] = std::to_string(kSteady);

@@ -10,16 +10,18 @@
 
 namespace pride::app {
 
+// `method` may have options of its own: "lion:dense=bf16" (parse_method()).
+
 // Times of a method's encode, vote and apply for d coordinates, its bytes and rounds on `world`
 // ranks. Arithmetic is measured alone, on a part of d if d is large, on all ranks of `comm` at
 // once, and is that of the slowest: ranks that share a machine get in each other's way here as in
 // training. `world` may be any. Collective; about a second.
-MethodModel measure_method(Communicator& comm, const std::string& name, int world, double d,
+MethodModel measure_method(Communicator& comm, const std::string& method, int world, double d,
                            std::size_t bucket_coords);
 
 // Bytes that the rank with most sends per step, long after the first, for d coordinates on `world`
 // ranks. Of ten million coordinates they are counted, of more extrapolated: frames by the bucket,
 // the rest by the coordinate.
-double bytes_of(const std::string& name, int world, double d, std::size_t bucket_coords);
+double bytes_of(const std::string& method, int world, double d, std::size_t bucket_coords);
 
 }  // namespace pride::app

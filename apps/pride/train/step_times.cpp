@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "method_options.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "train/bucket_size.h"
@@ -80,8 +81,10 @@ class Runner {
     optimizers_.push_back(nullptr);
     if (!how_.methods.empty()) add_no_exchange();
     for (const std::string& method : how_.methods) {
+      const MethodChoice choice = parse_method(method);
       TrainOptions options = how_.options;
-      options.method = method;
+      options.method = choice.name;
+      options.method_options = choice.options;
       const bool can_overlap = how_.threads_may_talk && flat_.on_host();
       TrainPlan plan = make_plan(options, comm_.size(), plan_.task);
       choose_bucket_size(comm_, plan);

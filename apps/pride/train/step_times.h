@@ -13,10 +13,10 @@ namespace pride::app {
 
 struct StepBench {
   TrainOptions options = {};  // task, model, batch, buckets; the method is set row by row
-  std::vector<std::string> methods = {};
-  bool threads_may_talk = true;  // else no row with overlap
-  double seconds = 5;            // of all rows' measurements together, at least
-  int least = 5;                 // rounds
+  std::vector<std::string> methods = {};  // "lion", or with options "lion:dense=bf16"
+  bool threads_may_talk = true;           // else no row with overlap
+  double seconds = 5;                     // of all rows' measurements together, at least
+  int least = 5;                          // rounds
 };
 
 struct StepRow {

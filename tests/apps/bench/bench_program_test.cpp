@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -55,14 +56,17 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
   for (const int threads : {0, 2}) {
     const auto lines =
         lines_of(pride(concat("bench exchange --workers 2 --seconds 0.005 --reps 2 --sizes "
-                              "100,5000 --methods dlion-vote,lion --exchange-threads ",
+                              "100,5000 --methods dlion-vote,lion:dense=bf16 --exchange-threads ",
                               threads, " --json")));
-    ASSERT_EQ(lines.size(), 1u + 2 * 3);
+    ASSERT_EQ(lines.size(), 1u + 2 * 4);
     EXPECT_EQ(lines[0]["row"], "network");
     EXPECT_EQ(lines[1]["name"], "dlion-vote");
-    EXPECT_EQ(lines[2]["name"], "lion");
+    EXPECT_EQ(lines[2]["name"], "lion:dense=bf16");
+    EXPECT_EQ(lines[2]["checked_against"], "threads");
     EXPECT_EQ(lines[3]["name"], "threads all-reduce fp32");
-    EXPECT_EQ(lines[4]["coords"], 5000);
+    EXPECT_EQ(lines[4]["name"], "threads all-reduce bf16");
+    EXPECT_EQ(lines[4]["checked_against"], "the exact sum");
+    EXPECT_EQ(lines[5]["coords"], 5000);
     for (std::size_t i = 1; i < lines.size(); ++i) {
       EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
       EXPECT_GE(lines[i]["p99_s"], lines[i]["median_s"]) << lines[i];
@@ -73,6 +77,11 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
       lines_of(pride("bench exchange --workers 1 --seconds 0.005 --sizes 1000 --json"));
   EXPECT_TRUE(alone.at(1)["limit_s"].is_null());
   EXPECT_EQ(alone.at(1)["bytes_sent"], 0);
+  std::vector<std::string> names;
+  for (const json& line : alone) names.push_back(line.value("name", ""));
+  for (const char* rival : {"lion", "lion:dense=native", "lion:dense=bf16"}) {
+    EXPECT_EQ(std::count(names.begin(), names.end(), rival), 1) << rival;
+  }
 }
 
 TEST(BenchProgram, KernelsHasARowForEachSizeKernelAndInstructionSet) {
@@ -121,6 +130,12 @@ TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
   const Outcome method = pride("bench exchange --workers 2 --methods no-such --sizes 10");
   EXPECT_EQ(method.code, 1);
   EXPECT_NE(method.err.find("no-such"), std::string::npos) << method.err;
+  const Outcome option = pride("bench exchange --workers 2 --methods lion:tie=zero --sizes 10");
+  EXPECT_EQ(option.code, 1);
+  EXPECT_NE(option.err.find("lion: no option 'tie'"), std::string::npos) << option.err;
+  const Outcome value = pride("bench exchange --workers 2 --methods lion:dense=x --sizes 10");
+  EXPECT_EQ(value.code, 1);
+  EXPECT_NE(value.err.find("dense = 'x'"), std::string::npos) << value.err;
   EXPECT_EQ(pride("bench").code, 2);
   EXPECT_EQ(pride("bench exchange --sizes 0").code, 2);
   EXPECT_EQ(pride("bench exchange --exchange-threads 17").code, 2);
@@ -147,9 +162,13 @@ TEST(PlanProgram, SaysOnPaperThatCompressionPaysOnASlowNetwork) {
   EXPECT_EQ(p["measured_over"], "");
   // 800 MB of a ring, 25 MB of votes, at 12.5 MB/s
   EXPECT_GT(step_of(p, "lion"), 60);
+  EXPECT_NEAR(step_of(p, "lion") / step_of(p, "lion:dense=bf16"), 2, 0.1);
   EXPECT_GT(step_of(p, "dlion-vote"), 1.9);
   EXPECT_LT(step_of(p, "dlion-vote"), 6);
   EXPECT_NE(p["verdict"].get<std::string>().find("Compression pays: dlion-vote"), std::string::npos)
+      << p["verdict"];
+  // what compression is held against is the faster of the two
+  EXPECT_NE(p["verdict"].get<std::string>().find("of lion:dense=bf16."), std::string::npos)
       << p["verdict"];
 }
 

@@ -8,7 +8,10 @@
 #include "bench/exchange.h"
 #include "bench/network.h"
 #include "bench/timing.h"
+#include "method_options.h"
+#include "plan/method_speed.h"
 #include "pride/comm/thread_comm.h"
+#include "pride/error.h"
 #include "pride/registry.h"
 #include "support/faulty_comm.h"
 
@@ -51,14 +54,14 @@ TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
                             .seconds = 0.001,
                             .least = 2};
     const auto cells = cells_of(world, how);
-    ASSERT_EQ(cells.size(), 2 * (how.methods.size() + 1));
+    ASSERT_EQ(cells.size(), 2 * (how.methods.size() + 2));
     for (const ExchangeCell& cell : cells) {
       EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << ", N = " << world;
       EXPECT_GT(cell.times.median_s, 0) << cell.name;
       EXPECT_GE(cell.times.n, 2) << cell.name;
       EXPECT_NEAR(cell.limit_s, cell.bytes / 1e9, 1e-15) << cell.name;
       if (!cell.counted) continue;
-      EXPECT_TRUE(cell.checked_on_threads) << cell.name;
+      EXPECT_EQ(cell.checked_against, "threads") << cell.name;
       const Layout layout({{"w", {static_cast<std::int64_t>(cell.coords)}}});
       const Cost cost = largest_cost(
           cell.name, layout,
@@ -93,8 +96,55 @@ TEST(ExchangeBench, CountsWrongResults) {
   const ExchangeBench how{
       .methods = {}, .sizes = {1000}, .bucket_coords = 1 << 14, .seconds = 0.001, .least = 1};
   const auto cells = cells_of(3, how, {.kind = Fault::Kind::kCorrupt, .at_send = 2, .byte = 402});
-  ASSERT_EQ(cells.size(), 1u);
+  ASSERT_EQ(cells.size(), 2u);
   EXPECT_GT(cells[0].wrong_ranks, 0);
+  EXPECT_EQ(cells[1].wrong_ranks, 0);
+}
+
+// A method may stand in the list with options, several times; those for all give way to its own.
+TEST(ExchangeBench, TakesOptionsOfOneMethod) {
+  const ExchangeBench how{
+      .methods = {"lion", "lion:dense=bf16", "lion:dense=native", "dlion-avg:counts=planes"},
+      .sizes = {70'000},
+      .bucket_coords = 1 << 14,
+      .seconds = 0.001,
+      .least = 1};
+  for (const int world : {1, 3, 4}) {
+    const auto cells = cells_of(world, how);
+    ASSERT_EQ(cells.size(), 6u);
+    for (const ExchangeCell& cell : cells) EXPECT_EQ(cell.wrong_ranks, 0) << cell.name;
+    EXPECT_EQ(cells[1].name, "lion:dense=bf16");
+    EXPECT_EQ(cells[4].name, "threads all-reduce fp32");
+    EXPECT_EQ(cells[5].name, "threads all-reduce bf16");
+    EXPECT_TRUE(cells[1].counted);
+    EXPECT_FALSE(cells[2].counted) << "what the transport's sum sends is not known";
+    if (world == 1) continue;
+    EXPECT_NEAR(cells[1].bytes / cells[0].bytes, 0.5, 0.02);
+    EXPECT_NEAR(cells[2].bytes / cells[0].bytes, 1, 0.02);
+    EXPECT_EQ(cells[5].bytes / cells[4].bytes, 0.5);
+  }
+  ExchangeBench both = how;
+  both.methods = {"lion", "lion:dense=ordered"};
+  both.method_options = {"dense=bf16"};
+  const auto cells = cells_of(2, both);
+  EXPECT_NEAR(cells[0].bytes / cells[1].bytes, 0.5, 0.02);
+}
+
+TEST(MethodChoice, IsANameAndOptions) {
+  const MethodChoice choice = parse_method("lion-cub:bits=2:sync=none");
+  EXPECT_EQ(choice.name, "lion-cub");
+  EXPECT_EQ(checked_options(choice),
+            (std::map<std::string, std::string>{{"bits", "2"}, {"sync", "none"}}));
+  EXPECT_TRUE(checked_options(parse_method("lion")).empty());
+  for (const char* text : {"sgd", "lion:tie=zero", "lion:dense", "lion:dense=bf16:dense=native",
+                           "lion:", "lion::dense=bf16", ""}) {
+    EXPECT_THROW(checked_options(parse_method(text)), InvalidArgument) << "'" << text << "'";
+  }
+}
+
+TEST(BytesOf, AreThoseOfTheOptions) {
+  const double wide = bytes_of("lion", 4, 1e6, 1 << 20);
+  EXPECT_NEAR(bytes_of("lion:dense=bf16", 4, 1e6, 1 << 20) / wide, 0.5, 0.001);
 }
 
 TEST(NetworkBench, MeasuresSomethingOnSeveralRanksAndNothingAlone) {

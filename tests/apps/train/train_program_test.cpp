@@ -105,6 +105,21 @@ TEST_F(Train, LowersTheLossByEveryMethod) {
   }
 }
 
+TEST_F(Train, LearnsWithGradientsSentInBf16AndSendsHalfTheBytes) {
+  const auto run = [&](const char* how) {
+    return summary({"--method", "lion", "--method-opt", concat("dense=", how), "--workers", "2",
+                    "--steps", "60", "--lr", "3e-3"});
+  };
+  const json narrow = run("bf16"), wide = run("ordered");
+  EXPECT_LT(narrow["final"]["loss"].get<double>(), 3.5);
+  EXPECT_NE(narrow["param_hash"], wide["param_hash"]);
+  EXPECT_EQ(narrow["method"]["options"], json({{"dense", "bf16"}}));
+  const auto sent = [](const json& s) {
+    return s["bytes"]["ranks"][0]["sent_per_step"].get<double>();
+  };
+  EXPECT_NEAR(sent(narrow) / sent(wide), 0.5, 0.02);
+}
+
 TEST_F(Train, RecordsWhatHappened) {
   const json s = summary({"--steps", "6", "--workers", "3", "--eval-every", "3", "--out",
                           path("out"), "--accumulate", "2", "--clip-norm", "1"});
