@@ -18,7 +18,8 @@ touches nothing of the machine's own network.
                       Default: what the link carries in 1 ms, 32 KB at least
   -l, --launcher L    mpi: mpirun over TCP (default)
                       env: COMMAND once per rank with MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK and
-                      LOCAL_WORLD_SIZE set as torchrun does, and GLOO_SOCKET_IFNAME
+                      LOCAL_WORLD_SIZE set as torchrun does, and GLOO_SOCKET_IFNAME: pride then talks over c10d.
+                      When a rank fails, the others have 5 s to end by themselves
       --mpi-arg ARG   one more argument for mpirun; may be repeated
       --counters FILE bytes and packets that each host's interface sent and received, as JSON
   -h, --help          this text
@@ -183,6 +184,7 @@ write_counters() {
 }
 
 per_host=$((ranks / hosts))
+readonly grace=5
 
 run_mpi() {
   local h list=''
@@ -202,21 +204,29 @@ TEXT
     --mca oob_tcp_if_include "$subnet.0/24" "${mpi_args[@]}" "$@"
 }
 
+# Returns some seconds after a rank has failed even if others still run: clean_up ends those.
 run_env() {
-  local r host status=0
-  local pids=()
+  local r host left enough=0 code status=0
+  mkfifo "$work/ended"
+  exec 3<>"$work/ended"
   for ((r = 0; r < ranks; ++r)); do
     host=$((r / per_host))
-    ip netns exec "$id-$host" env MASTER_ADDR="$subnet.1" MASTER_PORT=29400 RANK="$r" \
-      WORLD_SIZE="$ranks" LOCAL_RANK=$((r % per_host)) LOCAL_WORLD_SIZE="$per_host" \
-      GLOO_SOCKET_IFNAME=net0 "$@" &
-    pids+=($!)
+    {
+      code=0
+      ip netns exec "$id-$host" env MASTER_ADDR="$subnet.1" MASTER_PORT=29400 RANK="$r" \
+        WORLD_SIZE="$ranks" LOCAL_RANK=$((r % per_host)) LOCAL_WORLD_SIZE="$per_host" \
+        GLOO_SOCKET_IFNAME=net0 "$@" 3>&- || code=$?
+      printf '%d\n' "$code" >&3
+    } &
   done
-  for r in "${pids[@]}"; do
-    wait "$r" || {
-      local code=$?
-      [ "$status" -ne 0 ] || status=$code
-    }
+  for ((left = ranks; left > 0; --left)); do
+    if [ "$status" -eq 0 ]; then
+      read -r code <&3
+      [ "$code" -eq 0 ] || enough=$((SECONDS + grace))
+      status=$code
+    elif [ "$enough" -le "$SECONDS" ] || ! read -r -t $((enough - SECONDS)) code <&3; then
+      break
+    fi
   done
   return "$status"
 }

@@ -40,6 +40,14 @@ status=0
 "$slownet" -n 2 -l env -- sh -c 'exit $((7 * RANK))' || status=$?
 expect "exit status" 7 $status
 
+# a rank that fails takes the others with it, after some seconds
+begun=$SECONDS
+status=0
+# shellcheck disable=SC2016
+"$slownet" -n 3 -l env -- sh -c '[ "$RANK" != 1 ] || exit 9; exec sleep 100' || status=$?
+expect "exit status with ranks left" 9 $status
+expect "ended soon" yes "$([ $((SECONDS - begun)) -lt 30 ] && echo yes)"
+
 # both ends of a link are shaped
 # shellcheck disable=SC2016
 "$slownet" -n 1 -r 80mbit -l env -- sh -c 'tc qdisc show dev net0
