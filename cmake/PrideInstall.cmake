@@ -20,7 +20,7 @@ pride_install_library(pride_core prideCore)
 # a part that was not built stay out.
 set(PRIDE_INSTALLED_PARTS "")
 set(header_filters "")
-foreach(part mpi torch)
+foreach(part mpi torch c10d)
   if(TARGET pride_${part})
     set_target_properties(pride_${part} PROPERTIES EXPORT_NAME ${part})
     pride_install_library(pride_${part} pride_${part})

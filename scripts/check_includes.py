@@ -34,13 +34,15 @@ STAGES = [
         "src/core/param_hash", "src/core/state_io", "src/core/step_scalars",
     ]),
     ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
-               "include/pride/comm/mpi_comm", "src/comm/mpi*"]),
+               "include/pride/comm/mpi_comm", "src/comm/mpi*",
+               "include/pride/comm/c10d_*", "src/comm/c10d/"]),
     ("apps", ["apps/"]),
 ]
 
 # Where foreign libraries may be included, and the headers of pride's own that bring them along.
 # Paths are prefixes.
-TORCH_USERS = ["src/torch/", "include/pride/torch", "apps/", "tests/torch/", "tests/apps/",
+TORCH_USERS = ["src/torch/", "include/pride/torch", "src/comm/c10d/",
+               "include/pride/comm/c10d_comm", "tests/comm/c10d", "apps/", "tests/torch/", "tests/apps/",
                "tests/install/", "bench/", "python/"]
 MPI_USERS = ["src/comm/mpi", "include/pride/comm/mpi", "apps/", "tests/", "bench/"]
 FOREIGN = [
@@ -50,6 +52,7 @@ FOREIGN = [
 ]
 CARRIERS = [
     (re.compile(r"pride/comm/mpi_comm\.h$"), [*MPI_USERS, "examples/"]),
+    (re.compile(r"pride/comm/c10d_comm\.h$"), [*TORCH_USERS, "examples/"]),
     (re.compile(r"(pride/torch|torch/).*\.h$"), [*TORCH_USERS, "examples/"]),
 ]
 SUFFIXES = {".h", ".cpp", ".cc", ".hpp"}

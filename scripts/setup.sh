@@ -27,7 +27,7 @@ core_packages=(
 )
 # what training, the MPI transport, the benchmarks and the lint stage add
 full_packages=(
-  libtorch-dev libopenblas-dev libopenblas0-pthread libtomlplusplus-dev
+  libtorch-dev libgloo-dev libopenblas-dev libopenblas0-pthread libtomlplusplus-dev
   libopenmpi-dev openmpi-bin openssh-client
   libbenchmark-dev iproute2
   clang-format shellcheck curl

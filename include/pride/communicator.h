@@ -44,7 +44,7 @@ class Communicator {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // "threads", "mpi", ...
+  // "threads", "mpi", "c10d"
   virtual std::string_view transport() const noexcept = 0;
 
   // --- Point to point. Messages between two ranks with one tag arrive in the order sent. --------

@@ -13,6 +13,10 @@
 #include "pride/comm/mpi_comm.h"
 #endif
 
+#ifdef WITH_C10D
+#include "pride/comm/c10d_env.h"
+#endif
+
 #ifdef WITH_TORCH
 bool torch_part_works();
 #endif
@@ -20,6 +24,9 @@ bool torch_part_works();
 int main() {
 #ifdef WITH_MPI
   if (pride::launched_by_mpi()) return 2;  // the test starts this program without a launcher
+#endif
+#ifdef WITH_C10D
+  if (pride::launched_by_torchrun()) return 2;
 #endif
 #ifdef WITH_TORCH
   if (!torch_part_works()) {

@@ -1,0 +1,9 @@
+# Tests that run a program as several processes with the variables that torchrun sets.
+# SPDX-License-Identifier: Apache-2.0
+
+# pride_ranks_add_test(name ranks timeout_s program args...)
+function(pride_ranks_add_test name ranks timeout_s program)
+  add_test(NAME ${name}
+    COMMAND $<TARGET_FILE:rank_launcher> ${ranks} $<TARGET_FILE:${program}> ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS c10d TIMEOUT ${timeout_s} PROCESSORS ${ranks})
+endfunction()

@@ -1,0 +1,24 @@
+// c10d_env: ranks are processes that torchrun, or anybody who sets the same variables, has started.
+// This header needs no torch.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "pride/communicator.h"
+
+namespace pride {
+
+// A communicator over Gloo between the processes that share MASTER_ADDR and MASTER_PORT; RANK and
+// WORLD_SIZE say who this one is. Collective: the k-th call of each process makes the k-th world.
+// GLOO_SOCKET_IFNAME names the interfaces to use; without it, the one that leads to MASTER_ADDR.
+// Throws InvalidArgument if a variable is missing or makes no sense, CommError if the ranks have
+// not all met within `timeout`.
+std::unique_ptr<Communicator> make_c10d_communicator_from_env(
+    std::chrono::milliseconds timeout = std::chrono::seconds(300));
+
+// True if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all set, as torchrun does.
+bool launched_by_torchrun() noexcept;
+
+}  // namespace pride

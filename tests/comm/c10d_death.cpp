@@ -1,0 +1,57 @@
+// Programs whose rank 1 ends badly; what the others say of it is what the tests in CMakeLists.txt
+// check.
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "pride/comm/c10d_env.h"
+#include "pride/error.h"
+
+namespace {
+
+// What rank 1 does while the others wait for it.
+void end_badly(pride::Communicator& comm, const std::string& how) {
+  if (how == "kill") std::raise(SIGKILL);
+  if (how == "stop") std::raise(SIGSTOP);
+  if (how == "exit") _exit(3);
+  if (how == "throw") throw std::runtime_error("out of images");
+  if (how == "middle") {
+    const std::vector<std::byte> bytes(std::size_t{256} << 20);
+    comm.start_send(0, 7, bytes);
+    std::raise(SIGKILL);
+  }
+}
+
+void wait_for_rank_1(pride::Communicator& comm, const std::string& how) {
+  if (how != "middle" || comm.rank() != 0) return comm.barrier();
+  std::vector<std::byte> bytes(std::size_t{256} << 20);
+  pride::Ticket ticket = comm.start_recv(1, 7, bytes);
+  comm.wait(ticket);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "";
+  const auto comm = pride::make_c10d_communicator_from_env();
+  // a stopped process is noticed by the deadline only, a dead one at once
+  comm->set_timeout(std::chrono::seconds(how == "stop" ? 1 : 300));
+  try {
+    comm->barrier();
+    comm->rank() == 1 ? end_badly(*comm, how) : wait_for_rank_1(*comm, how);
+    comm->barrier();
+  } catch (const std::exception& e) {
+    comm->fail(e.what());
+    std::printf("rank %d: %s\n", comm->rank(), e.what());
+    std::fflush(stdout);
+    return 1;
+  }
+  return 0;
+}
