@@ -209,10 +209,12 @@ CLI::App* add_common(CLI::App& bench, const std::string& name, const std::string
                      Arguments& args) {
   CLI::App* command = bench.add_subcommand(name, what);
   command
-      ->add_option("--workers", args.workers,
-                   "Threads, each a rank. Default: 4. Under mpirun every process is a rank and the "
-                   "flag may be left out")
+      ->add_option(
+          "--workers", args.workers,
+          "Threads, each a rank. Default: 4. In a job (mpirun, torchrun) every process is a "
+          "rank and the flag may be left out")
       ->check(integer_check<int>(1, 1024));
+  add_transport_flag(*command);
   command->add_option("--seconds", args.seconds, "Of each measurement, at least")
       ->capture_default_str()
       ->check(number_check())

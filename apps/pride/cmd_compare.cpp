@@ -12,9 +12,7 @@
 #include "compare/report.h"
 #include "pride/error.h"
 #include "train/process.h"
-#if PRIDE_HAVE_MPI
-#include "pride/comm/mpi_comm.h"
-#endif
+#include "world.h"
 
 namespace pride::app {
 namespace {
@@ -28,11 +26,10 @@ constexpr const char* kAbout =
     "flags may be given here, for all methods.";
 
 void check_alone() {
-#if PRIDE_HAVE_MPI
-  PRIDE_CHECK(!launched_by_mpi(),
-              "pride compare makes its runs itself, with threads as workers: run it without mpirun "
-              "or srun");
-#endif
+  PRIDE_CHECK(
+      !launched_as_job(),
+      "pride compare makes its runs itself, with threads as workers: run it without mpirun, "
+      "srun or torchrun");
 }
 
 int failed_runs(const Comparison& comparison) {

@@ -66,13 +66,21 @@ Json describe_default_text() {
   return text;
 }
 
+Json c10d_engine() {
+#ifdef PRIDE_HAVE_C10D
+  return "gloo";
+#else
+  return nullptr;
+#endif
+}
+
 Json gather() {
   return {{"version", kVersion},
           {"git", *kGitDescribe == '\0' ? Json(nullptr) : Json(kGitDescribe)},
           {"compiler", kCompiler},
           {"build_type", kBuildType},
           {"isa", {{"active", active_isa()}, {"available", available_isas()}}},
-          {"transports", {{"threads", true}, {"mpi", mpi_version()}}},
+          {"transports", {{"threads", true}, {"mpi", mpi_version()}, {"c10d", c10d_engine()}}},
           {"libtorch", libtorch_version()},
           {"blas", blas_in_use()},
           {"default_text", describe_default_text()},
@@ -110,7 +118,9 @@ void print_build(const Json& info) {
   line("instructions",
        concat(info["isa"]["active"].get<std::string>(), " of", words_of(info["isa"]["available"])));
   const Json& mpi = info["transports"]["mpi"];
-  line("transports", concat("threads", mpi.is_null() ? "" : ", mpi"));
+  const Json& c10d = info["transports"]["c10d"];
+  line("transports",
+       concat("threads", mpi.is_null() ? "" : ", mpi", c10d.is_null() ? "" : ", c10d (Gloo)"));
   line("MPI", text_or(mpi, "not built"));
   line("libtorch", text_or(info["libtorch"], "not built"));
   line("BLAS", info["blas"].get<std::string>());

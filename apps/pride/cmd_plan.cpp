@@ -249,10 +249,11 @@ void add_plan_command(CLI::App& app) {
   command
       ->add_option(
           "--workers", args->workers,
-          "Threads, each a rank, that are measured. Default: 4. Under mpirun every process "
-          "is a rank and the flag may be left out")
+          "Threads, each a rank, that are measured. Default: 4. In a job (mpirun, torchrun) every "
+          "process is a rank and the flag may be left out")
       ->check(integer_check<int>(1, 1024))
       ->group(group);
+  add_transport_flag(*command);
   command
       ->add_option("--world", args->world,
                    "Ranks of the network that is planned for. Default: those that are measured")

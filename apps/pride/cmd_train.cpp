@@ -1,4 +1,4 @@
-// `pride train`: who the workers are (threads, or the processes of an MPI job), and how a run ends.
+// `pride train`: who the workers are (threads, or the processes of a job), and how a run ends.
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -21,9 +21,6 @@
 #include "train/same_settings.h"
 #include "train/worker.h"
 #include "world.h"
-#if PRIDE_HAVE_MPI
-#include "pride/comm/mpi_comm.h"
-#endif
 
 namespace pride::app {
 namespace {
@@ -68,14 +65,11 @@ bool train_with_threads(const TrainOptions& options) {
   return stopped;
 }
 
-#if PRIDE_HAVE_MPI
-bool train_as_process(Communicator& comm, TrainOptions options, bool thread_multiple) {
+bool train_as_process(Communicator& comm, TrainOptions options, bool threads_may_talk) {
   const bool root = comm.rank() == 0;
-  PRIDE_CHECK(options.workers == 0 || options.workers == comm.size(), "--workers ", options.workers,
-              ": this MPI job has ", comm.size(),
-              " processes, and each is a worker; leave the flag out");
+  check_workers(options.workers, comm);
   if (root) check_out_folder(options);
-  const bool overlap_off = options.overlap && !thread_multiple;
+  const bool overlap_off = options.overlap && !threads_may_talk;
   if (overlap_off) options.overlap = false;
   const TrainPlan plan = make_plan(options, comm.size());
   allow_waits(comm, plan.options);
@@ -90,27 +84,16 @@ bool train_as_process(Communicator& comm, TrainOptions options, bool thread_mult
   return stopped;
 }
 
-// Nothing if this is no MPI job, or a single process that was asked for threads.
-std::optional<bool> train_with_mpi(const TrainOptions& options) {
-  if (!launched_by_mpi()) return std::nullopt;
-  const MpiEnvironment environment;
-  const std::unique_ptr<Communicator> comm = make_mpi_communicator();
-  if (comm->size() == 1 && options.workers > 0) return std::nullopt;
-  try {
-    return train_as_process(*comm, options, environment.thread_multiple());
-  } catch (const std::exception& error) {
-    leave_job(*comm, error);
-  }
-}
-#endif
-
 bool train(const TrainOptions& options) {
   pin_threads();
   catch_interrupts();
-#if PRIDE_HAVE_MPI
-  if (const std::optional<bool> stopped = train_with_mpi(options)) return *stopped;
-#endif
-  return train_with_threads(options);
+  const std::optional<Job> job = join_job(options.workers);
+  if (!job) return train_with_threads(options);
+  try {
+    return train_as_process(*job->comm, options, job->threads_may_talk);
+  } catch (const std::exception& error) {
+    leave_job(*job->comm, error);
+  }
 }
 
 }  // namespace
@@ -119,6 +102,7 @@ void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Train a model with N workers");
   const auto options = std::make_shared<TrainOptions>();
   add_train_flags(*command, *options);
+  add_transport_flag(*command);
   command->callback([command, options] {
     if (!options->config.empty()) apply_config(*command, options->config);
     check(*options);

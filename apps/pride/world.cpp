@@ -1,15 +1,19 @@
-// Threads or MPI, and how a job ends that failed.
+// Threads, MPI or c10d, and how a job ends that failed.
 // SPDX-License-Identifier: Apache-2.0
 #include "world.h"
 
 #include <unistd.h>
 
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -18,30 +22,82 @@
 #if PRIDE_HAVE_MPI
 #include "pride/comm/mpi_comm.h"
 #endif
+#if PRIDE_HAVE_C10D
+#include "pride/comm/c10d_env.h"
+#endif
 
 namespace pride::app {
 namespace {
 
-#if PRIDE_HAVE_MPI
-// False if this is no MPI job, or a single process that was asked for threads.
-bool ran_as_processes(int workers, const RankBody& body) {
-  if (!launched_by_mpi()) return false;
-  const MpiEnvironment environment;
-  const std::unique_ptr<Communicator> comm = make_mpi_communicator();
-  if (comm->size() == 1 && workers > 0) return false;
-  try {
-    PRIDE_CHECK(workers == 0 || workers == comm->size(), "--workers ", workers,
-                ": this MPI job has ", comm->size(),
-                " processes, and each is a worker; leave the flag out");
-    body(*comm, environment.thread_multiple());
-  } catch (const std::exception& error) {
-    leave_job(*comm, error);
-  }
-  return true;
+std::string& asked_transport() {
+  static std::string transport = "auto";
+  return transport;
 }
+
+bool under_mpi() noexcept {
+#if PRIDE_HAVE_MPI
+  return launched_by_mpi();
+#else
+  return false;
 #endif
+}
+
+// Asked of the variables themselves: a build without c10d must not take four jobs of one rank for
+// one of four.
+bool under_torchrun() noexcept {
+  constexpr std::array kNames = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+  return std::ranges::all_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+Job join_mpi_job() {
+#if PRIDE_HAVE_MPI
+  const auto environment = std::make_shared<MpiEnvironment>();
+  return {environment, make_mpi_communicator(), environment->thread_multiple()};
+#else
+  throw InvalidArgument("--transport mpi: this build has no MPI");
+#endif
+}
+
+Job join_c10d_job() {
+  PRIDE_CHECK(under_torchrun(),
+              "--transport c10d: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not all set, as "
+              "torchrun does");
+#if PRIDE_HAVE_C10D
+  return {nullptr, make_c10d_communicator_from_env(), true};
+#else
+  throw InvalidArgument(
+      "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, as torchrun does, but this build has "
+      "no c10d (it needs libtorch and Gloo's headers); --transport threads ignores them");
+#endif
+}
 
 }  // namespace
+
+void add_transport_flag(CLI::App& command) {
+  command
+      .add_option("--transport", asked_transport(),
+                  "threads of this process, or the processes that mpirun or srun (mpi) or torchrun "
+                  "(c10d) started. auto: as this process was started")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "threads", "mpi", "c10d"}));
+}
+
+bool launched_as_job() noexcept { return under_mpi() || under_torchrun(); }
+
+std::optional<Job> join_job(int workers) {
+  std::string transport = asked_transport();
+  if (transport == "auto") transport = under_mpi() ? "mpi" : under_torchrun() ? "c10d" : "threads";
+  if (transport == "threads") return std::nullopt;
+  Job job = transport == "mpi" ? join_mpi_job() : join_c10d_job();
+  if (job.comm->size() == 1 && workers > 0) return std::nullopt;
+  return job;
+}
+
+void check_workers(int workers, const Communicator& job) {
+  PRIDE_CHECK(workers == 0 || workers == job.size(), "--workers ", workers, ": this ",
+              job.transport() == "mpi" ? "MPI" : "torchrun", " job has ", job.size(),
+              " processes, and each is a worker; leave the flag out");
+}
 
 void leave_job(Communicator& comm, const std::exception& error) {
   comm.fail(error.what());
@@ -66,9 +122,14 @@ int ranks_on_this_host(Communicator& comm) {
 }
 
 void run_ranks(int workers, const RankBody& body) {
-#if PRIDE_HAVE_MPI
-  if (ran_as_processes(workers, body)) return;
-#endif
+  if (const std::optional<Job> job = join_job(workers)) {
+    try {
+      check_workers(workers, *job->comm);
+      return body(*job->comm, job->threads_may_talk);
+    } catch (const std::exception& error) {
+      leave_job(*job->comm, error);
+    }
+  }
   run_world(workers == 0 ? kDefaultWorkers : workers,
             [&](Communicator& comm) { body(comm, true); });
 }

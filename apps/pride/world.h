@@ -1,21 +1,47 @@
-// Who the ranks of a command are: the processes of an MPI job, or threads of this process.
-// SPDX-License-Identifier: Apache-2.0
+// Who the ranks of a command are: the processes of a job (MPI, torchrun), or threads of this
+// process. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <exception>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "pride/communicator.h"
+
+namespace CLI {
+class App;
+}
 
 namespace pride::app {
 
 // On each rank. `threads_may_talk`: several threads of a rank may communicate at a time.
 using RankBody = std::function<void(Communicator& comm, bool threads_may_talk)>;
 
-// Runs `body` on the ranks of the MPI job that this process belongs to, or else on `workers`
-// threads (0: kDefaultWorkers). One process that an MPI launcher started alone runs threads, if
-// `workers` is given. Throws what a thread threw; under MPI an error ends the process.
+// A job of processes that this one belongs to.
+struct Job {
+  std::shared_ptr<void> environment;  // outlives the communicator
+  std::unique_ptr<Communicator> comm;
+  bool threads_may_talk = true;
+};
+
+// --transport of a command: auto, threads, mpi or c10d. Holds for the whole process.
+void add_transport_flag(CLI::App& command);
+
+// True if a launcher started this process as one of a job, whichever transport was asked for.
+bool launched_as_job() noexcept;
+
+// Joins the job that the flag and the launcher's variables name; with `auto`, MPI's comes first.
+// Nothing if there is none, if threads are asked for, or if the job has one process and `workers`
+// is not 0. Throws InvalidArgument for a transport that is not built in or a job that is not there.
+std::optional<Job> join_job(int workers);
+
 // Throws InvalidArgument where `workers` is given and is not the size of the job.
+void check_workers(int workers, const Communicator& job);
+
+// Runs `body` on the ranks of join_job(), or else on `workers` threads (0: kDefaultWorkers). Throws
+// what a thread threw; in a job an error ends the process.
 void run_ranks(int workers, const RankBody& body);
 
 // Ranks whose machine has the same name as this rank's, itself among them. Collective.

@@ -285,6 +285,44 @@ TEST_F(Train, LearnsRealImages) {
   EXPECT_GT(json::parse(outcome.out)["final"]["accuracy"].get<double>(), 0.18);
 }
 
+#ifdef PRIDE_RANK_LAUNCHER
+std::string launch(int n, const Arguments& arguments) {
+  return concat(PRIDE_RANK_LAUNCHER, " ", n, " ", command_line(arguments));
+}
+
+TEST_F(Train, GivesTheSameBitsOverC10d) {
+  for (const std::string method : {"dlion-vote", "adamw"}) {
+    const json threads = summary({"--steps", "4", "--method", method});
+    const Outcome outcome =
+        run_shell(launch(4, tiny({"--steps", "4", "--method", method, "--json"})));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const json processes = json::parse(outcome.out);
+    EXPECT_EQ(processes["transport"], "c10d");
+    EXPECT_EQ(processes["param_hash"], threads["param_hash"]) << method;
+    EXPECT_EQ(processes["final"], threads["final"]) << method;
+  }
+}
+
+TEST_F(Train, EndsTheWholeC10dJobOnAnError) {
+  const Outcome count = run_shell(launch(2, tiny({"--workers", "3", "--steps", "2"})));
+  EXPECT_NE(count.code, 0);
+  EXPECT_NE(count.err.find("this torchrun job has 2 processes"), std::string::npos) << count.err;
+  const Outcome diverged = run_shell(launch(2, tiny({"--steps", "5", "--lr", "1e30"})));
+  EXPECT_NE(diverged.code, 0);
+  EXPECT_NE(diverged.err.find("NaN or Inf in the gradient of"), std::string::npos) << diverged.err;
+}
+
+TEST_F(Train, UsesTheTransportThatTheFlagNames) {
+  const Outcome threads =
+      run_shell(launch(1, tiny({"--steps", "1", "--json", "--transport", "threads"})));
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  EXPECT_EQ(json::parse(threads.out)["transport"], "threads");
+  const Outcome alone = run_shell(command_line(tiny({"--steps", "1", "--transport", "c10d"})));
+  EXPECT_NE(alone.code, 0);
+  EXPECT_NE(alone.err.find("RANK, WORLD_SIZE"), std::string::npos) << alone.err;
+}
+#endif
+
 #ifdef PRIDE_MPIEXEC
 std::string mpiexec(int n, const Arguments& arguments) {
   return concat(
