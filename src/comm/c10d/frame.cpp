@@ -9,7 +9,7 @@
 
 namespace pride::process_group {
 
-static_assert(sizeof(Header) == 256);
+static_assert(sizeof(Header) == 512);
 
 // c10d takes what it sends as not const
 at::Tensor view(const std::byte* bytes, std::size_t size) {

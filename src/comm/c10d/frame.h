@@ -23,9 +23,9 @@ inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 36
 enum Kind : std::int32_t { kMessage = 0x70726431, kHello, kFailure, kGoodbye };
 
 // Shorter messages travel in their header.
-inline constexpr std::size_t kInline = 232;
+inline constexpr std::size_t kInline = 488;
 
-// Of a message, in the machine's own byte order: c10d joins machines of one kind. 256 bytes.
+// Of a message, in the machine's own byte order: c10d joins machines of one kind. 512 bytes.
 struct Header {
   std::int32_t kind = kMessage;
   std::int32_t tag = 0;

@@ -32,8 +32,9 @@ Links::Links(EnginePtr engine)
   try {
     for (int i = 0; i < size(); ++i) {
       if (i == rank_) continue;
-      peers_[i].sender = std::thread([this, i] { watch_sends(i); });
-      peers_[i].receiver = std::thread([this, i] { take_messages(i); });
+      peers_[i].sends_watcher = std::thread([this, i] { watch_sends(i); });
+      peers_[i].bodies_watcher = std::thread([this, i] { watch_bodies(i); });
+      peers_[i].header_taker = std::thread([this, i] { take_headers(i); });
     }
   } catch (...) {
     stop();
@@ -83,13 +84,18 @@ void Links::stop() noexcept {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     open = !(all_left() && flushed());
-    for (Peer& peer : peers_) peer.more_sends.notify_all();
+    for (Peer& peer : peers_) {
+      open |= !peer.bodies.empty();
+      peer.more_sends.notify_all();
+      peer.more_bodies.notify_all();
+    }
     settled_.notify_all();
   }
   if (open) cut();
   for (Peer& peer : peers_) {
-    if (peer.sender.joinable()) peer.sender.join();
-    if (peer.receiver.joinable()) peer.receiver.join();
+    for (std::thread* thread : {&peer.sends_watcher, &peer.bodies_watcher, &peer.header_taker}) {
+      if (thread->joinable()) thread->join();
+    }
   }
 }
 
@@ -123,6 +129,9 @@ void Links::cut() noexcept {
       }
     }
   }
+  const std::lock_guard lock(mutex_);
+  cut_ = true;
+  for (Peer& peer : peers_) abort_all(peer);
 }
 
 // --- Posting. -----------------------------------------------------------------------------------
@@ -138,6 +147,7 @@ void Links::post(int to, const Header& header, at::Tensor bytes, Operation* op) 
   Peer& peer = peers_[to];
   peer.sends.push_back({std::move(sent), nullptr});
   if (sent_body) peer.sends.push_back({std::move(sent_body), op});
+  if (peer.broken) abort_all(peer);
   peer.more_sends.notify_one();
 }
 
@@ -327,10 +337,9 @@ void Links::tell_others(const std::string& reason, int except) noexcept {
 void Links::send_control(int to, std::int32_t kind, std::string_view text) noexcept {
   try {
     if (has_left(to)) return;
-    Header header{.kind = kind, .size = text.size()};
-    const bool fits = text.size() <= kInline;
-    if (fits) std::memcpy(header.bytes, text.data(), text.size());
-    post(to, header, fits ? at::Tensor() : copy_of(text.data(), text.size()), nullptr);
+    Header header{.kind = kind, .size = std::min(text.size(), kInline)};
+    std::memcpy(header.bytes, text.data(), header.size);
+    post(to, header, at::Tensor(), nullptr);
   } catch (...) {
     // the connection is closed: the peer has noticed
   }

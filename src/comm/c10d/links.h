@@ -57,11 +57,11 @@ struct Operation {
 };
 
 // Between two ranks all messages of all communicators are one stream each way: a header of fixed
-// size, which carries short messages whole, then the bytes of a longer one. Each peer has a thread
-// that takes what comes, whether it is expected yet or not, and one that sees sends complete: c10d
-// can tell neither without blocking, and ends all connections when a wait times out. So sends
-// complete even if nobody receives, and who waits can stop at any time.
-// Several threads may use an object, each with Operations of its own.
+// size, which carries short messages whole, then the bytes of a longer one. What comes is taken,
+// whether it is expected yet or not. Each peer has a thread for each of what c10d can only wait
+// for, and ends all connections when a wait times out: headers, bytes that come, and sends. So
+// sends complete even if nobody receives, and who waits can stop at any time. Several threads may
+// use an object, each with Operations of its own.
 class Links {
  public:
   explicit Links(EnginePtr engine);  // null: a world of one rank
@@ -103,6 +103,11 @@ class Links {
     WorkPtr work;
     Operation* op = nullptr;  // if this ends it
   };
+  struct Body {  // bytes on their way to one of the two
+    WorkPtr work;
+    Operation* op = nullptr;
+    std::shared_ptr<Arrival> arrival;
+  };
   struct Channel {  // one of the two is empty
     std::deque<Operation*> expected;
     std::deque<std::shared_ptr<Arrival>> arrived;
@@ -110,21 +115,24 @@ class Links {
   struct Peer {
     std::deque<Sent> sends;
     std::map<std::pair<std::uint64_t, int>, Channel> channels;  // by world and tag
-    std::condition_variable more_sends;
-    bool here = false;  // has said hello
-    bool left = false;  // nothing comes from it any more
+    std::deque<Body> bodies;
+    WorkPtr header;
+    std::condition_variable more_sends, more_bodies;
+    bool here = false;    // has said hello
+    bool left = false;    // nothing comes from it any more
+    bool broken = false;  // and nothing goes to it
     std::string parting_words;
-    std::thread sender, receiver;
+    std::thread sends_watcher, bodies_watcher, header_taker;
   };
 
   // the threads
   void watch_sends(int to);
-  void take_messages(int from);
+  void watch_bodies(int from);
+  void take_headers(int from);
   bool take(int from, const Header& header);
   void take_message(int from, const Header& header);
   void take_failure(int from, const Header& header);
-  void take_bytes(int from, const Header& header, std::byte* target);
-  void keep(int from, const Header& header, Arrival& arrival);
+  void mark_here(int peer);
   void mark_left(int peer, const std::string& words, bool suddenly);
 
   void post(int to, const Header& header, at::Tensor bytes, Operation* op);
@@ -140,6 +148,11 @@ class Links {
   void cut() noexcept;
 
   // these expect mutex_ to be held
+  bool wait_for(const WorkPtr& work, std::unique_lock<std::mutex>& lock);
+  Operation* claim(int from, const Header& header);
+  void offer(int from, const Header& header, const Body& body);
+  void arrive(Arrival& arrival, bool whole);
+  void abort_all(Peer& peer);
   void end(Operation& op, Operation::Fault fault);
   void accept(Operation& op, std::shared_ptr<Arrival> arrival);
   void forget_receive(Operation& op);
@@ -155,7 +168,7 @@ class Links {
   std::vector<Waiter*> waiters_;
   std::condition_variable
       settled_;  // a queue of sends is empty, an operation is over, one has left
-  bool dead_ = false, stopping_ = false;
+  bool dead_ = false, stopping_ = false, cut_ = false;
   std::string reason_;  // "rank 2: ..."
 };
 

@@ -1,5 +1,6 @@
-// Links: the two threads of each peer. One sees sends complete, one takes what comes.
+// Links: the three threads of each peer. They take headers, and see sends and receives complete.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -19,6 +20,15 @@ constexpr std::chrono::milliseconds kDetour{100};
 
 }  // namespace
 
+// False if it failed. `lock` is open meanwhile.
+bool Links::wait_for(const WorkPtr& work, std::unique_lock<std::mutex>& lock) {
+  if (cut_) work->abort();
+  lock.unlock();
+  const bool good = trouble_of(*work).empty();
+  lock.lock();
+  return good;
+}
+
 void Links::watch_sends(int to) {
   Peer& peer = peers_[to];
   std::unique_lock lock(mutex_);
@@ -26,28 +36,49 @@ void Links::watch_sends(int to) {
     peer.more_sends.wait(lock, [&] { return stopping_ || !peer.sends.empty(); });
     if (peer.sends.empty()) return;
     const WorkPtr work = peer.sends.front().work;
-    lock.unlock();
-    const bool good = trouble_of(*work).empty();
-    lock.lock();
-    // a connection that is closed has ended all that was to go over it
-    for (bool more = true; more; more = !good && !peer.sends.empty()) {
-      if (Operation* op = peer.sends.front().op) end(*op, good ? Fault::kNone : Fault::kLeft);
-      peer.sends.pop_front();
-    }
+    const bool good = wait_for(work, lock);
+    if (Operation* op = peer.sends.front().op) end(*op, good ? Fault::kNone : Fault::kLeft);
+    peer.sends.pop_front();
     if (peer.sends.empty()) settled_.notify_all();
   }
 }
 
-void Links::take_messages(int from) {
+void Links::watch_bodies(int from) {
+  Peer& peer = peers_[from];
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    peer.more_bodies.wait(lock, [&] { return stopping_ || !peer.bodies.empty(); });
+    if (peer.bodies.empty()) return;
+    const WorkPtr work = peer.bodies.front().work;
+    const bool good = wait_for(work, lock);
+    const Body body = std::move(peer.bodies.front());
+    peer.bodies.pop_front();
+    if (body.arrival) {
+      arrive(*body.arrival, good);
+    } else {
+      end(*body.op, good ? Fault::kNone : Fault::kLeft);
+    }
+  }
+}
+
+void Links::arrive(Arrival& arrival, bool whole) {
+  arrival.state = whole ? Arrival::State::kWhole : Arrival::State::kLost;
+  if (arrival.taker != nullptr) end(*arrival.taker, whole ? Fault::kNone : Fault::kLeft);
+}
+
+void Links::take_headers(int from) {
   try {
     Header place;
     auto* bytes = reinterpret_cast<std::byte*>(&place);
-    WorkPtr next = post_receive(from, kHeaderTag, bytes, sizeof place);
     for (;;) {
+      const WorkPtr next = post_receive(from, kHeaderTag, bytes, sizeof place);
+      {
+        std::unique_lock lock(mutex_);
+        peers_[from].header = next;
+        if (cut_) next->abort();
+      }
       finish(*next);
-      const Header header = place;
-      next = post_receive(from, kHeaderTag, bytes, sizeof place);
-      if (!take(from, header)) return mark_left(from, "it has left", false);
+      if (!take(from, place)) return mark_left(from, "it has left", false);
     }
   } catch (const std::bad_alloc&) {
     fail(concat("no memory for a message from rank ", from));
@@ -63,12 +94,9 @@ bool Links::take(int from, const Header& header) {
     case kMessage:
       take_message(from, header);
       return true;
-    case kHello: {
-      const std::lock_guard lock(mutex_);
-      peers_[from].here = true;
-      settled_.notify_all();
+    case kHello:
+      mark_here(from);
       return true;
-    }
     case kFailure:
       take_failure(from, header);
       return true;
@@ -81,81 +109,100 @@ bool Links::take(int from, const Header& header) {
 
 void Links::take_message(int from, const Header& header) {
   std::unique_lock lock(mutex_);
-  const std::pair key{header.world, static_cast<int>(header.tag)};
-  auto& [expected, arrived] = peers_[from].channels[key];
-  if (expected.empty()) {
-    const auto arrival = std::make_shared<Arrival>();
-    arrival->size = header.size;
-    arrived.push_back(arrival);
-    lock.unlock();
-    return keep(from, header, *arrival);
+  Body body;
+  std::byte* target = nullptr;
+  body.op = claim(from, header);
+  if (body.op != nullptr) {
+    target = body.op->target;
+    body.op->busy = true;
+  } else {
+    lock.unlock();  // large memory takes time
+    body.arrival = std::make_shared<Arrival>();
+    body.arrival->size = header.size;
+    body.arrival->bytes = std::make_unique_for_overwrite<std::byte[]>(header.size);
+    target = body.arrival->bytes.get();
+    lock.lock();
+    offer(from, header, body);
   }
-  Operation& op = *expected.front();
-  expected.pop_front();
-  if (expected.empty()) peers_[from].channels.erase(key);
-  if (op.size != header.size) {
-    op.sent = header.size;
-    end(op, Fault::kSize);
-    lock.unlock();
-    Arrival unwanted;
-    return keep(from, header, unwanted);
+  const bool whole = header.size <= kInline;
+  if (whole) {
+    if (header.size > 0) std::memcpy(target, header.bytes, header.size);
+    return body.arrival ? arrive(*body.arrival, true) : end(*body.op, Fault::kNone);
   }
-  op.busy = true;
   lock.unlock();
   try {
-    take_bytes(from, header, op.target);
+    body.work = post_receive(from, kBytesTag, target, header.size);
   } catch (...) {
-    end_alone(op, Fault::kLeft);
+    lock.lock();
+    body.arrival ? arrive(*body.arrival, false) : end(*body.op, Fault::kLeft);
     throw;
   }
-  end_alone(op, Fault::kNone);
+  lock.lock();
+  Peer& peer = peers_[from];
+  peer.bodies.push_back(std::move(body));
+  peer.more_bodies.notify_one();
 }
 
-// `arrival` is known to others, its bytes are not.
-void Links::keep(int from, const Header& header, Arrival& arrival) {
-  auto bytes = std::make_unique_for_overwrite<std::byte[]>(header.size);
-  bool whole = false;
-  try {
-    take_bytes(from, header, bytes.get());
-    whole = true;
-  } catch (const CommError& e) {
-    const std::lock_guard lock(mutex_);
-    peers_[from].parting_words = e.what();
-  }
-  const std::lock_guard lock(mutex_);
-  arrival.bytes = std::move(bytes);
-  arrival.state = whole ? Arrival::State::kWhole : Arrival::State::kLost;
-  if (arrival.taker != nullptr) end(*arrival.taker, whole ? Fault::kNone : Fault::kLeft);
+// The receive that is the message's, if there is one and it expects as many bytes.
+Operation* Links::claim(int from, const Header& header) {
+  auto& channels = peers_[from].channels;
+  const auto channel = channels.find({header.world, header.tag});
+  if (channel == channels.end() || channel->second.expected.empty()) return nullptr;
+  Operation* op = channel->second.expected.front();
+  if (op->size != header.size) return nullptr;
+  channel->second.expected.pop_front();
+  if (channel->second.expected.empty()) channels.erase(channel);
+  return op;
 }
 
-void Links::take_bytes(int from, const Header& header, std::byte* target) {
-  if (header.size <= kInline) {
-    std::memcpy(target, header.bytes, header.size);
-  } else {
-    finish(*post_receive(from, kBytesTag, target, header.size));
+// To the first receive of its channel that has begun, or to the next one that will.
+void Links::offer(int from, const Header& header, const Body& body) {
+  auto& channels = peers_[from].channels;
+  const auto channel = channels.try_emplace({header.world, header.tag}).first;
+  auto& [expected, arrived] = channel->second;
+  if (expected.empty()) {
+    arrived.push_back(body.arrival);
+    return;
   }
+  accept(*expected.front(), body.arrival);
+  expected.pop_front();
+  if (expected.empty()) channels.erase(channel);
 }
 
 void Links::take_failure(int from, const Header& header) {
-  std::string reason(header.size, ' ');
-  take_bytes(from, header, reinterpret_cast<std::byte*>(reason.data()));
+  const std::string reason(reinterpret_cast<const char*>(header.bytes),
+                           std::min<std::size_t>(header.size, kInline));
   // whoever was cut off from the rank that failed hears of it from us
   if (mark_dead(reason)) tell_others(reason, from);
 }
 
+void Links::mark_here(int peer) {
+  const std::lock_guard lock(mutex_);
+  peers_[peer].here = true;
+  settled_.notify_all();
+}
+
 // Receives that wait for the peer fail. A connection that broke may be the work of a rank that
-// failed: then its reason comes, too.
+// failed: then its reason comes, too. Gloo does not wake those whose bytes were on their way.
 void Links::mark_left(int peer, const std::string& words, bool suddenly) {
   std::unique_lock lock(mutex_);
   if (suddenly) settled_.wait_for(lock, kDetour, [&] { return dead_ || stopping_; });
   Peer& gone = peers_[peer];
   gone.left = true;
+  gone.broken = suddenly;
   if (gone.parting_words.empty()) gone.parting_words = words;
   for (auto& [key, channel] : gone.channels) {
     for (Operation* op : channel.expected) end(*op, Fault::kLeft);
     channel.expected.clear();
   }
+  if (suddenly) abort_all(gone);
   settled_.notify_all();
+}
+
+void Links::abort_all(Peer& peer) {
+  for (const Sent& sent : peer.sends) sent.work->abort();
+  for (const Body& body : peer.bodies) body.work->abort();
+  if (peer.header) peer.header->abort();
 }
 
 }  // namespace pride::process_group
