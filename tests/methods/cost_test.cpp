@@ -50,8 +50,9 @@ TEST_P(MethodCost, EqualsCountedBytesOnEveryRank) {
   }
 }
 
+// Shards of a real size; that many ranks are alike is shown above.
 TEST_P(MethodCost, EqualsCountedBytesForAMillion) {
-  for (const int world : {1, 2, 3, 4, 8, 32}) {
+  for (const int world : {1, 2, 3, 8}) {
     const Layout layout({{"w", {1'000'003}}});
     Training run{.world = world, .steps = 1};
     run.options.method = GetParam();

@@ -78,8 +78,11 @@ TEST(MpiFaults, ARefusedFrameReachesAllRanksAtOnce) {
     auto comm = make_mpi_communicator();
     const int world = comm->size();
     if (world == 1) return;
-    // behind the sends of the start-up check and of the duplicate's barrier
-    const int first_frame = world - 1 + std::bit_width(static_cast<unsigned>(world - 1));
+    // behind the sends of the start-up check and of the barriers of the duplicates: one for each
+    // exchange thread
+    const int duplicates = overlap ? 2 : 1;
+    const int first_frame =
+        world - 1 + duplicates * std::bit_width(static_cast<unsigned>(world - 1));
     const bool bad = comm->rank() == 1;
     FaultyComm faulty(
         std::move(comm),
@@ -88,7 +91,7 @@ TEST(MpiFaults, ARefusedFrameReachesAllRanksAtOnce) {
     testing::Training run{.world = world, .steps = 3};
     run.options.method = "dlion-vote";
     run.options.overlap = overlap;
-    run.options.exchange_threads = 1;  // one duplicate
+    run.options.exchange_threads = duplicates;
     run.options.bucket_coords = 256;
     std::string error;
     try {

@@ -65,6 +65,7 @@ class FaultyComm final : public ForwardingCommunicator {
 
   // True once the fault has happened: a test that never reaches it proves nothing.
   bool happened() const { return plan_->happened; }
+  int victim() const { return plan_->victim; }  // the peer of the faulty send; -1 before it
 
  protected:
   std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
@@ -73,6 +74,7 @@ class FaultyComm final : public ForwardingCommunicator {
       return ForwardingCommunicator::do_start_send(peer, tag, bytes);
     }
     plan_->happened = true;
+    plan_->victim = peer;
     switch (fault.kind) {
       case Fault::Kind::kThrow:
         throw CommError(concat("injected fault: send of ", bytes.size(), " bytes to rank ", peer));
@@ -105,6 +107,7 @@ class FaultyComm final : public ForwardingCommunicator {
     const Fault fault;
     std::atomic<int> sends{0};
     std::atomic<bool> happened{false};
+    std::atomic<int> victim{-1};
   };
 
   FaultyComm(std::unique_ptr<Communicator> inner, std::shared_ptr<Plan> plan)
