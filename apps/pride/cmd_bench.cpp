@@ -41,7 +41,7 @@ struct Arguments {
   std::vector<std::string> method_options;
   std::vector<std::int64_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
   std::int64_t bucket_coords = std::int64_t{1} << 20;
-  int exchange_threads = 2;
+  int exchange_threads = 4;
   int reps = 5;
 };
 
@@ -52,6 +52,7 @@ Json network_json(const Communicator& comm, const NetworkFacts& facts) {
           {"latency_s", facts.latency_s},
           {"message_s", facts.message_s},
           {"goodput_bytes_per_s", facts.goodput},
+          {"cpu_s_per_byte", facts.cpu_s_per_byte},
           {"pair_goodput_bytes_per_s", facts.pair_goodput}};
 }
 

@@ -33,7 +33,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kWorthIt = 1.03;  // times the steps per second of the fastest dense method
 // what a bucket costs by itself (locks, frames, small messages) is not in the model: not too small
-constexpr double kSmallestBucket = 65536;  // coordinates
+constexpr double kSmallestBucket = 1 << 20;  // coordinates
 constexpr int kMostBuckets = 1024;
 
 struct Arguments {
@@ -42,7 +42,7 @@ struct Arguments {
   std::string bandwidth, latency, message, backward;
   std::optional<double> params;
   double cores = 0;
-  int exchange_threads = 2;
+  int exchange_threads = 4;
   double seconds = 1;
   std::vector<std::string> methods = {"lion", "lion:dense=bf16", "dlion-vote", "dlion-avg",
                                       "lion-cub"};
@@ -78,7 +78,7 @@ NetworkModel network_of(Communicator& comm, const Arguments& args) {
   if (args.bandwidth.empty()) {
     if (comm.size() == 1) return {};
     const NetworkFacts facts = measure_network(comm, args.seconds);
-    return {facts.latency_s, facts.message_s, facts.goodput};
+    return {facts.latency_s, facts.message_s, facts.goodput, facts.cpu_s_per_byte};
   }
   return {.latency_s = parse_time(args.latency),
           .message_s = args.message.empty() ? 0 : parse_time(args.message),
@@ -233,6 +233,7 @@ void run(const Arguments& args) {
                 {"latency_s", facts.network.latency_s},
                 {"message_s", facts.network.message_s},
                 {"goodput_bytes_per_s", facts.network.bytes_per_s},
+                {"cpu_s_per_byte", facts.network.cpu_s},
                 {"measured_over", facts.transport},
                 {"methods", Json::array()},
                 {"verdict", verdict(rows, facts)}};

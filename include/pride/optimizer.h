@@ -53,7 +53,7 @@ struct OptimizerOptions {
   // Which ranks share a host, the same on all ranks: exchanges in two levels, so that fewer bytes
   // leave a host; never changes a bit. Only for methods that exchange signs.
   Hosts hosts = {};
-  int exchange_threads = 2;  // with overlap: buckets on their way at a time, 1 to 16
+  int exchange_threads = 4;  // with overlap: buckets on their way at a time, 1 to 16
   std::uint64_t seed = 0;    // of the bits for zeros, ties and stochastic rounding
 };
 

@@ -17,7 +17,7 @@ struct ExchangeBench {
   std::vector<std::string> method_options = {};  // "key=value", of every other method with the key
   std::vector<std::size_t> sizes = {};           // coordinates
   std::size_t bucket_coords = 0;
-  int exchange_threads = 2;  // 0: exchange without threads of its own
+  int exchange_threads = 4;  // 0: exchange without threads of its own
   double seconds = 1;        // of each cell
   int least = 5;             // measurements of each cell
 };

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/network.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -63,6 +65,31 @@ double rate_of(Communicator& comm, double seconds, std::size_t peers, Call&& cal
   }
 }
 
+double process_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// Of messages that take kBrieflyEnough or so; threads share a process.
+double cpu_per_byte(Communicator& comm, double goodput) {
+  const auto n = static_cast<std::size_t>(comm.size());
+  const double wanted = goodput * kBrieflyEnough / static_cast<double>(n - 1);
+  const auto each =
+      static_cast<std::size_t>(std::clamp(wanted, 1024.0, static_cast<double>(kLargest / n)));
+  const std::vector<std::byte> out(each * n);
+  std::vector<std::byte> in(each * n);
+  comm.all_to_all(out, in);
+  comm.barrier();
+  const double start = process_seconds();
+  constexpr int kCalls = 5;
+  for (int i = 0; i < kCalls; ++i) comm.all_to_all(out, in);
+  comm.barrier();
+  const double ranks = comm.transport() == "threads" ? static_cast<double>(n) : 1;
+  const double seconds = (process_seconds() - start) / ranks;
+  return largest_of(comm, seconds / (kCalls * static_cast<double>(each * (n - 1))));
+}
+
 }  // namespace
 
 NetworkFacts measure_network(Communicator& comm, double seconds) {
@@ -80,6 +107,7 @@ NetworkFacts measure_network(Communicator& comm, double seconds) {
   }
   facts.goodput =
       rate_of(comm, seconds, n - 1, [&](Out out, In in, std::size_t) { comm.all_to_all(out, in); });
+  facts.cpu_s_per_byte = cpu_per_byte(comm, facts.goodput);
   if (seconds == kBriefly) return facts;
   facts.pair_goodput = rate_of(comm, seconds, 1, [&](Out out, In in, std::size_t each) {
     if (comm.rank() > 1) return;

@@ -16,7 +16,9 @@ struct NetworkFacts {
   // Bytes that a rank sends per second while all ranks send to all others and receive as much:
   // the pattern of every exchange, in messages of the best size. Of the slowest rank; 0 if alone.
   double goodput = 0;
-  // The same with one message from rank 0 to rank 1 at a time.
+  // Processor time of this rank for each of those bytes, the kernel's included.
+  double cpu_s_per_byte = 0;
+  // The same rate with one message from rank 0 to rank 1 at a time.
   double pair_goodput = 0;
 };
 

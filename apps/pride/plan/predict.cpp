@@ -48,14 +48,17 @@ Prediction predict(const NetworkModel& network, const MethodModel& method, const
   const double last_s = (bytes_s + method.vote_s + method.apply_s) / n + latency_s;
   // the exchange begins when the first bucket is encoded, the step ends after the last has come
   const double gradients_s = step.compute_s * (1 - step.forward_share);
+  // what needs the whole gradient reads it twice: to agree on scales or the like, and to encode
   const double first_s = method.whole_gradient
-                             ? step.compute_s + method.encode_s / n
+                             ? step.compute_s + method.encode_s / 2 * (1 + 1 / n)
                              : step.compute_s - gradients_s + (gradients_s + method.encode_s) / n;
   const double by_network = first_s + exchange_s + method.apply_s / n;
   const double by_compute = step.compute_s + method.encode_s + last_s;
   // one core does everything but waiting; a second takes the votes
   const double votes = step.cores >= 2 ? 0 : method.vote_s * (2 - std::max(1.0, step.cores));
-  const double by_cores = step.compute_s + method.encode_s + method.apply_s + votes;
+  const double moving = alone ? 0 : method.bytes * network.cpu_s / std::min(1.0, step.cores);
+  const double by_cores =
+      step.compute_s + method.encode_s + method.apply_s + votes + (step.cores >= 2 ? 0 : moving);
   p.step_s = std::min(serial, std::max({by_network, by_compute, by_cores}));
   p.hidden_s = serial - p.step_s;
   return p;

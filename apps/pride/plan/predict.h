@@ -12,6 +12,7 @@ struct NetworkModel {
   double latency_s = 0;    // of one message, one way
   double message_s = 0;    // of each further message that a rank sends or receives
   double bytes_per_s = 0;  // that a rank sends while it receives as much; > 0
+  double cpu_s = 0;        // processor time of a rank for each byte that it sends
 };
 
 // What a method's step asks of a rank, beside the model's own work.
@@ -30,7 +31,7 @@ struct StepModel {
   double compute_s = 0;            // forward and backward, without exchange
   double forward_share = 1.0 / 3;  // of compute, before the first gradient
   int buckets = 1;
-  int exchange_threads = 2;  // buckets on their way at a time
+  int exchange_threads = 4;  // buckets on their way at a time
   double cores = 2;          // that a rank has to itself: below 2, arithmetic takes turns
 };
 

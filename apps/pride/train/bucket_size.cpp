@@ -15,8 +15,10 @@
 namespace pride::app {
 namespace {
 
-constexpr double kSmallest = 65536;  // coordinates: what a bucket costs by itself is not small then
-constexpr double kCounted = 1e6;     // coordinates whose bytes are counted, for those of all
+// Coordinates. What a bucket costs by itself is more than its latencies: its threads, on all ranks,
+// must each get a core several times while backward keeps them busy.
+constexpr double kSmallest = 1 << 20;
+constexpr double kCounted = 1e6;  // coordinates whose bytes are counted, for those of all
 
 // Sent in a step by the rank that sends most.
 double bytes_per_step(const TrainPlan& plan, double coords) {

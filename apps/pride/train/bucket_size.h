@@ -13,7 +13,7 @@ void choose_bucket_size(Communicator& comm, TrainPlan& plan);
 
 // The number of buckets with the least time on the way that nothing hides: each costs its
 // latencies, and the last one is exposed, so sqrt(bytes_s / latency_s). At least 1; of buckets with
-// at least 65,536 coordinates.
+// at least 1,048,576 coordinates.
 int buckets_for(double bytes_s, double latency_s, double coords);
 
 }  // namespace pride::app

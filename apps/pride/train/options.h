@@ -49,7 +49,7 @@ struct TrainOptions {
   std::optional<double> bucket_mb;
   std::optional<std::int64_t> bucket_coords;
   std::optional<bool> overlap;  // not given: between processes
-  int exchange_threads = 2;
+  int exchange_threads = 4;
   std::string non_finite = "raise";
   std::string device = "cpu", dtype = "float32";
   double timeout_s = 300;

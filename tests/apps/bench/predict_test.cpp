@@ -59,6 +59,22 @@ TEST(Predict, WholeGradientsAreExchangedAfterBackward) {
   EXPECT_GE(predict(kNetwork, whole, kStep, true).step_s, 0.5 + 0.1);
 }
 
+TEST(Predict, ProcessorTimeOfTheTransportCountsWhereCoresAreShared) {
+  NetworkModel network = kNetwork;
+  network.cpu_s = 0.4 / kMethod.bytes;
+  StepModel step = kStep;
+  step.cores = 0.5;
+  const double without = predict(kNetwork, kMethod, step, true).step_s;
+  const double in_order = predict(network, kMethod, step, false).step_s;
+  EXPECT_NEAR(in_order, predict(kNetwork, kMethod, step, false).step_s, 1e-12)
+      << "in the goodput, which is measured with it";
+  EXPECT_GT(predict(network, kMethod, step, true).step_s, without);
+  EXPECT_LE(predict(network, kMethod, step, true).step_s, in_order);
+  step.cores = 2;
+  EXPECT_EQ(predict(network, kMethod, step, true).step_s,
+            predict(kNetwork, kMethod, step, true).step_s);
+}
+
 TEST(Predict, OneRankNeedsNoNetwork) {
   StepModel alone = kStep;
   alone.world = 1;

@@ -10,15 +10,15 @@ namespace pride::app {
 namespace {
 
 TEST(BucketSize, BalancesLatenciesAgainstTheExposedLastBucket) {
-  EXPECT_EQ(buckets_for(0.9, 1e-4, 1e8), 95);  // sqrt(9000)
-  EXPECT_EQ(buckets_for(0.04, 1e-4, 1e8), 20);
-  EXPECT_EQ(buckets_for(0.04, 1e-2, 1e8), 2);
+  EXPECT_EQ(buckets_for(0.9, 1e-4, 1e9), 95);  // sqrt(9000)
+  EXPECT_EQ(buckets_for(0.04, 1e-4, 1e9), 20);
+  EXPECT_EQ(buckets_for(0.04, 1e-2, 1e9), 2);
 }
 
 TEST(BucketSize, StaysBetweenTheWholeModelAndBucketsTooSmallToPay) {
   EXPECT_EQ(buckets_for(1e-6, 1, 1e8), 1);
-  EXPECT_EQ(buckets_for(1e3, 1e-9, 65536 * 7), 7);
-  EXPECT_EQ(buckets_for(1, 0, 65536 * 7), 7);  // no latency
+  EXPECT_EQ(buckets_for(1e3, 1e-9, 7.0 * (1 << 20)), 7);
+  EXPECT_EQ(buckets_for(1, 0, 7.0 * (1 << 20)), 7);  // no latency
   EXPECT_EQ(buckets_for(1, 1e-4, 1000), 1);
 }
 
