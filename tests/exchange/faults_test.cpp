@@ -28,6 +28,7 @@ Outcome outcome_of(const std::string& method, bool overlap, Fault fault) {
   testing::Training run{.world = kWorld, .steps = 3};
   run.options.method = method;
   run.options.overlap = overlap;
+  run.options.exchange_threads = 2;  // a_frame() counts their starts
   run.options.bucket_coords = 256;
   Outcome outcome{.errors = std::vector<std::string>(kWorld)};
   auto world = make_thread_world(kWorld);
