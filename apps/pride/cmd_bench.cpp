@@ -9,6 +9,7 @@
 #include "bench/exchange.h"
 #include "bench/network.h"
 #include "commands.h"
+#include "hosts.h"
 #include "integer_check.h"
 #include "number_check.h"
 #include "plan/units.h"
@@ -38,6 +39,7 @@ struct Arguments {
   std::vector<std::int64_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
   std::int64_t bucket_coords = std::int64_t{1} << 20;
   int exchange_threads = 2;
+  std::string hierarchical;
   int reps = 5;
 };
 
@@ -87,6 +89,8 @@ Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
           {"p99_s", cell.times.p99_s},
           {"bytes_sent", cell.bytes},
           {"bytes_counted", cell.counted},
+          {"two_levels", cell.two_levels},
+          {"bytes_off_host", cell.bytes_off_host ? Json(*cell.bytes_off_host) : Json(nullptr)},
           {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
           {"bus_bytes_per_s", cell.bus_bandwidth()},
           {"limit_s", alone ? Json(nullptr) : Json(cell.limit_s)},
@@ -109,7 +113,12 @@ void print_cell(const ExchangeCell& cell) {
   } else {
     std::printf(" %8s", "-");
   }
-  std::printf(" %6d\n", cell.wrong_ranks);
+  std::printf(" %6d", cell.wrong_ranks);
+  if (cell.bytes_off_host) {
+    std::printf("  %s bytes off a host, in %s", grouped(*cell.bytes_off_host).c_str(),
+                cell.two_levels ? "two levels" : "one level");
+  }
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -128,6 +137,7 @@ void run_exchange(const Arguments& args) {
                       .method_options = args.method_options,
                       .sizes = {args.sizes.begin(), args.sizes.end()},
                       .bucket_coords = static_cast<std::size_t>(args.bucket_coords),
+                      .hosts = hosts_of(comm, args.hierarchical),
                       .exchange_threads = threads_may_talk ? args.exchange_threads : 0,
                       .seconds = args.seconds,
                       .least = args.reps};
@@ -250,6 +260,11 @@ void add_bench_command(CLI::App& app) {
                    "Buckets on their way at a time; 0: one after the other, on the caller's thread")
       ->capture_default_str()
       ->check(integer_check<int>(0, 16));
+  exchange
+      ->add_option("--hierarchical", args->hierarchical,
+                   std::string(kHierarchicalHelp) + ". Other methods are measured in one level")
+      ->type_name("L|auto")
+      ->check(CLI::Validator(wrong_hierarchical, ""));
   exchange->add_option("--reps", args->reps, "Measurements of each row, at least")
       ->capture_default_str()
       ->check(integer_check<int>(1, 1'000'000));

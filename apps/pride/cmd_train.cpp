@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "commands.h"
+#include "hosts.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "train/options.h"
@@ -57,7 +58,8 @@ void print_summary(const TrainOptions& options, const nlohmann::ordered_json& s)
 bool train_with_threads(const TrainOptions& options) {
   const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
   check_out_folder(options);
-  const TrainPlan plan = make_plan(options, world);
+  TrainPlan plan = make_plan(options, world);
+  plan.optimizer.hosts = hosts_of_threads(world, options.hierarchical);
   Recorder recorder(plan);
   bool stopped = false;
   run_world(world, [&](Communicator& comm) {
@@ -77,9 +79,10 @@ bool train_as_process(Communicator& comm, TrainOptions options, bool thread_mult
   if (root) check_out_folder(options);
   const bool overlap_off = options.overlap && !thread_multiple;
   if (overlap_off) options.overlap = false;
-  const TrainPlan plan = make_plan(options, comm.size());
+  TrainPlan plan = make_plan(options, comm.size());
   allow_waits(comm, plan.options);
   check_same_settings(comm, plan);
+  plan.optimizer.hosts = hosts_of(comm, options.hierarchical);
   std::optional<Recorder> recorder;
   if (root) recorder.emplace(plan);
   if (root && overlap_off) {

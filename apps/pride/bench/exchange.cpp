@@ -80,8 +80,9 @@ class Exchange {
         grads_(gradients(layout_, comm.rank())),
         absent_(1, 0) {
     const MethodInfo info = method_info(name, comm.size());
-    auto made = make_method(
-        name, {layout_, comm.rank(), comm.size(), complete_options(name, own_options(info, how))});
+    auto made = make_method(name, {layout_, comm.rank(), comm.size(),
+                                   complete_options(name, own_options(info, how)), how.hosts});
+    knows_hosts_ = made->has_two_levels() && how.hosts.known();
     buckets_ = make_buckets(layout_, how.bucket_coords, comm.size(), made->alignment());
     method_ = std::make_unique<ExchangeOnly>(std::move(made));
     for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
@@ -111,6 +112,12 @@ class Exchange {
     PRIDE_CHECK(!poison, "bench: the gradients are finite, the exchange says they are not");
   }
 
+  // What leaves the host of this rank in a step, of this rank alone; nothing if that is not known.
+  std::optional<std::uint64_t> bytes_off_host() const {
+    if (!knows_hosts_) return std::nullopt;
+    return method_->cost(buckets_, ctx_.rank, kSteady).bytes_off_host();
+  }
+
   std::uint64_t bytes_sent() const {
     std::uint64_t bytes = 0;
     for (const auto& comm : comms_) bytes += comm->traffic().bytes_sent;
@@ -131,6 +138,7 @@ class Exchange {
   Layout layout_;
   FlatBuffer params_, grads_;
   std::vector<char> absent_;
+  bool knows_hosts_ = false;
   std::vector<Bucket> buckets_;
   std::unique_ptr<ExchangeOnly> method_;
   std::vector<std::unique_ptr<Communicator>> comms_;
@@ -167,11 +175,23 @@ ExchangeCell measured(Communicator& comm, const std::string& name, const Exchang
   const std::uint64_t before = exchange.bytes_sent();
   const auto hashes = gathered(comm, exchange.first_step());
   cell.bytes = largest_of(comm, static_cast<double>(exchange.bytes_sent() - before));
+  if (const auto mine = exchange.bytes_off_host()) {
+    std::vector<double> by_host(static_cast<std::size_t>(how.hosts.count()));
+    const auto all = gathered(comm, *mine);
+    for (int r = 0; r < comm.size(); ++r) {
+      by_host[static_cast<std::size_t>(how.hosts.host_of(r))] +=
+          static_cast<double>(all[static_cast<std::size_t>(r)]);
+    }
+    cell.bytes_off_host = std::ranges::max(by_host);
+    cell.two_levels = how.hosts.two_levels();
+  }
   cell.checked_on_threads =
       comm.size() <= kMostCheckingThreads && coords * hashes.size() <= kMostChecked;
   std::uint64_t right = hashes.front();
   if (cell.checked_on_threads && comm.rank() == 0) {
-    right = hash_on_threads(comm.size(), name, how, coords);
+    ExchangeBench one_level = how;
+    one_level.hosts = {};
+    right = hash_on_threads(comm.size(), name, one_level, coords);
   }
   comm.broadcast(std::as_writable_bytes(std::span(&right, 1)), 0);
   cell.wrong_ranks = static_cast<int>(

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "hosts.h"
 #include "integer_check.h"
 #include "number_check.h"
 #include "pride/error.h"
@@ -194,6 +195,10 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
       ->capture_default_str()
       ->check(integer_check<int>(1, 16))
       ->group(group);
+  app.add_option("--hierarchical", o.hierarchical, kHierarchicalHelp)
+      ->type_name("L|auto")
+      ->check(CLI::Validator(wrong_hierarchical, ""))
+      ->group(group);
   app.add_option("--timeout", o.timeout_s,
                  "Longest wait for another worker, in seconds; at most a week (604800)")
       ->capture_default_str()
@@ -342,6 +347,7 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"bucket-coords", or_null(o.bucket_coords)},
           {"overlap", o.overlap},
           {"exchange-threads", o.exchange_threads},
+          {"hierarchical", o.hierarchical},
           {"non-finite", o.non_finite},
           {"device", o.device},
           {"dtype", o.dtype},

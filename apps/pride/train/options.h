@@ -50,6 +50,7 @@ struct TrainOptions {
   std::optional<std::int64_t> bucket_coords;
   bool overlap = false;
   int exchange_threads = 2;
+  std::string hierarchical;  // empty: exchanges have one level
   std::string non_finite = "raise";
   std::string device = "cpu", dtype = "float32";
   double timeout_s = 300;

@@ -156,6 +156,17 @@ TEST_F(Train, GivesTheSameBitsForAnyBucketsAndOverlap) {
   }
 }
 
+TEST_F(Train, GivesTheSameBitsInTwoLevels) {
+  for (const std::string method : {"dlion-vote", "dlion-avg"}) {
+    const json one = summary({"--steps", "5", "--method", method});
+    const json two = summary({"--steps", "5", "--method", method, "--hierarchical", "2"});
+    EXPECT_EQ(one["param_hash"], two["param_hash"]) << method;
+    EXPECT_NE(one["bytes"], two["bytes"]) << method;
+    const json alone = summary({"--steps", "5", "--method", method, "--hierarchical", "auto"});
+    EXPECT_EQ(one["bytes"], alone["bytes"]) << "threads share one host";
+  }
+}
+
 TEST_F(Train, ResumesToTheSameBits) {
   const json whole = summary({"--steps", "8", "--save-every", "4", "--out", path("whole")});
   const std::string middle = path("whole") + "/checkpoints/step-4";
