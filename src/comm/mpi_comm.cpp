@@ -2,24 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/comm/mpi_comm.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <deque>
-#include <iterator>
 #include <limits>
-#include <map>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "comm/mpi_chunk.h"
 #include "comm/mpi_family.h"
-#include "comm/ticket_table.h"
+#include "comm/mpi_messages.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -30,60 +23,17 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<std::size_t> chunk{kDefaultChunk};
 
-// How long a failed rank goes on serving MPI, so that its pending operations can end.
-constexpr std::chrono::milliseconds kGrace{250};
-
-// Between two looks at a pending operation: nothing at first, then give way to ranks that share the
-// core, then sleep, up to 200 us at a time.
-class Backoff {
- public:
-  // True now and then: time to look for what is rarer.
-  bool pause() {
-    ++round_;
-    if (round_ < kSpins) return false;
-    if (round_ < kSpins + kYields) {
-      sched_yield();
-      return round_ % 16 == 0;
-    }
-    std::this_thread::sleep_for(sleep_);
-    sleep_ = std::min(sleep_ * 2, std::chrono::microseconds(200));
-    return true;
-  }
-
- private:
-  static constexpr int kSpins = 64;
-  static constexpr int kYields = 256;
-  int round_ = 0;
-  std::chrono::microseconds sleep_{10};
-};
-
-// One send or receive: its chunks, in order.
-struct Operation {
-  bool is_send = false;
-  int peer = 0, tag = 0;
-  std::size_t size = 0;
-  std::byte* target = nullptr;           // of a receive
-  std::size_t total = 0;                 // chunks, the last one included
-  std::vector<MPI_Request> chunks = {};  // those that MPI has begun
-  std::size_t done = 0;
-
-  std::string text() const {
-    return concat(is_send ? "send of " : "receive of ", size, is_send ? " bytes to" : " bytes from",
-                  " rank ", peer, " (tag ", tag, ")");
-  }
-};
-
-// A message is received only once its size is known to be right (MPI_Improbe, then MPI_Imrecv). A
-// receive posted in advance would be simpler, but then Open MPI 4.1.4 was seen to corrupt the heap
-// when a large message was longer than its buffer.
 class MpiComm final : public Communicator {
  public:
   MpiComm(MPI_Comm comm, int rank, int size, std::shared_ptr<MpiFamily> family)
-      : Communicator(rank, size), comm_(comm), family_(std::move(family)) {}
+      : Communicator(rank, size),
+        comm_(comm),
+        family_(family),
+        messages_(comm, std::move(family)) {}
 
   ~MpiComm() override {
     if (!usable()) return;
-    const bool idle = !give_up_pending();
+    const bool idle = !messages_.give_up();
     if (idle && !family_->dead()) MPI_Comm_free(&comm_);  // else leaked: peers may not come to it
   }
 
@@ -91,44 +41,29 @@ class MpiComm final : public Communicator {
 
  protected:
   std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
-    auto& [id, op] = begin({true, peer, tag, bytes.size()});
-    for (std::size_t k = 0; k < op.total; ++k) {
-      check(MPI_Isend(bytes.data() + k * chunk_, length(op, k), MPI_BYTE, peer, tag, comm_,
-                      &op.chunks.emplace_back(MPI_REQUEST_NULL)),
-            "MPI_Isend");
-    }
-    return id;
+    return messages_.start_send({peer, tag, peer, tag}, bytes);
   }
 
   std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) override {
-    auto& [id, op] = begin({false, peer, tag, bytes.size(), bytes.data()});
-    expected_[{peer, tag}].push_back(&op);
-    return id;
+    return messages_.start_recv({peer, tag, peer, tag}, bytes);
   }
 
-  bool do_test(std::uint64_t id) override {
-    look_for_messages();
-    if (!advance(pending_.find(id))) return false;
-    pending_.release(id);
-    return true;
-  }
+  bool do_test(std::uint64_t id) override { return messages_.test(id); }
 
   void do_wait(std::uint64_t id, Clock::time_point deadline) override {
-    Operation& op = pending_.find(id);
-    for (Backoff backoff;;) {
-      look_for_messages();
-      if (advance(op)) break;
+    for (Backoff backoff; !messages_.test(id);) {
       if (!backoff.pause()) continue;
-      check_alive(op);
-      if (Clock::now() >= deadline) throw CommError(op.text() + ": not complete at the deadline");
+      check_alive(id);
+      if (Clock::now() >= deadline) {
+        throw CommError(messages_.text(id) + ": not complete at the deadline");
+      }
     }
-    pending_.release(id);
   }
 
   bool do_native_sum(SumType type, std::span<std::byte> values) override {
     if (size() == 1) return true;
     const auto [datatype, width] = element(type);
-    const std::size_t most = std::max(width, chunk_ / width * width);
+    const std::size_t most = std::max(width, messages_.chunk() / width * width);
     for (std::size_t begin = 0; begin < values.size(); begin += most) {
       const auto part = values.subspan(begin, std::min(most, values.size() - begin));
       check(MPI_Allreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size() / width),
@@ -152,12 +87,10 @@ class MpiComm final : public Communicator {
 
   void do_fail(std::string_view reason) noexcept override {
     family_->fail(reason);
-    if (usable()) give_up_pending();
+    if (usable()) messages_.give_up();
   }
 
  private:
-  using Pending = TicketTable<Operation>;
-
   struct Element {
     MPI_Datatype datatype;
     std::size_t width;
@@ -176,113 +109,17 @@ class MpiComm final : public Communicator {
     }
   }
 
-  Pending::Entry& begin(Operation op) {
-    op.total = op.size / chunk_ + 1;
-    auto& entry = pending_.make();
-    entry.value = std::move(op);
-    return entry;
-  }
-
-  // Of chunk k: all are full but the last, which may be empty.
-  int length(const Operation& op, std::size_t k) const {
-    return static_cast<int>(std::min(chunk_, op.size - k * chunk_));
-  }
-
-  void check_alive(const Operation& op) {
+  void check_alive(std::uint64_t id) {
     try {
       family_->check_alive();
     } catch (const CommError& e) {
-      throw CommError(concat(op.text(), ": ", e.what()));
+      throw CommError(concat(messages_.text(id), ": ", e.what()));
     }
-  }
-
-  // Begins to receive what has come. The first receive of each peer and tag is served first.
-  void look_for_messages() {
-    for (auto it = expected_.begin(); it != expected_.end();) {
-      auto& queue = it->second;
-      while (!queue.empty() && begin_chunks(*queue.front())) queue.pop_front();
-      it = queue.empty() ? expected_.erase(it) : std::next(it);
-    }
-  }
-
-  // True if all chunks have begun. Throws if one has another size than expected.
-  bool begin_chunks(Operation& op) {
-    while (op.chunks.size() < op.total) {
-      const std::size_t k = op.chunks.size();
-      int found = 0, got = 0;
-      MPI_Message message = MPI_MESSAGE_NULL;
-      MPI_Status status;
-      check(MPI_Improbe(op.peer, op.tag, comm_, &found, &message, &status), "MPI_Improbe");
-      if (!found) return false;
-      check(MPI_Get_count(&status, MPI_BYTE, &got), "MPI_Get_count");
-      check_size(op, k, got);
-      check(MPI_Imrecv(op.target + k * chunk_, got, MPI_BYTE, &message,
-                       &op.chunks.emplace_back(MPI_REQUEST_NULL)),
-            "MPI_Imrecv");
-    }
-    return true;
-  }
-
-  void check_size(const Operation& op, std::size_t k, int got) const {
-    if (got == length(op, k)) return;
-    const bool more_follows = static_cast<std::size_t>(got) == chunk_;
-    throw CommError(concat(op.text(), ": sizes differ: rank ", op.peer, " sends ",
-                           k * chunk_ + static_cast<std::size_t>(got),
-                           more_follows ? " bytes or more" : " bytes"));
-  }
-
-  // True if complete.
-  bool advance(Operation& op) {
-    for (; op.done < op.chunks.size(); ++op.done) {
-      int done = 0;
-      const int code = MPI_Test(&op.chunks[op.done], &done, MPI_STATUS_IGNORE);
-      if (code != MPI_SUCCESS) fail_chunk(op, code);
-      if (!done) return false;
-    }
-    return op.done == op.total;
-  }
-
-  [[noreturn]] static void fail_chunk(const Operation& op, int code) {
-    try {
-      check(code, "MPI_Test");
-    } catch (const CommError& e) {
-      throw CommError(concat(op.text(), ": ", e.what()));
-    }
-    throw CommError(op.text());
-  }
-
-  // Forgets the receives that have not begun, and serves MPI until all else has ended, for kGrace
-  // at most. True if anything was pending. docs/transports.md says what MPI may still touch.
-  bool give_up_pending() noexcept {
-    bool any = false, open = true;
-    expected_.clear();
-    const auto enough = Clock::now() + kGrace;
-    for (Backoff backoff; open && Clock::now() < enough; backoff.pause()) {
-      open = false;
-      pending_.for_each([&](Operation& op) {
-        any = true;
-        for (MPI_Request& request : op.chunks) open |= !ended(request);
-      });
-    }
-    pending_.clear();
-    return any;
-  }
-
-  static bool ended(MPI_Request& request) noexcept {
-    int done = 1;
-    if (request != MPI_REQUEST_NULL &&
-        MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-      return true;
-    }
-    return done != 0;
   }
 
   MPI_Comm comm_;
-  const std::size_t chunk_ = chunk_limit();
   std::shared_ptr<MpiFamily> family_;
-  Pending pending_;
-  // receives whose message has not come, by peer and tag, in the order in which they were started
-  std::map<std::pair<int, int>, std::deque<Operation*>> expected_;
+  Messages messages_;
 };
 
 }  // namespace
