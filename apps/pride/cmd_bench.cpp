@@ -31,7 +31,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::int64_t kMostCoords = std::int64_t{1} << 33;
 
 struct Arguments {
-  int workers = 0;
+  Workers workers;
   double seconds = 1;
   bool json = false;
   std::vector<std::string> methods = {"lion", "dlion-vote", "dlion-avg", "lion-cub"};
@@ -219,9 +219,11 @@ CLI::App* add_common(CLI::App& bench, const std::string& name, const std::string
                      Arguments& args) {
   CLI::App* command = bench.add_subcommand(name, what);
   command
-      ->add_option("--workers", args.workers,
+      ->add_option("--workers", args.workers.total,
                    "Threads, each a rank. Default: 4. Under mpirun every process is a rank and the "
                    "flag may be left out")
+      ->check(integer_check<int>(1, 1024));
+  command->add_option("--threads-per-process", args.workers.per_process, kThreadsPerProcessHelp)
       ->check(integer_check<int>(1, 1024));
   command->add_option("--seconds", args.seconds, "Of each measurement, at least")
       ->capture_default_str()

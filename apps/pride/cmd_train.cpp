@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "commands.h"
@@ -23,6 +24,7 @@
 #include "train/worker.h"
 #include "world.h"
 #if PRIDE_HAVE_MPI
+#include "pride/comm/hybrid_comm.h"
 #include "pride/comm/mpi_comm.h"
 #endif
 
@@ -56,6 +58,8 @@ void print_summary(const TrainOptions& options, const nlohmann::ordered_json& s)
 
 // True if interrupted.
 bool train_with_threads(const TrainOptions& options) {
+  PRIDE_CHECK(options.threads_per_process == 0, "--threads-per-process ",
+              options.threads_per_process, ": this is no MPI job; --workers says how many threads");
   const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
   check_out_folder(options);
   TrainPlan plan = make_plan(options, world);
@@ -71,15 +75,23 @@ bool train_with_threads(const TrainOptions& options) {
 }
 
 #if PRIDE_HAVE_MPI
-bool train_as_process(Communicator& comm, TrainOptions options, bool thread_multiple) {
+// What the ranks of a process share: the plan, with its data, is made by the first to come.
+struct Process {
+  std::once_flag made;
+  std::optional<TrainPlan> plan;
+};
+
+bool train_as_rank(Communicator& comm, TrainOptions options, bool thread_multiple,
+                   Process& process) {
   const bool root = comm.rank() == 0;
-  PRIDE_CHECK(options.workers == 0 || options.workers == comm.size(), "--workers ", options.workers,
-              ": this MPI job has ", comm.size(),
-              " processes, and each is a worker; leave the flag out");
-  if (root) check_out_folder(options);
+  check_workers({options.workers, options.threads_per_process}, comm);
   const bool overlap_off = options.overlap && !thread_multiple;
   if (overlap_off) options.overlap = false;
-  TrainPlan plan = make_plan(options, comm.size());
+  std::call_once(process.made, [&] {
+    if (comm.rank() < std::max(1, options.threads_per_process)) check_out_folder(options);
+    process.plan = make_plan(options, comm.size());
+  });
+  TrainPlan plan = *process.plan;
   allow_waits(comm, plan.options);
   check_same_settings(comm, plan);
   plan.optimizer.hosts = hosts_of(comm, options.hierarchical);
@@ -93,14 +105,32 @@ bool train_as_process(Communicator& comm, TrainOptions options, bool thread_mult
   return stopped;
 }
 
+bool train_with_threads_of_processes(const TrainOptions& options) {
+  Process process;
+  bool stopped = false;
+  try {
+    run_hybrid_world(options.threads_per_process, [&](Communicator& comm) {
+      const bool mine = train_as_rank(comm, options, true, process);
+      if (comm.rank() % options.threads_per_process == 0) stopped = mine;
+    });
+  } catch (const std::exception& error) {
+    int number = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &number);
+    leave_job(number * options.threads_per_process, error);
+  }
+  return stopped;
+}
+
 // Nothing if this is no MPI job, or a single process that was asked for threads.
 std::optional<bool> train_with_mpi(const TrainOptions& options) {
   if (!launched_by_mpi()) return std::nullopt;
   const MpiEnvironment environment;
+  if (options.threads_per_process > 0) return train_with_threads_of_processes(options);
   const std::unique_ptr<Communicator> comm = make_mpi_communicator();
   if (comm->size() == 1 && options.workers > 0) return std::nullopt;
   try {
-    return train_as_process(*comm, options, environment.thread_multiple());
+    Process process;
+    return train_as_rank(*comm, options, environment.thread_multiple(), process);
   } catch (const std::exception& error) {
     leave_job(*comm, error);
   }

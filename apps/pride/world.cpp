@@ -16,6 +16,7 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #if PRIDE_HAVE_MPI
+#include "pride/comm/hybrid_comm.h"
 #include "pride/comm/mpi_comm.h"
 #endif
 
@@ -23,16 +24,31 @@ namespace pride::app {
 namespace {
 
 #if PRIDE_HAVE_MPI
+void run_threads_of_processes(const Workers& workers, const RankBody& body) {
+  try {
+    run_hybrid_world(workers.per_process, [&](Communicator& comm) {
+      check_workers(workers, comm);
+      body(comm, true);
+    });
+  } catch (const std::exception& error) {
+    int process = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &process);
+    leave_job(process * workers.per_process, error);
+  }
+}
+
 // False if this is no MPI job, or a single process that was asked for threads.
-bool ran_as_processes(int workers, const RankBody& body) {
+bool ran_as_processes(const Workers& workers, const RankBody& body) {
   if (!launched_by_mpi()) return false;
   const MpiEnvironment environment;
+  if (workers.per_process > 0) {
+    run_threads_of_processes(workers, body);
+    return true;
+  }
   const std::unique_ptr<Communicator> comm = make_mpi_communicator();
-  if (comm->size() == 1 && workers > 0) return false;
+  if (comm->size() == 1 && workers.total > 0) return false;
   try {
-    PRIDE_CHECK(workers == 0 || workers == comm->size(), "--workers ", workers,
-                ": this MPI job has ", comm->size(),
-                " processes, and each is a worker; leave the flag out");
+    check_workers(workers, *comm);
     body(*comm, environment.thread_multiple());
   } catch (const std::exception& error) {
     leave_job(*comm, error);
@@ -43,13 +59,25 @@ bool ran_as_processes(int workers, const RankBody& body) {
 
 }  // namespace
 
+void check_workers(const Workers& workers, const Communicator& comm) {
+  const int per_process = std::max(1, workers.per_process);
+  PRIDE_CHECK(workers.total == 0 || workers.total == comm.size(), "--workers ", workers.total,
+              ": this MPI job has ", comm.size() / per_process, " processes, and each is ",
+              per_process == 1 ? std::string("a worker") : concat(per_process, " workers"),
+              "; leave the flag out");
+}
+
 void leave_job(Communicator& comm, const std::exception& error) {
   comm.fail(error.what());
+  leave_job(comm.rank(), error);
+}
+
+void leave_job(int rank, const std::exception& error) {
   const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
                       dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
                       dynamic_cast<const InvalidArgument*>(&error) != nullptr;
-  if (comm.rank() == 0 || !shared) {
-    std::cerr << "pride: error: rank " << comm.rank() << ": " << error.what() << std::endl;
+  if (rank == 0 || !shared) {
+    std::cerr << "pride: error: rank " << rank << ": " << error.what() << std::endl;
   }
   // the peers get time to hear of it from us rather than from the launcher
   std::this_thread::sleep_for(std::chrono::seconds(1));
@@ -65,11 +93,13 @@ int ranks_on_this_host(Communicator& comm) {
   return static_cast<int>(std::ranges::count(all, mine));
 }
 
-void run_ranks(int workers, const RankBody& body) {
+void run_ranks(const Workers& workers, const RankBody& body) {
 #if PRIDE_HAVE_MPI
   if (ran_as_processes(workers, body)) return;
 #endif
-  run_world(workers == 0 ? kDefaultWorkers : workers,
+  PRIDE_CHECK(workers.per_process == 0, "--threads-per-process ", workers.per_process,
+              ": this is no MPI job; --workers says how many threads");
+  run_world(workers.total == 0 ? kDefaultWorkers : workers.total,
             [&](Communicator& comm) { body(comm, true); });
 }
 

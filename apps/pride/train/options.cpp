@@ -167,6 +167,11 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
                  "process is a worker and the flag may be left out")
       ->check(integer_check<int>(1, 1024))
       ->group(group);
+  app.add_option("--threads-per-process", o.threads_per_process,
+                 "Under mpirun: workers in each process, threads of it. Default: every process is "
+                 "one worker")
+      ->check(integer_check<int>(1, 1024))
+      ->group(group);
   add_batch_flags(app, o, group);
   CLI::Option* epochs = app.add_option("--epochs", o.epochs,
                                        "Passes over the training set, fractions allowed; with "

@@ -317,6 +317,26 @@ TEST_F(Train, GivesTheSameBitsUnderMpi) {
   }
 }
 
+TEST_F(Train, GivesTheSameBitsWithThreadsInTheProcessesOfAJob) {
+  const json threads = summary({"--steps", "4"});
+  for (const Arguments& more : {Arguments{}, Arguments{"--hierarchical", "2", "--overlap"}}) {
+    Arguments arguments = {"--steps", "4", "--threads-per-process", "2", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run_shell(mpiexec(2, tiny(arguments)));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const json hybrid = json::parse(outcome.out);
+    EXPECT_EQ(hybrid["transport"], "threads+mpi");
+    EXPECT_EQ(hybrid["world"], 4);
+    EXPECT_EQ(hybrid["param_hash"], threads["param_hash"]);
+    EXPECT_EQ(hybrid["final"], threads["final"]);
+  }
+  const Outcome count =
+      run_shell(mpiexec(2, tiny({"--workers", "5", "--steps", "2", "--threads-per-process", "2"})));
+  EXPECT_NE(count.code, 0);
+  EXPECT_NE(count.err.find("2 processes, and each is 2 workers"), std::string::npos) << count.err;
+  expect_error({"--threads-per-process", "2"}, "this is no MPI job");
+}
+
 TEST_F(Train, EndsTheWholeMpiJobOnAnError) {
   const Outcome count = run_shell(mpiexec(2, tiny({"--workers", "3", "--steps", "2"})));
   EXPECT_NE(count.code, 0);
