@@ -36,8 +36,8 @@ STAGES = [
         "src/core/param_hash", "src/core/state_io", "src/core/step_scalars",
     ]),
     ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
-               "include/pride/comm/mpi_comm", "src/comm/mpi*",
-               "include/pride/comm/c10d_*", "src/comm/c10d/"]),
+               "include/pride/comm/mpi_comm", "include/pride/comm/hybrid_comm", "src/comm/mpi*",
+               "src/comm/hybrid*", "include/pride/comm/c10d_*", "src/comm/c10d/"]),
     ("apps", ["apps/"]),
 ]
 
@@ -46,14 +46,15 @@ STAGES = [
 TORCH_USERS = ["src/torch/", "include/pride/torch", "src/comm/c10d/",
                "include/pride/comm/c10d_comm", "tests/comm/c10d", "apps/", "tests/torch/", "tests/apps/",
                "tests/install/", "bench/", "python/"]
-MPI_USERS = ["src/comm/mpi", "include/pride/comm/mpi", "apps/", "tests/", "bench/"]
+MPI_USERS = ["src/comm/mpi", "src/comm/hybrid", "include/pride/comm/mpi",
+             "include/pride/comm/hybrid", "apps/", "tests/", "bench/"]
 FOREIGN = [
     ("torch", re.compile(r"(torch|ATen|c10|caffe2)/"), TORCH_USERS),
     ("MPI", re.compile(r"mpi\.h$"), MPI_USERS),
     ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/", "bench/"]),
 ]
 CARRIERS = [
-    (re.compile(r"pride/comm/mpi_comm\.h$"), [*MPI_USERS, "examples/"]),
+    (re.compile(r"pride/comm/(mpi|hybrid)_comm\.h$"), [*MPI_USERS, "examples/"]),
     (re.compile(r"pride/comm/c10d_comm\.h$"), [*TORCH_USERS, "examples/"]),
     (re.compile(r"(pride/torch|torch/).*\.h$"), [*TORCH_USERS, "examples/"]),
 ]

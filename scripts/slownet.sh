@@ -194,7 +194,8 @@ readonly grace=5
 run_mpi() {
   local h list=''
   for ((h = 0; h < hosts; ++h)); do list+=",$subnet.$((h + 1)):$per_host"; done
-  # what mpirun takes for a remote shell: HOST COMMAND...
+  # what mpirun takes for a remote shell: HOST COMMAND... Each host has a /dev/shm of its own: Open MPI names its
+  # files there by the machine and the rank on the host, which two of our hosts have alike.
   cat >"$work/agent" <<TEXT
 #!/bin/sh
 host=\$1
@@ -202,7 +203,7 @@ shift
 h=\$((\${host##*.} - 1))
 # the daemons would otherwise make the same folders at the same time
 mkdir -p "$work/\$h"
-exec ip netns exec "$id-\$h" env TMPDIR="$work/\$h" sh -c "\$*"
+exec ip netns exec "$id-\$h" env TMPDIR="$work/\$h" sh -c "mount -t tmpfs none /dev/shm && \$*"
 TEXT
   chmod +x "$work/agent"
   ip netns exec "$hub" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \

@@ -9,6 +9,7 @@
 #include "bench/exchange.h"
 #include "bench/network.h"
 #include "commands.h"
+#include "hosts.h"
 #include "integer_check.h"
 #include "method_options.h"
 #include "number_check.h"
@@ -33,7 +34,7 @@ constexpr const char* kMethodsHelp =
     "Separated by commas, each perhaps with options of its own, as lion:dense=bf16";
 
 struct Arguments {
-  int workers = 0;
+  Workers workers;
   double seconds = 1;
   bool json = false;
   std::vector<std::string> methods = {"lion",       "lion:dense=native", "lion:dense=bf16",
@@ -42,6 +43,7 @@ struct Arguments {
   std::vector<std::int64_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
   std::int64_t bucket_coords = std::int64_t{1} << 20;
   int exchange_threads = 4;
+  std::string hierarchical;
   int reps = 5;
 };
 
@@ -92,6 +94,8 @@ Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
           {"p99_s", cell.times.p99_s},
           {"bytes_sent", cell.bytes},
           {"bytes_counted", cell.counted},
+          {"two_levels", cell.two_levels},
+          {"bytes_off_host", cell.bytes_off_host ? Json(*cell.bytes_off_host) : Json(nullptr)},
           {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
           {"bus_bytes_per_s", cell.bus_bandwidth()},
           {"limit_s", alone ? Json(nullptr) : Json(cell.limit_s)},
@@ -112,7 +116,12 @@ void print_cell(const ExchangeCell& cell) {
   } else {
     std::printf(" %8s", "-");
   }
-  std::printf(" %6d\n", cell.wrong_ranks);
+  std::printf(" %6d", cell.wrong_ranks);
+  if (cell.bytes_off_host) {
+    std::printf("  %s bytes off a host, in %s", grouped(*cell.bytes_off_host).c_str(),
+                cell.two_levels ? "two levels" : "one level");
+  }
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -131,6 +140,7 @@ void run_exchange(const Arguments& args) {
                       .method_options = args.method_options,
                       .sizes = {args.sizes.begin(), args.sizes.end()},
                       .bucket_coords = static_cast<std::size_t>(args.bucket_coords),
+                      .hosts = hosts_of(comm, args.hierarchical),
                       .exchange_threads = threads_may_talk ? args.exchange_threads : 0,
                       .seconds = args.seconds,
                       .least = args.reps};
@@ -219,11 +229,13 @@ CLI::App* add_common(CLI::App& bench, const std::string& name, const std::string
   CLI::App* command = bench.add_subcommand(name, what);
   command
       ->add_option(
-          "--workers", args.workers,
+          "--workers", args.workers.total,
           "Threads, each a rank. Default: 4. In a job (mpirun, torchrun) every process is a "
           "rank and the flag may be left out")
       ->check(integer_check<int>(1, 1024));
   add_transport_flag(*command);
+  command->add_option("--threads-per-process", args.workers.per_process, kThreadsPerProcessHelp)
+      ->check(integer_check<int>(1, 1024));
   command->add_option("--seconds", args.seconds, "Of each measurement, at least")
       ->capture_default_str()
       ->check(number_check())
@@ -264,6 +276,11 @@ void add_bench_command(CLI::App& app) {
                    "Buckets on their way at a time; 0: one after the other, on the caller's thread")
       ->capture_default_str()
       ->check(integer_check<int>(0, 16));
+  exchange
+      ->add_option("--hierarchical", args->hierarchical,
+                   std::string(kHierarchicalHelp) + ". Other methods are measured in one level")
+      ->type_name("L|auto")
+      ->check(CLI::Validator(wrong_hierarchical, ""));
   exchange->add_option("--reps", args->reps, "Measurements of each row, at least")
       ->capture_default_str()
       ->check(integer_check<int>(1, 1'000'000));

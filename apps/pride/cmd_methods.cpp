@@ -27,6 +27,7 @@ struct Arguments {
   std::int64_t params = 10'000'000;
   std::string method;  // empty: all, as a table
   std::vector<std::string> method_options;
+  int ranks_per_host = 0;  // 0: exchanges have one level
   bool json = false;
 };
 
@@ -36,7 +37,8 @@ Cost cost_of(const MethodInfo& info, const Arguments& args, std::int64_t step) {
     return largest_cost(info.name, Layout({{"w", {args.params}}}),
                         {.options = parse_method_options(args.method_options),
                          .world = args.workers,
-                         .step = step});
+                         .step = step,
+                         .ranks_per_host = args.ranks_per_host});
   } catch (const std::bad_alloc&) {
     const double bytes = 4.0 * info.state_floats * static_cast<double>(args.params);
     throw InvalidArgument(concat(info.name, ": not enough memory for its state of ",
@@ -78,6 +80,7 @@ Json describe(const std::string& name, const Arguments& args) {
           {"bytes_up", cost.bytes_up},
           {"bytes_down", cost.bytes_down},
           {"bytes_per_step", cost.bytes()},
+          {"bytes_off_host", args.ranks_per_host > 0 ? Json(cost.bytes_off_host()) : Json(nullptr)},
           {"exact", cost.exact},
           {"bound", cost.bound},
           {"bytes_of_first_step", first.bytes()},
@@ -163,6 +166,10 @@ void print_method(const Json& all) {
        concat(bytes_cell(method), " sent per step by the rank with most: ",
               ratio_text(method["bytes_per_step"], ring), " of an fp32 ring (", all["workers"],
               " workers, ", grouped(all["params"].get<double>()), " parameters)"));
+  if (!method["bytes_off_host"].is_null()) {
+    line("", concat("of these, ", grouped(method["bytes_off_host"].get<double>()),
+                    " to ranks of other hosts"));
+  }
   if (begins_differently(method)) line("", beginning(method));
   if (!method["exact"] && !method["bound"]) {
     line("", "no bound: the transport's own sum decides, and threads send this");
@@ -223,6 +230,11 @@ void add_methods_command(CLI::App& app) {
       ->add_option("--method-opt", args->method_options,
                    "An option of that method as key=value, for the bytes; may be repeated")
       ->allow_extra_args(false)
+      ->needs(method);
+  command
+      ->add_option("--hierarchical", args->ranks_per_host,
+                   "Ranks a host: the cost of that method's exchange in two levels")
+      ->check(integer_check<int>(1, kMostWorkers))
       ->needs(method);
   command->add_flag("--json", args->json, "Print JSON, options included");
   command->callback([args] { run(*args); });

@@ -37,7 +37,7 @@ constexpr double kSmallestBucket = 1 << 20;  // coordinates
 constexpr int kMostBuckets = 1024;
 
 struct Arguments {
-  int workers = 0;
+  Workers workers;
   std::optional<int> world;
   std::string bandwidth, latency, message, backward;
   std::optional<double> params;
@@ -251,12 +251,15 @@ void add_plan_command(CLI::App& app) {
   const char* group = "Network";
   command
       ->add_option(
-          "--workers", args->workers,
+          "--workers", args->workers.total,
           "Threads, each a rank, that are measured. Default: 4. In a job (mpirun, torchrun) every "
           "process is a rank and the flag may be left out")
       ->check(integer_check<int>(1, 1024))
       ->group(group);
   add_transport_flag(*command);
+  command->add_option("--threads-per-process", args->workers.per_process, kThreadsPerProcessHelp)
+      ->check(integer_check<int>(1, 1024))
+      ->group(group);
   command
       ->add_option("--world", args->world,
                    "Ranks of the network that is planned for. Default: those that are measured")

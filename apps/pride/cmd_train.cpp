@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "commands.h"
+#include "hosts.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "train/bucket_size.h"
@@ -55,7 +57,8 @@ void print_summary(const TrainOptions& options, const nlohmann::ordered_json& s)
 bool train_with_threads(const TrainOptions& options) {
   const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
   check_out_folder(options);
-  const TrainPlan plan = make_plan(options, world);
+  TrainPlan plan = make_plan(options, world);
+  plan.optimizer.hosts = hosts_of_threads(world, options.hierarchical);
   Recorder recorder(plan);
   bool stopped = false;
   run_world(world, [&](Communicator& comm) {
@@ -66,15 +69,26 @@ bool train_with_threads(const TrainOptions& options) {
   return stopped;
 }
 
-bool train_as_process(Communicator& comm, TrainOptions options, bool threads_may_talk) {
+// What the ranks of a process share: the plan, with its data, is made by the first to come.
+struct Process {
+  std::once_flag made;
+  std::optional<TrainPlan> plan;
+};
+
+bool train_as_rank(Communicator& comm, TrainOptions options, bool threads_may_talk,
+                   Process& process) {
   const bool root = comm.rank() == 0;
-  check_workers(options.workers, comm);
-  if (root) check_out_folder(options);
+  check_workers({options.workers, options.threads_per_process}, comm);
   const bool overlap_off = options.overlap.value_or(true) && !threads_may_talk;
   options.overlap = options.overlap.value_or(true) && threads_may_talk;
-  TrainPlan plan = make_plan(options, comm.size());
+  std::call_once(process.made, [&] {
+    if (comm.rank() < std::max(1, options.threads_per_process)) check_out_folder(options);
+    process.plan = make_plan(options, comm.size());
+  });
+  TrainPlan plan = *process.plan;
   allow_waits(comm, plan.options);
   check_same_settings(comm, plan);
+  plan.optimizer.hosts = hosts_of(comm, options.hierarchical);
   choose_bucket_size(comm, plan);
   std::optional<Recorder> recorder;
   if (root) recorder.emplace(plan);
@@ -86,13 +100,26 @@ bool train_as_process(Communicator& comm, TrainOptions options, bool threads_may
   return stopped;
 }
 
+bool train_with_threads_of_processes(const TrainOptions& options) {
+  Process process;
+  bool stopped = false;
+  run_threads_of_process({options.workers, options.threads_per_process},
+                         [&](Communicator& comm, bool) {
+                           const bool mine = train_as_rank(comm, options, true, process);
+                           if (comm.rank() % options.threads_per_process == 0) stopped = mine;
+                         });
+  return stopped;
+}
+
 bool train(const TrainOptions& options) {
   pin_threads();
   catch_interrupts();
-  const std::optional<Job> job = join_job(options.workers);
+  if (options.threads_per_process > 0) return train_with_threads_of_processes(options);
+  const std::optional<Job> job = join_job({options.workers, 0});
   if (!job) return train_with_threads(options);
   try {
-    return train_as_process(*job->comm, options, job->threads_may_talk);
+    Process process;
+    return train_as_rank(*job->comm, options, job->threads_may_talk, process);
   } catch (const std::exception& error) {
     leave_job(*job->comm, error);
   }

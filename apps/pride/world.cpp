@@ -20,6 +20,7 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #if PRIDE_HAVE_MPI
+#include "pride/comm/hybrid_comm.h"
 #include "pride/comm/mpi_comm.h"
 #endif
 #if PRIDE_HAVE_C10D
@@ -71,6 +72,11 @@ Job join_c10d_job() {
 #endif
 }
 
+std::string transport_to_use() {
+  if (asked_transport() != "auto") return asked_transport();
+  return under_mpi() ? "mpi" : under_torchrun() ? "c10d" : "threads";
+}
+
 }  // namespace
 
 void add_transport_flag(CLI::App& command) {
@@ -84,28 +90,55 @@ void add_transport_flag(CLI::App& command) {
 
 bool launched_as_job() noexcept { return under_mpi() || under_torchrun(); }
 
-std::optional<Job> join_job(int workers) {
-  std::string transport = asked_transport();
-  if (transport == "auto") transport = under_mpi() ? "mpi" : under_torchrun() ? "c10d" : "threads";
+std::optional<Job> join_job(const Workers& workers) {
+  const std::string transport = transport_to_use();
   if (transport == "threads") return std::nullopt;
   Job job = transport == "mpi" ? join_mpi_job() : join_c10d_job();
-  if (job.comm->size() == 1 && workers > 0) return std::nullopt;
+  if (job.comm->size() == 1 && workers.total > 0) return std::nullopt;
   return job;
 }
 
-void check_workers(int workers, const Communicator& job) {
-  PRIDE_CHECK(workers == 0 || workers == job.size(), "--workers ", workers, ": this ",
-              job.transport() == "mpi" ? "MPI" : "torchrun", " job has ", job.size(),
-              " processes, and each is a worker; leave the flag out");
+void run_threads_of_process(const Workers& workers, const RankBody& body) {
+  PRIDE_CHECK(transport_to_use() == "mpi", "--threads-per-process ", workers.per_process,
+              ": this is no MPI job; --workers says how many threads");
+#if PRIDE_HAVE_MPI
+  const MpiEnvironment environment;
+  try {
+    run_hybrid_world(workers.per_process, [&](Communicator& comm) {
+      check_workers(workers, comm);
+      body(comm, true);
+    });
+  } catch (const std::exception& error) {
+    int process = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &process);
+    leave_job(process * workers.per_process, error);
+  }
+#else
+  (void)body;
+  throw InvalidArgument("--transport mpi: this build has no MPI");
+#endif
+}
+
+void check_workers(const Workers& workers, const Communicator& job) {
+  const int per_process = std::max(1, workers.per_process);
+  PRIDE_CHECK(workers.total == 0 || workers.total == job.size(), "--workers ", workers.total,
+              ": this ", job.transport() == "c10d" ? "torchrun" : "MPI", " job has ",
+              job.size() / per_process, " processes, and each is ",
+              per_process == 1 ? std::string("a worker") : concat(per_process, " workers"),
+              "; leave the flag out");
 }
 
 void leave_job(Communicator& comm, const std::exception& error) {
   comm.fail(error.what());
+  leave_job(comm.rank(), error);
+}
+
+void leave_job(int rank, const std::exception& error) {
   const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
                       dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
                       dynamic_cast<const InvalidArgument*>(&error) != nullptr;
-  if (comm.rank() == 0 || !shared) {
-    std::cerr << "pride: error: rank " << comm.rank() << ": " << error.what() << std::endl;
+  if (rank == 0 || !shared) {
+    std::cerr << "pride: error: rank " << rank << ": " << error.what() << std::endl;
   }
   // the peers get time to hear of it from us rather than from the launcher
   std::this_thread::sleep_for(std::chrono::seconds(1));
@@ -121,7 +154,8 @@ int ranks_on_this_host(Communicator& comm) {
   return static_cast<int>(std::ranges::count(all, mine));
 }
 
-void run_ranks(int workers, const RankBody& body) {
+void run_ranks(const Workers& workers, const RankBody& body) {
+  if (workers.per_process > 0) return run_threads_of_process(workers, body);
   if (const std::optional<Job> job = join_job(workers)) {
     try {
       check_workers(workers, *job->comm);
@@ -130,7 +164,7 @@ void run_ranks(int workers, const RankBody& body) {
       leave_job(*job->comm, error);
     }
   }
-  run_world(workers == 0 ? kDefaultWorkers : workers,
+  run_world(workers.total == 0 ? kDefaultWorkers : workers.total,
             [&](Communicator& comm) { body(comm, true); });
 }
 

@@ -19,6 +19,15 @@ namespace pride::app {
 // On each rank. `threads_may_talk`: several threads of a rank may communicate at a time.
 using RankBody = std::function<void(Communicator& comm, bool threads_may_talk)>;
 
+// How many ranks there are: as the flags say it, 0 where they do not.
+struct Workers {
+  int total = 0;        // --workers
+  int per_process = 0;  // --threads-per-process, under MPI only: threads in each process
+};
+
+inline constexpr const char* kThreadsPerProcessHelp =
+    "Under mpirun: workers in each process, threads of it. Default: every process is one";
+
 // A job of processes that this one belongs to.
 struct Job {
   std::shared_ptr<void> environment;  // outlives the communicator
@@ -33,16 +42,21 @@ void add_transport_flag(CLI::App& command);
 bool launched_as_job() noexcept;
 
 // Joins the job that the flag and the launcher's variables name; with `auto`, MPI's comes first.
-// Nothing if there is none, if threads are asked for, or if the job has one process and `workers`
-// is not 0. Throws InvalidArgument for a transport that is not built in or a job that is not there.
-std::optional<Job> join_job(int workers);
+// Nothing if there is none, if threads are asked for, or if the job has one process and --workers
+// is given. Throws InvalidArgument for a transport that is not built in or a job that is not there.
+// REQUIRES: workers.per_process is 0.
+std::optional<Job> join_job(const Workers& workers);
 
-// Throws InvalidArgument where `workers` is given and is not the size of the job.
-void check_workers(int workers, const Communicator& job);
+// Runs `body` on workers.per_process threads, the ranks of this process of an MPI job. An error
+// ends the process. Throws InvalidArgument if this is no MPI job.
+void run_threads_of_process(const Workers& workers, const RankBody& body);
 
-// Runs `body` on the ranks of join_job(), or else on `workers` threads (0: kDefaultWorkers). Throws
-// what a thread threw; in a job an error ends the process.
-void run_ranks(int workers, const RankBody& body);
+// Throws InvalidArgument where --workers is given and is not the number of ranks of the job.
+void check_workers(const Workers& workers, const Communicator& job);
+
+// Runs `body` on the ranks of the job, or else on workers.total threads (0: kDefaultWorkers).
+// Throws what a thread threw; in a job an error ends the process.
+void run_ranks(const Workers& workers, const RankBody& body);
 
 // Ranks whose machine has the same name as this rank's, itself among them. Collective.
 int ranks_on_this_host(Communicator& comm);
@@ -51,5 +65,8 @@ inline constexpr int kDefaultWorkers = 4;
 
 // Ends this process and, through the launcher, the job. One rank speaks for an error that all have.
 [[noreturn]] void leave_job(Communicator& comm, const std::exception& error);
+
+// The same of a rank whose communicator is gone, after it has failed.
+[[noreturn]] void leave_job(int rank, const std::exception& error);
 
 }  // namespace pride::app

@@ -107,11 +107,11 @@ void MpiFamily::take_notice() {
   mark_dead(std::move(reason));
 }
 
-void MpiFamily::fail(std::string_view reason) noexcept {
+void MpiFamily::fail(int rank, std::string_view reason) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (dead()) return;
-    mark_dead(concat("rank ", rank_, ": ", reason));
+    mark_dead(concat("rank ", rank, ": ", reason));
     if (usable()) send_notices();
   } catch (...) {
     dead_.store(true, std::memory_order_release);  // the peers' deadlines must do

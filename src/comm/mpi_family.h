@@ -44,7 +44,9 @@ class MpiFamily {
   void check_alive();
 
   // Only the first call counts. Spends at most kGrace on getting the notices out.
-  void fail(std::string_view reason) noexcept;
+  // `rank`: of the first world, where that is not this process's own number.
+  void fail(std::string_view reason) noexcept { fail(rank_, reason); }
+  void fail(int rank, std::string_view reason) noexcept;
 
  private:
   void take_notice();

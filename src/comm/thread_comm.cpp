@@ -3,12 +3,10 @@
 #include "pride/comm/thread_comm.h"
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
 #include <numeric>
-#include <thread>
 #include <utility>
 
+#include "comm/run_ends.h"
 #include "comm/thread_world.h"
 #include "comm/ticket_table.h"
 #include "pride/error.h"
@@ -64,7 +62,7 @@ class ThreadComm final : public Communicator {
 
   std::unique_ptr<Communicator> do_group(std::span<const int> members) override {
     const auto own = std::find(members.begin(), members.end(), rank());
-    return std::make_unique<ThreadComm>(world_->group(++groups_, members),
+    return std::make_unique<ThreadComm>(world_->group(++groups_, members, members.size()),
                                         static_cast<int>(own - members.begin()));
   }
 
@@ -95,50 +93,6 @@ class ThreadComm final : public Communicator {
   std::uint64_t groups_ = 0;
 };
 
-// What the ranks of a run_world threw.
-class Errors {
- public:
-  void add(int rank, std::exception_ptr error, bool is_comm_error) {
-    const std::lock_guard lock(mutex_);
-    list_.push_back({rank, std::move(error), is_comm_error});
-  }
-
-  // A rank's own error first; then the CommError of the rank that noticed first; then any.
-  void rethrow(int failed_rank) const {
-    const auto pick = [this](auto&& is) { return std::find_if(list_.begin(), list_.end(), is); };
-    auto it = pick([](const Entry& e) { return !e.is_comm_error; });
-    if (it == list_.end()) it = pick([&](const Entry& e) { return e.rank == failed_rank; });
-    if (it == list_.end()) it = list_.begin();
-    if (it != list_.end()) std::rethrow_exception(it->error);
-  }
-
- private:
-  struct Entry {
-    int rank;
-    std::exception_ptr error;
-    bool is_comm_error;
-  };
-  std::mutex mutex_;  // for list_, until the threads are joined
-  std::vector<Entry> list_;
-};
-
-void run_rank(std::unique_ptr<Communicator> comm, const std::function<void(Communicator&)>& body,
-              Errors& errors) {
-  const int rank = comm->rank();
-  try {
-    body(*comm);
-  } catch (const CommError& e) {
-    comm->fail(e.what());
-    errors.add(rank, std::current_exception(), true);
-  } catch (const std::exception& e) {
-    comm->fail(e.what());
-    errors.add(rank, std::current_exception(), false);
-  } catch (...) {
-    comm->fail("an exception of unknown type");
-    errors.add(rank, std::current_exception(), false);
-  }
-}
-
 std::shared_ptr<World> make_world(int size) {
   PRIDE_CHECK(size >= 1 && size <= 1024, "a world of ", size, " threads, must be 1 to 1024");
   std::vector<int> ranks(size);
@@ -162,24 +116,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_world(int size) {
 
 void run_world(int size, const std::function<void(Communicator&)>& body) {
   const auto world = make_world(size);
-  auto ends = make_ends(world);
-  Errors errors;
-  std::vector<std::thread> ranks;
-  ranks.reserve(ends.size());
-  try {
-    // each thread owns its end: a body that returns early has left, and the others hear of it
-    for (auto& end : ends) {
-      ranks.emplace_back([&errors, &body, comm = std::move(end)]() mutable {
-        run_rank(std::move(comm), body, errors);
-      });
-    }
-  } catch (const std::exception& e) {  // the system has no more threads
-    world->family()->fail(static_cast<int>(ranks.size()), e.what());
-    for (auto& rank : ranks) rank.join();
-    throw;
-  }
-  for (auto& rank : ranks) rank.join();
-  errors.rethrow(world->family()->failed_rank());
+  run_ends(make_ends(world), body, [&] { return world->family()->failed_rank(); });
 }
 
 }  // namespace pride

@@ -105,9 +105,13 @@ class World {
 
   void wake_all() noexcept;
 
+  // Makes the copies that wait for this rank as a receiver.
+  void serve(int rank);
+
   // The world that the `serial`-th group of this one makes for these members: the first member to
-  // ask creates it, and the last takes it out of the list.
-  std::shared_ptr<World> group(std::uint64_t serial, std::span<const int> members);
+  // ask creates it, and the last of `askers` takes it out of the list.
+  std::shared_ptr<World> group(std::uint64_t serial, std::span<const int> members,
+                               std::size_t askers);
 
  private:
   using Lock = std::unique_lock<std::mutex>;

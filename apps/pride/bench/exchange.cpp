@@ -98,8 +98,10 @@ class Exchange {
         grads_(gradients(layout_, comm.rank())),
         absent_(1, 0) {
     const MethodInfo info = method_info(choice.name, comm.size());
-    auto made = make_method(choice.name, {layout_, comm.rank(), comm.size(),
-                                          complete_options(choice.name, options_of(choice, how))});
+    auto made = make_method(choice.name,
+                            {layout_, comm.rank(), comm.size(),
+                             complete_options(choice.name, options_of(choice, how)), how.hosts});
+    knows_hosts_ = made->has_two_levels() && how.hosts.known();
     buckets_ = make_buckets(layout_, how.bucket_coords, comm.size(), made->alignment());
     method_ = std::make_unique<ExchangeOnly>(std::move(made));
     for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
@@ -129,6 +131,12 @@ class Exchange {
     PRIDE_CHECK(!poison, "bench: the gradients are finite, the exchange says they are not");
   }
 
+  // What leaves the host of this rank in a step, of this rank alone; nothing if that is not known.
+  std::optional<std::uint64_t> bytes_off_host() const {
+    if (!knows_hosts_) return std::nullopt;
+    return method_->cost(buckets_, ctx_.rank, kSteady).bytes_off_host();
+  }
+
   std::uint64_t bytes_sent() const {
     std::uint64_t bytes = 0;
     for (const auto& comm : comms_) bytes += comm->traffic().bytes_sent;
@@ -139,6 +147,7 @@ class Exchange {
   Layout layout_;
   FlatBuffer params_, grads_;
   std::vector<char> absent_;
+  bool knows_hosts_ = false;
   std::vector<Bucket> buckets_;
   std::unique_ptr<ExchangeOnly> method_;
   std::vector<std::unique_ptr<Communicator>> comms_;
@@ -189,11 +198,25 @@ ExchangeCell measured(Communicator& comm, const std::string& text, const Exchang
   cell.counted = cost.bound;
   const auto counted = static_cast<double>(exchange.bytes_sent() - before);
   cell.bytes = cell.counted ? largest_of(comm, counted) : static_cast<double>(cost.bytes());
+  if (const auto mine = exchange.bytes_off_host()) {
+    std::vector<double> by_host(static_cast<std::size_t>(how.hosts.count()));
+    const auto all = gathered(comm, *mine);
+    for (int r = 0; r < comm.size(); ++r) {
+      by_host[static_cast<std::size_t>(how.hosts.host_of(r))] +=
+          static_cast<double>(all[static_cast<std::size_t>(r)]);
+    }
+    cell.bytes_off_host = std::ranges::max(by_host);
+    cell.two_levels = how.hosts.two_levels();
+  }
   const bool on_threads =
       comm.size() <= kMostCheckingThreads && coords * hashes.size() <= kMostChecked;
   cell.checked_against = on_threads ? "threads" : "rank 0";
   std::uint64_t right = hashes.front();
-  if (on_threads && comm.rank() == 0) right = hash_on_threads(comm.size(), choice, how, coords);
+  if (on_threads && comm.rank() == 0) {
+    ExchangeBench one_level = how;
+    one_level.hosts = {};
+    right = hash_on_threads(comm.size(), choice, one_level, coords);
+  }
   comm.broadcast(std::as_writable_bytes(std::span(&right, 1)), 0);
   cell.wrong_ranks = static_cast<int>(
       std::ranges::count_if(hashes, [&](std::uint64_t hash) { return hash != right; }));

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/network.h"
 #include "pride/communicator.h"
+#include "pride/hosts.h"
 
 namespace pride::app {
 
@@ -17,6 +19,7 @@ struct ExchangeBench {
   std::vector<std::string> method_options = {};  // "key=value", of every other method with the key
   std::vector<std::size_t> sizes = {};           // coordinates
   std::size_t bucket_coords = 0;
+  Hosts hosts = {};          // known: two levels, for the methods that have them
   int exchange_threads = 4;  // 0: exchange without threads of its own
   double seconds = 1;        // of each cell
   int least = 5;             // measurements of each cell
@@ -29,6 +32,10 @@ struct ExchangeCell {
   // Bytes that a rank sends: of the rank with most. As counted; where the transport's own sum is in
   // it, which nobody can count, those of a ring (of a method: its cost).
   double bytes = 0;
+  bool two_levels = false;
+  // Bytes that leave the host which sends most off it, as its ranks' costs say; nothing where hosts
+  // are not known or the method does not tell.
+  std::optional<double> bytes_off_host = {};
   bool counted = true;
   double limit_s = 0;  // those bytes at the best goodput measured; 0 if alone
   // Ranks whose result is not what it must be.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "hosts.h"
 #include "integer_check.h"
 #include "number_check.h"
 #include "pride/error.h"
@@ -167,6 +168,11 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
                  "process is a worker and the flag may be left out")
       ->check(integer_check<int>(1, 1024))
       ->group(group);
+  app.add_option("--threads-per-process", o.threads_per_process,
+                 "Under mpirun: workers in each process, threads of it. Default: every process is "
+                 "one worker")
+      ->check(integer_check<int>(1, 1024))
+      ->group(group);
   add_batch_flags(app, o, group);
   CLI::Option* epochs = app.add_option("--epochs", o.epochs,
                                        "Passes over the training set, fractions allowed; with "
@@ -196,6 +202,10 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
                  "With --overlap: buckets on their way at a time")
       ->capture_default_str()
       ->check(integer_check<int>(1, 16))
+      ->group(group);
+  app.add_option("--hierarchical", o.hierarchical, kHierarchicalHelp)
+      ->type_name("L|auto")
+      ->check(CLI::Validator(wrong_hierarchical, ""))
       ->group(group);
   app.add_option("--timeout", o.timeout_s,
                  "Longest wait for another worker, in seconds; at most a week (604800)")
@@ -345,6 +355,7 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"bucket-coords", or_null(o.bucket_coords)},
           {"overlap", o.overlap.value_or(false)},
           {"exchange-threads", o.exchange_threads},
+          {"hierarchical", o.hierarchical},
           {"non-finite", o.non_finite},
           {"device", o.device},
           {"dtype", o.dtype},

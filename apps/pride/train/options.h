@@ -28,8 +28,9 @@ struct TrainOptions {
   double final_lr_factor = 0;
   double clip_norm = 0, clip_global_norm = 0;  // 0: none
 
-  int workers = 0;         // 0: 4 threads, or the processes of the MPI job
-  std::int64_t batch = 0;  // 0: the task's default
+  int workers = 0;              // 0: 4 threads, or the processes of the MPI job
+  int threads_per_process = 0;  // under MPI; 0: every process is one worker
+  std::int64_t batch = 0;       // 0: the task's default
   std::int64_t accumulate = 1;
   std::string sharding = "partition";
   std::optional<double> epochs;
@@ -50,6 +51,7 @@ struct TrainOptions {
   std::optional<std::int64_t> bucket_coords;
   std::optional<bool> overlap;  // not given: between processes
   int exchange_threads = 4;
+  std::string hierarchical;  // empty: exchanges have one level
   std::string non_finite = "raise";
   std::string device = "cpu", dtype = "float32";
   double timeout_s = 300;

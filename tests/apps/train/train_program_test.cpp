@@ -171,6 +171,17 @@ TEST_F(Train, GivesTheSameBitsForAnyBucketsAndOverlap) {
   }
 }
 
+TEST_F(Train, GivesTheSameBitsInTwoLevels) {
+  for (const std::string method : {"dlion-vote", "dlion-avg"}) {
+    const json one = summary({"--steps", "5", "--method", method});
+    const json two = summary({"--steps", "5", "--method", method, "--hierarchical", "2"});
+    EXPECT_EQ(one["param_hash"], two["param_hash"]) << method;
+    EXPECT_NE(one["bytes"], two["bytes"]) << method;
+    const json alone = summary({"--steps", "5", "--method", method, "--hierarchical", "auto"});
+    EXPECT_EQ(one["bytes"], alone["bytes"]) << "threads share one host";
+  }
+}
+
 TEST_F(Train, ResumesToTheSameBits) {
   const json whole = summary({"--steps", "8", "--save-every", "4", "--out", path("whole")});
   const std::string middle = path("whole") + "/checkpoints/step-4";
@@ -373,6 +384,26 @@ TEST_F(Train, ChoosesTheBucketsFromTheNetworkBetweenProcesses) {
   EXPECT_EQ(given["bucket_coords"], 1 << 20);
   EXPECT_EQ(given["settings"]["overlap"], false);
   EXPECT_EQ(given["param_hash"], chosen["param_hash"]);
+}
+
+TEST_F(Train, GivesTheSameBitsWithThreadsInTheProcessesOfAJob) {
+  const json threads = summary({"--steps", "4"});
+  for (const Arguments& more : {Arguments{}, Arguments{"--hierarchical", "2", "--overlap"}}) {
+    Arguments arguments = {"--steps", "4", "--threads-per-process", "2", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run_shell(mpiexec(2, tiny(arguments)));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const json hybrid = json::parse(outcome.out);
+    EXPECT_EQ(hybrid["transport"], "threads+mpi");
+    EXPECT_EQ(hybrid["world"], 4);
+    EXPECT_EQ(hybrid["param_hash"], threads["param_hash"]);
+    EXPECT_EQ(hybrid["final"], threads["final"]);
+  }
+  const Outcome count =
+      run_shell(mpiexec(2, tiny({"--workers", "5", "--steps", "2", "--threads-per-process", "2"})));
+  EXPECT_NE(count.code, 0);
+  EXPECT_NE(count.err.find("2 processes, and each is 2 workers"), std::string::npos) << count.err;
+  expect_error({"--threads-per-process", "2"}, "this is no MPI job");
 }
 
 TEST_F(Train, EndsTheWholeMpiJobOnAnError) {

@@ -1,0 +1,177 @@
+// Messages over MPI.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/mpi_messages.h"
+
+#include <iterator>
+
+#include "pride/error.h"
+
+namespace pride::mpi {
+namespace {
+
+// Chunks of a message that MPI has to send at a time.
+constexpr std::size_t kWindow = 4;
+
+// How long a failed rank goes on serving MPI, so that its pending operations can end.
+constexpr std::chrono::milliseconds kGrace{250};
+
+[[noreturn]] void fail_chunk(const std::string& text, int code) {
+  try {
+    check(code, "MPI_Test");
+  } catch (const CommError& e) {
+    throw CommError(concat(text, ": ", e.what()));
+  }
+  throw CommError(text);
+}
+
+bool ended(MPI_Request& request) noexcept {
+  int done = 1;
+  if (request != MPI_REQUEST_NULL && MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+    return true;
+  }
+  return done != 0;
+}
+
+}  // namespace
+
+std::string Messages::Operation::text() const {
+  return concat(is_send ? "send of " : "receive of ", size, is_send ? " bytes to" : " bytes from",
+                " rank ", at.peer, " (tag ", at.tag, ")");
+}
+
+std::uint64_t Messages::start_send(const Address& to, std::span<const std::byte> bytes) {
+  auto& [id, op] = begin({.is_send = true, .at = to, .size = bytes.size(), .source = bytes.data()});
+  sends_.push_back(&op);
+  if (first_of_its_kind(op)) send_chunks(op);
+  return id;
+}
+
+std::uint64_t Messages::start_recv(const Address& from, std::span<std::byte> bytes) {
+  auto& [id, op] = begin({.at = from, .size = bytes.size(), .target = bytes.data()});
+  expected_[{from.process, from.mpi_tag}].push_back(&op);
+  return id;
+}
+
+bool Messages::test(std::uint64_t id) {
+  look();
+  if (!advance(pending_.find(id))) return false;
+  pending_.release(id);
+  return true;
+}
+
+Messages::Pending::Entry& Messages::begin(Operation op) {
+  op.total = op.size / chunk_ + 1;
+  auto& entry = pending_.make();
+  entry.value = std::move(op);
+  return entry;
+}
+
+// Of chunk k: all are full but the last, which may be empty.
+int Messages::length(const Operation& op, std::size_t k) const {
+  return static_cast<int>(std::min(chunk_, op.size - k * chunk_));
+}
+
+void Messages::look() {
+  look_for_messages();
+  for (std::size_t i = 0; i < sends_.size();) {
+    if (first_of_its_kind(*sends_[i]) && send_chunks(*sends_[i])) {
+      sends_.erase(sends_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+// Messages with one process and tag keep their order: the next begins behind the last chunk.
+bool Messages::first_of_its_kind(const Operation& op) const {
+  const auto first = std::ranges::find_if(sends_, [&](const Operation* other) {
+    return other->at.process == op.at.process && other->at.mpi_tag == op.at.mpi_tag;
+  });
+  return *first == &op;
+}
+
+// So many chunks of each message are with MPI at a time, so that those to all peers take turns:
+// streams that are written one after the other, each as fast as it goes, meet on some links while
+// others are idle. True if all have begun.
+bool Messages::send_chunks(Operation& op) {
+  while (op.chunks.size() < op.total) {
+    advance(op);
+    const std::size_t k = op.chunks.size();
+    if (k - op.done >= kWindow) return false;
+    check(MPI_Isend(op.source + k * chunk_, length(op, k), MPI_BYTE, op.at.process, op.at.mpi_tag,
+                    comm_, &op.chunks.emplace_back(MPI_REQUEST_NULL)),
+          "MPI_Isend");
+    ++begun_;
+  }
+  return true;
+}
+
+// The first receive of each process and tag is served first.
+void Messages::look_for_messages() {
+  for (auto it = expected_.begin(); it != expected_.end();) {
+    auto& queue = it->second;
+    while (!queue.empty() && begin_chunks(*queue.front())) queue.pop_front();
+    it = queue.empty() ? expected_.erase(it) : std::next(it);
+  }
+}
+
+// True if all chunks have begun. Throws if one has another size than expected.
+bool Messages::begin_chunks(Operation& op) {
+  while (op.chunks.size() < op.total) {
+    const std::size_t k = op.chunks.size();
+    int found = 0, got = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check(MPI_Improbe(op.at.process, op.at.mpi_tag, comm_, &found, &message, &status),
+          "MPI_Improbe");
+    if (!found) return false;
+    check(MPI_Get_count(&status, MPI_BYTE, &got), "MPI_Get_count");
+    check_size(op, k, got);
+    check(MPI_Imrecv(op.target + k * chunk_, got, MPI_BYTE, &message,
+                     &op.chunks.emplace_back(MPI_REQUEST_NULL)),
+          "MPI_Imrecv");
+    ++begun_;
+  }
+  return true;
+}
+
+void Messages::check_size(const Operation& op, std::size_t k, int got) const {
+  if (got == length(op, k)) return;
+  const bool more_follows = static_cast<std::size_t>(got) == chunk_;
+  throw CommError(concat(op.text(), ": sizes differ: rank ", op.at.peer, " sends ",
+                         k * chunk_ + static_cast<std::size_t>(got),
+                         more_follows ? " bytes or more" : " bytes"));
+}
+
+// True if complete.
+bool Messages::advance(Operation& op) {
+  for (; op.done < op.chunks.size(); ++op.done) {
+    int done = 0;
+    const int code = MPI_Test(&op.chunks[op.done], &done, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) fail_chunk(op.text(), code);
+    if (!done) return false;
+  }
+  return op.done == op.total;
+}
+
+bool Messages::give_up(std::span<MPI_Request> also) noexcept {
+  bool any = false, open = true;
+  expected_.clear();
+  sends_.clear();
+  const auto enough = Clock::now() + kGrace;
+  for (Backoff backoff(family_->crowded()); open && Clock::now() < enough; backoff.pause()) {
+    open = false;
+    pending_.for_each([&](Operation& op) {
+      any = true;
+      for (MPI_Request& request : op.chunks) open |= !ended(request);
+    });
+    for (MPI_Request& request : also) {
+      any |= request != MPI_REQUEST_NULL;
+      open |= !ended(request);
+    }
+  }
+  pending_.clear();
+  return any;
+}
+
+}  // namespace pride::mpi

@@ -1,0 +1,140 @@
+// hybrid_comm: the transport contract under mpirun with several threads on each process, and the
+// optimizer in one and two levels on it.
+// SPDX-License-Identifier: Apache-2.0
+#include "pride/comm/hybrid_comm.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <tuple>
+
+#include "comm/contract.h"
+#include "comm/mpi_chunk.h"
+#include "pride/error.h"
+#include "pride/hosts.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+using contract::Check;
+
+int processes() {
+  int size = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+int process() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+class HybridContract : public ::testing::TestWithParam<std::tuple<Check, int, std::size_t>> {};
+
+TEST_P(HybridContract, Holds) {
+  const auto& [check, threads, chunk] = GetParam();
+  mpi::set_chunk_limit(chunk);
+  std::atomic<int> ran{0};
+  try {
+    run_hybrid_world(threads, [&, run = check.run, threads = threads](Communicator& comm) {
+      EXPECT_EQ(comm.transport(), "threads+mpi");
+      EXPECT_EQ(comm.size(), threads * processes());
+      EXPECT_EQ(comm.rank() / threads, process());
+      comm.set_timeout(std::chrono::seconds(100));
+      run(comm);
+      ++ran;
+    });
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
+  }
+  EXPECT_EQ(ran, threads);
+  mpi::set_chunk_limit(mpi::kDefaultChunk);
+  MPI_Barrier(MPI_COMM_WORLD);  // a failed world's notices must not meet the next
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HybridContract,
+    ::testing::Combine(::testing::ValuesIn(contract::kChecks), ::testing::Values(1, 2, 3),
+                       ::testing::Values(mpi::kDefaultChunk, contract::kSmallChunk)),
+    [](const auto& info) {
+      return std::string(std::get<0>(info.param).name) + "_T" +
+             std::to_string(std::get<1>(info.param)) +
+             (std::get<2>(info.param) == mpi::kDefaultChunk ? "_Whole" : "_Chunks");
+    });
+
+TEST(HybridWorld, RefusesOtherNumbersOfThreadsOnAllProcesses) {
+  const auto nothing = [](Communicator&) {};
+  EXPECT_THROW(run_hybrid_world(0, nothing), InvalidArgument);
+  EXPECT_THROW(run_hybrid_world(1025, nothing), InvalidArgument);
+  if (processes() == 1) return;
+  EXPECT_THROW(run_hybrid_world(process() == 0 ? 2 : 1, nothing), InvalidArgument);
+}
+
+TEST(HybridWorld, RethrowsARanksOwnErrorAndNamesItOnTheOthers) {
+  const int last = 2 * processes() - 1;
+  std::string error;
+  try {
+    run_hybrid_world(2, [&](Communicator& comm) {
+      comm.set_timeout(std::chrono::seconds(60));
+      if (comm.rank() == last) throw std::runtime_error("out of images");
+      contract::meet_until_error(comm);
+    });
+  } catch (const CommError& e) {
+    error = e.what();
+    contract::expect_contains(error, concat("rank ", last, ": out of images"));
+  } catch (const std::runtime_error& e) {
+    error = e.what();
+    EXPECT_EQ(process(), processes() - 1);
+    EXPECT_EQ(error, "out of images");
+  }
+  EXPECT_NE(error, "");
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// Two threads of each rank make duplicates at the same time, which must not get each other's
+// messages.
+TEST(HybridWorld, MakesDuplicatesOnTwoThreadsAtATime) {
+  run_hybrid_world(2, [](Communicator& comm) {
+    const auto other = comm.duplicate();
+    const auto work = [](Communicator& from, int salt) {
+      for (int round = 0; round < 20; ++round) {
+        const auto copy = from.duplicate();
+        contract::gather_int(*copy, salt + round);
+      }
+    };
+    std::thread second([&] { work(*other, 1000); });
+    work(comm, 2000);
+    second.join();
+  });
+}
+
+TEST(HybridReplicas, EqualThoseOnThreadsInOneLevelAndInTwo) {
+  const Layout layout({{"rows", {97, 8}, 0, true}, {"w1", {65, 31}}, {"b1", {65}}});
+  for (const std::string method : {"dlion-vote", "dlion-avg"}) {
+    for (const int threads : {2, 3}) {
+      pride::testing::Training run{.world = threads * processes(), .steps = 3};
+      run.options.method = method;
+      run.options.bucket_coords = 500;
+      const std::uint64_t expected = pride::testing::train(layout, run)[0].hash;
+      for (const bool two_levels : {false, true}) {
+        for (const bool overlap : {false, true}) {
+          run.options.overlap = overlap;
+          if (two_levels) run.options.hosts = Hosts::of_size(run.world, threads);
+          run_hybrid_world(threads, [&](Communicator& comm) {
+            EXPECT_EQ(pride::testing::train_rank(comm, layout, run).hash, expected)
+                << method << ", rank " << comm.rank() << ", two levels: " << two_levels;
+          });
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pride
