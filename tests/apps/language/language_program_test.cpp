@@ -1,0 +1,80 @@
+// Tokens from the command line, as a user meets them.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/language/run_program.h"
+#include "apps/text/small_vocabulary.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+using test::bytes_of;
+using test::Outcome;
+using test::run_program;
+using test::TempFolder;
+
+void expect_failure(const std::vector<std::string>& arguments, const std::string& part) {
+  const Outcome outcome = run_program(arguments);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_EQ(outcome.err.rfind("pride: error: ", 0), 0U) << outcome.err;
+  EXPECT_NE(outcome.err.find(part), std::string::npos)
+      << "no \"" << part << "\" in " << outcome.err;
+}
+
+class LanguageProgram : public ::testing::Test {
+ protected:
+  LanguageProgram() {
+    std::string text;
+    for (int i = 0; i < 600; ++i) text += concat("the thing number ", i % 7, " in there\n");
+    folder_.write("text.txt", text);
+  }
+  std::string at(const char* name) const { return (folder_.path() / name).string(); }
+  std::vector<std::string> tokenize(std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"tokenize", at("text.txt"), "--vocab", vocab_.string(),
+                                    "--out",    at("shards"),   "--quiet"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  TempFolder folder_;
+  std::filesystem::path vocab_ = test::write_small_vocabulary(folder_);
+};
+
+TEST_F(LanguageProgram, TokenizesInBothLayoutsAndChecksThem) {
+  const Outcome plain = run_program(tokenize({"--json"}));
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  const auto report = nlohmann::json::parse(plain.out);
+  EXPECT_EQ(report.at("vocabulary"), 269);
+  const auto n = report.at("train").at("tokens").get<std::size_t>();
+  EXPECT_EQ(bytes_of(folder_.path() / "shards/train.bin").size(), 2 * n);
+  expect_failure(tokenize(), "--overwrite");
+  const Outcome llmc = run_program(tokenize({"--layout", "llmc", "--overwrite"}));
+  ASSERT_EQ(llmc.code, 0) << llmc.err;
+  EXPECT_EQ(bytes_of(folder_.path() / "shards/train_000001.bin").size(), 1024 + 2 * n);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "shards/train.bin"));
+  const Outcome check =
+      run_program({"tokenize", "--check", at("shards"), "--vocab", vocab_.string(), "--json"});
+  ASSERT_EQ(check.code, 0) << check.err;
+  const auto facts = nlohmann::json::parse(check.out);
+  ASSERT_EQ(facts.size(), 2U);
+  EXPECT_EQ(facts[0].at("layout"), "llmc");
+  EXPECT_EQ(facts[0].at("tokens"), n);
+  EXPECT_LT(facts[0].at("largest"), 269);
+}
+
+TEST_F(LanguageProgram, SaysWhatIsWrongWithShards) {
+  folder_.write("odd.bin", "abc");
+  folder_.write("outside.bin", std::string("\1\0\x0D\1", 4));  // 1, 269
+  expect_failure({"tokenize", "--check", at("odd.bin")}, "odd.bin: not a shard of tokens");
+  expect_failure({"tokenize", "--check", at("outside.bin"), "--vocab", vocab_.string()},
+                 "token 1 is 269, the vocabulary has 269");
+  expect_failure({"tokenize", at("text.txt"), "--out", at("x")}, "--vocab");
+  expect_failure({"tokenize", at("none"), "--out", at("x"), "--vocab", vocab_.string()}, "none");
+  EXPECT_EQ(run_program(tokenize({"--layout", "gpt"})).code, 2);
+}
+
+}  // namespace
+}  // namespace pride::app
