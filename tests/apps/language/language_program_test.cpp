@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "apps/language/run_program.h"
 #include "apps/text/small_vocabulary.h"
@@ -75,6 +77,61 @@ TEST_F(LanguageProgram, SaysWhatIsWrongWithShards) {
   expect_failure({"tokenize", at("none"), "--out", at("x"), "--vocab", vocab_.string()}, "none");
   EXPECT_EQ(run_program(tokenize({"--layout", "gpt"})).code, 2);
 }
+
+#ifdef PRIDE_HAVE_TORCH
+class LanguageTraining : public LanguageProgram {
+ protected:
+  LanguageTraining() { EXPECT_EQ(run_program(tokenize()).code, 0); }
+  std::vector<std::string> train(const char* out, std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"train",    "--task", "lm",      "--workers", "2",
+                                    "--batch",  "4",      "--quiet", "--context", "16",
+                                    "--layers", "1",      "--heads", "2",         "--width",
+                                    "32",       "--out",  at(out),   "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::vector<std::string> on_shards(const char* out, std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {"--data", at("shards"), "--vocab", vocab_.string()});
+    return train(out, more);
+  }
+};
+
+TEST_F(LanguageTraining, LearnsFromShardsAndTellsItsPerplexity) {
+  const Outcome outcome =
+      run_program(on_shards("run", {"--steps", "60", "--lr", "3e-3", "--method", "dlion-vote"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto summary = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(summary.at("model").at("size").at("vocabulary"), 269);
+  const auto& final = summary.at("final");
+  const double loss = final.at("loss");
+  EXPECT_LT(loss, 2.5) << "log 269 is 5.6";
+  EXPECT_NEAR(final.at("perplexity"), std::exp(loss), 1e-9 * std::exp(loss));
+  EXPECT_GT(final.at("tokens"), 100);
+  EXPECT_EQ(summary.at("data").at("vocabulary"), vocab_.string());
+  std::string last;
+  std::istringstream lines(bytes_of(folder_.path() / "run/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) last = line;
+  EXPECT_EQ(nlohmann::json::parse(last).at("perplexity"), final.at("perplexity"));
+}
+
+TEST_F(LanguageTraining, GivesTheSameBitsFromBothLayouts) {
+  const auto hash = [&](const char* out) {
+    const Outcome outcome = run_program(on_shards(out, {"--steps", "3"}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("param_hash");
+  };
+  const auto plain = hash("plain");
+  ASSERT_EQ(run_program(tokenize({"--layout", "llmc", "--overwrite"})).code, 0);
+  EXPECT_EQ(hash("llmc"), plain);
+}
+
+TEST_F(LanguageTraining, RefusesWhatCannotBe) {
+  expect_failure(train("x", {"--vocab", vocab_.string()}), "--vocab needs --data");
+  expect_failure(train("x", {"--data", at("shards"), "--vocab", at("none")}), "no vocabulary");
+  expect_failure(train("x", {"--data", at("vocab"), "--vocab", at("vocab")}), "*train*.bin");
+  expect_failure({"train", "--task", "cifar10", "--vocab", at("vocab")}, "--vocab is for lm only");
+}
+#endif
 
 }  // namespace
 }  // namespace pride::app
