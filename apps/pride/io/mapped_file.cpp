@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cerrno>
 #include <string>
@@ -51,5 +52,10 @@ MappedFile::~MappedFile() {
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+std::uint64_t file_hash(const std::filesystem::path& file) {
+  const MappedFile mapped(file);
+  return XXH3_64bits(mapped.text().data(), mapped.text().size());
+}
 
 }  // namespace pride::app

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -25,5 +26,8 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
+
+// XXH3-64 of a file's bytes. Throws DataError.
+std::uint64_t file_hash(const std::filesystem::path& file);
 
 }  // namespace pride::app

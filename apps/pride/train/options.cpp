@@ -64,6 +64,10 @@ void add_model_flags(CLI::App& app, TrainOptions& o) {
                  "12, 768, 1024). cifar10: vit-small (default: 4 layers, 4 heads, width 128, patch "
                  "8) or vit-paper (6, 8, 512, 4)")
       ->group("Model");
+  app.add_option("--init", o.init,
+                 "lm: begin with this GPT-2 checkpoint in Hugging Face's layout (a folder with "
+                 "model.safetensors and config.json, or the file), which settles the model's sizes")
+      ->group("Model");
   app.add_option("--layers", o.layers, "Transformer blocks, instead of the model's")
       ->check(count(1, kLargestSize))
       ->group("Model");
@@ -293,6 +297,8 @@ void check(const TrainOptions& o) {
   check_choice("--non-finite", o.non_finite, {"raise", "skip"});
   schedule_kind(o.schedule);
   PRIDE_CHECK(o.vocab.empty() || o.task == "lm", "--vocab is for lm only");
+  PRIDE_CHECK(o.init.empty() || o.task == "lm", "--init is for lm only");
+  PRIDE_CHECK(o.init.empty() || o.model.empty(), "--init and --model: give one of them");
   PRIDE_CHECK(o.workers >= 0 && o.workers <= 1024, "--workers ", o.workers, ": must be 1 to 1024");
   check_positive("--batch", static_cast<double>(o.batch), true);
   check_positive("--accumulate", static_cast<double>(o.accumulate));
@@ -320,6 +326,7 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"data", o.data},
           {"vocab", o.vocab},
           {"model", o.model},
+          {"init", o.init},
           {"layers", or_null(o.layers)},
           {"heads", or_null(o.heads)},
           {"width", or_null(o.width)},

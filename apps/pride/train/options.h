@@ -18,6 +18,7 @@ struct TrainOptions {
   std::string config;  // TOML file with flags not given on the command line
 
   std::string model;  // empty: the task's default
+  std::string init;   // lm: checkpoint to begin with; empty: initial values from the seed
   std::optional<std::int64_t> layers, heads, width, context, patch;
 
   std::string method = "dlion-vote";

@@ -125,6 +125,92 @@ TEST_F(LanguageTraining, GivesTheSameBitsFromBothLayouts) {
   EXPECT_EQ(hash("llmc"), plain);
 }
 
+TEST_F(LanguageTraining, GoesOnFromWhatItSavedInHuggingFacesLayout) {
+  const auto metrics = [&](const std::vector<std::string>& arguments) {
+    const Outcome outcome = run_program(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const auto first = metrics(on_shards("first", {"--steps", "30", "--lr", "3e-3"}));
+  const auto config = nlohmann::json::parse(bytes_of(folder_.path() / "first/config.json"));
+  EXPECT_EQ(config.at("n_head"), 2);
+  EXPECT_EQ(config.at("vocab_size"), 269);
+  // a rate of 0 leaves the weights as they were loaded
+  const std::vector<std::string> init = {
+      "train",  "--task",    "lm",        "--data", at("shards"), "--vocab", vocab_.string(),
+      "--init", at("first"), "--workers", "2",      "--steps",    "1",       "--lr",
+      "0",      "--json",    "--quiet"};
+  const auto second = metrics(init);
+  EXPECT_EQ(second.at("param_hash"), first.at("param_hash"));
+  EXPECT_EQ(second.at("final").at("perplexity"), first.at("final").at("perplexity"));
+  EXPECT_EQ(second.at("model").at("size").at("layers"), 1);
+  auto other = init;
+  other.insert(other.end(), {"--width", "64"});
+  expect_failure(other, "--width 64: the model of --init has 32");
+  other = init;
+  other.insert(other.end(), {"--context", "17"});
+  expect_failure(other, "--context 17: the model of --init has 16 positions");
+}
+
+TEST_F(LanguageTraining, WritesWhatItLearnt) {
+  // far enough that the likeliest text is the only one seen
+  const auto learn = on_shards("run", {"--steps", "600", "--lr", "3e-3", "--method", "adamw"});
+  ASSERT_EQ(run_program(learn).code, 0);
+  std::vector<std::string> generate = {
+      "generate", "--model", at("run"),       "--vocab", vocab_.string(), "--prompt", "the thing",
+      "--tokens", "40",      "--temperature", "0"};
+  const Outcome text = run_program(generate);
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.rfind("the thing number ", 0), 0U) << text.out;
+  EXPECT_NE(text.out.find(" in there\nthe thing number "), std::string::npos) << text.out;
+  generate.push_back("--json");
+  const Outcome json = run_program(generate);
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto report = nlohmann::json::parse(json.out);
+  const auto& sample = report.at("samples").at(0);
+  EXPECT_EQ(sample.at("tokens").size(), 40U);
+  EXPECT_EQ(sample.at("end"), "length");
+  EXPECT_EQ("the thing" + sample.at("text").get<std::string>() + "\n", text.out);
+}
+
+TEST_F(LanguageTraining, DrawsTheSameTextFromTheSameSeed) {
+  ASSERT_EQ(run_program(on_shards("run", {"--steps", "3"})).code, 0);
+  const auto samples = [&](const char* seed) {
+    const Outcome outcome = run_program(
+        {"generate", "--model", at("run"), "--vocab", vocab_.string(), "--samples", "2", "--seed",
+         seed, "--tokens", "30", "--top-k", "50", "--top-p", "0.95", "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("samples");
+  };
+  const auto a = samples("1");
+  EXPECT_EQ(a, samples("1"));
+  EXPECT_NE(a, samples("2"));
+  EXPECT_NE(a.at(0), a.at(1));
+}
+
+TEST_F(LanguageTraining, WritesBytesWithoutAVocabulary) {
+  const auto run = train("bytes", {"--data", at("text.txt"), "--steps", "150", "--lr", "3e-3"});
+  ASSERT_EQ(run_program(run).code, 0);
+  const Outcome text = run_program({"generate", "--model", at("bytes"), "--prompt", "the thing num",
+                                    "--tokens", "30", "--temperature", "0"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.rfind("the thing number ", 0), 0U) << text.out;
+  const auto bytes = run_program(
+      {"generate", "--model", at("bytes"), "--prompt", "\xC3\xA9", "--tokens", "1", "--json"});
+  ASSERT_EQ(bytes.code, 0) << bytes.err;
+  EXPECT_EQ(nlohmann::json::parse(bytes.out).at("prompt_tokens"),
+            (nlohmann::json::array({0xC3, 0xA9})));
+}
+
+TEST_F(LanguageTraining, SaysWhyItCannotWrite) {
+  ASSERT_EQ(run_program(on_shards("run", {"--steps", "1"})).code, 0);
+  expect_failure({"generate", "--model", at("run")}, "give --vocab");
+  expect_failure({"generate", "--model", at("none")}, "none");
+  expect_failure({"generate", "--model", at("run"), "--temperature", "-1"}, "--temperature");
+  std::filesystem::remove(folder_.path() / "run/config.json");
+  expect_failure({"generate", "--model", at("run"), "--vocab", vocab_.string()}, "--heads");
+}
+
 TEST_F(LanguageTraining, RefusesWhatCannotBe) {
   expect_failure(train("x", {"--vocab", vocab_.string()}), "--vocab needs --data");
   expect_failure(train("x", {"--data", at("shards"), "--vocab", at("none")}), "no vocabulary");
