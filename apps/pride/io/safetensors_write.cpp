@@ -1,14 +1,9 @@
 // Writer of safetensors files: checks everything, writes beside the target, then renames.
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
 #include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
+#include "io/pending_file.h"
 #include "io/safetensors.h"
 #include "pride/error.h"
 
@@ -59,45 +54,6 @@ std::string header_of(const path& file, const std::map<std::string, SafeTensor>&
   for (std::size_t i = 0; i < 8; ++i) prefix[i] = static_cast<char>(text.size() >> (8 * i) & 255);
   return prefix + text;
 }
-
-// A file beside its target that is removed again unless commit() has given it the target's name.
-class PendingFile {
- public:
-  explicit PendingFile(const path& target)
-      : target_(target), temporary_(concat(target.string(), ".tmp.", getpid())) {
-    file_ = std::fopen(temporary_.c_str(), "wb");
-    if (file_ == nullptr) fail("create");
-  }
-  ~PendingFile() {
-    if (file_ != nullptr) std::fclose(file_);
-    std::error_code ignored;
-    if (!committed_) std::filesystem::remove(temporary_, ignored);
-  }
-  PendingFile(const PendingFile&) = delete;
-  PendingFile& operator=(const PendingFile&) = delete;
-
-  void write(const void* bytes, std::size_t size) {
-    if (size != 0 && std::fwrite(bytes, 1, size, file_) != size) fail("write");
-  }
-
-  // on disk before the rename, so that a crash leaves the old file or the new one
-  void commit() {
-    if (std::fflush(file_) != 0 || fsync(fileno(file_)) != 0) fail("write");
-    if (std::fclose(std::exchange(file_, nullptr)) != 0) fail("close");
-    if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail("rename");
-    committed_ = true;
-  }
-
- private:
-  [[noreturn]] void fail(const char* what) const {
-    const auto why = std::generic_category().message(errno);
-    throw DataError(concat("cannot ", what, " ", target_.string(), ": ", why));
-  }
-
-  path target_, temporary_;
-  std::FILE* file_ = nullptr;
-  bool committed_ = false;
-};
 
 }  // namespace
 

@@ -104,6 +104,13 @@ void save_parameters(const fs::path& file, const Layout& layout, std::span<const
   write_safetensors(file, tensors, {{"format", "pt"}});
 }
 
+void save_model(const fs::path& folder, const Task& task, const Layout& layout,
+                std::span<const float> params) {
+  save_parameters(folder / "model.safetensors", layout, params);
+  const nlohmann::ordered_json config = task.model_config();
+  if (!config.is_null()) write_file(folder / "config.json", config.dump(2) + "\n");
+}
+
 void load_parameters(const fs::path& file, const Layout& layout, std::span<float> params) {
   const std::map<std::string, SafeTensor> tensors = read_safetensors(file);
   for (const TensorSlot& slot : layout.tensors()) {
@@ -135,7 +142,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer&
   comm.barrier();
   save_state(state_file(partial, comm.rank()), optimizer);
   if (comm.rank() == 0) {
-    save_parameters(partial / "model.safetensors", optimizer.layout(), params);
+    save_model(partial, *plan.task, optimizer.layout(), params);
     nlohmann::json facts = facts_of(plan);
     facts["step"] = optimizer.steps_done();
     facts["param_hash"] = hex16(param_hash(optimizer.layout(), params));

@@ -19,6 +19,10 @@ namespace pride::app {
 void save_parameters(const std::filesystem::path& file, const Layout& layout,
                      std::span<const float> params);
 
+// model.safetensors in `folder`, and config.json where the task has one.
+void save_model(const std::filesystem::path& folder, const Task& task, const Layout& layout,
+                std::span<const float> params);
+
 // Throws DataError, naming file and tensor, if names or shapes differ; `params` is then unchanged.
 void load_parameters(const std::filesystem::path& file, const Layout& layout,
                      std::span<float> params);

@@ -32,13 +32,20 @@ CLI::Validator count(std::int64_t lowest, std::int64_t highest = kMostSteps) {
 }
 
 void add_data_flags(CLI::App& app, TrainOptions& o) {
-  app.add_option("--task", o.task, "lm (bytes of text) or cifar10 (images)")
+  app.add_option("--task", o.task, "lm (text, as bytes or tokens) or cifar10 (images)")
       ->capture_default_str()
       ->group("Task");
   app.add_option(
          "--data", o.data,
-         "lm: a text file or a folder of text; default: the C++ standard library's headers. "
+         "lm: a text file or a folder of text; default: the C++ standard library's headers; with "
+         "--vocab, shards of tokens. "
          "cifar10: the folder with data_batch_1.bin[.gz] ...; default: $PRIDE_DATA")
+      ->group("Task");
+  app.add_option(
+         "--vocab", o.vocab,
+         "lm: the data are shards of 16-bit tokens (`pride tokenize`, nanoGPT's or llm.c's) "
+         "of the vocabulary in this folder: encoder.json and vocab.bpe. A file (its last "
+         "tenth validates), or a folder with *train*.bin and *val*.bin")
       ->group("Task");
   app.add_option("--sharding", o.sharding,
                  "Each worker's samples: partition (its own part of each epoch's shuffle), "
@@ -58,6 +65,10 @@ void add_model_flags(CLI::App& app, TrainOptions& o) {
                  "12, 768, 1024). cifar10: vit-small (default: 4 layers, 4 heads, width 128, patch "
                  "8) or vit-paper (6, 8, 512, 4)")
       ->group("Model");
+  app.add_option("--init", o.init,
+                 "lm: begin with this GPT-2 checkpoint in Hugging Face's layout (a folder with "
+                 "model.safetensors and config.json, or the file), which settles the model's sizes")
+      ->group("Model");
   app.add_option("--layers", o.layers, "Transformer blocks, instead of the model's")
       ->check(count(1, kLargestSize))
       ->group("Model");
@@ -67,7 +78,7 @@ void add_model_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--width", o.width, "Width of the residual stream, instead of the model's")
       ->check(count(1, kLargestSize))
       ->group("Model");
-  app.add_option("--context", o.context, "lm: length of a sample in bytes, instead of the model's")
+  app.add_option("--context", o.context, "lm: length of a sample in tokens, instead of the model's")
       ->check(count(1, kLargestSize))
       ->group("Model");
   app.add_option("--patch", o.patch, "cifar10: side of a patch in pixels, instead of the model's")
@@ -298,6 +309,9 @@ void check(const TrainOptions& o) {
   check_choice("--dtype", o.dtype, {"float32", "bfloat16"});
   check_choice("--non-finite", o.non_finite, {"raise", "skip"});
   schedule_kind(o.schedule);
+  PRIDE_CHECK(o.vocab.empty() || o.task == "lm", "--vocab is for lm only");
+  PRIDE_CHECK(o.init.empty() || o.task == "lm", "--init is for lm only");
+  PRIDE_CHECK(o.init.empty() || o.model.empty(), "--init and --model: give one of them");
   PRIDE_CHECK(o.workers >= 0 && o.workers <= 1024, "--workers ", o.workers, ": must be 1 to 1024");
   check_positive("--batch", static_cast<double>(o.batch), true);
   check_positive("--accumulate", static_cast<double>(o.accumulate));
@@ -323,7 +337,9 @@ void check(const TrainOptions& o) {
 nlohmann::ordered_json to_json(const TrainOptions& o) {
   return {{"task", o.task},
           {"data", o.data},
+          {"vocab", o.vocab},
           {"model", o.model},
+          {"init", o.init},
           {"layers", or_null(o.layers)},
           {"heads", or_null(o.heads)},
           {"width", or_null(o.width)},

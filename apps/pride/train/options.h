@@ -14,9 +14,11 @@ namespace pride::app {
 struct TrainOptions {
   std::string task = "lm";
   std::string data;    // empty: $PRIDE_DATA for cifar10, the default text for lm
+  std::string vocab;   // lm: folder with the vocabulary of the shards in `data`; empty: bytes
   std::string config;  // TOML file with flags not given on the command line
 
   std::string model;  // empty: the task's default
+  std::string init;   // lm: checkpoint to begin with; empty: initial values from the seed
   std::optional<std::int64_t> layers, heads, width, context, patch;
 
   std::string method = "dlion-vote";

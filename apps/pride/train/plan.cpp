@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "method_options.h"
 #include "pride/error.h"
@@ -96,6 +97,8 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
               " steps in all; only --schedule constant can warm up to the end");
   return plan;
 }
+
+nlohmann::ordered_json Task::model_config() const { return nullptr; }
 
 std::unique_ptr<Task> make_task(const TrainOptions& options) {
   return options.task == "lm" ? make_text_task(options) : make_image_task(options);

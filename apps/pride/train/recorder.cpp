@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kResults[] = {"metrics.jsonl", "summary.json", "model.safetensors",
-                                    "checkpoints"};
+                                    "config.json", "checkpoints"};
 
 bool resumes_in_place(const TrainOptions& o) {
   if (o.resume.empty() || !fs::exists(o.out)) return false;

@@ -18,6 +18,7 @@ at::Device device_of(const TrainOptions& options) {
 std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& device) {
   std::unique_ptr<Model> model = plan.task->make_model();
   model->initialise(plan.options.seed);
+  plan.task->load_initial(*model);
   model->move_to(device, plan.options.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
   return model;
 }

@@ -19,11 +19,13 @@ Settings settings_of(const TrainPlan& plan) {
   const nlohmann::ordered_json flags = to_json(plan.options);
   for (const auto& [key, value] : flags.items()) {
     // the same data may lie elsewhere on another machine; its hash counts
-    if (key != "data") settings.emplace_back("--" + key, value.dump());
+    if (key != "data" && key != "vocab" && key != "init")
+      settings.emplace_back("--" + key, value.dump());
   }
   const std::string out = plan.options.save_every > 0 ? plan.options.out : "";
   settings.emplace_back("--out", out);
   settings.emplace_back("the data (--data)", plan.task->data_facts().at("hash").dump());
+  settings.emplace_back("the model (--init)", plan.task->model_size().dump());
   settings.emplace_back("the number of steps", std::to_string(plan.steps));
   return settings;
 }

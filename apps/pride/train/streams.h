@@ -11,5 +11,6 @@ inline constexpr std::uint32_t kShuffle = 0x102;    // (seed, epoch, rank + 1 or
 inline constexpr std::uint32_t kAugment = 0x103;    // (seed, sample, epoch)
 inline constexpr std::uint32_t kOffset = 0x104;     // (seed, epoch): where text windows begin
 inline constexpr std::uint32_t kDirichlet = 0x105;  // (seed, class): shares, then who gets what
+inline constexpr std::uint32_t kGenerate = 0x106;   // (seed, sample): the tokens of a text
 
 }  // namespace pride::app::streams

@@ -35,6 +35,10 @@ class Task {
   virtual std::string_view model_name() const noexcept = 0;
   virtual std::unique_ptr<Model> make_model() const = 0;
   virtual nlohmann::ordered_json model_size() const = 0;
+  // Replaces the initial values drawn from the seed, where the task has others. Host tensors only.
+  virtual void load_initial(Model&) const {}
+  // What stands in config.json beside model.safetensors; null: no such file.
+  virtual nlohmann::ordered_json model_config() const;
 
   virtual std::size_t n_samples() const noexcept = 0;
   virtual std::span<const std::uint8_t> labels() const noexcept { return {}; }

@@ -1,4 +1,4 @@
-// The task lm: predict the next byte of a text.
+// The task lm: predict the next token of a text, which is a byte unless the data are shards.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
@@ -6,14 +6,15 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "data/find_data.h"
-#include "data/text.h"
+#include "io/mapped_file.h"
 #include "models/gpt.h"
+#include "models/gpt2_file.h"
 #include "pride/error.h"
 #include "pride/random_bits.h"
 #include "train/hex.h"
 #include "train/streams.h"
 #include "train/task.h"
+#include "train/token_source.h"
 
 namespace pride::app {
 namespace {
@@ -21,16 +22,33 @@ namespace {
 constexpr std::size_t kEvalWindows = 16;  // per batch
 constexpr std::int64_t kDefaultEvalBatches = 64;
 
-GptSize gpt_size(const TrainOptions& o) {
+// Sizes may be given again, but not others; of the positions the first may be enough.
+GptSize size_of_init(const TrainOptions& o, std::int64_t vocabulary) {
+  GptSize size = gpt2_size(find_gpt2(o.init), o.heads);
+  const auto same = [&](const char* flag, const std::optional<std::int64_t>& given,
+                        std::int64_t has) {
+    PRIDE_CHECK(!given || *given == has, flag, " ", *given, ": the model of --init has ", has);
+  };
+  same("--layers", o.layers, size.layers);
+  same("--width", o.width, size.width);
+  PRIDE_CHECK(o.context.value_or(1) <= size.context, "--context ", *o.context,
+              ": the model of --init has ", size.context, " positions");
+  PRIDE_CHECK(vocabulary <= size.vocabulary, "--init: the model has ", size.vocabulary,
+              " tokens, the data ", vocabulary);
+  size.context = o.context.value_or(size.context);
+  return size;
+}
+
+GptSize size_of_preset(const TrainOptions& o, std::int64_t vocabulary) {
   GptSize size;
   const std::string model = o.model.empty() ? "gpt-small" : o.model;
   if (model == "gpt2") {
-    size = {.layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 256};
+    size = {.layers = 12, .heads = 12, .width = 768, .context = 1024};
   } else {
     PRIDE_CHECK(model == "gpt-small", "--model ", model,
                 ": for lm it must be one of gpt-small, gpt2");
   }
-  PRIDE_CHECK(!o.patch, "--patch is for cifar10 only");
+  size.vocabulary = vocabulary;
   size.layers = o.layers.value_or(size.layers);
   size.heads = o.heads.value_or(size.heads);
   size.width = o.width.value_or(size.width);
@@ -38,107 +56,140 @@ GptSize gpt_size(const TrainOptions& o) {
   return size;
 }
 
-// A sample is one window of context bytes and their successors. Windows lie side by side from an
-// offset that each epoch draws anew, so a model sees every byte in every position over time.
+GptSize gpt_size(const TrainOptions& o, std::int64_t vocabulary) {
+  PRIDE_CHECK(!o.patch, "--patch is for cifar10 only");
+  const GptSize size = o.init.empty() ? size_of_preset(o, vocabulary) : size_of_init(o, vocabulary);
+  make_gpt(size);  // refuses sizes that cannot be, before the windows are counted
+  return size;
+}
+
+std::string model_name_of(const TrainOptions& o) {
+  if (!o.init.empty()) return "gpt from --init";
+  return o.model.empty() ? "gpt-small" : o.model;
+}
+
+// A sample is one window of context tokens and their successors. Windows lie side by side from an
+// offset that each epoch draws anew, so a model sees every token in every position over time.
 class TextTask final : public Task {
  public:
-  TextTask(const TrainOptions& options, TextCorpus corpus)
-      : size_(gpt_size(options)),
-        model_(options.model.empty() ? "gpt-small" : options.model),
+  TextTask(const TrainOptions& options, LmData data)
+      : size_(gpt_size(options, data.vocabulary_size())),
+        model_(model_name_of(options)),
+        init_(options.init.empty() ? "" : find_gpt2(options.init)),
         seed_(options.seed),
-        corpus_(std::move(corpus)) {
-    make_gpt(size_);  // refuses sizes that cannot be, before the windows are counted
-    const auto context = static_cast<std::size_t>(size_.context);
-    PRIDE_CHECK(corpus_.train.size() > 2 * context && corpus_.valid.size() > context,
-                "lm: ", corpus_.train.size(), " bytes of training and ", corpus_.valid.size(),
-                " of validation text are too few for --context ", context);
-    // the offset costs one window
-    n_samples_ = (corpus_.train.size() - 1) / context - 1;
-    n_eval_windows_ = (corpus_.valid.size() - 1) / context;
+        data_(std::move(data)),
+        train_(*data_.train, context(), /*slack=*/context()),
+        valid_(*data_.valid, context(), /*slack=*/0) {
+    PRIDE_CHECK(train_.size() > 0 && valid_.size() > 0, "lm: ", data_.train->total(), " ", unit(),
+                " of training and ", data_.valid->total(),
+                " of validation text are too few for --context ", context());
     const std::int64_t wanted = options.eval_batches.value_or(kDefaultEvalBatches);
-    const std::size_t all = (n_eval_windows_ + kEvalWindows - 1) / kEvalWindows;
+    const std::size_t all = (valid_.size() + kEvalWindows - 1) / kEvalWindows;
     n_eval_batches_ = wanted == 0 ? all : std::min(all, static_cast<std::size_t>(wanted));
+    if (!init_.empty()) init_hash_ = hex16(file_hash(init_));
+    bytes_per_target_ = data_.vocabulary ? count_bytes() : 1;
   }
 
   std::string_view name() const noexcept override { return "lm"; }
   std::string_view model_name() const noexcept override { return model_; }
   std::unique_ptr<Model> make_model() const override { return make_gpt(size_); }
-  std::size_t n_samples() const noexcept override { return n_samples_; }
+  std::size_t n_samples() const noexcept override { return train_.size(); }
   std::size_t n_eval_batches() const noexcept override { return n_eval_batches_; }
 
   nlohmann::ordered_json model_size() const override {
-    return {{"layers", size_.layers},
-            {"heads", size_.heads},
-            {"width", size_.width},
-            {"context", size_.context},
-            {"vocabulary", size_.vocabulary}};
+    nlohmann::ordered_json size = {{"layers", size_.layers},
+                                   {"heads", size_.heads},
+                                   {"width", size_.width},
+                                   {"context", size_.context},
+                                   {"vocabulary", size_.vocabulary}};
+    if (!init_.empty()) size["init_hash"] = init_hash_;
+    return size;
   }
+  void load_initial(Model& model) const override {
+    if (!init_.empty()) load_gpt2(init_, model);
+  }
+  nlohmann::ordered_json model_config() const override { return gpt2_config(size_); }
 
   Batch train_batch(std::span<const Draw> draws) const override {
-    const auto context = static_cast<std::size_t>(size_.context);
-    std::vector<std::size_t> begins;
-    for (const Draw& draw : draws) {
-      PhiloxStream bits(seed_, streams::kOffset, draw.epoch);
-      const std::size_t offset = bits.next_below(static_cast<std::uint32_t>(context));
-      begins.push_back(offset + draw.sample * context);
+    const Batch batch = empty_batch(draws.size());
+    for (std::size_t row = 0; row < draws.size(); ++row) {
+      PhiloxStream bits(seed_, streams::kOffset, draws[row].epoch);
+      const std::size_t offset = bits.next_below(static_cast<std::uint32_t>(context()));
+      fill(train_, draws[row].sample, offset, row, batch);
     }
-    return windows(corpus_.train, begins);
+    return batch;
   }
 
   Batch eval_batch(std::size_t index) const override {
-    const std::size_t chosen = std::min(n_eval_batches_ * kEvalWindows, n_eval_windows_);
-    std::vector<std::size_t> begins;
-    for (std::size_t i = index * kEvalWindows; i < std::min((index + 1) * kEvalWindows, chosen);
-         ++i) {
-      begins.push_back(i * n_eval_windows_ / chosen * static_cast<std::size_t>(size_.context));
+    const std::size_t chosen = std::min(n_eval_batches_ * kEvalWindows, valid_.size());
+    const std::size_t begin = index * kEvalWindows, end = std::min(begin + kEvalWindows, chosen);
+    const Batch batch = empty_batch(end - begin);
+    for (std::size_t i = begin; i < end; ++i) {
+      fill(valid_, i * valid_.size() / chosen, 0, i - begin, batch);
     }
-    return windows(corpus_.valid, begins);
+    return batch;
   }
 
   nlohmann::ordered_json eval_metrics(const EvalSums& sums) const override {
     const double nats = sums.loss / static_cast<double>(sums.count);
     return {{"loss", nats},
-            {"bits_per_byte", nats / std::numbers::ln2},
+            {"bits_per_byte", nats / std::numbers::ln2 / bytes_per_target_},
             {"perplexity", std::exp(nats)},
-            {"bytes", sums.count}};
+            {unit(), sums.count}};
   }
 
-  nlohmann::ordered_json data_facts() const override {
-    return {{"source", corpus_.source},
-            {"hash", hex16(corpus_.hash)},
-            {"files", corpus_.n_files},
-            {"train_bytes", corpus_.train.size()},
-            {"valid_bytes", corpus_.valid.size()}};
-  }
+  nlohmann::ordered_json data_facts() const override { return data_.facts; }
 
  private:
-  Batch windows(const std::vector<std::uint8_t>& text,
-                const std::vector<std::size_t>& begins) const {
-    const auto rows = static_cast<std::int64_t>(begins.size());
-    const at::Tensor input = at::empty({rows, size_.context}, at::kLong);
-    const at::Tensor target = at::empty({rows * size_.context}, at::kLong);
-    auto* x = input.data_ptr<std::int64_t>();
-    auto* y = target.data_ptr<std::int64_t>();
-    for (const std::size_t begin : begins) {
-      const std::uint8_t* bytes = text.data() + begin;
-      x = std::copy_n(bytes, size_.context, x);
-      y = std::copy_n(bytes + 1, size_.context, y);
+  std::size_t context() const noexcept { return static_cast<std::size_t>(size_.context); }
+  const char* unit() const noexcept { return data_.vocabulary ? "tokens" : "bytes"; }
+
+  Batch empty_batch(std::size_t rows) const {
+    const auto n = static_cast<std::int64_t>(rows);
+    return {at::empty({n, size_.context}, at::kLong), at::empty({n * size_.context}, at::kLong)};
+  }
+
+  // Row `row`: a window's tokens, and their successors as the targets.
+  void fill(const Windows& windows, std::size_t window, std::size_t offset, std::size_t row,
+            const Batch& batch) const {
+    std::vector<std::int64_t> tokens(context() + 1);
+    windows.read(window, offset, tokens);
+    const std::size_t at = row * context();
+    std::copy_n(tokens.begin(), context(), batch.input.data_ptr<std::int64_t>() + at);
+    std::copy_n(tokens.begin() + 1, context(), batch.target.data_ptr<std::int64_t>() + at);
+  }
+
+  // Mean bytes of text behind a target of the evaluation; <|endoftext|> is none.
+  double count_bytes() const {
+    std::size_t bytes = 0;
+    std::int64_t targets = 0;
+    for (std::size_t b = 0; b < n_eval_batches_; ++b) {
+      const Batch batch = eval_batch(b);
+      const std::int64_t* token = batch.target.data_ptr<std::int64_t>();
+      for (std::int64_t i = 0; i < batch.target.numel(); ++i) {
+        const auto t = static_cast<Token>(token[i]);
+        if (t != data_.vocabulary->end_of_text()) bytes += data_.vocabulary->bytes(t).size();
+      }
+      targets += batch.target.numel();
     }
-    return {input, target};
+    return std::max(static_cast<double>(bytes), 1.0) / static_cast<double>(targets);
   }
 
   GptSize size_;
   std::string model_;
+  std::filesystem::path init_;  // empty: initial values from the seed
+  std::string init_hash_;
   std::uint64_t seed_;
-  TextCorpus corpus_;
-  std::size_t n_samples_ = 0, n_eval_windows_ = 0, n_eval_batches_ = 0;
+  LmData data_;
+  Windows train_, valid_;
+  std::size_t n_eval_batches_ = 0;
+  double bytes_per_target_ = 1;
 };
 
 }  // namespace
 
 std::unique_ptr<Task> make_text_task(const TrainOptions& options) {
-  const std::filesystem::path path = find_data(options.data, "lm");
-  return std::make_unique<TextTask>(options, path.empty() ? load_default_text() : load_text(path));
+  return std::make_unique<TextTask>(options, load_lm_data(options));
 }
 
 }  // namespace pride::app

@@ -204,8 +204,7 @@ void Worker::finish(bool interrupted) {
   }
   if (recorder_ == nullptr) return;
   if (!plan_.options.out.empty()) {
-    save_parameters(std::filesystem::path(plan_.options.out) / "model.safetensors", flat_.layout(),
-                    flat_.params());
+    save_model(plan_.options.out, *plan_.task, flat_.layout(), flat_.params());
   }
   recorder_->finish(hash, interrupted);
 }

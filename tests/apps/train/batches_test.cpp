@@ -10,6 +10,7 @@
 #include <set>
 
 #include "apps/io/temp_folder.h"
+#include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
 #include "train/augment.h"
 #include "train/clip.h"
@@ -102,6 +103,103 @@ TEST(TextTask, RefusesModelsAndTextsThatDoNotFit) {
   EXPECT_THROW(make_text_task(options), InvalidArgument) << "context 128, 270 bytes to train";
   options.model = "vit-small";
   EXPECT_THROW(make_text_task(options), InvalidArgument);
+}
+
+// Shards whose tokens are the text's bytes, written by hand, are the same data as the text.
+TEST(TextTask, ShardsGiveTheWindowsOfTheText) {
+  const test::TempFolder folder;
+  const auto vocabulary = test::write_small_vocabulary(folder);
+  std::string text, tokens;
+  for (int i = 0; i < 5000; ++i) {
+    text += static_cast<char>(i * i % 251);
+    tokens += {static_cast<char>(255 - i * i % 251), '\0'};  // the small vocabulary's order
+  }
+  TrainOptions bytes, shards;
+  bytes.context = shards.context = 16;
+  bytes.data = folder.write("text", text).string();
+  shards.data = folder.write("tokens.bin", tokens).string();
+  shards.vocab = vocabulary.string();
+  const auto a = make_text_task(bytes), b = make_text_task(shards);
+  EXPECT_EQ(a->n_samples(), b->n_samples());
+  EXPECT_EQ(a->n_eval_batches(), b->n_eval_batches());
+  EXPECT_EQ(b->model_size().at("vocabulary"), 269);
+  const std::vector<Draw> draws = {{.sample = 0}, {.sample = 7, .epoch = 1}, {.sample = 278}};
+  const auto check = [](const Batch& x, const Batch& y) {
+    EXPECT_TRUE(at::equal(255 - x.input, y.input));
+    EXPECT_TRUE(at::equal(255 - x.target, y.target));
+  };
+  check(a->train_batch(draws), b->train_batch(draws));
+  for (std::size_t i = 0; i < a->n_eval_batches(); ++i) check(a->eval_batch(i), b->eval_batch(i));
+  // every token is one byte here, so both say the same of the same losses
+  const EvalSums sums{.loss = 123.5, .correct = 1, .count = 48};
+  EXPECT_EQ(a->eval_metrics(sums).at("bits_per_byte"), b->eval_metrics(sums).at("bits_per_byte"));
+  EXPECT_DOUBLE_EQ(b->eval_metrics(sums).at("perplexity"), std::exp(123.5 / 48));
+  EXPECT_EQ(b->eval_metrics(sums).at("tokens"), 48);
+}
+
+TEST(TextTask, CountsTheBytesBehindTokensForBitsPerByte) {
+  const test::TempFolder folder;
+  const auto vocabulary = test::write_small_vocabulary(folder);
+  // " the" (258, 4 bytes) and <|endoftext|> (268, none) in turn: two bytes a token
+  std::string tokens;
+  for (int i = 0; i < 400; ++i) tokens += {static_cast<char>(i % 2 == 0 ? 2 : 12), '\1'};
+  TrainOptions options;
+  options.context = 8;
+  options.data = folder.write("tokens.bin", tokens).string();
+  options.vocab = vocabulary.string();
+  const auto task = make_text_task(options);
+  const auto metrics = task->eval_metrics({.loss = 10, .correct = 0, .count = 20});
+  EXPECT_DOUBLE_EQ(metrics.at("bits_per_byte"), 0.5 / std::log(2.0) / 2);
+}
+
+TEST(TextTask, WindowsStayInTheirShardAndReachEveryShard) {
+  const test::TempFolder folder;
+  TrainOptions options;
+  options.vocab = test::write_small_vocabulary(folder).string();
+  options.context = 4;
+  // shard k holds token k only; sizes 8 (too short for a window), 9, 30
+  for (const auto& [k, n] : {std::pair{1, 8}, {2, 9}, {3, 30}}) {
+    std::string tokens;
+    for (int i = 0; i < n; ++i) tokens += {static_cast<char>(k), '\0'};
+    folder.write(concat("data/train_", k, ".bin"), tokens);
+  }
+  folder.write("data/val.bin", std::string(64, '\0'));
+  options.data = (folder.path() / "data").string();
+  const auto task = make_text_task(options);
+  ASSERT_EQ(task->n_samples(), 0U + 1 + 6);
+  for (std::uint32_t epoch = 0; epoch < 20; ++epoch) {
+    for (std::uint32_t sample = 0; sample < 7; ++sample) {
+      const std::vector<Draw> draws = {{.sample = sample, .epoch = epoch}};
+      const Batch batch = task->train_batch(draws);
+      const int expected = sample == 0 ? 2 : 3;
+      EXPECT_TRUE(batch.input.eq(expected).all().item<bool>()) << sample;
+      EXPECT_TRUE(batch.target.eq(expected).all().item<bool>()) << sample;
+    }
+  }
+}
+
+TEST(TextTask, NamesATokenOutsideTheVocabulary) {
+  const test::TempFolder folder;
+  TrainOptions options;
+  options.vocab = test::write_small_vocabulary(folder).string();
+  options.context = 4;
+  std::string tokens(400, '\0');
+  tokens[41] = '\7';  // token 20: 1792
+  options.data = folder.write("x.bin", tokens).string();
+  const auto task = make_text_task(options);
+  const auto read_all = [&] {
+    for (std::uint32_t i = 0; i < task->n_samples(); ++i) {
+      const std::vector<Draw> draws = {{.sample = i}};
+      task->train_batch(draws);
+    }
+  };
+  test::expect_error<DataError>(read_all, {"x.bin", "token 20 is 1792", "269"});
+}
+
+TEST(TextTask, NeedsDataForAVocabulary) {
+  TrainOptions options;
+  options.vocab = "somewhere";
+  test::expect_error<DataError>([&] { make_text_task(options); }, {"--vocab needs --data"});
 }
 
 TEST(Clip, ScalesDownToTheLimitAndNeverUp) {

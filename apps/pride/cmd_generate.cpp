@@ -1,0 +1,206 @@
+// `pride generate`: what a trained language model has to say.
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "commands.h"
+#include "data/text_folder.h"
+#include "integer_check.h"
+#include "models/generator.h"
+#include "models/gpt2_file.h"
+#include "number_check.h"
+#include "pride/error.h"
+#include "text/bpe.h"
+#include "text/utf8.h"
+#include "train/process.h"
+#include "train/streams.h"
+#include "train/torch_errors.h"
+
+namespace pride::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string model, vocab, prompt, prompt_file;
+  std::optional<std::int64_t> heads;
+  SampleOptions sampling;
+  std::size_t tokens = 200, samples = 1;
+  std::uint64_t seed = 0;
+  bool json = false;
+};
+
+// Tokens of a vocabulary, or bytes.
+class Text {
+ public:
+  explicit Text(const std::string& folder) {
+    if (!folder.empty()) vocabulary_.emplace(folder);
+  }
+
+  std::size_t size() const noexcept { return vocabulary_ ? vocabulary_->size() : 256; }
+  std::optional<Token> end() const {
+    return vocabulary_ ? vocabulary_->end_of_text() : std::nullopt;
+  }
+
+  // A model needs something to go on from: with nothing given, the end of the text before, or of
+  // the line before.
+  std::vector<Token> encode(const std::string& text) const {
+    if (text.empty() && end()) return {*end()};
+    const std::string prompt = text.empty() ? "\n" : text;
+    std::vector<Token> tokens;
+    if (!vocabulary_) {
+      for (const char c : prompt) tokens.push_back(static_cast<std::uint8_t>(c));
+      return tokens;
+    }
+    BpeEncoder(*vocabulary_).encode(prompt, tokens);
+    return tokens;
+  }
+
+  std::string decode(Token token) const {
+    if (end() == token) return "";
+    if (vocabulary_) return std::string(vocabulary_->bytes(token));
+    return {static_cast<char>(token)};
+  }
+
+ private:
+  std::optional<Vocabulary> vocabulary_;
+};
+
+// Writes text as it comes, but no character before it is whole.
+class Printer {
+ public:
+  void write(const std::string& text) {
+    pending_ += text;
+    const std::size_t n = pending_.size() - utf8_unfinished(pending_);
+    std::cout << pending_.substr(0, n) << std::flush;
+    pending_.erase(0, n);
+  }
+  ~Printer() { std::cout << pending_ << std::flush; }
+  Printer() = default;
+  Printer(const Printer&) = delete;
+  Printer& operator=(const Printer&) = delete;
+
+ private:
+  std::string pending_;
+};
+
+struct Sample {
+  std::string text;
+  std::vector<Token> tokens;
+};
+
+Sample generate(const Generator& generator, const Text& text, const Arguments& args,
+                const std::vector<Token>& prompt, std::size_t index) {
+  Sample sample;
+  Printer printer;
+  if (!args.json) printer.write(args.prompt);
+  const PhiloxStream bits(args.seed, streams::kGenerate, index);
+  sample.tokens = generator.run(prompt, args.tokens, args.sampling, bits, [&](Token token) {
+    const std::string piece = text.decode(token);
+    sample.text += piece;
+    if (!args.json) printer.write(piece);
+  });
+  return sample;
+}
+
+Json sample_json(const Sample& sample, const Text& text) {
+  const bool ended = !sample.tokens.empty() && sample.tokens.back() == text.end();
+  return {
+      {"text", sample.text}, {"tokens", sample.tokens}, {"end", ended ? "end_of_text" : "length"}};
+}
+
+void print_json(const Arguments& args, const std::vector<Token>& prompt, const Json& samples,
+                double tokens_per_s) {
+  const Json report = {{"model", args.model},
+                       {"prompt", args.prompt},
+                       {"prompt_tokens", prompt},
+                       {"temperature", args.sampling.temperature},
+                       {"top_k", args.sampling.top_k},
+                       {"top_p", args.sampling.top_p},
+                       {"seed", args.seed},
+                       {"samples", samples},
+                       {"tokens_per_s", tokens_per_s}};
+  // text may end inside a character, or be no UTF-8 at all; the tokens are exact
+  std::cout << report.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+void run(Arguments args) {
+  pin_threads();
+  check(args.sampling);
+  if (!args.prompt_file.empty()) args.prompt = read_file(args.prompt_file);
+  const std::filesystem::path file = find_gpt2(args.model);
+  const Text text(args.vocab);
+  Gpt model(gpt2_size(file, args.heads));
+  PRIDE_CHECK(!args.vocab.empty() || model.size().vocabulary == 256, "this model has ",
+              model.size().vocabulary, " tokens, which are no bytes: give --vocab FOLDER");
+  load_gpt2(file, model);
+  const Generator generator(model, text.size(), text.end());
+  const std::vector<Token> prompt = text.encode(args.prompt);
+  Json samples = Json::array();
+  std::size_t n = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < args.samples; ++i) {
+    const Sample sample = generate(generator, text, args, prompt, i);
+    n += sample.tokens.size();
+    if (args.json) {
+      samples.push_back(sample_json(sample, text));
+    } else {
+      std::cout << (i + 1 < args.samples ? "\n---------------\n" : "\n") << std::flush;
+    }
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  if (args.json) print_json(args, prompt, samples, static_cast<double>(n) / seconds.count());
+}
+
+void add_flags(CLI::App& command, Arguments& args) {
+  command
+      .add_option("--model", args.model,
+                  "Folder with model.safetensors and config.json (the --out of `pride train`, a "
+                  "checkpoint of it, or Hugging Face's GPT-2), or the file itself")
+      ->required();
+  command.add_option("--vocab", args.vocab,
+                     "Folder with encoder.json and vocab.bpe; not for models of bytes");
+  CLI::Option* prompt = command.add_option(
+      "--prompt", args.prompt,
+      "What to go on from. Default: <|endoftext|>, or for bytes the end of a line");
+  command.add_option("--prompt-file", args.prompt_file, "The same, from a file")->excludes(prompt);
+  command.add_option("--tokens", args.tokens, "Most tokens to add; <|endoftext|> ends it before")
+      ->capture_default_str()
+      ->check(integer_check<std::size_t>(1));
+  command
+      .add_option("--temperature", args.sampling.temperature,
+                  "Divides the logits: lower is surer of itself; 0 always takes the likeliest")
+      ->capture_default_str()
+      ->check(number_check());
+  command.add_option("--top-k", args.sampling.top_k, "Of the K likeliest tokens only; 0: of all")
+      ->capture_default_str()
+      ->check(integer_check<std::size_t>(0));
+  command
+      .add_option("--top-p", args.sampling.top_p,
+                  "Of the fewest likeliest tokens that have this probability together")
+      ->capture_default_str()
+      ->check(number_check());
+  command.add_option("--samples", args.samples, "Texts to write, each from the prompt")
+      ->capture_default_str()
+      ->check(integer_check<std::size_t>(1));
+  command.add_option("--seed", args.seed, "Of the draws; the same seed, the same text")
+      ->capture_default_str()
+      ->check(integer_check<std::uint64_t>(0));
+  command.add_option("--heads", args.heads, "Attention heads, if no config.json says how many")
+      ->check(integer_check<std::int64_t>(1, 1 << 20));
+  command.add_flag("--json", args.json, "Print JSON at the end, not text as it comes");
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("generate", "Let a trained language model write");
+  const auto args = std::make_shared<Arguments>();
+  add_flags(*command, *args);
+  command->callback([args] { with_short_errors([&] { run(*args); }); });
+}
+
+}  // namespace pride::app

@@ -1,0 +1,208 @@
+// `pride tokenize`: text to shards of tokens, and a look at shards that are there.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "commands.h"
+#include "data/tokenize.h"
+#include "integer_check.h"
+#include "number_check.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kLlmcShard = 100'000'000;  // as llm.c's own scripts
+constexpr std::chrono::seconds kTell{5};
+
+struct Arguments {
+  std::vector<std::string> inputs;
+  std::string vocab, out, layout = "plain", ends = "auto", field = "text";
+  std::optional<std::uint64_t> shard_tokens;
+  double valid_share = 0.1;
+  bool named_ends = false, overwrite = false, check = false, json = false, quiet = false;
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+TokenizeOptions options_of(const Arguments& args) {
+  TokenizeOptions options;
+  for (const std::string& input : args.inputs) options.inputs.emplace_back(input);
+  options.out = args.out;
+  const bool llmc = args.layout == "llmc";
+  options.layout = llmc ? ShardLayout::kLlmc : ShardLayout::kPlain;
+  options.shard_tokens = args.shard_tokens.value_or(llmc ? kLlmcShard : 0);
+  options.valid_share = args.valid_share;
+  options.field = args.field;
+  options.named_ends = args.named_ends;
+  if (args.ends == "none" || (args.ends == "auto" && is_single_text(options.inputs))) {
+    options.end_of_text = EndOfText::kNone;
+  } else {
+    const bool before = args.ends == "before" || (args.ends == "auto" && llmc);
+    options.end_of_text = before ? EndOfText::kBefore : EndOfText::kAfter;
+  }
+  return options;
+}
+
+// Shards of an earlier call would be mixed with those of this one.
+void clear_shards(const Arguments& args) {
+  std::vector<fs::path> old;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(args.out, none)) {
+    if (entry.path().extension() == ".bin") old.push_back(entry.path());
+  }
+  PRIDE_CHECK(old.empty() || args.overwrite, "--out ", args.out, ": ", old.front().string(),
+              " is there already; --overwrite removes all *.bin in that folder first");
+  for (const fs::path& file : old) fs::remove(file);
+}
+
+Json part_json(const TokenizedPart& part) {
+  Json files = Json::array();
+  for (const fs::path& file : part.files) files.push_back(file.string());
+  return {{"documents", part.documents},
+          {"bytes", part.bytes},
+          {"tokens", part.tokens},
+          {"files", files}};
+}
+
+void print_part(const char* name, const TokenizedPart& part) {
+  std::cout << name << ": " << part.documents << " documents, " << part.bytes << " bytes, "
+            << part.tokens << " tokens";
+  for (const fs::path& file : part.files) std::cout << ' ' << file.string();
+  std::cout << '\n';
+}
+
+void make_shards(const Arguments& args) {
+  PRIDE_CHECK(!args.out.empty() && !args.vocab.empty(),
+              "pride tokenize needs --out FOLDER and --vocab FOLDER");
+  const Vocabulary vocabulary(args.vocab);
+  const TokenizeOptions options = options_of(args);
+  clear_shards(args);
+  const Clock::time_point start = Clock::now();
+  Clock::time_point told = start;
+  const auto progress = [&](std::uint64_t bytes) {
+    if (args.quiet || Clock::now() - told < kTell) return;
+    told = Clock::now();
+    const double megabytes = static_cast<double>(bytes) * 1e-6;
+    std::cerr << static_cast<std::uint64_t>(megabytes) << " MB, "
+              << static_cast<std::uint64_t>(megabytes / seconds_since(start)) << " MB/s\n";
+  };
+  const Tokenized done = tokenize(options, vocabulary, progress);
+  const double seconds = seconds_since(start);
+  if (args.json) {
+    const Json report = {{"vocabulary", vocabulary.size()},
+                         {"layout", name_of(options.layout)},
+                         {"train", part_json(done.train)},
+                         {"val", part_json(done.valid)},
+                         {"seconds", seconds}};
+    std::cout << report.dump(2) << '\n';
+    return;
+  }
+  print_part("train", done.train);
+  print_part("val", done.valid);
+  const auto bytes = static_cast<double>(done.train.bytes + done.valid.bytes);
+  std::cout << bytes / static_cast<double>(done.train.tokens + done.valid.tokens)
+            << " bytes per token, " << bytes * 1e-6 / seconds << " MB/s\n";
+}
+
+std::vector<fs::path> shard_files(const std::vector<std::string>& inputs) {
+  std::vector<fs::path> files;
+  for (const fs::path input : inputs) {
+    if (!fs::is_directory(input)) {
+      files.push_back(input);
+      continue;
+    }
+    const auto first = static_cast<std::ptrdiff_t>(files.size());
+    for (const auto& entry : fs::directory_iterator(input)) {
+      if (entry.path().extension() == ".bin") files.push_back(entry.path());
+    }
+    std::sort(files.begin() + first, files.end());
+  }
+  return files;
+}
+
+void check_shards(const Arguments& args) {
+  const std::vector<fs::path> files = shard_files(args.inputs);
+  PRIDE_CHECK(!files.empty(), "--check: no *.bin in ", args.inputs.front());
+  const std::size_t size = args.vocab.empty() ? kMostTokens : Vocabulary(args.vocab).size();
+  Json all = Json::array();
+  for (const fs::path& file : files) {
+    const Shard shard(file);
+    shard.check(0, shard.tokens().size(), size);
+    all.push_back({{"file", file.string()},
+                   {"layout", name_of(shard.layout())},
+                   {"tokens", shard.tokens().size()},
+                   {"largest", *std::ranges::max_element(shard.tokens())}});
+  }
+  if (args.json) {
+    std::cout << all.dump(2) << '\n';
+    return;
+  }
+  for (const Json& facts : all) {
+    std::cout << facts["file"].get<std::string>() << ": " << facts["layout"].get<std::string>()
+              << ", " << facts["tokens"] << " tokens, the largest " << facts["largest"] << '\n';
+  }
+}
+
+void add_flags(CLI::App& command, Arguments& args) {
+  command
+      .add_option("input", args.inputs,
+                  "Text files and folders of them: a document each; *.jsonl: a document a line")
+      ->required();
+  command.add_option("--vocab", args.vocab,
+                     "Folder with GPT-2's encoder.json and vocab.bpe (or vocab.json, merges.txt)");
+  command.add_option("--out", args.out, "Folder for the shards");
+  command
+      .add_option("--layout", args.layout,
+                  "plain: uint16 alone, as nanoGPT has them; llmc: with llm.c's header")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"plain", "llmc"}));
+  command
+      .add_option("--end-of-text", args.ends,
+                  "Where <|endoftext|> stands: none, before or after each document. auto: none for "
+                  "a single text, else after (plain) or before (llmc)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "none", "before", "after"}));
+  command
+      .add_option("--val-fraction", args.valid_share,
+                  "Share of the documents that validates, by the hash of their names; of a single "
+                  "text, its last bytes")
+      ->capture_default_str()
+      ->check(number_check());
+  command
+      .add_option("--shard-tokens", args.shard_tokens,
+                  "Most tokens of a file; 0: one file for each side. Default: 0 for plain, 100 "
+                  "million for llmc")
+      ->check(integer_check<std::uint64_t>(0));
+  command.add_option("--field", args.field, "Of a line of *.jsonl: the key of its text")
+      ->capture_default_str();
+  command.add_flag("--named-ends", args.named_ends,
+                   "Take <|endoftext|> in a text for the token, not for plain text");
+  command.add_flag("--overwrite", args.overwrite, "Remove the shards that are in --out");
+  command.add_flag("--check", args.check,
+                   "Read shards (files, or folders of *.bin) to the end instead, and describe "
+                   "them; with --vocab, no token may be outside of it");
+  command.add_flag("--quiet", args.quiet, "No progress on standard error");
+  command.add_flag("--json", args.json, "Print the summary as JSON");
+}
+
+}  // namespace
+
+void add_tokenize_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tokenize", "Turn text into shards of GPT-2 tokens");
+  const auto args = std::make_shared<Arguments>();
+  add_flags(*command, *args);
+  command->callback([args] { args->check ? check_shards(*args) : make_shards(*args); });
+}
+
+}  // namespace pride::app

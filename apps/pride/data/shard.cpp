@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/shard.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <system_error>
+
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+using std::filesystem::path;
+
+static_assert(std::endian::native == std::endian::little, "shards are little-endian");
+
+constexpr std::size_t kHeaderInts = 256;
+constexpr std::size_t kHeaderBytes = kHeaderInts * sizeof(std::int32_t);
+constexpr std::int32_t kMagic = 20240520;        // llm.c, GPT-2 tokens
+constexpr std::int32_t kMagicOfWide = 20240801;  // llm.c, Llama 3 tokens: uint32
+constexpr std::int32_t kMagicSwapped = static_cast<std::int32_t>(0x88D83401);  // kMagic, big-endian
+constexpr std::int32_t kVersion = 1;
+
+using Header = std::array<std::int32_t, kHeaderInts>;
+
+[[noreturn]] void refuse(const path& file, const std::string& why) {
+  throw DataError(concat(file.string(), ": not a shard of tokens: ", why));
+}
+
+// The number of tokens, checked against the file's size.
+std::size_t check_header(const path& file, std::span<const std::byte> bytes) {
+  if (bytes.size() < kHeaderBytes) {
+    refuse(file, concat("truncated: llm.c's header has ", kHeaderBytes, " bytes, the file ",
+                        bytes.size()));
+  }
+  Header header;
+  std::memcpy(header.data(), bytes.data(), kHeaderBytes);
+  if (header[1] != kVersion) {
+    refuse(file, concat("llm.c's layout of version ", header[1], ", known is ", kVersion));
+  }
+  const auto n = static_cast<std::uint32_t>(header[2]);
+  const std::size_t left = bytes.size() - kHeaderBytes;
+  if (left != std::size_t{n} * sizeof(Token)) {
+    refuse(file, concat(left < std::size_t{n} * sizeof(Token) ? "truncated: " : "too long: ",
+                        "its header counts ", n, " tokens, after it come ", left, " bytes"));
+  }
+  return n;
+}
+
+std::int32_t first_int(std::span<const std::byte> bytes) {
+  std::int32_t first = 0;
+  if (bytes.size() >= sizeof first) std::memcpy(&first, bytes.data(), sizeof first);
+  return first;
+}
+
+std::vector<Shard> open_named(const path& folder, const char* part) {
+  std::vector<path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const path& file = entry.path();
+    const bool named = file.stem().string().find(part) != std::string::npos;
+    if (named && file.extension() == ".bin") files.push_back(file);
+  }
+  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
+  std::sort(files.begin(), files.end());
+  std::vector<Shard> shards;
+  for (const path& file : files) shards.emplace_back(file);
+  return shards;
+}
+
+void add(XXH3_state_t* state, const Shard& shard) {
+  constexpr std::size_t kWhole = std::size_t{1} << 23, kPieces = std::size_t{1} << 12,
+                        kPiece = std::size_t{1} << 11;
+  const std::span<const Token> tokens = shard.tokens();
+  const std::uint64_t n = tokens.size();
+  XXH3_64bits_update(state, &n, sizeof n);
+  if (n <= kWhole) {
+    XXH3_64bits_update(state, tokens.data(), tokens.size_bytes());
+    return;
+  }
+  for (std::size_t i = 0; i < kPieces; ++i) {
+    const std::size_t at = (n - kPiece) / (kPieces - 1) * i;
+    XXH3_64bits_update(state, tokens.data() + at, kPiece * sizeof(Token));
+  }
+}
+
+}  // namespace
+
+const char* name_of(ShardLayout layout) noexcept {
+  return layout == ShardLayout::kPlain ? "plain" : "llmc";
+}
+
+Shard::Shard(const path& file) : file_(file), mapped_(file) {
+  const std::span<const std::byte> bytes = mapped_.bytes();
+  const std::int32_t first = first_int(bytes);
+  // none of these can begin a plain file of GPT-2's tokens: their first token would be above 50256
+  if (first == kMagicOfWide) refuse(file, "llm.c's layout for Llama 3, with tokens of 32 bits");
+  if (first == kMagicSwapped) refuse(file, "its bytes are in big-endian order");
+  std::size_t n = bytes.size() / sizeof(Token), begin = 0;
+  if (first == kMagic) {
+    layout_ = ShardLayout::kLlmc;
+    n = check_header(file, bytes);
+    begin = kHeaderBytes;
+  } else if (bytes.size() % sizeof(Token) != 0) {
+    refuse(file, concat("truncated: ", bytes.size(), " bytes, and a token has 2"));
+  }
+  if (n == 0) refuse(file, "it holds no token");
+  tokens_ = {reinterpret_cast<const Token*>(bytes.data() + begin), n};
+}
+
+void Shard::check(std::size_t begin, std::size_t n, std::size_t vocabulary) const {
+  if (vocabulary >= kMostTokens) return;
+  const auto part = tokens_.subspan(begin, n);
+  const auto bad = std::ranges::find_if(part, [&](Token t) { return t >= vocabulary; });
+  if (bad == part.end()) return;
+  throw DataError(concat(file_.string(), ": token ", begin + (bad - part.begin()), " is ", *bad,
+                         ", the vocabulary has ", vocabulary));
+}
+
+ShardWriter::ShardWriter(const path& file, ShardLayout layout) : out_(file), layout_(layout) {
+  const Header header{};  // filled in by commit()
+  if (layout == ShardLayout::kLlmc) out_.write(header.data(), kHeaderBytes);
+}
+
+void ShardWriter::write(std::span<const Token> tokens) {
+  n_ += tokens.size();
+  PRIDE_CHECK(layout_ == ShardLayout::kPlain || n_ <= std::numeric_limits<std::int32_t>::max(),
+              "write shard: ", n_, " tokens, more than the header of llm.c's layout can count");
+  out_.write(tokens.data(), tokens.size_bytes());
+}
+
+void ShardWriter::commit() {
+  if (layout_ == ShardLayout::kLlmc) {
+    const Header header{kMagic, kVersion, static_cast<std::int32_t>(n_)};
+    out_.rewrite_start(header.data(), kHeaderBytes);
+  }
+  out_.commit();
+}
+
+ShardSet open_shards(const path& file_or_folder) {
+  ShardSet shards;
+  if (!std::filesystem::is_directory(file_or_folder)) {
+    shards.train.emplace_back(file_or_folder);
+    shards.valid.emplace_back(file_or_folder);
+    return shards;
+  }
+  shards.train = open_named(file_or_folder, "train");
+  shards.valid = open_named(file_or_folder, "val");
+  if (shards.train.empty() || shards.valid.empty()) {
+    throw DataError(concat(file_or_folder.string(), ": no shards of tokens to ",
+                           shards.train.empty() ? "train on: *train*.bin" : "validate: *val*.bin",
+                           " is needed; `pride tokenize` makes them from text"));
+  }
+  return shards;
+}
+
+std::uint64_t hash_of(const ShardSet& shards) {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                       &XXH3_freeState);
+  if (!state) throw std::bad_alloc();
+  XXH3_64bits_reset(state.get());
+  for (const Shard& shard : shards.train) add(state.get(), shard);
+  for (const Shard& shard : shards.valid) add(state.get(), shard);
+  return XXH3_64bits_digest(state.get());
+}
+
+}  // namespace pride::app

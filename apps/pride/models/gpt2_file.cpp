@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/gpt2_file.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "io/safetensors.h"
+#include "io/safetensors_header.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using Shape = std::vector<std::int64_t>;
+
+constexpr std::string_view kPrefix = "transformer.";
+constexpr const char* kHead = "lm_head.weight";
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& why) {
+  throw DataError(concat(file.string(), ": not a GPT-2 that pride can load: ", why));
+}
+
+std::string own_name(const std::string& name) {
+  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+}
+
+// h.<n>.attn.bias and .masked_bias: the causal mask, which is no parameter
+bool is_mask(const std::string& name) {
+  return name.starts_with("h.") &&
+         (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
+}
+
+std::map<std::string, Shape> shapes_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::map<std::string, Shape> shapes;
+  for (const SafetensorsEntry& entry : read_safetensors_header(file, in).entries) {
+    if (!shapes.emplace(own_name(entry.name), entry.shape).second) {
+      refuse(file, concat("tensor \"", own_name(entry.name), "\" is there with and without \"",
+                          kPrefix, "\""));
+    }
+  }
+  return shapes;
+}
+
+Shape table_shape(const fs::path& file, const std::map<std::string, Shape>& shapes,
+                  const char* name) {
+  const auto found = shapes.find(name);
+  if (found == shapes.end() || found->second.size() != 2) {
+    refuse(file, concat("tensor \"", name, "\" is ",
+                        found == shapes.end() ? "missing" : "not of two dimensions"));
+  }
+  return found->second;
+}
+
+// one more than the largest n in names h.<n>.*
+std::int64_t count_layers(const std::map<std::string, Shape>& shapes) {
+  std::int64_t layers = 0;
+  for (const auto& [name, shape] : shapes) {
+    std::int64_t n = 0;
+    if (!name.starts_with("h.")) continue;
+    const auto [end, error] = std::from_chars(name.data() + 2, name.data() + name.size(), n);
+    if (error == std::errc() && *end == '.' && n < (1 << 20)) layers = std::max(layers, n + 1);
+  }
+  return layers;
+}
+
+// What changes the results and has one value in pride. A key that is absent has that value.
+void check_config(const fs::path& file, const ordered_json& config, const GptSize& size) {
+  const auto is = [&](const char* key, std::initializer_list<ordered_json> allowed) {
+    const auto found = config.find(key);
+    if (found == config.end() || std::ranges::count(allowed, *found) > 0) return;
+    throw DataError(concat(file.string(), ": ", key, " ", found->dump(),
+                           " is not what pride's GPT-2 does (", allowed.begin()->dump(), ")"));
+  };
+  is("model_type", {"gpt2"});
+  is("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  is("layer_norm_epsilon", {1e-5});
+  is("n_inner", {nullptr, 4 * size.width});
+  is("scale_attn_weights", {true});
+  is("scale_attn_by_inverse_layer_idx", {false});
+  is("tie_word_embeddings", {true});
+  is("add_cross_attention", {false});
+}
+
+std::optional<std::int64_t> heads_of_config(const fs::path& file, const GptSize& size) {
+  if (!fs::exists(file)) return std::nullopt;
+  std::ifstream in(file);
+  const ordered_json config = ordered_json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) throw DataError(concat(file.string(), ": not a JSON object"));
+  check_config(file, config, size);
+  const auto heads = config.find("n_head");
+  if (heads == config.end()) return std::nullopt;
+  if (!heads->is_number_integer()) {
+    throw DataError(concat(file.string(), ": n_head ", heads->dump(), " is not an integer"));
+  }
+  return heads->get<std::int64_t>();
+}
+
+// The tensor, and for positions the first rows of a longer table.
+const SafeTensor& find(const fs::path& file, const std::map<std::string, SafeTensor>& tensors,
+                       const ModelParameter& p) {
+  const auto found = tensors.find(p.name);
+  if (found == tensors.end()) refuse(file, concat("tensor \"", p.name, "\" is missing"));
+  const Shape want = p.tensor.sizes().vec(), &have = found->second.shape;
+  const bool longer =
+      p.name == "wpe.weight" && have.size() == 2 && have[0] >= want[0] && have[1] == want[1];
+  if (have != want && !longer) {
+    refuse(file, concat("tensor \"", p.name, "\" has the shape ", at::IntArrayRef(have),
+                        ", expected ", at::IntArrayRef(want)));
+  }
+  return found->second;
+}
+
+void check_names(const fs::path& file, std::map<std::string, SafeTensor>& tensors,
+                 const Model& model) {
+  const auto head = tensors.find(kHead);
+  if (head != tensors.end()) {
+    if (head->second.values != tensors.at("wte.weight").values) {
+      refuse(file, concat("tensor \"", kHead,
+                          "\" differs from wte.weight; only a tied head is "
+                          "known"));
+    }
+    tensors.erase(head);
+  }
+  std::erase_if(tensors, [](const auto& item) { return is_mask(item.first); });
+  for (const auto& [name, tensor] : tensors) {
+    const auto& all = model.parameters();
+    if (std::ranges::find(all, name, &ModelParameter::name) == all.end()) {
+      refuse(file, concat("tensor \"", name, "\" is unknown"));
+    }
+  }
+}
+
+}  // namespace
+
+fs::path find_gpt2(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / "model.safetensors" : path;
+  if (!fs::exists(file)) throw DataError(concat("no checkpoint: ", file.string(), " is not there"));
+  return file;
+}
+
+GptSize gpt2_size(const fs::path& file, std::optional<std::int64_t> heads) {
+  const std::map<std::string, Shape> shapes = shapes_of(file);
+  const Shape wte = table_shape(file, shapes, "wte.weight");
+  const Shape wpe = table_shape(file, shapes, "wpe.weight");
+  GptSize size;
+  size.vocabulary = wte[0];
+  size.width = wte[1];
+  size.context = wpe[0];
+  size.layers = count_layers(shapes);
+  const fs::path config = file.parent_path() / "config.json";
+  const auto configured = heads_of_config(config, size);
+  if (!heads) heads = configured;
+  PRIDE_CHECK(heads.has_value(), file.string(), ": the number of heads is in none of its tensors, ",
+              "and there is no ", config.string(), " with n_head; give --heads (OpenAI's models ",
+              "have width / 64)");
+  size.heads = *heads;
+  return size;
+}
+
+void load_gpt2(const fs::path& file, Model& model) {
+  std::map<std::string, SafeTensor> tensors;
+  for (auto& [name, tensor] : read_safetensors(file)) tensors[own_name(name)] = std::move(tensor);
+  for (const ModelParameter& p : model.parameters()) find(file, tensors, p);
+  check_names(file, tensors, model);
+  for (const ModelParameter& p : model.parameters()) {
+    const auto n = static_cast<std::size_t>(p.tensor.numel());
+    std::copy_n(tensors.at(p.name).values.begin(), n, p.tensor.data_ptr<float>());
+  }
+}
+
+ordered_json gpt2_config(const GptSize& size) {
+  return {{"model_type", "gpt2"},
+          {"architectures", {"GPT2LMHeadModel"}},
+          {"n_layer", size.layers},
+          {"n_head", size.heads},
+          {"n_embd", size.width},
+          {"n_positions", size.context},
+          {"n_ctx", size.context},
+          {"vocab_size", size.vocabulary},
+          {"activation_function", "gelu_new"},
+          {"layer_norm_epsilon", 1e-5},
+          {"tie_word_embeddings", true},
+          {"embd_pdrop", 0.0},
+          {"attn_pdrop", 0.0},
+          {"resid_pdrop", 0.0}};
+}
+
+}  // namespace pride::app

@@ -1,0 +1,223 @@
+// Tokens from the command line, as a user meets them.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "apps/language/run_program.h"
+#include "apps/text/small_vocabulary.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+using test::bytes_of;
+using test::Outcome;
+using test::run_program;
+using test::TempFolder;
+
+void expect_failure(const std::vector<std::string>& arguments, const std::string& part) {
+  const Outcome outcome = run_program(arguments);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_EQ(outcome.err.rfind("pride: error: ", 0), 0U) << outcome.err;
+  EXPECT_NE(outcome.err.find(part), std::string::npos)
+      << "no \"" << part << "\" in " << outcome.err;
+}
+
+class LanguageProgram : public ::testing::Test {
+ protected:
+  LanguageProgram() {
+    std::string text;
+    for (int i = 0; i < 600; ++i) text += concat("the thing number ", i % 7, " in there\n");
+    folder_.write("text.txt", text);
+  }
+  std::string at(const char* name) const { return (folder_.path() / name).string(); }
+  std::vector<std::string> tokenize(std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"tokenize", at("text.txt"), "--vocab", vocab_.string(),
+                                    "--out",    at("shards"),   "--quiet"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  TempFolder folder_;
+  std::filesystem::path vocab_ = test::write_small_vocabulary(folder_);
+};
+
+TEST_F(LanguageProgram, TokenizesInBothLayoutsAndChecksThem) {
+  const Outcome plain = run_program(tokenize({"--json"}));
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  const auto report = nlohmann::json::parse(plain.out);
+  EXPECT_EQ(report.at("vocabulary"), 269);
+  const auto n = report.at("train").at("tokens").get<std::size_t>();
+  EXPECT_EQ(bytes_of(folder_.path() / "shards/train.bin").size(), 2 * n);
+  expect_failure(tokenize(), "--overwrite");
+  const Outcome llmc = run_program(tokenize({"--layout", "llmc", "--overwrite"}));
+  ASSERT_EQ(llmc.code, 0) << llmc.err;
+  EXPECT_EQ(bytes_of(folder_.path() / "shards/train_000001.bin").size(), 1024 + 2 * n);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "shards/train.bin"));
+  const Outcome check =
+      run_program({"tokenize", "--check", at("shards"), "--vocab", vocab_.string(), "--json"});
+  ASSERT_EQ(check.code, 0) << check.err;
+  const auto facts = nlohmann::json::parse(check.out);
+  ASSERT_EQ(facts.size(), 2U);
+  EXPECT_EQ(facts[0].at("layout"), "llmc");
+  EXPECT_EQ(facts[0].at("tokens"), n);
+  EXPECT_LT(facts[0].at("largest"), 269);
+}
+
+TEST_F(LanguageProgram, SaysWhatIsWrongWithShards) {
+  folder_.write("odd.bin", "abc");
+  folder_.write("outside.bin", std::string("\1\0\x0D\1", 4));  // 1, 269
+  expect_failure({"tokenize", "--check", at("odd.bin")}, "odd.bin: not a shard of tokens");
+  expect_failure({"tokenize", "--check", at("outside.bin"), "--vocab", vocab_.string()},
+                 "token 1 is 269, the vocabulary has 269");
+  expect_failure({"tokenize", at("text.txt"), "--out", at("x")}, "--vocab");
+  expect_failure({"tokenize", at("none"), "--out", at("x"), "--vocab", vocab_.string()}, "none");
+  EXPECT_EQ(run_program(tokenize({"--layout", "gpt"})).code, 2);
+}
+
+#ifdef PRIDE_HAVE_TORCH
+class LanguageTraining : public LanguageProgram {
+ protected:
+  LanguageTraining() { EXPECT_EQ(run_program(tokenize()).code, 0); }
+  std::vector<std::string> train(const char* out, std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"train",    "--task", "lm",      "--workers", "2",
+                                    "--batch",  "4",      "--quiet", "--context", "16",
+                                    "--layers", "1",      "--heads", "2",         "--width",
+                                    "32",       "--out",  at(out),   "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  std::vector<std::string> on_shards(const char* out, std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {"--data", at("shards"), "--vocab", vocab_.string()});
+    return train(out, more);
+  }
+};
+
+TEST_F(LanguageTraining, LearnsFromShardsAndTellsItsPerplexity) {
+  const Outcome outcome =
+      run_program(on_shards("run", {"--steps", "60", "--lr", "3e-3", "--method", "dlion-vote"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto summary = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(summary.at("model").at("size").at("vocabulary"), 269);
+  const auto& final = summary.at("final");
+  const double loss = final.at("loss");
+  EXPECT_LT(loss, 2.5) << "log 269 is 5.6";
+  EXPECT_NEAR(final.at("perplexity"), std::exp(loss), 1e-9 * std::exp(loss));
+  EXPECT_GT(final.at("tokens"), 100);
+  EXPECT_EQ(summary.at("data").at("vocabulary"), vocab_.string());
+  std::string last;
+  std::istringstream lines(bytes_of(folder_.path() / "run/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) last = line;
+  EXPECT_EQ(nlohmann::json::parse(last).at("perplexity"), final.at("perplexity"));
+}
+
+TEST_F(LanguageTraining, GivesTheSameBitsFromBothLayouts) {
+  const auto hash = [&](const char* out) {
+    const Outcome outcome = run_program(on_shards(out, {"--steps", "3"}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("param_hash");
+  };
+  const auto plain = hash("plain");
+  ASSERT_EQ(run_program(tokenize({"--layout", "llmc", "--overwrite"})).code, 0);
+  EXPECT_EQ(hash("llmc"), plain);
+}
+
+TEST_F(LanguageTraining, GoesOnFromWhatItSavedInHuggingFacesLayout) {
+  const auto metrics = [&](const std::vector<std::string>& arguments) {
+    const Outcome outcome = run_program(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const auto first = metrics(on_shards("first", {"--steps", "30", "--lr", "3e-3"}));
+  const auto config = nlohmann::json::parse(bytes_of(folder_.path() / "first/config.json"));
+  EXPECT_EQ(config.at("n_head"), 2);
+  EXPECT_EQ(config.at("vocab_size"), 269);
+  // a rate of 0 leaves the weights as they were loaded
+  const std::vector<std::string> init = {
+      "train",  "--task",    "lm",        "--data", at("shards"), "--vocab", vocab_.string(),
+      "--init", at("first"), "--workers", "2",      "--steps",    "1",       "--lr",
+      "0",      "--json",    "--quiet"};
+  const auto second = metrics(init);
+  EXPECT_EQ(second.at("param_hash"), first.at("param_hash"));
+  EXPECT_EQ(second.at("final").at("perplexity"), first.at("final").at("perplexity"));
+  EXPECT_EQ(second.at("model").at("size").at("layers"), 1);
+  auto other = init;
+  other.insert(other.end(), {"--width", "64"});
+  expect_failure(other, "--width 64: the model of --init has 32");
+  other = init;
+  other.insert(other.end(), {"--context", "17"});
+  expect_failure(other, "--context 17: the model of --init has 16 positions");
+}
+
+TEST_F(LanguageTraining, WritesWhatItLearnt) {
+  // far enough that the likeliest text is the only one seen
+  const auto learn = on_shards("run", {"--steps", "600", "--lr", "3e-3", "--method", "adamw"});
+  ASSERT_EQ(run_program(learn).code, 0);
+  std::vector<std::string> generate = {
+      "generate", "--model", at("run"),       "--vocab", vocab_.string(), "--prompt", "the thing",
+      "--tokens", "40",      "--temperature", "0"};
+  const Outcome text = run_program(generate);
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.rfind("the thing number ", 0), 0U) << text.out;
+  EXPECT_NE(text.out.find(" in there\nthe thing number "), std::string::npos) << text.out;
+  generate.push_back("--json");
+  const Outcome json = run_program(generate);
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto report = nlohmann::json::parse(json.out);
+  const auto& sample = report.at("samples").at(0);
+  EXPECT_EQ(sample.at("tokens").size(), 40U);
+  EXPECT_EQ(sample.at("end"), "length");
+  EXPECT_EQ("the thing" + sample.at("text").get<std::string>() + "\n", text.out);
+}
+
+TEST_F(LanguageTraining, DrawsTheSameTextFromTheSameSeed) {
+  ASSERT_EQ(run_program(on_shards("run", {"--steps", "3"})).code, 0);
+  const auto samples = [&](const char* seed) {
+    const Outcome outcome = run_program(
+        {"generate", "--model", at("run"), "--vocab", vocab_.string(), "--samples", "2", "--seed",
+         seed, "--tokens", "30", "--top-k", "50", "--top-p", "0.95", "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("samples");
+  };
+  const auto a = samples("1");
+  EXPECT_EQ(a, samples("1"));
+  EXPECT_NE(a, samples("2"));
+  EXPECT_NE(a.at(0), a.at(1));
+}
+
+TEST_F(LanguageTraining, WritesBytesWithoutAVocabulary) {
+  const auto run = train("bytes", {"--data", at("text.txt"), "--steps", "150", "--lr", "3e-3"});
+  ASSERT_EQ(run_program(run).code, 0);
+  const Outcome text = run_program({"generate", "--model", at("bytes"), "--prompt", "the thing num",
+                                    "--tokens", "30", "--temperature", "0"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.rfind("the thing number ", 0), 0U) << text.out;
+  const auto bytes = run_program(
+      {"generate", "--model", at("bytes"), "--prompt", "\xC3\xA9", "--tokens", "1", "--json"});
+  ASSERT_EQ(bytes.code, 0) << bytes.err;
+  EXPECT_EQ(nlohmann::json::parse(bytes.out).at("prompt_tokens"),
+            (nlohmann::json::array({0xC3, 0xA9})));
+}
+
+TEST_F(LanguageTraining, SaysWhyItCannotWrite) {
+  ASSERT_EQ(run_program(on_shards("run", {"--steps", "1"})).code, 0);
+  expect_failure({"generate", "--model", at("run")}, "give --vocab");
+  expect_failure({"generate", "--model", at("none")}, "none");
+  expect_failure({"generate", "--model", at("run"), "--temperature", "-1"}, "--temperature");
+  std::filesystem::remove(folder_.path() / "run/config.json");
+  expect_failure({"generate", "--model", at("run"), "--vocab", vocab_.string()}, "--heads");
+}
+
+TEST_F(LanguageTraining, RefusesWhatCannotBe) {
+  expect_failure(train("x", {"--vocab", vocab_.string()}), "--vocab needs --data");
+  expect_failure(train("x", {"--data", at("shards"), "--vocab", at("none")}), "no vocabulary");
+  expect_failure(train("x", {"--data", at("vocab"), "--vocab", at("vocab")}), "*train*.bin");
+  expect_failure({"train", "--task", "cifar10", "--vocab", at("vocab")}, "--vocab is for lm only");
+}
+#endif
+
+}  // namespace
+}  // namespace pride::app

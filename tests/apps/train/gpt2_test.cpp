@@ -1,0 +1,274 @@
+// GPT-2 checkpoints: against a model built from torch's own modules, and what is refused.
+// SPDX-License-Identifier: Apache-2.0
+// Oracle: torch::nn::MultiheadAttention, Linear, LayerNorm, Embedding and functional::gelu, whose
+// weights are the checkpoint's, transposed where nn.Linear wants them. It shares no code with
+// models/gpt.cpp.
+#include "models/gpt2_file.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "apps/io/temp_folder.h"
+#include "io/safetensors.h"
+#include "models/generator.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+using std::filesystem::path;
+using test::expect_error;
+using test::TempFolder;
+using Tensors = std::map<std::string, SafeTensor>;
+
+constexpr GptSize kSize = {.layers = 3, .heads = 4, .width = 32, .context = 24, .vocabulary = 50};
+// float32 sums of at most 128 terms in another order
+constexpr double kTolerance = 2e-5;
+
+SafeTensor random_tensor(std::vector<std::int64_t> shape, double mean) {
+  const torch::Tensor values = torch::randn(shape) * 0.3 + mean;
+  SafeTensor tensor{.dtype = "F32", .shape = std::move(shape), .values = {}};
+  tensor.values.assign(values.data_ptr<float>(), values.data_ptr<float>() + values.numel());
+  return tensor;
+}
+
+// Names and shapes as transformers' GPT2LMHeadModel saves them.
+Tensors checkpoint(const GptSize& size, const std::string& prefix) {
+  torch::manual_seed(5);
+  Tensors all;
+  const std::int64_t w = size.width;
+  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape, double mean = 0) {
+    all[prefix + name] = random_tensor(std::move(shape), mean);
+  };
+  const auto add_affine = [&](const std::string& name, std::int64_t in, std::int64_t out) {
+    in == 0 ? add(name + ".weight", {out}, 1) : add(name + ".weight", {in, out});
+    add(name + ".bias", {out});
+  };
+  add("wte.weight", {size.vocabulary, w});
+  add("wpe.weight", {size.context, w});
+  for (int i = 0; i < size.layers; ++i) {
+    const std::string h = concat("h.", i, ".");
+    add_affine(h + "ln_1", 0, w);
+    add_affine(h + "attn.c_attn", w, 3 * w);
+    add_affine(h + "attn.c_proj", w, w);
+    add_affine(h + "ln_2", 0, w);
+    add_affine(h + "mlp.c_fc", w, 4 * w);
+    add_affine(h + "mlp.c_proj", 4 * w, w);
+  }
+  add_affine("ln_f", 0, w);
+  return all;
+}
+
+class TorchGpt2 {
+ public:
+  TorchGpt2(const Tensors& tensors, const std::string& prefix, const GptSize& size)
+      : tensors_(tensors), prefix_(prefix), size_(size) {}
+
+  // (length) -> (length, vocabulary)
+  torch::Tensor logits(const torch::Tensor& ids) const {
+    const std::int64_t n = ids.size(0);
+    auto wte = torch::nn::Embedding::from_pretrained(get("wte.weight"));
+    auto wpe = torch::nn::Embedding::from_pretrained(get("wpe.weight"));
+    torch::Tensor x = wte(ids) + wpe(torch::arange(n));
+    for (int i = 0; i < size_.layers; ++i) {
+      const std::string h = concat("h.", i, ".");
+      x = x + attention(h, norm(h + "ln_1", x));
+      const torch::Tensor hidden =
+          torch::nn::functional::gelu(linear(h + "mlp.c_fc", norm(h + "ln_2", x)),
+                                      torch::nn::functional::GELUFuncOptions().approximate("tanh"));
+      x = x + linear(h + "mlp.c_proj", hidden);
+    }
+    return torch::nn::functional::linear(norm("ln_f", x), get("wte.weight"));
+  }
+
+ private:
+  torch::Tensor get(const std::string& name) const {
+    const SafeTensor& t = tensors_.at(prefix_ + name);
+    return torch::tensor(t.values).view(t.shape);
+  }
+  torch::Tensor norm(const std::string& name, const torch::Tensor& x) const {
+    torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({size_.width}));
+    layer->weight.set_data(get(name + ".weight"));
+    layer->bias.set_data(get(name + ".bias"));
+    return layer(x);
+  }
+  torch::Tensor linear(const std::string& name, const torch::Tensor& x) const {
+    const torch::Tensor weight = get(name + ".weight").t();
+    torch::nn::Linear layer(weight.size(1), weight.size(0));
+    layer->weight.set_data(weight);
+    layer->bias.set_data(get(name + ".bias"));
+    return layer(x);
+  }
+  torch::Tensor attention(const std::string& h, const torch::Tensor& x) const {
+    torch::nn::MultiheadAttention layer(
+        torch::nn::MultiheadAttentionOptions(size_.width, size_.heads));
+    layer->in_proj_weight.set_data(get(h + "attn.c_attn.weight").t().contiguous());
+    layer->in_proj_bias.set_data(get(h + "attn.c_attn.bias"));
+    layer->out_proj->weight.set_data(get(h + "attn.c_proj.weight").t());
+    layer->out_proj->bias.set_data(get(h + "attn.c_proj.bias"));
+    // the C++ module adds a mask, of whatever type
+    const torch::Tensor future =
+        torch::full({x.size(0), x.size(0)}, -std::numeric_limits<float>::infinity()).triu(1);
+    const torch::Tensor rows = x.unsqueeze(1);  // (length, batch, width)
+    return std::get<0>(layer(rows, rows, rows, torch::Tensor(), false, future)).squeeze(1);
+  }
+
+  const Tensors& tensors_;
+  std::string prefix_;
+  GptSize size_;
+};
+
+class Gpt2File : public ::testing::Test {
+ protected:
+  path save(const Tensors& tensors, const nlohmann::ordered_json& config = gpt2_config(kSize)) {
+    write_safetensors(folder_.path() / "model.safetensors", tensors, {{"format", "pt"}});
+    folder_.write("config.json", config.dump());
+    return folder_.path() / "model.safetensors";
+  }
+  void refuses(const Tensors& tensors, std::initializer_list<std::string_view> parts) {
+    const path file = save(tensors);
+    Gpt model(kSize);
+    model.initialise(1);
+    const torch::Tensor before = model.parameters()[0].tensor.detach().clone();
+    expect_error<DataError>([&] { load_gpt2(file, model); }, parts);
+    EXPECT_TRUE(torch::equal(before, model.parameters()[0].tensor)) << "changed on failure";
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Gpt2File, GivesTheLogitsOfTorchsOwnModules) {
+  for (const std::string prefix : {"", "transformer."}) {
+    Tensors tensors = checkpoint(kSize, prefix);
+    const path file = save(tensors);
+    Gpt model(gpt2_size(file, {}));
+    load_gpt2(file, model);
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor ids = torch::randint(kSize.vocabulary, {2, kSize.context}, torch::kLong);
+    const torch::Tensor logits = model.logits(ids);
+    const TorchGpt2 oracle(tensors, prefix, kSize);
+    for (int row = 0; row < 2; ++row) {
+      const torch::Tensor expected = oracle.logits(ids[row]);
+      EXPECT_GT(expected.std().item<double>(), 0.5) << "no test of anything";
+      EXPECT_LT((logits[row] - expected).abs().max().item<double>(), kTolerance * 50);
+      EXPECT_LT((logits[row] - expected).abs().mean().item<double>(), kTolerance);
+    }
+  }
+}
+
+TEST_F(Gpt2File, ReadsWhatTransformersAddsToIt) {
+  Tensors tensors = checkpoint(kSize, "transformer.");
+  tensors["lm_head.weight"] = tensors.at("transformer.wte.weight");
+  tensors["transformer.h.1.attn.bias"] = random_tensor({1, 1, 24, 24}, 0);
+  tensors["transformer.h.1.attn.masked_bias"] = random_tensor({}, 0);
+  const path file = save(tensors);
+  Gpt model(gpt2_size(file, {}));
+  load_gpt2(file, model);
+  EXPECT_EQ(model.parameters()[0].tensor[3][4].item<float>(),
+            tensors.at("transformer.wte.weight").values[3 * 32 + 4]);
+}
+
+TEST_F(Gpt2File, TakesTheFirstPositionsForAShorterContext) {
+  const Tensors tensors = checkpoint(kSize, "");
+  const path file = save(tensors);
+  GptSize size = gpt2_size(file, {});
+  size.context = 5;
+  Gpt model(size);
+  load_gpt2(file, model);
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor ids = torch::randint(kSize.vocabulary, {1, 5}, torch::kLong);
+  const torch::Tensor expected = TorchGpt2(tensors, "", kSize).logits(ids[0]);
+  EXPECT_LT((model.logits(ids)[0] - expected).abs().mean().item<double>(), kTolerance);
+}
+
+TEST_F(Gpt2File, RefusesWhatDiffersByName) {
+  Tensors tensors = checkpoint(kSize, "transformer.");
+  tensors.erase("transformer.h.2.mlp.c_fc.bias");
+  refuses(tensors, {"model.safetensors", "h.2.mlp.c_fc.bias", "missing"});
+  tensors = checkpoint(kSize, "");
+  tensors["h.0.attn.rotary.weight"] = random_tensor({3}, 0);
+  refuses(tensors, {"h.0.attn.rotary.weight", "unknown"});
+  tensors = checkpoint(kSize, "");
+  tensors["h.1.attn.c_attn.weight"].shape = {96, 32};
+  refuses(tensors, {"h.1.attn.c_attn.weight", "[96, 32]", "[32, 96]"});
+  tensors = checkpoint(kSize, "");
+  tensors["lm_head.weight"] = tensors.at("wte.weight");
+  tensors["lm_head.weight"].values[7] += 1;
+  refuses(tensors, {"lm_head.weight", "tied"});
+}
+
+TEST_F(Gpt2File, NeedsTheHeadsFromSomewhere) {
+  const path file = save(checkpoint(kSize, ""));
+  EXPECT_EQ(gpt2_size(file, {}).heads, 4);
+  EXPECT_EQ(gpt2_size(file, 8).heads, 8);
+  EXPECT_EQ(gpt2_size(file, {}).layers, 3);
+  std::filesystem::remove(folder_.path() / "config.json");
+  expect_error<InvalidArgument>([&] { gpt2_size(file, {}); }, {"--heads"});
+  EXPECT_EQ(gpt2_size(file, 2).heads, 2);
+}
+
+TEST_F(Gpt2File, RefusesConfigurationsThatWouldGiveOtherResults) {
+  const auto refused = [&](const char* key, const nlohmann::ordered_json& value) {
+    nlohmann::ordered_json config = gpt2_config(kSize);
+    config[key] = value;
+    const path file = save(checkpoint(kSize, ""), config);
+    expect_error<DataError>([&] { gpt2_size(file, {}); }, {"config.json", key});
+  };
+  refused("activation_function", "relu");
+  refused("layer_norm_epsilon", 1e-6);
+  refused("model_type", "gpt_neo");
+  refused("scale_attn_by_inverse_layer_idx", true);
+  refused("n_inner", 100);
+  refused("n_head", "four");
+}
+
+TEST_F(Gpt2File, ReadingInPiecesGivesTheLogitsOfReadingAtOnce) {
+  const path file = save(checkpoint(kSize, ""));
+  Gpt model(kSize);
+  load_gpt2(file, model);
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor ids = torch::randint(kSize.vocabulary, {kSize.context}, torch::kLong);
+  const torch::Tensor whole = model.logits(ids.unsqueeze(0))[0];
+  KvCache cache;
+  for (std::int64_t at = 0, n = 5; at < kSize.context; at += n, n = 1) {
+    const torch::Tensor logits = model.read(ids.narrow(0, at, n), cache);
+    EXPECT_LT((logits - whole[at + n - 1]).abs().max().item<double>(), kTolerance * 50) << at;
+  }
+  EXPECT_THROW(model.read(ids.narrow(0, 0, 1), cache), InvalidArgument) << "the context is full";
+}
+
+TEST_F(Gpt2File, GeneratesWhatTheLogitsSayAlsoBeyondTheContext) {
+  const path file = save(checkpoint(kSize, ""));
+  Gpt model(kSize);
+  load_gpt2(file, model);
+  const torch::NoGradGuard no_grad;
+  constexpr std::size_t n = 60, choices = 48;
+  std::vector<Token> all = {1, 2, 3}, told;
+  const Generator generator(model, choices, {});
+  const auto made = generator.run(all, n, {.temperature = 0}, PhiloxStream(0, 0, 0),
+                                  [&](Token t) { told.push_back(t); });
+  ASSERT_EQ(made.size(), n);
+  EXPECT_EQ(told, made);
+  // the whole input anew for each token: it grows to 24, then goes on from its last 12
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (all.size() - first > 24) first = all.size() - 12;
+    const std::vector<std::int64_t> seen(all.begin() + first, all.end());
+    const torch::Tensor logits = model.logits(torch::tensor(seen).unsqueeze(0))[0][-1];
+    const auto best = logits.narrow(0, 0, choices).argmax().item<std::int64_t>();
+    ASSERT_EQ(made[i], best) << "token " << i;
+    all.push_back(made[i]);
+  }
+  // a text is over where its last token says so
+  const Generator ending(model, choices, made[4]);
+  const auto ended = ending.run(std::vector<Token>{1, 2, 3}, n, {.temperature = 0},
+                                PhiloxStream(0, 0, 0), [](Token) {});
+  EXPECT_EQ(ended.back(), made[4]);
+  EXPECT_LE(ended.size(), 5U);
+}
+
+}  // namespace
+}  // namespace pride::app
