@@ -72,6 +72,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   pride::app::add_train_command(app);
   pride::app::add_compare_command(app);
+  pride::app::add_sweep_command(app);
   pride::app::add_replay_command(app);
   pride::app::add_methods_command(app);
   pride::app::add_bench_command(app);

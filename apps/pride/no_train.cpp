@@ -1,5 +1,6 @@
-// `pride train` and `pride compare` in a build without libtorch: they exist, and say what is
-// missing. SPDX-License-Identifier: Apache-2.0
+// `pride train`, `compare` and `sweep` in a build without libtorch: they exist, and say what is
+// missing.
+// SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 #include "pride/error.h"
 
@@ -20,5 +21,6 @@ void add_missing(CLI::App& app, const std::string& name, const std::string& what
 
 void add_train_command(CLI::App& app) { add_missing(app, "train", "Train a model"); }
 void add_compare_command(CLI::App& app) { add_missing(app, "compare", "Compare methods"); }
+void add_sweep_command(CLI::App& app) { add_missing(app, "sweep", "Run an experiment file"); }
 
 }  // namespace pride::app
