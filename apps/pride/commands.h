@@ -12,6 +12,7 @@ void add_train_command(CLI::App& app);    // without libtorch: exists, and says 
 void add_compare_command(CLI::App& app);  // the same
 void add_sweep_command(CLI::App& app);    // the same
 void add_replay_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 void add_methods_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_plan_command(CLI::App& app);

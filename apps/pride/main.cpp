@@ -74,6 +74,7 @@ int run(int argc, char** argv) {
   pride::app::add_compare_command(app);
   pride::app::add_sweep_command(app);
   pride::app::add_replay_command(app);
+  pride::app::add_report_command(app);
   pride::app::add_methods_command(app);
   pride::app::add_bench_command(app);
   pride::app::add_plan_command(app);

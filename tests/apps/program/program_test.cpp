@@ -99,7 +99,7 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.code, 0);
   for (const char* name :
-       {"train", "compare", "sweep", "replay", "methods", "info", "--version"})
+       {"train", "compare", "sweep", "replay", "report", "methods", "info", "--version"})
     expect_contains(help.out, name);
   const Outcome replay = run({"replay", "--help"});
   EXPECT_EQ(replay.code, 0);
@@ -117,7 +117,7 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
 TEST(Program, RefusesWrongUsage) {
   expect_usage({}, "subcommand");
   expect_usage({"trian"},
-               "unknown subcommand \"trian\"; there are train compare sweep replay methods "
+               "unknown subcommand \"trian\"; there are train compare sweep replay report methods "
                "bench plan info");
   expect_usage({"--colour"}, "Run with --help");
   expect_usage({"methods", "--workers", "0"}, "--workers");
