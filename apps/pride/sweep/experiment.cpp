@@ -22,9 +22,9 @@ namespace {
 constexpr const char* kMethodOption = "method-opt";
 
 // flags that the sweep sets itself, or that mean nothing for its runs
-const std::set<std::string> kTaken = {"method",     "seed",  "out",     "overwrite",
-                                      "resume",     "quiet", "json",    "config",
-                                      "save-every", "help",  "help-all"};
+const std::set<std::string> kTaken = {"method",     "seed",        "out",  "overwrite",
+                                      "resume",     "quiet",       "json", "config",
+                                      "save-every", "tensorboard", "help", "help-all"};
 
 std::set<std::string> train_flags() {
   TrainOptions options;

@@ -12,8 +12,8 @@ namespace {
 constexpr int kMostJobs = 1024;
 
 // what the file alone decides, or nothing does
-const std::set<std::string> kNotHere = {"method", "seed",   "out",  "overwrite",
-                                        "resume", "config", "json", "quiet"};
+const std::set<std::string> kNotHere = {"method", "seed", "out",   "overwrite",  "resume",
+                                        "config", "json", "quiet", "tensorboard"};
 
 }  // namespace
 

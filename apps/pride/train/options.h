@@ -45,6 +45,7 @@ struct TrainOptions {
   bool overwrite = false;
   std::int64_t save_every = 0;
   std::string resume;
+  std::string tensorboard;  // folder of event files; empty: none
 
   double bucket_mb = 4;
   std::optional<std::int64_t> bucket_coords;
