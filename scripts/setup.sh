@@ -31,6 +31,7 @@ full_packages=(
   libopenmpi-dev openmpi-bin openssh-client
   libbenchmark-dev iproute2
   clang-format shellcheck curl
+  chromium  # a test looks at the page of `pride report` in it
   clang libclang-rt-14-dev  # the fuzzers; the runtime of the clang that Debian 12 has
 )
 

@@ -72,9 +72,11 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   pride::app::add_train_command(app);
   pride::app::add_compare_command(app);
+  pride::app::add_sweep_command(app);
   pride::app::add_replay_command(app);
   pride::app::add_tokenize_command(app);
   pride::app::add_generate_command(app);
+  pride::app::add_report_command(app);
   pride::app::add_methods_command(app);
   pride::app::add_bench_command(app);
   pride::app::add_plan_command(app);

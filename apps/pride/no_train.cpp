@@ -1,4 +1,5 @@
-// `pride train`, `compare` and `generate` without libtorch: they exist, and say what is missing.
+// `pride train`, `compare`, `sweep` and `generate` without libtorch: they exist, and say what is
+// missing.
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 #include "pride/error.h"
@@ -23,5 +24,6 @@ void add_compare_command(CLI::App& app) { add_missing(app, "compare", "Compare m
 void add_generate_command(CLI::App& app) {
   add_missing(app, "generate", "Let a trained language model write");
 }
+void add_sweep_command(CLI::App& app) { add_missing(app, "sweep", "Run an experiment file"); }
 
 }  // namespace pride::app

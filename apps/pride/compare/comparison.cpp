@@ -6,7 +6,7 @@
 #include <chrono>
 #include <iostream>
 
-#include "compare/child.h"
+#include "compare/make.h"
 #include "compare/rate_search.h"
 #include "pride/error.h"
 #include "train/files.h"
@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kFewestTrials = 3;  // of a search: the best rate and its neighbours
-constexpr int kInterrupted = 130;
 constexpr const char* kClearLine = "\r\033[K";
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -91,27 +90,15 @@ RunResult Comparison::result_of(const Run& run) {
   }
   announce(run);
   const auto start = std::chrono::steady_clock::now();
-  RunResult result = make(run);
+  std::optional<RunResult> made = make_run(run, stop_asked_);
+  if (!made) throw Stopped();
+  RunResult result = std::move(*made);
   const double seconds = seconds_since(start);
   ++kind.done;
   ++kind.timed;
   kind.seconds += seconds;
   tell(result, seconds);
   return result;
-}
-
-RunResult Comparison::make(const Run& run) {
-  std::error_code error;
-  fs::create_directories(run.folder, error);
-  if (error) throw DataError(concat(run.folder.string(), ": ", error.message()));
-  // should the run fail, no summary may be left that is not its own
-  fs::remove_all(run.folder / "summary.json");
-  std::vector<std::string> arguments = {"train"};
-  arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());
-  arguments.insert(arguments.end(), {concat("--out=", run.folder.string()), "--overwrite"});
-  const int code = run_child(arguments, run.folder / "log", stop_asked_);
-  if (stop_asked_() || code == kInterrupted) throw Stopped();
-  return code == 0 ? read_result(run) : failed_result(run, code);
 }
 
 std::string Comparison::name_of(const Run& run, int number) const {

@@ -26,7 +26,6 @@ class Comparison {
   void tune(Entry& entry);
   void train(Entry& entry, std::uint64_t seed);
   RunResult result_of(const Run& run);
-  RunResult make(const Run& run);
   std::string name_of(const Run& run, int number) const;
   void announce(const Run& run) const;
   void tell(const RunResult& result, double seconds);

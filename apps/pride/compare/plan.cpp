@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compare/plan.h"
 
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <set>
 
+#include "compare/dry_run.h"
 #include "compare/rate_search.h"
 #include "method_options.h"
-#include "models/model.h"
-#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
-#include "pride/optimizer.h"
 #include "pride/registry.h"
 #include "train/files.h"
-#include "train/plan.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;
@@ -38,34 +33,6 @@ const std::set<std::string> kHarmless = {"overlap",    "exchange-threads", "time
 constexpr const char* kMethodOption = "method-opt";
 constexpr const char* kOwnFile = "compare.json";  // with any ending while it is written
 
-std::vector<std::string> arguments_of(const FlagValues& flags) {
-  std::vector<std::string> arguments;
-  for (const auto& [name, values] : flags) {
-    for (const std::string& value : values) arguments.push_back(concat("--", name, "=", value));
-  }
-  return arguments;
-}
-
-// What `pride train` would understand. Throws InvalidArgument.
-TrainOptions parse_train(const std::vector<std::string>& arguments) {
-  TrainOptions options;
-  CLI::App app("", "pride train");
-  add_train_flags(app, options);
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
-  try {
-    app.parse(std::move(reversed));
-  } catch (const CLI::ParseError& error) {
-    throw InvalidArgument(error.what());
-  }
-  check(options);
-  if (options.batch == 0) options.batch = default_batch(options.task);
-  return options;
-}
-
-nlohmann::json settings_json(const TrainOptions& options) {
-  return nlohmann::json::parse(to_json(options).dump());
-}
-
 // Values of --method-opt: those that all have, but for the keys that are set anew, and these.
 std::vector<std::string> merged(const std::vector<std::string>& shared,
                                 const std::vector<std::string>& own) {
@@ -84,17 +51,6 @@ bool can_name_a_folder(const std::string& label) {
     return std::isalnum(c) || c == '-' || c == '_' || c == '.';
   };
   return !label.empty() && label.front() != '.' && std::all_of(label.begin(), label.end(), allowed);
-}
-
-// The model's own: options may name its tensors.
-Layout layout_of(const Task& task, bool decay_all) {
-  const std::unique_ptr<Model> model = task.make_model();
-  std::vector<TensorSpec> specs;
-  for (const ModelParameter& p : model->parameters()) {
-    specs.push_back(
-        {.name = p.name, .shape = p.tensor.sizes().vec(), .group = group_of(p.decay, decay_all)});
-  }
-  return Layout(std::move(specs));
 }
 
 }  // namespace
@@ -181,18 +137,11 @@ void ComparePlan::check_runs() {
   data_hash_ = task->data_facts().at("hash");
 }
 
-// A run that this accepts is refused by `pride train` for its device or for want of memory only.
 std::shared_ptr<const Task> ComparePlan::check_run(const Contender& who, std::uint64_t seed,
                                                    std::shared_ptr<const Task> task) const {
   try {
     const TrainOptions options = parse_train(run(who, who.rate, seed).arguments);
-    TrainPlan plan = make_plan(options, options.workers, std::move(task));
-    plan.optimizer.overlap = false;  // no thread is needed to say no
-    const auto alone = make_thread_world(1);
-    const Optimizer optimizer(*alone.front(), layout_of(*plan.task, options.decay_all),
-                              plan.optimizer);
-    const Sampler sampler(plan.task->n_samples(), plan.task->labels(),
-                          {.sharding = plan.sharding, .seed = seed, .world = plan.world});
+    const TrainPlan plan = dry_run(options, std::move(task));
     return plan.task;
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(concat(who.label, ": ", error.what()));

@@ -205,13 +205,16 @@ std::string data_hash(const RunResult& result) {
 
 }  // namespace
 
-std::string report_table(const ComparePlan& plan, const std::vector<Entry>& entries) {
-  const std::string metric = second_metric(plan);
+std::string results_table(const std::vector<Entry>& entries, const std::string& metric) {
   std::vector<std::vector<std::string>> rows = {{"method", "lr", "loss", heading(metric),
                                                  "bytes sent per step and rank", "of fp32 ring",
                                                  "ms per step"}};
   for (const Entry& entry : entries) rows.push_back(row_of(entry, metric));
-  return markdown_table(rows, 1) + failures(entries) + tried_rates(plan, entries);
+  return markdown_table(rows, 1) + failures(entries);
+}
+
+std::string report_table(const ComparePlan& plan, const std::vector<Entry>& entries) {
+  return results_table(entries, second_metric(plan)) + tried_rates(plan, entries);
 }
 
 Json report_json(const ComparePlan& plan, const std::vector<Entry>& entries, bool complete) {

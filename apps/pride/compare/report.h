@@ -20,8 +20,11 @@ struct Entry {
   std::vector<RunResult> runs = {};    // one a seed
 };
 
-// Markdown: one row an entry, then what failed and the rates that were tried. Means and sample
-// standard deviations over the seeds that did not fail.
+// Markdown: one row an entry, then what failed. Means and sample standard deviations over the seeds
+// that did not fail. `metric`: what stands next to the loss, e.g. "accuracy".
+std::string results_table(const std::vector<Entry>& entries, const std::string& metric);
+
+// The same, with the metric of the plan's task, and below it the rates that were tried.
 std::string report_table(const ComparePlan& plan, const std::vector<Entry>& entries);
 
 // `complete`: no run is missing.

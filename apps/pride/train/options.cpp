@@ -249,6 +249,9 @@ void add_output_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--resume", o.resume,
                  "Go on from a checkpoint folder, or from the last checkpoint in an --out folder")
       ->group(group);
+  app.add_option("--tensorboard", o.tensorboard,
+                 "Folder for an event file of TensorBoard, beside whatever --out says")
+      ->group(group);
   app.add_option("--log-every", o.log_every, "Steps between progress lines when not on a terminal")
       ->capture_default_str()
       ->check(count(1))

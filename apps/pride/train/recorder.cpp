@@ -34,6 +34,20 @@ void remove_old_results(const TrainOptions& o) {
   for (const char* name : kResults) fs::remove_all(fs::path(o.out) / name);
 }
 
+// A run that is resumed goes on in the folder; any other one would be mixed up with what is there.
+void check_event_folder(const TrainOptions& o) {
+  if (o.tensorboard.empty() || !o.resume.empty()) return;
+  PRIDE_CHECK(o.overwrite || event_files_in(o.tensorboard).empty(), "--tensorboard ", o.tensorboard,
+              ": the folder has event files of an earlier run; --overwrite removes them");
+}
+
+EventFile open_events(const TrainOptions& o, std::int64_t step) {
+  if (o.resume.empty() && o.overwrite) {
+    for (const fs::path& file : event_files_in(o.tensorboard)) fs::remove(file);
+  }
+  return EventFile(o.tensorboard, step);
+}
+
 ProgressOptions progress_options(const TrainPlan& plan) {
   return {.quiet = plan.options.quiet,
           .terminal = isatty(STDERR_FILENO) == 1,
@@ -89,6 +103,7 @@ nlohmann::ordered_json versions_json() {
 }  // namespace
 
 void check_out_folder(const TrainOptions& options) {
+  check_event_folder(options);
   if (options.out.empty()) return;
   const fs::path out = options.out;
   PRIDE_CHECK(!fs::exists(out) || fs::is_directory(out), "--out ", options.out,
@@ -125,6 +140,7 @@ void Recorder::start(const RunStart& start) {
     write_file(file, start.step > 0 ? kept_metrics(file, start.step) : "");
     metrics_.open(file, std::ios::app);
   }
+  if (!o.tensorboard.empty()) events_.emplace(open_events(o, start.step));
   const nlohmann::json data = plan_.task->data_facts();
   note(concat("data: ", data.at("source").get<std::string>(), ", hash ",
               data.at("hash").get<std::string>()));
@@ -163,11 +179,26 @@ void Recorder::on_step(const WorldStep& step) {
   record.update(seconds_json(step.max_seconds()));
   if (skipped) record["skipped"] = true;
   write(record);
+  if (events_) write_events(step);
   if (!step.diagnostics.empty()) write(diagnostics_json(step));
   progress_.on_step(step);
   if (step.note.empty()) return;
   write({{"type", "choice"}, {"step", step.step}, {"text", step.note}});
   note(concat(plan_.options.method, ", step ", step.step, ": ", step.note));
+}
+
+void Recorder::write_events(const WorldStep& step) {
+  const StageTimes seconds = step.max_seconds();
+  Scalars scalars = {{"train/loss", step.mean_loss()},
+                     {"train/lr", step.lr},
+                     {"bytes/sent", static_cast<double>(step.max_bytes_sent())},
+                     {"bytes/received", static_cast<double>(step.max_bytes_received())},
+                     {"ms/backward", seconds.backward * 1e3},
+                     {"ms/encode", seconds.encode * 1e3},
+                     {"ms/exchange", seconds.exchange * 1e3},
+                     {"ms/apply", seconds.apply * 1e3}};
+  if (step.grad_norm) scalars.emplace_back("train/grad_norm", *step.grad_norm);
+  events_->write(step.step, scalars);
 }
 
 // By tensor, and the mean over the coordinates of all that have samples.
@@ -207,6 +238,13 @@ void Recorder::on_eval(std::int64_t step, const EvalSums& sums, double seconds) 
   nlohmann::ordered_json record = {{"type", "eval"}, {"step", step}, {"seconds", seconds}};
   record.update(last_eval_);
   write(record);
+  if (events_) {
+    Scalars scalars;
+    for (const auto& [name, value] : last_eval_.items()) {
+      if (value.is_number()) scalars.emplace_back("eval/" + name, value.get<double>());
+    }
+    events_->write(step, scalars);
+  }
   note(concat("evaluation after step ", step, ":", metric_text(last_eval_)));
 }
 

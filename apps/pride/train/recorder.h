@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "io/tensorboard.h"
 #include "pride/optimizer.h"
 #include "train/plan.h"
 #include "train/progress.h"
@@ -19,7 +21,8 @@ namespace pride::app {
 
 // Makes the folder --out. Refuses one with results, unless --overwrite is given (Recorder::start
 // then removes them) or the run resumes from that very folder (Recorder::start then removes the
-// metrics of later steps than the checkpoint's). Removes nothing. Throws InvalidArgument,
+// metrics of later steps than the checkpoint's). The same for the event files of --tensorboard.
+// Removes nothing. Throws InvalidArgument,
 // DataError.
 void check_out_folder(const TrainOptions& options);
 
@@ -49,12 +52,14 @@ class Recorder {
 
  private:
   void write(const nlohmann::ordered_json& record);
+  void write_events(const WorldStep& step);
   nlohmann::ordered_json diagnostics_json(const WorldStep& step) const;
   nlohmann::ordered_json bytes_json() const;
 
   const TrainPlan& plan_;
   Progress progress_;
   std::ofstream metrics_;
+  std::optional<EventFile> events_;  // with --tensorboard
   std::chrono::steady_clock::time_point began_;
   RunStart start_;
   std::int64_t last_step_ = 0, steps_run_ = 0, steps_skipped_ = 0;

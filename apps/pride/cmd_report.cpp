@@ -1,0 +1,102 @@
+// `pride report`: runs as one HTML page, or one of its charts as SVG.
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "build_info.h"
+#include "commands.h"
+#include "pride/error.h"
+#include "report/page.h"
+#include "report/svg.h"
+
+namespace pride::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportOptions {
+  std::vector<std::string> runs;
+  std::string out = "report.html", title, svg, chart;
+};
+
+void write_text(const std::string& file, const std::string& text) {
+  std::ofstream out(file, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw DataError(concat(file, ": cannot write"));
+}
+
+std::string title_of(const ReportOptions& options, const Loaded& loaded) {
+  if (!options.title.empty()) return options.title;
+  const Source& first = loaded.sources.front();
+  if (loaded.sources.size() == 1 && !first.title.empty()) return first.title;
+  const fs::path folder = fs::absolute(first.name).lexically_normal();
+  const fs::path name = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  return loaded.sources.size() == 1 ? name.string()
+                                    : concat(loaded.sources.size(), " sets of runs");
+}
+
+const Chart& chosen_chart(const std::vector<Chart>& charts, const std::string& id) {
+  PRIDE_CHECK(!charts.empty(), "--svg: these runs make no chart");
+  if (id.empty()) return charts.front();
+  std::string known;
+  for (const Chart& chart : charts) {
+    if (chart.id == id) return chart;
+    known += (known.empty() ? "" : ", ") + chart.id;
+  }
+  throw InvalidArgument(concat("--chart ", id, ": there are ", known));
+}
+
+void report(const ReportOptions& options) {
+  Loaded loaded;
+  for (const std::string& run : options.runs) load_runs(run, loaded);
+  const std::vector<Section> sections = sections_of(loaded);
+  if (sections.empty()) {
+    const std::string why = loaded.runs.empty() ? "there is none" : loaded.runs.front().error;
+    throw DataError(concat("no run has a result yet: ", why));
+  }
+  if (!options.svg.empty()) {
+    std::vector<Chart> charts;
+    for (const Section& section : sections) {
+      for (Chart& chart : charts_of(section)) charts.push_back(std::move(chart));
+    }
+    write_text(options.svg, svg_of(chosen_chart(charts, options.chart)));
+    std::cout << options.svg << std::endl;
+    return;
+  }
+  const std::string commit = kGitDescribe;
+  const PageFacts facts{
+      .title = title_of(options, loaded),
+      .program = concat("pride ", kVersion, commit.empty() ? "" : " (" + commit + ")")};
+  write_text(options.out, page_of(facts, loaded, sections));
+  std::cout << options.out << std::endl;
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "report", "Show runs as one HTML page: charts, tables and settings, nothing to install");
+  const auto options = std::make_shared<ReportOptions>();
+  command
+      ->add_option("runs", options->runs,
+                   "Folders of `pride sweep`, `pride compare`, `pride train`")
+      ->required();
+  command->add_option("--out", options->out, "The page")->capture_default_str();
+  command->add_option("--title", options->title,
+                      "Of the page. Default: of the experiment, or the folder");
+  CLI::Option* svg = command->add_option("--svg", options->svg,
+                                         "Write one chart as SVG into this file, and no page");
+  command
+      ->add_option("--chart", options->chart,
+                   "With --svg: epoch, loss, workers, batch or bits, or as an error message lists "
+                   "them. Default: the first of the page")
+      ->needs(svg);
+  command->callback([options] { report(*options); });
+}
+
+}  // namespace pride::app

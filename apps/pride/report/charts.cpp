@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/charts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+constexpr double kFarOut = 3;  // times the range of nearly all values: such peaks are cut
+
+std::vector<std::string> facets_of(const Section& section) {
+  std::vector<std::string> facets;
+  for (const Group& group : section.groups) {
+    const bool known = std::find(facets.begin(), facets.end(), group.facet) != facets.end();
+    if (!known && !group.runs.empty()) facets.push_back(group.facet);
+  }
+  return facets;
+}
+
+// Some room around what is drawn; true if peaks were cut off.
+bool fit_y(Chart& chart) {
+  std::vector<double> all;
+  for (const Series& s : chart.series) {
+    for (const auto* values : {&s.y, &s.low, &s.high}) {
+      std::copy_if(values->begin(), values->end(), std::back_inserter(all),
+                   [](double v) { return std::isfinite(v); });
+    }
+  }
+  if (all.empty()) return false;
+  std::sort(all.begin(), all.end());
+  const double low = all.front(), most = all[(all.size() - 1) * 97 / 100];
+  const bool cut = all.back() - low > kFarOut * (most - low) && most > low;
+  const double high = cut ? low + 1.5 * (most - low) : all.back();
+  const double room = high > low ? 0.06 * (high - low) : std::max(std::abs(high) * 0.05, 1e-3);
+  chart.y.min = low >= 0 ? std::max(0.0, low - room) : low - room;
+  chart.y.max = high + room;
+  return cut;
+}
+
+void fit_x(Chart& chart) {
+  std::set<double> values;
+  for (const Series& s : chart.series) values.insert(s.x.begin(), s.x.end());
+  if (values.empty()) return;
+  const double low = *values.begin(), high = *values.rbegin();
+  if (!chart.x.log2) {
+    chart.x.min = 0;
+    chart.x.max = high > 0 ? high : 1;
+    return;
+  }
+  const double room = std::pow(2, std::max(0.08 * std::log2(high / low), 0.15));
+  chart.x.min = low / room;
+  chart.x.max = high * room;
+  if (!chart.points) {
+    chart.x.ticks.assign(values.begin(), values.end());
+    return;
+  }
+  for (int k = -20; k <= 20; ++k) {
+    const double tick = std::ldexp(1.0, k);
+    if (tick >= chart.x.min && tick <= chart.x.max) chart.x.ticks.push_back(tick);
+  }
+}
+
+void finish(std::vector<Chart>& charts, Chart chart) {
+  std::erase_if(chart.series, [](const Series& s) { return s.x.empty(); });
+  if (chart.series.empty()) return;
+  fit_x(chart);
+  if (fit_y(chart)) chart.note += " Peaks above the frame are cut.";
+  charts.push_back(std::move(chart));
+}
+
+void append(Series& series, double x, const Spread& spread) {
+  series.x.push_back(x);
+  series.y.push_back(spread.mean);
+  series.low.push_back(spread.mean - spread.deviation);
+  series.high.push_back(spread.mean + spread.deviation);
+}
+
+// Mean curve of a group: at each step that all of its runs have.
+Series mean_curve(const Group& group, const std::function<const Curve*(const RunData&)>& curve,
+                  double factor) {
+  Series series{.name = group.label, .color = group.color, .x = {}, .y = {}, .low = {}, .high = {}};
+  std::map<double, std::vector<double>> at;
+  for (const RunData* run : group.runs) {
+    const Curve* values = curve(*run);
+    if (values == nullptr) continue;
+    for (const auto& [step, value] : *values) at[step].push_back(value * factor);
+  }
+  for (const auto& [step, values] : at) {
+    if (values.size() < group.runs.size()) continue;
+    append(series, step / group.runs.front()->steps_per_epoch(), spread_of(values));
+  }
+  return series;
+}
+
+std::string of_facet(const std::string& what, const std::string& facet) {
+  return facet.empty() ? what : concat(what, ", ", facet);
+}
+
+// so that two charts of a page differ: "epoch", "epoch-workers-16"
+std::string chart_id(const std::string& what, const std::string& facet) {
+  std::string id = of_facet(what, facet);
+  std::string plain;
+  for (const char c : id) {
+    const bool keep = std::isalnum(static_cast<unsigned char>(c)) || c == '.';
+    if (keep) plain += c;
+    if (!keep && !plain.empty() && plain.back() != '-') plain += '-';
+  }
+  return plain;
+}
+
+std::string capital(std::string text) {
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+// Names within one chart: two groups of a label and facet differ in the method's own settings.
+std::string name_in_facet(const Section& section, const Group& group) {
+  const auto same = [&](const Group& g) {
+    return g.label == group.label && g.facet == group.facet;
+  };
+  return std::count_if(section.groups.begin(), section.groups.end(), same) > 1 ? group.name
+                                                                               : group.label;
+}
+
+void add_epochs(const Section& section, const std::string& facet, std::vector<Chart>& charts) {
+  const std::string& key = section.metric.key;
+  Chart result{.id = chart_id("epoch", facet),
+               .title = of_facet(capital(section.metric.name), facet),
+               .note = "Mean over the seeds; the band is one standard deviation to each side.",
+               .x = {.label = "epochs"},
+               .y = {.label = section.metric.heading},
+               .series = {}};
+  Chart loss{
+      .id = chart_id("loss", facet),
+      .title = of_facet("Training loss", facet),
+      .note = "Of the steps' own batches, averaged over stretches of a hundredth of the run.",
+      .x = {.label = "epochs"},
+      .y = {.label = "training loss, nats"},
+      .series = {}};
+  for (const Group& group : section.groups) {
+    if (group.facet != facet || group.runs.empty()) continue;
+    Series curve = mean_curve(
+        group,
+        [&](const RunData& run) {
+          const auto found = run.evaluations.find(key);
+          return found != run.evaluations.end() ? &found->second : nullptr;
+        },
+        section.metric.factor);
+    curve.name = name_in_facet(section, group);
+    if (curve.x.size() > 1) result.series.push_back(curve);  // one point is no curve
+    Series steps = mean_curve(
+        group, [](const RunData& run) { return &run.train_loss; }, 1);
+    steps.name = curve.name;
+    loss.series.push_back(steps);
+  }
+  finish(charts, std::move(result));
+  finish(charts, std::move(loss));
+}
+
+// Runs of an older version may lack a flag.
+std::string setting(const Group& group, const std::string& flag) {
+  const auto found = group.settings.find(flag);
+  return found != group.settings.end() ? found->second : "default";
+}
+
+// One line a label and value of the other varied flags, over the values of `flag`.
+void add_against(const Section& section, const std::string& flag, const std::string& label,
+                 std::vector<Chart>& charts) {
+  if (std::find(section.varied.begin(), section.varied.end(), flag) == section.varied.end()) return;
+  Chart chart{.id = chart_id(flag, ""),
+              .title = concat(capital(section.metric.name), " against ", label),
+              .note = "At the end of the runs: mean and standard deviation over the seeds.",
+              .x = {.label = label, .log2 = true},
+              .y = {.label = section.metric.heading},
+              .series = {}};
+  std::map<std::string, std::map<double, const Group*>> lines;
+  for (const Group& group : section.groups) {
+    if (group.runs.empty()) continue;
+    std::string name = group.label;
+    for (const std::string& other : section.varied) {
+      const bool depends = other == flag || other == "steps" || other == "epochs";
+      if (!depends) name += concat(", ", other, " ", setting(group, other));
+    }
+    lines[name][std::strtod(setting(group, flag).c_str(), nullptr)] = &group;
+  }
+  for (const auto& [name, points] : lines) {
+    Series series{.name = name,
+                  .color = points.begin()->second->color,
+                  .x = {},
+                  .y = {},
+                  .low = {},
+                  .high = {}};
+    for (const auto& [x, group] : points) {
+      if (x > 0) append(series, x, final_of(section, *group));
+    }
+    chart.series.push_back(std::move(series));
+  }
+  std::stable_sort(chart.series.begin(), chart.series.end(),
+                   [](const Series& a, const Series& b) { return a.color < b.color; });
+  finish(charts, std::move(chart));
+}
+
+void add_bits(const Section& section, const std::string& facet, std::vector<Chart>& charts) {
+  Chart chart{.id = chart_id("bits", facet),
+              .title = of_facet(concat(capital(section.metric.name), " against bits sent"), facet),
+              .note =
+                  "Counted bytes of the rank that sends most, frames included; the bars are one "
+                  "standard deviation over the seeds.",
+              .points = true,
+              .x = {.label = "bits sent per parameter and step", .log2 = true},
+              .y = {.label = section.metric.heading},
+              .series = {}};
+  for (const Group& group : section.groups) {
+    if (group.facet != facet || group.runs.empty() || !(group.bits() > 0)) continue;
+    Series series{.name = name_in_facet(section, group),
+                  .color = group.color,
+                  .x = {},
+                  .y = {},
+                  .low = {},
+                  .high = {}};
+    append(series, group.bits(), final_of(section, group));
+    chart.series.push_back(std::move(series));
+  }
+  finish(charts, std::move(chart));
+}
+
+nlohmann::ordered_json axis_json(const ChartAxis& axis) {
+  return {{"label", axis.label},
+          {"log2", axis.log2},
+          {"min", axis.min},
+          {"max", axis.max},
+          {"ticks", axis.ticks}};
+}
+
+}  // namespace
+
+std::vector<Chart> charts_of(const Section& section) {
+  std::vector<Chart> charts;
+  for (const std::string& facet : facets_of(section)) add_epochs(section, facet, charts);
+  // curves of the result first, those of the training loss after them
+  std::stable_partition(charts.begin(), charts.end(),
+                        [](const Chart& chart) { return chart.id.starts_with("epoch"); });
+  add_against(section, "workers", "workers", charts);
+  add_against(section, "batch", "batch per worker, samples", charts);
+  for (const std::string& facet : facets_of(section)) add_bits(section, facet, charts);
+  return charts;
+}
+
+nlohmann::ordered_json to_json(const Chart& chart) {
+  nlohmann::ordered_json series = nlohmann::ordered_json::array();
+  for (const Series& s : chart.series) {
+    // NaN becomes null
+    series.push_back({{"name", s.name},
+                      {"color", s.color},
+                      {"x", s.x},
+                      {"y", s.y},
+                      {"low", s.low},
+                      {"high", s.high}});
+  }
+  return {{"id", chart.id},          {"title", chart.title},    {"points", chart.points},
+          {"x", axis_json(chart.x)}, {"y", axis_json(chart.y)}, {"series", series}};
+}
+
+}  // namespace pride::app

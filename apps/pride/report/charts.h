@@ -1,0 +1,40 @@
+// Chart: the numbers of a picture, for the page's script and for SVG alike.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "report/groups.h"
+
+namespace pride::app {
+
+struct Series {
+  std::string name;
+  int color = 0;  // one a label of the section
+  std::vector<double> x = {}, y = {}, low = {},
+                      high = {};  // mean, and mean -+ standard deviation over the seeds
+};
+
+struct ChartAxis {
+  std::string label;  // with its unit
+  bool log2 = false;
+  double min = 0, max = 1;
+  std::vector<double> ticks = {};  // empty: where the drawer likes
+};
+
+struct Chart {
+  std::string id, title, note = {};
+  bool points = false;  // points with names instead of lines
+  ChartAxis x, y;
+  std::vector<Series> series = {};
+};
+
+// In the order of the page: result against epochs, training loss, result against workers, against
+// the batch, against bits. Those of which there is nothing to show are left out.
+std::vector<Chart> charts_of(const Section& section);
+
+nlohmann::ordered_json to_json(const Chart& chart);
+
+}  // namespace pride::app

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/groups.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+// settings without influence on a result, or that the groups are made of
+const std::set<std::string> kNoSetting = {"seed",    "data",       "overlap", "exchange-threads",
+                                          "timeout", "save-every", "resume",  "eval-every"};
+
+// settings that belong to a method: labels may differ in them, facets do not
+const std::set<std::string> kOfMethod = {
+    "method",    "method-opt",   "lr",     "beta1",     "beta2",           "eps",
+    "decay-all", "weight-decay", "warmup", "clip-norm", "clip-global-norm"};
+
+std::string text_of(const nlohmann::json& value) {
+  if (value.is_null()) return "default";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_array()) {
+    std::string text;
+    for (const auto& item : value) text += (text.empty() ? "" : " ") + text_of(item);
+    return text.empty() ? "none" : text;
+  }
+  return value.dump();
+}
+
+std::map<std::string, std::string> settings_of(const RunData& run) {
+  std::map<std::string, std::string> settings;
+  for (const auto& [flag, value] : run.summary.at("settings").items()) {
+    if (!kNoSetting.contains(flag)) settings[flag] = text_of(value);
+  }
+  // those that were left to the method, as far as they are known
+  const auto& method = run.summary.at("method");
+  for (const auto& [flag, key] : {std::pair("lr", "lr"), std::pair("weight-decay", "weight_decay"),
+                                  std::pair("beta1", "beta1"), std::pair("beta2", "beta2")}) {
+    if (method.contains(key)) settings[flag] = text_of(method.at(key));
+  }
+  return settings;
+}
+
+std::string section_of(const RunData& run) {
+  const auto& s = run.summary;
+  return concat(s.at("task").dump(), s.at("model").dump(), s.at("data").at("hash").dump());
+}
+
+std::string title_of(const RunData& run) {
+  const auto& s = run.summary;
+  return concat(s.at("task").get<std::string>(), ": ",
+                text_of(s.at("model").value("name", "model")), ", ",
+                grouped(s.at("model").at("parameters")), " parameters");
+}
+
+Metric metric_of(const RunData& run) {
+  if (run.final.contains("accuracy"))
+    return {"accuracy", "test accuracy", "test accuracy, %", 100, true};
+  if (run.final.contains("perplexity"))
+    return {"perplexity", "validation perplexity", "validation perplexity", 1, false};
+  return {"loss", "evaluation loss", "evaluation loss, nats", 1, false};
+}
+
+void add(Section& section, const RunData& run) {
+  if (!run.ok()) section.failed.push_back(&run);
+  const auto settings = settings_of(run);
+  const auto same = [&](const Group& g) { return g.label == run.label && g.settings == settings; };
+  auto group = std::find_if(section.groups.begin(), section.groups.end(), same);
+  if (group == section.groups.end()) {
+    section.groups.push_back(Group());
+    group = std::prev(section.groups.end());
+    group->label = run.label;
+    group->settings = settings;
+  }
+  if (run.ok()) {
+    group->runs.push_back(&run);
+  } else {
+    ++group->failed;
+  }
+}
+
+// Flags of which the groups that `chosen` takes have several values.
+template <typename Chosen>
+std::vector<std::string> differing(const std::vector<Group>& groups, const Chosen& chosen) {
+  std::map<std::string, std::set<std::string>> values;
+  for (const Group& group : groups) {
+    if (!chosen(group)) continue;
+    for (const auto& [flag, value] : group.settings) values[flag].insert(value);
+  }
+  std::vector<std::string> flags;
+  for (const auto& [flag, seen] : values) {
+    if (seen.size() > 1) flags.push_back(flag);
+  }
+  return flags;
+}
+
+std::string values_of(const Group& group, const std::vector<std::string>& flags) {
+  std::string text;
+  for (const std::string& flag : flags) {
+    const auto found = group.settings.find(flag);
+    const std::string value = found != group.settings.end() ? found->second : "default";
+    text += concat(text.empty() ? "" : ", ", flag, " ", value);
+  }
+  return text;
+}
+
+void name_groups(Section& section) {
+  const auto all = [](const Group&) { return true; };
+  const std::vector<std::string> flags = differing(section.groups, all);
+  for (const std::string& flag : flags) {
+    if (!kOfMethod.contains(flag)) section.varied.push_back(flag);
+  }
+  for (const auto& [flag, value] : section.groups.front().settings) {
+    if (std::find(flags.begin(), flags.end(), flag) == flags.end()) section.shared[flag] = value;
+  }
+  std::vector<std::string> labels;
+  for (Group& group : section.groups) {
+    const auto own =
+        differing(section.groups, [&](const Group& g) { return g.label == group.label; });
+    const std::string more = values_of(group, own);
+    group.name = group.label + (more.empty() ? "" : ", " + more);
+    group.facet = values_of(group, section.varied);
+    const auto at = std::find(labels.begin(), labels.end(), group.label);
+    group.color = static_cast<int>(at - labels.begin());
+    if (at == labels.end()) labels.push_back(group.label);
+  }
+}
+
+}  // namespace
+
+double Group::bits() const {
+  return spread([](const RunData& run) { return run.bytes_per_step; }).mean * 8 / parameters();
+}
+
+Spread Group::spread(const std::function<double(const RunData&)>& value) const {
+  std::vector<double> values;
+  for (const RunData* run : runs) values.push_back(value(*run));
+  return spread_of(values);
+}
+
+std::vector<Section> sections_of(const Loaded& loaded) {
+  std::vector<Section> sections;
+  std::map<std::string, std::size_t> index;
+  for (const RunData& run : loaded.runs) {
+    if (run.summary.is_null() || run.tuning) continue;
+    const auto [at, is_new] = index.emplace(section_of(run), sections.size());
+    if (is_new) {
+      sections.push_back(Section());
+      sections.back().title = title_of(run);
+    }
+    Section& section = sections[at->second];
+    if (section.metric.key.empty() && run.ok()) section.metric = metric_of(run);
+    add(section, run);
+  }
+  for (Section& section : sections) {
+    name_groups(section);
+    if (section.metric.key.empty())
+      section.metric = {"loss", "evaluation loss", "evaluation loss, nats", 1, false};
+  }
+  return sections;
+}
+
+Spread final_of(const Section& section, const Group& group) {
+  return group.spread([&](const RunData& run) {
+    const auto found = run.final.find(section.metric.key);
+    return found != run.final.end() ? found->second * section.metric.factor : NAN;
+  });
+}
+
+}  // namespace pride::app

@@ -1,0 +1,57 @@
+// What can be compared with what: runs that differ in the seed only are a group, groups of one
+// task, model and data a section of the report. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "report/run_data.h"
+#include "text/table.h"
+
+namespace pride::app {
+
+struct Group {
+  std::string label;
+  std::string name;  // label, and the values in which it differs from others of its label
+  std::string
+      facet;  // "workers 16": the values that are not the method's own; "" if all share them
+  std::map<std::string, std::string> settings;  // but for the seed
+  std::vector<const RunData*> runs;             // that have a result
+  int failed = 0;
+  int color = 0;  // one a label
+
+  // REQUIRES: at least one run.
+  const nlohmann::json& summary() const { return runs.front()->summary; }
+  double world() const { return summary().at("world"); }
+  double parameters() const { return summary().at("model").at("parameters"); }
+  double bits() const;  // sent per parameter and step
+  Spread spread(const std::function<double(const RunData&)>& value) const;
+};
+
+// What the section is judged by.
+struct Metric {
+  std::string key;      // "accuracy", "perplexity" or "loss"
+  std::string name;     // "test accuracy"
+  std::string heading;  // the same with its unit: "test accuracy, %"
+  double factor = 1;    // 100 for shares in percent
+  bool more_is_better = false;
+};
+
+struct Section {
+  std::string title;
+  Metric metric;
+  std::vector<Group> groups;                  // in the order of the runs
+  std::vector<std::string> varied;            // flags in which groups differ, the method's own not
+  std::map<std::string, std::string> shared;  // settings that all groups have in common
+  std::vector<const RunData*> failed;
+};
+
+// Runs without a summary are in no section. `loaded` must live as long.
+std::vector<Section> sections_of(const Loaded& loaded);
+
+// The metric of all runs of a group, in the units of the heading.
+Spread final_of(const Section& section, const Group& group);
+
+}  // namespace pride::app

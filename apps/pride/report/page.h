@@ -1,0 +1,20 @@
+// The report as one HTML page that needs nothing else: style, script and numbers are in it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/charts.h"
+
+namespace pride::app {
+
+struct PageFacts {
+  std::string title;
+  std::string program;  // "pride 0.1.0 (abc1234)"
+};
+
+std::string page_of(const PageFacts& facts, const Loaded& loaded,
+                    const std::vector<Section>& sections);
+
+}  // namespace pride::app

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/run_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "pride/error.h"
+
+namespace pride::app {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::json;
+
+Json read_json_file(const fs::path& file) {
+  std::ifstream in(file);
+  if (!in) throw DataError(concat(file.string(), ": cannot read"));
+  try {
+    return Json::parse(in);
+  } catch (const Json::exception& error) {
+    throw DataError(concat(file.string(), ": not JSON: ", error.what()));
+  }
+}
+
+// Means of stretches of equal length; a stretch with a value that is not finite has none.
+Curve binned(const Curve& curve) {
+  const std::size_t width = (curve.size() + kBins - 1) / kBins;
+  if (width <= 1) return curve;
+  Curve bins;
+  for (std::size_t begin = 0; begin < curve.size(); begin += width) {
+    const std::size_t end = std::min(begin + width, curve.size());
+    double step = 0, value = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      step += curve[i].first;
+      value += curve[i].second;
+    }
+    const auto n = static_cast<double>(end - begin);
+    bins.emplace_back(step / n, value / n);
+  }
+  return bins;
+}
+
+// Lines that are cut short, as the last one of a run that was killed, are left out.
+void read_metrics(const fs::path& file, RunData& run) {
+  std::ifstream in(file);
+  if (!in) throw DataError(concat(file.string(), ": cannot read"));
+  Curve losses;
+  double bytes = 0;
+  for (std::string line; std::getline(in, line);) {
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) continue;
+    const std::string type = record.value("type", "");
+    if (type == "step") {
+      const Json& loss = record.at("loss");
+      const double step = record.at("step");
+      losses.emplace_back(step, loss.is_number() ? loss.get<double>() : NAN);
+      bytes += record.at("bytes_sent").get<double>();
+    } else if (type == "eval") {
+      const double step = record.at("step");
+      for (const auto& [name, value] : record.items()) {
+        const bool metric = name != "step" && name != "seconds" && value.is_number();
+        if (metric) run.evaluations[name].emplace_back(step, value.get<double>());
+      }
+    }
+  }
+  if (losses.empty()) throw DataError(concat(file.string(), ": no steps"));
+  run.bytes_per_step = bytes / static_cast<double>(losses.size());
+  run.train_loss = binned(losses);
+}
+
+void read_summary(RunData& run) {
+  const Json& summary = run.summary;
+  for (const auto& [name, value] : summary.at("final").items()) {
+    if (value.is_number()) run.final[name] = value;
+  }
+  for (const char* key : {"settings", "method", "model", "data", "seconds", "bytes"}) {
+    if (!summary.at(key).is_object()) throw DataError(concat("'", key, "' is not an object"));
+  }
+  for (const char* key : {"epochs", "steps", "world", "step_ms", "steps_run"}) {
+    summary.at(key).get<double>();
+  }
+  summary.at("model").at("parameters").get<double>();
+  summary.at("data").at("hash").get<std::string>();
+  summary.at("task").get<std::string>();
+  if (run.label.empty()) run.label = summary.at("method").at("name");
+  if (!run.final.contains("loss")) run.error = "diverged: the final loss is not finite";
+  if (summary.value("interrupted", false)) run.error = "interrupted before its end";
+}
+
+// What the folder holds. `run.error`, if it has one already, stays.
+void read_run(const fs::path& folder, RunData& run) {
+  run.folder = folder.string();
+  const std::string known = run.error;
+  try {
+    if (!fs::exists(folder / "summary.json")) throw DataError("not finished: no summary.json");
+    run.summary = read_json_file(folder / "summary.json");
+    read_summary(run);
+    read_metrics(folder / "metrics.jsonl", run);
+  } catch (const std::exception& error) {
+    run.error = error.what();
+    run.summary = nullptr;
+  }
+  if (!known.empty()) run.error = known;
+}
+
+std::string command_of(const Json& arguments) {
+  std::string command = "pride train";
+  for (const Json& argument : arguments) command += " " + argument.get<std::string>();
+  return command;
+}
+
+void load_sweep(const fs::path& folder, Loaded& into) {
+  Source source{.name = folder.string()};
+  const Json overview = read_json_file(folder / "sweep.json");
+  source.title = overview.value("title", "");
+  source.note = overview.value("note", "");
+  source.file = overview.value("file", "");
+  source.complete = overview.value("complete", true);
+  source.missing = overview.value("missing", 0);
+  std::ifstream in(folder / "sweep.jsonl");
+  int number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    RunData run{.source = source.name};
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) {
+      throw DataError(concat((folder / "sweep.jsonl").string(), ":", number, ": not JSON"));
+    }
+    run.label = record.at("label");
+    run.tuning = record.at("phase") == "tune";
+    run.error = record.value("error", "");
+    run.command = record.value("command", "");
+    read_run(folder / fs::path(record.at("folder").get<std::string>()), run);
+    into.runs.push_back(std::move(run));
+  }
+  into.sources.push_back(std::move(source));
+}
+
+void load_comparison(const fs::path& folder, Loaded& into) {
+  Source source{.name = folder.string()};
+  const Json comparison = read_json_file(folder / "compare.json");
+  source.complete = comparison.value("complete", true);
+  for (const Json& method : comparison.at("methods")) {
+    const std::string label = method.at("label");
+    for (const char* kind : {"runs", "tried"}) {
+      for (const Json& record : method.at(kind)) {
+        RunData run{.label = label, .source = source.name};
+        run.tuning = std::string_view(kind) == "tried";
+        run.error = record.value("error", "");
+        run.command = command_of(record.at("arguments"));
+        // the recorded folder holds for the place from which the comparison was run
+        const fs::path recorded = record.at("folder").get<std::string>();
+        read_run(folder / label / recorded.filename(), run);
+        into.runs.push_back(std::move(run));
+      }
+    }
+  }
+  into.sources.push_back(std::move(source));
+}
+
+void load_one(const fs::path& folder, Loaded& into) {
+  Source source{.name = folder.string()};
+  RunData run{.source = source.name};
+  read_run(folder, run);
+  if (run.label.empty()) run.label = folder.filename().string();
+  into.runs.push_back(std::move(run));
+  into.sources.push_back(std::move(source));
+}
+
+}  // namespace
+
+double RunData::steps_per_epoch() const {
+  const double epochs = summary.at("epochs"), steps = summary.at("steps");
+  return epochs > 0 ? steps / epochs : 1;
+}
+
+void load_runs(const fs::path& given, Loaded& into) {
+  const fs::path folder = fs::is_directory(given) ? given : given.parent_path();
+  if (!fs::exists(given)) throw DataError(concat(given.string(), ": no such folder"));
+  try {
+    if (fs::exists(folder / "sweep.json")) return load_sweep(folder, into);
+    if (fs::exists(folder / "compare.json")) return load_comparison(folder, into);
+  } catch (const Json::exception& error) {
+    throw DataError(concat(folder.string(), ": not what pride writes: ", error.what()));
+  }
+  if (fs::exists(folder / "summary.json") || fs::exists(folder / "metrics.jsonl")) {
+    return load_one(folder, into);
+  }
+  throw DataError(
+      concat(given.string(), ": no sweep.json, compare.json, summary.json or metrics.jsonl in it"));
+}
+
+}  // namespace pride::app

@@ -1,0 +1,31 @@
+// Cell: one combination of an experiment's settings, but for the seed.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sweep/experiment.h"
+
+namespace pride::app {
+
+// Flags and values, sorted by flag.
+using Point = std::vector<std::pair<std::string, std::string>>;
+
+struct Cell {
+  std::string label;
+  FlagValues flags;   // of `pride train`, method included; no seed
+  Point varied = {};  // of these, those of which the experiment has several values
+  std::vector<std::uint64_t> seeds = {};
+  std::vector<Point> tune_points = {};  // with [tune]: what is tried
+};
+
+// All cells, grid by grid. `more`: flags of the command line, instead of the file's.
+std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more);
+
+// The flags with those of the point instead.
+FlagValues with_point(FlagValues flags, const Point& point);
+
+}  // namespace pride::app

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sweep/options.h"
+
+#include <set>
+
+#include "integer_check.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+constexpr int kMostJobs = 1024;
+
+// what the file alone decides, or nothing does
+const std::set<std::string> kNotHere = {"method", "seed", "out",   "overwrite",  "resume",
+                                        "config", "json", "quiet", "tensorboard"};
+
+}  // namespace
+
+void add_sweep_flags(CLI::App& app, SweepOptions& o) {
+  app.add_option("file", o.file, "The experiment, a TOML file; see experiments/")->required();
+  app.add_option("--out", o.out,
+                 "Folder for the runs, sweep.jsonl and sweep.json. Complete runs in it are not "
+                 "repeated. Default: runs/NAME, after the file's name");
+  app.add_option("--data", o.data, "The data, instead of what the file says");
+  app.add_option("--set", o.set,
+                 "FLAG=VALUE: a flag of `pride train` for all runs, instead of what the file says, "
+                 "e.g. device=cuda; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--jobs", o.jobs,
+                 "Runs at a time. Default: as many as there are cores for their workers, at least "
+                 "one")
+      ->check(integer_check<int>(1, kMostJobs));
+  app.add_flag("--list", o.list, "Print the runs and what is known of them; make none");
+  app.add_flag("--retry", o.retry, "Make runs again that failed");
+  app.add_flag("--quiet", o.quiet, "No progress on standard error");
+}
+
+FlagValues flags_instead(const SweepOptions& options) {
+  FlagValues flags;
+  for (const std::string& text : options.set) {
+    const std::size_t equals = text.find('=');
+    PRIDE_CHECK(equals != std::string::npos && equals > 0, "--set ", text, ": must be FLAG=VALUE");
+    const std::string flag = text.substr(0, equals);
+    PRIDE_CHECK(!kNotHere.contains(flag), "--set ", text, ": --", flag,
+                " is not for all runs of a sweep alike");
+    flags[flag].push_back(text.substr(equals + 1));
+  }
+  if (!options.data.empty()) flags["data"] = {options.data};
+  return flags;
+}
+
+}  // namespace pride::app

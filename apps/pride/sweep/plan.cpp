@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sweep/plan.h"
+
+#include <set>
+
+#include "compare/dry_run.h"
+#include "pride/error.h"
+#include "pride/random_bits.h"
+#include "pride/registry.h"
+#include "train/hex.h"
+
+namespace pride::app {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kWorkers = 4;  // pride train's own default
+
+// flags that make the task, together with the seed of augmentation
+constexpr const char* kTaskFlags[] = {"task",  "data",  "model",   "layers",
+                                      "heads", "width", "context", "patch"};
+
+// flags that can change neither whether a run begins nor how long it is
+const std::set<std::string> kOnlyNumbers = {"lr", "weight-decay", "seed"};
+
+// flags that do not make it another run: where the data lies (its hash counts), and those without
+// influence on parameters and bytes
+const std::set<std::string> kNotInName = {"data", "overlap", "exchange-threads", "timeout",
+                                          "log-every"};
+
+std::uint64_t hash_of(const std::vector<std::string>& words) {
+  std::uint64_t hash = words.size();
+  for (const std::string& word : words) {
+    hash = mix64(hash, word.size());
+    for (const char c : word) hash = mix64(hash, static_cast<unsigned char>(c));
+  }
+  return hash;
+}
+
+std::string for_file_name(std::string text) {
+  for (char& c : text) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.';
+    if (!plain) c = '_';
+  }
+  return text;
+}
+
+std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) {
+  FlagValues deciding = flags;
+  for (const std::string& flag : kNotInName) deciding.erase(flag);
+  std::vector<std::string> words = arguments_of(deciding);
+  words.push_back(run.data_hash);
+  std::string id = concat(run.tuning ? "tune-" : "", run.label);
+  for (const auto& [flag, value] : varied) id += concat("-", flag, "=", for_file_name(value));
+  return concat(id, "-seed=", run.seed, "-", hex16(hash_of(words)).substr(0, 10));
+}
+
+}  // namespace
+
+SweepPlan::SweepPlan(SweepOptions options)
+    : options_(std::move(options)), experiment_(read_experiment(options_.file)) {
+  out_ = options_.out.empty() ? fs::path("runs") / experiment_.name : fs::path(options_.out);
+  cells_ = cells_of(experiment_, flags_instead(options_));
+  for (Cell& cell : cells_) {
+    cell.flags.emplace("workers", std::vector{std::to_string(kWorkers)});
+  }
+  check_all();
+}
+
+// A file of which nothing can be run is a mistake, not a sweep in which all runs failed.
+void SweepPlan::check_all() const {
+  std::string first;
+  for (const Cell& cell : cells_) {
+    const std::string refused = checked(cell.flags).refused;
+    if (refused.empty()) return;
+    if (first.empty()) first = concat(cell.label, ": ", refused);
+  }
+  throw InvalidArgument(concat(options_.file, ": ", first));
+}
+
+const SweepPlan::Checked& SweepPlan::checked(const FlagValues& flags) const {
+  FlagValues deciding = flags;
+  for (const std::string& flag : kOnlyNumbers) deciding.erase(flag);
+  std::string key;
+  for (const std::string& argument : arguments_of(deciding)) key += argument + "\n";
+  const auto found = checked_.find(key);
+  return found != checked_.end() ? found->second
+                                 : checked_.emplace(key, check(deciding)).first->second;
+}
+
+SweepPlan::Checked SweepPlan::check(const FlagValues& flags) const {
+  Checked result;
+  try {
+    const TrainOptions options = parse_train(arguments_of(flags));
+    std::string made_by;
+    for (const char* flag : kTaskFlags) {
+      const auto found = flags.find(flag);
+      made_by += found != flags.end() ? found->second.front() + "\n" : "\n";
+    }
+    std::shared_ptr<const Task>& task = tasks_[made_by];
+    if (!task) task = make_task(options);
+    result.data_hash = task->data_facts().at("hash");
+    const TrainPlan plan = dry_run(options, task);
+    result.samples = static_cast<double>(plan.samples_per_step()) * static_cast<double>(plan.steps);
+    result.workers = plan.world;
+  } catch (const InvalidArgument& error) {
+    result.refused = error.what();
+  }
+  return result;
+}
+
+SweepRun SweepPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed,
+                         bool tuning) const {
+  const Checked& known = checked(flags);
+  SweepRun made{.run = {.label = cell.label, .seed = seed, .tuning = tuning}};
+  made.refused = known.refused;
+  made.samples = known.samples;
+  made.workers = known.workers;
+  flags["seed"] = {std::to_string(seed)};
+  made.run.arguments = arguments_of(flags);
+  made.run.data_hash = known.data_hash;
+  if (made.refused.empty()) {
+    try {
+      const TrainOptions options = parse_train(made.run.arguments);
+      made.run.rate = options.lr.value_or(method_info(options.method, 1).default_lr);
+      made.run.settings = settings_json(options);
+      made.run.settings.erase("data");  // its hash counts, not where it lies
+    } catch (const InvalidArgument& error) {
+      made.refused = error.what();
+    }
+  }
+  return made;
+}
+
+SweepRun SweepPlan::tuning_run(const Cell& cell, const Point& point) const {
+  const Tuning& tune = *experiment_.tune;
+  Point instead;
+  for (const auto& [flag, values] : tune.flags) {
+    if (flag != "method-opt") instead.emplace_back(flag, values.front());
+  }
+  FlagValues flags = with_point(with_point(cell.flags, instead), point);
+  const auto options = tune.flags.find("method-opt");
+  if (options != tune.flags.end()) flags["method-opt"] = options->second;
+  SweepRun made = make(cell, flags, tune.seed, true);
+  for (const auto& value : cell.varied) {
+    if (!tune.flags.contains(value.first)) made.varied.push_back(value);
+  }
+  made.varied.insert(made.varied.end(), point.begin(), point.end());
+  made.id = id_of(made.run, made.varied, flags);
+  made.run.folder = out_ / "runs" / made.id;
+  return made;
+}
+
+SweepRun SweepPlan::final_run(const Cell& cell, const Point& chosen, std::uint64_t seed) const {
+  const FlagValues flags = with_point(cell.flags, chosen);
+  SweepRun made = make(cell, flags, seed, false);
+  made.varied = cell.varied;
+  made.id = id_of(made.run, made.varied, flags);
+  made.run.folder = out_ / "runs" / made.id;
+  return made;
+}
+
+}  // namespace pride::app

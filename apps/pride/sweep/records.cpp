@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sweep/records.h"
+
+#include <algorithm>
+
+#include "build_info.h"
+#include "commands.h"
+#include "compare/report.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using State = SweepEntry::State;
+
+// of a run's summary, what its line repeats
+constexpr const char* kFacts[] = {"settings",      "task",    "data",     "model",
+                                  "world",         "threads", "epochs",   "samples_per_step",
+                                  "steps_planned", "seconds", "transport"};
+
+// For a POSIX shell.
+std::string quoted(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) ||
+           std::string_view("-_=.,/:+").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+Json json_of(const Point& point) {
+  Json json = Json::object();
+  for (const auto& [flag, value] : point) json[flag] = value;
+  return json;
+}
+
+std::string text_of(const Point& point) {
+  std::string text;
+  for (const auto& [flag, value] : point) text += concat(", ", flag, " ", value);
+  return text;
+}
+
+int count(const std::deque<SweepEntry>& entries, State state) {
+  return static_cast<int>(
+      std::count_if(entries.begin(), entries.end(),
+                    [state](const SweepEntry& entry) { return entry.state == state; }));
+}
+
+// Runs that [tune] has yet to decide on; they have no entry.
+int undecided(const std::vector<Choice>& choices) {
+  int runs = 0;
+  for (const Choice& choice : choices) {
+    if (!choice.complete) runs += static_cast<int>(choice.cell->seeds.size());
+  }
+  return runs;
+}
+
+std::string second_metric(const std::deque<SweepEntry>& entries) {
+  for (const char* key : {"accuracy", "bits_per_byte", "perplexity"}) {
+    for (const SweepEntry& entry : entries) {
+      if (entry.result.final.contains(key)) return key;
+    }
+  }
+  return "train_loss";
+}
+
+}  // namespace
+
+std::string name_of(const SweepRun& run) {
+  return concat(run.run.label, run.run.tuning ? " tuning" : "", text_of(run.varied), ", seed ",
+                run.run.seed);
+}
+
+Json record_of(const SweepPlan& plan, const SweepEntry& entry) {
+  std::string command = "pride train";
+  for (const std::string& argument : entry.run.run.arguments) command += " " + quoted(argument);
+  Json json = {{"id", entry.run.id},
+               {"experiment", plan.experiment().name},
+               {"phase", entry.run.run.tuning ? "tune" : "run"},
+               {"status", entry.state == State::kDone ? "done" : "failed"},
+               {"label", entry.run.run.label},
+               {"cell", json_of(entry.run.varied)},
+               {"command", command}};
+  json.update(to_json(entry.result));
+  json["folder"] = "runs/" + entry.run.id;  // within that of this file
+  if (entry.result.summary.is_null()) return json;
+  for (const char* key : kFacts) {
+    const auto found = entry.result.summary.find(key);
+    if (found != entry.result.summary.end()) json[key] = *found;
+  }
+  return json;
+}
+
+Json overview_of(const SweepPlan& plan, const std::deque<SweepEntry>& entries,
+                 const std::vector<Choice>& choices, bool complete) {
+  Json tuned = Json::array();
+  for (const Choice& choice : choices) {
+    tuned.push_back({{"label", choice.cell->label},
+                     {"cell", json_of(choice.cell->varied)},
+                     {"chosen", choice.chosen.empty() ? Json(nullptr) : json_of(choice.chosen)},
+                     {"tried", choice.tried}});
+  }
+  const Experiment& experiment = plan.experiment();
+  return {{"experiment", experiment.name},
+          {"title", experiment.title},
+          {"note", experiment.note},
+          {"version", kVersion},
+          {"commit", kGitDescribe},
+          {"torch", torch_version()},
+          {"complete", complete},
+          {"done", count(entries, State::kDone)},
+          {"failed", count(entries, State::kFailed)},
+          {"missing", count(entries, State::kMissing) + undecided(choices)},
+          {"set", flags_instead(plan.options())},
+          {"tuned", tuned},
+          {"file", experiment.text}};
+}
+
+std::string sweep_table(const std::deque<SweepEntry>& entries) {
+  std::vector<Entry> rows;
+  for (const SweepEntry& entry : entries) {
+    if (entry.run.run.tuning || entry.state == State::kMissing) continue;
+    const std::string label = entry.run.run.label + text_of(entry.run.varied);
+    const auto same = [&](const Entry& row) { return row.who.label == label; };
+    auto row = std::find_if(rows.begin(), rows.end(), same);
+    if (row == rows.end()) {
+      row = rows.insert(row, Entry());
+      row->who.label = label;
+    }
+    row->runs.push_back(entry.result);
+  }
+  return rows.empty() ? "no run is complete\n" : results_table(rows, second_metric(entries));
+}
+
+std::string sweep_list(const SweepPlan& plan, const std::deque<SweepEntry>& entries,
+                       const std::vector<Choice>& choices) {
+  std::string text;
+  for (const SweepEntry& entry : entries) {
+    const bool failed = entry.state == State::kFailed;
+    text += failed ? "failed  " : entry.state == State::kDone ? "done    " : "missing ";
+    text += concat(name_of(entry.run), failed ? ": " + entry.result.error : "", "\n");
+  }
+  text += concat(plan.experiment().name, ": ", count(entries, State::kDone), " done, ",
+                 count(entries, State::kFailed), " failed, ", count(entries, State::kMissing),
+                 " missing");
+  if (undecided(choices) > 0) text += concat(", ", undecided(choices), " after tuning");
+  return text + "\n";
+}
+
+}  // namespace pride::app

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sweep/sweep.h"
+
+#include <algorithm>
+#include <iostream>
+#include <thread>
+
+#include "compare/make.h"
+#include "pride/error.h"
+#include "sweep/records.h"
+#include "train/files.h"
+#include "train/progress.h"
+
+namespace pride::app {
+namespace fs = std::filesystem;
+namespace {
+
+using State = SweepEntry::State;
+
+constexpr std::chrono::milliseconds kPoll{50};
+constexpr const char* kFailure = "failed.json";
+
+int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+RunResult failure(const Run& run, const std::string& why) {
+  RunResult result{.run = run};
+  result.error = why;
+  return result;
+}
+
+}  // namespace
+
+Sweep::Sweep(const SweepPlan& plan, bool (*stop_asked)() noexcept)
+    : plan_(plan), stop_asked_(stop_asked) {
+  if (plan.experiment().tune) add_tuning_runs();
+  add_final_runs();
+}
+
+void Sweep::add_tuning_runs() {
+  for (const Cell& cell : plan_.cells()) {
+    Choice choice{.cell = &cell};
+    for (const Point& point : cell.tune_points) {
+      choice.tried.push_back(add(plan_.tuning_run(cell, point)).run.id);
+    }
+    choices_.push_back(std::move(choice));
+  }
+}
+
+// Those of which all is known. Seed by seed: what an interruption leaves behind can be compared.
+void Sweep::add_final_runs() {
+  for (Choice& choice : choices_) choose(choice);
+  std::size_t most_seeds = 0;
+  for (const Cell& cell : plan_.cells()) most_seeds = std::max(most_seeds, cell.seeds.size());
+  for (std::size_t k = 0; k < most_seeds; ++k) {
+    for (std::size_t c = 0; c < plan_.cells().size(); ++c) {
+      const Cell& cell = plan_.cells()[c];
+      const Choice* choice = choices_.empty() ? nullptr : &choices_[c];
+      if (k >= cell.seeds.size() || (choice != nullptr && !choice->complete)) continue;
+      const Point chosen = choice != nullptr ? choice->chosen : Point();
+      SweepEntry& entry = add(plan_.final_run(cell, chosen, cell.seeds[k]));
+      if (choice != nullptr && chosen.empty() && entry.state == State::kMissing) {
+        entry.state = State::kFailed;
+        entry.result = failure(entry.run.run, "not run: no point of [tune.grid] gave a result");
+      }
+    }
+  }
+}
+
+SweepEntry& Sweep::add(SweepRun run) {
+  const auto found = by_id_.find(run.id);
+  if (found != by_id_.end()) return *found->second;
+  SweepEntry& entry = entries_.emplace_back(SweepEntry{.run = std::move(run)});
+  by_id_[entry.run.id] = &entry;
+  look_for_earlier(entry);
+  return entry;
+}
+
+void Sweep::look_for_earlier(SweepEntry& entry) const {
+  const Run& run = entry.run.run;
+  const auto set = [&](State state, RunResult result) {
+    entry.state = state;
+    entry.result = std::move(result);
+  };
+  if (!entry.run.refused.empty()) return set(State::kFailed, failure(run, entry.run.refused));
+  std::string unusable;
+  if (std::optional<RunResult> before = made_before(run, unusable)) {
+    const bool ok = before->ok();
+    if (ok || !plan_.options().retry) set(ok ? State::kDone : State::kFailed, std::move(*before));
+    return;
+  }
+  const fs::path failed = run.folder / kFailure;
+  if (plan_.options().retry || !fs::exists(failed)) return;
+  try {
+    set(State::kFailed, failure(run, read_json(failed).at("error")));
+  } catch (const std::exception&) {
+    // cut short; the run is made anew
+  }
+}
+
+void Sweep::choose(Choice& choice) const {
+  const std::string& by = plan_.experiment().tune->by;
+  double best = 0;
+  choice.complete = true;
+  for (std::size_t i = 0; i < choice.tried.size(); ++i) {
+    const SweepEntry& entry = *by_id_.at(choice.tried[i]);
+    if (entry.state == State::kMissing) choice.complete = false;
+    const auto metric = entry.result.final.find(by);
+    if (entry.state != State::kDone || metric == entry.result.final.end()) continue;
+    const double value = by == "loss" ? metric->second : -metric->second;
+    if (choice.chosen.empty() || value < best) {
+      best = value;
+      choice.chosen = choice.cell->tune_points[i];
+    }
+  }
+  if (!choice.complete) choice.chosen.clear();
+}
+
+bool Sweep::run() {
+  began_ = std::chrono::steady_clock::now();
+  write(false);
+  bool all = make_missing();
+  if (all && !choices_.empty()) {
+    add_final_runs();
+    all = make_missing();
+  }
+  write(all);
+  return all;
+}
+
+bool Sweep::make_missing() {
+  const int jobs = plan_.options().jobs;
+  const auto most =
+      std::min<std::size_t>(entries_.size(), static_cast<std::size_t>(jobs > 0 ? jobs : cores()));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < most; ++i) threads.emplace_back([this] { work(); });
+  for (std::thread& thread : threads) thread.join();
+  if (broken_) std::rethrow_exception(broken_);
+  return !any_missing();
+}
+
+bool Sweep::any_missing() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const SweepEntry& entry) { return entry.state == State::kMissing; });
+}
+
+// A thread: one run after the other, as long as there are some.
+void Sweep::work() {
+  std::unique_lock lock(mutex_);
+  while (!broken_ && !stop_asked_()) {
+    const bool left = std::any_of(entries_.begin(), entries_.end(), [&](const SweepEntry& entry) {
+      return entry.state == State::kMissing && !taken_[&entry];
+    });
+    if (!left) return;
+    SweepEntry* entry = next_that_fits();
+    if (entry == nullptr) {
+      ended_.wait_for(lock, kPoll);  // a signal wakes nobody
+      continue;
+    }
+    taken_[entry] = true;
+    ++running_;
+    busy_workers_ += entry->run.workers;
+    lock.unlock();
+    make(*entry);
+    lock.lock();
+    --running_;
+    busy_workers_ -= entry->run.workers;
+    ended_.notify_all();
+  }
+}
+
+// The first that is neither made nor being made, if there is room for it.
+SweepEntry* Sweep::next_that_fits() {
+  for (SweepEntry& entry : entries_) {
+    if (entry.state != State::kMissing || taken_[&entry]) continue;
+    const bool fits =
+        plan_.options().jobs > 0 || running_ == 0 || busy_workers_ + entry.run.workers <= cores();
+    return fits ? &entry : nullptr;
+  }
+  return nullptr;
+}
+
+// The entry is this thread's alone until finish().
+void Sweep::make(SweepEntry& entry) {
+  try {
+    const auto start = std::chrono::steady_clock::now();
+    fs::remove(entry.run.run.folder / kFailure);
+    std::optional<RunResult> result = make_run(entry.run.run, stop_asked_);
+    finish(entry, std::move(result), seconds_since(start));
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    broken_ = std::current_exception();
+  }
+}
+
+void Sweep::finish(SweepEntry& entry, std::optional<RunResult> result, double seconds) {
+  if (!result && stop_asked_()) return;  // the run in progress: made anew next time
+  const bool from_outside = !result;
+  if (from_outside) result = failure(entry.run.run, "stopped by a signal");
+  // a run that was killed says nothing about the next try
+  const bool again = from_outside || result->error.starts_with("killed by signal");
+  if (!result->ok() && result->summary.is_null() && !again) {
+    const nlohmann::json record = {{"error", result->error},
+                                   {"arguments", entry.run.run.arguments}};
+    write_file(entry.run.run.folder / kFailure, record.dump(2) + "\n");
+  }
+  const std::lock_guard lock(mutex_);
+  entry.state = result->ok() ? State::kDone : State::kFailed;
+  entry.result = std::move(*result);
+  entry.seconds = seconds;
+  made_samples_ += entry.run.samples;
+  tell(entry);
+  write(false);
+}
+
+void Sweep::tell(const SweepEntry& entry) const {
+  if (plan_.options().quiet) return;
+  const auto made = std::count_if(entries_.begin(), entries_.end(),
+                                  [](const SweepEntry& e) { return e.state != State::kMissing; });
+  std::string text = concat("[", made, "/", entries_.size(), "] ", name_of(entry.run), ": ");
+  for (const char* key : {"loss", "bits_per_byte", "perplexity", "accuracy"}) {
+    const auto metric = entry.result.final.find(key);
+    if (metric != entry.result.final.end()) text += concat(key, " ", metric->second, ", ");
+  }
+  if (!entry.result.ok()) text += entry.result.error + ", ";
+  std::cerr << text << clock_text(entry.seconds) << time_left() << std::endl;
+}
+
+// By the samples that are left, at the pace so far: runs side by side are counted in it.
+std::string Sweep::time_left() const {
+  double left = 0;
+  for (const SweepEntry& entry : entries_) {
+    if (entry.state == State::kMissing) left += entry.run.samples;
+  }
+  if (left == 0 || made_samples_ == 0) return "";
+  const double seconds = seconds_since(began_) / made_samples_ * left;
+  const bool more = std::any_of(choices_.begin(), choices_.end(),
+                                [](const Choice& choice) { return !choice.complete; });
+  return concat(", about ", clock_text(seconds), " left", more ? " of tuning" : "");
+}
+
+void Sweep::write(bool complete) const {
+  std::string lines;
+  for (const SweepEntry& entry : entries_) {
+    if (entry.state != State::kMissing) lines += record_of(plan_, entry).dump() + "\n";
+  }
+  write_file(plan_.out() / "sweep.jsonl", lines);
+  write_file(plan_.out() / "sweep.json",
+             overview_of(plan_, entries_, choices_, complete).dump(2) + "\n");
+}
+
+}  // namespace pride::app

@@ -1,0 +1,123 @@
+# A headless Chromium, driven over a pipe (Chrome DevTools Protocol). Standard library only.
+# SPDX-License-Identifier: Apache-2.0
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+
+
+def find_chromium():
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        found = shutil.which(name)
+        if found:
+            return found
+    return None
+
+
+class Browser:
+    """One page; `events` collects what it reported."""
+
+    def __init__(self, program, deadline_s=60):
+        self.until = time.monotonic() + deadline_s
+        self.profile = tempfile.mkdtemp(prefix="pride-chromium-")
+        to_read, self.to = os.pipe()
+        self.back, to_write = os.pipe()
+        # the program reads commands from 3 and writes answers to 4
+        command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                   "--disable-background-networking", "--no-first-run", "--hide-scrollbars",
+                   "--remote-debugging-pipe", f"--user-data-dir={self.profile}", "about:blank"]
+        spare = [os.dup(to_read), os.dup(to_write)]
+
+        def place():
+            os.dup2(spare[0], 3)
+            os.dup2(spare[1], 4)
+
+        self.process = subprocess.Popen(command, preexec_fn=place, close_fds=False,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for file in (to_read, to_write, *spare):
+            os.close(file)
+        self.buffer, self.number, self.events, self.session = b"", 0, [], None
+        targets = self.ask("Target.getTargets")["targetInfos"]
+        page = next(t for t in targets if t["type"] == "page")
+        self.session = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.ask(domain + ".enable")
+
+    def receive(self):
+        while b"\0" not in self.buffer:
+            left = self.until - time.monotonic()
+            if left <= 0 or not select.select([self.back], [], [], left)[0]:
+                raise TimeoutError("the browser does not answer")
+            data = os.read(self.back, 1 << 16)
+            if not data:
+                raise RuntimeError("the browser has gone")
+            self.buffer += data
+        message, self.buffer = self.buffer.split(b"\0", 1)
+        return json.loads(message)
+
+    def ask(self, method, **params):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self.receive()
+            if answer.get("id") == self.number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+            self.events.append(answer)
+
+    def look(self, width, height, dark):
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                 mobile=False)
+        self.ask("Emulation.setEmulatedMedia",
+                 features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+
+    def open(self, address):
+        self.events.clear()
+        self.ask("Page.navigate", url=address)
+        while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
+            self.events.append(self.receive())
+
+    def value(self, script):
+        answer = self.ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(answer["exceptionDetails"]["exception"]["description"])
+        return answer["result"].get("value")
+
+    def screenshot(self, file):
+        size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 6000), "scale": 1}
+        data = self.ask("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
+        with open(file, "wb") as out:
+            out.write(base64.b64decode(data))
+
+    def complaints(self):
+        """Errors and warnings of the console, exceptions."""
+        found = []
+        for event in self.events:
+            method, params = event.get("method"), event.get("params", {})
+            if method == "Runtime.exceptionThrown":
+                found.append(json.dumps(params["exceptionDetails"])[:400])
+            if method == "Log.entryAdded":
+                found.append(params["entry"]["text"])
+            if method == "Runtime.consoleAPICalled":
+                found.append(json.dumps(params["args"])[:400])
+        return found
+
+    def requests(self):
+        return [e["params"]["request"]["url"] for e in self.events
+                if e.get("method") == "Network.requestWillBeSent"]
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.to)
+        os.close(self.back)
+        shutil.rmtree(self.profile, ignore_errors=True)

@@ -1,0 +1,181 @@
+// The report's numbers and its SVG. The oracle is arithmetic by hand on runs that the test writes.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/io/temp_folder.h"
+#include "pride/error.h"
+#include "report/charts.h"
+#include "report/page.h"
+#include "report/svg.h"
+
+namespace pride::app {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kSteps = 250;
+constexpr double kTolerance = 1e-12;  // sums in double
+
+class Report : public testing::Test {
+ protected:
+  // Loss of step s is 3 - s / 250; accuracy is evaluated after steps 125 and 250.
+  void write_run(const std::string& folder, const std::string& method, int workers, int seed,
+                 double accuracy, double bytes) const {
+    std::string lines;
+    for (int s = 1; s <= kSteps; ++s) {
+      lines += json({{"type", "step"}, {"step", s}, {"loss", 3 - s / 250.0}, {"bytes_sent", bytes}})
+                   .dump() +
+               "\n";
+      if (s % 125 != 0) continue;
+      lines +=
+          json({{"type", "eval"}, {"step", s}, {"accuracy", accuracy * s / kSteps}}).dump() + "\n";
+    }
+    folder_.write(folder + "/metrics.jsonl", lines + "{\"type\":\"step\",\"st");
+    const json summary = {
+        {"settings", {{"method", method}, {"workers", workers}, {"seed", seed}, {"lr", nullptr}}},
+        {"task", "cifar10"},
+        {"data", {{"hash", "1"}, {"source", "x"}}},
+        {"model", {{"name", "vit"}, {"parameters", 400}}},
+        {"method", {{"name", method}, {"lr", 0.5}}},
+        {"world", workers},
+        {"steps", kSteps},
+        {"steps_run", kSteps},
+        {"epochs", 2.5},
+        {"bytes", json::object()},
+        {"seconds", {{"backward_s", 1.0}}},
+        {"step_ms", 8.0},
+        {"final", {{"loss", 2.0}, {"accuracy", accuracy}}}};
+    folder_.write(folder + "/summary.json", summary.dump());
+  }
+
+  std::vector<Section> sections(const std::vector<std::string>& folders) {
+    for (const std::string& folder : folders) load_runs(folder_.path() / folder, loaded_);
+    return sections_of(loaded_);
+  }
+
+  const Chart& chart(const std::vector<Chart>& charts, const std::string& id) const {
+    for (const Chart& one : charts) {
+      if (one.id == id) return one;
+    }
+    throw std::runtime_error("no chart " + id);
+  }
+
+  test::TempFolder folder_;
+  Loaded loaded_;
+};
+
+TEST_F(Report, ShowsMeanAndDeviationOverTheSeeds) {
+  write_run("a", "lion", 4, 1, 0.5, 100);
+  write_run("b", "lion", 4, 2, 0.7, 100);
+  const auto found = sections({"a", "b"});
+  ASSERT_EQ(found.size(), 1U);
+  ASSERT_EQ(found[0].groups.size(), 1U) << "they differ in the seed only";
+  const auto charts = charts_of(found[0]);
+  const Series& s = chart(charts, "epoch").series.at(0);
+  ASSERT_EQ(s.x.size(), 2U);
+  EXPECT_NEAR(s.x[0], 1.25, kTolerance);
+  EXPECT_NEAR(s.x[1], 2.5, kTolerance);
+  EXPECT_NEAR(s.y[1], 60, kTolerance) << "percent";
+  EXPECT_NEAR(s.high[1] - s.y[1], 100 * std::sqrt(0.02), 1e-9) << "of the sample";
+  const Series& bits = chart(charts, "bits").series.at(0);
+  EXPECT_NEAR(bits.x[0], 100 * 8 / 400.0, kTolerance);
+}
+
+TEST_F(Report, AveragesTheTrainingLossOverStretches) {
+  write_run("a", "lion", 4, 1, 0.5, 100);
+  const auto found = sections({"a"});
+  const auto charts = charts_of(found[0]);
+  const Series& s = chart(charts, "loss").series.at(0);
+  ASSERT_EQ(s.x.size(), 84U) << "250 steps in threes";
+  EXPECT_NEAR(s.y[0], 3 - 2 / 250.0, kTolerance);
+  EXPECT_NEAR(s.x[0], 2 / 100.0, kTolerance) << "100 steps an epoch";
+}
+
+TEST_F(Report, DrawsAgainstWorkersOnlyIfTheyDiffer) {
+  write_run("a", "lion", 4, 1, 0.5, 100);
+  write_run("b", "dgc", 4, 1, 0.4, 10);
+  const auto one = charts_of(sections({"a", "b"})[0]);
+  EXPECT_THROW(chart(one, "workers"), std::runtime_error);
+  write_run("c", "lion", 16, 1, 0.6, 100);
+  loaded_ = Loaded();
+  const auto charts = charts_of(sections({"a", "b", "c"})[0]);
+  const Chart& workers = chart(charts, "workers");
+  EXPECT_EQ(workers.x.ticks, (std::vector<double>{4, 16}));
+  ASSERT_EQ(workers.series.size(), 2U);
+  EXPECT_EQ(workers.series[0].x, (std::vector<double>{4, 16}));
+  EXPECT_EQ(workers.series[0].y, (std::vector<double>{50, 60}));
+  EXPECT_EQ(chart(charts, "epoch-workers-4").series.size(), 2U);
+  EXPECT_EQ(chart(charts, "epoch-workers-16").series.size(), 1U);
+}
+
+TEST_F(Report, ReadsAComparisonThatWasMoved) {
+  write_run("cmp/vote/3e-4-seed1", "dlion-vote", 4, 1, 0.5, 100);
+  const json run = {{"folder", "elsewhere/vote/3e-4-seed1"},
+                    {"arguments", {"--method=dlion-vote"}}};
+  const json failed = {{"folder", "elsewhere/vote/3e-4-seed2"},
+                       {"arguments", json::array()},
+                       {"error", "NaN in step 3"}};
+  folder_.write(
+      "cmp/compare.json",
+      json({{"complete", false},
+            {"methods", {{{"label", "vote"}, {"runs", {run, failed}}, {"tried", json::array()}}}}})
+          .dump());
+  const auto found = sections({"cmp"});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].groups.at(0).label, "vote");
+  const std::string page = page_of({.title = "t", .program = "p"}, loaded_, found);
+  EXPECT_NE(page.find("NaN in step 3"), std::string::npos);
+  EXPECT_NE(page.find("is not complete"), std::string::npos);
+}
+
+TEST_F(Report, NamesWhatItCannotRead) {
+  EXPECT_THROW(load_runs(folder_.path() / "none", loaded_), DataError);
+  folder_.write("empty/x", "");
+  EXPECT_THROW(load_runs(folder_.path() / "empty", loaded_), DataError);
+  folder_.write("bad/compare.json", "{\"methods\": 3}");
+  EXPECT_THROW(load_runs(folder_.path() / "bad", loaded_), DataError);
+  folder_.write("sweep/sweep.json", "{}");
+  folder_.write("sweep/sweep.jsonl", "nonsense\n");
+  EXPECT_THROW(load_runs(folder_.path() / "sweep", loaded_), DataError);
+  folder_.write("young/metrics.jsonl", "");
+  load_runs(folder_.path() / "young", loaded_);
+  EXPECT_EQ(loaded_.runs.back().error, "not finished: no summary.json");
+  folder_.write("odd/summary.json", "{\"final\": {}, \"settings\": 3}");
+  load_runs(folder_.path() / "odd", loaded_);
+  EXPECT_FALSE(loaded_.runs.back().ok());
+  EXPECT_TRUE(sections_of(loaded_).empty());
+}
+
+TEST_F(Report, LetsNoTextBecomeMarkup) {
+  const std::string evil = "</script><img src=x onerror=alert(1)>&\"'";
+  write_run("a", evil, 4, 1, 0.5, 100);
+  const auto found = sections({"a"});
+  const std::string page = page_of({.title = evil, .program = evil}, loaded_, found);
+  EXPECT_EQ(page.find("<img"), std::string::npos);
+  EXPECT_NE(page.find("\\u003c/script\\u003e"), std::string::npos) << "in the numbers";
+  EXPECT_NE(page.find("&lt;/script&gt;"), std::string::npos) << "in the text";
+  EXPECT_EQ(svg_of(charts_of(found[0])[0]).find("<img"), std::string::npos);
+}
+
+TEST_F(Report, DrawsEverySeriesIntoTheFrameOfTheSvg) {
+  write_run("a", "lion", 4, 1, 0.5, 100);
+  write_run("b", "dgc", 4, 1, 0.4, 10);
+  const auto charts = charts_of(sections({"a", "b"})[0]);
+  const std::string lines = svg_of(chart(charts, "epoch")), points = svg_of(chart(charts, "bits"));
+  for (const char* name : {">lion</text>", ">dgc</text>", "prefers-color-scheme:dark"}) {
+    EXPECT_NE(lines.find(name), std::string::npos) << name;
+    EXPECT_NE(points.find(name), std::string::npos) << name;
+  }
+  EXPECT_NE(lines.find("class=\"l c1\""), std::string::npos);
+  EXPECT_NE(points.find("<circle class=\"f1\""), std::string::npos);
+  for (const std::string& svg : {lines, points}) {
+    EXPECT_EQ(svg.find("nan"), std::string::npos);
+    EXPECT_EQ(svg.find("inf"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace pride::app

@@ -1,0 +1,291 @@
+// `pride sweep` from the command line: what it makes, repeats, refuses and records. The oracle is
+// `pride train` itself, and the identity of files that must not be touched.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "apps/io/temp_folder.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::bytes_of;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
+}
+
+constexpr const char* kGrid = "[grid]\nmethod = [\"lion\", \"dlion-vote\"]\nseed = [1, 2]\n";
+
+class SweepProgram : public testing::Test {
+ protected:
+  SweepProgram() {
+    std::string text;
+    for (int i = 0; text.size() < 40000; ++i) {
+      text += concat("line ", i % 17, ": the quick brown fox jumps over the lazy dog\n");
+    }
+    folder_.write("text", text);
+  }
+
+  fs::path path(const std::string& name) const { return folder_.path() / name; }
+
+  // an experiment of runs of a fraction of a second each
+  void write(const std::string& more, int steps = 3) const {
+    folder_.write("try.toml", concat("[train]\nlayers = 1\nheads = 2\nwidth = 16\ncontext = 16\n",
+                                     "batch = 2\nworkers = 2\nsteps = ", steps, "\n", more));
+  }
+
+  std::string command(const std::string& more) const {
+    return concat(PRIDE_PROGRAM, " sweep ", path("try.toml").string(), " --data ",
+                  path(data_).string(), " --out ", path("out").string(), " ", more);
+  }
+
+  Outcome sweep(const std::string& more = "") const {
+    const std::string out = path("stdout").string(), err = path("stderr").string();
+    const int status = std::system(concat(command(more), " >", out, " 2>", err).c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), bytes_of(out),
+            bytes_of(err)};
+  }
+
+  // The sweep in the background; ends with the test.
+  pid_t start() const {
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c",
+            concat("exec ", command("--jobs 1 --quiet >/dev/null 2>&1")).c_str(), nullptr);
+      _exit(127);
+    }
+    return child;
+  }
+
+  static int wait(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  std::vector<json> records() const {
+    std::vector<json> all;
+    if (!fs::exists(path("out") / "sweep.jsonl")) return all;
+    std::istringstream in(bytes_of(path("out") / "sweep.jsonl"));
+    for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
+    return all;
+  }
+
+  json overview() const { return json::parse(bytes_of(path("out") / "sweep.json")); }
+
+  std::map<std::string, fs::file_time_type> summaries() const {
+    std::map<std::string, fs::file_time_type> times;
+    if (!fs::exists(path("out") / "runs")) return times;
+    for (const auto& entry : fs::directory_iterator(path("out") / "runs")) {
+      const fs::path file = entry.path() / "summary.json";
+      if (fs::exists(file)) times[entry.path().filename().string()] = fs::last_write_time(file);
+    }
+    return times;
+  }
+
+  void wait_for_records(std::size_t n) const {
+    for (int i = 0; i < 3000 && records().size() < n; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ASSERT_GE(records().size(), n);
+  }
+
+  test::TempFolder folder_;
+  std::string data_ = "text";
+};
+
+TEST_F(SweepProgram, MakesEveryRunAndSaysHowToRepeatIt) {
+  write(std::string(kGrid) + "batch = [2, 4]\n");
+  const Outcome outcome = sweep();
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_contains(outcome.out, "`dlion-vote, batch 4`");
+  expect_contains(outcome.err, "[8/8] ");
+  expect_contains(outcome.err, " left");
+  const auto all = records();
+  ASSERT_EQ(all.size(), 8U);
+  EXPECT_TRUE(overview()["complete"]);
+  EXPECT_EQ(overview()["done"], 8);
+  EXPECT_EQ(overview()["file"], bytes_of(path("try.toml")));
+  // one of them by hand, from its line alone
+  const json& one = all[5];
+  std::string by_hand = one["command"];
+  by_hand.replace(0, std::string("pride").size(), PRIDE_PROGRAM);
+  by_hand += concat(" --quiet --out ", path("again").string(), " >/dev/null");
+  ASSERT_EQ(std::system(by_hand.c_str()), 0);
+  const json again = json::parse(bytes_of(path("again") / "summary.json"));
+  EXPECT_EQ(again["param_hash"], one["param_hash"]);
+  EXPECT_EQ(again["settings"], one["settings"]);
+  EXPECT_EQ(again["data"]["hash"], one["data"]["hash"]);
+}
+
+TEST_F(SweepProgram, MakesOnlyWhatIsMissingOrChanged) {
+  write(kGrid);
+  ASSERT_EQ(sweep().code, 0);
+  const auto before = summaries();
+  ASSERT_EQ(before.size(), 4U);
+  ASSERT_EQ(sweep().code, 0);
+  EXPECT_EQ(summaries(), before) << "nothing was made again";
+  write(std::string(kGrid) + "[method.lion]\nlr = 1e-3\n");
+  ASSERT_EQ(sweep().code, 0);
+  const auto after = summaries();
+  EXPECT_EQ(after.size(), 6U) << "lion's two runs, beside the old ones";
+  for (const auto& [id, time] : before) EXPECT_EQ(after.at(id), time) << id;
+  for (const json& record : records()) {
+    if (record["label"] != "lion") continue;
+    EXPECT_EQ(record["settings"]["lr"], 1e-3) << "no old run among them";
+  }
+  EXPECT_EQ(records().size(), 4U);
+}
+
+TEST_F(SweepProgram, KnowsTheSameDataInAnotherPlace) {
+  write(kGrid);
+  ASSERT_EQ(sweep().code, 0);
+  const auto before = summaries();
+  fs::rename(path("text"), path("moved"));
+  data_ = "moved";
+  ASSERT_EQ(sweep().code, 0);
+  EXPECT_EQ(summaries(), before);
+}
+
+TEST_F(SweepProgram, MakesRunsOfOtherDataAnew) {
+  write(kGrid);
+  ASSERT_EQ(sweep().code, 0);
+  folder_.write("text", std::string(40000, 'x'));
+  ASSERT_EQ(sweep().code, 0);
+  EXPECT_EQ(summaries().size(), 8U);
+  const auto all = records();
+  ASSERT_EQ(all.size(), 4U);
+  for (const json& record : all) EXPECT_EQ(record["data"]["hash"], all[0]["data"]["hash"]);
+}
+
+TEST_F(SweepProgram, RecordsARunThatFailsAndGoesOn) {
+  write(std::string(kGrid) + "[method.lion]\nlr = 1e30\n", 20);
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "2 runs failed");
+  int failed = 0;
+  for (const json& record : records()) {
+    const bool lion = record["label"] == "lion";
+    EXPECT_EQ(record["status"], lion ? "failed" : "done");
+    EXPECT_EQ(record.contains("error"), lion);
+    failed += lion ? 1 : 0;
+  }
+  EXPECT_EQ(failed, 2);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(sweep().code, 1) << "still failed, and not made again";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  expect_contains(sweep("--list").out, "failed  lion");
+}
+
+TEST_F(SweepProgram, RecordsAFlagThatOneMethodRefuses) {
+  write(std::string(kGrid) + "[method.lion]\nmethod-opt = [\"nonsense=1\"]\n");
+  EXPECT_EQ(sweep().code, 1);
+  for (const json& record : records()) {
+    EXPECT_EQ(record["status"], record["label"] == "lion" ? "failed" : "done");
+    if (record["label"] == "lion") expect_contains(record["error"], "nonsense");
+  }
+}
+
+TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
+  write(std::string(kGrid) + "task = \"imagenet\"\n");
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "--task imagenet: must be one of lm, cifar10");
+  EXPECT_FALSE(fs::exists(path("out")));
+  write(std::string(kGrid) + "model = \"gpt-9\"\n");
+  expect_contains(sweep().err, "gpt-9");
+}
+
+TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
+  write(std::string(kGrid) + "[tune]\nseed = 7\n[tune.grid]\nlr = [1e-5, 1e-2]\n", 20);
+  const Outcome outcome = sweep();
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto all = records();
+  ASSERT_EQ(all.size(), 4U + 4U);
+  std::map<std::string, std::pair<double, double>> best;  // of each label: loss, rate
+  for (const json& record : all) {
+    if (record["phase"] != "tune") continue;
+    EXPECT_EQ(record["seed"], 7);
+    const double loss = record["final"]["loss"], rate = record["lr"];
+    const auto at = best.emplace(record["label"], std::pair(loss, rate)).first;
+    at->second = std::min(at->second, std::pair(loss, rate));
+  }
+  for (const json& record : all) {
+    if (record["phase"] == "tune") continue;
+    EXPECT_EQ(record["lr"], best.at(record["label"]).second);
+  }
+  EXPECT_EQ(overview()["tuned"].size(), 2U);
+}
+
+TEST_F(SweepProgram, GoesOnAfterItWasStoppedOrKilled) {
+  for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+    SCOPED_TRACE(signal);
+    fs::remove_all(path("out"));
+    write(kGrid, 400);
+    const pid_t child = start();
+    wait_for_records(1);
+    kill(child, signal);
+    EXPECT_EQ(wait(child), signal == SIGKILL ? 128 + SIGKILL : 130);
+    const auto before = summaries();
+    const auto kept = records();
+    ASSERT_GE(kept.size(), 1U);
+    ASSERT_LT(kept.size(), 4U) << "the test was too slow to stop it";
+    ASSERT_EQ(sweep("--quiet").code, 0);
+    const auto after = summaries();
+    EXPECT_EQ(after.size(), 4U);
+    for (const json& record : kept) {
+      EXPECT_EQ(after.at(record["id"]), before.at(record["id"])) << "made again: " << record["id"];
+    }
+    EXPECT_EQ(records().size(), 4U);
+    EXPECT_TRUE(overview()["complete"]);
+  }
+}
+
+TEST_F(SweepProgram, RefusesAFolderInWhichAnotherIsAtWork) {
+  write(kGrid, 2000);
+  const pid_t child = start();
+  for (int i = 0; i < 3000 && !fs::exists(path("out") / "sweep.json"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, concat("another sweep (process ", child, ")"));
+  EXPECT_EQ(sweep("--list").code, 0) << "looking is allowed";
+  kill(child, SIGTERM);
+  EXPECT_EQ(wait(child), 130);
+}
+
+TEST_F(SweepProgram, GivesTheSameResultsWhateverTheJobs) {
+  write(kGrid);
+  ASSERT_EQ(sweep("--jobs 1").code, 0);
+  const auto alone = records();
+  fs::remove_all(path("out"));
+  ASSERT_EQ(sweep("--jobs 4").code, 0);
+  const auto together = records();
+  ASSERT_EQ(alone.size(), together.size());
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(alone[i]["id"], together[i]["id"]) << "in the file's order, not that of their ends";
+    EXPECT_EQ(alone[i]["param_hash"], together[i]["param_hash"]);
+  }
+}
+
+}  // namespace
+}  // namespace pride::app
