@@ -26,6 +26,14 @@ function(pride_target name)
   endif()
 endfunction()
 
+# pride_uses_regex(source...): GCC 12 takes a part of <regex> for uninitialised in sanitizer builds:
+# GCC bug 105562.
+function(pride_uses_regex)
+  if(PRIDE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)
+  endif()
+endfunction()
+
 # pride_optional(variable package args...): honours AUTO / ON / OFF.
 function(pride_optional variable package)
   set(PRIDE_HAVE_${variable} FALSE PARENT_SCOPE)
