@@ -21,7 +21,7 @@ namespace pride::app {
 struct PatternCell {
   std::string name;
   std::size_t bytes = 0;  // as asked, rounded up to whole parts or numbers
-  Times times;
+  Times times = {};
   double sent_share = 1;  // of the bytes, by a rank; of an all-reduce what a ring sends
   int wrong_ranks = 0;    // that have not received what they must
 
