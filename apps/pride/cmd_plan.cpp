@@ -69,6 +69,7 @@ struct Row {
   MethodModel method;
   bool dense = false;
   int buckets = 1;
+  std::string form;  // of the exchange; empty: no choice
   Prediction in_order, overlapped;
   double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
 };
@@ -126,14 +127,17 @@ Row planned(Communicator& comm, const Arguments& args, const Facts& facts,
   const auto coords_of = [&](int buckets) {
     return static_cast<std::size_t>(std::ceil(facts.params / buckets));
   };
-  row.method = measure_method(comm, name, facts.world, facts.params, coords_of(8));
-  const auto bytes = [&](int buckets) {
-    return bytes_of(name, facts.world, facts.params, coords_of(buckets));
+  const std::string method = on_network(name, facts.network, facts.world);
+  const MethodModel model = measure_method(comm, method, facts.world, facts.params, coords_of(8));
+  const auto sent = [&](int buckets) {
+    return sent_in(method, facts.world, facts.params, coords_of(buckets));
   };
   const auto most =
       static_cast<int>(std::clamp(facts.params / kSmallestBucket, 1.0, double{kMostBuckets}));
-  row.buckets = best_buckets(facts.network, row.method, step, most, bytes);
-  row.method.bytes = bytes(row.buckets);
+  row.buckets = best_buckets(facts.network, model, step, most, sent);
+  row.method = with(model, sent(row.buckets));
+  row.method.name = name;
+  row.form = form_of(method, facts.world, coords_of(row.buckets)).name;
   step.buckets = row.buckets;
   row.in_order = predict(facts.network, row.method, step, false);
   row.overlapped = predict(facts.network, row.method, step, true);
@@ -176,7 +180,9 @@ Json row_json(const Row& row, const Facts& facts) {
           {"arithmetic_s", row.in_order.arithmetic_s},
           {"hidden_s", row.overlapped.hidden_s},
           {"bottleneck", row.overlapped.bottleneck},
-          {"bucket_coords", std::ceil(facts.params / row.buckets)}};
+          {"bucket_coords", std::ceil(facts.params / row.buckets)},
+          {"form", row.form.empty() ? Json(nullptr) : Json(row.form)},
+          {"rounds", row.method.rounds}};
 }
 
 void print(const std::vector<Row>& rows, const Facts& facts) {
@@ -189,13 +195,14 @@ void print(const std::vector<Row>& rows, const Facts& facts) {
   const Row* dense = best_of(rows, true);
   std::vector<std::vector<std::string>> table = {{"method", "bytes sent per step", "in order",
                                                   "overlapped", "steps/s against dense", "bucket",
-                                                  "bottleneck"}};
+                                                  "form", "bottleneck"}};
   for (const Row& row : rows) {
     const double gain = dense == nullptr ? 0 : dense->best_s() / row.best_s();
     table.push_back({row.method.name, grouped(row.method.bytes), time_text(row.in_order.step_s),
                      time_text(row.overlapped.step_s),
                      dense == nullptr ? "-" : concat(std::round(gain * 100) / 100),
-                     grouped(std::ceil(facts.params / row.buckets)), row.overlapped.bottleneck});
+                     grouped(std::ceil(facts.params / row.buckets)),
+                     row.form.empty() ? "-" : row.form, row.overlapped.bottleneck});
   }
   std::cout << markdown_table(table, 1) << '\n' << verdict(rows, facts) << '\n';
 }

@@ -44,12 +44,25 @@ std::vector<json> lines_of(const Outcome& outcome) {
 }
 
 TEST(BenchProgram, NetworkSaysLatencyAndGoodput) {
-  const auto lines = lines_of(pride("bench network --workers 3 --seconds 0.01 --json"));
-  ASSERT_EQ(lines.size(), 1u);
+  const auto lines =
+      lines_of(pride("bench network --workers 3 --seconds 0.01 --sizes 8,3000 --json"));
+  ASSERT_EQ(lines.size(), 1u + 5 * 2);
   EXPECT_EQ(lines[0]["workers"], 3);
   EXPECT_EQ(lines[0]["transport"], "threads");
   EXPECT_GT(lines[0]["latency_s"], 0);
   EXPECT_GT(lines[0]["goodput_bytes_per_s"], 0);
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["row"], "pattern");
+    EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
+    EXPECT_GT(lines[i]["bus_bytes_per_s"], 0) << lines[i];
+    EXPECT_GE(lines[i]["p99_s"], lines[i]["median_s"]) << lines[i];
+  }
+  EXPECT_EQ(lines[1]["name"], "ping-pong");
+  EXPECT_EQ(lines[2]["bytes"], 3000);
+  const Outcome text = pride("bench network --workers 2 --seconds 0.01 --sizes 64");
+  for (const char* part : {"pattern", "p99", "bus", "wrong", "all-to-all", "shift"}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in\n" << text.out;
+  }
   const Outcome alone = pride("bench network --workers 1");
   EXPECT_EQ(alone.code, 0);
   EXPECT_NE(alone.out.find("one rank has no network"), std::string::npos) << alone.out;
@@ -61,7 +74,9 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
         lines_of(pride(concat("bench exchange --workers 2 --seconds 0.005 --reps 2 --sizes "
                               "100,5000 --methods dlion-vote,lion:dense=bf16 --exchange-threads ",
                               threads, " --json")));
-    ASSERT_EQ(lines.size(), 1u + 2 * 4);
+    ASSERT_EQ(lines.size(), 1u + 2 * 5);
+    EXPECT_EQ(lines[1]["form"], "direct") << "two ranks";
+    EXPECT_TRUE(lines[2]["form"].is_null());
     EXPECT_EQ(lines[0]["row"], "network");
     EXPECT_EQ(lines[1]["name"], "dlion-vote");
     EXPECT_EQ(lines[2]["name"], "lion:dense=bf16");
@@ -69,7 +84,9 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
     EXPECT_EQ(lines[3]["name"], "threads all-reduce fp32");
     EXPECT_EQ(lines[4]["name"], "threads all-reduce bf16");
     EXPECT_EQ(lines[4]["checked_against"], "the exact sum");
-    EXPECT_EQ(lines[5]["coords"], 5000);
+    EXPECT_EQ(lines[5]["name"], "memcpy");
+    EXPECT_EQ(lines[5]["checked_against"], "its source");
+    EXPECT_EQ(lines[6]["coords"], 5000);
     for (std::size_t i = 1; i < lines.size(); ++i) {
       EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
       EXPECT_GE(lines[i]["p99_s"], lines[i]["median_s"]) << lines[i];
@@ -82,7 +99,7 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
   EXPECT_EQ(alone.at(1)["bytes_sent"], 0);
   std::vector<std::string> names;
   for (const json& line : alone) names.push_back(line.value("name", ""));
-  for (const char* rival : {"lion", "lion:dense=native", "lion:dense=bf16"}) {
+  for (const char* rival : {"lion", "lion:dense=native", "lion:dense=bf16", "memcpy"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), rival), 1) << rival;
   }
 }
@@ -174,6 +191,28 @@ TEST(PlanProgram, SaysOnPaperThatCompressionPaysOnASlowNetwork) {
   // what compression is held against is the faster of the two
   EXPECT_NE(p["verdict"].get<std::string>().find("of lion:dense=bf16."), std::string::npos)
       << p["verdict"];
+}
+
+json row_of(const json& plan, const std::string& method) {
+  for (const json& row : plan["methods"]) {
+    if (row["name"] == method) return row;
+  }
+  return {};
+}
+
+TEST(PlanProgram, SaysInWhichFormBucketsAreExchanged) {
+  const std::string rest =
+      " --bandwidth 1Gbit --params 10000000 --backward 100ms --methods "
+      "lion,dlion-vote,dlion-vote:form=sharded";
+  const json two = plan("--world 2 --latency 100us" + rest);
+  EXPECT_EQ(row_of(two, "dlion-vote")["form"], "direct");
+  EXPECT_EQ(row_of(two, "dlion-vote")["rounds"], 1);
+  EXPECT_EQ(row_of(two, "dlion-vote:form=sharded")["form"], "sharded");
+  EXPECT_EQ(row_of(two, "dlion-vote:form=sharded")["rounds"], 2);
+  EXPECT_TRUE(row_of(two, "lion")["form"].is_null());
+  EXPECT_EQ(row_of(plan("--world 4 --latency 100us" + rest), "dlion-vote")["form"], "sharded");
+  // far apart, a round is worth more than the bytes
+  EXPECT_EQ(row_of(plan("--world 4 --latency 100ms" + rest), "dlion-vote")["form"], "direct");
 }
 
 TEST(PlanProgram, SaysPlainlyWhenCompressionWillNotHelp) {
