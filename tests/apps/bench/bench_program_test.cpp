@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -218,6 +221,34 @@ TEST(PlanProgram, SaysPlainlyWhenCompressionWillNotHelp) {
   EXPECT_NE(p["verdict"].get<std::string>().find("will not help"), std::string::npos)
       << p["verdict"];
   EXPECT_NEAR(step_of(p, "lion") / step_of(p, "dlion-vote"), 1, 0.02);
+}
+
+// what is said of each number of ranks must be what a plan for that number alone says
+TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
+  const std::string network =
+      "--bandwidth 1Gbit --latency 50us --params 20000000 --backward 200ms --methods "
+      "lion,dlion-vote ";
+  const std::string svg = ::testing::TempDir() + "scaling.svg";
+  const json both = plan(network + "--world 4,512 --svg " + svg);
+  ASSERT_EQ(both["worlds"].size(), 2u);
+  EXPECT_EQ(both["worlds"][0]["workers"], 4);
+  EXPECT_EQ(both["worlds"][1]["workers"], 512);
+  const json alone = plan(network + "--world 512");
+  for (const char* method : {"lion", "dlion-vote"}) {
+    // arithmetic is measured anew; bytes are not
+    EXPECT_NEAR(step_of(both["worlds"][1], method) / step_of(alone, method), 1, 0.5) << method;
+  }
+  EXPECT_EQ(both["worlds"][1]["methods"][1]["bytes_sent"], alone["methods"][1]["bytes_sent"]);
+  EXPECT_GT(step_of(both["worlds"][1], "lion"), step_of(both["worlds"][0], "lion"));
+
+  std::ifstream in(svg);
+  const std::string picture((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(picture.rfind("<svg", 0), 0u);
+  EXPECT_NE(picture.find("dlion-vote"), std::string::npos);
+  std::filesystem::remove(svg);
+
+  EXPECT_EQ(pride("plan --workers 1 " + network + "--world 512,4").code, 1);
+  EXPECT_EQ(pride("plan --workers 1 " + network + "--world 4 --svg x.svg").code, 1);
 }
 
 TEST(PlanProgram, RefusesHalfAPlan) {
