@@ -14,6 +14,7 @@ void add_sweep_command(CLI::App& app);    // the same
 void add_replay_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_generate_command(CLI::App& app);  // as train
+void add_evaluate_command(CLI::App& app);  // the same
 void add_report_command(CLI::App& app);
 void add_methods_command(CLI::App& app);
 void add_bench_command(CLI::App& app);

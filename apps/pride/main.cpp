@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
   pride::app::add_replay_command(app);
   pride::app::add_tokenize_command(app);
   pride::app::add_generate_command(app);
+  pride::app::add_evaluate_command(app);
   pride::app::add_report_command(app);
   pride::app::add_methods_command(app);
   pride::app::add_bench_command(app);

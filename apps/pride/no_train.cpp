@@ -1,6 +1,5 @@
-// `pride train`, `compare`, `sweep` and `generate` without libtorch: they exist, and say what is
-// missing.
-// SPDX-License-Identifier: Apache-2.0
+// `pride train`, `compare`, `sweep`, `generate` and `evaluate` without libtorch: they exist, and
+// say what is missing. SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 #include "pride/error.h"
 
@@ -23,6 +22,9 @@ void add_train_command(CLI::App& app) { add_missing(app, "train", "Train a model
 void add_compare_command(CLI::App& app) { add_missing(app, "compare", "Compare methods"); }
 void add_generate_command(CLI::App& app) {
   add_missing(app, "generate", "Let a trained language model write");
+}
+void add_evaluate_command(CLI::App& app) {
+  add_missing(app, "evaluate", "Ask a language model questions with choices");
 }
 void add_sweep_command(CLI::App& app) { add_missing(app, "sweep", "Run an experiment file"); }
 

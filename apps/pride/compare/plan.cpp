@@ -19,11 +19,11 @@ constexpr int kWorkers = 4;  // pride train's own default
 
 // what --set may not touch: a comparison has one task, and runs of a seed have the same batches
 const std::set<std::string> kShared = {
-    "task",   "data",      "vocab",        "init",       "model",     "layers",
-    "heads",  "width",     "context",      "patch",      "workers",   "batch",
-    "epochs", "steps",     "seed",         "accumulate", "sharding",  "method",
-    "out",    "config",    "eval-batches", "overwrite",  "resume",    "json",
-    "quiet",  "log-every", "help",         "help-all",   "save-every"};
+    "task",      "data",   "vocab",        "examples",  "shots",      "skip-long", "init",
+    "model",     "layers", "heads",        "width",     "context",    "patch",     "workers",
+    "batch",     "epochs", "steps",        "seed",      "accumulate", "sharding",  "method",
+    "out",       "config", "eval-batches", "overwrite", "resume",     "json",      "quiet",
+    "log-every", "help",   "help-all",     "save-every"};
 
 // settings without influence on the parameters and on the bytes (which --bucket-mb has: a frame or
 // more a bucket)

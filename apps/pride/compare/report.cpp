@@ -44,8 +44,8 @@ double mean_step_ms(const std::vector<const RunResult*>& runs) {
 // what the task calls its result, next to the loss
 std::string second_metric(const ComparePlan& plan) {
   const auto task = plan.shared().find("task");
-  const bool images = task != plan.shared().end() && task->second.front() == "cifar10";
-  return images ? "accuracy" : "bits_per_byte";
+  const bool text = task == plan.shared().end() || task->second.front() == "lm";
+  return text ? "bits_per_byte" : "accuracy";
 }
 
 std::string heading(const std::string& metric) {

@@ -9,9 +9,12 @@
 namespace pride::app {
 
 std::filesystem::path find_data(const std::string& flag, std::string_view task) {
-  PRIDE_CHECK(task == "lm" || task == "cifar10", "unknown task \"", task,
-              "\"; lm and cifar10 are known");
+  PRIDE_CHECK(task == "lm" || task == "fewshot" || task == "cifar10", "unknown task \"", task,
+              "\"; lm, fewshot and cifar10 are known");
   if (!flag.empty() || task == "lm") return flag;
+  if (task == "fewshot") {
+    throw DataError("task fewshot: give --data FILE.jsonl, or a folder of such files");
+  }
   const char* variable = std::getenv("PRIDE_DATA");
   if (variable != nullptr && *variable != '\0') return variable;
   throw DataError(

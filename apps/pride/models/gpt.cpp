@@ -45,17 +45,28 @@ Gpt::Gpt(const GptSize& size) : size_(checked(size)) {
 }
 
 at::Tensor Gpt::logits(const at::Tensor& input) {
+  return at::matmul(norm(hidden(input), ln_f_), wte_.t());
+}
+
+at::Tensor Gpt::logits_at(const at::Tensor& input, const at::Tensor& places) {
+  const at::Tensor rows = hidden(input).view({-1, size_.width}).index_select(0, places);
+  return at::matmul(norm(rows, ln_f_), wte_.t());
+}
+
+at::Tensor Gpt::hidden(const at::Tensor& input) {
   PRIDE_CHECK(input.dim() == 2 && input.size(1) <= size_.context, "gpt: input of shape ",
               input.sizes(), ", expected (batch, length <= ", size_.context, ")");
   const std::int64_t length = input.size(1);
-  mask_ = mask_.to(wte_.options());  // nothing to do but the first time
+  if (mask_.device() != wte_.device() || mask_.dtype() != wte_.dtype()) {
+    mask_ = mask_.to(wte_.options());  // the first time
+  }
   const at::Tensor mask = mask_.narrow(0, 0, length).narrow(1, 0, length);
   at::Tensor x = at::embedding(wte_, input) + wpe_.narrow(0, 0, length);
   for (const Block& block : blocks_) {
     x = forward(block, x,
                 [&](const at::Tensor& qkv) { return self_attention(qkv, size_.heads, mask); });
   }
-  return at::matmul(norm(x, ln_f_), wte_.t());
+  return x;
 }
 
 at::Tensor Gpt::read(const at::Tensor& tokens, KvCache& cache) const {

@@ -28,7 +28,9 @@ class Gpt final : public Model {
   explicit Gpt(const GptSize& size);
 
   const GptSize& size() const noexcept { return size_; }
+  // On the CPU in float32, several threads may call either of the two at a time.
   at::Tensor logits(const at::Tensor& input) override;
+  at::Tensor logits_at(const at::Tensor& input, const at::Tensor& places) override;
 
   // Reads token ids (n) that follow those in `cache`, at the cost of these alone, and returns the
   // logits (vocabulary) of what comes after the last one. Throws InvalidArgument if the cache would
@@ -47,6 +49,7 @@ class Gpt final : public Model {
                         double deviation);
   Block declare_block(std::int64_t index);
   at::Tensor norm(const at::Tensor& x, const Affine& p) const;
+  at::Tensor hidden(const at::Tensor& input);  // (batch, length, width), before the last norm
   at::Tensor forward(const Block& b, const at::Tensor& x, const Attention& attention) const;
   at::Tensor attend_cached(const at::Tensor& qkv, std::size_t layer, KvCache& cache) const;
 

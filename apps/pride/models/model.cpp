@@ -12,6 +12,11 @@ namespace pride::app {
 
 Model::~Model() = default;
 
+at::Tensor Model::logits_at(const at::Tensor& input, const at::Tensor& places) {
+  const at::Tensor all = logits(input);
+  return all.view({-1, all.size(-1)}).index_select(0, places);
+}
+
 std::int64_t Model::n_parameters() const {
   std::int64_t n = 0;
   for (const ModelParameter& p : parameters_) n += p.tensor.numel();

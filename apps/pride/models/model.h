@@ -39,6 +39,10 @@ class Model {
   // width) -> (batch, classes). Throws InvalidArgument on a shape that does not fit.
   virtual at::Tensor logits(const at::Tensor& input) = 0;
 
+  // Of these logits, as rows (batch * length, vocabulary), the rows `places` (int64) alone: at less
+  // cost where a model can.
+  virtual at::Tensor logits_at(const at::Tensor& input, const at::Tensor& places);
+
   // In declaration order, which is the canonical order of coordinates.
   const std::vector<ModelParameter>& parameters() const noexcept { return parameters_; }
   std::int64_t n_parameters() const;

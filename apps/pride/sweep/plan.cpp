@@ -16,8 +16,9 @@ namespace {
 constexpr int kWorkers = 4;  // pride train's own default
 
 // flags that make the task, together with the seed of augmentation
-constexpr const char* kTaskFlags[] = {"task",  "data",  "model",   "layers",
-                                      "heads", "width", "context", "patch"};
+constexpr const char* kTaskFlags[] = {"task",    "data",  "vocab",    "examples", "shots",
+                                      "model",   "init",  "layers",   "heads",    "width",
+                                      "context", "patch", "skip-long"};
 
 // flags that can change neither whether a run begins nor how long it is
 const std::set<std::string> kOnlyNumbers = {"lr", "weight-decay", "seed"};

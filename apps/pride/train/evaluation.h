@@ -8,8 +8,13 @@
 
 namespace pride::app {
 
+Batch moved_to(const at::Device& device, const Batch& batch);
+
 // Mean over the targets of a batch, with gradient.
 at::Tensor mean_loss(Model& model, const Batch& batch);
+
+// Of each target of a batch (float32, on the CPU).
+at::Tensor target_losses(Model& model, const Batch& batch);
 
 // Batch b is rank b mod size()'s work; the ranks' sums are added in rank order, so the result is
 // the same on all of them and on every transport. Collective.

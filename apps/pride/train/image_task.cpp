@@ -25,7 +25,7 @@ VitSize vit_size(const TrainOptions& o) {
     PRIDE_CHECK(o.model == "vit-paper", "--model ", o.model,
                 ": for cifar10 it must be one of vit-small, vit-paper");
   }
-  PRIDE_CHECK(!o.context, "--context is for lm only");
+  PRIDE_CHECK(!o.context, "--context is for lm and fewshot only");
   size.layers = o.layers.value_or(size.layers);
   size.heads = o.heads.value_or(size.heads);
   size.width = o.width.value_or(size.width);
@@ -106,7 +106,8 @@ class ImageTask final : public Task {
   Batch empty_batch(std::size_t n) const {
     const auto rows = static_cast<std::int64_t>(n);
     return {at::empty({rows, size_.channels, size_.image, size_.image}, at::kFloat),
-            at::empty({rows}, at::kLong)};
+            at::empty({rows}, at::kLong),
+            {}};
   }
 
   VitSize size_;

@@ -32,20 +32,38 @@ CLI::Validator count(std::int64_t lowest, std::int64_t highest = kMostSteps) {
 }
 
 void add_data_flags(CLI::App& app, TrainOptions& o) {
-  app.add_option("--task", o.task, "lm (text, as bytes or tokens) or cifar10 (images)")
+  app.add_option("--task", o.task,
+                 "lm (text, as bytes or tokens), fewshot (questions with choices, for a language "
+                 "model) or cifar10 (images)")
       ->capture_default_str()
       ->group("Task");
   app.add_option(
          "--data", o.data,
          "lm: a text file or a folder of text; default: the C++ standard library's headers; with "
          "--vocab, shards of tokens. "
+         "fewshot: a file of questions, or a folder of *.jsonl (docs/fewshot.md). "
          "cifar10: the folder with data_batch_1.bin[.gz] ...; default: $PRIDE_DATA")
       ->group("Task");
   app.add_option(
          "--vocab", o.vocab,
          "lm: the data are shards of 16-bit tokens (`pride tokenize`, nanoGPT's or llm.c's) "
          "of the vocabulary in this folder: encoder.json and vocab.bpe. A file (its last "
-         "tenth validates), or a folder with *train*.bin and *val*.bin")
+         "tenth validates), or a folder with *train*.bin and *val*.bin. fewshot: the model's")
+      ->group("Task");
+  app.add_option("--examples", o.examples,
+                 "fewshot: questions of each task to train on, chosen by the seed. 0: all of those "
+                 "that are to train on")
+      ->capture_default_str()
+      ->check(count(0, kLargestSize))
+      ->group("Task");
+  app.add_option("--shots", o.shots,
+                 "fewshot: questions with their answers before each question of an evaluation")
+      ->capture_default_str()
+      ->check(count(0, kLargestSize))
+      ->group("Task");
+  app.add_flag("--skip-long", o.skip_long,
+               "fewshot: leave out questions with a choice that is longer than the context, which "
+               "are an error otherwise")
       ->group("Task");
   app.add_option("--sharding", o.sharding,
                  "Each worker's samples: partition (its own part of each epoch's shuffle), "
@@ -60,14 +78,16 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
 }
 
 void add_model_flags(CLI::App& app, TrainOptions& o) {
-  app.add_option("--model", o.model,
-                 "lm: gpt-small (default: 4 layers, 4 heads, width 128, context 128) or gpt2 (12, "
-                 "12, 768, 1024). cifar10: vit-small (default: 4 layers, 4 heads, width 128, patch "
-                 "8) or vit-paper (6, 8, 512, 4)")
+  app.add_option(
+         "--model", o.model,
+         "lm, fewshot: gpt-small (default: 4 layers, 4 heads, width 128, context 128) or gpt2 (12, "
+         "12, 768, 1024). cifar10: vit-small (default: 4 layers, 4 heads, width 128, patch "
+         "8) or vit-paper (6, 8, 512, 4)")
       ->group("Model");
-  app.add_option("--init", o.init,
-                 "lm: begin with this GPT-2 checkpoint in Hugging Face's layout (a folder with "
-                 "model.safetensors and config.json, or the file), which settles the model's sizes")
+  app.add_option(
+         "--init", o.init,
+         "lm, fewshot: begin with this GPT-2 checkpoint in Hugging Face's layout (a folder with "
+         "model.safetensors and config.json, or the file), which settles the model's sizes")
       ->group("Model");
   app.add_option("--layers", o.layers, "Transformer blocks, instead of the model's")
       ->check(count(1, kLargestSize))
@@ -78,7 +98,9 @@ void add_model_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--width", o.width, "Width of the residual stream, instead of the model's")
       ->check(count(1, kLargestSize))
       ->group("Model");
-  app.add_option("--context", o.context, "lm: length of a sample in tokens, instead of the model's")
+  app.add_option("--context", o.context,
+                 "lm: length of a sample in tokens, instead of the model's; fewshot: most tokens "
+                 "of a question")
       ->check(count(1, kLargestSize))
       ->group("Model");
   app.add_option("--patch", o.patch, "cifar10: side of a patch in pixels, instead of the model's")
@@ -149,7 +171,8 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
 
 void add_batch_flags(CLI::App& app, TrainOptions& o, const char* group) {
   app.add_option("--batch", o.batch,
-                 "Samples per worker and backward pass. Default: 8 for lm, 32 for cifar10")
+                 "Samples per worker and backward pass. Default: 8 for lm and fewshot, 32 for "
+                 "cifar10")
       ->check(count(1))
       ->group(group);
   app.add_option("--accumulate", o.accumulate, "Backward passes per step")
@@ -237,8 +260,8 @@ void add_output_flags(CLI::App& app, TrainOptions& o) {
       ->check(count(0))
       ->group(group);
   app.add_option("--eval-batches", o.eval_batches,
-                 "Batches of an evaluation (16 texts or 250 images each), spread evenly over the "
-                 "validation or test set. 0: all of it. Default: 64 for lm, 0 for cifar10")
+                 "Batches of an evaluation (16 texts, 8 questions or 250 images each), spread "
+                 "evenly over the validation or test set. 0: all of it. Default: 64 for lm, else 0")
       ->check(count(0))
       ->group(group);
   app.add_option("--save-every", o.save_every,
@@ -304,16 +327,20 @@ void add_train_flags(CLI::App& app, TrainOptions& options) {
   add_output_flags(app, options);
 }
 
-std::int64_t default_batch(const std::string& task) { return task == "lm" ? 8 : 32; }
+std::int64_t default_batch(const std::string& task) { return task == "cifar10" ? 32 : 8; }
 
 void check(const TrainOptions& o) {
-  check_choice("--task", o.task, {"lm", "cifar10"});
+  check_choice("--task", o.task, {"lm", "fewshot", "cifar10"});
   check_choice("--device", o.device, {"cpu", "cuda"});
   check_choice("--dtype", o.dtype, {"float32", "bfloat16"});
   check_choice("--non-finite", o.non_finite, {"raise", "skip"});
   schedule_kind(o.schedule);
-  PRIDE_CHECK(o.vocab.empty() || o.task == "lm", "--vocab is for lm only");
-  PRIDE_CHECK(o.init.empty() || o.task == "lm", "--init is for lm only");
+  const bool language = o.task != "cifar10", questions = o.task == "fewshot";
+  PRIDE_CHECK(o.vocab.empty() || language, "--vocab is for lm and fewshot only");
+  PRIDE_CHECK(o.init.empty() || language, "--init is for lm and fewshot only");
+  PRIDE_CHECK(o.shots == 0 || questions, "--shots is for fewshot only");
+  PRIDE_CHECK(o.examples == 0 || questions, "--examples is for fewshot only");
+  PRIDE_CHECK(!o.skip_long || questions, "--skip-long is for fewshot only");
   PRIDE_CHECK(o.init.empty() || o.model.empty(), "--init and --model: give one of them");
   PRIDE_CHECK(o.workers >= 0 && o.workers <= 1024, "--workers ", o.workers, ": must be 1 to 1024");
   check_positive("--batch", static_cast<double>(o.batch), true);
@@ -341,6 +368,9 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
   return {{"task", o.task},
           {"data", o.data},
           {"vocab", o.vocab},
+          {"examples", o.examples},
+          {"shots", o.shots},
+          {"skip-long", o.skip_long},
           {"model", o.model},
           {"init", o.init},
           {"layers", or_null(o.layers)},

@@ -13,12 +13,15 @@ namespace pride::app {
 
 struct TrainOptions {
   std::string task = "lm";
-  std::string data;    // empty: $PRIDE_DATA for cifar10, the default text for lm
-  std::string vocab;   // lm: folder with the vocabulary of the shards in `data`; empty: bytes
-  std::string config;  // TOML file with flags not given on the command line
+  std::string data;           // empty: $PRIDE_DATA for cifar10, the default text for lm
+  std::string vocab;          // lm, fewshot: folder with the vocabulary of the model; empty: bytes
+  std::int64_t shots = 0;     // fewshot: examples in the prompts of an evaluation
+  std::int64_t examples = 0;  // fewshot: questions of each task to train on; 0: all
+  bool skip_long = false;     // fewshot: leave out questions with a choice longer than the context
+  std::string config;         // TOML file with flags not given on the command line
 
   std::string model;  // empty: the task's default
-  std::string init;   // lm: checkpoint to begin with; empty: initial values from the seed
+  std::string init;   // lm, fewshot: checkpoint to begin with; empty: initial values from the seed
   std::optional<std::int64_t> layers, heads, width, context, patch;
 
   std::string method = "dlion-vote";

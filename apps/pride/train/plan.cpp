@@ -78,6 +78,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
 
   plan.task = std::move(task);
   if (!plan.task) plan.task = with_short_errors([&] { return make_task(options); });
+  plan.notes = plan.task->notes();
   if (plan.options.batch == 0) plan.options.batch = default_batch(options.task);
   const std::size_t n = plan.task->n_samples();
   const bool all = plan.sharding.kind == Sharding::Kind::kReplicate;
@@ -101,6 +102,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
 nlohmann::ordered_json Task::model_config() const { return nullptr; }
 
 std::unique_ptr<Task> make_task(const TrainOptions& options) {
+  if (options.task == "fewshot") return make_choice_task(options);
   return options.task == "lm" ? make_text_task(options) : make_image_task(options);
 }
 

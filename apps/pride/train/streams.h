@@ -12,5 +12,7 @@ inline constexpr std::uint32_t kAugment = 0x103;    // (seed, sample, epoch)
 inline constexpr std::uint32_t kOffset = 0x104;     // (seed, epoch): where text windows begin
 inline constexpr std::uint32_t kDirichlet = 0x105;  // (seed, class): shares, then who gets what
 inline constexpr std::uint32_t kGenerate = 0x106;   // (seed, sample): the tokens of a text
+inline constexpr std::uint32_t kExamples = 0x107;  // (seed, hash of the query): a prompt's examples
+inline constexpr std::uint32_t kFewshot = 0x108;   // (seed, task): the questions to train on
 
 }  // namespace pride::app::streams

@@ -9,7 +9,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "fewshot/tally.h"
 #include "models/model.h"
 #include "train/options.h"
 #include "train/sampler.h"
@@ -19,12 +21,14 @@ namespace pride::app {
 struct Batch {
   at::Tensor input;   // what Model::logits takes
   at::Tensor target;  // int64, one class per row of the logits
+  at::Tensor places;  // int64, the rows that have a target; undefined: all
 };
 
 // Sums over evaluated targets; exact counts, sums in double.
 struct EvalSums {
   double loss = 0;  // nats
   std::int64_t correct = 0, count = 0;
+  Tally choices;  // of tasks with questions, which count nothing else
 };
 
 class Task {
@@ -47,12 +51,17 @@ class Task {
   // Batches of one evaluation, spread evenly over the evaluation set.
   virtual std::size_t n_eval_batches() const noexcept = 0;
   virtual Batch eval_batch(std::size_t index) const = 0;
+  // Adds what `model` makes of such a batch. Without gradient.
+  virtual void add_eval_batch(Model& model, std::size_t index, const at::Device& device,
+                              EvalSums& sums) const;
 
   // What an evaluation is called and how it reads: {"loss": ..., "accuracy": ...} and the like.
   virtual nlohmann::ordered_json eval_metrics(const EvalSums& sums) const = 0;
 
   // Source, hash and sizes of the data, for summary.json and the first line of a run.
   virtual nlohmann::ordered_json data_facts() const = 0;
+  // What should be known of the data before the first step, for the log.
+  virtual std::vector<std::string> notes() const { return {}; }
 };
 
 // Loads the data and settles the model. Throws DataError, InvalidArgument.
@@ -61,5 +70,6 @@ std::unique_ptr<Task> make_task(const TrainOptions& options);
 // One per task, called by make_task.
 std::unique_ptr<Task> make_text_task(const TrainOptions& options);
 std::unique_ptr<Task> make_image_task(const TrainOptions& options);
+std::unique_ptr<Task> make_choice_task(const TrainOptions& options);
 
 }  // namespace pride::app

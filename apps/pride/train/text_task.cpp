@@ -6,14 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "io/mapped_file.h"
-#include "models/gpt.h"
-#include "models/gpt2_file.h"
 #include "pride/error.h"
 #include "pride/random_bits.h"
-#include "train/hex.h"
+#include "train/gpt_task.h"
 #include "train/streams.h"
-#include "train/task.h"
 #include "train/token_source.h"
 
 namespace pride::app {
@@ -22,60 +18,12 @@ namespace {
 constexpr std::size_t kEvalWindows = 16;  // per batch
 constexpr std::int64_t kDefaultEvalBatches = 64;
 
-// Sizes may be given again, but not others; of the positions the first may be enough.
-GptSize size_of_init(const TrainOptions& o, std::int64_t vocabulary) {
-  GptSize size = gpt2_size(find_gpt2(o.init), o.heads);
-  const auto same = [&](const char* flag, const std::optional<std::int64_t>& given,
-                        std::int64_t has) {
-    PRIDE_CHECK(!given || *given == has, flag, " ", *given, ": the model of --init has ", has);
-  };
-  same("--layers", o.layers, size.layers);
-  same("--width", o.width, size.width);
-  PRIDE_CHECK(o.context.value_or(1) <= size.context, "--context ", *o.context,
-              ": the model of --init has ", size.context, " positions");
-  PRIDE_CHECK(vocabulary <= size.vocabulary, "--init: the model has ", size.vocabulary,
-              " tokens, the data ", vocabulary);
-  size.context = o.context.value_or(size.context);
-  return size;
-}
-
-GptSize size_of_preset(const TrainOptions& o, std::int64_t vocabulary) {
-  GptSize size;
-  const std::string model = o.model.empty() ? "gpt-small" : o.model;
-  if (model == "gpt2") {
-    size = {.layers = 12, .heads = 12, .width = 768, .context = 1024};
-  } else {
-    PRIDE_CHECK(model == "gpt-small", "--model ", model,
-                ": for lm it must be one of gpt-small, gpt2");
-  }
-  size.vocabulary = vocabulary;
-  size.layers = o.layers.value_or(size.layers);
-  size.heads = o.heads.value_or(size.heads);
-  size.width = o.width.value_or(size.width);
-  size.context = o.context.value_or(size.context);
-  return size;
-}
-
-GptSize gpt_size(const TrainOptions& o, std::int64_t vocabulary) {
-  PRIDE_CHECK(!o.patch, "--patch is for cifar10 only");
-  const GptSize size = o.init.empty() ? size_of_preset(o, vocabulary) : size_of_init(o, vocabulary);
-  make_gpt(size);  // refuses sizes that cannot be, before the windows are counted
-  return size;
-}
-
-std::string model_name_of(const TrainOptions& o) {
-  if (!o.init.empty()) return "gpt from --init";
-  return o.model.empty() ? "gpt-small" : o.model;
-}
-
 // A sample is one window of context tokens and their successors. Windows lie side by side from an
 // offset that each epoch draws anew, so a model sees every token in every position over time.
-class TextTask final : public Task {
+class TextTask final : public GptTask {
  public:
   TextTask(const TrainOptions& options, LmData data)
-      : size_(gpt_size(options, data.vocabulary_size())),
-        model_(model_name_of(options)),
-        init_(options.init.empty() ? "" : find_gpt2(options.init)),
+      : GptTask(options, data.vocabulary_size()),
         seed_(options.seed),
         data_(std::move(data)),
         train_(*data_.train, context(), /*slack=*/context()),
@@ -86,29 +34,12 @@ class TextTask final : public Task {
     const std::int64_t wanted = options.eval_batches.value_or(kDefaultEvalBatches);
     const std::size_t all = (valid_.size() + kEvalWindows - 1) / kEvalWindows;
     n_eval_batches_ = wanted == 0 ? all : std::min(all, static_cast<std::size_t>(wanted));
-    if (!init_.empty()) init_hash_ = hex16(file_hash(init_));
     bytes_per_target_ = data_.vocabulary ? count_bytes() : 1;
   }
 
   std::string_view name() const noexcept override { return "lm"; }
-  std::string_view model_name() const noexcept override { return model_; }
-  std::unique_ptr<Model> make_model() const override { return make_gpt(size_); }
   std::size_t n_samples() const noexcept override { return train_.size(); }
   std::size_t n_eval_batches() const noexcept override { return n_eval_batches_; }
-
-  nlohmann::ordered_json model_size() const override {
-    nlohmann::ordered_json size = {{"layers", size_.layers},
-                                   {"heads", size_.heads},
-                                   {"width", size_.width},
-                                   {"context", size_.context},
-                                   {"vocabulary", size_.vocabulary}};
-    if (!init_.empty()) size["init_hash"] = init_hash_;
-    return size;
-  }
-  void load_initial(Model& model) const override {
-    if (!init_.empty()) load_gpt2(init_, model);
-  }
-  nlohmann::ordered_json model_config() const override { return gpt2_config(size_); }
 
   Batch train_batch(std::span<const Draw> draws) const override {
     const Batch batch = empty_batch(draws.size());
@@ -141,12 +72,12 @@ class TextTask final : public Task {
   nlohmann::ordered_json data_facts() const override { return data_.facts; }
 
  private:
-  std::size_t context() const noexcept { return static_cast<std::size_t>(size_.context); }
   const char* unit() const noexcept { return data_.vocabulary ? "tokens" : "bytes"; }
 
   Batch empty_batch(std::size_t rows) const {
     const auto n = static_cast<std::int64_t>(rows);
-    return {at::empty({n, size_.context}, at::kLong), at::empty({n * size_.context}, at::kLong)};
+    return {
+        at::empty({n, size().context}, at::kLong), at::empty({n * size().context}, at::kLong), {}};
   }
 
   // Row `row`: a window's tokens, and their successors as the targets.
@@ -175,10 +106,6 @@ class TextTask final : public Task {
     return std::max(static_cast<double>(bytes), 1.0) / static_cast<double>(targets);
   }
 
-  GptSize size_;
-  std::string model_;
-  std::filesystem::path init_;  // empty: initial values from the seed
-  std::string init_hash_;
   std::uint64_t seed_;
   LmData data_;
   Windows train_, valid_;

@@ -157,8 +157,7 @@ StepReport Worker::step(RankStep& mine) {
 double Worker::backward(std::int64_t micro) {
   const std::int64_t passes = optimizer_.steps_done() * plan_.options.accumulate + micro;
   sampler_.draw(static_cast<std::uint64_t>(passes * plan_.options.batch), draws_);
-  const Batch batch = plan_.task->train_batch(draws_);
-  const at::Tensor loss = mean_loss(*model_, {batch.input.to(device_), batch.target.to(device_)});
+  const at::Tensor loss = mean_loss(*model_, moved_to(device_, plan_.task->train_batch(draws_)));
   const double share = 1.0 / static_cast<double>(plan_.options.accumulate);
   (plan_.options.accumulate == 1 ? loss : loss * share).backward();
   return loss.item<double>();

@@ -98,8 +98,8 @@ TEST(Program, SaysItsVersion) {
 TEST(Program, HelpNamesEverySubcommandAndOption) {
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.code, 0);
-  for (const char* name : {"train", "compare", "sweep", "replay", "tokenize", "generate", "report",
-                           "methods", "info", "--version"})
+  for (const char* name : {"train", "compare", "sweep", "replay", "tokenize", "generate",
+                           "evaluate", "report", "methods", "info", "--version"})
     expect_contains(help.out, name);
   const Outcome replay = run({"replay", "--help"});
   EXPECT_EQ(replay.code, 0);
@@ -116,10 +116,10 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
 
 TEST(Program, RefusesWrongUsage) {
   expect_usage({}, "subcommand");
-  expect_usage(
-      {"trian"},
-      "unknown subcommand \"trian\"; there are train compare sweep replay tokenize generate "
-      "report methods bench plan info");
+  expect_usage({"trian"},
+               "unknown subcommand \"trian\"; there are train compare sweep replay tokenize "
+               "generate evaluate "
+               "report methods bench plan info");
   expect_usage({"--colour"}, "Run with --help");
   expect_usage({"methods", "--workers", "0"}, "--workers");
   expect_usage({"methods", "--workers", "65536"}, "--workers");

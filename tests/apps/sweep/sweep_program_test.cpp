@@ -208,7 +208,7 @@ TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
   write(std::string(kGrid) + "task = \"imagenet\"\n");
   const Outcome outcome = sweep();
   EXPECT_EQ(outcome.code, 1);
-  expect_contains(outcome.err, "--task imagenet: must be one of lm, cifar10");
+  expect_contains(outcome.err, "--task imagenet: must be one of lm, fewshot, cifar10");
   EXPECT_FALSE(fs::exists(path("out")));
   write(std::string(kGrid) + "model = \"gpt-9\"\n");
   expect_contains(sweep().err, "gpt-9");

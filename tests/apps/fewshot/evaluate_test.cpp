@@ -1,0 +1,280 @@
+// `pride evaluate` against torch: the same scores and picks; batches and padding change nothing.
+// SPDX-License-Identifier: Apache-2.0
+// Oracle: records read, prompts and tokens made, and choices scored here, one at a time without
+// padding, by a GPT-2 of torch's own modules (torch_gpt2.h); softmax and sums in double. The
+// examples of a prompt are the program's choice: they are taken from its predictions, and checked.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "apps/fewshot/question_files.h"
+#include "apps/io/temp_folder.h"
+#include "apps/language/run_program.h"
+#include "apps/text/small_vocabulary.h"
+#include "apps/train/torch_gpt2.h"
+#include "models/gpt2_file.h"
+#include "text/bpe.h"
+#include "train/choices.h"
+
+namespace pride::app {
+namespace {
+
+using nlohmann::json;
+using std::filesystem::path;
+using test::Outcome;
+using test::record;
+using test::records;
+using test::run_program;
+
+// float32 logits of sums in another order, in sums over some hundred tokens
+constexpr double kTolerance = 1e-4;
+
+std::vector<json> lines_of(const std::string& text) {
+  std::vector<json> all;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
+  return all;
+}
+
+class Evaluate : public ::testing::Test {
+ protected:
+  // Writes a checkpoint with random weights, small enough to be unsure.
+  void make_model(std::int64_t vocabulary, std::int64_t context) {
+    size_ = {.layers = 2, .heads = 2, .width = 16, .context = context, .vocabulary = vocabulary};
+    tensors_ = test::checkpoint(size_, "");
+    write_safetensors(folder_.path() / "model.safetensors", tensors_, {{"format", "pt"}});
+    folder_.write("config.json", gpt2_config(size_).dump());
+  }
+  Outcome evaluate(std::vector<std::string> more) const {
+    std::vector<std::string> all = {"evaluate", "--model", folder_.path().string(), "--quiet"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_program(all);
+  }
+  // What the program says of each question, and of the task.
+  std::vector<json> predictions(const path& file, std::vector<std::string> more = {}) {
+    const std::string to = (folder_.path() / "predictions.jsonl").string();
+    more.insert(more.end(), {"--tasks", file.string(), "--predictions", to, "--json"});
+    const Outcome outcome = evaluate(more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    said_ = outcome.err;
+    summary_ = json::parse(outcome.out);
+    return lines_of(test::bytes_of(to));
+  }
+
+  double log_prob(std::vector<std::int64_t> prompt, const std::vector<std::int64_t>& choice) const {
+    const std::size_t n = prompt.size();
+    prompt.insert(prompt.end(), choice.begin(), choice.end());
+    const torch::Tensor ids = torch::tensor(prompt);
+    const test::TorchGpt2 model(tensors_, "", size_);
+    const torch::Tensor all =
+        torch::log_softmax(model.logits(ids.slice(0, 0, -1)).to(torch::kDouble), -1);
+    double sum = 0;
+    for (std::size_t i = n; i < prompt.size(); ++i) {
+      sum += all[static_cast<std::int64_t>(i) - 1][prompt[i]].item<double>();
+    }
+    return sum;
+  }
+
+  test::TempFolder folder_;
+  GptSize size_;
+  test::Tensors tensors_;
+  json summary_;
+  std::string said_;
+};
+
+std::vector<std::int64_t> bytes(const std::string& text) {
+  std::vector<std::int64_t> ids;
+  for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+std::size_t best(const std::vector<double>& scores) {
+  return static_cast<std::size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+}
+
+// the record of a file that the program says it asked
+json record_at(const path& file, const json& prediction) {
+  const std::string place = prediction.at("place");
+  std::ifstream in(file);
+  std::string line;
+  for (int n = std::stoi(place.substr(place.rfind(':') + 1)); n > 0; --n) std::getline(in, line);
+  return json::parse(line);
+}
+
+// a record as an example of the task
+std::string shown(const json& record) {
+  std::string query = record.at("query");
+  while (query.back() == '\n') query.pop_back();
+  return query + "\nAnswer: " +
+         record.at("choices").at(record.at("gold").get<std::size_t>()).get<std::string>();
+}
+
+TEST_F(Evaluate, GivesTheScoresAndPicksOfTorchsOwnModules) {
+  const torch::NoGradGuard no_grad;
+  make_model(256, 400);
+  const path file = folder_.write("task.jsonl", records(40));
+  const std::vector<json> found = predictions(file);
+  ASSERT_EQ(found.size(), 40U);
+  int right = 0, right_norm = 0;
+  for (const json& p : found) {
+    const json asked = record_at(file, p);
+    const std::string prompt = asked.at("query").get<std::string>() + "\nAnswer:";
+    EXPECT_EQ(p.at("prompt"), prompt);
+    std::vector<double> sums, by_byte;
+    for (const std::string choice : asked.at("choices")) {
+      sums.push_back(log_prob(bytes(prompt), bytes(" " + choice)));
+      by_byte.push_back(sums.back() / static_cast<double>(choice.size()));
+      EXPECT_NEAR(p.at("log_probs").at(sums.size() - 1).get<double>(), sums.back(), kTolerance)
+          << p.at("place");
+    }
+    EXPECT_EQ(p.at("pick"), best(sums)) << p;
+    EXPECT_EQ(p.at("pick_norm"), best(by_byte)) << p;
+    right += p.at("pick") == asked.at("gold") ? 1 : 0;
+    right_norm += p.at("pick_norm") == asked.at("gold") ? 1 : 0;
+  }
+  EXPECT_DOUBLE_EQ(summary_.at("acc"), right / 40.0);
+  EXPECT_DOUBLE_EQ(summary_.at("acc_norm"), right_norm / 40.0);
+  EXPECT_EQ(summary_.at("questions"), 40);
+  EXPECT_NEAR(summary_.at("acc_stderr"), std::sqrt(right / 40.0 * (1 - right / 40.0) / 39), 1e-12);
+}
+
+TEST_F(Evaluate, ShowsKOtherQuestionsAndScoresWhatFollowsThem) {
+  const torch::NoGradGuard no_grad;
+  make_model(256, 600);
+  const path file = folder_.write("task.jsonl", records(12));
+  std::map<std::string, json> known;  // by how it is shown
+  for (const json& r : lines_of(test::bytes_of(file))) known[shown(r)] = r;
+  for (const json& p : predictions(file, {"--shots", "3", "--seed", "5"})) {
+    const json asked = record_at(file, p);
+    std::string rest = p.at("prompt");
+    for (int k = 0; k < 3; ++k) {
+      const std::size_t end = rest.find("\n\n");
+      ASSERT_NE(end, std::string::npos) << p.at("prompt");
+      const auto example = known.find(rest.substr(0, end));
+      ASSERT_NE(example, known.end()) << "not a record: " << rest.substr(0, end);
+      EXPECT_NE(example->second.at("query"), asked.at("query"));
+      rest.erase(0, end + 2);
+    }
+    EXPECT_EQ(rest, asked.at("query").get<std::string>() + "\nAnswer:");
+    const std::string choice = asked.at("choices").at(1);
+    EXPECT_NEAR(p.at("log_probs").at(1).get<double>(),
+                log_prob(bytes(p.at("prompt")), bytes(" " + choice)), kTolerance);
+  }
+  EXPECT_EQ(summary_.at("shots"), 3);
+  const auto same = predictions(file, {"--shots", "3", "--seed", "5"});
+  EXPECT_EQ(same, predictions(file, {"--shots", "3", "--seed", "5"}));
+  EXPECT_NE(same[0].at("prompt"),
+            predictions(file, {"--shots", "3", "--seed", "6"})[0].at("prompt"));
+}
+
+TEST_F(Evaluate, GivesTheSameScoresInBatchesOfAnySizeAndOnAnyThreads) {
+  make_model(256, 400);
+  const path file = folder_.write("task.jsonl", records(30));
+  const std::vector<json> alone = predictions(file, {"--batch", "1", "--threads", "1"});
+  const std::vector<std::vector<std::string>> others = {
+      {"--batch", "7", "--threads", "1"}, {"--batch", "100"}, {"--batch", "3", "--threads", "4"}};
+  for (const auto& flags : others) {
+    const std::vector<json> other = predictions(file, flags);
+    ASSERT_EQ(other.size(), alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(other[i].at("place"), alone[i].at("place"));
+      for (std::size_t c = 0; c < alone[i].at("log_probs").size(); ++c) {
+        EXPECT_NEAR(other[i].at("log_probs").at(c).get<double>(),
+                    alone[i].at("log_probs").at(c).get<double>(), kTolerance);
+      }
+    }
+  }
+  // threads change nothing at all
+  EXPECT_EQ(predictions(file, {"--batch", "3", "--threads", "1"}),
+            predictions(file, {"--batch", "3", "--threads", "4"}));
+}
+
+TEST_F(Evaluate, CutsLongPromptsOnTheLeftAndSaysSo) {
+  const torch::NoGradGuard no_grad;
+  make_model(256, 40);
+  const path file = folder_.write("task.jsonl", records(10));
+  for (const json& p : predictions(file)) {
+    const json asked = record_at(file, p);
+    const std::string whole = asked.at("query").get<std::string>() + "\nAnswer:";
+    const std::string kept = p.at("prompt");
+    EXPECT_EQ(kept, whole.substr(whole.size() - kept.size()));
+    EXPECT_EQ(p.at("cut"), whole.size() - kept.size());
+    for (std::size_t c = 0; c < asked.at("choices").size(); ++c) {
+      const std::string choice = asked.at("choices").at(c);
+      EXPECT_LE(kept.size() + choice.size(), 40U);
+      EXPECT_NEAR(p.at("log_probs").at(c).get<double>(), log_prob(bytes(kept), bytes(" " + choice)),
+                  kTolerance);
+    }
+  }
+  EXPECT_EQ(summary_.at("cut_prompts"), 10);
+  EXPECT_NE(said_.find("10 of 10 prompts are longer than the context"), std::string::npos) << said_;
+}
+
+TEST_F(Evaluate, SaysWhatIsWrong) {
+  make_model(256, 12);
+  const auto fails = [&](std::vector<std::string> more, const std::string& part) {
+    const Outcome outcome = evaluate(std::move(more));
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  };
+  const std::string good = folder_.write("good.jsonl", records(6)).string();
+  const std::string bad = folder_.write("bad.jsonl", records(2) + "{\"query\": \"?\"}\n").string();
+  fails({"--tasks", bad}, "bad.jsonl:3: no \"choices\"");
+  fails({"--tasks", good}, "good.jsonl:1: a choice has more tokens than the model reads");
+  fails({"--tasks", good, "--part", "half"}, "--part half");
+  const std::string vocab = test::write_small_vocabulary(folder_).string();
+  fails({"--tasks", good, "--vocab", vocab}, "has 269 tokens, the model only 256");
+  make_model(300, 64);
+  fails({"--tasks", good}, "this model has 300 tokens, which are no bytes: give --vocab");
+  fails({"--tasks", good, "--vocab", vocab, "--shots", "6"}, "6 examples are asked for");
+  EXPECT_EQ(evaluate({"--tasks", good, "--vocab", vocab, "--batch", "0"}).code, 2);
+  const Outcome table = evaluate({"--tasks", good, good, "--vocab", vocab});
+  ASSERT_EQ(table.code, 0) << table.err;
+  for (const char* part : {"acc_norm", "good", "±", "chance", "mean"}) {
+    EXPECT_NE(table.out.find(part), std::string::npos) << table.out;
+  }
+}
+
+TEST_F(Evaluate, GivesTorchsScoresOfRealQuestionsInGpt2sTokens) {
+  const path data = PRIDE_SHARED_DATA;
+  if (!std::filesystem::exists(data / "fewshot") || !std::filesystem::exists(data / "gpt2_bpe")) {
+    GTEST_SKIP() << "no questions, or no vocabulary, in " << data;
+  }
+  const torch::NoGradGuard no_grad;
+  make_model(50257, 512);
+  const Vocabulary vocabulary(data / "gpt2_bpe");
+  BpeEncoder encoder(vocabulary);
+  const auto tokens = [&](const std::string& text) {
+    std::vector<Token> ids;
+    encoder.encode(text, ids);
+    return std::vector<std::int64_t>(ids.begin(), ids.end());
+  };
+  for (const char* task : {"arc_easy", "boolq_first1000", "piqa", "hellaswag_every5th"}) {
+    const path file = data / "fewshot" / (std::string(task) + ".jsonl");
+    const auto found =
+        predictions(file, {"--vocab", (data / "gpt2_bpe").string(), "--limit", "6", "--skip-long"});
+    ASSERT_EQ(found.size(), 6U);
+    for (const json& p : found) {
+      if (p.at("cut") != 0) continue;
+      const json asked = record_at(file, p);
+      const std::string prompt = p.at("prompt");
+      std::vector<double> sums;
+      for (const std::string choice : asked.at("choices")) {
+        // the way of lm-evaluation-harness: the whole text's tokens but for the prompt's
+        const std::vector<std::int64_t> before = tokens(prompt),
+                                        all = tokens(prompt + " " + choice);
+        const auto border = static_cast<std::ptrdiff_t>(before.size());
+        sums.push_back(log_prob(before, {all.begin() + border, all.end()}));
+        EXPECT_NEAR(p.at("log_probs").at(sums.size() - 1).get<double>(), sums.back(), kTolerance)
+            << p.at("place");
+      }
+      EXPECT_EQ(p.at("pick"), best(sums));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pride::app
