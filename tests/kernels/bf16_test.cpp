@@ -49,8 +49,9 @@ TEST_P(Bf16, RoundsToTheNearestAndTiesToEven) {
   Guarded<float> in(values, 1);
   Guarded<std::uint16_t> out(values.size());
   to_bf16(in.span(), {reinterpret_cast<BFloat16*>(out.span().data()), values.size()});
+  const auto got = out.values();
   for (std::size_t i = 0; i < values.size(); ++i) {
-    ASSERT_EQ(out.values()[i], nearest(values[i])) << values[i] << " at " << i;
+    ASSERT_EQ(got[i], nearest(values[i])) << values[i] << " at " << i;
   }
   EXPECT_TRUE(in.intact() && out.intact());
 }

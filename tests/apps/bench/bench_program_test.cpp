@@ -114,7 +114,8 @@ TEST(BenchProgram, KernelsHasARowForEachSizeKernelAndInstructionSet) {
 TEST(BenchProgram, KernelsPrintsATableAndSaysWhatItIs) {
   const Outcome outcome = pride("bench kernels --sizes 1000 --filter adamw --seconds 0.001");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  for (const char* text : {"x memcpy", "p99 us", "adamw", active_isa().c_str()}) {
+  const std::string isa = active_isa();
+  for (const char* text : {"x memcpy", "p99 us", "adamw", isa.c_str()}) {
     EXPECT_NE(outcome.out.find(text), std::string::npos) << text << " in\n" << outcome.out;
   }
   const Outcome none = pride("bench kernels --filter no-such");
