@@ -44,7 +44,7 @@ double mean_step_ms(const std::vector<const RunResult*>& runs) {
 // what the task calls its result, next to the loss
 std::string second_metric(const ComparePlan& plan) {
   const auto task = plan.shared().find("task");
-  const bool images = task != plan.shared().end() && task->second.front() == "cifar10";
+  const bool images = task != plan.shared().end() && task->second.front() != "lm";
   return images ? "accuracy" : "bits_per_byte";
 }
 

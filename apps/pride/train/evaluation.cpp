@@ -25,16 +25,26 @@ void add_batch(Model& model, const Batch& batch, EvalSums& sums) {
 
 }  // namespace
 
-at::Tensor mean_loss(Model& model, const Batch& batch) {
-  return at::cross_entropy_loss(rows_of(model.logits(batch.input)), batch.target);
+at::Tensor mean_loss(Model& model, const Batch& batch, double smoothing) {
+  const at::Tensor rows = rows_of(model.logits(batch.input));
+  const auto loss_of = [&](const at::Tensor& target) {
+    return at::cross_entropy_loss(rows, target, {}, at::Reduction::Mean, -100, smoothing);
+  };
+  if (!batch.other.defined()) return loss_of(batch.target);
+  return batch.share * loss_of(batch.target) + (1 - batch.share) * loss_of(batch.other);
 }
 
 EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device) {
   const at::NoGradGuard no_grad;
   EvalSums mine;
-  for (auto b = static_cast<std::size_t>(comm.rank()); b < task.n_eval_batches();
-       b += static_cast<std::size_t>(comm.size())) {
-    const Batch batch = task.eval_batch(b);
+  const std::unique_ptr<BatchQueue> queue = task.make_queue();
+  const auto world = static_cast<std::size_t>(comm.size());
+  auto asked = static_cast<std::size_t>(comm.rank());
+  for (std::size_t b = asked; b < task.n_eval_batches(); b += world) {
+    for (; asked < task.n_eval_batches() && asked < b + queue->depth() * world; asked += world) {
+      queue->ask_eval(asked);
+    }
+    const Batch batch = queue->take();
     add_batch(model, {batch.input.to(device), batch.target.to(device)}, mine);
   }
   std::vector<EvalSums> all(static_cast<std::size_t>(comm.size()));

@@ -8,8 +8,9 @@
 
 namespace pride::app {
 
-// Mean over the targets of a batch, with gradient.
-at::Tensor mean_loss(Model& model, const Batch& batch);
+// Mean over the targets of a batch, with gradient. `smoothing` of each target is spread over all
+// classes.
+at::Tensor mean_loss(Model& model, const Batch& batch, double smoothing = 0);
 
 // Batch b is rank b mod size()'s work; the ranks' sums are added in rank order, so the result is
 // the same on all of them and on every transport. Collective.

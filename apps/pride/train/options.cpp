@@ -13,6 +13,7 @@
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "pride/schedule.h"
+#include "train/image_options.h"
 
 namespace pride::app {
 namespace {
@@ -32,14 +33,18 @@ CLI::Validator count(std::int64_t lowest, std::int64_t highest = kMostSteps) {
 }
 
 void add_data_flags(CLI::App& app, TrainOptions& o) {
-  app.add_option("--task", o.task, "lm (text, as bytes or tokens) or cifar10 (images)")
+  app.add_option(
+         "--task", o.task,
+         "lm (text, as bytes or tokens), cifar10, or imagenet (a folder of JPEG images for each "
+         "class)")
       ->capture_default_str()
       ->group("Task");
   app.add_option(
          "--data", o.data,
          "lm: a text file or a folder of text; default: the C++ standard library's headers; with "
          "--vocab, shards of tokens. "
-         "cifar10: the folder with data_batch_1.bin[.gz] ...; default: $PRIDE_DATA")
+         "cifar10: the folder with data_batch_1.bin[.gz] ...; imagenet: the folder with "
+         "train/CLASS/*.jpg and val/CLASS/*.jpg; default for both: $PRIDE_DATA")
       ->group("Task");
   app.add_option(
          "--vocab", o.vocab,
@@ -49,7 +54,7 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
       ->group("Task");
   app.add_option("--sharding", o.sharding,
                  "Each worker's samples: partition (its own part of each epoch's shuffle), "
-                 "replicate (all of them, in its own order) or dirichlet:A (cifar10: parts with "
+                 "replicate (all of them, in its own order) or dirichlet:A (images: parts with "
                  "skewed labels, the more the smaller A > 0)")
       ->capture_default_str()
       ->group("Task");
@@ -62,8 +67,9 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
 void add_model_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--model", o.model,
                  "lm: gpt-small (default: 4 layers, 4 heads, width 128, context 128) or gpt2 (12, "
-                 "12, 768, 1024). cifar10: vit-small (default: 4 layers, 4 heads, width 128, patch "
-                 "8) or vit-paper (6, 8, 512, 4)")
+                 "12, 768, 1024). Images: vit-small (default of cifar10: 4 layers, 4 heads, width "
+                 "128, patch 8), vit-paper (6, 8, 512, 4), vit-s16 (default of imagenet: 12, 6, "
+                 "384, 16) or vit-b16 (12, 12, 768, 16)")
       ->group("Model");
   app.add_option("--init", o.init,
                  "lm: begin with this GPT-2 checkpoint in Hugging Face's layout (a folder with "
@@ -81,7 +87,7 @@ void add_model_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--context", o.context, "lm: length of a sample in tokens, instead of the model's")
       ->check(count(1, kLargestSize))
       ->group("Model");
-  app.add_option("--patch", o.patch, "cifar10: side of a patch in pixels, instead of the model's")
+  app.add_option("--patch", o.patch, "Images: side of a patch in pixels, instead of the model's")
       ->check(count(1, kLargestSize))
       ->group("Model");
 }
@@ -149,7 +155,7 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
 
 void add_batch_flags(CLI::App& app, TrainOptions& o, const char* group) {
   app.add_option("--batch", o.batch,
-                 "Samples per worker and backward pass. Default: 8 for lm, 32 for cifar10")
+                 "Samples per worker and backward pass. Default: 8 for lm, 32 for images")
       ->check(count(1))
       ->group(group);
   app.add_option("--accumulate", o.accumulate, "Backward passes per step")
@@ -238,7 +244,7 @@ void add_output_flags(CLI::App& app, TrainOptions& o) {
       ->group(group);
   app.add_option("--eval-batches", o.eval_batches,
                  "Batches of an evaluation (16 texts or 250 images each), spread evenly over the "
-                 "validation or test set. 0: all of it. Default: 64 for lm, 0 for cifar10")
+                 "validation or test set. 0: all of it. Default: 64 for lm, 0 for images")
       ->check(count(0))
       ->group(group);
   app.add_option("--save-every", o.save_every,
@@ -292,6 +298,7 @@ nlohmann::ordered_json or_null(const std::optional<T>& value) {
 void add_workload_flags(CLI::App& app, TrainOptions& options) {
   add_data_flags(app, options);
   add_model_flags(app, options);
+  add_image_flags(app, options);
   add_batch_flags(app, options, "Size of the run");
   add_bucket_flags(app, options, "Size of the run");
 }
@@ -299,6 +306,8 @@ void add_workload_flags(CLI::App& app, TrainOptions& options) {
 void add_train_flags(CLI::App& app, TrainOptions& options) {
   add_data_flags(app, options);
   add_model_flags(app, options);
+  add_image_flags(app, options);
+  add_target_flags(app, options);
   add_method_flags(app, options);
   add_size_flags(app, options);
   add_output_flags(app, options);
@@ -307,13 +316,14 @@ void add_train_flags(CLI::App& app, TrainOptions& options) {
 std::int64_t default_batch(const std::string& task) { return task == "lm" ? 8 : 32; }
 
 void check(const TrainOptions& o) {
-  check_choice("--task", o.task, {"lm", "cifar10"});
+  check_choice("--task", o.task, {"lm", "cifar10", "imagenet"});
   check_choice("--device", o.device, {"cpu", "cuda"});
   check_choice("--dtype", o.dtype, {"float32", "bfloat16"});
   check_choice("--non-finite", o.non_finite, {"raise", "skip"});
   schedule_kind(o.schedule);
   PRIDE_CHECK(o.vocab.empty() || o.task == "lm", "--vocab is for lm only");
   PRIDE_CHECK(o.init.empty() || o.task == "lm", "--init is for lm only");
+  check_image_options(o);
   PRIDE_CHECK(o.init.empty() || o.model.empty(), "--init and --model: give one of them");
   PRIDE_CHECK(o.workers >= 0 && o.workers <= 1024, "--workers ", o.workers, ": must be 1 to 1024");
   check_positive("--batch", static_cast<double>(o.batch), true);
@@ -348,6 +358,10 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"width", or_null(o.width)},
           {"context", or_null(o.context)},
           {"patch", or_null(o.patch)},
+          {"image-size", or_null(o.image_size)},
+          {"loader-threads", or_null(o.loader_threads)},
+          {"label-smoothing", o.label_smoothing},
+          {"mixup", o.mixup},
           {"method", o.method},
           {"method-opt", o.method_options},
           {"lr", or_null(o.lr)},

@@ -13,13 +13,16 @@ namespace pride::app {
 
 struct TrainOptions {
   std::string task = "lm";
-  std::string data;    // empty: $PRIDE_DATA for cifar10, the default text for lm
+  std::string data;    // empty: $PRIDE_DATA for images, the default text for lm
   std::string vocab;   // lm: folder with the vocabulary of the shards in `data`; empty: bytes
   std::string config;  // TOML file with flags not given on the command line
 
   std::string model;  // empty: the task's default
   std::string init;   // lm: checkpoint to begin with; empty: initial values from the seed
   std::optional<std::int64_t> layers, heads, width, context, patch;
+  std::optional<std::int64_t> image_size;  // imagenet: side of what the model sees, in pixels
+  std::optional<int> loader_threads;       // imagenet: that read images ahead, of each worker
+  double label_smoothing = 0, mixup = 0;   // of training; 0: none
 
   std::string method = "dlion-vote";
   std::vector<std::string> method_options;  // "key=value"
