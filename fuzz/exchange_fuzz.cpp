@@ -61,7 +61,11 @@ std::vector<std::pair<std::string, std::map<std::string, std::string>>> variants
         all.push_back({method, {{"dense", "bf16"}}});
       }
       if (option.name == "freeze_steps") all.push_back({method, {{"freeze_steps", "1"}}});
-      if (option.name != "form") continue;
+      if (option.name == "round_bytes") {  // the methods that send signs
+        all.push_back({method, {{"form", "sharded"}}});
+        all.push_back({method, {{"form", "direct"}}});
+      }
+      if (option.name != "form" || !method.starts_with("lion-cub")) continue;
       // all that lion-cub can send, in both forms
       all.push_back({method, {{"form", "sharded"}, {"sync_every", "1"}, {"probe_every", "1"}}});
       all.push_back({method, {{"form", "direct"}, {"sync_every", "2"}, {"sync_format", "bf16"}}});

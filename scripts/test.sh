@@ -149,11 +149,11 @@ main() {
   export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # not the bytes of millions of coordinates, whose code smaller runs share
-  stage "asan + ubsan" 8 build_and_test asan --exclude-regex 'PapersBits|OneThirtySecond'
+  stage "asan + ubsan" 8 build_and_test asan --exclude-regex 'PapersBits|OneThirtySecond|HundredsOfRanks'
   # threads: not what runs on one, nor the bytes of millions of coordinates, which small runs share
   # what is long and has threads only as ranks is left to the other stages
   stage "tsan" 6 build_and_test tsan --label-exclude serial --exclude-regex \
-    'PapersBits|OneThirtySecond|ForAMillion|BucketSize|Quadratic|Stall|ForTwoThousand|For2000|BoxScore|RealData|DefaultText'
+    'PapersBits|OneThirtySecond|ForAMillion|BucketSize|HundredsOfRanks|VoteMemory|DenseMemory|Quadratic|Stall|ForTwoThousand|For2000|BoxScore|RealData|DefaultText'
   stage fuzz 4 fuzz
   stage "core alone" 4 build_and_test core --label-exclude slow
   finish

@@ -8,11 +8,13 @@
 
 #include "bench/exchange.h"
 #include "bench/network.h"
+#include "bench/patterns.h"
 #include "commands.h"
 #include "hosts.h"
 #include "integer_check.h"
 #include "method_options.h"
 #include "number_check.h"
+#include "plan/method_speed.h"
 #include "plan/units.h"
 #include "pride/error.h"
 #include "pride/registry.h"
@@ -44,6 +46,7 @@ struct Arguments {
   std::int64_t bucket_coords = std::int64_t{1} << 20;
   int exchange_threads = 4;
   std::string hierarchical;
+  std::vector<std::int64_t> message_sizes = {8, 1 << 10, 1 << 16, 1 << 20, 1 << 24};
   int reps = 5;
 };
 
@@ -69,14 +72,58 @@ void print_network(const Communicator& comm, const NetworkFacts& facts) {
             << bandwidth_text(facts.pair_goodput) << " from one to one\n";
 }
 
+Json pattern_json(const Communicator& comm, const PatternCell& cell) {
+  return {{"row", "pattern"},
+          {"name", cell.name},
+          {"bytes", cell.bytes},
+          {"workers", comm.size()},
+          {"transport", comm.transport()},
+          {"measurements", cell.times.n},
+          {"min_s", cell.times.min_s},
+          {"median_s", cell.times.median_s},
+          {"p99_s", cell.times.p99_s},
+          {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
+          {"bus_bytes_per_s", cell.bus_bandwidth()},
+          {"wrong_ranks", cell.wrong_ranks}};
+}
+
+void print_pattern(const PatternCell& cell) {
+  std::printf("%-12s %14s %12s %12s %12s %14s %14s %6d\n", cell.name.c_str(),
+              grouped(static_cast<double>(cell.bytes)).c_str(), time_text(cell.times.min_s).c_str(),
+              time_text(cell.times.median_s).c_str(), time_text(cell.times.p99_s).c_str(),
+              bandwidth_text(cell.algorithm_bandwidth()).c_str(),
+              bandwidth_text(cell.bus_bandwidth()).c_str(), cell.wrong_ranks);
+  std::fflush(stdout);
+}
+
+void print_pattern_head() {
+  std::printf("%-12s %14s %12s %12s %12s %14s %14s %6s\n", "pattern", "bytes", "min", "median",
+              "p99", "algorithm", "bus", "wrong");
+}
+
 void run_network(const Arguments& args) {
   run_ranks(args.workers, [&](Communicator& comm, bool) {
+    const bool root = comm.rank() == 0;
     const NetworkFacts facts = measure_network(comm, args.seconds);
-    if (comm.rank() != 0) return;
-    if (args.json) {
-      std::cout << network_json(comm, facts) << std::endl;
-    } else {
-      print_network(comm, facts);
+    if (root && args.json) std::cout << network_json(comm, facts) << std::endl;
+    if (root && !args.json) print_network(comm, facts);
+    if (comm.size() == 1) return;
+    if (root && !args.json) print_pattern_head();
+    const PatternBench how{.sizes = {args.message_sizes.begin(), args.message_sizes.end()},
+                           .seconds = args.seconds / 4,
+                           .least = args.reps};
+    bench_patterns(comm, how, [&](const PatternCell& cell) {
+      if (!root) return;
+      if (args.json) {
+        std::cout << pattern_json(comm, cell) << std::endl;
+      } else {
+        print_pattern(cell);
+      }
+    });
+    if (root && !args.json) {
+      std::cout << "algorithm: bytes over the median. bus: what a rank sends of them, over it (of "
+                   "an all-reduce what a ring sends).\nwrong: ranks that have not received what "
+                   "they must.\n";
     }
   });
 }
@@ -95,6 +142,7 @@ Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
           {"bytes_sent", cell.bytes},
           {"bytes_counted", cell.counted},
           {"two_levels", cell.two_levels},
+          {"form", cell.form.empty() ? Json(nullptr) : Json(cell.form)},
           {"bytes_off_host", cell.bytes_off_host ? Json(*cell.bytes_off_host) : Json(nullptr)},
           {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
           {"bus_bytes_per_s", cell.bus_bandwidth()},
@@ -105,8 +153,9 @@ Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
 }
 
 void print_cell(const ExchangeCell& cell) {
-  std::printf("%-24s %12s %10.3f %10.3f %10.3f %14s %12s %12s", cell.name.c_str(),
-              grouped(static_cast<double>(cell.coords)).c_str(), cell.times.min_s * 1e3,
+  std::printf("%-24s %12s %-10s %10.3f %10.3f %10.3f %14s %12s %12s", cell.name.c_str(),
+              grouped(static_cast<double>(cell.coords)).c_str(),
+              cell.form.empty() ? "-" : cell.form.c_str(), cell.times.min_s * 1e3,
               cell.times.median_s * 1e3, cell.times.p99_s * 1e3,
               ((cell.counted ? "" : "~") + grouped(cell.bytes)).c_str(),
               bandwidth_text(cell.algorithm_bandwidth()).c_str(),
@@ -126,9 +175,17 @@ void print_cell(const ExchangeCell& cell) {
 }
 
 void print_head() {
-  std::printf("%-24s %12s %10s %10s %10s %14s %12s %12s %8s %6s\n", "exchange", "coordinates",
-              "min ms", "median ms", "p99 ms", "bytes sent", "algorithm", "bus", "x limit",
+  std::printf("%-24s %12s %-10s %10s %10s %10s %14s %12s %12s %8s %6s\n", "exchange", "coordinates",
+              "form", "min ms", "median ms", "p99 ms", "bytes sent", "algorithm", "bus", "x limit",
               "wrong");
+}
+
+// Methods choose the form of an exchange by what was measured, unless the user says otherwise.
+void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
+                     std::vector<std::string>& options) {
+  if (comm.size() == 1 || parse_method_options(options).contains("round_bytes")) return;
+  const NetworkModel network{facts.latency_s, facts.message_s, facts.goodput, facts.cpu_s_per_byte};
+  options.push_back(concat("round_bytes=", round_bytes(network, comm.size())));
 }
 
 void run_exchange(const Arguments& args) {
@@ -144,6 +201,7 @@ void run_exchange(const Arguments& args) {
                       .exchange_threads = threads_may_talk ? args.exchange_threads : 0,
                       .seconds = args.seconds,
                       .least = args.reps};
+    add_round_bytes(comm, network, how.method_options);
     if (root && how.exchange_threads != args.exchange_threads) {
       std::cerr << "note: this MPI does not grant MPI_THREAD_MULTIPLE: no exchange threads\n";
     }
@@ -186,15 +244,17 @@ Json step_json(const Communicator& comm, const StepRow& row, double backward_s) 
           {"apply_s", row.apply_s},
           {"times_backward", row.times.median_s / backward_s},
           {"samples_per_s", row.samples_per_s},
-          {"bytes_sent", row.bytes}};
+          {"bytes_sent", row.bytes},
+          {"wrong_ranks", row.wrong_ranks ? Json(*row.wrong_ranks) : Json(nullptr)}};
 }
 
 void print_step(const StepRow& row, double backward_s) {
-  std::printf("%-18s %8s %10.2f %10.2f %10.2f %10.2f %10.2f %10.2f %12.2f %12.1f %14s\n",
+  std::printf("%-18s %8s %10.2f %10.2f %10.2f %10.2f %10.2f %10.2f %12.2f %12.1f %14s %6s\n",
               row.name.c_str(), row.overlap ? "yes" : "no", row.times.min_s * 1e3,
               row.times.median_s * 1e3, row.times.p99_s * 1e3, row.encode_s * 1e3,
               row.exchange_s * 1e3, row.apply_s * 1e3, row.times.median_s / backward_s,
-              row.samples_per_s, grouped(row.bytes).c_str());
+              row.samples_per_s, grouped(row.bytes).c_str(),
+              row.wrong_ranks ? concat(*row.wrong_ranks).c_str() : "-");
 }
 
 void run_step(const Arguments& args, const TrainOptions& options) {
@@ -208,10 +268,10 @@ void run_step(const Arguments& args, const TrainOptions& options) {
     if (comm.rank() != 0) return;
     const double backward_s = rows.front().times.median_s;
     if (!args.json) {
-      std::printf("%d ranks (%s)\n%-18s %8s %10s %10s %10s %10s %10s %10s %12s %12s %14s\n",
+      std::printf("%d ranks (%s)\n%-18s %8s %10s %10s %10s %10s %10s %10s %12s %12s %14s %6s\n",
                   comm.size(), std::string(comm.transport()).c_str(), "step", "overlap", "min ms",
                   "median ms", "p99 ms", "encode ms", "wait ms", "apply ms", "x backward",
-                  "samples/s", "bytes sent");
+                  "samples/s", "bytes sent", "wrong");
     }
     for (const StepRow& row : rows) {
       if (args.json) {
@@ -252,7 +312,18 @@ void add_bench_command(CLI::App& app) {
   add_bench_kernels_command(*bench);
   add_bench_loader_command(*bench);
   const auto args = std::make_shared<Arguments>();
-  CLI::App* network = add_common(*bench, "network", "Latency and goodput between the ranks", *args);
+  CLI::App* network =
+      add_common(*bench, "network",
+                 "Latency and goodput between the ranks, and patterns of messages by size", *args);
+  network
+      ->add_option("--sizes", args->message_sizes,
+                   "Bytes of each rank's data in a pattern, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(integer_check<std::int64_t>(1, std::int64_t{1} << 32));
+  network->add_option("--reps", args->reps, "Measurements of each row, at least")
+      ->capture_default_str()
+      ->check(integer_check<int>(1, 1'000'000));
   network->callback([args] { run_network(*args); });
   CLI::App* exchange = add_common(
       *bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce", *args);

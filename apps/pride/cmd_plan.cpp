@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,9 +16,11 @@
 #include "number_check.h"
 #include "plan/method_speed.h"
 #include "plan/predict.h"
+#include "plan/scaling.h"
 #include "plan/units.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "report/svg.h"
 #include "text/table.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
@@ -38,8 +41,8 @@ constexpr int kMostBuckets = 1024;
 
 struct Arguments {
   Workers workers;
-  std::optional<int> world;
-  std::string bandwidth, latency, message, backward;
+  std::vector<int> worlds;
+  std::string bandwidth, latency, message, backward, svg;
   std::optional<double> params;
   double cores = 0;
   int exchange_threads = 4;
@@ -66,6 +69,7 @@ struct Row {
   MethodModel method;
   bool dense = false;
   int buckets = 1;
+  std::string form;  // of the exchange; empty: no choice
   Prediction in_order, overlapped;
   double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
 };
@@ -95,7 +99,7 @@ double measured_compute(Communicator& comm, const Arguments& args) {
 
 Facts gather(Communicator& comm, const Arguments& args) {
   Facts facts;
-  facts.world = args.world.value_or(comm.size());
+  facts.world = args.worlds.empty() ? comm.size() : args.worlds.front();
   facts.network = network_of(comm, args);
   if (args.bandwidth.empty()) facts.transport = comm.transport();
   const int beside = ranks_on_this_host(comm);
@@ -123,14 +127,17 @@ Row planned(Communicator& comm, const Arguments& args, const Facts& facts,
   const auto coords_of = [&](int buckets) {
     return static_cast<std::size_t>(std::ceil(facts.params / buckets));
   };
-  row.method = measure_method(comm, name, facts.world, facts.params, coords_of(8));
-  const auto bytes = [&](int buckets) {
-    return bytes_of(name, facts.world, facts.params, coords_of(buckets));
+  const std::string method = on_network(name, facts.network, facts.world);
+  const MethodModel model = measure_method(comm, method, facts.world, facts.params, coords_of(8));
+  const auto sent = [&](int buckets) {
+    return sent_in(method, facts.world, facts.params, coords_of(buckets));
   };
   const auto most =
       static_cast<int>(std::clamp(facts.params / kSmallestBucket, 1.0, double{kMostBuckets}));
-  row.buckets = best_buckets(facts.network, row.method, step, most, bytes);
-  row.method.bytes = bytes(row.buckets);
+  row.buckets = best_buckets(facts.network, model, step, most, sent);
+  row.method = with(model, sent(row.buckets));
+  row.method.name = name;
+  row.form = form_of(method, facts.world, coords_of(row.buckets)).name;
   step.buckets = row.buckets;
   row.in_order = predict(facts.network, row.method, step, false);
   row.overlapped = predict(facts.network, row.method, step, true);
@@ -173,7 +180,9 @@ Json row_json(const Row& row, const Facts& facts) {
           {"arithmetic_s", row.in_order.arithmetic_s},
           {"hidden_s", row.overlapped.hidden_s},
           {"bottleneck", row.overlapped.bottleneck},
-          {"bucket_coords", std::ceil(facts.params / row.buckets)}};
+          {"bucket_coords", std::ceil(facts.params / row.buckets)},
+          {"form", row.form.empty() ? Json(nullptr) : Json(row.form)},
+          {"rounds", row.method.rounds}};
 }
 
 void print(const std::vector<Row>& rows, const Facts& facts) {
@@ -186,13 +195,14 @@ void print(const std::vector<Row>& rows, const Facts& facts) {
   const Row* dense = best_of(rows, true);
   std::vector<std::vector<std::string>> table = {{"method", "bytes sent per step", "in order",
                                                   "overlapped", "steps/s against dense", "bucket",
-                                                  "bottleneck"}};
+                                                  "form", "bottleneck"}};
   for (const Row& row : rows) {
     const double gain = dense == nullptr ? 0 : dense->best_s() / row.best_s();
     table.push_back({row.method.name, grouped(row.method.bytes), time_text(row.in_order.step_s),
                      time_text(row.overlapped.step_s),
                      dense == nullptr ? "-" : concat(std::round(gain * 100) / 100),
-                     grouped(std::ceil(facts.params / row.buckets)), row.overlapped.bottleneck});
+                     grouped(std::ceil(facts.params / row.buckets)),
+                     row.form.empty() ? "-" : row.form, row.overlapped.bottleneck});
   }
   std::cout << markdown_table(table, 1) << '\n' << verdict(rows, facts) << '\n';
 }
@@ -210,9 +220,81 @@ void check(const Arguments& args) {
   PRIDE_CHECK(args.message.empty() || !args.bandwidth.empty(),
               "--message needs --bandwidth and --latency");
   PRIDE_CHECK(!args.methods.empty(), "--methods: none given");
-  PRIDE_CHECK(!args.world || !args.bandwidth.empty(),
+  PRIDE_CHECK(args.worlds.empty() || !args.bandwidth.empty(),
               "--world needs --bandwidth: only a network on paper can have other ranks than those "
               "that run");
+  PRIDE_CHECK(std::is_sorted(args.worlds.begin(), args.worlds.end(), std::less_equal<>()),
+              "--world: numbers of ranks ascend, each once");
+  PRIDE_CHECK(args.svg.empty() || args.worlds.size() > 1,
+              "--svg: a chart over numbers of ranks needs two or more of them, as --world 4,64");
+}
+
+struct Plan {
+  Facts facts;
+  std::vector<Row> rows;
+};
+
+Json to_json(const Plan& plan) {
+  const Facts& facts = plan.facts;
+  Json all = {{"workers", facts.world},
+              {"params", facts.params},
+              {"compute_s", facts.compute_s},
+              {"cores_per_rank", facts.cores},
+              {"latency_s", facts.network.latency_s},
+              {"message_s", facts.network.message_s},
+              {"goodput_bytes_per_s", facts.network.bytes_per_s},
+              {"cpu_s_per_byte", facts.network.cpu_s},
+              {"measured_over", facts.transport},
+              {"methods", Json::array()},
+              {"verdict", verdict(plan.rows, facts)}};
+  for (const Row& row : plan.rows) all["methods"].push_back(row_json(row, facts));
+  return all;
+}
+
+std::vector<WorldSteps> steps_of(const std::vector<Plan>& plans) {
+  std::vector<WorldSteps> worlds;
+  for (const Plan& plan : plans) {
+    worlds.push_back({plan.facts.world});
+    for (const Row& row : plan.rows) worlds.back().step_s.push_back(row.best_s());
+  }
+  return worlds;
+}
+
+std::string title_of(const Facts& facts) {
+  return concat(grouped(facts.params), " parameters, ", time_text(facts.compute_s),
+                " forward and backward, ", bandwidth_text(facts.network.bytes_per_s));
+}
+
+void print_scaling(const std::vector<Plan>& plans, const Arguments& args) {
+  const Facts& facts = plans.front().facts;
+  std::cout << title_of(facts) << " goodput a rank, " << time_text(facts.network.latency_s)
+            << " latency: step time (share of forward and backward)\n\n"
+            << scaling_table(args.methods, facts.compute_s, steps_of(plans)) << '\n';
+  for (const Plan& plan : plans) {
+    std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan.rows, plan.facts) << '\n';
+  }
+}
+
+void write_svg(const std::vector<Plan>& plans, const Arguments& args) {
+  const Facts& facts = plans.front().facts;
+  std::ofstream out(args.svg, std::ios::binary);
+  out << svg_of(scaling_chart(title_of(facts), args.methods, facts.compute_s, steps_of(plans)));
+  out.close();
+  if (!out) throw DataError(concat(args.svg, ": cannot write"));
+}
+
+std::vector<Plan> all_plans(Communicator& comm, const Arguments& args) {
+  Facts facts = gather(comm, args);
+  std::vector<Plan> plans;
+  const std::vector<int> one = {facts.world};
+  for (const int world : args.worlds.empty() ? one : args.worlds) {
+    facts.world = world;
+    plans.push_back({facts, {}});
+    for (const std::string& name : args.methods) {
+      plans.back().rows.push_back(planned(comm, args, facts, name));
+    }
+  }
+  return plans;
 }
 
 void run(const Arguments& args) {
@@ -221,23 +303,17 @@ void run(const Arguments& args) {
   pin_threads();
 #endif
   run_ranks(args.workers, [&](Communicator& comm, bool) {
-    const Facts facts = gather(comm, args);
-    std::vector<Row> rows;
-    for (const std::string& name : args.methods) rows.push_back(planned(comm, args, facts, name));
+    const std::vector<Plan> plans = all_plans(comm, args);
     if (comm.rank() != 0) return;
-    if (!args.json) return print(rows, facts);
-    Json all = {{"workers", facts.world},
-                {"params", facts.params},
-                {"compute_s", facts.compute_s},
-                {"cores_per_rank", facts.cores},
-                {"latency_s", facts.network.latency_s},
-                {"message_s", facts.network.message_s},
-                {"goodput_bytes_per_s", facts.network.bytes_per_s},
-                {"cpu_s_per_byte", facts.network.cpu_s},
-                {"measured_over", facts.transport},
-                {"methods", Json::array()},
-                {"verdict", verdict(rows, facts)}};
-    for (const Row& row : rows) all["methods"].push_back(row_json(row, facts));
+    if (!args.svg.empty()) write_svg(plans, args);
+    if (plans.size() == 1) {
+      if (!args.json) return print(plans[0].rows, plans[0].facts);
+      std::cout << to_json(plans[0]).dump(2) << std::endl;
+      return;
+    }
+    if (!args.json) return print_scaling(plans, args);
+    Json all = {{"worlds", Json::array()}};
+    for (const Plan& plan : plans) all["worlds"].push_back(to_json(plan));
     std::cout << all.dump(2) << std::endl;
   });
 }
@@ -261,10 +337,14 @@ void add_plan_command(CLI::App& app) {
       ->check(integer_check<int>(1, 1024))
       ->group(group);
   command
-      ->add_option("--world", args->world,
-                   "Ranks of the network that is planned for. Default: those that are measured")
+      ->add_option("--world", args->worlds,
+                   "Ranks of the network that is planned for; several, ascending, make a table "
+                   "over them. Default: those that are measured")
+      ->delimiter(',')
       ->check(integer_check<int>(1, 65535))
       ->group(group);
+  command->add_option("--svg", args->svg,
+                      "With several numbers in --world: a chart of them, as a file");
   command
       ->add_option(
           "--bandwidth", args->bandwidth,

@@ -48,6 +48,12 @@ class StateReader {
   virtual void squares(std::string_view name, FlatBuffer& values) = 0;
 };
 
+// How a bucket is exchanged, by a method that has a choice.
+struct ExchangeForm {
+  std::string_view name = {};  // "direct", "sharded", "two levels"; empty: no choice, or alone
+  int rounds = 0;              // messages, one after the other; 0: MethodInfo::rounds
+};
+
 class Method {
  public:
   virtual ~Method() = default;
@@ -98,6 +104,9 @@ class Method {
   virtual void end_step(const StepContext&) {}
   virtual std::span<const TensorDiagnostics> diagnostics() const { return {}; }
   virtual std::string note() const { return {}; }
+
+  // The same on every rank, and in every step.
+  virtual ExchangeForm exchange_form(const Bucket&) const { return {}; }
 
   // Bytes that rank `rank` sends for one step over these buckets, frames included.
   virtual Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const = 0;

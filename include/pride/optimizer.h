@@ -114,6 +114,10 @@ class Optimizer {
   // What the given step costs this rank in bytes sent.
   Cost cost(std::int64_t step = 0) const;
 
+  // How many buckets are exchanged in each form ("direct", "sharded", "two levels"), the same on
+  // all ranks. Empty for methods without a choice, and alone.
+  std::map<std::string, int> exchange_forms() const;
+
   // This rank's state (momentum is local to a rank in Distributed Lion, so each rank saves its
   // own).
   StateDict save() const;

@@ -16,6 +16,7 @@ namespace pride {
 
 struct MethodOption {
   std::string name, default_value, help;
+  bool wire_only = false;  // no result depends on it: a saved state may go on with another value
 };
 
 struct MethodInfo {
@@ -58,5 +59,15 @@ Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& q
 // lion-cub's slices of momenta have shards of their own, and in two levels a rank sends frames
 // about other shards: beyond 1024 ranks another may send a block more.
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query);
+
+// How a bucket is exchanged: "direct", "sharded" or "two levels"; empty: the method has no choice.
+struct BucketForm {
+  std::string name;
+  int rounds = 2;  // messages, one after the other
+};
+
+// Of each bucket of such a step, the same on all ranks.
+std::vector<BucketForm> exchange_forms(std::string_view name, const Layout& layout,
+                                       const CostQuery& query);
 
 }  // namespace pride

@@ -41,6 +41,8 @@ struct Poison {
 // rank's shard, `down[j]` is the result for shard j. A method's encode fills up, its exchange the
 // rest, its apply reads down.
 struct Wire {
+  // In the direct form up[rank], which goes to all, in[i] and down[rank] are about the whole
+  // bucket.
   std::vector<ByteBuffer> up, in, down;
   // In two levels `in[h * L + i]` came from rank i of this host's L, for the shard of this rank's
   // colleague on host h; host_up[h] is the host's counts about that shard, which go there, and

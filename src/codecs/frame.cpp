@@ -81,6 +81,8 @@ std::string_view codec_name(Codec codec) {
       return "dense bf16";
     case Codec::kMeanBf16:
       return "mean bf16";
+    case Codec::kAllSigns:
+      return "all signs";
   }
   return "unknown";
 }

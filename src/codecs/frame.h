@@ -38,7 +38,8 @@ enum class Codec : std::uint8_t {
   kMeanValues = 15,
   kSamples = 16,
   kDenseBf16 = 17,
-  kMeanBf16 = 18
+  kMeanBf16 = 18,
+  kAllSigns = 19
 };
 std::string_view codec_name(Codec codec);
 

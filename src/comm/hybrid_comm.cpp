@@ -33,7 +33,7 @@ constexpr int kFewestContexts = 16;
 class Job {
  public:
   Job(MPI_Comm comm, int n_threads)
-      : family_(std::make_shared<mpi::MpiFamily>(comm)),
+      : family_(std::make_shared<mpi::MpiFamily>(comm, n_threads)),
         comm_(mpi::duplicate(comm)),
         threads_(n_threads),
         contexts_(static_cast<std::size_t>(n_threads)) {

@@ -33,7 +33,7 @@ const std::string& keep(std::string notice) {
 }
 
 // By the name of the host. Collective.
-int ranks_on_this_host(MPI_Comm comm, int size) {
+int processes_on_this_host(MPI_Comm comm, int size) {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   const std::uint64_t mine = std::hash<std::string_view>{}(name);
@@ -68,10 +68,11 @@ MPI_Comm duplicate(MPI_Comm comm) {
 
 bool any_world_failed() noexcept { return some_world_failed; }
 
-MpiFamily::MpiFamily(MPI_Comm comm) : notices_(duplicate(comm)) {
+MpiFamily::MpiFamily(MPI_Comm comm, int workers) : notices_(duplicate(comm)) {
   check(MPI_Comm_rank(notices_, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(notices_, &size_), "MPI_Comm_size");
-  crowded_ = 2L * ranks_on_this_host(notices_, size_) > sysconf(_SC_NPROCESSORS_ONLN);
+  const long here = long{workers} * processes_on_this_host(notices_, size_);
+  crowded_ = 2 * here > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 // A communicator of a world that has failed is leaked: peers may not come to free theirs.

@@ -28,14 +28,15 @@ bool any_world_failed() noexcept;
 // for notices while they wait. Several threads may use a family if MPI allows several threads.
 class MpiFamily {
  public:
-  explicit MpiFamily(MPI_Comm comm);  // collective
+  // Collective. `workers`: threads of this process that work and wait, on all processes alike.
+  explicit MpiFamily(MPI_Comm comm, int workers = 1);
   ~MpiFamily();
   MpiFamily(const MpiFamily&) = delete;
   MpiFamily& operator=(const MpiFamily&) = delete;
 
   int rank() const noexcept { return rank_; }  // in the first world
 
-  // Ranks on this host have less than two cores each: who waits must soon give way, since another
+  // Workers on this host have less than two cores each: who waits must soon give way, since another
   // has work to do.
   bool crowded() const noexcept { return crowded_; }
   bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }

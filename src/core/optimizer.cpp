@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "codecs/frame.h"
@@ -28,11 +29,16 @@ std::string hex(std::uint64_t v) {
   return text.str();
 }
 
-// "tie=hash": a method's options in the order of their names.
-std::string text_of(const std::map<std::string, std::string>& options) {
+// "tie=hash": a method's options in the order of their names, those left out that no result depends
+// on.
+std::string text_of(const std::map<std::string, std::string>& options, const MethodInfo& info) {
   std::string text;
-  for (const auto& [name, value] : options)
+  for (const auto& [name, value] : options) {
+    const auto known =
+        std::ranges::find_if(info.options, [&](const MethodOption& o) { return o.name == name; });
+    if (known != info.options.end() && known->wire_only) continue;
     text += concat(text.empty() ? "" : " ", name, "=", value);
+  }
   return text;
 }
 
@@ -375,6 +381,15 @@ Cost Optimizer::cost(std::int64_t step) const {
   return impl_->method->cost(impl_->buckets, impl_->comms.front()->rank(), step);
 }
 
+std::map<std::string, int> Optimizer::exchange_forms() const {
+  std::map<std::string, int> forms;
+  for (const Bucket& bucket : impl_->buckets) {
+    const std::string_view name = impl_->method->exchange_form(bucket).name;
+    if (!name.empty()) ++forms[std::string(name)];
+  }
+  return forms;
+}
+
 StateDict Optimizer::save() const {
   PRIDE_CHECK(!impl_->in_step, "optimizer: save() in the middle of a step");
   PRIDE_CHECK(impl_->refusal.empty(),
@@ -385,7 +400,7 @@ StateDict Optimizer::save() const {
                    {"rank", std::to_string(impl_->comms.front()->rank())},
                    {"world", std::to_string(impl_->comms.front()->size())},
                    {"seed", std::to_string(impl_->options.seed)},
-                   {"options", text_of(impl_->options.options)},
+                   {"options", text_of(impl_->options.options, impl_->info)},
                    {"step", std::to_string(impl_->steps_done)}};
   DictWriter writer(impl_->layout, state);
   impl_->method->save(writer);
@@ -408,7 +423,7 @@ void Optimizer::load(const StateDict& state) {
   must_be("rank", std::to_string(impl_->comms.front()->rank()));
   must_be("world", std::to_string(impl_->comms.front()->size()));
   must_be("seed", std::to_string(impl_->options.seed));
-  must_be("options", text_of(impl_->options.options));
+  must_be("options", text_of(impl_->options.options, impl_->info));
   if (impl_->method->has_owner_state()) {
     must_be("bucket size", std::to_string(impl_->options.bucket_coords));
   }

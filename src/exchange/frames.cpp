@@ -106,6 +106,28 @@ std::span<const std::byte> frame_from(const Wire& wire, int i, int rank) {
   return i == rank ? wire.up[index].span() : wire.in[index].span();
 }
 
+namespace {
+
+// Opens what came from every other rank about the shard. Every rank sees every rank's poison here,
+// so all choose the same one.
+void open_all(Codec codec, const Bucket& bucket, const Shard& shard, const StepContext& ctx,
+              const Floats& floats, Wire& wire) {
+  const std::string where = phase_name(codec, bucket);
+  std::optional<Poison> first;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(ctx.world); ++i) {
+    std::optional<Poison> seen = wire.poison;
+    if (static_cast<int>(i) != ctx.rank) {
+      const auto frame = wire.in[i].span();
+      seen = open_frame(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, i)),
+                        header_of(codec, bucket, shard, static_cast<int>(i), ctx), ctx, where);
+    }
+    if (seen && !first) first = seen;
+  }
+  wire.poison = first;
+}
+
+}  // namespace
+
 void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
              const Floats& floats, Wire& wire) {
   const auto n = static_cast<std::size_t>(ctx.world);
@@ -127,19 +149,30 @@ void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepCo
   }
   swap_with_peers(comm, send, recv, floats);
 
-  // every rank sees every rank's poison here, so all choose the same one
-  const std::string where = phase_name(codec, bucket);
-  std::optional<Poison> first;
-  for (std::size_t i = 0; i < n; ++i) {
-    std::optional<Poison> seen = wire.poison;
-    if (static_cast<int>(i) != ctx.rank) {
-      const auto frame = wire.in[i].span();
-      seen = open_frame(frame.first(kHeaderBytes), payload_of(frame, received_floats(floats, i)),
-                        header_of(codec, bucket, mine, static_cast<int>(i), ctx), ctx, where);
-    }
-    if (seen && !first) first = seen;
+  open_all(codec, bucket, mine, ctx, floats, wire);
+}
+
+void send_to_all(Communicator& comm, Codec codec, const Bucket& bucket, const Shard& whole,
+                 const StepContext& ctx, Wire& wire) {
+  const auto n = static_cast<std::size_t>(ctx.world);
+  const auto me = static_cast<std::size_t>(ctx.rank);
+  const auto mine = wire.up[me].span();
+  std::vector<std::span<const std::byte>> send(n);
+  std::vector<std::span<std::byte>> recv(n);
+  if (n > 1) {
+    FrameHeader h = header_of(codec, bucket, whole, ctx.rank, ctx);
+    h.poison = wire.poison;
+    seal(h, mine.first(kHeaderBytes), payload_of(mine, {}));
   }
-  wire.poison = first;
+  wire.in.resize(n);
+  for (std::size_t j = 0; j < n; ++j) {
+    if (j == me) continue;
+    send[j] = mine;
+    wire.in[j].resize(mine.size());
+    recv[j] = wire.in[j].span();
+  }
+  swap_with_peers(comm, send, recv, {});
+  open_all(codec, bucket, whole, ctx, {}, wire);
 }
 
 void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
@@ -180,10 +213,15 @@ void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const Step
 
 void check_up(Codec codec, const Bucket& bucket, const StepContext& ctx, const Wire& wire,
               const PayloadCheck& check) {
+  check_from_all(codec, bucket, bucket.shards[static_cast<std::size_t>(ctx.rank)], ctx, wire,
+                 check);
+}
+
+void check_from_all(Codec codec, const Bucket& bucket, const Shard& whole, const StepContext& ctx,
+                    const Wire& wire, const PayloadCheck& check) {
   const std::string where = phase_name(codec, bucket);
-  const Shard& mine = bucket.shards[static_cast<std::size_t>(ctx.rank)];
   for (int r = 0; r < ctx.world; ++r) {
-    if (r != ctx.rank) check({frame_from(wire, r, ctx.rank), mine, r, where});
+    if (r != ctx.rank) check({frame_from(wire, r, ctx.rank), whole, r, where});
   }
 }
 

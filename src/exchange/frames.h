@@ -41,6 +41,11 @@ std::optional<Poison> open_frame(std::span<const std::byte> header, const Payloa
 void send_up(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
              const Floats& floats, Wire& wire);
 
+// In one round: seals wire.up[rank], a frame about the whole bucket, sends it to every other rank,
+// and receives wire.in[i] from every rank i: frames of the same size. Sets wire.poison as send_up.
+void send_to_all(Communicator& comm, Codec codec, const Bucket& bucket, const Shard& whole,
+                 const StepContext& ctx, Wire& wire);
+
 // Down: seals wire.down[rank] and gathers the others'. REQUIRES: wire.down[j] has the size of the
 // result frame of shard j. `result_poison`: what this owner found wrong with its result.
 void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const StepContext& ctx,
@@ -49,10 +54,13 @@ void send_down(Communicator& comm, Codec codec, const Bucket& bucket, const Step
 // What a codec finds wrong with a payload: throws CommError.
 using PayloadCheck = std::function<void(const ReceivedFrame&)>;
 
-// Shows `check` what came from every other rank: the frames about this rank's shard (up), the
-// results (down). REQUIRES: no poison; the payload of a poisoned frame means nothing.
+// Shows `check` what came from every other rank: the frames about this rank's shard (up), or about
+// the whole bucket, the results (down). REQUIRES: no poison; the payload of a poisoned frame means
+// nothing.
 void check_up(Codec codec, const Bucket& bucket, const StepContext& ctx, const Wire& wire,
               const PayloadCheck& check);
+void check_from_all(Codec codec, const Bucket& bucket, const Shard& whole, const StepContext& ctx,
+                    const Wire& wire, const PayloadCheck& check);
 void check_down(Codec codec, const Bucket& bucket, const StepContext& ctx, const Wire& wire,
                 const PayloadCheck& check);
 

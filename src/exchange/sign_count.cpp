@@ -34,7 +34,9 @@ void apply_range(const CountRange& range, std::span<const std::byte> frame, cons
   }
 }
 
-void apply_shard(const Shard& shard, std::span<const std::byte> frame, const StepContext& ctx,
+}  // namespace
+
+void apply_count(const Shard& shard, std::span<const std::byte> frame, const StepContext& ctx,
                  CountForm form, View param) {
   const CountFrame at(shard, ctx.world, form);
   for (const CountRange& range : count_ranges(frame, shard, at)) {
@@ -43,8 +45,6 @@ void apply_shard(const Shard& shard, std::span<const std::byte> frame, const Ste
     apply_range(range, frame, at, ctx, {s.decay, s.lr}, param.f32(range.begin, range.end));
   }
 }
-
-}  // namespace
 
 void prepare_count(const Bucket& bucket, const StepContext& ctx, CountForm form, Wire& wire) {
   prepare_signs(bucket, wire);
@@ -74,7 +74,7 @@ void sign_count(Communicator& comm, const Bucket& bucket, const StepContext& ctx
 void apply_count(const Bucket& bucket, const Wire& wire, const StepContext& ctx, CountForm form,
                  View param) {
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
-    apply_shard(bucket.shards[j], wire.down[j].span(), ctx, form, param);
+    apply_count(bucket.shards[j], wire.down[j].span(), ctx, form, param);
   }
 }
 

@@ -14,30 +14,6 @@
 namespace pride::exchange {
 namespace {
 
-// Everything a vote says about one shard, as words of its frame.
-void vote_shard(const Shard& shard, const StepContext& ctx, Tie tie, Wire& wire) {
-  const SignFrame up(shard);
-  const VoteFrame down(shard, tie == Tie::kZero);
-  const auto out = wire.down[static_cast<std::size_t>(ctx.rank)].span();
-  const auto nobody = words_at(out, down.nobody_at, down.nobody_words);
-  const auto presence = words_at(out, down.presence_at, down.presence_words);
-  combine_absent(wire, ctx, up, nobody);
-  combine_presence(shard, wire, ctx, up, presence);
-
-  const std::uint64_t key = tie_key(ctx.seed, ctx.step);
-  const Frames frames = all_frames(wire, ctx);
-  for (const Run& run : runs_of(shard, frames, true)) {
-    const auto rows = rows_of(run, frames, up);
-    const auto positive = words_at(out, down.positive_at + 8 * run.first_word, run.n_words);
-    if (tie == Tie::kZero) {
-      const auto nonzero = words_at(out, down.nonzero_at + 8 * run.first_word, run.n_words);
-      kernels::vote_ternary(rows, positive, nonzero);
-    } else {
-      kernels::vote(rows, {key, shard.begin / 64 + run.first_word}, positive);
-    }
-  }
-}
-
 // One piece without presence bits.
 void apply_dense_piece(std::span<const std::uint64_t> positive,
                        std::span<const std::uint64_t> nonzero, kernels::Step step,
@@ -70,8 +46,34 @@ void apply_sparse_piece(std::span<const std::uint64_t> positive,
   }
 }
 
-void apply_shard(const Shard& shard, std::span<const std::byte> frame, const StepContext& ctx,
-                 Tie tie, View param) {
+}  // namespace
+
+// Everything a vote says about one shard, as words of its frame.
+void vote_shard(const Shard& shard, const StepContext& ctx, Tie tie, Wire& wire) {
+  const SignFrame up(shard);
+  const VoteFrame down(shard, tie == Tie::kZero);
+  const auto out = wire.down[static_cast<std::size_t>(ctx.rank)].span();
+  const auto nobody = words_at(out, down.nobody_at, down.nobody_words);
+  const auto presence = words_at(out, down.presence_at, down.presence_words);
+  combine_absent(wire, ctx, up, nobody);
+  combine_presence(shard, wire, ctx, up, presence);
+
+  const std::uint64_t key = tie_key(ctx.seed, ctx.step);
+  const Frames frames = all_frames(wire, ctx);
+  for (const Run& run : runs_of(shard, frames, true)) {
+    const auto rows = rows_of(run, frames, up);
+    const auto positive = words_at(out, down.positive_at + 8 * run.first_word, run.n_words);
+    if (tie == Tie::kZero) {
+      const auto nonzero = words_at(out, down.nonzero_at + 8 * run.first_word, run.n_words);
+      kernels::vote_ternary(rows, positive, nonzero);
+    } else {
+      kernels::vote(rows, {key, shard.begin / 64 + run.first_word}, positive);
+    }
+  }
+}
+
+void apply_vote(const Shard& shard, std::span<const std::byte> frame, const StepContext& ctx,
+                Tie tie, View param) {
   const VoteFrame at(shard, tie == Tie::kZero);
   const auto nobody = words_at(frame, at.nobody_at, at.nobody_words);
   std::size_t word = 0;
@@ -99,8 +101,6 @@ void apply_shard(const Shard& shard, std::span<const std::byte> frame, const Ste
   }
 }
 
-}  // namespace
-
 void prepare_vote(const Bucket& bucket, Tie tie, Wire& wire) {
   prepare_signs(bucket, wire);
   wire.down.resize(bucket.shards.size());
@@ -125,7 +125,7 @@ void sign_vote(Communicator& comm, const Bucket& bucket, const StepContext& ctx,
 void apply_vote(const Bucket& bucket, const Wire& wire, const StepContext& ctx, Tie tie,
                 View param) {
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
-    apply_shard(bucket.shards[j], wire.down[j].span(), ctx, tie, param);
+    apply_vote(bucket.shards[j], wire.down[j].span(), ctx, tie, param);
   }
 }
 

@@ -37,6 +37,14 @@ void apply_vote(const Bucket& bucket, const Wire& wire, const StepContext& ctx, 
 void apply_count(const Bucket& bucket, const Wire& wire, const StepContext& ctx, CountForm form,
                  View param);
 
+// The same of one shard: the vote of all ranks' frames about it into wire.down[ctx.rank], header
+// left out; a frame of votes or counts applied.
+void vote_shard(const Shard& shard, const StepContext& ctx, Tie tie, Wire& wire);
+void apply_vote(const Shard& shard, std::span<const std::byte> frame, const StepContext& ctx,
+                Tie tie, View param);
+void apply_count(const Shard& shard, std::span<const std::byte> frame, const StepContext& ctx,
+                 CountForm form, View param);
+
 // Exact bytes that `rank` sends in each phase over these buckets.
 Cost vote_cost(std::span<const Bucket> buckets, int rank, Tie tie);
 Cost count_cost(std::span<const Bucket> buckets, int rank, CountForm form);

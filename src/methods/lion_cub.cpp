@@ -42,7 +42,7 @@ QuantiserOptions read_quantiser(const std::string& method, const MethodContext& 
 }  // namespace
 
 LionCub::LionCub(const std::string& name, const MethodContext& ctx)
-    : VoteMethod(name, ctx),
+    : VoteMethod(name, ctx, FormRule{FormRule::Choice::kSharded}),
       layout_(ctx.layout),
       world_(ctx.world),
       form_(ctx.options.at("form")),
@@ -90,6 +90,12 @@ exchange::QuantisedVote LionCub::how(const Bucket& b, int bits) const {
               : form_ == "sharded" ? exchange::QuantisedForm::kSharded
                                    : exchange::cheaper_form(b, vote);
   return vote;
+}
+
+ExchangeForm LionCub::exchange_form(const Bucket& b) const {
+  if (world_ == 1) return {};
+  const bool direct = plan_.bits > 1 && how(b, plan_.bits).form == exchange::QuantisedForm::kDirect;
+  return {direct ? "direct" : "sharded"};
 }
 
 void LionCub::agree(Communicator& c, const StepContext& ctx, ConstView g) {

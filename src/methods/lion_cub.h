@@ -22,6 +22,7 @@ class LionCub : public VoteMethod {
   bool needs_whole_gradient() const noexcept override;
   bool cost_follows_shards() const noexcept override { return false; }  // nor do slices of momenta
   bool has_two_levels() const noexcept override { return false; }  // levels and momenta have not
+  ExchangeForm exchange_form(const Bucket& b) const override;
   std::size_t alignment() const noexcept override;
   void agree(Communicator& c, const StepContext& ctx, ConstView g) override;
   void encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) override;

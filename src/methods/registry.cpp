@@ -129,6 +129,18 @@ Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& q
   return method->cost(buckets, query.rank, query.step);
 }
 
+std::vector<BucketForm> exchange_forms(std::string_view name, const Layout& layout,
+                                       const CostQuery& query) {
+  const auto [method, buckets] = made_for(name, layout, query);
+  const int rounds = method_info(name, query.world).rounds;
+  std::vector<BucketForm> forms;
+  for (const Bucket& bucket : buckets) {
+    const ExchangeForm form = method->exchange_form(bucket);
+    forms.push_back({std::string(form.name), form.rounds > 0 ? form.rounds : rounds});
+  }
+  return forms;
+}
+
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query) {
   const auto [method, buckets] = made_for(name, layout, query);
   std::set<std::vector<std::size_t>> seen;

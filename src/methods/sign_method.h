@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "exchange/direct_signs.h"
 #include "exchange/sign_vote.h"
 #include "kernels/kernels.h"
 #include "pride/method.h"
@@ -12,13 +13,24 @@
 
 namespace pride::methods {
 
+// How the form of a bucket's exchange is chosen, the same on all ranks.
+struct FormRule {
+  enum class Choice { kAuto, kSharded, kDirect } choice = Choice::kSharded;
+  std::uint64_t round_bytes = 0;  // for kAuto: exchange::cheaper_form()
+};
+
+// Options form and round_bytes. Throws InvalidArgument, naming the method.
+FormRule form_rule(const std::string& method, const MethodContext& ctx);
+
 // The worker's half:  delta_i = sign(beta1 m + (1-beta1) g);  m = beta2 m + (1-beta2) g.
 // Absent tensors keep their momentum and set their absent bit.
 class SignMethod : public Method {
  public:
-  explicit SignMethod(const MethodContext& ctx) : m_(ctx.layout.flat_size()), hosts_(ctx.hosts) {}
+  SignMethod(const MethodContext& ctx, const FormRule& form)
+      : m_(ctx.layout.flat_size()), hosts_(ctx.hosts), form_(form) {}
 
   bool has_two_levels() const noexcept override { return true; }
+  ExchangeForm exchange_form(const Bucket& b) const override;
   void save(StateWriter& out) const override { out.buffer("m", m_); }
   void load(StateReader& in) override { in.buffer("m", m_); }
   std::uint64_t state_floats() const override { return m_.size(); }
@@ -28,9 +40,14 @@ class SignMethod : public Method {
   std::span<float> momentum() noexcept { return m_.span(); }
   const Hosts& hosts() const noexcept { return hosts_; }
 
+  // Of the frame that an owner answers with.
+  virtual std::size_t answer_bytes(const Shard& shard) const = 0;
+  bool is_direct(const Bucket& b) const;
+
   // Signs into the frames wire.up; wire.poison: the first tensor with a NaN or Inf.
-  // REQUIRES: frames sized by prepare_vote or _count.
+  // REQUIRES: frames sized by prepare_vote or _count, or by the direct form's.
   void encode_signs(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w);
+  void encode_direct(const Shard& whole, ConstView g, const StepContext& ctx, Wire& w);
 
  private:
   void encode_shard(const Shard& shard, ConstView g, const StepContext& ctx,
@@ -40,13 +57,16 @@ class SignMethod : public Method {
 
   FlatBuffer m_;
   Hosts hosts_;
+  FormRule form_;
 };
 
 // Delta = sign(sum of signs);  x = (1 - lr wd) x - lr Delta
 class VoteMethod : public SignMethod {
  public:
   // Throws InvalidArgument, naming the method, on a tie rule that is not known.
-  VoteMethod(const std::string& name, const MethodContext& ctx);
+  VoteMethod(const std::string& name, const MethodContext& ctx, const FormRule& form);
+  VoteMethod(const std::string& name, const MethodContext& ctx)
+      : VoteMethod(name, ctx, form_rule(name, ctx)) {}
 
   void encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) override;
   void exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) override;
@@ -57,6 +77,8 @@ class VoteMethod : public SignMethod {
   exchange::Tie tie() const noexcept { return tie_; }
 
  private:
+  std::size_t answer_bytes(const Shard& shard) const override;
+
   exchange::Tie tie_;
 };
 
@@ -72,7 +94,10 @@ class AverageMethod : public SignMethod {
   Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const override;
 
  private:
-  CountForm form_;
+  std::size_t answer_bytes(const Shard& shard) const override;
+
+  CountForm counts_;
+  int world_;
 };
 
 // Bits, growth, state and options of the two forms; the method adds title, source and defaults.

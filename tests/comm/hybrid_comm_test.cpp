@@ -4,7 +4,9 @@
 #include "pride/comm/hybrid_comm.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
@@ -14,6 +16,7 @@
 
 #include "comm/contract.h"
 #include "comm/mpi_chunk.h"
+#include "comm/mpi_family.h"
 #include "pride/error.h"
 #include "pride/hosts.h"
 #include "support/training.h"
@@ -134,6 +137,16 @@ TEST(HybridReplicas, EqualThoseOnThreadsInOneLevelAndInTwo) {
       }
     }
   }
+}
+
+// Who waits gives way as soon as workers, not processes, have less than two cores each.
+TEST(MpiFamily, IsCrowdedByTheWorkersOfAllProcessesHere) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  for (const int workers : {1, 2, static_cast<int>(cores / 2), static_cast<int>(cores)}) {
+    const mpi::MpiFamily family(MPI_COMM_WORLD, std::max(1, workers));
+    EXPECT_EQ(family.crowded(), 2L * std::max(1, workers) * processes() > cores) << workers;
+  }
+  EXPECT_TRUE(mpi::MpiFamily(MPI_COMM_WORLD, static_cast<int>(cores)).crowded());
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct Outcome {
 Outcome outcome_of(const std::string& method, bool overlap, Fault fault) {
   const Layout layout({{"w", {1000}}});
   testing::Training run{.world = kWorld, .steps = 3};
-  run.options.method = method;
+  testing::set_method(run.options, method);
   run.options.overlap = overlap;
   run.options.exchange_threads = 2;  // a_frame() counts their starts
   run.options.bucket_coords = 256;
@@ -113,11 +113,11 @@ TEST_P(ExchangeFaults, ALateFrameIsNoError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ExchangeFaults,
-                         ::testing::Combine(::testing::ValuesIn(method_names()), ::testing::Bool()),
+                         ::testing::Combine(::testing::ValuesIn(testing::method_variants()),
+                                            ::testing::Bool()),
                          [](const auto& info) {
-                           std::string name = std::get<0>(info.param);
-                           for (char& ch : name) ch = ch == '-' ? '_' : ch;
-                           return name + (std::get<1>(info.param) ? "_overlap" : "");
+                           return testing::test_name(std::get<0>(info.param)) +
+                                  (std::get<1>(info.param) ? "_overlap" : "");
                          });
 
 }  // namespace

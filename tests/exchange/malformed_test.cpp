@@ -119,46 +119,74 @@ constexpr std::uint64_t kBit = 1;
 // lion-cub with all of its frames: levels of 4 bits, momenta that are all due, samples
 const Options kLevels = {{"form", "sharded"}, {"sync_every", "1"}, {"probe_every", "1"}};
 const Options kDirect = {{"form", "direct"}, {"sync_format", "fp32"}, {"sync_every", "1"}};
+// one frame of signs to all, or one to the owner of each shard
+const Options kAtOnce = {{"form", "direct"}}, kSharded = {{"form", "sharded"}};
+constexpr std::size_t kAllSignsAt = 64 + 8 + 16;  // of ten words: behind presence of two tensors
 const Options kBf16 = {{"dense", "bf16"}};
 constexpr std::size_t kLinesAt = 72;        // of five words
 constexpr std::size_t kValuesAt = 64 + 24;  // of five words of 8 bits: behind five scales
 
 const Malformed kCases[] = {
-    {"UnknownFlag", "dlion-vote", "", Codec::kSign, poison(2, 0, 0), "flags 2"},
-    {"PoisonOfNoTensor", "dlion-vote", "", Codec::kSign, poison(1, 6, 1), "reports tensor 6 on"},
-    {"PoisonOfNoRank", "dlion-vote", "", Codec::kSign, poison(1, 0, 2), "on rank 2 as not finite"},
-    {"PoisonOfNegativeRank", "dlion-avg", "", Codec::kSign, poison(1, 0, 0u - 2), "on rank -2"},
-    {"TensorWithoutPoison", "dlion-vote", "", Codec::kVote, poison(0, 1, 0), "has tensor of a"},
+    {"UnknownFlag", "dlion-vote", "", Codec::kSign, poison(2, 0, 0), "flags 2", kSharded},
+    {"PoisonOfNoTensor", "dlion-vote", "", Codec::kSign, poison(1, 6, 1), "reports tensor 6 on",
+     kSharded},
+    {"PoisonOfNoRank", "dlion-vote", "", Codec::kSign, poison(1, 0, 2), "on rank 2 as not finite",
+     kSharded},
+    {"PoisonOfNegativeRank", "dlion-avg", "", Codec::kSign, poison(1, 0, 0u - 2), "on rank -2",
+     kSharded},
+    {"TensorWithoutPoison", "dlion-vote", "", Codec::kVote, poison(0, 1, 0), "has tensor of a",
+     kSharded},
     {"RankWithoutPoison", "lion", "", Codec::kMean, poison(0, 0, 1), "has rank of a poison"},
 
     {"AbsentBitsBeyondThePieces", "dlion-vote", "", Codec::kSign, set_bits(kAbsentAt, kBit << 3),
-     "absent bits beyond its 3 pieces"},
+     "absent bits beyond its 3 pieces", kSharded},
     {"PresenceBeyondTheBlocks", "dlion-avg", "", Codec::kSign, set_bits(kPresenceAt, kBit << 2),
-     "presence bits beyond the end of tensor 1"},
+     "presence bits beyond the end of tensor 1", kSharded},
     {"SignsBeyondTheTensor", "dlion-vote", "", Codec::kSign, set_bits(kSignsAt + 8, kBit << 6),
-     "signs beyond the end of tensor 0"},
+     "signs beyond the end of tensor 0", kSharded},
     {"SignsOfAnAbsentTensor", "dlion-avg", "", Codec::kSign, set_bits(kSignsAt + 32, kBit),
-     "signs of tensor 2, which it says is absent"},
+     "signs of tensor 2, which it says is absent", kSharded},
     {"PresenceInAnAbsentTensor", "dlion-vote", "", Codec::kSign, set_bits(kAbsentAt, kBit << 1),
-     "signs of tensor 1, which it says is absent"},
+     "signs of tensor 1, which it says is absent", kSharded},
 
     {"VoteOfNobody", "dlion-vote", "", Codec::kVote, set_bits(kAbsentAt, kBit),
-     "says that no rank has tensor 3, which this rank has"},
+     "says that no rank has tensor 3, which this rank has", kSharded},
     {"VoteBeyondTheTensor", "dlion-vote", "", Codec::kVote, set_bits(kSignsAt + 8, kBit << 6),
-     "signs beyond the end of tensor 3"},
+     "signs beyond the end of tensor 3", kSharded},
     {"VoteOnAnAbsentTensor", "dlion-vote", "", Codec::kVote, set_bits(kSignsAt + 32, kBit),
-     "signs of tensor 5, which it says is absent"},
+     "signs of tensor 5, which it says is absent", kSharded},
     {"TernaryVoteBeyondTheBlocks", "dlion-vote", "zero", Codec::kVote,
-     set_bits(kPresenceAt, kBit << 63), "presence bits beyond the end of tensor 4"},
+     set_bits(kPresenceAt, kBit << 63), "presence bits beyond the end of tensor 4", kSharded},
     {"NobodyBitsBeyondThePieces", "dlion-vote", "zero", Codec::kVote,
-     set_bits(kAbsentAt, kBit << 63), "absent bits beyond its 3 pieces"},
+     set_bits(kAbsentAt, kBit << 63), "absent bits beyond its 3 pieces", kSharded},
+
+    {"AllSignsUnknownFlag", "dlion-vote", "", Codec::kAllSigns, poison(2, 0, 0), "flags 2",
+     kAtOnce},
+    {"AllSignsPoisonOfNoTensor", "dlion-avg", "", Codec::kAllSigns, poison(1, 6, 1),
+     "reports tensor 6 on", kAtOnce},
+    {"AllSignsPoisonOfNoRank", "dlion-vote", "", Codec::kAllSigns, poison(1, 0, 2),
+     "on rank 2 as not finite", kAtOnce},
+    {"AllSignsAbsentBitsBeyondThePieces", "dlion-vote", "", Codec::kAllSigns,
+     set_bits(kAbsentAt, kBit << 6), "absent bits beyond its 6 pieces", kAtOnce},
+    {"AllSignsPresenceBeyondTheBlocks", "dlion-avg", "", Codec::kAllSigns,
+     set_bits(kPresenceAt + 8, kBit << 2), "presence bits beyond the end of tensor 4", kAtOnce},
+    {"AllSignsBeyondTheTensor", "signum-vote", "", Codec::kAllSigns,
+     set_bits(kAllSignsAt + 8, kBit << 6), "signs beyond the end of tensor 0", kAtOnce},
+    {"AllSignsOfAnAbsentTensor", "signum-avg", "", Codec::kAllSigns,
+     set_bits(kAllSignsAt + 32, kBit), "signs of tensor 2, which it says is absent", kAtOnce},
+    {"AllSignsPresenceInAnAbsentTensor", "dlion-vote", "zero", Codec::kAllSigns,
+     set_bits(kAbsentAt, kBit << 4), "signs of tensor 4, which it says is absent", kAtOnce},
+    // a rank that means the sharded form, and says so, is told
+    {"AllSignsFromARankThatMeansItsShard", "dlion-vote", "", Codec::kAllSigns,
+     [](auto frame, auto) { put_number(frame, kCodecAt, 1, 1); },
+     "has codec 1, this rank expects 19", kAtOnce},
 
     {"CountsThatForgetThisRank", "dlion-avg", "", Codec::kPackedCount, clear_payload(),
-     "0 of 2 ranks have tensor 3, which this rank has"},
+     "0 of 2 ranks have tensor 3, which this rank has", kSharded},
     {"CountsThatInventThisRank", "signum-avg", "", Codec::kPackedCount, put_u16(kAbsentAt + 4, 2),
-     "2 of 2 ranks have tensor 5, which this rank has not"},
+     "2 of 2 ranks have tensor 5, which this rank has not", kSharded},
     {"CountsOfTooManyRanks", "dlion-avg", "", Codec::kPackedCount, put_u16(kAbsentAt + 2, 3),
-     "3 of 2 ranks have tensor 4"},
+     "3 of 2 ranks have tensor 4", kSharded},
 
     {"SumsThatForgetThisRank", "terngrad", "", Codec::kSum, clear_payload(),
      "0 of 2 ranks have tensor 3, which this rank has"},

@@ -18,11 +18,12 @@ constexpr int kOnTheirWay = 2;  // exchange threads
 // Bytes that the pipeline of rank 0 holds after one step over d coordinates.
 std::size_t wire_bytes(int world, std::size_t d, std::size_t bucket_coords, bool overlap,
                        const std::string& name = "dlion-vote",
-                       const std::map<std::string, std::string>& options = {{"tie", "hash"}}) {
+                       const std::map<std::string, std::string>& options = {{"form", "sharded"}}) {
   const Layout layout({{"w", {static_cast<std::int64_t>(d)}}});
   std::size_t bytes = 0;
   run_world(world, [&](Communicator& comm) {
-    const auto method = make_method(name, {layout, comm.rank(), world, options});
+    const auto method =
+        make_method(name, {layout, comm.rank(), world, complete_options(name, options)});
     const auto buckets = make_buckets(layout, bucket_coords, world);
     std::vector<std::unique_ptr<Communicator>> own;
     for (int i = 0; i < kOnTheirWay; ++i) own.push_back(comm.duplicate());
@@ -47,6 +48,17 @@ TEST(VoteMemory, IsThreeBitsPerCoordinateOfABucket) {
     const std::size_t bucket = 1 << 16;
     const std::size_t frames = static_cast<std::size_t>(3 * world) * 256;  // headers and rounding
     EXPECT_LE(wire_bytes(world, std::size_t{1} << 20, bucket, false), 3 * bucket / 8 + frames)
+        << "N = " << world;
+  }
+}
+
+// A bit from each rank, and one of the result: small, since only small buckets are exchanged so.
+TEST(VoteMemory, InTheDirectFormIsABitOfEachRankPerCoordinateOfABucket) {
+  for (const int world : {2, 4, 8}) {
+    const std::size_t bucket = 1 << 16, bits = static_cast<std::size_t>(world) + 1;
+    EXPECT_LE(
+        wire_bytes(world, std::size_t{1} << 20, bucket, false, "dlion-vote", {{"form", "direct"}}),
+        bits * (bucket / 8 + 256))
         << "N = " << world;
   }
 }

@@ -101,6 +101,11 @@ std::vector<Case> all_cases() {
     for (const char* method : {"adamw", "sgdm", "lion"}) {
       cases.push_back({method, "dense", "bf16", world});
     }
+    for (const char* form : {"sharded", "direct"}) {
+      for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
+        cases.push_back({method, "form", form, world});
+      }
+    }
     cases.push_back({"dlion-vote", "tie", "zero", world});
     cases.push_back({"signum-vote", "tie", "zero", world});
     cases.push_back({"dlion-avg", "counts", "planes", world});

@@ -25,14 +25,12 @@ std::uint64_t hash_of(Training run) {
   return ranks[0].hash;
 }
 
-// A method, and perhaps ".": its option `dense` = what follows.
+// A method, perhaps with an option.
 class Replicas : public ::testing::TestWithParam<std::string> {
  protected:
   Training run() const {
     Training run{.world = 4, .steps = 6};
-    const std::size_t dot = GetParam().find('.');
-    run.options.method = GetParam().substr(0, dot);
-    if (dot != std::string::npos) run.options.options = {{"dense", GetParam().substr(dot + 1)}};
+    testing::set_method(run.options, GetParam());
     run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
     run.options.seed = 5;
     run.absent = absent;
@@ -91,16 +89,13 @@ TEST_P(Replicas, DoNotDependOnTheInstructionSet) {
 }
 
 std::vector<std::string> all_runs() {
-  std::vector<std::string> runs = method_names();
-  runs.insert(runs.end(), {"lion.bf16", "adamw.bf16", "sgdm.bf16"});
+  std::vector<std::string> runs = testing::method_variants();
+  runs.insert(runs.end(), {"lion:dense=bf16", "adamw:dense=bf16", "sgdm:dense=bf16"});
   return runs;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Replicas, ::testing::ValuesIn(all_runs()), [](const auto& info) {
-  std::string name = info.param;
-  for (char& ch : name) ch = ch == '-' || ch == '.' ? '_' : ch;
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Replicas, ::testing::ValuesIn(all_runs()),
+                         [](const auto& info) { return testing::test_name(info.param); });
 
 // Sums of rounded gradients are not those of float32: the option is not ignored.
 TEST(DenseBf16, ChangesTheResult) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "pride/flat_buffer.h"
 #include "pride/optimizer.h"
 #include "pride/random_bits.h"
+#include "pride/registry.h"
 
 namespace pride::testing {
 
@@ -45,6 +47,30 @@ struct Training {
   std::function<float(int rank, std::int64_t step, std::size_t tensor, std::size_t index)> grad =
       gradient;
 };
+
+// "dlion-vote", or with an option "dlion-vote:form=sharded".
+inline void set_method(OptimizerOptions& options, const std::string& text) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  options.method = text.substr(0, colon);
+  if (colon == text.size()) return;
+  const std::size_t equals = text.find('=', colon);
+  options.options = {{text.substr(colon + 1, equals - colon - 1), text.substr(equals + 1)}};
+}
+
+// All methods; and the form that small buckets do not have by themselves.
+inline std::vector<std::string> method_variants() {
+  std::vector<std::string> all = method_names();
+  for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
+    all.push_back(std::string(method) + ":form=sharded");
+  }
+  return all;
+}
+
+// As a part of a test's name.
+inline std::string test_name(std::string text) {
+  for (char& ch : text) ch = ch == '-' || ch == ':' || ch == '=' || ch == '.' ? '_' : ch;
+  return text;
+}
 
 inline void fill(const Layout& layout, FlatBuffer& flat,
                  const std::function<float(std::size_t, std::size_t)>& value) {

@@ -3,8 +3,10 @@
 #include "bench/exchange.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <type_traits>
 
 #include "core/pipeline.h"
@@ -52,6 +54,7 @@ class ExchangeOnly final : public Method {
   Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const override {
     return method_->cost(buckets, rank, step);
   }
+  ExchangeForm exchange_form(const Bucket& b) const override { return method_->exchange_form(b); }
   void save(StateWriter& out) const override { method_->save(out); }
   void load(StateReader& in) override { method_->load(in); }
   std::uint64_t state_floats() const override { return method_->state_floats(); }
@@ -137,6 +140,13 @@ class Exchange {
     return method_->cost(buckets_, ctx_.rank, kSteady).bytes_off_host();
   }
 
+  // "mixed" where buckets differ.
+  std::string form() const {
+    std::set<std::string_view> forms;
+    for (const Bucket& b : buckets_) forms.insert(method_->exchange_form(b).name);
+    return forms.size() == 1 ? std::string(*forms.begin()) : "mixed";
+  }
+
   std::uint64_t bytes_sent() const {
     std::uint64_t bytes = 0;
     for (const auto& comm : comms_) bytes += comm->traffic().bytes_sent;
@@ -192,6 +202,7 @@ ExchangeCell measured(Communicator& comm, const std::string& text, const Exchang
   cell.name = text;
   cell.coords = coords;
   Exchange exchange(comm, choice, how, coords);
+  cell.form = exchange.form();
   const std::uint64_t before = exchange.bytes_sent();
   const auto hashes = gathered(comm, exchange.first_step());
   const Cost cost = stated_cost(choice, how, coords, comm.size());
@@ -278,6 +289,21 @@ ExchangeCell measured_native_sum(Communicator& comm, const ExchangeBench& how, s
   return cell;
 }
 
+// What it takes to move the gradients once within this rank's memory, all ranks at a time.
+ExchangeCell measured_memcpy(Communicator& comm, const ExchangeBench& how, std::size_t coords) {
+  ExchangeCell cell;
+  cell.name = "memcpy";
+  cell.coords = coords;
+  cell.checked_against = "its source";
+  const std::vector<float> from = terms<float>(comm.rank(), comm.size(), coords);
+  std::vector<float> to(coords);
+  cell.times = measure(comm, how.seconds, how.least,
+                       [&] { std::memcpy(to.data(), from.data(), coords * sizeof(float)); });
+  const auto all = gathered(comm, static_cast<char>(to == from ? 0 : 1));
+  cell.wrong_ranks = static_cast<int>(std::ranges::count(all, 1));
+  return cell;
+}
+
 }  // namespace
 
 double ExchangeCell::algorithm_bandwidth() const {
@@ -297,6 +323,7 @@ void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkF
     for (const std::string& name : how.methods) finish(measured(comm, name, how, coords));
     finish(measured_native_sum<float>(comm, how, coords));
     finish(measured_native_sum<BFloat16>(comm, how, coords));
+    done(measured_memcpy(comm, how, coords));
   }
 }
 

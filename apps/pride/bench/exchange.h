@@ -33,6 +33,7 @@ struct ExchangeCell {
   // it, which nobody can count, those of a ring (of a method: its cost).
   double bytes = 0;
   bool two_levels = false;
+  std::string form = {};  // of a method with a choice: "direct", "sharded", "two levels", "mixed"
   // Bytes that leave the host which sends most off it, as its ranks' costs say; nothing where hosts
   // are not known or the method does not tell.
   std::optional<double> bytes_off_host = {};
@@ -40,14 +41,16 @@ struct ExchangeCell {
   double limit_s = 0;  // those bytes at the best goodput measured; 0 if alone
   // Ranks whose result is not what it must be.
   int wrong_ranks = 0;
-  std::string checked_against;  // "threads" (the same exchange there), "rank 0", "the exact sum"
+  std::string checked_against;  // "threads" (the same exchange there), "rank 0", "the exact sum",
+                                // "its source" (of memcpy)
 
   double algorithm_bandwidth() const;  // fp32 bytes of gradient per second
   double bus_bandwidth() const;        // bytes sent per second
 };
 
-// Calls `done` after each cell, on all ranks with the same values. Collective. Throws
-// InvalidArgument on a method, or an option's value, that there is not.
+// For each size the methods, the transport's all-reduce of fp32 and of bf16, and memcpy of as many
+// floats, which no exchange can beat. Calls `done` after each cell, on all ranks with the same
+// values. Collective. Throws InvalidArgument on a method, or an option's value, that there is not.
 void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkFacts& network,
                     const std::function<void(const ExchangeCell&)>& done);
 

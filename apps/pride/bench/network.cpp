@@ -56,8 +56,8 @@ double rate_of(Communicator& comm, double seconds, std::size_t peers, Call&& cal
   double best = 0;
   std::vector<std::byte> out, in;
   for (std::size_t each = std::min(kSmallest, std::max<std::size_t>(largest, 1));; each *= 2) {
-    out.resize(each * ranks);
-    in.resize(each * ranks);
+    out.resize(each * (peers + 1));  // a part for each peer and this rank
+    in.resize(each * (peers + 1));
     const Times times = measure(
         comm, seconds / 8, 3, [&] { call(std::span<const std::byte>(out), std::span(in), each); });
     best = std::max(best, static_cast<double>(each * peers) / times.median_s);

@@ -12,6 +12,7 @@
 #include "method_options.h"
 #include "methods/registry.h"
 #include "pride/comm/thread_comm.h"
+#include "pride/error.h"
 #include "pride/flat_buffer.h"
 #include "pride/optimizer.h"
 #include "pride/registry.h"
@@ -23,6 +24,7 @@ constexpr double kMostMeasured = 4 << 20;                // coordinates
 constexpr double kMostCounted = 1e7;                     // the same, of which bytes are counted
 constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
 constexpr int kRounds = 7;
+constexpr const char* kRoundBytes = "round_bytes";
 
 Layout layout_of(double d) { return Layout({{"w", {static_cast<std::int64_t>(d)}}}); }
 
@@ -50,6 +52,38 @@ double bytes_of(const std::string& method, int world, double d, std::size_t buck
                half = sent(kMostCounted / 2, kMostCounted);
   const double each = (whole - half) / (kMostCounted / 2);
   return buckets * (whole - each * kMostCounted) + each * d;
+}
+
+BucketForm form_of(const std::string& method, int world, std::size_t bucket_coords) {
+  const MethodChoice choice = parse_method(method);
+  const double coords = std::min(static_cast<double>(bucket_coords), kMostCounted);
+  return exchange_forms(choice.name, layout_of(coords),
+                        {.options = checked_options(choice),
+                         .world = world,
+                         .bucket_coords = static_cast<std::size_t>(coords)})
+      .front();
+}
+
+Sent sent_in(const std::string& method, int world, double d, std::size_t bucket_coords) {
+  const BucketForm form = form_of(method, world, bucket_coords);
+  // in the direct form every rank does what all owners do otherwise
+  return {.bytes = bytes_of(method, world, d, bucket_coords),
+          .rounds = form.rounds,
+          .vote_times = form.rounds == 1 ? static_cast<double>(world) : 1.0};
+}
+
+std::uint64_t round_bytes(const NetworkModel& network, int world) {
+  const double round_s = network.latency_s + network.message_s * std::max(0, world - 2);
+  return static_cast<std::uint64_t>(std::clamp(round_s * network.bytes_per_s, 0.0, 0x1p40));
+}
+
+std::string on_network(const std::string& method, const NetworkModel& network, int world) {
+  const MethodChoice choice = parse_method(method);
+  const auto options = method_info(choice.name, world).options;
+  const bool has =
+      std::ranges::any_of(options, [](const auto& o) { return o.name == kRoundBytes; });
+  if (!has || checked_options(choice).contains(kRoundBytes)) return method;
+  return concat(method, ":", kRoundBytes, "=", round_bytes(network, world));
 }
 
 MethodModel measure_method(Communicator& comm, const std::string& method, int world, double d,

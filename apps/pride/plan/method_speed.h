@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "plan/predict.h"
 #include "pride/communicator.h"
+#include "pride/registry.h"
 
 namespace pride::app {
 
@@ -23,5 +25,18 @@ MethodModel measure_method(Communicator& comm, const std::string& method, int wo
 // ranks. Of ten million coordinates they are counted, of more extrapolated: frames by the bucket,
 // the rest by the coordinate.
 double bytes_of(const std::string& method, int world, double d, std::size_t bucket_coords);
+
+// The form in which buckets of that size are exchanged (empty: the method has no choice), and its
+// rounds; of buckets above ten million coordinates that of ten million.
+BucketForm form_of(const std::string& method, int world, std::size_t bucket_coords);
+
+// Both: what a step sends in buckets of that size.
+Sent sent_in(const std::string& method, int world, double d, std::size_t bucket_coords);
+
+// What a rank could send while it waits for a round of messages.
+std::uint64_t round_bytes(const NetworkModel& network, int world);
+
+// The method with its option round_bytes set to that, if it has one that the text does not set.
+std::string on_network(const std::string& method, const NetworkModel& network, int world);
 
 }  // namespace pride::app

@@ -64,14 +64,20 @@ Prediction predict(const NetworkModel& network, const MethodModel& method, const
   return p;
 }
 
-int best_buckets(const NetworkModel& network, MethodModel method, StepModel step, int most,
-                 const std::function<double(int buckets)>& bytes) {
+MethodModel with(MethodModel method, const Sent& sent) {
+  method.bytes = sent.bytes;
+  method.rounds = sent.rounds;
+  method.vote_s *= sent.vote_times;
+  return method;
+}
+
+int best_buckets(const NetworkModel& network, const MethodModel& method, StepModel step, int most,
+                 const std::function<Sent(int buckets)>& sent) {
   int best = 1;
   double shortest = 0;
   for (int n = 1; n <= most; n *= 2) {
     step.buckets = n;
-    method.bytes = bytes(n);
-    const double seconds = predict(network, method, step, true).step_s;
+    const double seconds = predict(network, with(method, sent(n)), step, true).step_s;
     if (n > 1 && seconds >= shortest) continue;
     shortest = seconds;
     best = n;

@@ -47,9 +47,16 @@ struct Prediction {
 Prediction predict(const NetworkModel& network, const MethodModel& method, const StepModel& step,
                    bool overlap);
 
+// What depends on the size of the buckets.
+struct Sent {
+  double bytes = 0;       // in a step: small buckets have more frames
+  int rounds = 2;         // and may be exchanged in another form
+  double vote_times = 1;  // in which the arithmetic between rounds is so many times as long
+};
+MethodModel with(MethodModel method, const Sent& sent);
+
 // The number of buckets, of the powers of two up to `most`, with the shortest overlapped step.
-// `bytes` says what a step sends in so many buckets: small ones have more frames.
-int best_buckets(const NetworkModel& network, MethodModel method, StepModel step, int most,
-                 const std::function<double(int buckets)>& bytes);
+int best_buckets(const NetworkModel& network, const MethodModel& method, StepModel step, int most,
+                 const std::function<Sent(int buckets)>& sent);
 
 }  // namespace pride::app

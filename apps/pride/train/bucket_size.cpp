@@ -21,10 +21,34 @@ constexpr double kSmallest = 1 << 20;
 constexpr double kCounted = 1e6;  // coordinates whose bytes are counted, for those of all
 
 // Sent in a step by the rank that sends most.
-double bytes_per_step(const TrainPlan& plan, double coords) {
+double bytes_per_step(const std::string& method, int world, double coords) {
   const double some = std::min(coords, kCounted);
-  return bytes_of(plan.options.method, plan.world, some, static_cast<std::size_t>(some)) *
-         (coords / some);
+  return bytes_of(method, world, some, static_cast<std::size_t>(some)) * (coords / some);
+}
+
+// The method with its options, as lists of methods have them.
+std::string text_of(const TrainPlan& plan) {
+  std::string text = plan.options.method;
+  for (const auto& [key, value] : plan.optimizer.options) text += concat(":", key, "=", value);
+  return text;
+}
+
+// What was measured, where the method chooses the form of an exchange by it. True if it does.
+bool set_round_bytes(const NetworkModel& network, TrainPlan& plan) {
+  const std::string with_it = on_network(plan.options.method, network, plan.world);
+  if (with_it == plan.options.method) return false;
+  return plan.optimizer.options.emplace("round_bytes", concat(round_bytes(network, plan.world)))
+      .second;
+}
+
+int best_number(const NetworkModel& network, const TrainPlan& plan, double coords) {
+  const std::string method = text_of(plan);
+  const double bytes_s = bytes_per_step(method, plan.world, coords) / network.bytes_per_s;
+  const double round_s = network.latency_s + network.message_s * std::max(0, plan.world - 2);
+  const auto number = [&](int rounds) { return buckets_for(bytes_s, rounds * round_s, coords); };
+  const int n = number(method_info(plan.options.method, plan.world).rounds);
+  // in the form that buckets of that size have
+  return number(form_of(method, plan.world, static_cast<std::size_t>(coords / n)).rounds);
 }
 
 }  // namespace
@@ -39,18 +63,21 @@ void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   if (o.bucket_mb || o.bucket_coords || comm.size() == 1 || comm.transport() == "threads") return;
   const auto coords = static_cast<double>(plan.task->make_model()->n_parameters());
-  const NetworkFacts network = measure_network(comm, kBriefly);
-  const MethodInfo info = method_info(o.method, plan.world);
-  const double latency_s =
-      info.rounds * (network.latency_s + network.message_s * std::max(0, plan.world - 2));
-  int n = buckets_for(bytes_per_step(plan, coords) / network.goodput, latency_s, coords);
-  comm.broadcast(std::as_writable_bytes(std::span(&n, 1)), 0);
+  const NetworkFacts facts = measure_network(comm, kBriefly);
+  NetworkModel network{facts.latency_s, facts.message_s, facts.goodput, facts.cpu_s_per_byte};
+  comm.broadcast(std::as_writable_bytes(std::span(&network, 1)), 0);
+  const bool chooses = set_round_bytes(network, plan);
+  const int n = best_number(network, plan, coords);
   plan.optimizer.bucket_coords = static_cast<std::size_t>(std::ceil(coords / n));
   plan.notes.push_back(concat(n, n == 1 ? " bucket of " : " buckets of ",
                               grouped(static_cast<double>(plan.optimizer.bucket_coords)),
                               " coordinates, for ", time_text(network.latency_s), " latency and ",
                               bandwidth_text(network.goodput),
                               " goodput; --bucket-mb sets another size"));
+  if (!chooses) return;
+  plan.notes.push_back(
+      concat("form of the exchange by round_bytes=", plan.optimizer.options.at("round_bytes"),
+             ", latency times goodput; --method-opt form=sharded|direct sets it"));
 }
 
 }  // namespace pride::app

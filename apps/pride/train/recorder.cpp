@@ -150,6 +150,9 @@ void Recorder::start(const RunStart& start) {
               " steps of ", plan_.samples_per_step(), " samples, ",
               bytes_text(static_cast<double>(start.cost.bytes())), " per step and worker"));
   for (const std::string& text : plan_.notes) note(text);
+  for (const auto& [form, n] : start.forms) {
+    note(concat("exchange: ", form, ", ", n, n == 1 ? " bucket" : " buckets"));
+  }
   if (start.step > 0) note(concat("resumed after step ", start.step));
 }
 
@@ -289,6 +292,7 @@ const nlohmann::ordered_json& Recorder::finish(std::uint64_t param_hash, bool in
               {"world", plan_.world},
               {"transport", start_.transport},
               {"bucket_coords", plan_.optimizer.bucket_coords},
+              {"exchange_forms", start_.forms},
               {"threads", thread_facts()},
               {"isa", active_isa()},
               {"samples_per_step", plan_.samples_per_step()},

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -32,7 +33,8 @@ struct RunStart {
   std::string transport;
   std::int64_t n_parameters = 0;
   std::uint64_t state_floats = 0;
-  Cost cost;  // per step
+  Cost cost;                         // per step
+  std::map<std::string, int> forms;  // of the exchange, in how many buckets; empty: no choice
   std::vector<TensorSlot> tensors;
 };
 

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -38,6 +39,7 @@ class Runner {
     std::vector<Draw> draws(static_cast<std::size_t>(plan_.options.batch));
     sampler.draw(0, draws);
     batch_ = plan_.task->train_batch(draws);
+    initial_.assign(flat_.params().begin(), flat_.params().end());
     add_rows();
   }
 
@@ -46,8 +48,12 @@ class Runner {
     double total = 0;
     for (int round = -1; round < how_.least || total < how_.seconds; ++round) {
       for (std::size_t r = 0; r < rows_.size(); ++r) {
+        if (round < 0) restore();
         const double slowest = timed(r);
-        if (round < 0) continue;  // warms up
+        if (round < 0) {  // warms up
+          check(r);
+          continue;
+        }
         samples[r].step.push_back(slowest);
         samples[r].encode.push_back(report_.encode_s);
         samples[r].exchange.push_back(report_.exchange_s);
@@ -109,6 +115,22 @@ class Runner {
                                                       make_plan(options, 1, plan_.task).optimizer));
   }
 
+  void restore() {
+    std::ranges::copy(initial_, flat_.params().begin());
+    flat_.push();
+  }
+
+  // After the first step of a row. Collective.
+  void check(std::size_t row) {
+    if (rows_[row].name == kBackwardOnly || rows_[row].name == kNoExchange) return;
+    const std::uint64_t hash = param_hash(flat_.layout(), flat_.params());
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(comm_.size()));
+    comm_.all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
+    if (!rows_[row].overlap) right_ = all.front();
+    rows_[row].wrong_ranks =
+        static_cast<int>(std::ranges::count_if(all, [&](std::uint64_t h) { return h != right_; }));
+  }
+
   double timed(std::size_t row) {
     comm_.barrier();
     const auto start = Clock::now();
@@ -133,6 +155,8 @@ class Runner {
   std::unique_ptr<Model> model_;
   FlatModule flat_;
   Batch batch_;
+  std::vector<float> initial_;  // parameters
+  std::uint64_t right_ = 0;     // their hash after the step without overlap
   std::vector<StepRow> rows_;
   StepReport report_;  // of the last step
   std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);

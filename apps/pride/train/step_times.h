@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct StepRow {
   double encode_s = 0, exchange_s = 0, apply_s = 0;
   double samples_per_s = 0;  // of all ranks, at the median
   double bytes = 0;          // sent per step, of the rank with most, in the last round
+  // Of a method: ranks whose parameters after its first step, from the same ones in every row, are
+  // not those that rank 0 has after that step without overlap.
+  std::optional<int> wrong_ranks = {};
 };
 
 inline constexpr const char* kBackwardOnly = "backward only";  // forward and backward, no step

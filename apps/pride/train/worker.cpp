@@ -119,6 +119,7 @@ void Worker::start() {
   start.n_parameters = model_->n_parameters();
   start.state_floats = optimizer_.state_floats();
   start.cost = optimizer_.cost(start.step);
+  start.forms = optimizer_.exchange_forms();
   start.tensors = flat_.layout().tensors();
   recorder_->start(start);
 }

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -41,12 +44,25 @@ std::vector<json> lines_of(const Outcome& outcome) {
 }
 
 TEST(BenchProgram, NetworkSaysLatencyAndGoodput) {
-  const auto lines = lines_of(pride("bench network --workers 3 --seconds 0.01 --json"));
-  ASSERT_EQ(lines.size(), 1u);
+  const auto lines =
+      lines_of(pride("bench network --workers 3 --seconds 0.01 --sizes 8,3000 --json"));
+  ASSERT_EQ(lines.size(), 1u + 5 * 2);
   EXPECT_EQ(lines[0]["workers"], 3);
   EXPECT_EQ(lines[0]["transport"], "threads");
   EXPECT_GT(lines[0]["latency_s"], 0);
   EXPECT_GT(lines[0]["goodput_bytes_per_s"], 0);
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["row"], "pattern");
+    EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
+    EXPECT_GT(lines[i]["bus_bytes_per_s"], 0) << lines[i];
+    EXPECT_GE(lines[i]["p99_s"], lines[i]["median_s"]) << lines[i];
+  }
+  EXPECT_EQ(lines[1]["name"], "ping-pong");
+  EXPECT_EQ(lines[2]["bytes"], 3000);
+  const Outcome text = pride("bench network --workers 2 --seconds 0.01 --sizes 64");
+  for (const char* part : {"pattern", "p99", "bus", "wrong", "all-to-all", "shift"}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in\n" << text.out;
+  }
   const Outcome alone = pride("bench network --workers 1");
   EXPECT_EQ(alone.code, 0);
   EXPECT_NE(alone.out.find("one rank has no network"), std::string::npos) << alone.out;
@@ -58,7 +74,9 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
         lines_of(pride(concat("bench exchange --workers 2 --seconds 0.005 --reps 2 --sizes "
                               "100,5000 --methods dlion-vote,lion:dense=bf16 --exchange-threads ",
                               threads, " --json")));
-    ASSERT_EQ(lines.size(), 1u + 2 * 4);
+    ASSERT_EQ(lines.size(), 1u + 2 * 5);
+    EXPECT_EQ(lines[1]["form"], "direct") << "two ranks";
+    EXPECT_TRUE(lines[2]["form"].is_null());
     EXPECT_EQ(lines[0]["row"], "network");
     EXPECT_EQ(lines[1]["name"], "dlion-vote");
     EXPECT_EQ(lines[2]["name"], "lion:dense=bf16");
@@ -66,7 +84,9 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
     EXPECT_EQ(lines[3]["name"], "threads all-reduce fp32");
     EXPECT_EQ(lines[4]["name"], "threads all-reduce bf16");
     EXPECT_EQ(lines[4]["checked_against"], "the exact sum");
-    EXPECT_EQ(lines[5]["coords"], 5000);
+    EXPECT_EQ(lines[5]["name"], "memcpy");
+    EXPECT_EQ(lines[5]["checked_against"], "its source");
+    EXPECT_EQ(lines[6]["coords"], 5000);
     for (std::size_t i = 1; i < lines.size(); ++i) {
       EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
       EXPECT_GE(lines[i]["p99_s"], lines[i]["median_s"]) << lines[i];
@@ -79,7 +99,7 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
   EXPECT_EQ(alone.at(1)["bytes_sent"], 0);
   std::vector<std::string> names;
   for (const json& line : alone) names.push_back(line.value("name", ""));
-  for (const char* rival : {"lion", "lion:dense=native", "lion:dense=bf16"}) {
+  for (const char* rival : {"lion", "lion:dense=native", "lion:dense=bf16", "memcpy"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), rival), 1) << rival;
   }
 }
@@ -173,12 +193,62 @@ TEST(PlanProgram, SaysOnPaperThatCompressionPaysOnASlowNetwork) {
       << p["verdict"];
 }
 
+json row_of(const json& plan, const std::string& method) {
+  for (const json& row : plan["methods"]) {
+    if (row["name"] == method) return row;
+  }
+  return {};
+}
+
+TEST(PlanProgram, SaysInWhichFormBucketsAreExchanged) {
+  const std::string rest =
+      " --bandwidth 1Gbit --params 10000000 --backward 100ms --methods "
+      "lion,dlion-vote,dlion-vote:form=sharded";
+  const json two = plan("--world 2 --latency 100us" + rest);
+  EXPECT_EQ(row_of(two, "dlion-vote")["form"], "direct");
+  EXPECT_EQ(row_of(two, "dlion-vote")["rounds"], 1);
+  EXPECT_EQ(row_of(two, "dlion-vote:form=sharded")["form"], "sharded");
+  EXPECT_EQ(row_of(two, "dlion-vote:form=sharded")["rounds"], 2);
+  EXPECT_TRUE(row_of(two, "lion")["form"].is_null());
+  EXPECT_EQ(row_of(plan("--world 4 --latency 100us" + rest), "dlion-vote")["form"], "sharded");
+  // far apart, a round is worth more than the bytes
+  EXPECT_EQ(row_of(plan("--world 4 --latency 100ms" + rest), "dlion-vote")["form"], "direct");
+}
+
 TEST(PlanProgram, SaysPlainlyWhenCompressionWillNotHelp) {
   const json p =
       plan("--world 4 --bandwidth 400Gbit --latency 2us --params 1000000 --backward 10s");
   EXPECT_NE(p["verdict"].get<std::string>().find("will not help"), std::string::npos)
       << p["verdict"];
   EXPECT_NEAR(step_of(p, "lion") / step_of(p, "dlion-vote"), 1, 0.02);
+}
+
+// what is said of each number of ranks must be what a plan for that number alone says
+TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
+  const std::string network =
+      "--bandwidth 1Gbit --latency 50us --params 20000000 --backward 200ms --methods "
+      "lion,dlion-vote ";
+  const std::string svg = ::testing::TempDir() + "scaling.svg";
+  const json both = plan(network + "--world 4,512 --svg " + svg);
+  ASSERT_EQ(both["worlds"].size(), 2u);
+  EXPECT_EQ(both["worlds"][0]["workers"], 4);
+  EXPECT_EQ(both["worlds"][1]["workers"], 512);
+  const json alone = plan(network + "--world 512");
+  for (const char* method : {"lion", "dlion-vote"}) {
+    // arithmetic is measured anew; bytes are not
+    EXPECT_NEAR(step_of(both["worlds"][1], method) / step_of(alone, method), 1, 0.5) << method;
+  }
+  EXPECT_EQ(both["worlds"][1]["methods"][1]["bytes_sent"], alone["methods"][1]["bytes_sent"]);
+  EXPECT_GT(step_of(both["worlds"][1], "lion"), step_of(both["worlds"][0], "lion"));
+
+  std::ifstream in(svg);
+  const std::string picture((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(picture.rfind("<svg", 0), 0u);
+  EXPECT_NE(picture.find("dlion-vote"), std::string::npos);
+  std::filesystem::remove(svg);
+
+  EXPECT_EQ(pride("plan --workers 1 " + network + "--world 512,4").code, 1);
+  EXPECT_EQ(pride("plan --workers 1 " + network + "--world 4 --svg x.svg").code, 1);
 }
 
 TEST(PlanProgram, RefusesHalfAPlan) {

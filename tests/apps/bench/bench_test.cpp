@@ -4,12 +4,14 @@
 
 #include <atomic>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
 
 #include "bench/exchange.h"
 #include "bench/network.h"
+#include "bench/patterns.h"
 #include "bench/timing.h"
 #include "method_options.h"
 #include "plan/method_speed.h"
@@ -58,7 +60,7 @@ TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
                             .seconds = 0.001,
                             .least = 2};
     const auto cells = cells_of(world, how);
-    ASSERT_EQ(cells.size(), 2 * (how.methods.size() + 2));
+    ASSERT_EQ(cells.size(), 2 * (how.methods.size() + 3));
     for (const ExchangeCell& cell : cells) {
       EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << ", N = " << world;
       EXPECT_GT(cell.times.median_s, 0) << cell.name;
@@ -100,7 +102,7 @@ TEST(ExchangeBench, CountsWrongResults) {
   const ExchangeBench how{
       .methods = {}, .sizes = {1000}, .bucket_coords = 1 << 14, .seconds = 0.001, .least = 1};
   const auto cells = cells_of(3, how, {.kind = Fault::Kind::kCorrupt, .at_send = 2, .byte = 402});
-  ASSERT_EQ(cells.size(), 2u);
+  ASSERT_EQ(cells.size(), 3u);
   EXPECT_GT(cells[0].wrong_ranks, 0);
   EXPECT_EQ(cells[1].wrong_ranks, 0);
 }
@@ -115,7 +117,7 @@ TEST(ExchangeBench, TakesOptionsOfOneMethod) {
       .least = 1};
   for (const int world : {1, 3, 4}) {
     const auto cells = cells_of(world, how);
-    ASSERT_EQ(cells.size(), 6u);
+    ASSERT_EQ(cells.size(), 7u);
     for (const ExchangeCell& cell : cells) EXPECT_EQ(cell.wrong_ranks, 0) << cell.name;
     EXPECT_EQ(cells[1].name, "lion:dense=bf16");
     EXPECT_EQ(cells[4].name, "threads all-reduce fp32");
@@ -184,8 +186,8 @@ class Forger final : public ForwardingCommunicator {
 };
 
 // How many ranks of three are wrong if a frame of rank 1 is forged in the first step.
-int wrong_with_forged(Codec codec) {
-  const ExchangeBench how{.methods = {"dlion-vote"},
+int wrong_with_forged(Codec codec, const std::string& method) {
+  const ExchangeBench how{.methods = {method},
                           .sizes = {1000},
                           .bucket_coords = 1 << 14,
                           .exchange_threads = 1,
@@ -196,7 +198,7 @@ int wrong_with_forged(Codec codec) {
     auto left = std::make_shared<std::atomic<int>>(comm.rank() == 1 ? 1 : 0);
     Forger forger(comm.duplicate(), codec, left);
     bench_exchange(forger, how, {}, [&](const ExchangeCell& cell) {
-      if (comm.rank() == 0 && cell.counted) wrong = cell.wrong_ranks;
+      if (comm.rank() == 0 && cell.name == method) wrong = cell.wrong_ranks;
     });
     EXPECT_LE(left->load(), 0) << "nothing was forged";
   });
@@ -206,8 +208,38 @@ int wrong_with_forged(Codec codec) {
 // The replica that was told another result differs from the others; signs that were changed on
 // their way to a vote leave replicas alike, and only the run on threads shows that all are wrong.
 TEST(ExchangeBench, CountsWrongResultsOfMethods) {
-  EXPECT_EQ(wrong_with_forged(Codec::kVote), 1);
-  EXPECT_EQ(wrong_with_forged(Codec::kSign), 3);
+  EXPECT_EQ(wrong_with_forged(Codec::kVote, "dlion-vote:form=sharded"), 1);
+  EXPECT_EQ(wrong_with_forged(Codec::kSign, "dlion-vote:form=sharded"), 3);
+  EXPECT_EQ(wrong_with_forged(Codec::kAllSigns, "dlion-vote:form=direct"), 1);
+}
+
+TEST(ExchangeBench, SaysInWhichFormBucketsAreExchanged) {
+  ExchangeBench how{.methods = {"lion", "dlion-vote:form=sharded", "dlion-vote:form=direct",
+                                "dlion-vote:round_bytes=0", "dlion-vote:round_bytes=1000000"},
+                    .sizes = {20'000},
+                    .bucket_coords = 1 << 14,
+                    .seconds = 0.001,
+                    .least = 1};
+  auto cells = cells_of(4, how);
+  const char* const forms[] = {"", "sharded", "direct", "sharded", "direct"};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(cells[i].form, forms[i]) << cells[i].name;
+  how.hosts = Hosts::of_size(4, 2);
+  how.methods = {"dlion-vote"};
+  EXPECT_EQ(cells_of(4, how)[0].form, "two levels");
+}
+
+TEST(ExchangeBench, HasMemcpyBesideTheExchanges) {
+  const ExchangeBench how{
+      .methods = {}, .sizes = {1000}, .bucket_coords = 1 << 14, .seconds = 0.001, .least = 2};
+  for (const int world : {1, 2}) {
+    const ExchangeCell cell = cells_of(world, how).back();
+    EXPECT_EQ(cell.name, "memcpy");
+    EXPECT_EQ(cell.bytes, 0);
+    EXPECT_EQ(cell.wrong_ranks, 0);
+    EXPECT_EQ(cell.checked_against, "its source");
+    EXPECT_GT(cell.times.min_s, 0);
+    EXPECT_GE(cell.times.p99_s, cell.times.median_s);
+  }
 }
 
 TEST(NetworkBench, MeasuresSomethingOnSeveralRanksAndNothingAlone) {
@@ -225,6 +257,104 @@ TEST(NetworkBench, MeasuresSomethingOnSeveralRanksAndNothingAlone) {
       EXPECT_GE(facts.message_s, 0);
     });
   }
+}
+
+// The cells of a run on `world` threads, with a fault on rank 1.
+std::vector<PatternCell> patterns_of(int world, const PatternBench& how, Fault fault = {}) {
+  std::vector<PatternCell> cells;
+  run_world(world, [&](Communicator& comm) {
+    FaultyComm faulty(comm.duplicate(), comm.rank() == 1 ? fault : Fault{});
+    bench_patterns(faulty, how, [&](const PatternCell& cell) {
+      if (comm.rank() == 0) cells.push_back(cell);
+    });
+  });
+  return cells;
+}
+
+TEST(PatternBench, HasARowForEachPatternAndSizeAndFindsAllRight) {
+  const PatternBench how{.sizes = {1, 1000, 100'000}, .seconds = 0.001, .least = 2};
+  EXPECT_TRUE(patterns_of(1, how).empty());
+  for (const int world : {2, 3}) {
+    const auto cells = patterns_of(world, how);
+    ASSERT_EQ(cells.size(), 15u);
+    for (const PatternCell& cell : cells) {
+      EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << " of " << cell.bytes;
+      EXPECT_GT(cell.times.min_s, 0) << cell.name;
+      EXPECT_GE(cell.times.median_s, cell.times.min_s) << cell.name;
+      EXPECT_GE(cell.times.p99_s, cell.times.median_s) << cell.name;
+    }
+    const auto of = [&](const std::string& name) {
+      return *std::ranges::find_if(cells, [&](const auto& c) { return c.name == name; });
+    };
+    EXPECT_EQ(of("shift").bytes, 1u);
+    EXPECT_EQ(of("all-to-all").bytes, static_cast<std::size_t>(world)) << "whole parts";
+    EXPECT_EQ(of("all-reduce").bytes, 4u) << "whole numbers";
+    const double others = (world - 1.0) / world;
+    EXPECT_NEAR(of("all-gather").bus_bandwidth() / of("all-gather").algorithm_bandwidth(), others,
+                1e-9);
+    EXPECT_NEAR(of("all-reduce").bus_bandwidth() / of("all-reduce").algorithm_bandwidth(),
+                2 * others, 1e-9);
+  }
+}
+
+// Every message of rank 1 that is long enough has another byte: all its receivers are told wrong.
+class LyingComm final : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+
+ protected:
+  std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
+    if (bytes.size() < 300) return ForwardingCommunicator::do_start_send(peer, tag, bytes);
+    auto& copy = sent_.emplace_back(bytes.begin(), bytes.end());
+    copy[bytes.size() / 2] ^= std::byte{0x55};
+    return ForwardingCommunicator::do_start_send(peer, tag, copy);
+  }
+
+ private:
+  std::list<std::vector<std::byte>> sent_;
+};
+
+TEST(PatternBench, CountsRanksThatWereToldSomethingElse) {
+  std::map<std::string, int> wrong;
+  run_world(3, [&](Communicator& comm) {
+    const auto own = comm.rank() == 2
+                         ? std::unique_ptr<Communicator>(new LyingComm(comm.duplicate()))
+                         : comm.duplicate();
+    const PatternBench how{.sizes = {3000}, .seconds = 0.001, .least = 1};
+    bench_patterns(*own, how, [&](const PatternCell& cell) {
+      if (comm.rank() == 0) wrong[cell.name] = cell.wrong_ranks;
+    });
+  });
+  EXPECT_EQ(wrong["ping-pong"], 1);
+  EXPECT_EQ(wrong["shift"], 1);
+  EXPECT_EQ(wrong["all-to-all"], 2);
+  EXPECT_EQ(wrong["all-gather"], 2);
+  EXPECT_GE(wrong["all-reduce"], 1);
+}
+
+// --- The form of exchanges on a network. --------------------------------------------------------
+
+TEST(OnNetwork, SetsWhatARankCouldSendInARound) {
+  const NetworkModel network{.latency_s = 1e-3, .message_s = 1e-4, .bytes_per_s = 1e8};
+  EXPECT_EQ(round_bytes(network, 2), 100'000u);
+  EXPECT_EQ(round_bytes(network, 12), 200'000u);
+  EXPECT_EQ(on_network("dlion-vote:tie=zero", network, 2),
+            "dlion-vote:tie=zero:round_bytes=100000");
+  EXPECT_EQ(on_network("dlion-vote:round_bytes=5", network, 2), "dlion-vote:round_bytes=5");
+  EXPECT_EQ(on_network("lion-cub", network, 2), "lion-cub");
+}
+
+TEST(SentIn, IsOneRoundInTheDirectForm) {
+  const auto sent = [](const char* method, int world) {
+    return sent_in(method, world, 4e6, 1 << 20);
+  };
+  EXPECT_EQ(sent("dlion-vote", 2).rounds, 1);
+  EXPECT_EQ(sent("dlion-vote", 2).vote_times, 2);
+  EXPECT_EQ(sent("dlion-vote", 4).rounds, 2);
+  EXPECT_EQ(sent("dlion-vote", 4).vote_times, 1);
+  EXPECT_EQ(sent("dlion-vote:form=direct", 4).rounds, 1);
+  EXPECT_NEAR(sent("dlion-vote:form=direct", 4).bytes / sent("dlion-vote", 4).bytes, 2, 0.01);
+  EXPECT_EQ(sent("lion-cub", 4).rounds, 5);
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST(Predict, BestBucketsIsBetterThanOneAndThanVeryMany) {
   StepModel step = kStep;
   NetworkModel network = kNetwork;
   network.bytes_per_s = 2e5;
-  const auto bytes = [](int) { return kMethod.bytes; };
+  const auto bytes = [](int) { return Sent{kMethod.bytes, kMethod.rounds}; };
   const int best = best_buckets(network, kMethod, step, 4096, bytes);
   const auto seconds = [&](int buckets) {
     step.buckets = buckets;
@@ -99,8 +99,10 @@ TEST(Predict, BestBucketsIsBetterThanOneAndThanVeryMany) {
   EXPECT_LT(seconds(best), seconds(1));
   EXPECT_LT(seconds(best), seconds(4096));
   EXPECT_EQ(best_buckets(network, kMethod, step, 1, bytes), 1);
-  const auto frames = [](int n) { return kMethod.bytes * (1 + n); };
+  const auto frames = [](int n) { return Sent{kMethod.bytes * (1 + n), kMethod.rounds}; };
   EXPECT_LT(best_buckets(network, kMethod, step, 4096, frames), best) << "frames are bytes too";
+  const auto one_round = [](int) { return Sent{kMethod.bytes, 1}; };
+  EXPECT_GE(best_buckets(network, kMethod, step, 4096, one_round), best) << "latencies are halved";
 }
 
 }  // namespace
