@@ -130,26 +130,27 @@ void run_network(const Arguments& args) {
 
 Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
   const bool alone = comm.size() == 1;
-  return {{"row", "exchange"},
-          {"name", cell.name},
-          {"coords", cell.coords},
-          {"workers", comm.size()},
-          {"transport", comm.transport()},
-          {"measurements", cell.times.n},
-          {"min_s", cell.times.min_s},
-          {"median_s", cell.times.median_s},
-          {"p99_s", cell.times.p99_s},
-          {"bytes_sent", cell.bytes},
-          {"bytes_counted", cell.counted},
-          {"two_levels", cell.two_levels},
-          {"form", cell.form.empty() ? Json(nullptr) : Json(cell.form)},
-          {"bytes_off_host", cell.bytes_off_host ? Json(*cell.bytes_off_host) : Json(nullptr)},
-          {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
-          {"bus_bytes_per_s", cell.bus_bandwidth()},
-          {"limit_s", alone ? Json(nullptr) : Json(cell.limit_s)},
-          {"times_limit", alone ? Json(nullptr) : Json(cell.times.median_s / cell.limit_s)},
-          {"wrong_ranks", cell.wrong_ranks},
-          {"checked_against", cell.checked_against}};
+  return {
+      {"row", "exchange"},
+      {"name", cell.name},
+      {"coords", cell.coords},
+      {"workers", comm.size()},
+      {"transport", comm.transport()},
+      {"measurements", cell.times.n},
+      {"min_s", cell.times.min_s},
+      {"median_s", cell.times.median_s},
+      {"p99_s", cell.times.p99_s},
+      {"bytes_sent", cell.bytes},
+      {"bytes_counted", cell.counted},
+      {"two_levels", cell.two_levels},
+      {"form", cell.form.empty() ? Json(nullptr) : Json(cell.form)},
+      {"bytes_off_host", cell.bytes_off_host ? Json(*cell.bytes_off_host) : Json(nullptr)},
+      {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
+      {"bus_bytes_per_s", cell.bus_bandwidth()},
+      {"limit_s", alone ? Json(nullptr) : Json(cell.limit_s)},
+      {"times_limit", cell.limit_s > 0 ? Json(cell.times.median_s / cell.limit_s) : Json(nullptr)},
+      {"wrong_ranks", cell.wrong_ranks},
+      {"checked_against", cell.checked_against}};
 }
 
 void print_cell(const ExchangeCell& cell) {

@@ -72,7 +72,7 @@ void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   plan.notes.push_back(concat(n, n == 1 ? " bucket of " : " buckets of ",
                               grouped(static_cast<double>(plan.optimizer.bucket_coords)),
                               " coordinates, for ", time_text(network.latency_s), " latency and ",
-                              bandwidth_text(network.goodput),
+                              bandwidth_text(network.bytes_per_s),
                               " goodput; --bucket-mb sets another size"));
   if (!chooses) return;
   plan.notes.push_back(
