@@ -21,7 +21,7 @@ TEXT
 core_packages=(
   build-essential cmake ninja-build ccache git ca-certificates
   libhwy-dev
-  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libpcre2-dev
+  libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libpcre2-dev libjpeg62-turbo-dev
   libgtest-dev librandom123-dev
   python3
 )

@@ -311,6 +311,7 @@ void add_bench_command(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine and this network");
   bench->require_subcommand(1);
   add_bench_kernels_command(*bench);
+  add_bench_loader_command(*bench);
   const auto args = std::make_shared<Arguments>();
   CLI::App* network =
       add_common(*bench, "network",

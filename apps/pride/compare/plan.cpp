@@ -19,16 +19,17 @@ constexpr int kWorkers = 4;  // pride train's own default
 
 // what --set may not touch: a comparison has one task, and runs of a seed have the same batches
 const std::set<std::string> kShared = {
-    "task",      "data",   "vocab",        "examples",  "shots",      "skip-long", "init",
-    "model",     "layers", "heads",        "width",     "context",    "patch",     "workers",
-    "batch",     "epochs", "steps",        "seed",      "accumulate", "sharding",  "method",
-    "out",       "config", "eval-batches", "overwrite", "resume",     "json",      "quiet",
-    "log-every", "help",   "help-all",     "save-every"};
+    "task",    "data",      "vocab",  "examples",     "shots",     "skip-long",  "init",
+    "model",   "layers",    "heads",  "width",        "context",   "patch",      "image-size",
+    "workers", "batch",     "epochs", "steps",        "seed",      "accumulate", "sharding",
+    "method",  "out",       "config", "eval-batches", "overwrite", "resume",     "json",
+    "quiet",   "log-every", "help",   "help-all",     "save-every"};
 
 // settings without influence on the parameters and on the bytes (which --bucket-mb has: a frame or
 // more a bucket)
-const std::set<std::string> kHarmless = {"overlap",    "exchange-threads", "timeout",
-                                         "save-every", "resume",           "eval-every"};
+const std::set<std::string> kHarmless = {"overlap",       "exchange-threads", "timeout",
+                                         "save-every",    "resume",           "eval-every",
+                                         "loader-threads"};
 
 constexpr const char* kMethodOption = "method-opt";
 constexpr const char* kOwnFile = "compare.json";  // with any ending while it is written

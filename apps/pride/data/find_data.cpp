@@ -9,14 +9,19 @@
 namespace pride::app {
 
 std::filesystem::path find_data(const std::string& flag, std::string_view task) {
-  PRIDE_CHECK(task == "lm" || task == "fewshot" || task == "cifar10", "unknown task \"", task,
-              "\"; lm, fewshot and cifar10 are known");
+  PRIDE_CHECK(task == "lm" || task == "fewshot" || task == "cifar10" || task == "imagenet",
+              "unknown task \"", task, "\"; lm, fewshot, cifar10 and imagenet are known");
   if (!flag.empty() || task == "lm") return flag;
   if (task == "fewshot") {
     throw DataError("task fewshot: give --data FILE.jsonl, or a folder of such files");
   }
   const char* variable = std::getenv("PRIDE_DATA");
   if (variable != nullptr && *variable != '\0') return variable;
+  if (task == "imagenet") {
+    throw DataError(
+        "no data for task imagenet: give --data FOLDER or set PRIDE_DATA to a folder with "
+        "train/CLASS/*.jpg and val/CLASS/*.jpg");
+  }
   throw DataError(
       "no data for task cifar10: give --data FOLDER or set PRIDE_DATA to a folder with the "
       "official binary files; scripts/get_data.sh fetches them");

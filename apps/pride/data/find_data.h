@@ -8,9 +8,9 @@
 
 namespace pride::app {
 
-// For "cifar10": `flag`, or $PRIDE_DATA if the flag is empty; throws DataError, saying how to get
-// the data, if neither is set. For "lm": `flag`; an empty path means the default text.
-// For "fewshot": `flag`; throws DataError if it is empty.
+// For "cifar10" and "imagenet": `flag`, or $PRIDE_DATA if the flag is empty; throws DataError,
+// saying how to get the data, if neither is set. For "lm": `flag`; an empty path means the default
+// text. For "fewshot": `flag`; throws DataError if it is empty.
 // Throws InvalidArgument on any other task. Does not look whether the path exists.
 std::filesystem::path find_data(const std::string& flag, std::string_view task);
 

@@ -96,6 +96,15 @@ class Vit final : public Model {
 
 }  // namespace
 
+VitSize vit_preset(const std::string& name, std::string_view task) {
+  if (name == "vit-small") return {.layers = 4, .heads = 4, .width = 128, .patch = 8};
+  if (name == "vit-paper") return {.layers = 6, .heads = 8, .width = 512, .patch = 4};
+  if (name == "vit-s16") return {.layers = 12, .heads = 6, .width = 384, .patch = 16};
+  if (name == "vit-b16") return {.layers = 12, .heads = 12, .width = 768, .patch = 16};
+  throw InvalidArgument(concat("--model ", name, ": for ", task,
+                               " it must be one of vit-small, vit-paper, vit-s16, vit-b16"));
+}
+
 std::unique_ptr<Model> make_vit(const VitSize& size) {
   PRIDE_CHECK(size.layers >= 1 && size.heads >= 1 && size.width >= 1 && size.patch >= 1 &&
                   size.image >= 1 && size.channels >= 1 && size.classes >= 1,

@@ -1,10 +1,12 @@
-// Vision transformer for small square images: a class token, learned positions, pre-LN blocks.
+// Vision transformer for square images: a class token, learned positions, pre-LN blocks.
 // SPDX-License-Identifier: Apache-2.0
 // Source    Dosovitskiy et al. 2021; parameter names and weight shapes as timm's vision
 // transformers.
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "models/model.h"
 
@@ -15,6 +17,11 @@ struct VitSize {
   std::int64_t patch = 4;  // pixels along a side
   std::int64_t image = 32, channels = 3, classes = 10;
 };
+
+// The sizes of vit-small, vit-paper (of CIFAR-10 in the Distributed Lion paper), vit-s16 or vit-b16
+// (ViT-S/16 and ViT-B/16); image and classes are left as they are above. Throws InvalidArgument,
+// naming the task, on another name.
+VitSize vit_preset(const std::string& name, std::string_view task);
 
 // Throws InvalidArgument on a size below 1, a width that the heads do not divide, or an image that
 // the patches do not tile.

@@ -20,7 +20,8 @@ struct Stage {
   const char* name;
   const char* key;  // of summary.json's "seconds"
 };
-constexpr Stage kStages[] = {{"backward", "backward_s"},
+constexpr Stage kStages[] = {{"data", "data_s"},
+                             {"backward", "backward_s"},
                              {"encode", "encode_s"},
                              {"exchange", "exchange_s"},
                              {"apply", "apply_s"}};

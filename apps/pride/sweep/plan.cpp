@@ -16,17 +16,17 @@ namespace {
 constexpr int kWorkers = 4;  // pride train's own default
 
 // flags that make the task, together with the seed of augmentation
-constexpr const char* kTaskFlags[] = {"task",    "data",  "vocab",    "examples", "shots",
-                                      "model",   "init",  "layers",   "heads",    "width",
-                                      "context", "patch", "skip-long"};
+constexpr const char* kTaskFlags[] = {"task",      "data",    "vocab", "examples",  "shots",
+                                      "skip-long", "model",   "init",  "layers",    "heads",
+                                      "width",     "context", "patch", "image-size"};
 
 // flags that can change neither whether a run begins nor how long it is
 const std::set<std::string> kOnlyNumbers = {"lr", "weight-decay", "seed"};
 
 // flags that do not make it another run: where the data lies (its hash counts), and those without
 // influence on parameters and bytes
-const std::set<std::string> kNotInName = {"data", "overlap", "exchange-threads", "timeout",
-                                          "log-every"};
+const std::set<std::string> kNotInName = {"data",    "overlap",   "exchange-threads",
+                                          "timeout", "log-every", "loader-threads"};
 
 std::uint64_t hash_of(const std::vector<std::string>& words) {
   std::uint64_t hash = words.size();

@@ -81,18 +81,14 @@ class ChoiceTask final : public GptTask {
     return batch_of(rows);
   }
 
-  // The right answers alone.
+  // All choices, the wrong ones too.
   Batch eval_batch(std::size_t index) const override {
-    std::vector<ChoiceRow> rows;
-    for (const EncodedQuestion& question : batch(index)) {
-      rows.push_back({question.prompt, question.choices[question.question->gold]});
-    }
-    return batch_of(rows);
+    return batch_of_choices(questions_of(index));
   }
-  void add_eval_batch(Model& model, std::size_t index, const at::Device& device,
+  void add_eval_batch(Model& model, std::size_t index, const Batch& batch,
                       EvalSums& sums) const override {
-    const auto questions = batch(index);
-    const auto scores = score_choices(model, questions, device);
+    const auto questions = questions_of(index);
+    const auto scores = score_choices(model, questions, batch);
     for (std::size_t i = 0; i < questions.size(); ++i) sums.choices.add(questions[i], scores[i]);
   }
 
@@ -112,7 +108,7 @@ class ChoiceTask final : public GptTask {
   std::vector<std::string> notes() const override { return notes_; }
 
  private:
-  std::span<const EncodedQuestion> batch(std::size_t index) const {
+  std::span<const EncodedQuestion> questions_of(std::size_t index) const {
     const std::size_t begin = index * kEvalQuestions;
     return std::span(eval_).subspan(begin, std::min(kEvalQuestions, eval_.size() - begin));
   }

@@ -78,8 +78,10 @@ class Scoring {
   }
 
   void score(std::size_t begin, std::size_t n) {
+    const auto questions = std::span<const EncodedQuestion>(sorted_).subspan(begin, n);
     auto found = with_short_errors([&] {
-      return score_choices(model_, std::span(sorted_).subspan(begin, n), options_.device);
+      const Batch batch = moved_to(options_.device, batch_of_choices(questions));
+      return score_choices(model_, questions, batch);
     });
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < n; ++i) scores_[order_[begin + i]] = std::move(found[i]);
@@ -125,11 +127,15 @@ Batch batch_of(std::span<const ChoiceRow> rows) {
   return batch;
 }
 
+Batch batch_of_choices(std::span<const EncodedQuestion> questions) {
+  return batch_of(rows_of(questions));
+}
+
 std::vector<std::vector<double>> score_choices(Model& model,
                                                std::span<const EncodedQuestion> questions,
-                                               const at::Device& device) {
+                                               const Batch& batch) {
   const at::NoGradGuard no_grad;
-  const at::Tensor losses = target_losses(model, moved_to(device, batch_of(rows_of(questions))));
+  const at::Tensor losses = target_losses(model, batch);
   const float* loss = losses.data_ptr<float>();
   std::vector<std::vector<double>> scores;
   for (const EncodedQuestion& question : questions) {

@@ -19,11 +19,15 @@ struct ChoiceRow {
 // Rows padded at their ends to the longest one. No target sees what pads another row.
 Batch batch_of(std::span<const ChoiceRow> rows);
 
-// The log-probability of every choice of every question, all in one batch: for each question, for
-// each choice, the sum over its tokens in nats. No gradient.
+// Every choice of every question, a row each.
+Batch batch_of_choices(std::span<const EncodedQuestion> questions);
+
+// The log-probability of every choice of every question: for each question, for each choice, the
+// sum over its tokens in nats. `batch`: batch_of_choices(questions), on the model's device. No
+// gradient.
 std::vector<std::vector<double>> score_choices(Model& model,
                                                std::span<const EncodedQuestion> questions,
-                                               const at::Device& device);
+                                               const Batch& batch);
 
 struct ScoreOptions {
   std::size_t batch = 8;  // questions

@@ -1,43 +1,17 @@
 // Label-skewed parts: each class is cut into shares drawn from a symmetric Dirichlet distribution.
 // SPDX-License-Identifier: Apache-2.0
-// Source    Hsu et al. 2019, arXiv:1909.06335; gamma variates by Marsaglia and Tsang 2000.
+// Source    Hsu et al. 2019, arXiv:1909.06335.
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <numbers>
 
 #include "pride/error.h"
 #include "pride/random_bits.h"
+#include "train/gamma.h"
 #include "train/sampler.h"
 #include "train/streams.h"
 
 namespace pride::app {
 namespace {
-
-constexpr int kClasses = 256;
-
-double open_unit(PhiloxStream& bits) {
-  return (static_cast<double>(bits.next_u64() >> 12) + 0.5) * 0x1p-52;
-}
-
-double normal(PhiloxStream& bits) {
-  const double radius = std::sqrt(-2 * std::log(open_unit(bits)));
-  return radius * std::cos(2 * std::numbers::pi * open_unit(bits));
-}
-
-// log of a Gamma(shape, 1) variate; in logarithms because a small shape underflows
-double log_gamma_variate(double shape, PhiloxStream& bits) {
-  // Gamma(a) is Gamma(a + 1) times U^(1/a)
-  if (shape < 1) return log_gamma_variate(shape + 1, bits) + std::log(open_unit(bits)) / shape;
-  const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
-  while (true) {
-    const double x = normal(bits);
-    const double v = std::pow(1 + c * x, 3);
-    if (v > 0 && std::log(open_unit(bits)) < 0.5 * x * x + d - d * v + d * std::log(v)) {
-      return std::log(d * v);
-    }
-  }
-}
 
 std::vector<double> dirichlet(int world, double concentration, PhiloxStream& bits) {
   std::vector<double> shares(static_cast<std::size_t>(world));
@@ -51,10 +25,11 @@ std::vector<double> dirichlet(int world, double concentration, PhiloxStream& bit
 
 }  // namespace
 
-std::vector<std::vector<std::uint32_t>> dirichlet_parts(std::span<const std::uint8_t> labels,
+std::vector<std::vector<std::uint32_t>> dirichlet_parts(std::span<const std::uint16_t> labels,
                                                         int world, double concentration,
                                                         std::uint64_t seed) {
-  std::array<std::vector<std::uint32_t>, kClasses> by_class;
+  const std::size_t classes = labels.empty() ? 0 : *std::ranges::max_element(labels) + 1u;
+  std::vector<std::vector<std::uint32_t>> by_class(classes);
   for (std::size_t i = 0; i < labels.size(); ++i) {
     by_class[labels[i]].push_back(static_cast<std::uint32_t>(i));
   }

@@ -18,12 +18,20 @@ at::Tensor target_rows(Model& model, const Batch& batch) {
 }  // namespace
 
 Batch moved_to(const at::Device& device, const Batch& batch) {
-  return {batch.input.to(device), batch.target.to(device),
-          batch.places.defined() ? batch.places.to(device) : at::Tensor()};
+  const auto moved = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.to(device) : tensor;
+  };
+  return {moved(batch.input), moved(batch.target), moved(batch.places), moved(batch.other),
+          batch.share};
 }
 
-at::Tensor mean_loss(Model& model, const Batch& batch) {
-  return at::cross_entropy_loss(target_rows(model, batch), batch.target);
+at::Tensor mean_loss(Model& model, const Batch& batch, double smoothing) {
+  const at::Tensor rows = target_rows(model, batch);
+  const auto loss_of = [&](const at::Tensor& target) {
+    return at::cross_entropy_loss(rows, target, {}, at::Reduction::Mean, -100, smoothing);
+  };
+  if (!batch.other.defined()) return loss_of(batch.target);
+  return batch.share * loss_of(batch.target) + (1 - batch.share) * loss_of(batch.other);
 }
 
 at::Tensor target_losses(Model& model, const Batch& batch) {
@@ -32,9 +40,8 @@ at::Tensor target_losses(Model& model, const Batch& batch) {
       .contiguous();
 }
 
-void Task::add_eval_batch(Model& model, std::size_t index, const at::Device& device,
+void Task::add_eval_batch(Model& model, std::size_t /*index*/, const Batch& batch,
                           EvalSums& sums) const {
-  const Batch batch = moved_to(device, eval_batch(index));
   const at::Tensor rows = target_rows(model, batch);
   const at::Tensor losses =
       at::cross_entropy_loss(rows, batch.target, {}, at::Reduction::None).cpu().contiguous();
@@ -47,9 +54,14 @@ void Task::add_eval_batch(Model& model, std::size_t index, const at::Device& dev
 EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device) {
   const at::NoGradGuard no_grad;
   EvalSums mine;
-  for (auto b = static_cast<std::size_t>(comm.rank()); b < task.n_eval_batches();
-       b += static_cast<std::size_t>(comm.size())) {
-    task.add_eval_batch(model, b, device, mine);
+  const std::unique_ptr<BatchQueue> queue = task.make_queue();
+  const auto world = static_cast<std::size_t>(comm.size());
+  auto asked = static_cast<std::size_t>(comm.rank());
+  for (std::size_t b = asked; b < task.n_eval_batches(); b += world) {
+    for (; asked < task.n_eval_batches() && asked < b + queue->depth() * world; asked += world) {
+      queue->ask_eval(asked);
+    }
+    task.add_eval_batch(model, b, moved_to(device, queue->take()), mine);
   }
   std::vector<EvalSums> all(static_cast<std::size_t>(comm.size()));
   const Communicator::Scope scope(comm, "evaluation");

@@ -10,8 +10,9 @@ namespace pride::app {
 
 Batch moved_to(const at::Device& device, const Batch& batch);
 
-// Mean over the targets of a batch, with gradient.
-at::Tensor mean_loss(Model& model, const Batch& batch);
+// Mean over the targets of a batch, with gradient. `smoothing` of each target is spread over all
+// classes.
+at::Tensor mean_loss(Model& model, const Batch& batch, double smoothing = 0);
 
 // Of each target of a batch (float32, on the CPU).
 at::Tensor target_losses(Model& model, const Batch& batch);

@@ -46,7 +46,7 @@ GptSize size_of_preset(const TrainOptions& o, std::int64_t vocabulary) {
 }
 
 GptSize gpt_size(const TrainOptions& o, std::int64_t vocabulary) {
-  PRIDE_CHECK(!o.patch, "--patch is for cifar10 only");
+  PRIDE_CHECK(!o.patch, "--patch is for images only");
   const GptSize size = o.init.empty() ? size_of_preset(o, vocabulary) : size_of_init(o, vocabulary);
   make_gpt(size);  // refuses sizes that cannot be, before the windows are counted
   return size;

@@ -18,13 +18,7 @@ namespace {
 constexpr std::size_t kEvalImages = 250;  // per batch
 
 VitSize vit_size(const TrainOptions& o) {
-  VitSize size;
-  if (o.model.empty() || o.model == "vit-small") {
-    size.layers = 4, size.heads = 4, size.width = 128, size.patch = 8;
-  } else {
-    PRIDE_CHECK(o.model == "vit-paper", "--model ", o.model,
-                ": for cifar10 it must be one of vit-small, vit-paper");
-  }
+  VitSize size = vit_preset(o.model.empty() ? "vit-small" : o.model, "cifar10");
   PRIDE_CHECK(!o.context, "--context is for lm and fewshot only");
   size.layers = o.layers.value_or(size.layers);
   size.heads = o.heads.value_or(size.heads);
@@ -40,7 +34,8 @@ class ImageTask final : public Task {
         model_(options.model.empty() ? "vit-small" : options.model),
         source_(std::move(source)),
         seed_(options.seed),
-        data_(std::move(data)) {
+        data_(std::move(data)),
+        labels_(data_.train.labels.begin(), data_.train.labels.end()) {
     make_vit(size_);  // refuses sizes that cannot be
     const std::size_t all = (data_.test.size() + kEvalImages - 1) / kEvalImages;
     const auto wanted = static_cast<std::size_t>(options.eval_batches.value_or(0));
@@ -51,7 +46,7 @@ class ImageTask final : public Task {
   std::string_view model_name() const noexcept override { return model_; }
   std::unique_ptr<Model> make_model() const override { return make_vit(size_); }
   std::size_t n_samples() const noexcept override { return data_.train.size(); }
-  std::span<const std::uint8_t> labels() const noexcept override { return data_.train.labels; }
+  std::span<const std::uint16_t> labels() const noexcept override { return labels_; }
   std::size_t n_eval_batches() const noexcept override { return n_eval_batches_; }
 
   nlohmann::ordered_json model_size() const override {
@@ -106,14 +101,14 @@ class ImageTask final : public Task {
   Batch empty_batch(std::size_t n) const {
     const auto rows = static_cast<std::int64_t>(n);
     return {at::empty({rows, size_.channels, size_.image, size_.image}, at::kFloat),
-            at::empty({rows}, at::kLong),
-            {}};
+            at::empty({rows}, at::kLong)};
   }
 
   VitSize size_;
   std::string model_, source_;
   std::uint64_t seed_;
   Cifar10 data_;
+  std::vector<std::uint16_t> labels_;  // of the training images
   std::size_t n_eval_batches_ = 0;
 };
 

@@ -13,6 +13,8 @@
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "pride/schedule.h"
+#include "train/image_options.h"
+#include "train/question_options.h"
 
 namespace pride::app {
 namespace {
@@ -34,7 +36,7 @@ CLI::Validator count(std::int64_t lowest, std::int64_t highest = kMostSteps) {
 void add_data_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--task", o.task,
                  "lm (text, as bytes or tokens), fewshot (questions with choices, for a language "
-                 "model) or cifar10 (images)")
+                 "model), cifar10, or imagenet (a folder of JPEG images for each class)")
       ->capture_default_str()
       ->group("Task");
   app.add_option(
@@ -42,7 +44,8 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
          "lm: a text file or a folder of text; default: the C++ standard library's headers; with "
          "--vocab, shards of tokens. "
          "fewshot: a file of questions, or a folder of *.jsonl (docs/fewshot.md). "
-         "cifar10: the folder with data_batch_1.bin[.gz] ...; default: $PRIDE_DATA")
+         "cifar10: the folder with data_batch_1.bin[.gz] ...; imagenet: the folder with "
+         "train/CLASS/*.jpg and val/CLASS/*.jpg; default for both: $PRIDE_DATA")
       ->group("Task");
   app.add_option(
          "--vocab", o.vocab,
@@ -50,24 +53,10 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
          "of the vocabulary in this folder: encoder.json and vocab.bpe. A file (its last "
          "tenth validates), or a folder with *train*.bin and *val*.bin. fewshot: the model's")
       ->group("Task");
-  app.add_option("--examples", o.examples,
-                 "fewshot: questions of each task to train on, chosen by the seed. 0: all of those "
-                 "that are to train on")
-      ->capture_default_str()
-      ->check(count(0, kLargestSize))
-      ->group("Task");
-  app.add_option("--shots", o.shots,
-                 "fewshot: questions with their answers before each question of an evaluation")
-      ->capture_default_str()
-      ->check(count(0, kLargestSize))
-      ->group("Task");
-  app.add_flag("--skip-long", o.skip_long,
-               "fewshot: leave out questions with a choice that is longer than the context, which "
-               "are an error otherwise")
-      ->group("Task");
+  add_question_flags(app, o);
   app.add_option("--sharding", o.sharding,
                  "Each worker's samples: partition (its own part of each epoch's shuffle), "
-                 "replicate (all of them, in its own order) or dirichlet:A (cifar10: parts with "
+                 "replicate (all of them, in its own order) or dirichlet:A (images: parts with "
                  "skewed labels, the more the smaller A > 0)")
       ->capture_default_str()
       ->group("Task");
@@ -81,8 +70,9 @@ void add_model_flags(CLI::App& app, TrainOptions& o) {
   app.add_option(
          "--model", o.model,
          "lm, fewshot: gpt-small (default: 4 layers, 4 heads, width 128, context 128) or gpt2 (12, "
-         "12, 768, 1024). cifar10: vit-small (default: 4 layers, 4 heads, width 128, patch "
-         "8) or vit-paper (6, 8, 512, 4)")
+         "12, 768, 1024). Images: vit-small (default of cifar10: 4 layers, 4 heads, width 128, "
+         "patch 8), vit-paper (6, 8, 512, 4), vit-s16 (default of imagenet: 12, 6, 384, 16) or "
+         "vit-b16 (12, 12, 768, 16)")
       ->group("Model");
   app.add_option(
          "--init", o.init,
@@ -103,7 +93,7 @@ void add_model_flags(CLI::App& app, TrainOptions& o) {
                  "of a question")
       ->check(count(1, kLargestSize))
       ->group("Model");
-  app.add_option("--patch", o.patch, "cifar10: side of a patch in pixels, instead of the model's")
+  app.add_option("--patch", o.patch, "Images: side of a patch in pixels, instead of the model's")
       ->check(count(1, kLargestSize))
       ->group("Model");
 }
@@ -172,7 +162,7 @@ void add_method_flags(CLI::App& app, TrainOptions& o) {
 void add_batch_flags(CLI::App& app, TrainOptions& o, const char* group) {
   app.add_option("--batch", o.batch,
                  "Samples per worker and backward pass. Default: 8 for lm and fewshot, 32 for "
-                 "cifar10")
+                 "images")
       ->check(count(1))
       ->group(group);
   app.add_option("--accumulate", o.accumulate, "Backward passes per step")
@@ -315,6 +305,7 @@ nlohmann::ordered_json or_null(const std::optional<T>& value) {
 void add_workload_flags(CLI::App& app, TrainOptions& options) {
   add_data_flags(app, options);
   add_model_flags(app, options);
+  add_image_flags(app, options);
   add_batch_flags(app, options, "Size of the run");
   add_bucket_flags(app, options, "Size of the run");
 }
@@ -322,25 +313,28 @@ void add_workload_flags(CLI::App& app, TrainOptions& options) {
 void add_train_flags(CLI::App& app, TrainOptions& options) {
   add_data_flags(app, options);
   add_model_flags(app, options);
+  add_image_flags(app, options);
+  add_target_flags(app, options);
   add_method_flags(app, options);
   add_size_flags(app, options);
   add_output_flags(app, options);
 }
 
-std::int64_t default_batch(const std::string& task) { return task == "cifar10" ? 32 : 8; }
+bool is_language(const std::string& task) { return task == "lm" || task == "fewshot"; }
+
+std::int64_t default_batch(const std::string& task) { return is_language(task) ? 8 : 32; }
 
 void check(const TrainOptions& o) {
-  check_choice("--task", o.task, {"lm", "fewshot", "cifar10"});
+  check_choice("--task", o.task, {"lm", "fewshot", "cifar10", "imagenet"});
   check_choice("--device", o.device, {"cpu", "cuda"});
   check_choice("--dtype", o.dtype, {"float32", "bfloat16"});
   check_choice("--non-finite", o.non_finite, {"raise", "skip"});
   schedule_kind(o.schedule);
-  const bool language = o.task != "cifar10", questions = o.task == "fewshot";
+  const bool language = is_language(o.task);
   PRIDE_CHECK(o.vocab.empty() || language, "--vocab is for lm and fewshot only");
   PRIDE_CHECK(o.init.empty() || language, "--init is for lm and fewshot only");
-  PRIDE_CHECK(o.shots == 0 || questions, "--shots is for fewshot only");
-  PRIDE_CHECK(o.examples == 0 || questions, "--examples is for fewshot only");
-  PRIDE_CHECK(!o.skip_long || questions, "--skip-long is for fewshot only");
+  check_question_options(o);
+  check_image_options(o);
   PRIDE_CHECK(o.init.empty() || o.model.empty(), "--init and --model: give one of them");
   PRIDE_CHECK(o.workers >= 0 && o.workers <= 1024, "--workers ", o.workers, ": must be 1 to 1024");
   check_positive("--batch", static_cast<double>(o.batch), true);
@@ -378,6 +372,10 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"width", or_null(o.width)},
           {"context", or_null(o.context)},
           {"patch", or_null(o.patch)},
+          {"image-size", or_null(o.image_size)},
+          {"loader-threads", or_null(o.loader_threads)},
+          {"label-smoothing", o.label_smoothing},
+          {"mixup", o.mixup},
           {"method", o.method},
           {"method-opt", o.method_options},
           {"lr", or_null(o.lr)},

@@ -13,7 +13,7 @@ namespace pride::app {
 
 struct TrainOptions {
   std::string task = "lm";
-  std::string data;           // empty: $PRIDE_DATA for cifar10, the default text for lm
+  std::string data;           // empty: $PRIDE_DATA for images, the default text for lm
   std::string vocab;          // lm, fewshot: folder with the vocabulary of the model; empty: bytes
   std::int64_t shots = 0;     // fewshot: examples in the prompts of an evaluation
   std::int64_t examples = 0;  // fewshot: questions of each task to train on; 0: all
@@ -23,6 +23,9 @@ struct TrainOptions {
   std::string model;  // empty: the task's default
   std::string init;   // lm, fewshot: checkpoint to begin with; empty: initial values from the seed
   std::optional<std::int64_t> layers, heads, width, context, patch;
+  std::optional<std::int64_t> image_size;  // imagenet: side of what the model sees, in pixels
+  std::optional<int> loader_threads;       // imagenet: that read images ahead, of each worker
+  double label_smoothing = 0, mixup = 0;   // of training; 0: none
 
   std::string method = "dlion-vote";
   std::vector<std::string> method_options;  // "key=value"
@@ -73,6 +76,9 @@ void add_workload_flags(CLI::App& app, TrainOptions& options);
 // flags' names without dashes, at top level or in a table [train]. Throws InvalidArgument, naming
 // file, line and key: unknown key, wrong kind of value; DataError: no file, no TOML.
 void apply_config(CLI::App& app, const std::string& file);
+
+// Whether the task's model is one of language; the other tasks are of images.
+bool is_language(const std::string& task);
 
 // Samples per worker and backward pass if --batch is not given.
 std::int64_t default_batch(const std::string& task);

@@ -99,11 +99,4 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   return plan;
 }
 
-nlohmann::ordered_json Task::model_config() const { return nullptr; }
-
-std::unique_ptr<Task> make_task(const TrainOptions& options) {
-  if (options.task == "fewshot") return make_choice_task(options);
-  return options.task == "lm" ? make_text_task(options) : make_image_task(options);
-}
-
 }  // namespace pride::app

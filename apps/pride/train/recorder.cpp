@@ -68,7 +68,8 @@ std::string kept_metrics(const fs::path& file, std::int64_t step) {
 }
 
 nlohmann::ordered_json seconds_json(const StageTimes& s) {
-  return {{"backward_s", s.backward},
+  return {{"data_s", s.data},
+          {"backward_s", s.backward},
           {"encode_s", s.encode},
           {"exchange_s", s.exchange},
           {"apply_s", s.apply}};
@@ -196,6 +197,7 @@ void Recorder::write_events(const WorldStep& step) {
                      {"train/lr", step.lr},
                      {"bytes/sent", static_cast<double>(step.max_bytes_sent())},
                      {"bytes/received", static_cast<double>(step.max_bytes_received())},
+                     {"ms/data", seconds.data * 1e3},
                      {"ms/backward", seconds.backward * 1e3},
                      {"ms/encode", seconds.encode * 1e3},
                      {"ms/exchange", seconds.exchange * 1e3},

@@ -43,7 +43,7 @@ Sharding parse_sharding(std::string_view text) {
       concat("--sharding ", text, ": must be partition, replicate or dirichlet:A with A > 0"));
 }
 
-Sampler::Sampler(std::size_t n_samples, std::span<const std::uint8_t> labels,
+Sampler::Sampler(std::size_t n_samples, std::span<const std::uint16_t> labels,
                  SamplerOptions options)
     : options_(options), n_samples_(n_samples) {
   const auto world = static_cast<std::size_t>(options.world);
@@ -51,7 +51,7 @@ Sampler::Sampler(std::size_t n_samples, std::span<const std::uint8_t> labels,
               " training samples for ", world, " workers");
   if (options.sharding.kind != Sharding::Kind::kDirichlet) return;
   PRIDE_CHECK(labels.size() == n_samples,
-              "--sharding dirichlet needs a task with labels (cifar10)");
+              "--sharding dirichlet needs a task with labels (cifar10, imagenet)");
   auto parts = dirichlet_parts(labels, options.world, options.sharding.concentration, options.seed);
   own_ = std::move(parts[static_cast<std::size_t>(options.rank)]);
 }

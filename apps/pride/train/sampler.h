@@ -40,7 +40,7 @@ class Sampler {
  public:
   // `labels` (one per sample) may be empty unless the sharding is dirichlet.
   // Throws InvalidArgument if a rank would have no sample.
-  Sampler(std::size_t n_samples, std::span<const std::uint8_t> labels, SamplerOptions options);
+  Sampler(std::size_t n_samples, std::span<const std::uint16_t> labels, SamplerOptions options);
 
   // Draws number [first, first + out.size()) of this rank's sequence.
   void draw(std::uint64_t first, std::span<Draw> out);
@@ -62,7 +62,7 @@ class Sampler {
 };
 
 // For each rank the samples that dirichlet sharding deals to it, ascending.
-std::vector<std::vector<std::uint32_t>> dirichlet_parts(std::span<const std::uint8_t> labels,
+std::vector<std::vector<std::uint32_t>> dirichlet_parts(std::span<const std::uint16_t> labels,
                                                         int world, double concentration,
                                                         std::uint64_t seed);
 

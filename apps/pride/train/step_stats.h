@@ -13,11 +13,13 @@
 
 namespace pride::app {
 
-// Seconds of one step by stage. Backward: making the batch, forward, backward, clipping.
+// Seconds of one step by stage. Data: waiting for the batch, or making it. Backward: forward,
+// backward, clipping.
 struct StageTimes {
-  double backward = 0, encode = 0, exchange = 0, apply = 0;
+  double data = 0, backward = 0, encode = 0, exchange = 0, apply = 0;
 
   void operator+=(const StageTimes& other) {
+    data += other.data;
     backward += other.backward;
     encode += other.encode;
     exchange += other.exchange;
@@ -64,6 +66,7 @@ struct WorldStep {
   StageTimes max_seconds() const {
     StageTimes most;
     for (const RankStep& r : ranks) {
+      most.data = std::max(most.data, r.seconds.data);
       most.backward = std::max(most.backward, r.seconds.backward);
       most.encode = std::max(most.encode, r.seconds.encode);
       most.exchange = std::max(most.exchange, r.seconds.exchange);

@@ -15,4 +15,7 @@ inline constexpr std::uint32_t kGenerate = 0x106;   // (seed, sample): the token
 inline constexpr std::uint32_t kExamples = 0x107;  // (seed, hash of the query): a prompt's examples
 inline constexpr std::uint32_t kFewshot = 0x108;   // (seed, task): the questions to train on
 
+inline constexpr std::uint32_t kCrop = 0x120;   // (seed, sample, epoch): crop and flip
+inline constexpr std::uint32_t kMixUp = 0x121;  // (seed, pass, rank): how much is mixed
+
 }  // namespace pride::app::streams

@@ -19,9 +19,25 @@
 namespace pride::app {
 
 struct Batch {
-  at::Tensor input;   // what Model::logits takes
-  at::Tensor target;  // int64, one class per row of the logits
-  at::Tensor places;  // int64, the rows that have a target; undefined: all
+  at::Tensor input;        // what Model::logits takes
+  at::Tensor target;       // int64, one class per row of the logits
+  at::Tensor places = {};  // int64, the rows that have a target; undefined: all
+  // Of a mixed batch: each row is `share` of its target's sample, the rest of `other`'s.
+  at::Tensor other = {};
+  double share = 1;
+};
+
+// Batches in the order in which they were asked for, some of them made ahead by threads.
+class BatchQueue {
+ public:
+  virtual ~BatchQueue() = default;
+
+  // How many batches should be asked for before the first is taken.
+  virtual std::size_t depth() const noexcept = 0;
+  virtual void ask_train(std::span<const Draw> draws) = 0;
+  virtual void ask_eval(std::size_t index) = 0;
+  // The oldest one; waits for it. Throws what making it threw. REQUIRES: one was asked for.
+  virtual Batch take() = 0;
 };
 
 // Sums over evaluated targets; exact counts, sums in double.
@@ -45,15 +61,20 @@ class Task {
   virtual nlohmann::ordered_json model_config() const;
 
   virtual std::size_t n_samples() const noexcept = 0;
-  virtual std::span<const std::uint8_t> labels() const noexcept { return {}; }
+  virtual std::span<const std::uint16_t> labels() const noexcept { return {}; }
   virtual Batch train_batch(std::span<const Draw> draws) const = 0;
 
   // Batches of one evaluation, spread evenly over the evaluation set.
   virtual std::size_t n_eval_batches() const noexcept = 0;
   virtual Batch eval_batch(std::size_t index) const = 0;
-  // Adds what `model` makes of such a batch. Without gradient.
-  virtual void add_eval_batch(Model& model, std::size_t index, const at::Device& device,
+  // Adds what `model` makes of eval_batch(index), which is `batch` on the model's device. Without
+  // gradient.
+  virtual void add_eval_batch(Model& model, std::size_t index, const Batch& batch,
                               EvalSums& sums) const;
+
+  // train_batch and eval_batch, made when they are taken unless the task can do better. One queue
+  // for one thread; the task must outlive it.
+  virtual std::unique_ptr<BatchQueue> make_queue() const;
 
   // What an evaluation is called and how it reads: {"loss": ..., "accuracy": ...} and the like.
   virtual nlohmann::ordered_json eval_metrics(const EvalSums& sums) const = 0;
@@ -71,5 +92,6 @@ std::unique_ptr<Task> make_task(const TrainOptions& options);
 std::unique_ptr<Task> make_text_task(const TrainOptions& options);
 std::unique_ptr<Task> make_image_task(const TrainOptions& options);
 std::unique_ptr<Task> make_choice_task(const TrainOptions& options);
+std::unique_ptr<Task> make_folder_task(const TrainOptions& options);
 
 }  // namespace pride::app

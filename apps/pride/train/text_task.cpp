@@ -76,8 +76,7 @@ class TextTask final : public GptTask {
 
   Batch empty_batch(std::size_t rows) const {
     const auto n = static_cast<std::int64_t>(rows);
-    return {
-        at::empty({n, size().context}, at::kLong), at::empty({n * size().context}, at::kLong), {}};
+    return {at::empty({n, size().context}, at::kLong), at::empty({n * size().context}, at::kLong)};
   }
 
   // Row `row`: a window's tokens, and their successors as the targets.

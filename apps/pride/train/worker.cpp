@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -12,8 +13,10 @@
 #include "train/clip.h"
 #include "train/evaluation.h"
 #include "train/hex.h"
+#include "train/mix_up.h"
 #include "train/process.h"
 #include "train/replica.h"
+#include "train/streams.h"
 #include "train/torch_errors.h"
 
 namespace pride::app {
@@ -43,6 +46,7 @@ class Worker {
                   .seed = plan.options.seed,
                   .rank = comm.rank(),
                   .world = comm.size()}),
+        queue_(plan.task->make_queue()),
         draws_(static_cast<std::size_t>(plan.options.batch)) {
     control_->set_timeout(comm.timeout());
   }
@@ -52,7 +56,8 @@ class Worker {
  private:
   void start();
   WorldStep take_step();
-  double backward(std::int64_t micro);
+  Batch next_batch(RankStep& mine);
+  double backward(const Batch& batch);
   StepReport step(RankStep& mine);
   WorldStep share(const RankStep& mine, double lr);
   void check_skips(const WorldStep& step);
@@ -69,6 +74,8 @@ class Worker {
   FlatModule flat_;
   Optimizer optimizer_;
   Sampler sampler_;
+  std::unique_ptr<BatchQueue> queue_;
+  std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, those before a resume too
   std::vector<Draw> draws_;
   std::int64_t last_eval_ = -1;
   int skips_in_a_row_ = 0;
@@ -99,6 +106,7 @@ void Worker::start() {
     start.step = load_checkpoint(*control_, folder, plan_, optimizer_, flat_.params());
     flat_.push();
   }
+  taken_ = asked_ = optimizer_.steps_done() * plan_.options.accumulate;
   // rank 0 may remove old results only once every rank is sure to begin
   control_->barrier();
   if (recorder_ == nullptr) return;
@@ -138,26 +146,47 @@ StepReport Worker::step(RankStep& mine) {
   const bool overlap = plan_.optimizer.overlap && plan_.options.clip_norm == 0 && flat_.on_host();
   flat_.zero_grad();
   for (std::int64_t micro = 0; micro <= last; ++micro) {
+    const Batch batch = next_batch(mine);
     if (overlap && micro == last) flat_.begin_step(optimizer_);
-    mine.loss += backward(micro) / static_cast<double>(plan_.options.accumulate);
+    mine.loss += backward(batch) / static_cast<double>(plan_.options.accumulate);
   }
   if (plan_.options.clip_norm > 0) {
     flat_.collect();
     clip(flat_.grads(), plan_.options.clip_norm);
-    mine.seconds.backward = seconds_since(start);
+    mine.seconds.backward = seconds_since(start) - mine.seconds.data;
     // not flat_.step(), which would collect them anew
     const StepReport report = optimizer_.step(flat_.params(), flat_.grads(), flat_.absent());
     flat_.push();
     return report;
   }
-  mine.seconds.backward = seconds_since(start);
+  mine.seconds.backward = seconds_since(start) - mine.seconds.data;
   return overlap ? flat_.finish_step() : flat_.step(optimizer_);
 }
 
-double Worker::backward(std::int64_t micro) {
-  const std::int64_t passes = optimizer_.steps_done() * plan_.options.accumulate + micro;
-  sampler_.draw(static_cast<std::uint64_t>(passes * plan_.options.batch), draws_);
-  const at::Tensor loss = mean_loss(*model_, moved_to(device_, plan_.task->train_batch(draws_)));
+// The run's next batch, with as many behind it on their way as the task would have.
+Batch Worker::next_batch(RankStep& mine) {
+  const Clock::time_point start = Clock::now();
+  const TrainOptions& o = plan_.options;
+  const std::int64_t wanted = taken_ + static_cast<std::int64_t>(queue_->depth());
+  for (; asked_ < std::min(wanted, plan_.steps * o.accumulate); ++asked_) {
+    sampler_.draw(static_cast<std::uint64_t>(asked_ * o.batch), draws_);
+    queue_->ask_train(draws_);
+  }
+  Batch batch = queue_->take();
+  if (o.mixup > 0) {
+    mix_up(o.mixup,
+           PhiloxStream(o.seed, streams::kMixUp, static_cast<std::uint64_t>(taken_),
+                        static_cast<std::uint32_t>(control_->rank())),
+           batch);
+  }
+  ++taken_;
+  mine.seconds.data += seconds_since(start);
+  return batch;
+}
+
+double Worker::backward(const Batch& batch) {
+  const at::Tensor loss =
+      mean_loss(*model_, moved_to(device_, batch), plan_.options.label_smoothing);
   const double share = 1.0 / static_cast<double>(plan_.options.accumulate);
   (plan_.options.accumulate == 1 ? loss : loss * share).backward();
   return loss.item<double>();

@@ -205,10 +205,10 @@ TEST_F(SweepProgram, RecordsAFlagThatOneMethodRefuses) {
 }
 
 TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
-  write(std::string(kGrid) + "task = \"imagenet\"\n");
+  write(std::string(kGrid) + "task = \"mnist\"\n");
   const Outcome outcome = sweep();
   EXPECT_EQ(outcome.code, 1);
-  expect_contains(outcome.err, "--task imagenet: must be one of lm, fewshot, cifar10");
+  expect_contains(outcome.err, "--task mnist: must be one of lm, fewshot, cifar10, imagenet");
   EXPECT_FALSE(fs::exists(path("out")));
   write(std::string(kGrid) + "model = \"gpt-9\"\n");
   expect_contains(sweep().err, "gpt-9");

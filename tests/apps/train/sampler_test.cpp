@@ -17,15 +17,15 @@ constexpr std::size_t kSamples = 103;  // no multiple of any world below
 constexpr int kClasses = 10;
 
 Sampler sampler(const std::string& sharding, int rank, int world, std::uint64_t seed = 7,
-                std::span<const std::uint8_t> labels = {}, std::size_t n = kSamples) {
+                std::span<const std::uint16_t> labels = {}, std::size_t n = kSamples) {
   return Sampler(
       n, labels,
       {.sharding = parse_sharding(sharding), .seed = seed, .rank = rank, .world = world});
 }
 
-std::vector<std::uint8_t> labels_of(std::size_t n) {
-  std::vector<std::uint8_t> labels(n);
-  for (std::size_t i = 0; i < n; ++i) labels[i] = static_cast<std::uint8_t>(i % kClasses);
+std::vector<std::uint16_t> labels_of(std::size_t n) {
+  std::vector<std::uint16_t> labels(n);
+  for (std::size_t i = 0; i < n; ++i) labels[i] = static_cast<std::uint16_t>(i % kClasses);
   return labels;
 }
 

@@ -114,7 +114,7 @@ def main():
                 wanted["train/lr", step] = record["lr"]
                 for end in ("sent", "received"):
                     wanted["bytes/" + end, step] = record["bytes_" + end]
-                for stage in ("backward", "encode", "exchange", "apply"):
+                for stage in ("data", "backward", "encode", "exchange", "apply"):
                     wanted["ms/" + stage, step] = record[stage + "_s"] * 1e3
             elif record["type"] == "eval":
                 for key, value in record.items():

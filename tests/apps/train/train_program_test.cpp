@@ -138,7 +138,8 @@ TEST_F(Train, RecordsWhatHappened) {
     if (record["type"] == "step") {
       EXPECT_EQ(record["step"], ++steps);
       sent += record["bytes_sent"].get<std::uint64_t>();
-      for (const char* key : {"loss", "lr", "backward_s", "encode_s", "exchange_s", "apply_s"}) {
+      for (const char* key :
+           {"loss", "lr", "data_s", "backward_s", "encode_s", "exchange_s", "apply_s"}) {
         EXPECT_GE(record.at(key).get<double>(), 0) << key;
       }
     } else {
