@@ -1,11 +1,10 @@
-// The flags of `pride train`: declaration, checks, and how they are written down.
+// The flags of `pride train`: declaration and checks.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/options.h"
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "hosts.h"
 #include "integer_check.h"
@@ -295,11 +294,6 @@ void check_choice(const char* flag, const std::string& value,
   throw InvalidArgument(concat(flag, " ", value, ": must be one of ", join(choices)));
 }
 
-template <typename T>
-nlohmann::ordered_json or_null(const std::optional<T>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
-
 }  // namespace
 
 void add_workload_flags(CLI::App& app, TrainOptions& options) {
@@ -356,59 +350,6 @@ void check(const TrainOptions& o) {
   if (o.bucket_coords) check_positive("--bucket-coords", static_cast<double>(*o.bucket_coords));
   check_at_most("--timeout", o.timeout_s, kLongestTimeout);
   PRIDE_CHECK(o.save_every == 0 || !o.out.empty(), "--save-every needs --out");
-}
-
-nlohmann::ordered_json to_json(const TrainOptions& o) {
-  return {{"task", o.task},
-          {"data", o.data},
-          {"vocab", o.vocab},
-          {"examples", o.examples},
-          {"shots", o.shots},
-          {"skip-long", o.skip_long},
-          {"model", o.model},
-          {"init", o.init},
-          {"layers", or_null(o.layers)},
-          {"heads", or_null(o.heads)},
-          {"width", or_null(o.width)},
-          {"context", or_null(o.context)},
-          {"patch", or_null(o.patch)},
-          {"image-size", or_null(o.image_size)},
-          {"loader-threads", or_null(o.loader_threads)},
-          {"label-smoothing", o.label_smoothing},
-          {"mixup", o.mixup},
-          {"method", o.method},
-          {"method-opt", o.method_options},
-          {"lr", or_null(o.lr)},
-          {"beta1", or_null(o.beta1)},
-          {"beta2", or_null(o.beta2)},
-          {"eps", or_null(o.eps)},
-          {"weight-decay", or_null(o.weight_decay)},
-          {"decay-all", o.decay_all},
-          {"schedule", o.schedule},
-          {"warmup", o.warmup},
-          {"final-lr-factor", o.final_lr_factor},
-          {"clip-norm", o.clip_norm},
-          {"clip-global-norm", o.clip_global_norm},
-          {"workers", o.workers},
-          {"batch", o.batch},
-          {"accumulate", o.accumulate},
-          {"sharding", o.sharding},
-          {"epochs", or_null(o.epochs)},
-          {"steps", or_null(o.steps)},
-          {"seed", o.seed},
-          {"eval-every", o.eval_every},
-          {"eval-batches", or_null(o.eval_batches)},
-          {"bucket-mb", or_null(o.bucket_mb)},
-          {"bucket-coords", or_null(o.bucket_coords)},
-          {"overlap", o.overlap.value_or(false)},
-          {"exchange-threads", o.exchange_threads},
-          {"hierarchical", o.hierarchical},
-          {"non-finite", o.non_finite},
-          {"device", o.device},
-          {"dtype", o.dtype},
-          {"timeout", o.timeout_s},
-          {"save-every", o.save_every},
-          {"resume", o.resume}};
 }
 
 }  // namespace pride::app

@@ -255,6 +255,7 @@ TEST_F(Finetune, RefusesWhatCannotBe) {
                 .size(),
             1U);
   fails({"--data", at("task.jsonl"), "--shots", "30"}, "30 examples are asked for");
+  fails({"--data", at("task.jsonl"), "--mixup", "0.5"}, "--mixup are for images only");
   EXPECT_NE(run_program({"train", "--examples", "3"}).err.find("--examples is for fewshot only"),
             std::string::npos);
 }
