@@ -18,14 +18,9 @@
 namespace pride {
 namespace {
 
+using testing::absent;
+using testing::kTensors;
 using testing::Training;
-
-const std::vector<TensorSpec> kTensors = {
-    {"embedding", {97, 8}, 0, true}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}};
-
-bool absent(int rank, std::int64_t step, std::size_t tensor) {
-  return (tensor == 3 && (rank + step) % 3 == 0) || tensor == 4;
-}
 
 // Zero in most blocks of the embedding, others on every rank.
 float gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {

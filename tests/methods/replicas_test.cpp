@@ -9,14 +9,9 @@
 namespace pride {
 namespace {
 
+using testing::absent;
+using testing::kTensors;
 using testing::Training;
-
-const std::vector<TensorSpec> kTensors = {
-    {"embedding", {97, 8}, 0, true}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}};
-
-bool absent(int rank, std::int64_t step, std::size_t tensor) {
-  return (tensor == 3 && (rank + step) % 3 == 0) || tensor == 4;
-}
 
 // Hash of the run, after checking that all ranks have it.
 std::uint64_t hash_of(Training run) {
