@@ -51,6 +51,8 @@ void check_kind(const CLI::Option& option, const toml::node& node, const std::st
   if (option.get_items_expected_max() == 0) return need(node.is_boolean(), "true or false");
   if (type == "TEXT") return need(node.is_string(), "a string");
   if (type == "FLOAT") return need(node.is_number(), "a number");
+  if (type.ends_with("|auto"))
+    return need(node.is_integer() || node.is_string(), "an integer or \"auto\"");
   need(node.is_integer(), "an integer");
 }
 

@@ -19,7 +19,7 @@ Settings settings_of(const TrainPlan& plan) {
   const nlohmann::ordered_json flags = to_json(plan.options);
   for (const auto& [key, value] : flags.items()) {
     // the same data may lie elsewhere on another machine; its hash counts
-    if (key != "data" && key != "vocab" && key != "init")
+    if (key != "data" && key != "vocab" && key != "init" && key != "loader-threads")
       settings.emplace_back("--" + key, value.dump());
   }
   const std::string out = plan.options.save_every > 0 ? plan.options.out : "";

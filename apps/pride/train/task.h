@@ -44,7 +44,7 @@ class BatchQueue {
 struct EvalSums {
   double loss = 0;  // nats
   std::int64_t correct = 0, count = 0;
-  Tally choices;  // of tasks with questions, which count nothing else
+  Tally choices = {};  // of tasks with questions, which count nothing else
 };
 
 class Task {

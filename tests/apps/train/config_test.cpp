@@ -80,7 +80,10 @@ TEST_F(Config, RefusesTheWrongKindOfValue) {
   expect("method-opt = [1]", "'method-opt' must be a string");
   expect("seed = -1", "--seed: -1 is not an integer from 0 to 18446744073709551615");
   expect("help = true", "unknown key 'help'");
+  expect("hierarchical = true", "'hierarchical' must be an integer or \"auto\"");
   EXPECT_EQ(read({}, "lr = 1\n").lr, 1.0);
+  EXPECT_EQ(read({}, "hierarchical = \"auto\"\n").hierarchical, "auto");
+  EXPECT_EQ(read({}, "hierarchical = 2\n").hierarchical, "2");
 }
 
 TEST_F(Config, RefusesNumbersThatDoNotFit) {
