@@ -236,7 +236,7 @@ TEST(DistributedLionAvg, SendsCountsPacked) {
 TEST(DistributedLionAvg, SendsWholeBitPlanesDownIfAsked) {
   const Layout layout({{"w", {1'000'000}}});
   for (const auto& [world, bits] : {std::pair{3, 2}, {4, 3}, {8, 4}, {32, 6}}) {
-    CostQuery query{.options = {{"counts", "planes"}}, .world = world};
+    const CostQuery query{.options = {{"counts", "planes"}, {"form", "sharded"}}, .world = world};
     const double sent = static_cast<double>(method_cost("dlion-avg", layout, query).bytes_down);
     EXPECT_NEAR(sent * 8 * world / (world - 1) / 1e6, bits, 0.02 * bits) << "N = " << world;
   }
