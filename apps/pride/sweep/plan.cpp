@@ -23,10 +23,14 @@ constexpr const char* kTaskFlags[] = {"task",      "data",    "vocab", "examples
 // flags that can change neither whether a run begins nor how long it is
 const std::set<std::string> kOnlyNumbers = {"lr", "weight-decay", "seed"};
 
-// flags that do not make it another run: where the data lies (its hash counts), and those without
-// influence on parameters and bytes
-const std::set<std::string> kNotInName = {"data",    "overlap",   "exchange-threads",
-                                          "timeout", "log-every", "loader-threads"};
+// where something lies: its hash counts instead (that of the data knows the vocabulary's)
+const std::set<std::string> kPlaces = {"data", "init", "vocab"};
+
+// flags that do not make it another run: places, and those without influence on parameters and
+// bytes
+const std::set<std::string> kNotInName = {
+    "data",    "init",      "vocab",         "overlap", "exchange-threads",
+    "timeout", "log-every", "loader-threads"};
 
 std::uint64_t hash_of(const std::vector<std::string>& words) {
   std::uint64_t hash = words.size();
@@ -50,8 +54,11 @@ std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) 
   for (const std::string& flag : kNotInName) deciding.erase(flag);
   std::vector<std::string> words = arguments_of(deciding);
   words.push_back(run.data_hash);
+  if (!run.init_hash.empty()) words.push_back(run.init_hash);
   std::string id = concat(run.tuning ? "tune-" : "", run.label);
-  for (const auto& [flag, value] : varied) id += concat("-", flag, "=", for_file_name(value));
+  for (const auto& [flag, value] : varied) {
+    if (!kPlaces.contains(flag)) id += concat("-", flag, "=", for_file_name(value));
+  }
   return concat(id, "-seed=", run.seed, "-", hex16(hash_of(words)).substr(0, 10));
 }
 
@@ -100,6 +107,7 @@ SweepPlan::Checked SweepPlan::check(const FlagValues& flags) const {
     std::shared_ptr<const Task>& task = tasks_[made_by];
     if (!task) task = make_task(options);
     result.data_hash = task->data_facts().at("hash");
+    result.init_hash = task->model_size().value("init_hash", "");
     const TrainPlan plan = dry_run(options, task);
     result.samples = static_cast<double>(plan.samples_per_step()) * static_cast<double>(plan.steps);
     result.workers = plan.world;
@@ -119,12 +127,13 @@ SweepRun SweepPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed,
   flags["seed"] = {std::to_string(seed)};
   made.run.arguments = arguments_of(flags);
   made.run.data_hash = known.data_hash;
+  made.run.init_hash = known.init_hash;
   if (made.refused.empty()) {
     try {
       const TrainOptions options = parse_train(made.run.arguments);
       made.run.rate = options.lr.value_or(method_info(options.method, 1).default_lr);
       made.run.settings = settings_json(options);
-      made.run.settings.erase("data");  // its hash counts, not where it lies
+      for (const std::string& flag : kPlaces) made.run.settings.erase(flag);
     } catch (const InvalidArgument& error) {
       made.refused = error.what();
     }

@@ -44,7 +44,7 @@ class SweepPlan {
  private:
   // What is the same for runs that differ in rates, decay and seed only.
   struct Checked {
-    std::string refused, data_hash;
+    std::string refused, data_hash, init_hash;
     double samples = 0;
     int workers = 1;
   };

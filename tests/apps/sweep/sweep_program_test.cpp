@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "apps/io/temp_folder.h"
+#include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -174,6 +175,58 @@ TEST_F(SweepProgram, MakesRunsOfOtherDataAnew) {
   const auto all = records();
   ASSERT_EQ(all.size(), 4U);
   for (const json& record : all) EXPECT_EQ(record["data"]["hash"], all[0]["data"]["hash"]);
+}
+
+TEST_F(SweepProgram, KnowsTheModelThatRunsBeginWithByItsContent) {
+  write(kGrid);
+  ASSERT_EQ(sweep().code, 0);
+  const auto copy_model = [&](const json& record, const fs::path& to) {
+    fs::create_directories(to);
+    for (const char* file : {"model.safetensors", "config.json"}) {
+      fs::copy_file(path("out") / std::string(record["folder"]) / file, to / file,
+                    fs::copy_options::overwrite_existing);
+    }
+  };
+  const auto scratch = records();
+  const auto begin_with = [&](const fs::path& model) {
+    write(concat("init = \"", model.string(), "\"\n", kGrid));
+    EXPECT_EQ(sweep().code, 0);
+    return summaries();
+  };
+  copy_model(scratch[0], path("init"));
+  const auto before = begin_with(path("init"));
+  EXPECT_EQ(before.size(), 8U);
+  fs::rename(path("init"), path("moved"));
+  EXPECT_EQ(begin_with(path("moved")), before) << "the same model elsewhere";
+  copy_model(scratch[1], path("moved"));
+  EXPECT_EQ(begin_with(path("moved")).size(), 12U) << "another model in the same place";
+  EXPECT_EQ(records().size(), 4U);
+  // a summary of the right name whose run began with another model
+  for (const json& record : records()) {
+    const fs::path file = path("out") / std::string(record["folder"]) / "summary.json";
+    json summary = json::parse(bytes_of(file));
+    summary["model"]["size"]["init_hash"] = "0";
+    folder_.write(file, summary.dump());
+  }
+  expect_contains(sweep("--list").out, "0 done, 0 failed, 4 missing");
+}
+
+TEST_F(SweepProgram, KnowsTheSameVocabularyInAnotherPlace) {
+  fs::path vocabulary = test::write_small_vocabulary(folder_);
+  ASSERT_EQ(
+      std::system(concat(PRIDE_PROGRAM, " tokenize ", path("text").string(), " --vocab ",
+                         vocabulary.string(), " --out ", path("shards").string(), " >/dev/null")
+                      .c_str()),
+      0);
+  data_ = "shards";
+  write(concat("vocab = \"", vocabulary.string(), "\"\n", kGrid));
+  ASSERT_EQ(sweep().code, 0);
+  const auto before = summaries();
+  ASSERT_EQ(before.size(), 4U);
+  fs::rename(vocabulary, path("moved"));
+  write(concat("vocab = \"", path("moved").string(), "\"\n", kGrid));
+  ASSERT_EQ(sweep().code, 0);
+  EXPECT_EQ(summaries(), before);
 }
 
 TEST_F(SweepProgram, RecordsARunThatFailsAndGoesOn) {
