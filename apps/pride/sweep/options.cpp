@@ -24,8 +24,8 @@ void add_sweep_flags(CLI::App& app, SweepOptions& o) {
                  "repeated. Default: runs/NAME, after the file's name");
   app.add_option("--data", o.data, "The data, instead of what the file says");
   app.add_option("--set", o.set,
-                 "FLAG=VALUE: a flag of `pride train` for all runs, instead of what the file says, "
-                 "e.g. device=cuda; may be repeated")
+                 "FLAG=VALUE: a flag of `pride train` for all runs, those of [tune] too, instead "
+                 "of what the file says, e.g. device=cuda; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--jobs", o.jobs,
                  "Runs at a time. Default: as many as there are cores for their workers, at least "

@@ -62,12 +62,39 @@ std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) 
   return concat(id, "-seed=", run.seed, "-", hex16(hash_of(words)).substr(0, 10));
 }
 
+// --epochs and --steps exclude each other.
+std::vector<std::string> with_rival(const std::string& flag) {
+  if (flag == "steps") return {flag, "epochs"};
+  if (flag == "epochs") return {flag, "steps"};
+  return {flag};
+}
+
+// The command line wins over plain keys of [tune]; what its grids choose it cannot set.
+void overrule_tuning(const FlagValues& given, const std::string& file, Experiment& experiment) {
+  if (!experiment.tune) return;
+  const auto refuse_in = [&](const std::vector<Axis>& axes, const std::string& table) {
+    for (const Axis& axis : axes) {
+      for (const std::string& flag : with_rival(axis.flag)) {
+        PRIDE_CHECK(!given.contains(flag), flag == "data" ? "--" : "--set ", flag, ": [", table,
+                    "] of ", file, " chooses --", axis.flag, " for each cell; change it there");
+      }
+    }
+  };
+  refuse_in(experiment.tune->grid, "tune.grid");
+  for (const auto& [label, own] : experiment.own) refuse_in(own.tune, "method." + label + ".tune");
+  for (const auto& [flag, values] : given) {
+    for (const std::string& gone : with_rival(flag)) experiment.tune->flags.erase(gone);
+  }
+}
+
 }  // namespace
 
 SweepPlan::SweepPlan(SweepOptions options)
     : options_(std::move(options)), experiment_(read_experiment(options_.file)) {
   out_ = options_.out.empty() ? fs::path("runs") / experiment_.name : fs::path(options_.out);
-  cells_ = cells_of(experiment_, flags_instead(options_));
+  const FlagValues given = flags_instead(options_);
+  overrule_tuning(given, options_.file, experiment_);
+  cells_ = cells_of(experiment_, given);
   for (Cell& cell : cells_) {
     cell.flags.emplace("workers", std::vector{std::to_string(kWorkers)});
   }

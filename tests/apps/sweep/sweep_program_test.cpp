@@ -288,6 +288,29 @@ TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
   EXPECT_EQ(overview()["tuned"].size(), 2U);
 }
 
+TEST_F(SweepProgram, LetsTheCommandLineWinOverTuningOrRefusesIt) {
+  write(std::string(kGrid) + "[tune]\nsteps = 5\n[tune.grid]\nlr = [1e-4, 1e-2]\n" +
+        "[method.lion.tune]\nbeta1 = [0.5, 0.9]\n");
+  for (const char* flag : {"lr", "beta1"}) {
+    const Outcome refused = sweep(concat("--set ", flag, "=0.5"));
+    EXPECT_EQ(refused.code, 1);
+    expect_contains(refused.err, concat("--set ", flag, ": [", *flag == 'l' ? "" : "method.lion."));
+    expect_contains(refused.err, concat("chooses --", flag));
+    EXPECT_FALSE(fs::exists(path("out")));
+  }
+  ASSERT_EQ(sweep("--set steps=2").code, 0);
+  for (const json& record : records()) EXPECT_EQ(record["settings"]["steps"], 2) << record["id"];
+  ASSERT_EQ(sweep("--set epochs=0.01").code, 0);
+  for (const json& record : records()) {
+    EXPECT_TRUE(record["settings"]["steps"].is_null()) << record["id"];
+    EXPECT_EQ(record["settings"]["epochs"], 0.01) << record["id"];
+  }
+  ASSERT_EQ(sweep().code, 0);
+  for (const json& record : records()) {
+    EXPECT_EQ(record["settings"]["steps"], record["phase"] == "tune" ? 5 : 3) << record["id"];
+  }
+}
+
 TEST_F(SweepProgram, GoesOnAfterItWasStoppedOrKilled) {
   for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
     SCOPED_TRACE(signal);
