@@ -101,15 +101,33 @@ SweepPlan::SweepPlan(SweepOptions options)
   check_all();
 }
 
+// Why none of the cell's runs can begin, in the words of the first; empty if one can.
+std::string SweepPlan::why_not(const Cell& cell) const {
+  const std::uint64_t seed = cell.seeds.front();
+  if (!experiment_.tune) return final_run(cell, {}, seed).refused;
+  std::string first;
+  for (const Point& point : cell.tune_points) {
+    std::string refused = tuning_run(cell, point).refused;
+    if (refused.empty()) refused = final_run(cell, point, seed).refused;
+    if (refused.empty()) return "";
+    if (first.empty()) first = refused;
+  }
+  return first;
+}
+
 // A file of which nothing can be run is a mistake, not a sweep in which all runs failed.
 void SweepPlan::check_all() const {
   std::string first;
+  bool some = false;
   for (const Cell& cell : cells_) {
-    const std::string refused = checked(cell.flags).refused;
-    if (refused.empty()) return;
-    if (first.empty()) first = concat(cell.label, ": ", refused);
+    const std::string& lacks = checked(cell.flags).lacks;
+    PRIDE_CHECK(lacks.empty(), options_.file, ": ", lacks);
+    if (some) continue;
+    const std::string refused = why_not(cell);
+    some = refused.empty();
+    if (first.empty() && !some) first = concat(cell.label, ": ", refused);
   }
-  throw InvalidArgument(concat(options_.file, ": ", first));
+  PRIDE_CHECK(some, options_.file, ": ", first);
 }
 
 const SweepPlan::Checked& SweepPlan::checked(const FlagValues& flags) const {
@@ -135,6 +153,10 @@ SweepPlan::Checked SweepPlan::check(const FlagValues& flags) const {
     if (!task) task = make_task(options);
     result.data_hash = task->data_facts().at("hash");
     result.init_hash = task->model_size().value("init_hash", "");
+    if (experiment_.tune && !task->eval_metrics({.count = 1}).contains(experiment_.tune->by)) {
+      result.lacks = concat("[tune] by = \"", experiment_.tune->by, "\": the task ", task->name(),
+                            " has no ", experiment_.tune->by, ", only a loss");
+    }
     const TrainPlan plan = dry_run(options, task);
     result.samples = static_cast<double>(plan.samples_per_step()) * static_cast<double>(plan.steps);
     result.workers = plan.world;

@@ -26,8 +26,9 @@ struct SweepRun {
 
 class SweepPlan {
  public:
-  // Throws InvalidArgument on what is wrong with the file, and if every run would be refused (with
-  // the words of the first); DataError if the data cannot be loaded.
+  // Throws InvalidArgument on what is wrong with the file, if a task has not what [tune] chooses
+  // by, and if every run would be refused (with the words of the first); DataError if the data
+  // cannot be loaded.
   explicit SweepPlan(SweepOptions options);
 
   const SweepOptions& options() const noexcept { return options_; }
@@ -45,12 +46,14 @@ class SweepPlan {
   // What is the same for runs that differ in rates, decay and seed only.
   struct Checked {
     std::string refused, data_hash, init_hash;
+    std::string lacks;  // what is wrong with [tune] by; empty: the task has that metric
     double samples = 0;
     int workers = 1;
   };
   SweepRun make(const Cell& cell, FlagValues flags, std::uint64_t seed, bool tuning) const;
   const Checked& checked(const FlagValues& flags) const;
   Checked check(const FlagValues& flags) const;
+  std::string why_not(const Cell& cell) const;
   void check_all() const;
 
   SweepOptions options_;

@@ -265,6 +265,25 @@ TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
   EXPECT_FALSE(fs::exists(path("out")));
   write(std::string(kGrid) + "model = \"gpt-9\"\n");
   expect_contains(sweep().err, "gpt-9");
+  // what only the runs themselves have, not what they share
+  for (const char* wrong : {"lr = \"fast\"\n", "weight-decay = \"much\"\n"}) {
+    write(std::string(kGrid) + wrong);
+    const Outcome text = sweep();
+    EXPECT_EQ(text.code, 1);
+    expect_contains(text.err, std::string(wrong).substr(0, std::string(wrong).find(' ')));
+    EXPECT_FALSE(fs::exists(path("out"))) << wrong;
+  }
+  write(std::string(kGrid) + "[tune]\n[tune.grid]\nlr = [\"slow\", \"fast\"]\n");
+  expect_contains(sweep().err, "lr");
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
+  write(std::string(kGrid) + "[tune]\nby = \"accuracy\"\n[tune.grid]\nlr = [1e-3, 1e-2]\n");
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "the task lm has no accuracy");
+  EXPECT_FALSE(fs::exists(path("out"))) << "no run was made";
 }
 
 TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
