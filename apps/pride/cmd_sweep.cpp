@@ -53,7 +53,7 @@ int make_runs(const SweepPlan& plan) {
   catch_interrupts();
   Sweep sweep(plan, interrupted);
   const bool complete = sweep.run();
-  std::cout << sweep_table(sweep.entries()) << std::flush;
+  std::cout << sweep_table(sweep.entries(), sweep.choices()) << std::flush;
   if (!complete) return kInterrupted;
   const int failed = failed_runs(sweep);
   if (failed > 0) {

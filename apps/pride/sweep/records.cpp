@@ -2,6 +2,8 @@
 #include "sweep/records.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <set>
 
 #include "build_info.h"
 #include "commands.h"
@@ -67,6 +69,32 @@ std::string second_metric(const std::deque<SweepEntry>& entries) {
   return "train_loss";
 }
 
+// The distinct values of a flag among the points, ascending; none if one is no number.
+std::set<double> numbers_of(const std::vector<Point>& points, const std::string& flag) {
+  std::set<double> numbers;
+  for (const Point& point : points) {
+    for (const auto& [name, value] : point) {
+      if (name != flag) continue;
+      char* end = nullptr;
+      numbers.insert(std::strtod(value.c_str(), &end));
+      if (value.empty() || *end != '\0') return {};
+    }
+  }
+  return numbers;
+}
+
+// "lion, workers 4: lr 1e-2"; empty if nothing was chosen at an end
+std::string chosen_at_end(const Choice& choice) {
+  std::string text;
+  for (const std::string& flag : at_end_of_grid(choice)) {
+    const auto chosen = std::find_if(choice.chosen.begin(), choice.chosen.end(),
+                                     [&](const auto& one) { return one.first == flag; });
+    text += concat(text.empty() ? ": " : ", ", flag, " ", chosen->second);
+  }
+  if (text.empty()) return "";
+  return concat("`", choice.cell->label, text_of(choice.cell->varied), "`", text);
+}
+
 }  // namespace
 
 std::string name_of(const SweepRun& run) {
@@ -101,6 +129,7 @@ Json overview_of(const SweepPlan& plan, const std::deque<SweepEntry>& entries,
     tuned.push_back({{"label", choice.cell->label},
                      {"cell", json_of(choice.cell->varied)},
                      {"chosen", choice.chosen.empty() ? Json(nullptr) : json_of(choice.chosen)},
+                     {"at_end_of_grid", at_end_of_grid(choice)},
                      {"tried", choice.tried}});
   }
   const Experiment& experiment = plan.experiment();
@@ -119,7 +148,18 @@ Json overview_of(const SweepPlan& plan, const std::deque<SweepEntry>& entries,
           {"file", experiment.text}};
 }
 
-std::string sweep_table(const std::deque<SweepEntry>& entries) {
+std::vector<std::string> at_end_of_grid(const Choice& choice) {
+  std::vector<std::string> flags;
+  for (const auto& [flag, value] : choice.chosen) {
+    const std::set<double> numbers = numbers_of(choice.cell->tune_points, flag);
+    if (numbers.size() < 2) continue;
+    const double chosen = std::strtod(value.c_str(), nullptr), least = *numbers.begin();
+    if (chosen == *numbers.rbegin() || (chosen == least && least != 0)) flags.push_back(flag);
+  }
+  return flags;
+}
+
+std::string sweep_table(const std::deque<SweepEntry>& entries, const std::vector<Choice>& choices) {
   std::vector<Entry> rows;
   for (const SweepEntry& entry : entries) {
     if (entry.run.run.tuning || entry.state == State::kMissing) continue;
@@ -132,7 +172,17 @@ std::string sweep_table(const std::deque<SweepEntry>& entries) {
     }
     row->runs.push_back(entry.result);
   }
-  return rows.empty() ? "no run is complete\n" : results_table(rows, second_metric(entries));
+  if (rows.empty()) return "no run is complete\n";
+  std::string notes;
+  for (const Choice& choice : choices) {
+    const std::string note = chosen_at_end(choice);
+    if (!note.empty()) notes += concat("\n- ", note);
+  }
+  if (!notes.empty()) {
+    notes = concat("\nChosen at the end of [tune.grid], better values may lie beyond it:\n", notes,
+                   "\n");
+  }
+  return results_table(rows, second_metric(entries)) + notes;
 }
 
 std::string sweep_list(const SweepPlan& plan, const std::deque<SweepEntry>& entries,

@@ -21,8 +21,13 @@ nlohmann::ordered_json record_of(const SweepPlan& plan, const SweepEntry& entry)
 nlohmann::ordered_json overview_of(const SweepPlan& plan, const std::deque<SweepEntry>& entries,
                                    const std::vector<Choice>& choices, bool complete);
 
-// Markdown: one row a cell, means over its seeds, then what failed.
-std::string sweep_table(const std::deque<SweepEntry>& entries);
+// The flags whose chosen value is the largest or the smallest of their axis (but 0): a better one
+// may lie beyond it. Axes of one value, and of words, have no end.
+std::vector<std::string> at_end_of_grid(const Choice& choice);
+
+// Markdown: one row a cell, means over its seeds, then what failed, and what was chosen at the end
+// of its axis.
+std::string sweep_table(const std::deque<SweepEntry>& entries, const std::vector<Choice>& choices);
 
 // One line a run: done, failed (and why) or missing.
 std::string sweep_list(const SweepPlan& plan, const std::deque<SweepEntry>& entries,

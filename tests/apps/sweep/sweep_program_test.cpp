@@ -307,6 +307,22 @@ TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
   EXPECT_EQ(overview()["tuned"].size(), 2U);
 }
 
+TEST_F(SweepProgram, SaysWhatWasChosenAtTheEndOfItsAxis) {
+  // lion's best rate is the largest of two; vote's lies between one that does nothing and one that
+  // does not converge
+  write(std::string(kGrid) + "[tune]\n[tune.grid]\nlr = [1e-9, 1e-3]\nsharding = \"replicate\"\n" +
+            "[method.dlion-vote.tune]\nlr = [1e-9, 1e-3, 1e3]\n",
+        20);
+  const Outcome outcome = sweep();
+  const json tuned = overview()["tuned"];
+  ASSERT_EQ(tuned.size(), 2U) << outcome.err;
+  EXPECT_EQ(tuned[0]["at_end_of_grid"], json::array({"lr"}));
+  EXPECT_EQ(tuned[1]["chosen"]["lr"], "1e-3");
+  EXPECT_EQ(tuned[1]["at_end_of_grid"], json::array());
+  expect_contains(outcome.out, "beyond it:\n\n- `lion`: lr 1e-3\n");
+  EXPECT_EQ(outcome.out.find("- `dlion-vote`"), std::string::npos);
+}
+
 TEST_F(SweepProgram, LetsTheCommandLineWinOverTuningOrRefusesIt) {
   write(std::string(kGrid) + "[tune]\nsteps = 5\n[tune.grid]\nlr = [1e-4, 1e-2]\n" +
         "[method.lion.tune]\nbeta1 = [0.5, 0.9]\n");
