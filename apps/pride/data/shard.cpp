@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cctype>
 #include <cstring>
 #include <limits>
 #include <new>
+#include <string_view>
 #include <system_error>
 
 #include "pride/error.h"
@@ -26,6 +28,7 @@ constexpr std::int32_t kMagic = 20240520;        // llm.c, GPT-2 tokens
 constexpr std::int32_t kMagicOfWide = 20240801;  // llm.c, Llama 3 tokens: uint32
 constexpr std::int32_t kMagicSwapped = static_cast<std::int32_t>(0x88D83401);  // kMagic, big-endian
 constexpr std::int32_t kVersion = 1;
+constexpr const char *kTrain = "train", *kValid = "val";  // words in the names of files
 
 using Header = std::array<std::int32_t, kHeaderInts>;
 
@@ -59,19 +62,35 @@ std::int32_t first_int(std::span<const std::byte> bytes) {
   return first;
 }
 
-std::vector<Shard> open_named(const path& folder, const char* part) {
+bool in_a_word(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return std::isalnum(byte) != 0 || byte >= 0x80;
+}
+
+// "x_train_1" has the word "train", "strain" and "training" have not.
+bool has_word(std::string_view text, std::string_view word) {
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    const bool begins = at == 0 || !in_a_word(text[at - 1]);
+    if (begins && (end == text.size() || !in_a_word(text[end]))) return true;
+  }
+  return false;
+}
+
+bool is_shard_of(const path& file, std::string_view part) {
+  return file.extension() == ".bin" && has_word(file.stem().string(), part);
+}
+
+std::vector<path> list_shards(const path& folder) {
   std::vector<path> files;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const path& file = entry.path();
-    const bool named = file.stem().string().find(part) != std::string::npos;
-    if (named && file.extension() == ".bin") files.push_back(file);
+  std::filesystem::directory_iterator at(folder, error), end;
+  for (; !error && at != end; at.increment(error)) {
+    if (is_shard_name(at->path())) files.push_back(at->path());
   }
   if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
   std::sort(files.begin(), files.end());
-  std::vector<Shard> shards;
-  for (const path& file : files) shards.emplace_back(file);
-  return shards;
+  return files;
 }
 
 void add(XXH3_state_t* state, const Shard& shard) {
@@ -91,6 +110,10 @@ void add(XXH3_state_t* state, const Shard& shard) {
 }
 
 }  // namespace
+
+bool is_shard_name(const path& file) {
+  return is_shard_of(file, kTrain) || is_shard_of(file, kValid);
+}
 
 const char* name_of(ShardLayout layout) noexcept {
   return layout == ShardLayout::kPlain ? "plain" : "llmc";
@@ -150,12 +173,19 @@ ShardSet open_shards(const path& file_or_folder) {
     shards.valid.emplace_back(file_or_folder);
     return shards;
   }
-  shards.train = open_named(file_or_folder, "train");
-  shards.valid = open_named(file_or_folder, "val");
+  for (const path& file : list_shards(file_or_folder)) {
+    const bool trains = is_shard_of(file, kTrain);
+    if (trains && is_shard_of(file, kValid)) {
+      throw DataError(concat(file.string(), ": both \"", kTrain, "\" and \"", kValid,
+                             "\" are in its name; it can be of one side only"));
+    }
+    (trains ? shards.train : shards.valid).emplace_back(file);
+  }
   if (shards.train.empty() || shards.valid.empty()) {
     throw DataError(concat(file_or_folder.string(), ": no shards of tokens to ",
-                           shards.train.empty() ? "train on: *train*.bin" : "validate: *val*.bin",
-                           " is needed; `pride tokenize` makes them from text"));
+                           shards.train.empty() ? "train on" : "validate",
+                           ": a file *.bin with the word ", shards.train.empty() ? kTrain : kValid,
+                           " in its name is needed; `pride tokenize` makes them from text"));
   }
   return shards;
 }

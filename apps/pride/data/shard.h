@@ -63,9 +63,13 @@ struct ShardSet {
   std::vector<Shard> train, valid;  // in order of name
 };
 
+// Whether a file of that name is a shard of its folder: *.bin, with the word "train" or "val", no
+// letter and no digit beside it.
+bool is_shard_name(const std::filesystem::path& file);
+
 // A file: its last tenth is for validation (the caller's to cut), so it stands on both sides. A
-// folder: its files *.bin with "train" in their name, and those with "val".
-// Throws DataError: none of either kind, or as Shard's constructor.
+// folder: its files *.bin with the word "train" in their name, and those with "val".
+// Throws DataError: none of either kind, one of both, or as Shard's constructor.
 ShardSet open_shards(const std::filesystem::path& file_or_folder);
 
 // XXH3-64 over sizes and tokens: all of them up to 2^23 a shard; of more, 2^12 pieces of 2^11

@@ -50,7 +50,8 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
          "--vocab", o.vocab,
          "lm: the data are shards of 16-bit tokens (`pride tokenize`, nanoGPT's or llm.c's) "
          "of the vocabulary in this folder: encoder.json and vocab.bpe. A file (its last "
-         "tenth validates), or a folder with *train*.bin and *val*.bin. fewshot: the model's")
+         "tenth validates), or a folder of *.bin with the word train or val in their names. "
+         "fewshot: the model's")
       ->group("Task");
   add_question_flags(app, o);
   app.add_option("--sharding", o.sharding,

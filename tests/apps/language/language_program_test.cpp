@@ -214,7 +214,8 @@ TEST_F(LanguageTraining, SaysWhyItCannotWrite) {
 TEST_F(LanguageTraining, RefusesWhatCannotBe) {
   expect_failure(train("x", {"--vocab", vocab_.string()}), "--vocab needs --data");
   expect_failure(train("x", {"--data", at("shards"), "--vocab", at("none")}), "no vocabulary");
-  expect_failure(train("x", {"--data", at("vocab"), "--vocab", at("vocab")}), "*train*.bin");
+  expect_failure(train("x", {"--data", at("vocab"), "--vocab", at("vocab")}),
+                 "with the word train in its name");
   expect_failure({"train", "--task", "cifar10", "--vocab", at("vocab")},
                  "--vocab is for lm and fewshot only");
 }

@@ -116,6 +116,22 @@ TEST(ShardSet, TakesTrainAndValByNameInOrder) {
   expect_error<DataError>([&] { open_shards(folder.path()); }, {"validate", "pride tokenize"});
 }
 
+TEST(ShardSet, KnowsTheSidesByWholeWords) {
+  const TempFolder folder;
+  write(folder.path() / "interval_train_1.bin", ShardLayout::kPlain, {1, 2});
+  expect_error<DataError>([&] { open_shards(folder.path()); }, {"validate", "the word val"});
+  write(folder.path() / "strain.val-2.bin", ShardLayout::kPlain, {3});
+  write(folder.path() / "training.bin", ShardLayout::kPlain, {4});
+  write(folder.path() / "train1.bin", ShardLayout::kPlain, {5});
+  const ShardSet set = open_shards(folder.path());
+  ASSERT_EQ(set.train.size(), 1U);
+  EXPECT_EQ(set.train[0].file().filename(), "interval_train_1.bin");
+  ASSERT_EQ(set.valid.size(), 1U);
+  EXPECT_EQ(set.valid[0].file().filename(), "strain.val-2.bin");
+  write(folder.path() / "train_val.bin", ShardLayout::kPlain, {6});
+  expect_error<DataError>([&] { open_shards(folder.path()); }, {"train_val.bin", "one side"});
+}
+
 TEST(ShardSet, HashSeesEveryTokenAndNotTheLayout) {
   const auto hash = [](ShardLayout layout, const Tokens& train) {
     const TempFolder folder;
