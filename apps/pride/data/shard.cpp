@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "pride/error.h"
+#include "text/utf8.h"
 
 namespace pride::app {
 namespace {
@@ -54,6 +55,19 @@ std::size_t check_header(const path& file, std::span<const std::byte> bytes) {
                         "its header counts ", n, " tokens, after it come ", left, " bytes"));
   }
   return n;
+}
+
+// UTF-8 without control characters, for long enough that no tokens look like it.
+bool begins_with_text(std::span<const std::byte> bytes) {
+  constexpr std::size_t kLeast = 64, kMost = 4096;
+  if (bytes.size() < kLeast) return false;
+  const auto* chars = reinterpret_cast<const char*>(bytes.data());
+  std::string_view text(chars, std::min(bytes.size(), kMost));
+  text.remove_suffix(utf8_unfinished(text));
+  return utf8_prefix(text) == text.size() && std::ranges::none_of(text, [](char c) {
+           return std::iscntrl(static_cast<unsigned char>(c)) &&
+                  std::isspace(static_cast<unsigned char>(c)) == 0;
+         });
 }
 
 std::int32_t first_int(std::span<const std::byte> bytes) {
@@ -130,6 +144,8 @@ Shard::Shard(const path& file) : file_(file), mapped_(file) {
     layout_ = ShardLayout::kLlmc;
     n = check_header(file, bytes);
     begin = kHeaderBytes;
+  } else if (begins_with_text(bytes)) {
+    refuse(file, "it begins with text; `pride tokenize` makes shards of it");
   } else if (bytes.size() % sizeof(Token) != 0) {
     refuse(file, concat("truncated: ", bytes.size(), " bytes, and a token has 2"));
   }

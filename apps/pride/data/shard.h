@@ -23,8 +23,9 @@ const char* name_of(ShardLayout layout) noexcept;  // "plain", "llmc"
 
 class Shard {
  public:
-  // Maps the file; the layout is llm.c's if it begins with that magic number. Reads no token.
-  // Throws DataError: truncated, too long, no token, another version, tokens of another size.
+  // Maps the file; the layout is llm.c's if it begins with that magic number. Of the
+  // tokens it reads the first few only, to tell them from text. Throws DataError: truncated, too
+  // long, no token, text, another version, tokens of another size.
   explicit Shard(const std::filesystem::path& file);
 
   const std::filesystem::path& file() const noexcept { return file_; }

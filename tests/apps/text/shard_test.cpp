@@ -85,6 +85,30 @@ TEST(Shard, RefusesWhatIsNotOneByName) {
   expect_error<DataError>([&] { Shard shard(folder.path()); }, {"folder"});
 }
 
+TEST(Shard, RefusesTextAndNothingThatOnlyBeginsLikeIt) {
+  const TempFolder folder;
+  const auto refused = [&](const std::string& bytes) {
+    try {
+      Shard shard(folder.write("a.bin", bytes));
+      return false;
+    } catch (const DataError& error) {
+      return std::string_view(error.what()).find("pride tokenize") != std::string_view::npos;
+    }
+  };
+  std::string ascii, accents = "x";
+  while (ascii.size() < 6000) ascii += "The quick brown fox\tjumps over\r\nthe lazy dog.\n";
+  while (accents.size() < 6000) accents += "\xC3\xA9\xE2\x82\xAC ";  // cut within a character
+  EXPECT_TRUE(refused(ascii));
+  EXPECT_TRUE(refused(ascii.substr(0, 65))) << "of odd length, too";
+  EXPECT_TRUE(refused(accents));
+  EXPECT_FALSE(refused(ascii.substr(0, 62))) << "a few tokens can look like this";
+  for (const char* odd : {"\x01", "\x7F", "\xFF"}) {
+    EXPECT_FALSE(refused(ascii.substr(0, 3000) + odd + ascii.substr(0, 3001)));
+  }
+  EXPECT_FALSE(refused(ascii.substr(0, 3001) + std::string(1, '\0')));
+  EXPECT_FALSE(refused(llmc_header(20240520, 1, 50) + ascii.substr(0, 100)));
+}
+
 TEST(Shard, NamesATokenOutsideTheVocabulary) {
   const TempFolder folder;
   write(folder.path() / "a.bin", ShardLayout::kPlain, {1, 2, 999, 50257, 3});
