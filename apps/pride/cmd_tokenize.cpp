@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "commands.h"
 #include "data/tokenize.h"
@@ -54,16 +56,45 @@ TokenizeOptions options_of(const Arguments& args) {
   return options;
 }
 
-// Shards of an earlier call would be mixed with those of this one.
-void clear_shards(const Arguments& args) {
-  std::vector<fs::path> old;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(args.out, none)) {
-    if (entry.path().extension() == ".bin") old.push_back(entry.path());
+std::vector<fs::path> list_bin(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  fs::directory_iterator at(folder, error), end;
+  for (; !error && at != end; at.increment(error)) {
+    if (at->path().extension() == ".bin") files.push_back(at->path());
   }
+  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Shards that are there already would be mixed with those of this call. Those of an earlier call,
+// which --overwrite is for; others are refused in any case.
+std::vector<fs::path> find_earlier(const Arguments& args) {
+  std::error_code none;
+  std::vector<fs::path> old = earlier_shards(args.out);
   PRIDE_CHECK(old.empty() || args.overwrite, "--out ", args.out, ": ", old.front().string(),
-              " is there already; --overwrite removes all *.bin in that folder first");
-  for (const fs::path& file : old) fs::remove(file);
+              " is there already; --overwrite replaces what `pride tokenize` wrote there");
+  if (!fs::exists(args.out, none)) return old;
+  for (const fs::path& file : list_bin(args.out)) {
+    const bool own = std::ranges::find(old, file) != old.end();
+    PRIDE_CHECK(own || !is_shard_name(file), "--out ", args.out, ": ", file.string(),
+                " would be taken for one of its shards; choose another folder");
+  }
+  return old;
+}
+
+// Of the earlier call's, those that this one has not replaced.
+void remove_others(const std::vector<fs::path>& old, const Tokenized& done) {
+  for (const fs::path& file : old) {
+    const auto made_now = [&](const TokenizedPart& part) {
+      return std::ranges::find(part.files, file) != part.files.end();
+    };
+    if (made_now(done.train) || made_now(done.valid)) continue;
+    std::error_code error;
+    fs::remove(file, error);
+    if (error) throw DataError(concat("cannot remove ", file.string(), ": ", error.message()));
+  }
 }
 
 Json part_json(const TokenizedPart& part) {
@@ -87,7 +118,7 @@ void make_shards(const Arguments& args) {
               "pride tokenize needs --out FOLDER and --vocab FOLDER");
   const Vocabulary vocabulary(args.vocab);
   const TokenizeOptions options = options_of(args);
-  clear_shards(args);
+  const std::vector<fs::path> old = find_earlier(args);
   const Clock::time_point start = Clock::now();
   Clock::time_point told = start;
   const auto progress = [&](std::uint64_t bytes) {
@@ -98,6 +129,7 @@ void make_shards(const Arguments& args) {
               << static_cast<std::uint64_t>(megabytes / seconds_since(start)) << " MB/s\n";
   };
   const Tokenized done = tokenize(options, vocabulary, progress);
+  remove_others(old, done);
   const double seconds = seconds_since(start);
   if (args.json) {
     const Json report = {{"vocabulary", vocabulary.size()},
@@ -118,15 +150,12 @@ void make_shards(const Arguments& args) {
 std::vector<fs::path> shard_files(const std::vector<std::string>& inputs) {
   std::vector<fs::path> files;
   for (const fs::path input : inputs) {
-    if (!fs::is_directory(input)) {
+    std::error_code none;
+    if (!fs::is_directory(input, none)) {
       files.push_back(input);
-      continue;
+    } else {
+      std::ranges::move(list_bin(input), std::back_inserter(files));
     }
-    const auto first = static_cast<std::ptrdiff_t>(files.size());
-    for (const auto& entry : fs::directory_iterator(input)) {
-      if (entry.path().extension() == ".bin") files.push_back(entry.path());
-    }
-    std::sort(files.begin() + first, files.end());
   }
   return files;
 }
@@ -188,7 +217,8 @@ void add_flags(CLI::App& command, Arguments& args) {
       ->capture_default_str();
   command.add_flag("--named-ends", args.named_ends,
                    "Take <|endoftext|> in a text for the token, not for plain text");
-  command.add_flag("--overwrite", args.overwrite, "Remove the shards that are in --out");
+  command.add_flag("--overwrite", args.overwrite,
+                   "Replace the shards of an earlier call in --out, once the new ones are whole");
   command.add_flag("--check", args.check,
                    "Read shards (files, or folders of *.bin) to the end instead, and describe "
                    "them; with --vocab, no token may be outside of it");

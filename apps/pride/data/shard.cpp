@@ -174,11 +174,17 @@ void ShardWriter::write(std::span<const Token> tokens) {
   out_.write(tokens.data(), tokens.size_bytes());
 }
 
-void ShardWriter::commit() {
+void ShardWriter::finish() {
   if (layout_ == ShardLayout::kLlmc) {
     const Header header{kMagic, kVersion, static_cast<std::int32_t>(n_)};
     out_.rewrite_start(header.data(), kHeaderBytes);
   }
+  out_.finish();
+  finished_ = true;
+}
+
+void ShardWriter::commit() {
+  if (!finished_) finish();
   out_.commit();
 }
 

@@ -50,6 +50,8 @@ class ShardWriter {
 
   // Throws DataError; InvalidArgument if llm.c's header could not count so many tokens.
   void write(std::span<const Token> tokens);
+  // Whole and closed, but not under its name yet: commit() is left to do.
+  void finish();
   void commit();
 
   std::uint64_t n_tokens() const noexcept { return n_; }
@@ -58,6 +60,7 @@ class ShardWriter {
   PendingFile out_;
   ShardLayout layout_;
   std::uint64_t n_ = 0;
+  bool finished_ = false;
 };
 
 struct ShardSet {

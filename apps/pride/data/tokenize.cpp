@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <string_view>
 #include <system_error>
 
 #include "data/documents.h"
@@ -36,9 +37,14 @@ class PartWriter {
       part.tokens += n;
     }
   }
+  // Whole, under temporary names.
+  void finish() {
+    if (shard_) shard_->finish();
+    if (shard_) finished_.push_back(std::move(shard_));
+  }
+  // REQUIRES: finish()
   void commit() {
-    if (shard_) shard_->commit();
-    shard_.reset();
+    for (const auto& shard : finished_) shard->commit();
   }
 
   TokenizedPart part;
@@ -49,7 +55,7 @@ class PartWriter {
     return options_.shard_tokens - shard_->n_tokens();
   }
   void begin() {
-    commit();
+    finish();
     std::array<char, 32> number{};
     if (options_.shard_tokens != 0) {
       std::snprintf(number.data(), number.size(), "_%06zu", part.files.size() + 1);
@@ -61,6 +67,7 @@ class PartWriter {
   const TokenizeOptions& options_;
   std::string name_;
   std::unique_ptr<ShardWriter> shard_;
+  std::vector<std::unique_ptr<ShardWriter>> finished_;
 };
 
 class Tokenizer {
@@ -100,6 +107,8 @@ class Tokenizer {
     if (valid_.part.tokens == 0 && options_.valid_share > 0) {
       refuse("validate", "give more documents, a larger share to validation, or a share of 0");
     }
+    train_.finish();
+    valid_.finish();
     train_.commit();
     valid_.commit();
     return {train_.part, valid_.part};
@@ -146,7 +155,32 @@ void check(const TokenizeOptions& o, const Vocabulary& vocabulary) {
   if (error) throw DataError(concat("cannot make ", o.out.string(), ": ", error.message()));
 }
 
+// "train", "val_000001"
+bool is_own_stem(std::string_view stem) {
+  for (const std::string_view name : {"train", "val"}) {
+    if (!stem.starts_with(name)) continue;
+    const std::string_view rest = stem.substr(name.size());
+    const bool digits = rest.find_first_not_of("0123456789", 1) == rest.npos;
+    if (rest.empty() || (rest[0] == '_' && rest.size() >= 7 && digits)) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+std::vector<path> earlier_shards(const path& folder) {
+  std::vector<path> files;
+  std::error_code error, none;
+  if (!std::filesystem::exists(folder, none)) return files;
+  std::filesystem::directory_iterator at(folder, error), end;
+  for (; !error && at != end; at.increment(error)) {
+    const path& file = at->path();
+    if (file.extension() == ".bin" && is_own_stem(file.stem().string())) files.push_back(file);
+  }
+  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
+  std::sort(files.begin(), files.end());
+  return files;
+}
 
 bool is_single_text(const std::vector<path>& inputs) {
   const std::vector<DocumentFile> files = list_documents(inputs);

@@ -36,6 +36,10 @@ struct Tokenized {
   TokenizedPart train, valid;
 };
 
+// The files in `folder` that have names of shards that tokenize() writes (train.bin,
+// val_000001.bin, ...), ascending. Throws DataError: cannot be listed, though it is there.
+std::vector<std::filesystem::path> earlier_shards(const std::filesystem::path& folder);
+
 // True if `inputs` are a single text: it is then split by bytes, and by default has no
 // <|endoftext|>.
 bool is_single_text(const std::vector<std::filesystem::path>& inputs);
@@ -43,7 +47,8 @@ bool is_single_text(const std::vector<std::filesystem::path>& inputs);
 // Documents validate by the hash of their name, a single text by its last bytes, cut before a
 // character. The same files give the same shards on every machine. `progress` is told the bytes
 // done, now and then. Throws DataError; InvalidArgument if <|endoftext|> is asked for and not in
-// the vocabulary. A shard appears under its name when it is whole.
+// the vocabulary. The shards appear under their names when all of them are whole, in place of files
+// of the same names; nothing has changed if it throws before.
 Tokenized tokenize(const TokenizeOptions& options, const Vocabulary& vocabulary,
                    const std::function<void(std::uint64_t)>& progress);
 

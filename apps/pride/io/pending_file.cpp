@@ -33,10 +33,14 @@ void PendingFile::rewrite_start(const void* bytes, std::size_t size) {
   if (std::fseek(file_, 0, SEEK_END) != 0) fail("write");
 }
 
-// on disk before the rename, so that a crash leaves the old file or the new one
-void PendingFile::commit() {
+void PendingFile::finish() {
   if (std::fflush(file_) != 0 || fsync(fileno(file_)) != 0) fail("write");
   if (std::fclose(std::exchange(file_, nullptr)) != 0) fail("close");
+}
+
+// on disk before the rename, so that a crash leaves the old file or the new one
+void PendingFile::commit() {
+  if (file_ != nullptr) finish();
   if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail("rename");
   committed_ = true;
 }

@@ -20,6 +20,9 @@ class PendingFile {
   void write(const void* bytes, std::size_t size);
   // Replaces what was written first. REQUIRES: at least `size` bytes were.
   void rewrite_start(const void* bytes, std::size_t size);
+  // On disk and closed, under its temporary name still. Nothing can be written any more.
+  void finish();
+  // finish(), unless it was called, and the target's name.
   void commit();
 
  private:

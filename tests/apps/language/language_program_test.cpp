@@ -67,6 +67,43 @@ TEST_F(LanguageProgram, TokenizesInBothLayoutsAndChecksThem) {
   EXPECT_LT(facts[0].at("largest"), 269);
 }
 
+TEST_F(LanguageProgram, ReplacesOnlyItsOwnShardsAndOnlyIfItSucceeds) {
+  const auto at_out = [&](const char* name) { return folder_.path() / "shards" / name; };
+  ASSERT_EQ(run_program(tokenize({"--shard-tokens", "300"})).code, 0);
+  const std::string first = bytes_of(at_out("train_000001.bin"));
+  const std::string second = bytes_of(at_out("train_000002.bin"));
+  ASSERT_EQ(first.size(), 600U);
+  folder_.write("shards/weights.bin", "mine");
+  // fails after some shards are full
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += "{\"text\": \"another text, number 7, for it\"}\n";
+  folder_.write("bad.jsonl", lines + "nonsense\n");
+  expect_failure({"tokenize", at("bad.jsonl"), "--vocab", vocab_.string(), "--out", at("shards"),
+                  "--shard-tokens", "300", "--overwrite", "--quiet"},
+                 "bad.jsonl:201");
+  EXPECT_EQ(bytes_of(at_out("train_000001.bin")), first);
+  EXPECT_EQ(bytes_of(at_out("train_000002.bin")), second);
+  // an input in the folder that is written to
+  std::filesystem::rename(folder_.path() / "text.txt", at_out("text.bin"));
+  const Outcome again = run_program({"tokenize", at_out("text.bin").string(), "--vocab",
+                                     vocab_.string(), "--out", at("shards"), "--overwrite"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(std::filesystem::exists(at_out("train.bin")));
+  EXPECT_FALSE(std::filesystem::exists(at_out("train_000001.bin"))) << "of the earlier call";
+  EXPECT_EQ(bytes_of(at_out("weights.bin")), "mine");
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "shards")) {
+    EXPECT_EQ(entry.path().extension(), ".bin") << "left behind: " << entry.path();
+  }
+  std::filesystem::rename(at_out("weights.bin"), at_out("my_train.bin"));
+  expect_failure({"tokenize", at_out("text.bin").string(), "--vocab", vocab_.string(), "--out",
+                  at("shards"), "--overwrite"},
+                 "my_train.bin would be taken for one of its shards");
+  folder_.write("file", "no folder");
+  expect_failure({"tokenize", at_out("text.bin").string(), "--vocab", vocab_.string(), "--out",
+                  at("file"), "--overwrite"},
+                 "file");
+}
+
 TEST_F(LanguageProgram, SaysWhatIsWrongWithShards) {
   folder_.write("odd.bin", "abc");
   folder_.write("outside.bin", std::string("\1\0\x0D\1", 4));  // 1, 269
