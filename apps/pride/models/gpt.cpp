@@ -30,6 +30,13 @@ at::Tensor conv1d(const at::Tensor& x, const Affine& p) {
   return flat.view({x.size(0), x.size(1), p.bias.size(0)});
 }
 
+// What is added to the scores of the last n of `total` tokens: -inf where the token of a column
+// comes after that of the row, so that it sees itself and what is before it. Made for the length
+// that is read: a context may be long and never filled.
+at::Tensor causal_mask(std::int64_t n, std::int64_t total, const at::TensorOptions& options) {
+  return at::full({n, total}, -std::numeric_limits<float>::infinity(), options).triu(total - n + 1);
+}
+
 }  // namespace
 
 Gpt::Gpt(const GptSize& size) : size_(checked(size)) {
@@ -38,10 +45,6 @@ Gpt::Gpt(const GptSize& size) : size_(checked(size)) {
   wpe_ = declare("wpe.weight", {size.context, width}, Init::normal(kDeviation), false);
   for (std::int64_t i = 0; i < size.layers; ++i) blocks_.push_back(declare_block(i));
   ln_f_ = declare_norm("ln_f");
-  // -inf above the diagonal: a token sees itself and what is before it
-  mask_ =
-      at::full({size.context, size.context}, -std::numeric_limits<float>::infinity(), at::kFloat)
-          .triu(1);
 }
 
 at::Tensor Gpt::logits(const at::Tensor& input) {
@@ -57,10 +60,7 @@ at::Tensor Gpt::hidden(const at::Tensor& input) {
   PRIDE_CHECK(input.dim() == 2 && input.size(1) <= size_.context, "gpt: input of shape ",
               input.sizes(), ", expected (batch, length <= ", size_.context, ")");
   const std::int64_t length = input.size(1);
-  if (mask_.device() != wte_.device() || mask_.dtype() != wte_.dtype()) {
-    mask_ = mask_.to(wte_.options());  // the first time
-  }
-  const at::Tensor mask = mask_.narrow(0, 0, length).narrow(1, 0, length);
+  const at::Tensor mask = causal_mask(length, length, wte_.options());
   at::Tensor x = at::embedding(wte_, input) + wpe_.narrow(0, 0, length);
   for (const Block& block : blocks_) {
     x = forward(block, x,
@@ -75,9 +75,10 @@ at::Tensor Gpt::read(const at::Tensor& tokens, KvCache& cache) const {
   PRIDE_CHECK(tokens.dim() == 1 && n >= 1 && cache.length + n <= size_.context, "gpt: ", n,
               " tokens after ", cache.length, ", the context has ", size_.context);
   at::Tensor x = (at::embedding(wte_, tokens) + wpe_.narrow(0, cache.length, n)).unsqueeze(0);
+  const at::Tensor mask = causal_mask(n, cache.length + n, wte_.options());
   for (std::size_t layer = 0; layer < blocks_.size(); ++layer) {
     x = forward(blocks_[layer], x,
-                [&](const at::Tensor& qkv) { return attend_cached(qkv, layer, cache); });
+                [&](const at::Tensor& qkv) { return attend_cached(qkv, mask, layer, cache); });
   }
   cache.length += n;
   return at::matmul(norm(x.select(1, n - 1), ln_f_), wte_.t()).view(-1);
@@ -121,7 +122,8 @@ at::Tensor Gpt::forward(const Block& b, const at::Tensor& x, const Attention& at
 }
 
 // The new tokens' queries over all keys and values so far, theirs included.
-at::Tensor Gpt::attend_cached(const at::Tensor& qkv, std::size_t layer, KvCache& cache) const {
+at::Tensor Gpt::attend_cached(const at::Tensor& qkv, const at::Tensor& mask, std::size_t layer,
+                              KvCache& cache) const {
   const std::int64_t n = qkv.size(1), heads = size_.heads, total = cache.length + n;
   const std::int64_t depth = size_.width / heads;
   const auto parts = qkv.view({n, 3, heads, depth}).permute({1, 2, 0, 3}).unbind(0);
@@ -131,7 +133,6 @@ at::Tensor Gpt::attend_cached(const at::Tensor& qkv, std::size_t layer, KvCache&
   }
   cache.keys[layer].narrow(1, cache.length, n).copy_(parts[1]);
   cache.values[layer].narrow(1, cache.length, n).copy_(parts[2]);
-  const at::Tensor mask = mask_.to(qkv.options()).narrow(0, cache.length, n).narrow(1, 0, total);
   return attend(parts[0], cache.keys[layer].narrow(1, 0, total),
                 cache.values[layer].narrow(1, 0, total), mask)
       .transpose(0, 1)

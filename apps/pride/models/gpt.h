@@ -28,7 +28,7 @@ class Gpt final : public Model {
   explicit Gpt(const GptSize& size);
 
   const GptSize& size() const noexcept { return size_; }
-  // On the CPU in float32, several threads may call either of the two at a time.
+  // Several threads may call either of the two at a time.
   at::Tensor logits(const at::Tensor& input) override;
   at::Tensor logits_at(const at::Tensor& input, const at::Tensor& places) override;
 
@@ -51,10 +51,11 @@ class Gpt final : public Model {
   at::Tensor norm(const at::Tensor& x, const Affine& p) const;
   at::Tensor hidden(const at::Tensor& input);  // (batch, length, width), before the last norm
   at::Tensor forward(const Block& b, const at::Tensor& x, const Attention& attention) const;
-  at::Tensor attend_cached(const at::Tensor& qkv, std::size_t layer, KvCache& cache) const;
+  at::Tensor attend_cached(const at::Tensor& qkv, const at::Tensor& mask, std::size_t layer,
+                           KvCache& cache) const;
 
   GptSize size_;
-  at::Tensor wte_, wpe_, mask_;
+  at::Tensor wte_, wpe_;
   std::vector<Block> blocks_;
   Affine ln_f_;
 };

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "io/safetensors.h"
 #include "io/safetensors_header.h"
@@ -57,19 +57,49 @@ Shape table_shape(const fs::path& file, const std::map<std::string, Shape>& shap
     refuse(file, concat("tensor \"", name, "\" is ",
                         found == shapes.end() ? "missing" : "not of two dimensions"));
   }
+  if (found->second[0] < 1 || found->second[1] < 1) {
+    refuse(file, concat("tensor \"", name, "\" is empty"));
+  }
   return found->second;
 }
 
-// one more than the largest n in names h.<n>.*
-std::int64_t count_layers(const std::map<std::string, Shape>& shapes) {
-  std::int64_t layers = 0;
-  for (const auto& [name, shape] : shapes) {
-    std::int64_t n = 0;
-    if (!name.starts_with("h.")) continue;
-    const auto [end, error] = std::from_chars(name.data() + 2, name.data() + name.size(), n);
-    if (error == std::errc() && *end == '.' && n < (1 << 20)) layers = std::max(layers, n + 1);
+[[noreturn]] void refuse_shape(const fs::path& file, const std::string& name, const Shape& have,
+                               const Shape& want) {
+  refuse(file, concat("tensor \"", name, "\" has the shape ", at::IntArrayRef(have), ", expected ",
+                      at::IntArrayRef(want)));
+}
+
+void check_shape(const fs::path& file, const std::map<std::string, Shape>& shapes,
+                 const std::string& name, const Shape& want) {
+  const auto found = shapes.find(name);
+  if (found == shapes.end()) refuse(file, concat("tensor \"", name, "\" is missing"));
+  if (found->second != want) refuse_shape(file, name, found->second, want);
+}
+
+// Those of which all tensors are there, each of its shape; a tensor's data are in the file, so that
+// no model is built that is larger than it. Tensors of layers after a gap are unknown to
+// load_gpt2().
+std::int64_t count_layers(const fs::path& file, const std::map<std::string, Shape>& shapes,
+                          std::int64_t width) {
+  const std::pair<const char*, Shape> tensors[] = {{"ln_1.weight", {width}},
+                                                   {"ln_1.bias", {width}},
+                                                   {"attn.c_attn.weight", {width, 3 * width}},
+                                                   {"attn.c_attn.bias", {3 * width}},
+                                                   {"attn.c_proj.weight", {width, width}},
+                                                   {"attn.c_proj.bias", {width}},
+                                                   {"ln_2.weight", {width}},
+                                                   {"ln_2.bias", {width}},
+                                                   {"mlp.c_fc.weight", {width, 4 * width}},
+                                                   {"mlp.c_fc.bias", {4 * width}},
+                                                   {"mlp.c_proj.weight", {4 * width, width}},
+                                                   {"mlp.c_proj.bias", {width}}};
+  for (std::int64_t layer = 0;; ++layer) {
+    const std::string prefix = concat("h.", layer, ".");
+    const auto first = shapes.lower_bound(prefix);
+    const bool some = first != shapes.end() && first->first.starts_with(prefix);
+    if (!some && layer > 0) return layer;
+    for (const auto& [name, shape] : tensors) check_shape(file, shapes, prefix + name, shape);
   }
-  return layers;
 }
 
 // What changes the results and has one value in pride. A key that is absent has that value.
@@ -113,8 +143,7 @@ const SafeTensor& find(const fs::path& file, const std::map<std::string, SafeTen
   const bool longer =
       p.name == "wpe.weight" && have.size() == 2 && have[0] >= want[0] && have[1] == want[1];
   if (have != want && !longer) {
-    refuse(file, concat("tensor \"", p.name, "\" has the shape ", at::IntArrayRef(have),
-                        ", expected ", at::IntArrayRef(want)));
+    refuse_shape(file, p.name, have, want);
   }
   return found->second;
 }
@@ -155,7 +184,11 @@ GptSize gpt2_size(const fs::path& file, std::optional<std::int64_t> heads) {
   size.vocabulary = wte[0];
   size.width = wte[1];
   size.context = wpe[0];
-  size.layers = count_layers(shapes);
+  if (wpe[1] != size.width) refuse_shape(file, "wpe.weight", wpe, {wpe[0], size.width});
+  for (const char* name : {"ln_f.weight", "ln_f.bias"}) {
+    check_shape(file, shapes, name, {size.width});
+  }
+  size.layers = count_layers(file, shapes, size.width);
   const fs::path config = file.parent_path() / "config.json";
   const auto configured = heads_of_config(config, size);
   if (!heads) heads = configured;

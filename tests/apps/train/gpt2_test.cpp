@@ -108,6 +108,56 @@ TEST_F(Gpt2File, RefusesWhatDiffersByName) {
   refuses(tensors, {"lm_head.weight", "tied"});
 }
 
+// Whatever the header claims, no model is built that the file has not the data for.
+TEST_F(Gpt2File, CountsOnlyLayersThatAreThere) {
+  Tensors tensors = checkpoint(kSize, "");
+  tensors["h.900000.foo"] = {.shape = {0}, .values = {}};
+  path file = save(tensors);
+  EXPECT_EQ(gpt2_size(file, {}).layers, 3);
+  refuses(tensors, {"h.900000.foo", "unknown"});
+  const auto sizes_refused = [&](std::initializer_list<std::string_view> parts) {
+    file = save(tensors);
+    expect_error<DataError>([&] { gpt2_size(file, {}); }, parts);
+  };
+  tensors = checkpoint(kSize, "");
+  tensors.erase("h.1.ln_2.bias");
+  sizes_refused({"h.1.ln_2.bias", "missing"});
+  tensors = checkpoint(kSize, "");
+  std::erase_if(tensors, [](const auto& item) { return item.first.starts_with("h.0."); });
+  sizes_refused({"h.0.ln_1.weight", "missing"});
+  tensors = checkpoint(kSize, "");
+  tensors["h.2.mlp.c_fc.weight"].shape = {128, 32};
+  sizes_refused({"h.2.mlp.c_fc.weight", "[128, 32]", "[32, 128]"});
+  tensors = checkpoint(kSize, "");
+  tensors["wpe.weight"].shape = {32, 24};
+  sizes_refused({"wpe.weight", "[32, 24]", "[32, 32]"});
+  tensors = checkpoint(kSize, "");
+  tensors["wte.weight"] = {.shape = {0, 1L << 40}, .values = {}};
+  sizes_refused({"wte.weight", "empty"});
+}
+
+// A mask of all positions would take 4 TiB.
+TEST_F(Gpt2File, LongContextsCostOnlyWhatIsRead) {
+  GptSize size = kSize;
+  size.context = 8;
+  Gpt brief(size);
+  brief.initialise(1);
+  size.context = std::int64_t{1} << 20;
+  Gpt patient(size);
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < brief.parameters().size(); ++i) {
+    const torch::Tensor from = brief.parameters()[i].tensor;
+    patient.parameters()[i].tensor.narrow(0, 0, from.size(0)).copy_(from);
+  }
+  const torch::Tensor ids = torch::randint(kSize.vocabulary, {2, 8}, torch::kLong);
+  EXPECT_TRUE(torch::equal(brief.logits(ids), patient.logits(ids)));
+  KvCache a, b;
+  for (std::int64_t at = 0, n = 3; at < 8; at += n, n = 1) {
+    const torch::Tensor part = ids[0].narrow(0, at, n);
+    EXPECT_TRUE(torch::equal(brief.read(part, a), patient.read(part, b))) << at;
+  }
+}
+
 TEST_F(Gpt2File, NeedsTheHeadsFromSomewhere) {
   const path file = save(checkpoint(kSize, ""));
   EXPECT_EQ(gpt2_size(file, {}).heads, 4);
