@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <string_view>
 
 #include "pride/error.h"
 
@@ -69,23 +70,81 @@ void read_metrics(const fs::path& file, RunData& run) {
   run.train_loss = binned(losses);
 }
 
+enum class Kind { kObject, kNumber, kString, kFlag };
+
+// Checks what the page will ask for: "settings.seed" is the key `seed` in the object `settings`.
+void check(const Json& summary, const std::string& path, Kind kind, bool may_be_absent = false) {
+  const Json* at = &summary;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const auto found = at->find(path.substr(begin, end - begin));
+    if (found == at->end()) {
+      if (may_be_absent) return;
+      throw DataError(concat("'", path, "' is missing"));
+    }
+    at = &*found;
+    begin = end + 1;
+  }
+  const bool good = kind == Kind::kObject   ? at->is_object()
+                    : kind == Kind::kNumber ? at->is_number()
+                    : kind == Kind::kString ? at->is_string()
+                                            : at->is_boolean();
+  const char* names[] = {"an object", "a number", "a string", "true or false"};
+  if (!good) throw DataError(concat("'", path, "' is not ", names[static_cast<int>(kind)]));
+}
+
+void check_summary(const Json& summary) {
+  if (!summary.is_object()) throw DataError("not a JSON object");
+  for (const char* key : {"settings", "method", "model", "data", "seconds", "bytes", "final"}) {
+    check(summary, key, Kind::kObject);
+  }
+  for (const char* key :
+       {"epochs", "steps", "world", "step_ms", "steps_run", "settings.seed", "model.parameters"}) {
+    check(summary, key, Kind::kNumber);
+  }
+  for (const char* key : {"task", "data.hash", "method.name"}) check(summary, key, Kind::kString);
+  for (const char* key : {"param_hash", "model.name", "data.source"}) {
+    check(summary, key, Kind::kString, /*may_be_absent=*/true);
+  }
+  check(summary, "versions", Kind::kObject, true);
+  check(summary, "versions.commit", Kind::kString, true);
+  check(summary, "model.size", Kind::kObject, true);
+  check(summary, "model.size.init_hash", Kind::kString, true);
+  check(summary, "interrupted", Kind::kFlag, true);
+  for (const auto& [name, value] : summary.at("seconds").items()) {
+    check(summary, "seconds." + name, Kind::kNumber);
+  }
+}
+
 void read_summary(RunData& run) {
   const Json& summary = run.summary;
+  check_summary(summary);
+  if (run.label.empty()) run.label = summary.at("method").at("name");
   for (const auto& [name, value] : summary.at("final").items()) {
     if (value.is_number()) run.final[name] = value;
+    // not finite; the loss of the last step alone may be that of a step that was skipped
+    if (!value.is_null() || name == "train_loss") continue;
+    run.diverged = true;
+    run.error = concat("diverged: the final ", name, " is not finite");
   }
-  for (const char* key : {"settings", "method", "model", "data", "seconds", "bytes"}) {
-    if (!summary.at(key).is_object()) throw DataError(concat("'", key, "' is not an object"));
+  if (summary.value("interrupted", false)) {
+    run.error = "interrupted before its end";
+  } else if (run.ok() && !run.final.contains("loss")) {
+    throw DataError("'final.loss' is missing");
   }
-  for (const char* key : {"epochs", "steps", "world", "step_ms", "steps_run"}) {
-    summary.at(key).get<double>();
+}
+
+// What is wrong with a file, with its name.
+template <typename Body>
+void reading(const fs::path& file, const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    const bool named = std::string_view(error.what()).starts_with(file.string());
+    throw DataError(named
+                        ? error.what()
+                        : concat(file.string(), ": not what `pride train` writes: ", error.what()));
   }
-  summary.at("model").at("parameters").get<double>();
-  summary.at("data").at("hash").get<std::string>();
-  summary.at("task").get<std::string>();
-  if (run.label.empty()) run.label = summary.at("method").at("name");
-  if (!run.final.contains("loss")) run.error = "diverged: the final loss is not finite";
-  if (summary.value("interrupted", false)) run.error = "interrupted before its end";
 }
 
 // What the folder holds. `run.error`, if it has one already, stays.
@@ -93,10 +152,13 @@ void read_run(const fs::path& folder, RunData& run) {
   run.folder = folder.string();
   const std::string known = run.error;
   try {
-    if (!fs::exists(folder / "summary.json")) throw DataError("not finished: no summary.json");
-    run.summary = read_json_file(folder / "summary.json");
-    read_summary(run);
-    read_metrics(folder / "metrics.jsonl", run);
+    const fs::path summary = folder / "summary.json", metrics = folder / "metrics.jsonl";
+    if (!fs::exists(summary)) throw DataError("not finished: no summary.json");
+    reading(summary, [&] {
+      run.summary = read_json_file(summary);
+      read_summary(run);
+    });
+    reading(metrics, [&] { read_metrics(metrics, run); });
   } catch (const std::exception& error) {
     run.error = error.what();
     run.summary = nullptr;

@@ -26,6 +26,7 @@ struct RunData {
   Curve train_loss = {};                          // means over at most kBins stretches of steps
   double bytes_per_step = 0;                      // sent by the rank that sends most
   bool tuning = false;                            // it served to choose settings only
+  bool diverged = false;                          // a final metric is not finite; `error` says so
 
   bool ok() const noexcept { return error.empty(); }
   double steps_per_epoch() const;
@@ -46,7 +47,7 @@ struct Loaded {
 };
 
 // Adds the runs of a folder of `pride sweep`, `pride compare` or `pride train`. A run that cannot
-// be read has an error. Throws DataError if the folder is none of these.
+// be read has an error with the file's name. Throws DataError if the folder is none of these.
 void load_runs(const std::filesystem::path& folder, Loaded& into);
 
 }  // namespace pride::app

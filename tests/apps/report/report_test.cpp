@@ -149,6 +149,48 @@ TEST_F(Report, NamesWhatItCannotRead) {
   EXPECT_TRUE(sections_of(loaded_).empty());
 }
 
+// One summary that no pride writes must not cost the report of the others.
+TEST_F(Report, LeavesOutARunWithAnOddSummaryAndSaysWhy) {
+  const auto odd = [&](const std::string& name, const char* place, const json& value,
+                       const std::string& why) {
+    write_run(name, "lion", 4, 1, 0.5, 100);
+    const auto file = folder_.path() / name / "summary.json";
+    json summary = json::parse(test::bytes_of(file));
+    const json::json_pointer at(place);
+    if (value.is_discarded()) {
+      summary[at.parent_pointer()].erase(at.back());
+    } else {
+      summary[at] = value;
+    }
+    folder_.write(file, summary.dump());
+    load_runs(folder_.path() / name, loaded_);
+    EXPECT_NE(loaded_.runs.back().error.find(file.string() + ": "), std::string::npos);
+    EXPECT_NE(loaded_.runs.back().error.find(why), std::string::npos) << loaded_.runs.back().error;
+    EXPECT_EQ(loaded_.runs.back().error.find("json.exception"), std::string::npos);
+  };
+  const json gone(json::value_t::discarded);
+  odd("a", "/param_hash", 5, "'param_hash' is not a string");
+  odd("b", "/settings/seed", gone, "'settings.seed' is missing");
+  odd("c", "/model/name", json::array({"x"}), "'model.name' is not a string");
+  odd("d", "/model/size", 7, "'model.size' is not an object");
+  odd("e", "/seconds/data_s", "long", "'seconds.data_s' is not a number");
+  odd("f", "/versions", json{{"commit", 1}}, "'versions.commit' is not a string");
+  odd("g", "/interrupted", "no", "'interrupted' is not true or false");
+  odd("h", "/final", json{{"accuracy", 0.5}}, "'final.loss' is missing");
+  odd("i", "/method/name", 3, "'method.name' is not a string");
+  write_run("j", "lion", 4, 1, 0.5, 100);
+  folder_.write("j/metrics.jsonl", "{\"type\": \"step\", \"step\": 1}\n");
+  load_runs(folder_.path() / "j", loaded_);
+  EXPECT_NE(loaded_.runs.back().error.find("j/metrics.jsonl: "), std::string::npos);
+  const auto found = sections({"a"});
+  EXPECT_TRUE(found.empty());
+  write_run("good", "lion", 4, 1, 0.5, 100);
+  const auto both = sections({"good"});
+  ASSERT_EQ(both.size(), 1U);
+  const std::string page = page_of({.title = "t", .program = "p"}, loaded_, both);
+  EXPECT_NE(page.find("is missing"), std::string::npos);
+}
+
 TEST_F(Report, LetsNoTextBecomeMarkup) {
   const std::string evil = "</script><img src=x onerror=alert(1)>&\"'";
   write_run("a", evil, 4, 1, 0.5, 100);
