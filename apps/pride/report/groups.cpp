@@ -56,11 +56,18 @@ std::string title_of(const RunData& run) {
                 grouped(s.at("model").at("parameters")), " parameters");
 }
 
-Metric metric_of(const RunData& run) {
-  if (run.final.contains("accuracy"))
-    return {"accuracy", "test accuracy", "test accuracy, %", 100, true};
-  if (run.final.contains("perplexity"))
-    return {"perplexity", "validation perplexity", "validation perplexity", 1, false};
+// The first that any run of the section has; one that diverged may lack what the others have.
+Metric metric_of(const Section& section) {
+  const Metric metrics[] = {
+      {"accuracy", "test accuracy", "test accuracy, %", 100, true},
+      {"perplexity", "validation perplexity", "validation perplexity", 1, false}};
+  for (const Metric& metric : metrics) {
+    for (const Group& group : section.groups) {
+      for (const RunData* run : group.runs) {
+        if (run->final.contains(metric.key)) return metric;
+      }
+    }
+  }
   return {"loss", "evaluation loss", "evaluation loss, nats", 1, false};
 }
 
@@ -79,6 +86,7 @@ void add(Section& section, const RunData& run) {
     group->runs.push_back(&run);
   } else {
     ++group->failed;
+    group->diverged += run.diverged ? 1 : 0;
   }
 }
 
@@ -152,13 +160,11 @@ std::vector<Section> sections_of(const Loaded& loaded) {
       sections.back().title = title_of(run);
     }
     Section& section = sections[at->second];
-    if (section.metric.key.empty() && run.ok()) section.metric = metric_of(run);
     add(section, run);
   }
   for (Section& section : sections) {
     name_groups(section);
-    if (section.metric.key.empty())
-      section.metric = {"loss", "evaluation loss", "evaluation loss, nats", 1, false};
+    section.metric = metric_of(section);
   }
   return sections;
 }

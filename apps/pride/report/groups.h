@@ -19,8 +19,9 @@ struct Group {
       facet;  // "workers 16": the values that are not the method's own; "" if all share them
   std::map<std::string, std::string> settings;  // but for the seed
   std::vector<const RunData*> runs;             // that have a result
-  int failed = 0;
-  int color = 0;  // one a label
+  int failed = 0;                               // of the others
+  int diverged = 0;                             // of those that failed
+  int color = 0;                                // one a label
 
   // REQUIRES: at least one run.
   const nlohmann::json& summary() const { return runs.front()->summary; }

@@ -88,8 +88,13 @@ std::string row(const Section& section, const Group& group) {
   for (const std::string& flag : section.varied) html += cell(setting(group, flag));
   html += cell(setting(group, "lr")) + cell(setting(group, "weight-decay"));
   const std::size_t n = group.runs.size();
-  html += cell(group.failed > 0 ? concat(n, " of ", n + group.failed) : concat(n));
-  if (n == 0) return html + "<td colspan=\"6\" class=\"text\">failed</td></tr>\n";
+  const std::string diverged =
+      group.diverged > 0 && n > 0 ? concat(" (", group.diverged, " diverged)") : "";
+  html += cell(group.failed > 0 ? concat(n, " of ", n + group.failed, diverged) : concat(n));
+  if (n == 0) {
+    return html + concat("<td colspan=\"6\" class=\"text\">",
+                         group.diverged == group.failed ? "diverged" : "failed", "</td></tr>\n");
+  }
   const double bytes = group.bits() / 8 * group.parameters();
   const double ring = fp32_ring_bytes(group.parameters(), static_cast<int>(group.world()));
   html += cell(with_spread(final_of(section, group), n), is_best(section, group) ? "best" : "");

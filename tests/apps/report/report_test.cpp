@@ -149,6 +149,29 @@ TEST_F(Report, NamesWhatItCannotRead) {
   EXPECT_TRUE(sections_of(loaded_).empty());
 }
 
+TEST_F(Report, TakesTheMetricFromRunsThatHaveItAndSaysWhichDiverged) {
+  const auto with_final = [&](const std::string& folder, const std::string& method, int seed,
+                              const json& final) {
+    write_run(folder, method, 4, seed, 0.5, 100);
+    const auto file = folder_.path() / folder / "summary.json";
+    json summary = json::parse(test::bytes_of(file));
+    summary["final"] = final;
+    folder_.write(file, summary.dump());
+  };
+  // e^800 is not finite, so that perplexity is null
+  with_final("a", "lion", 1, {{"loss", 800.0}, {"perplexity", nullptr}});
+  with_final("b", "lion", 2, {{"loss", 2.0}, {"perplexity", 7.4}, {"train_loss", nullptr}});
+  with_final("c", "dgc", 1, {{"loss", nullptr}, {"perplexity", nullptr}});
+  const auto found = sections({"a", "b", "c"});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].metric.key, "perplexity");
+  EXPECT_EQ(loaded_.runs[0].error, "diverged: the final perplexity is not finite");
+  EXPECT_TRUE(loaded_.runs[1].ok()) << "the last step alone was skipped";
+  const std::string page = page_of({.title = "t", .program = "p"}, loaded_, found);
+  EXPECT_NE(page.find(">1 of 2 (1 diverged)<"), std::string::npos);
+  EXPECT_NE(page.find(">diverged<"), std::string::npos) << "dgc's only run";
+}
+
 // One summary that no pride writes must not cost the report of the others.
 TEST_F(Report, LeavesOutARunWithAnOddSummaryAndSaysWhy) {
   const auto odd = [&](const std::string& name, const char* place, const json& value,
