@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <string_view>
+#include <system_error>
 
 #include "pride/error.h"
 
@@ -166,6 +167,22 @@ void read_run(const fs::path& folder, RunData& run) {
   if (!known.empty()) run.error = known;
 }
 
+fs::path real_place(const fs::path& folder) {
+  std::error_code error;
+  const fs::path found = fs::weakly_canonical(folder.empty() ? "." : folder, error);
+  return error ? folder.lexically_normal() : found;
+}
+
+// Adds the run, unless its folder has one. What stands in a sweep or a comparison has a command.
+void add_run(RunData run, Loaded& into) {
+  const auto [at, is_new] = into.places.emplace(real_place(run.folder), into.runs.size());
+  if (is_new) return into.runs.push_back(std::move(run));
+  RunData& known = into.runs[at->second];
+  if (!known.command.empty() || run.command.empty()) return;
+  std::erase_if(into.sources, [&](const Source& s) { return s.name == known.source; });
+  known = std::move(run);
+}
+
 std::string command_of(const Json& arguments) {
   std::string command = "pride train";
   for (const Json& argument : arguments) command += " " + argument.get<std::string>();
@@ -194,7 +211,7 @@ void load_sweep(const fs::path& folder, Loaded& into) {
     run.error = record.value("error", "");
     run.command = record.value("command", "");
     read_run(folder / fs::path(record.at("folder").get<std::string>()), run);
-    into.runs.push_back(std::move(run));
+    add_run(std::move(run), into);
   }
   into.sources.push_back(std::move(source));
 }
@@ -214,7 +231,7 @@ void load_comparison(const fs::path& folder, Loaded& into) {
         // the recorded folder holds for the place from which the comparison was run
         const fs::path recorded = record.at("folder").get<std::string>();
         read_run(folder / label / recorded.filename(), run);
-        into.runs.push_back(std::move(run));
+        add_run(std::move(run), into);
       }
     }
   }
@@ -226,8 +243,9 @@ void load_one(const fs::path& folder, Loaded& into) {
   RunData run{.source = source.name};
   read_run(folder, run);
   if (run.label.empty()) run.label = folder.filename().string();
-  into.runs.push_back(std::move(run));
-  into.sources.push_back(std::move(source));
+  const std::size_t n = into.runs.size();
+  add_run(std::move(run), into);
+  if (into.runs.size() > n) into.sources.push_back(std::move(source));
 }
 
 }  // namespace
@@ -240,6 +258,10 @@ double RunData::steps_per_epoch() const {
 void load_runs(const fs::path& given, Loaded& into) {
   const fs::path folder = fs::is_directory(given) ? given : given.parent_path();
   if (!fs::exists(given)) throw DataError(concat(given.string(), ": no such folder"));
+  const bool known = std::any_of(into.sources.begin(), into.sources.end(), [&](const Source& s) {
+    return real_place(s.name) == real_place(folder);
+  });
+  if (known) return;
   try {
     if (fs::exists(folder / "sweep.json")) return load_sweep(folder, into);
     if (fs::exists(folder / "compare.json")) return load_comparison(folder, into);

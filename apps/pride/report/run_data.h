@@ -44,10 +44,13 @@ struct Source {
 struct Loaded {
   std::vector<Source> sources;
   std::vector<RunData> runs;
+  std::map<std::filesystem::path, std::size_t> places = {};  // of each run, by its canonical folder
 };
 
 // Adds the runs of a folder of `pride sweep`, `pride compare` or `pride train`. A run that cannot
-// be read has an error with the file's name. Throws DataError if the folder is none of these.
+// be read has an error with the file's name. A run whose folder was loaded already, by whatever
+// name, stays one: as the sweep or the comparison describes it, if one of them does. Throws
+// DataError if the folder is none of these.
 void load_runs(const std::filesystem::path& folder, Loaded& into);
 
 }  // namespace pride::app

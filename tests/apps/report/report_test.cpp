@@ -149,6 +149,31 @@ TEST_F(Report, NamesWhatItCannotRead) {
   EXPECT_TRUE(sections_of(loaded_).empty());
 }
 
+TEST_F(Report, CountsARunOnceHoweverOftenItIsGiven) {
+  write_run("sw/runs/one", "lion", 4, 1, 0.5, 100);
+  write_run("sw/runs/two", "lion", 4, 2, 0.7, 100);
+  folder_.write("sw/sweep.json", json({{"title", "both"}}).dump());
+  std::string lines;
+  for (const char* run : {"one", "two"}) {
+    lines += json({{"label", "mine"},
+                   {"phase", "run"},
+                   {"command", "pride train"},
+                   {"folder", std::string("runs/") + run}})
+                 .dump() +
+             "\n";
+  }
+  folder_.write("sw/sweep.jsonl", lines);
+  std::filesystem::create_directory_symlink(folder_.path() / "sw", folder_.path() / "link");
+  const auto found =
+      sections({"sw/runs/one", "sw", "sw/", "link", "sw/runs/../runs/two", "sw/sweep.json"});
+  EXPECT_EQ(loaded_.runs.size(), 2U);
+  EXPECT_EQ(loaded_.sources.size(), 1U);
+  ASSERT_EQ(found.size(), 1U);
+  ASSERT_EQ(found[0].groups.size(), 1U);
+  EXPECT_EQ(found[0].groups[0].runs.size(), 2U);
+  EXPECT_EQ(found[0].groups[0].label, "mine") << "as the sweep calls it";
+}
+
 TEST_F(Report, TakesTheMetricFromRunsThatHaveItAndSaysWhichDiverged) {
   const auto with_final = [&](const std::string& folder, const std::string& method, int seed,
                               const json& final) {
