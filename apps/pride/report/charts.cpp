@@ -114,6 +114,15 @@ std::string chart_id(const std::string& what, const std::string& facet) {
   return plain;
 }
 
+// Facets that differ in signs alone, as "a_1" and "a-1", have one id: it is numbered.
+void number_equal_ids(std::vector<Chart>& charts) {
+  std::set<std::string> seen;
+  for (Chart& chart : charts) {
+    const std::string id = chart.id;
+    for (int n = 2; !seen.insert(chart.id).second; ++n) chart.id = concat(id, "-", n);
+  }
+}
+
 std::string capital(std::string text) {
   if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
   return text;
@@ -249,6 +258,7 @@ std::vector<Chart> charts_of(const Section& section) {
   add_against(section, "workers", "workers", charts);
   add_against(section, "batch", "batch per worker, samples", charts);
   for (const std::string& facet : facets_of(section)) add_bits(section, facet, charts);
+  number_equal_ids(charts);
   return charts;
 }
 

@@ -10,9 +10,13 @@
 namespace pride::app {
 namespace {
 
-// settings without influence on a result, or that the groups are made of
-const std::set<std::string> kNoSetting = {"seed",    "data",       "overlap", "exchange-threads",
-                                          "timeout", "save-every", "resume",  "eval-every"};
+// settings without influence on a result, or that the groups and sections are made of: of what lies
+// somewhere (data, vocab, init) the hash counts
+const std::set<std::string> kNoSetting = {"seed",          "data",          "vocab",
+                                          "init",          "overlap",       "hierarchical",
+                                          "bucket-coords", "bucket-mb",     "exchange-threads",
+                                          "timeout",       "save-every",    "resume",
+                                          "eval-every",    "loader-threads"};
 
 // settings that belong to a method: labels may differ in them, facets do not
 const std::set<std::string> kOfMethod = {
@@ -51,9 +55,14 @@ std::string section_of(const RunData& run) {
 
 std::string title_of(const RunData& run) {
   const auto& s = run.summary;
-  return concat(s.at("task").get<std::string>(), ": ",
-                text_of(s.at("model").value("name", "model")), ", ",
-                grouped(s.at("model").at("parameters")), " parameters");
+  const nlohmann::json& model = s.at("model");
+  const std::string title =
+      concat(s.at("task").get<std::string>(), ": ", model.value("name", "model"), ", ",
+             grouped(model.at("parameters")), " parameters");
+  // two models of one size are told apart by their content
+  const std::string init =
+      model.value("size", nlohmann::json::object()).value("init_hash", std::string());
+  return init.empty() ? title : concat(title, ", hash ", init);
 }
 
 // The first that any run of the section has; one that diverged may lack what the others have.

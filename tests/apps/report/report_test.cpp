@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
@@ -172,6 +173,45 @@ TEST_F(Report, CountsARunOnceHoweverOftenItIsGiven) {
   ASSERT_EQ(found[0].groups.size(), 1U);
   EXPECT_EQ(found[0].groups[0].runs.size(), 2U);
   EXPECT_EQ(found[0].groups[0].label, "mine") << "as the sweep calls it";
+}
+
+TEST_F(Report, PutsSeedsTogetherThatDifferInHarmlessFlagsAndPlacesOnly) {
+  const auto with = [&](const std::string& folder, int seed, const json& settings,
+                        const std::string& init_hash) {
+    write_run(folder, "lion", 4, seed, 0.5, 100);
+    const auto file = folder_.path() / folder / "summary.json";
+    json summary = json::parse(test::bytes_of(file));
+    summary["settings"].update(settings);
+    summary["model"]["size"] = {{"init_hash", init_hash}};
+    folder_.write(file, summary.dump());
+  };
+  with("a", 1, {{"loader-threads", 2}, {"init", "x/a"}, {"vocab", "v"}}, "1");
+  with("b", 2, {{"loader-threads", 8}, {"init", "y/a"}, {"vocab", "w"}}, "1");
+  with("c", 3, {{"bucket-mb", 1.0}, {"bucket-coords", nullptr}, {"hierarchical", "4"}}, "1");
+  with("d", 1, {{"init", "x/a"}}, "2");
+  const auto found = sections({"a", "b", "c", "d"});
+  ASSERT_EQ(found.size(), 2U) << "two models";
+  ASSERT_EQ(found[0].groups.size(), 1U);
+  EXPECT_EQ(found[0].groups[0].runs.size(), 3U);
+  EXPECT_NE(found[0].title, found[1].title);
+}
+
+TEST_F(Report, GivesEveryChartAnIdOfItsOwn) {
+  int seed = 0;
+  for (const char* value : {"a_1", "a-1", "a 1"}) {
+    const std::string folder = concat("run", ++seed);
+    write_run(folder, "lion", 4, 1, 0.5, 100);
+    const auto file = folder_.path() / folder / "summary.json";
+    json summary = json::parse(test::bytes_of(file));
+    summary["settings"]["sharding"] = value;
+    folder_.write(file, summary.dump());
+  }
+  const auto found = sections({"run1", "run2", "run3"});
+  std::set<std::string> ids;
+  const auto charts = charts_of(found.at(0));
+  for (const Chart& one : charts) EXPECT_TRUE(ids.insert(one.id).second) << one.id;
+  EXPECT_TRUE(ids.contains("epoch-sharding-a-1"));
+  EXPECT_TRUE(ids.contains("epoch-sharding-a-1-3"));
 }
 
 TEST_F(Report, TakesTheMetricFromRunsThatHaveItAndSaysWhichDiverged) {
