@@ -40,17 +40,6 @@ std::string title_of(const ReportOptions& options, const Loaded& loaded) {
                                     : concat(loaded.sources.size(), " sets of runs");
 }
 
-const Chart& chosen_chart(const std::vector<Chart>& charts, const std::string& id) {
-  PRIDE_CHECK(!charts.empty(), "--svg: these runs make no chart");
-  if (id.empty()) return charts.front();
-  std::string known;
-  for (const Chart& chart : charts) {
-    if (chart.id == id) return chart;
-    known += (known.empty() ? "" : ", ") + chart.id;
-  }
-  throw InvalidArgument(concat("--chart ", id, ": there are ", known));
-}
-
 void report(const ReportOptions& options) {
   Loaded loaded;
   for (const std::string& run : options.runs) load_runs(run, loaded);
@@ -60,11 +49,7 @@ void report(const ReportOptions& options) {
     throw DataError(concat("no run has a result yet: ", why));
   }
   if (!options.svg.empty()) {
-    std::vector<Chart> charts;
-    for (const Section& section : sections) {
-      for (Chart& chart : charts_of(section)) charts.push_back(std::move(chart));
-    }
-    write_text(options.svg, svg_of(chosen_chart(charts, options.chart)));
+    write_text(options.svg, svg_of(chart_named(sections, options.chart)));
     std::cout << options.svg << std::endl;
     return;
   }
@@ -94,7 +79,7 @@ void add_report_command(CLI::App& app) {
   command
       ->add_option("--chart", options->chart,
                    "With --svg: epoch, loss, workers, batch or bits, or as an error message lists "
-                   "them. Default: the first of the page")
+                   "them; s2-loss is that of the second section. Default: the first of the page")
       ->needs(svg);
   command->callback([options] { report(*options); });
 }

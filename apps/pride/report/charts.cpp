@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "pride/error.h"
@@ -260,6 +261,22 @@ std::vector<Chart> charts_of(const Section& section) {
   for (const std::string& facet : facets_of(section)) add_bits(section, facet, charts);
   number_equal_ids(charts);
   return charts;
+}
+
+Chart chart_named(const std::vector<Section>& sections, const std::string& id) {
+  std::string known;
+  std::optional<Chart> plain;
+  for (std::size_t i = 0; i < sections.size(); ++i) {
+    for (Chart& chart : charts_of(sections[i])) {
+      const std::string full = concat("s", i + 1, "-", chart.id);
+      if (id == full) return chart;
+      known += concat(known.empty() ? "" : ", ", sections.size() > 1 ? full : chart.id);
+      if (!plain && (id.empty() || id == chart.id)) plain = std::move(chart);
+    }
+  }
+  PRIDE_CHECK(!known.empty(), "--svg: these runs make no chart");
+  PRIDE_CHECK(plain.has_value(), "--chart ", id, ": there are ", known);
+  return *plain;
 }
 
 nlohmann::ordered_json to_json(const Chart& chart) {

@@ -35,6 +35,10 @@ struct Chart {
 // the batch, against bits. Those of which there is nothing to show are left out.
 std::vector<Chart> charts_of(const Section& section);
 
+// By its id: "loss" of the first section that has one, "s2-loss" of the second section; without an
+// id the first of all. Throws InvalidArgument, with all ids, if there is none.
+Chart chart_named(const std::vector<Section>& sections, const std::string& id);
+
 nlohmann::ordered_json to_json(const Chart& chart);
 
 }  // namespace pride::app

@@ -214,6 +214,24 @@ TEST_F(Report, GivesEveryChartAnIdOfItsOwn) {
   EXPECT_TRUE(ids.contains("epoch-sharding-a-1-3"));
 }
 
+TEST_F(Report, FindsAChartOfAnySection) {
+  write_run("a", "lion", 4, 1, 0.5, 100);
+  write_run("b", "dgc", 4, 1, 0.5, 100);
+  const auto file = folder_.path() / "b/summary.json";
+  json summary = json::parse(test::bytes_of(file));
+  summary["data"]["hash"] = "2";
+  folder_.write(file, summary.dump());
+  const auto found = sections({"a", "b"});
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(chart_named(found, "loss").series.at(0).name, "lion");
+  EXPECT_EQ(chart_named(found, "s1-loss").series.at(0).name, "lion");
+  EXPECT_EQ(chart_named(found, "s2-loss").series.at(0).name, "dgc");
+  EXPECT_EQ(chart_named(found, "").id, "epoch");
+  test::expect_error<InvalidArgument>([&] { chart_named(found, "s3-loss"); },
+                                      {"s3-loss", "s1-epoch", "s2-loss", "s2-bits"});
+  test::expect_error<InvalidArgument>([&] { chart_named({found[0]}, "x"); }, {"there are epoch,"});
+}
+
 TEST_F(Report, TakesTheMetricFromRunsThatHaveItAndSaysWhichDiverged) {
   const auto with_final = [&](const std::string& folder, const std::string& method, int seed,
                               const json& final) {
