@@ -9,7 +9,9 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 
+#include "pride/error.h"
 #include "train/evaluation.h"
 #include "train/process.h"
 #include "train/torch_errors.h"
@@ -54,8 +56,14 @@ class Scoring {
 
   std::vector<std::vector<double>> run() {
     std::vector<std::thread> threads;
-    for (int t = 1; t < options_.threads; ++t) threads.emplace_back([this] { work(); });
-    work();
+    try {
+      for (int t = 1; t < options_.threads; ++t) threads.emplace_back([this] { work(); });
+      work();
+    } catch (const std::exception& error) {  // the system has no more
+      stop(std::make_exception_ptr(
+          Error(concat("only ", threads.size() + 1, " of ", options_.threads,
+                       " threads could be started: ", error.what()))));
+    }
     for (std::thread& thread : threads) thread.join();
     if (error_) std::rethrow_exception(error_);
     return std::move(scores_);
@@ -71,10 +79,14 @@ class Scoring {
         score(begin, std::min(options_.batch, sorted_.size() - begin));
       }
     } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-      next_ = sorted_.size();  // nobody begins another batch
+      stop(std::current_exception());
     }
+  }
+
+  void stop(std::exception_ptr error) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(error);
+    next_ = sorted_.size();  // nobody begins another batch
   }
 
   void score(std::size_t begin, std::size_t n) {

@@ -37,7 +37,8 @@ struct ScoreOptions {
 
 // The same for any number of questions, those of about the same length together: scores do not
 // depend on the number of threads. `done` is called after each batch, by one thread at a time, with
-// the number of questions that have their scores.
+// the number of questions that have their scores. Throws Error if the system has not as many
+// threads.
 std::vector<std::vector<double>> score_all(Model& model, std::span<const EncodedQuestion> questions,
                                            const ScoreOptions& options,
                                            const std::function<void(std::size_t)>& done);

@@ -4,7 +4,9 @@
 // padding, by a GPT-2 of torch's own modules (torch_gpt2.h); softmax and sums in double. The
 // examples of a prompt are the program's choice: they are taken from its predictions, and checked.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -191,6 +193,29 @@ TEST_F(Evaluate, GivesTheSameScoresInBatchesOfAnySizeAndOnAnyThreads) {
   EXPECT_EQ(predictions(file, {"--batch", "3", "--threads", "1"}),
             predictions(file, {"--batch", "3", "--threads", "4"}));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve it all
+// Address space for a few stacks of 8 MiB, but not for thousands.
+TEST_F(Evaluate, SaysThatItHasNotSoManyThreads) {
+  Gpt model({.layers = 1, .heads = 1, .width = 8, .context = 8, .vocabulary = 256});
+  model.initialise(1);
+  const std::vector<EncodedQuestion> questions(20, {.prompt = {1, 2}, .choices = {{3}, {4, 5}}});
+  const auto score = [&](int threads) {
+    return score_all(model, questions, {.batch = 1, .threads = threads}, [](std::size_t) {});
+  };
+  const auto before = score(2);
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &old), 0);
+  rlimit small = old;
+  small.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{512} << 20);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
+  test::expect_error<Error>([&] { score(4000); }, {"of 4000 threads could be started"});
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &old), 0);
+  EXPECT_EQ(score(2), before);
+}
+#endif
 
 TEST_F(Evaluate, CutsLongPromptsOnTheLeftAndSaysSo) {
   const torch::NoGradGuard no_grad;
