@@ -13,8 +13,15 @@ namespace {
 
 using std::filesystem::path;
 
+// ".jsonl", ".JSONL"
+bool has_lines(const path& file) {
+  std::string ending = file.extension().string();
+  for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return ending == ".jsonl";
+}
+
 DocumentFile file_of(const path& file, std::string name, bool in_folder) {
-  return {file, std::move(name), file.extension() == ".jsonl", in_folder};
+  return {file, std::move(name), has_lines(file), in_folder};
 }
 
 void list_folder(const path& folder, std::vector<DocumentFile>& files) {
@@ -74,8 +81,12 @@ void read_documents(const DocumentFile& file, const std::string& field,
   const MappedFile mapped(file.path);
   const std::string_view text = mapped.text();
   if (file.lines) return read_lines(file, text, field, take);
-  if (text.empty() || (file.skip_binary && text.find('\0') != std::string_view::npos)) return;
-  take({file.name, text});
+  const std::size_t nul = text.find('\0');
+  if (nul != text.npos && !file.skip_binary) {
+    throw DataError(concat(file.path.string(), ": no text: byte ", nul,
+                           " is NUL (a binary file, or one in UTF-16?)"));
+  }
+  if (!text.empty() && nul == text.npos) take({file.name, text});
 }
 
 }  // namespace pride::app

@@ -20,7 +20,8 @@ struct Document {
 struct DocumentFile {
   std::filesystem::path path;
   std::string name;
-  bool lines = false;        // a JSON text per line (*.jsonl), each with a string under the field
+  bool lines = false;        // a JSON text per line (*.jsonl in any case), each with a string under
+                             // the field
   bool skip_binary = false;  // found in a folder: not a document if it has a NUL byte
 };
 
@@ -29,7 +30,8 @@ struct DocumentFile {
 std::vector<DocumentFile> list_documents(const std::vector<std::filesystem::path>& inputs);
 
 // Calls `take` for each document of the file that is not empty, in order; the file is mapped, not
-// read whole. Throws DataError, naming file and line: not JSON, no string under `field`.
+// read whole. Throws DataError, naming file and line: not JSON, no string under `field`, a NUL byte
+// in a text that was given by its own name.
 void read_documents(const DocumentFile& file, const std::string& field,
                     const std::function<void(const Document&)>& take);
 

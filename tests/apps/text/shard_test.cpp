@@ -255,6 +255,17 @@ TEST_F(Tokenize, SkipsBinariesInFoldersAndNamesBadLines) {
   expect_error<DataError>([&] { run({.inputs = {folder_.path() / "none"}}); }, {"none"});
 }
 
+TEST_F(Tokenize, TakesEndingsInAnyCaseAndNoBinaryForText) {
+  folder_.write("in/a.JSONL", "{\"text\": \"the\"}\n{\"text\": \"thing\"}\n");
+  const Tokenized done = run({.inputs = {folder_.path() / "in"}, .valid_share = 0});
+  EXPECT_EQ(done.train.documents, 2U);
+  EXPECT_EQ(decoded("train.bin"), "the<|endoftext|>thing<|endoftext|>");
+  expect_error<DataError>(
+      [&] { run({.inputs = {folder_.write("b.txt", std::string_view("t\0h\0e\0", 6))}}); },
+      {"b.txt", "byte 1 is NUL", "UTF-16"});
+  EXPECT_EQ(decoded("train.bin"), "the<|endoftext|>thing<|endoftext|>") << "as it was";
+}
+
 TEST_F(Tokenize, TakesNamedEndsForTokensIfAsked) {
   const path file = folder_.write("a.txt", "the<|endoftext|>thing and more in there");
   run({.inputs = {file}, .end_of_text = EndOfText::kNone, .named_ends = true});
