@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kFewestClasses = 2;  // of one there is nothing to learn
 constexpr std::size_t kMostClasses = 65536;
 
 DataError cannot_list(const fs::path& folder, const std::error_code& error) {
@@ -120,9 +121,10 @@ ImageFolder scan_images(const fs::path& folder) {
   }
   images.classes = folders_in(images.train.folder);
   const std::size_t n = images.classes.size();
-  if (n == 0 || n > kMostClasses) {
-    throw DataError(concat(images.train.folder.string(), ": ", n,
-                           " folders, expected one for each of 1 to ", kMostClasses, " classes"));
+  if (n < kFewestClasses || n > kMostClasses) {
+    throw DataError(concat(images.train.folder.string(), ": ", n, n == 1 ? " folder" : " folders",
+                           ", expected one for each of ", kFewestClasses, " to ", kMostClasses,
+                           " classes"));
   }
   Hash hash;
   hash.add(std::string_view("train\0", 6));

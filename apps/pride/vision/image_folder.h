@@ -28,8 +28,8 @@ struct ImageFolder {
 
 // Reads no image. Files end in .jpg or .jpeg, in any case; those below folders of a class count,
 // hidden ones (".x") do not. Links to folders are followed for a class, not below it.
-// Throws DataError: no such folder, no class, a class without images, a class in val/ that train/
-// does not have, more than 65,536 classes, what cannot be listed.
+// Throws DataError: no such folder, fewer than two classes, a class without images, a class in val/
+// that train/ does not have, more than 65,536 classes, what cannot be listed.
 ImageFolder scan_images(const std::filesystem::path& folder);
 
 }  // namespace pride::app

@@ -89,6 +89,8 @@ TEST(ImageFolder, SaysWhatIsMissing) {
   folder.write("val/readme", "x");
   refuse({"/train: 0 folders"});
   folder.write("train/a/1.png", "x");
+  refuse({"/train: 1 folder, expected one for each of 2 to 65536 classes"});
+  folder.write("train/c/1.jpg", "x");
   refuse({"/train/a: no image (.jpg, .jpeg)"});
   folder.write("train/a/1.jpg", "x");
   refuse({"/val: no folder of a class"});
