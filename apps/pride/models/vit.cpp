@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 constexpr double kNormEps = 1e-6;
+constexpr std::int64_t kMostPatches = 4096;  // 64 MiB of attention for each head and image
 
 class Vit final : public Model {
  public:
@@ -115,6 +116,10 @@ std::unique_ptr<Model> make_vit(const VitSize& size) {
               size.heads, " heads");
   PRIDE_CHECK(size.image % size.patch == 0, "vit: patches of ", size.patch,
               " pixels do not tile an image of ", size.image);
+  const std::int64_t side = size.image / size.patch;
+  PRIDE_CHECK(side <= kMostPatches / side, "vit: an image of ", size.image, " pixels has ",
+              side * side, " patches of ", size.patch, ", at most ", kMostPatches,
+              ": every patch attends to every other");
   return std::make_unique<Vit>(size);
 }
 

@@ -169,6 +169,8 @@ TEST_F(ImageNet, RefusesWhatDoesNotFit) {
     EXPECT_EQ(outcome.code, 1);
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
   };
+  refused({"train", "--task", "imagenet", "--data", path("data"), "--image-size", "4096"},
+          "an image of 4096 pixels has 65536 patches of 16, at most 4096");
   refused({"train", "--image-size", "32"}, "--image-size is for imagenet only");
   refused({"train", "--loader-threads", "2"}, "--loader-threads is for imagenet only");
   refused({"train", "--mixup", "0.5"}, "are for images only");
