@@ -153,15 +153,21 @@ TEST_F(ExperimentFile, ThatAreShippedCanBeRead) {
 TEST_F(ExperimentFile, OfThePaperHasItsRuns) {
   const Experiment paper = read_experiment(fs::path(PRIDE_EXPERIMENTS) / "cifar10.toml");
   const auto cells = cells_of(paper, {});
-  std::size_t runs = 0;
+  std::size_t runs = 0, signum = 0;
   for (const Cell& cell : cells) {
-    runs += cell.seeds.size();
+    const bool of_figure_4 = cell.label.starts_with("signum");
+    (of_figure_4 ? signum : runs) += cell.seeds.size();
+    if (of_figure_4) {
+      EXPECT_EQ(value(cell, "workers"), "4");
+      EXPECT_EQ(value(cell, "beta1"), "0.99");
+    }
     EXPECT_EQ(cell.tune_points.size(), 4U * 3) << "four rates, three decays";
     EXPECT_EQ(value(cell, "batch"), "32");
     EXPECT_EQ(value(cell, "epochs"), "200");
     EXPECT_EQ(value(cell, "sharding"), "replicate");
   }
   EXPECT_EQ(runs, 84U);
+  EXPECT_EQ(signum, 6U);
 }
 
 }  // namespace
