@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "pride/comm/mpi_comm.h"
 #include "pride/error.h"
@@ -26,6 +27,8 @@ void end_badly(const std::string& how) {
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   const pride::MpiEnvironment environment;
+  // for programs of another kind in the same job, which wait for this one
+  if (how == "late") std::this_thread::sleep_for(std::chrono::seconds(60));
   const auto comm = pride::make_mpi_communicator();
   // "leave": rank 1 goes in good order, and the others learn it from their deadline
   comm->set_timeout(std::chrono::seconds(how == "leave" ? 1 : 300));
