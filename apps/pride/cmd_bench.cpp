@@ -69,7 +69,7 @@ void print_network(const Communicator& comm, const NetworkFacts& facts) {
   }
   std::cout << "latency " << time_text(facts.latency_s) << " one way, goodput "
             << bandwidth_text(facts.goodput) << " a rank when all send to all, "
-            << bandwidth_text(facts.pair_goodput) << " from one to one\n";
+            << bandwidth_text(facts.pair_goodput) << " from the first to the last\n";
 }
 
 Json pattern_json(const Communicator& comm, const PatternCell& cell) {

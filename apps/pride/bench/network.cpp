@@ -109,9 +109,10 @@ NetworkFacts measure_network(Communicator& comm, double seconds) {
       rate_of(comm, seconds, n - 1, [&](Out out, In in, std::size_t) { comm.all_to_all(out, in); });
   facts.cpu_s_per_byte = cpu_per_byte(comm, facts.goodput);
   if (seconds == kBriefly) return facts;
+  const int last = comm.size() - 1;
   facts.pair_goodput = rate_of(comm, seconds, 1, [&](Out out, In in, std::size_t each) {
-    if (comm.rank() > 1) return;
-    Ticket ticket = comm.rank() == 0 ? comm.start_send(1, kTag, out.first(each))
+    if (comm.rank() != 0 && comm.rank() != last) return;
+    Ticket ticket = comm.rank() == 0 ? comm.start_send(last, kTag, out.first(each))
                                      : comm.start_recv(0, kTag, in.first(each));
     comm.wait(ticket);
   });
