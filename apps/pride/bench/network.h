@@ -23,6 +23,9 @@ struct NetworkFacts {
   double pair_goodput = 0;
 };
 
+// Ranks of `comm` that are threads of this rank's process, itself among them. Collective.
+int ranks_in_this_process(Communicator& comm);
+
 // Takes a few times `seconds`; with kBriefly about a second at most, without pair_goodput, and with
 // messages up to those that take 10 ms. Collective; the result is the same on all ranks.
 inline constexpr double kBriefly = 0;

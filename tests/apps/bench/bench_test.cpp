@@ -259,6 +259,12 @@ TEST(NetworkBench, MeasuresSomethingOnSeveralRanksAndNothingAlone) {
   }
 }
 
+TEST(RanksInThisProcess, AreThreadsOfIt) {
+  for (const int world : {1, 3}) {
+    run_world(world, [&](Communicator& comm) { EXPECT_EQ(ranks_in_this_process(comm), world); });
+  }
+}
+
 // Ranks 0 and 1 often share a host; all else that is measured is the same for ranks 1 and 2.
 TEST(NetworkBench, MeasuresOneToOneBetweenTheFirstRankAndTheLast) {
   std::vector<std::uint64_t> received(3);
