@@ -192,8 +192,6 @@ void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
 void run_exchange(const Arguments& args) {
   run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
     const bool root = comm.rank() == 0;
-    for (const std::string& method : args.methods) checked_options(parse_method(method));
-    const NetworkFacts network = measure_network(comm, args.seconds);
     ExchangeBench how{.methods = args.methods,
                       .method_options = args.method_options,
                       .sizes = {args.sizes.begin(), args.sizes.end()},
@@ -202,6 +200,8 @@ void run_exchange(const Arguments& args) {
                       .exchange_threads = threads_may_talk ? args.exchange_threads : 0,
                       .seconds = args.seconds,
                       .least = args.reps};
+    check_options(how, comm.size());  // before anything takes time
+    const NetworkFacts network = measure_network(comm, args.seconds);
     add_round_bytes(comm, network, how.method_options);
     if (root && how.exchange_threads != args.exchange_threads) {
       std::cerr << "note: this MPI does not grant MPI_THREAD_MULTIPLE: no exchange threads\n";

@@ -284,10 +284,13 @@ void write_svg(const std::vector<Plan>& plans, const Arguments& args) {
 }
 
 std::vector<Plan> all_plans(Communicator& comm, const Arguments& args) {
+  const std::vector<int> worlds = args.worlds.empty() ? std::vector{comm.size()} : args.worlds;
+  for (const std::string& name : args.methods) {
+    for (const int world : worlds) check_method(name, world);  // before anything takes time
+  }
   Facts facts = gather(comm, args);
   std::vector<Plan> plans;
-  const std::vector<int> one = {facts.world};
-  for (const int world : args.worlds.empty() ? one : args.worlds) {
+  for (const int world : worlds) {
     facts.world = world;
     plans.push_back({facts, {}});
     for (const std::string& name : args.methods) {

@@ -79,14 +79,17 @@ FlatBuffer gradients(const Layout& layout, int rank) {
   return grads;
 }
 
+bool has_option(const std::string& method, const std::string& key) {
+  const auto options = method_info(parse_method(method).name, 1).options;
+  return std::ranges::any_of(options, [&](const auto& option) { return option.name == key; });
+}
+
 // The options of a method in the list: its own, and of those for all the others that it has.
 std::map<std::string, std::string> options_of(const MethodChoice& choice,
                                               const ExchangeBench& how) {
   auto options = checked_options(choice);
-  const MethodInfo info = method_info(choice.name, 1);
   for (const auto& [key, value] : parse_method_options(how.method_options)) {
-    const auto is_key = [&](const auto& option) { return option.name == key; };
-    if (std::ranges::any_of(info.options, is_key)) options.emplace(key, value);
+    if (has_option(choice.name, key)) options.emplace(key, value);
   }
   return options;
 }
@@ -311,6 +314,19 @@ double ExchangeCell::algorithm_bandwidth() const {
 }
 
 double ExchangeCell::bus_bandwidth() const { return bytes / times.median_s; }
+
+void check_options(const ExchangeBench& how, int world) {
+  for (const std::string& text : how.methods) {
+    const MethodChoice choice = parse_method(text);
+    const Layout layout({{"w", {64}}});
+    method_cost(choice.name, layout, {.options = options_of(choice, how), .world = world});
+  }
+  for (const auto& [key, value] : parse_method_options(how.method_options)) {
+    const auto has = [&](const std::string& method) { return has_option(method, key); };
+    PRIDE_CHECK(std::ranges::any_of(how.methods, has), "--method-opt ", key, "=", value,
+                ": none of the methods has an option '", key, "'");
+  }
+}
 
 void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkFacts& network,
                     const std::function<void(const ExchangeCell&)>& done) {

@@ -48,6 +48,10 @@ struct ExchangeCell {
   double bus_bandwidth() const;        // bytes sent per second
 };
 
+// Throws InvalidArgument on a method, an option or a value that there is not, and on one of
+// `method_options` that no method has. Local, and soon done.
+void check_options(const ExchangeBench& how, int world);
+
 // For each size the methods, the transport's all-reduce of fp32 and of bf16, and memcpy of as many
 // floats, which no exchange can beat. Calls `done` after each cell, on all ranks with the same
 // values. Collective. Throws InvalidArgument on a method, or an option's value, that there is not.

@@ -56,7 +56,8 @@ void check_kind(const CLI::Option& option, const toml::node& node, const std::st
   if (type.ends_with("|auto"))
     return need(node.is_integer() || node.is_string(), "an integer or \"auto\"");
   // no flag may fall through to this by mistake
-  PRIDE_CHECK(type == "INT" || type == "UINT", "--", key, " takes ", named, ", unknown to --config");
+  PRIDE_CHECK(type == "INT" || type == "UINT", "--", key, " takes ", named,
+              ", unknown to --config");
   need(node.is_integer(), "an integer");
 }
 

@@ -157,6 +157,10 @@ TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
   const Outcome value = pride("bench exchange --workers 2 --methods lion:dense=x --sizes 10");
   EXPECT_EQ(value.code, 1);
   EXPECT_NE(value.err.find("dense = 'x'"), std::string::npos) << value.err;
+  EXPECT_EQ(value.out, "") << "before the network is measured";
+  const Outcome late =
+      pride("plan --workers 2 --seconds 100 --params 1000 --backward 1ms --methods lion:dense=x");
+  EXPECT_EQ(late.code, 1) << "before the network is measured";
   EXPECT_EQ(pride("bench").code, 2);
   EXPECT_EQ(pride("bench exchange --sizes 0").code, 2);
   EXPECT_EQ(pride("bench exchange --exchange-threads 17").code, 2);

@@ -148,6 +148,33 @@ TEST(MethodChoice, IsANameAndOptions) {
   }
 }
 
+TEST(MethodChoice, IsNamedWhereItIsWrong) {
+  const auto said = [](const char* text) -> std::string {
+    try {
+      check_method(text, 4);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said("dlion-vote:"), "--methods dlion-vote:: '' must be key=value");
+  EXPECT_EQ(said("lion:dense=bf16:dense=native"),
+            "--methods lion:dense=bf16:dense=native: 'dense' is given twice");
+  EXPECT_NE(said("dlion-vote:form=round").find("'round'"), std::string::npos);
+  EXPECT_EQ(said("dlion-vote:form=direct"), "");
+}
+
+TEST(ExchangeBench, RefusesOptionsThatNoMethodOfTheListHas) {
+  ExchangeBench how{.methods = {"lion", "dlion-vote"}, .method_options = {"form=direct"}};
+  EXPECT_NO_THROW(check_options(how, 4));
+  how.method_options = {"form=round"};
+  EXPECT_THROW(check_options(how, 4), InvalidArgument) << "no such value";
+  how.method_options = {"formm=direct"};
+  EXPECT_THROW(check_options(how, 4), InvalidArgument) << "no such option";
+  how = {.methods = {"lion"}, .method_options = {"form=direct"}};
+  EXPECT_THROW(check_options(how, 4), InvalidArgument) << "of no method in the list";
+}
+
 TEST(BytesOf, AreThoseOfTheOptions) {
   const double wide = bytes_of("lion", 4, 1e6, 1 << 20);
   EXPECT_NEAR(bytes_of("lion:dense=bf16", 4, 1e6, 1 << 20) / wide, 0.5, 0.001);
