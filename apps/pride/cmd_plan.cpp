@@ -21,6 +21,7 @@
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "report/svg.h"
+#include "settings.h"
 #include "text/table.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
@@ -41,6 +42,7 @@ constexpr int kMostBuckets = 1024;
 
 struct Arguments {
   Workers workers;
+  Settings settings;  // what all ranks must have alike
   std::vector<int> worlds;
   std::string bandwidth, latency, message, backward, svg;
   std::optional<double> params;
@@ -306,6 +308,7 @@ void run(const Arguments& args) {
   pin_threads();
 #endif
   run_ranks(args.workers, [&](Communicator& comm, bool) {
+    check_same_settings(comm, args.settings);
     const std::vector<Plan> plans = all_plans(comm, args);
     if (comm.rank() != 0) return;
     if (!args.svg.empty()) write_svg(plans, args);
@@ -339,6 +342,7 @@ void add_plan_command(CLI::App& app) {
   command->add_option("--threads-per-process", args->workers.per_process, kThreadsPerProcessHelp)
       ->check(integer_check<int>(1, 1024))
       ->group(group);
+  add_timeout_flag(*command, args->workers);
   command
       ->add_option("--world", args->worlds,
                    "Ranks of the network that is planned for; several, ascending, make a table "
@@ -393,7 +397,10 @@ void add_plan_command(CLI::App& app) {
       ->check(number_check())
       ->check(CLI::Range(0.001, 3600.0));
   command->add_flag("--json", args->json, "Print JSON");
-  command->callback([args] { run(*args); });
+  command->callback([args, command] {
+    args->settings = settings_of(*command);
+    run(*args);
+  });
 }
 
 }  // namespace pride::app

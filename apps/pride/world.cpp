@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "number_check.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #if PRIDE_HAVE_MPI
@@ -122,6 +123,20 @@ void add_transport_flag(CLI::App& command) {
                   "(c10d) started. auto: as this process was started")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "threads", "mpi", "c10d"}));
+}
+
+void add_timeout_flag(CLI::App& command, Workers& workers) {
+  const auto set = [&workers](const double& seconds) {
+    workers.timeout =
+        std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  };
+  command
+      .add_option_function<double>("--timeout", set,
+                                   "Longest wait for another rank, in seconds, also at the start; "
+                                   "at most a week (604800)")
+      ->default_str("300")
+      ->check(number_check())
+      ->check(CLI::Range(0.001, 604800.0));
 }
 
 bool launched_as_job() noexcept { return under_mpi() || under_torchrun(); }

@@ -40,6 +40,9 @@ struct Job {
 // --transport of a command: auto, threads, mpi or c10d. Holds for the whole process.
 void add_transport_flag(CLI::App& command);
 
+// --timeout of a command that keeps no such flag itself. REQUIRES: `workers` lives as long.
+void add_timeout_flag(CLI::App& command, Workers& workers);
+
 // True if a launcher started this process as one of a job, whichever transport was asked for.
 bool launched_as_job() noexcept;
 

@@ -166,6 +166,28 @@ TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(pride("bench exchange --exchange-threads 17").code, 2);
 }
 
+#ifdef PRIDE_MPIEXEC
+TEST(BenchProgram, RefusesAJobOfDifferentSettings) {
+  const std::string common = concat(PRIDE_PROGRAM, " bench exchange --sizes 1000 --seconds 0.01 ");
+  const auto run = [&](const std::string& first, const std::string& second) {
+    const test::TempFolder folder;
+    const auto err = folder.path() / "err";
+    const std::string command = concat(
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+        "OMPI_MCA_rmaps_base_oversubscribe=1 timeout 60 ",
+        PRIDE_MPIEXEC, " -n 1 ", first, " : -n 1 ", second, " >/dev/null 2>", err.string());
+    const int status = std::system(command.c_str());
+    return Outcome{WEXITSTATUS(status), "", test::bytes_of(err)};
+  };
+  const Outcome reps = run(common + "--reps 1", common + "--reps 2 --json --timeout 100");
+  EXPECT_EQ(reps.code, 1) << reps.err;
+  EXPECT_NE(reps.err.find("--reps differs: rank(s) 1"), std::string::npos) << reps.err;
+  const Outcome other = run(common, concat(PRIDE_PROGRAM, " bench network --seconds 0.01"));
+  EXPECT_EQ(other.code, 1) << other.err;
+  EXPECT_NE(other.err.find("the command differs: rank(s) 1"), std::string::npos) << other.err;
+}
+#endif
+
 json plan(const std::string& arguments) {
   const Outcome outcome = pride("plan --json --workers 1 --seconds 0.01 " + arguments);
   EXPECT_EQ(outcome.code, 0) << outcome.err;

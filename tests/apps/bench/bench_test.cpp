@@ -18,6 +18,7 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "settings.h"
 #include "support/faulty_comm.h"
 #include "support/replayed_peers.h"
 
@@ -283,6 +284,30 @@ TEST(NetworkBench, MeasuresSomethingOnSeveralRanksAndNothingAlone) {
       }
       EXPECT_GE(facts.message_s, 0);
     });
+  }
+}
+
+// What each of three ranks throws; rank 2 has `other`.
+std::vector<std::string> errors_of(const Settings& all, const Settings& other) {
+  std::vector<std::string> errors(3);
+  run_world(3, [&](Communicator& comm) {
+    try {
+      check_same_settings(comm, comm.rank() == 2 ? other : all);
+    } catch (const InvalidArgument& error) {
+      errors[static_cast<std::size_t>(comm.rank())] = error.what();
+    }
+  });
+  return errors;
+}
+
+TEST(SameSettings, AreNamedOnAllRanksWhereOneDiffers) {
+  const Settings all = {{"--sizes", "10"}, {"--reps", "5"}};
+  for (const auto& error : errors_of(all, all)) EXPECT_EQ(error, "");
+  for (const auto& error : errors_of(all, {{"--sizes", "10"}, {"--reps", "6"}})) {
+    EXPECT_EQ(error.find("--reps differs: rank(s) 2 have another value than rank 0"), 0u) << error;
+  }
+  for (const auto& error : errors_of(all, {{"--sizes", "10"}})) {
+    EXPECT_EQ(error.find("the command differs: rank(s) 2 run another"), 0u) << error;
   }
 }
 
