@@ -9,6 +9,7 @@
 #include <set>
 #include <type_traits>
 
+#include "bench/memory.h"
 #include "core/pipeline.h"
 #include "core/step_scalars.h"
 #include "method_options.h"
@@ -336,10 +337,20 @@ void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkF
     done(cell);
   };
   for (const std::size_t coords : how.sizes) {
-    for (const std::string& name : how.methods) finish(measured(comm, name, how, coords));
-    finish(measured_native_sum<float>(comm, how, coords));
-    finish(measured_native_sum<BFloat16>(comm, how, coords));
-    done(measured_memcpy(comm, how, coords));
+    // of a method: gradients, parameters and state; the wires come to that
+    const auto with_memory = [&](const std::string& row, int floats, const auto& work) {
+      const auto n = static_cast<double>(coords);
+      return with_memory_for(concat(row, " of ", grouped(n), " coordinates"), 4 * n * floats, work);
+    };
+    for (const std::string& name : how.methods) {
+      const int state = method_info(parse_method(name).name, comm.size()).state_floats;
+      finish(with_memory(name, 2 + state, [&] { return measured(comm, name, how, coords); }));
+    }
+    finish(with_memory("all-reduce fp32", 4,
+                       [&] { return measured_native_sum<float>(comm, how, coords); }));
+    finish(with_memory("all-reduce bf16", 3,
+                       [&] { return measured_native_sum<BFloat16>(comm, how, coords); }));
+    done(with_memory("memcpy", 2, [&] { return measured_memcpy(comm, how, coords); }));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "bench/exchange.h"
+#include "bench/memory.h"
 #include "bench/network.h"
 #include "bench/patterns.h"
 #include "bench/timing.h"
@@ -174,6 +175,18 @@ TEST(ExchangeBench, RefusesOptionsThatNoMethodOfTheListHas) {
   EXPECT_THROW(check_options(how, 4), InvalidArgument) << "no such option";
   how = {.methods = {"lion"}, .method_options = {"form=direct"}};
   EXPECT_THROW(check_options(how, 4), InvalidArgument) << "of no method in the list";
+}
+
+TEST(WithMemoryFor, SaysOfWhatAndHowMuchThereIsNone) {
+  EXPECT_EQ(with_memory_for("lion", 10, [] { return 3; }), 3);
+  try {
+    with_memory_for("lion of 8 coordinates", 12'000, [] { throw std::bad_alloc(); });
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "lion of 8 coordinates: out of memory: each rank needs 12,000 bytes or more; ask "
+              "for smaller --sizes");
+  }
 }
 
 TEST(BytesOf, AreThoseOfTheOptions) {
