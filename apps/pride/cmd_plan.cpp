@@ -45,7 +45,7 @@ struct Arguments {
   Settings settings;  // what all ranks must have alike
   std::vector<int> worlds;
   std::string bandwidth, latency, message, backward, svg;
-  std::optional<double> params;
+  std::optional<std::int64_t> params;
   double cores = 0;
   int exchange_threads = 4;
   double seconds = 1;
@@ -108,11 +108,11 @@ Facts gather(Communicator& comm, const Arguments& args) {
   const double all = std::max(1u, std::thread::hardware_concurrency());
   facts.cores = args.cores > 0 ? args.cores : all / beside;
 #if PRIDE_HAVE_TORCH
-  facts.params = args.params ? *args.params : static_cast<double>(n_parameters(args.workload));
+  facts.params = static_cast<double>(args.params ? *args.params : n_parameters(args.workload));
   facts.compute_s =
       args.backward.empty() ? measured_compute(comm, args) : parse_time(args.backward);
 #else
-  facts.params = *args.params;
+  facts.params = static_cast<double>(*args.params);
   facts.compute_s = parse_time(args.backward);
 #endif
   return facts;

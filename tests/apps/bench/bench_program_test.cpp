@@ -277,6 +277,11 @@ TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
   EXPECT_EQ(pride("plan --workers 1 " + network + "--world 4 --svg x.svg").code, 1);
 }
 
+TEST(PlanProgram, SaysThatParametersAreAWholeNumber) {
+  EXPECT_NE(pride("plan --help").out.find("--params INT"), std::string::npos);
+  EXPECT_EQ(pride("plan --params 1e6 --backward 1s").code, 2);
+}
+
 TEST(PlanProgram, RefusesHalfAPlan) {
   EXPECT_EQ(pride("plan --world 8 --params 10 --backward 1s").code, 1);
   EXPECT_EQ(pride("plan --params 1000").code, 1);
