@@ -37,7 +37,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kWorthIt = 1.03;  // times the steps per second of the fastest dense method
 // what a bucket costs by itself (locks, frames, small messages) is not in the model: not too small
-constexpr double kSmallestBucket = 1 << 20;  // coordinates
+constexpr double kSmallestBucket = 1 << 20;               // coordinates
+constexpr double kLargestBucket = std::int64_t{1} << 33;  // that `pride bench exchange` takes
 constexpr int kMostBuckets = 1024;
 
 struct Arguments {
@@ -134,9 +135,12 @@ Row planned(Communicator& comm, const Arguments& args, const Facts& facts,
   const auto sent = [&](int buckets) {
     return sent_in(method, facts.world, facts.params, coords_of(buckets));
   };
-  const auto most =
-      static_cast<int>(std::clamp(facts.params / kSmallestBucket, 1.0, double{kMostBuckets}));
-  row.buckets = best_buckets(facts.network, model, step, most, sent);
+  const auto number = [](double n) {
+    return static_cast<int>(std::clamp(n, 1.0, double{kMostBuckets}));
+  };
+  const BucketRange range{.fewest = number(std::ceil(facts.params / kLargestBucket)),
+                          .most = number(facts.params / kSmallestBucket)};
+  row.buckets = best_buckets(facts.network, model, step, range, sent);
   row.method = with(model, sent(row.buckets));
   row.method.name = name;
   row.form = form_of(method, facts.world, coords_of(row.buckets)).name;

@@ -277,6 +277,16 @@ TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
   EXPECT_EQ(pride("plan --workers 1 " + network + "--world 4 --svg x.svg").code, 1);
 }
 
+// one bucket is best here, but no larger one than 2^33 coordinates can be asked for
+TEST(PlanProgram, PlansNoLargerBucketsThanThereCanBe) {
+  const json p = plan(
+      "--world 4 --bandwidth 100Gbit --latency 10s --params 1000000000000 --backward 1ms "
+      "--methods dlion-vote");
+  EXPECT_LE(row_of(p, "dlion-vote")["bucket_coords"].get<double>(), 0x1p33);
+  EXPECT_GT(row_of(p, "dlion-vote")["bucket_coords"].get<double>(), 0x1p31)
+      << "few rounds are best";
+}
+
 TEST(PlanProgram, SaysThatParametersAreAWholeNumber) {
   EXPECT_NE(pride("plan --help").out.find("--params INT"), std::string::npos);
   EXPECT_EQ(pride("plan --params 1e6 --backward 1s").code, 2);
