@@ -226,8 +226,8 @@ void run_exchange(const Arguments& args) {
     if (root && !args.json) {
       std::cout << "x limit: median over the bytes at the better goodput above. wrong: ranks whose "
                    "result "
-                   "is not what it must be.\n~: the bytes of a ring; what the transport's own sum "
-                   "sends is not known.\n";
+                   "is not what it must be.\n~: an estimate: what the transport's own sum sends is "
+                   "not known.\n";
     }
   });
 }

@@ -30,7 +30,7 @@ struct ExchangeCell {
   std::size_t coords = 0;
   Times times;
   // Bytes that a rank sends: of the rank with most. As counted; where the transport's own sum is in
-  // it, which nobody can count, those of a ring (of a method: its cost).
+  // it, which nobody can count, an estimate: a method's cost, and of the sum alone that of a ring.
   double bytes = 0;
   bool two_levels = false;
   std::string form = {};  // of a method with a choice: "direct", "sharded", "two levels", "mixed"
