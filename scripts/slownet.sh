@@ -109,6 +109,10 @@ for tool in ip tc; do
   command -v "$tool" >/dev/null || die 3 "no $tool; it comes with iproute2"
 done
 
+# mpirun cuts the path of its remote shell at blanks, and shells read it again
+[[ ${TMPDIR:-/tmp} =~ ^[A-Za-z0-9_./+:@%,=-]+$ ]] ||
+  die 2 "TMPDIR=$TMPDIR: letters, digits and _./+:@%,=- only, no blanks; set another"
+
 readonly id=pride$$
 readonly hub=$id-hub
 readonly subnet=10.213.7

@@ -18,6 +18,7 @@
 #include "plan/units.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "settings.h"
 #include "text/table.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
@@ -37,6 +38,7 @@ constexpr const char* kMethodsHelp =
 
 struct Arguments {
   Workers workers;
+  Settings settings;  // what all ranks must have alike
   double seconds = 1;
   bool json = false;
   std::vector<std::string> methods = {"lion",       "lion:dense=native", "lion:dense=bf16",
@@ -69,7 +71,7 @@ void print_network(const Communicator& comm, const NetworkFacts& facts) {
   }
   std::cout << "latency " << time_text(facts.latency_s) << " one way, goodput "
             << bandwidth_text(facts.goodput) << " a rank when all send to all, "
-            << bandwidth_text(facts.pair_goodput) << " from one to one\n";
+            << bandwidth_text(facts.pair_goodput) << " from the first to the last\n";
 }
 
 Json pattern_json(const Communicator& comm, const PatternCell& cell) {
@@ -104,6 +106,7 @@ void print_pattern_head() {
 void run_network(const Arguments& args) {
   run_ranks(args.workers, [&](Communicator& comm, bool) {
     const bool root = comm.rank() == 0;
+    check_same_settings(comm, args.settings);
     const NetworkFacts facts = measure_network(comm, args.seconds);
     if (root && args.json) std::cout << network_json(comm, facts) << std::endl;
     if (root && !args.json) print_network(comm, facts);
@@ -192,8 +195,7 @@ void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
 void run_exchange(const Arguments& args) {
   run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
     const bool root = comm.rank() == 0;
-    for (const std::string& method : args.methods) checked_options(parse_method(method));
-    const NetworkFacts network = measure_network(comm, args.seconds);
+    check_same_settings(comm, args.settings);
     ExchangeBench how{.methods = args.methods,
                       .method_options = args.method_options,
                       .sizes = {args.sizes.begin(), args.sizes.end()},
@@ -202,6 +204,8 @@ void run_exchange(const Arguments& args) {
                       .exchange_threads = threads_may_talk ? args.exchange_threads : 0,
                       .seconds = args.seconds,
                       .least = args.reps};
+    check_options(how, comm.size());  // before anything takes time
+    const NetworkFacts network = measure_network(comm, args.seconds);
     add_round_bytes(comm, network, how.method_options);
     if (root && how.exchange_threads != args.exchange_threads) {
       std::cerr << "note: this MPI does not grant MPI_THREAD_MULTIPLE: no exchange threads\n";
@@ -222,8 +226,8 @@ void run_exchange(const Arguments& args) {
     if (root && !args.json) {
       std::cout << "x limit: median over the bytes at the better goodput above. wrong: ranks whose "
                    "result "
-                   "is not what it must be.\n~: the bytes of a ring; what the transport's own sum "
-                   "sends is not known.\n";
+                   "is not what it must be.\n~: an estimate: what the transport's own sum sends is "
+                   "not known.\n";
     }
   });
 }
@@ -261,6 +265,7 @@ void print_step(const StepRow& row, double backward_s) {
 void run_step(const Arguments& args, const TrainOptions& options) {
   pin_threads();
   run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
+    check_same_settings(comm, args.settings);
     const auto rows = bench_steps(comm, {.options = options,
                                          .methods = args.methods,
                                          .threads_may_talk = threads_may_talk,
@@ -297,6 +302,7 @@ CLI::App* add_common(CLI::App& bench, const std::string& name, const std::string
   add_transport_flag(*command);
   command->add_option("--threads-per-process", args.workers.per_process, kThreadsPerProcessHelp)
       ->check(integer_check<int>(1, 1024));
+  add_timeout_flag(*command, args.workers);
   command->add_option("--seconds", args.seconds, "Of each measurement, at least")
       ->capture_default_str()
       ->check(number_check())
@@ -325,7 +331,10 @@ void add_bench_command(CLI::App& app) {
   network->add_option("--reps", args->reps, "Measurements of each row, at least")
       ->capture_default_str()
       ->check(integer_check<int>(1, 1'000'000));
-  network->callback([args] { run_network(*args); });
+  network->callback([args, network] {
+    args->settings = settings_of(*network);
+    run_network(*args);
+  });
   CLI::App* exchange = add_common(
       *bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce", *args);
   exchange->add_option("--methods", args->methods, kMethodsHelp)
@@ -357,7 +366,10 @@ void add_bench_command(CLI::App& app) {
   exchange->add_option("--reps", args->reps, "Measurements of each row, at least")
       ->capture_default_str()
       ->check(integer_check<int>(1, 1'000'000));
-  exchange->callback([args] { run_exchange(*args); });
+  exchange->callback([args, exchange] {
+    args->settings = settings_of(*exchange);
+    run_exchange(*args);
+  });
 #if PRIDE_HAVE_TORCH
   CLI::App* step = add_common(
       *bench, "step", "Training steps of a model by each method, with and without overlap", *args);
@@ -371,7 +383,10 @@ void add_bench_command(CLI::App& app) {
   step->add_option("--reps", args->reps, "Rounds, at least")
       ->capture_default_str()
       ->check(integer_check<int>(1, 1'000'000));
-  step->callback([args, options] { run_step(*args, *options); });
+  step->callback([args, options, step] {
+    args->settings = settings_of(*step);
+    run_step(*args, *options);
+  });
 #endif
 }
 

@@ -21,6 +21,7 @@
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "report/svg.h"
+#include "settings.h"
 #include "text/table.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
@@ -36,14 +37,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kWorthIt = 1.03;  // times the steps per second of the fastest dense method
 // what a bucket costs by itself (locks, frames, small messages) is not in the model: not too small
-constexpr double kSmallestBucket = 1 << 20;  // coordinates
+constexpr double kSmallestBucket = 1 << 20;               // coordinates
+constexpr double kLargestBucket = std::int64_t{1} << 33;  // that `pride bench exchange` takes
 constexpr int kMostBuckets = 1024;
 
 struct Arguments {
   Workers workers;
+  Settings settings;  // what all ranks must have alike
   std::vector<int> worlds;
   std::string bandwidth, latency, message, backward, svg;
-  std::optional<double> params;
+  std::optional<std::int64_t> params;
   double cores = 0;
   int exchange_threads = 4;
   double seconds = 1;
@@ -106,11 +109,11 @@ Facts gather(Communicator& comm, const Arguments& args) {
   const double all = std::max(1u, std::thread::hardware_concurrency());
   facts.cores = args.cores > 0 ? args.cores : all / beside;
 #if PRIDE_HAVE_TORCH
-  facts.params = args.params ? *args.params : static_cast<double>(n_parameters(args.workload));
+  facts.params = static_cast<double>(args.params ? *args.params : n_parameters(args.workload));
   facts.compute_s =
       args.backward.empty() ? measured_compute(comm, args) : parse_time(args.backward);
 #else
-  facts.params = *args.params;
+  facts.params = static_cast<double>(*args.params);
   facts.compute_s = parse_time(args.backward);
 #endif
   return facts;
@@ -132,9 +135,12 @@ Row planned(Communicator& comm, const Arguments& args, const Facts& facts,
   const auto sent = [&](int buckets) {
     return sent_in(method, facts.world, facts.params, coords_of(buckets));
   };
-  const auto most =
-      static_cast<int>(std::clamp(facts.params / kSmallestBucket, 1.0, double{kMostBuckets}));
-  row.buckets = best_buckets(facts.network, model, step, most, sent);
+  const auto number = [](double n) {
+    return static_cast<int>(std::clamp(n, 1.0, double{kMostBuckets}));
+  };
+  const BucketRange range{.fewest = number(std::ceil(facts.params / kLargestBucket)),
+                          .most = number(facts.params / kSmallestBucket)};
+  row.buckets = best_buckets(facts.network, model, step, range, sent);
   row.method = with(model, sent(row.buckets));
   row.method.name = name;
   row.form = form_of(method, facts.world, coords_of(row.buckets)).name;
@@ -284,10 +290,13 @@ void write_svg(const std::vector<Plan>& plans, const Arguments& args) {
 }
 
 std::vector<Plan> all_plans(Communicator& comm, const Arguments& args) {
+  const std::vector<int> worlds = args.worlds.empty() ? std::vector{comm.size()} : args.worlds;
+  for (const std::string& name : args.methods) {
+    for (const int world : worlds) check_method(name, world);  // before anything takes time
+  }
   Facts facts = gather(comm, args);
   std::vector<Plan> plans;
-  const std::vector<int> one = {facts.world};
-  for (const int world : args.worlds.empty() ? one : args.worlds) {
+  for (const int world : worlds) {
     facts.world = world;
     plans.push_back({facts, {}});
     for (const std::string& name : args.methods) {
@@ -303,6 +312,7 @@ void run(const Arguments& args) {
   pin_threads();
 #endif
   run_ranks(args.workers, [&](Communicator& comm, bool) {
+    check_same_settings(comm, args.settings);
     const std::vector<Plan> plans = all_plans(comm, args);
     if (comm.rank() != 0) return;
     if (!args.svg.empty()) write_svg(plans, args);
@@ -336,6 +346,7 @@ void add_plan_command(CLI::App& app) {
   command->add_option("--threads-per-process", args->workers.per_process, kThreadsPerProcessHelp)
       ->check(integer_check<int>(1, 1024))
       ->group(group);
+  add_timeout_flag(*command, args->workers);
   command
       ->add_option("--world", args->worlds,
                    "Ranks of the network that is planned for; several, ascending, make a table "
@@ -390,7 +401,10 @@ void add_plan_command(CLI::App& app) {
       ->check(number_check())
       ->check(CLI::Range(0.001, 3600.0));
   command->add_flag("--json", args->json, "Print JSON");
-  command->callback([args] { run(*args); });
+  command->callback([args, command] {
+    args->settings = settings_of(*command);
+    run(*args);
+  });
 }
 
 }  // namespace pride::app

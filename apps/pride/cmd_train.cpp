@@ -4,6 +4,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -53,6 +54,12 @@ void print_summary(const TrainOptions& options, const nlohmann::ordered_json& s)
             << std::endl;
 }
 
+Workers workers_of(const TrainOptions& options) {
+  const std::chrono::duration<double> timeout(options.timeout_s);
+  return {options.workers, options.threads_per_process,
+          std::chrono::ceil<std::chrono::milliseconds>(timeout)};
+}
+
 // True if interrupted.
 bool train_with_threads(const TrainOptions& options) {
   const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
@@ -78,7 +85,7 @@ struct Process {
 bool train_as_rank(Communicator& comm, TrainOptions options, bool threads_may_talk,
                    Process& process) {
   const bool root = comm.rank() == 0;
-  check_workers({options.workers, options.threads_per_process}, comm);
+  check_workers(workers_of(options), comm);
   const bool overlap_off = options.overlap.value_or(true) && !threads_may_talk;
   options.overlap = options.overlap.value_or(true) && threads_may_talk;
   std::call_once(process.made, [&] {
@@ -103,11 +110,10 @@ bool train_as_rank(Communicator& comm, TrainOptions options, bool threads_may_ta
 bool train_with_threads_of_processes(const TrainOptions& options) {
   Process process;
   bool stopped = false;
-  run_threads_of_process({options.workers, options.threads_per_process},
-                         [&](Communicator& comm, bool) {
-                           const bool mine = train_as_rank(comm, options, true, process);
-                           if (comm.rank() % options.threads_per_process == 0) stopped = mine;
-                         });
+  run_threads_of_process(workers_of(options), [&](Communicator& comm, bool) {
+    const bool mine = train_as_rank(comm, options, true, process);
+    if (comm.rank() % options.threads_per_process == 0) stopped = mine;
+  });
   return stopped;
 }
 
@@ -115,7 +121,7 @@ bool train(const TrainOptions& options) {
   pin_threads();
   catch_interrupts();
   if (options.threads_per_process > 0) return train_with_threads_of_processes(options);
-  const std::optional<Job> job = join_job({options.workers, 0});
+  const std::optional<Job> job = join_job(workers_of(options));
   if (!job) return train_with_threads(options);
   try {
     Process process;

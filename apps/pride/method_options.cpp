@@ -22,7 +22,9 @@ MethodChoice parse_method(const std::string& text) {
 
 std::map<std::string, std::string> checked_options(const MethodChoice& choice) {
   const MethodInfo info = method_info(choice.name, 1);
-  auto options = parse_method_options(choice.options);
+  std::string entry = choice.name;
+  for (const std::string& option : choice.options) entry += ":" + option;
+  auto options = parse_method_options(choice.options, concat("--methods ", entry));
   for (const auto& [key, value] : options) {
     const bool known =
         std::ranges::any_of(info.options, [&](const auto& option) { return option.name == key; });
@@ -31,14 +33,21 @@ std::map<std::string, std::string> checked_options(const MethodChoice& choice) {
   return options;
 }
 
-std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& texts) {
+void check_method(const std::string& text, int world) {
+  const MethodChoice choice = parse_method(text);
+  const Layout layout({{"w", {64}}});
+  method_cost(choice.name, layout, {.options = checked_options(choice), .world = world});
+}
+
+std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& texts,
+                                                        const std::string& where) {
   std::map<std::string, std::string> parsed;
   for (const std::string& text : texts) {
     const std::size_t equals = text.find('=');
-    PRIDE_CHECK(equals != std::string::npos && equals > 0, "--method-opt ", text,
-                ": must be key=value");
+    PRIDE_CHECK(equals != std::string::npos && equals > 0, where, ": '", text,
+                "' must be key=value");
     const bool is_new = parsed.emplace(text.substr(0, equals), text.substr(equals + 1)).second;
-    PRIDE_CHECK(is_new, "--method-opt ", text.substr(0, equals), " is given twice");
+    PRIDE_CHECK(is_new, where, ": '", text.substr(0, equals), "' is given twice");
   }
   return parsed;
 }

@@ -19,7 +19,13 @@ MethodChoice parse_method(const std::string& text);
 // if an option is no key=value or given twice.
 std::map<std::string, std::string> checked_options(const MethodChoice& choice);
 
-// Throws InvalidArgument on a text without a key or "=", and on a key that is given twice.
-std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& texts);
+// Makes the method of `text` for so many ranks, without parameters to speak of. Throws
+// InvalidArgument if there is no such method, option or value, or not for so many ranks.
+void check_method(const std::string& text, int world);
+
+// Throws InvalidArgument on a text without a key or "=", and on a key that is given twice; `where`
+// is what the person wrote them behind.
+std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& texts,
+                                                        const std::string& where = "--method-opt");
 
 }  // namespace pride::app

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "number_check.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #if PRIDE_HAVE_MPI
@@ -50,22 +51,58 @@ bool under_torchrun() noexcept {
   return std::ranges::all_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-Job join_mpi_job() {
+#if PRIDE_HAVE_MPI
+std::string threads_text(int threads) {
+  return threads == 0 ? std::string("not given") : std::to_string(threads);
+}
+
+// The first collective of every process, whatever its flags, and the only one with a deadline
+// before there is a communicator: what comes next differs with --threads-per-process.
+void meet_processes(const Workers& workers) {
+  int process = 0, n_processes = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &process);
+  MPI_Comm_size(MPI_COMM_WORLD, &n_processes);
+  std::vector<int> threads(static_cast<std::size_t>(n_processes));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallgather(&workers.per_process, 1, MPI_INT, threads.data(), 1, MPI_INT, MPI_COMM_WORLD,
+                 &request);
+  const auto deadline = std::chrono::steady_clock::now() + workers.timeout;
+  for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (std::chrono::steady_clock::now() < deadline) continue;
+    // ends here: MPI still has the numbers. Each process speaks, since rank 0 may be the one
+    // missing
+    leave_job(process, Error(concat("start: not all ", n_processes, " processes of this MPI job ",
+                                    "have come within ", workers.timeout.count(), " ms")));
+  }
+  const auto other = std::ranges::find_if(threads, [&](int t) { return t != threads[0]; });
+  if (other == threads.end()) return;
+  leave_job(process, InvalidArgument(concat(
+                         "--threads-per-process differs: ", threads_text(threads[0]),
+                         " on process 0, ", threads_text(*other), " on process ",
+                         other - threads.begin(), "; all processes of a job need the same")));
+}
+#endif
+
+Job join_mpi_job(const Workers& workers) {
 #if PRIDE_HAVE_MPI
   const auto environment = std::make_shared<MpiEnvironment>();
+  meet_processes(workers);
   return {environment, make_mpi_communicator(), environment->thread_multiple()};
 #else
+  (void)workers;
   throw InvalidArgument("--transport mpi: this build has no MPI");
 #endif
 }
 
-Job join_c10d_job() {
+Job join_c10d_job(const Workers& workers) {
   PRIDE_CHECK(under_torchrun(),
               "--transport c10d: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not all set, as "
               "torchrun does");
 #if PRIDE_HAVE_C10D
-  return {nullptr, make_c10d_communicator_from_env(), true};
+  return {nullptr, make_c10d_communicator_from_env(workers.timeout), true};
 #else
+  (void)workers;
   throw InvalidArgument(
       "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, as torchrun does, but this build has "
       "no c10d (it needs libtorch and Gloo's headers); --transport threads ignores them");
@@ -88,12 +125,26 @@ void add_transport_flag(CLI::App& command) {
       ->check(CLI::IsMember({"auto", "threads", "mpi", "c10d"}));
 }
 
+void add_timeout_flag(CLI::App& command, Workers& workers) {
+  const auto set = [&workers](const double& seconds) {
+    workers.timeout =
+        std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  };
+  command
+      .add_option_function<double>("--timeout", set,
+                                   "Longest wait for another rank, in seconds, also at the start; "
+                                   "at most a week (604800)")
+      ->default_str("300")
+      ->check(number_check())
+      ->check(CLI::Range(0.001, 604800.0));
+}
+
 bool launched_as_job() noexcept { return under_mpi() || under_torchrun(); }
 
 std::optional<Job> join_job(const Workers& workers) {
   const std::string transport = transport_to_use();
   if (transport == "threads") return std::nullopt;
-  Job job = transport == "mpi" ? join_mpi_job() : join_c10d_job();
+  Job job = transport == "mpi" ? join_mpi_job(workers) : join_c10d_job(workers);
   if (job.comm->size() == 1 && workers.total > 0) return std::nullopt;
   return job;
 }
@@ -103,8 +154,10 @@ void run_threads_of_process(const Workers& workers, const RankBody& body) {
               ": this is no MPI job; --workers says how many threads");
 #if PRIDE_HAVE_MPI
   const MpiEnvironment environment;
+  meet_processes(workers);
   try {
     run_hybrid_world(workers.per_process, [&](Communicator& comm) {
+      comm.set_timeout(workers.timeout);
       check_workers(workers, comm);
       body(comm, true);
     });
@@ -158,14 +211,17 @@ void run_ranks(const Workers& workers, const RankBody& body) {
   if (workers.per_process > 0) return run_threads_of_process(workers, body);
   if (const std::optional<Job> job = join_job(workers)) {
     try {
+      job->comm->set_timeout(workers.timeout);
       check_workers(workers, *job->comm);
       return body(*job->comm, job->threads_may_talk);
     } catch (const std::exception& error) {
       leave_job(*job->comm, error);
     }
   }
-  run_world(workers.total == 0 ? kDefaultWorkers : workers.total,
-            [&](Communicator& comm) { body(comm, true); });
+  run_world(workers.total == 0 ? kDefaultWorkers : workers.total, [&](Communicator& comm) {
+    comm.set_timeout(workers.timeout);
+    body(comm, true);
+  });
 }
 
 }  // namespace pride::app

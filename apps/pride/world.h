@@ -2,6 +2,7 @@
 // process. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -23,6 +24,7 @@ using RankBody = std::function<void(Communicator& comm, bool threads_may_talk)>;
 struct Workers {
   int total = 0;        // --workers
   int per_process = 0;  // --threads-per-process, under MPI only: threads in each process
+  std::chrono::milliseconds timeout = std::chrono::seconds(300);  // longest wait for another rank
 };
 
 inline constexpr const char* kThreadsPerProcessHelp =
@@ -38,12 +40,17 @@ struct Job {
 // --transport of a command: auto, threads, mpi or c10d. Holds for the whole process.
 void add_transport_flag(CLI::App& command);
 
+// --timeout of a command that keeps no such flag itself. REQUIRES: `workers` lives as long.
+void add_timeout_flag(CLI::App& command, Workers& workers);
+
 // True if a launcher started this process as one of a job, whichever transport was asked for.
 bool launched_as_job() noexcept;
 
 // Joins the job that the flag and the launcher's variables name; with `auto`, MPI's comes first.
 // Nothing if there is none, if threads are asked for, or if the job has one process and --workers
-// is given. Throws InvalidArgument for a transport that is not built in or a job that is not there.
+// is given. Throws InvalidArgument for a transport that is not built in or a job that is not there,
+// CommError if torchrun's ranks do not meet in time. Processes of an MPI job that do not, or that
+// have other --threads-per-process, end.
 // REQUIRES: workers.per_process is 0.
 std::optional<Job> join_job(const Workers& workers);
 

@@ -63,18 +63,23 @@ class Job {
     return ((context * threads_ + from_thread) * threads_ + to_thread) * kTags + tag;
   }
 
-  // The lowest context that a rank's thread has never seen above; and takes one, if it is free.
-  int next_context(int thread) {
+  int most_contexts() const noexcept { return most_contexts_; }
+
+  // The lowest context, from `first` on, that no communicator of a rank's thread has.
+  int free_context(int thread, int first) {
     const std::lock_guard lock(mutex_);
     const auto& taken = contexts_[static_cast<std::size_t>(thread)];
-    return taken.empty() ? 1 : *taken.rbegin() + 1;
+    while (taken.contains(first)) ++first;
+    return first;
   }
+  // False if another has it by now.
   bool take_context(int thread, int context) {
-    if (context >= most_contexts_) {
-      throw CommError(concat("more than ", most_contexts_, " duplicates and splits"));
-    }
     const std::lock_guard lock(mutex_);
     return contexts_[static_cast<std::size_t>(thread)].insert(context).second;
+  }
+  void give_back_context(int thread, int context) noexcept {
+    const std::lock_guard lock(mutex_);
+    contexts_[static_cast<std::size_t>(thread)].erase(context);
   }
 
  private:
@@ -97,9 +102,11 @@ class HybridComm final : public Communicator {
         context_(context),
         messages_(job_->comm(), job_->family()) {}
 
+  // A message that is on its way yet must not meet a receive of the next with this context.
   ~HybridComm() override {
-    give_up_pending();
+    const bool idle = give_up_pending();
     world_->leave(rank());
+    if (idle && !job_->family()->dead()) job_->give_back_context(thread_of(rank()), context_);
   }
 
   std::string_view transport() const noexcept override { return "threads+mpi"; }
@@ -203,15 +210,28 @@ class HybridComm final : public Communicator {
     }
   }
 
-  // A context that no member uses: the highest that any of them proposes, unless a group that one
-  // of them makes at the same time on another thread has it by then.
+  // A context that no member has: the highest of the lowest that each of them has free. Where one
+  // has it for another group, or takes it at the same time on another thread, higher ones are
+  // tried. A context is free again on each rank when that rank's end is gone, so that two ranks use
+  // it a second time between them only when both have received all that they ever will of the
+  // first.
   int agree_on_context(std::span<const int> members) {
     const int thread = thread_of(rank());
-    for (;;) {
-      const int context = std::ranges::max(gathered(members, job_->next_context(thread)));
+    for (int first = 1;;) {
+      const int context = std::ranges::max(gathered(members, job_->free_context(thread, first)));
+      if (context >= job_->most_contexts()) throw CommError(too_many());
       const bool mine = job_->take_context(thread, context);
       if (std::ranges::min(gathered(members, mine ? 1 : 0)) == 1) return context;
+      if (mine) job_->give_back_context(thread, context);
+      first = context + 1;
     }
+  }
+
+  std::string too_many() const {
+    return concat("no more than ", job_->most_contexts(), " communicators at a time with ",
+                  job_->threads(), " threads on each process: MPI's tags number them, and the ",
+                  "threads at both ends. Destroy duplicates and splits that are not needed, or ",
+                  "take more processes with fewer threads");
   }
 
   // Each member's number, told to all members.
@@ -234,10 +254,11 @@ class HybridComm final : public Communicator {
     return all;
   }
 
-  void give_up_pending() noexcept {
+  // True if nothing was pending with MPI.
+  bool give_up_pending() noexcept {
     pending_.for_each([this](Operation& op) { world_->cancel(op); });
     pending_.clear();
-    if (mpi::usable()) messages_.give_up();
+    return mpi::usable() && !messages_.give_up();
   }
 
   std::shared_ptr<Job> job_;

@@ -5,14 +5,13 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "pride/comm/c10d_env.h"
-#include "pride/error.h"
+#include "support/rank_end.h"
 
 namespace {
 
@@ -43,15 +42,9 @@ int main(int argc, char** argv) {
   const auto comm = pride::make_c10d_communicator_from_env();
   // a stopped process is noticed by the deadline only, a dead one at once
   comm->set_timeout(std::chrono::seconds(how == "stop" ? 1 : 300));
-  try {
+  return pride::testing::status_of_rank(*comm, [&] {
     comm->barrier();
     comm->rank() == 1 ? end_badly(*comm, how) : wait_for_rank_1(*comm, how);
     comm->barrier();
-  } catch (const std::exception& e) {
-    comm->fail(e.what());
-    std::printf("rank %d: %s\n", comm->rank(), e.what());
-    std::fflush(stdout);
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -9,10 +9,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "comm/contract.h"
 #include "comm/mpi_chunk.h"
@@ -115,6 +118,48 @@ TEST(HybridWorld, MakesDuplicatesOnTwoThreadsAtATime) {
     work(comm, 2000);
     second.join();
   });
+}
+
+// 64 threads leave few numbers: 2^31 / (2048 * 64^2) under Open MPI. One of each process works.
+constexpr int kManyThreads = 64;
+constexpr int kMoreThanThereAre = 300;
+
+std::unique_ptr<Communicator> firsts_of_processes(Communicator& comm) {
+  return comm.split(comm.rank() % kManyThreads, comm.rank());
+}
+
+TEST(HybridWorld, GivesTheNumbersOfCommunicatorsBack) {
+  run_hybrid_world(kManyThreads, [](Communicator& comm) {
+    const auto firsts = firsts_of_processes(comm);
+    if (comm.rank() % kManyThreads != 0) return;
+    std::unique_ptr<Communicator> kept;
+    for (int round = 0; round < kMoreThanThereAre; ++round) {
+      auto copy = firsts->duplicate();
+      contract::gather_int(*copy, round);
+      if (round % 10 == 0) kept = std::move(copy);  // numbers come back in any order
+    }
+  });
+}
+
+TEST(HybridWorld, SaysWhyThereAreNoMoreCommunicators) {
+  void* highest = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&highest), &found);
+  if (found == 0 || *static_cast<int*>(highest) / (2048 * kManyThreads * kManyThreads) > 1000) {
+    GTEST_SKIP() << "this MPI has more tags than can be used up here";
+  }
+  std::string error;
+  try {
+    run_hybrid_world(kManyThreads, [](Communicator& comm) {
+      const auto firsts = firsts_of_processes(comm);
+      std::vector<std::unique_ptr<Communicator>> kept;
+      while (comm.rank() % kManyThreads == 0) kept.push_back(firsts->duplicate());
+    });
+  } catch (const CommError& e) {
+    error = e.what();
+  }
+  contract::expect_contains(error, "communicators at a time with 64 threads on each process");
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 TEST(HybridReplicas, EqualThoseOnThreadsInOneLevelAndInTwo) {

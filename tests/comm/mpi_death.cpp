@@ -4,13 +4,13 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "pride/comm/mpi_comm.h"
-#include "pride/error.h"
+#include "support/rank_end.h"
 
 namespace {
 
@@ -26,21 +26,13 @@ void end_badly(const std::string& how) {
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   const pride::MpiEnvironment environment;
+  // for programs of another kind in the same job, which wait for this one
+  if (how == "late") std::this_thread::sleep_for(std::chrono::seconds(60));
   const auto comm = pride::make_mpi_communicator();
   // "leave": rank 1 goes in good order, and the others learn it from their deadline
   comm->set_timeout(std::chrono::seconds(how == "leave" ? 1 : 300));
-  try {
+  return pride::testing::status_of_rank(*comm, [&] {
     comm->barrier();
-    if (comm->rank() != 1) {
-      comm->barrier();
-    } else {
-      end_badly(how);
-    }
-  } catch (const std::exception& e) {
-    comm->fail(e.what());
-    std::printf("rank %d: %s\n", comm->rank(), e.what());
-    std::fflush(stdout);
-    return 1;
-  }
-  return 0;
+    comm->rank() == 1 ? end_badly(how) : comm->barrier();
+  });
 }

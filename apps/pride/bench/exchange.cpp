@@ -9,6 +9,7 @@
 #include <set>
 #include <type_traits>
 
+#include "bench/memory.h"
 #include "core/pipeline.h"
 #include "core/step_scalars.h"
 #include "method_options.h"
@@ -79,14 +80,17 @@ FlatBuffer gradients(const Layout& layout, int rank) {
   return grads;
 }
 
+bool has_option(const std::string& method, const std::string& key) {
+  const auto options = method_info(parse_method(method).name, 1).options;
+  return std::ranges::any_of(options, [&](const auto& option) { return option.name == key; });
+}
+
 // The options of a method in the list: its own, and of those for all the others that it has.
 std::map<std::string, std::string> options_of(const MethodChoice& choice,
                                               const ExchangeBench& how) {
   auto options = checked_options(choice);
-  const MethodInfo info = method_info(choice.name, 1);
   for (const auto& [key, value] : parse_method_options(how.method_options)) {
-    const auto is_key = [&](const auto& option) { return option.name == key; };
-    if (std::ranges::any_of(info.options, is_key)) options.emplace(key, value);
+    if (has_option(choice.name, key)) options.emplace(key, value);
   }
   return options;
 }
@@ -312,6 +316,19 @@ double ExchangeCell::algorithm_bandwidth() const {
 
 double ExchangeCell::bus_bandwidth() const { return bytes / times.median_s; }
 
+void check_options(const ExchangeBench& how, int world) {
+  for (const std::string& text : how.methods) {
+    const MethodChoice choice = parse_method(text);
+    const Layout layout({{"w", {64}}});
+    method_cost(choice.name, layout, {.options = options_of(choice, how), .world = world});
+  }
+  for (const auto& [key, value] : parse_method_options(how.method_options)) {
+    const auto has = [&](const std::string& method) { return has_option(method, key); };
+    PRIDE_CHECK(std::ranges::any_of(how.methods, has), "--method-opt ", key, "=", value,
+                ": none of the methods has an option '", key, "'");
+  }
+}
+
 void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkFacts& network,
                     const std::function<void(const ExchangeCell&)>& done) {
   const auto finish = [&](ExchangeCell cell) {
@@ -320,10 +337,20 @@ void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkF
     done(cell);
   };
   for (const std::size_t coords : how.sizes) {
-    for (const std::string& name : how.methods) finish(measured(comm, name, how, coords));
-    finish(measured_native_sum<float>(comm, how, coords));
-    finish(measured_native_sum<BFloat16>(comm, how, coords));
-    done(measured_memcpy(comm, how, coords));
+    // of a method: gradients, parameters and state; the wires come to that
+    const auto with_memory = [&](const std::string& row, int floats, const auto& work) {
+      const auto n = static_cast<double>(coords);
+      return with_memory_for(concat(row, " of ", grouped(n), " coordinates"), 4 * n * floats, work);
+    };
+    for (const std::string& name : how.methods) {
+      const int state = method_info(parse_method(name).name, comm.size()).state_floats;
+      finish(with_memory(name, 2 + state, [&] { return measured(comm, name, how, coords); }));
+    }
+    finish(with_memory("all-reduce fp32", 4,
+                       [&] { return measured_native_sum<float>(comm, how, coords); }));
+    finish(with_memory("all-reduce bf16", 3,
+                       [&] { return measured_native_sum<BFloat16>(comm, how, coords); }));
+    done(with_memory("memcpy", 2, [&] { return measured_memcpy(comm, how, coords); }));
   }
 }
 

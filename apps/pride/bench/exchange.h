@@ -30,7 +30,7 @@ struct ExchangeCell {
   std::size_t coords = 0;
   Times times;
   // Bytes that a rank sends: of the rank with most. As counted; where the transport's own sum is in
-  // it, which nobody can count, those of a ring (of a method: its cost).
+  // it, which nobody can count, an estimate: a method's cost, and of the sum alone that of a ring.
   double bytes = 0;
   bool two_levels = false;
   std::string form = {};  // of a method with a choice: "direct", "sharded", "two levels", "mixed"
@@ -47,6 +47,10 @@ struct ExchangeCell {
   double algorithm_bandwidth() const;  // fp32 bytes of gradient per second
   double bus_bandwidth() const;        // bytes sent per second
 };
+
+// Throws InvalidArgument on a method, an option or a value that there is not, and on one of
+// `method_options` that no method has. Local, and soon done.
+void check_options(const ExchangeBench& how, int world);
 
 // For each size the methods, the transport's all-reduce of fp32 and of bf16, and memcpy of as many
 // floats, which no exchange can beat. Calls `done` after each cell, on all ranks with the same

@@ -8,6 +8,7 @@
 #include <regex>
 #include <utility>
 
+#include "bench/memory.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
 
@@ -114,6 +115,24 @@ std::vector<KernelCell> checked_cells(const KernelRow& row, std::size_t n,
   return cells;
 }
 
+// Of memory for a coordinate, when it is measured: what the kernel works on, and memcpy.
+double bytes_of(const KernelRow& row) {
+  const KernelShape& shape = row.shape;
+  return 4.0 * static_cast<double>(shape.floats + shape.numbers) +
+         static_cast<double>(shape.bits) / 8 + 2.0 * static_cast<double>(shape.halves) + row.bytes;
+}
+
+void bench_row(const KernelRow& row, std::size_t n, const KernelBench& how,
+               const std::function<void(const KernelCell&)>& done) {
+  const auto isas = std::span(how.isas).first(row.dispatched ? how.isas.size() : 1);
+  auto cells = checked_cells(row, n, isas);
+  for (std::size_t i = 0; i < isas.size(); ++i) {
+    force_isa(isas[i]);
+    measure(row, how, cells[i]);
+    done(cells[i]);
+  }
+}
+
 }  // namespace
 
 void bench_kernels(std::span<const KernelRow> rows, const KernelBench& how,
@@ -126,13 +145,9 @@ void bench_kernels(std::span<const KernelRow> rows, const KernelBench& how,
   }
   for (const std::size_t n : how.sizes) {
     for (const KernelRow& row : rows) {
-      const auto isas = std::span(how.isas).first(row.dispatched ? how.isas.size() : 1);
-      auto cells = checked_cells(row, n, isas);
-      for (std::size_t i = 0; i < isas.size(); ++i) {
-        force_isa(isas[i]);
-        measure(row, how, cells[i]);
-        done(cells[i]);
-      }
+      const double size = static_cast<double>(n);
+      with_memory_for(concat(row.name, " of ", grouped(size), " coordinates"), size * bytes_of(row),
+                      [&] { bench_row(row, n, how, done); });
     }
   }
 }

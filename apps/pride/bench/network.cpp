@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <random>
 #include <vector>
 
 namespace pride::app {
@@ -71,7 +73,7 @@ double process_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Of messages that take kBrieflyEnough or so; threads share a process.
+// Of messages that take kBrieflyEnough or so; the ranks of a process share its time.
 double cpu_per_byte(Communicator& comm, double goodput) {
   const auto n = static_cast<std::size_t>(comm.size());
   const double wanted = goodput * kBrieflyEnough / static_cast<double>(n - 1);
@@ -79,18 +81,29 @@ double cpu_per_byte(Communicator& comm, double goodput) {
       static_cast<std::size_t>(std::clamp(wanted, 1024.0, static_cast<double>(kLargest / n)));
   const std::vector<std::byte> out(each * n);
   std::vector<std::byte> in(each * n);
+  const double ranks_here = ranks_in_this_process(comm);
   comm.all_to_all(out, in);
   comm.barrier();
   const double start = process_seconds();
   constexpr int kCalls = 5;
   for (int i = 0; i < kCalls; ++i) comm.all_to_all(out, in);
   comm.barrier();
-  const double ranks = comm.transport() == "threads" ? static_cast<double>(n) : 1;
-  const double seconds = (process_seconds() - start) / ranks;
+  const double seconds = (process_seconds() - start) / ranks_here;
   return largest_of(comm, seconds / (kCalls * static_cast<double>(each * (n - 1))));
 }
 
 }  // namespace
+
+int ranks_in_this_process(Communicator& comm) {
+  // process ids repeat from machine to machine, and names of machines from container to container
+  static const std::uint64_t mine = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+  }();
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return static_cast<int>(std::ranges::count(all, mine));
+}
 
 NetworkFacts measure_network(Communicator& comm, double seconds) {
   NetworkFacts facts;
@@ -109,9 +122,10 @@ NetworkFacts measure_network(Communicator& comm, double seconds) {
       rate_of(comm, seconds, n - 1, [&](Out out, In in, std::size_t) { comm.all_to_all(out, in); });
   facts.cpu_s_per_byte = cpu_per_byte(comm, facts.goodput);
   if (seconds == kBriefly) return facts;
+  const int last = comm.size() - 1;
   facts.pair_goodput = rate_of(comm, seconds, 1, [&](Out out, In in, std::size_t each) {
-    if (comm.rank() > 1) return;
-    Ticket ticket = comm.rank() == 0 ? comm.start_send(1, kTag, out.first(each))
+    if (comm.rank() != 0 && comm.rank() != last) return;
+    Ticket ticket = comm.rank() == 0 ? comm.start_send(last, kTag, out.first(each))
                                      : comm.start_recv(0, kTag, in.first(each));
     comm.wait(ticket);
   });

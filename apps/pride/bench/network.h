@@ -18,9 +18,13 @@ struct NetworkFacts {
   double goodput = 0;
   // Processor time of this rank for each of those bytes, the kernel's included.
   double cpu_s_per_byte = 0;
-  // The same rate with one message from rank 0 to rank 1 at a time.
+  // The same rate with one message from rank 0 to the last rank at a time, as ping-pong has it:
+  // where ranks are placed host by host, those two do not share one.
   double pair_goodput = 0;
 };
+
+// Ranks of `comm` that are threads of this rank's process, itself among them. Collective.
+int ranks_in_this_process(Communicator& comm);
 
 // Takes a few times `seconds`; with kBriefly about a second at most, without pair_goodput, and with
 // messages up to those that take 10 ms. Collective; the result is the same on all ranks.

@@ -6,6 +6,8 @@
 #include <memory>
 #include <span>
 
+#include "bench/memory.h"
+
 namespace pride::app {
 namespace {
 
@@ -219,7 +221,11 @@ void bench_patterns(Communicator& comm, const PatternBench& how,
       std::make_unique<AllToAll>(comm), std::make_unique<AllGather>(comm),
       std::make_unique<AllReduce>(comm)};
   for (const auto& pattern : patterns) {
-    for (const std::size_t bytes : how.sizes) done(measured(comm, *pattern, bytes, how));
+    for (const std::size_t bytes : how.sizes) {
+      const auto size = static_cast<double>(bytes);
+      done(with_memory_for(concat(pattern->name(), " of ", grouped(size), " bytes"), size,
+                           [&] { return measured(comm, *pattern, bytes, how); }));
+    }
   }
 }
 

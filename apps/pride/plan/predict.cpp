@@ -71,17 +71,19 @@ MethodModel with(MethodModel method, const Sent& sent) {
   return method;
 }
 
-int best_buckets(const NetworkModel& network, const MethodModel& method, StepModel step, int most,
-                 const std::function<Sent(int buckets)>& sent) {
-  int best = 1;
+int best_buckets(const NetworkModel& network, const MethodModel& method, StepModel step,
+                 const BucketRange& range, const std::function<Sent(int buckets)>& sent) {
+  int best = 0;
   double shortest = 0;
-  for (int n = 1; n <= most; n *= 2) {
+  for (int n = 1; n <= range.most; n *= 2) {
+    if (n < range.fewest) continue;
     step.buckets = n;
     const double seconds = predict(network, with(method, sent(n)), step, true).step_s;
-    if (n > 1 && seconds >= shortest) continue;
+    if (best > 0 && seconds >= shortest) continue;
     shortest = seconds;
     best = n;
   }
+  PRIDE_CHECK(best > 0, "best_buckets: no power of two from ", range.fewest, " to ", range.most);
   return best;
 }
 

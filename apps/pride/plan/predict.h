@@ -55,8 +55,12 @@ struct Sent {
 };
 MethodModel with(MethodModel method, const Sent& sent);
 
-// The number of buckets, of the powers of two up to `most`, with the shortest overlapped step.
-int best_buckets(const NetworkModel& network, const MethodModel& method, StepModel step, int most,
-                 const std::function<Sent(int buckets)>& sent);
+// The number of buckets, of the powers of two in the range, with the shortest overlapped step.
+// REQUIRES: there is one in it.
+struct BucketRange {
+  int fewest = 1, most = 1;
+};
+int best_buckets(const NetworkModel& network, const MethodModel& method, StepModel step,
+                 const BucketRange& range, const std::function<Sent(int buckets)>& sent);
 
 }  // namespace pride::app

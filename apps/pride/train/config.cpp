@@ -44,7 +44,9 @@ std::vector<std::string> flag_texts(const toml::node& node, const std::string& w
 // what the command line's parser would take, or turn into something else, but nobody means
 void check_kind(const CLI::Option& option, const toml::node& node, const std::string& where,
                 const std::string& key) {
-  const std::string type = option.get_type_name();
+  // "TEXT", or with what checks say of themselves "TEXT:{raise,skip}"
+  const std::string named = option.get_type_name();
+  const std::string type = named.substr(0, named.find(':'));
   const auto need = [&](bool is_right, const char* kind) {
     PRIDE_CHECK(is_right, where, ": '", key, "' must be ", kind);
   };
@@ -53,6 +55,9 @@ void check_kind(const CLI::Option& option, const toml::node& node, const std::st
   if (type == "FLOAT") return need(node.is_number(), "a number");
   if (type.ends_with("|auto"))
     return need(node.is_integer() || node.is_string(), "an integer or \"auto\"");
+  // no flag may fall through to this by mistake
+  PRIDE_CHECK(type == "INT" || type == "UINT", "--", key, " takes ", named,
+              ", unknown to --config");
   need(node.is_integer(), "an integer");
 }
 

@@ -231,8 +231,9 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
       ->type_name("L|auto")
       ->check(CLI::Validator(wrong_hierarchical, ""))
       ->group(group);
-  app.add_option("--timeout", o.timeout_s,
-                 "Longest wait for another worker, in seconds; at most a week (604800)")
+  app.add_option(
+         "--timeout", o.timeout_s,
+         "Longest wait for another worker, in seconds, also at the start; at most a week (604800)")
       ->capture_default_str()
       ->check(number_check())
       ->group(group);

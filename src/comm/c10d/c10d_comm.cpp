@@ -136,7 +136,8 @@ class C10dComm final : public Communicator {
     if (op.fault == Operation::Fault::kSize) {
       return concat("sizes differ: rank ", peer_of(op), " sends ", op.sent, " bytes");
     }
-    return concat("rank ", peer_of(op), " has left, or died: ", links_->parting_words(op.peer));
+    const std::string words = links_->parting_words(op.peer);
+    return concat("rank ", peer_of(op), " has left, or died", words.empty() ? "" : ": ", words);
   }
 
   void give_up_pending() noexcept {

@@ -148,7 +148,7 @@ class Links {
   void cut() noexcept;
 
   // these expect mutex_ to be held
-  bool wait_for(const WorkPtr& work, std::unique_lock<std::mutex>& lock);
+  bool wait_for(Peer& peer, const WorkPtr& work, std::unique_lock<std::mutex>& lock);
   Operation* claim(int from, const Header& header);
   void offer(int from, const Header& header, const Body& body);
   void arrive(Arrival& arrival, bool whole);

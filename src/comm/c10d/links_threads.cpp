@@ -20,13 +20,14 @@ constexpr std::chrono::milliseconds kDetour{100};
 
 }  // namespace
 
-// False if it failed. `lock` is open meanwhile.
-bool Links::wait_for(const WorkPtr& work, std::unique_lock<std::mutex>& lock) {
+// False if it failed; then the peer has parting words. `lock` is open meanwhile.
+bool Links::wait_for(Peer& peer, const WorkPtr& work, std::unique_lock<std::mutex>& lock) {
   if (cut_) work->abort();
   lock.unlock();
-  const bool good = trouble_of(*work).empty();
+  const std::string trouble = trouble_of(*work);
   lock.lock();
-  return good;
+  if (peer.parting_words.empty()) peer.parting_words = trouble;
+  return trouble.empty();
 }
 
 void Links::watch_sends(int to) {
@@ -36,7 +37,7 @@ void Links::watch_sends(int to) {
     peer.more_sends.wait(lock, [&] { return stopping_ || !peer.sends.empty(); });
     if (peer.sends.empty()) return;
     const WorkPtr work = peer.sends.front().work;
-    const bool good = wait_for(work, lock);
+    const bool good = wait_for(peer, work, lock);
     if (Operation* op = peer.sends.front().op) end(*op, good ? Fault::kNone : Fault::kLeft);
     peer.sends.pop_front();
     if (peer.sends.empty()) settled_.notify_all();
@@ -50,7 +51,7 @@ void Links::watch_bodies(int from) {
     peer.more_bodies.wait(lock, [&] { return stopping_ || !peer.bodies.empty(); });
     if (peer.bodies.empty()) return;
     const WorkPtr work = peer.bodies.front().work;
-    const bool good = wait_for(work, lock);
+    const bool good = wait_for(peer, work, lock);
     const Body body = std::move(peer.bodies.front());
     peer.bodies.pop_front();
     if (body.arrival) {
@@ -132,8 +133,9 @@ void Links::take_message(int from, const Header& header) {
   lock.unlock();
   try {
     body.work = post_receive(from, kBytesTag, target, header.size);
-  } catch (...) {
+  } catch (const std::exception& e) {
     lock.lock();
+    if (peers_[from].parting_words.empty()) peers_[from].parting_words = e.what();
     body.arrival ? arrive(*body.arrival, false) : end(*body.op, Fault::kLeft);
     throw;
   }

@@ -157,10 +157,36 @@ TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
   const Outcome value = pride("bench exchange --workers 2 --methods lion:dense=x --sizes 10");
   EXPECT_EQ(value.code, 1);
   EXPECT_NE(value.err.find("dense = 'x'"), std::string::npos) << value.err;
+  EXPECT_EQ(value.out, "") << "before the network is measured";
+  const Outcome late =
+      pride("plan --workers 2 --seconds 100 --params 1000 --backward 1ms --methods lion:dense=x");
+  EXPECT_EQ(late.code, 1) << "before the network is measured";
   EXPECT_EQ(pride("bench").code, 2);
   EXPECT_EQ(pride("bench exchange --sizes 0").code, 2);
   EXPECT_EQ(pride("bench exchange --exchange-threads 17").code, 2);
 }
+
+#ifdef PRIDE_MPIEXEC
+TEST(BenchProgram, RefusesAJobOfDifferentSettings) {
+  const std::string common = concat(PRIDE_PROGRAM, " bench exchange --sizes 1000 --seconds 0.01 ");
+  const auto run = [&](const std::string& first, const std::string& second) {
+    const test::TempFolder folder;
+    const auto err = folder.path() / "err";
+    const std::string command = concat(
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+        "OMPI_MCA_rmaps_base_oversubscribe=1 timeout 60 ",
+        PRIDE_MPIEXEC, " -n 1 ", first, " : -n 1 ", second, " >/dev/null 2>", err.string());
+    const int status = std::system(command.c_str());
+    return Outcome{WEXITSTATUS(status), "", test::bytes_of(err)};
+  };
+  const Outcome reps = run(common + "--reps 1", common + "--reps 2 --json --timeout 100");
+  EXPECT_EQ(reps.code, 1) << reps.err;
+  EXPECT_NE(reps.err.find("--reps differs: rank(s) 1"), std::string::npos) << reps.err;
+  const Outcome other = run(common, concat(PRIDE_PROGRAM, " bench network --seconds 0.01"));
+  EXPECT_EQ(other.code, 1) << other.err;
+  EXPECT_NE(other.err.find("the command differs: rank(s) 1"), std::string::npos) << other.err;
+}
+#endif
 
 json plan(const std::string& arguments) {
   const Outcome outcome = pride("plan --json --workers 1 --seconds 0.01 " + arguments);
@@ -249,6 +275,21 @@ TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
 
   EXPECT_EQ(pride("plan --workers 1 " + network + "--world 512,4").code, 1);
   EXPECT_EQ(pride("plan --workers 1 " + network + "--world 4 --svg x.svg").code, 1);
+}
+
+// one bucket is best here, but no larger one than 2^33 coordinates can be asked for
+TEST(PlanProgram, PlansNoLargerBucketsThanThereCanBe) {
+  const json p = plan(
+      "--world 4 --bandwidth 100Gbit --latency 10s --params 1000000000000 --backward 1ms "
+      "--methods dlion-vote");
+  EXPECT_LE(row_of(p, "dlion-vote")["bucket_coords"].get<double>(), 0x1p33);
+  EXPECT_GT(row_of(p, "dlion-vote")["bucket_coords"].get<double>(), 0x1p31)
+      << "few rounds are best";
+}
+
+TEST(PlanProgram, SaysThatParametersAreAWholeNumber) {
+  EXPECT_NE(pride("plan --help").out.find("--params INT"), std::string::npos);
+  EXPECT_EQ(pride("plan --params 1e6 --backward 1s").code, 2);
 }
 
 TEST(PlanProgram, RefusesHalfAPlan) {

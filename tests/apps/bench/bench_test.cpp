@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "bench/exchange.h"
+#include "bench/memory.h"
 #include "bench/network.h"
 #include "bench/patterns.h"
 #include "bench/timing.h"
@@ -18,6 +19,7 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "settings.h"
 #include "support/faulty_comm.h"
 #include "support/replayed_peers.h"
 
@@ -148,6 +150,45 @@ TEST(MethodChoice, IsANameAndOptions) {
   }
 }
 
+TEST(MethodChoice, IsNamedWhereItIsWrong) {
+  const auto said = [](const char* text) -> std::string {
+    try {
+      check_method(text, 4);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said("dlion-vote:"), "--methods dlion-vote:: '' must be key=value");
+  EXPECT_EQ(said("lion:dense=bf16:dense=native"),
+            "--methods lion:dense=bf16:dense=native: 'dense' is given twice");
+  EXPECT_NE(said("dlion-vote:form=round").find("'round'"), std::string::npos);
+  EXPECT_EQ(said("dlion-vote:form=direct"), "");
+}
+
+TEST(ExchangeBench, RefusesOptionsThatNoMethodOfTheListHas) {
+  ExchangeBench how{.methods = {"lion", "dlion-vote"}, .method_options = {"form=direct"}};
+  EXPECT_NO_THROW(check_options(how, 4));
+  how.method_options = {"form=round"};
+  EXPECT_THROW(check_options(how, 4), InvalidArgument) << "no such value";
+  how.method_options = {"formm=direct"};
+  EXPECT_THROW(check_options(how, 4), InvalidArgument) << "no such option";
+  how = {.methods = {"lion"}, .method_options = {"form=direct"}};
+  EXPECT_THROW(check_options(how, 4), InvalidArgument) << "of no method in the list";
+}
+
+TEST(WithMemoryFor, SaysOfWhatAndHowMuchThereIsNone) {
+  EXPECT_EQ(with_memory_for("lion", 10, [] { return 3; }), 3);
+  try {
+    with_memory_for("lion of 8 coordinates", 12'000, [] { throw std::bad_alloc(); });
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "lion of 8 coordinates: out of memory: each rank needs 12,000 bytes or more; ask "
+              "for smaller --sizes");
+  }
+}
+
 TEST(BytesOf, AreThoseOfTheOptions) {
   const double wide = bytes_of("lion", 4, 1e6, 1 << 20);
   EXPECT_NEAR(bytes_of("lion:dense=bf16", 4, 1e6, 1 << 20) / wide, 0.5, 0.001);
@@ -257,6 +298,46 @@ TEST(NetworkBench, MeasuresSomethingOnSeveralRanksAndNothingAlone) {
       EXPECT_GE(facts.message_s, 0);
     });
   }
+}
+
+// What each of three ranks throws; rank 2 has `other`.
+std::vector<std::string> errors_of(const Settings& all, const Settings& other) {
+  std::vector<std::string> errors(3);
+  run_world(3, [&](Communicator& comm) {
+    try {
+      check_same_settings(comm, comm.rank() == 2 ? other : all);
+    } catch (const InvalidArgument& error) {
+      errors[static_cast<std::size_t>(comm.rank())] = error.what();
+    }
+  });
+  return errors;
+}
+
+TEST(SameSettings, AreNamedOnAllRanksWhereOneDiffers) {
+  const Settings all = {{"--sizes", "10"}, {"--reps", "5"}};
+  for (const auto& error : errors_of(all, all)) EXPECT_EQ(error, "");
+  for (const auto& error : errors_of(all, {{"--sizes", "10"}, {"--reps", "6"}})) {
+    EXPECT_EQ(error.find("--reps differs: rank(s) 2 have another value than rank 0"), 0u) << error;
+  }
+  for (const auto& error : errors_of(all, {{"--sizes", "10"}})) {
+    EXPECT_EQ(error.find("the command differs: rank(s) 2 run another"), 0u) << error;
+  }
+}
+
+TEST(RanksInThisProcess, AreThreadsOfIt) {
+  for (const int world : {1, 3}) {
+    run_world(world, [&](Communicator& comm) { EXPECT_EQ(ranks_in_this_process(comm), world); });
+  }
+}
+
+// Ranks 0 and 1 often share a host; all else that is measured is the same for ranks 1 and 2.
+TEST(NetworkBench, MeasuresOneToOneBetweenTheFirstRankAndTheLast) {
+  std::vector<std::uint64_t> received(3);
+  run_world(3, [&](Communicator& comm) {
+    measure_network(comm, 0.001);
+    received[static_cast<std::size_t>(comm.rank())] = comm.traffic().bytes_received;
+  });
+  EXPECT_GT(received[2], received[1]);
 }
 
 // The cells of a run on `world` threads, with a fault on rank 1.

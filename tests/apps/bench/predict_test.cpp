@@ -89,7 +89,7 @@ TEST(Predict, BestBucketsIsBetterThanOneAndThanVeryMany) {
   NetworkModel network = kNetwork;
   network.bytes_per_s = 2e5;
   const auto bytes = [](int) { return Sent{kMethod.bytes, kMethod.rounds}; };
-  const int best = best_buckets(network, kMethod, step, 4096, bytes);
+  const int best = best_buckets(network, kMethod, step, {1, 4096}, bytes);
   const auto seconds = [&](int buckets) {
     step.buckets = buckets;
     return predict(network, kMethod, step, true).step_s;
@@ -98,11 +98,16 @@ TEST(Predict, BestBucketsIsBetterThanOneAndThanVeryMany) {
   EXPECT_LT(best, 4096);
   EXPECT_LT(seconds(best), seconds(1));
   EXPECT_LT(seconds(best), seconds(4096));
-  EXPECT_EQ(best_buckets(network, kMethod, step, 1, bytes), 1);
+  EXPECT_EQ(best_buckets(network, kMethod, step, {1, 1}, bytes), 1);
+  EXPECT_EQ(best_buckets(network, kMethod, step, {4 * best - 1, 4096}, bytes), 4 * best)
+      << "buckets may not be larger";
+  EXPECT_THROW(best_buckets(network, kMethod, step, {5, 7}, bytes), InvalidArgument);
   const auto frames = [](int n) { return Sent{kMethod.bytes * (1 + n), kMethod.rounds}; };
-  EXPECT_LT(best_buckets(network, kMethod, step, 4096, frames), best) << "frames are bytes too";
+  EXPECT_LT(best_buckets(network, kMethod, step, {1, 4096}, frames), best)
+      << "frames are bytes too";
   const auto one_round = [](int) { return Sent{kMethod.bytes, 1}; };
-  EXPECT_GE(best_buckets(network, kMethod, step, 4096, one_round), best) << "latencies are halved";
+  EXPECT_GE(best_buckets(network, kMethod, step, {1, 4096}, one_round), best)
+      << "latencies are halved";
 }
 
 }  // namespace

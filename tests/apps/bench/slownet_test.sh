@@ -68,6 +68,12 @@ for wrong in '-n 0' '-n 3 --hosts 2' '-r 1parsec' '-r 10' '-r 0100bit' '--burst 
   expect "status of $wrong" 2 $status
 done
 
+mkdir "$work/with blank"
+status=0
+TMPDIR="$work/with blank" "$slownet" -n 1 -l env -- true 2>"$work/error" || status=$?
+expect "status of a TMPDIR with a blank" 2 $status
+expect "folders left in it" '' "$(ls "$work/with blank")"
+
 # a signal while ranks run: their processes end too
 # shellcheck disable=SC2016
 "$slownet" -n 2 -l env -- sh -c 'echo $$ >"$1/rank$RANK"; exec sleep 1000' - "$work" &

@@ -86,6 +86,44 @@ TEST_F(Config, RefusesTheWrongKindOfValue) {
   EXPECT_EQ(read({}, "hierarchical = 2\n").hierarchical, "2");
 }
 
+// As the command line's help names it.
+std::string toml_of_its_kind(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return "true";
+  const std::string type = option.get_type_name();
+  if (type.starts_with("TEXT")) return "\"x\"";
+  if (type.starts_with("FLOAT")) return "0.5";
+  return type.find("INT") != std::string::npos ? "1" : "\"auto\"";
+}
+
+TEST_F(Config, TakesForEveryFlagTheKindThatItsHelpNames) {
+  TrainOptions options;
+  CLI::App app;
+  add_train_flags(app, options);
+  int flags = 0;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string key = option->get_lnames().empty() ? "" : option->get_lnames().front();
+    if (key.empty() || key == "help" || key == "config") continue;
+    const std::string said = refusal(concat(key, " = ", toml_of_its_kind(*option), "\n"));
+    EXPECT_EQ(said.find("must be"), std::string::npos) << said;
+    EXPECT_EQ(said.find("unknown"), std::string::npos) << said;
+    ++flags;
+  }
+  EXPECT_GT(flags, 40);
+}
+
+TEST_F(Config, TakesAStringForAFlagWithChoices) {
+  std::string transport = "auto";
+  CLI::App app;
+  app.add_option("--transport", transport)->check(CLI::IsMember({"auto", "threads"}));
+  std::ofstream(file_) << "transport = \"threads\"\n";
+  apply_config(app, file_);
+  EXPECT_EQ(transport, "threads");
+  std::ofstream(file_) << "transport = 3\n";
+  EXPECT_THROW(apply_config(app, file_), InvalidArgument);
+  std::ofstream(file_) << "transport = \"smoke\"\n";
+  EXPECT_THROW(apply_config(app, file_), InvalidArgument);
+}
+
 TEST_F(Config, RefusesNumbersThatDoNotFit) {
   const auto refused = [&](std::vector<std::string> arguments, const std::string& part) {
     try {

@@ -342,6 +342,15 @@ TEST_F(Train, EndsTheWholeC10dJobOnAnError) {
   EXPECT_NE(diverged.err.find("NaN or Inf in the gradient of"), std::string::npos) << diverged.err;
 }
 
+TEST_F(Train, WaitsForTorchrunsRanksNoLongerThanItsTimeout) {
+  const std::string place = concat(
+      "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + getpid() % 10000, " ");
+  const Outcome alone = run_shell(
+      concat("timeout 30 env ", place, command_line(tiny({"--steps", "1", "--timeout", "0.5"}))));
+  EXPECT_EQ(alone.code, 1) << alone.err;
+  EXPECT_NE(alone.err.find("the ranks do not meet at"), std::string::npos) << alone.err;
+}
+
 TEST_F(Train, UsesTheTransportThatTheFlagNames) {
   const Outcome threads =
       run_shell(launch(1, tiny({"--steps", "1", "--json", "--transport", "threads"})));
@@ -446,6 +455,30 @@ TEST_F(Train, RefusesAJobOfDifferentSettings) {
   const Outcome allowed = run_shell(
       concat(job, " : -n 1 ", command_line(all), " --log-every 3 --json --out ", path("out")));
   EXPECT_EQ(allowed.code, 0) << allowed.err;
+}
+
+TEST_F(Train, RefusesAJobOfWhichOnlySomeProcessesHaveThreads) {
+  const Arguments all = tiny({"--steps", "1", "--timeout", "60"});
+  Arguments threads = all;
+  threads.insert(threads.end(), {"--threads-per-process", "2"});
+  const Outcome outcome =
+      run_shell(concat("timeout 30 env ", mpiexec(1, threads), " : -n 1 ", command_line(all)));
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_NE(
+      outcome.err.find("--threads-per-process differs: 2 on process 0, not given on process 1"),
+      std::string::npos)
+      << outcome.err;
+}
+
+// The other program begins MPI, and then sleeps.
+TEST_F(Train, WaitsForTheProcessesOfAJobNoLongerThanItsTimeout) {
+  const std::string job = mpiexec(1, tiny({"--steps", "1", "--timeout", "0.5"}));
+  const Outcome outcome =
+      run_shell(concat("timeout 30 env ", job, " : -n 1 ", PRIDE_MPI_DEATH, " late"));
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("not all 2 processes of this MPI job have come within 500 ms"),
+            std::string::npos)
+      << outcome.err;
 }
 #endif
 

@@ -1,0 +1,26 @@
+// How a rank of a test program ends: it tells the others and the test why.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdio>
+#include <exception>
+
+#include "pride/communicator.h"
+
+namespace pride::testing {
+
+// The program's exit status: 1 if `body` throws, which the other ranks and standard output hear of.
+template <typename Body>
+int status_of_rank(Communicator& comm, Body&& body) {
+  try {
+    body();
+  } catch (const std::exception& e) {
+    comm.fail(e.what());
+    std::printf("rank %d: %s\n", comm.rank(), e.what());
+    std::fflush(stdout);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace pride::testing
