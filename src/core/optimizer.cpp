@@ -34,8 +34,7 @@ std::string hex(std::uint64_t v) {
 std::string text_of(const std::map<std::string, std::string>& options, const MethodInfo& info) {
   std::string text;
   for (const auto& [name, value] : options) {
-    const auto known =
-        std::ranges::find_if(info.options, [&](const MethodOption& o) { return o.name == name; });
+    const auto known = std::ranges::find(info.options, name, &MethodOption::name);
     if (known != info.options.end() && known->wire_only) continue;
     text += concat(text.empty() ? "" : " ", name, "=", value);
   }
