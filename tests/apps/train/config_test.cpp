@@ -112,16 +112,17 @@ TEST_F(Config, TakesForEveryFlagTheKindThatItsHelpNames) {
 }
 
 TEST_F(Config, TakesAStringForAFlagWithChoices) {
-  std::string transport = "auto";
-  CLI::App app;
-  app.add_option("--transport", transport)->check(CLI::IsMember({"auto", "threads"}));
-  std::ofstream(file_) << "transport = \"threads\"\n";
-  apply_config(app, file_);
-  EXPECT_EQ(transport, "threads");
-  std::ofstream(file_) << "transport = 3\n";
-  EXPECT_THROW(apply_config(app, file_), InvalidArgument);
-  std::ofstream(file_) << "transport = \"smoke\"\n";
-  EXPECT_THROW(apply_config(app, file_), InvalidArgument);
+  const auto transport_of = [&](const std::string& toml) {
+    std::string transport = "auto";
+    CLI::App app;
+    app.add_option("--transport", transport)->check(CLI::IsMember({"auto", "threads"}));
+    std::ofstream(file_) << toml;
+    apply_config(app, file_);
+    return transport;
+  };
+  EXPECT_EQ(transport_of("transport = \"threads\"\n"), "threads");
+  EXPECT_THROW(transport_of("transport = 3\n"), InvalidArgument);
+  EXPECT_THROW(transport_of("transport = \"smoke\"\n"), InvalidArgument);
 }
 
 TEST_F(Config, RefusesNumbersThatDoNotFit) {
