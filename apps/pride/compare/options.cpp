@@ -27,7 +27,6 @@ void add_what_to_compare(CLI::App& app, CompareOptions& o) {
                  "have the same initial values and see the same batches, whatever their method")
       ->delimiter(',')
       ->check(integer_check<std::uint64_t>(0))
-      ->type_name("SEED,...")
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--set", o.set,
