@@ -56,18 +56,6 @@ TokenizeOptions options_of(const Arguments& args) {
   return options;
 }
 
-std::vector<fs::path> list_bin(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  fs::directory_iterator at(folder, error), end;
-  for (; !error && at != end; at.increment(error)) {
-    if (at->path().extension() == ".bin") files.push_back(at->path());
-  }
-  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 // Shards that are there already would be mixed with those of this call. Those of an earlier call,
 // which --overwrite is for; others are refused in any case.
 std::vector<fs::path> find_earlier(const Arguments& args) {

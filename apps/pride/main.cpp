@@ -2,14 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Exit codes: 0 done, 1 the command failed ("pride: error: ..." on stderr), 2 wrong usage.
-#if __has_include(<malloc.h>)
-#include <malloc.h>
-#endif
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -23,15 +19,6 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
-
-// Tensors come and go each step. glibc gives freed memory of that size back to the kernel, which
-// clears the pages when they are asked for again: up to a tenth of a step's processor time.
-void keep_freed_memory() {
-#ifdef __GLIBC__
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that it takes
-  mallopt(M_TRIM_THRESHOLD, INT_MAX);
-#endif
-}
 
 int fail(const std::string& why) {
   std::cout.flush();
@@ -103,7 +90,6 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // a reader that goes away must not kill a training run in the middle of a checkpoint
   std::signal(SIGPIPE, SIG_IGN);
-  keep_freed_memory();
   try {
     return finish(run(argc, argv));
   } catch (const std::exception& e) {

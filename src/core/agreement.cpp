@@ -8,23 +8,23 @@
 #include "pride/error.h"
 
 namespace pride {
-namespace {
 
-std::vector<std::uint64_t> gather(Communicator& comm, const std::vector<std::uint64_t>& mine) {
+std::vector<std::uint64_t> gather_rows(Communicator& comm, const std::vector<std::uint64_t>& mine) {
   std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(comm.size()));
   comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   return all;
 }
 
-// "1, 3": the ranks whose entry k differs from rank 0's; empty if none.
-std::string ranks_that_differ(const std::vector<std::uint64_t>& all, std::size_t width,
+std::string ranks_that_differ(const std::vector<std::uint64_t>& rows, std::size_t width,
                               std::size_t k) {
   std::string ranks;
-  for (std::size_t r = 1; r * width < all.size(); ++r) {
-    if (all[r * width + k] != all[k]) ranks += concat(ranks.empty() ? "" : ", ", r);
+  for (std::size_t r = 1; r * width < rows.size(); ++r) {
+    if (rows[r * width + k] != rows[k]) ranks += concat(ranks.empty() ? "" : ", ", r);
   }
   return ranks;
 }
+
+namespace {
 
 std::uint64_t tensor_digest(const TensorSlot& slot) {
   Digest digest;
@@ -45,13 +45,13 @@ std::string text_of(const TensorSpec& spec) {
 // Which tensor is the first to differ. Collective; every rank finds the same one.
 [[noreturn]] void explain_layout(Communicator& comm, const Layout& layout,
                                  const std::string& ranks) {
-  const auto counts = gather(comm, {layout.tensors().size()});
+  const auto counts = gather_rows(comm, {layout.tensors().size()});
   const std::size_t most = *std::max_element(counts.begin(), counts.end());
   std::vector<std::uint64_t> mine(most, 0);
   for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
     mine[i] = tensor_digest(layout.tensors()[i]);
   }
-  const auto all = gather(comm, mine);
+  const auto all = gather_rows(comm, mine);
   std::size_t first = 0;
   while (first < most && ranks_that_differ(all, most, first).empty()) ++first;
   throw InvalidArgument(concat("optimizer: the layout of rank(s) ", ranks,
@@ -70,7 +70,7 @@ void check_agreement(Communicator& comm, const Layout& layout,
   const Communicator::Scope scope(comm, "start-up check of the optimizer");
   std::vector<std::uint64_t> mine = {layout.digest()};
   for (const auto& [name, digest] : settings) mine.push_back(digest);
-  const auto all = gather(comm, mine);
+  const auto all = gather_rows(comm, mine);
 
   const std::string layout_ranks = ranks_that_differ(all, mine.size(), 0);
   if (!layout_ranks.empty()) explain_layout(comm, layout, layout_ranks);

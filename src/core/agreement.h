@@ -12,6 +12,13 @@
 
 namespace pride {
 
+// Every rank's row of numbers, one row after the other. Collective; rows are equally long.
+std::vector<std::uint64_t> gather_rows(Communicator& comm, const std::vector<std::uint64_t>& mine);
+
+// "1, 3": the ranks whose entry k differs from rank 0's in rows of that width; empty if none.
+std::string ranks_that_differ(const std::vector<std::uint64_t>& rows, std::size_t width,
+                              std::size_t k);
+
 // Compares the layout and the digests of named settings over all ranks. Throws InvalidArgument
 // on every rank, naming the first setting that differs and the ranks that differ from rank 0; of a
 // layout, the first tensor that differs as this rank has it. Collective. REQUIRES: the same names

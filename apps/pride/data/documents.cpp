@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "io/ending.h"
 #include "io/mapped_file.h"
 #include "pride/error.h"
 
@@ -13,15 +14,8 @@ namespace {
 
 using std::filesystem::path;
 
-// ".jsonl", ".JSONL"
-bool has_lines(const path& file) {
-  std::string ending = file.extension().string();
-  for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return ending == ".jsonl";
-}
-
 DocumentFile file_of(const path& file, std::string name, bool in_folder) {
-  return {file, std::move(name), has_lines(file), in_folder};
+  return {file, std::move(name), ending_of(file) == ".jsonl", in_folder};
 }
 
 void list_folder(const path& folder, std::vector<DocumentFile>& files) {

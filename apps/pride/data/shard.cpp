@@ -95,18 +95,6 @@ bool is_shard_of(const path& file, std::string_view part) {
   return file.extension() == ".bin" && has_word(file.stem().string(), part);
 }
 
-std::vector<path> list_shards(const path& folder) {
-  std::vector<path> files;
-  std::error_code error;
-  std::filesystem::directory_iterator at(folder, error), end;
-  for (; !error && at != end; at.increment(error)) {
-    if (is_shard_name(at->path())) files.push_back(at->path());
-  }
-  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 void add(XXH3_state_t* state, const Shard& shard) {
   constexpr std::size_t kWhole = std::size_t{1} << 23, kPieces = std::size_t{1} << 12,
                         kPiece = std::size_t{1} << 11;
@@ -124,6 +112,18 @@ void add(XXH3_state_t* state, const Shard& shard) {
 }
 
 }  // namespace
+
+std::vector<path> list_bin(const path& folder) {
+  std::vector<path> files;
+  std::error_code error;
+  std::filesystem::directory_iterator at(folder, error), end;
+  for (; !error && at != end; at.increment(error)) {
+    if (at->path().extension() == ".bin") files.push_back(at->path());
+  }
+  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
+  std::sort(files.begin(), files.end());
+  return files;
+}
 
 bool is_shard_name(const path& file) {
   return is_shard_of(file, kTrain) || is_shard_of(file, kValid);
@@ -195,7 +195,8 @@ ShardSet open_shards(const path& file_or_folder) {
     shards.valid.emplace_back(file_or_folder);
     return shards;
   }
-  for (const path& file : list_shards(file_or_folder)) {
+  for (const path& file : list_bin(file_or_folder)) {
+    if (!is_shard_name(file)) continue;
     const bool trains = is_shard_of(file, kTrain);
     if (trains && is_shard_of(file, kValid)) {
       throw DataError(concat(file.string(), ": both \"", kTrain, "\" and \"", kValid,

@@ -67,6 +67,9 @@ struct ShardSet {
   std::vector<Shard> train, valid;  // in order of name
 };
 
+// The files *.bin in a folder, ascending. Throws DataError: cannot be listed.
+std::vector<std::filesystem::path> list_bin(const std::filesystem::path& folder);
+
 // Whether a file of that name is a shard of its folder: *.bin, with the word "train" or "val", no
 // letter and no digit beside it.
 bool is_shard_name(const std::filesystem::path& file);

@@ -169,16 +169,10 @@ bool is_own_stem(std::string_view stem) {
 }  // namespace
 
 std::vector<path> earlier_shards(const path& folder) {
-  std::vector<path> files;
-  std::error_code error, none;
-  if (!std::filesystem::exists(folder, none)) return files;
-  std::filesystem::directory_iterator at(folder, error), end;
-  for (; !error && at != end; at.increment(error)) {
-    const path& file = at->path();
-    if (file.extension() == ".bin" && is_own_stem(file.stem().string())) files.push_back(file);
-  }
-  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
-  std::sort(files.begin(), files.end());
+  std::error_code none;
+  if (!std::filesystem::exists(folder, none)) return {};
+  std::vector<path> files = list_bin(folder);
+  std::erase_if(files, [](const path& file) { return !is_own_stem(file.stem().string()); });
   return files;
 }
 

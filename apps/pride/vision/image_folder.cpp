@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "io/ending.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -26,8 +27,7 @@ DataError cannot_list(const fs::path& folder, const std::error_code& error) {
 bool hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
 bool is_jpeg_name(const fs::path& file) {
-  std::string ending = file.extension().string();
-  for (char& c : ending) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string ending = ending_of(file);
   return ending == ".jpg" || ending == ".jpeg";
 }
 
