@@ -26,11 +26,9 @@ const std::set<std::string> kOnlyNumbers = {"lr", "weight-decay", "seed"};
 // where something lies: its hash counts instead (that of the data knows the vocabulary's)
 const std::set<std::string> kPlaces = {"data", "init", "vocab"};
 
-// flags that do not make it another run: places, and those without influence on parameters and
-// bytes
-const std::set<std::string> kNotInName = {
-    "data",    "init",      "vocab",         "overlap", "exchange-threads",
-    "timeout", "log-every", "loader-threads"};
+// nor do these make it another run: they have no influence on parameters and bytes
+const std::set<std::string> kNotInName = {"overlap", "exchange-threads", "timeout", "log-every",
+                                          "loader-threads"};
 
 std::uint64_t hash_of(const std::vector<std::string>& words) {
   std::uint64_t hash = words.size();
@@ -51,6 +49,7 @@ std::string for_file_name(std::string text) {
 
 std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) {
   FlagValues deciding = flags;
+  for (const std::string& flag : kPlaces) deciding.erase(flag);
   for (const std::string& flag : kNotInName) deciding.erase(flag);
   std::vector<std::string> words = arguments_of(deciding);
   words.push_back(run.data_hash);

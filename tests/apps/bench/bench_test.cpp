@@ -319,6 +319,9 @@ TEST(SameSettings, AreNamedOnAllRanksWhereOneDiffers) {
   for (const auto& error : errors_of(all, {{"--sizes", "10"}, {"--reps", "6"}})) {
     EXPECT_EQ(error.find("--reps differs: rank(s) 2 have another value than rank 0"), 0u) << error;
   }
+  for (const auto& error : errors_of(all, {{"--sizes", "11"}, {"--reps", "5"}})) {
+    EXPECT_EQ(error.find("--sizes differs: rank(s) 2"), 0u) << error;
+  }
   for (const auto& error : errors_of(all, {{"--sizes", "10"}})) {
     EXPECT_EQ(error.find("the command differs: rank(s) 2 run another"), 0u) << error;
   }
