@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,14 +14,12 @@
 #include "method_options.h"
 #include "number_check.h"
 #include "plan/method_speed.h"
+#include "plan/outcome.h"
 #include "plan/predict.h"
-#include "plan/scaling.h"
 #include "plan/units.h"
 #include "pride/error.h"
 #include "pride/registry.h"
-#include "report/svg.h"
 #include "settings.h"
-#include "text/table.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
 #include "train/options.h"
@@ -35,7 +32,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kWorthIt = 1.03;  // times the steps per second of the fastest dense method
 // what a bucket costs by itself (locks, frames, small messages) is not in the model: not too small
 constexpr double kSmallestBucket = 1 << 20;               // coordinates
 constexpr double kLargestBucket = std::int64_t{1} << 33;  // that `pride bench exchange` takes
@@ -56,25 +52,6 @@ struct Arguments {
 #if PRIDE_HAVE_TORCH
   TrainOptions workload;
 #endif
-};
-
-// What a plan rests on.
-struct Facts {
-  int world = 1;
-  NetworkModel network;
-  double params = 0;
-  double compute_s = 0;
-  double cores = 2;
-  std::string transport;  // of what was measured; empty: the network is on paper
-};
-
-struct Row {
-  MethodModel method;
-  bool dense = false;
-  int buckets = 1;
-  std::string form;  // of the exchange; empty: no choice
-  Prediction in_order, overlapped;
-  double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
 };
 
 bool is_dense(const std::string& method, int world) {
@@ -100,8 +77,8 @@ double measured_compute(Communicator& comm, const Arguments& args) {
 }
 #endif
 
-Facts gather(Communicator& comm, const Arguments& args) {
-  Facts facts;
+PlanFacts gather(Communicator& comm, const Arguments& args) {
+  PlanFacts facts;
   facts.world = args.worlds.empty() ? comm.size() : args.worlds.front();
   facts.network = network_of(comm, args);
   if (args.bandwidth.empty()) facts.transport = comm.transport();
@@ -119,9 +96,9 @@ Facts gather(Communicator& comm, const Arguments& args) {
   return facts;
 }
 
-Row planned(Communicator& comm, const Arguments& args, const Facts& facts,
-            const std::string& name) {
-  Row row;
+PlanRow planned(Communicator& comm, const Arguments& args, const PlanFacts& facts,
+                const std::string& name) {
+  PlanRow row;
   row.dense = is_dense(name, facts.world);
   StepModel step{.world = facts.world,
                  .compute_s = facts.compute_s,
@@ -150,69 +127,6 @@ Row planned(Communicator& comm, const Arguments& args, const Facts& facts,
   return row;
 }
 
-const Row* best_of(const std::vector<Row>& rows, bool dense) {
-  const Row* best = nullptr;
-  for (const Row& row : rows) {
-    if (row.dense == dense && (best == nullptr || row.best_s() < best->best_s())) best = &row;
-  }
-  return best;
-}
-
-std::string verdict(const std::vector<Row>& rows, const Facts& facts) {
-  const Row* dense = best_of(rows, true);
-  const Row* small = best_of(rows, false);
-  if (dense == nullptr || small == nullptr) return "";
-  const double gain = dense->best_s() / small->best_s();
-  const auto coords = grouped(std::ceil(facts.params / small->buckets));
-  const std::string gain_text = concat(std::round(gain * 100) / 100);
-  if (gain >= kWorthIt) {
-    return concat("Compression pays: ", small->method.name, " in buckets of ", coords,
-                  " coordinates makes ", gain_text, " times the steps per second of ",
-                  dense->method.name, ".");
-  }
-  return concat("Compression will not help here: ", dense->method.name, " takes ",
-                time_text(dense->best_s()), " a step, of which forward and backward are ",
-                time_text(facts.compute_s), "; the best compressed method (", small->method.name,
-                ") makes ", gain_text, " times its steps per second.");
-}
-
-Json row_json(const Row& row, const Facts& facts) {
-  return {{"row", "plan"},
-          {"name", row.method.name},
-          {"bytes_sent", row.method.bytes},
-          {"in_order_s", row.in_order.step_s},
-          {"overlapped_s", row.overlapped.step_s},
-          {"network_s", row.in_order.network_s},
-          {"arithmetic_s", row.in_order.arithmetic_s},
-          {"hidden_s", row.overlapped.hidden_s},
-          {"bottleneck", row.overlapped.bottleneck},
-          {"bucket_coords", std::ceil(facts.params / row.buckets)},
-          {"form", row.form.empty() ? Json(nullptr) : Json(row.form)},
-          {"rounds", row.method.rounds}};
-}
-
-void print(const std::vector<Row>& rows, const Facts& facts) {
-  std::cout << facts.world << " ranks, " << grouped(facts.params)
-            << " parameters, forward and backward " << time_text(facts.compute_s) << "; network "
-            << (facts.transport.empty() ? "as given" : "measured over " + facts.transport) << ": "
-            << time_text(facts.network.latency_s) << " latency, "
-            << (facts.world == 1 ? "none" : bandwidth_text(facts.network.bytes_per_s))
-            << " goodput a rank\n\n";
-  const Row* dense = best_of(rows, true);
-  std::vector<std::vector<std::string>> table = {{"method", "bytes sent per step", "in order",
-                                                  "overlapped", "steps/s against dense", "bucket",
-                                                  "form", "bottleneck"}};
-  for (const Row& row : rows) {
-    const double gain = dense == nullptr ? 0 : dense->best_s() / row.best_s();
-    table.push_back({row.method.name, grouped(row.method.bytes), time_text(row.in_order.step_s),
-                     time_text(row.overlapped.step_s),
-                     dense == nullptr ? "-" : concat(std::round(gain * 100) / 100),
-                     grouped(std::ceil(facts.params / row.buckets)),
-                     row.form.empty() ? "-" : row.form, row.overlapped.bottleneck});
-  }
-  std::cout << markdown_table(table, 1) << '\n' << verdict(rows, facts) << '\n';
-}
-
 void check(const Arguments& args) {
 #if !PRIDE_HAVE_TORCH
   PRIDE_CHECK(args.params && !args.backward.empty(),
@@ -235,66 +149,12 @@ void check(const Arguments& args) {
               "--svg: a chart over numbers of ranks needs two or more of them, as --world 4,64");
 }
 
-struct Plan {
-  Facts facts;
-  std::vector<Row> rows;
-};
-
-Json to_json(const Plan& plan) {
-  const Facts& facts = plan.facts;
-  Json all = {{"workers", facts.world},
-              {"params", facts.params},
-              {"compute_s", facts.compute_s},
-              {"cores_per_rank", facts.cores},
-              {"latency_s", facts.network.latency_s},
-              {"message_s", facts.network.message_s},
-              {"goodput_bytes_per_s", facts.network.bytes_per_s},
-              {"cpu_s_per_byte", facts.network.cpu_s},
-              {"measured_over", facts.transport},
-              {"methods", Json::array()},
-              {"verdict", verdict(plan.rows, facts)}};
-  for (const Row& row : plan.rows) all["methods"].push_back(row_json(row, facts));
-  return all;
-}
-
-std::vector<WorldSteps> steps_of(const std::vector<Plan>& plans) {
-  std::vector<WorldSteps> worlds;
-  for (const Plan& plan : plans) {
-    worlds.push_back({plan.facts.world});
-    for (const Row& row : plan.rows) worlds.back().step_s.push_back(row.best_s());
-  }
-  return worlds;
-}
-
-std::string title_of(const Facts& facts) {
-  return concat(grouped(facts.params), " parameters, ", time_text(facts.compute_s),
-                " forward and backward, ", bandwidth_text(facts.network.bytes_per_s));
-}
-
-void print_scaling(const std::vector<Plan>& plans, const Arguments& args) {
-  const Facts& facts = plans.front().facts;
-  std::cout << title_of(facts) << " goodput a rank, " << time_text(facts.network.latency_s)
-            << " latency: step time (share of forward and backward)\n\n"
-            << scaling_table(args.methods, facts.compute_s, steps_of(plans)) << '\n';
-  for (const Plan& plan : plans) {
-    std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan.rows, plan.facts) << '\n';
-  }
-}
-
-void write_svg(const std::vector<Plan>& plans, const Arguments& args) {
-  const Facts& facts = plans.front().facts;
-  std::ofstream out(args.svg, std::ios::binary);
-  out << svg_of(scaling_chart(title_of(facts), args.methods, facts.compute_s, steps_of(plans)));
-  out.close();
-  if (!out) throw DataError(concat(args.svg, ": cannot write"));
-}
-
 std::vector<Plan> all_plans(Communicator& comm, const Arguments& args) {
   const std::vector<int> worlds = args.worlds.empty() ? std::vector{comm.size()} : args.worlds;
   for (const std::string& name : args.methods) {
     for (const int world : worlds) check_method(name, world);  // before anything takes time
   }
-  Facts facts = gather(comm, args);
+  PlanFacts facts = gather(comm, args);
   std::vector<Plan> plans;
   for (const int world : worlds) {
     facts.world = world;
@@ -315,13 +175,13 @@ void run(const Arguments& args) {
     check_same_settings(comm, args.settings);
     const std::vector<Plan> plans = all_plans(comm, args);
     if (comm.rank() != 0) return;
-    if (!args.svg.empty()) write_svg(plans, args);
+    if (!args.svg.empty()) write_svg(plans, args.methods, args.svg);
     if (plans.size() == 1) {
-      if (!args.json) return print(plans[0].rows, plans[0].facts);
+      if (!args.json) return print(plans[0]);
       std::cout << to_json(plans[0]).dump(2) << std::endl;
       return;
     }
-    if (!args.json) return print_scaling(plans, args);
+    if (!args.json) return print_scaling(plans, args.methods);
     Json all = {{"worlds", Json::array()}};
     for (const Plan& plan : plans) all["worlds"].push_back(to_json(plan));
     std::cout << all.dump(2) << std::endl;
