@@ -2,10 +2,10 @@
 #include "compare/plan.h"
 
 #include <algorithm>
-#include <set>
 
 #include "compare/dry_run.h"
 #include "compare/rate_search.h"
+#include "flag_sets.h"
 #include "method_options.h"
 #include "pride/error.h"
 #include "pride/registry.h"
@@ -18,18 +18,17 @@ namespace {
 constexpr int kWorkers = 4;  // pride train's own default
 
 // what --set may not touch: a comparison has one task, and runs of a seed have the same batches
-const std::set<std::string> kShared = {
+const FlagSet kShared = {
     "task",    "data",      "vocab",  "examples",     "shots",     "skip-long",  "init",
     "model",   "layers",    "heads",  "width",        "context",   "patch",      "image-size",
     "workers", "batch",     "epochs", "steps",        "seed",      "accumulate", "sharding",
     "method",  "out",       "config", "eval-batches", "overwrite", "resume",     "json",
     "quiet",   "log-every", "help",   "help-all",     "save-every"};
 
-// settings without influence on the parameters and on the bytes (which --bucket-mb has: a frame or
-// more a bucket)
-const std::set<std::string> kHarmless = {"overlap",       "exchange-threads", "timeout",
-                                         "save-every",    "resume",           "eval-every",
-                                         "loader-threads"};
+// A run of other values is the same run. --bucket-mb is none of these: a frame or more a bucket.
+bool may_differ(const std::string& flag) {
+  return kPlaceFlags.contains(flag) || kIdleFlags.contains(flag) || kWatchingFlags.contains(flag);
+}
 
 constexpr const char* kMethodOption = "method-opt";
 constexpr const char* kOwnFile = "compare.json";  // with any ending while it is written
@@ -194,7 +193,7 @@ bool same_run(const nlohmann::json& summary, const Run& wanted, std::string& wha
   const nlohmann::json defaults = settings_json(TrainOptions());
   const nlohmann::json& recorded = summary.at("settings");
   for (const auto& [name, value] : wanted.settings.items()) {
-    if (kHarmless.contains(name)) continue;
+    if (may_differ(name)) continue;
     const auto at = recorded.find(name);
     const nlohmann::json& had = at != recorded.end() ? *at : defaults.at(name);
     if (had == value) continue;

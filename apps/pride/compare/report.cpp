@@ -83,6 +83,9 @@ std::vector<std::string> row_of(const Entry& entry, const std::string& metric) {
     return {name, entry.runs.empty() ? "-" : rate, cell, cell, "-", "-", "-"};
   }
   const auto metric_cell = [&](const std::string& key) {
+    for (const RunResult* run : good) {
+      if (!run->final.contains(key)) return std::string("-");  // another task's
+    }
     return spread_text(each(good, [&](const RunResult& r) { return r.final.at(key); }));
   };
   const double ring = fp32_ring_bytes(good.front()->parameters, good.front()->world);

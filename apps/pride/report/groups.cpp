@@ -3,23 +3,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
+#include "flag_sets.h"
 #include "pride/error.h"
 
 namespace pride::app {
 namespace {
 
-// settings without influence on a result, or that the groups and sections are made of: of what lies
-// somewhere (data, vocab, init) the hash counts
-const std::set<std::string> kNoSetting = {"seed",          "data",          "vocab",
-                                          "init",          "overlap",       "hierarchical",
-                                          "bucket-coords", "bucket-mb",     "exchange-threads",
-                                          "timeout",       "save-every",    "resume",
-                                          "eval-every",    "loader-threads"};
+// settings without influence on a result, or that the groups are made of
+const FlagSet kNoSetting = {"seed", "hierarchical", "bucket-coords", "bucket-mb"};
+
+bool is_setting(const std::string& flag) {
+  return !kPlaceFlags.contains(flag) && !kIdleFlags.contains(flag) &&
+         !kWatchingFlags.contains(flag) && !kNoSetting.contains(flag);
+}
 
 // settings that belong to a method: labels may differ in them, facets do not
-const std::set<std::string> kOfMethod = {
+const FlagSet kOfMethod = {
     "method",    "method-opt",   "lr",     "beta1",     "beta2",           "eps",
     "decay-all", "weight-decay", "warmup", "clip-norm", "clip-global-norm"};
 
@@ -37,7 +37,7 @@ std::string text_of(const nlohmann::json& value) {
 std::map<std::string, std::string> settings_of(const RunData& run) {
   std::map<std::string, std::string> settings;
   for (const auto& [flag, value] : run.summary.at("settings").items()) {
-    if (!kNoSetting.contains(flag)) settings[flag] = text_of(value);
+    if (is_setting(flag)) settings[flag] = text_of(value);
   }
   // those that were left to the method, as far as they are known
   const auto& method = run.summary.at("method");

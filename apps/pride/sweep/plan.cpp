@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sweep/plan.h"
 
-#include <set>
-
 #include "compare/dry_run.h"
+#include "flag_sets.h"
 #include "pride/error.h"
 #include "pride/random_bits.h"
 #include "pride/registry.h"
@@ -21,14 +20,7 @@ constexpr const char* kTaskFlags[] = {"task",      "data",    "vocab", "examples
                                       "width",     "context", "patch", "image-size"};
 
 // flags that can change neither whether a run begins nor how long it is
-const std::set<std::string> kOnlyNumbers = {"lr", "weight-decay", "seed"};
-
-// where something lies: its hash counts instead (that of the data knows the vocabulary's)
-const std::set<std::string> kPlaces = {"data", "init", "vocab"};
-
-// nor do these make it another run: they have no influence on parameters and bytes
-const std::set<std::string> kNotInName = {"overlap", "exchange-threads", "timeout", "log-every",
-                                          "loader-threads"};
+const FlagSet kOnlyNumbers = {"lr", "weight-decay", "seed"};
 
 std::uint64_t hash_of(const std::vector<std::string>& words) {
   std::uint64_t hash = words.size();
@@ -49,14 +41,14 @@ std::string for_file_name(std::string text) {
 
 std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) {
   FlagValues deciding = flags;
-  for (const std::string& flag : kPlaces) deciding.erase(flag);
-  for (const std::string& flag : kNotInName) deciding.erase(flag);
+  for (const std::string& flag : kPlaceFlags) deciding.erase(flag);
+  for (const std::string& flag : kIdleFlags) deciding.erase(flag);
   std::vector<std::string> words = arguments_of(deciding);
   words.push_back(run.data_hash);
   if (!run.init_hash.empty()) words.push_back(run.init_hash);
   std::string id = concat(run.tuning ? "tune-" : "", run.label);
   for (const auto& [flag, value] : varied) {
-    if (!kPlaces.contains(flag)) id += concat("-", flag, "=", for_file_name(value));
+    if (!kPlaceFlags.contains(flag)) id += concat("-", flag, "=", for_file_name(value));
   }
   return concat(id, "-seed=", run.seed, "-", hex16(hash_of(words)).substr(0, 10));
 }
@@ -181,7 +173,7 @@ SweepRun SweepPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed,
       const TrainOptions options = parse_train(made.run.arguments);
       made.run.rate = options.lr.value_or(method_info(options.method, 1).default_lr);
       made.run.settings = settings_json(options);
-      for (const std::string& flag : kPlaces) made.run.settings.erase(flag);
+      for (const std::string& flag : kPlaceFlags) made.run.settings.erase(flag);
     } catch (const InvalidArgument& error) {
       made.refused = error.what();
     }

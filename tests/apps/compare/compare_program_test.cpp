@@ -50,8 +50,8 @@ class Compare : public testing::Test {
   // runs of a fraction of a second each
   std::string command_line(const Arguments& more) const {
     Arguments all = {
-        "--data", path("text").string(), "--layers", "1",       "--heads", "2",         "--width",
-        "16",     "--context",           "16",       "--batch", "2",       "--workers", "2",
+        "--data", path(data_).string(), "--layers", "1",       "--heads", "2",         "--width",
+        "16",     "--context",          "16",       "--batch", "2",       "--workers", "2",
         "--out",  path("out").string()};
     all.insert(all.end(), more.begin(), more.end());
     std::string command = concat(PRIDE_PROGRAM, " compare");
@@ -76,6 +76,7 @@ class Compare : public testing::Test {
   }
 
   TempFolder folder_;
+  std::string data_ = "text";
 };
 
 const Arguments kTwo = {"--methods", "lion,dlion-vote", "--seeds", "1,2", "--steps", "3"};
@@ -167,6 +168,17 @@ TEST_F(Compare, RefusesAFolderOfOtherSettingsUnlessTold) {
   other.push_back("--overwrite");
   EXPECT_EQ(compare(other).code, 0);
   EXPECT_EQ(result()["methods"][0]["runs"][2]["steps"], 4);
+}
+
+TEST_F(Compare, KnowsItsRunsWhenTheDataHaveMoved) {
+  ASSERT_EQ(compare(kTwo).code, 0);
+  const fs::path kept = path("out") / "lion" / "1e-4-seed1" / "metrics.jsonl";
+  const auto time = fs::last_write_time(kept);
+  fs::rename(path("text"), path("moved"));
+  data_ = "moved";
+  const Outcome again = compare(kTwo);
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(fs::last_write_time(kept), time) << "the same data, the same run";
 }
 
 TEST_F(Compare, RefusesAFolderOfOtherDataUnlessTold) {

@@ -43,5 +43,17 @@ TEST(UnequalStarts, CountDataOfTuningRunsToo) {
   EXPECT_EQ(found[0], "t and a were made with different data");
 }
 
+TEST(ResultsTable, HasNoCellOfAMetricThatARunHasNot) {
+  RunResult run = result_of("a", 1, "x", 2);
+  run.parameters = 10;
+  run.world = 4;
+  run.final["loss"] = 1.5;
+  const Entry text{.who = {}, .runs = {run}};
+  run.final["accuracy"] = 0.25;
+  const std::string table = results_table({{.who = {}, .runs = {run}}, text}, "accuracy");
+  EXPECT_NE(table.find("| 1.500 |    0.250 |"), std::string::npos) << table;
+  EXPECT_NE(table.find("| 1.500 |        - |"), std::string::npos) << table;
+}
+
 }  // namespace
 }  // namespace pride::app
