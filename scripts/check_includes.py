@@ -32,8 +32,8 @@ STAGES = [
                  "src/methods/"]),
     ("pipeline", ["src/core/pipeline"]),
     ("optimizer", [
-        "include/pride/optimizer", "src/core/agreement", "src/core/optimizer",
-        "src/core/param_hash", "src/core/state_io", "src/core/step_scalars",
+        "include/pride/optimizer", "src/core/agreement",
+        "src/core/optimizer*", "src/core/param_hash", "src/core/state_io", "src/core/step_scalars",
     ]),
     ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
                "include/pride/comm/mpi_comm", "include/pride/comm/hybrid_comm", "src/comm/mpi*",
