@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "apps/io/temp_folder.h"
+#include "apps/io/run_program.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
 
@@ -19,20 +19,10 @@ namespace pride::app {
 namespace {
 
 using nlohmann::json;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
+using test::Outcome;
 
 Outcome pride(const std::string& arguments) {
-  const test::TempFolder folder;
-  const auto out = folder.path() / "out", err = folder.path() / "err";
-  const std::string command =
-      concat(PRIDE_PROGRAM, " ", arguments, " >", out.string(), " 2>", err.string());
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), test::bytes_of(out),
-          test::bytes_of(err)};
+  return test::run_shell(concat(PRIDE_PROGRAM, " ", arguments));
 }
 
 std::vector<json> lines_of(const Outcome& outcome) {

@@ -13,8 +13,8 @@
 #include <sstream>
 
 #include "apps/fewshot/question_files.h"
+#include "apps/io/run_program.h"
 #include "apps/io/temp_folder.h"
-#include "apps/language/run_program.h"
 #include "apps/text/small_vocabulary.h"
 #include "apps/train/torch_gpt2.h"
 #include "models/gpt2_file.h"

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "apps/fewshot/question_files.h"
+#include "apps/io/run_program.h"
 #include "apps/io/temp_folder.h"
-#include "apps/language/run_program.h"
 #include "pride/registry.h"
 #include "train/evaluation.h"
 #include "train/task.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "apps/language/run_program.h"
+#include "apps/io/run_program.h"
 #include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
 

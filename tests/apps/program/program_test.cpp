@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/io/temp_folder.h"
+#include "apps/io/run_program.h"
 #include "io/safetensors.h"
 #include "pride/error.h"
 #include "pride/registry.h"
@@ -18,41 +18,15 @@ namespace pride::app {
 namespace {
 
 using test::bytes_of;
+using test::expect_contains;
+using test::Outcome;
+using test::quoted;
+using test::run_program;
 using test::TempFolder;
-
-struct Outcome {
-  int code = -1;  // 128 + signal if one killed it
-  std::string out, err;
-};
-
-std::string quoted(const std::string& text) {
-  std::string shell = "'";
-  for (const char c : text) shell += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return shell + "'";
-}
-
-// Runs the program through the shell; `tail` may redirect or pipe its standard output.
-Outcome run(const std::vector<std::string>& arguments, const std::string& tail = "") {
-  const TempFolder folder;
-  std::string command = quoted(PRIDE_PROGRAM);
-  for (const std::string& argument : arguments) command += concat(" ", quoted(argument));
-  command += concat(" 2>", quoted((folder.path() / "err").string()));
-  command += tail.empty() ? concat(" >", quoted((folder.path() / "out").string())) : tail;
-  const int status = std::system(command.c_str());
-  Outcome outcome;
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.out = bytes_of(folder.path() / "out");
-  outcome.err = bytes_of(folder.path() / "err");
-  return outcome;
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
-}
 
 // A failed command: code 1, one line on stderr, nothing on stdout.
 void expect_failure(const std::vector<std::string>& arguments, const std::string& part) {
-  const Outcome outcome = run(arguments);
+  const Outcome outcome = run_program(arguments);
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("pride: error: ", 0), 0U) << outcome.err;
   expect_contains(outcome.err, part);
@@ -60,7 +34,7 @@ void expect_failure(const std::vector<std::string>& arguments, const std::string
 }
 
 void expect_usage(const std::vector<std::string>& arguments, const std::string& part) {
-  const Outcome outcome = run(arguments);
+  const Outcome outcome = run_program(arguments);
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   expect_contains(outcome.err, part);
 }
@@ -90,18 +64,18 @@ class ReplayProgram : public ::testing::Test {
 };
 
 TEST(Program, SaysItsVersion) {
-  const Outcome outcome = run({"--version"});
+  const Outcome outcome = run_program({"--version"});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.out.rfind("pride ", 0), 0U) << outcome.out;
 }
 
 TEST(Program, HelpNamesEverySubcommandAndOption) {
-  const Outcome help = run({"--help"});
+  const Outcome help = run_program({"--help"});
   EXPECT_EQ(help.code, 0);
   for (const char* name : {"train", "compare", "sweep", "replay", "tokenize", "generate",
                            "evaluate", "report", "methods", "info", "--version"})
     expect_contains(help.out, name);
-  const Outcome replay = run({"replay", "--help"});
+  const Outcome replay = run_program({"replay", "--help"});
   EXPECT_EQ(replay.code, 0);
   for (const char* name :
        {"--method", "--input", "--output", "--lr", "--beta1", "--beta2", "--eps", "--weight-decay",
@@ -109,9 +83,9 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
     expect_contains(replay.out, name);
   }
   for (const char* name : {"--workers", "--params", "--method", "--method-opt", "--json"}) {
-    expect_contains(run({"methods", "--help"}).out, name);
+    expect_contains(run_program({"methods", "--help"}).out, name);
   }
-  EXPECT_EQ(run({"train", "--help"}).code, 0);
+  EXPECT_EQ(run_program({"train", "--help"}).code, 0);
 }
 
 TEST(Program, RefusesWrongUsage) {
@@ -131,7 +105,7 @@ TEST(Program, RefusesWrongUsage) {
 
 TEST(Program, ReportsOutputThatCannotBeWritten) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
-  const Outcome outcome = run({"info"}, " >/dev/full");
+  const Outcome outcome = run_program({"info"}, " >/dev/full");
   EXPECT_EQ(outcome.code, 1);
   expect_contains(outcome.err, "cannot write to standard output");
 }
@@ -149,7 +123,7 @@ TEST(Program, EndsQuietlyWhenItsReaderHasGone) {
 }
 
 TEST(Program, InfoTellsWhatThisBuildIs) {
-  const Outcome outcome = run({"info", "--json"});
+  const Outcome outcome = run_program({"info", "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto info = nlohmann::json::parse(outcome.out);
   EXPECT_FALSE(info.at("version").get<std::string>().empty());
@@ -175,7 +149,7 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
 }
 
 TEST(Program, InfoTellsThePersonTheSame) {
-  const Outcome outcome = run({"info"});
+  const Outcome outcome = run_program({"info"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   for (const char* part : {"compiler", "instructions", "transports    threads", "libtorch", "BLAS",
                            "default text  yes: ", "methods       adamw "}) {
@@ -184,7 +158,8 @@ TEST(Program, InfoTellsThePersonTheSame) {
 }
 
 TEST(Methods, TellWhatACostQueryTells) {
-  const Outcome outcome = run({"methods", "--json", "--workers", "7", "--params", "100000"});
+  const Outcome outcome =
+      run_program({"methods", "--json", "--workers", "7", "--params", "100000"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto all = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(all.at("workers"), 7);
@@ -214,7 +189,7 @@ TEST(Methods, TellWhatACostQueryTells) {
 }
 
 TEST(Methods, StandInATable) {
-  const Outcome outcome = run({"methods"});
+  const Outcome outcome = run_program({"methods"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   expect_contains(outcome.out, "4 workers, 10,000,000 parameters");
   for (const std::string& name : method_names()) expect_contains(outcome.out, "| " + name + " ");
@@ -223,14 +198,14 @@ TEST(Methods, StandInATable) {
 
 TEST(Methods, AreKnownForAnyWorld) {
   for (const char* workers : {"1", "2", "65535"}) {
-    const Outcome outcome = run({"methods", "--workers", workers, "--params", "1000"});
+    const Outcome outcome = run_program({"methods", "--workers", workers, "--params", "1000"});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     expect_contains(outcome.out, concat(workers, " workers"));
   }
 }
 
 TEST(Methods, TellOneWithItsOptions) {
-  const Outcome hash = run({"methods", "--method", "dlion-vote"});
+  const Outcome hash = run_program({"methods", "--method", "dlion-vote"});
   ASSERT_EQ(hash.code, 0) << hash.err;
   for (const char* part : {"dlion-vote: Distributed Lion", "source ", "bits  ", "1 up, 1 down",
                            "rounds ", "state ", "lr=0.0001", "option    tie=hash"}) {
@@ -238,7 +213,7 @@ TEST(Methods, TellOneWithItsOptions) {
   }
   const auto bytes = [](const std::string& tie) {
     const Outcome outcome =
-        run({"methods", "--json", "--method", "dlion-vote", "--method-opt", tie});
+        run_program({"methods", "--json", "--method", "dlion-vote", "--method-opt", tie});
     return nlohmann::json::parse(outcome.out)
         .at("methods")
         .at(0)
@@ -246,7 +221,8 @@ TEST(Methods, TellOneWithItsOptions) {
         .get<double>();
   };
   EXPECT_NEAR(bytes("tie=zero") / bytes("tie=hash"), 1.5, 0.01);
-  const Outcome zero = run({"methods", "--method", "dlion-vote", "--method-opt", "tie=zero"});
+  const Outcome zero =
+      run_program({"methods", "--method", "dlion-vote", "--method-opt", "tie=zero"});
   expect_contains(zero.out, "1 up, 1 down per coordinate and worker with default options");
   EXPECT_EQ(hash.out.find("with default options"), std::string::npos) << hash.out;
   expect_usage({"methods", "--method", ""}, "must name a method");
@@ -258,7 +234,7 @@ TEST(Methods, TellOneWithItsOptions) {
 TEST(Methods, TellABoundFromAnEstimate) {
   const auto out = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"methods", "--params", "100000", "--method"});
-    return run(more).out;
+    return run_program(more).out;
   };
   expect_contains(out({"dgc"}), "bytes     <= ");
   expect_contains(out({"lion", "--method-opt", "dense=native"}), "bytes     about 6");
@@ -269,7 +245,7 @@ TEST(Methods, TellWhichWorldIsRefused) {
   const std::string refusal = "terngrad refuses more than 32767 workers";
   const auto out = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"methods", "--params", "1000"});
-    return run(more).out;
+    return run_program(more).out;
   };
   expect_contains(out({"--workers", "40000"}), refusal);
   expect_contains(out({"--workers", "40000", "--method", "terngrad"}), refusal);
@@ -286,7 +262,7 @@ TEST(Program, TrainSaysThatItNeedsLibtorch) {
 
 TEST_F(ReplayProgram, WritesTheParametersAfterEachStep) {
   const Outcome outcome =
-      run(arguments({"--lr", "0.25", "--weight-decay", "0", "--beta1", "0.9", "--json"}));
+      run_program(arguments({"--lr", "0.25", "--weight-decay", "0", "--beta1", "0.9", "--json"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   // first coordinate: two workers of three vote +, second: two of three vote -
   const SafeTensor w = read_safetensors(out_).at("param.w");
@@ -304,16 +280,17 @@ TEST_F(ReplayProgram, WritesTheParametersAfterEachStep) {
 }
 
 TEST_F(ReplayProgram, SaysTheSameInWords) {
-  const Outcome outcome = run(arguments());
+  const Outcome outcome = run_program(arguments());
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   expect_contains(outcome.out, "dlion-vote: 2 steps of 3 workers, 2 coordinates");
   expect_contains(outcome.out, "param_hash: ");
 }
 
 TEST_F(ReplayProgram, DecaysAllTensorsUnlessTold) {
-  ASSERT_EQ(run(arguments({"--lr", "0.25", "--weight-decay", "1"})).code, 0);
+  ASSERT_EQ(run_program(arguments({"--lr", "0.25", "--weight-decay", "1"})).code, 0);
   EXPECT_EQ(read_safetensors(out_).at("param.w").values[0], 0.5F);
-  ASSERT_EQ(run(arguments({"--lr", "0.25", "--weight-decay", "1", "--no-decay", "w*"})).code, 0);
+  ASSERT_EQ(
+      run_program(arguments({"--lr", "0.25", "--weight-decay", "1", "--no-decay", "w*"})).code, 0);
   EXPECT_EQ(read_safetensors(out_).at("param.w").values[0], 0.75F);
 }
 

@@ -6,8 +6,8 @@
 #include <random>
 #include <sstream>
 
+#include "apps/io/run_program.h"
 #include "apps/io/temp_folder.h"
-#include "apps/language/run_program.h"
 #include "apps/vision/jpeg_files.h"
 #include "pride/error.h"
 

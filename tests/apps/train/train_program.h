@@ -1,0 +1,71 @@
+// `pride train` as a program, for tests of it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "apps/io/run_program.h"
+
+namespace pride::app {
+
+using nlohmann::json;
+using test::bytes_of;
+using test::Outcome;
+using test::run_shell;
+using test::TempFolder;
+using Arguments = std::vector<std::string>;
+
+constexpr const char* kMethods[] = {"adamw", "lion", "dlion-vote", "dlion-avg"};
+
+inline std::string command_line(const Arguments& arguments) {
+  Arguments all = {"train"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return test::command_of(all);
+}
+
+inline Outcome train(const Arguments& arguments) { return run_shell(command_line(arguments)); }
+
+class Train : public testing::Test {
+ protected:
+  Train() { folder_.write("text", test::sample_text()); }
+
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+
+  // a run of a second or so; later flags override earlier ones nowhere, so keep them apart
+  Arguments tiny(Arguments more) const {
+    Arguments all = {"--data", path("text"), "--layers", "1",       "--heads", "2",      "--width",
+                     "32",     "--context",  "16",       "--batch", "4",       "--quiet"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  json summary(const Arguments& more) const {
+    Arguments all = tiny(more);
+    all.push_back("--json");
+    const Outcome outcome = train(all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(outcome.out, nullptr, false);
+  }
+
+  void expect_error(const Arguments& more, const std::string& part) const {
+    const Outcome outcome = train(tiny(more));
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+
+  std::vector<json> metrics(const std::string& out) const {
+    std::vector<json> records;
+    std::istringstream lines(bytes_of(path(out) + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) records.push_back(json::parse(line));
+    return records;
+  }
+
+  TempFolder folder_;
+};
+
+}  // namespace pride::app
