@@ -60,7 +60,9 @@ int compare(const CompareOptions& options, const FlagValues& given) {
   }
   if (!complete) return kInterrupted;
   const int failed = failed_runs(comparison);
-  if (failed > 0) std::cerr << "pride: error: " << failed << " runs failed\n";
+  if (failed > 0) {
+    std::cerr << "pride: error: " << failed << (failed == 1 ? " run" : " runs") << " failed\n";
+  }
   return failed > 0 ? kFailed : 0;
 }
 

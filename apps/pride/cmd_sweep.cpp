@@ -1,5 +1,6 @@
 // `pride sweep`: makes the runs of an experiment file that are missing.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -37,15 +38,14 @@ void check_alone() {
 }
 
 int failed_runs(const Sweep& sweep) {
-  int failed = 0;
-  for (const SweepEntry& entry : sweep.entries()) {
-    failed += entry.state == SweepEntry::State::kFailed ? 1 : 0;
-  }
-  return failed;
+  return static_cast<int>(
+      std::ranges::count(sweep.entries(), SweepEntry::State::kFailed, &SweepEntry::state));
 }
 
 // The exit code.
 int make_runs(const SweepPlan& plan) {
+  PRIDE_CHECK(!std::filesystem::exists(plan.out() / "compare.json"), plan.out().string(),
+              ": holds a comparison; choose another --out");
   std::error_code error;
   std::filesystem::create_directories(plan.out(), error);
   if (error) throw DataError(concat(plan.out().string(), ": ", error.message()));
@@ -54,10 +54,14 @@ int make_runs(const SweepPlan& plan) {
   Sweep sweep(plan, interrupted);
   const bool complete = sweep.run();
   std::cout << sweep_table(sweep.entries(), sweep.choices()) << std::flush;
-  if (!complete) return kInterrupted;
+  if (!complete) {
+    std::cerr << "pride: interrupted; the same command makes the runs that are missing\n";
+    return kInterrupted;
+  }
   const int failed = failed_runs(sweep);
   if (failed > 0) {
-    std::cerr << "pride: error: " << failed << " runs failed; --retry makes them again\n";
+    std::cerr << "pride: error: " << failed << (failed == 1 ? " run" : " runs")
+              << " failed; --retry makes them again\n";
   }
   return failed > 0 ? kFailed : 0;
 }

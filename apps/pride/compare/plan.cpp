@@ -76,6 +76,7 @@ ComparePlan::ComparePlan(CompareOptions options, const FlagValues& given)
   for (const std::string& text : options_.set) apply_set(text);
   for (Contender& who : contenders_) check_contender(who);
   check_runs();
+  check_folder();
   if (options_.overwrite) return;
   for (const Contender& who : contenders_) check_earlier_runs(who);
 }
@@ -147,6 +148,25 @@ std::shared_ptr<const Task> ComparePlan::check_run(const Contender& who, std::ui
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(concat(who.label, ": ", error.what()));
   }
+}
+
+// A folder holds one comparison, or one sweep: `compare.json` is written anew.
+void ComparePlan::check_folder() const {
+  const fs::path out = options_.out, own = out / kOwnFile;
+  PRIDE_CHECK(!fs::exists(out / "sweep.json"), out.string(),
+              ": holds the runs of a sweep; choose another --out");
+  if (options_.overwrite || !fs::exists(own)) return;
+  std::string hash;
+  try {
+    const nlohmann::json earlier = read_json(own);
+    const nlohmann::json& data = earlier.at("data");
+    if (data.is_null()) return;  // no run was made
+    hash = data.at("hash");
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(concat(own.string(), ": not what `pride compare` writes: ", error.what()));
+  }
+  PRIDE_CHECK(hash == data_hash_, own.string(), ": an earlier comparison had data of hash ", hash,
+              " instead of ", data_hash_, "; choose another --out, or --overwrite to replace it");
 }
 
 void ComparePlan::check_earlier_runs(const Contender& who) const {

@@ -54,6 +54,7 @@ class ComparePlan {
   void check_runs();
   std::shared_ptr<const Task> check_run(const Contender& who, std::uint64_t seed,
                                         std::shared_ptr<const Task> task) const;
+  void check_folder() const;
   void check_earlier_runs(const Contender& who) const;
 
   CompareOptions options_;

@@ -43,15 +43,20 @@ Curve binned(const Curve& curve) {
   return bins;
 }
 
-// Lines that are cut short, as the last one of a run that was killed, are left out.
+// The last line, if it was cut short when the run was killed, is left out.
 void read_metrics(const fs::path& file, RunData& run) {
   std::ifstream in(file);
   if (!in) throw DataError(concat(file.string(), ": cannot read"));
   Curve losses;
   double bytes = 0;
+  int number = 0;
   for (std::string line; std::getline(in, line);) {
+    ++number;
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object()) continue;
+    if (!record.is_object()) {
+      if (in.peek() == EOF) break;
+      throw DataError(concat(file.string(), ":", number, ": not a JSON object"));
+    }
     const std::string type = record.value("type", "");
     if (type == "step") {
       const Json& loss = record.at("loss");
@@ -206,11 +211,18 @@ void load_sweep(const fs::path& folder, Loaded& into) {
     if (!record.is_object()) {
       throw DataError(concat((folder / "sweep.jsonl").string(), ":", number, ": not JSON"));
     }
-    run.label = record.at("label");
-    run.tuning = record.at("phase") == "tune";
-    run.error = record.value("error", "");
-    run.command = record.value("command", "");
-    read_run(folder / fs::path(record.at("folder").get<std::string>()), run);
+    fs::path place;
+    try {
+      run.label = record.at("label");
+      run.tuning = record.at("phase") == "tune";
+      run.error = record.value("error", "");
+      run.command = record.value("command", "");
+      place = record.at("folder").get<std::string>();
+    } catch (const Json::exception& error) {
+      throw DataError(concat((folder / "sweep.jsonl").string(), ":", number,
+                             ": not what `pride sweep` writes: ", error.what()));
+    }
+    read_run(folder / place, run);
     add_run(std::move(run), into);
   }
   into.sources.push_back(std::move(source));

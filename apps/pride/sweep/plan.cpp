@@ -106,11 +106,21 @@ std::string SweepPlan::why_not(const Cell& cell) const {
   return first;
 }
 
+// A name that no method has is a slip of the pen, to be told now and not after hours.
+void SweepPlan::check_method(const Cell& cell) const {
+  try {
+    method_info(cell.flags.at("method").front(), 1);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(concat(options_.file, ": ", cell.label, ": ", error.what()));
+  }
+}
+
 // A file of which nothing can be run is a mistake, not a sweep in which all runs failed.
 void SweepPlan::check_all() const {
   std::string first;
   bool some = false;
   for (const Cell& cell : cells_) {
+    check_method(cell);
     const std::string& lacks = checked(cell.flags).lacks;
     PRIDE_CHECK(lacks.empty(), options_.file, ": ", lacks);
     if (some) continue;

@@ -55,6 +55,7 @@ class SweepPlan {
   Checked check(const FlagValues& flags) const;
   std::string why_not(const Cell& cell) const;
   void check_all() const;
+  void check_method(const Cell& cell) const;
 
   SweepOptions options_;
   Experiment experiment_;

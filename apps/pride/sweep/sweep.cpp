@@ -122,6 +122,9 @@ void Sweep::choose(Choice& choice) const {
 bool Sweep::run() {
   began_ = std::chrono::steady_clock::now();
   write(false);
+  for (const SweepEntry& entry : entries_) {
+    if (!entry.run.refused.empty()) tell_refusal(entry);
+  }
   bool all = make_missing();
   if (all && !choices_.empty()) {
     add_final_runs();
@@ -227,6 +230,12 @@ void Sweep::tell(const SweepEntry& entry) const {
   }
   if (!entry.result.ok()) text += entry.result.error + ", ";
   std::cerr << text << clock_text(entry.seconds) << time_left() << std::endl;
+}
+
+void Sweep::tell_refusal(const SweepEntry& entry) const {
+  if (!plan_.options().quiet) {
+    std::cerr << "refused: " << name_of(entry.run) << ": " << entry.run.refused << std::endl;
+  }
 }
 
 // By the samples that are left, at the pace so far: runs side by side are counted in it.

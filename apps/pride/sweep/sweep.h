@@ -61,6 +61,7 @@ class Sweep {
   void make(SweepEntry& entry);
   void finish(SweepEntry& entry, std::optional<RunResult> result, double seconds);
   void tell(const SweepEntry& entry) const;
+  void tell_refusal(const SweepEntry& entry) const;
   std::string time_left() const;
   void write(bool complete) const;
 

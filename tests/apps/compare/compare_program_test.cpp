@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "apps/io/temp_folder.h"
+#include "apps/io/run_program.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -21,28 +21,17 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::bytes_of;
+using test::expect_contains;
+using test::Outcome;
 using test::TempFolder;
 using Arguments = std::vector<std::string>;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
-}
 
 class Compare : public testing::Test {
  protected:
   Compare() { write_text("fox"); }
 
-  void write_text(const std::string& animal) {
-    std::string text;
-    for (int i = 0; text.size() < 40000; ++i) {
-      text += concat("line ", i % 17, ": the quick brown ", animal, " jumps over the lazy dog\n");
-    }
-    folder_.write("text", text);
+  void write_text(const std::string& animal) const {
+    folder_.write("text", test::sample_text(animal));
   }
 
   fs::path path(const std::string& name) const { return folder_.path() / name; }
@@ -59,12 +48,7 @@ class Compare : public testing::Test {
     return command;
   }
 
-  Outcome compare(const Arguments& more) const {
-    const std::string out = path("stdout").string(), err = path("stderr").string();
-    const int status = std::system(concat(command_line(more), " >", out, " 2>", err).c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), bytes_of(out),
-            bytes_of(err)};
-  }
+  Outcome compare(const Arguments& more) const { return test::run_shell(command_line(more)); }
 
   json result() const { return json::parse(bytes_of(path("out") / "compare.json")); }
 
@@ -188,6 +172,8 @@ TEST_F(Compare, RefusesAFolderOfOtherDataUnlessTold) {
   Arguments more = {"--methods", "lion,dlion-vote", "--seeds", "1,2,3", "--steps", "3"};
   expect_refusal(
       more, concat("had data of hash ", before["data"]["hash"].get<std::string>(), " instead of "));
+  expect_refusal({"--methods", "adamw", "--seeds", "7", "--steps", "3"},
+                 "compare.json: an earlier comparison had data of hash ");
   more.push_back("--overwrite");
   ASSERT_EQ(compare(more).code, 0);
   const json after = result();

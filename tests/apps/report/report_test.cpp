@@ -141,6 +141,13 @@ TEST_F(Report, NamesWhatItCannotRead) {
   folder_.write("sweep/sweep.json", "{}");
   folder_.write("sweep/sweep.jsonl", "nonsense\n");
   EXPECT_THROW(load_runs(folder_.path() / "sweep", loaded_), DataError);
+  folder_.write("sweep/sweep.jsonl", "{\"id\": 1}\n");
+  try {
+    load_runs(folder_.path() / "sweep", loaded_);
+    ADD_FAILURE() << "a record without a label";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("sweep.jsonl:1: "), std::string::npos) << error.what();
+  }
   folder_.write("young/metrics.jsonl", "");
   load_runs(folder_.path() / "young", loaded_);
   EXPECT_EQ(loaded_.runs.back().error, "not finished: no summary.json");
@@ -288,6 +295,12 @@ TEST_F(Report, LeavesOutARunWithAnOddSummaryAndSaysWhy) {
   folder_.write("j/metrics.jsonl", "{\"type\": \"step\", \"step\": 1}\n");
   load_runs(folder_.path() / "j", loaded_);
   EXPECT_NE(loaded_.runs.back().error.find("j/metrics.jsonl: "), std::string::npos);
+  write_run("k", "lion", 4, 1, 0.5, 100);
+  folder_.write("k/metrics.jsonl", "{\"type\": \"note\"}\n{\"type\": \"st\n{\"type\": \"note\"}\n");
+  load_runs(folder_.path() / "k", loaded_);
+  EXPECT_NE(loaded_.runs.back().error.find("k/metrics.jsonl:2: not a JSON object"),
+            std::string::npos)
+      << "only the last line may be cut short";
   const auto found = sections({"a"});
   EXPECT_TRUE(found.empty());
   write_run("good", "lion", 4, 1, 0.5, 100);

@@ -13,7 +13,7 @@
 #include <sstream>
 #include <thread>
 
-#include "apps/io/temp_folder.h"
+#include "apps/io/run_program.h"
 #include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
 
@@ -23,27 +23,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::bytes_of;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
-}
+using test::expect_contains;
+using test::Outcome;
 
 constexpr const char* kGrid = "[grid]\nmethod = [\"lion\", \"dlion-vote\"]\nseed = [1, 2]\n";
 
 class SweepProgram : public testing::Test {
  protected:
-  SweepProgram() {
-    std::string text;
-    for (int i = 0; text.size() < 40000; ++i) {
-      text += concat("line ", i % 17, ": the quick brown fox jumps over the lazy dog\n");
-    }
-    folder_.write("text", text);
-  }
+  SweepProgram() { folder_.write("text", test::sample_text()); }
 
   fs::path path(const std::string& name) const { return folder_.path() / name; }
 
@@ -58,12 +45,7 @@ class SweepProgram : public testing::Test {
                   path(data_).string(), " --out ", path("out").string(), " ", more);
   }
 
-  Outcome sweep(const std::string& more = "") const {
-    const std::string out = path("stdout").string(), err = path("stderr").string();
-    const int status = std::system(concat(command(more), " >", out, " 2>", err).c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), bytes_of(out),
-            bytes_of(err)};
-  }
+  Outcome sweep(const std::string& more = "") const { return test::run_shell(command(more)); }
 
   // The sweep in the background; ends with the test.
   pid_t start() const {
@@ -250,7 +232,9 @@ TEST_F(SweepProgram, RecordsARunThatFailsAndGoesOn) {
 
 TEST_F(SweepProgram, RecordsAFlagThatOneMethodRefuses) {
   write(std::string(kGrid) + "[method.lion]\nmethod-opt = [\"nonsense=1\"]\n");
-  EXPECT_EQ(sweep().code, 1);
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.err.find("refused: lion, seed 1: "), outcome.err.find("dlion-vote, seed 1: "));
   for (const json& record : records()) {
     EXPECT_EQ(record["status"], record["label"] == "lion" ? "failed" : "done");
     if (record["label"] == "lion") expect_contains(record["error"], "nonsense");
@@ -276,6 +260,23 @@ TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
   write(std::string(kGrid) + "[tune]\n[tune.grid]\nlr = [\"slow\", \"fast\"]\n");
   expect_contains(sweep().err, "lr");
   EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(SweepProgram, RefusesAMethodThatDoesNotExistBeforeAnyRun) {
+  write("[grid]\nmethod = [\"lion\", \"dlionvote\"]\nseed = 1\n");
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "try.toml: dlionvote: ");
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(SweepProgram, RefusesTheFolderOfAComparison) {
+  write(kGrid);
+  fs::create_directories(path("out"));
+  folder_.write("out/compare.json", "{}");
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "holds a comparison");
 }
 
 TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
