@@ -34,8 +34,10 @@ std::string text_of(const nlohmann::json& value) {
   return value.dump();
 }
 
-std::map<std::string, std::string> settings_of(const RunData& run) {
-  std::map<std::string, std::string> settings;
+using SettingTexts = std::map<std::string, std::string>;
+
+SettingTexts settings_of(const RunData& run) {
+  SettingTexts settings;
   for (const auto& [flag, value] : run.summary.at("settings").items()) {
     if (is_setting(flag)) settings[flag] = text_of(value);
   }
@@ -46,6 +48,23 @@ std::map<std::string, std::string> settings_of(const RunData& run) {
     if (method.contains(key)) settings[flag] = text_of(method.at(key));
   }
   return settings;
+}
+
+// A setting that an older version did not have yet is as if it were switched off.
+bool is_off(const std::string& value) {
+  return value == "default" || value == "none" || value == "false" || value == "0" ||
+         value == "0.0" || value.empty();
+}
+
+bool all_in(const SettingTexts& some, const SettingTexts& others) {
+  return std::all_of(some.begin(), some.end(), [&](const auto& setting) {
+    const auto other = others.find(setting.first);
+    return other != others.end() ? other->second == setting.second : is_off(setting.second);
+  });
+}
+
+bool same_settings(const SettingTexts& a, const SettingTexts& b) {
+  return all_in(a, b) && all_in(b, a);
 }
 
 std::string section_of(const RunData& run) {
@@ -83,7 +102,9 @@ Metric metric_of(const Section& section) {
 void add(Section& section, const RunData& run) {
   if (!run.ok()) section.failed.push_back(&run);
   const auto settings = settings_of(run);
-  const auto same = [&](const Group& g) { return g.label == run.label && g.settings == settings; };
+  const auto same = [&](const Group& g) {
+    return g.label == run.label && same_settings(g.settings, settings);
+  };
   auto group = std::find_if(section.groups.begin(), section.groups.end(), same);
   if (group == section.groups.end()) {
     section.groups.push_back(Group());
@@ -102,14 +123,18 @@ void add(Section& section, const RunData& run) {
 // Flags of which the groups that `chosen` takes have several values.
 template <typename Chosen>
 std::vector<std::string> differing(const std::vector<Group>& groups, const Chosen& chosen) {
-  std::map<std::string, std::set<std::string>> values;
+  SettingTexts first;  // value of each flag in the first group that has it
+  std::vector<const SettingTexts*> all;
   for (const Group& group : groups) {
     if (!chosen(group)) continue;
-    for (const auto& [flag, value] : group.settings) values[flag].insert(value);
+    first.insert(group.settings.begin(), group.settings.end());
+    all.push_back(&group.settings);
   }
   std::vector<std::string> flags;
-  for (const auto& [flag, seen] : values) {
-    if (seen.size() > 1) flags.push_back(flag);
+  for (const auto& [flag, value] : first) {
+    const SettingTexts one = {{flag, value}};
+    const auto same = [&](const SettingTexts* settings) { return all_in(one, *settings); };
+    if (!std::all_of(all.begin(), all.end(), same)) flags.push_back(flag);
   }
   return flags;
 }

@@ -203,6 +203,26 @@ TEST_F(Report, PutsSeedsTogetherThatDifferInHarmlessFlagsAndPlacesOnly) {
   EXPECT_NE(found[0].title, found[1].title);
 }
 
+TEST_F(Report, TakesAFlagThatAnOlderVersionHadNotForSwitchedOff) {
+  const auto with = [&](const std::string& folder, int seed, const json& settings) {
+    write_run(folder, "lion", 4, seed, 0.5, 100);
+    const auto file = folder_.path() / folder / "summary.json";
+    json summary = json::parse(test::bytes_of(file));
+    summary["settings"].update(settings);
+    folder_.write(file, summary.dump());
+  };
+  with("old", 1, json::object());
+  with("new", 2, {{"mixup", 0.0}, {"image-size", nullptr}, {"skip-long", false}});
+  with("mixed", 3, {{"mixup", 0.5}});
+  const auto found = sections({"old", "new", "mixed"});
+  ASSERT_EQ(found.size(), 1U);
+  ASSERT_EQ(found[0].groups.size(), 2U);
+  EXPECT_EQ(found[0].groups[0].runs.size(), 2U) << "old and new";
+  EXPECT_EQ(found[0].varied, std::vector<std::string>{"mixup"});
+  EXPECT_EQ(found[0].groups[0].name, "lion, mixup default");
+  EXPECT_EQ(found[0].groups[1].name, "lion, mixup 0.5");
+}
+
 TEST_F(Report, GivesEveryChartAnIdOfItsOwn) {
   int seed = 0;
   for (const char* value : {"a_1", "a-1", "a 1"}) {

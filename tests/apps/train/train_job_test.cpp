@@ -1,5 +1,5 @@
-// `pride train` as a job of several processes, under MPI and over c10d: equal bits, and an end for all.
-// SPDX-License-Identifier: Apache-2.0
+// `pride train` as a job of several processes, under MPI and over c10d: equal bits, and an end for
+// all. SPDX-License-Identifier: Apache-2.0
 #include <fstream>
 
 #include "train_program.h"
