@@ -16,6 +16,7 @@
 #include "plan/method_speed.h"
 #include "plan/outcome.h"
 #include "plan/predict.h"
+#include "plan/unit_check.h"
 #include "plan/units.h"
 #include "pride/error.h"
 #include "pride/registry.h"
@@ -221,14 +222,17 @@ void add_plan_command(CLI::App& app) {
           "--bandwidth", args->bandwidth,
           "Goodput of each rank in each direction, as 1Gbit or 12.5MB per second. Default: "
           "measured")
+      ->check(unit_check(parse_rate))
       ->group(group);
   command->add_option("--latency", args->latency, "Of a message one way, as 50us; with --bandwidth")
+      ->check(unit_check(parse_time))
       ->group(group);
   command
       ->add_option(
           "--message", args->message,
           "With --bandwidth: time of each further message where a rank sends several at once. "
           "Default: 0")
+      ->check(unit_check(parse_time))
       ->group(group);
 #if PRIDE_HAVE_TORCH
   add_workload_flags(*command, args->workload);
@@ -239,6 +243,7 @@ void add_plan_command(CLI::App& app) {
   command
       ->add_option("--backward", args->backward,
                    "Time of forward and backward of a step, as 120ms. Default: measured")
+      ->check(unit_check(parse_time))
       ->group("Model");
   command
       ->add_option("--cores", args->cores,
