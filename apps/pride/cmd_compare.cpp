@@ -58,7 +58,10 @@ int compare(const CompareOptions& options, const FlagValues& given) {
   for (const std::string& text : unequal_starts(comparison.entries())) {
     std::cerr << "pride: warning: " << text << '\n';
   }
-  if (!complete) return kInterrupted;
+  if (!complete) {
+    std::cerr << "pride: interrupted; the same command makes the runs that are missing\n";
+    return kInterrupted;
+  }
   const int failed = failed_runs(comparison);
   if (failed > 0) {
     std::cerr << "pride: error: " << failed << (failed == 1 ? " run" : " runs") << " failed\n";

@@ -12,9 +12,10 @@ namespace {
 const char* const kGroup = "Comparison";
 
 // flags of `pride train` that the comparison sets for each run, or that mean another thing here, or
-// nothing: a run begins anew, so that checkpoints would only fill the disk
-constexpr const char* kTaken[] = {"--method", "--seed", "--out",        "--overwrite",  "--resume",
-                                  "--quiet",  "--json", "--save-every", "--tensorboard"};
+// nothing: a run begins anew, so that checkpoints would only fill the disk, and is no job
+constexpr const char* kTaken[] = {
+    "--method", "--seed", "--out",        "--overwrite",   "--resume",
+    "--quiet",  "--json", "--save-every", "--tensorboard", "--threads-per-process"};
 
 void add_what_to_compare(CLI::App& app, CompareOptions& o) {
   app.add_option("--methods", o.methods,

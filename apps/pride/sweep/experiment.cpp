@@ -24,9 +24,9 @@ constexpr const char* kMethodOption = "method-opt";
 // flags that the sweep sets itself, or that mean nothing for its runs
 const std::set<std::string> kTaken = {"method",     "seed",        "out",  "overwrite",
                                       "resume",     "quiet",       "json", "config",
-                                      "save-every", "tensorboard", "help", "help-all"};
+                                      "save-every", "tensorboard", "help", "threads-per-process"};
 
-std::set<std::string> train_flags() {
+std::set<std::string> names_of_flags() {
   TrainOptions options;
   CLI::App app("", "pride train");
   add_train_flags(app, options);
@@ -41,7 +41,7 @@ std::set<std::string> train_flags() {
 // Reads the tables of one file; messages begin with "FILE:LINE: ".
 class Reader {
  public:
-  explicit Reader(std::string file) : file_(std::move(file)), flags_(train_flags()) {}
+  explicit Reader(std::string file) : file_(std::move(file)) {}
 
   Experiment read(const toml::table& root);
 
@@ -64,7 +64,6 @@ class Reader {
   std::vector<Axis> axes(const toml::node& node, const std::string& key) const;
 
   std::string file_;
-  std::set<std::string> flags_;
 };
 
 const toml::table& Reader::table(const toml::node& node, const std::string& key) const {
@@ -99,7 +98,7 @@ std::vector<std::string> Reader::texts(const toml::node& node, const std::string
 std::string Reader::flag(const toml::node& node, std::string_view key) const {
   const std::string name(key);
   if (kTaken.contains(name)) refuse(node, "'", name, "' cannot be set here");
-  if (!flags_.contains(name)) {
+  if (!flags_of_runs().contains(name)) {
     refuse(node, "unknown key '", name, "'; `pride train --help` lists the flags");
   }
   return name;
@@ -263,6 +262,11 @@ toml::table parse(const std::string& text, const std::string& file) {
 }
 
 }  // namespace
+
+const std::set<std::string>& flags_of_runs() {
+  static const std::set<std::string> names = names_of_flags();
+  return names;
+}
 
 Experiment read_experiment(const std::filesystem::path& file) {
   const std::string text = whole_file(file);

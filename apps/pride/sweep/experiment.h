@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,10 @@ struct Experiment {
   std::map<std::string, OwnSettings> own;  // by label
   std::optional<Tuning> tune;
 };
+
+// The flags of `pride train` that an experiment may give its runs: all but those that a sweep sets
+// itself, or that mean nothing for its runs.
+const std::set<std::string>& flags_of_runs();
 
 // Throws DataError: no such file, no TOML; InvalidArgument, naming file, line and key: a key that
 // is not known, a value of the wrong kind, an empty list, a label that no grid has.

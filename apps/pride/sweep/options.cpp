@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sweep/options.h"
 
-#include <set>
-
 #include "integer_check.h"
 #include "pride/error.h"
+#include "sweep/experiment.h"
 
 namespace pride::app {
 namespace {
 
 constexpr int kMostJobs = 1024;
-
-// what the file alone decides, or nothing does
-const std::set<std::string> kNotHere = {"method", "seed", "out",   "overwrite",  "resume",
-                                        "config", "json", "quiet", "tensorboard"};
 
 }  // namespace
 
@@ -42,8 +37,8 @@ FlagValues flags_instead(const SweepOptions& options) {
     const std::size_t equals = text.find('=');
     PRIDE_CHECK(equals != std::string::npos && equals > 0, "--set ", text, ": must be FLAG=VALUE");
     const std::string flag = text.substr(0, equals);
-    PRIDE_CHECK(!kNotHere.contains(flag), "--set ", text, ": --", flag,
-                " is not for all runs of a sweep alike");
+    PRIDE_CHECK(flags_of_runs().contains(flag), "--set ", text, ": '", flag,
+                "' is no flag of `pride train` that all runs of a sweep can have");
     flags[flag].push_back(text.substr(equals + 1));
   }
   if (!options.data.empty()) flags["data"] = {options.data};

@@ -324,7 +324,8 @@ TEST_F(Compare, StopsOnAnInterruptAndGoesOnLater) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const std::string command = concat("exec ", command_line(all), " >/dev/null 2>&1");
+    const std::string command =
+        concat("exec ", command_line(all), " >/dev/null 2>", path("err").string());
     execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     _exit(127);
   }
@@ -337,6 +338,7 @@ TEST_F(Compare, StopsOnAnInterruptAndGoesOnLater) {
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 130);
+  expect_contains(bytes_of(path("err")), "pride: interrupted; ");
   EXPECT_FALSE(result()["complete"]);
   EXPECT_EQ(compare(all).code, 0);
   EXPECT_TRUE(result()["complete"]);

@@ -1,99 +1,16 @@
 // `pride sweep` from the command line: what it makes, repeats, refuses and records. The oracle is
 // `pride train` itself, and the identity of files that must not be touched.
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
+#include "sweep_program.h"
+
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
-#include <thread>
 
-#include "apps/io/run_program.h"
 #include "apps/text/small_vocabulary.h"
-#include "pride/error.h"
 
 namespace pride::app {
 namespace {
-
-namespace fs = std::filesystem;
-using nlohmann::json;
-using test::bytes_of;
-using test::expect_contains;
-using test::Outcome;
-
-constexpr const char* kGrid = "[grid]\nmethod = [\"lion\", \"dlion-vote\"]\nseed = [1, 2]\n";
-
-class SweepProgram : public testing::Test {
- protected:
-  SweepProgram() { folder_.write("text", test::sample_text()); }
-
-  fs::path path(const std::string& name) const { return folder_.path() / name; }
-
-  // an experiment of runs of a fraction of a second each
-  void write(const std::string& more, int steps = 3) const {
-    folder_.write("try.toml", concat("[train]\nlayers = 1\nheads = 2\nwidth = 16\ncontext = 16\n",
-                                     "batch = 2\nworkers = 2\nsteps = ", steps, "\n", more));
-  }
-
-  std::string command(const std::string& more) const {
-    return concat(PRIDE_PROGRAM, " sweep ", path("try.toml").string(), " --data ",
-                  path(data_).string(), " --out ", path("out").string(), " ", more);
-  }
-
-  Outcome sweep(const std::string& more = "") const { return test::run_shell(command(more)); }
-
-  // The sweep in the background; ends with the test.
-  pid_t start() const {
-    const pid_t child = fork();
-    if (child == 0) {
-      execl("/bin/sh", "sh", "-c",
-            concat("exec ", command("--jobs 1 --quiet >/dev/null 2>&1")).c_str(), nullptr);
-      _exit(127);
-    }
-    return child;
-  }
-
-  static int wait(pid_t child) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
-  std::vector<json> records() const {
-    std::vector<json> all;
-    if (!fs::exists(path("out") / "sweep.jsonl")) return all;
-    std::istringstream in(bytes_of(path("out") / "sweep.jsonl"));
-    for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
-    return all;
-  }
-
-  json overview() const { return json::parse(bytes_of(path("out") / "sweep.json")); }
-
-  std::map<std::string, fs::file_time_type> summaries() const {
-    std::map<std::string, fs::file_time_type> times;
-    if (!fs::exists(path("out") / "runs")) return times;
-    for (const auto& entry : fs::directory_iterator(path("out") / "runs")) {
-      const fs::path file = entry.path() / "summary.json";
-      if (fs::exists(file)) times[entry.path().filename().string()] = fs::last_write_time(file);
-    }
-    return times;
-  }
-
-  void wait_for_records(std::size_t n) const {
-    for (int i = 0; i < 3000 && records().size() < n; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    ASSERT_GE(records().size(), n);
-  }
-
-  test::TempFolder folder_;
-  std::string data_ = "text";
-};
 
 TEST_F(SweepProgram, MakesEveryRunAndSaysHowToRepeatIt) {
   write(std::string(kGrid) + "batch = [2, 4]\n");
@@ -270,6 +187,16 @@ TEST_F(SweepProgram, RefusesAMethodThatDoesNotExistBeforeAnyRun) {
   EXPECT_FALSE(fs::exists(path("out")));
 }
 
+TEST_F(SweepProgram, RefusesToSetWhatNoRunOfASweepCanHave) {
+  write(kGrid);
+  for (const char* flag : {"nope", "seed", "save-every", "threads-per-process"}) {
+    const Outcome outcome = sweep(concat("--set ", flag, "=1"));
+    EXPECT_EQ(outcome.code, 1);
+    expect_contains(outcome.err, concat("--set ", flag, "=1: '", flag, "' is no flag"));
+    EXPECT_FALSE(fs::exists(path("out")));
+  }
+}
+
 TEST_F(SweepProgram, RefusesTheFolderOfAComparison) {
   write(kGrid);
   fs::create_directories(path("out"));
@@ -277,74 +204,6 @@ TEST_F(SweepProgram, RefusesTheFolderOfAComparison) {
   const Outcome outcome = sweep();
   EXPECT_EQ(outcome.code, 1);
   expect_contains(outcome.err, "holds a comparison");
-}
-
-TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
-  write(std::string(kGrid) + "[tune]\nby = \"accuracy\"\n[tune.grid]\nlr = [1e-3, 1e-2]\n");
-  const Outcome outcome = sweep();
-  EXPECT_EQ(outcome.code, 1);
-  expect_contains(outcome.err, "the task lm has no accuracy");
-  EXPECT_FALSE(fs::exists(path("out"))) << "no run was made";
-}
-
-TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
-  write(std::string(kGrid) + "[tune]\nseed = 7\n[tune.grid]\nlr = [1e-5, 1e-2]\n", 20);
-  const Outcome outcome = sweep();
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const auto all = records();
-  ASSERT_EQ(all.size(), 4U + 4U);
-  std::map<std::string, std::pair<double, double>> best;  // of each label: loss, rate
-  for (const json& record : all) {
-    if (record["phase"] != "tune") continue;
-    EXPECT_EQ(record["seed"], 7);
-    const double loss = record["final"]["loss"], rate = record["lr"];
-    const auto at = best.emplace(record["label"], std::pair(loss, rate)).first;
-    at->second = std::min(at->second, std::pair(loss, rate));
-  }
-  for (const json& record : all) {
-    if (record["phase"] == "tune") continue;
-    EXPECT_EQ(record["lr"], best.at(record["label"]).second);
-  }
-  EXPECT_EQ(overview()["tuned"].size(), 2U);
-}
-
-TEST_F(SweepProgram, SaysWhatWasChosenAtTheEndOfItsAxis) {
-  // lion's best rate is the largest of two; vote's lies between one that does nothing and one that
-  // does not converge
-  write(std::string(kGrid) + "[tune]\n[tune.grid]\nlr = [1e-9, 1e-3]\nsharding = \"replicate\"\n" +
-            "[method.dlion-vote.tune]\nlr = [1e-9, 1e-3, 1e3]\n",
-        20);
-  const Outcome outcome = sweep();
-  const json tuned = overview()["tuned"];
-  ASSERT_EQ(tuned.size(), 2U) << outcome.err;
-  EXPECT_EQ(tuned[0]["at_end_of_grid"], json::array({"lr"}));
-  EXPECT_EQ(tuned[1]["chosen"]["lr"], "1e-3");
-  EXPECT_EQ(tuned[1]["at_end_of_grid"], json::array());
-  expect_contains(outcome.out, "beyond it:\n\n- `lion`: lr 1e-3\n");
-  EXPECT_EQ(outcome.out.find("- `dlion-vote`"), std::string::npos);
-}
-
-TEST_F(SweepProgram, LetsTheCommandLineWinOverTuningOrRefusesIt) {
-  write(std::string(kGrid) + "[tune]\nsteps = 5\n[tune.grid]\nlr = [1e-4, 1e-2]\n" +
-        "[method.lion.tune]\nbeta1 = [0.5, 0.9]\n");
-  for (const char* flag : {"lr", "beta1"}) {
-    const Outcome refused = sweep(concat("--set ", flag, "=0.5"));
-    EXPECT_EQ(refused.code, 1);
-    expect_contains(refused.err, concat("--set ", flag, ": [", *flag == 'l' ? "" : "method.lion."));
-    expect_contains(refused.err, concat("chooses --", flag));
-    EXPECT_FALSE(fs::exists(path("out")));
-  }
-  ASSERT_EQ(sweep("--set steps=2").code, 0);
-  for (const json& record : records()) EXPECT_EQ(record["settings"]["steps"], 2) << record["id"];
-  ASSERT_EQ(sweep("--set epochs=0.01").code, 0);
-  for (const json& record : records()) {
-    EXPECT_TRUE(record["settings"]["steps"].is_null()) << record["id"];
-    EXPECT_EQ(record["settings"]["epochs"], 0.01) << record["id"];
-  }
-  ASSERT_EQ(sweep().code, 0);
-  for (const json& record : records()) {
-    EXPECT_EQ(record["settings"]["steps"], record["phase"] == "tune" ? 5 : 3) << record["id"];
-  }
 }
 
 TEST_F(SweepProgram, GoesOnAfterItWasStoppedOrKilled) {
@@ -356,6 +215,7 @@ TEST_F(SweepProgram, GoesOnAfterItWasStoppedOrKilled) {
     wait_for_records(1);
     kill(child, signal);
     EXPECT_EQ(wait(child), signal == SIGKILL ? 128 + SIGKILL : 130);
+    if (signal != SIGKILL) expect_contains(bytes_of(path("err")), "pride: interrupted; ");
     const auto before = summaries();
     const auto kept = records();
     ASSERT_GE(kept.size(), 1U);

@@ -1,0 +1,80 @@
+// `pride sweep` with [tune]: what is chosen, on which runs, and when the file or a flag is refused.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "sweep_program.h"
+
+namespace pride::app {
+namespace {
+
+TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
+  write(std::string(kGrid) + "[tune]\nby = \"accuracy\"\n[tune.grid]\nlr = [1e-3, 1e-2]\n");
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "the task lm has no accuracy");
+  EXPECT_FALSE(fs::exists(path("out"))) << "no run was made";
+}
+
+TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
+  write(std::string(kGrid) + "[tune]\nseed = 7\n[tune.grid]\nlr = [1e-5, 1e-2]\n", 20);
+  const Outcome outcome = sweep();
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto all = records();
+  ASSERT_EQ(all.size(), 4U + 4U);
+  std::map<std::string, std::pair<double, double>> best;  // of each label: loss, rate
+  for (const json& record : all) {
+    if (record["phase"] != "tune") continue;
+    EXPECT_EQ(record["seed"], 7);
+    const double loss = record["final"]["loss"], rate = record["lr"];
+    const auto at = best.emplace(record["label"], std::pair(loss, rate)).first;
+    at->second = std::min(at->second, std::pair(loss, rate));
+  }
+  for (const json& record : all) {
+    if (record["phase"] == "tune") continue;
+    EXPECT_EQ(record["lr"], best.at(record["label"]).second);
+  }
+  EXPECT_EQ(overview()["tuned"].size(), 2U);
+}
+
+TEST_F(SweepProgram, SaysWhatWasChosenAtTheEndOfItsAxis) {
+  // lion's best rate is the largest of two; vote's lies between one that does nothing and one that
+  // does not converge
+  write(std::string(kGrid) + "[tune]\n[tune.grid]\nlr = [1e-9, 1e-3]\nsharding = \"replicate\"\n" +
+            "[method.dlion-vote.tune]\nlr = [1e-9, 1e-3, 1e3]\n",
+        20);
+  const Outcome outcome = sweep();
+  const json tuned = overview()["tuned"];
+  ASSERT_EQ(tuned.size(), 2U) << outcome.err;
+  EXPECT_EQ(tuned[0]["at_end_of_grid"], json::array({"lr"}));
+  EXPECT_EQ(tuned[1]["chosen"]["lr"], "1e-3");
+  EXPECT_EQ(tuned[1]["at_end_of_grid"], json::array());
+  expect_contains(outcome.out, "beyond it:\n\n- `lion`: lr 1e-3\n");
+  EXPECT_EQ(outcome.out.find("- `dlion-vote`"), std::string::npos);
+}
+
+TEST_F(SweepProgram, LetsTheCommandLineWinOverTuningOrRefusesIt) {
+  write(std::string(kGrid) + "[tune]\nsteps = 5\n[tune.grid]\nlr = [1e-4, 1e-2]\n" +
+        "[method.lion.tune]\nbeta1 = [0.5, 0.9]\n");
+  for (const char* flag : {"lr", "beta1"}) {
+    const Outcome refused = sweep(concat("--set ", flag, "=0.5"));
+    EXPECT_EQ(refused.code, 1);
+    expect_contains(refused.err, concat("--set ", flag, ": [", *flag == 'l' ? "" : "method.lion."));
+    expect_contains(refused.err, concat("chooses --", flag));
+    EXPECT_FALSE(fs::exists(path("out")));
+  }
+  ASSERT_EQ(sweep("--set steps=2").code, 0);
+  for (const json& record : records()) EXPECT_EQ(record["settings"]["steps"], 2) << record["id"];
+  ASSERT_EQ(sweep("--set epochs=0.01").code, 0);
+  for (const json& record : records()) {
+    EXPECT_TRUE(record["settings"]["steps"].is_null()) << record["id"];
+    EXPECT_EQ(record["settings"]["epochs"], 0.01) << record["id"];
+  }
+  ASSERT_EQ(sweep().code, 0);
+  for (const json& record : records()) {
+    EXPECT_EQ(record["settings"]["steps"], record["phase"] == "tune" ? 5 : 3) << record["id"];
+  }
+}
+
+}  // namespace
+}  // namespace pride::app
