@@ -1,5 +1,5 @@
-// `pride bench network`: what a network does between ranks, by patterns, and that wrong data are
-// counted. SPDX-License-Identifier: Apache-2.0
+// `pride bench network`: patterns between ranks, and that wrong data are counted.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,11 +1,19 @@
-// `pride train` as a job of several processes, under MPI and over c10d: equal bits, and an end for
-// all. SPDX-License-Identifier: Apache-2.0
-#include <fstream>
+// `pride train` as a job of several processes, MPI or c10d: equal bits, and an end for all.
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
 
 #include "train_program.h"
 
 namespace pride::app {
 namespace {
+
+// Expects that a job ran over `transport`, and learned what threads did with the same settings.
+void expect_same(const json& job, const char* transport, const json& threads) {
+  EXPECT_EQ(job["transport"], transport);
+  EXPECT_EQ(job["world"], threads["world"]);
+  EXPECT_EQ(job["param_hash"], threads["param_hash"]);
+  EXPECT_EQ(job["final"], threads["final"]);
+}
 
 #ifdef PRIDE_RANK_LAUNCHER
 std::string launch(int n, const Arguments& arguments) {
@@ -14,14 +22,11 @@ std::string launch(int n, const Arguments& arguments) {
 
 TEST_F(Train, GivesTheSameBitsOverC10d) {
   for (const std::string method : {"dlion-vote", "adamw"}) {
-    const json threads = summary({"--steps", "4", "--method", method});
+    SCOPED_TRACE(method);
     const Outcome outcome =
         run_shell(launch(4, tiny({"--steps", "4", "--method", method, "--json"})));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    const json processes = json::parse(outcome.out);
-    EXPECT_EQ(processes["transport"], "c10d");
-    EXPECT_EQ(processes["param_hash"], threads["param_hash"]) << method;
-    EXPECT_EQ(processes["final"], threads["final"]) << method;
+    expect_same(json::parse(outcome.out), "c10d", summary({"--steps", "4", "--method", method}));
   }
 }
 
@@ -64,14 +69,11 @@ std::string mpiexec(int n, const Arguments& arguments) {
 
 TEST_F(Train, GivesTheSameBitsUnderMpi) {
   for (const std::string method : kMethods) {
-    const json threads = summary({"--steps", "4", "--method", method});
+    SCOPED_TRACE(method);
     const Outcome outcome =
         run_shell(mpiexec(4, tiny({"--steps", "4", "--method", method, "--json"})));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    const json processes = json::parse(outcome.out);
-    EXPECT_EQ(processes["transport"], "mpi");
-    EXPECT_EQ(processes["param_hash"], threads["param_hash"]) << method;
-    EXPECT_EQ(processes["final"], threads["final"]) << method;
+    expect_same(json::parse(outcome.out), "mpi", summary({"--steps", "4", "--method", method}));
   }
 }
 
@@ -98,11 +100,7 @@ TEST_F(Train, GivesTheSameBitsWithThreadsInTheProcessesOfAJob) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome outcome = run_shell(mpiexec(2, tiny(arguments)));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    const json hybrid = json::parse(outcome.out);
-    EXPECT_EQ(hybrid["transport"], "threads+mpi");
-    EXPECT_EQ(hybrid["world"], 4);
-    EXPECT_EQ(hybrid["param_hash"], threads["param_hash"]);
-    EXPECT_EQ(hybrid["final"], threads["final"]);
+    expect_same(json::parse(outcome.out), "threads+mpi", threads);
   }
   const Outcome count =
       run_shell(mpiexec(2, tiny({"--workers", "5", "--steps", "2", "--threads-per-process", "2"})));

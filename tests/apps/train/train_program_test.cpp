@@ -1,5 +1,5 @@
-// `pride train` from the command line, threads as workers: learning, equal bits, resuming, records,
-// and errors. SPDX-License-Identifier: Apache-2.0
+// `pride train` with threads as workers: learning, equal bits, resuming, records, and errors.
+// SPDX-License-Identifier: Apache-2.0
 #include "train_program.h"
 
 #include <signal.h>
