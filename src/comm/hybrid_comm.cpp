@@ -28,6 +28,9 @@ constexpr int kGroupTag = kTags - 1;
 constexpr int kMostRanks = 1024;
 constexpr int kFewestContexts = 16;
 
+// What became of an attempt to take a context.
+enum class Take : int { kTaken, kInUse, kNotItsTurn };
+
 // What all communicators of this process share. An MPI tag holds the communicator's context, the
 // threads at both ends and the tag: one MPI communicator serves all, and none is made by threads.
 class Job {
@@ -36,7 +39,8 @@ class Job {
       : family_(std::make_shared<mpi::MpiFamily>(comm, n_threads)),
         comm_(mpi::duplicate(comm)),
         threads_(n_threads),
-        contexts_(static_cast<std::size_t>(n_threads)) {
+        contexts_(static_cast<std::size_t>(n_threads)),
+        queues_(static_cast<std::size_t>(n_threads)) {
     int* highest = nullptr;
     int found = 0;
     mpi::check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, static_cast<void*>(&highest), &found),
@@ -72,14 +76,26 @@ class Job {
     while (taken.contains(first)) ++first;
     return first;
   }
-  // False if another has it by now.
-  bool take_context(int thread, int context) {
+  // For the `parent`'s group, which must be in the queue of this thread.
+  Take take_context(int thread, int context, int parent) {
     const std::lock_guard lock(mutex_);
-    return contexts_[static_cast<std::size_t>(thread)].insert(context).second;
+    if (*queues_[static_cast<std::size_t>(thread)].begin() != parent) return Take::kNotItsTurn;
+    const bool is_new = contexts_[static_cast<std::size_t>(thread)].insert(context).second;
+    return is_new ? Take::kTaken : Take::kInUse;
   }
   void give_back_context(int thread, int context) noexcept {
     const std::lock_guard lock(mutex_);
     contexts_[static_cast<std::size_t>(thread)].erase(context);
+  }
+
+  // The communicators, by context, of which a group is being made with this thread.
+  void enter_queue(int thread, int parent) {
+    const std::lock_guard lock(mutex_);
+    queues_[static_cast<std::size_t>(thread)].insert(parent);
+  }
+  void leave_queue(int thread, int parent) noexcept {
+    const std::lock_guard lock(mutex_);
+    queues_[static_cast<std::size_t>(thread)].erase(parent);
   }
 
  private:
@@ -89,6 +105,22 @@ class Job {
   int most_contexts_ = 0;
   std::mutex mutex_;                     // for what follows
   std::vector<std::set<int>> contexts_;  // in use, by thread; 0 is the first world's
+  std::vector<std::set<int>> queues_;    // by thread
+};
+
+// A group's place in the queue of a thread.
+class Place {
+ public:
+  Place(Job& job, int thread, int parent) : job_(job), thread_(thread), parent_(parent) {
+    job_.enter_queue(thread_, parent_);
+  }
+  ~Place() { job_.leave_queue(thread_, parent_); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+ private:
+  Job& job_;
+  const int thread_, parent_;
 };
 
 // Failures go through the family of MPI alone, which the ranks of a process share: the World's own
@@ -210,20 +242,26 @@ class HybridComm final : public Communicator {
     }
   }
 
-  // A context that no member has: the highest of the lowest that each of them has free. Where one
-  // has it for another group, or takes it at the same time on another thread, higher ones are
-  // tried. A context is free again on each rank when that rank's end is gone, so that two ranks use
-  // it a second time between them only when both have received all that they ever will of the
-  // first.
+  // A context that no member has: the highest of the lowest that each of them has free, or, where
+  // one has that for another group, a higher one. Groups that are made at the same time by several
+  // threads of a rank would take contexts from under each other, for ever if they keep step: on
+  // each rank it is the turn of the group whose parent has the lowest context, and the others try
+  // again. That group does not wait for anything else, as it enters the queues only when all its
+  // members have come. A context is free again on each rank when that rank's end is gone, so that
+  // two ranks use it a second time between them only when both have received all that they ever
+  // will of the first.
   int agree_on_context(std::span<const int> members) {
     const int thread = thread_of(rank());
+    gathered(members, 0);  // all have come
+    const Place place(*job_, thread, context_);
     for (int first = 1;;) {
       const int context = std::ranges::max(gathered(members, job_->free_context(thread, first)));
       if (context >= job_->most_contexts()) throw CommError(too_many());
-      const bool mine = job_->take_context(thread, context);
-      if (std::ranges::min(gathered(members, mine ? 1 : 0)) == 1) return context;
-      if (mine) job_->give_back_context(thread, context);
-      first = context + 1;
+      const Take mine = job_->take_context(thread, context, context_);
+      const int worst = std::ranges::max(gathered(members, static_cast<int>(mine)));
+      if (worst == static_cast<int>(Take::kTaken)) return context;
+      if (mine == Take::kTaken) job_->give_back_context(thread, context);
+      if (worst == static_cast<int>(Take::kInUse)) first = context + 1;
     }
   }
 

@@ -109,7 +109,7 @@ TEST(HybridWorld, MakesDuplicatesOnTwoThreadsAtATime) {
   run_hybrid_world(2, [](Communicator& comm) {
     const auto other = comm.duplicate();
     const auto work = [](Communicator& from, int salt) {
-      for (int round = 0; round < 20; ++round) {
+      for (int round = 0; round < 100; ++round) {
         const auto copy = from.duplicate();
         contract::gather_int(*copy, salt + round);
       }
