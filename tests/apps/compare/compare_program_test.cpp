@@ -165,6 +165,12 @@ TEST_F(Compare, KnowsItsRunsWhenTheDataHaveMoved) {
   EXPECT_EQ(fs::last_write_time(kept), time) << "the same data, the same run";
 }
 
+TEST_F(Compare, RefusesTheFolderOfASweep) {
+  fs::create_directories(path("out"));
+  folder_.write("out/sweep.json", "{}");
+  expect_refusal({"--methods", "lion", "--steps", "1"}, "holds the runs of a sweep");
+}
+
 TEST_F(Compare, RefusesAFolderOfOtherDataUnlessTold) {
   ASSERT_EQ(compare(kTwo).code, 0);
   const json before = result();

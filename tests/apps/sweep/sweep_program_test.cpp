@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "apps/fewshot/question_files.h"
 #include "apps/text/small_vocabulary.h"
 
 namespace pride::app {
@@ -185,6 +186,23 @@ TEST_F(SweepProgram, RefusesAMethodThatDoesNotExistBeforeAnyRun) {
   EXPECT_EQ(outcome.code, 1);
   expect_contains(outcome.err, "try.toml: dlionvote: ");
   EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(SweepProgram, ShowsNoNumberWhereTheTaskOfARowHasNone) {
+  folder_.write("text", test::records(40));  // a language model reads them as bytes
+  write(std::string(kGrid) + "[method.lion]\ntask = \"fewshot\"\ncontext = 120\n");
+  const Outcome outcome = sweep();
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool lion = line.find("`lion`") != std::string::npos;
+    const bool vote = line.find("`dlion-vote`") != std::string::npos;
+    if (!lion && !vote) continue;
+    ++rows;
+    EXPECT_EQ(line.find(" - | ") != std::string::npos, vote) << "accuracy: " << line;
+  }
+  EXPECT_EQ(rows, 2) << outcome.out;
 }
 
 TEST_F(SweepProgram, RefusesToSetWhatNoRunOfASweepCanHave) {
