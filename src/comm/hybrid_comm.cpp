@@ -76,6 +76,15 @@ class Job {
     while (taken.contains(first)) ++first;
     return first;
   }
+  // The same, taken; most_contexts() if there is none.
+  int take_lowest_context(int thread) {
+    const std::lock_guard lock(mutex_);
+    auto& taken = contexts_[static_cast<std::size_t>(thread)];
+    int lowest = 1;
+    while (taken.contains(lowest)) ++lowest;
+    if (lowest < most_contexts_) taken.insert(lowest);
+    return lowest;
+  }
   // For the `parent`'s group, which must be in the queue of this thread.
   Take take_context(int thread, int context, int parent) {
     const std::lock_guard lock(mutex_);
@@ -246,23 +255,34 @@ class HybridComm final : public Communicator {
   // one has that for another group, a higher one. Groups that are made at the same time by several
   // threads of a rank would take contexts from under each other, for ever if they keep step: on
   // each rank it is the turn of the group whose parent has the lowest context, and the others try
-  // again. That group does not wait for anything else, as it enters the queues only when all its
-  // members have come. A context is free again on each rank when that rank's end is gone, so that
-  // two ranks use it a second time between them only when both have received all that they ever
-  // will of the first.
+  // again. That group waits for nothing else: duplicate and split meet before they come here, so
+  // that all its members are on their way. A context is free again on each rank when that rank's
+  // end is gone, so that two ranks use it a second time between them only when both have received
+  // all that they ever will of the first.
   int agree_on_context(std::span<const int> members) {
     const int thread = thread_of(rank());
-    gathered(members, 0);  // all have come
+    if (members.size() == 1) return checked(job_->take_lowest_context(thread));
     const Place place(*job_, thread, context_);
+    const auto deadline = Clock::now() + timeout();
+    Backoff backoff(job_->family()->crowded());
     for (int first = 1;;) {
-      const int context = std::ranges::max(gathered(members, job_->free_context(thread, first)));
-      if (context >= job_->most_contexts()) throw CommError(too_many());
+      const int lowest = job_->free_context(thread, first);
+      const int context = checked(std::ranges::max(gathered(members, lowest)));
       const Take mine = job_->take_context(thread, context, context_);
       const int worst = std::ranges::max(gathered(members, static_cast<int>(mine)));
       if (worst == static_cast<int>(Take::kTaken)) return context;
       if (mine == Take::kTaken) job_->give_back_context(thread, context);
-      if (worst == static_cast<int>(Take::kInUse)) first = context + 1;
+      if (worst == static_cast<int>(Take::kInUse)) {
+        first = context + 1;
+      } else if (backoff.pause() && Clock::now() >= deadline) {
+        throw CommError("other groups of these ranks are being made all the time");
+      }
     }
+  }
+
+  int checked(int context) const {
+    if (context < job_->most_contexts()) return context;
+    throw CommError(too_many());
   }
 
   std::string too_many() const {

@@ -103,20 +103,23 @@ TEST(HybridWorld, RethrowsARanksOwnErrorAndNamesItOnTheOthers) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// Two threads of each rank make duplicates at the same time, which must not get each other's
-// messages.
-TEST(HybridWorld, MakesDuplicatesOnTwoThreadsAtATime) {
-  run_hybrid_world(2, [](Communicator& comm) {
+// Two threads of each rank make communicators at the same time, which must not get each other's
+// messages: of the same ranks, of ranks that overlap in part, and of one.
+TEST(HybridWorld, MakesGroupsOnTwoThreadsAtATime) {
+  run_hybrid_world(4, [](Communicator& comm) {
     const auto other = comm.duplicate();
-    const auto work = [](Communicator& from, int salt) {
+    const auto work = [](Communicator& from, int width, int salt) {
       for (int round = 0; round < 100; ++round) {
         const auto copy = from.duplicate();
         contract::gather_int(*copy, salt + round);
+        const auto part = from.split(from.rank() / width, 0);
+        contract::gather_int(*part, salt - round);
+        const auto alone = from.split(from.rank(), 0);
+        EXPECT_EQ(alone->size(), 1);
       }
     };
-    std::thread second([&] { work(*other, 1000); });
-    work(comm, 2000);
-    second.join();
+    const std::jthread second([&] { work(*other, 3, 1000); });
+    work(comm, 2, 2000);
   });
 }
 
