@@ -1,13 +1,11 @@
 # Settings that every target of pride shares, and the search for the optional parts.
 # SPDX-License-Identifier: Apache-2.0
 
-# Compile through ccache where it is installed, unless the user chose a launcher. Paths are hashed
-# relative to the checkout, so that clones in several places share what was compiled.
+# Compile through ccache where it is installed, unless the user chose a launcher.
 find_program(PRIDE_CCACHE ccache)
 mark_as_advanced(PRIDE_CCACHE)
 if(PRIDE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
-                                  CCACHE_NOHASHDIR=1 ${PRIDE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${PRIDE_CCACHE})
 endif()
 
 # pride_target(name): C++20, warnings, sanitizers, and the rule of arithmetic that

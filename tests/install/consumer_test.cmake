@@ -15,10 +15,8 @@ function(run what)
   set(output "${out}" PARENT_SCOPE)
 endfunction()
 
-string(REPLACE "|" ";" LAUNCHER "${LAUNCHER}")
-set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
 set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${BUILD_TYPE}
-    -DCMAKE_CXX_COMPILER=${CXX_COMPILER})
+    -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
 if(HOW STREQUAL "find_package")
   set(source ${CMAKE_CURRENT_LIST_DIR}/consumer)
   run("install" ${CMAKE_COMMAND} --install ${PRIDE_BINARY_DIR} --prefix ${work}/prefix)
