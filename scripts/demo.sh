@@ -13,7 +13,7 @@ usage: scripts/demo.sh [--steps N] [--workers N] [--seed N] [--out DIR]
 Installs missing packages, builds pride, then trains a small GPT with 4 workers (threads of one
 process) on the text that came with the compiler, by adamw, lion, dlion-vote and dlion-avg. Ends in
 a table: validation bits per byte, bytes that a rank sends per step, ratio to fp32, time per step.
-About five minutes on two cores once pride is built; that takes about a quarter of an hour there.
+About five minutes on two cores once pride is built; that takes about ten minutes there.
 
   --steps N    optimizer steps of each run (default 200, or $PRIDE_DEMO_STEPS)
   --workers N  default 4, or $PRIDE_DEMO_WORKERS
