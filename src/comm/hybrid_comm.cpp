@@ -72,17 +72,13 @@ class Job {
   // The lowest context, from `first` on, that no communicator of a rank's thread has.
   int free_context(int thread, int first) {
     const std::lock_guard lock(mutex_);
-    const auto& taken = contexts_[static_cast<std::size_t>(thread)];
-    while (taken.contains(first)) ++first;
-    return first;
+    return lowest_free(thread, first);
   }
-  // The same, taken; most_contexts() if there is none.
+  // The lowest of all, taken; most_contexts() if there is none.
   int take_lowest_context(int thread) {
     const std::lock_guard lock(mutex_);
-    auto& taken = contexts_[static_cast<std::size_t>(thread)];
-    int lowest = 1;
-    while (taken.contains(lowest)) ++lowest;
-    if (lowest < most_contexts_) taken.insert(lowest);
+    const int lowest = lowest_free(thread, 1);
+    if (lowest < most_contexts_) contexts_[static_cast<std::size_t>(thread)].insert(lowest);
     return lowest;
   }
   // For the `parent`'s group, which must be in the queue of this thread.
@@ -108,6 +104,12 @@ class Job {
   }
 
  private:
+  int lowest_free(int thread, int first) const {
+    const auto& taken = contexts_[static_cast<std::size_t>(thread)];
+    while (taken.contains(first)) ++first;
+    return first;
+  }
+
   std::shared_ptr<mpi::MpiFamily> family_;
   MPI_Comm comm_;
   int threads_;
@@ -282,14 +284,10 @@ class HybridComm final : public Communicator {
 
   int checked(int context) const {
     if (context < job_->most_contexts()) return context;
-    throw CommError(too_many());
-  }
-
-  std::string too_many() const {
-    return concat("no more than ", job_->most_contexts(), " communicators at a time with ",
-                  job_->threads(), " threads on each process: MPI's tags number them, and the ",
-                  "threads at both ends. Destroy duplicates and splits that are not needed, or ",
-                  "take more processes with fewer threads");
+    throw CommError(concat(
+        "no more than ", job_->most_contexts(), " communicators at a time with ", job_->threads(),
+        " threads on each process: MPI's tags number them, and the threads at both ends. Destroy ",
+        "duplicates and splits that are not needed, or take more processes with fewer threads"));
   }
 
   // Each member's number, told to all members.
