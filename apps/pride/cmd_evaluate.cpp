@@ -130,6 +130,11 @@ double share(std::int64_t right, const Tally& tally) {
   return static_cast<double>(right) / static_cast<double>(tally.questions);
 }
 
+Json error_json(std::int64_t right, const Tally& tally) {
+  const std::optional<double> error = standard_error(right, tally.questions);
+  return error ? Json(*error) : Json(nullptr);
+}
+
 Json prediction_json(const Subject& subject, const std::string& task, const EncodedQuestion& asked,
                      const std::vector<double>& scores) {
   const Picks picks = picks_of(asked, scores);
@@ -200,11 +205,11 @@ Json result_json(const Subject& subject, const QuestionSet& set, const Arguments
           {"delimiter", result.delimiter},
           {"questions", t.questions},
           {"acc", share(t.by_sum, t)},
-          {"acc_stderr", standard_error(t.by_sum, t.questions)},
+          {"acc_stderr", error_json(t.by_sum, t)},
           {"acc_norm", share(t.by_byte, t)},
-          {"acc_norm_stderr", standard_error(t.by_byte, t.questions)},
+          {"acc_norm_stderr", error_json(t.by_byte, t)},
           {"acc_token", share(t.by_token, t)},
-          {"acc_token_stderr", standard_error(t.by_token, t.questions)},
+          {"acc_token_stderr", error_json(t.by_token, t)},
           {"chance", t.chance / static_cast<double>(t.questions)},
           {"majority", result.majority},
           {"answer_loss", t.loss / static_cast<double>(t.answer_tokens)},
@@ -223,7 +228,8 @@ std::string decimals(double value) {
 std::vector<std::string> row_of(const QuestionSet& set, const Result& result) {
   const Tally& t = result.tally;
   const auto cell = [&](std::int64_t right) {
-    return decimals(share(right, t)) + " ± " + decimals(standard_error(right, t.questions));
+    const std::optional<double> error = standard_error(right, t.questions);
+    return decimals(share(right, t)) + (error ? " ± " + decimals(*error) : "");
   };
   return {set.name(),
           concat(t.questions),

@@ -42,6 +42,12 @@ int failed_runs(const Sweep& sweep) {
       std::ranges::count(sweep.entries(), SweepEntry::State::kFailed, &SweepEntry::state));
 }
 
+int killed_runs(const Sweep& sweep) {
+  return static_cast<int>(std::ranges::count_if(sweep.entries(), [](const SweepEntry& entry) {
+    return entry.state == SweepEntry::State::kFailed && was_killed(entry.result);
+  }));
+}
+
 // The exit code.
 int make_runs(const SweepPlan& plan) {
   PRIDE_CHECK(!std::filesystem::exists(plan.out() / "compare.json"), plan.out().string(),
@@ -61,7 +67,13 @@ int make_runs(const SweepPlan& plan) {
   const int failed = failed_runs(sweep);
   if (failed > 0) {
     std::cerr << "pride: error: " << failed << (failed == 1 ? " run" : " runs")
-              << " failed; --retry makes them again\n";
+              << " failed; --retry makes them again";
+    const int killed = killed_runs(sweep);
+    if (killed > 0) {
+      std::cerr << "; without it the same command makes again the " << killed
+                << " that a signal ended";
+    }
+    std::cerr << '\n';
   }
   return failed > 0 ? kFailed : 0;
 }

@@ -24,6 +24,9 @@ std::vector<const RunResult*> good_runs(const Entry& entry) {
   return good;
 }
 
+// False for a run that was to have the rate that tuning chooses, and got none.
+bool known(double rate) { return std::isfinite(rate); }
+
 template <typename Value>
 std::vector<double> each(const std::vector<const RunResult*>& runs, const Value& value) {
   std::vector<double> values;
@@ -77,7 +80,8 @@ std::vector<std::string> row_of(const Entry& entry, const std::string& metric) {
   if (!entry.runs.empty() && good.size() < entry.runs.size()) {
     name += concat(" (", good.size(), " of ", entry.runs.size(), " runs)");
   }
-  const std::string rate = entry.runs.empty() ? "?" : rate_text(entry.runs.front().run.rate);
+  const bool has_rate = !entry.runs.empty() && known(entry.runs.front().run.rate);
+  const std::string rate = has_rate ? rate_text(entry.runs.front().run.rate) : "?";
   if (good.empty()) {
     const std::string cell = entry.runs.empty() ? "-" : "failed";
     return {name, entry.runs.empty() ? "-" : rate, cell, cell, "-", "-", "-"};
@@ -104,8 +108,11 @@ std::string failures(const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     for (const RunResult& result : entry.runs) {
       if (result.ok()) continue;
-      text += concat("\nfailed: ", entry.who.label, ", lr ", rate_text(result.run.rate), ", seed ",
-                     result.run.seed, ": ", result.error);
+      // a sweep that varies the rate has it in the label; one that could choose none has none
+      const bool named = entry.who.label.find(", lr ") != std::string::npos;
+      const std::string rate = concat(", lr ", rate_text(result.run.rate));
+      text += concat("\nfailed: ", entry.who.label, named || !known(result.run.rate) ? "" : rate,
+                     ", seed ", result.run.seed, ": ", result.error);
     }
   }
   return text.empty() ? "" : text + "\n";

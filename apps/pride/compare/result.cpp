@@ -13,6 +13,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kErrorMark = "pride: error: ";
+constexpr const char* kKilledBySignal = "killed by signal ";
 
 // of a summary, what the report will ask for
 constexpr const char* kFacts[] = {"task", "data", "steps_planned"};
@@ -39,7 +40,8 @@ Steps read_steps(const fs::path& file) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
     const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object() || record.value("type", "") != "step") continue;
+    if (!record.is_object()) throw DataError(concat(file.string(), ": a line is cut short"));
+    if (record.value("type", "") != "step") continue;
     const auto& loss = record.at("loss");
     if (steps.bytes.empty() && loss.is_number()) steps.first_loss = loss;
     steps.bytes.push_back(record.at("bytes_sent"));
@@ -61,8 +63,12 @@ std::size_t read_summary(RunResult& result) {
   for (const char* key : kRunFacts) summary.at(key);
   for (const auto& [name, value] : summary.at("final").items()) {
     if (value.is_number()) result.final[name] = value;
+    // not finite; the loss of the last step alone may be that of a step that was skipped
+    if (value.is_null() && name != "train_loss") {
+      result.error = concat("diverged: the final ", name, " is not finite");
+    }
   }
-  if (!result.final.contains("loss")) result.error = "diverged: the final loss is not finite";
+  if (result.ok()) summary.at("final").at("loss").get<double>();  // not there, or no number
   result.step_ms = summary.at("step_ms");
   result.world = summary.at("world");
   result.parameters = summary.at("model").at("parameters");
@@ -119,9 +125,13 @@ RunResult failed_result(const Run& run, int code) {
   result.error = last_error(run.folder / "log");
   if (result.error.empty() || code > 128) {
     result.error =
-        concat(code > 128 ? "killed by signal " : "exit code ", code > 128 ? code - 128 : code);
+        concat(code > 128 ? kKilledBySignal : "exit code ", code > 128 ? code - 128 : code);
   }
   return result;
+}
+
+bool was_killed(const RunResult& result) {
+  return result.error == kStoppedBySignal || result.error.starts_with(kKilledBySignal);
 }
 
 nlohmann::ordered_json to_json(const RunResult& result) {

@@ -33,12 +33,16 @@ struct RunResult {
 // is at fault.
 std::optional<RunResult> made_before(const Run& run, std::string& unusable);
 
-// Reads the run's folder. A run without a finite loss has failed. Throws DataError if the files
-// cannot be read, or are not what `pride train` writes.
+// Reads the run's folder. A run one of whose final metrics is not finite has failed. Throws
+// DataError if the files cannot be read, or are not what `pride train` writes.
 RunResult read_result(const Run& run);
 
 // A run that ended with `code`: why, as its log says.
 RunResult failed_result(const Run& run, int code);
+
+// An end from outside, which says nothing about the next try.
+inline constexpr const char* kStoppedBySignal = "stopped by a signal";
+bool was_killed(const RunResult& result);
 
 // For compare.json.
 nlohmann::ordered_json to_json(const RunResult& result);

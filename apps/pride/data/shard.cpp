@@ -129,6 +129,11 @@ bool is_shard_name(const path& file) {
   return is_shard_of(file, kTrain) || is_shard_of(file, kValid);
 }
 
+bool has_shard_header(std::string_view bytes) noexcept {
+  const std::int32_t first = first_int(std::as_bytes(std::span(bytes)));
+  return first == kMagic || first == kMagicOfWide || first == kMagicSwapped;
+}
+
 const char* name_of(ShardLayout layout) noexcept {
   return layout == ShardLayout::kPlain ? "plain" : "llmc";
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "io/mapped_file.h"
@@ -20,6 +21,9 @@ enum class ShardLayout {
 };
 
 const char* name_of(ShardLayout layout) noexcept;  // "plain", "llmc"
+
+// True if it begins with a magic number of llm.c, of tokens of 16 or 32 bits.
+bool has_shard_header(std::string_view bytes) noexcept;
 
 class Shard {
  public:

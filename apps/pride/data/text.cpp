@@ -4,6 +4,7 @@
 
 #include <system_error>
 
+#include "data/shard.h"
 #include "data/text_folder.h"
 #include "pride/error.h"
 
@@ -17,6 +18,10 @@ TextCorpus load_file(const path& file) {
   if (bytes.size() < 2) {
     throw DataError(concat(file.string(), ": ", bytes.size(),
                            " bytes of text, at least 2 are needed to train and validate"));
+  }
+  if (has_shard_header(bytes)) {
+    throw DataError(
+        concat(file.string(), ": tokens in llm.c's layout, no text; --vocab takes them"));
   }
   TextCorpus corpus = split_text({{file.filename().generic_string(), std::move(bytes)}});
   corpus.source = concat(file.string(), " (first 90 % of its bytes to train)");

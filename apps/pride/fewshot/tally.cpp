@@ -49,8 +49,8 @@ Tally& Tally::operator+=(const Tally& other) {
   return *this;
 }
 
-double standard_error(std::int64_t right, std::int64_t n) {
-  if (n < 2) return 0;
+std::optional<double> standard_error(std::int64_t right, std::int64_t n) {
+  if (n < 2) return std::nullopt;
   const double p = static_cast<double>(right) / static_cast<double>(n);
   return std::sqrt(p * (1 - p) / static_cast<double>(n - 1));
 }

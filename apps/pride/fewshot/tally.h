@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,8 +34,8 @@ struct Tally {
   Tally& operator+=(const Tally& other);
 };
 
-// Of a share `right` / n: sqrt(p (1 - p) / (n - 1)), and 0 for less than two questions.
-double standard_error(std::int64_t right, std::int64_t n);
+// Of a share `right` / n: sqrt(p (1 - p) / (n - 1)); none for less than two questions.
+std::optional<double> standard_error(std::int64_t right, std::int64_t n);
 
 // Share of the questions that whoever always picks the most frequent index gets right.
 double majority(const QuestionList& questions);

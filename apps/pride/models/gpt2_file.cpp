@@ -102,6 +102,14 @@ std::int64_t count_layers(const fs::path& file, const std::map<std::string, Shap
   }
 }
 
+void check_size(const fs::path& file, const ordered_json& config, const char* key,
+                std::int64_t size) {
+  const auto found = config.find(key);
+  if (found == config.end() || *found == size) return;
+  throw DataError(
+      concat(file.string(), ": ", key, " ", found->dump(), ", but the tensors have ", size));
+}
+
 // What changes the results and has one value in pride. A key that is absent has that value.
 void check_config(const fs::path& file, const ordered_json& config, const GptSize& size) {
   const auto is = [&](const char* key, std::initializer_list<ordered_json> allowed) {
@@ -114,6 +122,10 @@ void check_config(const fs::path& file, const ordered_json& config, const GptSiz
   is("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   is("layer_norm_epsilon", {1e-5});
   is("n_inner", {nullptr, 4 * size.width});
+  check_size(file, config, "n_layer", size.layers);
+  check_size(file, config, "n_embd", size.width);
+  check_size(file, config, "n_positions", size.context);
+  check_size(file, config, "vocab_size", size.vocabulary);
   is("scale_attn_weights", {true});
   is("scale_attn_by_inverse_layer_idx", {false});
   is("tie_word_embeddings", {true});

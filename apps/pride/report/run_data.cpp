@@ -209,7 +209,8 @@ void load_sweep(const fs::path& folder, Loaded& into) {
     RunData run{.source = source.name};
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object()) {
-      throw DataError(concat((folder / "sweep.jsonl").string(), ":", number, ": not JSON"));
+      throw DataError(concat((folder / "sweep.jsonl").string(), ":", number,
+                             ": not JSON; `pride sweep` writes the file again"));
     }
     fs::path place;
     try {

@@ -14,12 +14,14 @@
 
 #include "compare/rate_search.h"
 #include "pride/error.h"
+#include "text/utf8.h"
 #include "train/options.h"
 
 namespace pride::app {
 namespace {
 
 constexpr const char* kMethodOption = "method-opt";
+constexpr std::size_t kLongestLabel = 100;  // names of folders begin with it
 
 // flags that the sweep sets itself, or that mean nothing for its runs
 const std::set<std::string> kTaken = {"method",     "seed",        "out",  "overwrite",
@@ -108,7 +110,9 @@ std::uint64_t Reader::seed(const toml::node& node, const std::string& text) cons
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || at != end) refuse(node, "seed ", text, ": must be 0 or more");
+  if (error != std::errc() || at != end) {
+    refuse(node, "seed ", text, ": must be a whole number from 0 to 18446744073709551615");
+  }
   return value;
 }
 
@@ -236,6 +240,8 @@ void check_labels(const Experiment& experiment, const std::string& file) {
     });
     PRIDE_CHECK(can_name_a_folder && !label.empty(), file, ": method '", label,
                 "': a label is made of letters, digits, '-', '_' and '.'");
+    PRIDE_CHECK(label.size() <= kLongestLabel, file, ": method '", label, "': a label has at most ",
+                kLongestLabel, " characters");
   }
   for (const auto& [label, settings] : experiment.own) {
     PRIDE_CHECK(labels.contains(label), file, ": [method.", label, "]: no grid has this method");
@@ -269,6 +275,8 @@ const std::set<std::string>& flags_of_runs() {
 }
 
 Experiment read_experiment(const std::filesystem::path& file) {
+  PRIDE_CHECK(is_utf8(file.string()), file.string(),
+              ": not UTF-8, as names in records of runs must be");
   const std::string text = whole_file(file);
   const toml::table root = parse(text, file.string());
   Experiment experiment = Reader(file.string()).read(root);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <thread>
 
 #include "compare/make.h"
@@ -24,6 +25,14 @@ int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurre
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// That [tune] would have chosen.
+constexpr double kUnknownRate = std::numeric_limits<double>::quiet_NaN();
+
+bool tunes_rate(const Cell& cell) {
+  return std::ranges::any_of(cell.tune_points.front(),
+                             [](const auto& one) { return one.first == "lr"; });
 }
 
 RunResult failure(const Run& run, const std::string& why) {
@@ -64,6 +73,7 @@ void Sweep::add_final_runs() {
       SweepEntry& entry = add(plan_.final_run(cell, chosen, cell.seeds[k]));
       if (choice != nullptr && chosen.empty() && entry.state == State::kMissing) {
         entry.state = State::kFailed;
+        if (tunes_rate(cell)) entry.run.run.rate = kUnknownRate;
         entry.result = failure(entry.run.run, "not run: no point of [tune.grid] gave a result");
       }
     }
@@ -202,9 +212,9 @@ void Sweep::make(SweepEntry& entry) {
 void Sweep::finish(SweepEntry& entry, std::optional<RunResult> result, double seconds) {
   if (!result && stop_asked_()) return;  // the run in progress: made anew next time
   const bool from_outside = !result;
-  if (from_outside) result = failure(entry.run.run, "stopped by a signal");
+  if (from_outside) result = failure(entry.run.run, kStoppedBySignal);
   // a run that was killed says nothing about the next try
-  const bool again = from_outside || result->error.starts_with("killed by signal");
+  const bool again = was_killed(*result);
   if (!result->ok() && result->summary.is_null() && !again) {
     const nlohmann::json record = {{"error", result->error},
                                    {"arguments", entry.run.run.arguments}};

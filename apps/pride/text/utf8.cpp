@@ -73,4 +73,6 @@ std::size_t utf8_unfinished(std::string_view text) noexcept {
   return 0;
 }
 
+bool is_utf8(std::string_view text) noexcept { return utf8_prefix(text) == text.size(); }
+
 }  // namespace pride::app

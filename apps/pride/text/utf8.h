@@ -16,4 +16,6 @@ std::size_t utf8_prefix(std::string_view text) noexcept;
 // Bytes at the end of `text` that may be the beginning of a character whose rest is still to come.
 std::size_t utf8_unfinished(std::string_view text) noexcept;
 
+bool is_utf8(std::string_view text) noexcept;
+
 }  // namespace pride::app

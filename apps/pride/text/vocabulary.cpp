@@ -109,6 +109,7 @@ class MergeReader {
       if (line.empty() || (line_ == 1 && line.starts_with("#version"))) continue;
       add(line, merges);
     }
+    check_all_known();
     return merges;
   }
 
@@ -127,6 +128,16 @@ class MergeReader {
       refuse("this merge was given before");
     }
     known_[whole->second] = true;
+  }
+
+  // Of a list that was cut short, tokens would be left over that no text gives; what stands for
+  // no text, such as <|endoftext|>, is nobody's result.
+  void check_all_known() const {
+    for (const auto& [name, token] : ids_) {
+      if (known_[token] || (name.starts_with('<') && name.ends_with('>'))) continue;
+      throw DataError(concat(file_.string(), ": no merge results in \"", name, "\", token ", token,
+                             " of the vocabulary: is the list of merges whole?"));
+    }
   }
 
   // in any other order, merging from the left is not what GPT-2's own encoder does

@@ -95,13 +95,16 @@ class ChoiceTask final : public GptTask {
   nlohmann::ordered_json eval_metrics(const EvalSums& sums) const override {
     const Tally& t = sums.choices;
     const auto n = static_cast<double>(t.questions);
-    return {{"loss", t.loss / static_cast<double>(t.answer_tokens)},
-            {"accuracy", static_cast<double>(t.by_byte) / n},
-            {"accuracy_stderr", standard_error(t.by_byte, t.questions)},
-            {"acc_sum", static_cast<double>(t.by_sum) / n},
-            {"acc_token", static_cast<double>(t.by_token) / n},
-            {"chance", t.chance / n},
-            {"questions", t.questions}};
+    nlohmann::ordered_json metrics = {{"loss", t.loss / static_cast<double>(t.answer_tokens)},
+                                      {"accuracy", static_cast<double>(t.by_byte) / n}};
+    if (const auto error = standard_error(t.by_byte, t.questions)) {
+      metrics["accuracy_stderr"] = *error;
+    }
+    metrics["acc_sum"] = static_cast<double>(t.by_sum) / n;
+    metrics["acc_token"] = static_cast<double>(t.by_token) / n;
+    metrics["chance"] = t.chance / n;
+    metrics["questions"] = t.questions;
+    return metrics;
   }
 
   nlohmann::ordered_json data_facts() const override { return facts_; }

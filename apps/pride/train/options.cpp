@@ -12,6 +12,7 @@
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "pride/schedule.h"
+#include "text/utf8.h"
 #include "train/image_options.h"
 #include "train/question_options.h"
 
@@ -296,6 +297,16 @@ void check_choice(const char* flag, const std::string& value,
   throw InvalidArgument(concat(flag, " ", value, ": must be one of ", join(choices)));
 }
 
+// The records of a run name them, and JSON is UTF-8.
+void check_texts(const TrainOptions& o) {
+  const std::pair<const char*, const std::string&> texts[] = {
+      {"--data", o.data}, {"--vocab", o.vocab},   {"--init", o.init},
+      {"--out", o.out},   {"--resume", o.resume}, {"--tensorboard", o.tensorboard}};
+  for (const auto& [flag, text] : texts) {
+    PRIDE_CHECK(is_utf8(text), flag, " ", text, ": not UTF-8, as names in records of runs must be");
+  }
+}
+
 }  // namespace
 
 void add_workload_flags(CLI::App& app, TrainOptions& options) {
@@ -333,6 +344,7 @@ void check(const TrainOptions& o) {
   check_image_options(o);
   PRIDE_CHECK(o.init.empty() || o.model.empty(), "--init and --model: give one of them");
   PRIDE_CHECK(o.workers >= 0 && o.workers <= 1024, "--workers ", o.workers, ": must be 1 to 1024");
+  check_texts(o);
   check_positive("--batch", static_cast<double>(o.batch), true);
   check_positive("--accumulate", static_cast<double>(o.accumulate));
   if (o.epochs) check_positive("--epochs", *o.epochs);

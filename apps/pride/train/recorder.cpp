@@ -36,7 +36,11 @@ void remove_old_results(const TrainOptions& o) {
 
 // A run that is resumed goes on in the folder; any other one would be mixed up with what is there.
 void check_event_folder(const TrainOptions& o) {
-  if (o.tensorboard.empty() || !o.resume.empty()) return;
+  if (o.tensorboard.empty()) return;
+  std::error_code error;
+  fs::create_directories(o.tensorboard, error);
+  if (error) throw DataError(concat("--tensorboard ", o.tensorboard, ": ", error.message()));
+  if (!o.resume.empty()) return;
   PRIDE_CHECK(o.overwrite || event_files_in(o.tensorboard).empty(), "--tensorboard ", o.tensorboard,
               ": the folder has event files of an earlier run; --overwrite removes them");
 }

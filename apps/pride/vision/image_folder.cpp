@@ -11,6 +11,7 @@
 
 #include "io/ending.h"
 #include "pride/error.h"
+#include "text/utf8.h"
 
 namespace pride::app {
 namespace {
@@ -39,6 +40,9 @@ std::vector<std::string> folders_in(const fs::path& folder) {
     std::error_code gone;
     if (at->is_directory(gone) && !hidden(at->path())) {
       names.push_back(at->path().filename().string());
+      if (!is_utf8(names.back())) {
+        throw DataError(concat(at->path().string(), ": a class whose name is not UTF-8"));
+      }
     }
   }
   if (error) throw cannot_list(folder, error);
@@ -64,6 +68,11 @@ struct Found {
   std::uintmax_t size = 0;
 };
 
+// Left out, it would be another data set.
+[[noreturn]] void refuse_entry(const fs::path& path, const char* what) {
+  throw DataError(concat(path.string(), ": ", what));
+}
+
 // The images of one class, in order of their names.
 std::vector<Found> images_of(const fs::path& split, const std::string& name, std::size_t& others) {
   const fs::path folder = split / name;
@@ -76,10 +85,15 @@ std::vector<Found> images_of(const fs::path& split, const std::string& name, std
       at.disable_recursion_pending();
       continue;
     }
-    if (!at->is_regular_file(gone)) continue;
+    const bool is_link = at->is_symlink(gone), is_folder = at->is_directory(gone);
+    if (is_folder && is_link) refuse_entry(at->path(), "a link to a folder, which is not followed");
+    if (is_folder) continue;
     if (!is_jpeg_name(at->path())) {
       ++others;
       continue;
+    }
+    if (!at->is_regular_file(gone)) {
+      refuse_entry(at->path(), is_link ? "a link to no file" : "the name of an image, but no file");
     }
     const std::uintmax_t size = at->file_size(error);
     if (error) break;

@@ -207,8 +207,14 @@ TEST_F(Compare, MakesRunsWithUnreadableFilesAnew) {
     expect_again(one / "summary.json");
   }
   const std::string steps = bytes_of(path("out/lion/1e-4-seed2/metrics.jsonl"));
-  folder_.write(two / "metrics.jsonl", "");
-  expect_again(two / "metrics.jsonl");
+  for (const std::size_t n : {std::size_t{0}, steps.size() - 10}) {
+    folder_.write(two / "metrics.jsonl", steps.substr(0, n));
+    expect_again(two / "metrics.jsonl");
+  }
+  std::string summary = bytes_of(path("out/lion/1e-4-seed1/summary.json"));
+  const std::size_t loss = summary.find("\"loss\": ", summary.find("\"final\""));
+  folder_.write(one / "summary.json", summary.insert(loss + 8, "\"abc\", \"had\": "));
+  expect_again(one / "summary.json");
   folder_.write(three / "metrics.jsonl", steps.substr(0, steps.find('\n') + 1));
   expect_again(three / "metrics.jsonl");
   fs::remove(path(four.string()) / "metrics.jsonl");

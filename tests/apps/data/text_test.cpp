@@ -3,7 +3,9 @@
 #include "data/text.h"
 
 #include <gtest/gtest.h>
+
 #include <xxhash.h>
+#include <cstring>
 
 #include <algorithm>
 #include <numeric>
@@ -50,6 +52,15 @@ TEST(TextFile, RefusesTooLittle) {
   expect_error<DataError>([&] { load_text(folder.write("a.txt", "x")); }, {"a.txt", "1 bytes"});
   expect_error<DataError>([&] { load_text(folder.path() / "none"); }, {"none", "No such file"});
   expect_error<DataError>([] { load_text("/dev/null"); }, {"neither a file nor a folder"});
+}
+
+TEST(TextFile, IsNoShardOfLlmc) {
+  const TempFolder folder;
+  std::string shard(1024, '\0');
+  const std::int32_t magic = 20240520;
+  std::memcpy(shard.data(), &magic, sizeof magic);
+  const auto file = folder.write("train.bin", shard);
+  expect_error<DataError>([&] { load_text(file); }, {"train.bin", "llm.c", "--vocab"});
 }
 
 TEST(TextFolder, SplitsByHashOfRelativePath) {

@@ -154,8 +154,8 @@ TEST(Picks, AreByTheSumByBytesAndByTokens) {
 TEST(Picks, HaveTheErrorOfAMeanOfZerosAndOnes) {
   // 3 of 8: the sample's deviation over the square root of 8, by hand
   const double p = 3.0 / 8, variance = (3 * (1 - p) * (1 - p) + 5 * p * p) / 7;
-  EXPECT_NEAR(standard_error(3, 8), std::sqrt(variance / 8), 1e-15);
-  EXPECT_EQ(standard_error(1, 1), 0);
+  EXPECT_NEAR(standard_error(3, 8).value(), std::sqrt(variance / 8), 1e-15);
+  EXPECT_EQ(standard_error(1, 1), std::nullopt);
   EXPECT_EQ(standard_error(8, 8), 0);
   const Question a = question("?", {"a", "b"}, 1), b = question("?", {"a", "b"}, 0);
   EXPECT_DOUBLE_EQ(majority({&a, &b, &a}), 2.0 / 3);

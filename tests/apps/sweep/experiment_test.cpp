@@ -131,7 +131,9 @@ TEST_F(ExperimentFile, RefusesWhatItDoesNotKnowNamingTheLine) {
   expect_refusal(grid + "[tune]\nseed = 3\n", "[tune] has no 'grid'");
   expect_refusal(grid + "[tune]\nseed = 3\nby = \"luck\"\ngrid.lr = [1]\n", "must be \"loss\"");
   expect_refusal("[grid]\nmethod = [\"../x\"]\nseed = 1\n", "a label is made of");
-  expect_refusal("[grid]\nmethod = \"lion\"\nseed = -1\n", "must be 0 or more");
+  expect_refusal("[grid]\nmethod = \"lion\"\nseed = -1\n", "seed -1: must be a whole number");
+  expect_refusal("[grid]\nmethod = \"lion\"\nseed = 1.5\n", "seed 1.5: must be a whole number");
+  expect_refusal("[grid]\nmethod = \"" + std::string(101, 'x') + "\"\nseed = 1\n", "at most 100");
   expect_refusal("[grid]\nmethod = \"lion\"\n", "has no 'seed'");
   expect_refusal("title = \"x\"\n", "has no [grid]");
   expect_refusal("title = \n", "try.toml:1: not TOML");

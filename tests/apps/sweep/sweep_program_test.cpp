@@ -148,6 +148,43 @@ TEST_F(SweepProgram, RecordsARunThatFailsAndGoesOn) {
   expect_contains(sweep("--list").out, "failed  lion");
 }
 
+// The loss is finite and its exponential is not: the report calls that diverged, and so must we.
+TEST_F(SweepProgram, CountsARunWithAnInfinitePerplexityAsFailed) {
+  write("[grid]\nmethod = \"lion\"\nseed = 1\nlr = [1e-4, 1e4]\n", 20);
+  EXPECT_EQ(sweep().code, 1);
+  const auto all = records();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0]["status"], "done");
+  EXPECT_EQ(all[1]["status"], "failed");
+  expect_contains(all[1]["error"], "is not finite");
+  expect_contains(sweep().out, "failed: lion, lr 1e4, seed 1: ");
+}
+
+// The process whose command line holds `words`; 0 if there is none yet.
+pid_t process_with(const std::string& words) {
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const pid_t id = std::atoi(entry.path().filename().c_str());
+    if (id > 0 && bytes_of(entry.path() / "cmdline").find(words) != std::string::npos) return id;
+  }
+  return 0;
+}
+
+// As the kernel does when memory is short.
+TEST_F(SweepProgram, MakesARunAgainThatASignalEnded) {
+  write("[grid]\nmethod = \"lion\"\nseed = 1\n", 1'000'000);
+  const pid_t sweep_itself = start();
+  pid_t run = 0;
+  for (int i = 0; i < 3000 && run == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    run = process_with((path("out") / "runs").string());
+  }
+  ASSERT_GT(run, 0);
+  kill(run, SIGKILL);
+  EXPECT_EQ(wait(sweep_itself), 1);
+  expect_contains(bytes_of(path("err")), "makes again the 1 that a signal ended");
+  expect_contains(sweep("--list").out, "missing lion");
+}
+
 TEST_F(SweepProgram, RecordsAFlagThatOneMethodRefuses) {
   write(std::string(kGrid) + "[method.lion]\nmethod-opt = [\"nonsense=1\"]\n");
   const Outcome outcome = sweep();

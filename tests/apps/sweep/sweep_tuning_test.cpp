@@ -37,6 +37,16 @@ TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
   EXPECT_EQ(overview()["tuned"].size(), 2U);
 }
 
+// No rate is shown that none of the runs had.
+TEST_F(SweepProgram, NamesNoRateWhereTuningFoundNone) {
+  write("[grid]\nmethod = \"lion\"\nseed = 1\n[tune]\nseed = 7\n[tune.grid]\nlr = [1e29, 1e30]\n",
+        20);
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.out, "failed: lion, seed 1: not run: no point of [tune.grid]");
+  expect_contains(outcome.out, "| `lion` (0 of 1 runs) |   ? |");
+}
+
 TEST_F(SweepProgram, SaysWhatWasChosenAtTheEndOfItsAxis) {
   // lion's best rate is the largest of two; vote's lies between one that does nothing and one that
   // does not converge

@@ -245,6 +245,8 @@ TEST(Vocabulary, RefusesBadFilesByName) {
   refuses(ids, good + "t h\n", {"vocab.bpe:14", "given before"});
   refuses(ids, good + "q z\n", {"vocab.bpe:14", "\"qz\" is not in the vocabulary"});
   refuses(ids, "#version: 0.2\nth e\nt h\n", {"vocab.bpe:2", "\"th\"", "earlier"});
+  const std::string cut = good.substr(0, good.rfind('\n', good.size() - 2) + 1);
+  refuses(ids, cut, {"vocab.bpe: no merge results in", "whole"});
 }
 
 TEST(Vocabulary, RefusesToDecodeWhatItHasNot) {

@@ -181,6 +181,9 @@ TEST_F(Gpt2File, RefusesConfigurationsThatWouldGiveOtherResults) {
   refused("scale_attn_by_inverse_layer_idx", true);
   refused("n_inner", 100);
   refused("n_head", "four");
+  for (const char* key : {"n_layer", "n_embd", "n_positions", "vocab_size"}) {
+    refused(key, gpt2_config(kSize).at(key).get<int>() + 1);
+  }
 }
 
 TEST_F(Gpt2File, ReadingInPiecesGivesTheLogitsOfReadingAtOnce) {

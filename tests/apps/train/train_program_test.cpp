@@ -181,6 +181,18 @@ TEST_F(Train, RefusesWhatCannotBe) {
   EXPECT_EQ(train({"--steps", "2", "--epochs", "1"}).code, 2);
 }
 
+// Names that JSON cannot hold are refused before any work, not when the records are written.
+TEST_F(Train, RefusesNamesThatAreNotUtf8) {
+  expect_error({"--steps", "1", "--out", path("bad\xFF")}, "not UTF-8");
+  EXPECT_FALSE(std::filesystem::exists(path("bad\xFF")));
+}
+
+TEST_F(Train, MakesNoFolderOfResultsWhereEventsCannotGo) {
+  expect_error({"--steps", "1", "--tensorboard", path("text") + "/x", "--out", path("out")},
+               "--tensorboard " + path("text"));
+  EXPECT_FALSE(std::filesystem::exists(path("out")));
+}
+
 TEST_F(Train, RefusesABatchLargerThanAWorkersSamples) {
   const Outcome outcome = train({"--data", path("text"), "--context", "16", "--batch", "100000"});
   EXPECT_EQ(outcome.code, 1);

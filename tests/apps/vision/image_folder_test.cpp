@@ -3,6 +3,7 @@
 #include "vision/image_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
@@ -76,6 +77,39 @@ TEST(ImageFolder, FollowsALinkToAClass) {
   const ImageFolder images = scan_images(folder.path());
   EXPECT_EQ(images.classes, (Names{"a", "a-x", "b", "c"}));
   EXPECT_EQ(images.train.names.back(), "c/1.jpg");
+}
+
+TEST(ImageFolder, RefusesImagesThatItWouldHaveToLeaveOut) {
+  const auto refuses = [](const std::filesystem::path& name, const auto& make,
+                          std::string_view why) {
+    const TempFolder folder;
+    write_two_classes(folder);
+    folder.write("train/a/readme", "x");
+    make(folder.path() / name);
+    expect_error<DataError>([&] { scan_images(folder.path()); }, {name.string(), why});
+  };
+  const auto link = [](const std::filesystem::path& at) {
+    std::filesystem::create_symlink("/nowhere/1.jpg", at);
+  };
+  const auto link_to_folder = [](const std::filesystem::path& at) {
+    std::filesystem::create_directory_symlink("/", at);
+  };
+  refuses("train/a/gone.jpg", link, "a link to no file");
+  refuses("val/b/gone.JPEG", link, "a link to no file");
+  refuses("train/a/more", link_to_folder, "a link to a folder");
+  refuses(
+      "train/a/pipe.jpg",
+      [](const std::filesystem::path& at) { ASSERT_EQ(mkfifo(at.c_str(), 0600), 0); }, "no file");
+  refuses(
+      "train/\xFF", [](const auto& at) { std::filesystem::create_directory(at); }, "UTF-8");
+}
+
+TEST(ImageFolder, LeavesOutWhatCouldBeNoImage) {
+  const TempFolder folder;
+  write_two_classes(folder);
+  std::filesystem::create_symlink("/nowhere", folder.path() / "train/a/notes");
+  std::filesystem::create_directory(folder.path() / "train/a/empty.jpg");
+  EXPECT_EQ(scan_images(folder.path()).n_others, 1U);
 }
 
 TEST(ImageFolder, SaysWhatIsMissing) {
