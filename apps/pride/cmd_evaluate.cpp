@@ -290,7 +290,11 @@ void run(Arguments args) {
     if (file) file->write(predictions.data(), predictions.size());
     warn(set, results.back());
     rows.push_back(row_of(set, results.back()));
-    if (args.json) std::cout << result_json(subject, set, args, results.back()).dump() << std::endl;
+    if (args.json) {
+      std::cout << result_json(subject, set, args, results.back())
+                       .dump(-1, ' ', false, Json::error_handler_t::replace)
+                << std::endl;
+    }
   }
   if (file) file->commit();
   if (args.json) return;

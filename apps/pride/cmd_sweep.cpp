@@ -70,8 +70,8 @@ int make_runs(const SweepPlan& plan) {
               << " failed; --retry makes them again";
     const int killed = killed_runs(sweep);
     if (killed > 0) {
-      std::cerr << "; without it the same command makes again the " << killed
-                << " that a signal ended";
+      std::cerr << "; without it the same command makes again what a signal ended (" << killed
+                << ")";
     }
     std::cerr << '\n';
   }

@@ -9,6 +9,7 @@
 #include "method_options.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "text/utf8.h"
 #include "train/files.h"
 
 namespace pride::app {
@@ -152,6 +153,7 @@ std::shared_ptr<const Task> ComparePlan::check_run(const Contender& who, std::ui
 
 // A folder holds one comparison, or one sweep: `compare.json` is written anew.
 void ComparePlan::check_folder() const {
+  PRIDE_CHECK(is_utf8(options_.out), "--out ", options_.out, kNotUtf8);
   const fs::path out = options_.out, own = out / kOwnFile;
   PRIDE_CHECK(!fs::exists(out / "sweep.json"), out.string(),
               ": holds the runs of a sweep; choose another --out");

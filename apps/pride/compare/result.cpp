@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "pride/error.h"
+#include "text/utf8.h"
 #include "train/files.h"
 
 namespace pride::app {
@@ -68,7 +69,10 @@ std::size_t read_summary(RunResult& result) {
       result.error = concat("diverged: the final ", name, " is not finite");
     }
   }
-  if (result.ok()) summary.at("final").at("loss").get<double>();  // not there, or no number
+  // throws if it is not there, or no number; a run that was interrupted may have none yet
+  if (result.ok() && !summary.at("interrupted").get<bool>()) {
+    summary.at("final").at("loss").get<double>();
+  }
   result.step_ms = summary.at("step_ms");
   result.world = summary.at("world");
   result.parameters = summary.at("model").at("parameters");
@@ -83,7 +87,7 @@ std::string last_error(const fs::path& log) {
     if (line.rfind(kErrorMark, 0) == 0) found = line.substr(std::strlen(kErrorMark));
     if (!line.empty()) last = line;
   }
-  return found.empty() ? last : found;
+  return as_utf8(found.empty() ? last : found);  // it may name files of any name
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "pride/error.h"
+#include "text/utf8.h"
 
 namespace pride::app {
 
@@ -16,7 +17,10 @@ std::filesystem::path find_data(const std::string& flag, std::string_view task) 
     throw DataError("task fewshot: give --data FILE.jsonl, or a folder of such files");
   }
   const char* variable = std::getenv("PRIDE_DATA");
-  if (variable != nullptr && *variable != '\0') return variable;
+  if (variable != nullptr && *variable != '\0') {
+    PRIDE_CHECK(is_utf8(variable), "PRIDE_DATA ", variable, kNotUtf8);
+    return variable;
+  }
   if (task == "imagenet") {
     throw DataError(
         "no data for task imagenet: give --data FOLDER or set PRIDE_DATA to a folder with "

@@ -275,8 +275,7 @@ const std::set<std::string>& flags_of_runs() {
 }
 
 Experiment read_experiment(const std::filesystem::path& file) {
-  PRIDE_CHECK(is_utf8(file.string()), file.string(),
-              ": not UTF-8, as names in records of runs must be");
+  PRIDE_CHECK(is_utf8(file.string()), file.string(), kNotUtf8);
   const std::string text = whole_file(file);
   const toml::table root = parse(text, file.string());
   Experiment experiment = Reader(file.string()).read(root);

@@ -6,6 +6,7 @@
 #include "pride/error.h"
 #include "pride/random_bits.h"
 #include "pride/registry.h"
+#include "text/utf8.h"
 #include "train/hex.h"
 
 namespace pride::app {
@@ -82,6 +83,7 @@ void overrule_tuning(const FlagValues& given, const std::string& file, Experimen
 
 SweepPlan::SweepPlan(SweepOptions options)
     : options_(std::move(options)), experiment_(read_experiment(options_.file)) {
+  PRIDE_CHECK(is_utf8(options_.out), "--out ", options_.out, kNotUtf8);
   out_ = options_.out.empty() ? fs::path("runs") / experiment_.name : fs::path(options_.out);
   const FlagValues given = flags_instead(options_);
   overrule_tuning(given, options_.file, experiment_);

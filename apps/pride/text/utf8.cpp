@@ -75,4 +75,17 @@ std::size_t utf8_unfinished(std::string_view text) noexcept {
 
 bool is_utf8(std::string_view text) noexcept { return utf8_prefix(text) == text.size(); }
 
+std::string as_utf8(std::string_view text) {
+  std::string valid;
+  while (!text.empty()) {
+    const std::size_t n = utf8_prefix(text);
+    valid += text.substr(0, n);
+    text.remove_prefix(n);
+    if (text.empty()) break;
+    valid += "\xEF\xBF\xBD";
+    text.remove_prefix(1);
+  }
+  return valid;
+}
+
 }  // namespace pride::app

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace pride::app {
@@ -17,5 +18,8 @@ std::size_t utf8_prefix(std::string_view text) noexcept;
 std::size_t utf8_unfinished(std::string_view text) noexcept;
 
 bool is_utf8(std::string_view text) noexcept;
+// The text with U+FFFD for every byte that is part of no well-formed character.
+std::string as_utf8(std::string_view text);
+inline constexpr const char* kNotUtf8 = ": not UTF-8, as names in records of runs must be";
 
 }  // namespace pride::app

@@ -303,7 +303,7 @@ void check_texts(const TrainOptions& o) {
       {"--data", o.data}, {"--vocab", o.vocab},   {"--init", o.init},
       {"--out", o.out},   {"--resume", o.resume}, {"--tensorboard", o.tensorboard}};
   for (const auto& [flag, text] : texts) {
-    PRIDE_CHECK(is_utf8(text), flag, " ", text, ": not UTF-8, as names in records of runs must be");
+    PRIDE_CHECK(is_utf8(text), flag, " ", text, kNotUtf8);
   }
 }
 

@@ -36,11 +36,7 @@ void remove_old_results(const TrainOptions& o) {
 
 // A run that is resumed goes on in the folder; any other one would be mixed up with what is there.
 void check_event_folder(const TrainOptions& o) {
-  if (o.tensorboard.empty()) return;
-  std::error_code error;
-  fs::create_directories(o.tensorboard, error);
-  if (error) throw DataError(concat("--tensorboard ", o.tensorboard, ": ", error.message()));
-  if (!o.resume.empty()) return;
+  if (o.tensorboard.empty() || !o.resume.empty()) return;
   PRIDE_CHECK(o.overwrite || event_files_in(o.tensorboard).empty(), "--tensorboard ", o.tensorboard,
               ": the folder has event files of an earlier run; --overwrite removes them");
 }
@@ -50,6 +46,12 @@ EventFile open_events(const TrainOptions& o, std::int64_t step) {
     for (const fs::path& file : event_files_in(o.tensorboard)) fs::remove(file);
   }
   return EventFile(o.tensorboard, step);
+}
+
+void make_folder(const char* flag, const std::string& folder) {
+  std::error_code error;
+  if (!folder.empty()) fs::create_directories(folder, error);
+  if (error) throw DataError(concat(flag, " ", folder, ": ", error.message()));
 }
 
 ProgressOptions progress_options(const TrainPlan& plan) {
@@ -109,21 +111,19 @@ nlohmann::ordered_json versions_json() {
 
 void check_out_folder(const TrainOptions& options) {
   check_event_folder(options);
-  if (options.out.empty()) return;
   const fs::path out = options.out;
-  PRIDE_CHECK(!fs::exists(out) || fs::is_directory(out), "--out ", options.out,
-              ": is not a folder");
-  const bool in_place = resumes_in_place(options);
-  if (fs::exists(out) && !fs::is_empty(out) && !in_place) {
+  const bool there = !out.empty() && fs::exists(out);
+  PRIDE_CHECK(!there || fs::is_directory(out), "--out ", options.out, ": is not a folder");
+  if (there && !fs::is_empty(out) && !resumes_in_place(options)) {
     PRIDE_CHECK(options.overwrite, "--out ", options.out,
                 ": the folder is not empty; --overwrite replaces the results in it");
     PRIDE_CHECK(
         options.resume.empty() || fs::weakly_canonical(options.resume) != fs::weakly_canonical(out),
         "--out ", options.out, ": --overwrite would remove what --resume needs");
   }
-  std::error_code error;
-  fs::create_directories(out, error);
-  if (error) throw DataError(concat("--out ", options.out, ": ", error.message()));
+  // one may be in the other; and a run that cannot begin leaves no folder of results behind
+  make_folder("--tensorboard", options.tensorboard);
+  make_folder("--out", options.out);
 }
 
 Recorder::Recorder(const TrainPlan& plan)

@@ -352,7 +352,9 @@ TEST_F(Compare, StopsOnAnInterruptAndGoesOnLater) {
   EXPECT_EQ(WEXITSTATUS(status), 130);
   expect_contains(bytes_of(path("err")), "pride: interrupted; ");
   EXPECT_FALSE(result()["complete"]);
-  EXPECT_EQ(compare(all).code, 0);
+  const Outcome later = compare(all);
+  EXPECT_EQ(later.code, 0);
+  EXPECT_EQ(later.err.find("warning"), std::string::npos) << later.err;
   EXPECT_TRUE(result()["complete"]);
   EXPECT_EQ(result()["methods"][0]["runs"].size(), 2U);
 }

@@ -57,10 +57,11 @@ TEST(TextFile, RefusesTooLittle) {
 TEST(TextFile, IsNoShardOfLlmc) {
   const TempFolder folder;
   std::string shard(1024, '\0');
-  const std::int32_t magic = 20240520;
-  std::memcpy(shard.data(), &magic, sizeof magic);
-  const auto file = folder.write("train.bin", shard);
-  expect_error<DataError>([&] { load_text(file); }, {"train.bin", "llm.c", "--vocab"});
+  for (const std::uint32_t magic : {20240520U, 20240801U, 0x88D83401U}) {
+    std::memcpy(shard.data(), &magic, sizeof magic);
+    const auto file = folder.write("train.bin", shard);
+    expect_error<DataError>([&] { load_text(file); }, {"train.bin", "llm.c", "--vocab"});
+  }
 }
 
 TEST(TextFolder, SplitsByHashOfRelativePath) {

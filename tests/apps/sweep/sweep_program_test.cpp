@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "apps/fewshot/question_files.h"
 #include "apps/text/small_vocabulary.h"
@@ -156,15 +157,19 @@ TEST_F(SweepProgram, CountsARunWithAnInfinitePerplexityAsFailed) {
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0]["status"], "done");
   EXPECT_EQ(all[1]["status"], "failed");
-  expect_contains(all[1]["error"], "is not finite");
+  expect_contains(all[1]["error"], "the final perplexity is not finite");
+  EXPECT_TRUE(all[1]["final"]["loss"].is_number());
   expect_contains(sweep().out, "failed: lion, lr 1e4, seed 1: ");
 }
 
-// The process whose command line holds `words`; 0 if there is none yet.
-pid_t process_with(const std::string& words) {
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const pid_t id = std::atoi(entry.path().filename().c_str());
-    if (id > 0 && bytes_of(entry.path() / "cmdline").find(words) != std::string::npos) return id;
+// A child of any thread of the process; 0 if there is none yet.
+pid_t child_of(pid_t parent) {
+  std::error_code gone;
+  for (fs::directory_iterator at(concat("/proc/", parent, "/task"), gone), end; at != end;
+       at.increment(gone)) {
+    std::ifstream in(at->path() / "children");
+    pid_t child = 0;
+    if (in >> child) return child;
   }
   return 0;
 }
@@ -176,12 +181,12 @@ TEST_F(SweepProgram, MakesARunAgainThatASignalEnded) {
   pid_t run = 0;
   for (int i = 0; i < 3000 && run == 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    run = process_with((path("out") / "runs").string());
+    run = child_of(sweep_itself);
   }
-  ASSERT_GT(run, 0);
-  kill(run, SIGKILL);
+  EXPECT_GT(run, 0);
+  kill(run > 0 ? run : sweep_itself, SIGKILL);
   EXPECT_EQ(wait(sweep_itself), 1);
-  expect_contains(bytes_of(path("err")), "makes again the 1 that a signal ended");
+  expect_contains(bytes_of(path("err")), "makes again what a signal ended (1)");
   expect_contains(sweep("--list").out, "missing lion");
 }
 

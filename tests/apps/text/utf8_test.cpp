@@ -55,5 +55,16 @@ TEST(Utf8, FindsTheLongestGoodBeginning) {
   EXPECT_EQ(utf8_prefix("\xE2\x82"), 0U);
 }
 
+TEST(Utf8, MarksEveryByteOfNoCharacter) {
+  EXPECT_EQ(as_utf8(""), "");
+  EXPECT_EQ(as_utf8("a\xC3\xA9"), "a\xC3\xA9");
+  EXPECT_EQ(as_utf8("\xFF"
+                    "a\xE2\x82z\xC3"),
+            "\xEF\xBF\xBD"
+            "a\xEF\xBF\xBD\xEF\xBF\xBDz\xEF\xBF\xBD");
+  EXPECT_TRUE(is_utf8("a\xC3\xA9"));
+  EXPECT_FALSE(is_utf8("a\xC3"));
+}
+
 }  // namespace
 }  // namespace pride::app

@@ -187,6 +187,11 @@ TEST_F(Train, RefusesNamesThatAreNotUtf8) {
   EXPECT_FALSE(std::filesystem::exists(path("bad\xFF")));
 }
 
+TEST_F(Train, WritesItsEventsIntoTheFolderOfItsResults) {
+  summary({"--steps", "1", "--tensorboard", path("out/events"), "--out", path("out")});
+  EXPECT_FALSE(std::filesystem::is_empty(path("out/events")));
+}
+
 TEST_F(Train, MakesNoFolderOfResultsWhereEventsCannotGo) {
   expect_error({"--steps", "1", "--tensorboard", path("text") + "/x", "--out", path("out")},
                "--tensorboard " + path("text"));
