@@ -153,7 +153,7 @@ std::shared_ptr<const Task> ComparePlan::check_run(const Contender& who, std::ui
 
 // A folder holds one comparison, or one sweep: `compare.json` is written anew.
 void ComparePlan::check_folder() const {
-  PRIDE_CHECK(is_utf8(options_.out), "--out ", options_.out, kNotUtf8);
+  check_utf8("--out", options_.out);
   const fs::path out = options_.out, own = out / kOwnFile;
   PRIDE_CHECK(!fs::exists(out / "sweep.json"), out.string(),
               ": holds the runs of a sweep; choose another --out");

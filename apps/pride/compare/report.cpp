@@ -108,11 +108,10 @@ std::string failures(const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     for (const RunResult& result : entry.runs) {
       if (result.ok()) continue;
-      // a sweep that varies the rate has it in the label; one that could choose none has none
-      const bool named = entry.who.label.find(", lr ") != std::string::npos;
-      const std::string rate = concat(", lr ", rate_text(result.run.rate));
-      text += concat("\nfailed: ", entry.who.label, named || !known(result.run.rate) ? "" : rate,
-                     ", seed ", result.run.seed, ": ", result.error);
+      const bool tell = known(result.run.rate) && !entry.rate_in_label;
+      text += concat("\nfailed: ", entry.who.label,
+                     tell ? concat(", lr ", rate_text(result.run.rate)) : "", ", seed ",
+                     result.run.seed, ": ", result.error);
     }
   }
   return text.empty() ? "" : text + "\n";

@@ -18,6 +18,7 @@ struct Entry {
   std::vector<Trial> trials = {};      // with --tune, in the order in which they were made
   std::vector<RunResult> tuning = {};  // their runs
   std::vector<RunResult> runs = {};    // one a seed
+  bool rate_in_label = false;
 };
 
 // Markdown: one row an entry, then what failed. Means and sample standard deviations over the seeds

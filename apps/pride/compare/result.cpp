@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "final_metrics.h"
 #include "pride/error.h"
 #include "text/utf8.h"
 #include "train/files.h"
@@ -62,13 +63,7 @@ std::size_t read_summary(RunResult& result) {
   const nlohmann::json& summary = result.summary;
   for (const char* key : kFacts) summary.at(key);
   for (const char* key : kRunFacts) summary.at(key);
-  for (const auto& [name, value] : summary.at("final").items()) {
-    if (value.is_number()) result.final[name] = value;
-    // not finite; the loss of the last step alone may be that of a step that was skipped
-    if (value.is_null() && name != "train_loss") {
-      result.error = concat("diverged: the final ", name, " is not finite");
-    }
-  }
+  result.error = read_final_metrics(summary.at("final"), result.final);
   // throws if it is not there, or no number; a run that was interrupted may have none yet
   if (result.ok() && !summary.at("interrupted").get<bool>()) {
     summary.at("final").at("loss").get<double>();

@@ -18,7 +18,7 @@ std::filesystem::path find_data(const std::string& flag, std::string_view task) 
   }
   const char* variable = std::getenv("PRIDE_DATA");
   if (variable != nullptr && *variable != '\0') {
-    PRIDE_CHECK(is_utf8(variable), "PRIDE_DATA ", variable, kNotUtf8);
+    check_utf8("PRIDE_DATA", variable);
     return variable;
   }
   if (task == "imagenet") {

@@ -94,9 +94,6 @@ std::uint32_t crc32c(std::span<const char> bytes) noexcept {
 }
 
 EventFile::EventFile(const fs::path& folder, std::int64_t step) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw DataError(concat("--tensorboard ", folder.string(), ": ", error.message()));
   file_ = fresh_file(folder);
   out_.open(file_, std::ios::binary);
   record(event(0, bytes_field(3, "brain.Event:2")));  // file_version

@@ -17,7 +17,7 @@ using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
 
 class EventFile {
  public:
-  // A new file in the folder, which is made if it is missing. `step`: of the run that it goes on;
+  // A new file in the folder, which must be there. `step`: of the run that it goes on;
   // TensorBoard then drops what earlier files say of later steps. Throws DataError.
   EventFile(const std::filesystem::path& folder, std::int64_t step);
 

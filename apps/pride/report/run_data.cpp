@@ -7,6 +7,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "final_metrics.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -126,13 +127,8 @@ void read_summary(RunData& run) {
   const Json& summary = run.summary;
   check_summary(summary);
   if (run.label.empty()) run.label = summary.at("method").at("name");
-  for (const auto& [name, value] : summary.at("final").items()) {
-    if (value.is_number()) run.final[name] = value;
-    // not finite; the loss of the last step alone may be that of a step that was skipped
-    if (!value.is_null() || name == "train_loss") continue;
-    run.diverged = true;
-    run.error = concat("diverged: the final ", name, " is not finite");
-  }
+  run.error = read_final_metrics(summary.at("final"), run.final);
+  run.diverged = !run.error.empty();
   if (summary.value("interrupted", false)) {
     run.error = "interrupted before its end";
   } else if (run.ok() && !run.final.contains("loss")) {

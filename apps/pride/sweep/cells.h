@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -13,6 +14,10 @@ namespace pride::app {
 
 // Flags and values, sorted by flag.
 using Point = std::vector<std::pair<std::string, std::string>>;
+
+inline bool has_rate(const Point& point) {
+  return std::ranges::any_of(point, [](const auto& one) { return one.first == "lr"; });
+}
 
 struct Cell {
   std::string label;

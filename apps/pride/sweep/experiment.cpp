@@ -275,7 +275,7 @@ const std::set<std::string>& flags_of_runs() {
 }
 
 Experiment read_experiment(const std::filesystem::path& file) {
-  PRIDE_CHECK(is_utf8(file.string()), file.string(), kNotUtf8);
+  check_utf8("experiment", file.string());
   const std::string text = whole_file(file);
   const toml::table root = parse(text, file.string());
   Experiment experiment = Reader(file.string()).read(root);

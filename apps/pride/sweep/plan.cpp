@@ -83,7 +83,7 @@ void overrule_tuning(const FlagValues& given, const std::string& file, Experimen
 
 SweepPlan::SweepPlan(SweepOptions options)
     : options_(std::move(options)), experiment_(read_experiment(options_.file)) {
-  PRIDE_CHECK(is_utf8(options_.out), "--out ", options_.out, kNotUtf8);
+  check_utf8("--out", options_.out);
   out_ = options_.out.empty() ? fs::path("runs") / experiment_.name : fs::path(options_.out);
   const FlagValues given = flags_instead(options_);
   overrule_tuning(given, options_.file, experiment_);

@@ -169,6 +169,7 @@ std::string sweep_table(const std::deque<SweepEntry>& entries, const std::vector
     if (row == rows.end()) {
       row = rows.insert(row, Entry());
       row->who.label = label;
+      row->rate_in_label = has_rate(entry.run.varied);
     }
     row->runs.push_back(entry.result);
   }

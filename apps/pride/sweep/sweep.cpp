@@ -30,11 +30,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 // That [tune] would have chosen.
 constexpr double kUnknownRate = std::numeric_limits<double>::quiet_NaN();
 
-bool tunes_rate(const Cell& cell) {
-  return std::ranges::any_of(cell.tune_points.front(),
-                             [](const auto& one) { return one.first == "lr"; });
-}
-
 RunResult failure(const Run& run, const std::string& why) {
   RunResult result{.run = run};
   result.error = why;
@@ -73,7 +68,7 @@ void Sweep::add_final_runs() {
       SweepEntry& entry = add(plan_.final_run(cell, chosen, cell.seeds[k]));
       if (choice != nullptr && chosen.empty() && entry.state == State::kMissing) {
         entry.state = State::kFailed;
-        if (tunes_rate(cell)) entry.run.run.rate = kUnknownRate;
+        if (has_rate(cell.tune_points.front())) entry.run.run.rate = kUnknownRate;
         entry.result = failure(entry.run.run, "not run: no point of [tune.grid] gave a result");
       }
     }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "pride/error.h"
+
 namespace pride::app {
 namespace {
 
@@ -74,6 +76,10 @@ std::size_t utf8_unfinished(std::string_view text) noexcept {
 }
 
 bool is_utf8(std::string_view text) noexcept { return utf8_prefix(text) == text.size(); }
+
+void check_utf8(std::string_view what, std::string_view name) {
+  PRIDE_CHECK(is_utf8(name), what, " ", name, ": not UTF-8, as names in records of runs must be");
+}
 
 std::string as_utf8(std::string_view text) {
   std::string valid;

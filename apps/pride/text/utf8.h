@@ -18,8 +18,12 @@ std::size_t utf8_prefix(std::string_view text) noexcept;
 std::size_t utf8_unfinished(std::string_view text) noexcept;
 
 bool is_utf8(std::string_view text) noexcept;
+
+// For names that go into a run's records, which are JSON. Throws InvalidArgument, beginning with
+// `what` ("--out"), if the name is not UTF-8.
+void check_utf8(std::string_view what, std::string_view name);
+
 // The text with U+FFFD for every byte that is part of no well-formed character.
 std::string as_utf8(std::string_view text);
-inline constexpr const char* kNotUtf8 = ": not UTF-8, as names in records of runs must be";
 
 }  // namespace pride::app

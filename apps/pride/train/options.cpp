@@ -297,16 +297,6 @@ void check_choice(const char* flag, const std::string& value,
   throw InvalidArgument(concat(flag, " ", value, ": must be one of ", join(choices)));
 }
 
-// The records of a run name them, and JSON is UTF-8.
-void check_texts(const TrainOptions& o) {
-  const std::pair<const char*, const std::string&> texts[] = {
-      {"--data", o.data}, {"--vocab", o.vocab},   {"--init", o.init},
-      {"--out", o.out},   {"--resume", o.resume}, {"--tensorboard", o.tensorboard}};
-  for (const auto& [flag, text] : texts) {
-    PRIDE_CHECK(is_utf8(text), flag, " ", text, kNotUtf8);
-  }
-}
-
 }  // namespace
 
 void add_workload_flags(CLI::App& app, TrainOptions& options) {
@@ -344,7 +334,12 @@ void check(const TrainOptions& o) {
   check_image_options(o);
   PRIDE_CHECK(o.init.empty() || o.model.empty(), "--init and --model: give one of them");
   PRIDE_CHECK(o.workers >= 0 && o.workers <= 1024, "--workers ", o.workers, ": must be 1 to 1024");
-  check_texts(o);
+  check_utf8("--data", o.data);
+  check_utf8("--vocab", o.vocab);
+  check_utf8("--init", o.init);
+  check_utf8("--out", o.out);
+  check_utf8("--resume", o.resume);
+  check_utf8("--tensorboard", o.tensorboard);
   check_positive("--batch", static_cast<double>(o.batch), true);
   check_positive("--accumulate", static_cast<double>(o.accumulate));
   if (o.epochs) check_positive("--epochs", *o.epochs);

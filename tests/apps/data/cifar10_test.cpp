@@ -193,6 +193,8 @@ TEST(FindData, TakesTheFlagThenTheVariable) {
   ASSERT_EQ(setenv("PRIDE_DATA", "/from/variable", 1), 0);
   EXPECT_EQ(find_data("/from/flag", "cifar10"), "/from/flag");
   EXPECT_EQ(find_data("", "cifar10"), "/from/variable");
+  ASSERT_EQ(setenv("PRIDE_DATA", "/bad\xFF", 1), 0);
+  expect_error<InvalidArgument>([] { find_data("", "cifar10"); }, {"PRIDE_DATA", "UTF-8"});
   EXPECT_EQ(find_data("text.txt", "lm"), "text.txt");
   EXPECT_EQ(find_data("", "lm"), "");
   for (const bool empty : {true, false}) {

@@ -3,11 +3,10 @@
 #include "data/text.h"
 
 #include <gtest/gtest.h>
-
 #include <xxhash.h>
-#include <cstring>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <string>
 

@@ -222,6 +222,18 @@ TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
   EXPECT_FALSE(fs::exists(path("out")));
 }
 
+TEST_F(SweepProgram, RefusesNamesThatAreNotUtf8) {
+  write(kGrid);
+  const std::string end = concat(" --data ", path("text").string(), " --out ");
+  const std::string file = path("try.toml").string(), bad = path("bad\xFF").string();
+  for (const std::string& words : {file + end + bad, bad + end + path("out").string()}) {
+    const Outcome outcome = test::run_shell(concat(PRIDE_PROGRAM, " sweep ", words));
+    EXPECT_EQ(outcome.code, 1);
+    expect_contains(outcome.err, "not UTF-8");
+  }
+  EXPECT_FALSE(fs::exists(bad));
+}
+
 TEST_F(SweepProgram, RefusesAMethodThatDoesNotExistBeforeAnyRun) {
   write("[grid]\nmethod = [\"lion\", \"dlionvote\"]\nseed = 1\n");
   const Outcome outcome = sweep();
