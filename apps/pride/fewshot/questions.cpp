@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
 #include "io/mapped_file.h"
@@ -157,6 +158,12 @@ std::vector<QuestionSet> read_question_sets(const std::vector<fs::path>& inputs)
     const std::size_t before = files.size();
     list_folder(input, files);
     if (files.size() == before) throw DataError(concat(input.string(), ": no *.jsonl in it"));
+  }
+  std::set<fs::path> seen;
+  for (const fs::path& file : files) {
+    if (!seen.insert(fs::canonical(file)).second) {
+      throw DataError(concat(file.string(), " is given twice: each question counts once"));
+    }
   }
   std::vector<QuestionSet> sets;
   for (const fs::path& file : files) sets.emplace_back(file);

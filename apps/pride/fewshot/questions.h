@@ -61,7 +61,7 @@ class QuestionSet {
 };
 
 // The sets that `inputs` mean: a file is one, a folder all its *.jsonl but *.train.jsonl, in order
-// of name. Throws DataError, if there is none too.
+// of name. Throws DataError, also if there is none, or one file twice.
 std::vector<QuestionSet> read_question_sets(const std::vector<std::filesystem::path>& inputs);
 
 }  // namespace pride::app

@@ -70,6 +70,19 @@ TEST(Questions, AreRefusedWithFileAndLine) {
   expect_error<DataError>([&] { read_question_sets({folder.path() / "empty"}); }, {"no *.jsonl"});
 }
 
+TEST(QuestionSets, RefuseAFileThatIsGivenTwice) {
+  const TempFolder folder;
+  const auto file = folder.write("a.jsonl", records(3));
+  folder.write("b.jsonl", records(3));  // a copy of another name is another task
+  EXPECT_EQ(read_question_sets({folder.path()}).size(), 2U);
+  expect_error<DataError>([&] { read_question_sets({file, file}); }, {"a.jsonl", "given twice"});
+  expect_error<DataError>(
+      [&] {
+        read_question_sets({folder.path(), folder.path() / "." / "a.jsonl"});
+      },
+      {"a.jsonl", "given twice"});
+}
+
 TEST(QuestionSet, IsSplitIntoHalvesThatDoNotDependOnTheFile) {
   const TempFolder folder;
   const QuestionSet set(folder.write("a.jsonl", records(400)));
