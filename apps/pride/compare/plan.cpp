@@ -20,11 +20,11 @@ constexpr int kWorkers = 4;  // pride train's own default
 
 // what --set may not touch: a comparison has one task, and runs of a seed have the same batches
 const FlagSet kShared = {
-    "task",    "data",      "vocab",  "examples",     "shots",     "skip-long",  "init",
-    "model",   "layers",    "heads",  "width",        "context",   "patch",      "image-size",
-    "workers", "batch",     "epochs", "steps",        "seed",      "accumulate", "sharding",
-    "method",  "out",       "config", "eval-batches", "overwrite", "resume",     "json",
-    "quiet",   "log-every", "help",   "help-all",     "save-every"};
+    "task",       "data",          "vocab",   "examples",  "shots",  "skip-long",    "init",
+    "init-std",   "embedding-std", "model",   "layers",    "heads",  "width",        "context",
+    "patch",      "image-size",    "workers", "batch",     "epochs", "steps",        "seed",
+    "accumulate", "sharding",      "method",  "out",       "config", "eval-batches", "overwrite",
+    "resume",     "json",          "quiet",   "log-every", "help",   "help-all",     "save-every"};
 
 // A run of other values is the same run. --bucket-mb is none of these: a frame or more a bucket.
 bool may_differ(const std::string& flag) {

@@ -11,7 +11,6 @@
 namespace pride::app {
 namespace {
 
-constexpr double kDeviation = 0.02;
 constexpr double kNormEps = 1e-5;
 
 const GptSize& checked(const GptSize& size) {
@@ -22,6 +21,10 @@ const GptSize& checked(const GptSize& size) {
               ": all must be at least 1");
   PRIDE_CHECK(size.width % size.heads == 0, "gpt: width ", size.width, " is not a multiple of ",
               size.heads, " heads");
+  for (const double deviation : {size.init_std, size.embedding_std}) {
+    PRIDE_CHECK(std::isfinite(deviation) && deviation > 0, "gpt: initial values of deviation ",
+                deviation, ": must be positive");
+  }
   return size;
 }
 
@@ -41,8 +44,8 @@ at::Tensor causal_mask(std::int64_t n, std::int64_t total, const at::TensorOptio
 
 Gpt::Gpt(const GptSize& size) : size_(checked(size)) {
   const std::int64_t width = size.width;
-  wte_ = declare("wte.weight", {size.vocabulary, width}, Init::normal(kDeviation), false);
-  wpe_ = declare("wpe.weight", {size.context, width}, Init::normal(kDeviation), false);
+  wte_ = declare("wte.weight", {size.vocabulary, width}, Init::normal(size.embedding_std), false);
+  wpe_ = declare("wpe.weight", {size.context, width}, Init::normal(size.init_std), false);
   for (std::int64_t i = 0; i < size.layers; ++i) blocks_.push_back(declare_block(i));
   ln_f_ = declare_norm("ln_f");
 }
@@ -99,13 +102,14 @@ Gpt::Block Gpt::declare_block(std::int64_t index) {
   const std::string prefix = concat("h.", index, ".");
   const std::int64_t width = size_.width;
   // the sum of 2 n_layer residual branches keeps the variance of one
-  const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(size_.layers));
+  const double deviation = size_.init_std;
+  const double residual = deviation / std::sqrt(2.0 * static_cast<double>(size_.layers));
   Block block;
   block.ln_1 = declare_norm(prefix + "ln_1");
-  block.c_attn = declare_conv1d(prefix + "attn.c_attn", width, 3 * width, kDeviation);
+  block.c_attn = declare_conv1d(prefix + "attn.c_attn", width, 3 * width, deviation);
   block.attn_proj = declare_conv1d(prefix + "attn.c_proj", width, width, residual);
   block.ln_2 = declare_norm(prefix + "ln_2");
-  block.c_fc = declare_conv1d(prefix + "mlp.c_fc", width, 4 * width, kDeviation);
+  block.c_fc = declare_conv1d(prefix + "mlp.c_fc", width, 4 * width, deviation);
   block.mlp_proj = declare_conv1d(prefix + "mlp.c_proj", 4 * width, width, residual);
   return block;
 }

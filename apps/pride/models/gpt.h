@@ -14,6 +14,8 @@ struct GptSize {
   std::int64_t layers = 4, heads = 4, width = 128;
   std::int64_t context = 128;     // longest input, in tokens
   std::int64_t vocabulary = 256;  // bytes
+  double init_std = 0.02;         // of initial weights; over sqrt(2 layers) where a branch ends
+  double embedding_std = 0.02;    // of the tokens' embeddings, which are the head too
 };
 
 // What a model has read so far, for one text: keys and values by layer.
@@ -24,7 +26,8 @@ struct KvCache {
 
 class Gpt final : public Model {
  public:
-  // Throws InvalidArgument on a size below 1 or a width that the heads do not divide.
+  // Throws InvalidArgument on a size below 1, a width that the heads do not divide, or a
+  // deviation that is not positive and finite.
   explicit Gpt(const GptSize& size);
 
   const GptSize& size() const noexcept { return size_; }

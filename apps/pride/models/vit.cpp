@@ -3,12 +3,13 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "pride/error.h"
 
 namespace pride::app {
 namespace {
 
-constexpr double kDeviation = 0.02;
 constexpr double kNormEps = 1e-6;
 constexpr std::int64_t kMostPatches = 4096;  // 64 MiB of attention for each head and image
 
@@ -16,7 +17,7 @@ class Vit final : public Model {
  public:
   explicit Vit(const VitSize& size) : size_(size), grid_(size.image / size.patch) {
     const std::int64_t width = size.width;
-    const Init weights = Init::truncated(kDeviation);
+    const Init weights = Init::truncated(size.init_std);
     cls_token_ = declare("cls_token", {1, 1, width}, weights, false);
     pos_embed_ = declare("pos_embed", {1, grid_ * grid_ + 1, width}, weights, false);
     patch_ = {
@@ -50,7 +51,7 @@ class Vit final : public Model {
   }
 
   Affine declare_linear(const std::string& name, std::int64_t in, std::int64_t out) {
-    return {declare(name + ".weight", {out, in}, Init::truncated(kDeviation)),
+    return {declare(name + ".weight", {out, in}, Init::truncated(size_.init_std)),
             declare(name + ".bias", {out}, Init::constant(0), false)};
   }
 
@@ -114,6 +115,8 @@ std::unique_ptr<Model> make_vit(const VitSize& size) {
               ", classes ", size.classes, ": all must be at least 1");
   PRIDE_CHECK(size.width % size.heads == 0, "vit: width ", size.width, " is not a multiple of ",
               size.heads, " heads");
+  PRIDE_CHECK(std::isfinite(size.init_std) && size.init_std > 0,
+              "vit: initial values of deviation ", size.init_std, ": must be positive");
   PRIDE_CHECK(size.image % size.patch == 0, "vit: patches of ", size.patch,
               " pixels do not tile an image of ", size.image);
   const std::int64_t side = size.image / size.patch;

@@ -16,6 +16,7 @@ struct VitSize {
   std::int64_t layers = 6, heads = 8, width = 512;
   std::int64_t patch = 4;  // pixels along a side
   std::int64_t image = 32, channels = 3, classes = 10;
+  double init_std = 0.02;  // of initial weights, before they are cut at two deviations
 };
 
 // The sizes of vit-small, vit-paper (of CIFAR-10 in the Distributed Lion paper), vit-s16 or vit-b16
@@ -23,8 +24,8 @@ struct VitSize {
 // naming the task, on another name.
 VitSize vit_preset(const std::string& name, std::string_view task);
 
-// Throws InvalidArgument on a size below 1, a width that the heads do not divide, or an image that
-// the patches do not tile.
+// Throws InvalidArgument on a size below 1, a width that the heads do not divide, an image that the
+// patches do not tile, or an init_std that is not positive and finite.
 std::unique_ptr<Model> make_vit(const VitSize& size);
 
 }  // namespace pride::app

@@ -16,9 +16,9 @@ namespace {
 constexpr int kWorkers = 4;  // pride train's own default
 
 // flags that make the task, together with the seed of augmentation
-constexpr const char* kTaskFlags[] = {"task",      "data",    "vocab", "examples",  "shots",
-                                      "skip-long", "model",   "init",  "layers",    "heads",
-                                      "width",     "context", "patch", "image-size"};
+constexpr const char* kTaskFlags[] = {
+    "task",   "data",  "vocab", "examples", "shots", "skip-long",  "model",    "init",
+    "layers", "heads", "width", "context",  "patch", "image-size", "init-std", "embedding-std"};
 
 // flags that can change neither whether a run begins nor how long it is
 const FlagSet kOnlyNumbers = {"lr", "weight-decay", "seed"};

@@ -28,10 +28,12 @@ constexpr std::size_t kDepth = 3;  // the batch that is waited for, and two behi
 VitSize vit_size(const TrainOptions& o, std::size_t classes) {
   VitSize size = vit_preset(o.model.empty() ? "vit-s16" : o.model, "imagenet");
   PRIDE_CHECK(!o.context, "--context is for lm and fewshot only");
+  PRIDE_CHECK(!o.embedding_std, "--embedding-std is for lm and fewshot only");
   size.layers = o.layers.value_or(size.layers);
   size.heads = o.heads.value_or(size.heads);
   size.width = o.width.value_or(size.width);
   size.patch = o.patch.value_or(size.patch);
+  size.init_std = o.init_std.value_or(size.init_std);
   size.image = o.image_size.value_or(kImageSize);
   size.classes = static_cast<std::int64_t>(classes);
   return size;
@@ -60,8 +62,11 @@ class FolderTask final : public Task {
   std::size_t n_eval_batches() const noexcept override { return n_eval_batches_; }
 
   nlohmann::ordered_json model_size() const override {
-    return {{"layers", size_.layers}, {"heads", size_.heads}, {"width", size_.width},
-            {"patch", size_.patch},   {"image", size_.image}, {"classes", size_.classes}};
+    nlohmann::ordered_json size = {{"layers", size_.layers}, {"heads", size_.heads},
+                                   {"width", size_.width},   {"patch", size_.patch},
+                                   {"image", size_.image},   {"classes", size_.classes}};
+    if (size_.init_std != VitSize{}.init_std) size["init_std"] = size_.init_std;
+    return size;
   }
   nlohmann::ordered_json model_config() const override;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/gpt_task.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "io/mapped_file.h"
@@ -22,6 +23,8 @@ GptSize size_of_init(const TrainOptions& o, std::int64_t vocabulary) {
   same("--width", o.width, size.width);
   PRIDE_CHECK(o.context.value_or(1) <= size.context, "--context ", *o.context,
               ": the model of --init has ", size.context, " positions");
+  PRIDE_CHECK(!o.init_std && !o.embedding_std,
+              "--init-std and --embedding-std: the values come from --init");
   PRIDE_CHECK(vocabulary <= size.vocabulary, "--init: the model has ", size.vocabulary,
               " tokens, the data ", vocabulary);
   size.context = o.context.value_or(size.context);
@@ -31,17 +34,27 @@ GptSize size_of_init(const TrainOptions& o, std::int64_t vocabulary) {
 GptSize size_of_preset(const TrainOptions& o, std::int64_t vocabulary) {
   GptSize size;
   const std::string model = o.model.empty() ? "gpt-small" : o.model;
+  const bool small = model == "gpt-small";
   if (model == "gpt2") {
     size = {.layers = 12, .heads = 12, .width = 768, .context = 1024};
   } else {
-    PRIDE_CHECK(model == "gpt-small", "--model ", model, ": for ", o.task,
-                " it must be one of gpt-small, gpt2");
+    PRIDE_CHECK(small, "--model ", model, ": for ", o.task, " it must be one of gpt-small, gpt2");
   }
   size.vocabulary = vocabulary;
   size.layers = o.layers.value_or(size.layers);
   size.heads = o.heads.value_or(size.heads);
   size.width = o.width.value_or(size.width);
   size.context = o.context.value_or(size.context);
+  if (small) {
+    // GPT-2's 0.02 is made for its width. A narrow model that starts so learns under the sign
+    // updates of Lion how frequent each byte is, and stays there (docs/results.md, lm-small). These
+    // are the deviations of torch's nn.Linear and of the tied embeddings of Vaswani et al. 2017.
+    const auto width = static_cast<double>(size.width);
+    size.init_std = 1 / std::sqrt(3 * width);
+    size.embedding_std = 1 / std::sqrt(width);
+  }
+  size.init_std = o.init_std.value_or(size.init_std);
+  size.embedding_std = o.embedding_std.value_or(size.embedding_std);
   return size;
 }
 
@@ -73,6 +86,8 @@ nlohmann::ordered_json GptTask::model_size() const {
                                  {"context", size_.context},
                                  {"vocabulary", size_.vocabulary}};
   if (!init_.empty()) size["init_hash"] = init_hash_;
+  if (size_.init_std != GptSize{}.init_std) size["init_std"] = size_.init_std;
+  if (size_.embedding_std != GptSize{}.embedding_std) size["embedding_std"] = size_.embedding_std;
   return size;
 }
 

@@ -20,10 +20,12 @@ constexpr std::size_t kEvalImages = 250;  // per batch
 VitSize vit_size(const TrainOptions& o) {
   VitSize size = vit_preset(o.model.empty() ? "vit-small" : o.model, "cifar10");
   PRIDE_CHECK(!o.context, "--context is for lm and fewshot only");
+  PRIDE_CHECK(!o.embedding_std, "--embedding-std is for lm and fewshot only");
   size.layers = o.layers.value_or(size.layers);
   size.heads = o.heads.value_or(size.heads);
   size.width = o.width.value_or(size.width);
   size.patch = o.patch.value_or(size.patch);
+  size.init_std = o.init_std.value_or(size.init_std);
   return size;
 }
 
@@ -50,10 +52,12 @@ class ImageTask final : public Task {
   std::size_t n_eval_batches() const noexcept override { return n_eval_batches_; }
 
   nlohmann::ordered_json model_size() const override {
-    return {{"layers", size_.layers},
-            {"heads", size_.heads},
-            {"width", size_.width},
-            {"patch", size_.patch}};
+    nlohmann::ordered_json size = {{"layers", size_.layers},
+                                   {"heads", size_.heads},
+                                   {"width", size_.width},
+                                   {"patch", size_.patch}};
+    if (size_.init_std != VitSize{}.init_std) size["init_std"] = size_.init_std;
+    return size;
   }
 
   Batch train_batch(std::span<const Draw> draws) const override {

@@ -80,6 +80,19 @@ void add_model_flags(CLI::App& app, TrainOptions& o) {
          "lm, fewshot: begin with this GPT-2 checkpoint in Hugging Face's layout (a folder with "
          "model.safetensors and config.json, or the file), which settles the model's sizes")
       ->group("Model");
+  app.add_option(
+         "--init-std", o.init_std,
+         "Standard deviation of the initial weights (GPT-2's initializer_range); where a "
+         "branch of a GPT ends, over sqrt(2 layers). Default: 1/sqrt(3 width) of gpt-small, "
+         "0.02 of the others")
+      ->check(number_check())
+      ->group("Model");
+  app.add_option(
+         "--embedding-std", o.embedding_std,
+         "lm, fewshot: the same of the tokens' embeddings, which are the head too. Default: "
+         "1/sqrt(width) of gpt-small, 0.02 of gpt2")
+      ->check(number_check())
+      ->group("Model");
   app.add_option("--layers", o.layers, "Transformer blocks, instead of the model's")
       ->check(count(1, kLargestSize))
       ->group("Model");
@@ -340,6 +353,8 @@ void check(const TrainOptions& o) {
   check_utf8("--out", o.out);
   check_utf8("--resume", o.resume);
   check_utf8("--tensorboard", o.tensorboard);
+  if (o.init_std) check_positive("--init-std", *o.init_std);
+  if (o.embedding_std) check_positive("--embedding-std", *o.embedding_std);
   check_positive("--batch", static_cast<double>(o.batch), true);
   check_positive("--accumulate", static_cast<double>(o.accumulate));
   if (o.epochs) check_positive("--epochs", *o.epochs);

@@ -23,6 +23,7 @@ struct TrainOptions {
   std::string model;  // empty: the task's default
   std::string init;   // lm, fewshot: checkpoint to begin with; empty: initial values from the seed
   std::optional<std::int64_t> layers, heads, width, context, patch;
+  std::optional<double> init_std, embedding_std;  // of initial weights; none: the model's
   std::optional<std::int64_t> image_size;  // imagenet: side of what the model sees, in pixels
   std::optional<int> loader_threads;       // imagenet: that read images ahead, of each worker
   double label_smoothing = 0, mixup = 0;   // of training; 0: none

@@ -28,6 +28,8 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"width", or_null(o.width)},
           {"context", or_null(o.context)},
           {"patch", or_null(o.patch)},
+          {"init-std", or_null(o.init_std)},
+          {"embedding-std", or_null(o.embedding_std)},
           {"image-size", or_null(o.image_size)},
           {"loader-threads", or_null(o.loader_threads)},
           {"label-smoothing", o.label_smoothing},

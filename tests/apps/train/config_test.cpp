@@ -159,6 +159,8 @@ TEST(Options, RefuseValuesThatNoRunCanHave) {
   refused([](TrainOptions& o) { o.steps = 1, o.epochs = 1; });
   refused([](TrainOptions& o) { o.workers = -1; });
   refused([](TrainOptions& o) { o.lr = -1; });
+  refused([](TrainOptions& o) { o.init_std = 0; });
+  refused([](TrainOptions& o) { o.embedding_std = -1; });
   refused([](TrainOptions& o) { o.device = "tpu"; });
   refused([](TrainOptions& o) { o.schedule = "steep"; });
   refused([](TrainOptions& o) { o.non_finite = "hope"; });

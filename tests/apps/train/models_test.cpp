@@ -91,6 +91,38 @@ TEST(Models, StartAsTheirPapersSay) {
   EXPECT_NEAR(deviation(qkv), 0.02 * 0.8796, 0.0005);
 }
 
+TEST(Models, StartWithTheDeviationTheyAreGiven) {
+  const auto gpt = make_gpt({.layers = 4,
+                             .heads = 2,
+                             .width = 128,
+                             .context = 64,
+                             .init_std = 0.05,
+                             .embedding_std = 0.1});
+  gpt->initialise(1);
+  const auto g = by_name(*gpt);
+  EXPECT_NEAR(deviation(g.at("wte.weight").tensor), 0.1, 0.0025);
+  for (const char* name : {"wpe.weight", "h.0.attn.c_attn.weight", "h.3.mlp.c_fc.weight"}) {
+    EXPECT_NEAR(deviation(g.at(name).tensor), 0.05, 0.00125) << name;
+  }
+  for (const char* name : {"h.0.attn.c_proj.weight", "h.3.mlp.c_proj.weight"}) {
+    EXPECT_NEAR(deviation(g.at(name).tensor), 0.05 / std::sqrt(8.0), 0.0005) << name;
+  }
+  EXPECT_EQ(g.at("ln_f.weight").tensor.min().item<float>(), 1.0F);
+
+  const auto vit = make_vit({.layers = 1, .heads = 2, .width = 128, .patch = 4, .init_std = 0.1});
+  vit->initialise(1);
+  const auto v = by_name(*vit);
+  for (const char* name : {"pos_embed", "patch_embed.proj.weight", "blocks.0.mlp.fc2.weight"}) {
+    EXPECT_NEAR(deviation(v.at(name).tensor), 0.1 * 0.8796, 0.0025) << name;
+    EXPECT_LE(v.at(name).tensor.abs().max().item<double>(), 0.2 + 1e-6) << name;
+  }
+  for (const double refused : {0.0, -0.02, std::nan(""), HUGE_VAL}) {
+    EXPECT_THROW(make_gpt({.init_std = refused}), InvalidArgument) << refused;
+    EXPECT_THROW(make_gpt({.embedding_std = refused}), InvalidArgument) << refused;
+    EXPECT_THROW(make_vit({.init_std = refused}), InvalidArgument) << refused;
+  }
+}
+
 TEST(Models, StartFromTheSeedAndTheNameAlone) {
   std::vector<float> a(1000), b(1000), c(1000), d(1000);
   fill_initial(1, "h.0.attn.c_attn.weight", Init::normal(1), a);

@@ -204,6 +204,26 @@ TEST_F(Train, RefusesABatchLargerThanAWorkersSamples) {
   EXPECT_NE(outcome.err.find("--batch 100000: a worker has "), std::string::npos) << outcome.err;
 }
 
+TEST_F(Train, StartsWithTheDeviationsOfItsModelOrThoseGiven) {
+  const auto with = [&](Arguments more) {
+    const Arguments still = {"--steps", "1", "--lr", "0"};
+    more.insert(more.end(), still.begin(), still.end());
+    return summary(more);
+  };
+  const json own = with({});
+  EXPECT_DOUBLE_EQ(own["model"]["size"].value("init_std", 0.0), 1 / std::sqrt(3 * 32.0));
+  EXPECT_DOUBLE_EQ(own["model"]["size"].value("embedding_std", 0.0), 1 / std::sqrt(32.0));
+  EXPECT_GT(own["final"]["loss"].get<double>(), std::log(256) + 0.1) << "scores of deviation 1";
+  const Arguments given = {"--init-std", "0.02", "--embedding-std", "0.02"};
+  for (const Arguments& flags : {given, Arguments{"--model", "gpt2"}}) {
+    const json s = with(flags);
+    EXPECT_FALSE(s["model"]["size"].contains("init_std"));
+    EXPECT_FALSE(s["model"]["size"].contains("embedding_std"));
+    EXPECT_NEAR(s["final"]["loss"].get<double>(), std::log(256), 0.03) << "scores near 0";
+  }
+  EXPECT_EQ(with(given)["param_hash"], with({"--model", "gpt2"})["param_hash"]);
+}
+
 TEST_F(Train, SaysWhatTorchSaysInOneLine) {
   // one matrix of 13 TB
   const Outcome outcome = train({"--data", path("text"), "--width", "1048576", "--heads", "1",

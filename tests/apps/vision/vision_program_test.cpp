@@ -161,6 +161,7 @@ TEST_F(ImageNet, DealsSkewedClassesToItsWorkers) {
 
 TEST_F(ImageNet, RefusesWhatDoesNotFit) {
   expect_error({"--context", "8"}, {"--context is for lm and fewshot only"});
+  expect_error({"--embedding-std", "1"}, {"--embedding-std is for lm and fewshot only"});
   expect_error({"--patch", "5"}, {"do not tile an image of 32"});
   expect_error({"--label-smoothing", "1"}, {"--label-smoothing 1"});
   expect_error({"--mixup", "-1"}, {"--mixup -1"});
