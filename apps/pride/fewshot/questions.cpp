@@ -161,7 +161,7 @@ std::vector<QuestionSet> read_question_sets(const std::vector<fs::path>& inputs)
   }
   std::set<fs::path> seen;
   for (const fs::path& file : files) {
-    if (!seen.insert(fs::canonical(file)).second) {
+    if (!seen.insert(fs::weakly_canonical(file)).second) {
       throw DataError(concat(file.string(), " is given twice: each question counts once"));
     }
   }

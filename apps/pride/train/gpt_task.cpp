@@ -48,7 +48,8 @@ GptSize size_of_preset(const TrainOptions& o, std::int64_t vocabulary) {
   if (small) {
     // GPT-2's 0.02 is made for its width. A narrow model that starts so learns under the sign
     // updates of Lion how frequent each byte is, and stays there (docs/results.md, lm-small). These
-    // are the deviations of torch's nn.Linear and of the tied embeddings of Vaswani et al. 2017.
+    // are the deviation of torch's nn.Linear with so many inputs, and one that gives the scores of
+    // the tied head a deviation of 1.
     const auto width = static_cast<double>(size.width);
     size.init_std = 1 / std::sqrt(3 * width);
     size.embedding_std = 1 / std::sqrt(width);

@@ -363,7 +363,7 @@ TEST_F(Compare, RefusesBeforeTheFirstRun) {
   expect_refusal({"--methods", "lion", "--set", "lion:lr"}, "must be METHOD:FLAG=VALUE");
   expect_refusal({"--methods", "lion", "--set", "lion:colour=red"}, "--colour");
   expect_refusal({"--methods", "lion", "--set", "lion:lr=fast"}, "--lr");
-  expect_refusal({"--methods", "lion", "--set", "lion:steps=5"}, "the same for all methods");
+  expect_refusal({"--methods", "lion", "--set", "lion:init-std=5"}, "the same for all methods");
   expect_refusal({"--methods", "lion", "--set", "lion:lr=1", "--set", "lion:lr=2"}, "set twice");
   expect_refusal({"--methods", "lion", "--set", "lion:method-opt=tie=zero"}, "no option 'tie'");
   expect_refusal({"--methods", "lion", "--method-opt", "dense=x"}, "option dense = 'x'");

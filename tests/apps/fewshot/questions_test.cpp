@@ -75,6 +75,13 @@ TEST(QuestionSets, RefuseAFileThatIsGivenTwice) {
   const auto file = folder.write("a.jsonl", records(3));
   folder.write("b.jsonl", records(3));  // a copy of another name is another task
   EXPECT_EQ(read_question_sets({folder.path()}).size(), 2U);
+  std::filesystem::create_symlink(file, folder.path() / "link.jsonl");
+  expect_error<DataError>([&] { read_question_sets({folder.path()}); },
+                          {"link.jsonl", "given twice"});
+  std::filesystem::remove(folder.path() / "link.jsonl");
+  std::filesystem::create_symlink(folder.path() / "gone", folder.path() / "dangling.jsonl");
+  expect_error<DataError>([&] { read_question_sets({folder.path()}); }, {"dangling.jsonl"});
+  std::filesystem::remove(folder.path() / "dangling.jsonl");
   expect_error<DataError>([&] { read_question_sets({file, file}); }, {"a.jsonl", "given twice"});
   expect_error<DataError>(
       [&] {

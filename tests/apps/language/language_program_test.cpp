@@ -187,9 +187,11 @@ TEST_F(LanguageTraining, GoesOnFromWhatItSavedInHuggingFacesLayout) {
   other = init;
   other.insert(other.end(), {"--context", "17"});
   expect_failure(other, "--context 17: the model of --init has 16 positions");
-  other = init;
-  other.insert(other.end(), {"--init-std", "0.1"});
-  expect_failure(other, "--init-std and --embedding-std: the values come from --init");
+  for (const char* flag : {"--init-std", "--embedding-std"}) {
+    other = init;
+    other.insert(other.end(), {flag, "0.1"});
+    expect_failure(other, "--init-std and --embedding-std: the values come from --init");
+  }
 }
 
 TEST_F(LanguageTraining, WritesWhatItLearnt) {

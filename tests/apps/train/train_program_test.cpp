@@ -222,6 +222,11 @@ TEST_F(Train, StartsWithTheDeviationsOfItsModelOrThoseGiven) {
     EXPECT_NEAR(s["final"]["loss"].get<double>(), std::log(256), 0.03) << "scores near 0";
   }
   EXPECT_EQ(with(given)["param_hash"], with({"--model", "gpt2"})["param_hash"]);
+  const json two = with({"--init-std", "0.03", "--embedding-std", "0.07"});
+  EXPECT_EQ(two["model"]["size"].value("init_std", 0.0), 0.03);
+  EXPECT_EQ(two["model"]["size"].value("embedding_std", 0.0), 0.07);
+  EXPECT_EQ(two["settings"]["init-std"], 0.03);
+  EXPECT_EQ(two["settings"]["embedding-std"], 0.07);
 }
 
 TEST_F(Train, SaysWhatTorchSaysInOneLine) {
@@ -270,6 +275,22 @@ TEST_F(Train, LearnsRealImages) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   // a guess is right once in ten
   EXPECT_GT(json::parse(outcome.out)["final"]["accuracy"].get<double>(), 0.18);
+
+  const Arguments images = {"--task",         "cifar10", "--data",  data,    "--layers", "1",
+                            "--width",        "16",      "--steps", "1",     "--lr",     "0",
+                            "--eval-batches", "1",       "--quiet", "--json"};
+  const auto with = [&](const char* flag) {
+    Arguments all = images;
+    all.insert(all.end(), {flag, "0.5"});
+    return train(all);
+  };
+  const Outcome wide = with("--init-std"), none = train(images);
+  ASSERT_EQ(wide.code, 0) << wide.err;
+  ASSERT_EQ(none.code, 0) << none.err;
+  EXPECT_EQ(json::parse(wide.out)["model"]["size"].value("init_std", 0.0), 0.5);
+  EXPECT_NE(json::parse(wide.out)["param_hash"], json::parse(none.out)["param_hash"]);
+  EXPECT_NE(with("--embedding-std").err.find("--embedding-std is for lm and fewshot only"),
+            std::string::npos);
 }
 }  // namespace
 }  // namespace pride::app

@@ -155,6 +155,14 @@ TEST_F(ImageNet, MixUpAndSmoothingChangeTrainingOnly) {
   EXPECT_EQ(mixed["param_hash"], summary({"--steps", "4", "--mixup", "0.5"})["param_hash"]);
 }
 
+TEST_F(ImageNet, StartsWithTheDeviationItIsGiven) {
+  const json own = summary({"--steps", "1", "--lr", "0"});
+  const json wide = summary({"--steps", "1", "--lr", "0", "--init-std", "0.5"});
+  EXPECT_FALSE(own["model"]["size"].contains("init_std"));
+  EXPECT_EQ(wide["model"]["size"].value("init_std", 0.0), 0.5);
+  EXPECT_NE(own["param_hash"], wide["param_hash"]);
+}
+
 TEST_F(ImageNet, DealsSkewedClassesToItsWorkers) {
   summary({"--steps", "2", "--sharding", "dirichlet:1"});
 }
