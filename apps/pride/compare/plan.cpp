@@ -137,7 +137,7 @@ void ComparePlan::check_runs() {
     if (options_.tune) task = check_run(who, options_.tune_seed, task);
   }
   data_hash_ = task->data_facts().at("hash");
-  init_hash_ = task->model_size().value("init_hash", "");
+  model_size_ = task->model_size();
 }
 
 std::shared_ptr<const Task> ComparePlan::check_run(const Contender& who, std::uint64_t seed,
@@ -206,7 +206,7 @@ Run ComparePlan::run(const Contender& who, double rate, std::uint64_t seed) cons
   run.arguments = arguments_of(flags);
   run.settings = settings_json(parse_train(run.arguments));
   run.data_hash = data_hash_;
-  run.init_hash = init_hash_;
+  run.model_size = model_size_;
   run.folder = fs::path(options_.out) / who.label / concat(rate_text(rate), "-seed", seed);
   return run;
 }
@@ -226,10 +226,8 @@ bool same_run(const nlohmann::json& summary, const Run& wanted, std::string& wha
   what = concat("data of hash ", hash, " instead of ", wanted.data_hash);
   if (hash != wanted.data_hash) return false;
   const nlohmann::json size = summary.at("model").value("size", nlohmann::json::object());
-  const std::string init = size.value("init_hash", "");
-  what = concat("a model of --init of hash ", init.empty() ? "none" : init, " instead of ",
-                wanted.init_hash.empty() ? "none" : wanted.init_hash);
-  return init == wanted.init_hash;
+  what = concat("a model of ", size.dump(), " instead of ", wanted.model_size.dump());
+  return size == wanted.model_size;
 }
 
 }  // namespace pride::app

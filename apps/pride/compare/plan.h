@@ -30,7 +30,7 @@ struct Run {
   std::vector<std::string> arguments = {};  // of `pride train`, but for --out and what goes with it
   nlohmann::json settings = {};             // what summary.json will say under "settings"
   std::string data_hash = {};               // and under "data"
-  std::string init_hash = {};               // and under "model", of --init; empty: none
+  nlohmann::json model_size = nlohmann::json::object();  // and under "model", "size"
   std::filesystem::path folder = {};
 };
 
@@ -60,11 +60,13 @@ class ComparePlan {
   CompareOptions options_;
   FlagValues shared_;
   std::vector<Contender> contenders_;
-  std::string data_hash_, init_hash_;
+  std::string data_hash_;
+  nlohmann::json model_size_;
 };
 
 // True if the run with this summary was the wanted one; else `what` is the first setting that
-// differs, or the hash of the data or of the model of --init, for people. Settings that can change
+// differs, or the hash of the data, or the sizes, initial deviations and hash of --init of the
+// model, for people. Settings that can change
 // neither a result nor its bytes are left out; one that an older version did not record counts as
 // its default. Throws nlohmann::json::exception on what is no summary.
 bool same_run(const nlohmann::json& summary, const Run& wanted, std::string& what);

@@ -46,7 +46,8 @@ std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) 
   for (const std::string& flag : kIdleFlags) deciding.erase(flag);
   std::vector<std::string> words = arguments_of(deciding);
   words.push_back(run.data_hash);
-  if (!run.init_hash.empty()) words.push_back(run.init_hash);
+  const std::string init = run.model_size.value("init_hash", "");
+  if (!init.empty()) words.push_back(init);
   std::string id = concat(run.tuning ? "tune-" : "", run.label);
   for (const auto& [flag, value] : varied) {
     if (!kPlaceFlags.contains(flag)) id += concat("-", flag, "=", for_file_name(value));
@@ -155,7 +156,7 @@ SweepPlan::Checked SweepPlan::check(const FlagValues& flags) const {
     std::shared_ptr<const Task>& task = tasks_[made_by];
     if (!task) task = make_task(options);
     result.data_hash = task->data_facts().at("hash");
-    result.init_hash = task->model_size().value("init_hash", "");
+    result.model_size = task->model_size();
     if (experiment_.tune && !task->eval_metrics({.count = 1}).contains(experiment_.tune->by)) {
       result.lacks = concat("[tune] by = \"", experiment_.tune->by, "\": the task ", task->name(),
                             " has no ", experiment_.tune->by, ", only a loss");
@@ -179,7 +180,7 @@ SweepRun SweepPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed,
   flags["seed"] = {std::to_string(seed)};
   made.run.arguments = arguments_of(flags);
   made.run.data_hash = known.data_hash;
-  made.run.init_hash = known.init_hash;
+  made.run.model_size = known.model_size;
   if (made.refused.empty()) {
     try {
       const TrainOptions options = parse_train(made.run.arguments);

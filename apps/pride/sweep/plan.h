@@ -45,7 +45,8 @@ class SweepPlan {
  private:
   // What is the same for runs that differ in rates, decay and seed only.
   struct Checked {
-    std::string refused, data_hash, init_hash;
+    std::string refused, data_hash;
+    nlohmann::json model_size = nlohmann::json::object();
     std::string lacks;  // what is wrong with [tune] by; empty: the task has that metric
     double samples = 0;
     int workers = 1;

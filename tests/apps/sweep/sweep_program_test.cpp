@@ -113,6 +113,20 @@ TEST_F(SweepProgram, KnowsTheModelThatRunsBeginWithByItsContent) {
   expect_contains(sweep("--list").out, "0 done, 0 failed, 4 missing");
 }
 
+TEST_F(SweepProgram, MakesARunAgainWhoseModelStartedInAnotherWay) {
+  write("[grid]\nmethod = \"lion\"\nseed = 1\ninit-std = [0.02, 0.1]\n");
+  ASSERT_EQ(sweep().code, 0);
+  expect_contains(sweep("--list").out, "2 done, 0 failed, 0 missing");
+  // as versions wrote it that began with other weights by default
+  for (const json& record : records()) {
+    const fs::path file = path("out") / std::string(record["folder"]) / "summary.json";
+    json summary = json::parse(bytes_of(file));
+    summary["model"]["size"].erase("embedding_std");
+    folder_.write(file, summary.dump());
+  }
+  expect_contains(sweep("--list").out, "0 done, 0 failed, 2 missing");
+}
+
 TEST_F(SweepProgram, KnowsTheSameVocabularyInAnotherPlace) {
   fs::path vocabulary = test::write_small_vocabulary(folder_);
   ASSERT_EQ(

@@ -262,20 +262,30 @@ TEST_F(Train, StopsTogetherOnAnInterrupt) {
   EXPECT_EQ(s["steps"], metrics("out").back()["step"]);
 }
 
-TEST_F(Train, LearnsRealImages) {
+// The folder of CIFAR-10, or nothing.
+std::string real_images() {
   const char* set = std::getenv("PRIDE_DATA");
   const std::string data =
       set != nullptr ? set : concat(PRIDE_SOURCE_DIR, "/../shared/data/cifar10");
-  if (!std::filesystem::exists(data)) {
-    GTEST_SKIP() << "no CIFAR-10: set PRIDE_DATA to a folder with its binary files";
-  }
+  return std::filesystem::exists(data) ? data : "";
+}
+
+constexpr const char* kNoImages = "no CIFAR-10: set PRIDE_DATA to a folder with its binary files";
+
+TEST_F(Train, LearnsRealImages) {
+  const std::string data = real_images();
+  if (data.empty()) GTEST_SKIP() << kNoImages;
   const Outcome outcome = train({"--task", "cifar10", "--data", data, "--steps", "40", "--lr",
                                  "1e-3", "--eval-batches", "4", "--layers", "2", "--width", "64",
                                  "--sharding", "dirichlet:10", "--quiet", "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   // a guess is right once in ten
   EXPECT_GT(json::parse(outcome.out)["final"]["accuracy"].get<double>(), 0.18);
+}
 
+TEST_F(Train, StartsWithTheDeviationGivenOnImages) {
+  const std::string data = real_images();
+  if (data.empty()) GTEST_SKIP() << kNoImages;
   const Arguments images = {"--task",         "cifar10", "--data",  data,    "--layers", "1",
                             "--width",        "16",      "--steps", "1",     "--lr",     "0",
                             "--eval-batches", "1",       "--quiet", "--json"};
