@@ -256,9 +256,11 @@ TEST_F(Evaluate, SaysWhatIsWrong) {
   fails({"--tasks", good}, "this model has 300 tokens, which are no bytes: give --vocab");
   fails({"--tasks", good, "--vocab", vocab, "--shots", "6"}, "6 examples are asked for");
   EXPECT_EQ(evaluate({"--tasks", good, "--vocab", vocab, "--batch", "0"}).code, 2);
-  const Outcome table = evaluate({"--tasks", good, good, "--vocab", vocab});
+  fails({"--tasks", good, good, "--vocab", vocab}, "good.jsonl is given twice");
+  const std::string other = folder_.write("other.jsonl", records(5)).string();
+  const Outcome table = evaluate({"--tasks", good, other, "--vocab", vocab});
   ASSERT_EQ(table.code, 0) << table.err;
-  for (const char* part : {"acc_norm", "good", "±", "chance", "mean"}) {
+  for (const char* part : {"acc_norm", "good", "other", "±", "chance", "mean"}) {
     EXPECT_NE(table.out.find(part), std::string::npos) << table.out;
   }
 }
