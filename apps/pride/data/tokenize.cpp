@@ -100,8 +100,11 @@ class Tokenizer {
   }
 
   Tokenized finish() {
-    const auto refuse = [](const char* side, const char* help) {
-      throw DataError(concat("tokenize: no text to ", side, "; ", help));
+    const auto refuse = [this](const char* side, const char* help) {
+      const auto& inputs = options_.inputs;
+      const std::string more = inputs.size() > 1 ? concat(" and ", inputs.size() - 1, " more") : "";
+      throw DataError(
+          concat("tokenize: no text to ", side, " in ", inputs.front().string(), more, "; ", help));
     };
     if (train_.part.tokens == 0) refuse("train on", "give more documents, or less to validation");
     if (valid_.part.tokens == 0 && options_.valid_share > 0) {

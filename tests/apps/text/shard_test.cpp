@@ -251,7 +251,9 @@ TEST_F(Tokenize, SkipsBinariesInFoldersAndNamesBadLines) {
   };
   refuses("{\"text\": \"a\"}\n\n{\"txt\": \"b\"}\n", {"x.jsonl:3", "no string under \"text\""});
   refuses("{\"text\": \"a\"}\nnonsense\n", {"x.jsonl:2", "not a JSON object"});
-  refuses("", {"no text to train on"});
+  refuses("", {"no text to train on in", "x.jsonl;"});
+  const path empty = folder_.path() / "in" / "empty.txt";
+  expect_error<DataError>([&] { run({.inputs = {empty, empty}}); }, {"in/empty.txt and 1 more;"});
   expect_error<DataError>([&] { run({.inputs = {folder_.path() / "none"}}); }, {"none"});
 }
 
