@@ -5,11 +5,13 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include "build_info.h"
@@ -39,6 +41,15 @@ int finish(int code) {
   return code != 0 ? code : fail("cannot write to standard output");
 }
 
+// CLI11 writes "--overlap,--no-overlap{false}" for a flag with a negative form.
+struct HelpFormatter : CLI::Formatter {
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    std::string name = Formatter::make_option_name(option, positional);
+    if (const auto at = name.find("{false}"); at != name.npos) name.erase(at, 7);
+    return name;
+  }
+};
+
 bool is_subcommand(const CLI::App& app, const std::string& name) {
   const auto all = app.get_subcommands({});
   return std::any_of(all.begin(), all.end(),
@@ -67,6 +78,7 @@ int parse(CLI::App& app, int argc, char** argv) {
 
 int run(int argc, char** argv) {
   CLI::App app("Data-parallel training with about one bit per parameter on the wire.", "pride");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", std::string("pride ") + pride::app::kVersion);
   app.set_help_all_flag("--help-all", "Print the help of all subcommands and exit");
   app.require_subcommand(1);

@@ -85,7 +85,9 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
   for (const char* name : {"--workers", "--params", "--method", "--method-opt", "--json"}) {
     expect_contains(run_program({"methods", "--help"}).out, name);
   }
-  EXPECT_EQ(run_program({"train", "--help"}).code, 0);
+  const Outcome train = run_program({"train", "--help"});
+  EXPECT_EQ(train.code, 0);
+  EXPECT_EQ(train.out.find("{false}"), std::string::npos) << train.out;
 }
 
 TEST(Program, RefusesWrongUsage) {
