@@ -23,19 +23,23 @@ namespace {
 
 std::string system_text() { return std::generic_category().message(errno); }
 
+std::string why_not_regular(mode_t mode) {
+  if (S_ISREG(mode)) return "";
+  return S_ISDIR(mode) ? "it is a folder" : "it is no regular file";
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& file) {
-  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  // a pipe that nobody writes to must not be waited for
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail(file, system_text());
   struct stat facts {};
   void* data = nullptr;
   std::string why;
   if (fstat(descriptor, &facts) != 0) {
     why = system_text();
-  } else if (!S_ISREG(facts.st_mode)) {
-    why = S_ISDIR(facts.st_mode) ? "it is a folder" : "it is no regular file";
-  } else if (facts.st_size > 0) {
+  } else if (why = why_not_regular(facts.st_mode); why.empty() && facts.st_size > 0) {
     data = mmap(nullptr, static_cast<std::size_t>(facts.st_size), PROT_READ, MAP_SHARED, descriptor,
                 0);
     if (data == MAP_FAILED) why = system_text();
@@ -52,6 +56,12 @@ MappedFile::~MappedFile() {
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+void require_regular_file(const std::filesystem::path& file) {
+  struct stat facts {};
+  if (stat(file.c_str(), &facts) != 0) fail(file, system_text());
+  if (const std::string why = why_not_regular(facts.st_mode); !why.empty()) fail(file, why);
+}
 
 std::uint64_t file_hash(const std::filesystem::path& file) {
   const MappedFile mapped(file);

@@ -27,6 +27,10 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// Throws DataError ("cannot read FILE: it is a folder") unless it is a regular file, or a link to
+// one: to open a pipe may wait for ever, and a device may have no end.
+void require_regular_file(const std::filesystem::path& file);
+
 // XXH3-64 of a file's bytes. Throws DataError.
 std::uint64_t file_hash(const std::filesystem::path& file);
 

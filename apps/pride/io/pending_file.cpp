@@ -13,6 +13,13 @@ namespace pride::app {
 
 PendingFile::PendingFile(const std::filesystem::path& target)
     : target_(target), temporary_(concat(target.string(), ".tmp.", getpid())) {
+  std::error_code none;  // the rename would replace a device, and fail late on a folder
+  const auto status = std::filesystem::status(target, none);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    const bool folder = std::filesystem::is_directory(status);
+    throw DataError(concat("cannot create ", target.string(), ": it is ",
+                           folder ? "a folder" : "no regular file"));
+  }
   file_ = std::fopen(temporary_.c_str(), "wb");
   if (file_ == nullptr) fail("create");
 }

@@ -8,6 +8,7 @@
 #include <set>
 #include <system_error>
 
+#include "io/mapped_file.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -172,7 +173,9 @@ std::size_t safetensors_item_size(const std::string& dtype) {
 }
 
 SafetensorsHeader read_safetensors_header(const path& file, std::ifstream& in) {
+  require_regular_file(file);
   const std::uint64_t file_size = size_of(file);
+  in.open(file, std::ios::binary);
   if (!in) throw DataError(concat("cannot open ", file.string()));
   const std::string text = read_text(file, in, file_size);
   SafetensorsHeader header;

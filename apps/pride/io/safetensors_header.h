@@ -31,7 +31,7 @@ struct SafetensorsHeader {
 // Bytes of one element; 0 if the dtype is not one that pride reads.
 std::size_t safetensors_item_size(const std::string& dtype);
 
-// Reads and checks the header of `file`, which `in` has open at its start; leaves `in` at the data.
+// Opens `file` in `in`, reads and checks its header, and leaves `in` at the data.
 // Throws DataError, naming the file and the tensor.
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& file, std::ifstream& in);
 

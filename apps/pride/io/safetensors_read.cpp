@@ -54,7 +54,7 @@ bool read_values(std::ifstream& in, const std::string& dtype, std::span<float> v
 }  // namespace
 
 std::map<std::string, SafeTensor> read_safetensors(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in;
   const SafetensorsHeader header = read_safetensors_header(file, in);
   std::map<std::string, SafeTensor> tensors;
   for (const SafetensorsEntry& e : header.entries) {
@@ -68,7 +68,7 @@ std::map<std::string, SafeTensor> read_safetensors(const std::filesystem::path& 
 }
 
 std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in;
   return read_safetensors_header(file, in).metadata;
 }
 

@@ -257,6 +257,8 @@ TEST_F(Evaluate, SaysWhatIsWrong) {
   fails({"--tasks", good, "--vocab", vocab, "--shots", "6"}, "6 examples are asked for");
   EXPECT_EQ(evaluate({"--tasks", good, "--vocab", vocab, "--batch", "0"}).code, 2);
   fails({"--tasks", good, good, "--vocab", vocab}, "good.jsonl is given twice");
+  fails({"--tasks", good, "--vocab", vocab, "--predictions", folder_.path().string()},
+        "it is a folder");
   const std::string other = folder_.write("other.jsonl", records(5)).string();
   const Outcome table = evaluate({"--tasks", good, other, "--vocab", vocab});
   ASSERT_EQ(table.code, 0) << table.err;

@@ -3,6 +3,7 @@
 #include "io/safetensors.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <bit>
 #include <cmath>
@@ -98,8 +99,13 @@ TEST(SafetensorsWrite, SaysWhyItCannotWrite) {
                           {"cannot create", "none/x", "No such file"});
   std::filesystem::create_directory(folder.path() / "taken");
   expect_error<DataError>([&] { write_safetensors(folder.path() / "taken", {}); },
-                          {"cannot rename", "taken"});
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+                          {"cannot create", "taken: it is a folder"});
+  // what stands for something else, as /dev/null does, is not to be replaced by a file
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_error<DataError>([&] { write_safetensors(pipe, {}); }, {"pipe: it is no regular file"});
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 }
 
 TEST(SafetensorsRoundTrip, KeepsEveryBitShapeAndText) {
@@ -284,6 +290,9 @@ TEST(SafetensorsRead, RefusesMissingFilesAndFolders) {
   const TempFolder folder;
   expect_error<DataError>([&] { read_safetensors(folder.path() / "none"); }, {"none", "No such"});
   expect_error<DataError>([&] { read_safetensors(folder.path()); }, {"it is a folder"});
+  ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
+  expect_error<DataError>([&] { read_safetensors(folder.path() / "pipe"); },
+                          {"pipe: it is no regular file"});
 }
 
 std::string valid_file() {
