@@ -69,7 +69,10 @@ class Text {
   std::optional<Vocabulary> vocabulary_;
 };
 
-// Writes text as it comes, but no character before it is whole.
+// Nobody reads standard output any more, or it is full: main says which.
+struct OutputEnded {};
+
+// Writes text as it comes, but no character before it is whole. Throws OutputEnded.
 class Printer {
  public:
   void write(const std::string& text) {
@@ -77,6 +80,7 @@ class Printer {
     const std::size_t n = pending_.size() - utf8_unfinished(pending_);
     std::cout << pending_.substr(0, n) << std::flush;
     pending_.erase(0, n);
+    if (!std::cout) throw OutputEnded();
   }
   ~Printer() { std::cout << pending_ << std::flush; }
   Printer() = default;
@@ -127,7 +131,7 @@ void print_json(const Arguments& args, const std::vector<Token>& prompt, const J
   std::cout << report.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-void run(Arguments args) {
+void write_all(Arguments args) {
   pin_threads();
   check(args.sampling);
   if (!args.prompt_file.empty()) args.prompt = read_file(args.prompt_file);
@@ -153,6 +157,13 @@ void run(Arguments args) {
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   if (args.json) print_json(args, prompt, samples, static_cast<double>(n) / seconds.count());
+}
+
+void run(const Arguments& args) {
+  try {
+    write_all(args);
+  } catch (const OutputEnded&) {
+  }
 }
 
 void add_flags(CLI::App& command, Arguments& args) {

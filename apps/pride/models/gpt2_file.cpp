@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "io/mapped_file.h"
 #include "io/safetensors.h"
 #include "io/safetensors_header.h"
 #include "pride/error.h"
@@ -39,7 +41,7 @@ bool is_mask(const std::string& name) {
 }
 
 std::map<std::string, Shape> shapes_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in;
   std::map<std::string, Shape> shapes;
   for (const SafetensorsEntry& entry : read_safetensors_header(file, in).entries) {
     if (!shapes.emplace(own_name(entry.name), entry.shape).second) {
@@ -134,6 +136,7 @@ void check_config(const fs::path& file, const ordered_json& config, const GptSiz
 
 std::optional<std::int64_t> heads_of_config(const fs::path& file, const GptSize& size) {
   if (!fs::exists(file)) return std::nullopt;
+  require_regular_file(file);
   std::ifstream in(file);
   const ordered_json config = ordered_json::parse(in, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) throw DataError(concat(file.string(), ": not a JSON object"));
@@ -143,7 +146,12 @@ std::optional<std::int64_t> heads_of_config(const fs::path& file, const GptSize&
   if (!heads->is_number_integer()) {
     throw DataError(concat(file.string(), ": n_head ", heads->dump(), " is not an integer"));
   }
-  return heads->get<std::int64_t>();
+  const auto n = heads->get<std::int64_t>();
+  if (n < 1 || size.width % n != 0) {
+    throw DataError(
+        concat(file.string(), ": n_head ", n, " does not divide the width of ", size.width));
+  }
+  return n;
 }
 
 // The tensor, and for positions the first rows of a longer table.
@@ -203,6 +211,8 @@ GptSize gpt2_size(const fs::path& file, std::optional<std::int64_t> heads) {
   size.layers = count_layers(file, shapes, size.width);
   const fs::path config = file.parent_path() / "config.json";
   const auto configured = heads_of_config(config, size);
+  PRIDE_CHECK(!heads || !configured || heads == configured, "--heads ", heads.value_or(0), ": ",
+              config.string(), " says n_head ", configured.value_or(0));
   if (!heads) heads = configured;
   PRIDE_CHECK(heads.has_value(), file.string(), ": the number of heads is in none of its tensors, ",
               "and there is no ", config.string(), " with n_head; give --heads (OpenAI's models ",
@@ -214,7 +224,12 @@ GptSize gpt2_size(const fs::path& file, std::optional<std::int64_t> heads) {
 void load_gpt2(const fs::path& file, Model& model) {
   std::map<std::string, SafeTensor> tensors;
   for (auto& [name, tensor] : read_safetensors(file)) tensors[own_name(name)] = std::move(tensor);
-  for (const ModelParameter& p : model.parameters()) find(file, tensors, p);
+  for (const ModelParameter& p : model.parameters()) {
+    const SafeTensor& tensor = find(file, tensors, p);
+    if (!std::ranges::all_of(tensor.values, [](float x) { return std::isfinite(x); })) {
+      refuse(file, concat("tensor \"", p.name, "\" holds NaN or Inf"));
+    }
+  }
   check_names(file, tensors, model);
   for (const ModelParameter& p : model.parameters()) {
     const auto n = static_cast<std::size_t>(p.tensor.numel());

@@ -1,9 +1,11 @@
 // Tokens from the command line, as a user meets them.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "apps/io/run_program.h"
@@ -244,12 +246,38 @@ TEST_F(LanguageTraining, WritesBytesWithoutAVocabulary) {
             (nlohmann::json::array({0xC3, 0xA9})));
 }
 
+// or `pride generate | head` would go on unheard
+TEST_F(LanguageTraining, StopsWritingWhenNobodyReads) {
+  ASSERT_EQ(run_program(on_shards("run", {"--steps", "1"})).code, 0);
+  const std::string command = test::command_of(
+      {"generate", "--model", at("run"), "--vocab", vocab_.string(), "--tokens", "100000000"});
+  const Outcome ended =
+      test::run_shell("timeout 60 sh -c " + test::quoted(command + " | head -c 5 >/dev/null"));
+  EXPECT_EQ(ended.code, 0) << "124 if it went on";
+}
+
 TEST_F(LanguageTraining, SaysWhyItCannotWrite) {
   ASSERT_EQ(run_program(on_shards("run", {"--steps", "1"})).code, 0);
   expect_failure({"generate", "--model", at("run")}, "give --vocab");
   expect_failure({"generate", "--model", at("none")}, "none");
   expect_failure({"generate", "--model", at("run"), "--temperature", "-1"}, "--temperature");
-  std::filesystem::remove(folder_.path() / "run/config.json");
+  const auto write_with = [&](std::vector<std::string> more, const std::string& part) {
+    more.insert(more.begin(), {"generate", "--model", at("run"), "--vocab", vocab_.string()});
+    expect_failure(more, part);
+  };
+  write_with({"--heads", "1"}, "config.json says n_head 2");
+  write_with({"--prompt-file", at("run")}, "run: it is a folder");
+  ASSERT_EQ(mkfifo(at("pipe").c_str(), 0600), 0);
+  write_with({"--prompt-file", at("pipe")}, "pipe: it is no regular file");
+  const auto config = folder_.path() / "run/config.json";
+  const std::string known = test::bytes_of(config);
+  folder_.write("run/config.json",
+                std::regex_replace(known, std::regex("\"n_head\": 2"), "\"n_head\": -2"));
+  write_with({}, "config.json: n_head -2 does not divide the width");
+  std::filesystem::remove(config);
+  std::filesystem::create_directory(config);
+  write_with({}, "config.json: it is a folder");
+  std::filesystem::remove(config);
   expect_failure({"generate", "--model", at("run"), "--vocab", vocab_.string()}, "--heads");
 }
 

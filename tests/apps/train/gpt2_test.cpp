@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "apps/io/temp_folder.h"
@@ -109,6 +110,12 @@ TEST_F(Gpt2File, RefusesWhatDiffersByName) {
 }
 
 // Whatever the header claims, no model is built that the file has not the data for.
+TEST_F(Gpt2File, RefusesValuesThatAreNoNumbers) {
+  Tensors tensors = checkpoint(kSize, "");
+  tensors.at("h.1.mlp.c_fc.bias").values.back() = std::nanf("");
+  refuses(tensors, {"model.safetensors", "\"h.1.mlp.c_fc.bias\" holds NaN or Inf"});
+}
+
 TEST_F(Gpt2File, CountsOnlyLayersThatAreThere) {
   Tensors tensors = checkpoint(kSize, "");
   tensors["h.900000.foo"] = {.shape = {0}, .values = {}};
