@@ -25,6 +25,8 @@ const GptSize& checked(const GptSize& size) {
     PRIDE_CHECK(std::isfinite(deviation) && deviation > 0, "gpt: initial values of deviation ",
                 deviation, ": must be positive");
   }
+  const double rows = static_cast<double>(size.vocabulary) + static_cast<double>(size.context);
+  check_memory("gpt", size.layers, size.width, rows * static_cast<double>(size.width));
   return size;
 }
 

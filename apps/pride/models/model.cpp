@@ -3,14 +3,27 @@
 #include "models/model.h"
 
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <cmath>
 
 #include "models/init.h"
+#include "pride/error.h"
 
 namespace pride::app {
 
 Model::~Model() = default;
+
+void check_memory(const char* model, std::int64_t layers, std::int64_t width, double others) {
+  const auto w = static_cast<double>(width);
+  const double parameters = static_cast<double>(layers) * (12 * w * w + 13 * w) + others;
+  const double have =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  constexpr double kGibibyte = 1 << 30;
+  PRIDE_CHECK(4 * parameters <= have, model, ": ", layers, " layers of width ", width, " are ",
+              parameters, " parameters, which take ", std::round(4 * parameters / kGibibyte),
+              " GiB; this machine has ", std::round(have / kGibibyte));
+}
 
 at::Tensor Model::logits_at(const at::Tensor& input, const at::Tensor& places) {
   const at::Tensor all = logits(input);

@@ -64,6 +64,10 @@ class Model {
   std::vector<ModelParameter> parameters_;
 };
 
+// Throws InvalidArgument if the parameters alone, in float32, need more memory than the machine
+// has: those of `layers` blocks of attention and a fourfold MLP, and `others`.
+void check_memory(const char* model, std::int64_t layers, std::int64_t width, double others);
+
 // A weight matrix and its bias.
 struct Affine {
   at::Tensor weight, bias;

@@ -123,6 +123,10 @@ std::unique_ptr<Model> make_vit(const VitSize& size) {
   PRIDE_CHECK(side <= kMostPatches / side, "vit: an image of ", size.image, " pixels has ",
               side * side, " patches of ", size.patch, ", at most ", kMostPatches,
               ": every patch attends to every other");
+  const double rows = static_cast<double>(side * side) +
+                      static_cast<double>(size.channels * size.patch * size.patch) +
+                      static_cast<double>(size.classes);
+  check_memory("vit", size.layers, size.width, rows * static_cast<double>(size.width));
   return std::make_unique<Vit>(size);
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "apps/io/temp_folder.h"
 #include "models/gpt.h"
 #include "models/init.h"
 #include "models/vit.h"
@@ -199,6 +200,12 @@ TEST(Models, RefuseImpossibleSizes) {
   EXPECT_THROW(make_gpt({.layers = 0}), InvalidArgument);
   EXPECT_THROW(make_gpt({.heads = 3, .width = 128}), InvalidArgument);
   EXPECT_THROW(make_vit({.patch = 5}), InvalidArgument);
+  const auto too_large = [](const auto& make) {
+    test::expect_error<InvalidArgument>(make, {"layers of width", "GiB; this machine has"});
+  };
+  too_large([] { make_gpt({.layers = 1'000'000'000}); });
+  too_large([] { make_gpt({.heads = 1, .width = 1 << 24}); });
+  too_large([] { make_vit({.layers = 1'000'000'000, .patch = 4}); });
   EXPECT_THROW(make_gpt(kTiny)->logits(at::zeros({1, 13}, at::kLong)), InvalidArgument);
 }
 
