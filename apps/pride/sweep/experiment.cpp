@@ -5,14 +5,13 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
 #include "compare/rate_search.h"
+#include "io/mapped_file.h"
 #include "pride/error.h"
 #include "text/utf8.h"
 #include "train/options.h"
@@ -40,6 +39,29 @@ std::set<std::string> names_of_flags() {
   return names;
 }
 
+// The flags of `pride train`, to try values on.
+class TrialFlags {
+ public:
+  TrialFlags() { add_train_flags(app_, options_); }
+
+  // Why its parser would not take the values of a flag; empty if it would.
+  std::string why_not(const std::string& flag, const std::vector<std::string>& values) {
+    CLI::Option* option = app_.get_option("--" + flag);
+    try {
+      option->clear();
+      for (const std::string& value : values) option->add_result(value);
+      option->run_callback();
+      return "";
+    } catch (const CLI::Error& error) {
+      return error.what();
+    }
+  }
+
+ private:
+  TrainOptions options_;
+  CLI::App app_{"", "pride train"};
+};
+
 // Reads the tables of one file; messages begin with "FILE:LINE: ".
 class Reader {
  public:
@@ -48,6 +70,10 @@ class Reader {
   Experiment read(const toml::table& root);
 
  private:
+  void try_values(const toml::node& node, const std::string& flag,
+                  const std::vector<std::string>& values) {
+    if (const std::string why = trial_.why_not(flag, values); !why.empty()) refuse(node, why);
+  }
   template <typename... Words>
   [[noreturn]] void refuse(const toml::node& node, const Words&... words) const {
     throw InvalidArgument(concat(file_, ":", node.source().begin.line, ": ", words...));
@@ -57,15 +83,16 @@ class Reader {
   std::vector<std::string> texts(const toml::node& node, const std::string& key) const;
   std::string flag(const toml::node& node, std::string_view key) const;
   std::uint64_t seed(const toml::node& node, const std::string& text) const;
-  Axis axis(const toml::node& node, std::string_view key) const;
-  FlagValues flag_values(const toml::table& from, const std::set<std::string>& but) const;
-  Grid grid(const toml::node& node) const;
-  void grids(const toml::node& node, Experiment& into) const;
-  OwnSettings own(const toml::node& node, const std::string& label) const;
-  Tuning tuning(const toml::node& node) const;
-  std::vector<Axis> axes(const toml::node& node, const std::string& key) const;
+  Axis axis(const toml::node& node, std::string_view key);
+  FlagValues flag_values(const toml::table& from, const std::set<std::string>& but);
+  Grid grid(const toml::node& node);
+  void grids(const toml::node& node, Experiment& into);
+  OwnSettings own(const toml::node& node, const std::string& label);
+  Tuning tuning(const toml::node& node);
+  std::vector<Axis> axes(const toml::node& node, const std::string& key);
 
   std::string file_;
+  TrialFlags trial_;
 };
 
 const toml::table& Reader::table(const toml::node& node, const std::string& key) const {
@@ -116,22 +143,23 @@ std::uint64_t Reader::seed(const toml::node& node, const std::string& text) cons
   return value;
 }
 
-Axis Reader::axis(const toml::node& node, std::string_view key) const {
+Axis Reader::axis(const toml::node& node, std::string_view key) {
   Axis found{.flag = flag(node, key), .values = {}};
   if (found.flag == kMethodOption) {
     refuse(node, "'method-opt' cannot be an axis; give it in the [method.LABEL] of several labels");
   }
   found.values = texts(node, found.flag);
+  for (const std::string& value : found.values) try_values(node, found.flag, {value});
   return found;
 }
 
-std::vector<Axis> Reader::axes(const toml::node& node, const std::string& key) const {
+std::vector<Axis> Reader::axes(const toml::node& node, const std::string& key) {
   std::vector<Axis> found;
   for (const auto& [name, value] : table(node, key)) found.push_back(axis(value, name.str()));
   return found;
 }
 
-FlagValues Reader::flag_values(const toml::table& from, const std::set<std::string>& but) const {
+FlagValues Reader::flag_values(const toml::table& from, const std::set<std::string>& but) {
   FlagValues values;
   for (const auto& [name, value] : from) {
     if (but.contains(std::string(name.str()))) continue;
@@ -140,11 +168,12 @@ FlagValues Reader::flag_values(const toml::table& from, const std::set<std::stri
       refuse(value, "'", key, "' has several values: that belongs into [grid]");
     }
     values[key] = texts(value, key);
+    try_values(value, key, values[key]);
   }
   return values;
 }
 
-Grid Reader::grid(const toml::node& node) const {
+Grid Reader::grid(const toml::node& node) {
   Grid found;
   for (const auto& [name, value] : table(node, "grid")) {
     const std::string key(name.str());
@@ -162,7 +191,7 @@ Grid Reader::grid(const toml::node& node) const {
 }
 
 // [grid], or [[grid]] several times
-void Reader::grids(const toml::node& node, Experiment& into) const {
+void Reader::grids(const toml::node& node, Experiment& into) {
   const toml::array* list = node.as_array();
   if (list == nullptr) {
     into.grids.push_back(grid(node));
@@ -171,7 +200,7 @@ void Reader::grids(const toml::node& node, Experiment& into) const {
   }
 }
 
-OwnSettings Reader::own(const toml::node& node, const std::string& label) const {
+OwnSettings Reader::own(const toml::node& node, const std::string& label) {
   OwnSettings found{.method = label};
   for (const auto& [name, value] : table(node, "method." + label)) {
     const std::string key(name.str());
@@ -188,7 +217,7 @@ OwnSettings Reader::own(const toml::node& node, const std::string& label) const 
   return found;
 }
 
-Tuning Reader::tuning(const toml::node& node) const {
+Tuning Reader::tuning(const toml::node& node) {
   const toml::table& from = table(node, "tune");
   Tuning found;
   if (const toml::node* value = from.get("seed")) found.seed = seed(*value, text(*value, "seed"));
@@ -207,6 +236,7 @@ Experiment Reader::read(const toml::table& root) {
   for (const auto& [name, value] : root) {
     const std::string key(name.str());
     if (key == "title" || key == "note") {
+      if (!value.is_string()) refuse(value, "'", key, "' must be a string");
       (key == "title" ? found.title : found.note) = text(value, key);
     } else if (key == "train") {
       found.shared = flag_values(table(value, key), {});
@@ -249,13 +279,7 @@ void check_labels(const Experiment& experiment, const std::string& file) {
 }
 
 std::string whole_file(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in || !std::filesystem::is_regular_file(file)) {
-    throw DataError(concat(file.string(), ": cannot read"));
-  }
-  return text.str();
+  return std::string(MappedFile(file).text());
 }
 
 toml::table parse(const std::string& text, const std::string& file) {

@@ -136,8 +136,14 @@ TEST_F(ExperimentFile, RefusesWhatItDoesNotKnowNamingTheLine) {
   expect_refusal("[grid]\nmethod = \"" + std::string(101, 'x') + "\"\nseed = 1\n", "at most 100");
   expect_refusal("[grid]\nmethod = \"lion\"\n", "has no 'seed'");
   expect_refusal("title = \"x\"\n", "has no [grid]");
+  expect_refusal("title = 3\n" + grid, "try.toml:1: 'title' must be a string");
+  expect_refusal(grid + "[train]\nsteps = \"x\"\n", "try.toml:5: ");
+  expect_refusal(grid + "[method.lion]\nlr = [1e-3, \"high\"]\n", "--lr");
+  expect_refusal(grid + "[tune]\nseed = 3\ngrid.lr = [\"low\"]\n", "--lr");
   expect_refusal("title = \n", "try.toml:1: not TOML");
-  EXPECT_THROW(read_experiment(folder_.path() / "none.toml"), DataError);
+  test::expect_error<DataError>([&] { read_experiment(folder_.path() / "none.toml"); },
+                                {"none.toml: No such file"});
+  test::expect_error<DataError>([&] { read_experiment(folder_.path()); }, {"it is a folder"});
 }
 
 TEST_F(ExperimentFile, ThatAreShippedCanBeRead) {
