@@ -145,7 +145,8 @@ std::optional<Job> join_job(const Workers& workers) {
   const std::string transport = transport_to_use();
   if (transport == "threads") return std::nullopt;
   Job job = transport == "mpi" ? join_mpi_job(workers) : join_c10d_job(workers);
-  if (job.comm->size() == 1 && workers.total > 0) return std::nullopt;
+  const bool asked = asked_transport() != "auto";  // then --workers is checked against the job
+  if (job.comm->size() == 1 && workers.total > 0 && !asked) return std::nullopt;
   return job;
 }
 

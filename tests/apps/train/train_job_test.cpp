@@ -125,6 +125,11 @@ TEST_F(Train, IsOneWorkerAsTheOnlyProcessOfAJob) {
   const Outcome threads = run_shell(mpiexec(1, tiny({"--steps", "1", "--json", "--workers", "2"})));
   ASSERT_EQ(threads.code, 0) << threads.err;
   EXPECT_EQ(json::parse(threads.out)["transport"], "threads");
+  // threads are not what was asked for
+  const Outcome mpi =
+      run_shell(command_line(tiny({"--steps", "1", "--transport", "mpi", "--workers", "2"})));
+  EXPECT_NE(mpi.code, 0);
+  EXPECT_NE(mpi.err.find("this MPI job has 1 process"), std::string::npos) << mpi.err;
 }
 
 TEST_F(Train, RefusesAJobOfDifferentSettings) {
