@@ -1,10 +1,12 @@
 // `pride report`: runs as one HTML page, or one of its charts as SVG.
 // SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "build_info.h"
@@ -24,10 +26,12 @@ struct ReportOptions {
 };
 
 void write_text(const std::string& file, const std::string& text) {
+  errno = 0;
   std::ofstream out(file, std::ios::binary);
   out << text;
   out.close();
-  if (!out) throw DataError(concat(file, ": cannot write"));
+  if (out) return;
+  throw DataError(concat("cannot write ", file, ": ", std::generic_category().message(errno)));
 }
 
 std::string title_of(const ReportOptions& options, const Loaded& loaded) {

@@ -32,7 +32,8 @@ TextCorpus load_folder(const path& folder) {
   const TextFolder found = read_text_folder(folder);
   if (found.files.empty()) {
     throw DataError(concat(folder.string(), ": no text below it (", found.n_skipped,
-                           " files skipped because they hold NUL bytes)"));
+                           " files skipped because they hold NUL bytes; shards of tokens need ",
+                           "--vocab)"));
   }
   if (found.files.size() == 1 && found.files[0].bytes.size() < 2) {
     throw DataError(concat(folder.string(), ": 1 byte of text, at least 2 are needed"));

@@ -25,6 +25,9 @@ path find_one(const path& folder, const char* name, const char* other) {
   for (const char* candidate : {name, other}) {
     if (std::filesystem::is_regular_file(folder / candidate, ignored)) return folder / candidate;
   }
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw DataError(concat("no vocabulary: ", folder.string(), " is no folder"));
+  }
   throw DataError(concat("no vocabulary in ", folder.string(), ": neither ", name, " nor ", other,
                          " is there; GPT-2's files are encoder.json and vocab.bpe"));
 }

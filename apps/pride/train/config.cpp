@@ -98,8 +98,10 @@ void apply_table(CLI::App& app, const toml::table& table, const std::string& fil
 }
 
 toml::table parse(const std::string& file) {
-  if (!std::filesystem::is_regular_file(file))
-    throw DataError("--config " + file + ": no such file");
+  if (!std::filesystem::is_regular_file(file)) {
+    throw DataError(concat("--config ", file, ": ",
+                           std::filesystem::exists(file) ? "is no regular file" : "no such file"));
+  }
   try {
     return toml::parse_file(file);
   } catch (const toml::parse_error& error) {
