@@ -24,6 +24,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kLongestPrompt = std::size_t{1} << 26;  // bytes: a device has no end
+
 struct Arguments {
   std::string model, vocab, prompt, prompt_file;
   std::optional<std::int64_t> heads;
@@ -134,7 +136,7 @@ void print_json(const Arguments& args, const std::vector<Token>& prompt, const J
 void write_all(Arguments args) {
   pin_threads();
   check(args.sampling);
-  if (!args.prompt_file.empty()) args.prompt = read_file(args.prompt_file);
+  if (!args.prompt_file.empty()) args.prompt = read_file(args.prompt_file, kLongestPrompt);
   const std::filesystem::path file = find_gpt2(args.model);
   const Text text(args.vocab);
   Gpt model(gpt2_size(file, args.heads));
@@ -177,7 +179,10 @@ void add_flags(CLI::App& command, Arguments& args) {
   CLI::Option* prompt = command.add_option(
       "--prompt", args.prompt,
       "What to go on from. Default: <|endoftext|>, or for bytes the end of a line");
-  command.add_option("--prompt-file", args.prompt_file, "The same, from a file")->excludes(prompt);
+  command
+      .add_option("--prompt-file", args.prompt_file,
+                  "The same, from a file or a pipe, of 64 MiB at most")
+      ->excludes(prompt);
   command.add_option("--tokens", args.tokens, "Most tokens to add; <|endoftext|> ends it before")
       ->capture_default_str()
       ->check(integer_check<std::size_t>(1));

@@ -31,9 +31,9 @@ TextCorpus load_file(const path& file) {
 TextCorpus load_folder(const path& folder) {
   const TextFolder found = read_text_folder(folder);
   if (found.files.empty()) {
+    const char* hint = found.n_skipped > 0 ? "; shards of tokens need --vocab" : "";
     throw DataError(concat(folder.string(), ": no text below it (", found.n_skipped,
-                           " files skipped because they hold NUL bytes; shards of tokens need ",
-                           "--vocab)"));
+                           " files skipped because they hold NUL bytes", hint, ")"));
   }
   if (found.files.size() == 1 && found.files[0].bytes.size() < 2) {
     throw DataError(concat(folder.string(), ": 1 byte of text, at least 2 are needed"));

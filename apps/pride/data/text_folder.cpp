@@ -5,11 +5,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <new>
 #include <system_error>
 
-#include "io/mapped_file.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -59,7 +59,26 @@ std::vector<path> regular_files(const path& folder) {
 
 }  // namespace
 
-std::string read_file(const path& file) { return std::string(MappedFile(file).text()); }
+std::string read_file(const path& file, std::size_t most) {
+  if (std::filesystem::is_directory(file)) {
+    throw DataError(concat("cannot read ", file.string(), ": it is a folder"));
+  }
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw DataError(concat("cannot open ", file.string()));
+  constexpr std::size_t kChunk = std::size_t{1} << 20;
+  std::string bytes;
+  while (in) {
+    const std::size_t n = bytes.size();
+    bytes.resize(n + kChunk);
+    in.read(bytes.data() + n, kChunk);
+    bytes.resize(n + static_cast<std::size_t>(in.gcount()));
+    if (bytes.size() > most) {
+      throw DataError(concat(file.string(), " has more than ", most, " bytes"));
+    }
+  }
+  if (in.bad()) throw DataError(concat("cannot read ", file.string()));
+  return bytes;
+}
 
 TextFolder read_text_folder(const path& folder) {
   TextFolder found;

@@ -20,8 +20,9 @@ struct TextFolder {
   std::size_t n_skipped = 0;    // files with a NUL byte
 };
 
-// Reads a file whole. Throws DataError.
-std::string read_file(const std::filesystem::path& file);
+// Reads a file, or what comes out of a pipe, to its end. Throws DataError if there are more than
+// `most` bytes.
+std::string read_file(const std::filesystem::path& file, std::size_t most = SIZE_MAX);
 
 // Reads every regular file below `folder`; empty files are left out. Throws DataError if one cannot
 // be read.

@@ -11,15 +11,31 @@
 
 namespace pride::app {
 
-PendingFile::PendingFile(const std::filesystem::path& target)
-    : target_(target), temporary_(concat(target.string(), ".tmp.", getpid())) {
-  std::error_code none;  // the rename would replace a device, and fail late on a folder
-  const auto status = std::filesystem::status(target, none);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    const bool folder = std::filesystem::is_directory(status);
-    throw DataError(concat("cannot create ", target.string(), ": it is ",
-                           folder ? "a folder" : "no regular file"));
-  }
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the rename is to replace: the file itself, not a link to it, and no device or folder.
+fs::path file_behind(const fs::path& target) {
+  std::error_code none;
+  const auto refuse = [&](const char* what) {
+    throw DataError(concat("cannot create ", target.string(), ": it is ", what));
+  };
+  const fs::file_status status = fs::status(target, none);
+  if (fs::is_directory(status)) refuse("a folder");
+  if (fs::exists(status) && !fs::is_regular_file(status)) refuse("no regular file");
+  if (!fs::is_symlink(fs::symlink_status(target, none))) return target;
+  // /dev/stdout and the like are links to what a process has open
+  const fs::path folder = fs::weakly_canonical(fs::absolute(target).parent_path(), none);
+  const fs::path top = folder.root_path() / *folder.relative_path().begin();
+  if (top == "/dev" || top == "/proc") refuse("no regular file");
+  return fs::weakly_canonical(target, none);
+}
+
+}  // namespace
+
+PendingFile::PendingFile(const fs::path& target)
+    : target_(file_behind(target)), temporary_(concat(target_.string(), ".tmp.", getpid())) {
   file_ = std::fopen(temporary_.c_str(), "wb");
   if (file_ == nullptr) fail("create");
 }

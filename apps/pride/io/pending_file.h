@@ -9,7 +9,7 @@
 namespace pride::app {
 
 // Written as "<target>.tmp.<pid>", which is removed again unless commit() has given it the target's
-// name. All throw DataError, naming the target.
+// name; of a link, the file behind it. All throw DataError, naming the target.
 class PendingFile {
  public:
   explicit PendingFile(const std::filesystem::path& target);

@@ -106,6 +106,19 @@ TEST(SafetensorsWrite, SaysWhyItCannotWrite) {
   expect_error<DataError>([&] { write_safetensors(pipe, {}); }, {"pipe: it is no regular file"});
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
+  expect_error<DataError>([&] { write_safetensors("/dev/stdout", {}); },
+                          {"/dev/stdout: it is no regular file"});
+}
+
+TEST(SafetensorsWrite, FollowsALink) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder.path() / "real");
+  const auto file = folder.write("real/f", "old"), link = folder.path() / "link";
+  std::filesystem::create_symlink("real/f", link);
+  write_safetensors(link, {});
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(read_safetensors(file).empty());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "real"), {}), 1);
 }
 
 TEST(SafetensorsRoundTrip, KeepsEveryBitShapeAndText) {
