@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <stdexcept>
 
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
@@ -46,6 +47,8 @@ class TrialFlags {
 
   // Why its parser would not take the values of a flag; empty if it would.
   std::string why_not(const std::string& flag, const std::vector<std::string>& values) {
+    // on a command line it would take the next word
+    if (std::ranges::count(values, "") > 0) return concat("--", flag, ": an empty value");
     CLI::Option* option = app_.get_option("--" + flag);
     try {
       option->clear();
@@ -54,6 +57,8 @@ class TrialFlags {
       return "";
     } catch (const CLI::Error& error) {
       return error.what();
+    } catch (const std::logic_error&) {  // of std::stoll, in CLI11's own flags
+      return concat("--", flag, ": ", values.front(), " is neither true nor false");
     }
   }
 

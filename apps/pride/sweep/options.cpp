@@ -35,7 +35,8 @@ FlagValues flags_instead(const SweepOptions& options) {
   FlagValues flags;
   for (const std::string& text : options.set) {
     const std::size_t equals = text.find('=');
-    PRIDE_CHECK(equals != std::string::npos && equals > 0, "--set ", text, ": must be FLAG=VALUE");
+    PRIDE_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < text.size(), "--set ",
+                text, ": must be FLAG=VALUE");
     const std::string flag = text.substr(0, equals);
     PRIDE_CHECK(flags_of_runs().contains(flag), "--set ", text, ": '", flag,
                 "' is no flag of `pride train` that all runs of a sweep can have");
