@@ -145,8 +145,12 @@ std::optional<Job> join_job(const Workers& workers) {
   const std::string transport = transport_to_use();
   if (transport == "threads") return std::nullopt;
   Job job = transport == "mpi" ? join_mpi_job(workers) : join_c10d_job(workers);
-  const bool asked = asked_transport() != "auto";  // then --workers is checked against the job
-  if (job.comm->size() == 1 && workers.total > 0 && !asked) return std::nullopt;
+  if (job.comm->size() > 1 || workers.total == 0) return job;
+  if (asked_transport() == "auto") return std::nullopt;
+  PRIDE_CHECK(workers.total == 1, "--transport ", transport, " --workers ", workers.total,
+              ": this is one process, so one worker; start ", workers.total, " with ",
+              transport == "mpi" ? "mpirun or srun" : "torchrun",
+              ", or leave --transport out for threads");
   return job;
 }
 

@@ -47,10 +47,10 @@ void add_timeout_flag(CLI::App& command, Workers& workers);
 bool launched_as_job() noexcept;
 
 // Joins the job that the flag and the launcher's variables name; with `auto`, MPI's comes first.
-// Nothing if there is none, if threads are asked for, or if the job has one process and --workers
-// is given. Throws InvalidArgument for a transport that is not built in or a job that is not there,
-// CommError if torchrun's ranks do not meet in time. Processes of an MPI job that do not, or that
-// have other --threads-per-process, end.
+// Nothing if there is none, if threads are asked for, or, with `auto`, if the job has one process
+// and --workers is given. Throws InvalidArgument for a transport that is not built in, a job that
+// is not there, or several --workers in a job of one process, CommError if torchrun's ranks do not
+// meet in time. Processes of an MPI job that do not, or that have other --threads-per-process, end.
 // REQUIRES: workers.per_process is 0.
 std::optional<Job> join_job(const Workers& workers);
 

@@ -129,7 +129,9 @@ TEST_F(Train, IsOneWorkerAsTheOnlyProcessOfAJob) {
   const Outcome mpi =
       run_shell(command_line(tiny({"--steps", "1", "--transport", "mpi", "--workers", "2"})));
   EXPECT_NE(mpi.code, 0);
-  EXPECT_NE(mpi.err.find("this MPI job has 1 process"), std::string::npos) << mpi.err;
+  EXPECT_NE(mpi.err.find("this is one process, so one worker; start 2 with mpirun"),
+            std::string::npos)
+      << mpi.err;
 }
 
 TEST_F(Train, RefusesAJobOfDifferentSettings) {
