@@ -21,8 +21,8 @@ void check_memory(const char* model, std::int64_t layers, std::int64_t width, do
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   constexpr double kGibibyte = 1 << 30;
   PRIDE_CHECK(4 * parameters <= have, model, ": ", layers, " layers of width ", width, " are ",
-              parameters, " parameters, which take ", std::round(4 * parameters / kGibibyte),
-              " GiB; this machine has ", std::round(have / kGibibyte));
+              parameters, " parameters, which take ", 4 * parameters / kGibibyte,
+              " GiB; this machine has ", have / kGibibyte, " GiB");
 }
 
 at::Tensor Model::logits_at(const at::Tensor& input, const at::Tensor& places) {

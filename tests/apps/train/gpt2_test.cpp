@@ -109,13 +109,13 @@ TEST_F(Gpt2File, RefusesWhatDiffersByName) {
   refuses(tensors, {"lm_head.weight", "tied"});
 }
 
-// Whatever the header claims, no model is built that the file has not the data for.
 TEST_F(Gpt2File, RefusesValuesThatAreNoNumbers) {
   Tensors tensors = checkpoint(kSize, "");
   tensors.at("h.1.mlp.c_fc.bias").values.back() = std::nanf("");
   refuses(tensors, {"model.safetensors", "\"h.1.mlp.c_fc.bias\" holds NaN or Inf"});
 }
 
+// Whatever the header claims, no model is built that the file has not the data for.
 TEST_F(Gpt2File, CountsOnlyLayersThatAreThere) {
   Tensors tensors = checkpoint(kSize, "");
   tensors["h.900000.foo"] = {.shape = {0}, .values = {}};
