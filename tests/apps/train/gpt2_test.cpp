@@ -168,7 +168,8 @@ TEST_F(Gpt2File, LongContextsCostOnlyWhatIsRead) {
 TEST_F(Gpt2File, NeedsTheHeadsFromSomewhere) {
   const path file = save(checkpoint(kSize, ""));
   EXPECT_EQ(gpt2_size(file, {}).heads, 4);
-  EXPECT_EQ(gpt2_size(file, 8).heads, 8);
+  EXPECT_EQ(gpt2_size(file, 4).heads, 4);
+  expect_error<InvalidArgument>([&] { gpt2_size(file, 8); }, {"--heads 8", "n_head 4"});
   EXPECT_EQ(gpt2_size(file, {}).layers, 3);
   std::filesystem::remove(folder_.path() / "config.json");
   expect_error<InvalidArgument>([&] { gpt2_size(file, {}); }, {"--heads"});

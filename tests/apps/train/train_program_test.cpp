@@ -230,9 +230,11 @@ TEST_F(Train, StartsWithTheDeviationsOfItsModelOrThoseGiven) {
 }
 
 TEST_F(Train, SaysWhatTorchSaysInOneLine) {
-  // one matrix of 13 TB
-  const Outcome outcome = train({"--data", path("text"), "--width", "1048576", "--heads", "1",
-                                 "--layers", "1", "--context", "16", "--steps", "1"});
+  // attention's mask of 640 GB
+  folder_.write("long", std::string(4'200'000, 'a'));
+  const Outcome outcome =
+      train({"--data", path("long"), "--width", "8", "--heads", "1", "--layers", "1", "--context",
+             "400000", "--workers", "1", "--batch", "1", "--steps", "1", "--quiet"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("pride: error: torch: "), std::string::npos) << outcome.err;
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
