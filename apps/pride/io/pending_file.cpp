@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 #include <system_error>
 #include <utility>
 
 #include "pride/error.h"
 
 namespace pride::app {
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -27,8 +27,8 @@ fs::path file_behind(const fs::path& target) {
   if (!fs::is_symlink(fs::symlink_status(target, none))) return target;
   // /dev/stdout and the like are links to what a process has open
   const fs::path folder = fs::weakly_canonical(fs::absolute(target).parent_path(), none);
-  const fs::path top = folder.root_path() / *folder.relative_path().begin();
-  if (top == "/dev" || top == "/proc") refuse("no regular file");
+  const std::string place = folder.string() + "/";
+  if (place.starts_with("/dev/") || place.starts_with("/proc/")) refuse("no regular file");
   return fs::weakly_canonical(target, none);
 }
 
