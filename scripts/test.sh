@@ -150,8 +150,9 @@ main() {
   # without torch and MPI; together they also show that core needs neither
   export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-  # not the bytes of millions of coordinates, whose code smaller runs share
-  stage "asan + ubsan" 8 build_and_test asan --exclude-regex 'PapersBits|OneThirtySecond|HundredsOfRanks'
+  # not what is long for its sizes, steps or measured seconds, and whose code shorter tests share
+  stage "asan + ubsan" 8 build_and_test asan --exclude-regex \
+    'PapersBits|OneThirtySecond|HundredsOfRanks|ForAMillion|VoteMemory|DenseMemory|Quadratic|For2000|BoxScore|FindsEveryKernelRight|NetworkBench|NetworkSays'
   # threads: not what runs on one, nor the bytes of millions of coordinates, which small runs share
   # what is long and has threads only as ranks is left to the other stages
   stage "tsan" 6 build_and_test tsan --label-exclude serial --exclude-regex \

@@ -64,9 +64,25 @@ int unknown_subcommand(const CLI::App& app, const std::string& name) {
   return kUsage;
 }
 
+// Of "--steps= --quiet" CLI11 would make the number of steps "--quiet".
+std::string flag_without_value(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--") break;
+    if (word.starts_with("--") && word.find('=') + 1 == word.size()) return word;
+  }
+  return "";
+}
+
 int parse(CLI::App& app, int argc, char** argv) {
   if (argc > 1 && argv[1][0] != '-' && !is_subcommand(app, argv[1])) {
     return unknown_subcommand(app, argv[1]);
+  }
+  if (const std::string word = flag_without_value(argc, argv); !word.empty()) {
+    std::cerr << word << ": there is nothing after the \"=\"; an empty value is a word of its own: "
+              << word.substr(0, word.size() - 1)
+              << " \"\"\nRun with --help for more information.\n";
+    return kUsage;
   }
   try {
     app.parse(argc, argv);

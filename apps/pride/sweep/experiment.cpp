@@ -57,8 +57,6 @@ class TrialFlags {
       return "";
     } catch (const CLI::Error& error) {
       return error.what();
-    } catch (const std::logic_error&) {  // of std::stoll, in CLI11's own flags
-      return concat("--", flag, ": ", values.front(), " is neither true nor false");
     }
   }
 

@@ -231,8 +231,8 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
       ->capture_default_str()
       ->group(group);
   add_bucket_flags(app, o, group);
-  app.add_flag_function(
-         "--overlap,!--no-overlap", [&o](std::int64_t given) { o.overlap = given > 0; },
+  app.add_flag(
+         "--overlap,!--no-overlap", o.overlap,
          "Exchange on threads of its own, beside backward and the method's arithmetic. Default: "
          "between processes")
       ->group(group);

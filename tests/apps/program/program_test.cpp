@@ -101,6 +101,7 @@ TEST(Program, RefusesWrongUsage) {
   expect_usage({"methods", "--workers", "65536"}, "--workers");
   expect_usage({"methods", "--params", "1e7"}, "--params");
   expect_usage({"methods", "--method-opt", "tie=zero"}, "--method");
+  expect_usage({"methods", "--workers=", "4"}, "--workers=: there is nothing after the \"=\"");
   expect_usage({"info", "extra"}, "extra");
   expect_usage({"replay"}, "--input");
 }

@@ -9,7 +9,7 @@ namespace pride::app {
 namespace {
 
 TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
-  write(std::string(kGrid) + "[tune]\nby = \"accuracy\"\n[tune.grid]\nlr = [1e-3, 1e-2]\n");
+  write(std::string(kPair) + "[tune]\nby = \"accuracy\"\n[tune.grid]\nlr = [1e-3, 1e-2]\n");
   const Outcome outcome = sweep();
   EXPECT_EQ(outcome.code, 1);
   expect_contains(outcome.err, "the task lm has no accuracy");
@@ -17,11 +17,11 @@ TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
 }
 
 TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
-  write(std::string(kGrid) + "[tune]\nseed = 7\n[tune.grid]\nlr = [1e-5, 1e-2]\n", 20);
+  write(std::string(kPair) + "[tune]\nseed = 7\n[tune.grid]\nlr = [1e-5, 1e-2]\n", 20);
   const Outcome outcome = sweep();
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto all = records();
-  ASSERT_EQ(all.size(), 4U + 4U);
+  ASSERT_EQ(all.size(), 4U + 2U);
   std::map<std::string, std::pair<double, double>> best;  // of each label: loss, rate
   for (const json& record : all) {
     if (record["phase"] != "tune") continue;
@@ -50,7 +50,7 @@ TEST_F(SweepProgram, NamesNoRateWhereTuningFoundNone) {
 TEST_F(SweepProgram, SaysWhatWasChosenAtTheEndOfItsAxis) {
   // lion's best rate is the largest of two; vote's lies between one that does nothing and one that
   // does not converge
-  write(std::string(kGrid) + "[tune]\n[tune.grid]\nlr = [1e-9, 1e-3]\nsharding = \"replicate\"\n" +
+  write(std::string(kPair) + "[tune]\n[tune.grid]\nlr = [1e-9, 1e-3]\nsharding = \"replicate\"\n" +
             "[method.dlion-vote.tune]\nlr = [1e-9, 1e-3, 1e3]\n",
         20);
   const Outcome outcome = sweep();
@@ -64,8 +64,9 @@ TEST_F(SweepProgram, SaysWhatWasChosenAtTheEndOfItsAxis) {
 }
 
 TEST_F(SweepProgram, LetsTheCommandLineWinOverTuningOrRefusesIt) {
-  write(std::string(kGrid) + "[tune]\nsteps = 5\n[tune.grid]\nlr = [1e-4, 1e-2]\n" +
-        "[method.lion.tune]\nbeta1 = [0.5, 0.9]\n");
+  write(
+      "[grid]\nmethod = \"lion\"\nseed = 1\n[tune]\nsteps = 5\n[tune.grid]\nlr = [1e-4, 1e-2]\n"
+      "[method.lion.tune]\nbeta1 = [0.5]\n");
   for (const char* flag : {"lr", "beta1"}) {
     const Outcome refused = sweep(concat("--set ", flag, "=0.5"));
     EXPECT_EQ(refused.code, 1);
