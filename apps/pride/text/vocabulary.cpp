@@ -66,6 +66,7 @@ TokenIds read_ids(const path& file, const std::string& text) {
   const auto refuse = [&](const auto&... why) {
     throw DataError(concat(file.string(), ": not a vocabulary: ", why...));
   };
+  if (text.empty()) refuse("it is empty");
   nlohmann::json parsed;
   try {
     parsed = nlohmann::json::parse(text);

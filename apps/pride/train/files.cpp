@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "io/mapped_file.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -25,6 +26,10 @@ void write_file(const fs::path& file, std::string_view text) {
 nlohmann::json read_json(const fs::path& file) {
   std::ifstream in(file);
   if (!in) throw DataError(concat(file.string(), ": cannot read"));
+  require_regular_file(file);
+  if (in.peek() == std::ifstream::traits_type::eof()) {
+    throw DataError(concat(file.string(), ": it is empty"));
+  }
   try {
     return nlohmann::json::parse(in);
   } catch (const nlohmann::json::exception& e) {

@@ -231,6 +231,7 @@ TEST(Vocabulary, RefusesBadFilesByName) {
   };
   const TempFolder empty;
   expect_error<DataError>([&] { Vocabulary vocabulary(empty.path()); }, {"encoder.json"});
+  refuses("", good, {"encoder.json", "it is empty"});
   refuses("{", good, {"encoder.json", "not JSON"});
   refuses("[]", good, {"encoder.json", "not an object"});
   refuses(changed("the", 1'000'000), good, {"\"the\"", "1000000"});

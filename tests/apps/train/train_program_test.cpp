@@ -141,6 +141,10 @@ TEST_F(Train, RefusesAMixedCheckpoint) {
   };
   expect_refusal("state-rank2.safetensors", "state-rank2.safetensors is of step 2");
   expect_refusal("model.safetensors", "model.safetensors, as rank 0 reads it, has param_hash");
+  const std::string facts = bytes_of(four / "checkpoint.json");
+  folder_.write(four / "checkpoint.json", "");
+  expect_error(resume, "checkpoint.json: it is empty");
+  folder_.write(four / "checkpoint.json", facts);
   summary(resume);
 }
 
