@@ -53,9 +53,9 @@ void BpeEncoder::encode_word(std::string_view word, std::vector<Token>& tokens) 
   tokens.insert(tokens.end(), known->second.begin(), known->second.end());
 }
 
-// Merges the pair of lowest rank, the leftmost of equals, until there is none. GPT-2's encoder
-// merges all pairs of the lowest rank in one go, which comes to the same: a merge can only make
-// pairs of higher rank than its own, since its result is no half of an earlier one.
+// Merges the pairs of lowest rank, from left to right, until there is none. All of one rank are
+// merged in one go, as GPT-2's encoder does: what they make waits, even if its rank is lower (which
+// it can be only where an earlier merge has the same result).
 // O(n log n), so that a word of many megabytes is no trap.
 void BpeEncoder::merge(std::string_view word, std::vector<Token>& tokens) {
   symbols_.resize(word.size());
@@ -64,8 +64,16 @@ void BpeEncoder::merge(std::string_view word, std::vector<Token>& tokens) {
     const Token token = vocabulary_.token_of(static_cast<std::uint8_t>(word[i]));
     symbols_[i] = {token, i == 0 ? kNone : i - 1, i + 1 == word.size() ? kNone : i + 1};
   }
-  for (std::size_t i = 0; i < word.size(); ++i) consider(i);
-  while (!candidates_.empty()) {
+  std::uint32_t rank = 0;
+  for (std::size_t i = 0; i < word.size(); ++i) consider(i, rank);
+  while (true) {
+    const bool done = candidates_.empty() || candidates_.front().rank != rank;
+    while (done && !later_.empty()) {
+      add(later_.back());
+      later_.pop_back();
+    }
+    if (candidates_.empty()) break;
+    rank = candidates_.front().rank;
     std::ranges::pop_heap(candidates_, std::greater<>());
     const Candidate best = candidates_.back();
     candidates_.pop_back();
@@ -78,8 +86,8 @@ void BpeEncoder::merge(std::string_view word, std::vector<Token>& tokens) {
     left.after = right.after;
     right.after = kNone;
     if (left.after != kNone) symbols_[left.after].before = best.at;
-    consider(best.at);
-    if (left.before != kNone) consider(left.before);
+    consider(best.at, rank);
+    if (left.before != kNone) consider(left.before, rank);
   }
   for (std::size_t i = 0; i != kNone && i < word.size(); i = symbols_[i].after) {
     tokens.push_back(symbols_[i].token);
@@ -87,14 +95,20 @@ void BpeEncoder::merge(std::string_view word, std::vector<Token>& tokens) {
 }
 
 // Adds the merge of the symbol with the one after it, if there is such a merge.
-void BpeEncoder::consider(std::size_t at) {
+void BpeEncoder::consider(std::size_t at, std::uint32_t under_way) {
   const Symbol& left = symbols_[at];
   if (left.after == kNone) return;
   const Token right = symbols_[left.after].token;
   if (const auto found = vocabulary_.merge(left.token, right)) {
-    candidates_.push_back({found->rank, at, left.token, right, found->result});
-    std::ranges::push_heap(candidates_, std::greater<>());
+    const Candidate candidate{found->rank, at, left.token, right, found->result};
+    if (found->rank < under_way) return later_.push_back(candidate);
+    add(candidate);
   }
+}
+
+void BpeEncoder::add(const Candidate& candidate) {
+  candidates_.push_back(candidate);
+  std::ranges::push_heap(candidates_, std::greater<>());
 }
 
 }  // namespace pride::app

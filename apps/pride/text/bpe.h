@@ -50,7 +50,8 @@ class BpeEncoder {
 
   void encode_word(std::string_view word, std::vector<Token>& tokens);
   void merge(std::string_view word, std::vector<Token>& tokens);
-  void consider(std::size_t at);
+  void consider(std::size_t at, std::uint32_t under_way);
+  void add(const Candidate& candidate);
 
   const Vocabulary& vocabulary_;
   WordSplitter splitter_;
@@ -58,6 +59,7 @@ class BpeEncoder {
   std::vector<std::size_t> ends_;
   std::vector<Symbol> symbols_;        // of the word at hand: a list in both directions
   std::vector<Candidate> candidates_;  // heap, lowest rank first, then leftmost
+  std::vector<Candidate> later_;       // of lower rank than the merges that are under way
 };
 
 }  // namespace pride::app

@@ -106,6 +106,24 @@ TEST_F(SmallBpe, EncodesAsGpt2sLoopDoes) {
   }
 }
 
+// Two merges that give one token: what the later one makes may have a rank below its own.
+TEST_F(SmallBpe, MergesAllOfARankBeforeWhatTheyMake) {
+  const Pairs unique = {{"a", "b"}, {"b", "c"}, {"a", "bc"}, {"abc", "ab"}};
+  Pairs merges = unique;
+  merges.emplace_back("ab", "c");
+  folder_.write("twice/encoder.json", test::small_ids(unique).dump());
+  folder_.write("twice/vocab.bpe", test::merges_text(merges));
+  const Vocabulary vocabulary(folder_.path() / "twice");
+  std::mt19937 random(5);
+  for (int i = 0; i < 2000; ++i) {
+    std::string word = i == 0 ? "abcabc" : std::string(random() % 12, 'a');
+    for (char& c : word) c = i == 0 ? c : static_cast<char>('a' + random() % 3);
+    std::vector<std::string> parts;
+    for (const Token token : encode(vocabulary, word)) parts.emplace_back(vocabulary.bytes(token));
+    EXPECT_EQ(parts, merged(merges, word)) << word;
+  }
+}
+
 TEST_F(SmallBpe, MergesLongWordsAsShortOnes) {
   for (const std::size_t n : {63, 64, 65, 500, 1001}) {
     const std::string text = std::string(n, 'a') + "thering";
