@@ -179,7 +179,25 @@ std::string setting(const Group& group, const std::string& flag) {
   return found != group.settings.end() ? found->second : "default";
 }
 
-// One line a label and value of the other varied flags, over the values of `flag`.
+using Groups = std::vector<const Group*>;
+
+// Flags in which groups differ that have the same value of `flag`.
+std::set<std::string> differing_at_one_value(const Groups& groups, const std::string& flag) {
+  std::set<std::string> flags;
+  for (const Group* a : groups) {
+    for (const Group* b : groups) {
+      if (setting(*a, flag) != setting(*b, flag)) continue;
+      for (const auto& [other, value] : a->settings) {
+        if (setting(*b, other) != value) flags.insert(other);
+      }
+    }
+  }
+  return flags;
+}
+
+// One line a label and value of the other varied flags, over the values of `flag`; what belongs to
+// a method (rates chosen for each value of `flag`) makes lines only where there would be two points
+// at one place.
 void add_against(const Section& section, const std::string& flag, const std::string& label,
                  std::vector<Chart>& charts) {
   if (std::find(section.varied.begin(), section.varied.end(), flag) == section.varied.end()) return;
@@ -189,7 +207,7 @@ void add_against(const Section& section, const std::string& flag, const std::str
               .x = {.label = label, .log2 = true},
               .y = {.label = section.metric.heading},
               .series = {}};
-  std::map<std::string, std::map<double, const Group*>> lines;
+  std::map<std::string, Groups> alike;
   for (const Group& group : section.groups) {
     if (group.runs.empty()) continue;
     std::string name = group.label;
@@ -197,7 +215,17 @@ void add_against(const Section& section, const std::string& flag, const std::str
       const bool depends = other == flag || other == "steps" || other == "epochs";
       if (!depends) name += concat(", ", other, " ", setting(group, other));
     }
-    lines[name][std::strtod(setting(group, flag).c_str(), nullptr)] = &group;
+    alike[name].push_back(&group);
+  }
+  std::map<std::string, std::map<double, const Group*>> lines;
+  for (const auto& [name, groups] : alike) {
+    const auto differing = differing_at_one_value(groups, flag);
+    for (const Group* group : groups) {
+      std::string whole = name;
+      for (const std::string& own : differing)
+        whole += concat(", ", own, " ", setting(*group, own));
+      lines[whole][std::strtod(setting(*group, flag).c_str(), nullptr)] = group;
+    }
   }
   for (const auto& [name, points] : lines) {
     Series series{.name = name,

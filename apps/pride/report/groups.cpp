@@ -113,6 +113,10 @@ void add(Section& section, const RunData& run) {
     group->settings = settings;
   }
   if (run.ok()) {
+    const auto seed_of = [](const RunData& r) { return r.summary.at("settings").at("seed"); };
+    const auto again = std::ranges::find_if(
+        group->runs, [&](const RunData* known) { return seed_of(*known) == seed_of(run); });
+    if (again != group->runs.end()) return section.repeated.emplace_back(&run, *again), void();
     group->runs.push_back(&run);
   } else {
     ++group->failed;

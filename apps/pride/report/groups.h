@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "report/run_data.h"
@@ -47,6 +48,8 @@ struct Section {
   std::vector<std::string> varied;            // flags in which groups differ, the method's own not
   std::map<std::string, std::string> shared;  // settings that all groups have in common
   std::vector<const RunData*> failed;
+  // of settings and seed that the second has as well; in no group
+  std::vector<std::pair<const RunData*, const RunData*>> repeated = {};
 };
 
 // Runs without a summary are in no section. `loaded` must live as long.

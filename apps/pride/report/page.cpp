@@ -74,7 +74,7 @@ std::string figures(const Section& section, const std::string& id) {
   return html + "</div>\n";
 }
 
-std::string warnings(const Loaded& loaded) {
+std::string warnings(const Loaded& loaded, const std::vector<Section>& sections) {
   std::string items;
   for (const Source& source : loaded.sources) {
     if (source.complete) continue;
@@ -87,12 +87,19 @@ std::string warnings(const Loaded& loaded) {
       items += tag("li", concat(run.label, " (", run.folder, "): ", run.error));
     }
   }
+  for (const Section& section : sections) {
+    for (const auto& [run, known] : section.repeated) {
+      items += tag("li", concat(run->label, " (", run->folder, "): the settings and the seed of ",
+                                known->folder));
+    }
+  }
   if (items.empty()) return "";
   return concat("<div class=\"warning\" role=\"note\">Not among the numbers below:\n<ul>\n", items,
                 "</ul></div>\n");
 }
 
-std::string introduction(const PageFacts& facts, const Loaded& loaded) {
+std::string introduction(const PageFacts& facts, const Loaded& loaded,
+                         const std::vector<Section>& sections) {
   std::string html = tag("h1", facts.title);
   for (const Source& source : loaded.sources) {
     if (!source.title.empty() && source.title != facts.title) html += tag("p", source.title);
@@ -100,11 +107,12 @@ std::string introduction(const PageFacts& facts, const Loaded& loaded) {
   }
   int good = 0, tuning = 0;
   for (const RunData& run : loaded.runs) (run.tuning ? tuning : good) += run.ok() ? 1 : 0;
+  for (const Section& section : sections) good -= static_cast<int>(section.repeated.size());
   std::string counts = concat(good, good == 1 ? " run" : " runs");
   if (tuning > 0) counts += concat(", and ", tuning, " to choose settings");
   return html +
          concat("<p class=\"soft\">", escaped(counts), ", by ", escaped(facts.program), "</p>\n") +
-         warnings(loaded);
+         warnings(loaded, sections);
 }
 
 std::string section_html(const Section& section, std::size_t index) {
@@ -138,7 +146,7 @@ std::string page_of(const PageFacts& facts, const Loaded& loaded,
       "<meta http-equiv=\"Content-Security-Policy\" content=\"",
       kPolicy, "\">\n<link rel=\"icon\" href=\"data:,\">\n", tag("title", facts.title), "<style>\n",
       kUplotCss, "\n", kPageCss, "</style>\n</head>\n<body>\n<main>\n",
-      introduction(facts, loaded));
+      introduction(facts, loaded, sections));
   for (std::size_t i = 0; i < sections.size(); ++i) html += section_html(sections[i], i);
   html += files_of(loaded);
   html +=

@@ -9,6 +9,7 @@
 
 #include "final_metrics.h"
 #include "pride/error.h"
+#include "shell_quoted.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;
@@ -186,7 +187,7 @@ void add_run(RunData run, Loaded& into) {
 
 std::string command_of(const Json& arguments) {
   std::string command = "pride train";
-  for (const Json& argument : arguments) command += " " + argument.get<std::string>();
+  for (const Json& argument : arguments) command += " " + shell_quoted(argument.get<std::string>());
   return command;
 }
 
@@ -251,7 +252,7 @@ void load_one(const fs::path& folder, Loaded& into) {
   Source source{.name = folder.string()};
   RunData run{.source = source.name};
   read_run(folder, run);
-  if (run.label.empty()) run.label = folder.filename().string();
+  if (run.label.empty()) run.label = real_place(folder).filename().string();
   const std::size_t n = into.runs.size();
   add_run(std::move(run), into);
   if (into.runs.size() > n) into.sources.push_back(std::move(source));
@@ -265,7 +266,8 @@ double RunData::steps_per_epoch() const {
 }
 
 void load_runs(const fs::path& given, Loaded& into) {
-  const fs::path folder = fs::is_directory(given) ? given : given.parent_path();
+  fs::path folder = fs::is_directory(given) ? given : given.parent_path();
+  if (folder.empty()) folder = ".";  // of "summary.json"
   if (!fs::exists(given)) throw DataError(concat(given.string(), ": no such folder"));
   const bool known = std::any_of(into.sources.begin(), into.sources.end(), [&](const Source& s) {
     return real_place(s.name) == real_place(folder);

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "compare/report.h"
 #include "pride/error.h"
+#include "shell_quoted.h"
 
 namespace pride::app {
 namespace {
@@ -20,18 +21,6 @@ using State = SweepEntry::State;
 constexpr const char* kFacts[] = {"settings",      "task",    "data",     "model",
                                   "world",         "threads", "epochs",   "samples_per_step",
                                   "steps_planned", "seconds", "transport"};
-
-// For a POSIX shell.
-std::string quoted(const std::string& word) {
-  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
-    return std::isalnum(c) ||
-           std::string_view("-_=.,/:+").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (plain) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
 
 Json json_of(const Point& point) {
   Json json = Json::object();
@@ -104,7 +93,8 @@ std::string name_of(const SweepRun& run) {
 
 Json record_of(const SweepPlan& plan, const SweepEntry& entry) {
   std::string command = "pride train";
-  for (const std::string& argument : entry.run.run.arguments) command += " " + quoted(argument);
+  for (const std::string& argument : entry.run.run.arguments)
+    command += " " + shell_quoted(argument);
   Json json = {{"id", entry.run.id},
                {"experiment", plan.experiment().name},
                {"phase", entry.run.run.tuning ? "tune" : "run"},

@@ -68,6 +68,44 @@ class Report : public testing::Test {
   Loaded loaded_;
 };
 
+TEST_F(Report, CountsASeedOnceAndNamesItsRepetition) {
+  write_run("a", "lion", 4, 1, 0.5, 100);
+  write_run("b", "lion", 4, 1, 0.5, 100);
+  const auto found = sections({"a", "b"});
+  ASSERT_EQ(found.at(0).groups.size(), 1U);
+  EXPECT_EQ(found[0].groups[0].runs.size(), 1U);
+  ASSERT_EQ(found[0].repeated.size(), 1U);
+  const std::string page = page_of({}, loaded_, found);
+  EXPECT_NE(page.find("/b): the settings and the seed of "), std::string::npos);
+  EXPECT_NE(page.find(">1 run, by "), std::string::npos);
+}
+
+// A rate for each number of workers is one line; several rates at one number are several.
+TEST_F(Report, DrawsNoTwoPointsOfALineAtOnePlace) {
+  const auto set_rate = [&](const std::string& folder, double rate) {
+    json summary = json::parse(test::bytes_of(folder_.path() / folder / "summary.json"));
+    summary["method"]["lr"] = rate;
+    folder_.write(folder + "/summary.json", summary.dump());
+  };
+  int seed = 0;
+  for (const char* folder : {"a", "b", "c", "d"}) {
+    write_run(folder, "lion", seed < 2 ? 2 : 4, 1, 0.5 + 0.1 * seed, 100);
+    set_rate(folder, seed % 2 == 0 ? 0.1 : 0.2);
+    ++seed;
+  }
+  const auto whole = charts_of(sections({"a", "b", "c", "d"}).at(0));
+  const auto& lines = chart(whole, "workers").series;
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].name, "lion, lr 0.1");
+  EXPECT_EQ(lines[1].name, "lion, lr 0.2");
+  EXPECT_NEAR(lines[1].y.at(0), 60, 1e-9);
+  EXPECT_NEAR(lines[1].y.at(1), 80, 1e-9);
+  loaded_ = {};
+  const auto chosen = charts_of(sections({"a", "d"}).at(0));
+  ASSERT_EQ(chart(chosen, "workers").series.size(), 1U) << "a rate for each number of workers";
+  EXPECT_EQ(chart(chosen, "workers").series[0].name, "lion");
+}
+
 TEST_F(Report, ShowsMeanAndDeviationOverTheSeeds) {
   write_run("a", "lion", 4, 1, 0.5, 100);
   write_run("b", "lion", 4, 2, 0.7, 100);
