@@ -22,12 +22,12 @@ inline bool has_rate(const Point& point) {
 struct Cell {
   std::string label;
   FlagValues flags;   // of `pride train`, method included; no seed
-  Point varied = {};  // of these, those of which the experiment has several values
+  Point varied = {};  // of these, those in which cells of the label differ
   std::vector<std::uint64_t> seeds = {};
   std::vector<Point> tune_points = {};  // with [tune]: what is tried
 };
 
-// All cells, grid by grid. `more`: flags of the command line, instead of the file's.
+// All cells, grid by grid, each once. `more`: flags of the command line, instead of the file's.
 std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more);
 
 // The flags with those of the point instead.

@@ -204,7 +204,7 @@ void Reader::grids(const toml::node& node, Experiment& into) {
 }
 
 OwnSettings Reader::own(const toml::node& node, const std::string& label) {
-  OwnSettings found{.method = label};
+  OwnSettings found{.method = label, .line = node.source().begin.line};
   for (const auto& [name, value] : table(node, "method." + label)) {
     const std::string key(name.str());
     if (key == "method") {
@@ -277,7 +277,8 @@ void check_labels(const Experiment& experiment, const std::string& file) {
                 kLongestLabel, " characters");
   }
   for (const auto& [label, settings] : experiment.own) {
-    PRIDE_CHECK(labels.contains(label), file, ": [method.", label, "]: no grid has this method");
+    PRIDE_CHECK(labels.contains(label), file, ":", settings.line, ": [method.", label,
+                "]: no grid has this method");
   }
 }
 

@@ -34,6 +34,7 @@ struct OwnSettings {
   std::vector<Axis> axes = {};            // instead of the value or the axis that all have
   std::vector<std::string> options = {};  // method-opt
   std::vector<Axis> tune = {};            // instead of the axes of [tune.grid] of the same flag
+  unsigned line = 0;                      // of the file
 };
 
 // [tune]: before the runs, the best point of a grid is chosen on a seed that is not among theirs.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sweep/plan.h"
 
+#include <algorithm>
+
 #include "compare/dry_run.h"
 #include "flag_sets.h"
 #include "pride/error.h"
@@ -14,6 +16,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kWorkers = 4;  // pride train's own default
+
+// bytes of a folder's name that say what the run is; a seed and a hash follow, and 255 is the limit
+constexpr std::size_t kLongestName = 200;
 
 // flags that make the task, together with the seed of augmentation
 constexpr const char* kTaskFlags[] = {
@@ -52,6 +57,8 @@ std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) 
   for (const auto& [flag, value] : varied) {
     if (!kPlaceFlags.contains(flag)) id += concat("-", flag, "=", for_file_name(value));
   }
+  // what is cut off is in the hash
+  if (id.size() > kLongestName) id.resize(kLongestName);
   return concat(id, "-seed=", run.seed, "-", hex16(hash_of(words)).substr(0, 10));
 }
 
@@ -92,7 +99,21 @@ SweepPlan::SweepPlan(SweepOptions options)
   for (Cell& cell : cells_) {
     cell.flags.emplace("workers", std::vector{std::to_string(kWorkers)});
   }
+  for (const Cell& cell : cells_) check_axes(cell);
   check_all();
+}
+
+// What [tune] chooses cannot tell cells apart as well: the name would tell another value than the
+// run.
+void SweepPlan::check_axes(const Cell& cell) const {
+  if (cell.tune_points.empty()) return;
+  for (const auto& [flag, value] : cell.tune_points.front()) {
+    for (const std::string& rival : with_rival(flag)) {
+      const auto same = [&](const auto& one) { return one.first == rival; };
+      PRIDE_CHECK(std::ranges::none_of(cell.varied, same), options_.file, ": ", cell.label,
+                  " has several values of --", rival, ", and its [tune.grid] chooses --", flag);
+    }
+  }
 }
 
 // Why none of the cell's runs can begin, in the words of the first; empty if one can.
@@ -205,7 +226,8 @@ SweepRun SweepPlan::tuning_run(const Cell& cell, const Point& point) const {
   if (options != tune.flags.end()) flags["method-opt"] = options->second;
   SweepRun made = make(cell, flags, tune.seed, true);
   for (const auto& value : cell.varied) {
-    if (!tune.flags.contains(value.first)) made.varied.push_back(value);
+    const auto set_here = [&](const std::string& flag) { return tune.flags.contains(flag); };
+    if (!std::ranges::any_of(with_rival(value.first), set_here)) made.varied.push_back(value);
   }
   made.varied.insert(made.varied.end(), point.begin(), point.end());
   made.id = id_of(made.run, made.varied, flags);

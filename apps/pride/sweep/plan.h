@@ -57,6 +57,7 @@ class SweepPlan {
   std::string why_not(const Cell& cell) const;
   void check_all() const;
   void check_method(const Cell& cell) const;
+  void check_axes(const Cell& cell) const;
 
   SweepOptions options_;
   Experiment experiment_;

@@ -93,10 +93,47 @@ method-opt = ["tie=zero"]
 
 TEST_F(ExperimentFile, GivesWayToTheCommandLine) {
   const auto cells = cells_of(read(std::string(kGrid) + "epochs = [1, 2]\n"), {{"steps", {"3"}}});
+  EXPECT_EQ(cells.size(), 2U) << "one of each method";
   for (const Cell& cell : cells) {
+    EXPECT_TRUE(cell.varied.empty());
     EXPECT_EQ(value(cell, "steps"), "3");
     EXPECT_EQ(value(cell, "epochs"), "") << "the two exclude each other";
   }
+}
+
+TEST_F(ExperimentFile, TellsTheCellsOfSeveralGridsApart) {
+  const auto cells = cells_of(read(R"([[grid]]
+method = "lion"
+seed = 1
+width = 16
+steps = 1
+[[grid]]
+method = ["lion", "dgc"]
+seed = [1, 2]
+width = 16
+steps = 2
+lr = 0.5
+[[grid]]
+method = "lion"
+seed = 3
+width = 16
+steps = 1
+)"),
+                              {});
+  ASSERT_EQ(cells.size(), 3U) << "the third grid repeats the first one's cell";
+  EXPECT_EQ(cells[0].varied, (Point{{"steps", "1"}}));
+  EXPECT_EQ(cells[0].seeds, (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_EQ(cells[1].varied, (Point{{"lr", "0.5"}, {"steps", "2"}}));
+  EXPECT_EQ(cells[2].varied, Point{}) << "dgc has one";
+}
+
+TEST_F(ExperimentFile, NamesNoValueThatARunHasNot) {
+  const auto cells =
+      cells_of(read(std::string(kGrid) + "steps = [1, 2]\n[method.lion]\nepochs = 0.5\n"), {});
+  ASSERT_EQ(cells.size(), 1U + 2U);
+  EXPECT_EQ(cells[0].varied, Point{}) << "its own epochs take the place of both steps";
+  EXPECT_EQ(value(cells[0], "epochs"), "0.5");
+  EXPECT_EQ(cells[1].varied, (Point{{"steps", "1"}}));
 }
 
 TEST_F(ExperimentFile, TriesEveryPointOfTheTuningGrid) {
@@ -126,7 +163,8 @@ TEST_F(ExperimentFile, RefusesWhatItDoesNotKnowNamingTheLine) {
   expect_refusal(grid + "batch = { a = 1 }\n", "'batch' must be a string");
   expect_refusal(grid + "method-opt = [\"a=1\"]\n", "cannot be an axis");
   expect_refusal(grid + "[train]\nbatch = [2, 4]\n", "belongs into [grid]");
-  expect_refusal(grid + "[method.lyon]\nlr = 1\n", "[method.lyon]: no grid has this method");
+  expect_refusal(grid + "[method.lyon]\nlr = 1\n",
+                 "try.toml:4: [method.lyon]: no grid has this method");
   expect_refusal(grid + "[tune]\nseed = 1\ngrid.lr = [1]\n", "on a seed that is not shown");
   expect_refusal(grid + "[tune]\nseed = 3\n", "[tune] has no 'grid'");
   expect_refusal(grid + "[tune]\nseed = 3\nby = \"luck\"\ngrid.lr = [1]\n", "must be \"loss\"");

@@ -58,6 +58,15 @@ TEST_F(SweepProgram, MakesOnlyWhatIsMissingOrChanged) {
   EXPECT_EQ(records().size(), 2U);
 }
 
+TEST_F(SweepProgram, MakesRunsWhoseSettingsMakeALongName) {
+  const std::string label(100, 'l');
+  write(concat("[grid]\nmethod = \"", label, "\"\nseed = [1, 2]\nlr = [\"0.", std::string(120, '0'),
+               "1\", \"0.001\"]\n[method.", label, "]\nmethod = \"lion\"\n"));
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(summaries().size(), 4U);
+}
+
 TEST_F(SweepProgram, KnowsTheSameDataInAnotherPlace) {
   write(kPair);
   ASSERT_EQ(sweep().code, 0);

@@ -16,6 +16,28 @@ TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
   EXPECT_FALSE(fs::exists(path("out"))) << "no run was made";
 }
 
+// A row would be named by a rate of the grid, and have the one that was chosen.
+TEST_F(SweepProgram, RefusesToTuneWhatTellsItsCellsApart) {
+  write(std::string(kPair) + "lr = [1e-3, 1e-1]\n[tune]\n[tune.grid]\nlr = [1e-4, 3e-4]\n");
+  expect_contains(sweep().err,
+                  "try.toml: lion has several values of --lr, and its [tune.grid] chooses --lr");
+  write(std::string(kPair) + "epochs = [1, 2]\n[tune]\n[tune.grid]\nsteps = [1, 2]\n");
+  expect_contains(sweep().err, "several values of --epochs, and its [tune.grid] chooses --steps");
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(SweepProgram, TunesOnceForCellsThatDifferInWhatTuningSets) {
+  write(
+      "[grid]\nmethod = \"lion\"\nseed = 1\nepochs = [0.01, 0.02]\n"
+      "[tune]\nsteps = 1\n[tune.grid]\nlr = [1e-4, 1e-2]\n");
+  std::istringstream lines(sweep("--list").out);
+  int tuning = 0;
+  for (std::string line; std::getline(lines, line);) {
+    tuning += line.find("lion tuning, lr ") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(tuning, 2);
+}
+
 TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
   write(std::string(kPair) + "[tune]\nseed = 7\n[tune.grid]\nlr = [1e-5, 1e-2]\n", 20);
   const Outcome outcome = sweep();
