@@ -38,8 +38,8 @@ struct EncodedSet {
   std::size_t n_left_out = 0;             // questions with a choice longer than the context
 };
 
-// `k` of `pool`, in a random order that is a function of (seed, query) alone; none of them has the
-// same query as `question`. Throws InvalidArgument if there are too few.
+// `k` of `pool`, in a random order that is a function of (seed, query, the pool's order) alone;
+// none of them has the same query as `question`. Throws InvalidArgument if there are too few.
 QuestionList draw_examples(const QuestionList& pool, const Question& question, std::size_t k,
                            std::uint64_t seed);
 
