@@ -19,6 +19,16 @@
 namespace pride::app {
 namespace {
 
+// What is wrong with the value of a flag; CLI11 itself would let pass what std::stoll throws.
+std::string neither_true_nor_false(const std::string& value) {
+  try {
+    CLI::detail::to_flag_value(value);
+    return "";
+  } catch (const std::logic_error&) {
+    return concat(value, " is neither true nor false");
+  }
+}
+
 std::string join(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
@@ -231,10 +241,12 @@ void add_size_flags(CLI::App& app, TrainOptions& o) {
       ->capture_default_str()
       ->group(group);
   add_bucket_flags(app, o, group);
-  app.add_flag(
-         "--overlap,!--no-overlap", o.overlap,
+  // not add_flag(..., o.overlap): it would begin with false
+  app.add_flag_function(
+         "--overlap,!--no-overlap", [&o](std::int64_t given) { o.overlap = given > 0; },
          "Exchange on threads of its own, beside backward and the method's arithmetic. Default: "
          "between processes")
+      ->check([](const std::string& value) { return neither_true_nor_false(value); })
       ->group(group);
   app.add_option("--exchange-threads", o.exchange_threads,
                  "With --overlap: buckets on their way at a time")

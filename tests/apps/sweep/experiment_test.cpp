@@ -177,7 +177,7 @@ TEST_F(ExperimentFile, RefusesWhatItDoesNotKnowNamingTheLine) {
   expect_refusal("title = 3\n" + grid, "try.toml:1: 'title' must be a string");
   expect_refusal(grid + "[train]\nsteps = \"x\"\n", "try.toml:5: ");
   expect_refusal(grid + "[train]\noverlap = \"maybe\"\n",
-                 "try.toml:5: Could not convert: --overlap = maybe");
+                 "try.toml:5: --overlap: maybe is neither");
   expect_refusal(grid + "[train]\ninit = \"\"\n", "try.toml:5: --init: an empty value");
   expect_refusal(grid + "[method.lion]\nlr = [1e-3, \"high\"]\n", "--lr");
   expect_refusal(grid + "[tune]\nseed = 3\ngrid.lr = [\"low\"]\n", "--lr");
