@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
-#include <stdexcept>
 
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>

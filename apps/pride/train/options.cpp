@@ -5,6 +5,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <cmath>
+#include <stdexcept>
 
 #include "hosts.h"
 #include "integer_check.h"

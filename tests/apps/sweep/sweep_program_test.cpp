@@ -60,7 +60,7 @@ TEST_F(SweepProgram, MakesOnlyWhatIsMissingOrChanged) {
 
 TEST_F(SweepProgram, MakesRunsWhoseSettingsMakeALongName) {
   const std::string label(100, 'l');
-  write(concat("[grid]\nmethod = \"", label, "\"\nseed = [1, 2]\nlr = [\"0.", std::string(120, '0'),
+  write(concat("[grid]\nmethod = \"", label, "\"\nseed = [1, 2]\nlr = [\"0.", std::string(160, '0'),
                "1\", \"0.001\"]\n[method.", label, "]\nmethod = \"lion\"\n"));
   const Outcome outcome = sweep();
   EXPECT_EQ(outcome.code, 0) << outcome.err;
