@@ -62,7 +62,7 @@ struct StepReport {
   std::int64_t step = 0;  // 0 for the first
   bool skipped = false;   // non-finite gradient under kSkip
   std::string skip_reason;
-  std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
   std::optional<double> grad_norm =
       {};  // with clip_global_norm: of the mean, before it was clipped
   std::vector<TensorDiagnostics> diagnostics = {};  // by tensor, in steps that the method measures

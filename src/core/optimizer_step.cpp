@@ -106,6 +106,7 @@ StepReport Optimizer::Impl::finish() {
   const Traffic now = traffic();
   report.bytes_sent = now.bytes_sent - traffic_before.bytes_sent;
   report.bytes_received = now.bytes_received - traffic_before.bytes_received;
+  report.messages_sent = now.messages_sent - traffic_before.messages_sent;
   if (options.clip_global_norm > 0 && !poison) report.grad_norm = pipeline->grad_norm();
   report.encode_s = pipeline->timing().encode_s;
   report.exchange_s = pipeline->timing().exchange_s;
