@@ -30,6 +30,16 @@ struct Ticket {
   std::uint64_t id = 0;  // 0: nothing pending
 };
 
+// A message of a collective whose sizes differ.
+struct Outgoing {
+  int to = 0;
+  std::span<const std::byte> bytes = {};
+};
+struct Incoming {
+  int from = 0;
+  std::span<std::byte> bytes = {};
+};
+
 // One rank's end of a world of size() ranks. One thread at a time may use an object; to talk from
 // a second thread, duplicate() first. Collectives must be called by all ranks in the same order.
 //
@@ -65,33 +75,31 @@ class Communicator {
   void wait(Ticket& ticket);
   void wait_all(std::span<Ticket> tickets);
 
-  // --- Collectives, written once over the above. -------------------------------------------------
+  // --- Collectives. ------------------------------------------------------------------------------
 
   // Slice j of `send` goes to rank j; slice i of `recv` comes from rank i.
   // REQUIRES: send.size() == recv.size(), a multiple of size(); no overlap.
   void all_to_all(std::span<const std::byte> send, std::span<std::byte> recv);
 
-  // The same with a buffer for each peer, of any sizes. send[rank()] is copied to recv[rank()].
-  // REQUIRES: size() entries each; recv[i].size() is what rank i sends here.
-  void all_to_all_v(std::span<const std::span<const std::byte>> send,
-                    std::span<const std::span<std::byte>> recv);
+  // Any messages between any ranks, all on their way at once.
+  // REQUIRES: none is for or from this rank; two ranks list the messages between them in the same
+  // order, with the same sizes.
+  void all_to_all_v(std::span<const Outgoing> send, std::span<const Incoming> recv);
 
   // Slice i of `all` becomes rank i's `mine`. REQUIRES: all.size() == size() * mine.size().
   // `mine` may be this rank's slice of `all`.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
 
-  // The same with sizes that differ by rank. REQUIRES: size() entries; all[rank()].size() ==
-  // mine.size(). all[rank()] may be `mine` itself.
-  void all_gather_v(std::span<const std::byte> mine, std::span<const std::span<std::byte>> all);
+  // Every message of `mine` goes to every other rank; `all` takes what comes from them.
+  // REQUIRES: as all_to_all_v, with as many messages from every rank.
+  void all_gather_v(std::span<const std::span<const std::byte>> mine,
+                    std::span<const Incoming> all);
 
-  // Every rank ends with the root's bytes.
+  // Every rank ends with the root's bytes, of which the root sends size() - 1 copies.
   void broadcast(std::span<std::byte> bytes, int root);
 
   // Returns when all ranks have called it.
   void barrier();
-
-  // Sum over ranks, in rank order: bit-identical on every rank and transport.
-  void dense_sum(std::span<float> values);
 
   // Sum by the transport's own all-reduce, in an order of its own choosing: equal on all ranks of
   // this run, outside the promise of equal bits across transports. Sums of integers are exact, and
@@ -138,16 +146,27 @@ class Communicator {
  protected:
   Communicator(int rank, int size);
 
-  // What a transport implements. All sizes up to 2^63; arguments are checked already.
-  // An operation that throws says what it was doing; the front door adds scope, name and rank, and
-  // then calls do_fail.
-  virtual std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) = 0;
-  virtual std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes) = 0;
-  virtual bool do_test(std::uint64_t id) = 0;  // throws CommError on failure
-  virtual void do_wait(std::uint64_t id, std::chrono::steady_clock::time_point deadline) = 0;
+  // What a transport implements: messages, or collectives, or both. Sizes are up to 2^63, and
+  // arguments are checked already. An operation that throws says what it was doing; the front door
+  // adds scope, name and rank, and then calls do_fail.
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  // Messages between two ranks. A transport that has collectives only leaves these out; then
+  // start_send() and the like throw InvalidArgument.
+  virtual std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes);
+  virtual std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes);
+  virtual bool do_test(std::uint64_t id);  // throws CommError on failure
+  virtual void do_wait(std::uint64_t id, Deadline deadline);
+
+  // Collectives, by default made of messages with this tag, which each kind of call has for itself.
+  virtual void do_all_to_all_v(int tag, std::span<const Outgoing> send,
+                               std::span<const Incoming> recv, Deadline deadline);
+  virtual void do_all_gather_v(int tag, std::span<const std::span<const std::byte>> mine,
+                               std::span<const Incoming> all, Deadline deadline);
 
   // False if the transport has no all-reduce of its own; then it has done nothing, and the sum is
-  // made of messages. REQUIRES: `values` are whole values of the type, aligned as such.
+  // made of the collectives above. REQUIRES: `values` are whole values of the type, aligned as
+  // such.
   enum class SumType { kFloat32, kInt8, kInt16, kInt32, kBFloat16 };
   virtual bool do_native_sum(SumType /*type*/, std::span<std::byte> /*values*/) { return false; }
 
@@ -170,11 +189,14 @@ class Communicator {
   template <typename Body>
   auto guarded(const char* operation, Body&& body);
   [[noreturn]] void give_up(const std::string& why);
-  Ticket post_send(int peer, int tag, std::span<const std::byte> bytes);
-  Ticket post_recv(int peer, int tag, std::span<std::byte> bytes);
-  void finish(std::span<Ticket> tickets);
-  void swap_all(int tag, std::span<const std::span<const std::byte>> send,
-                std::span<const std::span<std::byte>> recv);
+  Deadline deadline() const { return std::chrono::steady_clock::now() + timeout_; }
+  void exchange(int tag, std::span<const Outgoing> send, std::span<const Incoming> recv);
+  void gather(int tag, std::span<const std::byte> mine, std::span<std::byte> all);
+  void gather_v(int tag, std::span<const std::span<const std::byte>> mine,
+                std::span<const Incoming> all);
+  std::vector<int> others()
+      const;  // ranks, beginning with the next: not all press on rank 0 at once
+  [[noreturn]] void refuse_messages() const;
   template <typename T>
   void sum_natively(SumType type, std::span<T> values);
   template <typename T>

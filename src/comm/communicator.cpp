@@ -32,8 +32,11 @@ enum ReservedTag : int {
   kTagSumScatter,
   kTagSumGather,
   kTagSplit,
-  kTagNativeSum,  // and the next ones: one for each SumType, so this stays the last
+  kTagNativeSum,
 };
+
+// In the order of SumType.
+constexpr const char* kTypeNames[] = {"float32", "int8", "int16", "int32", "bfloat16"};
 
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
@@ -154,33 +157,30 @@ void Communicator::check_peer(const char* operation, int peer, int tag) const {
               ")");
 }
 
-Ticket Communicator::post_send(int peer, int tag, ConstBytes bytes) {
-  const Ticket ticket{do_start_send(peer, tag, bytes)};
-  count({.bytes_sent = bytes.size(), .messages_sent = 1});
-  return ticket;
+void Communicator::refuse_messages() const {
+  throw InvalidArgument(concat("the transport ", transport(), " has collectives only"));
 }
-
-Ticket Communicator::post_recv(int peer, int tag, Bytes bytes) {
-  const Ticket ticket{do_start_recv(peer, tag, bytes)};
-  count({.bytes_received = bytes.size(), .messages_received = 1});
-  return ticket;
-}
-
-void Communicator::finish(std::span<Ticket> tickets) {
-  const auto deadline = Clock::now() + timeout_;
-  for (Ticket& ticket : tickets) {
-    if (const auto id = std::exchange(ticket.id, 0)) do_wait(id, deadline);
-  }
-}
+std::uint64_t Communicator::do_start_send(int, int, ConstBytes) { refuse_messages(); }
+std::uint64_t Communicator::do_start_recv(int, int, Bytes) { refuse_messages(); }
+bool Communicator::do_test(std::uint64_t) { refuse_messages(); }
+void Communicator::do_wait(std::uint64_t, Deadline) { refuse_messages(); }
 
 Ticket Communicator::start_send(int peer, int tag, ConstBytes bytes) {
   check_peer("start_send", peer, tag);
-  return guarded("start_send", [&] { return post_send(peer, tag, bytes); });
+  return guarded("start_send", [&] {
+    const Ticket ticket{do_start_send(peer, tag, bytes)};
+    count({.bytes_sent = bytes.size(), .messages_sent = 1});
+    return ticket;
+  });
 }
 
 Ticket Communicator::start_recv(int peer, int tag, Bytes bytes) {
   check_peer("start_recv", peer, tag);
-  return guarded("start_recv", [&] { return post_recv(peer, tag, bytes); });
+  return guarded("start_recv", [&] {
+    const Ticket ticket{do_start_recv(peer, tag, bytes)};
+    count({.bytes_received = bytes.size(), .messages_received = 1});
+    return ticket;
+  });
 }
 
 bool Communicator::test(Ticket& ticket) {
@@ -197,43 +197,94 @@ void Communicator::wait(Ticket& ticket) { wait_all({&ticket, 1}); }
 void Communicator::wait_all(std::span<Ticket> tickets) {
   const bool pending =
       std::any_of(tickets.begin(), tickets.end(), [](const Ticket& t) { return t.id != 0; });
-  if (pending) guarded("wait", [&] { finish(tickets); });
+  if (!pending) return;
+  guarded("wait", [&] {
+    const Deadline until = deadline();
+    for (Ticket& ticket : tickets) {
+      if (const auto id = std::exchange(ticket.id, 0)) do_wait(id, until);
+    }
+  });
 }
 
 // --- Collectives. -------------------------------------------------------------------------------
 
-// One message from each rank to each other one. Receives are posted first, so that messages find
-// their place ready; sends begin with the next rank, so that not all press on rank 0 at once.
-void Communicator::swap_all(int tag, std::span<const ConstBytes> send,
-                            std::span<const Bytes> recv) {
-  std::vector<Ticket> tickets;
-  tickets.reserve(2 * static_cast<std::size_t>(size_));
-  for (int i = 1; i < size_; ++i) {
-    const int from = (rank_ + size_ - i) % size_;
-    tickets.push_back(post_recv(from, tag, recv[from]));
+// Receives are posted first, so that messages find their place ready.
+void Communicator::do_all_to_all_v(int tag, std::span<const Outgoing> send,
+                                   std::span<const Incoming> recv, Deadline deadline) {
+  std::vector<std::uint64_t> pending;
+  pending.reserve(send.size() + recv.size());
+  for (const Incoming& m : recv) pending.push_back(do_start_recv(m.from, tag, m.bytes));
+  for (const Outgoing& m : send) pending.push_back(do_start_send(m.to, tag, m.bytes));
+  for (const std::uint64_t id : pending) do_wait(id, deadline);
+}
+
+void Communicator::do_all_gather_v(int tag, std::span<const ConstBytes> mine,
+                                   std::span<const Incoming> all, Deadline deadline) {
+  std::vector<Outgoing> send;
+  send.reserve(mine.size() * static_cast<std::size_t>(size_));
+  for (const int to : others()) {
+    for (const ConstBytes bytes : mine) send.push_back({to, bytes});
   }
-  for (int i = 1; i < size_; ++i) {
-    const int to = (rank_ + i) % size_;
-    tickets.push_back(post_send(to, tag, send[to]));
-  }
-  copy_bytes(send[rank_], recv[rank_]);
-  finish(tickets);
+  do_all_to_all_v(tag, send, all, deadline);
+}
+
+std::vector<int> Communicator::others() const {
+  std::vector<int> ranks;
+  for (int i = 1; i < size_; ++i) ranks.push_back((rank_ + i) % size_);
+  return ranks;
+}
+
+// The two collectives as the others here use them, guarded and counted.
+void Communicator::exchange(int tag, std::span<const Outgoing> send,
+                            std::span<const Incoming> recv) {
+  Traffic traffic{.messages_sent = send.size(), .messages_received = recv.size()};
+  for (const Outgoing& m : send) traffic.bytes_sent += m.bytes.size();
+  for (const Incoming& m : recv) traffic.bytes_received += m.bytes.size();
+  do_all_to_all_v(tag, send, recv, deadline());
+  count(traffic);
+}
+
+// Slice i of `all` becomes rank i's `mine`.
+void Communicator::gather(int tag, ConstBytes mine, Bytes all) {
+  std::vector<Incoming> recv;
+  for (const int from : others())
+    recv.push_back({from, all.subspan(mine.size() * from, mine.size())});
+  gather_v(tag, {&mine, 1}, recv);
+  copy_bytes(mine, all.subspan(mine.size() * rank_, mine.size()));
+}
+
+void Communicator::gather_v(int tag, std::span<const ConstBytes> mine,
+                            std::span<const Incoming> all) {
+  const auto peers = static_cast<std::uint64_t>(size_ - 1);
+  Traffic traffic{.messages_sent = peers * mine.size(), .messages_received = all.size()};
+  for (const ConstBytes bytes : mine) traffic.bytes_sent += peers * bytes.size();
+  for (const Incoming& m : all) traffic.bytes_received += m.bytes.size();
+  do_all_gather_v(tag, mine, all, deadline());
+  count(traffic);
 }
 
 void Communicator::all_to_all(ConstBytes send, Bytes recv) {
   PRIDE_CHECK(send.size() == recv.size() && send.size() % size_ == 0, "all_to_all: ", send.size(),
               " bytes out, ", recv.size(), " in, must be equal and a multiple of ", size_);
   PRIDE_CHECK(!overlap(send, recv), "all_to_all: the buffers overlap");
-  guarded("all_to_all", [&] { swap_all(kTagAllToAll, slices(send, size_), slices(recv, size_)); });
+  guarded("all_to_all", [&] {
+    const auto out = slices(send, size_);
+    const auto in = slices(recv, size_);
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    for (const int i : others()) {
+      outgoing.push_back({i, out[i]});
+      incoming.push_back({i, in[i]});
+    }
+    copy_bytes(out[rank_], in[rank_]);
+    exchange(kTagAllToAll, outgoing, incoming);
+  });
 }
 
-void Communicator::all_to_all_v(std::span<const ConstBytes> send, std::span<const Bytes> recv) {
-  const auto world = static_cast<std::size_t>(size_);
-  PRIDE_CHECK(send.size() == world && recv.size() == world, "all_to_all_v: ", send.size(),
-              " buffers out, ", recv.size(), " in, must be ", world);
-  PRIDE_CHECK(send[rank_].size() == recv[rank_].size(), "all_to_all_v: own part has ",
-              send[rank_].size(), " bytes out, ", recv[rank_].size(), " in");
-  guarded("all_to_all_v", [&] { swap_all(kTagAllToAllV, send, recv); });
+void Communicator::all_to_all_v(std::span<const Outgoing> send, std::span<const Incoming> recv) {
+  for (const Outgoing& m : send) check_peer("all_to_all_v", m.to, 0);
+  for (const Incoming& m : recv) check_peer("all_to_all_v", m.from, 0);
+  guarded("all_to_all_v", [&] { exchange(kTagAllToAllV, send, recv); });
 }
 
 void Communicator::all_gather(ConstBytes mine, Bytes all) {
@@ -242,49 +293,26 @@ void Communicator::all_gather(ConstBytes mine, Bytes all) {
   const Bytes own = all.subspan(mine.size() * rank_, mine.size());
   PRIDE_CHECK(mine.data() == own.data() || !overlap(mine, all),
               "all_gather: `mine` overlaps `all` and is not its slice ", rank_);
-  const std::vector<ConstBytes> send(size_, mine);
-  guarded("all_gather", [&] { swap_all(kTagAllGather, send, slices(all, size_)); });
+  guarded("all_gather", [&] { gather(kTagAllGather, mine, all); });
 }
 
-void Communicator::all_gather_v(ConstBytes mine, std::span<const Bytes> all) {
-  const auto world = static_cast<std::size_t>(size_);
-  PRIDE_CHECK(all.size() == world, "all_gather_v: ", all.size(), " buffers, must be ", world);
-  PRIDE_CHECK(all[rank_].size() == mine.size(), "all_gather_v: ", mine.size(), " bytes in, ",
-              all[rank_].size(), " in the own buffer");
-  const std::vector<ConstBytes> send(world, mine);
-  guarded("all_gather_v", [&] { swap_all(kTagAllGatherV, send, all); });
+void Communicator::all_gather_v(std::span<const ConstBytes> mine, std::span<const Incoming> all) {
+  for (const Incoming& m : all) check_peer("all_gather_v", m.from, 0);
+  guarded("all_gather_v", [&] { gather_v(kTagAllGatherV, mine, all); });
 }
 
-// A binomial tree. With v the distance from the root, the parent of v is v without its lowest set
-// bit, and its children are v + 2^k for each 2^k below that bit.
 void Communicator::broadcast(Bytes bytes, int root) {
   PRIDE_CHECK(root >= 0 && root < size_, "broadcast: root ", root, " of ", size_);
   guarded("broadcast", [&] {
-    const int v = (rank_ - root + size_) % size_;
-    int bit = 1;
-    while (bit < size_ && (v & bit) == 0) bit <<= 1;
-    if (v != 0) {
-      Ticket from_parent = post_recv((v - bit + root) % size_, kTagBroadcast, bytes);
-      finish({&from_parent, 1});
-    }
-    std::vector<Ticket> tickets;
-    for (bit >>= 1; bit > 0; bit >>= 1) {
-      if (v + bit >= size_) continue;
-      tickets.push_back(post_send((v + bit + root) % size_, kTagBroadcast, bytes));
-    }
-    finish(tickets);
+    std::vector<Outgoing> send;
+    for (const int to : rank_ == root ? others() : std::vector<int>{}) send.push_back({to, bytes});
+    const Incoming recv{root, bytes};
+    exchange(kTagBroadcast, send, {&recv, rank_ == root ? 0u : 1u});
   });
 }
 
-// Dissemination: after round k a rank has heard, at first or second hand, of 2^(k+1) ranks.
 void Communicator::barrier() {
-  guarded("barrier", [&] {
-    for (int step = 1; step < size_; step <<= 1) {
-      Ticket tickets[] = {post_recv((rank_ + size_ - step) % size_, kTagBarrier, {}),
-                          post_send((rank_ + step) % size_, kTagBarrier, {})};
-      finish(tickets);
-    }
-  });
+  guarded("barrier", [&] { gather(kTagBarrier, {}, {}); });
 }
 
 // Each rank sums its shard over the ranks, first to last, then all gather the shards. `rows`, which
@@ -294,38 +322,40 @@ void Communicator::add_in_rank_order(std::span<T> values, std::vector<T>& rows) 
   const auto parts = shards(values, size_);
   const std::span<T> own = parts[rank_];
   rows.resize(own.size() * size_);
-  std::vector<ConstBytes> send;
-  for (const auto part : parts) send.push_back(std::as_bytes(part));
-  swap_all(kTagSumScatter, send, slices(std::as_writable_bytes(std::span(rows)), size_));
-
   const auto row = [&](int i) { return std::span(rows).subspan(own.size() * i, own.size()); };
+  const auto bytes = [](std::span<T> part) { return std::as_writable_bytes(part); };
+  std::vector<Outgoing> send;
+  std::vector<Incoming> to_add, to_keep;
+  for (const int i : others()) {
+    send.push_back({i, bytes(parts[i])});
+    to_add.push_back({i, bytes(row(i))});
+    to_keep.push_back({i, bytes(parts[i])});
+  }
+  copy_bytes(bytes(own), bytes(row(rank_)));
+  exchange(kTagSumScatter, send, to_add);
   for (int i = 1; i < size_; ++i) add_to(std::span<const T>(row(i)), row(0));
-  copy_bytes(std::as_bytes(row(0)), std::as_writable_bytes(own));
-
-  send.assign(size_, std::as_bytes(own));
-  std::vector<Bytes> recv;
-  for (const auto part : parts) recv.push_back(std::as_writable_bytes(part));
-  swap_all(kTagSumGather, send, recv);
+  copy_bytes(bytes(row(0)), bytes(own));
+  const ConstBytes sum = bytes(own);
+  gather_v(kTagSumGather, {&sum, 1}, to_keep);
 }
 
-void Communicator::dense_sum(std::span<float> values) {
-  std::vector<float> rows;
-  guarded("dense_sum", [&] { add_in_rank_order(values, rows); });
-}
-
-// An all-reduce of the transport may not notice that sizes differ, so they are compared first.
+// An all-reduce of the transport may not notice that sizes or types differ: they are compared
+// first.
 template <typename T>
 void Communicator::sum_natively(SumType type, std::span<T> values) {
-  const std::uint64_t n = values.size();
+  const std::uint64_t mine = values.size() << 3 | static_cast<std::uint64_t>(type);
   std::vector<std::uint64_t> sizes(size_);
   std::vector<T> rows;
   guarded("native_sum", [&] {
-    const std::vector<ConstBytes> send(size_, std::as_bytes(std::span(&n, 1)));
-    swap_all(kTagNativeSum + static_cast<int>(type), send,
-             slices(std::as_writable_bytes(std::span(sizes)), size_));
+    gather(kTagNativeSum, std::as_bytes(std::span(&mine, 1)),
+           std::as_writable_bytes(std::span(sizes)));
     for (int i = 0; i < size_; ++i) {
-      if (sizes[i] == n) continue;
-      throw CommError(concat("expected ", n, " coordinates, rank ", i, " has ", sizes[i]));
+      if (sizes[i] == mine) continue;
+      const auto name = [](std::uint64_t size) {
+        return size % 8 < std::size(kTypeNames) ? kTypeNames[size % 8] : "no type";
+      };
+      throw CommError(concat("expected ", mine >> 3, " coordinates of ", name(mine), ", rank ", i,
+                             " has ", sizes[i] >> 3, " of ", name(sizes[i])));
     }
     if (!do_native_sum(type, std::as_writable_bytes(values))) add_in_rank_order(values, rows);
   });
@@ -374,8 +404,8 @@ std::unique_ptr<Communicator> Communicator::split(int colour, int key) {
   const Choice mine{colour, key};
   std::vector<Choice> choices(size_);
   return guarded("split", [&] {
-    const std::vector<ConstBytes> send(size_, std::as_bytes(std::span(&mine, 1)));
-    swap_all(kTagSplit, send, slices(std::as_writable_bytes(std::span(choices)), size_));
+    gather(kTagSplit, std::as_bytes(std::span(&mine, 1)),
+           std::as_writable_bytes(std::span(choices)));
 
     std::vector<int> members;
     for (int i = 0; i < size_; ++i) {

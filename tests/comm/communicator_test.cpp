@@ -158,7 +158,6 @@ void sum_natively(Communicator& comm) {
 
 // AddressSanitizer sees a buffer that is gone too early; this was seen once, by chance, under TSan.
 TEST(FrontDoor, KeepsTheBuffersOfCollectivesUntilTheTransportLetsGo) {
-  std::vector<float> values(99);
   struct Call {
     int good_sends;
     std::function<void(Communicator&)> run;
@@ -166,7 +165,6 @@ TEST(FrontDoor, KeepsTheBuffersOfCollectivesUntilTheTransportLetsGo) {
   // a native sum of three ranks swaps sizes first, with two sends; the third is one of values
   const std::vector<Call> calls = {
       {0, [](Communicator& comm) { comm.split(0, 0); }},
-      {0, [&](Communicator& comm) { comm.dense_sum(values); }},
       {0, sum_natively<float>},
       {2, sum_natively<float>},
       {2, sum_natively<std::int8_t>},
@@ -178,6 +176,70 @@ TEST(FrontDoor, KeepsTheBuffersOfCollectivesUntilTheTransportLetsGo) {
     LateWriter comm(std::move(make_thread_world(3)[0]), call.good_sends);
     expect_contains(contract::error_of(comm, [&] { call.run(comm); }), "cable cut");
     EXPECT_GT(comm.written(), 0u);
+  }
+}
+
+// A transport that has collectives and a sum, and no messages between two ranks.
+class CollectivesOnly final : public Communicator {
+ public:
+  explicit CollectivesOnly(std::unique_ptr<Communicator> inner)
+      : Communicator(inner->rank(), inner->size()), inner_(std::move(inner)) {}
+  std::string_view transport() const noexcept override { return "collectives"; }
+
+ protected:
+  void do_all_to_all_v(int, std::span<const Outgoing> send, std::span<const Incoming> recv,
+                       Deadline deadline) override {
+    within(deadline).all_to_all_v(send, recv);
+  }
+  void do_all_gather_v(int, std::span<const std::span<const std::byte>> mine,
+                       std::span<const Incoming> all, Deadline deadline) override {
+    within(deadline).all_gather_v(mine, all);
+  }
+  std::unique_ptr<Communicator> do_group(std::span<const int> members) override {
+    const auto me = std::ranges::find(members, rank());
+    return std::make_unique<CollectivesOnly>(
+        inner_->split(members.front(), static_cast<int>(me - members.begin())));
+  }
+  void do_check() override { within(std::chrono::steady_clock::now()).all_to_all_v({}, {}); }
+  void do_fail(std::string_view reason) noexcept override { inner_->fail(reason); }
+
+ private:
+  Communicator& within(Deadline deadline) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    inner_->set_timeout(std::max(milliseconds(1), std::chrono::ceil<milliseconds>(left)));
+    return *inner_;
+  }
+  std::unique_ptr<Communicator> inner_;
+};
+
+class CollectivesOnlyContract : public testing::TestWithParam<contract::Check> {};
+
+TEST_P(CollectivesOnlyContract, Holds) {
+  if (GetParam().needs_messages) GTEST_SKIP() << "this transport has none";
+  for (const int world : {1, 2, 3, 4, 7, 8}) {
+    auto ends = make_thread_world(world);
+    std::vector<std::thread> threads;
+    for (auto& end : ends) {
+      threads.emplace_back([&] {
+        CollectivesOnly comm(std::move(end));
+        GetParam().run(comm);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CollectivesOnlyContract, testing::ValuesIn(contract::kChecks),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(CollectivesOnly, RefusesMessagesByName) {
+  CollectivesOnly comm(std::move(make_thread_world(2)[0]));
+  Message bytes(3);
+  try {
+    comm.start_send(1, 0, bytes);
+    ADD_FAILURE() << "no error";
+  } catch (const InvalidArgument& e) {
+    expect_contains(e.what(), "the transport collectives has collectives only");
   }
 }
 

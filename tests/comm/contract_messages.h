@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <numeric>
 #include <thread>
 
 #include "comm/contract_data.h"
@@ -173,27 +172,13 @@ inline void traffic_is_counted_exactly(Communicator& comm) {
   expect_traffic(comm, before, {(n - 1) * kBytes, n - 1, (n - 1) * kBytes, n - 1}, "all_gather");
 
   before = comm.traffic();
-  std::vector<float> values(250 * n);
-  comm.dense_sum(values);
-  expect_traffic(comm, before,
-                 {2 * (n - 1) * kBytes, 2 * (n - 1), 2 * (n - 1) * kBytes, 2 * (n - 1)},
-                 "dense_sum");
-
-  before = comm.traffic();
   comm.barrier();
-  std::uint64_t rounds = 0;
-  while ((std::uint64_t{1} << rounds) < n) ++rounds;
-  expect_traffic(comm, before, {0, rounds, 0, rounds}, "barrier");
+  expect_traffic(comm, before, {0, n - 1, 0, n - 1}, "barrier");
 
-  // the root sends to the children at 1, 2, 4, ...; all ranks together send n - 1 messages
   before = comm.traffic();
   comm.broadcast(mine, 0);
-  const auto sent = comm.traffic().messages_sent - before.messages_sent;
-  const std::uint64_t received = comm.rank() == 0 ? 0 : 1;
-  EXPECT_EQ(comm.rank() == 0 ? sent : rounds, rounds);
+  const std::uint64_t sent = comm.rank() == 0 ? n - 1 : 0, received = comm.rank() == 0 ? 0 : 1;
   expect_traffic(comm, before, {sent * kBytes, sent, received * kBytes, received}, "broadcast");
-  const auto senders = gather_int(comm, static_cast<int>(sent));
-  EXPECT_EQ(std::accumulate(senders.begin(), senders.end(), 0), comm.size() - 1);
 }
 
 inline void bad_arguments_change_nothing(Communicator& comm) {
@@ -207,8 +192,11 @@ inline void bad_arguments_change_nothing(Communicator& comm) {
   EXPECT_THROW(comm.all_to_all(bytes, bytes), InvalidArgument);
   EXPECT_THROW(comm.all_to_all(bytes, std::span(other).first(5)), InvalidArgument);
   EXPECT_THROW(comm.all_gather(bytes, std::span(other).first(3)), InvalidArgument);
-  EXPECT_THROW(comm.all_to_all_v({}, {}), InvalidArgument);
-  EXPECT_THROW(comm.all_gather_v(bytes, {}), InvalidArgument);
+  const Outgoing to_itself{comm.rank(), bytes};
+  const Incoming from_nobody{comm.size(), bytes};
+  EXPECT_THROW(comm.all_to_all_v({&to_itself, 1}, {}), InvalidArgument);
+  EXPECT_THROW(comm.all_to_all_v({}, {&from_nobody, 1}), InvalidArgument);
+  EXPECT_THROW(comm.all_gather_v({}, {&from_nobody, 1}), InvalidArgument);
   EXPECT_THROW(comm.broadcast(bytes, comm.size()), InvalidArgument);
   EXPECT_THROW(comm.set_timeout(std::chrono::milliseconds(0)), InvalidArgument);
   EXPECT_EQ(comm.traffic().messages_sent, 0u);

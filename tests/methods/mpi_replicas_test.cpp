@@ -4,7 +4,6 @@
 // process makes it by itself, for as many ranks as the MPI world has.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <chrono>
 
 #include "pride/comm/mpi_comm.h"
@@ -81,8 +80,7 @@ TEST(MpiFaults, ARefusedFrameReachesAllRanksAtOnce) {
     // behind the sends of the start-up check and of the barriers of the duplicates: one for each
     // exchange thread
     const int duplicates = overlap ? 2 : 1;
-    const int first_frame =
-        world - 1 + duplicates * std::bit_width(static_cast<unsigned>(world - 1));
+    const int first_frame = (world - 1) * (1 + duplicates);
     const bool bad = comm->rank() == 1;
     FaultyComm faulty(
         std::move(comm),

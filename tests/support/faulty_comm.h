@@ -16,6 +16,7 @@
 namespace pride {
 
 // Base of decorators: a communicator with the same ranks whose transport is another communicator.
+// Its collectives are made of its own messages, unless a decorator passes them on.
 class ForwardingCommunicator : public Communicator {
  public:
   explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
@@ -35,6 +36,14 @@ class ForwardingCommunicator : public Communicator {
   bool do_test(std::uint64_t id) override { return inner_->do_test(id); }
   void do_wait(std::uint64_t id, std::chrono::steady_clock::time_point deadline) override {
     inner_->do_wait(id, deadline);
+  }
+  void pass_on_all_to_all_v(int tag, std::span<const Outgoing> send, std::span<const Incoming> recv,
+                            Deadline deadline) {
+    inner_->do_all_to_all_v(tag, send, recv, deadline);
+  }
+  void pass_on_all_gather_v(int tag, std::span<const std::span<const std::byte>> mine,
+                            std::span<const Incoming> all, Deadline deadline) {
+    inner_->do_all_gather_v(tag, mine, all, deadline);
   }
   bool do_native_sum(SumType type, std::span<std::byte> values) override {
     return inner_->do_native_sum(type, values);  // what it moves itself is in the inner's traffic
