@@ -20,12 +20,6 @@ void add_float_rows(std::size_t n) {
   add("lion_sign_update", 2, 12.125, n, [](const Arrays& a) {
     return [&] { lion_sign_update(a.array(0), kBlend, kHash, a.array(1), a.bits(0)); };
   });
-  add("lion_sign_update_sparse", 2, 12.125 + 1.0 / 512, n, [](const Arrays& a) {
-    return [&] {
-      const auto presence = a.bits(1).first(words_for(a.bits(0).size()));
-      lion_sign_update_sparse(a.array(0), kBlend, kHash, a.array(1), a.bits(0), presence);
-    };
-  });
   add("apply_signs", 1, 8.125, n,
       [](const Arrays& a) { return [&] { apply_signs(a.bits(0), kStep, a.array(0)); }; });
   add("apply_ternary", 1, 8.25, n, [](const Arrays& a) {

@@ -27,7 +27,7 @@ struct Scene {
 };
 
 const Layout& layout() {
-  static const Layout tensors({{"w", {70}}, {"e", {5, 40}, 0, true}, {"b", {3}}, {"x", {4100}}});
+  static const Layout tensors({{"w", {70}}, {"e", {5, 40}}, {"b", {3}}, {"x", {4100}}});
   return tensors;
 }
 

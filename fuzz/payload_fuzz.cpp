@@ -28,7 +28,7 @@ Layout next_layout(Input& input) {
   const auto longest = 1 + input.below(9000);
   for (std::size_t t = 0; t < n; ++t) {
     const auto size = static_cast<std::int64_t>(mix64(longest, t) % (n > 8 ? 70 : longest));
-    specs.push_back({.name = concat("t", t), .shape = {size}, .sparse = t % 3 == 1});
+    specs.push_back({.name = concat("t", t), .shape = {size}});
   }
   return Layout(std::move(specs));
 }
@@ -77,12 +77,6 @@ void one_level_frame(Input& input, const Shard& shard) {
     const bool good = kernels::vote_levels({rows, at.shape}, {1, 0}, positive);
     must(good == kernels::vote_levels_ternary({rows, at.shape}, positive, nonzero),
          "the two votes do not agree on the codes");
-    std::size_t word = 0;
-    for (const Piece& piece : shard.pieces) {
-      std::vector<std::uint64_t> any(kernels::words_for(piece.n_words()));
-      kernels::any_level(lines, at.shape, word, piece.n(), any);
-      word += piece.n_words();
-    }
     bool refused = true;
     try {
       check_codes(f, bits);

@@ -13,7 +13,7 @@ namespace pride::fuzz {
 namespace {
 
 const Layout& layout() {
-  static const Layout tensors({{"w", {2, 5}}, {"e", {70}, 0, true}, {"s", {}}});
+  static const Layout tensors({{"w", {2, 5}}, {"e", {70}}, {"s", {}}});
   return tensors;
 }
 

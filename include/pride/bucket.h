@@ -17,7 +17,6 @@ struct Piece {
   std::size_t begin = 0;
   std::size_t end = 0;
   int group = 0;
-  bool sparse = false;
 
   std::size_t n() const noexcept { return end - begin; }
   std::size_t n_words() const noexcept { return (n() + 63) / 64; }

@@ -21,7 +21,6 @@ struct TensorSpec {
   std::string name;
   std::vector<std::int64_t> shape;  // empty: a scalar
   int group = 0;                    // index of its parameter group
-  bool sparse = false;              // gradient touches few rows (embeddings): send presence bits
 };
 
 // One tensor in the flat buffers: coordinates [offset, offset + n), then zeros up to the alignment.
@@ -42,7 +41,7 @@ class Layout {
   std::size_t flat_size() const noexcept { return flat_size_; }  // with padding; a multiple of 64
   int n_groups() const noexcept { return n_groups_; }
 
-  // 64-bit digest of names, shapes, groups and flags. Ranks compare it once.
+  // 64-bit digest of names, shapes and groups. Ranks compare it once.
   std::uint64_t digest() const noexcept { return digest_; }
 
   // Index of the tensor of that name. Throws InvalidArgument if there is none.

@@ -11,14 +11,6 @@
 namespace pride {
 namespace {
 
-std::size_t sparse_blocks_of(const Shard& shard) {
-  std::size_t blocks = 0;
-  for (const Piece& p : shard.pieces) {
-    if (p.sparse) blocks += p.n_words();
-  }
-  return blocks;
-}
-
 constexpr std::size_t padded_to_8(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 std::size_t planes_for(int world) {
@@ -83,36 +75,24 @@ Codec count_codec(int world, CountForm form) {
 
 CountFrame::CountFrame(const Shard& shard, int world, CountForm form)
     : radix(radix_for(world, form)),
-      n_blocks(sparse_blocks_of(shard)),
       n_groups(radix.n_digits == 0 ? 0 : shard.n_words() / radix.n_digits),
       packed_words(n_groups * radix.n_digits),
       n_planes(planes_for(world)),
       plane_words(shard.n_words() - packed_words),
       present_at(kHeaderBytes),
-      block_present_at(present_at + padded_to_8(2 * shard.pieces.size())),
-      packed_at(block_present_at + padded_to_8(2 * n_blocks)),
+      packed_at(present_at + padded_to_8(2 * shard.pieces.size())),
       planes_at(packed_at + 256 * n_groups),
       bytes(planes_at + 8 * n_planes * plane_words) {}
 
 std::vector<CountRange> count_ranges(std::span<const std::byte> frame, const Shard& shard,
                                      const CountFrame& at) {
   const auto by_piece = values_at<std::uint16_t>(frame, at.present_at, shard.pieces.size());
-  auto by_block = values_at<std::uint16_t>(frame, at.block_present_at, at.n_blocks);
   std::vector<CountRange> ranges;
   std::size_t word = 0;
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& piece = shard.pieces[k];
-    if (!piece.sparse) ranges.push_back({piece.begin, piece.end, k, word, by_piece[k]});
-    for (std::size_t w = 0; piece.sparse && w < piece.n_words(); ++w) {
-      const std::size_t begin = piece.begin + 64 * w, end = std::min(piece.end, begin + 64);
-      if (w > 0 && by_block[w] == by_block[w - 1]) {
-        ranges.back().end = end;
-      } else {
-        ranges.push_back({begin, end, k, word + w, by_block[w]});
-      }
-    }
+    ranges.push_back({piece.begin, piece.end, k, word, by_piece[k]});
     word += piece.n_words();
-    if (piece.sparse) by_block = by_block.subspan(piece.n_words());
   }
   return ranges;
 }
@@ -131,22 +111,14 @@ void check_counts(const ReceivedFrame& f, int world, CountForm form) {
     must(by_piece[k] <= world, "says that ", by_piece[k], " of ", world, " ranks have tensor ",
          shard.pieces[k].tensor);
   }
-  const auto is_zero = [](std::uint16_t value) { return value == 0; };
-  const auto unused = [&](std::size_t begin, std::size_t n, std::size_t end) {
-    return std::ranges::all_of(
-        values_at<std::uint16_t>(frame, begin + 2 * n, (end - begin) / 2 - n), is_zero);
-  };
-  must(unused(at.present_at, by_piece.size(), at.block_present_at), "has ranks present beyond its ",
-       by_piece.size(), " pieces");
-  must(unused(at.block_present_at, at.n_blocks, at.packed_at), "has ranks present beyond its ",
-       at.n_blocks, " blocks");
+  const std::size_t end = at.present_at + 2 * by_piece.size();
+  const auto unused = values_at<std::uint16_t>(frame, end, (at.packed_at - end) / 2);
+  must(std::ranges::all_of(unused, [](std::uint16_t value) { return value == 0; }),
+       "has ranks present beyond its ", by_piece.size(), " pieces");
 
   for (const CountRange& range : count_ranges(frame, shard, at)) {
-    const Piece& piece = shard.pieces[range.piece];
-    must(range.present <= by_piece[range.piece], "says that ", range.present, " of the ",
-         by_piece[range.piece], " ranks that have tensor ", piece.tensor, " are in a block of it");
     must(!counts_too_many(frame, at, world, range), "counts more than the ", range.present,
-         " ranks present in tensor ", piece.tensor);
+         " ranks present in tensor ", shard.pieces[range.piece].tensor);
   }
 }
 

@@ -22,21 +22,21 @@ enum class CountForm { kPlanes, kPacked };
 double count_bits(int world, CountForm form);
 Codec count_codec(int world, CountForm form);
 
-// Number of present ranks, uint16, for each piece and for each block of 64 of the sparse pieces;
-// then the counts: packed words of as many whole groups (kernels/radix.h) as the shard has, and bit
-// planes of what is left of it. The form kPlanes has no groups.
+// Number of present ranks, uint16, for each piece; then the counts: packed words of as many whole
+// groups (kernels/radix.h) as the shard has, and bit planes of what is left of it. The form kPlanes
+// has no groups.
 struct CountFrame {
   CountFrame(const Shard& shard, int world, CountForm form);
 
   kernels::Radix radix;  // of the groups; no digits: none
-  std::size_t n_blocks, n_groups;
+  std::size_t n_groups;
   std::size_t packed_words;           // of the shard's words, those in groups: the first ones
   std::size_t n_planes, plane_words;  // of the others
-  std::size_t present_at, block_present_at, packed_at, planes_at;  // from the start of the frame
-  std::size_t bytes;                                               // header included
+  std::size_t present_at, packed_at, planes_at;  // from the start of the frame
+  std::size_t bytes;                             // header included
 };
 
-// A part of one piece to which the same number of ranks contributed: flat coordinates [begin, end).
+// One piece, flat coordinates [begin, end), and how many ranks contributed to it.
 struct CountRange {
   std::size_t begin = 0, end = 0;
   std::size_t piece = 0;       // of the shard

@@ -38,14 +38,6 @@ WordOfCodes look_at(std::span<const std::uint64_t> lines, kernels::LevelShape sh
   return out;
 }
 
-std::size_t presence_words_of(const Shard& shard) {
-  std::size_t words = 0;
-  for (const Piece& p : shard.pieces) {
-    if (p.sparse) words += words_for(p.n_words());
-  }
-  return words;
-}
-
 kernels::LevelShape shape_of(const ValueFrame& at) { return {at.n / 64, at.format.bits}; }
 
 // A run of words at a time: packing and unpacking are fastest so.
@@ -55,7 +47,7 @@ constexpr std::size_t kRun = kernels::kRunWords;
 float quantise_block(std::span<const float> block, int largest, std::span<std::int8_t> q) {
   // below the floor the reciprocal might not be finite
   const float most = kernels::max_abs(block);
-  const float step = most < kernels::kPresenceFloor ? 0.0f : most / static_cast<float>(largest);
+  const float step = most < kernels::kZeroFloor ? 0.0f : most / static_cast<float>(largest);
   kernels::quantise(block, step == 0 ? 0.0f : 1.0f / step, largest, q);
   return step;
 }
@@ -99,15 +91,12 @@ LevelFrame::LevelFrame(const Shard& shard, int bits)
       bytes(lines_at + 8 * shape.size()) {}
 
 RollCallFrame::RollCallFrame(const Bucket& bucket) : n_pieces(0), absent_at(kHeaderBytes) {
-  for (const Shard& shard : bucket.shards) n_pieces += shard.pieces.size();
+  for (const Shard& shard : bucket.shards) {
+    first_piece.push_back(n_pieces);
+    n_pieces += shard.pieces.size();
+  }
   absent_words = words_for(n_pieces);
   bytes = absent_at + 8 * absent_words;
-  std::size_t piece = 0;
-  for (const Shard& shard : bucket.shards) {
-    shards.push_back({piece, presence_words_of(shard), bytes});
-    piece += shard.pieces.size();
-    bytes += 8 * shards.back().presence_words;
-  }
 }
 
 ValueFrame::ValueFrame(std::size_t count, ValueFormat how)
@@ -187,23 +176,6 @@ void check_roll_call(const ReceivedFrame& f, const Bucket& bucket) {
   const auto absent = words_at(f.frame, at.absent_at, at.absent_words);
   if (at.n_pieces % 64 != 0 && absent.back() >> (at.n_pieces % 64) != 0) {
     refuse(f, "has absent bits beyond the ", at.n_pieces, " pieces of the bucket");
-  }
-  for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
-    const auto& pieces = bucket.shards[j].pieces;
-    std::size_t presence_at = at.shards[j].presence_at;
-    for (std::size_t k = 0; k < pieces.size(); ++k) {
-      if (!pieces[k].sparse) continue;
-      const std::size_t n = words_for(pieces[k].n_words());
-      const auto presence = words_at(f.frame, presence_at, n);
-      presence_at += 8 * n;
-      if (pieces[k].n_words() % 64 != 0 && presence.back() >> (pieces[k].n_words() % 64) != 0) {
-        refuse(f, "has presence bits beyond the end of tensor ", pieces[k].tensor);
-      }
-      const bool any = std::ranges::any_of(presence, [](std::uint64_t w) { return w != 0; });
-      if (any && bit_at(absent, at.shards[j].first_piece + k)) {
-        refuse(f, "has presence bits of tensor ", pieces[k].tensor, ", which it says is absent");
-      }
-    }
   }
 }
 

@@ -24,15 +24,10 @@ struct LevelFrame {
 };
 
 // Frame of who takes part in a bucket, from every rank to every other: the absent bits of the
-// pieces of all shards, one after the other; then for each shard the presence bits of its sparse
-// pieces.
+// pieces of all shards, one after the other.
 struct RollCallFrame {
   explicit RollCallFrame(const Bucket& bucket);
-  struct Part {
-    std::size_t first_piece;  // bit of the shard's first piece
-    std::size_t presence_words, presence_at;
-  };
-  std::vector<Part> shards;
+  std::vector<std::size_t> first_piece;  // by shard: the bit of its first piece
   std::size_t n_pieces, absent_words, absent_at;
   std::size_t bytes;
 };

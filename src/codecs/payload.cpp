@@ -9,15 +9,6 @@ namespace {
 
 constexpr std::size_t words_for(std::size_t bits) { return (bits + 63) / 64; }
 
-// Presence takes one bit per 64 coordinates of a sparse piece; each piece starts a new word.
-std::size_t presence_words_of(const Shard& shard) {
-  std::size_t words = 0;
-  for (const Piece& p : shard.pieces) {
-    if (p.sparse) words += words_for(p.n_words());
-  }
-  return words;
-}
-
 }  // namespace
 
 std::span<std::uint64_t> words_at(std::span<std::byte> bytes, std::size_t offset, std::size_t n) {
@@ -33,20 +24,16 @@ std::span<const std::uint64_t> words_at(std::span<const std::byte> bytes, std::s
 
 SignFrame::SignFrame(const Shard& shard)
     : absent_words(words_for(shard.pieces.size())),
-      presence_words(presence_words_of(shard)),
       sign_words(shard.n_words()),
       absent_at(kHeaderBytes),
-      presence_at(absent_at + 8 * absent_words),
-      signs_at(presence_at + 8 * presence_words),
+      signs_at(absent_at + 8 * absent_words),
       bytes(signs_at + 8 * sign_words) {}
 
 VoteFrame::VoteFrame(const Shard& shard, bool ternary)
     : nobody_words(words_for(shard.pieces.size())),
-      presence_words(presence_words_of(shard)),
       sign_words(shard.n_words()),
       nobody_at(kHeaderBytes),
-      presence_at(nobody_at + 8 * nobody_words),
-      positive_at(presence_at + 8 * presence_words),
+      positive_at(nobody_at + 8 * nobody_words),
       nonzero_at(positive_at + 8 * sign_words),
       bytes(nonzero_at + (ternary ? 8 * sign_words : 0)) {}
 

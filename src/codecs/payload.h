@@ -40,20 +40,20 @@ inline void set_bit(std::span<std::uint64_t> words, std::size_t i) {
   words[i / 64] |= std::uint64_t{1} << (i % 64);
 }
 
-// Frame of signs (up): absent bits of the pieces, presence bits of the sparse pieces, sign words.
+// Frame of signs (up): absent bits of the pieces, sign words.
 struct SignFrame {
   explicit SignFrame(const Shard& shard);
-  std::size_t absent_words, presence_words, sign_words;
-  std::size_t absent_at, presence_at, signs_at;  // from the start of the frame
-  std::size_t bytes;                             // header included
+  std::size_t absent_words, sign_words;
+  std::size_t absent_at, signs_at;  // from the start of the frame
+  std::size_t bytes;                // header included
 };
 
-// Frame of a vote (down): nobody bits of the pieces (1: no rank had a gradient), presence bits of
-// the sparse pieces (1: some rank was present), words of +, and with ternary the words of nonzero.
+// Frame of a vote (down): nobody bits of the pieces (1: no rank had a gradient), words of +, and
+// with ternary the words of nonzero.
 struct VoteFrame {
   VoteFrame(const Shard& shard, bool ternary);
-  std::size_t nobody_words, presence_words, sign_words;
-  std::size_t nobody_at, presence_at, positive_at, nonzero_at;
+  std::size_t nobody_words, sign_words;
+  std::size_t nobody_at, positive_at, nonzero_at;
   std::size_t bytes;
 };
 

@@ -30,24 +30,18 @@ std::span<const std::uint64_t> absent_bits(const ReceivedFrame& f) {
   return words_at(f.frame, kHeaderBytes, words_for(f.shard.pieces.size()));
 }
 
-// Presence bits and signs of the pieces, one after the other.
-void check_pieces(const ReceivedFrame& f, std::size_t presence_at, std::size_t signs_at) {
+// Signs of the pieces, one after the other.
+void check_pieces(const ReceivedFrame& f, std::size_t signs_at) {
   const auto absent = absent_bits(f);
   for (std::size_t k = 0; k < f.shard.pieces.size(); ++k) {
     const Piece& piece = f.shard.pieces[k];
-    const auto presence =
-        words_at(f.frame, presence_at, piece.sparse ? words_for(piece.n_words()) : 0);
     const auto signs = words_at(f.frame, signs_at, piece.n_words());
-    if (!presence.empty() && has_bits_beyond(presence, piece.n_words())) {
-      refuse(f, "has presence bits beyond the end of tensor ", piece.tensor);
-    }
     if (has_bits_beyond(signs, piece.n())) {
       refuse(f, "has signs beyond the end of tensor ", piece.tensor);
     }
-    if (bit_at(absent, k) && (any(presence) || any(signs))) {
+    if (bit_at(absent, k) && any(signs)) {
       refuse(f, "has signs of tensor ", piece.tensor, ", which it says is absent");
     }
-    presence_at += 8 * presence.size();
     signs_at += 8 * signs.size();
   }
 }
@@ -76,13 +70,13 @@ void check_nobody_bits(const ReceivedFrame& f, std::span<const char> absent_here
 void check_signs(const ReceivedFrame& f) {
   const SignFrame at(f.shard);
   check_absent_bits(f);
-  check_pieces(f, at.presence_at, at.signs_at);
+  check_pieces(f, at.signs_at);
 }
 
 void check_vote(const ReceivedFrame& f, bool ternary, std::span<const char> absent_here) {
   const VoteFrame at(f.shard, ternary);
   check_nobody_bits(f, absent_here);
-  check_pieces(f, at.presence_at, at.positive_at);
+  check_pieces(f, at.positive_at);
 }
 
 void check_present(const ReceivedFrame& f, int world, std::span<const char> absent_here) {

@@ -22,7 +22,7 @@ struct ReceivedFrame {
 // All of these read only, look at a few words a piece, and throw a CommError that names the sender.
 // `absent_here`: by tensor, 1 if it has no gradient on this rank; an owner must not forget us.
 
-// Up: bits where no piece, block or coordinate is; signs or presence in a piece that is absent.
+// Up: bits where no piece or coordinate is; signs in a piece that is absent.
 void check_signs(const ReceivedFrame& f);
 
 // Down: the same, with the tensors that nobody is said to have.

@@ -29,7 +29,7 @@ namespace {
 std::uint64_t tensor_digest(const TensorSlot& slot) {
   Digest digest;
   digest.text(slot.spec.name).number(static_cast<std::uint64_t>(slot.spec.group));
-  digest.number(slot.spec.sparse ? 1 : 0);
+  digest.number(0);  // once a flag, as in the layout's digest
   for (const std::int64_t e : slot.spec.shape) digest.number(static_cast<std::uint64_t>(e));
   return digest.value();
 }
@@ -38,8 +38,7 @@ std::uint64_t tensor_digest(const TensorSlot& slot) {
 std::string text_of(const TensorSpec& spec) {
   std::string shape;
   for (const std::int64_t e : spec.shape) shape += concat(shape.empty() ? "" : ", ", e);
-  return concat("'", spec.name, "' of shape (", shape, "), group ", spec.group,
-                spec.sparse ? ", sparse" : "");
+  return concat("'", spec.name, "' of shape (", shape, "), group ", spec.group);
 }
 
 // Which tensor is the first to differ. Collective; every rank finds the same one.

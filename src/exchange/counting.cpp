@@ -11,28 +11,17 @@
 namespace pride::exchange {
 namespace {
 
-// How many of the ranks are present: per piece, and per block of the sparse pieces.
-void count_present(const Shard& shard, std::span<const Run> runs, const Frames& frames,
-                   const CountFrame& at, std::span<std::byte> out) {
+// How many of the ranks have each piece.
+void count_present(const Shard& shard, const Frames& frames, const CountFrame& at,
+                   std::span<std::byte> out) {
   const auto parts = words_at(out, at.present_at, (at.packed_at - at.present_at) / 8);
   std::fill(parts.begin(), parts.end(), 0);
   const auto by_piece = values_at<std::uint16_t>(out, at.present_at, shard.pieces.size());
-  const auto by_block = values_at<std::uint16_t>(out, at.block_present_at, at.n_blocks);
-
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     for (const auto frame : frames) {
       const auto absent = words_at(frame, kHeaderBytes + 8 * (k / 64), 1);
       if (!bit_at(absent, k % 64)) ++by_piece[k];
     }
-  }
-  // runs cover the shard's words in order; blocks are the words of sparse pieces
-  std::size_t word = 0, block = 0, run = 0;
-  for (const Piece& piece : shard.pieces) {
-    for (std::size_t w = 0; piece.sparse && w < piece.n_words(); ++w) {
-      while (word + w >= runs[run].first_word + runs[run].n_words) ++run;
-      by_block[block++] = static_cast<std::uint16_t>(runs[run].ranks.size());
-    }
-    word += piece.n_words();
   }
 }
 
@@ -40,9 +29,7 @@ void count_present(const Shard& shard, std::span<const Run> runs, const Frames& 
 class SignCounts final : public PlaneSource {
  public:
   SignCounts(const Shard& shard, const Frames& frames, std::size_t n_planes)
-      : runs_(runs_of(shard, frames, true)), frames_(frames), up_(shard), n_planes_(n_planes) {}
-
-  std::span<const Run> runs() const { return runs_; }
+      : runs_(runs_of(shard, frames)), frames_(frames), up_(shard), n_planes_(n_planes) {}
 
   void planes_of(std::size_t first, std::size_t n, std::span<std::uint64_t> planes) const override {
     auto run = std::ranges::partition_point(
@@ -102,7 +89,7 @@ void count_signs(const Shard& shard, const Frames& frames, CountForm form,
                  std::span<std::byte> out) {
   const CountFrame at(shard, static_cast<int>(frames.size()), form);
   const SignCounts counts(shard, frames, at.n_planes);
-  count_present(shard, counts.runs(), frames, at, out);
+  count_present(shard, frames, at, out);
   write_count_words(counts, at, out);
 }
 

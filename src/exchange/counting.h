@@ -44,9 +44,8 @@ class HostCounts final : public PlaneSource {
 
   void planes_of(std::size_t first, std::size_t n, std::span<std::uint64_t> planes) const override;
 
-  // Ranks present on all hosts together: by piece, and by block of the sparse pieces.
+  // Ranks present on all hosts together, by piece.
   std::span<const std::uint16_t> by_piece() const { return by_piece_; }
-  std::span<const std::uint16_t> by_block() const { return by_block_; }
 
   // The frame of counts of all ranks, header left out: that which count_signs makes of their signs.
   void write_counts(CountForm form, std::span<std::byte> out) const;
@@ -63,7 +62,7 @@ class HostCounts final : public PlaneSource {
   CountFrame host_;  // of one host
   int world_;
   std::size_t n_planes_;
-  std::vector<std::uint16_t> by_piece_, by_block_;
+  std::vector<std::uint16_t> by_piece_;
 };
 
 }  // namespace pride::exchange

@@ -126,7 +126,7 @@ std::optional<Poison> reduce_shard(const Bucket& bucket, const StepContext& ctx,
   auto* first = reinterpret_cast<T*>(values_down(wire, how).data());
   const std::span<T> mean(first + (mine.begin - bucket.begin), mine.size());
   std::size_t bad = kernels::kAllFinite;
-  for (const Run& run : runs_of(mine, wire, ctx, false)) {
+  for (const Run& run : runs_of(mine, wire, ctx)) {
     const auto out = mean.subspan(64 * run.first_word, 64 * run.n_words);
     if (run.ranks.empty()) {
       std::fill(out.begin(), out.end(), T{});

@@ -240,34 +240,16 @@ Frames all_frames(const Wire& wire, const StepContext& ctx) {
   return frames;
 }
 
-std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext& ctx,
-                         bool presence) {
-  return runs_of(shard, all_frames(wire, ctx), presence);
+std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext& ctx) {
+  return runs_of(shard, all_frames(wire, ctx));
 }
 
-std::vector<Run> runs_of(const Shard& shard, const Frames& frames, bool presence) {
+std::vector<Run> runs_of(const Shard& shard, const Frames& frames) {
   std::vector<Run> runs;
-  const SignFrame at(shard);
-  std::size_t word = 0;           // of the shard
-  std::size_t presence_word = 0;  // of the frames' presence part
+  std::size_t word = 0;  // of the shard
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
-    const Piece& piece = shard.pieces[k];
-    const std::vector<int> ranks = frames_with_piece(frames, k);
-    if (!presence || !piece.sparse) {
-      append(runs, word, piece.n_words(), ranks);
-      word += piece.n_words();
-      continue;
-    }
-    for (std::size_t block = 0; block < piece.n_words(); ++block, ++word) {
-      std::vector<int> here;
-      for (const int r : ranks) {
-        const auto bits = words_at(frames[static_cast<std::size_t>(r)],
-                                   at.presence_at + 8 * (presence_word + block / 64), 1);
-        if (bit_at(bits, block % 64)) here.push_back(r);
-      }
-      append(runs, word, 1, here);
-    }
-    presence_word += (piece.n_words() + 63) / 64;
+    append(runs, word, shard.pieces[k].n_words(), frames_with_piece(frames, k));
+    word += shard.pieces[k].n_words();
   }
   return runs;
 }

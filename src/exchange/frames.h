@@ -80,13 +80,11 @@ using Frames = std::vector<std::span<const std::byte>>;
 // Those of all ranks about this rank's shard.
 Frames all_frames(const Wire& wire, const StepContext& ctx);
 
-// Cuts a shard into runs by the absent bits, and with `presence` by the presence bits of sparse
-// pieces, of the frames about it. Usually one run: everybody, all words. Run::ranks are indices
-// of `frames`.
-std::vector<Run> runs_of(const Shard& shard, const Frames& frames, bool presence);
+// Cuts a shard into runs by the absent bits of the frames about it. Usually one run: everybody, all
+// words. Run::ranks are indices of `frames`.
+std::vector<Run> runs_of(const Shard& shard, const Frames& frames);
 
 // The same of all_frames(): Run::ranks are ranks.
-std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext& ctx,
-                         bool presence);
+std::vector<Run> runs_of(const Shard& shard, const Wire& wire, const StepContext& ctx);
 
 }  // namespace pride::exchange

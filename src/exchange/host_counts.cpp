@@ -25,25 +25,13 @@ void write_present(const HostCounts& counts, const CountFrame& at, std::span<std
   std::fill(parts.begin(), parts.end(), 0);
   std::ranges::copy(counts.by_piece(),
                     values_at<std::uint16_t>(out, at.present_at, counts.by_piece().size()).begin());
-  std::ranges::copy(
-      counts.by_block(),
-      values_at<std::uint16_t>(out, at.block_present_at, counts.by_block().size()).begin());
 }
 
-// Bit = 1: nobody has the piece; somebody is present in the block.
-void write_who(const Shard& shard, const HostCounts& counts, std::span<std::uint64_t> nobody,
-               std::span<std::uint64_t> presence) {
+// Bit k = 1: nobody has piece k.
+void write_nobody(const HostCounts& counts, std::span<std::uint64_t> nobody) {
   std::fill(nobody.begin(), nobody.end(), 0);
-  std::fill(presence.begin(), presence.end(), 0);
-  std::size_t block = 0, presence_word = 0;
-  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+  for (std::size_t k = 0; k < counts.by_piece().size(); ++k) {
     if (counts.by_piece()[k] == 0) set_bit(nobody, k);
-    if (!shard.pieces[k].sparse) continue;
-    const std::size_t n = shard.pieces[k].n_words();
-    for (std::size_t b = 0; b < n; ++b, ++block) {
-      if (counts.by_block()[block] > 0) set_bit(presence.subspan(presence_word), b);
-    }
-    presence_word += (n + 63) / 64;
   }
 }
 
@@ -64,12 +52,8 @@ HostCounts::HostCounts(const Shard& shard, const Frames& frames, int per_host)
       host_(shard, per_host, CountForm::kPacked),
       world_(per_host * static_cast<int>(frames.size())),
       n_planes_(CountFrame(shard, world_, CountForm::kPlanes).n_planes),
-      by_piece_(shard.pieces.size()),
-      by_block_(host_.n_blocks) {
-  for (const auto frame : frames) {
-    add_numbers(frame, host_.present_at, by_piece_);
-    add_numbers(frame, host_.block_present_at, by_block_);
-  }
+      by_piece_(shard.pieces.size()) {
+  for (const auto frame : frames) add_numbers(frame, host_.present_at, by_piece_);
 }
 
 void HostCounts::planes_of(std::size_t first, std::size_t n,
@@ -105,8 +89,7 @@ void HostCounts::write_counts(CountForm form, std::span<std::byte> out) const {
 
 void HostCounts::write_vote(const StepContext& ctx, Tie tie, std::span<std::byte> out) const {
   const VoteFrame down(shard_, tie == Tie::kZero);
-  write_who(shard_, *this, words_at(out, down.nobody_at, down.nobody_words),
-            words_at(out, down.presence_at, down.presence_words));
+  write_nobody(*this, words_at(out, down.nobody_at, down.nobody_words));
   const auto positive = words_at(out, down.positive_at, down.sign_words);
 
   // who is present where, as a frame of counts would say it

@@ -31,27 +31,6 @@ void combine_absent(const StepContext& ctx, const LevelFrame& at, const Wire& wi
   }
 }
 
-// Bit = 1 where a level of some block of a sparse piece is not 0, in one frame of levels.
-void add_presence(const Shard& shard, std::span<const std::byte> frame, const LevelFrame& at,
-                  std::span<std::uint64_t> presence) {
-  const auto absent = words_at(frame, at.absent_at, at.absent_words);
-  const auto lines = words_at(frame, at.lines_at, at.shape.size());
-  std::vector<std::uint64_t> any;
-  std::size_t word = 0, presence_word = 0;
-  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
-    const Piece& piece = shard.pieces[k];
-    if (piece.sparse) {
-      any.resize(kernels::words_for(piece.n_words()));
-      kernels::any_level(lines, at.shape, word, piece.n(), any);
-      for (std::size_t w = 0; w < any.size(); ++w) {
-        presence[presence_word + w] |= bit_at(absent, k) ? 0 : any[w];
-      }
-      presence_word += any.size();
-    }
-    word += piece.n_words();
-  }
-}
-
 // Votes on the words of one run of ranks. Returns false where a code is wrong.
 bool vote_run(const Run& run, const Shard& shard, const StepContext& ctx, const LevelFrame& up,
               const VoteFrame& down, Tie tie, Wire& wire) {
@@ -77,13 +56,8 @@ void vote_sharded(const Bucket& bucket, const StepContext& ctx, const QuantisedV
   const VoteFrame down(shard, how.tie == Tie::kZero);
   const auto out = wire.down[static_cast<std::size_t>(ctx.rank)].span();
   combine_absent(ctx, up, wire, words_at(out, down.nobody_at, down.nobody_words));
-  const auto presence = words_at(out, down.presence_at, down.presence_words);
-  std::ranges::fill(presence, std::uint64_t{0});
-  for (int r = 0; r < ctx.world && !presence.empty(); ++r) {
-    add_presence(shard, frame_from(wire, r, ctx.rank), up, presence);
-  }
   bool good = true;
-  for (const Run& run : runs_of(shard, wire, ctx, false)) {
+  for (const Run& run : runs_of(shard, wire, ctx)) {
     good &= vote_run(run, shard, ctx, up, down, how.tie, wire);
   }
   if (good) return;
@@ -118,15 +92,12 @@ void write_roll_call(const Bucket& bucket, const StepContext& ctx, int bits, Wir
   for (std::size_t j = 0; j < n; ++j) {
     const LevelFrame levels(bucket.shards[j], bits);
     const std::span<const std::byte> frame = wire.up[j].span();
-    const auto& part = at.shards[j];
     const auto absent = words_at(frame, levels.absent_at, levels.absent_words);
     for (std::size_t k = 0; k < bucket.shards[j].pieces.size(); ++k) {
       if (bit_at(absent, k)) {
-        set_bit(words_at(mine, at.absent_at, at.absent_words), part.first_piece + k);
+        set_bit(words_at(mine, at.absent_at, at.absent_words), at.first_piece[j] + k);
       }
     }
-    add_presence(bucket.shards[j], frame, levels,
-                 words_at(mine, part.presence_at, part.presence_words));
   }
   for (auto& frame : roll.up) {
     if (frame.span().data() != mine.data()) std::ranges::copy(mine, frame.span().begin());
@@ -141,17 +112,13 @@ void read_roll_call(const Bucket& bucket, const StepContext& ctx, Tie tie, Wire&
     const VoteFrame at(bucket.shards[j], tie == Tie::kZero);
     const auto out = wire.down[j].span();
     const auto nobody = words_at(out, at.nobody_at, at.nobody_words);
-    const auto presence = words_at(out, at.presence_at, at.presence_words);
     std::ranges::fill(nobody, std::uint64_t{0});
-    std::ranges::fill(presence, std::uint64_t{0});
     std::vector<int> n_absent(bucket.shards[j].pieces.size());
     for (int r = 0; r < ctx.world; ++r) {
       const auto frame = frame_from(wire.extra(kRollCallWire), r, ctx.rank);
       const auto absent = words_at(frame, roll.absent_at, roll.absent_words);
-      const auto present = words_at(frame, roll.shards[j].presence_at, presence.size());
-      for (std::size_t w = 0; w < presence.size(); ++w) presence[w] |= present[w];
       for (std::size_t k = 0; k < n_absent.size(); ++k) {
-        n_absent[k] += bit_at(absent, roll.shards[j].first_piece + k) ? 1 : 0;
+        n_absent[k] += bit_at(absent, roll.first_piece[j] + k) ? 1 : 0;
       }
     }
     for (std::size_t k = 0; k < n_absent.size(); ++k) {

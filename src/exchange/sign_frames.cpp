@@ -34,24 +34,6 @@ void combine_absent(const Wire& wire, const StepContext& ctx, const SignFrame& a
   }
 }
 
-void combine_presence(const Shard& shard, const Wire& wire, const StepContext& ctx,
-                      const SignFrame& at, std::span<std::uint64_t> presence) {
-  std::fill(presence.begin(), presence.end(), 0);
-  for (int r = 0; r < ctx.world; ++r) {
-    const auto frame = frame_from(wire, r, ctx.rank);
-    const auto absent = words_at(frame, at.absent_at, at.absent_words);
-    const auto theirs = words_at(frame, at.presence_at, at.presence_words);
-    std::size_t word = 0;
-    for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
-      if (!shard.pieces[k].sparse) continue;
-      const std::size_t n = (shard.pieces[k].n_words() + 63) / 64;
-      for (std::size_t w = word; w < word + n; ++w)
-        presence[w] |= bit_at(absent, k) ? 0 : theirs[w];
-      word += n;
-    }
-  }
-}
-
 Cost sign_cost(std::span<const Bucket> buckets, int rank,
                const std::function<std::size_t(const Shard&)>& down_bytes) {
   Cost cost;

@@ -25,10 +25,6 @@ std::vector<const std::uint64_t*> rows_of(const Run& run, const Frames& frames,
 void combine_absent(const Wire& wire, const StepContext& ctx, const SignFrame& at,
                     std::span<std::uint64_t> nobody);
 
-// Bit = 1 where some rank that has the piece is present in the block.
-void combine_presence(const Shard& shard, const Wire& wire, const StepContext& ctx,
-                      const SignFrame& at, std::span<std::uint64_t> presence);
-
 // Bytes that `rank` sends: frames of signs to the other owners, its result to all other ranks.
 Cost sign_cost(std::span<const Bucket> buckets, int rank,
                const std::function<std::size_t(const Shard&)>& down_bytes);

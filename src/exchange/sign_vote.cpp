@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/sign_vote.h"
 
-#include <algorithm>
-
 #include "codecs/hash_keys.h"
 #include "codecs/payload.h"
 #include "exchange/frames.h"
@@ -14,35 +12,13 @@
 namespace pride::exchange {
 namespace {
 
-// One piece without presence bits.
-void apply_dense_piece(std::span<const std::uint64_t> positive,
-                       std::span<const std::uint64_t> nonzero, kernels::Step step,
-                       std::span<float> x) {
+// x: the parameters of one piece that somebody has.
+void apply_piece(std::span<const std::uint64_t> positive, std::span<const std::uint64_t> nonzero,
+                 kernels::Step step, std::span<float> x) {
   if (nonzero.empty()) {
     kernels::apply_signs(positive, step, x);
   } else {
     kernels::apply_ternary(positive, nonzero, step, x);
-  }
-}
-
-// One sparse piece: blocks in which nobody was present only decay.
-void apply_sparse_piece(std::span<const std::uint64_t> positive,
-                        std::span<const std::uint64_t> nonzero,
-                        std::span<const std::uint64_t> presence, kernels::Step step,
-                        std::span<float> x) {
-  for (std::size_t first = 0; first < positive.size();) {
-    const bool present = bit_at(presence, first);
-    std::size_t last = first + 1;
-    while (last < positive.size() && bit_at(presence, last) == present) ++last;
-    const auto part = x.subspan(64 * first, std::min(x.size(), 64 * last) - 64 * first);
-    if (present) {
-      apply_dense_piece(positive.subspan(first, last - first),
-                        nonzero.empty() ? nonzero : nonzero.subspan(first, last - first), step,
-                        part);
-    } else {
-      kernels::apply_decay(step.decay, part);
-    }
-    first = last;
   }
 }
 
@@ -54,13 +30,11 @@ void vote_shard(const Shard& shard, const StepContext& ctx, Tie tie, Wire& wire)
   const VoteFrame down(shard, tie == Tie::kZero);
   const auto out = wire.down[static_cast<std::size_t>(ctx.rank)].span();
   const auto nobody = words_at(out, down.nobody_at, down.nobody_words);
-  const auto presence = words_at(out, down.presence_at, down.presence_words);
   combine_absent(wire, ctx, up, nobody);
-  combine_presence(shard, wire, ctx, up, presence);
 
   const std::uint64_t key = tie_key(ctx.seed, ctx.step);
   const Frames frames = all_frames(wire, ctx);
-  for (const Run& run : runs_of(shard, frames, true)) {
+  for (const Run& run : runs_of(shard, frames)) {
     const auto rows = rows_of(run, frames, up);
     const auto positive = words_at(out, down.positive_at + 8 * run.first_word, run.n_words);
     if (tie == Tie::kZero) {
@@ -77,7 +51,6 @@ void apply_vote(const Shard& shard, std::span<const std::byte> frame, const Step
   const VoteFrame at(shard, tie == Tie::kZero);
   const auto nobody = words_at(frame, at.nobody_at, at.nobody_words);
   std::size_t word = 0;
-  std::size_t presence_word = 0;
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& piece = shard.pieces[k];
     const StepScalars& s = ctx.groups[static_cast<std::size_t>(piece.group)];
@@ -89,15 +62,10 @@ void apply_vote(const Shard& shard, std::span<const std::byte> frame, const Step
                              : std::span<const std::uint64_t>{};
     if (bit_at(nobody, k)) {
       kernels::apply_decay(step.decay, x);
-    } else if (piece.sparse) {
-      const auto presence =
-          words_at(frame, at.presence_at + 8 * presence_word, kernels::words_for(piece.n_words()));
-      apply_sparse_piece(positive, nonzero, presence, step, x);
     } else {
-      apply_dense_piece(positive, nonzero, step, x);
+      apply_piece(positive, nonzero, step, x);
     }
     word += piece.n_words();
-    if (piece.sparse) presence_word += kernels::words_for(piece.n_words());
   }
 }
 

@@ -47,7 +47,7 @@ void sum_shard(const Shard& shard, const StepContext& ctx, Wire& wire) {
                 values_at<std::uint16_t>(out, down.present_at, shard.pieces.size()));
   const auto planes = words_at(out, down.planes_at, down.n_planes * down.plane_words);
   std::vector<std::uint64_t> part;
-  for (const Run& run : runs_of(shard, wire, ctx, false)) {
+  for (const Run& run : runs_of(shard, wire, ctx)) {
     const auto rows = rows_of(run, wire, ctx, up);
     if (run.n_words == down.plane_words) {
       kernels::count(rows, run.n_words, down.n_planes, planes);

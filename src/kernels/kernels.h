@@ -16,7 +16,8 @@
 namespace pride::kernels {
 
 inline constexpr std::size_t kAllFinite = static_cast<std::size_t>(-1);
-inline constexpr float kPresenceFloor = 0x1p-100f;  // smaller magnitudes count as zero for presence
+// Smaller magnitudes count as zero where they would set a scale.
+inline constexpr float kZeroFloor = 0x1p-100f;
 
 constexpr std::size_t words_for(std::size_t n) { return (n + 63) / 64; }
 
@@ -55,13 +56,6 @@ struct AdamScalars {
 // Reads 8 and writes 4.125 bytes per coordinate.
 std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, HashWords zeros,
                              std::span<float> m, std::span<std::uint64_t> bits) noexcept;
-
-// The same, and bit k of `presence` (packed as above, one bit per 64 coordinates) says whether any
-// |u| of block k is at least kPresenceFloor. The sign word of a block that is not present is 0.
-// REQUIRES: presence.size() == words_for(words_for(g.size())).
-std::size_t lion_sign_update_sparse(std::span<const float> g, const Blend& blend, HashWords zeros,
-                                    std::span<float> m, std::span<std::uint64_t> bits,
-                                    std::span<std::uint64_t> presence) noexcept;
 
 // ---- Vote and count: rows are the packed signs of the ranks, each n_words long
 // --------------------

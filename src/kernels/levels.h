@@ -121,9 +121,4 @@ bool vote_levels_ternary(const LevelRows& rows, std::span<std::uint64_t> positiv
 void vote_sums(std::span<const std::int32_t> sums, HashWords ties,
                std::span<std::uint64_t> positive, std::span<std::uint64_t> nonzero) noexcept;
 
-// Bit k = 1 where some level of word first + k is not 0, of n coordinates.
-// REQUIRES: any.size() == words_for(words_for(n)).
-void any_level(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t first,
-               std::size_t n, std::span<std::uint64_t> any) noexcept;
-
 }  // namespace pride::kernels

@@ -19,7 +19,6 @@ inline bool is_finite(float x) { return std::abs(x) <= 3.40282347e38f; }
 struct LionWord {
   std::uint64_t bits = 0;
   std::uint64_t bad = 0;  // lanes that are not finite
-  bool present = false;   // some |u| reaches kPresenceFloor
 };
 
 // REQUIRES: n <= 64; `hash` is the word's hash.
@@ -30,7 +29,6 @@ inline LionWord lion_word(const float* g, std::size_t n, const Blend& b, std::ui
     const float u = b.beta1 * m[i] + b.one_minus_beta1 * g[i];
     const float next = b.beta2 * m[i] + b.one_minus_beta2 * g[i];
     const std::uint64_t lane = std::uint64_t{1} << i;
-    out.present |= std::abs(u) >= kPresenceFloor;
     if (!is_finite(u) || !is_finite(next)) {
       out.bad |= lane;
       continue;

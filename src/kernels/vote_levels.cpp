@@ -188,21 +188,5 @@ void vote_sums(std::span<const std::int32_t> sums, HashWords ties,
   HWY_DYNAMIC_DISPATCH(signs_of_ints)(sums, ties, positive, nonzero);
 }
 
-void any_level(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t first,
-               std::size_t n, std::span<std::uint64_t> any) noexcept {
-  std::fill(any.begin(), any.end(), 0);
-  for (std::size_t k = 0; 64 * k < n; ++k) {
-    const std::size_t used = std::min<std::size_t>(64, n - 64 * k);
-    const std::size_t at = shape.at(first + k), width = shape.width(first + k);
-    // the code of level 0 has all bits but the highest
-    std::uint64_t other = lines[at + static_cast<std::size_t>(shape.bits - 1) * width];
-    for (int b = 0; b + 1 < shape.bits; ++b) {
-      other |= ~lines[at + static_cast<std::size_t>(b) * width];
-    }
-    const std::uint64_t mask = used == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << used) - 1;
-    any[k / 64] |= std::uint64_t{(other & mask) != 0} << (k % 64);
-  }
-}
-
 }  // namespace pride::kernels
 #endif  // HWY_ONCE

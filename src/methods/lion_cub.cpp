@@ -190,28 +190,12 @@ void LionCub::sample_results(const Bucket& b, const StepContext& ctx, Wire& w) {
   }
 }
 
-// False in a block of a sparse tensor where a frame of signs has nothing to say.
-bool LionCub::votes(const Shard& shard, std::span<const std::byte> frame, std::size_t coord) const {
-  std::size_t word = 0;  // of the presence bits, where those of the piece begin
-  for (const Piece& p : shard.pieces) {
-    const std::size_t n = p.sparse ? kernels::words_for(p.n_words()) : 0;
-    if (coord < p.end && n > 0) {
-      const SignFrame at(shard);
-      return bit_at(words_at(frame, at.presence_at + 8 * word, n), (coord - p.begin) / 64);
-    }
-    if (coord < p.end) return true;
-    word += n;
-  }
-  return true;
-}
-
 int LionCub::sent_level(const Shard& shard, std::span<const std::byte> frame,
                         std::size_t coord) const {
   const std::size_t i = coord - shard.begin;
   if (plan_.bits == 1) {
     const SignFrame at(shard);
-    const bool plus = bit_at(words_at(frame, at.signs_at, at.sign_words), i);
-    return !votes(shard, frame, coord) ? 0 : plus ? 1 : -1;
+    return bit_at(words_at(frame, at.signs_at, at.sign_words), i) ? 1 : -1;
   }
   const LevelFrame at(shard, plan_.bits);
   return kernels::level_at(words_at(frame, at.lines_at, at.shape.size()), at.shape, i);

@@ -65,7 +65,6 @@ class LionCub : public VoteMethod {
   void gather_momentum(const Bucket& b, const StepContext& ctx, Wire& w);
   void sample_blends(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w);
   void sample_results(const Bucket& b, const StepContext& ctx, Wire& w);
-  bool votes(const Shard& shard, std::span<const std::byte> frame, std::size_t coord) const;
   int sent_level(const Shard& shard, std::span<const std::byte> frame, std::size_t coord) const;
   void share(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w);
 

@@ -30,9 +30,9 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-bool is_embedding(const TensorSpec& spec) {
-  const auto has = [&](std::string_view part) { return spec.name.find(part) != std::string::npos; };
-  return spec.sparse || has("emb") || has("wte") || has("wpe") || has("pos");
+bool is_embedding(const std::string& name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+  return has("emb") || has("wte") || has("wpe") || has("pos");
 }
 
 bool is_matrix(const TensorSlot& slot) { return slot.spec.shape.size() >= 2; }
@@ -48,7 +48,7 @@ std::vector<std::size_t> named_by(const std::string& item, const Layout& layout)
   if (item == "last") return {matrices.end() - (matrices.empty() ? 0 : 1), matrices.end()};
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const bool hit = item == "all" || (item == "vectors" && !is_matrix(tensors[t])) ||
-                     (item == "embeddings" && is_embedding(tensors[t].spec)) ||
+                     (item == "embeddings" && is_embedding(tensors[t].spec.name)) ||
                      matches(item, tensors[t].spec.name);
     if (hit) found.push_back(t);
   }

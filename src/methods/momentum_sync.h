@@ -21,7 +21,7 @@ ValueFormat value_format(const std::string& method, const std::string& text);
 
 // By tensor, 1 where one of the comma-separated items of `text` names it: a pattern of the tensor's
 // name with * for any characters, or none, all, vectors (one dimension or none: norms and biases),
-// embeddings (flagged sparse, or "emb", "wte", "wpe" or "pos" in the name), first and last (of the
+// embeddings ("emb", "wte", "wpe" or "pos" in the name), first and last (of the
 // tensors with two dimensions or more). A kind may name none; a pattern that does throws
 // InvalidArgument, naming the method.
 std::vector<char> choose_tensors(const std::string& method, const Layout& layout,

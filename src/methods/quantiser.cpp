@@ -118,7 +118,7 @@ float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size
 
 // 0 where the magnitudes count as zero: then all levels are 0.
 float Quantiser::step_of(float c, int largest) const {
-  if (c < kernels::kPresenceFloor) return 0;
+  if (c < kernels::kZeroFloor) return 0;
   const bool half = options_.scale == Scale::kMeanAbs || options_.scale == Scale::kRootMeanSquare;
   const float top = half ? std::min(2.0f * c, std::numeric_limits<float>::max()) : c;
   return top / static_cast<float>(largest);

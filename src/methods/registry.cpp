@@ -81,7 +81,7 @@ std::vector<std::size_t> shards_of(std::span<const Bucket> buckets, int rank,
     const Shard& shard = bucket.shards[static_cast<std::size_t>(rank)];
     numbers.insert(numbers.end(), {shard.size(), shard.pieces.size()});
     for (const Piece& piece : shard.pieces) {
-      numbers.insert(numbers.end(), {piece.n(), piece.begin % alignment, piece.sparse ? 1u : 0u});
+      numbers.insert(numbers.end(), {piece.n(), piece.begin % alignment});
     }
   }
   return numbers;

@@ -76,13 +76,11 @@ ExchangeForm SignMethod::exchange_form(const Bucket& b) const {
 
 // Returns the index of a bad gradient, or kAllFinite.
 std::size_t SignMethod::encode_piece(const Piece& piece, ConstView grad, const StepContext& ctx,
-                                     std::span<std::uint64_t> signs,
-                                     std::span<std::uint64_t> presence) {
+                                     std::span<std::uint64_t> signs) {
   const kernels::Blend rule = blend(ctx.groups[static_cast<std::size_t>(piece.group)]);
   const kernels::HashWords zeros{zero_key(ctx.seed, ctx.step, ctx.rank), piece.begin / 64};
   const auto g = grad.f32(piece.begin, piece.end);
   const auto m = m_.span().subspan(piece.begin, piece.n());
-  if (piece.sparse) return kernels::lion_sign_update_sparse(g, rule, zeros, m, signs, presence);
   return kernels::lion_sign_update(g, rule, zeros, m, signs);
 }
 
@@ -92,21 +90,16 @@ void SignMethod::encode_shard(const Shard& shard, ConstView grad, const StepCont
   const auto absent = words_at(frame, at.absent_at, at.absent_words);
   std::fill(absent.begin(), absent.end(), 0);
   std::size_t word = 0;
-  std::size_t presence_word = 0;
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& piece = shard.pieces[k];
-    const std::size_t n_presence = piece.sparse ? kernels::words_for(piece.n_words()) : 0;
     const auto signs = words_at(frame, at.signs_at + 8 * word, piece.n_words());
-    const auto presence = words_at(frame, at.presence_at + 8 * presence_word, n_presence);
     if (ctx.is_absent(piece.tensor)) {
       set_bit(absent, k);
       std::fill(signs.begin(), signs.end(), 0);
-      std::fill(presence.begin(), presence.end(), 0);
-    } else if (encode_piece(piece, grad, ctx, signs, presence) != kernels::kAllFinite && !poison) {
+    } else if (encode_piece(piece, grad, ctx, signs) != kernels::kAllFinite && !poison) {
       poison = Poison{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
     }
     word += piece.n_words();
-    presence_word += n_presence;
   }
 }
 

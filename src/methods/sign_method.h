@@ -53,7 +53,7 @@ class SignMethod : public Method {
   void encode_shard(const Shard& shard, ConstView g, const StepContext& ctx,
                     std::span<std::byte> frame, std::optional<Poison>& poison);
   std::size_t encode_piece(const Piece& piece, ConstView g, const StepContext& ctx,
-                           std::span<std::uint64_t> signs, std::span<std::uint64_t> presence);
+                           std::span<std::uint64_t> signs);
 
   FlatBuffer m_;
   Hosts hosts_;

@@ -46,7 +46,7 @@ std::vector<NamedParameter> trainable(std::vector<NamedParameter> all) {
 Layout make_layout(const std::vector<NamedParameter>& parameters) {
   std::vector<TensorSpec> specs;
   for (const NamedParameter& p : parameters) {
-    specs.push_back({p.name, p.tensor.sizes().vec(), p.group, p.sparse});
+    specs.push_back({p.name, p.tensor.sizes().vec(), p.group});
   }
   return Layout(std::move(specs));
 }

@@ -78,26 +78,26 @@ TEST(CountFrame, OfAnEmptyShardIsAHeader) {
   }
 }
 
-TEST(CountFrame, CountsPresentRanksPerBlockOfSparsePieces) {
-  const CountFrame frame(shard_of({{"rows", {5, 64}, 0, true}}), 4, CountForm::kPlanes);
-  EXPECT_EQ(frame.block_present_at - frame.present_at, 8u);  // one uint16, padded
-  EXPECT_EQ(frame.packed_at - frame.block_present_at, 16u);  // five uint16, padded
+TEST(CountFrame, CountsPresentRanksPerPiece) {
+  const CountFrame one(shard_of({{"rows", {5, 64}}}), 4, CountForm::kPlanes);
+  EXPECT_EQ(one.packed_at - one.present_at, 8u);  // one uint16, padded
+  const Shard shard = shard_of({{"a", {1}}, {"b", {1}}, {"c", {1}}, {"d", {1}}, {"e", {1}}});
+  const CountFrame five(shard, 4, CountForm::kPlanes);
+  EXPECT_EQ(five.packed_at - five.present_at, 16u);  // five uint16, padded
 }
 
-// N = 4: "a" of 14 words, which all ranks have; sparse "b" of 3 blocks, in which 3, 3 and 0 of the
-// three ranks take part that have it. 17 words: a group of 13 and 4 words of planes.
+// N = 4: "a" of 14 words, which all ranks have; "b" of 3 words, which three have. 17 words: a group
+// of 13 and 4 words of planes.
 struct Example {
   static constexpr int kWorld = 4;
   CountForm form = CountForm::kPacked;
-  Shard shard = shard_of({{"a", {14 * 64}}, {"b", {3, 64}, 0, true}});
+  Shard shard = shard_of({{"a", {14 * 64}}, {"b", {3, 64}}});
   CountFrame at{shard, kWorld, form};
   std::vector<std::byte> frame = std::vector<std::byte>(at.bytes);
 
   Example() {
     numbers<std::uint16_t>(at.present_at)[0] = 4;
     numbers<std::uint16_t>(at.present_at)[1] = 3;
-    numbers<std::uint16_t>(at.block_present_at)[0] = 3;
-    numbers<std::uint16_t>(at.block_present_at)[1] = 3;
     // coordinate 0 of the group's words: counts 4 3 2 1 0 4 3 2 1 0 4 3 2
     numbers<std::uint32_t>(at.packed_at)[0] = 0xF01A3909u;
     // coordinate 1: 0 everywhere but a 1 in the last word
@@ -130,10 +130,9 @@ TEST(PackedCounts, FrameHasTheseBytes) {
   Example example;
   std::vector<int> payload = {
       4,    0,    3,    0,    0, 0, 0, 0,  // present: 4 ranks in "a", 3 in "b"
-      3,    0,    3,    0,    0, 0, 0, 0,  // in the blocks of "b": 3, 3, 0
       0x09, 0x39, 0x1A, 0xF0, 4, 0, 0, 0,  // coordinates 0 and 1 of words 0 to 12
   };
-  payload.resize(16 + 256, 0);  // coordinates 2 to 63
+  payload.resize(8 + 256, 0);  // coordinates 2 to 63
   for (const int low_byte : {1, 3, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0}) {
     payload.push_back(low_byte);  // words 13 to 16: three planes
     payload.resize(payload.size() + 7, 0);
@@ -154,17 +153,15 @@ TEST(PackedCounts, ExamplesWordsHoldItsCounts) {
   EXPECT_EQ(((std::uint64_t{1} << 32) + m - 1) / m, 4u);
 }
 
-TEST(PackedCounts, RangesFollowTheBlocks) {
+TEST(PackedCounts, RangesFollowThePieces) {
   const Example example;
   const auto ranges = count_ranges(example.frame, example.shard, example.at);
-  ASSERT_EQ(ranges.size(), 3u);
+  ASSERT_EQ(ranges.size(), 2u);
   EXPECT_EQ(ranges[0].n_words(), 14u);
   EXPECT_EQ(ranges[0].present, 4);
   EXPECT_EQ(ranges[1].first_word, 14u);
-  EXPECT_EQ(ranges[1].n_words(), 2u);
+  EXPECT_EQ(ranges[1].n_words(), 3u);
   EXPECT_EQ(ranges[1].present, 3);
-  EXPECT_EQ(ranges[2].first_word, 16u);
-  EXPECT_EQ(ranges[2].present, 0);
 }
 
 template <typename Change>
@@ -174,32 +171,28 @@ std::string error_after(const Change& change) {
   return example.error();
 }
 
+std::string error_with_present(std::size_t piece, std::uint16_t n) {
+  return error_after([=](Example& e) { e.numbers<std::uint16_t>(e.at.present_at)[piece] = n; });
+}
+
 TEST(PackedCounts, RefusesMoreRanksThanThereAre) {
-  const auto with = [](std::size_t block_or_piece, bool block, std::uint16_t n) {
-    return error_after([=](Example& e) {
-      e.numbers<std::uint16_t>(block ? e.at.block_present_at : e.at.present_at)[block_or_piece] = n;
-    });
-  };
-  EXPECT_NE(with(0, false, 5).find("test: the frame from rank 7 says that 5 of 4 ranks have"),
-            std::string::npos);
-  EXPECT_NE(with(2, false, 1).find("beyond its 2 pieces"), std::string::npos);
-  EXPECT_NE(with(0, true, 4).find("says that 4 of the 3 ranks that have tensor 1"),
-            std::string::npos);
-  EXPECT_NE(with(3, true, 1).find("beyond its 3 blocks"), std::string::npos);
+  EXPECT_NE(
+      error_with_present(0, 5).find("test: the frame from rank 7 says that 5 of 4 ranks have"),
+      std::string::npos);
+  EXPECT_NE(error_with_present(2, 1).find("beyond its 2 pieces"), std::string::npos);
 }
 
 TEST(PackedCounts, RefusesCountsOfMoreRanksThanArePresent) {
-  // planes: 5 ranks at a coordinate of "a", 4 at one of "b", 1 where nobody is present
+  // planes: 5 ranks at a coordinate of "a", 4 at one of "b", any at all where nobody is present
   EXPECT_NE(error_after([](Example& e) { e.plane(0)[0] = 0b11; }).find("more than the 4 ranks"),
             std::string::npos);
   EXPECT_NE(error_after([](Example& e) { e.plane(2)[1] = 1 << 5; }).find("more than the 3 ranks"),
             std::string::npos);
-  EXPECT_NE(error_after([](Example& e) { e.plane(0)[3] = 1; }).find("more than the 0 ranks"),
+  EXPECT_NE(error_with_present(1, 0).find("more than the 0 ranks present in tensor 1"),
             std::string::npos);
   // packed: the same counts are fine with 4 ranks present, and one too many with 3
-  const std::string text =
-      error_after([](Example& e) { e.numbers<std::uint16_t>(e.at.present_at)[0] = 3; });
-  EXPECT_NE(text.find("counts more than the 3 ranks present in tensor 0"), std::string::npos);
+  EXPECT_NE(error_with_present(0, 3).find("counts more than the 3 ranks present in tensor 0"),
+            std::string::npos);
 }
 
 TEST(PackedCounts, RefusesAnySizeButItsOwn) {

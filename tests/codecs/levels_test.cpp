@@ -146,17 +146,14 @@ TEST(LevelFrames, RefuseACodeThatNoLevelHas) {
 
 // ---- The roll call. ----------------------------------------------------------------------------
 
-// 70 coordinates, and 70 sparse ones, a shard each.
+// Two tensors of 70 coordinates, a shard each.
 struct RollCall {
-  Bucket bucket = make_buckets(Layout({{"a", {70}}, {"e", {70}, 0, true}}), 1 << 20, 2)[0];
+  Bucket bucket = make_buckets(Layout({{"a", {70}}, {"b", {70}}}), 1 << 20, 2)[0];
   RollCallFrame at{bucket};
   ByteBuffer frame = zeros(at.bytes);
 
   std::span<std::uint64_t> absent() {
     return words_at(frame.span(), at.absent_at, at.absent_words);
-  }
-  std::span<std::uint64_t> presence() {
-    return words_at(frame.span(), at.shards[1].presence_at, at.shards[1].presence_words);
   }
   std::string error() const {
     return error_of(frame, bucket.shards[0],
@@ -166,27 +163,16 @@ struct RollCall {
 
 TEST(RollCallFrames, HaveTheBytesOfTheWireFormat) {
   RollCall roll;
-  ASSERT_EQ(roll.at.shards[0].presence_words, 0u);
-  ASSERT_EQ(roll.at.shards[1].first_piece, 1u);
-  set_bit(roll.absent(), 0);
-  set_bit(roll.presence(), 1);
-  EXPECT_EQ(payload_of(roll.frame), (Bytes{1, 0, 0, 0, 0, 0, 0, 0,  //
-                                           2, 0, 0, 0, 0, 0, 0, 0}));
+  ASSERT_EQ(roll.at.first_piece[1], 1u);
+  set_bit(roll.absent(), roll.at.first_piece[1]);
+  EXPECT_EQ(payload_of(roll.frame), (Bytes{2, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(roll.error(), "");
 }
 
-TEST(RollCallFrames, RefuseBitsWhereNothingIs) {
+TEST(RollCallFrames, RefuseBitsWhereNoPieceIs) {
   RollCall pieces;
   set_bit(pieces.absent(), 2);
   expect_refused(pieces.error(), "absent bits beyond the 2 pieces of the bucket");
-  RollCall blocks;
-  set_bit(blocks.presence(), 2);
-  expect_refused(blocks.error(), "presence bits beyond the end of tensor 1");
-  RollCall absent;
-  set_bit(absent.absent(), 1);
-  EXPECT_EQ(absent.error(), "");
-  set_bit(absent.presence(), 0);
-  expect_refused(absent.error(), "presence bits of tensor 1, which it says is absent");
 }
 
 // The bits of sixty-four pieces and more, and of shards without any.
@@ -200,7 +186,7 @@ TEST(RollCallFrames, NumberThePiecesThroughAllShards) {
     EXPECT_EQ(at.bytes, 64u + 16) << "N = " << world;
     std::size_t piece = 0;
     for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
-      EXPECT_EQ(at.shards[j].first_piece, piece) << "shard " << j;
+      EXPECT_EQ(at.first_piece[j], piece) << "shard " << j;
       piece += bucket.shards[j].pieces.size();
     }
   }

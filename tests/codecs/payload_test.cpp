@@ -21,13 +21,6 @@ TEST(SignFrame, HoldsOneBitACoordinateAndOneAbsentBitAPiece) {
   EXPECT_EQ(frame.bytes, 64u + 8 + 320 / 8);
 }
 
-TEST(SignFrame, HoldsOnePresenceBitPer64CoordinatesOfSparsePieces) {
-  const Shard shard = shard_of({{"w", {64}}, {"rows", {65, 64}, 0, true}}, 1, 0);
-  const SignFrame frame(shard);
-  EXPECT_EQ(frame.presence_words, 2u);  // 65 blocks
-  EXPECT_EQ(frame.bytes, 64u + 8 + 16 + 66 * 8);
-}
-
 TEST(SignFrame, TakesASecondAbsentWordFromPiece65On) {
   std::vector<TensorSpec> tensors;
   for (int i = 0; i < 65; ++i) tensors.push_back({"t" + std::to_string(i), {1}});

@@ -166,7 +166,7 @@ TEST(HybridWorld, SaysWhyThereAreNoMoreCommunicators) {
 }
 
 TEST(HybridReplicas, EqualThoseOnThreadsInOneLevelAndInTwo) {
-  const Layout layout({{"rows", {97, 8}, 0, true}, {"w1", {65, 31}}, {"b1", {65}}});
+  const Layout layout({{"rows", {97, 8}}, {"w1", {65, 31}}, {"b1", {65}}});
   for (const std::string method : {"dlion-vote", "dlion-avg"}) {
     for (const int threads : {2, 3}) {
       pride::testing::Training run{.world = threads * processes(), .steps = 3};

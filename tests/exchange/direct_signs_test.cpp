@@ -24,7 +24,7 @@ using testing::Training;
 using Options = std::map<std::string, std::string>;
 
 const std::vector<TensorSpec> kTensors = {
-    {"embedding", {97, 8}, 0, true}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}};
+    {"embedding", {97, 8}}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}};
 constexpr int kWorlds[] = {1, 2, 3, 4, 8};
 
 bool absent(int rank, std::int64_t step, std::size_t tensor) {
@@ -119,7 +119,7 @@ TEST_P(DirectSigns, SendWhatTheirCostSays) {
   for (const int world : {1, 2, 3, 8}) {
     for (const char* form : {"direct", "sharded", "auto"}) {
       for (const std::int64_t d : {1, 63, 1000, 7000}) {
-        const Layout layout({{"w", {d}}, {"rows", {d, 3}, 0, true}});
+        const Layout layout({{"w", {d}}, {"rows", {d, 3}}});
         Training some = run(world, form);
         some.absent = nullptr;
         some.options.bucket_coords = 512;

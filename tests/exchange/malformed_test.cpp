@@ -20,17 +20,12 @@ using testing::put_number;
 
 constexpr int kWorld = 2, kHere = 0, kPeer = 1;
 constexpr std::size_t kCodecAt = 6, kFlagsAt = 7, kTensorAt = 48, kRankAt = 52;
-constexpr std::size_t kAbsentAt = 64, kPresenceAt = 72, kSignsAt = 80;
+constexpr std::size_t kAbsentAt = 64, kSignsAt = 72;
 
 // Two halves of five words, a shard each where shards may be cut at 64. A half is 70 coordinates,
-// 70 sparse ones, and 3 that the peer has no gradient for; of the second half nobody has.
+// 70 more, and 3 that the peer has no gradient for; of the second half nobody has.
 Layout halves() {
-  return Layout({{"a0", {70}},
-                 {"e0", {70}, 0, true},
-                 {"p0", {3}},
-                 {"a1", {70}},
-                 {"e1", {70}, 0, true},
-                 {"p1", {3}}});
+  return Layout({{"a0", {70}}, {"b0", {70}}, {"p0", {3}}, {"a1", {70}}, {"b1", {70}}, {"p1", {3}}});
 }
 
 using Options = std::map<std::string, std::string>;
@@ -121,7 +116,6 @@ const Options kLevels = {{"form", "sharded"}, {"sync_every", "1"}, {"probe_every
 const Options kDirect = {{"form", "direct"}, {"sync_format", "fp32"}, {"sync_every", "1"}};
 // one frame of signs to all, or one to the owner of each shard
 const Options kAtOnce = {{"form", "direct"}}, kSharded = {{"form", "sharded"}};
-constexpr std::size_t kAllSignsAt = 64 + 8 + 16;  // of ten words: behind presence of two tensors
 const Options kBf16 = {{"dense", "bf16"}};
 constexpr std::size_t kLinesAt = 72;        // of five words
 constexpr std::size_t kValuesAt = 64 + 24;  // of five words of 8 bits: behind five scales
@@ -140,13 +134,11 @@ const Malformed kCases[] = {
 
     {"AbsentBitsBeyondThePieces", "dlion-vote", "", Codec::kSign, set_bits(kAbsentAt, kBit << 3),
      "absent bits beyond its 3 pieces", kSharded},
-    {"PresenceBeyondTheBlocks", "dlion-avg", "", Codec::kSign, set_bits(kPresenceAt, kBit << 2),
-     "presence bits beyond the end of tensor 1", kSharded},
     {"SignsBeyondTheTensor", "dlion-vote", "", Codec::kSign, set_bits(kSignsAt + 8, kBit << 6),
      "signs beyond the end of tensor 0", kSharded},
     {"SignsOfAnAbsentTensor", "dlion-avg", "", Codec::kSign, set_bits(kSignsAt + 32, kBit),
      "signs of tensor 2, which it says is absent", kSharded},
-    {"PresenceInAnAbsentTensor", "dlion-vote", "", Codec::kSign, set_bits(kAbsentAt, kBit << 1),
+    {"AbsentTensorWithSigns", "dlion-vote", "", Codec::kSign, set_bits(kAbsentAt, kBit << 1),
      "signs of tensor 1, which it says is absent", kSharded},
 
     {"VoteOfNobody", "dlion-vote", "", Codec::kVote, set_bits(kAbsentAt, kBit),
@@ -155,8 +147,6 @@ const Malformed kCases[] = {
      "signs beyond the end of tensor 3", kSharded},
     {"VoteOnAnAbsentTensor", "dlion-vote", "", Codec::kVote, set_bits(kSignsAt + 32, kBit),
      "signs of tensor 5, which it says is absent", kSharded},
-    {"TernaryVoteBeyondTheBlocks", "dlion-vote", "zero", Codec::kVote,
-     set_bits(kPresenceAt, kBit << 63), "presence bits beyond the end of tensor 4", kSharded},
     {"NobodyBitsBeyondThePieces", "dlion-vote", "zero", Codec::kVote,
      set_bits(kAbsentAt, kBit << 63), "absent bits beyond its 3 pieces", kSharded},
 
@@ -168,13 +158,11 @@ const Malformed kCases[] = {
      "on rank 2 as not finite", kAtOnce},
     {"AllSignsAbsentBitsBeyondThePieces", "dlion-vote", "", Codec::kAllSigns,
      set_bits(kAbsentAt, kBit << 6), "absent bits beyond its 6 pieces", kAtOnce},
-    {"AllSignsPresenceBeyondTheBlocks", "dlion-avg", "", Codec::kAllSigns,
-     set_bits(kPresenceAt + 8, kBit << 2), "presence bits beyond the end of tensor 4", kAtOnce},
     {"AllSignsBeyondTheTensor", "signum-vote", "", Codec::kAllSigns,
-     set_bits(kAllSignsAt + 8, kBit << 6), "signs beyond the end of tensor 0", kAtOnce},
-    {"AllSignsOfAnAbsentTensor", "signum-avg", "", Codec::kAllSigns,
-     set_bits(kAllSignsAt + 32, kBit), "signs of tensor 2, which it says is absent", kAtOnce},
-    {"AllSignsPresenceInAnAbsentTensor", "dlion-vote", "zero", Codec::kAllSigns,
+     set_bits(kSignsAt + 8, kBit << 6), "signs beyond the end of tensor 0", kAtOnce},
+    {"AllSignsOfAnAbsentTensor", "signum-avg", "", Codec::kAllSigns, set_bits(kSignsAt + 32, kBit),
+     "signs of tensor 2, which it says is absent", kAtOnce},
+    {"AllSignsAbsentTensorWithSigns", "dlion-vote", "zero", Codec::kAllSigns,
      set_bits(kAbsentAt, kBit << 4), "signs of tensor 4, which it says is absent", kAtOnce},
     // a rank that means the sharded form, and says so, is told
     {"AllSignsFromARankThatMeansItsShard", "dlion-vote", "", Codec::kAllSigns,
@@ -269,10 +257,6 @@ const Malformed kCases[] = {
 
     {"RollCallOfTooManyPieces", "lion-cub", "", Codec::kRollCall, set_bits(kAbsentAt, kBit << 6),
      "absent bits beyond the 6 pieces of the bucket", kDirect},
-    {"RollCallBeyondTheBlocks", "lion-cub", "", Codec::kRollCall, set_bits(72 + 8, kBit << 2),
-     "presence bits beyond the end of tensor 4", kDirect},
-    {"RollCallOfAnAbsentTensor", "lion-cub", "", Codec::kRollCall, set_bits(kAbsentAt, kBit << 1),
-     "presence bits of tensor 1, which it says is absent", kDirect},
     {"RollCallPoisonOfNoRank", "lion-cub", "", Codec::kRollCall, poison(1, 0, 2),
      "on rank 2 as not finite", kDirect},
 };

@@ -129,7 +129,7 @@ TEST(TwoLevelFaults, ALostFrameIsAnErrorThatNamesItsSenderOnAllRanks) {
 // from rank `from`, which `edit` changes.
 std::string error_with(const std::string& method, Codec codec, int from,
                        const std::function<void(std::span<std::byte>)>& edit) {
-  const Layout layout({{"w", {200}}, {"rows", {130}, 0, true}});
+  const Layout layout({{"w", {200}}, {"rows", {130}}});
   Training run{.world = 4, .steps = 1};
   run.options.method = method;
   run.options.hosts = Hosts::of_size(4, 2);

@@ -279,7 +279,7 @@ TEST_P(TwoLevels, SendWhatTheirCostSaysOnTheHostAndOffIt) {
   for (const Shape shape : kShapes) {
     for (const std::int64_t d : {1, 63, 1000}) {
       SCOPED_TRACE(concat(shape.hosts, " hosts of ", shape.per_host, ", d = ", d));
-      const Layout layout({{"w", {d}}, {"rows", {d, 3}, 0, true}});
+      const Layout layout({{"w", {d}}, {"rows", {d, 3}}});
       Training run{.world = shape.hosts * shape.per_host};
       run.options.method = GetParam().method;
       run.options.options = GetParam().options;
@@ -293,7 +293,7 @@ TEST_P(TwoLevels, SendWhatTheirCostSaysOnTheHostAndOffIt) {
 }
 
 TEST_P(TwoLevels, CostIsKnownWithoutAWorld) {
-  const Layout layout({{"w", {5000}}, {"rows", {50, 3}, 0, true}});
+  const Layout layout({{"w", {5000}}, {"rows", {50, 3}}});
   Training run{.world = 6, .steps = 1};
   run.options.method = GetParam().method;
   run.options.options = GetParam().options;

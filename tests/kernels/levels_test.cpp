@@ -289,19 +289,6 @@ TEST_P(LevelKernels, SumsMadeElsewhereVoteAlike) {
   }
 }
 
-TEST_P(LevelKernels, AnyLevelSeesWhatIsNotZero) {
-  for (int bits = kMinLevelBits; bits <= kMaxLevelBits; ++bits) {
-    Levels q(64 * 70 + 3);
-    q[64 * 2 + 5] = 1;
-    q[64 * 66] = -1;
-    q[64 * 70 + 2] = static_cast<std::int8_t>(largest_level(bits));
-    const LevelShape shape{words_for(q.size()), bits};
-    Words any(words_for(shape.n_words));
-    any_level(reference::packed(q, bits), shape, 0, q.size(), any);
-    EXPECT_EQ(any, (Words{std::uint64_t{1} << 2, (1u << 2) | (1u << 6)})) << bits;
-  }
-}
-
 TEST(LevelVote, NoRowsVoteForNothing) {
   Words positive{~std::uint64_t{0}}, nonzero{~std::uint64_t{0}};
   EXPECT_TRUE(vote_levels({{}, {1, 4}, 0}, kHash, positive));

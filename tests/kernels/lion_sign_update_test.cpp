@@ -1,5 +1,5 @@
-// lion_sign_update and its sparse form against the scalar oracle, bit for bit. The oracle rounds
-// every operation, so a build that contracts b*m + c*g into an FMA fails here.
+// lion_sign_update against the scalar oracle, bit for bit. The oracle rounds every operation, so a
+// build that contracts b*m + c*g into an FMA fails here.
 // SPDX-License-Identifier: Apache-2.0
 #include <bit>
 #include <cmath>
@@ -26,46 +26,33 @@ const HashWords kZeros{.key = 0x1234567, .first_word = 77};
 class LionSignUpdate : public OnEveryIsa {
  protected:
   // Runs the kernel between guards and compares everything that it gives with the oracle.
-  static void expect_like_oracle(const Floats& g, const Floats& m, bool sparse,
-                                 std::size_t offset = 0) {
-    const auto want = reference::lion_sign_update(g, kBlend, kZeros, m, sparse);
+  static void expect_like_oracle(const Floats& g, const Floats& m, std::size_t offset = 0) {
+    const auto want = reference::lion_sign_update(g, kBlend, kZeros, m);
     Guarded<float> gg(g, offset), gm(m, offset ? offset + 1 : 0);
     Guarded<std::uint64_t> bits(words_for(g.size()));
-    Guarded<std::uint64_t> presence(words_for(words_for(g.size())));
-    const std::size_t bad =
-        sparse ? lion_sign_update_sparse(gg.span(), kBlend, kZeros, gm.span(), bits.span(),
-                                         presence.span())
-               : lion_sign_update(gg.span(), kBlend, kZeros, gm.span(), bits.span());
+    const std::size_t bad = lion_sign_update(gg.span(), kBlend, kZeros, gm.span(), bits.span());
     EXPECT_EQ(bad, want.first_bad);
     EXPECT_TRUE(grid::same_words(bits.values(), want.bits));
     EXPECT_TRUE(grid::same_floats(gm.values(), want.m));
     EXPECT_TRUE(grid::same_floats(gg.values(), g)) << "the gradient was written";
-    EXPECT_TRUE(gg.intact() && gm.intact() && bits.intact() && presence.intact());
-    if (sparse) {
-      EXPECT_TRUE(grid::same_words(presence.values(), want.presence));
-    }
+    EXPECT_TRUE(gg.intact() && gm.intact() && bits.intact());
   }
 };
 
 TEST_P(LionSignUpdate, EqualsOracleOnEverySizeAndOffset) {
   for (const std::size_t n : grid::kSizes) {
     for (const std::size_t offset : grid::kOffsets) {
-      for (const bool sparse : {false, true}) {
-        SCOPED_TRACE(::testing::Message()
-                     << "n " << n << " offset " << offset << " sparse " << sparse);
-        expect_like_oracle(grid::awkward_floats(n, 1), grid::awkward_floats(n, 2), sparse, offset);
-      }
+      SCOPED_TRACE(::testing::Message() << "n " << n << " offset " << offset);
+      expect_like_oracle(grid::awkward_floats(n, 1), grid::awkward_floats(n, 2), offset);
     }
   }
 }
 
 TEST_P(LionSignUpdate, LeavesNonFiniteLanesAndReportsTheFirst) {
   for (const std::size_t n : grid::kSizes) {
-    for (const bool sparse : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << "n " << n << " sparse " << sparse);
-      expect_like_oracle(grid::wild_floats(n, 3), grid::awkward_floats(n, 4), sparse);
-      expect_like_oracle(grid::awkward_floats(n, 5), grid::wild_floats(n, 6), sparse);
-    }
+    SCOPED_TRACE(::testing::Message() << "n " << n);
+    expect_like_oracle(grid::wild_floats(n, 3), grid::awkward_floats(n, 4));
+    expect_like_oracle(grid::awkward_floats(n, 5), grid::wild_floats(n, 6));
   }
 }
 
@@ -131,7 +118,7 @@ TEST_P(LionSignUpdate, RoundsTheProductBeforeTheSum) {
     g.push_back(b);
   }
   ASSERT_GT(differ, 500u) << "the inputs must be able to show a contraction";
-  expect_like_oracle(g, m, false);
+  expect_like_oracle(g, m);
 }
 
 TEST_P(LionSignUpdate, ZeroBlendWithBadMomentumHasNoBit) {
@@ -144,32 +131,6 @@ TEST_P(LionSignUpdate, ZeroBlendWithBadMomentumHasNoBit) {
   EXPECT_EQ(lion_sign_update(g, steep, kZeros, m, bits), 0u);
   EXPECT_TRUE(grid::same_words(bits, Words(words_for(n))));
   EXPECT_TRUE(grid::same_floats(m, Floats(n, 3e38f)));
-}
-
-TEST_P(LionSignUpdate, PresenceBeginsExactlyAtTheFloor) {
-  const Blend keep{.beta1 = 1, .one_minus_beta1 = 0, .beta2 = 1, .one_minus_beta2 = 0};
-  const Floats g(128);
-  Floats m(128);
-  m[5] = std::nextafter(kPresenceFloor, 0.0f);
-  m[64 + 9] = -kPresenceFloor;
-  Words bits(2), presence(1);
-  lion_sign_update_sparse(g, keep, kZeros, m, bits, presence);
-  EXPECT_EQ(presence[0], 2u);
-}
-
-TEST_P(LionSignUpdate, AbsentBlocksSendNoSigns) {
-  const std::size_t n = 64 * 200 + 5;
-  Floats g(n, 0x1p-101f), m(n);  // below the floor everywhere ...
-  g[64 * 3 + 63] = 1.0f;         // ... but in blocks 3, 64 and the last
-  g[64 * 64] = -1.0f;
-  g[n - 1] = 1.0f;
-  expect_like_oracle(g, m, true);
-  Words bits(words_for(n)), presence(words_for(words_for(n)));
-  lion_sign_update_sparse(g, kBlend, kZeros, m, bits, presence);
-  EXPECT_EQ(presence[0], std::uint64_t{1} << 3);
-  EXPECT_EQ(presence[1], 1u);
-  EXPECT_EQ(presence[3], std::uint64_t{1} << (200 - 192));
-  EXPECT_EQ(bits[4], 0u);
 }
 
 PRIDE_ON_EVERY_ISA(LionSignUpdate);

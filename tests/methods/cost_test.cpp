@@ -33,7 +33,7 @@ class MethodCost : public ::testing::TestWithParam<std::string> {};
 TEST_P(MethodCost, EqualsCountedBytesOnEveryRank) {
   for (const int world : {1, 2, 3, 4, 8, 32}) {
     for (const std::int64_t d : {std::int64_t{1}, std::int64_t{63}, std::int64_t{1000}}) {
-      const Layout layout({{"w", {d}}, {"rows", {d, 3}, 0, true}});
+      const Layout layout({{"w", {d}}, {"rows", {d, 3}}});
       Training run{.world = world, .steps = 2};
       run.options.method = GetParam();
       run.options.bucket_coords = 512;
@@ -69,7 +69,7 @@ TEST_P(MethodCost, EqualsCountedBytesForAMillion) {
 
 // method_cost() needs no world, and says what an optimizer in the world says.
 TEST_P(MethodCost, IsKnownWithoutAWorld) {
-  const Layout layout({{"w", {1000}}, {"rows", {50, 3}, 0, true}});
+  const Layout layout({{"w", {1000}}, {"rows", {50, 3}}});
   for (const int world : {1, 3, 4}) {
     Training run{.world = world, .steps = 1};
     run.options.method = GetParam();
@@ -88,7 +88,7 @@ TEST_P(MethodCost, IsKnownWithoutAWorld) {
 
 // largest_cost() looks at one rank of each kind; here all are asked.
 TEST_P(MethodCost, LargestIsThatOfTheRankWithMost) {
-  const Layout layout({{"w", {20'000}}, {"rows", {50, 3}, 0, true}, {"bias", {70}}});
+  const Layout layout({{"w", {20'000}}, {"rows", {50, 3}}, {"bias", {70}}});
   for (const int world : {1, 2, 3, 7, 40}) {
     for (const std::size_t coords : {std::size_t{300}, std::size_t{8192}, std::size_t{1} << 20}) {
       CostQuery query{.world = world, .step = std::int64_t{1} << 40, .bucket_coords = coords};
@@ -183,7 +183,7 @@ TEST(MethodCost, OfANativeSumIsThatOfThreadsAndNoBound) {
 // Two bytes a coordinate each way: exact, and half of what float32 takes.
 TEST(MethodCost, OfBf16IsCountedBytesAndHalfOfFloat32) {
   for (const std::int64_t d : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{100'003}}) {
-    const Layout layout({{"w", {d}}, {"rows", {63, 3}, 0, true}});
+    const Layout layout({{"w", {d}}, {"rows", {63, 3}}});
     for (const int world : {1, 2, 3, 4, 8}) {
       Training run{.world = world, .steps = 2};
       run.options.method = "lion";

@@ -21,11 +21,11 @@ using reference::Hyper;
 using testing::Training;
 
 // More than three blocks of 4096 in one tensor, others that begin and end inside blocks.
-const std::vector<TensorSpec> kTensors = {{"first", {50, 7}, 0, false},
-                                          {"large", {131, 97}, 0, false},
-                                          {"bias", {33}, 1, false},
-                                          {"scalar", {}, 1, false},
-                                          {"rows", {130, 40}, 1, true}};
+const std::vector<TensorSpec> kTensors = {{"first", {50, 7}},
+                                          {"large", {131, 97}},
+                                          {"bias", {33}, 1},
+                                          {"scalar", {}, 1},
+                                          {"rows", {130, 40}, 1}};
 
 // Rank 1 never has "bias"; nobody has "scalar" at steps 1 and 3; "large" is missing here and there.
 bool absent(int rank, std::int64_t step, std::size_t tensor) {

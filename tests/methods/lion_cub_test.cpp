@@ -34,7 +34,7 @@ void expect_oracle(int world, const Options& options, const CubRules& rules) {
     for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(t, i);
     const auto& shape = slot.spec.shape;
     const std::size_t row = shape.size() < 2 ? slot.n : slot.n / static_cast<std::size_t>(shape[0]);
-    CubOracle oracle(rules, world, x, slot.offset, row, slot.spec.sparse);
+    CubOracle oracle(rules, world, x, slot.offset, row);
     for (std::int64_t step = 0; step < run.steps; ++step) {
       std::vector<std::vector<float>> grads;
       std::vector<bool> missing;

@@ -17,12 +17,8 @@ using Options = std::map<std::string, std::string>;
 using testing::Training;
 
 inline const std::vector<TensorSpec> kTensors = {
-    {"embedding", {40, 16}, 0, true},
-    {"weight", {330, 37}},
-    {"bias", {33}},
-    {"scale", {}},
-    {"head", {130, 5}},
-    {"frozen", {70}},
+    {"embedding", {40, 16}}, {"weight", {330, 37}}, {"bias", {33}},
+    {"scale", {}},           {"head", {130, 5}},    {"frozen", {70}},
 };
 
 inline bool absent(int rank, std::int64_t step, std::size_t tensor) {

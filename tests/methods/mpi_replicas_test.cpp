@@ -22,7 +22,7 @@ bool absent(int rank, std::int64_t step, std::size_t tensor) {
 void expect_same_as_on_threads(const std::string& method, bool overlap, std::size_t bucket_coords,
                                const std::map<std::string, std::string>& options = {}) {
   const Layout layout(
-      {{"rows", {97, 8}, 0, true}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}});
+      {{"rows", {97, 8}}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}});
   const auto comm = make_mpi_communicator();
   testing::Training run{.world = comm->size(), .steps = 4};
   run.options.method = method;

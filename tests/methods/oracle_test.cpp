@@ -21,8 +21,8 @@ const char* const kMethods[] = {"adamw",     "sgdm",        "lion",      "dlion-
                                 "dlion-avg", "signum-vote", "signum-avg"};
 
 const std::vector<TensorSpec> kTensors = {
-    {"embedding", {40, 16}, 0, true}, {"weight", {330, 37}, 0, false}, {"bias", {33}, 1, false},
-    {"scale", {}, 1, false},          {"head", {130, 5}, 0, false},
+    {"embedding", {40, 16}}, {"weight", {330, 37}}, {"bias", {33}, 1},
+    {"scale", {}, 1},        {"head", {130, 5}},
 };
 
 // Rank 1 never has "bias"; nobody has "scale" at step 1; the embedding's rows 8-39 are touched by
@@ -69,8 +69,7 @@ TEST_P(MethodOracle, AgreesBitForBit) {
                       .bf16 = c.value == "bf16"};
     std::vector<float> x(slot.n);
     for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(t, i);
-    Oracle oracle(c.method, c.world, x, hyper, slot.offset, c.value == "zero", slot.spec.sparse,
-                  99);
+    Oracle oracle(c.method, c.world, x, hyper, slot.offset, c.value == "zero", 99);
     for (std::int64_t step = 0; step < run.steps; ++step) {
       std::vector<std::vector<float>> grads;
       std::vector<bool> missing;

@@ -20,11 +20,11 @@ using reference::SparseOracle;
 using reference::SparseRule;
 using testing::Training;
 
-const std::vector<TensorSpec> kTensors = {{"embedding", {40, 16}, 0, true},
-                                          {"weight", {33, 7}, 0, false},
-                                          {"bias", {33}, 1, false},
-                                          {"scale", {}, 1, false},
-                                          {"head", {130, 5}, 0, false}};
+const std::vector<TensorSpec> kTensors = {{"embedding", {40, 16}},
+                                          {"weight", {33, 7}},
+                                          {"bias", {33}, 1},
+                                          {"scale", {}, 1},
+                                          {"head", {130, 5}}};
 
 // Rank 1 never has "bias"; nobody has "scale" at step 1; "head" is missing here and there.
 bool absent(int rank, std::int64_t step, std::size_t tensor) {

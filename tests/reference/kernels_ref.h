@@ -36,29 +36,25 @@ inline bool hash_bit(HashWords hash, std::size_t i) {
 
 struct LionResult {
   Floats m;
-  Words bits, presence;
+  Words bits;
   std::size_t first_bad = kernels::kAllFinite;
 };
 
 inline LionResult lion_sign_update(const Floats& g, const Blend& b, HashWords zeros,
-                                   const Floats& m, bool sparse) {
-  const std::size_t n = g.size(), n_words = kernels::words_for(n);
-  LionResult r{m, Words(n_words), Words(kernels::words_for(n_words))};
+                                   const Floats& m) {
+  const std::size_t n = g.size();
+  LionResult r{m, Words(kernels::words_for(n))};
   for (std::size_t i = 0; i < n; ++i) {
     const float kept = b.beta1 * m[i], fresh = b.one_minus_beta1 * g[i];
     const float u = kept + fresh;
     const float kept2 = b.beta2 * m[i], fresh2 = b.one_minus_beta2 * g[i];
     const float next = kept2 + fresh2;
-    if (std::fabs(u) >= kernels::kPresenceFloor) set_bit(r.presence, i / 64);
     if (!std::isfinite(u) || !std::isfinite(next)) {
       if (r.first_bad == kernels::kAllFinite) r.first_bad = i;
       continue;
     }
     if (u > 0 || (u == 0 && hash_bit(zeros, i))) set_bit(r.bits, i);
     r.m[i] = next;
-  }
-  for (std::size_t k = 0; sparse && k < n_words; ++k) {
-    if (!bit_at(r.presence, k)) r.bits[k] = 0;
   }
   return r;
 }

@@ -24,12 +24,10 @@ struct CubRules {
 // One tensor on N ranks. grads[rank][i].  bits >= 2.
 class CubOracle {
  public:
-  CubOracle(CubRules rules, int world, Floats x, std::uint64_t flat_offset, std::size_t row,
-            bool sparse)
+  CubOracle(CubRules rules, int world, Floats x, std::uint64_t flat_offset, std::size_t row)
       : rules_(std::move(rules)),
         offset_(flat_offset),
         row_(row),
-        sparse_(sparse),
         x_(std::move(x)),
         m_(static_cast<std::size_t>(world), Floats(x_.size())),
         e_(m_) {}
@@ -45,7 +43,7 @@ class CubOracle {
       c[r] = absent[r] ? Floats(n) : references(u[r]);
     }
     if (rules_.shared) share(c);
-    std::vector<int> sums(n), any(n / 64 + 1);
+    std::vector<int> sums(n);
     bool anybody = false;
     for (std::size_t r = 0; r < grads.size(); ++r) {
       if (absent[r]) continue;
@@ -53,14 +51,13 @@ class CubOracle {
       for (std::size_t i = 0; i < n; ++i) {
         const int q = quantised(u[r][i], c[r][i], static_cast<int>(r), i);
         sums[i] += q;
-        any[i / 64] |= q != 0;
         if (rules_.feedback) {
           const float sent = static_cast<float>(q) * step_of(c[r][i]);
           e_[r][i] = u[r][i] - sent;
         }
       }
     }
-    for (std::size_t i = 0; i < n; ++i) move(i, sums[i], anybody && (!sparse_ || any[i / 64] != 0));
+    for (std::size_t i = 0; i < n; ++i) move(i, sums[i], anybody);
     ++t_;
   }
 
@@ -156,7 +153,6 @@ class CubOracle {
   CubRules rules_;
   std::uint64_t offset_;
   std::size_t row_;
-  bool sparse_;
   Floats x_;
   std::vector<Floats> m_, e_;
   std::int64_t t_ = 0;

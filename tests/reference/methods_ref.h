@@ -29,13 +29,12 @@ struct Hyper {
 class Oracle {
  public:
   Oracle(std::string method, int world, std::vector<float> x, Hyper h, std::uint64_t flat_offset,
-         bool tie_zero, bool sparse, std::uint64_t seed)
+         bool tie_zero, std::uint64_t seed)
       : method_(std::move(method)),
         world_(world),
         h_(h),
         offset_(flat_offset),
         tie_zero_(tie_zero),
-        sparse_(sparse),
         seed_(seed),
         x_(std::move(x)),
         m_(static_cast<std::size_t>(world), std::vector<float>(x_.size())),
@@ -133,7 +132,7 @@ class Oracle {
     for (std::size_t i = 0; i < n; ++i) {
       int votes = 0, present = 0;
       for (std::size_t r = 0; r < ranks; ++r) {
-        if (absent[r] || (sparse_ && block_is_zero(u[r], i))) continue;
+        if (absent[r]) continue;
         ++present;
         int s = sign(u[r][i]);
         if (s == 0) s = hash_bit(mix64(zero, r), i) ? 1 : -1;
@@ -152,20 +151,11 @@ class Oracle {
     }
   }
 
-  // all blended values of the block of 64 are below 2^-100 in magnitude
-  static bool block_is_zero(const std::vector<float>& u, std::size_t i) {
-    const std::size_t first = i / 64 * 64;
-    for (std::size_t k = first; k < std::min(u.size(), first + 64); ++k) {
-      if (std::abs(u[k]) >= 0x1p-100f) return false;
-    }
-    return true;
-  }
-
   std::string method_;
   int world_;
   Hyper h_;
   std::uint64_t offset_;
-  bool tie_zero_, sparse_;
+  bool tie_zero_;
   std::uint64_t seed_;
   std::vector<float> x_;
   std::vector<std::vector<float>> m_;

@@ -17,7 +17,7 @@ namespace pride::testing {
 
 // Of several sizes, one with rows; the last never has a gradient, the last but one now and then.
 inline const std::vector<TensorSpec> kTensors = {
-    {"embedding", {97, 8}, 0, true}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}};
+    {"embedding", {97, 8}}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}};
 
 inline bool absent(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 3 && (rank + step) % 3 == 0) || tensor == 4;

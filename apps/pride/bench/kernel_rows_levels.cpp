@@ -148,11 +148,6 @@ void add_around(std::vector<KernelRow>& rows) {
                       levels_to_floats(q, 0.1f, a.array(0).subspan(at, k));
                     });
                   }});
-  rows.push_back(
-      {.name = "any_level/p4", .bytes = 0.5 + 1.0 / 512, .shape = {.bits = 5}, .run = [](auto& a) {
-         any_level(a.lines(0, 4), {a.n_words(), 4}, 0, a.n(),
-                   a.bits(4).first(words_for(a.n_words())));
-       }});
 }
 
 void add_vote_sums(std::vector<KernelRow>& rows) {

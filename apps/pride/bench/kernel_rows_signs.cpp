@@ -21,14 +21,6 @@ void add_signs(std::vector<KernelRow>& rows) {
                   .run = [](auto& a) {
                     a.result = lion_sign_update(a.array(0), kBlend, kHash, a.array(1), a.bits(0));
                   }});
-  rows.push_back({.name = "lion_sign_update_sparse",
-                  .bytes = 12.125 + 1.0 / 512,
-                  .shape = {.floats = 2, .bits = 2},
-                  .run = [](auto& a) {
-                    const auto presence = a.bits(1).first(words_for(a.n_words()));
-                    a.result = lion_sign_update_sparse(a.array(0), kBlend, kHash, a.array(1),
-                                                       a.bits(0), presence);
-                  }});
   rows.push_back({.name = "apply_signs",
                   .bytes = 8.125,
                   .shape = {.floats = 1, .bits = 1},

@@ -23,9 +23,8 @@ namespace pride {
 // One parameter of a module. Listing a tensor twice (tied weights) keeps its first entry.
 struct NamedParameter {
   std::string name;
-  at::Tensor tensor;    // float32 or bfloat16 leaf; one that needs no gradient is left out
-  int group = 0;        // TensorSpec::group
-  bool sparse = false;  // TensorSpec::sparse
+  at::Tensor tensor;  // float32 or bfloat16 leaf; one that needs no gradient is left out
+  int group = 0;      // TensorSpec::group
 };
 
 // Owns the flat buffers; the parameters' tensors become views of them (TensorImpl::set_data, so
