@@ -113,7 +113,7 @@ void add_measure_rows(std::size_t n) {
 }
 
 // What the owner of a shard does in two levels: a host's packed counts to planes, onto those of the
-// other hosts, and the vote.
+// other nodes, and the vote.
 static void add_host_rows(std::size_t per_host, Radix radix, std::size_t n) {
   const std::size_t n_words = words_for(n), n_few = std::bit_width(per_host), n_all = n_few + 1;
   const std::string rows = "/rows:" + std::to_string(per_host);

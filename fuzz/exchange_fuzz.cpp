@@ -1,6 +1,6 @@
-// Whole steps against hostile peers, for every method: the peers repeat an honest run, with bytes
-// changed as the input says and checksums made true again. The rank either takes the step or
-// throws an error that says who was wrong, and then its parameters are as before.
+// Whole steps against hostile peers, for every method and route: the peers repeat an honest run,
+// with bytes changed as the input says and checksums made true again. The rank either takes the
+// step or throws an error that says who was wrong, and then its parameters are as before.
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
@@ -31,16 +31,22 @@ const Layout& layout() {
   return tensors;
 }
 
-Scene scene_of(const std::string& method, std::map<std::string, std::string> options, int world,
-               int here, NonFinitePolicy policy) {
+struct Variant {
+  std::string method;
+  std::map<std::string, std::string> options = {};
+  Nodes nodes = {};
+};
+
+Scene scene_of(const Variant& variant, int world, int here, NonFinitePolicy policy) {
   Scene scene{.here = here};
   scene.run.world = world;
   scene.run.steps = kSteps;
-  scene.run.options.method = method;
-  scene.run.options.options = std::move(options);
+  scene.run.options.method = variant.method;
+  scene.run.options.options = variant.options;
+  scene.run.options.nodes = variant.nodes;
   scene.run.options.non_finite = policy;
   scene.run.options.bucket_coords = 4096;
-  scene.run.absent = [](int rank, std::int64_t step, std::size_t tensor) {
+  scene.run.unused = [](int rank, std::int64_t step, std::size_t tensor) {
     return tensor == 2 && (rank == 1 || step == 1);
   };
   scene.messages = testing::record(
@@ -50,10 +56,10 @@ Scene scene_of(const std::string& method, std::map<std::string, std::string> opt
 }
 
 // Options that change what is sent, and the defaults of every method.
-std::vector<std::pair<std::string, std::map<std::string, std::string>>> variants() {
-  std::vector<std::pair<std::string, std::map<std::string, std::string>>> all;
+std::vector<Variant> variants() {
+  std::vector<Variant> all;
   for (const std::string& method : method_names()) {
-    all.push_back({method, {}});
+    all.push_back({method});
     for (const MethodOption& option : method_info(method, 2).options) {
       if (option.name == "tie") all.push_back({method, {{"tie", "zero"}}});
       if (option.name == "dense") {
@@ -62,24 +68,37 @@ std::vector<std::pair<std::string, std::map<std::string, std::string>>> variants
       }
       if (option.name == "freeze_steps") all.push_back({method, {{"freeze_steps", "1"}}});
       if (option.name == "round_bytes") {  // the methods that send signs
-        all.push_back({method, {{"form", "sharded"}}});
-        all.push_back({method, {{"form", "direct"}}});
+        all.push_back({method, {{"route", "sharded"}}});
+        all.push_back({method, {{"route", "one-shot"}}});
       }
-      if (option.name != "form" || !method.starts_with("lion-cub")) continue;
-      // all that lion-cub can send, in both forms
-      all.push_back({method, {{"form", "sharded"}, {"sync_every", "1"}, {"probe_every", "1"}}});
-      all.push_back({method, {{"form", "direct"}, {"sync_every", "2"}, {"sync_format", "bf16"}}});
+      if (option.name != "route" || !method.starts_with("lion-cub")) continue;
+      // all that lion-cub can send, by both routes
+      all.push_back({method, {{"route", "sharded"}, {"sync_every", "1"}, {"probe_every", "1"}}});
+      all.push_back({method, {{"route", "native"}, {"sync_every", "2"}, {"sync_format", "bf16"}}});
     }
   }
   return all;
 }
 
+// Signs on two nodes of two ranks: votes, counts in both forms.
+std::vector<Variant> hierarchical_variants() {
+  const Nodes nodes = Nodes::of_size(4, 2);
+  return {{"dlion-vote", {}, nodes},
+          {"signum-vote", {{"tie", "zero"}}, nodes},
+          {"dlion-avg", {}, nodes},
+          {"signum-avg", {{"counts", "planes"}}, nodes}};
+}
+
 const std::vector<Scene>& scenes() {
   static const std::vector<Scene> all = [] {
     std::vector<Scene> made;
-    for (const auto& [method, options] : variants()) {
-      made.push_back(scene_of(method, options, 2, 0, NonFinitePolicy::kSkip));
-      made.push_back(scene_of(method, options, 3, 2, NonFinitePolicy::kRaise));
+    for (const Variant& variant : variants()) {
+      made.push_back(scene_of(variant, 2, 0, NonFinitePolicy::kSkip));
+      made.push_back(scene_of(variant, 3, 2, NonFinitePolicy::kRaise));
+    }
+    for (const Variant& variant : hierarchical_variants()) {
+      made.push_back(scene_of(variant, 4, 0, NonFinitePolicy::kSkip));
+      made.push_back(scene_of(variant, 4, 3, NonFinitePolicy::kRaise));
     }
     return made;
   }();
@@ -138,10 +157,10 @@ bool step(Optimizer& optimizer, const Scene& scene, std::int64_t number, FlatBuf
     return std::memcmp(before.data(), params.span().data(), 4 * before.size()) == 0;
   };
   const bool held = scene.run.options.non_finite == NonFinitePolicy::kSkip;
-  bool absent[4] = {};
-  for (std::size_t t = 0; t < 4; ++t) absent[t] = scene.run.absent(scene.here, number, t);
+  bool unused[4] = {};
+  for (std::size_t t = 0; t < 4; ++t) unused[t] = scene.run.unused(scene.here, number, t);
   try {
-    const StepReport report = optimizer.step(params.span(), grads.span(), absent);
+    const StepReport report = optimizer.step(params.span(), grads.span(), unused);
     must(!report.skipped || unchanged(), "a skipped step changed parameters");
     return true;
   } catch (const NonFiniteGradient& e) {
@@ -151,7 +170,7 @@ bool step(Optimizer& optimizer, const Scene& scene, std::int64_t number, FlatBuf
   }
   must(!held || unchanged(), "a step that failed changed parameters");
   try {
-    optimizer.step(params.span(), grads.span(), absent);
+    optimizer.step(params.span(), grads.span(), unused);
     must(false, "a step after one that failed");
   } catch (const InvalidArgument&) {
   }

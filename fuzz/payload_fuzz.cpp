@@ -1,21 +1,23 @@
 // Payloads of arbitrary bytes about arbitrary shards, straight into the codecs: what is refused is
-// refused by name; what is taken can be used without a step outside the frame.
+// refused by name; what is taken can be used without a step outside the frame, and keeps what its
+// codec promises.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <vector>
 
 #include "codecs/counts.h"
 #include "codecs/levels.h"
-#include "codecs/payload.h"
-#include "codecs/payload_check.h"
+#include "codecs/samples.h"
 #include "codecs/scaled_signs.h"
+#include "codecs/signs.h"
 #include "codecs/sparse.h"
 #include "codecs/ternary.h"
 #include "fuzz_input.h"
-#include "kernels/levels.h"
+#include "methods/shared_scales.h"
 #include "pride/error.h"
 #include "pride/layout.h"
 #include "pride/random_bits.h"
+#include "routes/protocol.h"
 
 namespace pride::fuzz {
 namespace {
@@ -33,22 +35,17 @@ Layout next_layout(Input& input) {
   return Layout(std::move(specs));
 }
 
-// The bytes of the input, at an address where frames may lie.
-struct Frame {
-  explicit Frame(std::size_t n) : words((n + 7) / 8), n_bytes(n) {}
-  std::span<std::byte> span() { return std::as_writable_bytes(std::span(words)).first(n_bytes); }
-  std::vector<std::uint64_t> words;
-  std::size_t n_bytes;
+// How a frame arrives: as a result or not, and what the receiver knows of itself.
+struct Arrival {
+  bool result = false;
+  std::span<const char> unused_here = {};
 };
 
 // True if the check takes the frame.
 template <typename Check>
-bool taken(Input& input, const Shard& shard, std::size_t bytes, Check&& check) {
-  static const std::string where = "fuzz";
-  Frame frame(bytes);
-  input.fill(frame.span());
+bool taken(Check&& check) {
   try {
-    check(ReceivedFrame{frame.span(), shard, kFrom, where});
+    check();
     return true;
   } catch (const CommError& e) {
     must(contains(e.what(), concat("rank ", kFrom)), "the error does not name the sender");
@@ -56,89 +53,183 @@ bool taken(Input& input, const Shard& shard, std::size_t bytes, Check&& check) {
   }
 }
 
+// A frame with the bytes of the input behind its header; what is taken is used.
+template <typename Use>
+void one_frame(Input& input, const FrameKind& kind, const Shard& shard, const Arrival& arrival,
+               Use&& use) {
+  static const std::string where = "fuzz";
+  // words, because frames lie at multiples of 8; none too many, so that no step outside is missed
+  std::vector<std::uint64_t> words(kind.bytes(shard) / 8);
+  const auto bytes = std::as_writable_bytes(std::span(words));
+  must(bytes.size() == kind.bytes(shard), "a frame that is no multiple of 8 bytes");
+  input.fill(bytes.subspan(kHeaderBytes));
+  const ReceivedFrame f{{bytes}, shard, kFrom, where, arrival.unused_here};
+  if (taken([&] { check_payload(kind, f, arrival.result); })) use(f);
+}
+
+// The runs of a frame's users and those of one that uses everything are all words of the shard.
+void use_unused_bits(const ReceivedFrame& f) {
+  std::vector<std::uint64_t> other(f.frame.head.size() / 8),
+      nobody(words_for(f.shard.pieces.size()));
+  const std::vector<Frame> frames = {f.frame, {std::as_bytes(std::span(other))}};
+  std::vector<std::uint16_t> users(f.shard.pieces.size());
+  count_users(f.shard, frames, users);
+  combine_unused(frames, f.shard, nobody);
+  std::size_t end = 0;
+  for (const Run& run : runs_of(f.shard, frames)) {
+    must(run.first_word == end, "a gap between two runs");
+    end += run.n_words;
+  }
+  must(end == f.shard.n_words(), "the runs are not the words of the shard");
+  const auto unused = unused_bits(f.frame.head.data(), f.shard);
+  for (std::size_t k = 0; k < users.size(); ++k) {
+    must(users[k] == (bit_at(unused, k) ? 1 : 2), "a wrong number of users");
+    must(!bit_at(nobody, k), "a tensor that is used by a rank and by none");
+  }
+}
+
+void use_scaled_signs(const ReceivedFrame& f) {
+  use_unused_bits(f);
+  const ScaledSignView view(f.frame.head.data(), f.shard);
+  const auto blocks = scale_blocks(f.shard);
+  must(blocks.size() == view.scales.size(), "not a scale for each block");
+  for (std::size_t k = 0; k < blocks.size(); ++k) {
+    must(view.scales[k] >= 0 && std::isfinite(view.scales[k]), "a scale that is no size");
+    const auto signs = view.signs_of(blocks[k]);
+    must(!bits_beyond(signs, blocks[k].n()) || blocks[k].n() % 64 == 0, "signs of no coordinate");
+  }
+}
+
+// Numbers given by bit planes, `stride` words apart: none is above `most` for each user of its
+// piece.
+void numbers_are_possible(const Shard& shard, std::span<const std::uint64_t> planes,
+                          std::size_t n_planes, std::span<const std::uint16_t> users,
+                          unsigned most) {
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& piece = shard.pieces[k];
+    for (std::size_t i = 0; i < 64 * piece.n_words(); ++i) {
+      const std::size_t word = piece.first_word + i / 64;
+      unsigned number = 0;
+      for (std::size_t p = 0; p < n_planes; ++p) {
+        number |= static_cast<unsigned>((planes[p * shard.n_words() + word] >> (i % 64)) & 1) << p;
+      }
+      must(number <= most * users[k], "a number above that of the users");
+    }
+  }
+}
+
 void one_count(Input& input, const Shard& shard, int world, CountForm form,
-               std::span<const char> absent) {
-  const std::size_t bytes = CountFrame(shard, world, form).bytes;
-  taken(input, shard, bytes, [&](const ReceivedFrame& f) {
-    check_counts(f, world, form);
-    check_present(f, world, absent);
+               const Arrival& arrival) {
+  one_frame(input, count_frames(world, form), shard, arrival, [&](const ReceivedFrame& f) {
+    const CountView view(f.frame.head.data(), shard, world, form);
+    const std::size_t stride = shard.n_words();
+    std::vector<std::uint64_t> planes(view.n_planes * stride);
+    if (view.packed_words > 0) {
+      kernels::unpack_digits(view.packed, view.radix, 0, view.packed_words, view.n_planes, stride,
+                             planes);
+    }
+    for (std::size_t p = 0; p < view.n_planes; ++p) {
+      std::ranges::copy(view.planes.subspan(p * view.plane_words, view.plane_words),
+                        std::span(planes).subspan(p * stride + view.packed_words).begin());
+    }
+    numbers_are_possible(shard, planes, view.n_planes, view.users, 1);
+  });
+}
+
+void one_sum(Input& input, const Shard& shard, int world, const Arrival& arrival) {
+  one_frame(input, sum_frames(world), shard, arrival, [&](const ReceivedFrame& f) {
+    const SumView view(f.frame.head.data(), shard, world);
+    numbers_are_possible(shard, view.planes, view.n_planes, view.users, 2);
   });
 }
 
 // Levels that are taken are voted on; the vote sees a wrong code if and only if the check names it.
-void one_level_frame(Input& input, const Shard& shard) {
-  const LevelFrame at(shard, 2 + static_cast<int>(input.below(7)));
-  const int bits = at.shape.bits;
-  taken(input, shard, at.bytes, [&](const ReceivedFrame& f) {
-    check_levels(f, bits);
-    const auto lines = words_at(f.frame, at.lines_at, at.shape.size());
-    const std::vector<const std::uint64_t*> rows(3, lines.data());
+void one_level_frame(Input& input, const Shard& shard, const Arrival& arrival) {
+  const int bits = 2 + static_cast<int>(input.below(7));
+  one_frame(input, level_frames(bits), shard, arrival, [&](const ReceivedFrame& f) {
+    use_unused_bits(f);
+    const LevelView view(f.frame.head.data(), shard, bits);
+    const std::vector<const std::uint64_t*> rows(3, view.lines.data());
     std::vector<std::uint64_t> positive(shard.n_words()), nonzero(shard.n_words());
-    const bool good = kernels::vote_levels({rows, at.shape}, {1, 0}, positive);
-    must(good == kernels::vote_levels_ternary({rows, at.shape}, positive, nonzero),
+    const bool good = kernels::vote_levels({rows, view.shape}, {1, 0}, positive);
+    must(good == kernels::vote_levels_ternary({rows, view.shape}, positive, nonzero),
          "the two votes do not agree on the codes");
-    bool refused = true;
-    try {
-      check_codes(f, bits);
-      refused = false;
-    } catch (const CommError& e) {
-      must(contains(e.what(), concat("rank ", kFrom)), "the error does not name the sender");
-    }
-    must(good != refused, "the vote and the check do not agree on the codes");
+    must(good == taken([&] { check_codes(f, bits); }),
+         "the vote and the check do not agree on the codes");
   });
 }
 
 // Values that are taken are finite.
-void one_value_frame(Input& input, const Shard& shard) {
+void one_value_frame(Input& input, std::size_t n, const Arrival& arrival) {
   ValueFormat format;
   const std::size_t bits = input.below(9);
   if (bits == 1) format = {ValueFormat::Kind::kBFloat16, 16};
   if (bits >= 2) format = {ValueFormat::Kind::kLevels, static_cast<int>(bits)};
-  const ValueFrame at(shard.size(), format);
-  taken(input, shard, at.bytes, [&](const ReceivedFrame& f) {
-    check_values(f, at);
-    std::vector<float> values(at.n);
-    read_values(f.frame, at, values);
+  const Codec codec = arrival.result ? Codec::kMeanValues : Codec::kValues;
+  const Shard shard{.begin = 0, .end = n, .pieces = {}};
+  one_frame(input, value_frames(codec, format), shard, arrival, [&](const ReceivedFrame& f) {
+    must(first_beyond_range(f.frame.head, format, n) == n, "the check took what is beyond range");
+    std::vector<float> values(n);
+    read_values(f.frame.head, format, values);
     const bool finite = std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
     must(finite, "a value that was taken is not finite");
+  });
+}
+
+// So are samples and scales.
+void one_sample_frame(Input& input, const Arrival& arrival) {
+  const std::size_t n = 1 + input.below(300);
+  const Shard shard{.begin = 0, .end = n, .pieces = {}};
+  must(all_sample_frames(3).bytes(shard) > sample_frames().bytes(shard), "all samples are fewer");
+  one_frame(input, sample_frames(), shard, arrival, [&](const ReceivedFrame& f) {
+    const SampleView view(f.frame.head.data(), n);
+    for (std::size_t i = 0; i < n; ++i) {
+      must(std::isfinite(view.u[i]) && std::isfinite(view.m[i]), "a sample is not finite");
+    }
+  });
+}
+
+void one_scales_frame(Input& input, const Arrival& arrival) {
+  const std::size_t n = 1 + input.below(300);
+  const Part part = methods::SharedScales(methods::SharedScales::Rule::kMean, n).part();
+  one_frame(input, part.up, part.shards[0], arrival, [&](const ReceivedFrame& f) {
+    for (const float scale : Parts<const std::byte>(f.frame.head.data()).take<float>(n)) {
+      must(scale >= 0 && std::isfinite(scale), "a scale that is no size");
+    }
   });
 }
 
 // An honest payload of some of n coordinates, changed here and there: arbitrary bytes would hardly
 // get past the number of entries.
 void one_sparse(Input& input, std::size_t n) {
+  static const std::string where = "fuzz";
   const std::uint64_t seed = input.number<std::uint8_t>();
   const std::size_t rarity = 1 + input.below(200);
-  std::vector<std::uint64_t> mask((n + 63) / 64);
-  std::vector<float> values(n, 0.5f), sum(n, 1.0f);
-  std::size_t k = 0;
+  std::vector<std::uint64_t> mask(words_for(n));
+  const std::vector<float> values(n, 0.5f);
+  std::vector<float> sum(n, 1.0f);
   for (std::size_t i = 0; i < n; ++i) {
-    if (mix64(seed, i) % rarity != 0) continue;
-    set_bit(mask, i);
-    ++k;
+    if (mix64(seed, i) % rarity == 0) set_bit(mask, i);
   }
-  Frame payload(SparseShape(n, k).bytes);
-  write_sparse(mask, values, k, payload.span());
+  ByteBuffer frame;
+  write_sparse(mask, values, frame);
+  const Shard shard{.begin = 0, .end = n, .pieces = {}};
+  must(frame.size() <= sparse_frames().bytes(shard), "a frame that is longer than the longest");
   const bool honest = input.empty();
+  const auto payload = frame.span().subspan(kHeaderBytes);
   for (int c = 0; c < 8 && !input.empty(); ++c) {
-    const auto part = payload.span().subspan(input.below(payload.n_bytes));
+    const auto part = payload.subspan(input.below(payload.size()));
     const auto first = input.number<std::uint32_t>();
     turn_two_bits(part, first, input.number<std::uint32_t>());
   }
-  bool good = true;
-  try {
-    add_sparse(payload.span(), kFrom, "fuzz", sum);
-  } catch (const CommError& e) {
-    good = false;
-    must(contains(e.what(), concat("rank ", kFrom)), "the error does not name the sender");
-  }
+  const bool good = taken([&] { add_sparse({{frame.span()}, shard, kFrom, where}, sum); });
   const bool touched = std::any_of(sum.begin(), sum.end(), [](float x) { return x != 1.0f; });
   must(good || !touched, "a refused payload was added in part");
   must(good || !honest, "an honest payload was refused");
 }
 
 void one_input(Input input) {
-  const std::size_t kind = input.below(14);
+  const std::size_t kind = input.below(16);
   const int world = 1 + static_cast<int>(input.below(9));
   const std::size_t target = 1 + input.below(10000);
   const Layout layout = next_layout(input);
@@ -146,57 +237,49 @@ void one_input(Input input) {
   if (buckets.empty()) return;
   const Bucket& bucket = buckets[input.below(buckets.size())];
   const Shard& shard = bucket.shards[input.below(bucket.shards.size())];
-  std::vector<char> absent(layout.tensors().size());
+  const Shard whole = whole_of(bucket);
+  std::vector<char> unused(layout.tensors().size());
   input.fill(
-      std::as_writable_bytes(std::span(absent)).first(std::min<std::size_t>(4, absent.size())));
+      std::as_writable_bytes(std::span(unused)).first(std::min<std::size_t>(4, unused.size())));
+  const std::size_t how = input.below(4);
+  const Arrival arrival{how % 2 == 1,
+                        how < 2 ? std::span<const char>(unused) : std::span<const char>()};
+  const auto frame_of = [&](const FrameKind& k, const Shard& s) {
+    one_frame(input, k, s, arrival, use_unused_bits);
+  };
 
   switch (kind) {
     case 0:
-      taken(input, shard, SignFrame(shard).bytes, check_signs);
-      break;
+      return frame_of(sign_frames(), shard);
     case 1:
     case 2:
-      taken(input, shard, VoteFrame(shard, kind == 2).bytes,
-            [&](const ReceivedFrame& f) { check_vote(f, kind == 2, absent); });
-      break;
+      return frame_of(vote_frames(kind == 2), shard);
     case 3:
-      taken(input, shard, DenseFrame(shard).bytes, check_absent_bits);
-      break;
+      return frame_of(unused_bits_frames(Codec::kDense, "dense", 4), shard);
     case 4:
-      taken(input, shard, DenseFrame(shard).bytes,
-            [&](const ReceivedFrame& f) { check_nobody_bits(f, absent); });
-      break;
+      return frame_of(sign_frames(Codec::kAllSigns), whole);
     case 5:
-      taken(input, shard, ScaledSignFrame(shard).bytes, check_scaled_signs);
-      break;
+      return one_frame(input, scaled_sign_frames(), shard, arrival, use_scaled_signs);
     case 6:
-      one_count(input, shard, world, CountForm::kPlanes, absent);
-      break;
+      return one_count(input, shard, world, CountForm::kPlanes, arrival);
     case 7:
-      one_count(input, shard, world, CountForm::kPacked, absent);
-      break;
+      return one_count(input, shard, world, CountForm::kPacked, arrival);
     case 8:
-      taken(input, shard, TernaryFrame(shard).bytes,
-            [](const ReceivedFrame& f) { check_ternary(f.frame, f.shard, f.from, f.where); });
-      break;
+      return frame_of(ternary_frames(), shard);
     case 9:
-      taken(input, shard, SumFrame(shard, world).bytes, [&](const ReceivedFrame& f) {
-        check_sums(f.frame, f.shard, world, f.from, f.where);
-        check_present(f, world, absent);
-      });
-      break;
+      return one_sum(input, shard, world, arrival);
     case 10:
-      one_level_frame(input, shard);
-      break;
+      return one_level_frame(input, shard, arrival);
     case 11:
-      taken(input, shard, RollCallFrame(bucket).bytes,
-            [&](const ReceivedFrame& f) { check_roll_call(f, bucket); });
-      break;
+      return frame_of(unused_bits_frames(Codec::kParticipation, "participation"), whole);
     case 12:
-      one_value_frame(input, shard);
-      break;
+      return one_value_frame(input, shard.size(), arrival);
+    case 13:
+      return one_sample_frame(input, arrival);
+    case 14:
+      return one_scales_frame(input, arrival);
     default:
-      one_sparse(input, shard.size());
+      return one_sparse(input, shard.size());
   }
 }
 

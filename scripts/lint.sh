@@ -67,8 +67,8 @@ check_scripts() {
 check_licences() {
   local file
   while IFS= read -r file; do
-    head -n 15 -- "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' ||
-      fault "$file: no SPDX line among its first 15 lines"
+    head -n 15 -- "$file" | grep -Eqx '(//|#|<!--) SPDX-License-Identifier: Apache-2.0( -->)?' ||
+      fault "$file: no line of its own with the SPDX licence among its first 15"
   done < <(
     printf '%s\n' "$sources"
     tracked 'scripts/*' .ci/run '*CMakeLists.txt' 'cmake/*.cmake'

@@ -10,9 +10,9 @@
 #include "bench/network.h"
 #include "bench/patterns.h"
 #include "commands.h"
-#include "hosts.h"
 #include "integer_check.h"
 #include "method_options.h"
+#include "nodes.h"
 #include "number_check.h"
 #include "plan/method_speed.h"
 #include "plan/units.h"
@@ -145,9 +145,8 @@ Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
       {"p99_s", cell.times.p99_s},
       {"bytes_sent", cell.bytes},
       {"bytes_counted", cell.counted},
-      {"two_levels", cell.two_levels},
-      {"form", cell.form.empty() ? Json(nullptr) : Json(cell.form)},
-      {"bytes_off_host", cell.bytes_off_host ? Json(*cell.bytes_off_host) : Json(nullptr)},
+      {"route", cell.route.empty() ? Json(nullptr) : Json(cell.route)},
+      {"bytes_off_node", cell.bytes_off_node ? Json(*cell.bytes_off_node) : Json(nullptr)},
       {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
       {"bus_bytes_per_s", cell.bus_bandwidth()},
       {"limit_s", alone ? Json(nullptr) : Json(cell.limit_s)},
@@ -157,9 +156,9 @@ Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
 }
 
 void print_cell(const ExchangeCell& cell) {
-  std::printf("%-24s %12s %-10s %10.3f %10.3f %10.3f %14s %12s %12s", cell.name.c_str(),
+  std::printf("%-24s %12s %-12s %10.3f %10.3f %10.3f %14s %12s %12s", cell.name.c_str(),
               grouped(static_cast<double>(cell.coords)).c_str(),
-              cell.form.empty() ? "-" : cell.form.c_str(), cell.times.min_s * 1e3,
+              cell.route.empty() ? "-" : cell.route.c_str(), cell.times.min_s * 1e3,
               cell.times.median_s * 1e3, cell.times.p99_s * 1e3,
               ((cell.counted ? "" : "~") + grouped(cell.bytes)).c_str(),
               bandwidth_text(cell.algorithm_bandwidth()).c_str(),
@@ -170,21 +169,20 @@ void print_cell(const ExchangeCell& cell) {
     std::printf(" %8s", "-");
   }
   std::printf(" %6d", cell.wrong_ranks);
-  if (cell.bytes_off_host) {
-    std::printf("  %s bytes off a host, in %s", grouped(*cell.bytes_off_host).c_str(),
-                cell.two_levels ? "two levels" : "one level");
+  if (cell.bytes_off_node) {
+    std::printf("  %s bytes off a node", grouped(*cell.bytes_off_node).c_str());
   }
   std::printf("\n");
   std::fflush(stdout);
 }
 
 void print_head() {
-  std::printf("%-24s %12s %-10s %10s %10s %10s %14s %12s %12s %8s %6s\n", "exchange", "coordinates",
-              "form", "min ms", "median ms", "p99 ms", "bytes sent", "algorithm", "bus", "x limit",
+  std::printf("%-24s %12s %-12s %10s %10s %10s %14s %12s %12s %8s %6s\n", "exchange", "coordinates",
+              "route", "min ms", "median ms", "p99 ms", "bytes sent", "algorithm", "bus", "x limit",
               "wrong");
 }
 
-// Methods choose the form of an exchange by what was measured, unless the user says otherwise.
+// Methods choose the route of a bucket by what was measured, unless the user says otherwise.
 void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
                      std::vector<std::string>& options) {
   if (comm.size() == 1 || parse_method_options(options).contains("round_bytes")) return;
@@ -200,7 +198,7 @@ void run_exchange(const Arguments& args) {
                       .method_options = args.method_options,
                       .sizes = {args.sizes.begin(), args.sizes.end()},
                       .bucket_coords = static_cast<std::size_t>(args.bucket_coords),
-                      .hosts = hosts_of(comm, args.hierarchical),
+                      .nodes = nodes_of(comm, args.hierarchical),
                       .exchange_threads = threads_may_talk ? args.exchange_threads : 0,
                       .seconds = args.seconds,
                       .least = args.reps};

@@ -1,9 +1,9 @@
 // `pride methods`: what each method costs, for any number of workers and parameters.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <memory>
-#include <new>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -19,7 +19,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostWorkers = 65535;
-constexpr std::int64_t kMostParams = 1'000'000'000;      // making a method takes its state's memory
+constexpr std::int64_t kMostParams = std::int64_t{1} << 50;
+constexpr std::int64_t kMostBuckets = 1000;              // each of which is counted by itself
 constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
 
 struct Arguments {
@@ -27,25 +28,22 @@ struct Arguments {
   std::int64_t params = 10'000'000;
   std::string method;  // empty: all, as a table
   std::vector<std::string> method_options;
-  int ranks_per_host = 0;  // 0: exchanges have one level
+  int ranks_per_node = 0;  // 0: no nodes
   bool json = false;
 };
 
-// Of the rank that sends most.
-Cost cost_of(const MethodInfo& info, const Arguments& args, std::int64_t step) {
-  try {
-    return largest_cost(info.name, Layout({{"w", {args.params}}}),
-                        {.options = parse_method_options(args.method_options),
-                         .world = args.workers,
-                         .step = step,
-                         .ranks_per_host = args.ranks_per_host});
-  } catch (const std::bad_alloc&) {
-    const double bytes = 4.0 * info.state_floats * static_cast<double>(args.params);
-    throw InvalidArgument(concat(info.name, ": not enough memory for its state of ",
-                                 grouped(args.params), " parameters, about ", grouped(bytes / 1e6),
-                                 " MB, which is made to tell the cost; ask for fewer --params: "
-                                 "bytes grow in proportion"));
-  }
+// The default size, and of very many parameters what keeps their buckets few.
+std::size_t bucket_coords(const Arguments& args) {
+  const auto least = static_cast<std::size_t>(args.params / kMostBuckets + 1);
+  return std::max(CostQuery{}.bucket_coords, least);
+}
+
+CostQuery query(const Arguments& args, std::int64_t step) {
+  return {.options = parse_method_options(args.method_options),
+          .world = args.workers,
+          .step = step,
+          .bucket_coords = bucket_coords(args),
+          .ranks_per_node = args.ranks_per_node};
 }
 
 // True if options were given: then the paper's bits, which are those of the defaults, do not hold.
@@ -68,7 +66,12 @@ Json options_json(const MethodInfo& info) {
 
 Json describe(const std::string& name, const Arguments& args) {
   const MethodInfo info = method_info(name, args.workers);
-  const Cost cost = cost_of(info, args, kSteady), first = cost_of(info, args, 0);
+  const Layout layout({{"w", {args.params}}});
+  // of the rank that sends most
+  const Cost cost = largest_cost(name, layout, query(args, kSteady));
+  const Cost first = largest_cost(name, layout, query(args, 0));
+  const auto routes = bucket_routes(name, layout, query(args, kSteady));
+  const BucketRoute route = std::ranges::max(routes, {}, &BucketRoute::rounds);
   const double ring = fp32_ring_bytes(static_cast<double>(args.params), args.workers);
   const auto bytes = static_cast<double>(cost.bytes());
   return {{"name", info.name},
@@ -80,13 +83,14 @@ Json describe(const std::string& name, const Arguments& args) {
           {"bytes_up", cost.bytes_up},
           {"bytes_down", cost.bytes_down},
           {"bytes_per_step", cost.bytes()},
-          {"bytes_off_host", args.ranks_per_host > 0 ? Json(cost.bytes_off_host()) : Json(nullptr)},
+          {"bytes_off_node", args.ranks_per_node > 0 ? Json(cost.bytes_off_node()) : Json(nullptr)},
           {"exact", cost.exact},
           {"bound", cost.bound},
           {"bytes_of_first_step", first.bytes()},
           {"ratio_to_fp32_ring", ring > 0 ? Json(bytes / ring) : Json(nullptr)},
           {"growth", info.growth},
-          {"rounds", info.rounds},
+          {"route", route.name},
+          {"rounds", route.rounds},
           {"max_workers", info.max_world},
           {"state_floats", info.state_floats},
           {"defaults",
@@ -124,19 +128,19 @@ std::string beginning(const Json& method) {
 
 void print_table(const Json& all) {
   const double ring = all["fp32_ring_bytes"];
-  std::vector<std::vector<std::string>> rows = {{"method", "bits up", "bits down",
-                                                 "bytes sent per step", "of fp32 ring",
-                                                 "grows with N", "rounds", "floats of state"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"method", "bits up", "bits down", "bytes sent per step", "of fp32 ring", "grows with N",
+       "route", "rounds", "floats of state"}};
   for (const Json& method : all["methods"]) {
     rows.push_back({method["name"], number_text(method["bits_up"]),
                     number_text(method["bits_down"]), bytes_cell(method),
-                    ratio_text(method["bytes_per_step"], ring), method["growth"],
+                    ratio_text(method["bytes_per_step"], ring), method["growth"], method["route"],
                     concat(method["rounds"]), concat(method["state_floats"])});
   }
   std::cout
       << all["workers"] << " workers, " << grouped(all["params"].get<double>())
-      << " parameters; an fp32 ring all-reduce sends " << grouped(ring)
-      << " bytes per rank and step.\n\n"
+      << " parameters in buckets of " << grouped(all["bucket_coords"].get<double>())
+      << "; an fp32 ring all-reduce sends " << grouped(ring) << " bytes per rank and step.\n\n"
       << markdown_table(rows, 1)
       << "\nBits are the paper's count, per coordinate and worker; bytes are those of the rank "
          "that sends most, frames and padding included\n(<=: they depend on the data, and this is "
@@ -166,16 +170,17 @@ void print_method(const Json& all) {
        concat(bytes_cell(method), " sent per step by the rank with most: ",
               ratio_text(method["bytes_per_step"], ring), " of an fp32 ring (", all["workers"],
               " workers, ", grouped(all["params"].get<double>()), " parameters)"));
-  if (!method["bytes_off_host"].is_null()) {
-    line("", concat("of these, ", grouped(method["bytes_off_host"].get<double>()),
-                    " to ranks of other hosts"));
+  if (!method["bytes_off_node"].is_null()) {
+    line("", concat("of these, ", grouped(method["bytes_off_node"].get<double>()),
+                    " to ranks of other nodes"));
   }
   if (begins_differently(method)) line("", beginning(method));
   if (!method["exact"] && !method["bound"]) {
     line("", "no bound: the transport's own sum decides, and threads send this");
   }
   line("growth", concat("with N: ", method["growth"].get<std::string>()));
-  line("rounds", concat(method["rounds"], " of messages a bucket waits for", whose));
+  line("route", concat(method["route"].get<std::string>(), ": a bucket waits for ",
+                       method["rounds"], " messages, one after the other"));
   line("state", concat(method["state_floats"], " floats per parameter"));
   if (!refusal(all, method).empty()) line("workers", refusal(all, method));
   std::string defaults;
@@ -198,6 +203,7 @@ void run(const Arguments& args) {
   const Json all = {
       {"workers", args.workers},
       {"params", args.params},
+      {"bucket_coords", bucket_coords(args)},
       {"fp32_ring_bytes", fp32_ring_bytes(static_cast<double>(args.params), args.workers)},
       {"methods", std::move(methods)}};
   if (args.json) {
@@ -217,8 +223,8 @@ void add_methods_command(CLI::App& app) {
       ->check(integer_check<int>(1, kMostWorkers));
   command
       ->add_option("--params", args->params,
-                   "Parameters, in one tensor. Takes the memory of each method's state for a "
-                   "moment; beyond a thousand million, bytes grow in proportion")
+                   "Parameters, in one tensor and buckets of 1,048,576; above a thousand million "
+                   "in a thousand buckets")
       ->capture_default_str()
       ->check(integer_check<std::int64_t>(1, kMostParams));
   CLI::Option* method =
@@ -232,8 +238,8 @@ void add_methods_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->needs(method);
   command
-      ->add_option("--hierarchical", args->ranks_per_host,
-                   "Ranks a host: the cost of that method's exchange in two levels")
+      ->add_option("--hierarchical", args->ranks_per_node,
+                   "Ranks a node: what that method costs on the hierarchical route")
       ->check(integer_check<int>(1, kMostWorkers))
       ->needs(method);
   command->add_flag("--json", args->json, "Print JSON, options included");

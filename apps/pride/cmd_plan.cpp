@@ -121,7 +121,7 @@ PlanRow planned(Communicator& comm, const Arguments& args, const PlanFacts& fact
   row.buckets = best_buckets(facts.network, model, step, range, sent);
   row.method = with(model, sent(row.buckets));
   row.method.name = name;
-  row.form = form_of(method, facts.world, coords_of(row.buckets)).name;
+  row.route = route_of(method, facts.world, coords_of(row.buckets)).name;
   step.buckets = row.buckets;
   row.in_order = predict(facts.network, row.method, step, false);
   row.overlapped = predict(facts.network, row.method, step, true);

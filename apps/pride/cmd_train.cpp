@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "commands.h"
-#include "hosts.h"
+#include "nodes.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "train/bucket_size.h"
@@ -65,7 +65,7 @@ bool train_with_threads(const TrainOptions& options) {
   const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
   check_out_folder(options);
   TrainPlan plan = make_plan(options, world);
-  plan.optimizer.hosts = hosts_of_threads(world, options.hierarchical);
+  plan.optimizer.nodes = nodes_of_threads(world, options.hierarchical);
   Recorder recorder(plan);
   bool stopped = false;
   run_world(world, [&](Communicator& comm) {
@@ -95,7 +95,7 @@ bool train_as_rank(Communicator& comm, TrainOptions options, bool threads_may_ta
   TrainPlan plan = *process.plan;
   allow_waits(comm, plan.options);
   check_same_settings(comm, plan);
-  plan.optimizer.hosts = hosts_of(comm, options.hierarchical);
+  plan.optimizer.nodes = nodes_of(comm, options.hierarchical);
   choose_bucket_size(comm, plan);
   std::optional<Recorder> recorder;
   if (root) recorder.emplace(plan);

@@ -1,5 +1,6 @@
 // `pride train`, `compare`, `sweep`, `generate` and `evaluate` without libtorch: they exist, and
-// say what is missing. SPDX-License-Identifier: Apache-2.0
+// say what is missing.
+// SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 #include "pride/error.h"
 

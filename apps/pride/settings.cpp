@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.h"
 
-#include "core/agreement.h"
-#include "core/digest.h"
+#include "base/digest.h"
+#include "optimizer/agreement.h"
 #include "pride/error.h"
 
 namespace pride::app {

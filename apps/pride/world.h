@@ -1,5 +1,6 @@
 // Who the ranks of a command are: the processes of a job (MPI, torchrun), or threads of this
-// process. SPDX-License-Identifier: Apache-2.0
+// process.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <chrono>

@@ -8,23 +8,14 @@ namespace pride {
 
 // Bytes that one rank sends per step, frames and padding included.
 struct Cost {
-  std::uint64_t bytes_up = 0;     // towards the owners of the shards (the paper's server)
+  std::uint64_t bytes_up = 0;     // towards the shards' servers
   std::uint64_t bytes_down = 0;   // results back
-  std::uint64_t bytes_local = 0;  // of these, to ranks of the same host, where hosts are known
+  std::uint64_t bytes_local = 0;  // of these, to ranks of the same node, where nodes are known
   bool exact = true;              // false: what is sent depends on the data or on the transport
   bool bound = true;              // if not exact: true: never more than this; false: about this
 
-  // Of two exchanges of a step.
-  Cost& operator+=(const Cost& other) noexcept {
-    bytes_up += other.bytes_up;
-    bytes_down += other.bytes_down;
-    bytes_local += other.bytes_local;
-    exact = exact && other.exact;
-    bound = bound && other.bound;
-    return *this;
-  }
   std::uint64_t bytes() const noexcept { return bytes_up + bytes_down; }
-  std::uint64_t bytes_off_host() const noexcept { return bytes() - bytes_local; }
+  std::uint64_t bytes_off_node() const noexcept { return bytes() - bytes_local; }
 };
 
 }  // namespace pride

@@ -18,8 +18,8 @@
 #include "pride/communicator.h"
 #include "pride/cost.h"
 #include "pride/diagnostics.h"
-#include "pride/hosts.h"
 #include "pride/layout.h"
+#include "pride/nodes.h"
 #include "pride/state.h"
 
 namespace pride {
@@ -50,9 +50,9 @@ struct OptimizerOptions {
   // Exchange on threads of its own, beside backward, encode and apply. REQUIRES: several threads
   // may communicate at a time (MpiEnvironment::thread_multiple(); threads always may).
   bool overlap = false;
-  // Which ranks share a host, the same on all ranks: exchanges in two levels, so that fewer bytes
-  // leave a host; never changes a bit. Only for methods that exchange signs.
-  Hosts hosts = {};
+  // Which ranks share a node, the same on all ranks: the hierarchical route, on which fewer bytes
+  // leave a node; never changes a bit. Only for methods that exchange signs.
+  Nodes nodes = {};
   int exchange_threads = 4;  // with overlap: buckets on their way at a time, 1 to 16
   std::uint64_t seed = 0;    // of the bits for zeros, ties and stochastic rounding
 };
@@ -81,26 +81,26 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   // One step with the gradients of this rank's batch. Collective. `params` must be equal on all
-  // ranks and stays so. absent[i]: tensor i has no gradient on this rank (empty span: all have).
+  // ranks and stays so. unused[i]: tensor i has no gradient on this rank (empty span: all have).
   // REQUIRES: params.size() == grads.size() == layout().flat_size(); padding of grads is zero.
   // Throws InvalidArgument, and then nothing was begun. Any other error ends the step and leaves it
   // unfinished in params and state: NonFiniteGradient, until state is loaded; else (CommError, no
   // memory) all ranks of the communicator have failed with this rank's reason.
   StepReport step(std::span<float> params, std::span<const float> grads,
-                  std::span<const bool> absent = {});
+                  std::span<const bool> unused = {});
 
   // The same with gradients in bfloat16, which are widened exactly: the bits of the result are
   // those of the same numbers in float32. The optimizer holds their float32 form, 4 bytes a
   // coordinate.
   StepReport step(std::span<float> params, std::span<const BFloat16> grads,
-                  std::span<const bool> absent = {});
+                  std::span<const bool> unused = {});
 
   // The same step in parts, to overlap with backward: begin, then tensors as their gradients
   // become complete (any order; buckets start when all their tensors are), then finish.
   void begin_step(std::span<float> params, std::span<const float> grads);
   void begin_step(std::span<float> params, std::span<const BFloat16> grads);
-  void gradient_ready(std::size_t tensor, bool absent = false);
-  StepReport finish_step();  // tensors not reported ready are absent
+  void gradient_ready(std::size_t tensor, bool unused = false);
+  StepReport finish_step();  // tensors not reported ready are unused
 
   // Learning rate of a group from the next step on. Throws InvalidArgument if not finite or < 0.
   void set_lr(double lr, int group = 0);
@@ -114,9 +114,9 @@ class Optimizer {
   // What the given step costs this rank in bytes sent.
   Cost cost(std::int64_t step = 0) const;
 
-  // How many buckets are exchanged in each form ("direct", "sharded", "two levels"), the same on
-  // all ranks. Empty for methods without a choice, and alone.
-  std::map<std::string, int> exchange_forms() const;
+  // How many buckets take each route ("sharded", "one-shot", "hierarchical", "native"), the same on
+  // all ranks. Empty alone.
+  std::map<std::string, int> routes() const;
 
   // This rank's state (momentum is local to a rank in Distributed Lion, so each rank saves its
   // own).

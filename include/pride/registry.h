@@ -26,7 +26,6 @@ struct MethodInfo {
   double bits_up = 0;  // per coordinate, of one worker, at the asked world size (the paper's count)
   double bits_down = 0;
   bool exact_cost = true;  // false: with default options, bytes depend on data or transport
-  int rounds = 2;          // messages, one after the other, that a bucket waits for
   int max_world = 65535;   // a world of more ranks is refused
   std::string growth;      // how the bytes that a rank sends grow with N: "none", "log N", "N"
   int state_floats = 0;    // per coordinate
@@ -46,28 +45,26 @@ struct CostQuery {
   int world = 4, rank = 0;
   std::int64_t step = 0;  // a method may begin with dense steps
   std::size_t bucket_coords = std::size_t{1} << 20;
-  int ranks_per_host = 0;  // Hosts::of_size(); 0: hosts are not known, exchanges have one level
+  int ranks_per_node = 0;  // Nodes::of_size(); 0: nodes are not known
 };
 
-// What a step of the method costs rank `rank`, as Optimizer::cost() would say. Makes the method,
-// so it takes the memory of the method's state for a moment. Throws InvalidArgument on an unknown
-// method, option or value, on a rank outside the world, and on hosts that the method cannot use.
+// What a step of the method costs rank `rank`, as Optimizer::cost() would say. Throws
+// InvalidArgument on an unknown method, option or value, on a rank outside the world, and on nodes
+// that the method cannot use.
 Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
-// The same for the rank that sends most; query.rank is not looked at. Ranks differ by what their
-// shards do: where a shard has a block more, its owner's answers are longer to all N - 1 others.
-// lion-cub's slices of momenta have shards of their own, and in two levels a rank sends frames
-// about other shards: beyond 1024 ranks another may send a block more.
+// The same for the rank that sends most; query.rank is not looked at.
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
-// How a bucket is exchanged: "direct", "sharded" or "two levels"; empty: the method has no choice.
-struct BucketForm {
+// How a bucket is exchanged: by "sharded", "one-shot", "hierarchical" or "native" for its gradients
+// or votes, and in how many rounds in all: messages, one after the other.
+struct BucketRoute {
   std::string name;
-  int rounds = 2;  // messages, one after the other
+  int rounds = 2;
 };
 
 // Of each bucket of such a step, the same on all ranks.
-std::vector<BucketForm> exchange_forms(std::string_view name, const Layout& layout,
+std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,
                                        const CostQuery& query);
 
 }  // namespace pride

@@ -9,6 +9,9 @@
 
 namespace pride {
 
+// Who holds a buffer: each rank its own, all ranks the same, or the server of each shard a part.
+enum class StateKind { kLocal, kShared, kServer };
+
 // One rank's state. Tensors are keyed "<buffer>/<parameter>", e.g. "m/blocks.0.attn.weight", and
 // have the parameter's shape; scalars hold the step counter and what must agree on load.
 struct StateDict {

@@ -1,38 +1,38 @@
-// Writing and checking frame headers.
+// Writing and checking frame headers, and what all payloads share.
 // SPDX-License-Identifier: Apache-2.0
 #include "codecs/frame.h"
 
-#include <array>
-#include <string_view>
+#include <algorithm>
+#include <bit>
 
-#include "core/digest.h"
-#include "pride/error.h"
+#include "base/digest.h"
 
 namespace pride {
 namespace {
 
+static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
+
 constexpr std::size_t kChecksumAt = 56;
-constexpr std::uint8_t kPoisonFlag = 1;
+constexpr std::uint8_t kNonFiniteFlag = 1;
 
 template <typename T>
 void put(std::span<std::byte> out, std::size_t at, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    out[at + i] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i));
-  }
+  std::ranges::copy(std::as_bytes(std::span(&value, 1)), out.subspan(at).begin());
 }
 
 template <typename T>
 T get(std::span<const std::byte> in, std::size_t at) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i)
-    value |= std::to_integer<std::uint64_t>(in[at + i]) << (8 * i);
-  return static_cast<T>(value);
+  T value;
+  std::ranges::copy(in.subspan(at, sizeof(T)),
+                    std::as_writable_bytes(std::span(&value, 1)).begin());
+  return value;
 }
 
 // Covers the header up to the checksum, then each part of the payload, seeded by the one before.
-std::uint64_t checksum(std::span<const std::byte> header, const Payload& payload) {
-  const std::uint64_t first = hash_bytes(payload.first, hash_bytes(header.first(kChecksumAt)));
-  return payload.second.empty() ? first : hash_bytes(payload.second, first);
+std::uint64_t checksum(const Frame& frame) {
+  const std::uint64_t header = hash_bytes(frame.head.first(kChecksumAt));
+  const std::uint64_t first = hash_bytes(frame.head.subspan(kHeaderBytes), header);
+  return frame.body.empty() ? first : hash_bytes(frame.body, first);
 }
 
 [[noreturn]] void refuse(const std::string& where, int from, std::string_view field,
@@ -43,69 +43,27 @@ std::uint64_t checksum(std::span<const std::byte> header, const Payload& payload
 
 }  // namespace
 
-std::string_view codec_name(Codec codec) {
-  switch (codec) {
-    case Codec::kSign:
-      return "sign";
-    case Codec::kVote:
-      return "vote";
-    case Codec::kCount:
-      return "count";
-    case Codec::kDense:
-      return "dense";
-    case Codec::kMean:
-      return "mean";
-    case Codec::kTernary:
-      return "ternary";
-    case Codec::kSum:
-      return "sum";
-    case Codec::kSparse:
-      return "sparse";
-    case Codec::kScaledSign:
-      return "scaled sign";
-    case Codec::kScales:
-      return "scales";
-    case Codec::kPackedCount:
-      return "packed count";
-    case Codec::kLevels:
-      return "levels";
-    case Codec::kRollCall:
-      return "roll call";
-    case Codec::kValues:
-      return "values";
-    case Codec::kMeanValues:
-      return "mean values";
-    case Codec::kSamples:
-      return "samples";
-    case Codec::kDenseBf16:
-      return "dense bf16";
-    case Codec::kMeanBf16:
-      return "mean bf16";
-    case Codec::kAllSigns:
-      return "all signs";
-  }
-  return "unknown";
+void seal(const FrameHeader& h, std::span<std::byte> head, std::span<const std::byte> body) {
+  const Frame frame{head, body};
+  put<std::uint32_t>(head, 0, kFrameMagic);
+  put<std::uint16_t>(head, 4, kFrameVersion);
+  put<std::uint8_t>(head, 6, static_cast<std::uint8_t>(h.codec));
+  put<std::uint8_t>(head, 7, h.non_finite ? kNonFiniteFlag : 0);
+  put<std::uint32_t>(head, 8, h.bucket);
+  put<std::uint16_t>(head, 12, h.rank);
+  put<std::uint16_t>(head, 14, h.weight);
+  put<std::uint64_t>(head, 16, h.step);
+  put<std::uint64_t>(head, 24, h.n_coords);
+  put<std::uint64_t>(head, 32, frame.payload_bytes());
+  put<std::uint64_t>(head, 40, h.scalars);
+  put<std::uint32_t>(head, 48, h.non_finite ? h.non_finite->tensor : 0);
+  put<std::uint32_t>(head, 52, h.non_finite ? static_cast<std::uint32_t>(h.non_finite->rank) : 0);
+  put<std::uint64_t>(head, kChecksumAt, checksum(frame));
 }
 
-void seal(const FrameHeader& h, std::span<std::byte> header, const Payload& payload) {
-  put<std::uint32_t>(header, 0, kFrameMagic);
-  put<std::uint16_t>(header, 4, kFrameVersion);
-  put<std::uint8_t>(header, 6, static_cast<std::uint8_t>(h.codec));
-  put<std::uint8_t>(header, 7, h.poison ? kPoisonFlag : 0);
-  put<std::uint32_t>(header, 8, h.bucket);
-  put<std::uint16_t>(header, 12, h.rank);
-  put<std::uint16_t>(header, 14, h.weight);
-  put<std::uint64_t>(header, 16, h.step);
-  put<std::uint64_t>(header, 24, h.n_coords);
-  put<std::uint64_t>(header, 32, payload.size());
-  put<std::uint64_t>(header, 40, h.scalars);
-  put<std::uint32_t>(header, 48, h.poison ? h.poison->tensor : 0);
-  put<std::uint32_t>(header, 52, h.poison ? static_cast<std::uint32_t>(h.poison->rank) : 0);
-  put<std::uint64_t>(header, kChecksumAt, checksum(header, payload));
-}
-
-std::optional<Poison> open(std::span<const std::byte> header, const Payload& payload,
-                           const FrameHeader& expected, const std::string& where) {
+std::optional<NonFinite> open(const Frame& frame, const FrameHeader& expected,
+                              const std::string& where) {
+  const auto header = frame.head.first(kHeaderBytes);
   const int from = expected.rank;
   const auto must_be = [&](std::string_view field, std::uint64_t got, std::uint64_t want) {
     if (got != want) refuse(where, from, field, got, want);
@@ -113,7 +71,7 @@ std::optional<Poison> open(std::span<const std::byte> header, const Payload& pay
   // is it a frame of ours, and did it arrive whole?
   must_be("magic", get<std::uint32_t>(header, 0), kFrameMagic);
   must_be("version", get<std::uint16_t>(header, 4), kFrameVersion);
-  must_be("checksum", get<std::uint64_t>(header, kChecksumAt), checksum(header, payload));
+  must_be("checksum", get<std::uint64_t>(header, kChecksumAt), checksum(frame));
   // does the sender do the same thing as we do?
   must_be("codec", get<std::uint8_t>(header, 6), static_cast<std::uint8_t>(expected.codec));
   must_be("step", get<std::uint64_t>(header, 16), expected.step);
@@ -121,17 +79,17 @@ std::optional<Poison> open(std::span<const std::byte> header, const Payload& pay
   must_be("sender rank", get<std::uint16_t>(header, 12), expected.rank);
   must_be("vote weight", get<std::uint16_t>(header, 14), expected.weight);
   must_be("coordinates", get<std::uint64_t>(header, 24), expected.n_coords);
-  must_be("payload bytes", get<std::uint64_t>(header, 32), payload.size());
+  must_be("payload bytes", get<std::uint64_t>(header, 32), frame.payload_bytes());
   must_be("step scalars (lr, betas, weight decay) with digest", get<std::uint64_t>(header, 40),
           expected.scalars);
 
   const auto flags = get<std::uint8_t>(header, 7);
-  if ((flags & ~kPoisonFlag) != 0) refuse(where, from, "flags", flags, kPoisonFlag);
+  if ((flags & ~kNonFiniteFlag) != 0) refuse(where, from, "flags", flags, kNonFiniteFlag);
   const auto tensor = get<std::uint32_t>(header, 48);
   const auto rank = get<std::uint32_t>(header, 52);
-  if ((flags & kPoisonFlag) != 0) return Poison{static_cast<int>(rank), tensor};
-  must_be("tensor of a poison that it does not have", tensor, 0);
-  must_be("rank of a poison that it does not have", rank, 0);
+  if ((flags & kNonFiniteFlag) != 0) return NonFinite{static_cast<int>(rank), tensor};
+  must_be("a tensor for a non-finite flag that it does not have,", tensor, 0);
+  must_be("a rank for a non-finite flag that it does not have,", rank, 0);
   return std::nullopt;
 }
 
@@ -147,6 +105,87 @@ std::size_t claimed_payload(std::span<const std::byte> header, std::size_t most,
                            " bytes of payload, more than the ", most, " that are possible"));
   }
   return static_cast<std::size_t>(size);
+}
+
+FrameKind unused_bits_frames(Codec codec, std::string_view name, std::size_t width) {
+  return {.codec = codec, .name = name, .width = width, .bytes = [](const Shard& shard) {
+            return kHeaderBytes + 8 * words_for(shard.pieces.size());
+          }};
+}
+
+void check_payload(const FrameKind& kind, const ReceivedFrame& f, bool result) {
+  const std::size_t n = f.shard.pieces.size();
+  if (kind.unused_bits) {
+    const auto unused = unused_bits(f.frame.head.data(), f.shard);
+    if (bits_beyond(unused, n)) f.refuse("has unused bits beyond its ", n, " pieces");
+    for (std::size_t k = 0; k < n && result && !f.unused_here.empty(); ++k) {
+      const std::size_t tensor = f.shard.pieces[k].tensor;
+      if (!bit_at(unused, k) || f.unused_here[tensor] != 0) continue;
+      f.refuse("marks tensor ", tensor, " as unused on all ranks; this rank uses it");
+    }
+  }
+  if (kind.check) kind.check(f);
+}
+
+bool bits_beyond(std::span<const std::uint64_t> words, std::size_t n) {
+  return n % 64 != 0 && words.back() >> (n % 64) != 0;
+}
+
+bool padding_is_zero(std::span<const std::byte> part) {
+  const std::byte* end = part.data() + part.size();
+  return std::all_of(end, end + (8 - part.size() % 8) % 8,
+                     [](std::byte b) { return b == std::byte{0}; });
+}
+
+void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int voters) {
+  if (!padding_is_zero(std::as_bytes(users))) {
+    f.refuse("has ranks that use tensors beyond its ", users.size(), " pieces");
+  }
+  for (std::size_t k = 0; k < users.size(); ++k) {
+    const std::size_t tensor = f.shard.pieces[k].tensor;
+    const bool known = !f.unused_here.empty(), here = known && f.unused_here[tensor] == 0;
+    const int least = here ? 1 : 0, most = known && !here ? voters - 1 : voters;
+    if (users[k] >= least && users[k] <= most) continue;
+    f.refuse("counts ", users[k], " of ", voters, " ranks as users of tensor ", tensor,
+             !known || users[k] > voters ? ""
+             : here                      ? ", which this rank uses"
+                                         : ", which this rank does not use");
+  }
+}
+
+void combine_unused(std::span<const Frame> frames, const Shard& shard,
+                    std::span<std::uint64_t> unused) {
+  std::ranges::fill(unused, ~std::uint64_t{0});
+  for (const Frame& frame : frames) {
+    const auto theirs = unused_bits(frame.head.data(), shard);
+    for (std::size_t w = 0; w < unused.size(); ++w) unused[w] &= theirs[w];
+  }
+}
+
+void count_users(const Shard& shard, std::span<const Frame> frames,
+                 std::span<std::uint16_t> users) {
+  for (std::size_t k = 0; k < users.size(); ++k) {
+    users[k] = static_cast<std::uint16_t>(std::ranges::count_if(frames, [&](const Frame& frame) {
+      return !bit_at(unused_bits(frame.head.data(), shard), k);
+    }));
+  }
+}
+
+std::vector<Run> runs_of(const Shard& shard, std::span<const Frame> frames) {
+  std::vector<Run> runs;
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& piece = shard.pieces[k];
+    std::vector<std::size_t> users;
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      if (!bit_at(unused_bits(frames[i].head.data(), shard), k)) users.push_back(i);
+    }
+    if (!runs.empty() && runs.back().frames == users) {
+      runs.back().n_words += piece.n_words();
+    } else {
+      runs.push_back({piece.first_word, piece.n_words(), std::move(users)});
+    }
+  }
+  return runs;
 }
 
 }  // namespace pride

@@ -1,16 +1,21 @@
-// Frame: the 64-byte header in front of everything that one rank sends another in an exchange.
-// Byte layout: docs/wire_format.md. A frame that fails a check is a CommError naming the sender.
+// Frame: the 64-byte header in front of everything that one rank sends another in an exchange, and
+// what every kind of frame says of itself. Byte layout: docs/wire_format.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
-#include "pride/wire.h"
+#include "base/bucket.h"
+#include "base/wire.h"
+#include "pride/error.h"
 
 namespace pride {
 
@@ -33,7 +38,7 @@ enum class Codec : std::uint8_t {
   kScales = 10,
   kPackedCount = 11,
   kLevels = 12,
-  kRollCall = 13,
+  kParticipation = 13,
   kValues = 14,
   kMeanValues = 15,
   kSamples = 16,
@@ -41,7 +46,14 @@ enum class Codec : std::uint8_t {
   kMeanBf16 = 18,
   kAllSigns = 19
 };
-std::string_view codec_name(Codec codec);
+
+// A frame as it travels: the head, and numbers that are sent from where they lie (the body).
+struct Frame {
+  std::span<const std::byte> head;  // header included
+  std::span<const std::byte> body = {};
+
+  std::size_t payload_bytes() const noexcept { return head.size() - kHeaderBytes + body.size(); }
+};
 
 // What the sender claims, and what the receiver expects.
 struct FrameHeader {
@@ -52,30 +64,143 @@ struct FrameHeader {
   std::uint64_t step = 0;
   std::uint64_t n_coords = 0;  // of the shard, padding included
   std::uint64_t scalars = 0;   // digest of the step's scalars
-  std::optional<Poison> poison;
+  std::optional<NonFinite> non_finite;
 };
 
-// Where the payload of a frame lies: behind the header, and for dense frames a second part that
-// travels as a message of its own.
-struct Payload {
-  std::span<const std::byte> first;
-  std::span<const std::byte> second = {};
-  std::size_t size() const noexcept { return first.size() + second.size(); }
-};
+// Writes the header with its checksum into the head's first bytes.
+void seal(const FrameHeader& h, std::span<std::byte> head, std::span<const std::byte> body = {});
 
-// Writes the header with its checksum.
-// REQUIRES: header.size() == kHeaderBytes.
-void seal(const FrameHeader& h, std::span<std::byte> header, const Payload& payload);
-
-// Checks everything against `expected` (its poison is ignored) and returns the sender's poison.
-// `where` begins the error text, e.g. "sign_vote, bucket 3". Throws CommError.
-std::optional<Poison> open(std::span<const std::byte> header, const Payload& payload,
-                           const FrameHeader& expected, const std::string& where);
+// Checks everything against `expected` (its non_finite is ignored) and returns the sender's
+// non-finite flag. `where` begins the error text, e.g. "sign frames of bucket 3". Throws CommError.
+std::optional<NonFinite> open(const Frame& frame, const FrameHeader& expected,
+                              const std::string& where);
 
 // For payloads whose size only the sender knows: what the header says, before the payload is here
 // and the header can be trusted. Throws CommError if it is not a header of this version or claims
 // more than `most` bytes.
 std::size_t claimed_payload(std::span<const std::byte> header, std::size_t most, int from,
                             const std::string& where);
+
+// --- What a payload holds.
+// ------------------------------------------------------------------------
+
+// A frame whose header is good and whose size is that of its kind for the shard.
+struct ReceivedFrame {
+  Frame frame;
+  const Shard& shard;                      // what it is about
+  int from;                                // the sender
+  const std::string& where;                // begins the error text
+  std::span<const char> unused_here = {};  // by tensor; empty: this process has no gradients
+
+  template <typename... What>
+  [[noreturn]] void refuse(const What&... what) const {
+    throw CommError(concat(where, ": the frame from rank ", from, " ", what...));
+  }
+};
+
+// A kind of frame: everything that a route must know of it.
+struct FrameKind {
+  Codec codec = Codec::kSign;
+  std::string_view name = {};
+  bool unused_bits = true;  // the payload begins with a bit for each piece: unused on the sender,
+                            // or in a result on all ranks
+  std::size_t width = 0;    // bytes of the body for each coordinate of the shard
+  bool sized = true;        // false: `bytes` is the most that a head takes; its header has the size
+  std::function<std::size_t(const Shard&)> bytes = {};   // of the head
+  std::function<void(const ReceivedFrame&)> check = {};  // beyond the unused bits
+
+  std::size_t body_bytes(const Shard& shard) const { return width * shard.size(); }
+  std::size_t all_bytes(const Shard& shard) const { return bytes(shard) + body_bytes(shard); }
+};
+
+// A frame of the unused bits alone, perhaps with a body.
+FrameKind unused_bits_frames(Codec codec, std::string_view name, std::size_t width = 0);
+
+// Checks the payload: the unused bits, then what its kind says. `result`: it came from the
+// shard's server, which must not forget this rank. Reads only. Throws CommError.
+void check_payload(const FrameKind& kind, const ReceivedFrame& f, bool result);
+
+// Walks over the parts of a payload, which lie one after the other at multiples of 8 bytes. Over a
+// frame that is null it only counts bytes.
+template <typename Byte>
+class Parts {
+ public:
+  template <typename T>
+  using Like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+
+  explicit Parts(Byte* frame) : frame_(frame) {}
+
+  template <typename T>
+  std::span<Like<T>> take(std::size_t n) {
+    auto* part = frame_ == nullptr ? nullptr : reinterpret_cast<Like<T>*>(frame_ + end_);
+    end_ += (sizeof(T) * n + 7) / 8 * 8;
+    return {part, n};
+  }
+  std::span<Like<std::uint64_t>> words(std::size_t n) { return take<std::uint64_t>(n); }
+  std::size_t end() const noexcept { return end_; }
+
+ private:
+  Byte* frame_;
+  std::size_t end_ = kHeaderBytes;
+};
+
+template <typename Byte>
+using Words = std::span<typename Parts<Byte>::template Like<std::uint64_t>>;
+
+constexpr std::size_t words_for(std::size_t bits) { return (bits + 63) / 64; }
+
+inline bool bit_at(std::span<const std::uint64_t> words, std::size_t i) {
+  return (words[i / 64] >> (i % 64)) & 1;
+}
+inline void set_bit(std::span<std::uint64_t> words, std::size_t i) {
+  words[i / 64] |= std::uint64_t{1} << (i % 64);
+}
+
+// The words of a piece among those of its shard.
+template <typename Word>
+std::span<Word> words_of(std::span<Word> words, const Piece& piece) {
+  return words.empty() ? words : words.subspan(piece.first_word, piece.n_words());
+}
+
+// True if a bit is set behind the first n bits of these words.
+bool bits_beyond(std::span<const std::uint64_t> words, std::size_t n);
+
+// True if the bytes that pad a part to a multiple of 8 are zero.
+bool padding_is_zero(std::span<const std::byte> part);
+
+// Makes them zero.
+template <typename T>
+void clear_padding(std::span<T> part) {
+  std::byte* end = reinterpret_cast<std::byte*>(part.data() + part.size());
+  std::fill_n(end, (8 - part.size_bytes() % 8) % 8, std::byte{0});
+}
+
+// The unused bits that begin a payload. REQUIRES: FrameKind::unused_bits.
+template <typename Byte>
+Words<Byte> unused_bits(Byte* frame, const Shard& shard) {
+  return Parts<Byte>(frame).words(words_for(shard.pieces.size()));
+}
+
+// The numbers of ranks that use each piece: none above `voters`, and no rank may be told that
+// nobody uses a tensor that it uses, nor that all use one that it does not. Throws CommError.
+void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int voters);
+
+// Bit k = 1 where piece k is unused in all frames.
+void combine_unused(std::span<const Frame> frames, const Shard& shard,
+                    std::span<std::uint64_t> unused);
+
+// The number of frames that use each piece.
+void count_users(const Shard& shard, std::span<const Frame> frames, std::span<std::uint16_t> users);
+
+// A run of words of a shard to which the same frames contribute.
+struct Run {
+  std::size_t first_word = 0;  // in the shard
+  std::size_t n_words = 0;
+  std::vector<std::size_t> frames;  // ascending
+};
+
+// Cuts a shard into runs by the unused bits of the frames about it. Usually one: all frames, all
+// words.
+std::vector<Run> runs_of(const Shard& shard, std::span<const Frame> frames);
 
 }  // namespace pride

@@ -3,13 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-#include "codecs/payload_check.h"
-#include "pride/bucket.h"
+#include "codecs/frame.h"
 
 namespace pride {
 
@@ -30,24 +24,26 @@ struct ScaleBlock {
 
 // Ascending. REQUIRES: the shard begins at a multiple of kScaleBlock, or is empty.
 std::vector<ScaleBlock> scale_blocks(const Shard& shard);
+std::size_t count_scale_blocks(const Shard& shard);
 
-// Frame of scaled signs: absent (down: nobody) bits of the pieces, one scale a block, sign words.
-struct ScaledSignFrame {
-  explicit ScaledSignFrame(const Shard& shard);
-  std::size_t absent_words, n_scales, sign_words;
-  std::size_t absent_at, scales_at, signs_at;  // from the start of the frame
-  std::size_t bytes;                           // header included
+template <typename Byte>
+struct ScaledSignView {
+  ScaledSignView(Byte* frame, const Shard& shard) {
+    Parts<Byte> parts(frame);
+    unused = parts.words(words_for(shard.pieces.size()));
+    scales = parts.template take<float>(count_scale_blocks(shard));
+    signs = parts.words(shard.n_words());
+    bytes = parts.end();
+  }
+  auto signs_of(const ScaleBlock& b) const { return signs.subspan(b.first_word, b.n_words()); }
+
+  Words<Byte> unused;
+  std::span<typename Parts<Byte>::template Like<float>> scales;
+  Words<Byte> signs;
+  std::size_t bytes = 0;
 };
 
-// Typed access to the scales. REQUIRES: frame.size() == at.bytes.
-std::span<float> scales_of(std::span<std::byte> frame, const ScaledSignFrame& at);
-std::span<const float> scales_of(std::span<const std::byte> frame, const ScaledSignFrame& at);
-
-// Sets the parts that hold less than their bytes to zero: absent bits and the scales' padding.
-void clear_scaled_signs(std::span<std::byte> frame, const ScaledSignFrame& at);
-
-// Checks a payload: its size, scales that are finite and not negative, and no bit set where no
-// piece, block or coordinate is. Reads only. Throws CommError.
-void check_scaled_signs(const ReceivedFrame& f);
+// Refused: scales that are negative or not finite, bits where no block or coordinate is.
+FrameKind scaled_sign_frames();
 
 }  // namespace pride

@@ -6,15 +6,13 @@
 #include <cmath>
 #include <cstring>
 
-#include "codecs/payload.h"
 #include "kernels/kernels.h"
-#include "pride/error.h"
 
 namespace pride {
 namespace {
 
-constexpr std::size_t words_for(std::size_t bits) { return (bits + 63) / 64; }
 constexpr std::size_t kCountBytes = 8;
+using ReadView = SparseView<const std::byte>;
 
 // Fields of a fixed number of bits, one after the other.
 class BitWriter {
@@ -48,46 +46,22 @@ bool zero_from(std::span<const std::uint64_t> words, std::size_t bit) {
   return true;
 }
 
-struct Parts {
-  std::span<const std::uint64_t> low, high;
-  std::span<const float> values;
-};
-
-Parts parts_of(std::span<const std::byte> payload, const SparseShape& at) {
-  return {words_at(payload, at.low_at, at.low_words),
-          words_at(payload, at.high_at, at.high_words),
-          {reinterpret_cast<const float*>(payload.data() + at.values_at), at.k}};
-}
-
 // Calls visit(entry, index) for every bit that is set, in order. Elias-Fano: entry j with the high
 // part h is bit h + j.
 template <typename Visit>
-void for_each_entry(const SparseShape& at, const Parts& parts, Visit&& visit) {
+void for_each_entry(const ReadView& view, Visit&& visit) {
   std::size_t entry = 0;
-  for (std::size_t w = 0; w < parts.high.size(); ++w) {
-    for (std::uint64_t left = parts.high[w]; left != 0; left &= left - 1, ++entry) {
+  for (std::size_t w = 0; w < view.high.size(); ++w) {
+    for (std::uint64_t left = view.high[w]; left != 0; left &= left - 1, ++entry) {
       const std::size_t bit = 64 * w + static_cast<std::size_t>(std::countr_zero(left));
-      if (at.bitmap) {
+      if (view.bitmap) {
         visit(entry, bit);
       } else {
-        visit(entry, ((bit - entry) << at.low_bits) | field_at(parts.low, at.low_bits, entry));
+        visit(entry, ((bit - entry) << view.low_bits) | field_at(view.low, view.low_bits, entry));
       }
     }
   }
 }
-
-class Refusal {
- public:
-  Refusal(int from, const std::string& where) : from_(from), where_(where) {}
-  template <typename... Args>
-  [[noreturn]] void operator()(const Args&... what) const {
-    throw CommError(concat(where_, ": the frame from rank ", from_, " ", what...));
-  }
-
- private:
-  int from_;
-  const std::string& where_;
-};
 
 std::size_t count_bits(std::span<const std::uint64_t> words) {
   std::size_t n = 0;
@@ -95,46 +69,47 @@ std::size_t count_bits(std::span<const std::uint64_t> words) {
   return n;
 }
 
-// REQUIRES: payload.size() == at.bytes.
-void check_parts(const SparseShape& at, const Parts& parts, std::span<const std::byte> payload,
-                 const Refusal& refuse) {
-  const std::size_t n_set = count_bits(parts.high);
-  if (n_set != at.k) refuse("marks ", n_set, " indices, and says that it has ", at.k, " entries");
-  if (at.bitmap && !zero_from(parts.high, at.n)) refuse("has an index beyond ", at.n);
-  if (!zero_from(parts.low, at.k * at.low_bits)) refuse("has bits set behind its indices");
+void check_entries(const ReceivedFrame& f, const ReadView& view) {
+  const std::size_t n_set = count_bits(view.high);
+  if (n_set != view.k) {
+    f.refuse("marks ", n_set, " indices, and says that it has ", view.k, " entries");
+  }
+  if (view.bitmap && !zero_from(view.high, view.n)) f.refuse("has an index beyond ", view.n);
+  if (!zero_from(view.low, view.k * view.low_bits)) f.refuse("has bits set behind its indices");
   std::size_t floor = 0;  // the least that the next index may be
-  for_each_entry(at, parts, [&](std::size_t entry, std::size_t index) {
-    if (index < floor) refuse("has entry ", entry, " at index ", index, ", which does not ascend");
-    if (index >= at.n) refuse("has index ", index, " of ", at.n, " coordinates");
+  for_each_entry(view, [&](std::size_t entry, std::size_t index) {
+    if (index < floor)
+      f.refuse("has entry ", entry, " at index ", index, ", which does not ascend");
+    if (index >= view.n) f.refuse("has index ", index, " of ", view.n, " coordinates");
     floor = index + 1;
   });
-  const std::size_t bad = kernels::first_non_finite(parts.values);
-  if (bad != kernels::kAllFinite) refuse("has NaN or Inf as the value of entry ", bad);
-  const auto padding = payload.subspan(at.values_at + 4 * at.k);
-  if (std::ranges::any_of(padding, [](std::byte b) { return b != std::byte{0}; })) {
-    refuse("has bits set behind its values");
-  }
+  const std::size_t bad = kernels::first_non_finite(view.values);
+  if (bad != kernels::kAllFinite) f.refuse("has NaN or Inf as the value of entry ", bad);
+  if (!padding_is_zero(std::as_bytes(view.values))) f.refuse("has bits set behind its values");
 }
 
 }  // namespace
 
-SparseShape::SparseShape(std::size_t n_coords, std::size_t entries)
-    : n(n_coords), k(entries), bitmap(true), low_bits(0), low_words(0), high_words(words_for(n)) {
-  if (k == 0) high_words = 0;
-  if (k > 0) {
-    const auto low = static_cast<std::size_t>(std::bit_width(n / k)) - 1;
-    const std::size_t packed = words_for(k * low), unary = words_for(k + ((n - 1) >> low));
-    if (packed + unary < high_words) {
-      bitmap = false;
-      low_bits = low;
-      low_words = packed;
-      high_words = unary;
-    }
-  }
-  low_at = kCountBytes;
-  high_at = low_at + 8 * low_words;
-  values_at = high_at + 8 * high_words;
-  bytes = values_at + 8 * words_for(32 * k);
+SparseShape::SparseShape(std::size_t n_coords, std::size_t entries) : n(n_coords), k(entries) {
+  if (k == 0) return;
+  high_words = words_for(n);
+  const auto low = static_cast<std::size_t>(std::bit_width(n / k)) - 1;
+  const std::size_t packed = words_for(k * low), unary = words_for(k + ((n - 1) >> low));
+  if (packed + unary >= high_words) return;
+  bitmap = false;
+  low_bits = low;
+  low_words = packed;
+  high_words = unary;
+}
+
+FrameKind sparse_frames() {
+  return {.codec = Codec::kSparse,
+          .name = "sparse",
+          .unused_bits = false,
+          .sized = false,
+          .bytes = [](const Shard& s) {
+            return SparseView<std::byte>(nullptr, s.size(), s.size()).bytes;
+          }};
 }
 
 std::uint64_t sparse_bytes_bound(std::size_t n, std::size_t k, std::size_t n_payloads) {
@@ -146,44 +121,42 @@ std::uint64_t sparse_bytes_bound(std::size_t n, std::size_t k, std::size_t n_pay
   return overhead + static_cast<std::uint64_t>(std::ceil(index_bits / 8)) + 4 * k;
 }
 
-void write_sparse(std::span<const std::uint64_t> mask, std::span<const float> values, std::size_t k,
-                  std::span<std::byte> payload) {
-  const SparseShape at(values.size(), k);
-  std::memset(payload.data(), 0, payload.size());
-  const auto low = words_at(payload, at.low_at, at.low_words);
-  const auto high = words_at(payload, at.high_at, at.high_words);
-  auto* out = reinterpret_cast<float*>(payload.data() + at.values_at);
-  words_at(payload, 0, 1)[0] = k;
-  if (at.bitmap && k > 0) std::copy(mask.begin(), mask.end(), high.begin());
+void write_sparse(std::span<const std::uint64_t> mask, std::span<const float> values,
+                  ByteBuffer& frame) {
+  const std::size_t k = count_bits(mask);
+  frame.resize(SparseView<std::byte>(nullptr, values.size(), k).bytes);
+  const SparseView view(frame.span().data(), values.size(), k);
+  std::ranges::fill(frame.span().subspan(kHeaderBytes), std::byte{0});
+  view.count[0] = k;
+  if (view.bitmap && k > 0) std::ranges::copy(mask, view.high.begin());
 
-  BitWriter low_fields(low, at.low_bits);
-  const std::uint64_t low_mask = (std::uint64_t{1} << at.low_bits) - 1;
+  BitWriter low_fields(view.low, view.low_bits);
+  const std::uint64_t low_mask = (std::uint64_t{1} << view.low_bits) - 1;
   std::size_t entry = 0;
   for (std::size_t w = 0; w < mask.size(); ++w) {
     for (std::uint64_t left = mask[w]; left != 0; left &= left - 1, ++entry) {
       const std::size_t index = 64 * w + static_cast<std::size_t>(std::countr_zero(left));
-      out[entry] = values[index];
-      if (at.bitmap) continue;
+      view.values[entry] = values[index];
+      if (view.bitmap) continue;
       low_fields.put(index & low_mask);
-      set_bit(high, (index >> at.low_bits) + entry);
+      set_bit(view.high, (index >> view.low_bits) + entry);
     }
   }
 }
 
-void add_sparse(std::span<const std::byte> payload, int from, const std::string& where,
-                std::span<float> sum) {
-  const Refusal refuse(from, where);
-  if (payload.size() < kCountBytes) refuse("has ", payload.size(), " bytes of payload");
-  const std::uint64_t k = words_at(payload, 0, 1)[0];
-  if (k > sum.size()) refuse("has ", k, " entries of ", sum.size(), " coordinates");
-  const SparseShape at(sum.size(), static_cast<std::size_t>(k));
-  if (payload.size() != at.bytes) {
-    refuse("has ", payload.size(), " bytes for ", k, " entries, which take ", at.bytes);
+void add_sparse(const ReceivedFrame& f, std::span<float> sum) {
+  const auto frame = f.frame.head;
+  const std::size_t payload = frame.size() - kHeaderBytes;
+  if (payload < kCountBytes) f.refuse("has ", payload, " bytes of payload");
+  const std::uint64_t k = Parts<const std::byte>(frame.data()).words(1)[0];
+  if (k > sum.size()) f.refuse("has ", k, " entries of ", sum.size(), " coordinates");
+  const ReadView view(frame.data(), sum.size(), static_cast<std::size_t>(k));
+  if (frame.size() != view.bytes) {
+    f.refuse("has ", payload, " bytes for ", k, " entries, which take ", view.bytes - kHeaderBytes);
   }
-  const Parts parts = parts_of(payload, at);
-  check_parts(at, parts, payload, refuse);
-  for_each_entry(at, parts,
-                 [&](std::size_t entry, std::size_t index) { sum[index] += parts.values[entry]; });
+  check_entries(f, view);
+  for_each_entry(view,
+                 [&](std::size_t entry, std::size_t index) { sum[index] += view.values[entry]; });
 }
 
 }  // namespace pride

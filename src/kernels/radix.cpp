@@ -1,5 +1,6 @@
 // pack_digits, unpack_digits, apply_packed_counts and max_digit: numbers of a small base in 32-bit
-// words. SPDX-License-Identifier: Apache-2.0
+// words.
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/radix.h"
 
 #include <algorithm>

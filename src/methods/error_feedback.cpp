@@ -2,113 +2,139 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/error_feedback.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "codecs/hash_keys.h"
-#include "codecs/payload.h"
 
 namespace pride::methods {
 namespace {
 
-alignas(64) constexpr std::array<float, kScaleBlock> kZeros{};
+using Block = std::array<float, kScaleBlock>;
+alignas(64) constexpr Block kZeros{};
 
-const StepScalars& scalars_of(const Shard& shard, const ScaleBlock& b, const StepContext& ctx) {
-  return ctx.groups[static_cast<std::size_t>(shard.pieces[b.piece].group)];
+// Only a tensor that no rank uses is left out: here its gradient counts as zero.
+std::span<const float> gradient_of(const Flight& flight, const Piece& p, const ScaleBlock& b,
+                                   const StepContext& ctx) {
+  if (ctx.is_unused(p.tensor)) return std::span(kZeros).first(b.n());
+  return flight.grad.f32(b.begin, b.end);
 }
 
-// Only a tensor that no rank has a gradient for is left out: here its gradient counts as zero.
-std::span<const float> gradient_of(const Shard& shard, const ScaleBlock& b, const StepContext& ctx,
-                                   std::span<const float> grad, std::size_t grad_begin) {
-  if (ctx.is_absent(shard.pieces[b.piece].tensor)) return std::span(kZeros).first(b.n());
-  return grad.subspan(b.begin - grad_begin, b.n());
+// C(p) = scale * sign(p): fills the words and returns the scale, which is not finite if p is not.
+float compress(std::span<const float> p, Norm norm, kernels::HashWords zeros,
+               std::span<std::uint64_t> signs) {
+  kernels::pack_signs(p, zeros, signs);
+  const auto n = static_cast<double>(p.size());
+  const double scale =
+      norm == Norm::kMeanAbs ? kernels::sum_abs(p) / n : std::sqrt(kernels::sum_squares(p) / n);
+  return static_cast<float>(scale);
 }
 
 }  // namespace
 
-void ErrorFeedbackMethod::encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
-  exchange::prepare_scaled_signs(b, ctx, w);
-  w.dense_up = g.f32(b.begin, b.end);
-  w.poison.reset();
-  for (std::size_t j = 0; j < b.shards.size(); ++j) {
-    encode_shard(b.shards[j], g, ctx, w.up[j].span(), w.poison);
-  }
+ErrorFeedback::ErrorFeedback(StateTable& state, FlatBuffer& m, Norm norm, FeedbackOf feedback)
+    : m_(m),
+      error_(state.add("error", StateKind::kLocal)),
+      server_error_(state.add("server_error", StateKind::kServer)),
+      norm_(norm),
+      feedback_(std::move(feedback)) {}
+
+std::vector<Part> ErrorFeedback::parts(const Bucket& bucket) const {
+  std::vector<Part> parts;
+  parts.push_back(sharded_part(bucket, scaled_sign_frames(), scaled_sign_frames()));
+  return parts;
 }
 
-void ErrorFeedbackMethod::encode_shard(const Shard& shard, ConstView g, const StepContext& ctx,
-                                       std::span<std::byte> frame,
-                                       std::optional<Poison>& poison) const {
-  alignas(64) std::array<float, kScaleBlock> room;
-  const ScaledSignFrame at(shard);
-  const auto scales = scales_of(frame, at);
+void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
+  alignas(64) Block room;
+  Wire& wire = flight.wire(0);
   const std::uint64_t key = zero_key(ctx.seed, ctx.step, ctx.rank);
-  const auto blocks = scale_blocks(shard);
-  for (std::size_t k = 0; k < blocks.size(); ++k) {
-    const ScaleBlock& b = blocks[k];
-    const auto p = std::span(room).first(b.n());
-    kernels::feedback(gradient_of(shard, b, ctx, {g.data, g.n}, 0),
-                      m_.span().subspan(b.begin, b.n()), error_.span().subspan(b.begin, b.n()),
-                      feedback(scalars_of(shard, b, ctx)), p);
-    scales[k] = exchange::compress(p, norm_, {key, b.begin / 64},
-                                   words_at(frame, at.signs_at + 8 * b.first_word, b.n_words()));
-    // NaN or Inf in the gradient, or a sum that overflows here: the scale is one as well
-    if (!std::isfinite(scales[k]) && !poison) {
-      poison = Poison{ctx.rank, static_cast<std::uint32_t>(shard.pieces[b.piece].tensor)};
+  for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
+    const Shard& shard = bucket.shards[j];
+    const ScaledSignView view(wire.up[j].span().data(), shard);
+    clear_padding(view.scales);
+    const auto blocks = scale_blocks(shard);
+    for (std::size_t k = 0; k < blocks.size(); ++k) {
+      const ScaleBlock& b = blocks[k];
+      const Piece& piece = shard.pieces[b.piece];
+      const auto p = std::span(room).first(b.n());
+      kernels::feedback(gradient_of(flight, piece, b, ctx), m_.span().subspan(b.begin, b.n()),
+                        error_.span().subspan(b.begin, b.n()), feedback_(ctx.scalars_of(piece)), p);
+      view.scales[k] = compress(p, norm_, {key, b.begin / 64}, view.signs_of(b));
+      // NaN or Inf in the gradient, or a sum that overflows here: the scale is one as well
+      if (!std::isfinite(view.scales[k]) && !wire.non_finite) {
+        wire.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
+      }
     }
   }
 }
 
-// Delta = C(mean of C(p) + e_s)
-void ErrorFeedbackMethod::exchange(Communicator& c, const Bucket& b, const StepContext& ctx,
-                                   Wire& w) {
-  exchange::scaled_sign_mean(c, b, ctx, norm_, owner_error_, w);
+// pbar = mean of the rows + e_s;  Delta = C(pbar);  e_s = pbar - Delta where some rank has the
+// tensor
+void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& round,
+                          Reply& reply) const {
+  alignas(64) Block room;
+  const ScaledSignView out(reply.head.data(), shard);
+  combine_unused(up.frames, shard, out.unused);
+  clear_padding(out.scales);
+  std::vector<ScaledSignView<const std::byte>> views;
+  for (const Frame& frame : up.frames) views.emplace_back(frame.head.data(), shard);
+  const auto old_error = server_error_.span().subspan(shard.begin, shard.size());
+  reply.pending.resize(sizeof(float) * shard.size());
+  std::ranges::copy(old_error, reply.pending.floats().begin());
+
+  const auto blocks = scale_blocks(shard);
+  const std::uint64_t key = tie_key(round.seed, round.step);
+  for (std::size_t k = 0; k < blocks.size(); ++k) {
+    const ScaleBlock& b = blocks[k];
+    const auto signs = out.signs_of(b);
+    if (bit_at(out.unused, b.piece)) {
+      std::ranges::fill(signs, std::uint64_t{0});
+      out.scales[k] = 0;
+      continue;
+    }
+    std::vector<kernels::ScaledRow> rows;
+    for (const auto& view : views) rows.push_back({view.signs_of(b).data(), view.scales[k]});
+    const auto pbar = std::span(room).first(b.n());
+    const std::size_t at = b.begin - shard.begin;
+    kernels::mean_of_signs(rows, round.voters, old_error.subspan(at, b.n()), pbar);
+    out.scales[k] = compress(pbar, norm_, {key, b.begin / 64}, signs);
+    kernels::keep_remainder(pbar, signs, out.scales[k], reply.pending.floats().subspan(at, b.n()));
+    if (!std::isfinite(out.scales[k]) && !reply.non_finite) {
+      const auto tensor = static_cast<std::uint32_t>(shard.pieces[b.piece].tensor);
+      reply.non_finite = NonFinite{NonFinite::kSum, tensor};
+    }
+  }
 }
 
-void ErrorFeedbackMethod::apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) {
-  for (std::size_t j = 0; j < b.shards.size(); ++j) apply_shard(b, j, w, ctx, x);
-  exchange::keep_owner_error(b, ctx, w, owner_error_);
+void ErrorFeedback::settle(const Shard& shard, std::span<const float> pending) {
+  std::ranges::copy(pending, server_error_.span().subspan(shard.begin).begin());
 }
 
 // e = p - C(p), and the method's own step for Delta
-void ErrorFeedbackMethod::apply_shard(const Bucket& bucket, std::size_t j, const Wire& w,
-                                      const StepContext& ctx, View x) {
-  const Shard& shard = bucket.shards[j];
-  const ScaledSignFrame at(shard);
-  const auto blocks = scale_blocks(shard);
-  for (std::size_t k = 0; k < blocks.size(); ++k) {
-    const ScaleBlock& b = blocks[k];
-    const StepScalars& s = scalars_of(shard, b, ctx);
-    const exchange::SignBlock delta = exchange::block_of(w.down[j].span(), at, b, k);
-    if (delta.absent) {
-      kernels::apply_decay(s.decay, x.f32(b.begin, b.end));
-      continue;
+void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
+                          View x, const StepBlock& step) {
+  const Wire& wire = flight.wire(0);
+  for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
+    const Shard& shard = bucket.shards[j];
+    const ScaledSignView sent(wire.up[j].span().data(), shard);
+    const ScaledSignView result(wire.down[j].span().data(), shard);
+    const auto blocks = scale_blocks(shard);
+    for (std::size_t k = 0; k < blocks.size(); ++k) {
+      const ScaleBlock& b = blocks[k];
+      const Piece& piece = shard.pieces[b.piece];
+      const StepScalars& s = ctx.scalars_of(piece);
+      if (bit_at(result.unused, b.piece)) {
+        kernels::apply_decay(s.decay, x.f32(b.begin, b.end));
+        continue;
+      }
+      const auto m = m_.span().subspan(b.begin, b.n());
+      kernels::keep_feedback(gradient_of(flight, piece, b, ctx), feedback_(s), sent.signs_of(b),
+                             sent.scales[k], m, error_.span().subspan(b.begin, b.n()));
+      step(b, {result.signs_of(b), result.scales[k]}, s, m, x.f32(b.begin, b.end));
     }
-    const exchange::SignBlock sent = exchange::block_of(w.up[j].span(), at, b, k);
-    const auto m = m_.span().subspan(b.begin, b.n());
-    kernels::keep_feedback(gradient_of(shard, b, ctx, w.dense_up, bucket.begin), feedback(s),
-                           sent.signs, sent.scale, m, error_.span().subspan(b.begin, b.n()));
-    step_block(b, delta, ctx, s, m, x.f32(b.begin, b.end));
   }
-}
-
-Cost ErrorFeedbackMethod::cost(std::span<const Bucket> buckets, int rank, std::int64_t) const {
-  return exchange::scaled_sign_cost(buckets, rank);
-}
-
-void ErrorFeedbackMethod::save(StateWriter& out) const {
-  out.buffer("m", m_);
-  out.buffer("error", error_);
-  out.buffer("owner_error", owner_error_);
-}
-
-void ErrorFeedbackMethod::load(StateReader& in) {
-  in.buffer("m", m_);
-  in.buffer("error", error_);
-  in.buffer("owner_error", owner_error_);
-}
-
-std::uint64_t ErrorFeedbackMethod::state_floats() const {
-  return m_.size() + error_.size() + owner_error_.size();
 }
 
 }  // namespace pride::methods

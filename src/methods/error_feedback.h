@@ -1,55 +1,52 @@
-// What the methods with error feedback share: momentum, the two errors, and their way round.
+// ErrorFeedback: scaled signs both ways, and what they leave out is kept for the next step, by the
+// worker and by the server of the shard. A component of SignSGD-EF and 1-bit Adam.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "exchange/scaled_signs.h"
+#include <functional>
+
+#include "codecs/scaled_signs.h"
 #include "kernels/scaled_signs.h"
-#include "pride/method.h"
+#include "methods/method.h"
 
 namespace pride::methods {
 
+// The scale of a block: the mean of |p|, or the root of the mean of p^2.
+enum class Norm { kMeanAbs, kRms };
+
 // Worker: p = feedback of (gradient, momentum, error), sends C(p) = scale * sign(p).
-// Owner:  pbar = mean of C(p) + owner's error, answers Delta = C(pbar).
-// All of it is computed from state that only apply changes: apply works p out once more, from the
-// gradient, rather than keep a float per coordinate of every bucket in flight.
-class ErrorFeedbackMethod : public Method {
+// Server: pbar = mean of C(p) + its error, the result is Delta = C(pbar); its error = pbar - Delta.
+// The worker's state is only changed by apply, which works p out once more from the gradient rather
+// than keep a float per coordinate of every bucket in flight.
+class ErrorFeedback {
  public:
-  ErrorFeedbackMethod(const Layout& layout, exchange::Norm norm)
-      : norm_(norm),
-        m_(layout.flat_size()),
-        error_(layout.flat_size()),
-        owner_error_(layout.flat_size()) {}
+  // What a worker compresses, by the step's scalars.
+  using FeedbackOf = std::function<kernels::Feedback(const StepScalars&)>;
 
-  std::size_t alignment() const noexcept override { return kScaleBlock; }
-  bool has_owner_state() const noexcept override { return true; }
-  void encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) override;
-  void exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) override;
-  void apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) override;
-  Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const override;
-  void save(StateWriter& out) const override;
-  void load(StateReader& in) override;
-  std::uint64_t state_floats() const override;
+  // Adds e and the server's error to the state. `m` is the method's momentum.
+  ErrorFeedback(StateTable& state, FlatBuffer& m, Norm norm, FeedbackOf feedback);
 
- protected:
-  // What this rank compresses.
-  virtual kernels::Feedback feedback(const StepScalars& s) const = 0;
+  std::vector<Part> parts(const Bucket& bucket) const;
+  void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
+  void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
+  void settle(const Shard& shard, std::span<const float> pending);
 
   // One step of a block for its Delta; m holds what feedback made of it. m and x have block.n()
-  // floats. Blocks of a tensor without a gradient on any rank only decay, and do not come here.
-  virtual void step_block(const ScaleBlock& block, const exchange::SignBlock& delta,
-                          const StepContext& ctx, const StepScalars& s, std::span<float> m,
-                          std::span<float> x) = 0;
-
-  FlatBuffer& momentum() noexcept { return m_; }
+  // floats. Blocks of a tensor that no rank uses only decay, and do not come here.
+  struct Delta {
+    std::span<const std::uint64_t> signs;
+    float scale = 0;
+  };
+  using StepBlock =
+      std::function<void(const ScaleBlock& block, const Delta& delta, const StepScalars& s,
+                         std::span<float> m, std::span<float> x)>;
+  void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx, View x,
+             const StepBlock& step);
 
  private:
-  void encode_shard(const Shard& shard, ConstView g, const StepContext& ctx,
-                    std::span<std::byte> frame, std::optional<Poison>& poison) const;
-  void apply_shard(const Bucket& b, std::size_t j, const Wire& w, const StepContext& ctx, View x);
-
-  exchange::Norm norm_;
-  FlatBuffer m_, error_;
-  FlatBuffer owner_error_;  // zero but for the shards of this rank
+  FlatBuffer &m_, &error_, &server_error_;  // the server's is zero but for the shards of this rank
+  Norm norm_;
+  FeedbackOf feedback_;
 };
 
 }  // namespace pride::methods

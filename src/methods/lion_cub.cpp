@@ -11,22 +11,17 @@
 #include "methods/lion_cub.h"
 
 #include <algorithm>
-#include <utility>
+#include <limits>
 
-#include "codecs/payload.h"
+#include "codecs/hash_keys.h"
+#include "codecs/levels.h"
 #include "codecs/scaled_signs.h"
-#include "core/floats_of.h"
-#include "exchange/mean_values.h"
-#include "exchange/samples.h"
 #include "methods/options.h"
+#include "methods/registry.h"
 #include "pride/error.h"
-#include "pride/methods/lion_cub.h"
 
 namespace pride::methods {
 namespace {
-
-// Extra wires of a bucket; 0 is the exchange's own.
-constexpr std::size_t kSyncWire = 1, kSampleWire = 2, kErrorWire = 3;
 
 QuantiserOptions read_quantiser(const std::string& method, const MethodContext& ctx) {
   QuantiserOptions o;
@@ -39,28 +34,50 @@ QuantiserOptions read_quantiser(const std::string& method, const MethodContext& 
   return o;
 }
 
+// The narrowest integers that hold the sum of so many of the largest levels.
+Sum sum_type(int voters, int bits) {
+  const std::int64_t most = std::int64_t{voters} * kernels::largest_level(bits);
+  if (most <= std::numeric_limits<std::int8_t>::max()) return Sum::kInt8;
+  return most <= std::numeric_limits<std::int16_t>::max() ? Sum::kInt16 : Sum::kInt32;
+}
+
+// Calls body with the numbers of a native sum, as spans of their own type.
+template <typename Byte, typename Body>
+void with_integers(Sum type, std::span<Byte> bytes, const Body& body) {
+  const auto as = [&]<typename T>(T) {
+    using Number = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+    body(std::span(reinterpret_cast<Number*>(bytes.data()), bytes.size() / sizeof(T)));
+  };
+  if (type == Sum::kInt8) return as(std::int8_t{});
+  if (type == Sum::kInt16) return as(std::int16_t{});
+  as(std::int32_t{});
+}
+
+std::size_t width_of(Sum type) { return type == Sum::kInt8 ? 1 : type == Sum::kInt16 ? 2 : 4; }
+
 }  // namespace
 
-LionCub::LionCub(const std::string& name, const MethodContext& ctx)
-    : VoteMethod(name, ctx, FormRule{FormRule::Choice::kSharded}),
-      layout_(ctx.layout),
+LionCub::LionCub(const std::string& name, const MethodContext& ctx, Measures measures)
+    : layout_(ctx.layout),
       world_(ctx.world),
-      form_(ctx.options.at("form")),
+      tie_(tie_option(name, ctx)),
+      route_(
+          static_cast<RouteChoice>(word_option(name, ctx, "route", {"auto", "sharded", "native"}))),
       quantiser_(name, ctx, read_quantiser(name, ctx)),
-      granularity_(quantiser_.options().granularity),
       sync_every_(whole_option(name, ctx, "sync_every", 1, 1'000'000)),
       probe_every_(whole_option(name, ctx, "probe_every", 0, 1'000'000'000)),
       sync_format_(value_format(name, ctx.options.at("sync_format"))),
       plan_{static_cast<int>(whole_option(name, ctx, "bits", 1, kernels::kMaxLevelBits)),
             choose_tensors(name, ctx.layout, ctx.options.at("sync"))},
       sync_(ctx.layout, plan_.synced, sync_every_, sync_format_),
-      probe_(ctx.layout, ctx.world) {
-  word_option(name, ctx, "form", {"auto", "sharded", "direct"});
+      probe_(ctx.layout, ctx.world),
+      measures_(std::move(measures)),
+      m_(state_.add("m", StateKind::kLocal)) {
   if (!yes_no_option(name, ctx, "feedback")) return;
   PRIDE_CHECK(plan_.bits > 1, name,
               ": option feedback = yes with bits = 1: a sign has no scale "
               "that the error could be measured in; choose bits = 2 or more, or signsgd-ef");
-  e_ = std::make_unique<FlatBuffer>(ctx.layout.flat_size());
+  e_ = &state_.add("e", StateKind::kLocal);
 }
 
 void LionCub::set_plan(Plan plan) {
@@ -68,268 +85,282 @@ void LionCub::set_plan(Plan plan) {
   sync_ = MomentumSync(layout_, plan_.synced, sync_every_, sync_format_);
 }
 
-kernels::Blend LionCub::blend(const StepScalars& s) const {
-  return {s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2};
+bool LionCub::probes(const Round& round) const {
+  if (round.voters == 1) return false;
+  return (probe_every_ > 0 && (round.step + 1) % probe_every_ == 0) ||
+         (measures_ && measures_(round.step));
 }
 
-bool LionCub::needs_whole_gradient() const noexcept {
-  return plan_.bits > 1 && quantiser_.needs_whole_gradient();
+// --- Protocol: votes; momenta that are due; samples.
+// ----------------------------------------------
+
+Protocol LionCub::protocol(const Round&) const {
+  Protocol p;
+  const bool blocks = quantiser_.options().granularity == Granularity::kBlock;
+  p.alignment = blocks ? kScaleBlock : kAlignment;
+  p.whole_gradient = plan_.bits > 1 && quantiser_.needs_whole_gradient();
+  if (p.whole_gradient) p.before = quantiser_.before();
+  return p;
 }
 
-std::size_t LionCub::alignment() const noexcept {
-  return granularity_ == Granularity::kBlock ? kScaleBlock : kAlignment;
-}
-
-bool LionCub::probes(std::int64_t step) const {
-  return probe_every_ > 0 && world_ > 1 && (step + 1) % probe_every_ == 0;
-}
-
-exchange::QuantisedVote LionCub::how(const Bucket& b, int bits) const {
-  exchange::QuantisedVote vote{.bits = bits, .tie = tie()};
-  vote.form = form_ == "direct"    ? exchange::QuantisedForm::kDirect
-              : form_ == "sharded" ? exchange::QuantisedForm::kSharded
-                                   : exchange::cheaper_form(b, vote);
-  return vote;
-}
-
-ExchangeForm LionCub::exchange_form(const Bucket& b) const {
-  if (world_ == 1) return {};
-  const bool direct = plan_.bits > 1 && how(b, plan_.bits).form == exchange::QuantisedForm::kDirect;
-  return {direct ? "direct" : "sharded"};
-}
-
-void LionCub::agree(Communicator& c, const StepContext& ctx, ConstView g) {
-  quantiser_.agree(c, ctx, g, momentum(), e_ ? e_->span() : std::span<float>{});
-}
-
-// --- Encode: levels of the blend, momenta that are due, samples. ---------------------------------
-
-void LionCub::encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
-  if (probes(ctx.step)) sample_blends(b, g, ctx, w);
-  if (plan_.bits == 1) {
-    VoteMethod::encode(b, g, ctx, w);
-  } else {
-    encode_levels(b, g, ctx, w);
+std::vector<Part> LionCub::parts(const Bucket& b, const Round& round) const {
+  std::vector<Part> parts = vote_parts(b, plan_.bits, round.voters);
+  if (auto momenta = sync_.part(b, round)) {
+    momenta->id = kMomenta;
+    parts.push_back(std::move(*momenta));
   }
-  gather_momentum(b, ctx, w);
-  if (probes(ctx.step)) sample_results(b, ctx, w);
+  auto samples = probes(round) ? probe_.part(b, round.voters) : std::nullopt;
+  if (samples) {
+    samples->id = kSamples;
+    parts.push_back(std::move(*samples));
+  }
+  return parts;
 }
 
-void LionCub::encode_levels(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
-  w.poison.reset();
-  exchange::prepare_levels(b, ctx, how(b, plan_.bits), w);
-  std::span<float> e_next;
-  if (e_) {
-    w.extra(kErrorWire).dense_in.resize(4 * b.size());
-    e_next = floats_of(w.extra(kErrorWire).dense_in);
+// By the route that sends fewer bytes, all ranks together.
+std::vector<Part> LionCub::vote_parts(const Bucket& b, int bits, int voters) const {
+  const FrameKind votes = vote_frames(tie_ == Tie::kZero);
+  std::vector<Part> sharded, native;
+  sharded.push_back(sharded_part(b, bits == 1 ? sign_frames() : level_frames(bits), votes));
+  if (bits == 1 || route_ == RouteChoice::kSharded) return sharded;
+  const FrameKind participation = unused_bits_frames(Codec::kParticipation, "participation");
+  native.push_back(one_shot_part(b, participation, participation));
+  native.push_back(native_part(b, sum_type(voters, bits)));
+  native.back().id = kSum;
+  native.back().down = votes;
+  const bool fewer = total_bytes(native, voters) < total_bytes(sharded, voters);
+  return route_ == RouteChoice::kNative || fewer ? std::move(native) : std::move(sharded);
+}
+
+// --- Worker: levels of the blend, momenta that are due, samples.
+// ----------------------------------
+
+void LionCub::prepare(Communicator& c, const StepContext& ctx, ConstView g) {
+  quantiser_.prepare(c, *this, ctx, g, m_.span(), e_ ? e_->span() : std::span<float>{});
+}
+
+void LionCub::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
+  Wire* samples = flight.find(kSamples);
+  if (samples) {
+    probe_.sample_blends(b, ctx, flight.grad, m_.span(), e_ ? e_->span() : std::span<float>{},
+                         *samples);
+  }
+  encode_votes(b, ctx, flight);
+  if (Wire* momenta = flight.find(kMomenta)) {
+    sync_.encode(b, ctx, m_.span(), flight.part(kMomenta), *momenta);
+  }
+  const auto sent = [&](std::size_t coord) { return sent_level(b, flight, coord); };
+  if (samples) probe_.sample_results(b, ctx, m_.span(), sent, *samples);
+}
+
+void LionCub::encode_votes(const Bucket& b, const StepContext& ctx, Flight& flight) {
+  if (plan_.bits > 1) return encode_levels(b, ctx, flight);
+  Wire& wire = *flight.find(kVotes);
+  for (std::size_t j = 0; j < b.shards.size(); ++j) {
+    const auto bad = encode_signs(b.shards[j], flight.grad, ctx, lion_blend, m_, wire.up[j].span());
+    if (!wire.non_finite) wire.non_finite = bad;
+  }
+}
+
+// Into the lines of frames, or as the integers of a native sum. `room` of the votes keeps what the
+// levels leave out until apply().
+void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight) {
+  Wire& wire = *flight.find(kVotes);
+  Wire* sums = flight.find(kSum);
+  if (e_) wire.room.resize(sizeof(float) * b.size());
+  if (sums) {
+    sums->room.resize(width_of(flight.part(kSum).sum) * b.size());
+    std::ranges::fill(sums->room.span(), std::byte{0});  // unused tensors and padding add 0
   }
   for (std::size_t j = 0; j < b.shards.size(); ++j) {
     const Shard& shard = b.shards[j];
-    encode_shard(shard, g, ctx, w.up[j].span(),
-                 e_ ? e_next.subspan(shard.begin - b.begin, shard.size()) : e_next, w.poison);
-  }
-}
-
-void LionCub::encode_shard(const Shard& shard, ConstView g, const StepContext& ctx,
-                           std::span<std::byte> frame, std::span<float> e_next,
-                           std::optional<Poison>& poison) {
-  const LevelFrame at(shard, plan_.bits);
-  Quantiser::Target target{at.shape, 0, words_at(frame, at.lines_at, at.shape.size())};
-  for (const Piece& p : shard.pieces) {
-    if (!ctx.is_absent(p.tensor)) {
-      const Quantiser::Buffers buffers{
-          .g = g.f32(p.begin, p.end),
-          .m = momentum().subspan(p.begin, p.n()),
-          .e = e_ ? std::as_const(*e_).span().subspan(p.begin, p.n()) : std::span<const float>{},
-          .e_next = e_ ? e_next.subspan(p.begin - shard.begin, p.n()) : e_next};
-      const std::size_t bad = quantiser_.encode(p, ctx, buffers, target);
-      if (bad != kernels::kAllFinite && !poison) {
-        poison = Poison{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
+    std::optional<LevelView<std::byte>> view;
+    if (!sums) {
+      view.emplace(wire.up[j].span().data(), shard, plan_.bits);
+      const bool any_unused = std::ranges::any_of(
+          shard.pieces, [&](const Piece& p) { return ctx.is_unused(p.tensor); });
+      if (any_unused) std::ranges::fill(view->lines, std::uint64_t{0});
+    }
+    for (const Piece& p : shard.pieces) {
+      if (ctx.is_unused(p.tensor)) continue;
+      Quantiser::Buffers buffers{.g = flight.grad.f32(p.begin, p.end),
+                                 .m = m_.span().subspan(p.begin, p.n()),
+                                 .e = {},
+                                 .e_next = {}};
+      if (e_) {
+        buffers.e = e_->span().subspan(p.begin, p.n());
+        buffers.e_next = wire.room.floats().subspan(p.begin - b.begin, p.n());
+      }
+      const auto take = [&](std::size_t i, std::span<const std::int8_t> q) {
+        if (view) return kernels::pack_levels(q, view->shape, p.first_word + i / 64, view->lines);
+        with_integers(flight.part(kSum).sum, sums->room.span(), [&](auto integers) {
+          std::ranges::copy(q, integers.subspan(p.begin + i - b.begin).begin());
+        });
+      };
+      const std::size_t bad = quantiser_.encode(p, ctx, buffers, plan_.bits, take);
+      if (bad != kernels::kAllFinite && !wire.non_finite) {
+        wire.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
       }
     }
-    target.first_word += p.n_words();
   }
 }
 
-void LionCub::gather_momentum(const Bucket& b, const StepContext& ctx, Wire& w) {
-  const auto ranges = sync_.due(b, ctx.step);
-  if (ranges.empty()) return;
-  ByteBuffer& values = w.extra(kSyncWire).dense_in;
-  values.resize(4 * size_of(ranges));
-  auto out = floats_of(values).begin();
-  for (const auto& r : ranges) {
-    out = std::ranges::copy(momentum().subspan(r.begin, r.end - r.begin), out).out;
+int LionCub::sent_level(const Bucket& b, const Flight& flight, std::size_t coord) const {
+  if (const Wire* sums = flight.find(kSum)) {
+    int level = 0;
+    with_integers(flight.part(kSum).sum, sums->room.span(),
+                  [&](auto integers) { level = static_cast<int>(integers[coord - b.begin]); });
+    return level;
   }
+  const auto shard = std::ranges::upper_bound(b.shards, coord, {}, &Shard::end);
+  const auto* frame =
+      flight.find(kVotes)->up[static_cast<std::size_t>(shard - b.shards.begin())].span().data();
+  const std::size_t i = coord - shard->begin;
+  if (plan_.bits == 1) return bit_at(SignView(frame, *shard).signs, i) ? 1 : -1;
+  const LevelView view(frame, *shard, plan_.bits);
+  return kernels::level_at(view.lines, view.shape, i);
 }
 
-// What this rank would vote for, before the step changes its momentum.
-void LionCub::sample_blends(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) {
-  const auto coords = probe_.samples_in(b);
-  const auto u = exchange::prepare_samples(coords.size(), ctx, w.extra(kSampleWire)).u;
-  for (std::size_t i = 0; i < coords.size(); ++i) {
-    const std::size_t c = coords[i];
-    const TensorSlot& slot = layout_.tensors()[probe_.tensor_at(c)];
-    const kernels::Blend rule = blend(ctx.groups[static_cast<std::size_t>(slot.spec.group)]);
-    kernels::blend_only(g.f32(c, c + 1), rule, momentum().subspan(c, 1), u.subspan(i, 1));
-    if (e_) u[i] += std::as_const(*e_).span()[c];
-  }
-}
+// --- Server.
+// --------------------------------------------------------------------------------------
 
-void LionCub::sample_results(const Bucket& b, const StepContext& ctx, Wire& w) {
-  const auto coords = probe_.samples_in(b);
-  const auto mine = exchange::own_samples(coords.size(), ctx, w.extra(kSampleWire));
-  std::size_t j = 0;
-  for (std::size_t i = 0; i < coords.size(); ++i) {
-    while (coords[i] >= b.shards[j].end) ++j;
-    const bool absent = ctx.is_absent(probe_.tensor_at(coords[i]));
-    mine.m[i] = momentum()[coords[i]];
-    if (absent) mine.u[i] = 0;
-    mine.q[i] = absent
-                    ? exchange::kNoLevel
-                    : static_cast<std::int8_t>(sent_level(b.shards[j], w.up[j].span(), coords[i]));
-  }
-}
-
-int LionCub::sent_level(const Shard& shard, std::span<const std::byte> frame,
-                        std::size_t coord) const {
-  const std::size_t i = coord - shard.begin;
-  if (plan_.bits == 1) {
-    const SignFrame at(shard);
-    return bit_at(words_at(frame, at.signs_at, at.sign_words), i) ? 1 : -1;
-  }
-  const LevelFrame at(shard, plan_.bits);
-  return kernels::level_at(words_at(frame, at.lines_at, at.shape.size()), at.shape, i);
-}
-
-// --- Exchange and apply. ------------------------------------------------------------------------
-
-void LionCub::exchange(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) {
-  if (plan_.bits == 1) {
-    VoteMethod::exchange(c, b, ctx, w);
-  } else {
-    exchange::quantised_vote(c, b, ctx, how(b, plan_.bits), w);
-  }
-  if (!w.poison) share(c, b, ctx, w);
-}
-
-// What goes beside the vote: momenta that are due, and samples.
-void LionCub::share(Communicator& c, const Bucket& b, const StepContext& ctx, Wire& w) {
-  const auto ranges = sync_.due(b, ctx.step);
-  if (!ranges.empty()) {
-    Wire& values = w.extra(kSyncWire);
-    const auto tensor_of = [&](std::size_t value) {
-      for (const auto& r : ranges) {
-        if (value < r.end - r.begin) return static_cast<std::uint32_t>(r.tensor);
-        value -= r.end - r.begin;
+void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+                    Reply& reply) const {
+  switch (part.id) {
+    case kVotes:
+      if (up.kind.codec == Codec::kSign) {
+        return serve_vote(shard, up.frames, round, tie_, reply.head);
       }
-      return std::uint32_t{0};
-    };
-    exchange::mean_values(c, {b.index, tensor_of}, ctx, sync_format_, floats_of(values.dense_in),
-                          values);
-    w.poison = values.poison;
+      combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
+      if (up.kind.codec == Codec::kLevels) serve_levels(shard, up, round, reply);
+      return;
+    case kSum:
+      return serve_sums(shard, round, part.sum, reply);
+    case kMomenta:
+      return sync_.serve(shard, up, round, reply);
+    case kSamples:
+      return VoteProbe::serve(up, reply);
+    default:
+      quantiser_.serve(up, reply);
   }
-  if (w.poison || !probes(ctx.step)) return;
-  exchange::share_samples(c, b.index, ctx, probe_.samples_in(b).size(), w.extra(kSampleWire));
 }
 
-void LionCub::apply(const Bucket& b, const Wire& w, const StepContext& ctx, View x) {
-  VoteMethod::apply(b, w, ctx, x);
-  const auto ranges = sync_.due(b, ctx.step);
-  const float* mean = ranges.empty() ? nullptr : floats_of(w.extra(kSyncWire).dense_in).data();
-  for (const auto& r : ranges) {
-    std::copy_n(mean, r.end - r.begin, momentum().subspan(r.begin).begin());
-    mean += r.end - r.begin;
+// The sign of the exact sum of levels.
+void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& round,
+                           Reply& reply) const {
+  const VoteView out(reply.head.data(), shard, tie_ == Tie::kZero);
+  const std::uint64_t key = tie_key(round.seed, round.step);
+  bool good = true;
+  for (const Run& run : runs_of(shard, up.frames)) {
+    std::vector<const std::uint64_t*> lines;
+    for (const std::size_t i : run.frames) {
+      lines.push_back(LevelView(up.frames[i].head.data(), shard, plan_.bits).lines.data());
+    }
+    const kernels::LevelRows rows{lines, {shard.n_words(), plan_.bits}, run.first_word};
+    const auto positive = out.positive.subspan(run.first_word, run.n_words);
+    if (tie_ == Tie::kZero) {
+      const auto nonzero = out.nonzero.subspan(run.first_word, run.n_words);
+      good &= kernels::vote_levels_ternary(rows, positive, nonzero);
+    } else {
+      good &= kernels::vote_levels(rows, {key, shard.begin / 64 + run.first_word}, positive);
+    }
   }
-  if (probes(ctx.step)) probe_.keep(b, ctx, w.extra(kSampleWire));
-  if (!e_) return;
-  const auto e_next = floats_of(w.extra(kErrorWire).dense_in);
+  for (std::size_t i = 0; i < up.frames.size() && !good; ++i) {
+    check_codes({up.frames[i], shard, static_cast<int>(i), up.where}, plan_.bits);
+  }
+}
+
+// The same of integers that the transport has added. One that overflows, or loses a rank, is found
+// where it shows.
+void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply& reply) const {
+  const std::int64_t most = std::int64_t{round.voters} * kernels::largest_level(plan_.bits);
+  std::vector<std::int32_t> sums;
+  with_integers(type, reply.body, [&](auto integers) {
+    for (const std::int64_t s : integers) {
+      if (s >= -most && s <= most) continue;
+      throw CommError(concat("the transport's sum of levels is ", s, ", which ", round.voters,
+                             " ranks cannot have"));
+    }
+    sums.assign(integers.begin(), integers.end());
+  });
+  const VoteView out(reply.head.data(), shard, tie_ == Tie::kZero);
+  for (const Piece& p : shard.pieces) {
+    kernels::vote_sums(std::span(sums).subspan(p.begin - shard.begin, p.n()),
+                       {tie_key(round.seed, round.step), p.begin / 64}, words_of(out.positive, p),
+                       words_of(out.nonzero, p));
+  }
+}
+
+// --- Worker: x = (1 - lr wd) x - lr vote;  m = mean where it was due.
+// -----------------------------
+
+void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
+  const Wire& wire = *flight.find(kVotes);
+  const std::span<const Shard> shards = flight.part(kVotes).shards;
+  const Wire* sums = flight.find(kSum);
+  for (std::size_t j = 0; j < shards.size(); ++j) {
+    VoteView vote((sums ? *sums : wire).down[j].span().data(), shards[j], tie_ == Tie::kZero);
+    vote.unused = unused_bits(wire.down[j].span().data(), shards[j]);
+    apply_vote(shards[j], vote, ctx, x);
+  }
+  if (const Wire* momenta = flight.find(kMomenta)) {
+    sync_.apply(b, ctx, flight.part(kMomenta), *momenta, m_.span());
+  }
+  if (const Wire* samples = flight.find(kSamples)) probe_.keep(b, *samples);
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
-      if (ctx.is_absent(p.tensor)) continue;
-      std::ranges::copy(e_next.subspan(p.begin - b.begin, p.n()),
+      if (!e_ || ctx.is_unused(p.tensor)) continue;
+      std::ranges::copy(wire.room.floats().subspan(p.begin - b.begin, p.n()),
                         e_->span().subspan(p.begin).begin());
     }
   }
 }
 
+StepNotes LionCub::end_step(const StepContext& ctx) {
+  if (!probes(ctx)) return {};
+  return {.diagnostics = probe_.evaluate()};
+}
+
 double LionCub::probe_rate() const {
-  return probe_every_ > 0 ? 1.0 / static_cast<double>(probe_every_) : 0;
+  return world_ > 1 && probe_every_ > 0 ? 1 / static_cast<double>(probe_every_) : 0;
 }
 
-void LionCub::end_step(const StepContext& ctx) {
-  diagnostics_.clear();
-  if (probes(ctx.step)) diagnostics_ = probe_.evaluate();
-}
-
-// --- Cost and state. ----------------------------------------------------------------------------
-
-Cost LionCub::cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const {
-  Cost total;
-  const auto add = [&](const Cost& more) {
-    total.bytes_up += more.bytes_up;
-    total.bytes_down += more.bytes_down;
-    total.exact &= more.exact;
-    total.bound &= more.bound;
-  };
-  for (const Bucket& b : buckets) {
-    add(plan_.bits == 1 ? VoteMethod::cost(std::span(&b, 1), rank, step)
-                        : exchange::quantised_cost(b, rank, how(b, plan_.bits)));
-    add(sync_.cost(b, rank, step));
-    if (probes(step)) add(probe_.cost(b));
-  }
-  if (plan_.bits > 1) total.bytes_up += quantiser_.cost(world_);
-  return total;
-}
-
-// Steps differ by what is synchronised, and by the samples: the average of both is told.
+// Bytes per step, averaged over the sync and probe schedules.
 double LionCub::bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled) const {
-  const auto peers = static_cast<std::uint64_t>(world_ - 1);
-  const auto ranks = static_cast<std::uint64_t>(world_);
-  std::uint64_t votes = plan.bits > 1 ? ranks * quantiser_.cost(world_) : 0, samples = 0;
-  for (const Bucket& b : buckets) {
-    votes += plan.bits == 1 ? peers * exchange::vote_frames(b, tie())
-                            : exchange::quantised_total(b, how(b, plan.bits));
-    samples += ranks * probe_.cost(b).bytes();
-  }
   const MomentumSync sync(layout_, plan.synced, sync_every_, sync_format_);
-  return static_cast<double>(votes) + sampled * static_cast<double>(samples) +
-         sync.mean_bytes(buckets, world_);
+  double votes = 0, samples = 0, momenta = 0;
+  const auto add = [&](std::span<const Part> parts, double& sum) {
+    sum += static_cast<double>(total_bytes(parts, world_));
+  };
+  const auto before = plan.bits > 1 ? quantiser_.before() : std::nullopt;
+  if (before) add({&*before, 1}, votes);
+  for (const Bucket& b : buckets) {
+    add(vote_parts(b, plan.bits, world_), votes);
+    if (const auto part = probe_.part(b, world_)) add({&*part, 1}, samples);
+    for (std::int64_t step = 0; step < sync_every_; ++step) {
+      if (const auto part = sync.part(b, {.step = step, .voters = world_})) {
+        add({&*part, 1}, momenta);
+      }
+    }
+  }
+  return votes + sampled * samples + momenta / static_cast<double>(sync_every_);
 }
 
-void LionCub::save(StateWriter& out) const {
-  VoteMethod::save(out);
-  if (e_) out.buffer("e", *e_);
-}
+// --- Registry.
+// ------------------------------------------------------------------------------------
 
-void LionCub::load(StateReader& in) {
-  VoteMethod::load(in);
-  if (e_) in.buffer("e", *e_);
-}
-
-std::uint64_t LionCub::state_floats() const {
-  return VoteMethod::state_floats() + (e_ ? e_->size() : 0);
-}
-
-// --- Registry. ----------------------------------------------------------------------------------
-
-std::unique_ptr<Method> make_lion_cub(const MethodContext& ctx) {
-  return std::make_unique<LionCub>("lion-cub", ctx);
-}
-
-MethodInfo lion_cub_base_info(int) {
+MethodInfo lion_cub_base_info() {
   MethodInfo info;
+  info.source = "Ishikawa et al. 2024, arXiv:2411.16462";
   info.bits_up = 4;
   info.bits_down = 1;
   info.growth = "none";
-  info.rounds = 5;  // scales; levels and votes; momenta and their means
   info.state_floats = 1;
   info.default_lr = 1e-4;
   info.default_beta1 = 0.9;
   info.default_beta2 = 0.99;
   info.options = {
-      {"tie", "hash",
-       "a vote of 0: 'hash' takes a random bit that all ranks share, 'zero' leaves the coordinate "
-       "(2 bits down)"},
+      tie_option_info("a vote of 0"),
       {"scale", "l1",
        "magnitude that sets the levels: l1 (mean), l2 (root mean square), max or quantile"},
       {"quantile", "0.99", "with scale = quantile: the share of magnitudes within the levels"},
@@ -340,29 +371,35 @@ MethodInfo lion_cub_base_info(int) {
       {"shared", "yes",
        "'yes': the ranks agree on the scales of tensors or rows; 'no': each has its own"},
       {"feedback", "no", "'yes' adds what the levels left out to the next step (1 float of state)"},
-      {"form", "auto",
-       "of the exchange: sharded, direct (the transport's integer all-reduce), or auto (fewer "
-       "bytes)"},
+      {.name = "route",
+       .default_value = "auto",
+       .help = "sharded, native (the transport's integer all-reduce), or auto (fewer bytes); the "
+               "same results",
+       .wire_only = true},
       {"sync_every", "8", "steps in which every synchronised momentum is averaged once"},
       {"sync_format", "8", "of averaged momenta: fp32, bf16, or bits from 2 to 8"},
       {"probe_every", "100", "steps between measurements on samples; 0: none"}};
   return info;
 }
 
-MethodInfo lion_cub_info(int world) {
-  MethodInfo info = lion_cub_base_info(world);
-  info.title = "Lion Cub";
-  info.source = "Ishikawa et al. 2024, arXiv:2411.16462";
-  // a momentum of 8 bits and its part of a scale, once in 8 steps
-  info.bits_up += 8.5 / 8;
-  info.bits_down += 8.5 / 8;
-  info.options.insert(info.options.begin(),
-                      {{"bits", "4", "of a level, 2 to 8; 1: signs, as dlion-vote"},
-                       {"sync", "all",
-                        "momenta that are averaged over the ranks: none, all, vectors (norms and "
-                        "biases), embeddings, first, last, or patterns of tensor names with *, "
-                        "separated by commas"}});
-  return info;
-}
+extern const MethodEntry kLionCub = {
+    "lion-cub",
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<LionCub>("lion-cub", ctx);
+    },
+    [](int) {
+      MethodInfo info = lion_cub_base_info();
+      info.title = "Lion Cub";
+      // a momentum of 8 bits and its part of a scale, once in 8 steps
+      info.bits_up += 8.5 / 8;
+      info.bits_down += 8.5 / 8;
+      info.options.insert(info.options.begin(),
+                          {{"bits", "4", "of a level, 2 to 8; 1: signs, as dlion-vote"},
+                           {"sync", "all",
+                            "momenta that are averaged over the ranks: none, all, vectors (norms "
+                            "and biases), embeddings, first, last, or patterns of tensor names "
+                            "with *, separated by commas"}});
+      return info;
+    }};
 
 }  // namespace pride::methods

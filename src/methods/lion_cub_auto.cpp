@@ -14,14 +14,15 @@
 
 #include "methods/lion_cub.h"
 #include "methods/options.h"
+#include "methods/registry.h"
 #include "pride/error.h"
-#include "pride/methods/lion_cub.h"
 
 namespace pride::methods {
 namespace {
 
 constexpr const char* kName = "lion-cub-auto";
 constexpr int kProbes = 8;  // measured steps, in the second half of the first ones
+constexpr std::size_t kBucket = std::size_t{1} << 20, kMostBuckets = 1024;  // for prices
 
 // The options that lion-cub has and this method chooses itself.
 MethodContext with_choices(MethodContext ctx) {
@@ -31,69 +32,88 @@ MethodContext with_choices(MethodContext ctx) {
   return ctx;
 }
 
-class LionCubAuto final : public LionCub {
+class LionCubAuto final : public Method {
  public:
   explicit LionCubAuto(const MethodContext& ctx)
-      : LionCub(kName, with_choices(ctx)),
+      : layout_(ctx.layout),
+        world_(ctx.world),
         budget_(number_option(kName, ctx, "budget_bits", 0, 1000)),
         measure_steps_(whole_option(kName, ctx, "measure_steps", 2 * kProbes, 1'000'000)),
-        buckets_(make_buckets(layout(), std::size_t{1} << 20, world(), alignment())),
-        variance_(layout().tensors().size()) {
-    const double least = 2.0 * (world() - 1) / world();
+        cub_(kName, with_choices(ctx),
+             [this](std::int64_t step) { return !chosen_ && measures(step); }),
+        variance_(layout_.tensors().size()) {
+    const double least = 2.0 * (world_ - 1) / world_;
     PRIDE_CHECK(budget_ >= least, kName, ": option budget_bits = ", budget_,
-                ": a vote of one bit each sends ", least, " bits per parameter on ", world(),
+                ": a vote of one bit each sends ", least, " bits per parameter on ", world_,
                 " ranks");
+    // until the buckets in use are known
+    buckets_ = make_buckets(layout_, std::max(kBucket, layout_.flat_size() / kMostBuckets), world_,
+                            cub_.protocol({}).alignment);
     // samples are the more frequent while it measures
     const double sampled =
-        std::max(probe_rate(), double{kProbes} / static_cast<double>(measure_steps_));
+        std::max(cub_.probe_rate(), double{kProbes} / static_cast<double>(measure_steps_));
     int bits = 1;
     while (bits < 4 && bits_of(with_bits(bits + 1), sampled) <= budget_) ++bits;
-    set_plan(with_bits(bits));
+    cub_.set_plan(with_bits(bits));
+    cub_.state().add_text(
+        "choice", [this] { return choice_text(); },
+        [this](const std::string& text, bool commit) { read_choice(text, commit); });
   }
 
-  void encode(const Bucket& b, ConstView g, const StepContext& ctx, Wire& w) override {
+  StateTable& state() noexcept override { return cub_.state(); }
+  Protocol protocol(const Round& round) const override;
+  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
+    return cub_.parts(b, round);
+  }
+  void prepare(Communicator& c, const StepContext& ctx, ConstView g) override {
+    cub_.prepare(c, ctx, g);
+  }
+  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!chosen_) seen_[b.index] = b;
-    LionCub::encode(b, g, ctx, w);
+    cub_.encode(b, ctx, flight);
   }
-
-  void end_step(const StepContext& ctx) override {
-    LionCub::end_step(ctx);
-    note_.clear();
-    if (chosen_) return;
-    if (measures(ctx.step)) add_measurement();
-    if (ctx.step + 1 >= measure_steps_) choose();
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    cub_.serve(part, shard, up, round, reply);
   }
-  std::string note() const override { return note_; }
-
-  Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const override;
-  void save(StateWriter& out) const override;
-  void load(StateReader& in) override;
+  void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
+    cub_.apply(b, flight, ctx, x);
+  }
+  StepNotes end_step(const StepContext& ctx) override {
+    StepNotes notes = cub_.end_step(ctx);
+    if (!chosen_ && measures(ctx.step)) add_measurement(notes.diagnostics);
+    if (!chosen_ && ctx.step + 1 >= measure_steps_) notes.note = choose();
+    return notes;
+  }
 
  private:
-  bool probes(std::int64_t step) const override {
-    return (!chosen_ && world() > 1 && measures(step)) || LionCub::probes(step);
-  }
+  using Plan = LionCub::Plan;
+
   bool measures(std::int64_t step) const;
-  Plan with_bits(int bits) const { return {bits, std::vector<char>(layout().tensors().size(), 0)}; }
+  Plan with_bits(int bits) const { return {bits, std::vector<char>(layout_.tensors().size(), 0)}; }
   double bits_of(const Plan& plan, double sampled) const;
   bool fits(const Plan& plan) const {
-    return bits_of(plan, probe_rate()) <= budget_ || world() == 1;
+    return bits_of(plan, cub_.probe_rate()) <= budget_ || world_ == 1;
   }
-  void add_measurement();
-  void choose();
+  void add_measurement(std::span<const TensorDiagnostics> diagnostics);
+  std::string choose();
   int choose_bits(Plan plan) const;
   std::vector<std::size_t> by_variance() const;
   std::string tensors_text(const Plan& plan) const;
+  std::string choice_text() const;
+  void read_choice(const std::string& text, bool commit);
 
+  Layout layout_;
+  int world_;
   double budget_;
   std::int64_t measure_steps_;
-  std::vector<Bucket> buckets_;  // for prices: of the default size, until those in use are known
+  bool chosen_ = false;
+  LionCub cub_;
+  std::vector<Bucket> buckets_;  // for prices
   std::map<int, Bucket> seen_;
   // measured so far
   VoteProbe::Loss loss_;
   std::vector<double> variance_;  // by tensor, summed over the measured steps
-  bool chosen_ = false;
-  std::string note_;
 };
 
 // Eight steps, evenly over the second half: at first all momenta are near zero.
@@ -107,15 +127,16 @@ bool LionCubAuto::measures(std::int64_t step) const {
 
 // Sent per coordinate, step and rank, on average over ranks and steps.
 double LionCubAuto::bits_of(const Plan& plan, double sampled) const {
-  const auto d = static_cast<double>(layout().n_coords());
-  return 8 * bytes_of(plan, buckets_, sampled) / (d * world());
+  const auto d = static_cast<double>(layout_.n_coords());
+  return 8 * cub_.bytes_of(plan, buckets_, sampled) / (d * world_);
 }
 
-void LionCubAuto::add_measurement() {
-  const VoteProbe::Loss now = probe().losses(quantiser_options());
+void LionCubAuto::add_measurement(std::span<const TensorDiagnostics> diagnostics) {
+  if (world_ == 1) return;
+  const VoteProbe::Loss now = cub_.probe().losses(cub_.quantiser_options());
   for (std::size_t p = 0; p < now.lost.size(); ++p) loss_.lost[p] += now.lost[p];
   loss_.all += now.all;
-  for (const TensorDiagnostics& d : diagnostics()) variance_[d.tensor] += d.momentum_variance;
+  for (const TensorDiagnostics& d : diagnostics) variance_[d.tensor] += d.momentum_variance;
 }
 
 // With what is synchronised already: the fewest bits that bring nine tenths of what the affordable
@@ -150,16 +171,16 @@ std::string LionCubAuto::tensors_text(const Plan& plan) const {
   std::string names;
   for (std::size_t t = 0; t < plan.synced.size(); ++t) {
     if (plan.synced[t] == 0) continue;
-    names += concat(names.empty() ? "" : ",", layout().tensors()[t].spec.name);
+    names += concat(names.empty() ? "" : ",", layout_.tensors()[t].spec.name);
   }
   return names;
 }
 
 // Momenta first: measured, a bit spent on them brings more than one spent on levels
 // (docs/methods/lion-cub.md). Every rank has the same samples, and so the same choice.
-void LionCubAuto::choose() {
+std::string LionCubAuto::choose() {
   chosen_ = true;
-  if (world() == 1) return;
+  if (world_ == 1) return {};
   buckets_.clear();
   for (auto& [index, bucket] : seen_) buckets_.push_back(std::move(bucket));
   seen_.clear();
@@ -171,52 +192,52 @@ void LionCubAuto::choose() {
   plan.bits = choose_bits(plan);
   std::ostringstream text;
   text << std::setprecision(3) << "bits=" << plan.bits << " sync=" << tensors_text(plan) << ": "
-       << bits_of(plan, probe_rate()) << " of " << budget_
+       << bits_of(plan, cub_.probe_rate()) << " of " << budget_
        << " bits per parameter and step; a vote of p = 1, 2, ... bits lost, of sum |mean blend|,";
   for (const double lost : loss_.lost) {
     text << ' ' << 100 * lost / std::max(loss_.all, 1e-300) << '%';
   }
-  note_ = text.str();
-  set_plan(std::move(plan));
+  cub_.set_plan(std::move(plan));
+  return text.str();
 }
 
-Cost LionCubAuto::cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const {
-  if (step < measure_steps_) {
-    Cost cost = LionCub::cost(buckets, rank, step);
-    if (chosen_) cost.exact = cost.bound = false;  // of a step that is past: the plan was another
-    return cost;
+// A step whose plan is not known: one that is past, or after a choice that is still to be made. For
+// this one the bound has the parts of today's plan, whose frames may exceed any budget; the average
+// that the budget allows, twice, for slices of momenta differ; samples; and what shards and frames
+// differ by.
+Protocol LionCubAuto::protocol(const Round& round) const {
+  Protocol p = cub_.protocol(round);
+  if (round.step < measure_steps_) {
+    if (chosen_) p.exact = p.bound = false;
+    return p;
   }
-  if (chosen_) return LionCub::cost(buckets, rank, step);
-  // not chosen yet: the vote, whose frames may exceed any budget; the average that the budget
-  // allows, twice, for slices of momenta differ; samples; and what shards and frames differ by
-  const auto d = static_cast<double>(layout().n_coords());
-  Cost bound = VoteMethod::cost(buckets, rank, step);
-  bound.exact = false;
-  bound.bytes_up += static_cast<std::uint64_t>(2 * budget_ * d / 8);
-  for (const Bucket& b : buckets) {
-    const auto peers = static_cast<std::uint64_t>(b.shards.size() - 1);
-    bound.bytes_up += probe().cost(b).bytes_up + peers * (4 * 128 + 2 * alignment());
-  }
-  return bound;
+  if (chosen_) return p;
+  const auto budget =
+      static_cast<std::uint64_t>(2 * budget_ * static_cast<double>(layout_.n_coords()) / 8);
+  const auto peers = static_cast<std::uint64_t>(round.voters - 1);
+  const std::uint64_t of_bucket = peers * (5 * 128 + 2 * p.alignment);
+  const std::uint64_t samples = peers * 9 * cub_.probe().size();
+  p.slack = [=](std::size_t, std::size_t n_buckets) {
+    return budget + of_bucket * n_buckets + samples;
+  };
+  return p;
 }
 
-// --- The choice in a checkpoint: bits, then the synchronised tensors, or "measuring".
-// -------------
+// --- The choice in a checkpoint: bits, the synchronised tensors, and what was measured.
+// -----------
 
-void LionCubAuto::save(StateWriter& out) const {
-  LionCub::save(out);
+std::string LionCubAuto::choice_text() const {
   std::ostringstream text;
-  text << std::hexfloat << (chosen_ ? 1 : 0) << ' ' << plan().bits;
-  for (const char synced : plan().synced) text << ' ' << int{synced};
+  text << std::hexfloat << (chosen_ ? 1 : 0) << ' ' << cub_.plan().bits;
+  for (const char synced : cub_.plan().synced) text << ' ' << int{synced};
   for (const double lost : loss_.lost) text << ' ' << lost;
   text << ' ' << loss_.all;
   for (const double v : variance_) text << ' ' << v;
-  out.text("choice", text.str());
+  return text.str();
 }
 
-void LionCubAuto::load(StateReader& in) {
-  LionCub::load(in);
-  std::istringstream text(in.text("choice"));
+void LionCubAuto::read_choice(const std::string& saved, bool commit) {
+  std::istringstream text(saved);
   // hexadecimal floats are not read by streams
   const auto number = [&] {
     std::string word;
@@ -237,31 +258,29 @@ void LionCubAuto::load(StateReader& in) {
   loss.all = number();
   std::vector<double> variance(variance_.size());
   for (double& v : variance) v = number();
-  if (!in.commits()) return;
+  if (!commit) return;
   chosen_ = was_chosen;
-  set_plan(std::move(loaded));
+  cub_.set_plan(std::move(loaded));
   loss_ = loss;
   variance_ = std::move(variance);
 }
 
 }  // namespace
 
-std::unique_ptr<Method> make_lion_cub_auto(const MethodContext& ctx) {
-  return std::make_unique<LionCubAuto>(ctx);
-}
-
-MethodInfo lion_cub_auto_info(int world) {
-  MethodInfo info = lion_cub_base_info(world);
-  info.title = "Lion Cub within a budget";
-  info.source = "Ishikawa et al. 2024, arXiv:2411.16462; the choice is pride's own";
-  std::erase_if(info.options, [](const MethodOption& o) { return o.name == "feedback"; });
-  info.options.insert(
-      info.options.begin(),
-      {{"budget_bits", "8",
-        "bits sent per parameter, step and rank at most, on average over steps, synchronisation "
-        "and samples included; a vote of one bit sends 2 (N-1)/N"},
-       {"measure_steps", "64", "first steps, in whose second half is measured what to choose"}});
-  return info;
-}
+extern const MethodEntry kLionCubAuto = {
+    "lion-cub-auto", make<LionCubAuto>, [](int) {
+      MethodInfo info = lion_cub_base_info();
+      info.title = "Lion Cub within a budget";
+      info.source += "; the choice is pride's own";
+      std::erase_if(info.options, [](const MethodOption& o) { return o.name == "feedback"; });
+      info.options.insert(info.options.begin(),
+                          {{"budget_bits", "8",
+                            "bits sent per parameter, step and rank at most, on average over "
+                            "steps, synchronisation "
+                            "and samples included; a vote of one bit sends 2 (N-1)/N"},
+                           {"measure_steps", "64",
+                            "first steps, in whose second half is measured what to choose"}});
+      return info;
+    }};
 
 }  // namespace pride::methods

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "exchange/mean_values.h"
+#include "kernels/kernels.h"
 #include "pride/error.h"
 
 namespace pride::methods {
@@ -30,8 +30,8 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-bool is_embedding(const std::string& name) {
-  const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+bool is_embedding(const TensorSpec& spec) {
+  const auto has = [&](std::string_view part) { return spec.name.find(part) != std::string::npos; };
   return has("emb") || has("wte") || has("wpe") || has("pos");
 }
 
@@ -48,7 +48,7 @@ std::vector<std::size_t> named_by(const std::string& item, const Layout& layout)
   if (item == "last") return {matrices.end() - (matrices.empty() ? 0 : 1), matrices.end()};
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const bool hit = item == "all" || (item == "vectors" && !is_matrix(tensors[t])) ||
-                     (item == "embeddings" && is_embedding(tensors[t].spec.name)) ||
+                     (item == "embeddings" && is_embedding(tensors[t].spec)) ||
                      matches(item, tensors[t].spec.name);
     if (hit) found.push_back(t);
   }
@@ -112,31 +112,92 @@ std::vector<MomentumSync::Range> MomentumSync::due(const Bucket& bucket, std::in
       const std::size_t end = std::min(first + piece.n_words(), high);
       if (begin >= end) continue;
       const std::size_t at = piece.begin + 64 * (begin - first);
-      ranges.push_back({at, at + 64 * (end - begin), piece.tensor});
+      if (ranges.empty() || ranges.back().tensor != piece.tensor) {
+        ranges.push_back({at, at, piece.tensor});
+      }
+      ranges.back().end = at + 64 * (end - begin);  // pieces of one tensor follow one another
     }
   }
   return ranges;
 }
 
-Cost MomentumSync::cost(const Bucket& bucket, int rank, std::int64_t step) const {
-  return exchange::mean_values_cost(size_of(due(bucket, step)), format_,
-                                    static_cast<int>(bucket.shards.size()), rank);
-}
-
-double MomentumSync::mean_bytes(std::span<const Bucket> buckets, int world) const {
-  std::uint64_t bytes = 0;
-  for (std::int64_t step = 0; n_blocks_ > 0 && step < every_; ++step) {
-    for (const Bucket& bucket : buckets) {
-      bytes += exchange::mean_values_total(size_of(due(bucket, step)), format_, world);
+// Shards of the values, one range after the other, with the tensors that they belong to.
+std::optional<Part> MomentumSync::part(const Bucket& bucket, const Round& round) const {
+  const auto ranges = due(bucket, round.step);
+  std::size_t n = 0;
+  for (const Range& r : ranges) n += r.n();
+  if (n == 0) return std::nullopt;
+  Part part = sharded_part(bucket.index, n, round.voters, value_frames(Codec::kValues, format_),
+                           value_frames(Codec::kMeanValues, format_));
+  for (Shard& shard : part.own) {
+    std::size_t at = 0;
+    for (const Range& r : ranges) {
+      const std::size_t begin = std::max(shard.begin, at), end = std::min(shard.end, at + r.n());
+      if (begin < end) shard.pieces.push_back({.tensor = r.tensor, .begin = begin, .end = end});
+      at += r.n();
     }
   }
-  return static_cast<double>(bytes) / static_cast<double>(every_);
+  return part;
 }
 
-std::size_t size_of(std::span<const MomentumSync::Range> ranges) {
-  std::size_t n = 0;
-  for (const auto& r : ranges) n += r.end - r.begin;
-  return n;
+namespace {
+
+// The tensor of value i of the shard.
+std::uint32_t tensor_of(const Shard& shard, std::size_t i) {
+  const auto piece = std::ranges::upper_bound(shard.pieces, shard.begin + i, {}, &Piece::end);
+  return static_cast<std::uint32_t>(piece->tensor);
+}
+
+}  // namespace
+
+void MomentumSync::encode(const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
+                          const Part& part, Wire& wire) const {
+  std::vector<float> values;
+  for (const Range& r : due(bucket, ctx.step)) {
+    const auto from = m.subspan(r.begin, r.n());
+    values.insert(values.end(), from.begin(), from.end());
+  }
+  for (std::size_t j = 0; j < part.shards.size(); ++j) {
+    const Shard& shard = part.shards[j];
+    const auto frame = wire.up[j].span();
+    write_values(std::span(values).subspan(shard.begin, shard.size()), format_, frame);
+    const std::size_t bad = first_beyond_range(frame, format_, shard.size());
+    if (bad < shard.size() && !wire.non_finite) {
+      wire.non_finite = NonFinite{ctx.rank, tensor_of(shard, bad)};
+    }
+  }
+}
+
+void MomentumSync::serve(const Shard& shard, const Ballots& up, const Round& round,
+                         Reply& reply) const {
+  const std::size_t n = shard.size();
+  std::vector<float> theirs(n * up.frames.size());
+  std::vector<const float*> rows;
+  for (std::size_t i = 0; i < up.frames.size(); ++i) {
+    const auto row = std::span(theirs).subspan(n * i, n);
+    read_values(up.frames[i].head, format_, row);
+    rows.push_back(row.data());
+  }
+  const auto mean = std::span(theirs).first(n);
+  kernels::mean_rows(rows, round.voters, mean);
+  write_values(mean, format_, reply.head);
+  std::size_t bad = kernels::first_non_finite(mean);
+  if (bad == kernels::kAllFinite) bad = first_beyond_range(reply.head, format_, n);
+  if (bad < n) reply.non_finite = NonFinite{NonFinite::kSum, tensor_of(shard, bad)};
+}
+
+void MomentumSync::apply(const Bucket& bucket, const StepContext& ctx, const Part& part,
+                         const Wire& wire, std::span<float> m) const {
+  std::vector<float> values(part.shards.back().end);
+  for (std::size_t j = 0; j < part.shards.size(); ++j) {
+    const Shard& shard = part.shards[j];
+    read_values(wire.down[j].span(), format_, std::span(values).subspan(shard.begin, shard.size()));
+  }
+  auto from = values.begin();
+  for (const Range& r : due(bucket, ctx.step)) {
+    std::copy_n(from, r.n(), m.subspan(r.begin).begin());
+    from += static_cast<std::ptrdiff_t>(r.n());
+  }
 }
 
 }  // namespace pride::methods

@@ -3,16 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "codecs/levels.h"
-#include "pride/bucket.h"
-#include "pride/cost.h"
 #include "pride/layout.h"
-#include "pride/step.h"
-#include "pride/wire.h"
+#include "routes/protocol.h"
 
 namespace pride::methods {
 
@@ -29,29 +27,33 @@ std::vector<char> choose_tensors(const std::string& method, const Layout& layout
 
 class MomentumSync {
  public:
-  // Flat coordinates, multiples of 64.
-  struct Range {
-    std::size_t begin = 0, end = 0, tensor = 0;
-  };
-
   // Each chosen coordinate is averaged once in `every` steps, so many of them at a step that all
   // steps are of one length.  REQUIRES: every >= 1.
   MomentumSync(const Layout& layout, std::vector<char> chosen, std::int64_t every,
                ValueFormat format);
 
-  // What of the bucket is due at the step, ascending. Does not depend on how buckets are cut.
-  std::vector<Range> due(const Bucket& bucket, std::int64_t step) const;
+  // The momenta of the bucket that are due, sharded; nothing if none is. Which these are does not
+  // depend on how buckets are cut.
+  std::optional<Part> part(const Bucket& bucket, const Round& round) const;
 
-  const std::vector<char>& chosen() const noexcept { return chosen_; }
-  ValueFormat format() const noexcept { return format_; }
-  std::int64_t every() const noexcept { return every_; }
+  // Values as the format has them; non-finite is one that it cannot hold.
+  void encode(const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
+              const Part& part, Wire& wire) const;
 
-  Cost cost(const Bucket& bucket, int rank, std::int64_t step) const;
+  // The mean over the ranks, added in rank order, in the format again.
+  void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
 
-  // What all ranks together send in a step, on average over steps.
-  double mean_bytes(std::span<const Bucket> buckets, int world) const;
+  void apply(const Bucket& bucket, const StepContext& ctx, const Part& part, const Wire& wire,
+             std::span<float> m) const;
 
  private:
+  // Flat coordinates, multiples of 64.
+  struct Range {
+    std::size_t begin = 0, end = 0, tensor = 0;
+    std::size_t n() const noexcept { return end - begin; }
+  };
+  std::vector<Range> due(const Bucket& bucket, std::int64_t step) const;
+
   std::vector<char> chosen_;
   std::vector<std::size_t> first_block_;  // by tensor: its place among the chosen blocks of 64
   std::size_t n_blocks_ = 0;
@@ -59,8 +61,5 @@ class MomentumSync {
   std::int64_t every_;
   ValueFormat format_;
 };
-
-// Coordinates in all.
-std::size_t size_of(std::span<const MomentumSync::Range> ranges);
 
 }  // namespace pride::methods

@@ -53,7 +53,8 @@ std::size_t word_option(const std::string& method, const MethodContext& ctx,
   std::size_t i = 0;
   for (const std::string_view word : words) {
     if (text == word) return i;
-    known += concat(i++ == 0 ? "" : ", ", word);
+    known += concat(i == 0 ? "" : i + 1 == words.size() ? " or " : ", ", word);
+    ++i;
   }
   throw InvalidArgument(concat(method, ": option ", name, " = '", text, "': choose ", known));
 }

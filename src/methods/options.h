@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "pride/method.h"
+#include "methods/method.h"
 
 namespace pride::methods {
 

@@ -8,19 +8,14 @@
 #include <limits>
 
 #include "codecs/scaled_signs.h"
-#include "exchange/scales.h"
 #include "kernels/scaled_signs.h"
 #include "kernels/sparse.h"
 #include "kernels/ternary.h"
+#include "methods/dlion.h"
 #include "pride/error.h"
 
 namespace pride::methods {
 namespace {
-
-kernels::Blend blend_of(const StepContext& ctx, int group) {
-  const StepScalars& s = ctx.groups[static_cast<std::size_t>(group)];
-  return {s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2};
-}
 
 // The magnitude that a share of the coordinates do not exceed. Where that is 0, the largest: of a
 // tensor that is mostly zeros, the rest still counts.
@@ -55,6 +50,14 @@ Quantiser::Quantiser(const std::string& method, const MethodContext& ctx,
     n += scope == 0 ? 0 : slot.n / scope;
   }
   scales_.resize(n);
+  if (!options.shared) return;
+  const bool largest = options.scale == Scale::kMaximum;
+  shared_.emplace(largest ? SharedScales::Rule::kLargest : SharedScales::Rule::kMean, n);
+}
+
+std::optional<Part> Quantiser::before() const {
+  if (!shared_) return std::nullopt;
+  return shared_->part();
 }
 
 bool Quantiser::needs_whole_gradient() const noexcept {
@@ -124,20 +127,18 @@ float Quantiser::step_of(float c, int largest) const {
   return top / static_cast<float>(largest);
 }
 
-void Quantiser::agree(Communicator& comm, const StepContext& ctx, ConstView g,
-                      std::span<const float> m, std::span<const float> e) {
+void Quantiser::prepare(Communicator& comm, const Server& server, const StepContext& ctx,
+                        ConstView g, std::span<const float> m, std::span<const float> e) {
   const Flat flat{g.f32(0, g.n), m, e};
   for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
-    const kernels::Blend rule = blend_of(ctx, slot.spec.group);
+    const kernels::Blend rule = lion_blend(ctx.scalars_of(slot.spec));
     for (std::size_t at = 0, k = first_scale_[t]; at < slot.n; at += row_[t], ++k) {
       const std::size_t begin = slot.offset + at;
-      scales_[k] = ctx.is_absent(t) ? 0 : measure(flat, rule, begin, begin + row_[t]);
+      scales_[k] = ctx.is_unused(t) ? 0 : measure(flat, rule, begin, begin + row_[t]);
     }
   }
-  if (!options_.shared) return;
-  if (options_.scale == Scale::kMaximum) return exchange::share_largest(comm, ctx, scales_);
-  exchange::share_mean(comm, ctx, scales_);
+  if (shared_) shared_->share(comm, server, ctx, scales_);
 }
 
 // Part of a piece that shares the scale c.
@@ -196,7 +197,7 @@ std::size_t Quantiser::encode_in_steps(const Piece& piece, const StepContext& ct
   alignas(64) std::array<float, kScaleBlock> blend, random;
   const std::size_t n = q.size();
   const auto u = std::span(blend).first(n);
-  std::size_t found = kernels::lion_blend(b.g.subspan(begin, n), blend_of(ctx, piece.group),
+  std::size_t found = kernels::lion_blend(b.g.subspan(begin, n), lion_blend(ctx.scalars_of(piece)),
                                           b.m.subspan(begin, n), u);
   if (!b.e.empty()) {
     kernels::add(b.e.subspan(begin, n), u);
@@ -217,9 +218,9 @@ std::size_t Quantiser::encode_in_steps(const Piece& piece, const StepContext& ct
 }
 
 std::size_t Quantiser::encode(const Piece& piece, const StepContext& ctx, const Buffers& b,
-                              const Target& target) {
+                              int bits, const TakeLevels& take) {
   alignas(64) std::array<std::int8_t, kScaleBlock> levels;
-  const int largest = kernels::largest_level(target.shape.bits);
+  const int largest = kernels::largest_level(bits);
   const bool at_once = needs_whole_gradient() && !options_.stochastic && b.e.empty();
   std::size_t bad = kernels::kAllFinite;
   for (std::size_t i = 0; i < piece.n();) {
@@ -227,17 +228,13 @@ std::size_t Quantiser::encode(const Piece& piece, const StepContext& ctx, const 
     const std::size_t n = std::min(piece.n() - i, kScaleBlock - (piece.begin + i) % kScaleBlock);
     const auto q = std::span(levels).first(n);
     const std::size_t found =
-        at_once ? encode_at_once(piece, blend_of(ctx, piece.group), b, i, largest, q)
+        at_once ? encode_at_once(piece, lion_blend(ctx.scalars_of(piece)), b, i, largest, q)
                 : encode_in_steps(piece, ctx, b, i, largest, q);
     if (bad == kernels::kAllFinite) bad = found;
-    kernels::pack_levels(q, target.shape, target.first_word + i / 64, target.lines);
+    take(i, q);
     i += n;
   }
   return bad;
-}
-
-std::uint64_t Quantiser::cost(int world) const {
-  return options_.shared ? exchange::scales_cost(scales_.size(), world).bytes_up : 0;
 }
 
 }  // namespace pride::methods

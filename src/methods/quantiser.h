@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/levels.h"
-#include "pride/method.h"
+#include "methods/shared_scales.h"
 
 namespace pride::methods {
 
@@ -40,17 +40,15 @@ class Quantiser {
 
   const QuantiserOptions& options() const noexcept { return options_; }
 
+  // What prepare() exchanges, if anything; and the server's half of it.
+  std::optional<Part> before() const;
+  void serve(const Ballots& up, Reply& reply) const { shared_->serve(up, reply); }
+
   // Scales of this step, for granularities other than kBlock. `m` and `e` (error feedback; may be
   // empty) are flat. Collective with `shared`.
-  void agree(Communicator& comm, const StepContext& ctx, ConstView g, std::span<const float> m,
-             std::span<const float> e);
+  void prepare(Communicator& comm, const Server& server, const StepContext& ctx, ConstView g,
+               std::span<const float> m, std::span<const float> e);
 
-  // A piece in work: everything of its own size but the lines, which are the shard's.
-  struct Target {
-    kernels::LevelShape shape;
-    std::size_t first_word = 0;
-    std::span<std::uint64_t> lines;
-  };
   struct Buffers {
     std::span<const float> g;
     std::span<float> m;
@@ -58,13 +56,12 @@ class Quantiser {
     std::span<float> e_next;   // what this one leaves out
   };
 
-  // u = beta1 m + (1-beta1) g (+ e);  m = beta2 m + (1-beta2) g;  levels of u into the lines.
+  // u = beta1 m + (1-beta1) g (+ e);  m = beta2 m + (1-beta2) g;  take(i, q) gets the levels of u
+  // from coordinate i of the piece on, in ascending blocks that begin at multiples of 64.
   // Returns the first coordinate of the piece that is not finite, or kAllFinite.
-  std::size_t encode(const Piece& piece, const StepContext& ctx, const Buffers& buffers,
-                     const Target& target);
-
-  // Bytes that a rank sends so that scales are shared.
-  std::uint64_t cost(int world) const;
+  using TakeLevels = std::function<void(std::size_t i, std::span<const std::int8_t> q)>;
+  std::size_t encode(const Piece& piece, const StepContext& ctx, const Buffers& buffers, int bits,
+                     const TakeLevels& take);
 
  private:
   // Flat buffers; no e: no error feedback.
@@ -89,6 +86,7 @@ class Quantiser {
 
   Layout layout_;
   QuantiserOptions options_;
+  std::optional<SharedScales> shared_;
   std::vector<float> scales_;             // c of each scope, tensor after tensor; not for kBlock
   std::vector<std::size_t> first_scale_;  // by tensor
   std::vector<std::size_t> row_;          // by tensor: coordinates of a scope

@@ -1,4 +1,4 @@
-// Making a method by name.
+// The methods by name, and how one is made.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,16 +7,31 @@
 #include <string>
 #include <string_view>
 
-#include "pride/method.h"
+#include "methods/method.h"
 #include "pride/registry.h"
 
 namespace pride {
+
+// What a method's file defines, and registry.cpp lists.
+struct MethodEntry {
+  std::string_view name;
+  std::unique_ptr<Method> (*make)(const MethodContext&);
+  MethodInfo (*info)(int world);
+};
+
+namespace methods {
+template <typename M>
+std::unique_ptr<Method> make(const MethodContext& ctx) {
+  return std::make_unique<M>(ctx);
+}
+}  // namespace methods
 
 // The method's options with defaults filled in. Throws InvalidArgument on a name it does not have.
 std::map<std::string, std::string> complete_options(
     std::string_view method, const std::map<std::string, std::string>& given);
 
-// REQUIRES: ctx.options from complete_options(). Throws InvalidArgument on a bad value.
+// Makes no state: state().allocate() does. REQUIRES: ctx.options from complete_options(). Throws
+// InvalidArgument on a bad value.
 std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& ctx);
 
 }  // namespace pride

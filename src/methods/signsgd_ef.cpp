@@ -3,69 +3,78 @@
 // Source    Karimireddy et al. 2019, arXiv:1901.09847, Algorithm 1; several workers as in Zheng et
 //           al. 2019, arXiv:1905.10936 (dist-EF-blockSGD).
 // Cost      1 bit up, 1 bit down and a float per 4096 coordinates each way, plus frames.
-// State     m: momentum, e: error (n each) float32, local to each rank, never sent; e_s: the
-//           owner's error, n/N of it in use.
+// State     m: momentum, error (n each) float32, local to each rank, never sent; server_error: n/N
+//           of it in use.
 // Deviates  a scale per block of 4096 coordinates instead of one per tensor; momentum is plain, not
-//           Nesterov's; zeros, absent tensors: see docs/wire_format.md.
-#include <charconv>
-
+//           Nesterov's; zeros, unused tensors: see docs/wire_format.md.
+#include "kernels/kernels.h"
 #include "methods/error_feedback.h"
+#include "methods/options.h"
+#include "methods/registry.h"
 #include "pride/error.h"
-#include "pride/methods/error_feedback.h"
 
 namespace pride::methods {
 namespace {
 
-class SignSgdErrorFeedback final : public ErrorFeedbackMethod {
+class SignSgdErrorFeedback final : public Method {
  public:
   explicit SignSgdErrorFeedback(const MethodContext& ctx)
-      : ErrorFeedbackMethod(ctx.layout, exchange::Norm::kMeanAbs),
-        momentum_(momentum_from(ctx.options.at("momentum"))) {}
+      : momentum_(static_cast<float>(number_option("signsgd-ef", ctx, "momentum", 0, 1))),
+        // m = momentum m + g;  p = lr m + e;  C(p) = (||p||_1 / n) sign(p);  e = p - C(p)
+        feedback_(state_, state_.add("m", StateKind::kLocal), Norm::kMeanAbs,
+                  [this](const StepScalars& s) {
+                    return kernels::Feedback{.keep = momentum_, .take = 1, .rate = s.lr};
+                  }) {
+    PRIDE_CHECK(momentum_ < 1, "signsgd-ef: option momentum = '", ctx.options.at("momentum"),
+                "': give a number in [0, 1)");
+  }
+
+  Protocol protocol(const Round&) const override { return {.alignment = kScaleBlock}; }
+  std::vector<Part> parts(const Bucket& b, const Round&) const override {
+    return feedback_.parts(b);
+  }
+  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
+    feedback_.encode(b, ctx, flight);
+  }
+  void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    feedback_.serve(shard, up, round, reply);
+  }
+  void settle(const Part&, const Shard& shard, std::span<const float> pending) override {
+    feedback_.settle(shard, pending);
+  }
+  // x = (1 - lr wd) x - Delta
+  void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
+    feedback_.apply(b, flight, ctx, x,
+                    [](const ScaleBlock&, const ErrorFeedback::Delta& delta, const StepScalars& s,
+                       std::span<float>, std::span<float> part) {
+                      kernels::apply_signs(delta.signs, {s.decay, delta.scale}, part);
+                    });
+  }
 
  private:
-  static float momentum_from(const std::string& text) {
-    double value = -1;
-    const char* last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(text.data(), last, value);
-    PRIDE_CHECK(error == std::errc() && end == last && value >= 0 && static_cast<float>(value) < 1,
-                "signsgd-ef: option momentum = '", text, "': give a number in [0, 1)");
-    return static_cast<float>(value);
-  }
-
-  // m = momentum m + g;  p = lr m + e;  C(p) = (||p||_1 / n) sign(p);  e = p - C(p)
-  kernels::Feedback feedback(const StepScalars& s) const override {
-    return {.keep = momentum_, .take = 1, .rate = s.lr};
-  }
-
-  // x = (1 - lr wd) x - Delta
-  void step_block(const ScaleBlock&, const exchange::SignBlock& delta, const StepContext&,
-                  const StepScalars& s, std::span<float>, std::span<float> x) override {
-    kernels::apply_signs(delta.signs, {s.decay, delta.scale}, x);
-  }
-
   float momentum_;
+  ErrorFeedback feedback_;
 };
 
 }  // namespace
 
-std::unique_ptr<Method> make_signsgd_ef(const MethodContext& ctx) {
-  return std::make_unique<SignSgdErrorFeedback>(ctx);
-}
-
-MethodInfo signsgd_ef_info(int) {
-  MethodInfo info;
-  info.title = "SignSGD with error feedback";
-  info.source =
-      "Karimireddy et al. 2019, arXiv:1901.09847, Algorithm 1; Zheng et al. 2019, arXiv:1905.10936";
-  info.bits_up = 1 + 32.0 / kScaleBlock;
-  info.bits_down = 1 + 32.0 / kScaleBlock;
-  info.growth = "none";
-  info.state_floats = 3;
-  info.default_lr = 0.1;
-  info.options = {{"momentum", "0",
-                   "of the gradients, before feedback; it wants a rate lower than (1 - momentum) "
-                   "times that without"}};
-  return info;
-}
+extern const MethodEntry kSignSgdEf = {
+    "signsgd-ef", make<SignSgdErrorFeedback>, [](int) {
+      MethodInfo info;
+      info.title = "SignSGD with error feedback";
+      info.source =
+          "Karimireddy et al. 2019, arXiv:1901.09847, Algorithm 1; Zheng et al. 2019, "
+          "arXiv:1905.10936";
+      info.bits_up = info.bits_down = 1 + 32.0 / kScaleBlock;
+      info.growth = "none";
+      info.state_floats = 3;
+      info.default_lr = 0.1;
+      info.options = {
+          {"momentum", "0",
+           "of the gradients, before feedback; it wants a rate lower than (1 - momentum) "
+           "times that without"}};
+      return info;
+    }};
 
 }  // namespace pride::methods

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "exchange/samples.h"
+#include "codecs/samples.h"
+#include "methods/dlion.h"
 
 namespace pride::methods {
 namespace {
@@ -24,7 +25,7 @@ struct Coordinate {
 
 }  // namespace
 
-VoteProbe::VoteProbe(const Layout& layout, int world) : world_(world) {
+VoteProbe::VoteProbe(const Layout& layout, int world) : layout_(layout), world_(world) {
   // every rank tells every other: fewer samples on many ranks
   const std::size_t crowd = std::max<std::size_t>(1, static_cast<std::size_t>(world) / 16);
   const std::size_t least = std::max<std::size_t>(4, 16 / crowd);
@@ -57,16 +58,56 @@ std::size_t VoteProbe::tensor_at(std::size_t coord) const {
   return static_cast<std::size_t>(after - tensors_.begin()) - 1;
 }
 
-void VoteProbe::keep(const Bucket& bucket, const StepContext& ctx, const Wire& shared) {
+std::optional<Part> VoteProbe::part(const Bucket& bucket, int voters) const {
+  const std::size_t n = samples_in(bucket).size();
+  if (n == 0) return std::nullopt;
+  return one_shot_part(bucket.index, n, sample_frames(), all_sample_frames(voters));
+}
+
+void VoteProbe::sample_blends(const Bucket& bucket, const StepContext& ctx, ConstView grad,
+                              std::span<const float> m, std::span<const float> e,
+                              Wire& wire) const {
   const auto coords = samples_in(bucket);
-  for (int r = 0; r < world_; ++r) {
-    const exchange::ReceivedSamples theirs = exchange::samples_of(shared, r, ctx, coords.size());
+  const SampleView mine(wire.up[0].span().data(), coords.size());
+  for (std::size_t i = 0; i < coords.size(); ++i) {
+    const std::size_t c = coords[i];
+    const TensorSpec& spec = layout_.tensors()[tensor_at(c)].spec;
+    kernels::blend_only(grad.f32(c, c + 1), lion_blend(ctx.scalars_of(spec)), m.subspan(c, 1),
+                        mine.u.subspan(i, 1));
+    if (!e.empty()) mine.u[i] += e[c];
+  }
+}
+
+void VoteProbe::sample_results(const Bucket& bucket, const StepContext& ctx,
+                               std::span<const float> m, const SentLevel& sent, Wire& wire) const {
+  const auto coords = samples_in(bucket);
+  const SampleView mine(wire.up[0].span().data(), coords.size());
+  for (std::size_t i = 0; i < coords.size(); ++i) {
+    const bool unused = ctx.is_unused(tensor_at(coords[i]));
+    mine.m[i] = m[coords[i]];
+    if (unused) mine.u[i] = 0;
+    mine.q[i] = unused ? kNoLevel : static_cast<std::int8_t>(sent(coords[i]));
+  }
+  clear_padding(mine.q);
+}
+
+void VoteProbe::serve(const Ballots& up, Reply& reply) {
+  auto out = reply.head.subspan(kHeaderBytes).begin();
+  for (const Frame& f : up.frames) out = std::ranges::copy(f.head.subspan(kHeaderBytes), out).out;
+}
+
+void VoteProbe::keep(const Bucket& bucket, const Wire& wire) {
+  const auto coords = samples_in(bucket);
+  // the header of the first frame; of the others the payloads alone are there
+  const std::byte* frame = wire.down[0].span().data();
+  for (std::size_t r = 0; r < static_cast<std::size_t>(world_); ++r) {
+    const SampleView theirs(frame, coords.size());
     for (std::size_t i = 0; i < coords.size(); ++i) {
       const Tensor& at = tensors_[tensor_at(coords[i])];
       const std::size_t index = at.first + (coords[i] - at.offset) / at.stride;
-      samples_[static_cast<std::size_t>(r) * n_samples_ + index] = {theirs.u[i], theirs.m[i],
-                                                                    theirs.q[i]};
+      samples_[r * n_samples_ + index] = {theirs.u[i], theirs.m[i], theirs.q[i]};
     }
+    frame += theirs.bytes - kHeaderBytes;
   }
 }
 
@@ -86,7 +127,7 @@ std::vector<TensorDiagnostics> VoteProbe::evaluate() const {
         const Sample& s = of_rank(tensors_[t], r)[i];
         c.mean_m += static_cast<double>(s.m) / world_;
         c.mean_m2 += static_cast<double>(s.m) * static_cast<double>(s.m) / world_;
-        if (s.q == exchange::kNoLevel) continue;
+        if (s.q == kNoLevel) continue;
         ++c.present;
         c.mean_u += static_cast<double>(s.u);
         c.signs += sign_of(static_cast<double>(s.u));
@@ -170,7 +211,7 @@ VoteProbe::Loss VoteProbe::losses(const QuantiserOptions& options) const {
       for (int r = 0; r < world_; ++r) {
         const Sample& s = of_rank(t, r)[i];
         const double top = tops[static_cast<std::size_t>(r)], u = static_cast<double>(s.u);
-        if (s.q == exchange::kNoLevel || top == 0) continue;
+        if (s.q == kNoLevel || top == 0) continue;
         mean += u / world_;
         votes[0] += sign_of(u);
         for (int p = 2; p <= 8; ++p) {
@@ -186,10 +227,6 @@ VoteProbe::Loss VoteProbe::losses(const QuantiserOptions& options) const {
     }
   }
   return loss;
-}
-
-Cost VoteProbe::cost(const Bucket& bucket) const {
-  return exchange::samples_cost(samples_in(bucket).size(), world_);
 }
 
 }  // namespace pride::methods

@@ -9,35 +9,38 @@
 
 #include "kernels/levels.h"
 #include "methods/quantiser.h"
-#include "pride/bucket.h"
-#include "pride/communicator.h"
-#include "pride/cost.h"
 #include "pride/diagnostics.h"
 #include "pride/layout.h"
-#include "pride/step.h"
-#include "pride/wire.h"
+#include "routes/protocol.h"
 
 namespace pride::methods {
 
 // One sampled coordinate on one rank.
 struct Sample {
   float u = 0, m = 0;
-  std::int8_t q = 0;  // exchange::kNoLevel: the tensor is absent there
+  std::int8_t q = 0;  // kNoLevel: the tensor is unused there
 };
 
 class VoteProbe {
  public:
   VoteProbe(const Layout& layout, int world);
 
-  // The bucket's samples, ascending: flat coordinates. A tensor gives up to 256 of them, one in a
-  // thousand but at least 16, evenly spread, and on N >= 32 ranks N/16 times fewer, but at least 4;
-  // the same for any cut into buckets.
-  std::vector<std::size_t> samples_in(const Bucket& bucket) const;
+  // The bucket's samples, from every rank to every other; nothing if it has none.
+  std::optional<Part> part(const Bucket& bucket, int voters) const;
 
-  std::size_t tensor_at(std::size_t coord) const;
+  // This rank's samples: first its blends, before the step changes its momentum, then what came of
+  // them. `e` is what earlier steps left out, or empty.
+  void sample_blends(const Bucket& bucket, const StepContext& ctx, ConstView grad,
+                     std::span<const float> m, std::span<const float> e, Wire& wire) const;
+  using SentLevel = std::function<int(std::size_t coord)>;
+  void sample_results(const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
+                      const SentLevel& sent, Wire& wire) const;
 
-  // After the ranks shared the bucket's samples (exchange/samples.h): keeps them for the step.
-  void keep(const Bucket& bucket, const StepContext& ctx, const Wire& shared);
+  // The result of the part is the frames of all ranks.
+  static void serve(const Ballots& up, Reply& reply);
+
+  // Keeps the samples of all ranks for the step.
+  void keep(const Bucket& bucket, const Wire& wire);
 
   // When all buckets are kept: by tensor.
   std::vector<TensorDiagnostics> evaluate() const;
@@ -52,16 +55,22 @@ class VoteProbe {
   };
   Loss losses(const QuantiserOptions& options) const;
 
-  Cost cost(const Bucket& bucket) const;
+  std::size_t size() const noexcept { return n_samples_; }  // of one rank
 
  private:
   struct Tensor {
     std::size_t offset, n, stride, first, count;  // samples [first, first + count)
   };
+  // Flat coordinates, ascending. A tensor gives up to 256 of them, one in a thousand but at least
+  // 16, evenly spread, and on N >= 32 ranks N/16 times fewer, but at least 4; the same for any cut
+  // into buckets.
+  std::vector<std::size_t> samples_in(const Bucket& bucket) const;
+  std::size_t tensor_at(std::size_t coord) const;
   double top_of(std::span<const Sample> samples, const QuantiserOptions& options) const;
   std::vector<double> tops_of(const Tensor& t, const QuantiserOptions& options) const;
   std::span<const Sample> of_rank(const Tensor& t, int rank) const;
 
+  Layout layout_;
   std::vector<Tensor> tensors_;
   int world_;
   std::size_t n_samples_ = 0;

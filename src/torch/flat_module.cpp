@@ -70,7 +70,7 @@ struct FlatModule::Impl {
         layout(make_layout(parameters)),
         params(std::make_shared<FlatBuffer>(layout.flat_size())),
         grads(std::make_shared<FlatBuffer>(layout.flat_size())),
-        absent(std::make_unique<bool[]>(parameters.size())),
+        unused(std::make_unique<bool[]>(parameters.size())),
         handed_over(parameters.size()) {}
 
   void adopt();
@@ -84,7 +84,7 @@ struct FlatModule::Impl {
   at::Tensor host_params, host_grads;         // the same memory
   at::Tensor flat_params, flat_grads;         // where the parameters lie: the same, or staged
   std::vector<at::Tensor> grad_views;
-  std::unique_ptr<bool[]> absent;
+  std::unique_ptr<bool[]> unused;
   std::vector<std::shared_ptr<void>> accumulators;  // a hook lives as long as its accumulator
   Optimizer* overlapped = nullptr;                  // set between begin_step and finish_step
   std::vector<bool> handed_over;                    // to it, in this step
@@ -111,13 +111,13 @@ void FlatModule::Impl::adopt() {
     tensor.set_data(view);
     grad_views.push_back(view_of(flat_grads, layout.tensors()[i]));
     tensor.mutable_grad() = grad_views.back();
-    absent[i] = true;
+    unused[i] = true;
     accumulators.push_back(on_gradient(tensor, [this, i] { receive(i); }));
   }
 }
 
 void FlatModule::Impl::receive(std::size_t tensor) {
-  absent[tensor] = false;
+  unused[tensor] = false;
   if (overlapped == nullptr) return;
   handed_over[tensor] = true;
   if (!direct) widen(tensor);
@@ -136,10 +136,10 @@ void FlatModule::Impl::collect_one(std::size_t tensor) {
   if (grad.defined() && grad.is_same(view)) return;
   if (!grad.defined()) {
     view.zero_();
-    absent[tensor] = true;
+    unused[tensor] = true;
   } else if (grad.layout() != at::kStrided || grad.data_ptr() != view.data_ptr()) {
     view.copy_(grad.layout() == at::kStrided ? grad : grad.to_dense());
-    absent[tensor] = false;
+    unused[tensor] = false;
   }
   grad = view;
 }
@@ -159,15 +159,15 @@ bool FlatModule::on_host() const noexcept { return impl_->on_cpu; }
 std::span<float> FlatModule::params() noexcept { return impl_->params->span(); }
 std::span<float> FlatModule::grads() noexcept { return impl_->grads->span(); }
 
-std::span<const bool> FlatModule::absent() const noexcept {
-  return {impl_->absent.get(), impl_->parameters.size()};
+std::span<const bool> FlatModule::unused() const noexcept {
+  return {impl_->unused.get(), impl_->parameters.size()};
 }
 
 void FlatModule::zero_grad() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) {
     impl_->parameters[i].tensor.mutable_grad() = impl_->grad_views[i];
-    impl_->absent[i] = true;
+    impl_->unused[i] = true;
   }
   impl_->flat_grads.zero_();
 }
@@ -180,7 +180,7 @@ void FlatModule::collect() {
 
 StepReport FlatModule::step(Optimizer& optimizer) {
   collect();
-  const StepReport report = optimizer.step(params(), grads(), absent());
+  const StepReport report = optimizer.step(params(), grads(), unused());
   push();
   return report;
 }
@@ -200,7 +200,7 @@ StepReport FlatModule::finish_step() {
   impl_->overlapped = nullptr;
   // those that had a gradient before the last backward, and none in it
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) {
-    if (!impl_->absent[i] && !impl_->handed_over[i]) optimizer.gradient_ready(i);
+    if (!impl_->unused[i] && !impl_->handed_over[i]) optimizer.gradient_ready(i);
   }
   const StepReport report = optimizer.finish_step();
   push();

@@ -1,4 +1,5 @@
-// Frame headers: these exact bytes, round trips, and every single corrupted byte is refused.
+// Frame headers: these exact bytes, round trips, and every single corrupted byte is refused. Unused
+// bits: who uses what, and runs of the same users.
 // SPDX-License-Identifier: Apache-2.0
 // The bytes are the worked example of docs/wire_format.md.
 #include "codecs/frame.h"
@@ -9,20 +10,22 @@
 #include <array>
 #include <functional>
 
-#include "codecs/payload.h"
-#include "pride/error.h"
+#include "base/digest.h"
+#include "codecs/made_frames.h"
 
 namespace pride {
 namespace {
 
-std::vector<std::byte> bytes(std::initializer_list<int> values) {
-  std::vector<std::byte> out;
+using Bytes = std::vector<std::byte>;
+
+Bytes bytes(std::initializer_list<int> values) {
+  Bytes out;
   for (const int v : values) out.push_back(static_cast<std::byte>(v));
   return out;
 }
 
 // Rank 0 of 2 sends the signs of shard 1, the coordinates 64..69 of a tensor of 70, at step 3:
-// + - + + - -, nothing absent.
+// + - + + - -, nothing unused.
 FrameHeader example_header() {
   FrameHeader h;
   h.codec = Codec::kSign;
@@ -33,17 +36,37 @@ FrameHeader example_header() {
   h.scalars = 0x1122334455667788;
   return h;
 }
-const std::vector<std::byte> kPayload = bytes({0, 0, 0, 0, 0, 0, 0, 0, 0x0D, 0, 0, 0, 0, 0, 0, 0});
+const Bytes kPayload = bytes({0, 0, 0, 0, 0, 0, 0, 0, 0x0D, 0, 0, 0, 0, 0, 0, 0});
 
-std::vector<std::byte> example_frame() {
-  std::vector<std::byte> frame(kHeaderBytes + kPayload.size());
+Bytes frame_of(const FrameHeader& h) {
+  Bytes frame(kHeaderBytes + kPayload.size());
   std::copy(kPayload.begin(), kPayload.end(), frame.begin() + kHeaderBytes);
-  seal(example_header(), std::span(frame).first(kHeaderBytes), {kPayload});
+  seal(h, frame);
   return frame;
 }
 
-std::optional<Poison> open_frame(std::span<const std::byte> frame, const FrameHeader& expected) {
-  return open(frame.first(kHeaderBytes), {frame.subspan(kHeaderBytes)}, expected, "test");
+Bytes example_frame() { return frame_of(example_header()); }
+
+std::string error_of(const Bytes& frame, const FrameHeader& expected = example_header()) {
+  try {
+    open({frame}, expected, "test");
+  } catch (const CommError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// The example with one number of its header written over, and the checksum made true again.
+template <typename T>
+std::string error_with(std::size_t at, T value) {
+  Bytes frame = example_frame();
+  const auto put = [&](std::size_t offset, const auto& number) {
+    std::ranges::copy(std::as_bytes(std::span(&number, 1)), frame.data() + offset);
+  };
+  put(at, value);
+  const std::span<const std::byte> whole = frame;
+  put(56, hash_bytes(whole.subspan(64), hash_bytes(whole.first(56))));
+  return error_of(frame);
 }
 
 TEST(Frame, ProducesTheseBytes) {
@@ -54,9 +77,9 @@ TEST(Frame, ProducesTheseBytes) {
       64,   0,    0,    0,    0,    0,    0,    0,     // coordinates of the shard
       16,   0,    0,    0,    0,    0,    0,    0,     // payload bytes
       0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  // digest of the step's scalars
-      0,    0,    0,    0,    0,    0,    0,    0,     // poison: tensor, rank
+      0,    0,    0,    0,    0,    0,    0,    0,     // not finite: tensor, rank
       0x07, 0xCC, 0xB0, 0x34, 0x57, 0x6B, 0x47, 0x28,  // checksum
-      0,    0,    0,    0,    0,    0,    0,    0,     // absent bits
+      0,    0,    0,    0,    0,    0,    0,    0,     // unused bits
       0x0D, 0,    0,    0,    0,    0,    0,    0,     // signs: coordinates 0, 2, 3 are +
   });
   const auto frame = example_frame();
@@ -66,61 +89,208 @@ TEST(Frame, ProducesTheseBytes) {
   }
 }
 
-TEST(Frame, RoundTripsPoison) {
+TEST(Frame, RoundTripsTheNonFiniteFlag) {
   FrameHeader h = example_header();
-  h.poison = Poison{513, 70000};
-  auto frame = example_frame();
-  seal(h, std::span(frame).first(kHeaderBytes), {kPayload});
-  const auto poison = open_frame(frame, example_header());
-  ASSERT_TRUE(poison.has_value());
-  EXPECT_EQ(poison->rank, 513);
-  EXPECT_EQ(poison->tensor, 70000u);
-  EXPECT_FALSE(open_frame(example_frame(), example_header()).has_value());
+  h.non_finite = NonFinite{513, 70000};
+  const auto non_finite = open({frame_of(h)}, example_header(), "test");
+  ASSERT_TRUE(non_finite.has_value());
+  EXPECT_EQ(non_finite->rank, 513);
+  EXPECT_EQ(non_finite->tensor, 70000u);
+  EXPECT_FALSE(open({example_frame()}, example_header(), "test").has_value());
+}
+
+TEST(Frame, RoundTripsTheNonFiniteFlagOfASum) {
+  FrameHeader h = example_header();
+  h.non_finite = NonFinite{NonFinite::kSum, 2};
+  const auto frame = frame_of(h);
+  for (std::size_t i = 52; i < 56; ++i) EXPECT_EQ(frame[i], std::byte{0xFF});
+  EXPECT_EQ(open({frame}, example_header(), "test"), h.non_finite);
 }
 
 TEST(Frame, RefusesEveryCorruptedByte) {
   const auto good = example_frame();
+  EXPECT_EQ(error_of(good), "");
   for (std::size_t i = 0; i < good.size(); ++i) {
     for (const int flip : {0x01, 0x80, 0xFF}) {
       auto bad = good;
       bad[i] ^= static_cast<std::byte>(flip);
-      EXPECT_THROW(open_frame(bad, example_header()), CommError) << "byte " << i << " ^ " << flip;
+      EXPECT_NE(error_of(bad), "") << "byte " << i << " ^ " << flip;
     }
   }
+}
+
+// A frame that is cut short or goes on, and one whose sender claims another size.
+TEST(Frame, RefusesAnySizeButItsOwn) {
+  const auto good = example_frame();
+  for (std::size_t n = kHeaderBytes; n < 200; ++n) {
+    auto other = good;
+    other.resize(n);
+    EXPECT_EQ(error_of(other) == "", n == good.size()) << n << " bytes";
+  }
+  EXPECT_EQ(error_with<std::uint64_t>(32, 17),
+            "test: the frame from rank 0 has payload bytes 17, this rank expects 16");
 }
 
 // Every field in which a healthy peer can disagree is named, with its rank and both values.
 TEST(Frame, NamesTheFieldThatDisagrees) {
   const auto frame = example_frame();
-  const auto error_with = [&](const std::function<void(FrameHeader&)>& change) -> std::string {
+  const auto error_when = [&](const std::function<void(FrameHeader&)>& change) {
     FrameHeader expected = example_header();
     change(expected);
+    return error_of(frame, expected);
+  };
+  EXPECT_EQ(error_when([](auto& h) { h.step = 4; }),
+            "test: the frame from rank 0 has step 3, this rank expects 4");
+  EXPECT_NE(error_when([](auto& h) { h.codec = Codec::kVote; }).find("codec"), std::string::npos);
+  EXPECT_NE(error_when([](auto& h) { h.bucket = 1; }).find("bucket"), std::string::npos);
+  EXPECT_NE(error_when([](auto& h) { h.rank = 1; }).find("sender rank"), std::string::npos);
+  EXPECT_NE(error_when([](auto& h) { h.weight = 2; }).find("vote weight"), std::string::npos);
+  EXPECT_NE(error_when([](auto& h) { h.n_coords = 128; }).find("coordinates"), std::string::npos);
+  EXPECT_NE(error_when([](auto& h) { h.scalars = 0; }).find("step scalars"), std::string::npos);
+}
+
+TEST(Frame, RefusesFlagsThatMeanNothingAndFieldsOfAFlagThatIsNotThere) {
+  EXPECT_EQ(error_with<std::uint8_t>(6, 1), "");  // as it was: the codec
+  EXPECT_NE(error_with<std::uint8_t>(7, 2).find("flags 2"), std::string::npos);
+  EXPECT_NE(error_with<std::uint8_t>(7, 3).find("flags 3"), std::string::npos);
+  EXPECT_NE(error_with<std::uint32_t>(48, 1).find("a tensor for a non-finite flag"),
+            std::string::npos);
+  EXPECT_NE(error_with<std::uint32_t>(52, 1).find("a rank for a non-finite flag"),
+            std::string::npos);
+}
+
+// Floats that travel apart from the head are covered by its checksum.
+TEST(Frame, ChecksumCoversTheBody) {
+  std::array<float, 4> floats = {1, 2, 3, 4};
+  const auto body = std::as_bytes(std::span(floats));
+  Bytes head = example_frame();
+  seal(example_header(), head, body);
+  const Frame frame{head, body};
+  EXPECT_EQ(frame.payload_bytes(), 32u);
+  EXPECT_NO_THROW(open(frame, example_header(), "test"));
+  floats[2] = -3;
+  EXPECT_THROW(open(frame, example_header(), "test"), CommError);
+}
+
+TEST(Frame, TellsItsSizeBeforeItsPayloadIsHere) {
+  const auto frame = example_frame();
+  const auto header = std::span(frame).first(kHeaderBytes);
+  EXPECT_EQ(claimed_payload(header, 16, 5, "test"), 16u);
+  const auto error_of_header = [&](std::size_t byte, std::size_t most) -> std::string {
+    Bytes other(header.begin(), header.end());
+    other[byte] ^= std::byte{0x80};
     try {
-      open_frame(frame, expected);
+      claimed_payload(other, most, 5, "test");
     } catch (const CommError& e) {
       return e.what();
     }
     return "";
   };
-  EXPECT_EQ(error_with([](auto& h) { h.step = 4; }),
-            "test: the frame from rank 0 has step 3, this rank expects 4");
-  EXPECT_NE(error_with([](auto& h) { h.codec = Codec::kVote; }).find("codec"), std::string::npos);
-  EXPECT_NE(error_with([](auto& h) { h.bucket = 1; }).find("bucket"), std::string::npos);
-  EXPECT_NE(error_with([](auto& h) { h.rank = 1; }).find("sender rank"), std::string::npos);
-  EXPECT_NE(error_with([](auto& h) { h.weight = 2; }).find("vote weight"), std::string::npos);
-  EXPECT_NE(error_with([](auto& h) { h.n_coords = 128; }).find("coordinates"), std::string::npos);
-  EXPECT_NE(error_with([](auto& h) { h.scalars = 0; }).find("step scalars"), std::string::npos);
+  EXPECT_EQ(error_of_header(63, 16), "");  // only the whole frame shows that it is spoilt
+  EXPECT_EQ(error_of_header(63, 15),
+            "test: the frame from rank 5 claims 16 bytes of payload, more than the 15 that are "
+            "possible");
+  EXPECT_NE(error_of_header(39, 1 << 20).find("more than the 1048576"), std::string::npos);
+  EXPECT_NE(error_of_header(0, 16).find("magic"), std::string::npos);
+  EXPECT_NE(error_of_header(4, 16).find("version"), std::string::npos);
 }
 
-// Floats that travel apart from the header are covered by its checksum.
-TEST(Frame, ChecksumCoversASecondPart) {
-  std::array<float, 4> floats = {1, 2, 3, 4};
-  const auto second = std::as_bytes(std::span(floats));
-  std::vector<std::byte> header(kHeaderBytes);
-  seal(example_header(), header, {kPayload, second});
-  EXPECT_NO_THROW(open(header, {kPayload, second}, example_header(), "test"));
-  floats[2] = -3;
-  EXPECT_THROW(open(header, {kPayload, second}, example_header(), "test"), CommError);
+// ---- Unused bits. ------------------------------------------------------------------------------
+
+TEST(UnusedBitsFrame, SendsFloatsApart) {
+  const Shard shard = make_buckets(Layout({{"w", {640}}}), 1 << 30, 2)[0].shards[0];
+  const FrameKind dense = unused_bits_frames(Codec::kDense, "dense", 4);
+  EXPECT_EQ(dense.bytes(shard), 72u);
+  EXPECT_EQ(dense.body_bytes(shard), 320u * 4);
+  EXPECT_EQ(dense.all_bytes(shard), 72u + 320 * 4);
+  EXPECT_EQ(unused_bits_frames(Codec::kDenseBf16, "dense bf16", 2).body_bytes(shard), 320u * 2);
+}
+
+TEST(UnusedBitsFrame, OfAnEmptyShardIsAHeader) {
+  const Shard shard = testing::empty_shard();
+  const FrameKind dense = unused_bits_frames(Codec::kDense, "dense", 4);
+  EXPECT_EQ(dense.all_bytes(shard), 64u);
+  EXPECT_EQ(testing::error_of(dense, testing::zeros(64), shard), "");
+}
+
+TEST(UnusedBitsFrame, RefusesBitsWhereNoPieceIsAndAResultThatForgetsThisRank) {
+  const Shard shard = testing::shard_of({{"a", {70}}, {"b", {3}}});
+  const FrameKind kind = unused_bits_frames(Codec::kMean, "mean", 4);
+  ByteBuffer frame = testing::zeros(kind.bytes(shard));
+  const auto unused = unused_bits(frame.span().data(), shard);
+  const std::vector<char> used_here = {0, 0}, unused_here = {1, 0};
+  unused[0] = 1;
+  EXPECT_EQ(testing::error_of(kind, frame, shard), "");
+  EXPECT_EQ(testing::result_error_of(kind, frame, shard, unused_here), "");
+  testing::expect_refused(testing::result_error_of(kind, frame, shard, used_here),
+                          "marks tensor 0 as unused on all ranks; this rank uses it");
+  unused[0] = 4;
+  testing::expect_refused(testing::error_of(kind, frame, shard),
+                          "has unused bits beyond its 2 pieces");
+}
+
+// Three words, one and one; and what three ranks do not use of them.
+struct ThreeRanks {
+  Shard shard = testing::shard_of({{"a", {130}}, {"b", {64}}, {"c", {3}}});
+  std::vector<ByteBuffer> buffers;
+  std::vector<Frame> frames;
+
+  explicit ThreeRanks(std::array<std::uint64_t, 3> unused) {
+    const FrameKind kind = unused_bits_frames(Codec::kDense, "dense");
+    for (const std::uint64_t bits : unused) {
+      buffers.push_back(testing::zeros(kind.bytes(shard)));
+      unused_bits(buffers.back().span().data(), shard)[0] = bits;
+    }
+    for (const ByteBuffer& buffer : buffers) frames.push_back({buffer.span()});
+  }
+};
+
+TEST(UnusedBits, AreCombinedToWhatNobodyUses) {
+  const auto combined = [](const ThreeRanks& ranks) {
+    std::vector<std::uint64_t> unused(1);
+    combine_unused(ranks.frames, ranks.shard, unused);
+    return unused[0];
+  };
+  EXPECT_EQ(combined(ThreeRanks({0b000, 0b010, 0b101})), 0b000u);
+  EXPECT_EQ(combined(ThreeRanks({0b110, 0b010, 0b111})), 0b010u);
+  EXPECT_EQ(combined(ThreeRanks({0b111, 0b111, 0b111})), 0b111u);
+}
+
+TEST(UnusedBits, SayHowManyRanksUseAPiece) {
+  const ThreeRanks ranks({0b000, 0b010, 0b101});
+  std::vector<std::uint16_t> users(3);
+  count_users(ranks.shard, ranks.frames, users);
+  EXPECT_EQ(users, (std::vector<std::uint16_t>{2, 2, 2}));
+  const ThreeRanks fewer({0b100, 0b101, 0b101});
+  count_users(fewer.shard, fewer.frames, users);
+  EXPECT_EQ(users, (std::vector<std::uint16_t>{1, 3, 0}));
+}
+
+using Users = std::vector<std::size_t>;
+
+TEST(Runs, AreOneWhereAllRanksUseTheSame) {
+  for (const std::uint64_t unused : {0b000, 0b111}) {
+    const ThreeRanks ranks({0b000, unused, 0b000});
+    const auto runs = runs_of(ranks.shard, ranks.frames);
+    ASSERT_EQ(runs.size(), 1u);
+    EXPECT_EQ(runs[0].first_word, 0u);
+    EXPECT_EQ(runs[0].n_words, 5u);
+    EXPECT_EQ(runs[0].frames, unused == 0 ? (Users{0, 1, 2}) : (Users{0, 2}));
+  }
+}
+
+TEST(Runs, EndWhereOtherRanksBegin) {
+  const ThreeRanks ranks({0b000, 0b010, 0b101});
+  const auto runs = runs_of(ranks.shard, ranks.frames);
+  const std::vector<std::size_t> first = {0, 3, 4}, n = {3, 1, 1};
+  const std::vector<Users> users = {{0, 1}, {0, 2}, {0, 1}};
+  ASSERT_EQ(runs.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(runs[i].first_word, first[i]) << "run " << i;
+    EXPECT_EQ(runs[i].n_words, n[i]) << "run " << i;
+    EXPECT_EQ(runs[i].frames, users[i]) << "run " << i;
+  }
+  EXPECT_TRUE(runs_of(testing::empty_shard(), {}).empty());
 }
 
 }  // namespace

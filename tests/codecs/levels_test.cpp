@@ -1,4 +1,4 @@
-// Frames of levels, roll calls and values: exact bytes, what comes back, and what is refused.
+// Frames of levels, participation and values: exact bytes, what comes back, and what is refused.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the bytes of the worked examples in docs/wire_format.md.
 #include "codecs/levels.h"
@@ -10,77 +10,45 @@
 #include <cmath>
 #include <limits>
 
-#include "codecs/payload.h"
-#include "pride/error.h"
+#include "codecs/made_frames.h"
 #include "pride/random_bits.h"
+#include "routes/protocol.h"
 
 namespace pride {
 namespace {
 
-constexpr int kFrom = 7;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 using Kind = ValueFormat::Kind;
-using Bytes = std::vector<unsigned>;
-
-ByteBuffer zeros(std::size_t n) {
-  ByteBuffer bytes;
-  bytes.resize(n);
-  std::ranges::fill(bytes.span(), std::byte{0});
-  return bytes;
-}
-
-Bytes payload_of(const ByteBuffer& frame) {
-  Bytes bytes;
-  for (const std::byte b : frame.span().subspan(kHeaderBytes)) {
-    bytes.push_back(std::to_integer<unsigned>(b));
-  }
-  return bytes;
-}
-
-// The error of a check of this frame, "" if it is taken.
-template <typename Check>
-std::string error_of(const ByteBuffer& frame, const Shard& shard, const Check& check) {
-  static const std::string where = "here";
-  try {
-    check(ReceivedFrame{frame.span(), shard, kFrom, where});
-  } catch (const CommError& e) {
-    return e.what();
-  }
-  return "";
-}
-
-void expect_refused(const std::string& error, const std::string& why) {
-  EXPECT_NE(error.find("here: the frame from rank 7 has "), std::string::npos) << "'" << error;
-  EXPECT_NE(error.find(why), std::string::npos) << "'" << error << "' instead of " << why;
-}
+using testing::Bytes;
+using testing::error_of;
+using testing::expect_refused;
+using testing::payload_of;
+using testing::zeros;
 
 // ---- Levels. -----------------------------------------------------------------------------------
 
-// 66 coordinates, and 3 that are absent; 3 bits.
+// 66 coordinates, and 3 that are unused; 3 bits.
 struct Example {
   static constexpr int kBits = 3;
-  Shard shard = make_buckets(Layout({{"a", {66}}, {"b", {3}}}), 1 << 20, 1)[0].shards[0];
-  LevelFrame at{shard, kBits};
-  ByteBuffer frame = zeros(at.bytes);
+  FrameKind kind = level_frames(kBits);
+  Shard shard = testing::shard_of({{"a", {66}}, {"b", {3}}});
+  ByteBuffer frame = zeros(kind.bytes(shard));
+  LevelView<std::byte> view{frame.span().data(), shard, kBits};
 
   Example() {
     std::vector<std::int8_t> q(66);
     q[0] = 3, q[1] = -3, q[64] = -1, q[65] = 2;
-    kernels::pack_levels(q, at.shape, 0, lines());
-    set_bit(words_at(frame.span(), at.absent_at, at.absent_words), 1);
+    kernels::pack_levels(q, view.shape, 0, view.lines);
+    set_bit(view.unused, 1);
   }
-  std::span<std::uint64_t> lines() { return words_at(frame.span(), at.lines_at, at.shape.size()); }
   // Bit `bit` of the code of coordinate i of the shard.
   void set(int bit, std::size_t i) {
-    set_bit(lines(),
-            64 * (at.shape.at(i / 64) + static_cast<std::size_t>(bit) * at.shape.width(i / 64)) +
-                i % 64);
+    const std::size_t line = static_cast<std::size_t>(bit) * view.shape.width(i / 64);
+    set_bit(view.lines, 64 * (view.shape.at(i / 64) + line) + i % 64);
   }
-  std::string levels_error() const {
-    return error_of(frame, shard, [](const ReceivedFrame& f) { check_levels(f, kBits); });
-  }
+  std::string levels_error() const { return error_of(kind, frame, shard); }
   std::string codes_error() const {
     return error_of(frame, shard, [](const ReceivedFrame& f) { check_codes(f, kBits); });
   }
@@ -106,15 +74,14 @@ TEST(LevelFrames, HoldTheBitsOfALevelForEachCoordinate) {
   const auto buckets = make_buckets(Layout({{"a", {10'000}}, {"b", {70}}}), 1 << 20, 3);
   for (int bits = 2; bits <= 8; ++bits) {
     for (const Shard& shard : buckets[0].shards) {
-      const LevelFrame at(shard, bits);
-      EXPECT_EQ(at.bytes, 64 + 8 * ((shard.pieces.size() + 63) / 64) +
-                              shard.size() / 8 * static_cast<std::size_t>(bits));
+      EXPECT_EQ(level_frames(bits).bytes(shard),
+                64 + 8 * ((shard.pieces.size() + 63) / 64) +
+                    shard.size() / 8 * static_cast<std::size_t>(bits));
     }
   }
-  const Shard empty = make_buckets(Layout({{"w", {1}}}), 1, 3)[0].shards[0];
-  ASSERT_EQ(empty.size(), 0u);
-  EXPECT_EQ(LevelFrame(empty, 4).bytes, 64u);
-  EXPECT_EQ(error_of(zeros(64), empty, [](const auto& f) { check_levels(f, 4); }), "");
+  const Shard empty = testing::empty_shard();
+  EXPECT_EQ(level_frames(4).bytes(empty), 64u);
+  EXPECT_EQ(error_of(level_frames(4), zeros(64), empty), "");
   EXPECT_EQ(error_of(zeros(64), empty, [](const auto& f) { check_codes(f, 4); }), "");
 }
 
@@ -122,17 +89,17 @@ TEST(LevelFrames, RefuseBitsWhereNoLevelIs) {
   for (int bit = 0; bit < Example::kBits; ++bit) {
     Example beyond;
     beyond.set(bit, 66);
-    expect_refused(beyond.levels_error(), "levels beyond the end of tensor 0");
+    expect_refused(beyond.levels_error(), "has levels beyond the end of tensor 0");
     Example last;
     last.set(bit, 127);
-    expect_refused(last.levels_error(), "levels beyond the end of tensor 0");
-    Example absent;
-    absent.set(bit, 128);
-    expect_refused(absent.levels_error(), "levels of tensor 1, which it says is absent");
+    expect_refused(last.levels_error(), "has levels beyond the end of tensor 0");
+    Example unused;
+    unused.set(bit, 128);
+    expect_refused(unused.levels_error(), "has levels of tensor 1, which it marks as unused");
   }
   Example pieces;
   pieces.frame.span()[kHeaderBytes] = std::byte{0x06};
-  expect_refused(pieces.levels_error(), "absent bits beyond its 2 pieces");
+  expect_refused(pieces.levels_error(), "has unused bits beyond its 2 pieces");
 }
 
 TEST(LevelFrames, RefuseACodeThatNoLevelHas) {
@@ -140,55 +107,53 @@ TEST(LevelFrames, RefuseACodeThatNoLevelHas) {
     Example wrong;
     for (int bit = 0; bit < Example::kBits; ++bit) wrong.set(bit, i);
     EXPECT_EQ(wrong.levels_error(), "") << "coordinate " << i << ": the vote looks for these";
-    expect_refused(wrong.codes_error(), "a code that no level has in tensor 0");
+    expect_refused(wrong.codes_error(), "has a code that no level has in tensor 0");
   }
 }
 
-// ---- The roll call. ----------------------------------------------------------------------------
+// ---- Participation. ----------------------------------------------------------------------------
 
-// Two tensors of 70 coordinates, a shard each.
-struct RollCall {
-  Bucket bucket = make_buckets(Layout({{"a", {70}}, {"b", {70}}}), 1 << 20, 2)[0];
-  RollCallFrame at{bucket};
-  ByteBuffer frame = zeros(at.bytes);
+const FrameKind kParticipation = unused_bits_frames(Codec::kParticipation, "participation");
 
-  std::span<std::uint64_t> absent() {
-    return words_at(frame.span(), at.absent_at, at.absent_words);
-  }
-  std::string error() const {
-    return error_of(frame, bucket.shards[0],
-                    [&](const ReceivedFrame& f) { check_roll_call(f, bucket); });
-  }
+// Two tensors of 70 coordinates, a shard each; the frame is about the whole bucket.
+struct Participation {
+  Shard whole = whole_of(make_buckets(Layout({{"a", {70}}, {"b", {70}}}), 1 << 20, 2)[0]);
+  ByteBuffer frame = zeros(kParticipation.bytes(whole));
+
+  std::span<std::uint64_t> unused() { return unused_bits(frame.span().data(), whole); }
+  std::string error() const { return error_of(kParticipation, frame, whole); }
 };
 
-TEST(RollCallFrames, HaveTheBytesOfTheWireFormat) {
-  RollCall roll;
-  ASSERT_EQ(roll.at.first_piece[1], 1u);
-  set_bit(roll.absent(), roll.at.first_piece[1]);
-  EXPECT_EQ(payload_of(roll.frame), (Bytes{2, 0, 0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(roll.error(), "");
+TEST(ParticipationFrames, HaveTheBytesOfTheWireFormat) {
+  Participation example;
+  ASSERT_EQ(example.whole.pieces[1].tensor, 1u);
+  set_bit(example.unused(), 1);
+  EXPECT_EQ(payload_of(example.frame), (Bytes{2, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(example.error(), "");
 }
 
-TEST(RollCallFrames, RefuseBitsWhereNoPieceIs) {
-  RollCall pieces;
-  set_bit(pieces.absent(), 2);
-  expect_refused(pieces.error(), "absent bits beyond the 2 pieces of the bucket");
+TEST(ParticipationFrames, RefuseBitsWhereNoPieceIs) {
+  Participation example;
+  set_bit(example.unused(), 2);
+  expect_refused(example.error(), "has unused bits beyond its 2 pieces");
 }
 
 // The bits of sixty-four pieces and more, and of shards without any.
-TEST(RollCallFrames, NumberThePiecesThroughAllShards) {
+TEST(ParticipationFrames, NumberThePiecesThroughAllShards) {
   std::vector<TensorSpec> specs;
   for (int t = 0; t < 65; ++t) specs.push_back({.name = concat("t", t), .shape = {1}});
   for (const int world : {1, 2, 70}) {
     const Bucket bucket = make_buckets(Layout(specs), 1 << 20, world)[0];
-    const RollCallFrame at(bucket);
-    EXPECT_EQ(at.n_pieces, 65u);
-    EXPECT_EQ(at.bytes, 64u + 16) << "N = " << world;
+    const Shard whole = whole_of(bucket);
+    ASSERT_EQ(whole.pieces.size(), 65u);
+    EXPECT_EQ(kParticipation.bytes(whole), 64u + 16) << "N = " << world;
     std::size_t piece = 0;
     for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
-      EXPECT_EQ(at.first_piece[j], piece) << "shard " << j;
-      piece += bucket.shards[j].pieces.size();
+      for (const Piece& p : bucket.shards[j].pieces) {
+        EXPECT_EQ(whole.pieces[piece++].begin, p.begin) << "shard " << j;
+      }
     }
+    EXPECT_EQ(piece, 65u);
   }
 }
 
@@ -198,20 +163,34 @@ const ValueFormat kFloat32{Kind::kFloat32, 32}, kBFloat16{Kind::kBFloat16, 16};
 
 ValueFormat levels(int bits) { return {Kind::kLevels, bits}; }
 
-std::string values_error(const ByteBuffer& frame, const ValueFrame& at) {
-  const Shard shard{.begin = 0, .end = at.n, .pieces = {}};
-  return error_of(frame, shard, [&](const ReceivedFrame& f) { check_values(f, at); });
+FrameKind frames_in(ValueFormat format) { return value_frames(Codec::kValues, format); }
+
+Shard shard_of(std::size_t n) { return {.begin = 0, .end = n, .pieces = {}}; }
+
+ByteBuffer zeros(std::size_t n, ValueFormat format) {
+  return testing::zeros(frames_in(format).bytes(shard_of(n)));
+}
+
+std::string values_error(const ByteBuffer& frame, std::size_t n, ValueFormat format) {
+  return error_of(frames_in(format), frame, shard_of(n));
+}
+
+// Numbers of the payload, from byte `at` of the frame on.
+template <typename T>
+T* numbers(ByteBuffer& frame, std::size_t at) {
+  return reinterpret_cast<T*>(frame.span().data() + at);
 }
 
 // Written, taken, and read.
 std::vector<float> there_and_back(const std::vector<float>& values, ValueFormat format) {
-  const ValueFrame at(values.size(), format);
-  ByteBuffer frame = zeros(at.bytes);
+  const std::size_t n = values.size();
+  ByteBuffer frame = zeros(n, format);
   std::ranges::fill(frame.span(), std::byte{0xFF});  // padding is written, too
-  write_values(values, at, frame.span());
-  EXPECT_EQ(values_error(frame, at), "");
-  std::vector<float> back(values.size());
-  read_values(frame.span(), at, back);
+  write_values(values, format, frame.span());
+  EXPECT_EQ(values_error(frame, n, format), "");
+  EXPECT_EQ(first_beyond_range(frame.span(), format, n), n);
+  std::vector<float> back(n);
+  read_values(frame.span(), format, back);
   return back;
 }
 
@@ -229,9 +208,8 @@ std::vector<float> some_values(std::size_t n) {
 TEST(ValueFrames, HaveTheBytesOfTheWireFormat) {
   std::vector<float> values(64);
   values[0] = 3, values[1] = -1;
-  const ValueFrame at(64, levels(3));
-  ByteBuffer frame = zeros(at.bytes);
-  write_values(values, at, frame.span());
+  ByteBuffer frame = zeros(64, levels(3));
+  write_values(values, levels(3), frame.span());
   EXPECT_EQ(payload_of(frame), (Bytes{0,    0,    0x80, 0x3F, 0,    0,    0,    0,     //
                                       0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,  //
                                       0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF,  //
@@ -240,11 +218,16 @@ TEST(ValueFrames, HaveTheBytesOfTheWireFormat) {
 }
 
 TEST(ValueFrames, TakeTheBytesOfTheWireFormat) {
+  const auto bytes = [](std::size_t n, ValueFormat format) {
+    const std::size_t down = value_frames(Codec::kMeanValues, format).bytes(shard_of(n));
+    EXPECT_EQ(frames_in(format).bytes(shard_of(n)), down);
+    return down;
+  };
   for (const std::size_t n : {0, 64, 128, 192, 512, 1024 + 64}) {
-    EXPECT_EQ(ValueFrame(n, kFloat32).bytes, 64 + 4 * n);
-    EXPECT_EQ(ValueFrame(n, kBFloat16).bytes, 64 + 2 * n);
+    EXPECT_EQ(bytes(n, kFloat32), 64 + 4 * n);
+    EXPECT_EQ(bytes(n, kBFloat16), 64 + 2 * n);
     for (int bits = 2; bits <= 8; ++bits) {
-      EXPECT_EQ(ValueFrame(n, levels(bits)).bytes,
+      EXPECT_EQ(bytes(n, levels(bits)),
                 64 + 8 * ((n + 127) / 128) + n / 8 * static_cast<std::size_t>(bits));
     }
   }
@@ -301,39 +284,40 @@ TEST(ValueFrames, BringBackNothingOfWhatCountsAsZero) {
 TEST(ValueFrames, RefuseWhatIsNotFinite) {
   for (const float bad : {kNan, kInf, -kInf}) {
     for (const ValueFormat format : {kFloat32, kBFloat16}) {
-      const ValueFrame at(128, format);
-      ByteBuffer frame = zeros(at.bytes);
-      EXPECT_EQ(values_error(frame, at), "");
+      ByteBuffer frame = zeros(128, format);
+      EXPECT_EQ(values_error(frame, 128, format), "");
       const auto bits = std::bit_cast<std::uint32_t>(bad);
       if (format.kind == Kind::kFloat32) {
-        values_at<std::uint32_t>(frame.span(), at.values_at, 128)[70] = bits;
+        numbers<std::uint32_t>(frame, 64)[70] = bits;
       } else {
-        values_at<std::uint16_t>(frame.span(), at.values_at, 128)[70] =
-            static_cast<std::uint16_t>(bits >> 16);
+        numbers<std::uint16_t>(frame, 64)[70] = static_cast<std::uint16_t>(bits >> 16);
       }
-      expect_refused(values_error(frame, at), " as value 70");
+      expect_refused(values_error(frame, 128, format), " as value 70");
+      EXPECT_EQ(first_beyond_range(frame.span(), format, 128), 70u);
     }
   }
 }
 
 TEST(ValueFrames, RefuseLevelsThatHaveNoValue) {
-  const ValueFrame at(3 * 64, levels(5));
-  const auto with = [&](std::size_t scale, float value) {
-    ByteBuffer frame = zeros(at.bytes);
-    values_at<float>(frame.span(), at.scales_at, 4)[scale] = value;
-    return values_error(frame, at);
+  // 3 scales and their padding lie at 64, the lines at 80
+  constexpr std::size_t n = 3 * 64;
+  const auto with = [](std::size_t scale, float value) {
+    ByteBuffer frame = zeros(n, levels(5));
+    numbers<float>(frame, 64)[scale] = value;
+    return values_error(frame, n, levels(5));
   };
   for (const float bad : {kNan, kInf, -kInf, -1.0f, -0.0f}) {
     expect_refused(with(2, bad), " as a scale");
   }
   EXPECT_EQ(with(2, 1.0f), "");
-  expect_refused(with(3, 1.0f), "bits set behind its scales");
-  expect_refused(with(1, 1e38f), "1e+38 as a scale, too large for the largest level, at value 64");
+  expect_refused(with(3, 1.0f), "has bits set behind its scales");
+  expect_refused(with(1, 1e38f),
+                 "has 1e+38 as a scale, too large for the largest level, at value 64");
 
-  ByteBuffer frame = zeros(at.bytes);
-  const auto lines = words_at(frame.span(), at.values_at, 15);
+  ByteBuffer frame = zeros(n, levels(5));
+  const std::span lines(numbers<std::uint64_t>(frame, 80), 15);
   for (std::size_t b = 0; b < 5; ++b) set_bit(lines, 64 * (3 * b + 2) + 9);
-  expect_refused(values_error(frame, at), "a code that no level has");
+  expect_refused(values_error(frame, n, levels(5)), "has a code that no level has");
 }
 
 }  // namespace

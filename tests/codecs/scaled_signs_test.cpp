@@ -9,11 +9,14 @@
 #include <cmath>
 #include <limits>
 
-#include "codecs/payload.h"
-#include "pride/error.h"
+#include "codecs/made_frames.h"
 
 namespace pride {
 namespace {
+
+using testing::expect_refused;
+using testing::offset_of;
+using testing::zeros;
 
 std::vector<Bucket> buckets_of(const std::vector<TensorSpec>& tensors, std::size_t coords,
                                int world) {
@@ -45,59 +48,53 @@ TEST(ScaledSigns, BlocksAreTensorsCutAtMultiplesOf4096WhateverTheBuckets) {
 
 TEST(ScaledSigns, FrameHoldsOneBitACoordinateAndOneFloatABlock) {
   const Shard shard = buckets_of({{"w", {5 * 4096}}}, 1 << 20, 1)[0].shards[0];
-  const ScaledSignFrame frame(shard);
-  EXPECT_EQ(frame.scales_at, 72u);
-  EXPECT_EQ(frame.n_scales, 5u);
-  EXPECT_EQ(frame.signs_at, 72u + 24);  // padded to 8
-  EXPECT_EQ(frame.bytes, 72u + 24 + 5 * 512);
+  const ByteBuffer frame = zeros(scaled_sign_frames().bytes(shard));
+  EXPECT_EQ(frame.size(), 72u + 24 + 5 * 512);
+  const ScaledSignView view(frame.span().data(), shard);
+  EXPECT_EQ(offset_of(view.scales, frame), 72u);
+  EXPECT_EQ(view.scales.size(), 5u);
+  EXPECT_EQ(offset_of(view.signs, frame), 72u + 24);  // padded to 8
+  const ScaleBlock last = scale_blocks(shard)[4];
+  EXPECT_EQ(offset_of(view.signs_of(last), frame), 72u + 24 + 4 * 512);
+  EXPECT_EQ(view.signs_of(last).size(), 64u);
 }
 
 TEST(ScaledSigns, FrameOfAnEmptyShardIsAHeader) {
   const Shard shard = buckets_of({{"w", {1}}}, 1, 3)[0].shards[0];
   ASSERT_EQ(shard.size(), 0u);
-  EXPECT_EQ(ScaledSignFrame(shard).bytes, 64u);
-  EXPECT_NO_THROW(check_scaled_signs({std::vector<std::byte>(64), shard, 0, "test"}));
+  EXPECT_EQ(scaled_sign_frames().bytes(shard), 64u);
+  EXPECT_EQ(testing::error_of(scaled_sign_frames(), zeros(64), shard), "");
 }
 
-// A tensor of 3 coordinates with a scale of 0.5 and signs + - +, one of 2 that is absent.
+// A tensor of 3 coordinates with a scale of 0.5 and signs + - +, one of 2 that is unused.
 struct Example {
+  FrameKind kind = scaled_sign_frames();
   Shard shard = buckets_of({{"a", {3}}, {"b", {2}}, {"c", {1}}}, 1 << 20, 1)[0].shards[0];
-  ScaledSignFrame at{shard};
-  std::vector<std::byte> frame = std::vector<std::byte>(at.bytes);
+  ByteBuffer frame = zeros(kind.bytes(shard));
+  ScaledSignView<std::byte> view{frame.span().data(), shard};
 
   Example() {
-    clear_scaled_signs(frame, at);
-    set_bit(words_at(std::span(frame), at.absent_at, 1), 1);
-    scales_of(std::span(frame), at)[0] = 0.5f;
-    scales_of(std::span(frame), at)[2] = 3.0f;
-    words_at(std::span(frame), at.signs_at, 3)[0] = 0b101;
-    words_at(std::span(frame), at.signs_at, 3)[2] = 0b1;
+    set_bit(view.unused, 1);
+    view.scales[0] = 0.5f;
+    view.scales[2] = 3.0f;
+    view.signs[0] = 0b101;
+    view.signs[2] = 0b1;
   }
 
-  std::string error() const {
-    try {
-      check_scaled_signs({frame, shard, 7, "test"});
-    } catch (const CommError& e) {
-      return e.what();
-    }
-    return "";
-  }
+  std::string error() const { return testing::error_of(kind, frame, shard); }
 };
 
 TEST(ScaledSigns, FrameHasTheseBytes) {
   const Example example;
-  const std::vector<int> payload = {
-      2, 0, 0,    0,    0, 0, 0, 0,  // absent bits: piece 1
-      0, 0, 0,    0x3F, 0, 0, 0, 0,  // scales: 0.5, 0 (absent),
+  const testing::Bytes payload = {
+      2, 0, 0,    0,    0, 0, 0, 0,  // unused bits: piece 1
+      0, 0, 0,    0x3F, 0, 0, 0, 0,  // scales: 0.5, 0 (unused),
       0, 0, 0x40, 0x40, 0, 0, 0, 0,  // 3, padding
       5, 0, 0,    0,    0, 0, 0, 0,  // signs of piece 0: + - +
       0, 0, 0,    0,    0, 0, 0, 0,  // of piece 1
       1, 0, 0,    0,    0, 0, 0, 0,  // of piece 2: +
   };
-  ASSERT_EQ(example.frame.size(), 64 + payload.size());
-  for (std::size_t i = 0; i < payload.size(); ++i) {
-    EXPECT_EQ(std::to_integer<int>(example.frame[64 + i]), payload[i]) << "byte " << i;
-  }
+  EXPECT_EQ(testing::payload_of(example.frame), payload);
   EXPECT_EQ(example.error(), "");
 }
 
@@ -105,14 +102,13 @@ TEST(ScaledSigns, RefusesScalesThatAreNoSizes) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const float bad : {kInf, -kInf, std::nanf(""), -1.0f, -0.0f, -1e-45f}) {
     Example example;
-    scales_of(std::span(example.frame), example.at)[2] = bad;
-    EXPECT_NE(example.error().find("test: the frame from rank 7 has scale"), std::string::npos)
-        << bad << ": '" << example.error() << "'";
-    EXPECT_NE(example.error().find("block 2"), std::string::npos);
+    example.view.scales[2] = bad;
+    expect_refused(example.error(), "has scale");
+    EXPECT_NE(example.error().find("block 2"), std::string::npos) << bad;
   }
   for (const float good : {0.0f, 1e-45f, std::numeric_limits<float>::max()}) {
     Example example;
-    scales_of(std::span(example.frame), example.at)[0] = good;
+    example.view.scales[0] = good;
     EXPECT_EQ(example.error(), "");
   }
 }
@@ -120,22 +116,24 @@ TEST(ScaledSigns, RefusesScalesThatAreNoSizes) {
 TEST(ScaledSigns, RefusesBitsWhereNothingIs) {
   const auto error_with = [](std::size_t byte, int value) {
     Example example;
-    example.frame[byte] = static_cast<std::byte>(value);
+    example.frame.span()[byte] = static_cast<std::byte>(value);
     return example.error();
   };
-  EXPECT_NE(error_with(64, 0x0A).find("absent bits beyond its 3 pieces"), std::string::npos);
-  EXPECT_NE(error_with(84, 1).find("a scale beyond its 3 blocks"), std::string::npos);
-  EXPECT_NE(error_with(88, 0x0D).find("signs beyond the end of tensor 0"), std::string::npos);
-  EXPECT_NE(error_with(111, 0x80).find("signs beyond the end of tensor 2"), std::string::npos);
+  expect_refused(error_with(64, 0x0A), "has unused bits beyond its 3 pieces");
+  expect_refused(error_with(84, 1), "has a scale beyond its 3 blocks");
+  expect_refused(error_with(88, 0x0D), "has signs beyond the end of tensor 0");
+  expect_refused(error_with(111, 0x80), "has signs beyond the end of tensor 2");
 }
 
-TEST(ScaledSigns, RefusesAnySizeButItsOwn) {
+// The unused bits of a result say which tensors no rank uses.
+TEST(ScaledSigns, RefusesAResultThatForgetsThisRank) {
   const Example example;
-  for (std::size_t n = 0; n < 200; ++n) {
-    if (n == example.frame.size()) continue;
-    const std::vector<std::byte> other(n);
-    EXPECT_THROW(check_scaled_signs({other, example.shard, 0, "test"}), CommError) << n << " bytes";
-  }
+  const std::vector<char> used_here = {0, 0, 0}, unused_here = {0, 1, 0};
+  const auto error_with = [&](std::span<const char> unused) {
+    return testing::result_error_of(example.kind, example.frame, example.shard, unused);
+  };
+  EXPECT_EQ(error_with(unused_here), "");
+  expect_refused(error_with(used_here), "marks tensor 1 as unused on all ranks; this rank uses it");
 }
 
 }  // namespace

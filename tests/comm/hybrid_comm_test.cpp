@@ -1,5 +1,5 @@
 // hybrid_comm: the transport contract under mpirun with several threads on each process, and the
-// optimizer in one and two levels on it.
+// optimizer in one and hierarchical on it.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/comm/hybrid_comm.h"
 
@@ -21,7 +21,7 @@
 #include "comm/mpi_chunk.h"
 #include "comm/mpi_family.h"
 #include "pride/error.h"
-#include "pride/hosts.h"
+#include "pride/nodes.h"
 #include "support/training.h"
 
 namespace pride {
@@ -173,13 +173,13 @@ TEST(HybridReplicas, EqualThoseOnThreadsInOneLevelAndInTwo) {
       run.options.method = method;
       run.options.bucket_coords = 500;
       const std::uint64_t expected = pride::testing::train(layout, run)[0].hash;
-      for (const bool two_levels : {false, true}) {
+      for (const bool hierarchical : {false, true}) {
         for (const bool overlap : {false, true}) {
           run.options.overlap = overlap;
-          if (two_levels) run.options.hosts = Hosts::of_size(run.world, threads);
+          if (hierarchical) run.options.nodes = Nodes::of_size(run.world, threads);
           run_hybrid_world(threads, [&](Communicator& comm) {
             EXPECT_EQ(pride::testing::train_rank(comm, layout, run).hash, expected)
-                << method << ", rank " << comm.rank() << ", two levels: " << two_levels;
+                << method << ", rank " << comm.rank() << ", hierarchical: " << hierarchical;
           });
         }
       }

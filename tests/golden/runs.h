@@ -104,8 +104,8 @@ inline std::vector<std::string> routes_of(const Variant& v) {
 
 // How the optimizer is told.
 inline void set_route(Case& run) {
-  if (run.route == "two-shot") run.options["form"] = "sharded";
-  if (run.route == "one-shot" || run.route == "native") run.options["form"] = "direct";
+  if (run.route == "two-shot") run.options["route"] = "sharded";
+  if (run.route == "one-shot" || run.route == "native") run.options["route"] = run.route;
 }
 
 inline std::vector<Case> runs_of(const Variant& v, const std::vector<int>& worlds) {
@@ -173,7 +173,7 @@ inline OptimizerOptions optimizer_options(const Case& run) {
   options.bucket_coords = run.bucket_coords;
   options.overlap = run.overlap;
   options.exchange_threads = 2;
-  if (run.per_node > 0) options.hosts = Hosts::of_size(run.world, run.per_node);
+  if (run.per_node > 0) options.nodes = Nodes::of_size(run.world, run.per_node);
   options.seed = 5;
   return options;
 }

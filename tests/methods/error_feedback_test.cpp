@@ -28,7 +28,7 @@ const std::vector<TensorSpec> kTensors = {{"first", {50, 7}},
                                           {"rows", {130, 40}, 1}};
 
 // Rank 1 never has "bias"; nobody has "scalar" at steps 1 and 3; "large" is missing here and there.
-bool absent(int rank, std::int64_t step, std::size_t tensor) {
+bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step % 2 == 1) ||
          (tensor == 1 && (rank + step) % 4 == 3);
 }
@@ -42,7 +42,7 @@ Training run_of(const std::string& method, int world, int steps) {
   run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}, {.lr = 0.003, .weight_decay = 0.0}};
   run.options.seed = 99;
   run.options.bucket_coords = 10'000;
-  run.absent = absent;
+  run.unused = unused;
   return run;
 }
 
@@ -88,7 +88,7 @@ TEST_P(ErrorFeedback, AgreesWithTheOracleBitForBit) {
       std::vector<std::vector<float>> grads;
       std::vector<bool> missing;
       for (int r = 0; r < run.world; ++r) {
-        missing.push_back(absent(r, step, t));
+        missing.push_back(unused(r, step, t));
         auto& g = grads.emplace_back(slot.n);
         for (std::size_t i = 0; i < slot.n; ++i) g[i] = testing::gradient(r, step, t, i);
       }

@@ -31,14 +31,14 @@ Floats gradient_of(int rank, std::int64_t step, std::size_t n) {
 }
 
 // ||e'|| <= q (lr G + ||e||), q = sqrt(1 - delta), so ||e|| <= lr G q / (1 - q). The gradients are
-// uniform in [-8, 8]: G <= 8 sqrt(n) / (1 - beta1). The owner compresses means of C(p), and
+// uniform in [-8, 8]: G <= 8 sqrt(n) / (1 - beta1). The server compresses means of C(p), and
 // ||C(p)|| <= ||p||. The oracle measures delta; its errors are those of the real run, bit for bit.
 TEST(SignSgdErrorFeedback, ErrorsStayBelowTheBoundFor2000Steps) {
   constexpr std::size_t kN = 5000;
   constexpr int kWorld = 2, kSteps = 2000;
   const double lr = 0.01, beta1 = 0.9, delta = 0.25;
   const double q = std::sqrt(1 - delta), g = 8 * std::sqrt(kN) / (1 - beta1);
-  const double bound = lr * g * q / (1 - q), owner_bound = (lr * g + bound) * q / (1 - q);
+  const double bound = lr * g * q / (1 - q), server_bound = (lr * g + bound) * q / (1 - q);
 
   ErrorFeedbackOracle oracle(ErrorFeedbackOracle::Kind::kSignSgd, kWorld, Floats(kN),
                              {.lr = lr, .beta1 = beta1}, 0, 0);
@@ -48,9 +48,9 @@ TEST(SignSgdErrorFeedback, ErrorsStayBelowTheBoundFor2000Steps) {
     ASSERT_GE(oracle.worst_delta(), delta) << "step " << step;
     ASSERT_LE(norm(oracle.error(0)), bound) << "step " << step;
     ASSERT_LE(norm(oracle.error(1)), bound) << "step " << step;
-    ASSERT_LE(norm(oracle.owner_error()), owner_bound) << "step " << step;
+    ASSERT_LE(norm(oracle.server_error()), server_bound) << "step " << step;
     double& largest = step < kSteps / 2 ? largest_early : largest_late;
-    largest = std::max({largest, norm(oracle.error(0)), norm(oracle.owner_error())});
+    largest = std::max({largest, norm(oracle.error(0)), norm(oracle.server_error())});
   }
   EXPECT_LE(largest_late, 1.1 * largest_early);  // no slow growth either
 
@@ -106,7 +106,7 @@ TEST(SignSgdErrorFeedback, EqualsTheSerialFormWhenAlone) {
     const StateDict state = optimizer.save();
     EXPECT_EQ(Floats(real.data(), real.data() + kN), x);
     EXPECT_EQ(state.tensors.at("error/w").values, e);
-    EXPECT_EQ(state.tensors.at("owner_error/w").values, Floats(kN)) << "C(C(p)) is not C(p)";
+    EXPECT_EQ(state.tensors.at("server_error/w").values, Floats(kN)) << "C(C(p)) is not C(p)";
   });
 }
 
@@ -120,7 +120,7 @@ TEST(OneBitAdam, TheOwnerOfOneWorkerLeavesNothingOut) {
       std::ranges::copy(gradient_of(0, step, 9001), g.span().begin());
       optimizer.step(x.span(), g.span());
     }
-    EXPECT_EQ(optimizer.save().tensors.at("owner_error/w").values, Floats(9001));
+    EXPECT_EQ(optimizer.save().tensors.at("server_error/w").values, Floats(9001));
   });
 }
 

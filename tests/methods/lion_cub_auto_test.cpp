@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "support/training.h"
@@ -110,6 +112,23 @@ TEST(LionCubAuto, KeepsItsBudgetInSmallBucketsAndWhileItMeasures) {
   EXPECT_LE(measuring / (16 * 4 * d), 6);
   EXPECT_LE(after / (8 * 4 * d), 6);
   EXPECT_GE(after / (8 * 4 * d), 3) << "the budget is not used";
+}
+
+// The choice is due after step 15, which is skipped: it comes a step later.
+TEST(LionCubAuto, ChoosesAStepLaterIfTheLastMeasuringStepIsSkipped) {
+  const Layout layout({{"a", {300, 100}}, {"b", {3000}}});
+  Training run = auto_training(2, "8");
+  run.options.non_finite = NonFinitePolicy::kSkip;
+  run.grad = [](int rank, std::int64_t step, std::size_t t, std::size_t i) {
+    const bool bad = step == 15 && rank == 1 && t == 1 && i == 7;
+    return bad ? std::numeric_limits<float>::quiet_NaN() : testing::gradient(rank, step, t, i);
+  };
+  const auto ranks = testing::train(layout, run);
+  EXPECT_TRUE(ranks[0].reports[15].skipped);
+  EXPECT_EQ(ranks[0].reports[15].note, "");
+  EXPECT_NE(ranks[0].reports[16].note, "");
+  EXPECT_EQ(ranks[0].reports[0].bytes_sent, ranks[0].reports[16].bytes_sent) << "the same plan";
+  EXPECT_EQ(ranks[0].hash, ranks[1].hash);
 }
 
 TEST(LionCubAuto, RefusesABudgetBelowTheVote) {

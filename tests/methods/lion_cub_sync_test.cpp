@@ -37,7 +37,7 @@ Training sync_training(const Options& more, int steps) {
   Options options{{"sync", "all"}, {"sync_every", "1"}, {"sync_format", "fp32"}};
   for (const auto& [name, value] : more) options[name] = value;
   Training run = training(3, options, steps);
-  run.absent = nullptr;
+  run.unused = nullptr;
   return run;
 }
 

@@ -14,12 +14,12 @@
 namespace pride {
 namespace {
 
-using cub::absent;
 using cub::gradient;
 using cub::kTensors;
 using cub::Options;
 using cub::params_of;
 using cub::training;
+using cub::unused;
 using reference::CubOracle;
 using reference::CubRules;
 using testing::Training;
@@ -39,7 +39,7 @@ void expect_oracle(int world, const Options& options, const CubRules& rules) {
       std::vector<std::vector<float>> grads;
       std::vector<bool> missing;
       for (int r = 0; r < world; ++r) {
-        missing.push_back(absent(r, step, t));
+        missing.push_back(unused(r, step, t));
         auto& g = grads.emplace_back(slot.n);
         for (std::size_t i = 0; i < slot.n; ++i) g[i] = gradient(r, step, t, i);
       }
@@ -77,10 +77,10 @@ class LionCubOracle : public ::testing::TestWithParam<Options> {};
 
 TEST_P(LionCubOracle, AgreesBitForBit) {
   for (const int world : {1, 2, 3, 4, 5}) {
-    for (const char* form : {"sharded", "direct"}) {
+    for (const char* route : {"sharded", "native"}) {
       Options options = GetParam();
-      options["form"] = form;
-      SCOPED_TRACE(form);
+      options["route"] = route;
+      SCOPED_TRACE(route);
       expect_oracle(world, options, rules_of(options));
     }
   }
@@ -190,7 +190,7 @@ TEST(LionCub, ZerosStayZeroWithTheTernaryAnswer) {
     for (const char* bits : {"2", "4", "8"}) {
       Training run = training(world, {{"bits", bits}, {"tie", "zero"}});
       run.options.groups = {{.lr = 0.01}};
-      run.absent = nullptr;
+      run.unused = nullptr;
       run.grad = [](int rank, std::int64_t step, std::size_t tensor, std::size_t i) {
         return tensor == 0 ? 0.0f : testing::gradient(rank, step, tensor, i);
       };
@@ -208,7 +208,7 @@ TEST(LionCub, CostEqualsCountedBytesInEveryStep) {
                            {{"bits", "3"}, {"sync", "vectors,first"}, {"sync_every", "3"}},
                            {{"bits", "8"}, {"sync", "all"}, {"sync_format", "5"}},
                            {{"granularity", "row"}, {"shared", "yes"}, {"tie", "zero"}},
-                           {{"form", "direct"}, {"bits", "7"}}};
+                           {{"route", "native"}, {"bits", "7"}}};
   for (const Options& options : cases) {
     for (const int world : {1, 2, 3, 4, 7}) {
       run_world(world, [&](Communicator& comm) {
@@ -220,9 +220,9 @@ TEST(LionCub, CostEqualsCountedBytesInEveryStep) {
         for (std::int64_t step = 0; step < 5; ++step) {
           const Cost cost = optimizer.cost(step);
           const StepReport report = optimizer.step(params.span(), grads.span());
-          const bool direct = options.contains("form") && world > 1;
-          EXPECT_EQ(cost.exact, !direct);
-          if (direct) {
+          const bool native = options.contains("route") && world > 1;
+          EXPECT_EQ(cost.exact, !native);
+          if (native) {
             EXPECT_LE(report.bytes_sent, cost.bytes()) << "N=" << world;
             EXPECT_GE(2 * report.bytes_sent, cost.bytes()) << "N=" << world;
           } else {
@@ -236,15 +236,15 @@ TEST(LionCub, CostEqualsCountedBytesInEveryStep) {
 
 TEST(LionCub, TakesTheDirectFormWhereItIsCheaper) {
   // few coordinates on many ranks: headers outweigh levels
-  const auto bytes = [](std::int64_t d, int world, const char* form) {
+  const auto bytes = [](std::int64_t d, int world, const char* route) {
     const Layout layout({{"w", {d}}});
     return method_cost(
         "lion-cub", layout,
-        {.options = {{"form", form}, {"bits", "2"}, {"shared", "no"}, {"sync", "none"}},
+        {.options = {{"route", route}, {"bits", "2"}, {"shared", "no"}, {"sync", "none"}},
          .world = world});
   };
-  EXPECT_LT(bytes(1000, 64, "direct").bytes(), bytes(1000, 64, "sharded").bytes());
-  EXPECT_EQ(bytes(1000, 64, "auto").bytes(), bytes(1000, 64, "direct").bytes());
+  EXPECT_LT(bytes(1000, 64, "native").bytes(), bytes(1000, 64, "sharded").bytes());
+  EXPECT_EQ(bytes(1000, 64, "auto").bytes(), bytes(1000, 64, "native").bytes());
   EXPECT_EQ(bytes(1'000'000, 64, "auto").bytes(), bytes(1'000'000, 64, "sharded").bytes());
   EXPECT_FALSE(bytes(1000, 64, "auto").exact);
 }
@@ -289,7 +289,7 @@ TEST(LionCub, RefusesOptionsThatMakeNoSense) {
   };
   EXPECT_NE(refused({{"bits", "9"}}).find("from 1 to 8"), std::string::npos);
   EXPECT_NE(refused({{"bits", "2.5"}}).find("whole number"), std::string::npos);
-  EXPECT_NE(refused({{"scale", "l0"}}).find("choose l1, l2, max, quantile"), std::string::npos);
+  EXPECT_NE(refused({{"scale", "l0"}}).find("choose l1, l2, max or quantile"), std::string::npos);
   EXPECT_NE(refused({{"granularity", "block"}}).find("granularity = tensor or row"),
             std::string::npos);
   EXPECT_NE(refused({{"sync", "vectors,nothing"}}).find("named by 'nothing'"), std::string::npos);
@@ -297,7 +297,7 @@ TEST(LionCub, RefusesOptionsThatMakeNoSense) {
   EXPECT_NE(refused({{"sync_every", "0"}}).find("sync_every"), std::string::npos);
   EXPECT_NE(refused({{"bits", "1"}, {"feedback", "yes"}}).find("signsgd-ef"), std::string::npos);
   EXPECT_NE(refused({{"quantile", "0.1"}}).find("from 0.5 to 1"), std::string::npos);
-  EXPECT_NE(refused({{"form", "ring"}}).find("auto, sharded, direct"), std::string::npos);
+  EXPECT_NE(refused({{"route", "ring"}}).find("auto, sharded or native"), std::string::npos);
 }
 
 }  // namespace

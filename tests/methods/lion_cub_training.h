@@ -1,4 +1,4 @@
-// What the tests of Lion Cub train: tensors of every kind, some absent, some never touched.
+// What the tests of Lion Cub train: tensors of every kind, some unused, some never touched.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +21,7 @@ inline const std::vector<TensorSpec> kTensors = {
     {"scale", {}},           {"head", {130, 5}},    {"frozen", {70}},
 };
 
-inline bool absent(int rank, std::int64_t step, std::size_t tensor) {
+inline bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1);
 }
 // "frozen" has gradients of zero, rows 20-39 of the embedding are touched by nobody.
@@ -38,7 +38,7 @@ inline Training training(int world, const Options& options, int steps = 4) {
   run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
   run.options.seed = 99;
   run.options.bucket_coords = 4096;
-  run.absent = absent;
+  run.unused = unused;
   run.grad = gradient;
   return run;
 }

@@ -15,7 +15,7 @@
 namespace pride {
 namespace {
 
-bool absent(int rank, std::int64_t step, std::size_t tensor) {
+bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 3 && (rank + step) % 3 == 0) || tensor == 4;
 }
 
@@ -30,7 +30,7 @@ void expect_same_as_on_threads(const std::string& method, bool overlap, std::siz
   run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
   run.options.overlap = overlap;
   run.options.bucket_coords = bucket_coords;
-  run.absent = absent;
+  run.unused = unused;
   const auto mine = testing::train_rank(*comm, layout, run);
   const auto on_threads = testing::train(layout, run)[static_cast<std::size_t>(comm->rank())];
   EXPECT_EQ(mine.hash, on_threads.hash) << method << ", rank " << comm->rank();
@@ -62,8 +62,8 @@ TEST(MpiReplicas, EqualThoseOnThreadsInBf16) {
 // The integer all-reduce of MPI against the threads' own, in 8 and in 16 bits.
 TEST(MpiReplicas, EqualThoseOnThreadsInTheDirectForm) {
   for (const char* bits : {"2", "4", "8"}) {
-    expect_same_as_on_threads("lion-cub", false, 200, {{"form", "direct"}, {"bits", bits}});
-    expect_same_as_on_threads("lion-cub", true, 1000, {{"form", "direct"}, {"bits", bits}});
+    expect_same_as_on_threads("lion-cub", false, 200, {{"route", "native"}, {"bits", bits}});
+    expect_same_as_on_threads("lion-cub", true, 1000, {{"route", "native"}, {"bits", bits}});
   }
 }
 

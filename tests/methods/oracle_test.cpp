@@ -27,7 +27,7 @@ const std::vector<TensorSpec> kTensors = {
 
 // Rank 1 never has "bias"; nobody has "scale" at step 1; the embedding's rows 8-39 are touched by
 // rank 0 only, rows 20-39 by nobody.
-bool absent(int rank, std::int64_t step, std::size_t tensor) {
+bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1);
 }
 float sparse_gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
@@ -53,7 +53,7 @@ TEST_P(MethodOracle, AgreesBitForBit) {
   run.options.seed = 99;
   // counts are packed in groups of up to 20 words of 64 coordinates: shards of some groups
   run.options.bucket_coords = c.method.ends_with("avg") ? 8192 : 256;
-  run.absent = absent;
+  run.unused = unused;
   run.grad = sparse_gradient;
   const auto ranks = testing::train(layout, run);
 
@@ -74,7 +74,7 @@ TEST_P(MethodOracle, AgreesBitForBit) {
       std::vector<std::vector<float>> grads;
       std::vector<bool> missing;
       for (int r = 0; r < c.world; ++r) {
-        missing.push_back(absent(r, step, t));
+        missing.push_back(unused(r, step, t));
         auto& g = grads.emplace_back(slot.n);
         for (std::size_t i = 0; i < slot.n; ++i) g[i] = sparse_gradient(r, step, t, i);
       }
@@ -100,9 +100,9 @@ std::vector<Case> all_cases() {
     for (const char* method : {"adamw", "sgdm", "lion"}) {
       cases.push_back({method, "dense", "bf16", world});
     }
-    for (const char* form : {"sharded", "direct"}) {
+    for (const char* route : {"sharded", "one-shot"}) {
       for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
-        cases.push_back({method, "form", form, world});
+        cases.push_back({method, "route", route, world});
       }
     }
     cases.push_back({"dlion-vote", "tie", "zero", world});

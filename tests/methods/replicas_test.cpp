@@ -9,9 +9,9 @@
 namespace pride {
 namespace {
 
-using testing::absent;
 using testing::kTensors;
 using testing::Training;
+using testing::unused;
 
 // Hash of the run, after checking that all ranks have it.
 std::uint64_t hash_of(Training run) {
@@ -28,7 +28,7 @@ class Replicas : public ::testing::TestWithParam<std::string> {
     testing::set_method(run.options, GetParam());
     run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}};
     run.options.seed = 5;
-    run.absent = absent;
+    run.unused = unused;
     return run;
   }
 };

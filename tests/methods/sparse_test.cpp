@@ -1,5 +1,7 @@
 // dgc and graddrop, real exchange included, against the scalar oracle: bit for bit; and that
-// nothing is ever lost. SPDX-License-Identifier: Apache-2.0 Oracle: tests/reference/sparse_ref.h,
+// nothing is ever lost.
+// SPDX-License-Identifier: Apache-2.0
+// Oracle: tests/reference/sparse_ref.h,
 // which sorts, loops over ranks and knows no frames.
 #include <gtest/gtest.h>
 
@@ -27,7 +29,7 @@ const std::vector<TensorSpec> kTensors = {{"embedding", {40, 16}},
                                           {"head", {130, 5}}};
 
 // Rank 1 never has "bias"; nobody has "scale" at step 1; "head" is missing here and there.
-bool absent(int rank, std::int64_t step, std::size_t tensor) {
+bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1) ||
          (tensor == 4 && (rank + step) % 3 == 2);
 }
@@ -62,7 +64,7 @@ std::vector<SparseOracle> oracles_of(const Layout& layout, const Case& c, int wo
       std::vector<std::vector<float>> grads;
       std::vector<bool> missing;
       for (int r = 0; r < world; ++r) {
-        missing.push_back(absent(r, step, t));
+        missing.push_back(unused(r, step, t));
         auto& g = grads.emplace_back(slot.n);
         for (std::size_t i = 0; i < slot.n; ++i) g[i] = testing::gradient(r, step, t, i);
       }
@@ -81,7 +83,7 @@ TEST(SparseMethods, AgreeWithTheOracleBitForBit) {
       run.options.options = c.options;
       run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}, {.lr = 0.003, .weight_decay = 0.0}};
       run.options.bucket_coords = 256;
-      run.absent = absent;
+      run.unused = unused;
       const auto ranks = testing::train(layout, run);
       const auto oracles = oracles_of(layout, c, world, run.steps);
       for (std::size_t t = 0; t < oracles.size(); ++t) {

@@ -1,5 +1,7 @@
 // terngrad, real exchange included, against the scalar oracle: bit for bit; and that it is
-// unbiased. SPDX-License-Identifier: Apache-2.0 Oracle: tests/reference/terngrad_ref.h, which loops
+// unbiased.
+// SPDX-License-Identifier: Apache-2.0
+// Oracle: tests/reference/terngrad_ref.h, which loops
 // over ranks and knows no frames.
 #include <gtest/gtest.h>
 
@@ -26,7 +28,7 @@ const std::vector<TensorSpec> kTensors = {{"embedding", {40, 16}},
                                           {"head", {1300, 5}}};
 
 // Rank 1 never has "bias"; nobody has "scale" at step 1; "head" is missing here and there.
-bool absent(int rank, std::int64_t step, std::size_t tensor) {
+bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1) ||
          (tensor == 4 && (rank + step) % 3 == 2);
 }
@@ -42,7 +44,7 @@ TEST(TernGrad, AgreesWithTheOracleBitForBit) {
       run.options.groups = {{.lr = 0.01, .weight_decay = 0.1}, {.lr = 0.003, .weight_decay = 0.0}};
       run.options.seed = kSeed;
       run.options.bucket_coords = 256;
-      run.absent = absent;
+      run.unused = unused;
       const auto ranks = testing::train(layout, run);
       for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
         const TensorSlot& slot = layout.tensors()[t];
@@ -57,7 +59,7 @@ TEST(TernGrad, AgreesWithTheOracleBitForBit) {
           std::vector<std::vector<float>> grads;
           std::vector<bool> missing;
           for (int r = 0; r < world; ++r) {
-            missing.push_back(absent(r, step, t));
+            missing.push_back(unused(r, step, t));
             auto& g = grads.emplace_back(slot.n);
             for (std::size_t i = 0; i < slot.n; ++i) g[i] = testing::gradient(r, step, t, i);
           }

@@ -35,31 +35,31 @@ class ErrorFeedbackOracle {
         x_(std::move(x)),
         m_(world_, Floats(x_.size())),
         e_(world_, Floats(x_.size())),
-        owner_e_(x_.size()),
+        server_e_(x_.size()),
         v_(x_.size()) {}
 
   const Floats& x() const { return x_; }
   const Floats& m(std::size_t rank) const { return m_[rank]; }
   const Floats& error(std::size_t rank) const { return e_[rank]; }
-  const Floats& owner_error() const { return owner_e_; }
+  const Floats& server_error() const { return server_e_; }
   // The least delta with ||C(p) - p||^2 <= (1 - delta) ||p||^2 for every p of the workers so far.
   double worst_delta() const { return worst_delta_; }
 
-  void step(const std::vector<Floats>& grads, const std::vector<bool>& absent) {
-    const bool nobody = std::find(absent.begin(), absent.end(), false) == absent.end();
+  void step(const std::vector<Floats>& grads, const std::vector<bool>& unused) {
+    const bool nobody = std::find(unused.begin(), unused.end(), false) == unused.end();
     const auto decay = static_cast<float>(1 - h_.lr * h_.weight_decay);
     if (nobody) {
       for (float& value : x_) value = value * decay;
     } else if (kind_ == Kind::kOneBitAdam && t_ < freeze_) {
-      dense_step(grads, absent, decay);
+      dense_step(grads, unused, decay);
     } else {
-      compressed_step(grads, absent, decay);
+      compressed_step(grads, unused, decay);
     }
     ++t_;
   }
 
  private:
-  void dense_step(const std::vector<Floats>& grads, const std::vector<bool>& absent, float decay) {
+  void dense_step(const std::vector<Floats>& grads, const std::vector<bool>& unused, float decay) {
     const auto b1 = static_cast<float>(h_.beta1), c1 = static_cast<float>(1 - h_.beta1);
     const auto b2 = static_cast<float>(h_.beta2), c2 = static_cast<float>(1 - h_.beta2);
     const auto bias2 = static_cast<float>(std::sqrt(1 - std::pow(h_.beta2, t_ + 1)));
@@ -67,7 +67,7 @@ class ErrorFeedbackOracle {
       float sum = 0;
       bool first = true;
       for (std::size_t r = 0; r < world_; ++r) {
-        if (absent[r]) continue;
+        if (unused[r]) continue;
         sum = first ? grads[r][i] : sum + grads[r][i];
         first = false;
       }
@@ -87,7 +87,7 @@ class ErrorFeedbackOracle {
     return above / below;
   }
 
-  void compressed_step(const std::vector<Floats>& grads, const std::vector<bool>& absent,
+  void compressed_step(const std::vector<Floats>& grads, const std::vector<bool>& unused,
                        float decay) {
     const std::size_t n = x_.size();
     const auto b1 = static_cast<float>(h_.beta1), c1 = static_cast<float>(1 - h_.beta1);
@@ -98,7 +98,7 @@ class ErrorFeedbackOracle {
     for (std::size_t r = 0; r < world_; ++r) {
       Floats p(n);
       for (std::size_t i = 0; i < n; ++i) {
-        const float g = absent[r] ? 0 : grads[r][i];
+        const float g = unused[r] ? 0 : grads[r][i];
         const float kept = b1 * m_[r][i];
         const float fresh = kind_ == Kind::kSignSgd ? g : c1 * g;
         m_[r][i] = kept + fresh;
@@ -114,10 +114,10 @@ class ErrorFeedbackOracle {
       float sum = sent[0][i];
       for (std::size_t r = 1; r < world_; ++r) sum = sum + sent[r][i];
       const float mean = sum / static_cast<float>(world_);
-      pbar[i] = mean + owner_e_[i];
+      pbar[i] = mean + server_e_[i];
     }
     const Floats delta = compress(pbar, tie);
-    for (std::size_t i = 0; i < n; ++i) owner_e_[i] = pbar[i] - delta[i];
+    for (std::size_t i = 0; i < n; ++i) server_e_[i] = pbar[i] - delta[i];
     move(delta, decay);
   }
 
@@ -186,7 +186,7 @@ class ErrorFeedbackOracle {
   std::int64_t freeze_;
   Floats x_;
   std::vector<Floats> m_, e_;
-  Floats owner_e_, v_;
+  Floats server_e_, v_;
   double worst_delta_ = 1;
   std::int64_t t_ = 0;
 };

@@ -34,19 +34,19 @@ class CubOracle {
 
   const Floats& x() const { return x_; }
 
-  void step(const std::vector<Floats>& grads, const std::vector<bool>& absent) {
+  void step(const std::vector<Floats>& grads, const std::vector<bool>& unused) {
     const std::size_t n = x_.size();
     std::vector<Floats> u(grads.size(), Floats(n)), c(grads.size());
     for (std::size_t r = 0; r < grads.size(); ++r) {
-      if (!absent[r]) blend(grads[r], m_[r], u[r]);
+      if (!unused[r]) blend(grads[r], m_[r], u[r]);
       for (std::size_t i = 0; i < n && rules_.feedback; ++i) u[r][i] = u[r][i] + e_[r][i];
-      c[r] = absent[r] ? Floats(n) : references(u[r]);
+      c[r] = unused[r] ? Floats(n) : references(u[r]);
     }
     if (rules_.shared) share(c);
     std::vector<int> sums(n);
     bool anybody = false;
     for (std::size_t r = 0; r < grads.size(); ++r) {
-      if (absent[r]) continue;
+      if (unused[r]) continue;
       anybody = true;
       for (std::size_t i = 0; i < n; ++i) {
         const int q = quantised(u[r][i], c[r][i], static_cast<int>(r), i);

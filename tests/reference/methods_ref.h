@@ -24,7 +24,7 @@ struct Hyper {
   bool bf16 = false;      // of the dense methods: gradients and their mean rounded to bfloat16
 };
 
-// One tensor on N ranks. grads[rank][i]; absent[rank]; flat_offset: where the tensor starts in the
+// One tensor on N ranks. grads[rank][i]; unused[rank]; flat_offset: where the tensor starts in the
 // flat coordinates (hash bits are keyed by them).
 class Oracle {
  public:
@@ -43,11 +43,11 @@ class Oracle {
   const std::vector<float>& x() const { return x_; }
   const std::vector<float>& m(int rank) const { return m_[static_cast<std::size_t>(rank)]; }
 
-  void step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
+  void step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& unused) {
     if (method_ == "adamw" || method_ == "lion" || method_ == "sgdm")
-      dense_step(grads, absent);
+      dense_step(grads, unused);
     else
-      sign_step(grads, absent);
+      sign_step(grads, unused);
     ++t_;
   }
 
@@ -70,9 +70,9 @@ class Oracle {
 
   float decay() const { return static_cast<float>(1 - h_.lr * h_.weight_decay); }
 
-  void dense_step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
+  void dense_step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& unused) {
     int present = 0;
-    for (const bool a : absent) present += a ? 0 : 1;
+    for (const bool a : unused) present += a ? 0 : 1;
     const auto b1 = static_cast<float>(h_.beta1), c1 = static_cast<float>(1 - h_.beta1);
     const auto b2 = static_cast<float>(h_.beta2), c2 = static_cast<float>(1 - h_.beta2);
     const double t = t_ + 1;
@@ -83,7 +83,7 @@ class Oracle {
       float sum = 0;
       bool first = true;
       for (std::size_t r = 0; r < grads.size(); ++r) {
-        if (absent[r]) continue;
+        if (unused[r]) continue;
         const float term = sent(grads[r][i]);
         sum = first ? term : sum + term;
         first = false;
@@ -108,7 +108,7 @@ class Oracle {
     }
   }
 
-  void sign_step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
+  void sign_step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& unused) {
     const auto b1 = static_cast<float>(h_.beta1), c1 = static_cast<float>(1 - h_.beta1);
     const auto b2 = static_cast<float>(h_.beta2), c2 = static_cast<float>(1 - h_.beta2);
     const bool signum = method_.starts_with("signum");
@@ -118,7 +118,7 @@ class Oracle {
     const std::uint64_t zero = mix64(seed_ ^ 0x5A45524F5A45524Fu, t_);
     std::vector<std::vector<float>> u(ranks, std::vector<float>(n));
     for (std::size_t r = 0; r < ranks; ++r) {
-      if (absent[r]) continue;
+      if (unused[r]) continue;
       for (std::size_t i = 0; i < n; ++i) {
         if (signum) {
           m_[r][i] = b1 * m_[r][i] + c1 * grads[r][i];
@@ -132,7 +132,7 @@ class Oracle {
     for (std::size_t i = 0; i < n; ++i) {
       int votes = 0, present = 0;
       for (std::size_t r = 0; r < ranks; ++r) {
-        if (absent[r]) continue;
+        if (unused[r]) continue;
         ++present;
         int s = sign(u[r][i]);
         if (s == 0) s = hash_bit(mix64(zero, r), i) ? 1 : -1;

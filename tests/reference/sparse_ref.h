@@ -49,12 +49,12 @@ class SparseOracle {
   const std::vector<float>& u(std::size_t rank) const { return u_[rank]; }
   const std::vector<float>& v(std::size_t rank) const { return v_[rank]; }
 
-  void step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
+  void step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& unused) {
     const auto n = static_cast<double>(x_.size());
     const auto k = static_cast<std::size_t>(std::max(1.0, std::ceil(rule_.ratio * n - 1e-9)));
     std::vector<float> sum(x_.size());
     for (std::size_t r = 0; r < grads.size(); ++r) {
-      if (absent[r]) continue;
+      if (unused[r]) continue;
       accumulate(grads[r], u_[r], v_[r]);
       for (const std::size_t i : largest(v_[r], k)) {
         sum[i] = sum[i] + v_[r][i];

@@ -60,12 +60,12 @@ class TernGradOracle {
 
   const std::vector<float>& x() const { return x_; }
 
-  void step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& absent) {
+  void step(const std::vector<std::vector<float>>& grads, const std::vector<bool>& unused) {
     std::vector<float> limits(grads.size());
     float scale = 0;
     bool anybody = false;
     for (std::size_t r = 0; r < grads.size(); ++r) {
-      if (absent[r]) continue;
+      if (unused[r]) continue;
       anybody = true;
       limits[r] = clip_limit(grads[r], clip_);
       for (const float g : grads[r]) scale = std::max(scale, std::min(std::fabs(g), limits[r]));
@@ -75,7 +75,7 @@ class TernGradOracle {
     for (std::size_t i = 0; i < x_.size(); ++i) {
       int sum = 0;
       for (std::size_t r = 0; r < grads.size(); ++r) {
-        if (!absent[r]) sum += code(grads[r][i], limits[r], scale, static_cast<int>(r), i);
+        if (!unused[r]) sum += code(grads[r][i], limits[r], scale, static_cast<int>(r), i);
       }
       const float kept = x_[i] * decay;
       x_[i] = kept;

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/digest.h"
 #include "codecs/frame.h"
-#include "core/digest.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "support/faulty_comm.h"

@@ -19,7 +19,7 @@ namespace pride::testing {
 inline const std::vector<TensorSpec> kTensors = {
     {"embedding", {97, 8}}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}};
 
-inline bool absent(int rank, std::int64_t step, std::size_t tensor) {
+inline bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 3 && (rank + step) % 3 == 0) || tensor == 4;
 }
 
@@ -51,12 +51,12 @@ struct Training {
   int steps = 3;
   OptimizerOptions options = {};
   // true: this tensor has no gradient here
-  std::function<bool(int rank, std::int64_t step, std::size_t tensor)> absent = nullptr;
+  std::function<bool(int rank, std::int64_t step, std::size_t tensor)> unused = nullptr;
   std::function<float(int rank, std::int64_t step, std::size_t tensor, std::size_t index)> grad =
       gradient;
 };
 
-// "dlion-vote", or with an option "dlion-vote:form=sharded".
+// "dlion-vote", or with an option "dlion-vote:route=sharded".
 inline void set_method(OptimizerOptions& options, const std::string& text) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   options.method = text.substr(0, colon);
@@ -65,11 +65,11 @@ inline void set_method(OptimizerOptions& options, const std::string& text) {
   options.options = {{text.substr(colon + 1, equals - colon - 1), text.substr(equals + 1)}};
 }
 
-// All methods; and the form that small buckets do not have by themselves.
+// All methods; and the route that small buckets do not take by themselves.
 inline std::vector<std::string> method_variants() {
   std::vector<std::string> all = method_names();
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
-    all.push_back(std::string(method) + ":form=sharded");
+    all.push_back(std::string(method) + ":route=sharded");
   }
   return all;
 }
@@ -99,7 +99,7 @@ inline RankResult train_rank(Communicator& comm, const Layout& layout, const Tra
     fill(layout, grads,
          [&](std::size_t t, std::size_t i) { return run.grad(comm.rank(), step, t, i); });
     const auto flags = std::make_unique<bool[]>(n);
-    for (std::size_t t = 0; t < n; ++t) flags[t] = run.absent && run.absent(comm.rank(), step, t);
+    for (std::size_t t = 0; t < n; ++t) flags[t] = run.unused && run.unused(comm.rank(), step, t);
     result.costs.push_back(optimizer.cost(step));
     result.reports.push_back(optimizer.step(params.span(), grads.span(), {flags.get(), n}));
   }

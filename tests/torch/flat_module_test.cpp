@@ -1,6 +1,7 @@
-// FlatModule against torch's own modules and optimizers: views, absent gradients, tied weights,
-// steps. SPDX-License-Identifier: Apache-2.0 Oracles: torch::optim::AdamW (tolerance below), Lion
-// written out in float (equal to the bit).
+// FlatModule against torch's own modules and optimizers: views, unused parameters, tied weights,
+// steps.
+// SPDX-License-Identifier: Apache-2.0
+// Oracles: torch::optim::AdamW (tolerance below), Lion written out in float (equal to the bit).
 #include "pride/torch/flat_module.h"
 
 #include <gtest/gtest.h>
@@ -55,8 +56,8 @@ std::shared_ptr<Net> twin_of(const Net& net) {
   return twin;
 }
 
-bool is_absent(const FlatModule& flat, const std::string& name) {
-  return flat.absent()[flat.layout().index_of(name)];
+bool is_unused(const FlatModule& flat, const std::string& name) {
+  return flat.unused()[flat.layout().index_of(name)];
 }
 
 TEST(FlatModule, KeepsOrderValuesAndPadding) {
@@ -79,15 +80,15 @@ TEST(FlatModule, KeepsOrderValuesAndPadding) {
   EXPECT_TRUE(std::ranges::all_of(padded, [](float v) { return v == 0; })) << "padding is not zero";
 }
 
-TEST(FlatModule, UnusedParametersAreAbsentAndTheFlagsFollowZeroGrad) {
+TEST(FlatModule, ParametersWithoutAGradientSinceZeroGradAreUnused) {
   Net net;
   FlatModule flat(named(net));
   loss_of(net, 0).backward();
-  EXPECT_FALSE(is_absent(flat, "first.weight"));
-  EXPECT_FALSE(is_absent(flat, "last.bias"));
-  EXPECT_TRUE(is_absent(flat, "unused.weight"));
+  EXPECT_FALSE(is_unused(flat, "first.weight"));
+  EXPECT_FALSE(is_unused(flat, "last.bias"));
+  EXPECT_TRUE(is_unused(flat, "unused.weight"));
   flat.zero_grad();
-  EXPECT_TRUE(is_absent(flat, "first.weight"));
+  EXPECT_TRUE(is_unused(flat, "first.weight"));
   EXPECT_TRUE(std::ranges::all_of(flat.grads(), [](float g) { return g == 0; }));
 }
 
@@ -130,8 +131,8 @@ TEST(FlatModule, TakesInGradientsThatSomebodyReplacedOrRemoved) {
   net.last->weight.mutable_grad() = torch::Tensor();
   flat.collect();
   EXPECT_EQ(flat.grads()[flat.layout().tensors()[0].offset], 2.5F);
-  EXPECT_FALSE(is_absent(flat, "first.weight"));
-  EXPECT_TRUE(is_absent(flat, "last.weight"));
+  EXPECT_FALSE(is_unused(flat, "first.weight"));
+  EXPECT_TRUE(is_unused(flat, "last.weight"));
   const auto& slot = flat.layout().tensors()[flat.layout().index_of("last.weight")];
   EXPECT_EQ(flat.grads()[slot.offset], 0.0F);
   EXPECT_EQ(net.last->weight.grad().data_ptr<float>(), flat.grads().data() + slot.offset);
@@ -262,7 +263,7 @@ std::vector<float> masters_after_bf16_steps(bool overlap) {
       const auto& slots = flat.layout().tensors();
       for (std::size_t t = 0; t < slots.size(); ++t) {
         const torch::Tensor weight = net.parameters()[t];
-        if (!flat.absent()[t]) {
+        if (!flat.unused()[t]) {
           const torch::Tensor g = weight.grad().to(torch::kFloat).contiguous();
           for (std::size_t i = 0; i < slots[t].n; ++i) {
             float& momentum = m[slots[t].offset + i];

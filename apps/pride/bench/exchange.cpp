@@ -9,13 +9,13 @@
 #include <set>
 #include <type_traits>
 
+#include "base/bucket.h"
 #include "bench/memory.h"
-#include "core/pipeline.h"
-#include "core/step_scalars.h"
 #include "method_options.h"
 #include "methods/registry.h"
+#include "optimizer/pipeline.h"
+#include "optimizer/step_scalars.h"
 #include "pride/bf16.h"
-#include "pride/bucket.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/optimizer.h"
@@ -37,28 +37,37 @@ class ExchangeOnly final : public Method {
 
   void only_exchange() { only_exchange_ = true; }
 
-  bool needs_whole_gradient() const noexcept override {
-    return !only_exchange_ && method_->needs_whole_gradient();
+  Protocol protocol(const Round& round) const override {
+    Protocol protocol = method_->protocol(round);
+    protocol.whole_gradient = protocol.whole_gradient && !only_exchange_;
+    return protocol;
   }
-  void agree(Communicator& comm, const StepContext& ctx, ConstView grad) override {
-    method_->agree(comm, ctx, grad);
+  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
+    return method_->parts(b, round);
   }
-  void encode(const Bucket& b, ConstView grad, const StepContext& ctx, Wire& wire) override {
-    if (!only_exchange_) method_->encode(b, grad, ctx, wire);
+  void prepare(Communicator& comm, const StepContext& ctx, ConstView grad) override {
+    method_->prepare(comm, ctx, grad);
   }
-  void exchange(Communicator& comm, const Bucket& b, const StepContext& ctx, Wire& wire) override {
-    method_->exchange(comm, b, ctx, wire);
+  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
+    if (!only_exchange_) return method_->encode(b, ctx, flight);
+    // integers are summed where they lie: sums of sums would leave their range
+    for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+      const Part& part = flight.parts[k];
+      if (part.route != Route::kNative || part.sum == Sum::kFloat32) continue;
+      std::ranges::fill(flight.wire(k).room.span(), std::byte{0});
+    }
   }
-  void apply(const Bucket& b, const Wire& wire, const StepContext& ctx, View param) override {
-    if (!only_exchange_) method_->apply(b, wire, ctx, param);
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    method_->serve(part, shard, up, round, reply);
   }
-  Cost cost(std::span<const Bucket> buckets, int rank, std::int64_t step) const override {
-    return method_->cost(buckets, rank, step);
+  void settle(const Part& part, const Shard& shard, std::span<const float> pending) override {
+    method_->settle(part, shard, pending);
   }
-  ExchangeForm exchange_form(const Bucket& b) const override { return method_->exchange_form(b); }
-  void save(StateWriter& out) const override { method_->save(out); }
-  void load(StateReader& in) override { method_->load(in); }
-  std::uint64_t state_floats() const override { return method_->state_floats(); }
+  void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View param) override {
+    if (!only_exchange_) method_->apply(b, flight, ctx, param);
+  }
+  StateTable& state() noexcept override { return method_->state(); }
 
  private:
   std::unique_ptr<Method> method_;
@@ -103,24 +112,26 @@ class Exchange {
       : layout_({{"w", {static_cast<std::int64_t>(coords)}}}),
         params_(layout_.flat_size()),
         grads_(gradients(layout_, comm.rank())),
-        absent_(1, 0) {
+        unused_(1, 0) {
     const MethodInfo info = method_info(choice.name, comm.size());
-    auto made = make_method(choice.name,
-                            {layout_, comm.rank(), comm.size(),
-                             complete_options(choice.name, options_of(choice, how)), how.hosts});
-    knows_hosts_ = made->has_two_levels() && how.hosts.known();
-    buckets_ = make_buckets(layout_, how.bucket_coords, comm.size(), made->alignment());
-    method_ = std::make_unique<ExchangeOnly>(std::move(made));
-    for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
-    pipeline_ =
-        std::make_unique<Pipeline>(comms_, comm, *method_, buckets_, how.exchange_threads > 0);
+    auto made = make_method(
+        choice.name,
+        {layout_, comm.size(), complete_options(choice.name, options_of(choice, how)), how.nodes});
+    made->state().allocate(layout_.flat_size());
     scalars_.push_back(scalars_of(complete_group({}, info, 0), kSteady));
     ctx_.step = kSteady;
     ctx_.rank = comm.rank();
-    ctx_.world = comm.size();
+    ctx_.voters = comm.size();
     ctx_.groups = scalars_;
     ctx_.scalars_digest = digest_of(scalars_);
-    ctx_.absent = absent_;
+    ctx_.unused = unused_;
+    const Protocol protocol = made->protocol(ctx_);
+    if (protocol.hierarchical) nodes_ = how.nodes;
+    buckets_ = make_buckets(layout_, how.bucket_coords, comm.size(), protocol.alignment);
+    method_ = std::make_unique<ExchangeOnly>(std::move(made));
+    for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
+    pipeline_ = std::make_unique<Pipeline>(comms_, comm, *method_, buckets_, nodes_,
+                                           how.exchange_threads > 0);
   }
 
   // A whole step, and the parameters' hash after it.
@@ -131,24 +142,30 @@ class Exchange {
   }
 
   void step() {
-    // held: each bucket keeps a wire of its own, which later rounds exchange again
+    // held: each bucket keeps a flight of its own, which later rounds exchange again
     pipeline_->begin(ctx_, {params_.data(), params_.size()}, {grads_.data(), grads_.size()}, true);
     for (std::size_t b = 0; b < buckets_.size(); ++b) pipeline_->submit(b);
-    const auto poison = pipeline_->finish();
-    PRIDE_CHECK(!poison, "bench: the gradients are finite, the exchange says they are not");
+    const auto non_finite = pipeline_->finish();
+    PRIDE_CHECK(!non_finite, "bench: the gradients are finite, the exchange says they are not");
   }
 
-  // What leaves the host of this rank in a step, of this rank alone; nothing if that is not known.
-  std::optional<std::uint64_t> bytes_off_host() const {
-    if (!knows_hosts_) return std::nullopt;
-    return method_->cost(buckets_, ctx_.rank, kSteady).bytes_off_host();
+  // What leaves the node that sends most off it; nothing if nodes are not known or of no use.
+  std::optional<double> bytes_off_node() const {
+    if (!nodes_.known()) return std::nullopt;
+    std::vector<double> by_node(static_cast<std::size_t>(nodes_.count()));
+    const auto costs = step_costs(*method_, buckets_, ctx_, nodes_);
+    for (int r = 0; r < ctx_.voters; ++r) {
+      by_node[static_cast<std::size_t>(nodes_.node_of(r))] +=
+          static_cast<double>(costs[static_cast<std::size_t>(r)].bytes_off_node());
+    }
+    return std::ranges::max(by_node);
   }
 
   // "mixed" where buckets differ.
-  std::string form() const {
-    std::set<std::string_view> forms;
-    for (const Bucket& b : buckets_) forms.insert(method_->exchange_form(b).name);
-    return forms.size() == 1 ? std::string(*forms.begin()) : "mixed";
+  std::string route() const {
+    std::set<std::string_view> routes;
+    for (const Bucket& b : buckets_) routes.insert(route_name(main_route(method_->parts(b, ctx_))));
+    return routes.size() == 1 ? std::string(*routes.begin()) : "mixed";
   }
 
   std::uint64_t bytes_sent() const {
@@ -160,8 +177,8 @@ class Exchange {
  private:
   Layout layout_;
   FlatBuffer params_, grads_;
-  std::vector<char> absent_;
-  bool knows_hosts_ = false;
+  std::vector<char> unused_;
+  Nodes nodes_;
   std::vector<Bucket> buckets_;
   std::unique_ptr<ExchangeOnly> method_;
   std::vector<std::unique_ptr<Communicator>> comms_;
@@ -206,31 +223,22 @@ ExchangeCell measured(Communicator& comm, const std::string& text, const Exchang
   cell.name = text;
   cell.coords = coords;
   Exchange exchange(comm, choice, how, coords);
-  cell.form = exchange.form();
+  cell.route = exchange.route();
   const std::uint64_t before = exchange.bytes_sent();
   const auto hashes = gathered(comm, exchange.first_step());
   const Cost cost = stated_cost(choice, how, coords, comm.size());
   cell.counted = cost.bound;
   const auto counted = static_cast<double>(exchange.bytes_sent() - before);
   cell.bytes = cell.counted ? largest_of(comm, counted) : static_cast<double>(cost.bytes());
-  if (const auto mine = exchange.bytes_off_host()) {
-    std::vector<double> by_host(static_cast<std::size_t>(how.hosts.count()));
-    const auto all = gathered(comm, *mine);
-    for (int r = 0; r < comm.size(); ++r) {
-      by_host[static_cast<std::size_t>(how.hosts.host_of(r))] +=
-          static_cast<double>(all[static_cast<std::size_t>(r)]);
-    }
-    cell.bytes_off_host = std::ranges::max(by_host);
-    cell.two_levels = how.hosts.two_levels();
-  }
+  cell.bytes_off_node = exchange.bytes_off_node();
   const bool on_threads =
       comm.size() <= kMostCheckingThreads && coords * hashes.size() <= kMostChecked;
   cell.checked_against = on_threads ? "threads" : "rank 0";
   std::uint64_t right = hashes.front();
   if (on_threads && comm.rank() == 0) {
-    ExchangeBench one_level = how;
-    one_level.hosts = {};
-    right = hash_on_threads(comm.size(), choice, one_level, coords);
+    ExchangeBench without_nodes = how;
+    without_nodes.nodes = {};
+    right = hash_on_threads(comm.size(), choice, without_nodes, coords);
   }
   comm.broadcast(std::as_writable_bytes(std::span(&right, 1)), 0);
   cell.wrong_ranks = static_cast<int>(

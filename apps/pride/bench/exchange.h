@@ -10,7 +10,7 @@
 
 #include "bench/network.h"
 #include "pride/communicator.h"
-#include "pride/hosts.h"
+#include "pride/nodes.h"
 
 namespace pride::app {
 
@@ -19,7 +19,7 @@ struct ExchangeBench {
   std::vector<std::string> method_options = {};  // "key=value", of every other method with the key
   std::vector<std::size_t> sizes = {};           // coordinates
   std::size_t bucket_coords = 0;
-  Hosts hosts = {};          // known: two levels, for the methods that have them
+  Nodes nodes = {};          // known: the hierarchical route, for the methods that have it
   int exchange_threads = 4;  // 0: exchange without threads of its own
   double seconds = 1;        // of each cell
   int least = 5;             // measurements of each cell
@@ -32,11 +32,11 @@ struct ExchangeCell {
   // Bytes that a rank sends: of the rank with most. As counted; where the transport's own sum is in
   // it, which nobody can count, an estimate: a method's cost, and of the sum alone that of a ring.
   double bytes = 0;
-  bool two_levels = false;
-  std::string form = {};  // of a method with a choice: "direct", "sharded", "two levels", "mixed"
-  // Bytes that leave the host which sends most off it, as its ranks' costs say; nothing where hosts
-  // are not known or the method does not tell.
-  std::optional<double> bytes_off_host = {};
+  // The method's: "sharded", "one-shot", "hierarchical", "native"; "mixed" where buckets differ.
+  std::string route = {};
+  // Bytes that leave the node which sends most off it, as its ranks' costs say; nothing where nodes
+  // are not known or of no use to the method.
+  std::optional<double> bytes_off_node = {};
   bool counted = true;
   double limit_s = 0;  // those bytes at the best goodput measured; 0 if alone
   // Ranks whose result is not what it must be.

@@ -54,22 +54,23 @@ double bytes_of(const std::string& method, int world, double d, std::size_t buck
   return buckets * (whole - each * kMostCounted) + each * d;
 }
 
-BucketForm form_of(const std::string& method, int world, std::size_t bucket_coords) {
+BucketRoute route_of(const std::string& method, int world, std::size_t bucket_coords) {
   const MethodChoice choice = parse_method(method);
   const double coords = std::min(static_cast<double>(bucket_coords), kMostCounted);
-  return exchange_forms(choice.name, layout_of(coords),
-                        {.options = checked_options(choice),
-                         .world = world,
-                         .bucket_coords = static_cast<std::size_t>(coords)})
+  return bucket_routes(choice.name, layout_of(coords),
+                       {.options = checked_options(choice),
+                        .world = world,
+                        .step = kSteady,
+                        .bucket_coords = static_cast<std::size_t>(coords)})
       .front();
 }
 
 Sent sent_in(const std::string& method, int world, double d, std::size_t bucket_coords) {
-  const BucketForm form = form_of(method, world, bucket_coords);
-  // in the direct form every rank does what all owners do otherwise
+  const BucketRoute route = route_of(method, world, bucket_coords);
+  // on the one-shot route every rank does what all servers do otherwise
   return {.bytes = bytes_of(method, world, d, bucket_coords),
-          .rounds = form.rounds,
-          .vote_times = form.rounds == 1 ? static_cast<double>(world) : 1.0};
+          .rounds = route.rounds,
+          .vote_times = route.name == "one-shot" ? static_cast<double>(world) : 1.0};
 }
 
 std::uint64_t round_bytes(const NetworkModel& network, int world) {
@@ -90,17 +91,18 @@ MethodModel measure_method(Communicator& comm, const std::string& method, int wo
                            std::size_t bucket_coords) {
   const MethodChoice choice = parse_method(method);
   const MethodInfo info = method_info(choice.name, world);
-  MethodModel model{
-      .name = method, .bytes = bytes_of(method, world, d, bucket_coords), .rounds = info.rounds};
+  MethodModel model{.name = method,
+                    .bytes = bytes_of(method, world, d, bucket_coords),
+                    .rounds = route_of(method, world, bucket_coords).rounds};
   const double measured = std::min(d, kMostMeasured);
   const Layout layout = layout_of(measured);
   const auto alone = make_thread_world(1);
   OptimizerOptions options{.method = choice.name, .options = checked_options(choice)};
   options.bucket_coords = bucket_coords;
   model.whole_gradient =
-      make_method(choice.name,
-                  {layout, 0, 1, complete_options(choice.name, checked_options(choice))})
-          ->needs_whole_gradient();
+      make_method(choice.name, {layout, 1, complete_options(choice.name, checked_options(choice))})
+          ->protocol({.step = kSteady})
+          .whole_gradient;
   Optimizer optimizer(*alone.front(), layout, options);
   StateDict late = optimizer.save();
   late.scalars["step"] = std::to_string(kSteady);

@@ -26,9 +26,9 @@ MethodModel measure_method(Communicator& comm, const std::string& method, int wo
 // the rest by the coordinate.
 double bytes_of(const std::string& method, int world, double d, std::size_t bucket_coords);
 
-// The form in which buckets of that size are exchanged (empty: the method has no choice), and its
-// rounds; of buckets above ten million coordinates that of ten million.
-BucketForm form_of(const std::string& method, int world, std::size_t bucket_coords);
+// The route of buckets of that size, and its rounds; of buckets above ten million coordinates that
+// of ten million.
+BucketRoute route_of(const std::string& method, int world, std::size_t bucket_coords);
 
 // Both: what a step sends in buckets of that size.
 Sent sent_in(const std::string& method, int world, double d, std::size_t bucket_coords);

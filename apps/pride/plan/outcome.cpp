@@ -56,7 +56,7 @@ Json row_json(const PlanRow& row, const PlanFacts& facts) {
           {"hidden_s", row.overlapped.hidden_s},
           {"bottleneck", row.overlapped.bottleneck},
           {"bucket_coords", std::ceil(facts.params / row.buckets)},
-          {"form", row.form.empty() ? Json(nullptr) : Json(row.form)},
+          {"route", row.route},
           {"rounds", row.method.rounds}};
 }
 
@@ -87,14 +87,14 @@ void print(const Plan& plan) {
   const PlanRow* dense = best_of(rows, true);
   std::vector<std::vector<std::string>> table = {{"method", "bytes sent per step", "in order",
                                                   "overlapped", "steps/s against dense", "bucket",
-                                                  "form", "bottleneck"}};
+                                                  "route", "bottleneck"}};
   for (const PlanRow& row : rows) {
     const double gain = dense == nullptr ? 0 : dense->best_s() / row.best_s();
     table.push_back({row.method.name, grouped(row.method.bytes), time_text(row.in_order.step_s),
                      time_text(row.overlapped.step_s),
                      dense == nullptr ? "-" : concat(std::round(gain * 100) / 100),
-                     grouped(std::ceil(facts.params / row.buckets)),
-                     row.form.empty() ? "-" : row.form, row.overlapped.bottleneck});
+                     grouped(std::ceil(facts.params / row.buckets)), row.route,
+                     row.overlapped.bottleneck});
   }
   std::cout << markdown_table(table, 1) << '\n' << verdict(rows, facts) << '\n';
 }

@@ -25,7 +25,7 @@ struct PlanRow {
   MethodModel method;
   bool dense = false;
   int buckets = 1;
-  std::string form;  // of the exchange; empty: no choice
+  std::string route;  // of its buckets
   Prediction in_order, overlapped;
   double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
 };

@@ -50,7 +50,7 @@ Prediction predict(const NetworkModel& network, const MethodModel& method, const
 // What depends on the size of the buckets.
 struct Sent {
   double bytes = 0;       // in a step: small buckets have more frames
-  int rounds = 2;         // and may be exchanged in another form
+  int rounds = 2;         // and may take another route
   double vote_times = 1;  // in which the arithmetic between rounds is so many times as long
 };
 MethodModel with(MethodModel method, const Sent& sent);

@@ -1,5 +1,6 @@
 // What can be compared with what: runs that differ in the seed only are a group, groups of one
-// task, model and data a section of the report. SPDX-License-Identifier: Apache-2.0
+// task, model and data a section of the report.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <functional>

@@ -33,7 +33,7 @@ std::string text_of(const TrainPlan& plan) {
   return text;
 }
 
-// What was measured, where the method chooses the form of an exchange by it. True if it does.
+// What was measured, where the method chooses the route of a bucket by it. True if it does.
 bool set_round_bytes(const NetworkModel& network, TrainPlan& plan) {
   const std::string with_it = on_network(plan.options.method, network, plan.world);
   if (with_it == plan.options.method) return false;
@@ -46,9 +46,11 @@ int best_number(const NetworkModel& network, const TrainPlan& plan, double coord
   const double bytes_s = bytes_per_step(method, plan.world, coords) / network.bytes_per_s;
   const double round_s = network.latency_s + network.message_s * std::max(0, plan.world - 2);
   const auto number = [&](int rounds) { return buckets_for(bytes_s, rounds * round_s, coords); };
-  const int n = number(method_info(plan.options.method, plan.world).rounds);
-  // in the form that buckets of that size have
-  return number(form_of(method, plan.world, static_cast<std::size_t>(coords / n)).rounds);
+  const auto rounds_of = [&](double n) {
+    return route_of(method, plan.world, static_cast<std::size_t>(coords / n)).rounds;
+  };
+  const int n = number(rounds_of(1));
+  return number(rounds_of(n));  // buckets of that size may take another route
 }
 
 }  // namespace
@@ -76,8 +78,8 @@ void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
                               " goodput; --bucket-mb sets another size"));
   if (!chooses) return;
   plan.notes.push_back(
-      concat("form of the exchange by round_bytes=", plan.optimizer.options.at("round_bytes"),
-             ", latency times goodput; --method-opt form=sharded|direct sets it"));
+      concat("route by round_bytes=", plan.optimizer.options.at("round_bytes"),
+             ", latency times goodput; --method-opt route=sharded|one-shot sets it"));
 }
 
 }  // namespace pride::app

@@ -8,8 +8,8 @@
 namespace pride::app {
 
 // Sets plan.optimizer.bucket_coords and adds a note that says why, unless a flag did or there is no
-// network (one rank, or threads). So with round_bytes, the option of methods that choose the form
-// of an exchange. Measures for about a second. Collective; the same on all ranks.
+// network (one rank, or threads). So with round_bytes, the option of methods that choose the route
+// of a bucket. Measures for about a second. Collective; the same on all ranks.
 void choose_bucket_size(Communicator& comm, TrainPlan& plan);
 
 // The number of buckets with the least time on the way that nothing hides: each costs its

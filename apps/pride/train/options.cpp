@@ -7,8 +7,8 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "hosts.h"
 #include "integer_check.h"
+#include "nodes.h"
 #include "number_check.h"
 #include "pride/error.h"
 #include "pride/registry.h"

@@ -154,8 +154,8 @@ void Recorder::start(const RunStart& start) {
               " steps of ", plan_.samples_per_step(), " samples, ",
               bytes_text(static_cast<double>(start.cost.bytes())), " per step and worker"));
   for (const std::string& text : plan_.notes) note(text);
-  for (const auto& [form, n] : start.forms) {
-    note(concat("exchange: ", form, ", ", n, n == 1 ? " bucket" : " buckets"));
+  for (const auto& [route, n] : start.routes) {
+    note(concat("route: ", route, ", ", n, n == 1 ? " bucket" : " buckets"));
   }
   if (start.step > 0) note(concat("resumed after step ", start.step));
 }
@@ -296,7 +296,7 @@ const nlohmann::ordered_json& Recorder::finish(std::uint64_t param_hash, bool in
               {"world", plan_.world},
               {"transport", start_.transport},
               {"bucket_coords", plan_.optimizer.bucket_coords},
-              {"exchange_forms", start_.forms},
+              {"routes", start_.routes},
               {"threads", thread_facts()},
               {"isa", active_isa()},
               {"samples_per_step", plan_.samples_per_step()},

@@ -33,8 +33,8 @@ struct RunStart {
   std::string transport;
   std::int64_t n_parameters = 0;
   std::uint64_t state_floats = 0;
-  Cost cost;                         // per step
-  std::map<std::string, int> forms;  // of the exchange, in how many buckets; empty: no choice
+  Cost cost;                          // per step
+  std::map<std::string, int> routes;  // in how many buckets; empty: alone
   std::vector<TensorSlot> tensors;
 };
 

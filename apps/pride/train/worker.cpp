@@ -114,7 +114,7 @@ void Worker::start() {
   start.n_parameters = model_->n_parameters();
   start.state_floats = optimizer_.state_floats();
   start.cost = optimizer_.cost(start.step);
-  start.forms = optimizer_.exchange_forms();
+  start.routes = optimizer_.routes();
   start.tensors = flat_.layout().tensors();
   recorder_->start(start);
 }
@@ -155,7 +155,7 @@ StepReport Worker::step(RankStep& mine) {
     clip(flat_.grads(), plan_.options.clip_norm);
     mine.seconds.backward = seconds_since(start) - mine.seconds.data;
     // not flat_.step(), which would collect them anew
-    const StepReport report = optimizer_.step(flat_.params(), flat_.grads(), flat_.absent());
+    const StepReport report = optimizer_.step(flat_.params(), flat_.grads(), flat_.unused());
     flat_.push();
     return report;
   }

@@ -55,13 +55,13 @@ class FlatModule {
   std::span<float> grads() noexcept;
 
   // True where a tensor has received no gradient since the last zero_grad().
-  std::span<const bool> absent() const noexcept;
+  std::span<const bool> unused() const noexcept;
 
-  // Zeroes all gradients and marks them absent.
+  // Zeroes all gradients and marks them unused.
   void zero_grad();
 
-  // Makes grads() and absent() true to the .grad fields: a .grad that somebody replaced is copied
-  // in and made a view again, one that was removed counts as absent. step() calls it.
+  // Makes grads() and unused() true to the .grad fields: a .grad that somebody replaced is copied
+  // in and made a view again, one that was removed counts as unused. step() calls it.
   void collect();
 
   // One step with the gradients held: collect(), Optimizer::step, push(). Collective; throws as

@@ -65,8 +65,8 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
                               "100,5000 --methods dlion-vote,lion:dense=bf16 --exchange-threads ",
                               threads, " --json")));
     ASSERT_EQ(lines.size(), 1u + 2 * 5);
-    EXPECT_EQ(lines[1]["form"], "direct") << "two ranks";
-    EXPECT_TRUE(lines[2]["form"].is_null());
+    EXPECT_EQ(lines[1]["route"], "one-shot") << "two ranks";
+    EXPECT_EQ(lines[2]["route"], "sharded");
     EXPECT_EQ(lines[0]["row"], "network");
     EXPECT_EQ(lines[1]["name"], "dlion-vote");
     EXPECT_EQ(lines[2]["name"], "lion:dense=bf16");
@@ -219,16 +219,16 @@ json row_of(const json& plan, const std::string& method) {
 TEST(PlanProgram, SaysInWhichFormBucketsAreExchanged) {
   const std::string rest =
       " --bandwidth 1Gbit --params 10000000 --backward 100ms --methods "
-      "lion,dlion-vote,dlion-vote:form=sharded";
+      "lion,dlion-vote,dlion-vote:route=sharded";
   const json two = plan("--world 2 --latency 100us" + rest);
-  EXPECT_EQ(row_of(two, "dlion-vote")["form"], "direct");
+  EXPECT_EQ(row_of(two, "dlion-vote")["route"], "one-shot");
   EXPECT_EQ(row_of(two, "dlion-vote")["rounds"], 1);
-  EXPECT_EQ(row_of(two, "dlion-vote:form=sharded")["form"], "sharded");
-  EXPECT_EQ(row_of(two, "dlion-vote:form=sharded")["rounds"], 2);
-  EXPECT_TRUE(row_of(two, "lion")["form"].is_null());
-  EXPECT_EQ(row_of(plan("--world 4 --latency 100us" + rest), "dlion-vote")["form"], "sharded");
+  EXPECT_EQ(row_of(two, "dlion-vote:route=sharded")["route"], "sharded");
+  EXPECT_EQ(row_of(two, "dlion-vote:route=sharded")["rounds"], 2);
+  EXPECT_EQ(row_of(two, "lion")["route"], "sharded");
+  EXPECT_EQ(row_of(plan("--world 4 --latency 100us" + rest), "dlion-vote")["route"], "sharded");
   // far apart, a round is worth more than the bytes
-  EXPECT_EQ(row_of(plan("--world 4 --latency 100ms" + rest), "dlion-vote")["form"], "direct");
+  EXPECT_EQ(row_of(plan("--world 4 --latency 100ms" + rest), "dlion-vote")["route"], "one-shot");
 }
 
 TEST(PlanProgram, NamesTheFlagWhoseNumberHasNoUnit) {

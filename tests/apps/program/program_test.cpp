@@ -211,7 +211,7 @@ TEST(Methods, TellOneWithItsOptions) {
   const Outcome hash = run_program({"methods", "--method", "dlion-vote"});
   ASSERT_EQ(hash.code, 0) << hash.err;
   for (const char* part : {"dlion-vote: Distributed Lion", "source ", "bits  ", "1 up, 1 down",
-                           "rounds ", "state ", "lr=0.0001", "option    tie=hash"}) {
+                           "route     sharded", "state ", "lr=0.0001", "option    tie=hash"}) {
     expect_contains(hash.out, part);
   }
   const auto bytes = [](const std::string& tie) {

@@ -2,7 +2,8 @@
 // it (double), Lion as lion-pytorch has it, packed majority vote and mean of signs (float).
 //
 // Limits: where a blended value nearly cancels, rounding may give another sign; such coordinates
-// are counted, and may be fewer than 1 in 1,000 after 20 steps. SPDX-License-Identifier: Apache-2.0
+// are counted, and may be fewer than 1 in 1,000 after 20 steps.
+// SPDX-License-Identifier: Apache-2.0
 #include "replay/replay.h"
 
 #include <gtest/gtest.h>

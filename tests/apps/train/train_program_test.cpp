@@ -71,8 +71,8 @@ TEST_F(Train, RecordsWhatHappened) {
   EXPECT_EQ(evals, 2);
   // not given: the defaults
   EXPECT_EQ(s["method"]["options"],
-            json({{"tie", "hash"}, {"form", "auto"}, {"round_bytes", "12500"}}));
-  EXPECT_EQ(s["exchange_forms"], json({{"direct", 1}})) << "a small model is one small bucket";
+            json({{"tie", "hash"}, {"route", "auto"}, {"round_bytes", "12500"}}));
+  EXPECT_EQ(s["routes"], json({{"one-shot", 1}})) << "a small model is one small bucket";
   EXPECT_EQ(s["bytes"]["cost_bound"], true);
   const double cost = s["bytes"]["cost_up"].get<double>() + s["bytes"]["cost_down"].get<double>();
   EXPECT_DOUBLE_EQ(s["bytes"]["ranks"][0]["sent_per_step"].get<double>(), cost);

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/state_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+// The saved tensor of one buffer and parameter, checked.
+const std::vector<float>& saved_values(const StateDict& in, const std::string& key,
+                                       const TensorSlot& slot, StateTable::Values values) {
+  const auto found = in.tensors.find(key);
+  PRIDE_CHECK(found != in.tensors.end(), "load: the state has no tensor '", key, "'");
+  const StateDict::Tensor& tensor = found->second;
+  PRIDE_CHECK(tensor.shape == slot.spec.shape && tensor.values.size() == slot.n, "load: tensor '",
+              key, "' has ", tensor.values.size(), " values, the layout has ", slot.n,
+              ", or another shape");
+  for (std::size_t i = 0; i < slot.n; ++i) {
+    const float x = tensor.values[i];
+    PRIDE_CHECK(std::isfinite(x), "load: tensor '", key, "' is not finite at index ", i);
+    PRIDE_CHECK(x >= 0 || values != StateTable::Values::kSquares, "load: tensor '", key,
+                "' is a mean of squares and negative at index ", i);
+  }
+  return tensor.values;
+}
+
+const std::string& saved_text(const StateDict& in, const std::string& name) {
+  const auto found = in.scalars.find("method." + name);
+  PRIDE_CHECK(found != in.scalars.end(), "load: the state does not say its method.", name);
+  return found->second;
+}
+
+}  // namespace
+
+FlatBuffer& StateTable::add(std::string name, StateKind kind, Values values) {
+  return entries_.emplace_back(Entry{std::move(name), kind, values}).buffer;
+}
+
+void StateTable::add_text(std::string name, WriteText write, ReadText read) {
+  texts_.push_back({std::move(name), std::move(write), std::move(read)});
+}
+
+void StateTable::allocate(std::size_t flat_size) {
+  for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size);
+}
+
+std::uint64_t StateTable::floats() const noexcept {
+  std::uint64_t n = 0;
+  for (const Entry& e : entries_) n += e.buffer.size();
+  return n;
+}
+
+bool StateTable::has(StateKind kind) const noexcept {
+  return std::ranges::any_of(entries_, [=](const Entry& e) { return e.kind == kind; });
+}
+
+void StateTable::save(const Layout& layout, StateDict& out) const {
+  for (const Entry& e : entries_) {
+    for (const TensorSlot& slot : layout.tensors()) {
+      const auto part = e.buffer.span().subspan(slot.offset, slot.n);
+      out.tensors[concat(e.name, "/", slot.spec.name)] = {slot.spec.shape,
+                                                          {part.begin(), part.end()}};
+    }
+  }
+  for (const Text& t : texts_) out.scalars["method." + t.name] = t.write();
+}
+
+void StateTable::load(const Layout& layout, const StateDict& in) {
+  std::set<std::string> known;
+  // everything is checked first: a refused state changes nothing
+  for (const bool commit : {false, true}) {
+    for (Entry& e : entries_) {
+      for (const TensorSlot& slot : layout.tensors()) {
+        const std::string key = concat(e.name, "/", slot.spec.name);
+        const auto& values = saved_values(in, key, slot, e.values);
+        known.insert(key);
+        if (commit) std::ranges::copy(values, e.buffer.span().subspan(slot.offset).begin());
+      }
+    }
+    for (const Text& t : texts_) t.read(saved_text(in, t.name), commit);
+    for (const auto& [key, tensor] : in.tensors) {
+      PRIDE_CHECK(known.contains(key), "load: the state holds '", key,
+                  "', which this method does not have");
+    }
+  }
+}
+
+}  // namespace pride

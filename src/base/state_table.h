@@ -1,0 +1,57 @@
+// StateTable: a method's state as named buffers. Saving, loading and sizes follow from it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "pride/flat_buffer.h"
+#include "pride/layout.h"
+#include "pride/state.h"
+
+namespace pride {
+
+class StateTable {
+ public:
+  // What a buffer holds, for the check of what is loaded.
+  enum class Values { kAny, kSquares };  // kSquares: a negative mean square is refused
+
+  // A buffer of the layout's flat size, empty until allocate() and zero then. The name is unique.
+  FlatBuffer& add(std::string name, StateKind kind, Values values = Values::kAny);
+
+  // A text beside the buffers. `read` checks the whole text before it changes anything: what is
+  // wrong throws InvalidArgument; with `commit` false it only checks.
+  using WriteText = std::function<std::string()>;
+  using ReadText = std::function<void(const std::string&, bool commit)>;
+  void add_text(std::string name, WriteText write, ReadText read);
+
+  void allocate(std::size_t flat_size);
+  std::uint64_t floats() const noexcept;  // of all buffers together
+  bool has(StateKind kind) const noexcept;
+
+  // Tensors "<buffer>/<parameter>" and scalars "method.<text>".
+  void save(const Layout& layout, StateDict& out) const;
+
+  // Throws InvalidArgument, and then nothing was changed: a tensor that is missing, has another
+  // shape, is not finite or is a negative square; one that no buffer asks for; a damaged text.
+  void load(const Layout& layout, const StateDict& in);
+
+ private:
+  struct Entry {
+    std::string name;
+    StateKind kind;
+    Values values;
+    FlatBuffer buffer = {};
+  };
+  struct Text {
+    std::string name;
+    WriteText write;
+    ReadText read;
+  };
+
+  std::deque<Entry> entries_;  // whose addresses methods keep
+  std::deque<Text> texts_;
+};
+
+}  // namespace pride

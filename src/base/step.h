@@ -1,0 +1,60 @@
+// What a step is made of: views of the flat buffers, the step's scalars, who takes part.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace pride {
+
+enum class DType : std::uint8_t { kFloat32 };
+enum class Device : std::uint8_t { kHost };
+
+// The whole flat buffer of parameters or gradients; methods index it by flat coordinate.
+template <typename Float>
+struct FlatView {
+  Float* data = nullptr;
+  std::size_t n = 0;
+  DType dtype = DType::kFloat32;
+  Device device = Device::kHost;
+
+  std::span<Float> f32(std::size_t begin, std::size_t end) const {
+    return {data + begin, end - begin};
+  }
+};
+using View = FlatView<float>;
+using ConstView = FlatView<const float>;
+
+// Scalars of one group at one step, rounded to float once. Their bits are in every frame's check.
+struct StepScalars {
+  float lr = 0;
+  float decay = 1;  // 1 - lr * weight_decay
+  float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
+  float eps = 0;
+  float adam_step = 0;        // lr / (1 - beta1^t), t = step + 1
+  float adam_sqrt_bias2 = 1;  // sqrt(1 - beta2^t)
+};
+
+// What a server knows of a step.
+struct Round {
+  std::int64_t step = 0;  // 0 for the first
+  int voters = 1;
+  std::uint64_t seed = 0;
+  std::uint64_t scalars_digest = 0;
+};
+
+// What a worker knows of it besides. Nothing of this changes within a step.
+struct StepContext : Round {
+  int rank = 0;
+  std::span<const StepScalars> groups;
+  std::span<const char> unused;  // by tensor: 1 if it has no gradient on this rank
+  float grad_scale = 1;          // global-norm clipping: of the mean gradient, at apply
+
+  bool is_unused(std::size_t tensor) const noexcept { return unused[tensor] != 0; }
+  const StepScalars& scalars_of(const auto& piece) const {
+    return groups[static_cast<std::size_t>(piece.group)];
+  }
+};
+
+}  // namespace pride

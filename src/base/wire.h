@@ -1,0 +1,60 @@
+// Wire: the buffers of one part of a bucket in flight, from encode to apply.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace pride {
+
+// Bytes aligned to 64; resize() keeps memory when it shrinks and does not clear it.
+class ByteBuffer {
+ public:
+  void resize(std::size_t n_bytes);
+  std::span<std::byte> span() noexcept { return {data_.get(), size_}; }
+  std::span<const std::byte> span() const noexcept { return {data_.get(), size_}; }
+  std::span<float> floats() noexcept {
+    return {reinterpret_cast<float*>(data_.get()), size_ / sizeof(float)};
+  }
+  std::span<const float> floats() const noexcept {
+    return {reinterpret_cast<const float*>(data_.get()), size_ / sizeof(float)};
+  }
+  std::size_t size() const noexcept { return size_; }
+  std::size_t capacity() const noexcept { return capacity_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const noexcept;
+  };
+  std::unique_ptr<std::byte[], Free> data_;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+// A NaN or Inf that stops a bucket: where it was seen.
+struct NonFinite {
+  static constexpr int kSum = -1;  // in no rank's gradient: their mean overflows
+  int rank = 0;
+  std::uint32_t tensor = 0;  // index in the layout
+  auto operator<=>(const NonFinite&) const = default;
+};
+
+// Frames by shard: up[j] goes to the server of shard j, down[j] is its result. A part about a whole
+// bucket has one of each. A method's encode fills `up`, its server `down`; its apply reads `down`.
+struct Wire {
+  std::vector<ByteBuffer> up, down;                 // heads
+  std::vector<std::span<const std::byte>> up_body;  // numbers that are sent from where they lie
+  std::vector<std::span<std::byte>> down_body;      // where those of the results arrive
+  ByteBuffer room;                                  // the method's own: bodies, sums
+  ByteBuffer pending;                               // the server's state to be, until settle()
+  std::optional<NonFinite> non_finite;  // after encode: this rank's; after exchange: agreed by all
+
+  std::size_t capacity_bytes() const noexcept;
+};
+
+}  // namespace pride

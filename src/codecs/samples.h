@@ -1,0 +1,35 @@
+// A few coordinates of every rank, sent to all: what each would vote for, its momentum, and what it
+// voted. Layout: docs/wire_format.md.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "codecs/frame.h"
+
+namespace pride {
+
+// Level of a coordinate whose tensor has no gradient on the rank.
+inline constexpr std::int8_t kNoLevel = -128;
+
+// Samples of one rank: the blend u, the momentum m after its update, the level q that was sent.
+template <typename Byte>
+struct SampleView {
+  SampleView(Byte* frame, std::size_t n) {
+    Parts<Byte> parts(frame);
+    floats = parts.template take<float>(2 * n);
+    u = floats.first(frame == nullptr ? 0 : n);
+    m = floats.last(frame == nullptr ? 0 : n);
+    q = parts.template take<std::int8_t>(n);
+    bytes = parts.end();
+  }
+  std::span<typename Parts<Byte>::template Like<float>> floats, u, m;
+  std::span<typename Parts<Byte>::template Like<std::int8_t>> q;
+  std::size_t bytes = 0;
+};
+
+// Of shard.size() samples. Refused: floats that are not finite, bits behind the last level.
+FrameKind sample_frames();
+
+// The payloads of so many frames of samples, one after the other.
+FrameKind all_sample_frames(int voters);
+
+}  // namespace pride

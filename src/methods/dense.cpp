@@ -1,0 +1,111 @@
+// AdamW, Lion and SGD with momentum on the mean gradient: the methods that compress nothing.
+// SPDX-License-Identifier: Apache-2.0
+// Source    Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2 (G-AdamW); Chen et al. 2023,
+//           arXiv:2302.06675, Program 1 (G-Lion); Polyak 1964 and Sutskever et al. 2013 (SGD).
+// Cost      32 bits up and 32 bits down per coordinate (16 and 16 with dense = bf16), plus frames.
+// State     m: momentum, of AdamW v: second moment (n each) float32, equal on all ranks.
+// Deviates  weight decay is decoupled; a tensor without a gradient on any rank only decays.
+#include "methods/dense_mean.h"
+#include "methods/options.h"
+#include "methods/registry.h"
+
+namespace pride::methods {
+namespace {
+
+// g = mean of the ranks' gradients;  x = the rule's step for g
+template <typename Rule>
+class DenseMethod final : public Method {
+ public:
+  template <typename... RuleArgs>
+  DenseMethod(const std::string& name, const MethodContext& ctx, RuleArgs... args)
+      : mean_(static_cast<Dense>(word_option(name, ctx, "dense", {"ordered", "native", "bf16"}))),
+        rule_(state_, StateKind::kShared, args...) {}
+
+  Protocol protocol(const Round&) const override { return {.mean_gradient = true}; }
+  std::vector<Part> parts(const Bucket& b, const Round&) const override { return mean_.parts(b); }
+  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
+    mean_.encode(b, ctx, flight);
+  }
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    mean_.serve(part, shard, up, round, reply);
+  }
+  void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
+    mean_.apply(b, flight, ctx, rule_, x);
+  }
+  void visit_mean_gradient(const Bucket& b, const Flight& flight,
+                           const VisitBlock& visit) const override {
+    mean_.visit(b, flight, visit);
+  }
+
+ private:
+  DenseMean mean_;
+  Rule rule_;
+};
+
+MethodInfo dense_info(std::string title, std::string source, int state_floats) {
+  MethodInfo info;
+  info.title = std::move(title);
+  info.source = std::move(source);
+  info.bits_up = info.bits_down = 32;
+  info.growth = "none";
+  info.state_floats = state_floats;
+  info.options = {
+      {"dense", "ordered",
+       "sum of gradients: 'ordered' adds in rank order, the same bits on every transport; 'native' "
+       "is the transport's own all-reduce; 'bf16' sends bfloat16 and adds in float32 in rank "
+       "order: "
+       "half the bytes, the same bits on every transport"}};
+  return info;
+}
+
+}  // namespace
+
+extern const MethodEntry kAdamW = {
+    "adamw",
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::AdamW>>("adamw", ctx);
+    },
+    [](int) {
+      MethodInfo info = dense_info("AdamW on the mean gradient",
+                                   "Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2 (on "
+                                   "the mean gradient: G-AdamW)",
+                                   2);
+      info.default_lr = 1e-3;
+      info.default_beta1 = 0.9;
+      info.default_beta2 = 0.999;
+      info.default_eps = 1e-8;
+      return info;
+    }};
+
+extern const MethodEntry kLion = {
+    "lion",
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::Lion>>("lion", ctx);
+    },
+    [](int) {
+      MethodInfo info = dense_info(
+          "Lion on the mean gradient",
+          "Chen et al. 2023, arXiv:2302.06675, Program 1 (on the mean gradient: G-Lion)", 1);
+      info.default_lr = 1e-4;
+      info.default_beta1 = 0.9;
+      info.default_beta2 = 0.99;
+      return info;
+    }};
+
+extern const MethodEntry kSgdm = {
+    "sgdm",
+    [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      return std::make_unique<DenseMethod<rules::SgdMomentum>>(
+          "sgdm", ctx, yes_no_option("sgdm", ctx, "nesterov"));
+    },
+    [](int) {
+      MethodInfo info = dense_info("SGD with momentum on the mean gradient",
+                                   "Polyak 1964; Sutskever et al. 2013, equations 1 to 4", 1);
+      info.default_lr = 0.1;
+      info.default_beta1 = 0.9;
+      info.options.push_back({"nesterov", "no", "'yes' takes Nesterov's momentum"});
+      return info;
+    }};
+
+}  // namespace pride::methods

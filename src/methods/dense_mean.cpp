@@ -1,0 +1,232 @@
+// The mean gradient: a sharded sum in rank order, or the transport's own.
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/dense_mean.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/kernels.h"
+#include "pride/bf16.h"
+#include "pride/error.h"
+
+namespace pride::methods {
+namespace {
+
+constexpr std::size_t kBlock = 1024;  // numbers that are widened or scaled at a time, in the cache
+constexpr int kFrames = 0, kSum = 1;  // ids of the parts
+
+using Block = std::array<float, kBlock>;
+
+template <typename T>
+std::span<const T> numbers(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+std::span<const float> widened(std::span<const BFloat16> narrow, std::span<float> block) {
+  to_float(narrow, block.first(narrow.size()));
+  return block.first(narrow.size());
+}
+std::span<const float> widened(std::span<const float> values, std::span<float>) { return values; }
+
+// Index of the first number that is NaN or Inf, or kAllFinite.
+template <typename T>
+std::size_t first_bad(std::span<const T> values) {
+  alignas(64) Block block;
+  for (std::size_t at = 0; at < values.size(); at += kBlock) {
+    const auto part = values.subspan(at, std::min(kBlock, values.size() - at));
+    const std::size_t bad = kernels::first_non_finite(widened(part, block));
+    if (bad != kernels::kAllFinite) return at + bad;
+  }
+  return kernels::kAllFinite;
+}
+
+template <typename T>
+void check_finite(const ReceivedFrame& f) {
+  const auto mean = numbers<T>(f.frame.body);
+  const std::size_t bad = first_bad(mean);
+  if (bad == kernels::kAllFinite) return;
+  alignas(64) Block block;
+  f.refuse("has ", widened(mean.subspan(bad, 1), block)[0], " at coordinate ", f.shard.begin + bad,
+           " and does not report it");
+}
+
+// out = mean of the rows. Returns the index of one that is not finite, or kAllFinite.
+std::size_t mean_of_rows(std::span<const float* const> rows, int voters, std::span<float> out) {
+  kernels::mean_rows(rows, voters, out);
+  return kernels::first_non_finite(out);
+}
+
+// The same in bfloat16: the sum is float32, in row order, and what is rounded is the mean.
+std::size_t mean_of_rows(std::span<const BFloat16* const> rows, int voters,
+                         std::span<BFloat16> out) {
+  alignas(64) Block sums, terms;
+  for (std::size_t at = 0; at < out.size(); at += kBlock) {
+    const std::size_t n = std::min(kBlock, out.size() - at);
+    const auto sum = std::span(sums).first(n), term = std::span(terms).first(n);
+    to_float({rows[0] + at, n}, sum);
+    const float* const both[] = {sum.data(), term.data()};
+    for (const BFloat16* row : rows.subspan(1)) {
+      to_float({row + at, n}, term);
+      kernels::sum_rows(both, sum);
+    }
+    kernels::mean_rows(std::span(both).first(1), voters, sum);
+    to_bf16(sum, out.subspan(at, n));
+  }
+  return first_bad(std::span<const BFloat16>(out));
+}
+
+NonFinite overflow_at(const Shard& shard, std::size_t index) {
+  const auto piece = std::ranges::find_if(
+      shard.pieces, [&](const Piece& p) { return shard.begin + index < p.end; });
+  return {NonFinite::kSum,
+          piece == shard.pieces.end() ? 0 : static_cast<std::uint32_t>(piece->tensor)};
+}
+
+// The mean of the shard over the ranks that use its tensors; zero where none does.
+template <typename T>
+void serve_mean(const Shard& shard, const Ballots& up, int voters, Reply& reply) {
+  const std::span<T> mean(reinterpret_cast<T*>(reply.body.data()), shard.size());
+  for (const Run& run : runs_of(shard, up.frames)) {
+    const auto out = mean.subspan(64 * run.first_word, 64 * run.n_words);
+    if (run.frames.empty()) {
+      std::ranges::fill(out, T{});
+      continue;
+    }
+    std::vector<const T*> rows;
+    for (const std::size_t i : run.frames) {
+      rows.push_back(numbers<T>(up.frames[i].body).data() + 64 * run.first_word);
+    }
+    const std::size_t bad = mean_of_rows(rows, voters, out);
+    if (bad == kernels::kAllFinite) continue;
+    // a rank whose gradients are not finite says so in its frame; then there is no mean
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const ReceivedFrame f{up.frames[run.frames[r]], shard, static_cast<int>(run.frames[r]),
+                            up.where};
+      check_finite<T>(f);
+    }
+    if (!reply.non_finite) reply.non_finite = overflow_at(shard, 64 * run.first_word + bad);
+  }
+}
+
+}  // namespace
+
+std::vector<Part> DenseMean::parts(const Bucket& bucket) const {
+  const bool narrow = how_ == Dense::kBf16;
+  const std::size_t width = how_ == Dense::kNative ? 0 : narrow ? sizeof(BFloat16) : sizeof(float);
+  FrameKind up = unused_bits_frames(narrow ? Codec::kDenseBf16 : Codec::kDense,
+                                    narrow ? "dense bf16" : "dense", width);
+  FrameKind down = unused_bits_frames(narrow ? Codec::kMeanBf16 : Codec::kMean,
+                                      narrow ? "mean bf16" : "mean", width);
+  if (how_ == Dense::kOrdered) down.check = check_finite<float>;
+  if (narrow) down.check = check_finite<BFloat16>;
+  std::vector<Part> parts;
+  parts.push_back(sharded_part(bucket, std::move(up), std::move(down)));
+  if (how_ != Dense::kNative) return parts;
+  parts.push_back(native_part(bucket, Sum::kFloat32));
+  parts.back().id = kSum;
+  return parts;
+}
+
+// Gradients travel from where backward left them; those that are summed in place, or rounded, are
+// copied into `room`, whose second half takes the means in bfloat16.
+void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
+  Wire& frames = flight.wire(kFrames);
+  ByteBuffer& room = flight.wire(how_ == Dense::kNative ? kSum : kFrames).room;
+  room.resize(sizeof(float) * bucket.size());
+  const auto grad = flight.grad.f32(bucket.begin, bucket.end);
+  const bool narrow = how_ == Dense::kBf16;
+  std::span<const std::byte> values = std::as_bytes(grad);
+  std::span<std::byte> means = room.span();
+  if (narrow) {
+    const auto rounded = room.span().first(room.size() / 2);
+    to_bf16(grad, {reinterpret_cast<BFloat16*>(rounded.data()), grad.size()});
+    values = rounded;
+    means = room.span().last(room.size() / 2);
+  }
+  const std::size_t width = narrow ? sizeof(BFloat16) : sizeof(float);
+  if (how_ == Dense::kNative) std::ranges::copy(grad, room.floats().begin());
+  for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
+    const Shard& shard = bucket.shards[j];
+    const std::size_t at = width * (shard.begin - bucket.begin), n = width * shard.size();
+    if (how_ != Dense::kNative) {
+      frames.up_body[j] = values.subspan(at, n);
+      frames.down_body[j] = means.subspan(at, n);
+    }
+    for (const Piece& p : shard.pieces) {
+      const std::size_t first = p.begin - bucket.begin;
+      if (ctx.is_unused(p.tensor)) {
+        if (how_ == Dense::kNative) std::ranges::fill(room.floats().subspan(first, p.n()), 0.0f);
+      } else if (!frames.non_finite) {
+        const std::size_t bad = narrow ? first_bad(numbers<BFloat16>(values).subspan(first, p.n()))
+                                       : first_bad(grad.subspan(first, p.n()));
+        if (bad == kernels::kAllFinite) continue;
+        frames.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
+      }
+    }
+  }
+}
+
+// g = mean over ranks
+void DenseMean::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+                      Reply& reply) const {
+  if (part.id == kSum) {
+    const std::span sum(reinterpret_cast<float*>(reply.body.data()), shard.size());
+    const float* rows[] = {sum.data()};
+    const std::size_t bad = mean_of_rows(rows, round.voters, sum);
+    if (bad != kernels::kAllFinite) reply.non_finite = overflow_at(shard, bad);
+    return;
+  }
+  combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
+  if (how_ == Dense::kOrdered) serve_mean<float>(shard, up, round.voters, reply);
+  if (how_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, round.voters, reply);
+}
+
+// Flat coordinates [begin, begin + n) of the mean; in bfloat16 widened into the block.
+std::span<const float> DenseMean::mean_of(const Bucket& bucket, const Flight& flight,
+                                          std::size_t begin, std::size_t n,
+                                          std::span<float> block) const {
+  const ByteBuffer& room = flight.wire(how_ == Dense::kNative ? kSum : kFrames).room;
+  const std::size_t first = begin - bucket.begin;
+  if (how_ != Dense::kBf16) return room.floats().subspan(first, n);
+  return widened(numbers<BFloat16>(room.span().last(room.size() / 2)).subspan(first, n), block);
+}
+
+void DenseMean::visit(const Bucket& bucket, const Flight& flight,
+                      const Method::VisitBlock& visit) const {
+  alignas(64) Block block;
+  for (std::size_t at = bucket.begin; at < bucket.end; at += kBlock) {
+    visit(mean_of(bucket, flight, at, std::min(kBlock, bucket.end - at), block));
+  }
+}
+
+void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
+                      rules::Rule& rule, View x) const {
+  alignas(64) Block block, scaled;
+  for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
+    const auto unused = unused_bits(flight.wire(kFrames).down[j].span().data(), bucket.shards[j]);
+    for (std::size_t k = 0; k < bucket.shards[j].pieces.size(); ++k) {
+      const Piece& p = bucket.shards[j].pieces[k];
+      const StepScalars& s = ctx.scalars_of(p);
+      if (bit_at(unused, k)) {
+        kernels::apply_decay(s.decay, x.f32(p.begin, p.end));
+        continue;
+      }
+      const bool in_place = how_ != Dense::kBf16 && ctx.grad_scale == 1;
+      const std::size_t most = in_place ? p.n() : kBlock;
+      for (std::size_t at = p.begin; at < p.end; at += most) {
+        const std::size_t n = std::min(most, p.end - at);
+        auto g = mean_of(bucket, flight, at, n, block);
+        if (ctx.grad_scale != 1) {
+          const auto part = std::span(scaled).first(n);
+          std::ranges::copy(g, part.begin());
+          kernels::scale(ctx.grad_scale, part);
+          g = part;
+        }
+        rule.step(at, g, s, x.f32(at, at + n));
+      }
+    }
+  }
+}
+
+}  // namespace pride::methods

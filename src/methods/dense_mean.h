@@ -1,0 +1,38 @@
+// DenseMean: the mean of the ranks' gradients, uncompressed. A component of the dense methods and
+// of 1-bit Adam's first steps.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "methods/method.h"
+#include "rules/rule.h"
+
+namespace pride::methods {
+
+// kOrdered: shards to their servers, summed in rank order, and back: the bytes of a ring, the same
+// bits everywhere. kNative: the transport's all-reduce, in an order of its own. kBf16: as kOrdered,
+// with every gradient, a rank's own too, rounded to bfloat16 before the sum, which is float32, and
+// the mean rounded again: half the bytes.
+enum class Dense { kOrdered, kNative, kBf16 };
+
+class DenseMean {
+ public:
+  explicit DenseMean(Dense how) : how_(how) {}
+
+  std::vector<Part> parts(const Bucket& bucket) const;
+  void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const;
+  void visit(const Bucket& bucket, const Flight& flight, const Method::VisitBlock& visit) const;
+
+  // Takes the rule's step for the mean gradient; a tensor that no rank uses only decays.
+  void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx, rules::Rule& rule,
+             View x) const;
+
+ private:
+  std::span<const float> mean_of(const Bucket& bucket, const Flight& flight, std::size_t begin,
+                                 std::size_t n, std::span<float> block) const;
+
+  Dense how_;
+};
+
+}  // namespace pride::methods

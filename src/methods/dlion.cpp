@@ -1,0 +1,320 @@
+// Distributed Lion, majority vote and average; and Signum in the same two forms.
+// SPDX-License-Identifier: Apache-2.0
+// Source    Liu et al. 2024, arXiv:2404.00438, Algorithm 1 (MaVo, Avg); Signum: Bernstein et al.
+//           2018, arXiv:1802.04434, Algorithm 2, and arXiv:1810.05291, Algorithm 1 (majority vote).
+// Cost      1 bit up per coordinate; down 1 bit (vote; 2 with tie = zero) or about log2(N+1)
+//           (average: count_bits), plus frames.
+// State     m: momentum (n) float32, local to each rank, never sent.
+// Deviates  zeros, ties and unused tensors: see docs/wire_format.md. The average sends the count of
+//           +, as many as fit in 32 bits, or as bit planes. Weight decay is decoupled.
+#include "methods/dlion.h"
+
+#include <algorithm>
+
+#include "codecs/hash_keys.h"
+#include "methods/options.h"
+#include "methods/registry.h"
+#include "methods/sign_counts.h"
+#include "pride/error.h"
+
+namespace pride::methods {
+
+// --- Worker: delta_i = sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g. ------------------------------
+
+kernels::Blend lion_blend(const StepScalars& s) {
+  return {s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2};
+}
+
+std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const StepContext& ctx,
+                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame) {
+  std::optional<NonFinite> non_finite;
+  const SignView view(frame.data(), shard);
+  for (const Piece& p : shard.pieces) {
+    const auto signs = words_of(view.signs, p);
+    if (ctx.is_unused(p.tensor)) {
+      std::ranges::fill(signs, std::uint64_t{0});
+      continue;
+    }
+    const kernels::HashWords zeros{zero_key(ctx.seed, ctx.step, ctx.rank), p.begin / 64};
+    const std::size_t bad =
+        kernels::lion_sign_update(grad.f32(p.begin, p.end), blend(ctx.scalars_of(p)), zeros,
+                                  m.span().subspan(p.begin, p.n()), signs);
+    if (bad != kernels::kAllFinite && !non_finite) {
+      non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
+    }
+  }
+  return non_finite;
+}
+
+// --- Server: S = sum of delta_i;  Delta = sign(S), or S / N.
+// --------------------------------------
+
+void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& round, Tie tie,
+                std::span<std::byte> result) {
+  const VoteView out(result.data(), shard, tie == Tie::kZero);
+  combine_unused(signs, shard, out.unused);
+  const std::uint64_t key = tie_key(round.seed, round.step);
+  std::vector<const std::uint64_t*> rows;
+  for (const Run& run : runs_of(shard, signs)) {
+    rows.clear();
+    for (const std::size_t i : run.frames) {
+      rows.push_back(SignView(signs[i].head.data(), shard).signs.data() + run.first_word);
+    }
+    const auto positive = out.positive.subspan(run.first_word, run.n_words);
+    if (tie == Tie::kZero) {
+      kernels::vote_ternary(rows, positive, out.nonzero.subspan(run.first_word, run.n_words));
+    } else {
+      kernels::vote(rows, {key, shard.begin / 64 + run.first_word}, positive);
+    }
+  }
+}
+
+// --- Worker: x = (1 - lr wd) x - lr Delta.
+// --------------------------------------------------------
+
+void apply_vote(const Shard& shard, const VoteView<const std::byte>& vote, const StepContext& ctx,
+                View x) {
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& p = shard.pieces[k];
+    const StepScalars& s = ctx.scalars_of(p);
+    const kernels::Step step{s.decay, s.lr};
+    const auto part = x.f32(p.begin, p.end);
+    if (bit_at(vote.unused, k)) {
+      kernels::apply_decay(s.decay, part);
+    } else if (vote.nonzero.empty()) {
+      kernels::apply_signs(words_of(vote.positive, p), step, part);
+    } else {
+      kernels::apply_ternary(words_of(vote.positive, p), words_of(vote.nonzero, p), step, part);
+    }
+  }
+}
+
+namespace {
+
+// S = 2c - users, of c votes for +
+void apply_average(const Shard& shard, const CountView<const std::byte>& counts,
+                   const StepContext& ctx, View x) {
+  for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+    const Piece& p = shard.pieces[k];
+    const StepScalars& s = ctx.scalars_of(p);
+    const kernels::Step step{s.decay, s.lr};
+    const auto part = x.f32(p.begin, p.end);
+    const int users = counts.users[k];
+    if (users == 0) {
+      kernels::apply_decay(s.decay, part);
+      continue;
+    }
+    const std::size_t packed = counts.packed_words - std::min(counts.packed_words, p.first_word);
+    const std::size_t n_packed = std::min(part.size(), 64 * packed);
+    if (n_packed > 0) {
+      kernels::apply_packed_counts(counts.packed, counts.radix, p.first_word, users, ctx.voters,
+                                   step, part.first(n_packed));
+    }
+    if (n_packed < part.size()) {
+      const std::size_t first = p.first_word + n_packed / 64 - counts.packed_words;
+      kernels::apply_counts(counts.planes.subspan(first), counts.n_planes, counts.plane_words,
+                            users, ctx.voters, step, part.subspan(n_packed));
+    }
+  }
+}
+
+// --- The method: a blend, a result, and a route for each bucket.
+// ----------------------------------
+
+enum class RouteChoice { kAuto, kSharded, kOneShot };
+constexpr const char* kRoundBytes = "12500";  // default bandwidth-delay product: 100 us x 1 Gbit/s
+constexpr std::int64_t kMostRoundBytes = std::int64_t{1} << 40;
+
+class DistributedLion final : public Method {
+ public:
+  DistributedLion(const std::string& name, const MethodContext& ctx, BlendOf blend, bool average)
+      : blend_(blend),
+        average_(average),
+        tie_(average ? Tie::kHash : tie_option(name, ctx)),
+        counts_(average && word_option(name, ctx, "counts", {"packed", "planes"}) == 1
+                    ? CountForm::kPlanes
+                    : CountForm::kPacked),
+        choice_(static_cast<RouteChoice>(
+            word_option(name, ctx, "route", {"auto", "sharded", "one-shot"}))),
+        round_bytes_(
+            static_cast<std::uint64_t>(whole_option(name, ctx, "round_bytes", 0, kMostRoundBytes))),
+        nodes_(ctx.nodes),
+        m_(state_.add("m", StateKind::kLocal)) {
+    PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
+                ": option route = one-shot with nodes: the hierarchical route takes two shots; "
+                "choose auto or sharded");
+  }
+
+  Protocol protocol(const Round&) const override { return {.hierarchical = true}; }
+
+  // The faster route: rounds * latency + bytes / rate on average over the ranks, with latency *
+  // rate = round_bytes; one shot if they are equal. The same on every rank.
+  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
+    std::vector<Part> two_shots, one_shot;
+    if (nodes_.hierarchical()) {
+      two_shots.push_back(hierarchical_part(b, sign_frames(),
+                                            count_frames(nodes_.per_node(), CountForm::kPacked),
+                                            result_frames(round.voters, counts_)));
+      return two_shots;
+    }
+    two_shots.push_back(sharded_part(b, sign_frames(), result_frames(round.voters, counts_)));
+    if (choice_ == RouteChoice::kSharded || round.voters == 1) return two_shots;
+    one_shot.push_back(one_shot_part(b, sign_frames(Codec::kAllSigns),
+                                     result_frames(round.voters, CountForm::kPlanes)));
+    const bool faster = total_bytes(one_shot, round.voters) <=
+                        total_bytes(two_shots, round.voters) +
+                            static_cast<std::uint64_t>(round.voters) * round_bytes_;
+    return choice_ == RouteChoice::kOneShot || faster ? std::move(one_shot) : std::move(two_shots);
+  }
+
+  void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
+    Wire& wire = flight.wire(0);
+    for (std::size_t j = 0; j < flight.parts[0].shards.size(); ++j) {
+      const auto bad =
+          encode_signs(flight.parts[0].shards[j], flight.grad, ctx, blend_, m_, wire.up[j].span());
+      if (!wire.non_finite) wire.non_finite = bad;
+    }
+  }
+
+  // Signs to a vote or to counts; with nodes, signs to a node's counts, and these to the result.
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    const bool of_node = &reply.kind == &part.partial, from_nodes = &up.kind == &part.partial;
+    if (!average_ && !of_node && !from_nodes) {
+      return serve_vote(shard, up.frames, round, tie_, reply.head);
+    }
+    const int voters = of_node ? static_cast<int>(up.frames.size()) : round.voters;
+    const SignCounts counts(shard, up, voters);
+    if (of_node) {
+      counts.write_counts(voters, CountForm::kPacked, reply.head);
+    } else if (average_) {
+      counts.write_counts(voters, form_of(part), reply.head);
+    } else {
+      counts.write_vote(round, tie_, reply.head);
+    }
+  }
+
+  void apply(const Bucket&, const Flight& flight, const StepContext& ctx, View x) override {
+    const Part& part = flight.parts[0];
+    for (std::size_t j = 0; j < part.shards.size(); ++j) {
+      const Shard& shard = part.shards[j];
+      const auto* result = flight.wire(0).down[j].span().data();
+      if (average_) {
+        apply_average(shard, CountView(result, shard, ctx.voters, form_of(part)), ctx, x);
+      } else {
+        apply_vote(shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x);
+      }
+    }
+  }
+
+ private:
+  CountForm form_of(const Part& part) const {
+    return part.route == Route::kOneShot ? CountForm::kPlanes : counts_;
+  }
+  FrameKind result_frames(int voters, CountForm form) const {
+    return average_ ? count_frames(voters, form) : vote_frames(tie_ == Tie::kZero);
+  }
+
+  BlendOf blend_;
+  bool average_;
+  Tie tie_;
+  CountForm counts_;
+  RouteChoice choice_;
+  std::uint64_t round_bytes_;
+  Nodes nodes_;
+  FlatBuffer& m_;
+};
+
+// What is sent is the sign of the new momentum.
+kernels::Blend signum_blend(const StepScalars& s) {
+  return {s.beta1, s.one_minus_beta1, s.beta1, s.one_minus_beta1};
+}
+
+std::unique_ptr<Method> make_signs(const char* name, const MethodContext& ctx, BlendOf blend,
+                                   bool average) {
+  return std::make_unique<DistributedLion>(name, ctx, blend, average);
+}
+
+MethodInfo sign_info(int world, bool average, std::string title, std::string source) {
+  MethodInfo info;
+  info.title = std::move(title);
+  info.source = std::move(source);
+  info.bits_up = 1;
+  info.bits_down = average ? count_bits(world, CountForm::kPacked) : 1;
+  info.growth = average ? "log N" : "none";
+  info.state_floats = 1;
+  info.default_lr = 1e-4;
+  const MethodOption counts = {
+      "counts", "packed",
+      "the counts sent down: 'packed' to base N+1 where that takes fewer bits, 'planes' as whole "
+      "bits"};
+  info.options = {
+      average ? counts : tie_option_info("a tied vote"),
+      {.name = "route",
+       .default_value = "auto",
+       .help = "'sharded' (two rounds: signs to the server of a shard, its result to all), "
+               "'one-shot' (one round: all signs to all ranks), or 'auto', the faster one for the "
+               "bucket's size, the number of ranks and round_bytes; the same results",
+       .wire_only = true},
+      {.name = "round_bytes",
+       .default_value = kRoundBytes,
+       .help = "for route = auto: bytes that a rank could send while it waits for a round of "
+               "messages, latency times rate; pride train sets what it has measured",
+       .wire_only = true}};
+  return info;
+}
+
+MethodInfo dlion_info(int world, bool average) {
+  MethodInfo info = sign_info(
+      world, average,
+      average ? "Distributed Lion, average of signs" : "Distributed Lion, majority vote",
+      concat("Liu et al. 2024, arXiv:2404.00438, Algorithm 1 (", average ? "Avg" : "MaVo", ")"));
+  info.default_beta1 = 0.9;
+  info.default_beta2 = 0.99;
+  return info;
+}
+
+MethodInfo signum_info(int world, bool average) {
+  MethodInfo info = sign_info(
+      world, average,
+      average ? "Distributed Signum, average of signs" : "Distributed Signum, majority vote",
+      "Bernstein et al. 2018, arXiv:1802.04434, Algorithm 2; as D-SIGNUM in Liu et al. 2024, "
+      "arXiv:2404.00438, Section 5");
+  info.default_beta1 = 0.99;
+  return info;
+}
+
+}  // namespace
+
+Tie tie_option(const std::string& method, const MethodContext& ctx) {
+  return static_cast<Tie>(word_option(method, ctx, "tie", {"hash", "zero"}));
+}
+
+MethodOption tie_option_info(std::string tied) {
+  return {"tie", "hash",
+          std::move(tied) +
+              ": 'hash' takes a random bit that all ranks share, 'zero' leaves the coordinate (2 "
+              "bits down)"};
+}
+
+extern const MethodEntry kDistributedLionVote = {
+    "dlion-vote",
+    [](const MethodContext& ctx) { return make_signs("dlion-vote", ctx, lion_blend, false); },
+    [](int world) { return dlion_info(world, false); }};
+
+extern const MethodEntry kDistributedLionAverage = {
+    "dlion-avg",
+    [](const MethodContext& ctx) { return make_signs("dlion-avg", ctx, lion_blend, true); },
+    [](int world) { return dlion_info(world, true); }};
+
+extern const MethodEntry kSignumVote = {
+    "signum-vote",
+    [](const MethodContext& ctx) { return make_signs("signum-vote", ctx, signum_blend, false); },
+    [](int world) { return signum_info(world, false); }};
+
+extern const MethodEntry kSignumAverage = {
+    "signum-avg",
+    [](const MethodContext& ctx) { return make_signs("signum-avg", ctx, signum_blend, true); },
+    [](int world) { return signum_info(world, true); }};
+
+}  // namespace pride::methods

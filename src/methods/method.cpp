@@ -1,0 +1,42 @@
+// What a step costs, and the parts of a bucket on its way.
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/method.h"
+
+#include <algorithm>
+
+namespace pride {
+
+Wire* Flight::find(int id) {
+  const auto part = std::ranges::find(parts, id, &Part::id);
+  return part == parts.end() ? nullptr : &wires[static_cast<std::size_t>(part - parts.begin())];
+}
+
+const Wire* Flight::find(int id) const { return const_cast<Flight*>(this)->find(id); }
+
+const Part& Flight::part(int id) const { return *std::ranges::find(parts, id, &Part::id); }
+
+std::size_t Flight::capacity_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const Wire& wire : wires) bytes += wire.capacity_bytes();
+  return bytes;
+}
+
+std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> buckets,
+                             const Round& round, const Nodes& nodes) {
+  std::vector<Cost> costs(static_cast<std::size_t>(round.voters));
+  const Protocol protocol = method.protocol(round);
+  if (protocol.before) add_cost(*protocol.before, nodes, costs);
+  std::size_t n_coords = 0;
+  for (const Bucket& bucket : buckets) {
+    n_coords += bucket.size();
+    for (const Part& part : method.parts(bucket, round)) add_cost(part, nodes, costs);
+  }
+  for (Cost& cost : costs) {
+    if (protocol.slack) cost.bytes_up += protocol.slack(n_coords, buckets.size());
+    cost.exact = cost.exact && protocol.exact && !protocol.slack;
+    cost.bound = cost.bound && protocol.bound;
+  }
+  return costs;
+}
+
+}  // namespace pride

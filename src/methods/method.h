@@ -1,0 +1,94 @@
+// Method: a worker encodes, a server serves, a worker applies. Each method is one file here.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/state_table.h"
+#include "base/step.h"
+#include "pride/communicator.h"
+#include "pride/diagnostics.h"
+#include "pride/nodes.h"
+#include "pride/registry.h"
+#include "routes/protocol.h"
+#include "routes/routes.h"
+
+namespace pride {
+
+// What a method is made from. `options` holds every option that the method declares.
+struct MethodContext {
+  const Layout& layout;
+  int world = 1;
+  std::map<std::string, std::string> options;
+  Nodes nodes = {};  // known: the method takes the hierarchical route, if it can
+};
+
+// A bucket on its way through a step.
+struct Flight {
+  ConstView grad;           // of this rank, as backward left it; unchanged until the step is over
+  std::vector<Part> parts;  // of this step
+  std::vector<Wire> wires;  // one for each part, or more: they keep their memory
+  std::optional<NonFinite> non_finite;
+
+  // By the part's number, or by its id: null if the step has no such part.
+  Wire& wire(std::size_t part) { return wires[part]; }
+  const Wire& wire(std::size_t part) const { return wires[part]; }
+  Wire* find(int id);
+  const Wire* find(int id) const;
+  const Part& part(int id) const;  // REQUIRES: there is one
+  std::size_t capacity_bytes() const noexcept;
+};
+
+// What a step that was taken leaves behind, the same on all ranks.
+struct StepNotes {
+  std::vector<TensorDiagnostics> diagnostics = {};
+  std::string note = {};  // what was decided, a line for the log
+};
+
+class Method : public Server {
+ public:
+  // What holds for a whole step, and the parts of a bucket in the order in which they are
+  // exchanged. A function of the method's options and plan, and of the round: never of gradients.
+  virtual Protocol protocol(const Round& round) const = 0;
+  virtual std::vector<Part> parts(const Bucket& bucket, const Round& round) const = 0;
+
+  // Worker, before any bucket is encoded, if the protocol says so: local arithmetic over the whole
+  // gradient, and the part `before`. Collective.
+  virtual void prepare(Communicator&, const StepContext&, ConstView /*grad*/) {}
+
+  // Worker: local arithmetic, local state. Fills the frames of all parts, which have their sizes
+  // and unused bits, and a wire's non_finite if what it would send is not.
+  virtual void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) = 0;
+
+  // Server: Server::serve(), and what it left pending becomes its state. Not called for a step that
+  // is dropped.
+  virtual void settle(const Part&, const Shard&, std::span<const float> /*pending*/) {}
+
+  // Worker: commits the step of this bucket. REQUIRES: all is finite.
+  virtual void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
+                     View param) = 0;
+
+  // With Protocol::mean_gradient, between exchange and apply: visits the bucket's mean gradient in
+  // ascending blocks, padding included. apply() takes it times ctx.grad_scale.
+  using VisitBlock = std::function<void(std::span<const float> g)>;
+  virtual void visit_mean_gradient(const Bucket&, const Flight&, const VisitBlock&) const {}
+
+  // After the last apply of a step that was taken.
+  virtual StepNotes end_step(const StepContext&) { return {}; }
+
+  virtual StateTable& state() noexcept { return state_; }
+
+ protected:
+  StateTable state_;
+};
+
+// What a step over these buckets costs each rank.
+std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> buckets,
+                             const Round& round, const Nodes& nodes);
+
+}  // namespace pride

@@ -1,0 +1,31 @@
+// SharedScales: floats that the ranks agree on before they encode, one for each tensor or row. A
+// component of TernGrad and Lion Cub.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "methods/method.h"
+
+namespace pride::methods {
+
+class SharedScales {
+ public:
+  // kLargest: of the ranks' scales; kMean: of those that are not 0, added in rank order in double.
+  enum class Rule { kLargest, kMean };
+  SharedScales(Rule rule, std::size_t n) : rule_(rule), n_(n) {}
+
+  static constexpr int kPart = 100;  // id of its part
+  Part part() const;
+
+  // `scales` of this rank become those of all. REQUIRES: n of them, finite, not negative.
+  void share(Communicator& comm, const Server& server, const StepContext& ctx,
+             std::span<float> scales);
+  void serve(const Ballots& up, Reply& reply) const;
+
+ private:
+  Rule rule_;
+  std::size_t n_;
+  Scratch scratch_;
+  Wire wire_;
+};
+
+}  // namespace pride::methods

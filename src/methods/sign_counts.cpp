@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/sign_counts.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "codecs/hash_keys.h"
+#include "kernels/planes.h"
+
+namespace pride::methods {
+namespace {
+
+constexpr std::size_t kPlaneWords = 512;  // words whose planes stay in the first cache
+
+}  // namespace
+
+SignCounts::SignCounts(const Shard& shard, const Ballots& up, int voters)
+    : shard_(shard),
+      frames_(up.frames),
+      signs_(up.kind.codec == Codec::kSign || up.kind.codec == Codec::kAllSigns),
+      voters_(voters),
+      voters_each_(voters / static_cast<int>(frames_.size())),
+      n_planes_(static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(voters)))),
+      users_(shard.pieces.size()) {
+  if (signs_) {
+    runs_ = runs_of(shard, frames_);
+    count_users(shard, frames_, users_);
+    return;
+  }
+  for (const Frame& frame : frames_) {
+    const CountView view(frame.head.data(), shard, voters_each_, CountForm::kPacked);
+    for (std::size_t k = 0; k < users_.size(); ++k) {
+      users_[k] = static_cast<std::uint16_t>(users_[k] + view.users[k]);
+    }
+  }
+}
+
+void SignCounts::planes_of(std::size_t first, std::size_t n,
+                           std::span<std::uint64_t> planes) const {
+  if (signs_) return add_signs(first, n, planes);
+  std::ranges::fill(planes, std::uint64_t{0});
+  for (const Frame& frame : frames_) add_counts(frame, first, n, planes);
+}
+
+void SignCounts::add_signs(std::size_t first, std::size_t n,
+                           std::span<std::uint64_t> planes) const {
+  auto run = std::ranges::partition_point(
+      runs_, [&](const Run& r) { return r.first_word + r.n_words <= first; });
+  std::vector<const std::uint64_t*> rows;
+  std::vector<std::uint64_t> part;
+  for (; run != runs_.end() && run->first_word < first + n; ++run) {
+    const std::size_t begin = std::max(first, run->first_word);
+    const std::size_t end = std::min(first + n, run->first_word + run->n_words);
+    rows.clear();
+    for (const std::size_t i : run->frames) {
+      rows.push_back(SignView(frames_[i].head.data(), shard_).signs.data() + begin);
+    }
+    if (end - begin == n) return kernels::count(rows, n, n_planes_, planes);
+    // a part of the words: its planes are not adjacent
+    part.resize(n_planes_ * (end - begin));
+    kernels::count(rows, end - begin, n_planes_, part);
+    for (std::size_t p = 0; p < n_planes_; ++p) {
+      std::ranges::copy(std::span(part).subspan(p * (end - begin), end - begin),
+                        planes.subspan(p * n + begin - first).begin());
+    }
+  }
+}
+
+// planes += one node's counts of the words, which are in groups up to view.packed_words.
+void SignCounts::add_counts(const Frame& frame, std::size_t first, std::size_t n,
+                            std::span<std::uint64_t> planes) const {
+  const CountView view(frame.head.data(), shard_, voters_each_, CountForm::kPacked);
+  const std::size_t n_packed =
+      first < view.packed_words ? std::min(n, view.packed_words - first) : 0;
+  if (n_packed > 0) {
+    std::vector<std::uint64_t> part(view.n_planes * n_packed);
+    kernels::unpack_digits(view.packed, view.radix, first, n_packed, view.n_planes, n_packed, part);
+    kernels::add_planes({part, view.n_planes, n_packed}, n_packed, {planes, n_planes_, n});
+  }
+  if (n_packed < n) {
+    const auto theirs = view.planes.subspan(first + n_packed - view.packed_words);
+    kernels::add_planes({theirs, view.n_planes, view.plane_words}, n - n_packed,
+                        {planes.subspan(n_packed), n_planes_, n});
+  }
+}
+
+void SignCounts::write_counts(int voters, CountForm form, std::span<std::byte> out) const {
+  const CountView view(out.data(), shard_, voters, form);
+  std::ranges::copy(users_, view.users.begin());
+  clear_padding(view.users);
+  // a few groups at a time, so that their planes stay in the first cache until they are packed
+  const std::size_t n_digits = view.radix.n_digits;
+  const std::size_t some =
+      std::max<std::size_t>(1, kPlaneWords / std::max<std::size_t>(1, n_digits));
+  std::vector<std::uint64_t> planes(view.n_groups > 0 ? view.n_planes * some * n_digits : 0);
+  for (std::size_t g = 0; g < view.n_groups; g += some) {
+    const std::size_t n = std::min(some, view.n_groups - g), n_words = n * n_digits;
+    const auto part = std::span(planes).first(view.n_planes * n_words);
+    planes_of(g * n_digits, n_words, part);
+    kernels::pack_digits(part, view.n_planes, n_words, view.radix,
+                         view.packed.subspan(64 * g, 64 * n));
+  }
+  planes_of(view.packed_words, view.plane_words, view.planes);
+}
+
+void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out) const {
+  const VoteView view(out.data(), shard_, tie == Tie::kZero);
+  std::ranges::fill(view.unused, std::uint64_t{0});
+  const std::uint64_t key = tie_key(round.seed, round.step);
+  std::vector<std::uint64_t> planes(n_planes_ * std::min(kPlaneWords, shard_.n_words()));
+  for (std::size_t k = 0; k < users_.size(); ++k) {
+    const Piece& piece = shard_.pieces[k];
+    if (users_[k] == 0) set_bit(view.unused, k);
+    const std::size_t end = piece.first_word + piece.n_words();
+    for (std::size_t word = piece.first_word; word < end; word += kPlaneWords) {
+      const std::size_t n = std::min(kPlaneWords, end - word);
+      const kernels::Planes counts{std::span(planes).first(n_planes_ * n), n_planes_, n};
+      planes_of(word, n, std::span(planes).first(n_planes_ * n));
+      const auto positive = view.positive.subspan(word, n);
+      if (tie == Tie::kZero) {
+        kernels::vote_planes_ternary(counts, users_[k], positive, view.nonzero.subspan(word, n));
+      } else {
+        kernels::vote_planes(counts, users_[k], {key, shard_.begin / 64 + word}, positive);
+      }
+    }
+    // what a node counted beyond the end of a tensor is nobody's vote
+    if (piece.n() % 64 != 0) view.positive[end - 1] &= (std::uint64_t{1} << (piece.n() % 64)) - 1;
+  }
+}
+
+}  // namespace pride::methods

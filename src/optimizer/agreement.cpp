@@ -1,0 +1,83 @@
+// Compares digests over the ranks.
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/agreement.h"
+
+#include <algorithm>
+
+#include "base/digest.h"
+#include "pride/error.h"
+
+namespace pride {
+
+std::vector<std::uint64_t> gather_rows(Communicator& comm, const std::vector<std::uint64_t>& mine) {
+  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+std::string ranks_that_differ(const std::vector<std::uint64_t>& rows, std::size_t width,
+                              std::size_t k) {
+  std::string ranks;
+  for (std::size_t r = 1; r * width < rows.size(); ++r) {
+    if (rows[r * width + k] != rows[k]) ranks += concat(ranks.empty() ? "" : ", ", r);
+  }
+  return ranks;
+}
+
+namespace {
+
+std::uint64_t tensor_digest(const TensorSlot& slot) {
+  Digest digest;
+  digest.text(slot.spec.name).number(static_cast<std::uint64_t>(slot.spec.group));
+  digest.number(0);  // once a flag, as in the layout's digest
+  for (const std::int64_t e : slot.spec.shape) digest.number(static_cast<std::uint64_t>(e));
+  return digest.value();
+}
+
+// "'weight' of shape (3, 4), group 0"
+std::string text_of(const TensorSpec& spec) {
+  std::string shape;
+  for (const std::int64_t e : spec.shape) shape += concat(shape.empty() ? "" : ", ", e);
+  return concat("'", spec.name, "' of shape (", shape, "), group ", spec.group);
+}
+
+// Which tensor is the first to differ. Collective; every rank finds the same one.
+[[noreturn]] void explain_layout(Communicator& comm, const Layout& layout,
+                                 const std::string& ranks) {
+  const auto counts = gather_rows(comm, {layout.tensors().size()});
+  const std::size_t most = *std::max_element(counts.begin(), counts.end());
+  std::vector<std::uint64_t> mine(most, 0);
+  for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+    mine[i] = tensor_digest(layout.tensors()[i]);
+  }
+  const auto all = gather_rows(comm, mine);
+  std::size_t first = 0;
+  while (first < most && ranks_that_differ(all, most, first).empty()) ++first;
+  throw InvalidArgument(concat("optimizer: the layout of rank(s) ", ranks,
+                               " is not that of rank 0: ", counts[0],
+                               " tensors on rank 0; the first that differs is number ", first,
+                               first < layout.tensors().size()
+                                   ? concat(" (here ", text_of(layout.tensors()[first].spec), ")")
+                                   : std::string(" (not there on this rank)")));
+}
+
+}  // namespace
+
+void check_agreement(Communicator& comm, const Layout& layout,
+                     const std::vector<std::pair<std::string, std::uint64_t>>& settings) {
+  if (comm.size() == 1) return;
+  const Communicator::Scope scope(comm, "start-up check of the optimizer");
+  std::vector<std::uint64_t> mine = {layout.digest()};
+  for (const auto& [name, digest] : settings) mine.push_back(digest);
+  const auto all = gather_rows(comm, mine);
+
+  const std::string layout_ranks = ranks_that_differ(all, mine.size(), 0);
+  if (!layout_ranks.empty()) explain_layout(comm, layout, layout_ranks);
+  for (std::size_t k = 0; k < settings.size(); ++k) {
+    const std::string ranks = ranks_that_differ(all, mine.size(), k + 1);
+    PRIDE_CHECK(ranks.empty(), "optimizer: the ", settings[k].first, " of rank(s) ", ranks,
+                " and of rank 0 differ");
+  }
+}
+
+}  // namespace pride

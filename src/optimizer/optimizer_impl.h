@@ -1,0 +1,65 @@
+// What an optimizer holds, and the parts of its work.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bucket.h"
+#include "methods/method.h"
+#include "optimizer/pipeline.h"
+#include "optimizer/step_scalars.h"
+#include "pride/optimizer.h"
+#include "pride/registry.h"
+
+namespace pride {
+
+struct Optimizer::Impl {
+  Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options);
+
+  void prepare(const Communicator& user_comm);
+  void check_nodes(int world, bool hierarchical) const;
+  void check_ranks_agree(Communicator& user_comm, bool usable);
+  void begin(std::span<float> params, std::span<const float> grads);
+  void begin(std::span<float> params, std::span<const BFloat16> grads);
+  void tensor_ready(std::size_t tensor, bool is_unused);
+  StepReport finish();
+  Traffic traffic() const;
+  template <typename T>
+  StepReport whole_step(std::span<float> params, std::span<const T> grads,
+                        std::span<const bool> unused_here);
+  template <typename Body>
+  void guarded(Body&& body);
+  [[noreturn]] void raise(const NonFinite& seen);
+  std::string describe(const NonFinite& seen) const;
+
+  Layout layout;
+  OptimizerOptions options;
+  MethodInfo info;
+  std::vector<GroupValues> groups;
+  // duplicates: their traffic is the optimizer's alone
+  std::vector<std::unique_ptr<Communicator>> comms;
+  std::vector<Bucket> buckets;
+  std::unique_ptr<Method> method;
+
+  std::int64_t steps_done = 0;
+  bool in_step = false;
+  std::string refusal;  // why no further step is taken; empty: steps are welcome
+
+  // the step at hand
+  StepContext ctx;
+  std::vector<StepScalars> scalars;
+  std::vector<char> unused;
+  std::vector<char> reported;
+  std::vector<std::vector<std::size_t>> buckets_of_tensor;
+  std::vector<std::size_t> tensors_of_bucket;  // how many
+  std::vector<std::size_t> waiting;            // of them not yet reported
+  Traffic traffic_before;
+  std::span<const BFloat16> narrow;  // gradients as the caller gave them, if in bfloat16 ...
+  FlatBuffer wide;                   // ... and as float32, tensor by tensor as they become ready
+
+  std::unique_ptr<Pipeline> pipeline;  // last: its thread reads all of the above until it is gone
+};
+
+}  // namespace pride

@@ -1,0 +1,126 @@
+// How an optimizer begins: what this rank can see to alone, then what all must agree on.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "base/digest.h"
+#include "codecs/frame.h"
+#include "methods/registry.h"
+#include "optimizer/agreement.h"
+#include "optimizer/optimizer_impl.h"
+#include "pride/cpu.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+constexpr int kMostExchangeThreads = 16;
+
+}  // namespace
+
+Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options)
+    : layout(std::move(the_layout)), options(std::move(the_options)) {
+  // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
+  std::exception_ptr unusable;
+  try {
+    prepare(user_comm);
+  } catch (const InvalidArgument&) {
+    unusable = std::current_exception();
+  }
+  try {
+    check_ranks_agree(user_comm, unusable == nullptr);
+  } catch (const InvalidArgument&) {
+    if (!unusable) throw;
+  }
+  if (unusable) std::rethrow_exception(unusable);
+  method->state().allocate(layout.flat_size());
+
+  const int n_comms = options.overlap ? options.exchange_threads : 1;
+  for (int i = 0; i < n_comms; ++i) {
+    comms.push_back(user_comm.duplicate());
+    comms.back()->set_timeout(user_comm.timeout());
+  }
+  pipeline = std::make_unique<Pipeline>(comms, user_comm, *method, buckets, options.nodes,
+                                        options.overlap);
+
+  buckets_of_tensor.resize(layout.tensors().size());
+  tensors_of_bucket.resize(buckets.size());
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (const Shard& shard : buckets[b].shards) {
+      for (const Piece& piece : shard.pieces) {
+        auto& list = buckets_of_tensor[piece.tensor];
+        if (!list.empty() && list.back() == b) continue;  // another shard of the same bucket
+        list.push_back(b);
+        ++tensors_of_bucket[b];
+      }
+    }
+  }
+}
+
+// What this rank can see to alone. Throws InvalidArgument.
+void Optimizer::Impl::prepare(const Communicator& user_comm) {
+  active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
+  PRIDE_CHECK(user_comm.size() <= kMaxWorld, "optimizer: ", user_comm.size(),
+              " ranks; frames number at most ", kMaxWorld);
+  info = method_info(options.method, user_comm.size());
+  PRIDE_CHECK(user_comm.size() <= info.max_world, "optimizer: ", options.method, " on ",
+              user_comm.size(), " ranks, at most ", info.max_world);
+  PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
+              "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
+              options.groups.size());
+  for (std::size_t g = 0; g < options.groups.size(); ++g) {
+    groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));
+  }
+  options.options = complete_options(options.method, options.options);
+  method = make_method(options.method, {layout, user_comm.size(), options.options, options.nodes});
+  const Protocol protocol = method->protocol({.voters = user_comm.size()});
+  check_nodes(user_comm.size(), protocol.hierarchical);
+  PRIDE_CHECK(std::isfinite(options.clip_global_norm) && options.clip_global_norm >= 0,
+              "optimizer: clip_global_norm = ", options.clip_global_norm,
+              ", must be finite and 0 or more");
+  PRIDE_CHECK(options.clip_global_norm == 0 || protocol.mean_gradient,
+              "optimizer: clip_global_norm: ", options.method,
+              " never has the mean gradient of all ranks, so that its norm is not known; clip each "
+              "rank's own gradient instead (local clipping)");
+  PRIDE_CHECK(options.exchange_threads >= 1 && options.exchange_threads <= kMostExchangeThreads,
+              "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
+              kMostExchangeThreads);
+  buckets = make_buckets(layout, options.bucket_coords, user_comm.size(), protocol.alignment);
+}
+
+void Optimizer::Impl::check_nodes(int world, bool hierarchical) const {
+  const Nodes& nodes = options.nodes;
+  PRIDE_CHECK(!nodes.known() || nodes.world() == world, "optimizer: nodes of ", nodes.world(),
+              " ranks, there are ", world);
+  PRIDE_CHECK(!nodes.known() || hierarchical, "optimizer: nodes: ", options.method,
+              " has no hierarchical route; methods whose ranks send one sign for each coordinate "
+              "have it (dlion-vote, dlion-avg, signum-vote, signum-avg)");
+}
+
+void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
+  Digest method_options, hyper, nodes;
+  for (int r = 0; r < options.nodes.world(); ++r) {
+    nodes.number(static_cast<std::uint64_t>(options.nodes.node_of(r)));
+  }
+  for (const auto& [name, value] : options.options) method_options.text(name).text(value);
+  for (const GroupValues& g : groups) {
+    for (const double v : {g.lr, g.beta1, g.beta2, g.eps, g.weight_decay}) {
+      hyper.number(std::bit_cast<std::uint64_t>(v));
+    }
+  }
+  check_agreement(
+      user_comm, layout,
+      {{"verdict on its own settings (usable or not)", usable ? 1 : 0},
+       {"method", Digest().text(options.method).value()},
+       {"method options", method_options.value()},
+       {"hyper-parameters", hyper.value()},
+       {"seed", options.seed},
+       {"bucket size", options.bucket_coords},
+       {"list of nodes", nodes.value()},
+       {"exchange threads",
+        options.overlap ? static_cast<std::uint64_t>(options.exchange_threads) : 1},
+       {"global-norm clipping", std::bit_cast<std::uint64_t>(options.clip_global_norm)},
+       {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)}});
+}
+
+}  // namespace pride

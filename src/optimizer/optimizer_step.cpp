@@ -1,0 +1,155 @@
+// A step: its scalars, the tensors as they become ready, the end, and what went wrong.
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/optimizer_impl.h"
+#include "pride/error.h"
+
+namespace pride {
+
+// Whatever a part of a step throws ends the step, and leaves momentum and parameters half done.
+template <typename Body>
+void Optimizer::Impl::guarded(Body&& body) {
+  try {
+    body();
+  } catch (const std::exception& e) {
+    in_step = false;
+    refusal = e.what();
+    throw;
+  }
+}
+
+void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grads) {
+  if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
+  PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
+  PRIDE_CHECK(params.size() == layout.flat_size() && grads.size() == layout.flat_size(),
+              "optimizer: ", params.size(), " parameters and ", grads.size(),
+              " gradients given, the layout has ", layout.flat_size(), " with padding");
+  scalars.clear();
+  for (const GroupValues& g : groups) scalars.push_back(scalars_of(g, steps_done));
+  unused.assign(layout.tensors().size(), 1);
+  reported.assign(layout.tensors().size(), 0);
+  narrow = {};
+  waiting = tensors_of_bucket;
+  traffic_before = traffic();
+
+  ctx.step = steps_done;
+  ctx.rank = comms.front()->rank();
+  ctx.voters = comms.front()->size();
+  ctx.seed = options.seed;
+  ctx.groups = scalars;
+  ctx.scalars_digest = digest_of(scalars);
+  ctx.unused = unused;
+  guarded([&] {
+    pipeline->begin(ctx, {params.data(), params.size()}, {grads.data(), grads.size()},
+                    options.non_finite == NonFinitePolicy::kSkip || options.clip_global_norm > 0,
+                    options.clip_global_norm);
+  });
+  in_step = true;
+}
+
+void Optimizer::Impl::begin(std::span<float> params, std::span<const BFloat16> grads) {
+  PRIDE_CHECK(grads.size() == layout.flat_size(), "optimizer: ", grads.size(),
+              " gradients given, the layout has ", layout.flat_size(), " with padding");
+  if (wide.size() == 0) wide = FlatBuffer(layout.flat_size());
+  begin(params, std::span<const float>(wide.span()));
+  narrow = grads;
+}
+
+void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_unused) {
+  PRIDE_CHECK(in_step, "optimizer: gradient_ready() outside a step");
+  PRIDE_CHECK(tensor < reported.size(), "optimizer: tensor ", tensor, " of ", reported.size());
+  PRIDE_CHECK(reported[tensor] == 0, "optimizer: tensor '", layout.tensors()[tensor].spec.name,
+              "' reported ready twice in a step");
+  reported[tensor] = 1;
+  if (!narrow.empty() && !is_unused) {
+    const TensorSlot& slot = layout.tensors()[tensor];
+    to_float(narrow.subspan(slot.offset, slot.n), wide.span().subspan(slot.offset, slot.n));
+  }
+  unused[tensor] = is_unused ? 1 : 0;
+  guarded([&] {
+    for (const std::size_t b : buckets_of_tensor[tensor]) {
+      if (--waiting[b] == 0) pipeline->submit(b);
+    }
+  });
+}
+
+Traffic Optimizer::Impl::traffic() const {
+  Traffic sum;
+  for (const auto& comm : comms) {
+    const Traffic t = comm->traffic();
+    sum.bytes_sent += t.bytes_sent;
+    sum.bytes_received += t.bytes_received;
+    sum.messages_sent += t.messages_sent;
+    sum.messages_received += t.messages_received;
+  }
+  return sum;
+}
+
+StepReport Optimizer::Impl::finish() {
+  PRIDE_CHECK(in_step, "optimizer: finish_step() outside a step");
+  std::optional<NonFinite> non_finite;
+  guarded([&] { non_finite = pipeline->finish(); });
+  in_step = false;
+  narrow = {};
+  StepReport report;
+  report.step = steps_done;
+  if (non_finite && options.non_finite == NonFinitePolicy::kRaise) raise(*non_finite);
+  if (non_finite) {
+    report.skipped = true;
+    report.skip_reason = describe(*non_finite);
+  }
+  if (!non_finite) {
+    guarded([&] {
+      StepNotes notes = method->end_step(ctx);
+      report.diagnostics = std::move(notes.diagnostics);
+      report.note = std::move(notes.note);
+    });
+  }
+  const Traffic now = traffic();
+  report.bytes_sent = now.bytes_sent - traffic_before.bytes_sent;
+  report.bytes_received = now.bytes_received - traffic_before.bytes_received;
+  report.messages_sent = now.messages_sent - traffic_before.messages_sent;
+  if (options.clip_global_norm > 0 && !non_finite) report.grad_norm = pipeline->grad_norm();
+  report.encode_s = pipeline->timing().encode_s;
+  report.exchange_s = pipeline->timing().exchange_s;
+  report.apply_s = pipeline->timing().apply_s;
+  ++steps_done;
+  return report;
+}
+
+// Steps are counted from 1 in texts, as the trainer does.
+std::string Optimizer::Impl::describe(const NonFinite& seen) const {
+  const auto& tensors = layout.tensors();
+  const std::string name =
+      seen.tensor < tensors.size() ? tensors[seen.tensor].spec.name : std::string("?");
+  if (seen.rank == NonFinite::kSum) {
+    return concat("step ", steps_done + 1, ": the sum of the ranks' gradients of '", name,
+                  "' overflows");
+  }
+  return concat("step ", steps_done + 1, ": NaN or Inf in the gradient of '", name, "' on rank ",
+                seen.rank);
+}
+
+void Optimizer::Impl::raise(const NonFinite& seen) {
+  const std::string text = describe(seen);
+  refusal = text + "; load a state to go on";
+  throw NonFiniteGradient(text);
+}
+
+template <typename T>
+StepReport Optimizer::Impl::whole_step(std::span<float> params, std::span<const T> grads,
+                                       std::span<const bool> unused_here) {
+  const std::size_t n = layout.tensors().size();
+  PRIDE_CHECK(unused_here.empty() || unused_here.size() == n, "optimizer: ", unused_here.size(),
+              " flags of unused tensors for ", n, " tensors");
+  begin(params, grads);
+  // last tensor first: the order of the buckets
+  for (std::size_t i = n; i-- > 0;) tensor_ready(i, !unused_here.empty() && unused_here[i]);
+  return finish();
+}
+
+template StepReport Optimizer::Impl::whole_step(std::span<float>, std::span<const float>,
+                                                std::span<const bool>);
+template StepReport Optimizer::Impl::whole_step(std::span<float>, std::span<const BFloat16>,
+                                                std::span<const bool>);
+
+}  // namespace pride

@@ -1,0 +1,325 @@
+// The schedule of one step.
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "kernels/kernels.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+// Adds the seconds of its life to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total) {}
+  ~Stopwatch() {
+    total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Runs the body; what it throws is passed on, after its text has gone to `tell`.
+template <typename Body, typename Tell>
+auto telling(Body&& body, Tell&& tell) {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    tell(e.what());
+    throw;
+  } catch (...) {
+    tell("an exception of unknown type");
+    throw;
+  }
+}
+
+}  // namespace
+
+Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
+                   Method& method, std::span<const Bucket> buckets, const Nodes& nodes,
+                   bool overlap)
+    : caller_(caller), method_(method), buckets_(buckets), nodes_(nodes), overlap_(overlap) {
+  PRIDE_CHECK(!comms.empty(), "pipeline: no communicator given");
+  lanes_.resize(overlap ? comms.size() : 1);
+  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].comm = comms[i].get();
+  if (!overlap_) return;
+  try {
+    for (Lane& lane : lanes_) lane.thread = std::thread([this, &lane] { exchange_loop(lane); });
+  } catch (...) {
+    end_threads();  // those that there are
+    throw;
+  }
+}
+
+Pipeline::~Pipeline() {
+  if (ctx_ != nullptr) abandon("the optimizer was destroyed in the middle of a step");
+  end_threads();
+}
+
+void Pipeline::end_threads() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+    changed_.notify_all();
+  }
+  for (Lane& lane : lanes_) {
+    if (lane.thread.joinable()) lane.thread.join();
+  }
+}
+
+// The threads may be inside communicators that are theirs then: the failure reaches them through
+// the family.
+void Pipeline::abandon(std::string_view why) noexcept {
+  caller_.fail(why);
+  std::unique_lock lock(mutex_);
+  failed_ = true;
+  changed_.wait(lock, [&] {
+    return std::ranges::none_of(lanes_, [](const Lane& lane) { return lane.exchanging; });
+  });
+  running_ = false;
+  ctx_ = nullptr;
+}
+
+void Pipeline::begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip) {
+  ctx_ = &ctx;
+  ctx.grad_scale = 1;
+  whole_gradient_ = method_.protocol(ctx).whole_gradient;
+  params_ = params;
+  grads_ = grads;
+  hold_ = hold;
+  clip_ = clip;
+  grad_norm_ = 0;
+  separate_ = overlap_ || hold;
+  timing_ = {};
+  flights_.resize(std::max(flights_.size(), separate_ ? buckets_.size() : 1));
+  encoded_.assign(buckets_.size(), 0);
+
+  const std::lock_guard lock(mutex_);
+  ready_.assign(buckets_.size(), 0);
+  done_.assign(buckets_.size(), 0);
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i].next = i;
+    lanes_[i].stopped = false;
+  }
+  failed_ = false;
+  error_ = nullptr;
+  running_ = true;
+  changed_.notify_all();
+}
+
+void Pipeline::submit(std::size_t bucket) {
+  PRIDE_CHECK(ctx_ != nullptr, "pipeline: bucket ", bucket, " submitted outside a step");
+  // without overlap the one flight is still in use by an earlier bucket: wait for finish()
+  if (!overlap_ || whole_gradient_) return;
+  telling([&] { encode(bucket); }, [&](const char* why) { abandon(why); });
+}
+
+std::optional<NonFinite> Pipeline::finish() {
+  PRIDE_CHECK(ctx_ != nullptr, "pipeline: finish() without begin()");
+  const auto non_finite =
+      telling([&] { return run_step(); }, [&](const char* why) { abandon(why); });
+  const std::lock_guard lock(mutex_);
+  running_ = false;
+  ctx_ = nullptr;
+  return non_finite;
+}
+
+std::optional<NonFinite> Pipeline::run_step() {
+  if (whole_gradient_) {
+    // nothing is encoded yet, so the threads have nothing to do and their communicators are free
+    const Stopwatch watch(timing_.encode_s);
+    method_.prepare(*lanes_.front().comm, *ctx_, grads_);
+  }
+  for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
+    if (encoded_[b] == 0) encode(b);
+  }
+  if (!overlap_) return run_in_order();
+  const auto non_finite = hold_ ? apply_held() : apply_as_they_arrive();
+  // then the other lanes go on to the ends of theirs, on every rank
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return std::ranges::all_of(lanes_, [&](const Lane& lane) { return idle(lane); });
+  });
+  if (error_) std::rethrow_exception(error_);
+  return non_finite;
+}
+
+void Pipeline::encode(std::size_t bucket) {
+  {
+    const Stopwatch watch(timing_.encode_s);
+    Flight& flight = flight_of(bucket);
+    flight.grad = grads_;
+    flight.non_finite.reset();
+    flight.parts = method_.parts(buckets_[bucket], *ctx_);
+    flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
+    for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+      prepare(flight.parts[k], *ctx_, flight.wires[k]);
+    }
+    method_.encode(buckets_[bucket], *ctx_, flight);
+  }
+  encoded_[bucket] = 1;
+  const std::lock_guard lock(mutex_);
+  ready_[bucket] = 1;
+  changed_.notify_all();
+}
+
+// Not every error comes from a call of the communicator, which would tell the others: a frame that
+// is refused, for one, is found afterwards. The error is kept before another lane can hear of it,
+// so that it is this one which is thrown.
+void Pipeline::exchange(Lane& lane, std::size_t bucket) {
+  Flight& flight = flight_of(bucket);
+  telling(
+      [&] {
+        for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
+          pride::exchange(*lane.comm, method_, flight.parts[k], *ctx_, nodes_, lane.scratch,
+                          flight.wires[k]);
+          flight.non_finite = flight.wires[k].non_finite;
+        }
+      },
+      [&](const char* why) {
+        keep_error(std::current_exception());
+        lane.comm->fail(why);
+      });
+}
+
+void Pipeline::keep_error(std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+  if (!error_) error_ = std::move(error);
+}
+
+void Pipeline::apply(std::size_t bucket) {
+  const Stopwatch watch(timing_.apply_s);
+  const Flight& flight = flight_of(bucket);
+  method_.apply(buckets_[bucket], flight, *ctx_, params_);
+  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+    const std::span<const Shard> shards = flight.parts[k].shards;
+    const auto pending = flight.wires[k].pending.floats();
+    const std::size_t mine = shards.size() == 1 ? 0 : static_cast<std::size_t>(ctx_->rank);
+    if (!pending.empty()) method_.settle(flight.parts[k], shards[mine], pending);
+  }
+}
+
+std::optional<NonFinite> Pipeline::run_in_order() {
+  std::optional<NonFinite> first;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    encode(b);
+    {
+      const Stopwatch watch(timing_.exchange_s);
+      exchange(lanes_.front(), b);
+    }
+    if (!first) first = flight_of(b).non_finite;
+    if (first && !hold_) return first;
+    if (!hold_) apply(b);
+  }
+  // a held step encodes and exchanges every bucket, so that momentum does not depend on the
+  // schedule
+  if (hold_ && !first) apply_all();
+  return first;
+}
+
+// Every rank has the whole mean gradient, so nothing is sent for its norm. The sum goes over words
+// of 64 coordinates in the order of the layout, whose end is bucket 0: it does not depend on the
+// buckets.
+double Pipeline::mean_gradient_norm() {
+  double squares = 0;
+  for (std::size_t b = buckets_.size(); b-- > 0;) {
+    method_.visit_mean_gradient(buckets_[b], flight_of(b), [&](std::span<const float> g) {
+      for (std::size_t i = 0; i < g.size(); i += kAlignment) {
+        squares += kernels::sum_squares(g.subspan(i, kAlignment));
+      }
+    });
+  }
+  return std::sqrt(squares);
+}
+
+// A held step, all of whose buckets are good.
+void Pipeline::apply_all() {
+  if (clip_ > 0) {
+    const Stopwatch watch(timing_.apply_s);
+    grad_norm_ = mean_gradient_norm();
+    if (grad_norm_ > clip_) ctx_->grad_scale = static_cast<float>(clip_ / grad_norm_);
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) apply(b);
+}
+
+// True if the bucket was exchanged, false if its lane stopped before it. Throws a lane's error.
+bool Pipeline::wait_for_result(std::size_t bucket) {
+  const Stopwatch watch(timing_.exchange_s);
+  const Lane& lane = lanes_[bucket % lanes_.size()];
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_[bucket] != 0 || failed_ || lane.stopped; });
+  if (error_) std::rethrow_exception(error_);
+  return done_[bucket] != 0;
+}
+
+std::optional<NonFinite> Pipeline::apply_as_they_arrive() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (!wait_for_result(b)) break;  // cannot be: a stop without error comes with a flag before it
+    if (flight_of(b).non_finite) return flight_of(b).non_finite;
+    apply(b);
+  }
+  return std::nullopt;
+}
+
+std::optional<NonFinite> Pipeline::apply_held() {
+  std::optional<NonFinite> first;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    wait_for_result(b);
+    if (!first) first = flight_of(b).non_finite;
+  }
+  if (!first) apply_all();
+  return first;
+}
+
+// No exchange is on, and none will be in this step.
+bool Pipeline::idle(const Lane& lane) const {
+  return !lane.exchanging && (failed_ || lane.stopped || lane.next >= buckets_.size());
+}
+
+void Pipeline::exchange_loop(Lane& lane) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const auto can_go = [&] {
+      return running_ && !failed_ && !lane.stopped && lane.next < ready_.size() &&
+             ready_[lane.next] != 0;
+    };
+    changed_.wait(lock, [&] { return quit_ || can_go(); });
+    if (quit_) return;
+    const std::size_t bucket = lane.next;
+    lane.exchanging = true;
+    lock.unlock();
+    bool good = false;
+    try {
+      exchange(lane, bucket);
+      good = true;
+    } catch (...) {  // kept
+    }
+    lock.lock();
+    lane.exchanging = false;
+    if (good) {
+      done_[bucket] = 1;
+      lane.next += lanes_.size();
+      // every rank stops this lane at the same bucket, unless the step is held as a whole
+      lane.stopped = flight_of(bucket).non_finite && !hold_;
+    }
+    changed_.notify_all();
+  }
+}
+
+std::size_t Pipeline::wire_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const Flight& flight : flights_) bytes += flight.capacity_bytes();
+  for (const Lane& lane : lanes_) bytes += lane.scratch.capacity_bytes();
+  return bytes;
+}
+
+}  // namespace pride

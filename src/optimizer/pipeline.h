@@ -1,0 +1,119 @@
+// Pipeline: takes the buckets of a step through encode, exchange (with serve) and apply; with
+// overlap, the exchanges run on threads of their own, beside encode and backward and beside each
+// other.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "methods/method.h"
+#include "pride/communicator.h"
+
+namespace pride {
+
+class Pipeline {
+ public:
+  struct Timing {
+    double encode_s = 0, exchange_s = 0, apply_s = 0;
+  };
+
+  // All must outlive the pipeline. With overlap, each of `comms` has a thread, which alone uses it
+  // between begin() and finish(); bucket b goes through number b modulo their number, so that one
+  // bucket's vote hides behind another's transfer. Without, the first does all. `caller` is of
+  // the same family and belongs to the caller's thread, which tells the world through it when a
+  // step breaks while the threads are inside theirs.
+  // REQUIRES: at least one of `comms`, as many on every rank.
+  Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
+           Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap);
+  // In the middle of a step: tells the world, as for an error.
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Starts a step. `ctx` and what it points at must live until finish(). With `hold`, nothing is
+  // applied until every bucket is known to be good; `clip` above 0, which needs it, scales the mean
+  // gradient down to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient.
+  void begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip = 0);
+
+  // The gradients of a bucket are complete: encodes it, if it can be already (with overlap).
+  void submit(std::size_t bucket);
+
+  // Does what is left and returns the non-finite flag, if any: then no bucket from that one on was
+  // applied; with `hold`, none at all.
+  std::optional<NonFinite> finish();
+
+  // An error in submit() or finish(), on either thread, ends the step: the world has failed with
+  // its text, so that no rank waits for this one; nothing uses the caller's buffers any more; and
+  // what encode or exchange threw is thrown.
+
+  // 2-norm of the step's mean gradient before it was clipped; 0 without clipping.
+  double grad_norm() const noexcept { return grad_norm_; }
+  const Timing& timing() const noexcept { return timing_; }
+  std::size_t wire_bytes() const noexcept;
+
+ private:
+  // One of the communicators, and with overlap its thread. What is below `next` is shared.
+  struct Lane {
+    Communicator* comm = nullptr;
+    Scratch scratch;
+    std::thread thread;
+    std::size_t next = 0;     // its next bucket
+    bool exchanging = false;  // the thread is inside an exchange, and uses buffers
+    bool stopped = false;     // not finite: no further bucket of this lane will be exchanged
+  };
+
+  Flight& flight_of(std::size_t bucket) { return flights_[separate_ ? bucket : 0]; }
+  void encode(std::size_t bucket);
+  void exchange(Lane& lane, std::size_t bucket);
+  void apply(std::size_t bucket);
+  std::optional<NonFinite> run_step();
+  std::optional<NonFinite> run_in_order();
+  std::optional<NonFinite> apply_as_they_arrive();
+  std::optional<NonFinite> apply_held();
+  void exchange_loop(Lane& lane);
+  void end_threads() noexcept;
+  void keep_error(std::exception_ptr error);
+  bool idle(const Lane& lane) const;
+  bool wait_for_result(std::size_t bucket);
+  void apply_all();
+  double mean_gradient_norm();
+  void abandon(std::string_view why) noexcept;
+
+  Communicator& caller_;
+  Method& method_;
+  std::span<const Bucket> buckets_;
+  const Nodes nodes_;
+  const bool overlap_;
+
+  // the step at hand
+  StepContext* ctx_ = nullptr;
+  bool whole_gradient_ = false;
+  View params_;
+  ConstView grads_;
+  bool hold_ = false;
+  double clip_ = 0, grad_norm_ = 0;
+  bool separate_ = false;  // a flight for each bucket, else one for all
+  std::vector<char> encoded_;
+  std::vector<Flight> flights_;
+  Timing timing_;
+
+  // between the threads, under mutex_
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<char> ready_;  // encoded, may be exchanged
+  std::vector<char> done_;   // exchanged
+  bool running_ = false;     // a step is on
+  bool failed_ = false;      // nothing further will be exchanged
+  bool quit_ = false;
+  std::exception_ptr error_;  // the first
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace pride

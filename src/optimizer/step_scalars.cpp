@@ -1,0 +1,86 @@
+// Checks and rounds hyper-parameters.
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/step_scalars.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "base/digest.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+void check_beta(double beta, const char* name, int index) {
+  PRIDE_CHECK(beta >= 0 && beta < 1, "group ", index, ": ", name, " = ", beta, " is not in [0, 1)");
+}
+
+// What is finite as a double may be Inf once it is rounded, and would then go into every parameter.
+void check_value(double value, const char* name, int index) {
+  PRIDE_CHECK(value >= 0 && value <= std::numeric_limits<float>::max(), "group ", index, ": ", name,
+              " = ", value, " is not a finite float >= 0");
+}
+
+// A value for something that the method does not have would be ignored without a word.
+void check_has(const std::optional<double>& value, double default_value, const MethodInfo& info,
+               const char* name, int index) {
+  PRIDE_CHECK(!value || default_value != 0, "group ", index, ": ", info.name, " has no ", name);
+}
+
+}  // namespace
+
+void check_lr(double lr, double weight_decay, int index) {
+  check_value(lr, "learning rate", index);
+  check_value(lr * weight_decay, "learning rate times weight decay", index);
+}
+
+GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int index) {
+  check_has(group.beta1, info.default_beta1, info, "beta1", index);
+  check_has(group.beta2, info.default_beta2, info, "beta2", index);
+  check_has(group.eps, info.default_eps, info, "eps", index);
+  GroupValues v;
+  v.lr = group.lr.value_or(info.default_lr);
+  v.beta1 = group.beta1.value_or(info.default_beta1);
+  v.beta2 = group.beta2.value_or(info.default_beta2);
+  v.eps = group.eps.value_or(info.default_eps);
+  v.weight_decay = group.weight_decay.value_or(info.default_weight_decay);
+  check_beta(v.beta1, "beta1", index);
+  check_beta(v.beta2, "beta2", index);
+  check_value(v.eps, "eps", index);
+  // a method with an eps divides by it where a gradient has always been zero
+  PRIDE_CHECK(info.default_eps == 0 || static_cast<float>(v.eps) > 0, "group ", index,
+              ": eps = ", v.eps, " is zero as a float");
+  check_value(v.weight_decay, "weight decay", index);
+  check_lr(v.lr, v.weight_decay, index);
+  return v;
+}
+
+StepScalars scalars_of(const GroupValues& v, std::int64_t step) {
+  const auto t = static_cast<double>(step + 1);
+  StepScalars s;
+  s.lr = static_cast<float>(v.lr);
+  s.decay = static_cast<float>(1 - v.lr * v.weight_decay);
+  s.beta1 = static_cast<float>(v.beta1);
+  s.one_minus_beta1 = static_cast<float>(1 - v.beta1);
+  s.beta2 = static_cast<float>(v.beta2);
+  s.one_minus_beta2 = static_cast<float>(1 - v.beta2);
+  s.eps = static_cast<float>(v.eps);
+  s.adam_step = static_cast<float>(v.lr / (1 - std::pow(v.beta1, t)));
+  s.adam_sqrt_bias2 = static_cast<float>(std::sqrt(1 - std::pow(v.beta2, t)));
+  return s;
+}
+
+std::uint64_t digest_of(std::span<const StepScalars> groups) {
+  Digest digest;
+  for (const StepScalars& s : groups) {
+    for (const float f : {s.lr, s.decay, s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2,
+                          s.eps, s.adam_step, s.adam_sqrt_bias2}) {
+      digest.number(std::bit_cast<std::uint32_t>(f));
+    }
+  }
+  return digest.value();
+}
+
+}  // namespace pride

@@ -1,0 +1,31 @@
+// Hyper-parameters of a group: from what the user set to the floats that kernels use.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/step.h"
+#include "pride/optimizer.h"
+#include "pride/registry.h"
+
+namespace pride {
+
+// Values of one group with the method's defaults filled in, still in double.
+struct GroupValues {
+  double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+};
+
+// Throws InvalidArgument, naming group and value, if one is out of range.
+GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int index);
+
+// Throws InvalidArgument unless lr is >= 0, and it and lr * weight_decay are finite as floats.
+void check_lr(double lr, double weight_decay, int index);
+
+// Rounds each scalar to float once. `step` counts from 0.
+StepScalars scalars_of(const GroupValues& values, std::int64_t step);
+
+// Digest of the bits of all groups' scalars.
+std::uint64_t digest_of(std::span<const StepScalars> groups);
+
+}  // namespace pride

@@ -1,0 +1,259 @@
+// The routes of frames about shards and whole buckets, and of native sums, over the communicator's
+// all_to_all_v, all_gather_v and native_sum.
+// SPDX-License-Identifier: Apache-2.0
+#include "routes/routes.h"
+
+#include <algorithm>
+
+#include "routes/exchange.h"
+
+namespace pride {
+
+Exchange::Exchange(Communicator& comm, const Server& server, const Part& part,
+                   const StepContext& ctx, const Nodes& nodes, Scratch& scratch, Wire& wire)
+    : comm_(comm),
+      server_(server),
+      part_(part),
+      ctx_(ctx),
+      nodes_(nodes),
+      scratch_(scratch),
+      wire_(wire),
+      me_(index(ctx.rank)),
+      here_(nodes.known() ? nodes.node_of(ctx.rank) : 0) {
+  for (auto* list : {&scratch.in, &scratch.in_body}) {
+    list->resize(std::max(list->size(), index(ctx.voters)));
+  }
+  for (auto* list : {&scratch.partial_up, &scratch.partial_in}) {
+    list->resize(std::max(list->size(), index(nodes.count())));
+  }
+}
+
+// --- Frames. ------------------------------------------------------------------------------------
+
+Frame Exchange::in(std::size_t i) const {
+  if (i == me_) return up(part_.shards.size() == 1 ? 0 : me_);
+  return {scratch_.in[i].span(), scratch_.in_body[i].span()};
+}
+
+std::vector<Frame> Exchange::all_in() const {
+  std::vector<Frame> frames;
+  for (std::size_t i = 0; i < index(ctx_.voters); ++i) frames.push_back(in(i));
+  return frames;
+}
+
+FrameHeader Exchange::header(const FrameKind& kind, const Shard& shard, int sender,
+                             int weight) const {
+  return {.codec = kind.codec,
+          .bucket = static_cast<std::uint32_t>(part_.bucket),
+          .rank = static_cast<std::uint16_t>(sender),
+          .weight = static_cast<std::uint16_t>(weight),
+          .step = static_cast<std::uint64_t>(ctx_.step),
+          .n_coords = shard.size(),
+          .scalars = ctx_.scalars_digest,
+          .non_finite = {}};
+}
+
+void Exchange::seal_as(const FrameKind& kind, const Shard& shard, std::span<std::byte> head,
+                       std::span<const std::byte> body, int weight) const {
+  FrameHeader h = header(kind, shard, ctx_.rank, weight);
+  h.non_finite = wire_.non_finite;
+  seal(h, head, body);
+}
+
+void Exchange::open_as(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
+                       const std::string& where, int weight) {
+  const auto seen = open(frame, header(kind, shard, from, weight), where);
+  if (!seen) return;
+  const std::size_t n_tensors = ctx_.unused.size();
+  if (seen->tensor >= n_tensors || seen->rank >= ctx_.voters ||
+      (seen->rank < 0 && seen->rank != NonFinite::kSum)) {
+    throw CommError(concat(where, ": the frame from rank ", from, " reports tensor ", seen->tensor,
+                           " on rank ", seen->rank, " as not finite; there are ", n_tensors,
+                           " tensors and ", ctx_.voters, " ranks"));
+  }
+  if (!wire_.non_finite || *seen < *wire_.non_finite) wire_.non_finite = seen;
+}
+
+// What came from every other rank about the shard.
+void Exchange::open_from_all(const Shard& shard) {
+  const std::string text = where(part_.up);
+  for (int i = 0; i < ctx_.voters; ++i) {
+    if (i != ctx_.rank) open_as(part_.up, shard, in(index(i)), i, text);
+  }
+  for (int i = 0; i < ctx_.voters && !wire_.non_finite; ++i) {
+    if (i == ctx_.rank) continue;
+    check_payload(part_.up, {in(index(i)), shard, i, text, ctx_.unused}, false);
+  }
+}
+
+void Exchange::serve(const FrameKind& kind, std::span<const Frame> frames, const FrameKind& result,
+                     const Shard& shard, std::span<std::byte> head, std::span<std::byte> body) {
+  Reply reply{result, head, body, wire_.pending};
+  server_.serve(part_, shard, {kind, frames, where(kind)}, ctx_, reply);
+  wire_.non_finite = reply.non_finite;
+}
+
+// --- Sharded: to the server of each shard, and back. --------------------------------------------
+
+void Exchange::sharded() {
+  const Shard& mine = part_.shards[me_];
+  const int n = ctx_.voters;
+  Messages m;
+  for (int d = 1; d < n; ++d) {
+    const int peer = (ctx_.rank + d) % n;
+    const std::size_t j = index(peer);
+    seal_as(part_.up, part_.shards[j], wire_.up[j].span(), wire_.up_body[j]);
+    scratch_.in[j].resize(wire_.up[me_].size());
+    scratch_.in_body[j].resize(part_.up.body_bytes(mine));
+    m.send.push_back({peer, wire_.up[j].span()});
+    m.recv.push_back({peer, scratch_.in[j].span()});
+    if (!wire_.up_body[j].empty()) m.send.push_back({peer, wire_.up_body[j]});
+    if (scratch_.in_body[j].size() > 0) m.recv.push_back({peer, scratch_.in_body[j].span()});
+  }
+  trade(m);
+  open_from_all(mine);
+  if (wire_.non_finite) return;
+  serve(part_.up, all_in(), part_.down, mine, wire_.down[me_].span(), wire_.down_body[me_]);
+  if (n == 1) return;
+
+  seal_as(part_.down, mine, wire_.down[me_].span(), wire_.down_body[me_]);
+  std::vector<std::span<const std::byte>> result = {wire_.down[me_].span()};
+  if (!wire_.down_body[me_].empty()) result.push_back(wire_.down_body[me_]);
+  std::vector<Incoming> results;
+  for (int d = 1; d < n; ++d) {
+    const int peer = (ctx_.rank + d) % n;
+    results.push_back({peer, wire_.down[index(peer)].span()});
+    if (wire_.down_body[index(peer)].empty()) continue;
+    results.push_back({peer, wire_.down_body[index(peer)]});
+  }
+  comm_.all_gather_v(result, results);
+  const std::string text = where(part_.down);
+  for (int j = 0; j < n; ++j) {
+    if (j != ctx_.rank) open_as(part_.down, part_.shards[index(j)], down(index(j)), j, text);
+  }
+  for (int j = 0; j < n && !wire_.non_finite; ++j) {
+    if (j == ctx_.rank) continue;
+    check_payload(part_.down, {down(index(j)), part_.shards[index(j)], j, text, ctx_.unused}, true);
+  }
+}
+
+// --- One-shot: to all ranks, and each serves the whole. -----------------------------------------
+
+void Exchange::one_shot() {
+  const Shard& whole = part_.shards[0];
+  const std::span<const std::byte> mine = wire_.up[0].span();
+  if (ctx_.voters > 1) seal_as(part_.up, whole, wire_.up[0].span());
+  if (part_.up.sized) {
+    std::vector<Incoming> frames;
+    for (int d = 1; d < ctx_.voters; ++d) {
+      const int peer = (ctx_.rank + d) % ctx_.voters;
+      scratch_.in[index(peer)].resize(mine.size());
+      scratch_.in_body[index(peer)].resize(0);
+      frames.push_back({peer, scratch_.in[index(peer)].span()});
+    }
+    comm_.all_gather_v({&mine, 1}, frames);
+  } else {
+    gather_unsized();
+  }
+  open_from_all(whole);
+  if (wire_.non_finite) return;
+  serve(part_.up, all_in(), part_.down, whole, wire_.down[0].span(), wire_.down_body[0]);
+}
+
+// Headers first: they say how long the payloads are.
+void Exchange::gather_unsized() {
+  const std::size_t most = part_.up.bytes(part_.shards[0]) - kHeaderBytes;
+  const std::span<const std::byte> mine = wire_.up[0].span();
+  const auto header = mine.first(kHeaderBytes), payload = mine.subspan(kHeaderBytes);
+  std::vector<Incoming> headers, payloads;
+  for (int d = 1; d < ctx_.voters; ++d) {
+    const int peer = (ctx_.rank + d) % ctx_.voters;
+    scratch_.in_body[index(peer)].resize(kHeaderBytes);
+    headers.push_back({peer, scratch_.in_body[index(peer)].span()});
+  }
+  comm_.all_gather_v({&header, 1}, headers);
+  for (const Incoming& h : headers) {
+    ByteBuffer& in = scratch_.in[index(h.from)];
+    in.resize(kHeaderBytes + claimed_payload(h.bytes, most, h.from, where(part_.up)));
+    std::ranges::copy(h.bytes, in.span().begin());
+    payloads.push_back({h.from, in.span().subspan(kHeaderBytes)});
+    scratch_.in_body[index(h.from)].resize(0);
+  }
+  comm_.all_gather_v({&payload, 1}, payloads);
+}
+
+// --- Native: the transport adds. ----------------------------------------------------------------
+
+void Exchange::native() {
+  const auto add = [&]<typename T>(T) {
+    auto* values = reinterpret_cast<T*>(wire_.room.span().data());
+    comm_.native_sum(std::span(values, wire_.room.size() / sizeof(T)));
+  };
+  switch (part_.sum) {
+    case Sum::kFloat32:
+      add(float{});
+      break;
+    case Sum::kInt8:
+      add(std::int8_t{});
+      break;
+    case Sum::kInt16:
+      add(std::int16_t{});
+      break;
+    case Sum::kInt32:
+      add(std::int32_t{});
+  }
+  serve(part_.up, {}, part_.down, part_.shards[0], wire_.down[0].span(), wire_.room.span());
+}
+
+// --- All. ---------------------------------------------------------------------------------------
+
+void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
+  const std::size_t n = part.shards.size();
+  wire.up.resize(n);
+  wire.down.resize(n);
+  wire.up_body.resize(n);
+  wire.down_body.resize(n);
+  wire.pending.resize(0);
+  wire.non_finite.reset();
+  for (std::size_t j = 0; j < n; ++j) {
+    const Shard& shard = part.shards[j];
+    if (part.up.width == 0) wire.up_body[j] = {};
+    if (part.down.width == 0) wire.down_body[j] = {};
+    wire.down[j].resize(part.down.bytes ? part.down.bytes(shard) : 0);
+    if (!part.up.bytes || !part.up.sized) continue;
+    wire.up[j].resize(part.up.bytes(shard));
+    if (!part.up.unused_bits) continue;
+    const auto unused = unused_bits(wire.up[j].span().data(), shard);
+    std::ranges::fill(unused, std::uint64_t{0});
+    for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
+      if (ctx.is_unused(shard.pieces[k].tensor)) set_bit(unused, k);
+    }
+  }
+}
+
+void exchange(Communicator& comm, const Server& server, const Part& part, const StepContext& ctx,
+              const Nodes& nodes, Scratch& scratch, Wire& wire) {
+  const Communicator::Scope scope(
+      comm, concat(part.up.bytes ? part.up.name : "sum", " exchange of bucket ", part.bucket));
+  Exchange on_its_way(comm, server, part, ctx, nodes, scratch, wire);
+  switch (part.route) {
+    case Route::kSharded:
+      return on_its_way.sharded();
+    case Route::kOneShot:
+      return on_its_way.one_shot();
+    case Route::kHierarchical:
+      return on_its_way.hierarchical();
+    case Route::kNative:
+      return on_its_way.native();
+  }
+}
+
+std::size_t Scratch::capacity_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const auto* list : {&in, &in_body, &partial_up, &partial_in}) {
+    for (const ByteBuffer& b : *list) bytes += b.capacity();
+  }
+  return bytes;
+}
+
+}  // namespace pride

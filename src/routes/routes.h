@@ -1,0 +1,36 @@
+// Routes: move the frames of a part, and know no method. What each costs, exactly.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "pride/communicator.h"
+#include "pride/cost.h"
+#include "pride/nodes.h"
+#include "routes/protocol.h"
+
+namespace pride {
+
+// What comes in while a part is exchanged: needed no longer than that, so parts share it.
+struct Scratch {
+  std::vector<ByteBuffer> in, in_body;  // frames of the other ranks
+  std::vector<ByteBuffer> partial_up, partial_in;
+  std::size_t capacity_bytes() const noexcept;
+};
+
+// Sizes the frames of the part, and marks what is unused on this rank.
+void prepare(const Part& part, const StepContext& ctx, Wire& wire);
+
+// wire.up -> wire.down, through the server of each shard. Afterwards wire.non_finite is the same on
+// all ranks; if it is set, wire.down means nothing. Collective. Throws CommError.
+void exchange(Communicator& comm, const Server& server, const Part& part, const StepContext& ctx,
+              const Nodes& nodes, Scratch& scratch, Wire& wire);
+
+// Adds what the part costs each rank. REQUIRES: by_rank has an entry for each rank.
+void add_cost(const Part& part, const Nodes& nodes, std::span<Cost> by_rank);
+
+// What the parts send, all ranks together.
+std::uint64_t total_bytes(std::span<const Part> parts, int voters);
+
+}  // namespace pride

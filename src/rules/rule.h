@@ -1,0 +1,66 @@
+// Rules: one step of an ordinary optimizer for a gradient, whoever made it: the mean of all ranks',
+// a sum of codes, or a worker's own.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/state_table.h"
+#include "base/step.h"
+
+namespace pride::rules {
+
+class Rule {
+ public:
+  virtual ~Rule() = default;
+
+  // One step of flat coordinates [begin, begin + x.size()) for their gradient g; same size.
+  virtual void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
+                    std::span<float> x) = 0;
+};
+
+// Each adds its buffers to the table, which outlives it; they are of `kind`.
+
+// Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2:
+// m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  x = (1 - lr wd) x - lr mhat / (sqrt(vhat) + eps)
+class AdamW final : public Rule {
+ public:
+  AdamW(StateTable& state, StateKind kind)
+      : m_(state.add("m", kind)), v_(state.add("v", kind, StateTable::Values::kSquares)) {}
+  void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
+            std::span<float> x) override;
+  FlatBuffer& m() noexcept { return m_; }
+  const FlatBuffer& v() const noexcept { return v_; }
+
+ private:
+  FlatBuffer &m_, &v_;
+};
+
+// Chen et al. 2023, arXiv:2302.06675, Program 1:
+// x = (1 - lr wd) x - lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
+class Lion final : public Rule {
+ public:
+  Lion(StateTable& state, StateKind kind) : m_(state.add("m", kind)) {}
+  void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
+            std::span<float> x) override;
+
+ private:
+  FlatBuffer& m_;
+};
+
+// Polyak 1964, as torch.optim.SGD has it, with mu = beta1:
+// m = mu m + g;  x = (1 - lr wd) x - lr m, or lr (g + mu m) with Nesterov's momentum
+class SgdMomentum final : public Rule {
+ public:
+  SgdMomentum(StateTable& state, StateKind kind, bool nesterov)
+      : m_(state.add("m", kind)), nesterov_(nesterov) {}
+  void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
+            std::span<float> x) override;
+
+ private:
+  FlatBuffer& m_;
+  bool nesterov_;
+};
+
+}  // namespace pride::rules

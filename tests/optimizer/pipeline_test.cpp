@@ -1,0 +1,183 @@
+// The pipeline when a step breaks: every rank hears of it at once, and nothing is left running.
+// Oracle: a method that throws where it is told; the world's deadline is far beyond the test's.
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <stdexcept>
+#include <thread>
+
+#include "pride/comm/thread_comm.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+constexpr int kWorld = 3;
+constexpr int kBadRank = 1;
+constexpr int kLanes = 2;
+constexpr char kUnused[] = {0};  // one tensor, which has a gradient
+constexpr std::chrono::seconds kDeadline{100}, kSoon{20};
+
+enum class Where { kEncode, kServe, kNowhere };
+
+// Frames of the unused bits alone.
+class Frames : public Method {
+ public:
+  Protocol protocol(const Round&) const override { return {}; }
+  std::vector<Part> parts(const Bucket& b, const Round&) const override {
+    std::vector<Part> parts;
+    parts.push_back(sharded_part(b, unused_bits_frames(Codec::kDense, "test"),
+                                 unused_bits_frames(Codec::kMean, "result")));
+    return parts;
+  }
+  void encode(const Bucket&, const StepContext&, Flight&) override {}
+  void serve(const Part&, const Shard& shard, const Ballots& up, const Round&,
+             Reply& reply) const override {
+    combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
+  }
+  void apply(const Bucket&, const Flight&, const StepContext&, View) override {}
+};
+
+// One rank throws at bucket 1.
+class Breaking final : public Frames {
+ public:
+  Breaking(int rank, Where where) : where_(rank == kBadRank ? where : Where::kNowhere) {}
+
+  void encode(const Bucket& b, const StepContext&, Flight&) override {
+    if (where_ == Where::kEncode && b.index == 1) throw std::runtime_error("out of paper");
+  }
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    // what is found after the bytes have come, as a refused frame is
+    if (where_ == Where::kServe && part.bucket == 1) throw CommError("out of paper");
+    Frames::serve(part, shard, up, round, reply);
+  }
+
+ private:
+  Where where_;
+};
+
+// What rank's step throws. All ranks keep their ends until the last is done: that a rank leaves
+// must not be what the others hear of.
+template <typename Step>
+std::vector<std::string> errors_of(Where where, bool overlap, const Step& step) {
+  const Layout layout({{"w", {256}}});
+  const auto buckets = make_buckets(layout, 64, kWorld);
+  std::vector<std::string> errors(kWorld);
+  std::latch done(kWorld);
+  run_world(kWorld, [&](Communicator& caller) {
+    caller.set_timeout(kDeadline);
+    std::vector<std::unique_ptr<Communicator>> comms;
+    for (int i = 0; i < kLanes; ++i) comms.push_back(caller.duplicate());
+    Breaking method(caller.rank(), where);
+    StepContext ctx;
+    ctx.rank = caller.rank();
+    ctx.voters = kWorld;
+    ctx.unused = kUnused;
+    try {
+      Pipeline pipeline(comms, caller, method, buckets, {}, overlap);
+      pipeline.begin(ctx, {}, {}, false);
+      step(pipeline, caller.rank());
+    } catch (const std::exception& e) {
+      errors[static_cast<std::size_t>(caller.rank())] = e.what();
+    }
+    done.arrive_and_wait();
+  });
+  return errors;
+}
+
+class BrokenStep : public ::testing::TestWithParam<bool> {};
+
+void expect_all_know(const std::vector<std::string>& errors, const std::string& why) {
+  for (int r = 0; r < kWorld; ++r) {
+    const std::string& e = errors[static_cast<std::size_t>(r)];
+    EXPECT_NE(e.find(why), std::string::npos) << "rank " << r << ": '" << e << "'";
+    if (r != kBadRank) {
+      EXPECT_NE(e.find("rank 1: "), std::string::npos) << "rank " << r << ": '" << e << "'";
+    }
+  }
+}
+
+TEST_P(BrokenStep, AnErrorOnOneRankReachesAllRanksAtOnce) {
+  for (const Where where : {Where::kEncode, Where::kServe}) {
+    const auto before = std::chrono::steady_clock::now();
+    const auto errors =
+        errors_of(where, GetParam(), [](Pipeline& pipeline, int) { pipeline.finish(); });
+    expect_all_know(errors, "out of paper");
+    EXPECT_LT(std::chrono::steady_clock::now() - before, kSoon);
+  }
+}
+
+TEST_P(BrokenStep, AnErrorInSubmitReachesAllRanksAtOnce) {
+  const auto before = std::chrono::steady_clock::now();
+  const auto errors = errors_of(Where::kEncode, GetParam(), [](Pipeline& pipeline, int) {
+    for (std::size_t b = 0; b < 4; ++b) pipeline.submit(b);
+    pipeline.finish();
+  });
+  expect_all_know(errors, "out of paper");
+  EXPECT_LT(std::chrono::steady_clock::now() - before, kSoon);
+}
+
+TEST_P(BrokenStep, DestructionInTheMiddleReachesAllRanksAtOnce) {
+  const auto before = std::chrono::steady_clock::now();
+  const auto errors = errors_of(Where::kNowhere, GetParam(), [](Pipeline& pipeline, int rank) {
+    for (std::size_t b = 0; b < 2; ++b) pipeline.submit(b);
+    if (rank == kBadRank) throw std::runtime_error("destroyed in the middle");
+    pipeline.finish();
+  });
+  expect_all_know(errors, "destroyed in the middle");
+  EXPECT_LT(std::chrono::steady_clock::now() - before, kSoon);
+}
+
+// Every bucket's exchange waits until the next one has begun, unless it is the last.
+class InPairs final : public Frames {
+ public:
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    const auto index = static_cast<std::size_t>(part.bucket);
+    begun_[index].count_down();
+    if (index + 1 < kBuckets && index % kLanes == 0) begun_[index + 1].wait();
+    if (index == 0) first_thread_ = std::this_thread::get_id();
+    if (index == 2) third_thread_ = std::this_thread::get_id();
+    Frames::serve(part, shard, up, round, reply);
+  }
+  void apply(const Bucket& b, const Flight&, const StepContext&, View) override {
+    order_.push_back(b.index);
+  }
+
+  static constexpr std::size_t kBuckets = 4;
+  std::vector<int> order_;
+  mutable std::thread::id first_thread_, third_thread_;
+
+ private:
+  mutable std::latch begun_[kBuckets] = {std::latch(1), std::latch(1), std::latch(1),
+                                         std::latch(1)};
+};
+
+// The deadline of the test program is the oracle of the first: one after the other, it would hang.
+TEST(Pipeline, HasAsManyBucketsOnTheirWayAsItHasCommunicators) {
+  const Layout layout({{"w", {64 * InPairs::kBuckets}}});
+  const auto world = make_thread_world(1);
+  const auto buckets = make_buckets(layout, 64, 1);
+  ASSERT_EQ(buckets.size(), InPairs::kBuckets);
+  std::vector<std::unique_ptr<Communicator>> comms;
+  for (int i = 0; i < kLanes; ++i) comms.push_back(world[0]->duplicate());
+  InPairs method;
+  Pipeline pipeline(comms, *world[0], method, buckets, {}, true);
+  StepContext ctx;
+  ctx.unused = kUnused;
+  pipeline.begin(ctx, {}, {}, false);
+  EXPECT_FALSE(pipeline.finish());
+  EXPECT_EQ(method.order_, (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(method.first_thread_, method.third_thread_) << "a lane keeps its buckets";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BrokenStep, ::testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "overlap" : "in_order");
+});
+
+}  // namespace
+}  // namespace pride

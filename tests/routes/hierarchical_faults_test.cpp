@@ -1,0 +1,219 @@
+// The hierarchical route over a network, and with peers, that go wrong.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <latch>
+
+#include "codecs/counts.h"
+#include "codecs/signs.h"
+#include "methods/sign_counts.h"
+#include "pride/error.h"
+#include "support/replayed_peers.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+using testing::Training;
+
+// --- A network, and peers, that go wrong. -------------------------------------------------------
+
+// Three steps on 2 nodes of 2, with a fault on rank 1; the error of each rank.
+std::vector<std::string> errors_with(const std::string& method, Fault fault) {
+  const Layout layout({{"w", {1000}}});
+  Training run{.world = 4, .steps = 3};
+  run.options.method = method;
+  run.options.nodes = Nodes::of_size(4, 2);
+  std::vector<std::string> errors(4);
+  auto world = make_thread_world(4);
+  std::latch done(4);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 4; ++r) {
+    threads.emplace_back([&, r, inner = std::move(world[r])]() mutable {
+      FaultyComm faulty(std::move(inner), r == 1 ? fault : Fault{});
+      faulty.set_timeout(std::chrono::seconds(1));
+      try {
+        testing::train_rank(faulty, layout, run);
+      } catch (const std::exception& e) {
+        errors[r] = e.what();
+      }
+      if (r == 1) {
+        EXPECT_TRUE(faulty.happened()) << "the fault was never reached";
+      }
+      done.arrive_and_wait();
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return errors;
+}
+
+// Sends of rank 1 in a step: signs about two shards to rank 0, counts to rank 3, its result to
+// rank 3, its own result and that of rank 3 to rank 0.
+constexpr int kSendsOfAStep = 6;
+
+// Counts what a rank sends before its first frame: the optimizer's start.
+class StartCounter final : public ForwardingCommunicator {
+ public:
+  StartCounter(std::unique_ptr<Communicator> inner, std::shared_ptr<std::pair<int, bool>> seen)
+      : ForwardingCommunicator(std::move(inner)), seen_(std::move(seen)) {}
+
+ protected:
+  std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes) override {
+    const bool frame =
+        bytes.size() >= kHeaderBytes && testing::number_at(bytes, 0, 4) == kFrameMagic;
+    seen_->second |= frame;
+    seen_->first += seen_->second ? 0 : 1;
+    return ForwardingCommunicator::do_start_send(peer, tag, bytes);
+  }
+  std::unique_ptr<Communicator> do_group(std::span<const int> members) override {
+    return std::unique_ptr<Communicator>(
+        new StartCounter(ForwardingCommunicator::do_group(members), seen_));
+  }
+
+ private:
+  std::shared_ptr<std::pair<int, bool>> seen_;  // sends so far, and whether a frame was among them
+};
+
+// Sends of rank 1 before its first step.
+int sends_before_steps() {
+  const auto seen = std::make_shared<std::pair<int, bool>>();
+  auto world = make_thread_world(4);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 4; ++r) {
+    threads.emplace_back([&, r, inner = std::move(world[r])]() mutable {
+      StartCounter comm(std::move(inner), r == 1 ? seen : std::make_shared<std::pair<int, bool>>());
+      Training run{.world = 4, .steps = 1};
+      run.options.nodes = Nodes::of_size(4, 2);
+      testing::train_rank(comm, Layout({{"w", {1000}}}), run);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_TRUE(seen->second);
+  return seen->first;
+}
+
+TEST(HierarchicalFaults, ACorruptedFrameIsRefusedByNameOnAllRanks) {
+  const int start = sends_before_steps();
+  for (const std::string method : {"dlion-vote", "dlion-avg"}) {
+    for (int k = 0; k < kSendsOfAStep; ++k) {
+      const auto errors =
+          errors_with(method, {.kind = Fault::Kind::kCorrupt, .at_send = start + k, .byte = 20});
+      const bool passed_on =
+          errors[0].find("passed on by rank 1: the frame from rank 3 has") != std::string::npos;
+      EXPECT_EQ(passed_on, k >= 4 && errors[0].find("frame from rank 1") == std::string::npos);
+      for (const std::string& e : errors) {
+        EXPECT_TRUE(passed_on || e.find("frame from rank 1 has") != std::string::npos)
+            << method << ", send " << k << ": '" << e << "'";
+        EXPECT_NE(e.find("bucket 0"), std::string::npos) << "'" << e << "'";
+      }
+    }
+  }
+}
+
+// Another frame may stand where the lost one should, or none comes before the deadline.
+TEST(HierarchicalFaults, ALostFrameIsAnErrorThatNamesItsSenderOnAllRanks) {
+  const int start = sends_before_steps();
+  for (int k = 0; k < kSendsOfAStep; ++k) {
+    const auto errors =
+        errors_with("dlion-vote", {.kind = Fault::Kind::kDrop, .at_send = start + k});
+    for (const std::string& e : errors) {
+      EXPECT_NE(e.find("rank 1"), std::string::npos) << "send " << k << ": '" << e << "'";
+      EXPECT_NE(e.find("bucket 0"), std::string::npos) << "'" << e << "'";
+    }
+  }
+}
+
+// Rank 0 of 2 nodes of 2, whose peers repeat an honest run but for the first frame of this codec
+// from rank `from`, which `edit` changes.
+std::string error_with(const std::string& method, Codec codec, int from,
+                       const std::function<void(std::span<std::byte>)>& edit) {
+  const Layout layout({{"w", {200}}, {"rows", {130}}});
+  Training run{.world = 4, .steps = 1};
+  run.options.method = method;
+  run.options.nodes = Nodes::of_size(4, 2);
+  const auto body = [&](Communicator& comm) { testing::train_rank(comm, layout, run); };
+  auto messages = testing::record(4, 0, body);
+  const auto frames = testing::frames_of(messages);
+  const auto frame = std::ranges::find_if(frames, [&](const testing::RecordedFrame& f) {
+    const auto& m = messages[f.first];
+    return m.from == from && testing::number_at(m.bytes, 6, 1) == static_cast<std::uint64_t>(codec);
+  });
+  EXPECT_TRUE(frame != frames.end()) << "no such frame";
+  if (frame == frames.end()) return "";
+  edit(messages[frame->first].bytes);
+  testing::reseal(messages, *frame);
+  try {
+    testing::ReplayComm comm(0, 4, messages);
+    body(comm);
+  } catch (const CommError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(HierarchicalPeers, AreRefusedWhenTheirCountsMakeNoSense) {
+  // counts of two ranks a node: packed, base 3; rank 2 is the same-local-rank peer of rank 0
+  const Codec counts = count_frames(2, CountForm::kPacked).codec;
+  const auto put = [](std::size_t at, std::size_t width, std::uint64_t value) {
+    return [=](std::span<std::byte> frame) { testing::put_number(frame, at, width, value); };
+  };
+  EXPECT_NE(error_with("dlion-vote", counts, 2, put(kHeaderBytes, 2, 3))
+                .find("the frame from rank 2 counts 3 of 2 ranks as users of tensor 0"),
+            std::string::npos);
+  EXPECT_NE(error_with("dlion-vote", counts, 2, put(kHeaderBytes, 2, 0))
+                .find("the frame from rank 2 counts more than the 0 ranks that use tensor 0"),
+            std::string::npos);
+  EXPECT_NE(error_with("dlion-vote", counts, 2, put(14, 2, 1))
+                .find("the frame from rank 2 has vote weight 1, this rank expects 2"),
+            std::string::npos);
+}
+
+TEST(HierarchicalPeers, AreRefusedWhenWhatTheyPassOnMakesNoSense) {
+  const auto forget = [](std::span<std::byte> frame) {
+    testing::put_number(frame, kHeaderBytes, 1, 1);
+    std::ranges::fill(frame.subspan(kHeaderBytes + 8), std::byte{0});
+  };
+  // rank 1 passes on what it got from rank 3, second after its own
+  EXPECT_NE(
+      error_with("dlion-vote", Codec::kVote, 1, forget).find("the frame from rank 1 marks tensor"),
+      std::string::npos);
+}
+
+// What a node counts in the padding of a tensor gives no vote, or the server's result would be
+// refused in its place.
+TEST(HierarchicalPeers, CannotVoteBeyondTheEndOfATensor) {
+  const Layout layout({{"w", {70}}, {"v", {10}}});
+  const Bucket bucket = make_buckets(layout, 1 << 20, 1)[0];
+  const Shard& shard = bucket.shards[0];
+  const FrameKind counts = count_frames(2, CountForm::kPacked);
+  ByteBuffer partial;
+  partial.resize(counts.bytes(shard));
+  std::ranges::fill(partial.span(), std::byte{0});
+  const CountView view(partial.span().data(), shard, 2, CountForm::kPacked);
+  ASSERT_EQ(view.n_groups, 0u);
+  std::ranges::fill(view.users, std::uint16_t{2});
+  // both ranks + everywhere, padding included
+  std::ranges::fill(view.planes.subspan(view.plane_words), ~0ULL);
+
+  const std::vector<Frame> frames(2, Frame{partial.span()});
+  const std::string where = "here";
+  const std::vector<char> unused(2, 0);
+  for (const methods::Tie tie : {methods::Tie::kHash, methods::Tie::kZero}) {
+    const bool ternary = tie == methods::Tie::kZero;
+    const FrameKind votes = vote_frames(ternary);
+    ByteBuffer vote;
+    vote.resize(votes.bytes(shard));
+    Round round;
+    round.voters = 4;
+    methods::SignCounts(shard, {counts, frames, where}, 4).write_vote(round, tie, vote.span());
+    EXPECT_NO_THROW(check_payload(votes, {{vote.span()}, shard, 1, where, unused}, true));
+    const VoteView result(std::as_const(vote).span().data(), shard, ternary);
+    EXPECT_EQ(result.positive[0], ~0ULL);
+    EXPECT_EQ(result.positive[1], (1ULL << 6) - 1);
+    EXPECT_EQ(result.positive[2], (1ULL << 10) - 1);
+  }
+}
+
+}  // namespace
+}  // namespace pride

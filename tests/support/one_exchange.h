@@ -1,0 +1,61 @@
+// One exchange of one part, or of all buckets of a method, with frames that a test fills.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "base/bucket.h"
+#include "methods/method.h"
+#include "routes/routes.h"
+
+namespace pride::testing {
+
+// A server that is one function.
+class ServeBy final : public Server {
+ public:
+  using Serve = std::function<void(const Shard&, const Ballots&, const Round&, Reply&)>;
+  explicit ServeBy(Serve serve) : serve_(std::move(serve)) {}
+  void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    serve_(shard, up, round, reply);
+  }
+
+ private:
+  Serve serve_;
+};
+
+// `unused` must outlive it.
+inline StepContext context(const Communicator& comm, std::span<const char> unused) {
+  StepContext ctx;
+  ctx.rank = comm.rank();
+  ctx.voters = comm.size();
+  ctx.unused = unused;
+  return ctx;
+}
+
+// All buckets in order, with `encode` in place of the method's own.
+using Encode = std::function<void(const Bucket&, Flight&)>;
+inline std::optional<NonFinite> one_step(Communicator& comm, Method& method, const Layout& layout,
+                                         std::size_t bucket_coords, const StepContext& ctx,
+                                         const Encode& encode, View x) {
+  Flight flight;  // of all buckets in turn: nothing may be left of the one before
+  Scratch scratch;
+  const auto alignment = method.protocol(ctx).alignment;
+  for (const Bucket& bucket : make_buckets(layout, bucket_coords, comm.size(), alignment)) {
+    flight.parts = method.parts(bucket, ctx);
+    flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
+    for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+      prepare(flight.parts[k], ctx, flight.wires[k]);
+    }
+    encode(bucket, flight);
+    for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+      exchange(comm, method, flight.parts[k], ctx, {}, scratch, flight.wires[k]);
+      if (flight.wires[k].non_finite) return flight.wires[k].non_finite;
+    }
+    method.apply(bucket, flight, ctx, x);
+  }
+  return std::nullopt;
+}
+
+}  // namespace pride::testing
