@@ -284,6 +284,7 @@ void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply
     sums.assign(integers.begin(), integers.end());
   });
   const VoteView out(reply.head.data(), shard, tie_ == Tie::kZero);
+  std::ranges::fill(out.unused, std::uint64_t{0});  // those of the participation frames count
   for (const Piece& p : shard.pieces) {
     kernels::vote_sums(std::span(sums).subspan(p.begin - shard.begin, p.n()),
                        {tie_key(round.seed, round.step), p.begin / 64}, words_of(out.positive, p),

@@ -1,0 +1,60 @@
+// A server alone: reads one call of it from standard input and writes its result, the header left
+// out. This process has no parameters, no gradient and no worker's state.
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <iostream>
+
+#include "base/bucket.h"
+#include "support/serve_case.h"
+
+namespace pride {
+namespace {
+
+void serve(const testing::ServeCase& c) {
+  const Layout layout = testing::serve_layout();
+  const Round round{
+      .step = c.step, .voters = c.voters, .seed = c.seed, .scalars_digest = c.scalars};
+  const auto method = make_method(
+      c.method, {layout, c.voters, complete_options(c.method, c.options), testing::nodes_of(c)});
+  // nothing but the server's own state, which begins with zeros
+  if (method->state().has(StateKind::kServer)) method->state().allocate(layout.flat_size());
+  const auto buckets =
+      make_buckets(layout, testing::kServeBucket, c.voters, method->protocol(round).alignment);
+  const auto parts = method->parts(buckets.at(static_cast<std::size_t>(c.bucket)), round);
+  const Part& part = parts.at(static_cast<std::size_t>(c.part));
+  const Shard& shard = part.shards[static_cast<std::size_t>(std::max(c.shard, 0))];
+
+  std::vector<ByteBuffer> rooms(2 * c.heads.size());
+  const auto copy = [](const std::string& text, ByteBuffer& room) {
+    room.resize(text.size());
+    std::memcpy(room.span().data(), text.data(), text.size());
+    return room.span();
+  };
+  std::vector<Frame> frames;
+  for (std::size_t i = 0; i < c.heads.size(); ++i) {
+    frames.push_back({copy(c.heads[i], rooms[2 * i]), copy(c.bodies[i], rooms[2 * i + 1])});
+  }
+  const bool sum = part.route == Route::kNative;
+  const FrameKind& kind = c.partial ? part.partial : part.down;
+  ByteBuffer head, body, pending;
+  head.resize(kind.bytes ? kind.bytes(shard) : 0);
+  body.resize(sum ? c.bodies[0].size() : kind.body_bytes(shard));
+  if (sum) copy(c.bodies[0], body), frames.clear();
+  const std::string where = "frames of another process";
+  Reply reply{kind, head.span(), body.span(), pending};
+  method->serve(part, shard, {c.from_partial ? part.partial : part.up, frames, where}, round,
+                reply);
+  for (const auto bytes :
+       {head.span().subspan(std::min(head.size(), kHeaderBytes)), body.span(), pending.span()}) {
+    std::cout.write(reinterpret_cast<const char*>(bytes.data()),
+                    static_cast<std::streamsize>(bytes.size()));
+  }
+}
+
+}  // namespace
+}  // namespace pride
+
+int main() {
+  pride::serve(pride::testing::read_case(std::cin));
+  return std::cout.flush() ? 0 : 1;
+}
