@@ -74,7 +74,7 @@ double train(pride::Communicator& comm) {
   for (int step = 0; step < kSteps; ++step) {
     const double loss =
         loss_and_gradient(truth, params.span(), comm.rank(), step, grads.span().first(kFeatures));
-    optimizer.set_lr(kLr * schedule.factor(step));
+    optimizer.set_group({.lr = kLr * schedule.factor(step)});
     const pride::StepReport report = optimizer.step(params.span(), grads.span());
     if (comm.rank() == 0 && step % 100 == 0)
       std::printf("step %3d  loss %8.4f  %llu bytes sent by this rank\n", step, loss,

@@ -36,7 +36,7 @@ STAGES = [
 # Paths are prefixes.
 TORCH_USERS = ["src/torch/", "include/pride/torch", "src/comm/c10d/",
                "include/pride/comm/c10d_comm", "tests/comm/c10d", "apps/", "tests/torch/", "tests/apps/",
-               "tests/install/", "bench/", "python/"]
+               "tests/install/", "bench/", "examples/libtorch"]
 MPI_USERS = ["src/comm/mpi", "src/comm/hybrid", "include/pride/comm/mpi",
              "include/pride/comm/hybrid", "apps/", "tests/", "bench/"]
 FOREIGN = [

@@ -17,6 +17,6 @@ inline const FlagSet kIdleFlags = {"overlap", "exchange-threads", "timeout", "lo
                                    "loader-threads"};
 
 // what is recorded of a run, and where it begins; its parameters are the same
-inline const FlagSet kWatchingFlags = {"save-every", "resume", "eval-every"};
+inline const FlagSet kWatchingFlags = {"save-every", "resume", "resume-local", "eval-every"};
 
 }  // namespace pride::app

@@ -33,6 +33,11 @@ struct ParamGroup {
   std::optional<double> weight_decay = {};
 };
 
+// What becomes of state that each rank has of its own (StateKind::kLocal) when a load takes the
+// states of all ranks: kKeep: rank r goes on with that of rank r, beyond their number with that of
+// rank r modulo their number; kAverage: with the mean over all, in rank order; kReset: with zeros.
+enum class LocalState { kKeep, kAverage, kReset };
+
 // What a gradient with NaN or Inf does: kRaise throws NonFiniteGradient on all ranks and refuses
 // further steps until state is loaded; kSkip drops the step's parameter update on all ranks.
 enum class NonFinitePolicy { kRaise, kSkip };
@@ -80,8 +85,14 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
+  // Copies rank 0's parameters to all ranks: before the first forward, where ranks may have begun
+  // with others. Collective. REQUIRES: params.size() == layout().flat_size().
+  void broadcast(std::span<float> params);
+
   // One step with the gradients of this rank's batch. Collective. `params` must be equal on all
-  // ranks and stays so. unused[i]: tensor i has no gradient on this rank (empty span: all have).
+  // ranks and stays so: the first step, and the first after load() or add(), compares a hash and
+  // throws InvalidArgument on all ranks, naming those that differ from rank 0. unused[i]: tensor i
+  // has no gradient on this rank (empty span: all have).
   // REQUIRES: params.size() == grads.size() == layout().flat_size(); padding of grads is zero.
   // Throws InvalidArgument, and then nothing was begun. Any other error ends the step and leaves it
   // unfinished in params and state: NonFiniteGradient, until state is loaded; else (CommError, no
@@ -102,9 +113,17 @@ class Optimizer {
   void gradient_ready(std::size_t tensor, bool unused = false);
   StepReport finish_step();  // tensors not reported ready are unused
 
-  // Learning rate of a group from the next step on. Throws InvalidArgument if not finite or < 0.
-  void set_lr(double lr, int group = 0);
-  double lr(int group = 0) const;
+  // The hyper-parameters of a group, from the next step on, the same on all ranks; those that are
+  // not set stay as they are. A rank with others is refused in that step. Throws InvalidArgument,
+  // and changes nothing, if one is out of range or not the method's.
+  void set_group(const ParamGroup& values, int group = 0);
+  ParamGroup group(int group = 0) const;  // those that the method has, all set
+
+  // Between steps: more tensors and groups, behind those that there are. Collective; a rank that
+  // adds others is named. Tensors keep their coordinates and their state, new ones begin with
+  // zeros; Adam's bias correction of a new group begins with its first step. From now on params and
+  // grads have layout().flat_size() floats. Throws InvalidArgument, and then nothing has changed.
+  void add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups = {});
 
   const Layout& layout() const noexcept;
   std::int64_t steps_done() const noexcept;
@@ -121,8 +140,15 @@ class Optimizer {
   // This rank's state (momentum is local to a rank in Distributed Lion, so each rank saves its
   // own).
   StateDict save() const;
-  // Checks names, shapes, method and layout before it changes anything. Throws InvalidArgument.
+
+  // This rank's own state, of as many ranks. Checks names, shapes, method and layout before it
+  // changes anything. Collective for methods with state of the servers, whose parts move where
+  // buckets are of another size. Throws InvalidArgument.
   void load(const StateDict& state);
+
+  // From the states of all ranks, in any order, however many they were, whatever their buckets and
+  // transport. Not collective. Throws InvalidArgument, and then nothing has changed.
+  void load(std::vector<StateDict> of_all_ranks, LocalState local = LocalState::kKeep);
 
  private:
   struct Impl;

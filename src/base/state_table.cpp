@@ -34,6 +34,10 @@ const std::string& saved_text(const StateDict& in, const std::string& name) {
   return found->second;
 }
 
+const char* name_of(StateKind kind) {
+  return kind == StateKind::kLocal ? "local" : kind == StateKind::kShared ? "shared" : "server";
+}
+
 }  // namespace
 
 FlatBuffer& StateTable::add(std::string name, StateKind kind, Values values) {
@@ -54,12 +58,34 @@ std::uint64_t StateTable::floats() const noexcept {
   return n;
 }
 
+void StateTable::take(const StateTable& other) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    std::ranges::copy(other.entries_[i].buffer.span(), entries_[i].buffer.span().begin());
+  }
+  for (std::size_t i = 0; i < texts_.size(); ++i) texts_[i].read(other.texts_[i].write(), true);
+}
+
+std::vector<std::span<float>> StateTable::buffers(StateKind kind) {
+  std::vector<std::span<float>> all;
+  for (Entry& e : entries_) {
+    if (e.kind == kind) all.push_back(e.buffer.span());
+  }
+  return all;
+}
+
+StateKind StateTable::kind_of(std::string_view key) const {
+  const auto named = [&](const Entry& e) { return key.starts_with(e.name + "/"); };
+  const auto found = std::ranges::find_if(entries_, named);
+  return found == entries_.end() ? StateKind::kLocal : found->kind;
+}
+
 bool StateTable::has(StateKind kind) const noexcept {
   return std::ranges::any_of(entries_, [=](const Entry& e) { return e.kind == kind; });
 }
 
 void StateTable::save(const Layout& layout, StateDict& out) const {
   for (const Entry& e : entries_) {
+    out.scalars["kind." + e.name] = name_of(e.kind);
     for (const TensorSlot& slot : layout.tensors()) {
       const auto part = e.buffer.span().subspan(slot.offset, slot.n);
       out.tensors[concat(e.name, "/", slot.spec.name)] = {slot.spec.shape,
@@ -71,6 +97,11 @@ void StateTable::save(const Layout& layout, StateDict& out) const {
 
 void StateTable::load(const Layout& layout, const StateDict& in) {
   std::set<std::string> known;
+  for (const Entry& e : entries_) {
+    const auto kind = in.scalars.find("kind." + e.name);  // 0.1 wrote none
+    PRIDE_CHECK(kind == in.scalars.end() || kind->second == name_of(e.kind), "load: the state's '",
+                e.name, "' is ", kind->second, ", here it is ", name_of(e.kind));
+  }
   // everything is checked first: a refused state changes nothing
   for (const bool commit : {false, true}) {
     for (Entry& e : entries_) {

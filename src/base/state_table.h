@@ -4,7 +4,10 @@
 
 #include <deque>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "pride/flat_buffer.h"
 #include "pride/layout.h"
@@ -30,8 +33,15 @@ class StateTable {
   std::uint64_t floats() const noexcept;  // of all buffers together
   bool has(StateKind kind) const noexcept;
 
-  // Tensors "<buffer>/<parameter>" and scalars "method.<text>".
+  // Tensors "<buffer>/<parameter>"; scalars "kind.<buffer>" ("local", "shared" or "server") and
+  // "method.<text>".
   void save(const Layout& layout, StateDict& out) const;
+
+  // Takes over what a table of the same method holds for the first tensors of this layout.
+  void take(const StateTable& other);
+
+  std::vector<std::span<float>> buffers(StateKind kind);
+  StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal
 
   // Throws InvalidArgument, and then nothing was changed: a tensor that is missing, has another
   // shape, is not finite or is a negative square; one that no buffer asks for; a damaged text.

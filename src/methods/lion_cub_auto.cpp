@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <sstream>
@@ -238,13 +239,19 @@ std::string LionCubAuto::choice_text() const {
 
 void LionCubAuto::read_choice(const std::string& saved, bool commit) {
   std::istringstream text(saved);
-  // hexadecimal floats are not read by streams
+  const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
+  // tensors that were added since are not synchronised, and nothing was measured of them
+  const std::size_t others = 3 + loss_.lost.size();
+  const std::size_t known = words.size() < others ? 0 : (words.size() - others) / 2;
+  PRIDE_CHECK(known <= variance_.size() && words.size() == others + 2 * known, "load: ", kName,
+              ": the choice in the state is damaged: ", words.size(), " numbers for ",
+              variance_.size(), " tensors");
+  std::size_t next = 0;
   const auto number = [&] {
-    std::string word;
-    text >> word;
-    char* end = nullptr;
+    const std::string& word = words[next++];
+    char* end = nullptr;  // streams do not read hexadecimal floats
     const double value = std::strtod(word.c_str(), &end);
-    PRIDE_CHECK(!word.empty() && *end == '\0' && std::isfinite(value), "load: ", kName,
+    PRIDE_CHECK(*end == '\0' && std::isfinite(value), "load: ", kName,
                 ": the choice in the state is damaged: '", word, "'");
     return value;
   };
@@ -252,12 +259,12 @@ void LionCubAuto::read_choice(const std::string& saved, bool commit) {
   const double bits = number();
   PRIDE_CHECK(bits >= 1 && bits <= kernels::kMaxLevelBits, "load: ", kName, ": bits = ", bits);
   Plan loaded = with_bits(static_cast<int>(bits));
-  for (char& synced : loaded.synced) synced = number() != 0 ? 1 : 0;
+  for (std::size_t t = 0; t < known; ++t) loaded.synced[t] = number() != 0 ? 1 : 0;
   VoteProbe::Loss loss;
   for (double& lost : loss.lost) lost = number();
   loss.all = number();
   std::vector<double> variance(variance_.size());
-  for (double& v : variance) v = number();
+  for (std::size_t t = 0; t < known; ++t) variance[t] = number();
   if (!commit) return;
   chosen_ = was_chosen;
   cub_.set_plan(std::move(loaded));

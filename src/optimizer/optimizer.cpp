@@ -30,18 +30,43 @@ void Optimizer::gradient_ready(std::size_t tensor, bool unused) {
 }
 StepReport Optimizer::finish_step() { return impl_->finish(); }
 
-void Optimizer::set_lr(double lr, int group) {
-  PRIDE_CHECK(group >= 0 && static_cast<std::size_t>(group) < impl_->groups.size(),
-              "set_lr: group ", group, " of ", impl_->groups.size());
-  GroupValues& values = impl_->groups[static_cast<std::size_t>(group)];
-  check_lr(lr, values.weight_decay, group);
-  values.lr = lr;
+GroupValues& Optimizer::Impl::group(int index) {
+  PRIDE_CHECK(index >= 0 && static_cast<std::size_t>(index) < groups.size(), "optimizer: group ",
+              index, " of ", groups.size());
+  return groups[static_cast<std::size_t>(index)];
 }
 
-double Optimizer::lr(int group) const {
-  PRIDE_CHECK(group >= 0 && static_cast<std::size_t>(group) < impl_->groups.size(), "lr: group ",
-              group, " of ", impl_->groups.size());
-  return impl_->groups[static_cast<std::size_t>(group)].lr;
+void Optimizer::set_group(const ParamGroup& values, int group) {
+  GroupValues& now = impl_->group(group);
+  const ParamGroup before = settings_of(now, impl_->info);
+  const auto or_before = [](std::optional<double> a, std::optional<double> b) { return a ? a : b; };
+  now = complete_group({.lr = or_before(values.lr, before.lr),
+                        .beta1 = or_before(values.beta1, before.beta1),
+                        .beta2 = or_before(values.beta2, before.beta2),
+                        .eps = or_before(values.eps, before.eps),
+                        .weight_decay = or_before(values.weight_decay, before.weight_decay)},
+                       impl_->info, group);
+}
+
+ParamGroup Optimizer::group(int group) const {
+  return settings_of(impl_->group(group), impl_->info);
+}
+
+void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups) {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: add() in the middle of a step");
+  PRIDE_CHECK(impl_->refusal.empty(),
+              "optimizer: add() after a step that failed: ", impl_->refusal);
+  impl_ = impl_->with(std::move(tensors), std::move(groups));
+}
+
+void Optimizer::broadcast(std::span<float> params) {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: broadcast() in the middle of a step");
+  PRIDE_CHECK(params.size() == impl_->layout.flat_size(), "optimizer: broadcast() of ",
+              params.size(), " parameters, the layout has ", impl_->layout.flat_size(),
+              " with padding");
+  Communicator& comm = *impl_->comms.front();
+  const Communicator::Scope scope(comm, "broadcast of the parameters");
+  if (comm.size() > 1) comm.broadcast(std::as_writable_bytes(params), 0);
 }
 
 const Layout& Optimizer::layout() const noexcept { return impl_->layout; }

@@ -19,6 +19,12 @@ struct Optimizer::Impl {
   Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options);
 
   void prepare(const Communicator& user_comm);
+  std::unique_ptr<Impl> with(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups);
+  GroupValues& group(int index);
+  void check_parameters(std::span<const float> params);
+  void load(const StateDict& state);
+  void check_same_run(const StateDict& state) const;
+  std::vector<Bucket> buckets_of(const StateDict& state) const;
   void check_nodes(int world, bool hierarchical) const;
   void check_ranks_agree(Communicator& user_comm, bool usable);
   void begin(std::span<float> params, std::span<const float> grads);
@@ -34,10 +40,12 @@ struct Optimizer::Impl {
   [[noreturn]] void raise(const NonFinite& seen);
   std::string describe(const NonFinite& seen) const;
 
+  Communicator& caller;
   Layout layout;
   OptimizerOptions options;
   MethodInfo info;
   std::vector<GroupValues> groups;
+  std::vector<std::int64_t> group_starts;  // the first step of each, for Adam's bias correction
   // duplicates: their traffic is the optimizer's alone
   std::vector<std::unique_ptr<Communicator>> comms;
   std::vector<Bucket> buckets;
@@ -45,7 +53,8 @@ struct Optimizer::Impl {
 
   std::int64_t steps_done = 0;
   bool in_step = false;
-  std::string refusal;  // why no further step is taken; empty: steps are welcome
+  bool params_checked = false;  // all ranks began with the same
+  std::string refusal;          // why no further step is taken; empty: steps are welcome
 
   // the step at hand
   StepContext ctx;

@@ -8,6 +8,7 @@
 #include "methods/registry.h"
 #include "optimizer/agreement.h"
 #include "optimizer/optimizer_impl.h"
+#include "optimizer/resharding.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
 
@@ -19,7 +20,7 @@ constexpr int kMostExchangeThreads = 16;
 }  // namespace
 
 Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options)
-    : layout(std::move(the_layout)), options(std::move(the_options)) {
+    : caller(user_comm), layout(std::move(the_layout)), options(std::move(the_options)) {
   // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
   std::exception_ptr unusable;
   try {
@@ -71,6 +72,7 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   for (std::size_t g = 0; g < options.groups.size(); ++g) {
     groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));
   }
+  group_starts.resize(groups.size(), 0);
   options.options = complete_options(options.method, options.options);
   method = make_method(options.method, {layout, user_comm.size(), options.options, options.nodes});
   const Protocol protocol = method->protocol({.voters = user_comm.size()});
@@ -121,6 +123,40 @@ void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
         options.overlap ? static_cast<std::uint64_t>(options.exchange_threads) : 1},
        {"global-norm clipping", std::bit_cast<std::uint64_t>(options.clip_global_norm)},
        {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)}});
+}
+
+// The same optimizer with more tensors and groups. Collective.
+std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> tensors,
+                                                       std::vector<ParamGroup> more) {
+  std::vector<TensorSpec> specs;
+  for (const TensorSlot& slot : layout.tensors()) specs.push_back(slot.spec);
+  std::ranges::move(tensors, std::back_inserter(specs));
+  OptimizerOptions wanted = options;
+  wanted.groups.clear();
+  for (const GroupValues& values : groups) wanted.groups.push_back(settings_of(values, info));
+  std::ranges::move(more, std::back_inserter(wanted.groups));
+
+  auto next = std::make_unique<Impl>(caller, Layout(std::move(specs)), std::move(wanted));
+  next->method->state().take(method->state());
+  next->steps_done = steps_done;
+  std::ranges::fill(next->group_starts, steps_done);
+  std::ranges::copy(group_starts, next->group_starts.begin());
+  const auto served = next->method->state().buffers(StateKind::kServer);
+  if (!served.empty()) move_to_servers(*next->comms.front(), buckets, next->buckets, served);
+  return next;
+}
+
+void Optimizer::Impl::check_parameters(std::span<const float> params) {
+  params_checked = true;
+  Communicator& comm = *comms.front();
+  if (comm.size() == 1) return;
+  const Communicator::Scope scope(comm, "comparison of the initial parameters");
+  const auto hashes = gather_rows(comm, {param_hash(layout, params)});
+  const std::string ranks = ranks_that_differ(hashes, 1, 0);
+  params_checked = ranks.empty();
+  PRIDE_CHECK(ranks.empty(), "optimizer: the parameters of rank(s) ", ranks,
+              " and of rank 0 differ before step ", steps_done + 1,
+              "; Optimizer::broadcast() gives all ranks those of rank 0");
 }
 
 }  // namespace pride

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "optimizer/optimizer_impl.h"
+#include "optimizer/resharding.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -65,6 +66,41 @@ StateDict of_this_version(StateDict state, const MethodInfo& info) {
   return state;
 }
 
+const std::string& scalar(const StateDict& state, const std::string& key) {
+  const auto found = state.scalars.find(key);
+  PRIDE_CHECK(found != state.scalars.end(), "load: the state has no ", key);
+  return found->second;
+}
+
+// 0 to 10^18. Throws InvalidArgument.
+std::int64_t number_in(const StateDict& state, const std::string& key) {
+  const std::string& text = scalar(state, key);
+  PRIDE_CHECK(!text.empty() && text.size() < 19 &&
+                  text.find_first_not_of("0123456789") == std::string::npos,
+              "load: the state's ", key, " is '", text, "', not a number");
+  return std::stoll(text);
+}
+
+// What the states of all ranks have alike, but for the rank.
+void check_of_one_run(std::span<const StateDict> ranks) {
+  std::vector<char> seen(ranks.size(), 0);
+  for (const StateDict& state : ranks) {
+    const std::int64_t rank = number_in(state, "rank");
+    PRIDE_CHECK(number_in(state, "world") == static_cast<std::int64_t>(ranks.size()),
+                "load: states of ", ranks.size(), " ranks given; that of rank ", rank,
+                " is of a "
+                "world of ",
+                scalar(state, "world"));
+    PRIDE_CHECK(rank < static_cast<std::int64_t>(ranks.size()) &&
+                    seen[static_cast<std::size_t>(rank)]++ == 0,
+                "load: two states of rank ", rank, ", or none of another");
+    for (const auto& [key, value] : ranks[0].scalars) {
+      PRIDE_CHECK(key == "rank" || scalar(state, key) == value, "load: the states of ranks ",
+                  scalar(ranks[0], "rank"), " and ", rank, " differ in ", key);
+    }
+  }
+}
+
 }  // namespace
 
 StateDict Optimizer::save() const {
@@ -80,6 +116,10 @@ StateDict Optimizer::save() const {
                    {"seed", std::to_string(impl_->options.seed)},
                    {"options", text_of(impl_->options.options, impl_->info)},
                    {"step", std::to_string(impl_->steps_done)}};
+  std::string& starts = state.scalars["group starts"];
+  for (const std::int64_t step : impl_->group_starts) {
+    starts += concat(starts.empty() ? "" : " ", step);
+  }
   impl_->method->state().save(impl_->layout, state);
   if (impl_->method->state().has(StateKind::kServer)) {
     state.scalars["bucket size"] = std::to_string(impl_->options.bucket_coords);
@@ -87,32 +127,73 @@ StateDict Optimizer::save() const {
   return state;
 }
 
+// Checks what no load can change.
+void Optimizer::Impl::check_same_run(const StateDict& state) const {
+  const auto must_be = [&](const std::string& key, const std::string& want) {
+    PRIDE_CHECK(scalar(state, key) == want, "load: the state is for ", key, " ", scalar(state, key),
+                ", this optimizer has ", want);
+  };
+  must_be("method", options.method);
+  must_be("layout", hex(layout.digest()));
+  must_be("seed", std::to_string(options.seed));
+  must_be("options", text_of(options.options, info));
+}
+
+// The buckets of the optimizer that saved it.
+std::vector<Bucket> Optimizer::Impl::buckets_of(const StateDict& state) const {
+  const std::int64_t size = number_in(state, "bucket size"), world = number_in(state, "world");
+  PRIDE_CHECK(size >= 1 && world >= 1 && world <= kMaxWorld, "load: the state is of ", world,
+              " ranks and has a bucket size of ", size);
+  return make_buckets(layout, static_cast<std::size_t>(size), static_cast<int>(world),
+                      method->protocol({.voters = comms.front()->size()}).alignment);
+}
+
+void Optimizer::Impl::load(const StateDict& state) {
+  const std::int64_t step = number_in(state, "step");
+  std::vector<std::int64_t> starts(groups.size(), 0);  // as 0.1 had them
+  if (const auto found = state.scalars.find("group starts"); found != state.scalars.end()) {
+    std::istringstream text(found->second);
+    for (std::int64_t& start : starts) {
+      PRIDE_CHECK(text >> start && start >= 0 && start <= step, "load: the state's group starts '",
+                  found->second, "' are not first steps of ", groups.size(), " groups");
+    }
+  }
+  method->state().load(layout, state);
+  steps_done = step;
+  group_starts = std::move(starts);
+  refusal.clear();
+  params_checked = false;
+}
+
 void Optimizer::load(const StateDict& saved) {
   PRIDE_CHECK(!impl_->in_step, "optimizer: load() in the middle of a step");
   const StateDict state = of_this_version(saved, impl_->info);
-  const auto must_be = [&](const std::string& key, const std::string& want) {
-    const auto found = state.scalars.find(key);
-    PRIDE_CHECK(found != state.scalars.end(), "load: the state has no ", key);
-    PRIDE_CHECK(found->second == want, "load: the state is for ", key, " ", found->second,
-                ", this optimizer has ", want);
-  };
-  must_be("method", impl_->options.method);
-  must_be("layout", hex(impl_->layout.digest()));
-  must_be("rank", std::to_string(impl_->comms.front()->rank()));
-  must_be("world", std::to_string(impl_->comms.front()->size()));
-  must_be("seed", std::to_string(impl_->options.seed));
-  must_be("options", text_of(impl_->options.options, impl_->info));
-  if (impl_->method->state().has(StateKind::kServer)) {
-    must_be("bucket size", std::to_string(impl_->options.bucket_coords));
-  }
-  const auto step = state.scalars.find("step");
-  PRIDE_CHECK(step != state.scalars.end() && !step->second.empty() && step->second.size() < 19 &&
-                  step->second.find_first_not_of("0123456789") == std::string::npos,
-              "load: the state's step counter is missing or not a number");
+  Communicator& comm = *impl_->comms.front();
+  impl_->check_same_run(state);
+  PRIDE_CHECK(number_in(state, "rank") == comm.rank() && number_in(state, "world") == comm.size(),
+              "load: the state is of rank ", scalar(state, "rank"), " of ", scalar(state, "world"),
+              ", this is rank ", comm.rank(), " of ", comm.size(),
+              "; load the states of all ranks to go on with another number");
+  if (!impl_->method->state().has(StateKind::kServer)) return impl_->load(state);
+  const auto before = impl_->buckets_of(state);
+  impl_->load(state);
+  move_to_servers(comm, before, impl_->buckets, impl_->method->state().buffers(StateKind::kServer));
+}
 
-  impl_->method->state().load(impl_->layout, state);
-  impl_->steps_done = std::stoll(step->second);
-  impl_->refusal.clear();
+void Optimizer::load(std::vector<StateDict> of_all_ranks, LocalState local) {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: load() in the middle of a step");
+  PRIDE_CHECK(!of_all_ranks.empty(), "load: no states given");
+  for (StateDict& state : of_all_ranks) state = of_this_version(std::move(state), impl_->info);
+  check_of_one_run(of_all_ranks);
+  impl_->check_same_run(of_all_ranks[0]);
+  std::ranges::sort(of_all_ranks, {}, [](const StateDict& s) { return number_in(s, "rank"); });
+  const StateTable& table = impl_->method->state();
+  std::vector<Move> moves;
+  if (table.has(StateKind::kServer)) {
+    moves = moves_between(impl_->buckets_of(of_all_ranks[0]), impl_->buckets);
+  }
+  impl_->load(state_of_rank(impl_->comms.front()->rank(), of_all_ranks, impl_->layout, table, local,
+                            moves));
 }
 
 }  // namespace pride

@@ -23,8 +23,11 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grad
   PRIDE_CHECK(params.size() == layout.flat_size() && grads.size() == layout.flat_size(),
               "optimizer: ", params.size(), " parameters and ", grads.size(),
               " gradients given, the layout has ", layout.flat_size(), " with padding");
+  if (!params_checked) check_parameters(params);
   scalars.clear();
-  for (const GroupValues& g : groups) scalars.push_back(scalars_of(g, steps_done));
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    scalars.push_back(scalars_of(groups[g], steps_done - group_starts[g]));
+  }
   unused.assign(layout.tensors().size(), 1);
   reported.assign(layout.tensors().size(), 0);
   narrow = {};

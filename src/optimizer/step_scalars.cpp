@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/digest.h"
+#include "base/power.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -57,8 +58,15 @@ GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int 
   return v;
 }
 
+ParamGroup settings_of(const GroupValues& v, const MethodInfo& info) {
+  ParamGroup group{.lr = v.lr, .weight_decay = v.weight_decay};
+  if (info.default_beta1 != 0) group.beta1 = v.beta1;
+  if (info.default_beta2 != 0) group.beta2 = v.beta2;
+  if (info.default_eps != 0) group.eps = v.eps;
+  return group;
+}
+
 StepScalars scalars_of(const GroupValues& v, std::int64_t step) {
-  const auto t = static_cast<double>(step + 1);
   StepScalars s;
   s.lr = static_cast<float>(v.lr);
   s.decay = static_cast<float>(1 - v.lr * v.weight_decay);
@@ -67,18 +75,20 @@ StepScalars scalars_of(const GroupValues& v, std::int64_t step) {
   s.beta2 = static_cast<float>(v.beta2);
   s.one_minus_beta2 = static_cast<float>(1 - v.beta2);
   s.eps = static_cast<float>(v.eps);
-  s.adam_step = static_cast<float>(v.lr / (1 - std::pow(v.beta1, t)));
-  s.adam_sqrt_bias2 = static_cast<float>(std::sqrt(1 - std::pow(v.beta2, t)));
+  if (v.eps == 0) return s;
+  s.adam_step = static_cast<float>(v.lr / (1 - power(v.beta1, step + 1)));
+  s.adam_sqrt_bias2 = static_cast<float>(std::sqrt(1 - power(v.beta2, step + 1)));
   return s;
 }
 
 std::uint64_t digest_of(std::span<const StepScalars> groups) {
   Digest digest;
   for (const StepScalars& s : groups) {
-    for (const float f : {s.lr, s.decay, s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2,
-                          s.eps, s.adam_step, s.adam_sqrt_bias2}) {
-      digest.number(std::bit_cast<std::uint32_t>(f));
-    }
+    const auto add = [&](std::initializer_list<float> scalars) {
+      for (const float f : scalars) digest.number(std::bit_cast<std::uint32_t>(f));
+    };
+    add({s.lr, s.decay, s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2});
+    if (s.eps != 0) add({s.eps, s.adam_step, s.adam_sqrt_bias2});
   }
   return digest.value();
 }

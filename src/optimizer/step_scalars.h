@@ -19,13 +19,16 @@ struct GroupValues {
 // Throws InvalidArgument, naming group and value, if one is out of range.
 GroupValues complete_group(const ParamGroup& group, const MethodInfo& info, int index);
 
+// The other way: what the method has, all set.
+ParamGroup settings_of(const GroupValues& values, const MethodInfo& info);
+
 // Throws InvalidArgument unless lr is >= 0, and it and lr * weight_decay are finite as floats.
 void check_lr(double lr, double weight_decay, int index);
 
-// Rounds each scalar to float once. `step` counts from 0.
+// Rounds each scalar to float once. `step` counts from 0, the group's first.
 StepScalars scalars_of(const GroupValues& values, std::int64_t step);
 
-// Digest of the bits of all groups' scalars.
+// Digest of the bits of all groups' scalars; of those that only Adam has where there is an eps.
 std::uint64_t digest_of(std::span<const StepScalars> groups);
 
 }  // namespace pride

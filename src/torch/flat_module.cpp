@@ -5,7 +5,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
+#include <utility>
 
 #include "pride/error.h"
 #include "pride/flat_buffer.h"
@@ -176,6 +178,33 @@ void FlatModule::collect() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) impl_->collect_one(i);
   if (!impl_->direct) impl_->host_grads.copy_(impl_->flat_grads);
+}
+
+void FlatModule::broadcast(Optimizer& optimizer) {
+  optimizer.broadcast(params());
+  push();
+}
+
+void FlatModule::add(Optimizer& optimizer, std::vector<NamedParameter> parameters,
+                     std::vector<ParamGroup> groups) {
+  PRIDE_CHECK(impl_->overlapped == nullptr, "FlatModule: add() in the middle of a step");
+  const std::size_t n = impl_->parameters.size(), more = parameters.size();
+  std::vector<NamedParameter> all = impl_->parameters;
+  std::ranges::move(parameters, std::back_inserter(all));
+  auto next = std::make_unique<Impl>(trainable(std::move(all)));
+  PRIDE_CHECK(next->parameters.size() == n + more, "FlatModule: add(): of ", n, " parameters and ",
+              more, " more, ", n + more - next->parameters.size(),
+              " are there twice or need no gradient");
+  std::vector<TensorSpec> specs;
+  for (std::size_t i = n; i < n + more; ++i) specs.push_back(next->layout.tensors()[i].spec);
+  optimizer.add(std::move(specs), std::move(groups));
+
+  const std::unique_ptr<Impl> before = std::exchange(impl_, std::move(next));
+  for (const auto& accumulator : before->accumulators) forget_gradient(accumulator);
+  impl_->adopt();
+  pull();
+  // in float32, where the weights themselves are narrower
+  std::ranges::copy(before->params->span(), params().begin());
 }
 
 StepReport FlatModule::step(Optimizer& optimizer) {

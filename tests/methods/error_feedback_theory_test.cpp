@@ -211,7 +211,7 @@ double quadratic_loss_after(const OptimizerOptions& options, int steps) {
         const float noise = testing::gradient(comm.rank(), step, 2, i) / 80;
         g.span()[i] = curvature(i) * (x.span()[i] - target(i)) + noise;
       }
-      optimizer.set_lr(*options.groups[0].lr * (1 - static_cast<double>(step) / steps));
+      optimizer.set_group({.lr = *options.groups[0].lr * (1 - static_cast<double>(step) / steps)});
       optimizer.step(x.span(), g.span());
     }
     if (comm.rank() != 0) return;

@@ -77,10 +77,10 @@ TEST(MpiFaults, ARefusedFrameReachesAllRanksAtOnce) {
     auto comm = make_mpi_communicator();
     const int world = comm->size();
     if (world == 1) return;
-    // behind the sends of the start-up check and of the barriers of the duplicates: one for each
-    // exchange thread
+    // behind the sends of the start-up check, of the barriers of the duplicates (one for each
+    // exchange thread) and of the comparison of the parameters
     const int duplicates = overlap ? 2 : 1;
-    const int first_frame = (world - 1) * (1 + duplicates);
+    const int first_frame = (world - 1) * (2 + duplicates);
     const bool bad = comm->rank() == 1;
     FaultyComm faulty(
         std::move(comm),

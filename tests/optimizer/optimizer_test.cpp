@@ -118,9 +118,9 @@ TEST(Optimizer, RefusesBadArguments) {
     Optimizer optimizer(comm, good, {});
     FlatBuffer x(64), short_x(10);
     EXPECT_THROW(optimizer.step(short_x.span(), x.span()), InvalidArgument);
-    EXPECT_THROW(optimizer.set_lr(nan), InvalidArgument);
-    EXPECT_THROW(optimizer.set_lr(1e39), InvalidArgument);
-    EXPECT_THROW(optimizer.set_lr(1, 1), InvalidArgument);
+    EXPECT_THROW(optimizer.set_group({.lr = nan}), InvalidArgument);
+    EXPECT_THROW(optimizer.set_group({.lr = 1e39}), InvalidArgument);
+    EXPECT_THROW(optimizer.set_group({.lr = 1}, 1), InvalidArgument);
     EXPECT_THROW(optimizer.finish_step(), InvalidArgument);
     EXPECT_THROW(optimizer.gradient_ready(0), InvalidArgument);
     optimizer.begin_step(x.span(), x.span());
@@ -137,7 +137,7 @@ TEST(Optimizer, NamesTheRankWithAnotherLearningRate) {
   std::vector<std::string> texts = errors_of<CommError>(3, [](Communicator& comm) {
     Optimizer optimizer(comm, Layout({{"a", {1000}}}), {});
     FlatBuffer x(1024), g(1024);
-    if (comm.rank() == 1) optimizer.set_lr(0.5);
+    if (comm.rank() == 1) optimizer.set_group({.lr = 0.5});
     optimizer.step(x.span(), g.span());
   });
   expect_all_contain(texts, "step scalars");

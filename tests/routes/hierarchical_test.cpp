@@ -263,6 +263,7 @@ std::uint64_t counted_off_node(const Layout& layout, const Training& run, const 
       CountingComm comm(std::move(inner), nodes, bytes);
       Optimizer optimizer(comm, layout, run.options);
       FlatBuffer params(layout.flat_size()), grads(layout.flat_size());
+      optimizer.step(params.span(), grads.span());  // the first one also compares parameters
       comm.barrier();
       const std::uint64_t local = bytes->local, off_node = bytes->off_node;
       const StepReport report = optimizer.step(params.span(), grads.span());

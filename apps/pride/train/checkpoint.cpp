@@ -45,13 +45,24 @@ void save_state(const fs::path& file, const Optimizer& optimizer) {
   write_safetensors(file, tensors, state.scalars);
 }
 
-void load_state(const fs::path& file, Optimizer& optimizer) {
+StateDict read_state(const fs::path& file) {
   StateDict state;
   state.scalars = read_safetensors_metadata(file);
   for (auto& [name, tensor] : read_safetensors(file)) {
     state.tensors[name] = {tensor.shape, std::move(tensor.values)};
   }
-  optimizer.load(state);
+  return state;
+}
+
+// `saved_by`: ranks that saved the checkpoint.
+void load_state(const fs::path& folder, int rank, int saved_by, const std::string& local,
+                Optimizer& optimizer) {
+  if (local.empty()) return optimizer.load(read_state(state_file(folder, rank)));
+  std::vector<StateDict> all;
+  for (int r = 0; r < saved_by; ++r) all.push_back(read_state(state_file(folder, r)));
+  optimizer.load(std::move(all), local == "keep"      ? LocalState::kKeep
+                                 : local == "average" ? LocalState::kAverage
+                                                      : LocalState::kReset);
 }
 
 // what a rank holds after loading; travels between ranks as bytes
@@ -168,22 +179,28 @@ fs::path find_checkpoint(const fs::path& folder) {
   return last;
 }
 
-std::int64_t load_checkpoint(Communicator& comm, const fs::path& folder, const TrainPlan& plan,
-                             Optimizer& optimizer, std::span<float> params) {
+Resumed load_checkpoint(Communicator& comm, const fs::path& folder, const TrainPlan& plan,
+                        Optimizer& optimizer, std::span<float> params) {
   const nlohmann::json saved = read_json(folder / kFacts);
+  const std::string& local = plan.options.resume_local;
   const nlohmann::json wanted = facts_of(plan);
   for (const auto& [key, value] : wanted.items()) {
     const auto found = saved.find(key);
-    PRIDE_CHECK(found != saved.end() && *found == value, "--resume ", folder.string(),
-                ": the checkpoint has ", key, " ",
-                found == saved.end() ? std::string("none") : found->dump(), ", this run ",
-                value.dump());
+    const bool other_world = key == "world" && found != saved.end() && found->is_number_integer() &&
+                             *found >= 1 && *found <= 65535;
+    if (other_world && !local.empty()) continue;
+    PRIDE_CHECK(
+        found != saved.end() && *found == value, "--resume ", folder.string(),
+        ": the checkpoint has ", key, " ",
+        found == saved.end() ? std::string("none") : found->dump(), ", this run ", value.dump(),
+        other_world ? "; --resume-local keep, average or reset goes on with other workers" : "");
   }
+  const Resumed resumed{saved.value("step", std::int64_t{0}), saved["world"].get<int>()};
   load_parameters(folder / "model.safetensors", optimizer.layout(), params);
-  load_state(state_file(folder, comm.rank()), optimizer);
+  load_state(folder, comm.rank(), resumed.world, local, optimizer);
   check_whole(comm, folder, saved,
               {optimizer.steps_done(), param_hash(optimizer.layout(), params)});
-  return optimizer.steps_done();
+  return resumed;
 }
 
 }  // namespace pride::app

@@ -36,11 +36,17 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer&
 // Throws DataError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& folder);
 
-// Loads this rank's part; the ranks then compare the step of their states and the hash of their
-// parameters with each other and with checkpoint.json. Returns the steps done. Collective.
-// Throws InvalidArgument if the checkpoint is of another world size, method, seed or step length;
-// DataError if a file is missing or broken, on all ranks if files of different steps are mixed.
-std::int64_t load_checkpoint(Communicator& comm, const std::filesystem::path& folder,
-                             const TrainPlan& plan, Optimizer& optimizer, std::span<float> params);
+struct Resumed {
+  std::int64_t step = 0;  // steps done
+  int world = 0;          // ranks that saved it
+};
+
+// Loads this rank's part, with --resume-local from the states of all ranks; the ranks then compare
+// the step of their states and the hash of their parameters with each other and with
+// checkpoint.json. Collective. Throws InvalidArgument if the checkpoint is of another method, seed
+// or step length, or, without --resume-local, of another number of ranks; DataError if a file is
+// missing or broken, on all ranks if files of different steps are mixed.
+Resumed load_checkpoint(Communicator& comm, const std::filesystem::path& folder,
+                        const TrainPlan& plan, Optimizer& optimizer, std::span<float> params);
 
 }  // namespace pride::app

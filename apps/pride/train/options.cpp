@@ -290,6 +290,12 @@ void add_output_flags(CLI::App& app, TrainOptions& o) {
   app.add_option("--resume", o.resume,
                  "Go on from a checkpoint folder, or from the last checkpoint in an --out folder")
       ->group(group);
+  app.add_option("--resume-local", o.resume_local,
+                 "With --resume, on any number of workers: what becomes of state that each worker "
+                 "has of its own. keep: worker r goes on with that of worker r (modulo their "
+                 "number then), average: all with the mean, reset: all with zeros")
+      ->check(CLI::IsMember({"keep", "average", "reset"}))
+      ->group(group);
   app.add_option("--tensorboard", o.tensorboard,
                  "Folder for an event file of TensorBoard, beside whatever --out says")
       ->group(group);
@@ -386,6 +392,7 @@ void check(const TrainOptions& o) {
   if (o.bucket_mb) check_at_most("--bucket-mb", *o.bucket_mb, 0x1p20);
   if (o.bucket_coords) check_positive("--bucket-coords", static_cast<double>(*o.bucket_coords));
   check_at_most("--timeout", o.timeout_s, kLongestTimeout);
+  PRIDE_CHECK(o.resume_local.empty() || !o.resume.empty(), "--resume-local needs --resume");
   PRIDE_CHECK(o.save_every == 0 || !o.out.empty(), "--save-every needs --out");
 }
 

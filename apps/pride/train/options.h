@@ -55,7 +55,8 @@ struct TrainOptions {
   bool overwrite = false;
   std::int64_t save_every = 0;
   std::string resume;
-  std::string tensorboard;  // folder of event files; empty: none
+  std::string resume_local;  // "keep", "average", "reset"; empty: as many workers as before
+  std::string tensorboard;   // folder of event files; empty: none
 
   std::optional<double> bucket_mb;
   std::optional<std::int64_t> bucket_coords;

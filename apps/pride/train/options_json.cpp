@@ -66,7 +66,8 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"dtype", o.dtype},
           {"timeout", o.timeout_s},
           {"save-every", o.save_every},
-          {"resume", o.resume}};
+          {"resume", o.resume},
+          {"resume-local", o.resume_local}};
 }
 
 }  // namespace pride::app

@@ -158,6 +158,10 @@ void Recorder::start(const RunStart& start) {
     note(concat("route: ", route, ", ", n, n == 1 ? " bucket" : " buckets"));
   }
   if (start.step > 0) note(concat("resumed after step ", start.step));
+  if (start.saved_by > 0 && start.saved_by != plan_.world) {
+    note(concat("the checkpoint is of ", start.saved_by, " workers: their local state, ",
+                o.resume_local, "; data in the order of ", plan_.world, " workers from here on"));
+  }
 }
 
 void Recorder::write(const nlohmann::ordered_json& record) {

@@ -30,6 +30,7 @@ void check_out_folder(const TrainOptions& options);
 // What is known of a run before its first step.
 struct RunStart {
   std::int64_t step = 0;  // steps done already, by the run that is resumed
+  int saved_by = 0;       // its workers; 0: none is resumed
   std::string transport;
   std::int64_t n_parameters = 0;
   std::uint64_t state_floats = 0;

@@ -76,6 +76,7 @@ class Worker {
   Sampler sampler_;
   std::unique_ptr<BatchQueue> queue_;
   std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, those before a resume too
+  std::int64_t ahead_ = 0;  // batches that the data's order is ahead of the run, or behind
   std::vector<Draw> draws_;
   std::int64_t last_eval_ = -1;
   int skips_in_a_row_ = 0;
@@ -103,10 +104,14 @@ void Worker::start() {
   RunStart start;
   if (!plan_.options.resume.empty()) {
     const auto folder = find_checkpoint(plan_.options.resume);
-    start.step = load_checkpoint(*control_, folder, plan_, optimizer_, flat_.params());
+    const Resumed from = load_checkpoint(*control_, folder, plan_, optimizer_, flat_.params());
+    start.step = from.step;
+    start.saved_by = from.world;
     flat_.push();
   }
   taken_ = asked_ = optimizer_.steps_done() * plan_.options.accumulate;
+  // after another number of workers: as many samples in all, in the order of this number
+  if (start.saved_by > 0) ahead_ = taken_ * start.saved_by / plan_.world - taken_;
   // rank 0 may remove old results only once every rank is sure to begin
   control_->barrier();
   if (recorder_ == nullptr) return;
@@ -121,7 +126,8 @@ void Worker::start() {
 
 WorldStep Worker::take_step() {
   const double lr = plan_.peak_lr * plan_.schedule.factor(optimizer_.steps_done());
-  for (int group = 0; group < flat_.layout().n_groups(); ++group) optimizer_.set_lr(lr, group);
+  for (int group = 0; group < flat_.layout().n_groups(); ++group)
+    optimizer_.set_group({.lr = lr}, group);
   RankStep mine;
   const StepReport report = step(mine);
   mine.seconds.encode = report.encode_s;
@@ -169,7 +175,7 @@ Batch Worker::next_batch(RankStep& mine) {
   const TrainOptions& o = plan_.options;
   const std::int64_t wanted = taken_ + static_cast<std::int64_t>(queue_->depth());
   for (; asked_ < std::min(wanted, plan_.steps * o.accumulate); ++asked_) {
-    sampler_.draw(static_cast<std::uint64_t>(asked_ * o.batch), draws_);
+    sampler_.draw(static_cast<std::uint64_t>((asked_ + ahead_) * o.batch), draws_);
     queue_->ask_train(draws_);
   }
   Batch batch = queue_->take();

@@ -64,6 +64,18 @@ class FlatModule {
   // in and made a view again, one that was removed counts as unused. step() calls it.
   void collect();
 
+  // Copies rank 0's parameters to all ranks, as DistributedDataParallel does when it is made: call
+  // it before the first forward, where ranks may have begun with others. Without it such ranks are
+  // named in the first step's InvalidArgument. Buffers (running means) stay each rank's own.
+  // Collective. REQUIRES: the optimizer was made with layout().
+  void broadcast(Optimizer& optimizer);
+
+  // Between steps: more parameters and groups, behind those that there are, here and in the
+  // optimizer (Optimizer::add). Collective. Throws InvalidArgument as the constructor, or if one of
+  // them is already there or no longer needs a gradient, and then nothing has changed.
+  void add(Optimizer& optimizer, std::vector<NamedParameter> parameters,
+           std::vector<ParamGroup> groups = {});
+
   // One step with the gradients held: collect(), Optimizer::step, push(). Collective; throws as
   // Optimizer::step. REQUIRES: the optimizer was made with layout().
   StepReport step(Optimizer& optimizer);

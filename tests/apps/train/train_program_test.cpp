@@ -115,6 +115,7 @@ TEST_F(Train, ResumesToTheSameBits) {
   EXPECT_EQ(metrics("rest").front()["step"], 5);
   expect_error({"--steps", "8", "--resume", middle, "--workers", "3"}, "has world 4, this run 3");
   expect_error({"--steps", "8", "--resume", middle, "--method", "lion"}, "has method");
+  expect_error({"--steps", "8", "--resume-local", "keep"}, "needs --resume");
   expect_error({"--steps", "8", "--resume", path("text")}, "no complete checkpoint there");
   // a folder that a stopped save left behind is passed over
   std::filesystem::create_directories(path("rest") + "/checkpoints/step-6");
@@ -125,6 +126,30 @@ TEST_F(Train, ResumesToTheSameBits) {
   int steps = 0;
   for (const json& record : metrics("whole")) steps += record["type"] == "step" ? 1 : 0;
   EXPECT_EQ(steps, 8);
+}
+
+TEST_F(Train, ResumesOnAnotherNumberOfWorkers) {
+  const std::string middle = path("whole") + "/checkpoints/step-4";
+  const json whole = summary({"--steps", "8", "--save-every", "4", "--out", path("whole")});
+  const Arguments resume = {"--steps", "8", "--resume", middle};
+  const auto resumed = [&](const Arguments& more) {
+    Arguments all = resume;
+    all.insert(all.end(), more.begin(), more.end());
+    return summary(all);
+  };
+  // as many: nothing changes unless local state does
+  EXPECT_EQ(resumed({"--resume-local", "keep"})["param_hash"], whole["param_hash"]);
+  EXPECT_NE(resumed({"--resume-local", "reset"})["param_hash"], whole["param_hash"]);
+  std::set<std::string> hashes;
+  for (const char* workers : {"2", "3", "6"}) {
+    for (const char* local : {"keep", "average", "reset"}) {
+      const json run = resumed({"--workers", workers, "--resume-local", local});
+      EXPECT_LT(run["final"]["loss"].get<double>(), 1.2 * whole["final"]["loss"].get<double>())
+          << workers << " workers, " << local;
+      hashes.insert(run["param_hash"].get<std::string>());
+    }
+  }
+  EXPECT_EQ(hashes.size(), 9u) << "policies and numbers of workers make runs of their own";
 }
 
 TEST_F(Train, RefusesAMixedCheckpoint) {
