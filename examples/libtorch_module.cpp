@@ -56,7 +56,8 @@ Result train(pride::Communicator& comm) {
     optimizer.set_group({.lr = kLr * (1 - static_cast<double>(step) / kSteps)});
     flat.step(optimizer);
     result.loss = loss.item<double>();
-    if (comm.rank() == 0 && step % 250 == 0) std::printf("step %3d  loss %.4f\n", step, result.loss);
+    if (comm.rank() == 0 && step % 250 == 0)
+      std::printf("step %3d  loss %.4f\n", step, result.loss);
   }
   result.hash = pride::param_hash(flat.layout(), flat.params());
   return result;

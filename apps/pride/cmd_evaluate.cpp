@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "clock.h"
 #include "commands.h"
 #include "fewshot/prompt.h"
 #include "fewshot/tally.h"
@@ -45,10 +46,6 @@ struct Arguments {
   int threads = 0;
   bool skip_long = false, json = false, quiet = false;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The model, and what its tokens are.
 struct Subject {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "clock.h"
 #include "commands.h"
 #include "data/text_folder.h"
 #include "integer_check.h"
@@ -157,8 +158,8 @@ void write_all(Arguments args) {
       std::cout << (i + 1 < args.samples ? "\n---------------\n" : "\n") << std::flush;
     }
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  if (args.json) print_json(args, prompt, samples, static_cast<double>(n) / seconds.count());
+  const double seconds = seconds_since(start);
+  if (args.json) print_json(args, prompt, samples, static_cast<double>(n) / seconds);
 }
 
 void run(const Arguments& args) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <system_error>
 
+#include "clock.h"
 #include "commands.h"
 #include "data/tokenize.h"
 #include "integer_check.h"
@@ -32,10 +33,6 @@ struct Arguments {
   double valid_share = 0.1;
   bool named_ends = false, overwrite = false, check = false, json = false, quiet = false;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 TokenizeOptions options_of(const Arguments& args) {
   TokenizeOptions options;

@@ -2,15 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nodes.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <iterator>
 #include <vector>
 
+#include "base/machine.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -24,19 +22,6 @@ int ranks_per_node(const std::string& value) {
   return error == std::errc() && stopped == end && number > 0 ? number : 0;
 }
 
-// A machine by its name and this start of its system, which no other shares; namespaces of a
-// network are nodes of their own, whatever machine they are on: what goes from one to the next
-// crosses a card.
-std::string this_node() {
-  std::array<char, 256> name{}, network{};
-  gethostname(name.data(), name.size() - 1);
-  if (readlink("/proc/self/ns/net", network.data(), network.size() - 1) < 0) network[0] = '\0';
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string start;
-  std::getline(file, start);
-  return concat(name.data(), " ", start, " ", network.data());
-}
-
 }  // namespace
 
 std::string wrong_hierarchical(const std::string& value) {
@@ -48,7 +33,7 @@ Nodes nodes_of(Communicator& comm, const std::string& value) {
   if (value != "auto") return nodes_of_threads(comm.size(), value);
   using Name = std::array<char, 512>;
   Name mine{};
-  this_node().copy(mine.data(), mine.size() - 1);
+  node_name().copy(mine.data(), mine.size() - 1);
   std::vector<Name> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   std::vector<int> node_of_rank;

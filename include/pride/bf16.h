@@ -1,5 +1,5 @@
-// bfloat16: the upper half of a float32. Gradients may come in it, and model weights go out in it;
-// what an optimizer keeps is float32.
+// bfloat16: the upper half of a float32. A format of gradients and model weights; optimizer state
+// is float32.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// Communicator: moves bytes between the ranks of a world, counts them, and knows nothing else.
+// Communicator: moves bytes between the ranks of a world and counts them; independent of methods.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace pride {
 
-// Bytes and messages that this rank has handed to the transport to send, and has asked it to
-// receive, since the object was created. A rank's copy to itself is not traffic.
+// Bytes and messages of the sends and receives that this rank has started since the object was
+// created. A rank's copy to itself is not traffic.
 struct Traffic {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
@@ -40,12 +40,12 @@ struct Incoming {
   std::span<std::byte> bytes = {};
 };
 
-// One rank's end of a world of size() ranks. One thread at a time may use an object; to talk from
-// a second thread, duplicate() first. Collectives must be called by all ranks in the same order.
+// One rank's end of a world of size() ranks. One thread at a time may use an object; a second
+// thread needs a duplicate(). Collectives must be called by all ranks in the same order.
 //
-// Errors: a size that differs from the peer's, a deadline that passes, or a peer that failed
-// throws CommError, which names the operation, this rank, the peer and the bytes. The first rank
-// that notices tells the others (fail()), so that all of them throw. After a CommError every call
+// Errors: a size that differs from the peer's, a deadline that passes, or a peer that failed throws
+// CommError, which names the operation, this rank, the peer and the bytes. The first rank that
+// detects one notifies the others (fail()), so that all of them throw. After a CommError every call
 // on this communicator, its duplicates and its splits throws again.
 class Communicator {
  public:
@@ -81,21 +81,21 @@ class Communicator {
   // REQUIRES: send.size() == recv.size(), a multiple of size(); no overlap.
   void all_to_all(std::span<const std::byte> send, std::span<std::byte> recv);
 
-  // Any messages between any ranks, all on their way at once.
-  // REQUIRES: none is for or from this rank; two ranks list the messages between them in the same
-  // order, with the same sizes.
+  // Any messages between any ranks, all in flight at once.
+  // REQUIRES: no message is for or from this rank; two ranks list the messages between them in the
+  // same order, with the same sizes.
   void all_to_all_v(std::span<const Outgoing> send, std::span<const Incoming> recv);
 
   // Slice i of `all` becomes rank i's `mine`. REQUIRES: all.size() == size() * mine.size().
   // `mine` may be this rank's slice of `all`.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all);
 
-  // Every message of `mine` goes to every other rank; `all` takes what comes from them.
+  // Every message of `mine` goes to every other rank; `all` receives theirs.
   // REQUIRES: as all_to_all_v, with as many messages from every rank.
   void all_gather_v(std::span<const std::span<const std::byte>> mine,
                     std::span<const Incoming> all);
 
-  // Every rank ends with the root's bytes, of which the root sends size() - 1 copies.
+  // Every rank ends with the root's bytes; the root sends size() - 1 copies.
   void broadcast(std::span<std::byte> bytes, int root);
 
   // Returns when all ranks have called it.
@@ -123,14 +123,15 @@ class Communicator {
   void set_timeout(std::chrono::milliseconds timeout);
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
 
-  // Tells every rank that this one gives up, and why; their pending and later calls throw CommError
-  // with this text. Local, takes less than a second, never throws; only the first reason counts.
+  // Marks the world as failed on every rank, for this reason; the ranks' pending and later calls
+  // throw CommError with this text. Local, takes less than a second, never throws; only the first
+  // reason counts.
   void fail(std::string_view reason) noexcept;
 
   // Bytes and messages of this object (not of its duplicates and splits).
   Traffic traffic() const noexcept { return traffic_; }
 
-  // Names what the caller does ("sign_vote, bucket 3") in the errors of calls made while it lives.
+  // While it lives, errors of calls name the caller's operation ("sign_vote, bucket 3").
   class Scope {
    public:
     Scope(Communicator& comm, std::string what);
@@ -146,26 +147,26 @@ class Communicator {
  protected:
   Communicator(int rank, int size);
 
-  // What a transport implements: messages, or collectives, or both. Sizes are up to 2^63, and
-  // arguments are checked already. An operation that throws says what it was doing; the front door
+  // The transport's interface: messages, or collectives, or both. Sizes are up to 2^63, and
+  // arguments are checked already. The text of an exception names the operation; the front door
   // adds scope, name and rank, and then calls do_fail.
   using Deadline = std::chrono::steady_clock::time_point;
 
-  // Messages between two ranks. A transport that has collectives only leaves these out; then
+  // Messages between two ranks. A transport with collectives only leaves these out; then
   // start_send() and the like throw InvalidArgument.
   virtual std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes);
   virtual std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes);
   virtual bool do_test(std::uint64_t id);  // throws CommError on failure
   virtual void do_wait(std::uint64_t id, Deadline deadline);
 
-  // Collectives, by default made of messages with this tag, which each kind of call has for itself.
+  // Collectives, by default made of messages with this tag, one tag for each kind of call.
   virtual void do_all_to_all_v(int tag, std::span<const Outgoing> send,
                                std::span<const Incoming> recv, Deadline deadline);
   virtual void do_all_gather_v(int tag, std::span<const std::span<const std::byte>> mine,
                                std::span<const Incoming> all, Deadline deadline);
 
-  // False if the transport has no all-reduce of its own; then it has done nothing, and the sum is
-  // made of the collectives above. REQUIRES: `values` are whole values of the type, aligned as
+  // False if the transport has no all-reduce of its own; then nothing has been done, and the
+  // collectives above make the sum. REQUIRES: `values` are whole values of the type, aligned as
   // such.
   enum class SumType { kFloat32, kInt8, kInt16, kInt32, kBFloat16 };
   virtual bool do_native_sum(SumType /*type*/, std::span<std::byte> /*values*/) { return false; }
@@ -176,12 +177,12 @@ class Communicator {
 
   virtual void do_check() = 0;  // throws CommError, with the reason, if the world has failed
 
-  // Marks the world as failed, tells the others, and gives up this object's pending operations:
+  // Marks the world as failed, notifies the others, and cancels this object's pending operations:
   // afterwards the transport touches none of their buffers, as far as it can promise that.
   virtual void do_fail(std::string_view reason) noexcept = 0;
 
   const std::string& what() const noexcept { return what_; }  // all Scopes' texts, outermost first
-  void count(const Traffic& more) noexcept;  // for transports that move bytes on their own account
+  void count(const Traffic& more) noexcept;                   // for bytes moved outside these calls
 
  private:
   friend class ForwardingCommunicator;  // tests/support/faulty_comm.h: passes calls on to another
@@ -195,7 +196,7 @@ class Communicator {
   void gather_v(int tag, std::span<const std::span<const std::byte>> mine,
                 std::span<const Incoming> all);
   std::vector<int> others()
-      const;  // ranks, beginning with the next: not all press on rank 0 at once
+      const;  // ranks, beginning with the next: the load is not all on rank 0 at first
   [[noreturn]] void refuse_messages() const;
   template <typename T>
   void sum_natively(SumType type, std::span<T> values);

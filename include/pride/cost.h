@@ -1,4 +1,4 @@
-// Cost: what a step of a method sends.
+// Cost: bytes sent in a step of a method.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,9 +10,9 @@ namespace pride {
 struct Cost {
   std::uint64_t bytes_up = 0;     // towards the shards' servers
   std::uint64_t bytes_down = 0;   // results back
-  std::uint64_t bytes_local = 0;  // of these, to ranks of the same node, where nodes are known
-  bool exact = true;              // false: what is sent depends on the data or on the transport
-  bool bound = true;              // if not exact: true: never more than this; false: about this
+  std::uint64_t bytes_local = 0;  // part of both, to ranks of the same node if nodes are known
+  bool exact = true;              // false: bytes depend on the data or on the transport
+  bool bound = true;              // if not exact: true: an upper bound; false: an estimate
 
   std::uint64_t bytes() const noexcept { return bytes_up + bytes_down; }
   std::uint64_t bytes_off_node() const noexcept { return bytes() - bytes_local; }

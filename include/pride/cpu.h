@@ -1,4 +1,4 @@
-// Which instruction sets the kernels of this build can use on this machine, and which is active.
+// Instruction sets of the kernels: those usable on this machine, and the active one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +12,7 @@ namespace pride {
 // "SCALAR"}.
 std::vector<std::string> available_isas();
 
-// The one in use: the best, or what PRIDE_ISA named when the first kernel ran.
+// The active set: the best, or the one named by PRIDE_ISA when the first kernel ran.
 std::string active_isa();
 
 // Forces one for the whole process (tests, benchmarks); "" goes back to the best.

@@ -1,4 +1,4 @@
-// What pride throws, and the check that every public door uses.
+// Exceptions of pride, and the check of preconditions.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,13 +8,13 @@
 
 namespace pride {
 
-// Base of everything that pride throws on purpose.
+// Base of every exception that pride throws on purpose.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The caller broke a contract, or gave a value that cannot be used. Nothing was changed.
+// A broken contract, or an unusable value from the caller. Nothing was changed.
 class InvalidArgument : public Error {
  public:
   using Error::Error;
@@ -32,7 +32,7 @@ class NonFiniteGradient : public Error {
   using Error::Error;
 };
 
-// A file or checkpoint is missing, truncated or not what it claims to be.
+// A file or checkpoint is missing, truncated or of the wrong kind.
 class DataError : public Error {
  public:
   using Error::Error;

@@ -16,7 +16,7 @@ constexpr std::size_t align_up(std::size_t n) {
   return (n + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// What the caller says of one parameter tensor.
+// The caller's description of one parameter tensor.
 struct TensorSpec {
   std::string name;
   std::vector<std::int64_t> shape;  // empty: a scalar

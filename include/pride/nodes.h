@@ -1,4 +1,4 @@
-// Nodes: which ranks share a machine, for the hierarchical route.
+// Nodes: ranks grouped by machine, for the hierarchical route.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace pride {
 
-// Every node has as many ranks as any other. Ranks of a node are numbered from 0 in the order of
-// the ranks (local ranks); a rank works together with those of the same local rank on other nodes.
+// All nodes have equally many ranks. Ranks of a node are numbered from 0 in the order of the ranks
+// (local ranks); same-local-rank peers are the ranks with one local rank on all nodes.
 class Nodes {
  public:
   Nodes() = default;  // not known

@@ -48,8 +48,8 @@ struct OptimizerOptions {
   std::vector<ParamGroup> groups = {ParamGroup{}};
   NonFinitePolicy non_finite = NonFinitePolicy::kRaise;
   // Scales the mean gradient of all ranks down to this 2-norm; 0: none. Only for methods that have
-  // the mean gradient (the uncompressed ones): where ranks exchange signs, codes or a few entries,
-  // nobody ever knows it. Those take local clipping, of each rank's own gradient before the step.
+  // the mean gradient (the uncompressed ones). Ranks that exchange signs, codes or a few entries
+  // never have it: clip each rank's own gradient before the step (local clipping).
   double clip_global_norm = 0;
   std::size_t bucket_coords = std::size_t{1} << 20;  // target size of a bucket; never changes a bit
   // Exchange on threads of its own, beside backward, encode and apply. REQUIRES: several threads
@@ -79,7 +79,7 @@ class Optimizer {
  public:
   // Collective: the ranks compare layout, method and options, and a rank that differs is named in
   // an InvalidArgument on all of them. `comm` must outlive the optimizer, which
-  // talks over duplicates with the timeout that `comm` has now.
+  // uses duplicates with the timeout that `comm` has now.
   Optimizer(Communicator& comm, Layout layout, OptimizerOptions options);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;

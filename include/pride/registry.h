@@ -1,4 +1,4 @@
-// The methods that this build knows, by name.
+// The methods of this build, by name.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,13 +23,13 @@ struct MethodInfo {
   std::string name;    // "dlion-vote"
   std::string title;   // "Distributed Lion, majority vote"
   std::string source;  // paper and equation
-  double bits_up = 0;  // per coordinate, of one worker, at the asked world size (the paper's count)
+  double bits_up = 0;  // per coordinate, of one worker, at the given world size (the paper's count)
   double bits_down = 0;
   bool exact_cost = true;  // false: with default options, bytes depend on data or transport
   int max_world = 65535;   // a world of more ranks is refused
-  std::string growth;      // how the bytes that a rank sends grow with N: "none", "log N", "N"
+  std::string growth;      // growth with N of the bytes that a rank sends: "none", "log N", "N"
   int state_floats = 0;    // per coordinate
-  // A beta or eps of 0 says that the method has none; then one that is set is refused.
+  // 0 for a beta or eps: the method has none, and a value that is set is refused.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
          default_weight_decay = 0;
   std::vector<MethodOption> options;
@@ -48,22 +48,22 @@ struct CostQuery {
   int ranks_per_node = 0;  // Nodes::of_size(); 0: nodes are not known
 };
 
-// What a step of the method costs rank `rank`, as Optimizer::cost() would say. Throws
-// InvalidArgument on an unknown method, option or value, on a rank outside the world, and on nodes
-// that the method cannot use.
+// Cost of a step of the method for rank `rank`, equal to Optimizer::cost(). Throws InvalidArgument
+// on an unknown method, option or value, on a rank outside the world, and on nodes that the method
+// cannot use.
 Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
-// The same for the rank that sends most; query.rank is not looked at.
+// The same for the rank that sends most; query.rank is ignored.
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
-// How a bucket is exchanged: by "sharded", "one-shot", "hierarchical" or "native" for its gradients
-// or votes, and in how many rounds in all: messages, one after the other.
+// Exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot", "hierarchical"
+// or "native"), and the number of rounds in all: messages, one after the other.
 struct BucketRoute {
   std::string name;
   int rounds = 2;
 };
 
-// Of each bucket of such a step, the same on all ranks.
+// For each bucket of such a step, the same on all ranks.
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,
                                        const CostQuery& query);
 

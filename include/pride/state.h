@@ -1,4 +1,5 @@
-// Optimizer state by parameter name: what checkpoints hold, free of buckets, ranks and padding.
+// Optimizer state by parameter name: the content of checkpoints, free of buckets, ranks and
+// padding.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,11 +10,11 @@
 
 namespace pride {
 
-// Who holds a buffer: each rank its own, all ranks the same, or the server of each shard a part.
+// Placement of a buffer: each rank its own, all ranks the same, or each shard's part on its server.
 enum class StateKind { kLocal, kShared, kServer };
 
 // One rank's state. Tensors are keyed "<buffer>/<parameter>", e.g. "m/blocks.0.attn.weight", and
-// have the parameter's shape; scalars hold the step counter and what must agree on load.
+// have the parameter's shape; scalars hold the step counter and values that must match on load.
 struct StateDict {
   struct Tensor {
     std::vector<std::int64_t> shape;

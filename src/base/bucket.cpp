@@ -39,7 +39,7 @@ std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords
   const std::size_t blocks = blocks_for(layout.flat_size());
   const std::size_t target_blocks = std::max<std::size_t>(1, blocks_for(target_coords));
   const std::size_t n_buckets = (blocks + target_blocks - 1) / target_blocks;
-  // the last block of the layout may be a part of one
+  // the last block of the layout may be partial
   const auto at = [&](std::size_t block) {
     return std::min(block * alignment, layout.flat_size());
   };

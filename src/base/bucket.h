@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/words.h"
 #include "pride/layout.h"
 
 namespace pride {
@@ -17,17 +18,17 @@ struct Piece {
   std::size_t begin = 0;
   std::size_t end = 0;
   int group = 0;
-  std::size_t first_word = 0;  // of its words, of 64 coordinates each, among those of the shard
+  std::size_t first_word = 0;  // index of its first word (64 coordinates) within the shard
 
   std::size_t n() const noexcept { return end - begin; }
-  std::size_t n_words() const noexcept { return (n() + 63) / 64; }
+  std::size_t n_words() const noexcept { return words_for(n()); }
 };
 
-// A rank's part of a bucket: that rank serves these coordinates.
+// One rank's part of a bucket: that rank is the server of these coordinates.
 struct Shard {
   std::size_t begin = 0;  // flat coordinates, multiples of 64, padding included
   std::size_t end = 0;
-  std::vector<Piece> pieces;  // ascending; their words, one after the other, are the shard's words
+  std::vector<Piece> pieces;  // ascending; their words, concatenated, are the shard's words
 
   std::size_t size() const noexcept { return end - begin; }
   std::size_t n_words() const noexcept { return size() / 64; }
@@ -37,15 +38,15 @@ struct Bucket {
   int index = 0;
   std::size_t begin = 0;  // flat coordinates, multiples of 64, padding included
   std::size_t end = 0;
-  std::vector<Shard> shards;  // one a rank; they cover [begin, end) in rank order
+  std::vector<Shard> shards;  // one per rank; they cover [begin, end) in rank order
 
   std::size_t size() const noexcept { return end - begin; }
 };
 
 // Cuts the flat coordinates into buckets of about `target_coords`, numbered in the order in which
-// backward completes them: bucket 0 holds the end of the layout. All cuts are at multiples of
-// `alignment` (the end of the layout apart), and shards of a bucket differ by at most one such
-// block. REQUIRES: target_coords >= 1, world >= 1, alignment a multiple of 64.
+// backward completes them: bucket 0 holds the end of the layout. All cuts but the end of the layout
+// are at multiples of `alignment`, and shards of a bucket differ by at most one such block.
+// REQUIRES: target_coords >= 1, world >= 1, alignment a multiple of 64.
 std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world,
                                  std::size_t alignment = kAlignment);
 

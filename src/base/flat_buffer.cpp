@@ -1,4 +1,5 @@
-// Aligned, zeroed storage. Large buffers ask for huge pages: fewer TLB misses in the kernels.
+// Aligned, zeroed storage. Large buffers are advised as huge pages: fewer TLB misses in the
+// kernels.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/flat_buffer.h"
 
@@ -23,7 +24,7 @@ FlatBuffer::FlatBuffer(std::size_t n) : n_(n) {
   void* raw = std::aligned_alloc(alignment, bytes);
   if (raw == nullptr) throw std::bad_alloc();
 #ifdef __linux__
-  if (large) madvise(raw, bytes, MADV_HUGEPAGE);  // advice only: a refusal changes nothing
+  if (large) madvise(raw, bytes, MADV_HUGEPAGE);  // advice only: a failure changes nothing
 #endif
   data_.reset(static_cast<float*>(raw));
   std::fill_n(data_.get(), n, 0.0f);

@@ -42,7 +42,7 @@ Layout::Layout(std::vector<TensorSpec> tensors) {
     digest.text(slot.spec.name).number(slot.spec.shape.size());
     for (const std::int64_t e : slot.spec.shape) digest.number(static_cast<std::uint64_t>(e));
     digest.number(static_cast<std::uint64_t>(slot.spec.group));
-    digest.number(0);  // once a flag; saved states of 0.1 hold this digest
+    digest.number(0);  // formerly a flag of each tensor; saved states of 0.1 hold this digest
     tensors_.push_back(std::move(slot));
   }
   digest_ = digest.value();

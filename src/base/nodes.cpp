@@ -1,4 +1,4 @@
-// Which ranks share a machine.
+// Nodes: ranks grouped by machine.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/nodes.h"
 
@@ -10,7 +10,7 @@ namespace pride {
 
 Nodes::Nodes(std::span<const int> node_of_rank) {
   PRIDE_CHECK(!node_of_rank.empty(), "nodes: no ranks");
-  std::map<int, int> number;  // of a node, by what the caller calls it
+  std::map<int, int> number;  // node numbers by the caller's keys
   std::vector<std::vector<int>> members;
   for (std::size_t r = 0; r < node_of_rank.size(); ++r) {
     const auto [at, is_new] = number.emplace(node_of_rank[r], static_cast<int>(members.size()));

@@ -1,5 +1,4 @@
-// Powers of which every operation is rounded as IEEE says, so that no library decides a bit that
-// ranks compare.
+// Integer powers by IEEE-rounded operations alone: no libm decides a bit that ranks compare.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -30,7 +30,7 @@ const std::vector<float>& saved_values(const StateDict& in, const std::string& k
 
 const std::string& saved_text(const StateDict& in, const std::string& name) {
   const auto found = in.scalars.find("method." + name);
-  PRIDE_CHECK(found != in.scalars.end(), "load: the state does not say its method.", name);
+  PRIDE_CHECK(found != in.scalars.end(), "load: the state has no method.", name);
   return found->second;
 }
 

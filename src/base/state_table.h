@@ -30,6 +30,7 @@ class StateTable {
   void add_text(std::string name, WriteText write, ReadText read);
 
   void allocate(std::size_t flat_size);
+  std::size_t n_buffers() const noexcept { return entries_.size(); }
   std::uint64_t floats() const noexcept;  // of all buffers together
   bool has(StateKind kind) const noexcept;
 
@@ -44,7 +45,7 @@ class StateTable {
   StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal
 
   // Throws InvalidArgument, and then nothing was changed: a tensor that is missing, has another
-  // shape, is not finite or is a negative square; one that no buffer asks for; a damaged text.
+  // shape, is not finite or is a negative square; one that no buffer has; a damaged text.
   void load(const Layout& layout, const StateDict& in);
 
  private:

@@ -1,4 +1,4 @@
-// What a step is made of: views of the flat buffers, the step's scalars, who takes part.
+// Inputs of a step: views of the flat buffers, the step's scalars, the participating ranks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,7 +36,7 @@ struct StepScalars {
   float adam_sqrt_bias2 = 1;  // sqrt(1 - beta2^t)
 };
 
-// What a server knows of a step.
+// A server's view of a step.
 struct Round {
   std::int64_t step = 0;  // 0 for the first
   int voters = 1;
@@ -44,12 +44,12 @@ struct Round {
   std::uint64_t scalars_digest = 0;
 };
 
-// What a worker knows of it besides. Nothing of this changes within a step.
+// A worker's view of a step; constant within the step.
 struct StepContext : Round {
   int rank = 0;
   std::span<const StepScalars> groups;
   std::span<const char> unused;  // by tensor: 1 if it has no gradient on this rank
-  float grad_scale = 1;          // global-norm clipping: of the mean gradient, at apply
+  float grad_scale = 1;          // global-norm clipping: factor of the mean gradient, at apply
 
   bool is_unused(std::size_t tensor) const noexcept { return unused[tensor] != 0; }
   const StepScalars& scalars_of(const auto& piece) const {

@@ -36,23 +36,24 @@ class ByteBuffer {
   std::size_t capacity_ = 0;
 };
 
-// A NaN or Inf that stops a bucket: where it was seen.
+// Location of a NaN or Inf that stops a bucket.
 struct NonFinite {
-  static constexpr int kSum = -1;  // in no rank's gradient: their mean overflows
+  static constexpr int kSum = -1;  // no single rank's gradient: the mean overflows
   int rank = 0;
   std::uint32_t tensor = 0;  // index in the layout
   auto operator<=>(const NonFinite&) const = default;
 };
 
-// Frames by shard: up[j] goes to the server of shard j, down[j] is its result. A part about a whole
-// bucket has one of each. A method's encode fills `up`, its server `down`; its apply reads `down`.
+// Frames by shard: up[j] goes to the server of shard j, down[j] is its result. A part that covers a
+// whole bucket has one of each. A method's encode fills `up`, its server `down`; its apply reads
+// `down`.
 struct Wire {
   std::vector<ByteBuffer> up, down;                 // heads
-  std::vector<std::span<const std::byte>> up_body;  // numbers that are sent from where they lie
-  std::vector<std::span<std::byte>> down_body;      // where those of the results arrive
-  ByteBuffer room;                                  // the method's own: bodies, sums
-  ByteBuffer pending;                               // the server's state to be, until settle()
-  std::optional<NonFinite> non_finite;  // after encode: this rank's; after exchange: agreed by all
+  std::vector<std::span<const std::byte>> up_body;  // bodies, sent without a copy
+  std::vector<std::span<std::byte>> down_body;      // receive buffers of the results' bodies
+  ByteBuffer room;                                  // scratch memory of the method: bodies, sums
+  ByteBuffer pending;                               // the server's next state, until settle()
+  std::optional<NonFinite> non_finite;  // after encode: this rank's; after exchange: of all ranks
 
   std::size_t capacity_bytes() const noexcept;
 };

@@ -11,7 +11,7 @@ std::size_t planes_for(int voters) {
   return static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(voters)));
 }
 
-// No digits where planes take as few bits, as for every voters + 1 that is a power of two.
+// No digits where planes take as few bits: for every voters + 1 that is a power of two.
 kernels::Radix radix_for(int voters, CountForm form) {
   const kernels::Radix radix = kernels::radix_of(static_cast<std::uint32_t>(voters) + 1);
   const bool fewer_bits = 32 < radix.n_digits * planes_for(voters);

@@ -8,11 +8,11 @@
 
 namespace pride {
 
-// kPacked means packed where that takes fewer bits than planes, which depends on the voters alone.
+// kPacked: packed where that takes fewer bits than planes, which depends on the voters alone.
 enum class CountForm { kPlanes, kPacked };
 
-// Where the counts of so many voters lie: packed words of as many whole groups (kernels/radix.h) as
-// the shard has, and bit planes of what is left of it. The form kPlanes has no groups.
+// Layout of counts up to `voters`: packed words of as many whole groups (kernels/radix.h) as the
+// shard has, and bit planes of the rest. The form kPlanes has no groups.
 // REQUIRES: 1 <= voters <= kMaxWorld.
 struct CountShape {
   CountShape(std::size_t n_words, int voters, CountForm form);
@@ -38,10 +38,11 @@ struct CountView : CountShape {
   std::size_t bytes = 0;
 };
 
-// Bits that one count takes.
+// Bits per count.
 double count_bits(int voters, CountForm form);
 
-// Refused: more users than voters, or others than this rank knows; counts above the users.
+// Refused: participation counts above the voters or inconsistent with this rank's tensors; counts
+// of + above the participation.
 FrameKind count_frames(int voters, CountForm form);
 
 }  // namespace pride

@@ -1,4 +1,4 @@
-// Writing and checking frame headers, and what all payloads share.
+// Writing and checking frame headers, and the common parts of payloads.
 // SPDX-License-Identifier: Apache-2.0
 #include "codecs/frame.h"
 
@@ -68,11 +68,11 @@ std::optional<NonFinite> open(const Frame& frame, const FrameHeader& expected,
   const auto must_be = [&](std::string_view field, std::uint64_t got, std::uint64_t want) {
     if (got != want) refuse(where, from, field, got, want);
   };
-  // is it a frame of ours, and did it arrive whole?
+  // integrity: is it an undamaged frame of this version?
   must_be("magic", get<std::uint32_t>(header, 0), kFrameMagic);
   must_be("version", get<std::uint16_t>(header, 4), kFrameVersion);
   must_be("checksum", get<std::uint64_t>(header, kChecksumAt), checksum(frame));
-  // does the sender do the same thing as we do?
+  // agreement: the sender's step, bucket and settings against this rank's
   must_be("codec", get<std::uint8_t>(header, 6), static_cast<std::uint8_t>(expected.codec));
   must_be("step", get<std::uint64_t>(header, 16), expected.step);
   must_be("bucket", get<std::uint32_t>(header, 8), expected.bucket);

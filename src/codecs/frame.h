@@ -1,5 +1,5 @@
-// Frame: the 64-byte header in front of everything that one rank sends another in an exchange, and
-// what every kind of frame says of itself. Byte layout: docs/wire_format.md.
+// Frame: the 64-byte header of every message between ranks in an exchange, and the common parts of
+// all kinds of frames. Byte layout: docs/wire_format.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,6 +15,7 @@
 
 #include "base/bucket.h"
 #include "base/wire.h"
+#include "base/words.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -47,7 +48,7 @@ enum class Codec : std::uint8_t {
   kAllSigns = 19
 };
 
-// A frame as it travels: the head, and numbers that are sent from where they lie (the body).
+// A frame on its way: the head, and a body that is sent from the caller's memory.
 struct Frame {
   std::span<const std::byte> head;  // header included
   std::span<const std::byte> body = {};
@@ -55,12 +56,12 @@ struct Frame {
   std::size_t payload_bytes() const noexcept { return head.size() - kHeaderBytes + body.size(); }
 };
 
-// What the sender claims, and what the receiver expects.
+// Fields of the sender's header, or the receiver's expected values.
 struct FrameHeader {
   Codec codec = Codec::kSign;
   std::uint32_t bucket = 0;
   std::uint16_t rank = 0;    // the sender
-  std::uint16_t weight = 1;  // ranks whose votes this frame holds
+  std::uint16_t weight = 1;  // number of ranks whose votes this frame holds
   std::uint64_t step = 0;
   std::uint64_t n_coords = 0;  // of the shard, padding included
   std::uint64_t scalars = 0;   // digest of the step's scalars
@@ -75,19 +76,18 @@ void seal(const FrameHeader& h, std::span<std::byte> head, std::span<const std::
 std::optional<NonFinite> open(const Frame& frame, const FrameHeader& expected,
                               const std::string& where);
 
-// For payloads whose size only the sender knows: what the header says, before the payload is here
-// and the header can be trusted. Throws CommError if it is not a header of this version or claims
-// more than `most` bytes.
+// Payload size from a header, for payloads whose size depends on the sender's data. The header is
+// not verified yet: its checksum covers the payload. Throws CommError unless it is a header of this
+// version with a payload of at most `most` bytes.
 std::size_t claimed_payload(std::span<const std::byte> header, std::size_t most, int from,
                             const std::string& where);
 
-// --- What a payload holds.
-// ------------------------------------------------------------------------
+// --- Payloads. -----------------------------------------------------------------------------------
 
 // A frame whose header is good and whose size is that of its kind for the shard.
 struct ReceivedFrame {
   Frame frame;
-  const Shard& shard;                      // what it is about
+  const Shard& shard;
   int from;                                // the sender
   const std::string& where;                // begins the error text
   std::span<const char> unused_here = {};  // by tensor; empty: this process has no gradients
@@ -98,14 +98,14 @@ struct ReceivedFrame {
   }
 };
 
-// A kind of frame: everything that a route must know of it.
+// A kind of frame: its codec, sizes and checks, as needed by routes.
 struct FrameKind {
   Codec codec = Codec::kSign;
   std::string_view name = {};
   bool unused_bits = true;  // the payload begins with a bit for each piece: unused on the sender,
                             // or in a result on all ranks
   std::size_t width = 0;    // bytes of the body for each coordinate of the shard
-  bool sized = true;        // false: `bytes` is the most that a head takes; its header has the size
+  bool sized = true;        // false: `bytes` is the largest head; its header has the size
   std::function<std::size_t(const Shard&)> bytes = {};   // of the head
   std::function<void(const ReceivedFrame&)> check = {};  // beyond the unused bits
 
@@ -116,12 +116,12 @@ struct FrameKind {
 // A frame of the unused bits alone, perhaps with a body.
 FrameKind unused_bits_frames(Codec codec, std::string_view name, std::size_t width = 0);
 
-// Checks the payload: the unused bits, then what its kind says. `result`: it came from the
-// shard's server, which must not forget this rank. Reads only. Throws CommError.
+// Checks the payload: the unused bits, then the kind's own check. `result`: from the shard's
+// server, so no tensor used on this rank may be unused in it. Reads only. Throws CommError.
 void check_payload(const FrameKind& kind, const ReceivedFrame& f, bool result);
 
-// Walks over the parts of a payload, which lie one after the other at multiples of 8 bytes. Over a
-// frame that is null it only counts bytes.
+// Iterates over the parts of a payload, which lie one after the other at multiples of 8 bytes. With
+// a null frame it only counts bytes.
 template <typename Byte>
 class Parts {
  public:
@@ -147,8 +147,6 @@ class Parts {
 template <typename Byte>
 using Words = std::span<typename Parts<Byte>::template Like<std::uint64_t>>;
 
-constexpr std::size_t words_for(std::size_t bits) { return (bits + 63) / 64; }
-
 inline bool bit_at(std::span<const std::uint64_t> words, std::size_t i) {
   return (words[i / 64] >> (i % 64)) & 1;
 }
@@ -162,13 +160,13 @@ std::span<Word> words_of(std::span<Word> words, const Piece& piece) {
   return words.empty() ? words : words.subspan(piece.first_word, piece.n_words());
 }
 
-// True if a bit is set behind the first n bits of these words.
+// True if a bit is set after the first n bits of these words.
 bool bits_beyond(std::span<const std::uint64_t> words, std::size_t n);
 
 // True if the bytes that pad a part to a multiple of 8 are zero.
 bool padding_is_zero(std::span<const std::byte> part);
 
-// Makes them zero.
+// Zeroes those bytes.
 template <typename T>
 void clear_padding(std::span<T> part) {
   std::byte* end = reinterpret_cast<std::byte*>(part.data() + part.size());
@@ -181,15 +179,15 @@ Words<Byte> unused_bits(Byte* frame, const Shard& shard) {
   return Parts<Byte>(frame).words(words_for(shard.pieces.size()));
 }
 
-// The numbers of ranks that use each piece: none above `voters`, and no rank may be told that
-// nobody uses a tensor that it uses, nor that all use one that it does not. Throws CommError.
+// Checks the participation counts of the pieces: none above `voters`, not 0 for a tensor used on
+// this rank, not `voters` for one that is unused here. Throws CommError.
 void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int voters);
 
 // Bit k = 1 where piece k is unused in all frames.
 void combine_unused(std::span<const Frame> frames, const Shard& shard,
                     std::span<std::uint64_t> unused);
 
-// The number of frames that use each piece.
+// Participation: the number of frames that use each piece.
 void count_users(const Shard& shard, std::span<const Frame> frames, std::span<std::uint16_t> users);
 
 // A run of words of a shard to which the same frames contribute.

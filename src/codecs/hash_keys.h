@@ -14,7 +14,7 @@ constexpr std::uint64_t tie_key(std::uint64_t seed, std::int64_t step) {
   return mix64(seed ^ 0x5449455F5449455Fu, static_cast<std::uint64_t>(step));
 }
 
-// Zeros: each rank its own, so that N exact zeros do not vote as one.
+// Zeros: a key per rank, so that N exact zeros do not vote as one.
 constexpr std::uint64_t zero_key(std::uint64_t seed, std::int64_t step, int rank) {
   return mix64(mix64(seed ^ 0x5A45524F5A45524Fu, static_cast<std::uint64_t>(step)),
                static_cast<std::uint64_t>(rank));

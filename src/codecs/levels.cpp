@@ -12,9 +12,9 @@ namespace pride {
 namespace {
 
 constexpr std::size_t kScaled = 64;               // values that share a scale
-constexpr std::size_t kRun = kernels::kRunWords;  // packing and unpacking are fastest so
+constexpr std::size_t kRun = kernels::kRunWords;  // the fastest unit of packing and unpacking
 
-// What one word of codes holds: some bit set, all bits of some code set.
+// Contents of one word of codes: some bit set, all bits of some code set.
 struct WordOfCodes {
   std::uint64_t any = 0, all = ~std::uint64_t{0};
 };
@@ -31,7 +31,7 @@ WordOfCodes look_at(std::span<const std::uint64_t> lines, kernels::LevelShape sh
   return out;
 }
 
-// A frame of n values in one of the formats: of the three parts some are empty.
+// A frame of n values in one of the formats: some of the three parts are empty.
 template <typename Byte>
 struct ValueView {
   ValueView(Byte* frame, std::size_t n, ValueFormat format) : shape{n / 64, format.bits} {

@@ -1,4 +1,4 @@
-// p-bit levels (up), and values whose mean the ranks take. Layout and examples:
+// p-bit levels (up), and values to be averaged over the ranks. Layout and examples:
 // docs/wire_format.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -22,29 +22,30 @@ struct LevelView {
   std::size_t bytes = 0;
 };
 
-// Refused: bits where no piece is, codes of an unused piece. A code that no level has is for the
-// vote to find (kernels::vote_levels), which reads all of them anyway; check_codes then says whose.
+// Refused: bits outside the pieces, codes of an unused piece. Codes that are no level are detected
+// by the vote (kernels::vote_levels), which reads all of them anyway; check_codes then finds the
+// sender.
 FrameKind level_frames(int bits);
 void check_codes(const ReceivedFrame& f, int bits);
 
-// How values travel whose mean the ranks take.
+// Format of values to be averaged over the ranks.
 struct ValueFormat {
   enum class Kind { kFloat32, kBFloat16, kLevels };
   Kind kind = Kind::kFloat32;
-  int bits = 32;  // of a value; for kLevels 2 to 8, and a float32 for each 64 values
+  int bits = 32;  // per value; for kLevels 2 to 8, and a float32 for each 64 values
 };
 
-// Of shard.size() values, a multiple of 64. Refused: scales that are none, values that are not
-// finite. Codec: kValues or kMeanValues.
+// Of shard.size() values, a multiple of 64. Refused: invalid scales, values that are not finite.
+// Codec: kValues or kMeanValues.
 FrameKind value_frames(Codec codec, ValueFormat format);
 
-// Values into a frame, and back. What comes back is what every rank has.
+// Encodes values into a frame, and decodes them. The decoded values are the same on every rank.
 // REQUIRES: a frame of values.size() values, finite.
 void write_values(std::span<const float> values, ValueFormat format, std::span<std::byte> frame);
 void read_values(std::span<const std::byte> frame, ValueFormat format, std::span<float> values);
 
-// Index of the first of n values that is not finite; n if none is. Of levels, the first that share
-// a scale with which the largest level would not be finite.
+// Index of the first of n values that is not finite; n if none is. For levels: of the first value
+// with a scale at which the largest level would not be finite.
 std::size_t first_beyond_range(std::span<const std::byte> frame, ValueFormat format, std::size_t n);
 
 }  // namespace pride

@@ -1,5 +1,5 @@
-// A few coordinates of every rank, sent to all: what each would vote for, its momentum, and what it
-// voted. Layout: docs/wire_format.md.
+// Samples of a few coordinates of every rank, sent to all: blend, momentum and vote. Layout:
+// docs/wire_format.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,10 +26,10 @@ struct SampleView {
   std::size_t bytes = 0;
 };
 
-// Of shard.size() samples. Refused: floats that are not finite, bits behind the last level.
+// Of shard.size() samples. Refused: floats that are not finite, bits after the last level.
 FrameKind sample_frames();
 
-// The payloads of so many frames of samples, one after the other.
+// The payloads of this many frames of samples, one after the other.
 FrameKind all_sample_frames(int voters);
 
 }  // namespace pride

@@ -11,8 +11,8 @@ namespace pride {
 // are cut at multiples of it, so that the blocks do not depend on buckets or ranks.
 inline constexpr std::size_t kScaleBlock = 4096;
 
-// One block of a shard: flat coordinates [begin, end), padding left out; block k of a shard has the
-// scale k of its frames.
+// One block of a shard: flat coordinates [begin, end), padding left out; the k-th scale of the
+// shard's frames belongs to block k.
 struct ScaleBlock {
   std::size_t begin = 0, end = 0;
   std::size_t piece = 0;       // of the shard
@@ -43,7 +43,7 @@ struct ScaledSignView {
   std::size_t bytes = 0;
 };
 
-// Refused: scales that are negative or not finite, bits where no block or coordinate is.
+// Refused: scales that are negative or not finite, bits outside the blocks.
 FrameKind scaled_sign_frames();
 
 }  // namespace pride

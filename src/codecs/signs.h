@@ -34,7 +34,7 @@ struct VoteView {
   std::size_t bytes = 0;
 };
 
-// Refused: bits where no piece or coordinate is, signs of a piece that is unused.
+// Refused: bits outside the pieces, signs of a piece that is unused.
 FrameKind sign_frames(Codec codec = Codec::kSign);
 FrameKind vote_frames(bool ternary);
 

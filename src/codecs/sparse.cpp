@@ -72,11 +72,11 @@ std::size_t count_bits(std::span<const std::uint64_t> words) {
 void check_entries(const ReceivedFrame& f, const ReadView& view) {
   const std::size_t n_set = count_bits(view.high);
   if (n_set != view.k) {
-    f.refuse("marks ", n_set, " indices, and says that it has ", view.k, " entries");
+    f.refuse("marks ", n_set, " indices, but counts ", view.k, " entries");
   }
   if (view.bitmap && !zero_from(view.high, view.n)) f.refuse("has an index beyond ", view.n);
   if (!zero_from(view.low, view.k * view.low_bits)) f.refuse("has bits set behind its indices");
-  std::size_t floor = 0;  // the least that the next index may be
+  std::size_t floor = 0;  // lower bound of the next index
   for_each_entry(view, [&](std::size_t entry, std::size_t index) {
     if (index < floor)
       f.refuse("has entry ", entry, " at index ", index, ", which does not ascend");

@@ -9,16 +9,16 @@
 
 namespace pride {
 
-// How k entries out of n coordinates are coded. Indices are coded as Elias and Fano do: of each,
-// the low bits as they are, and the high bits in unary, which takes at most 2 + log2(n/k) bits an
-// entry; or, where that is shorter, as a bitmap of n bits in place of the high bits. The indices
-// never take more than n bits, each part padded to 8 bytes.
+// Coding of k entries out of n coordinates. Indices are Elias-Fano coded: the low bits of each as
+// they are, and the high bits in unary, at most 2 + log2(n/k) bits an entry; or, where that is
+// shorter, as a bitmap of n bits in place of the high bits. The indices never take more than n
+// bits, each part padded to 8 bytes.
 struct SparseShape {
   // REQUIRES: k <= n.
   SparseShape(std::size_t n, std::size_t k);
   std::size_t n, k;
   bool bitmap = true;
-  std::size_t low_bits = 0;  // of an entry
+  std::size_t low_bits = 0;  // per entry
   std::size_t low_words = 0, high_words = 0;
 };
 
@@ -37,16 +37,16 @@ struct SparseView : SparseShape {
   std::size_t bytes = 0;
 };
 
-// About a whole bucket; the most that it takes is all coordinates.
+// Of a whole bucket; the maximum size is that with all coordinates.
 FrameKind sparse_frames();
 
-// The most that the payloads of at most k entries take, however they are spread over payloads of n
+// Upper bound of the payloads of at most k entries, for any distribution over payloads of n
 // coordinates together: k (2 + log2(n/k)) bits of indices, by the log sum inequality, 4k bytes of
 // values, and for each payload its count and padding. REQUIRES: k <= n.
 std::uint64_t sparse_bytes_bound(std::size_t n, std::size_t k, std::size_t n_payloads);
 
-// Writes the entries whose bits are set, in ascending order, behind the header.
-// REQUIRES: mask has words for n = values.size() coordinates, and no bit behind them is set.
+// Writes the entries whose bits are set, in ascending order, after the header.
+// REQUIRES: mask has words for n = values.size() coordinates, and no bit set after them.
 void write_sparse(std::span<const std::uint64_t> mask, std::span<const float> values,
                   ByteBuffer& frame);
 

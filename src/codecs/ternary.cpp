@@ -4,7 +4,7 @@
 namespace pride {
 namespace {
 
-// Coordinates of one word whose number, given by bit planes, is above the limit.
+// Coordinates of one word whose number in bit planes is above the limit.
 std::uint64_t above(const SumView<const std::byte>& view, std::size_t word, std::uint64_t limit) {
   std::uint64_t more = 0, equal = ~std::uint64_t{0};
   for (std::size_t p = view.n_planes; p-- > 0;) {

@@ -42,8 +42,8 @@ struct SumView {
   std::size_t bytes = 0;
 };
 
-// Refused: bits in padding, a code that is none of the three; a sum above 2 for each user, other
-// users than there are.
+// Refused: bits in padding, invalid codes; a sum above 2 for each participating rank, participation
+// counts inconsistent with this rank's tensors.
 FrameKind ternary_frames();
 FrameKind sum_frames(int voters);
 

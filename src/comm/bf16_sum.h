@@ -12,9 +12,9 @@
 namespace pride {
 
 // sum = sum + row, added in float32 and rounded. REQUIRES: row.size() == sum.size(); `row` may be
-// `sum`, and else does not overlap it.
+// `sum`, but must not overlap it otherwise.
 inline void add_to(std::span<const BFloat16> row, std::span<BFloat16> sum) noexcept {
-  std::array<float, 1024> a, b;  // stays in the cache
+  std::array<float, 1024> a, b;  // stays in the L1 cache
   for (std::size_t at = 0; at < sum.size(); at += a.size()) {
     const std::size_t n = std::min(a.size(), sum.size() - at);
     to_float(sum.subspan(at, n), std::span(a).first(n));

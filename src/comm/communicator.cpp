@@ -19,8 +19,8 @@ using Clock = std::chrono::steady_clock;
 using ConstBytes = std::span<const std::byte>;
 using Bytes = std::span<std::byte>;
 
-// Tags below belong to the caller; each collective has its own, so that ranks that disagree on
-// which one they are in never exchange bytes.
+// Tags below belong to the caller; each collective has its own, so that ranks in different
+// collectives never exchange bytes.
 constexpr int kUserTags = 1024;
 enum ReservedTag : int {
   kTagAllToAll = kUserTags,
@@ -90,10 +90,11 @@ Communicator::~Communicator() = default;
 
 // --- The guard around every public call. --------------------------------------------------------
 
-// Runs the body of a public call. If it throws, the world is told before the caller's buffers can
-// go out of scope, and a CommError gets the names of scope, call and rank. Misuse changes nothing.
-// A buffer that the body sends or receives must be declared outside it: what is declared inside is
-// gone before the transport lets go of it, and another rank may still be writing to it.
+// Runs the body of a public call. If it throws, the world is marked as failed before the caller's
+// buffers can go out of scope, and a CommError gets the names of scope, call and rank. Misuse
+// changes nothing. A buffer that the body sends or receives must be declared outside it: one
+// declared inside is destroyed before the transport releases it, and another rank may still be
+// writing to it.
 template <typename Body>
 auto Communicator::guarded(const char* operation, Body&& body) {
   if (operation_ != nullptr) return body();
@@ -208,7 +209,7 @@ void Communicator::wait_all(std::span<Ticket> tickets) {
 
 // --- Collectives. -------------------------------------------------------------------------------
 
-// Receives are posted first, so that messages find their place ready.
+// Receives are posted first, so that arriving messages find their buffers.
 void Communicator::do_all_to_all_v(int tag, std::span<const Outgoing> send,
                                    std::span<const Incoming> recv, Deadline deadline) {
   std::vector<std::uint64_t> pending;
@@ -234,7 +235,7 @@ std::vector<int> Communicator::others() const {
   return ranks;
 }
 
-// The two collectives as the others here use them, guarded and counted.
+// The two collectives for use by the others here, guarded and counted.
 void Communicator::exchange(int tag, std::span<const Outgoing> send,
                             std::span<const Incoming> recv) {
   Traffic traffic{.messages_sent = send.size(), .messages_received = recv.size()};
@@ -315,8 +316,8 @@ void Communicator::barrier() {
   guarded("barrier", [&] { gather(kTagBarrier, {}, {}); });
 }
 
-// Each rank sums its shard over the ranks, first to last, then all gather the shards. `rows`, which
-// takes what comes for the shard, is the caller's, who declares it outside its guarded body.
+// Each rank sums its shard over the ranks, first to last, then all gather the shards. `rows`, the
+// receive buffer for the shard, is declared by the caller outside its guarded body.
 template <typename T>
 void Communicator::add_in_rank_order(std::span<T> values, std::vector<T>& rows) {
   const auto parts = shards(values, size_);
@@ -339,8 +340,7 @@ void Communicator::add_in_rank_order(std::span<T> values, std::vector<T>& rows) 
   gather_v(kTagSumGather, {&sum, 1}, to_keep);
 }
 
-// An all-reduce of the transport may not notice that sizes or types differ: they are compared
-// first.
+// An all-reduce of the transport may not detect different sizes or types: they are compared first.
 template <typename T>
 void Communicator::sum_natively(SumType type, std::span<T> values) {
   const std::uint64_t mine = values.size() << 3 | static_cast<std::uint64_t>(type);
@@ -387,7 +387,7 @@ std::unique_ptr<Communicator> Communicator::group(std::span<const int> members) 
   return made;
 }
 
-// The barrier has a deadline; what a transport does to make a communicator may not have one.
+// The barrier has a deadline; a transport's construction of a communicator may not have one.
 std::unique_ptr<Communicator> Communicator::duplicate() {
   return guarded("duplicate", [&] {
     barrier();

@@ -23,16 +23,16 @@ using threads::Operation;
 using threads::World;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTags = 2048;  // all that the front door uses, and kGroupTag
+constexpr int kTags = 2048;  // tags of the front door, and kGroupTag
 constexpr int kGroupTag = kTags - 1;
 constexpr int kMostRanks = 1024;
 constexpr int kFewestContexts = 16;
 
-// What became of an attempt to take a context.
+// Result of an attempt to take a context.
 enum class Take : int { kTaken, kInUse, kNotItsTurn };
 
-// What all communicators of this process share. An MPI tag holds the communicator's context, the
-// threads at both ends and the tag: one MPI communicator serves all, and none is made by threads.
+// State shared by all communicators of this process. An MPI tag holds the communicator's context,
+// the threads at both ends and the tag: one MPI communicator serves all, and threads make none.
 class Job {
  public:
   Job(MPI_Comm comm, int n_threads)
@@ -51,7 +51,7 @@ class Job {
                 " threads: this MPI's tags end at ", tags - 1, ", too few for so many");
   }
 
-  // Leaked after a failure, as any communicator of MPI.
+  // Leaked after a failure, as every MPI communicator here.
   ~Job() {
     if (!family_->dead() && mpi::usable()) MPI_Comm_free(&comm_);
   }
@@ -69,19 +69,19 @@ class Job {
 
   int most_contexts() const noexcept { return most_contexts_; }
 
-  // The lowest context, from `first` on, that no communicator of a rank's thread has.
+  // The lowest context, from `first` on, that is free for a rank's thread.
   int free_context(int thread, int first) {
     const std::lock_guard lock(mutex_);
     return lowest_free(thread, first);
   }
-  // The lowest of all, taken; most_contexts() if there is none.
+  // The lowest free context, taken; most_contexts() if there is none.
   int take_lowest_context(int thread) {
     const std::lock_guard lock(mutex_);
     const int lowest = lowest_free(thread, 1);
     if (lowest < most_contexts_) contexts_[static_cast<std::size_t>(thread)].insert(lowest);
     return lowest;
   }
-  // For the `parent`'s group, which must be in the queue of this thread.
+  // Takes it for the `parent`'s group, which must be in the queue of this thread.
   Take take_context(int thread, int context, int parent) {
     const std::lock_guard lock(mutex_);
     if (*queues_[static_cast<std::size_t>(thread)].begin() != parent) return Take::kNotItsTurn;
@@ -93,7 +93,7 @@ class Job {
     contexts_[static_cast<std::size_t>(thread)].erase(context);
   }
 
-  // The communicators, by context, of which a group is being made with this thread.
+  // Queue of the parents, by context, of the groups under construction with this thread.
   void enter_queue(int thread, int parent) {
     const std::lock_guard lock(mutex_);
     queues_[static_cast<std::size_t>(thread)].insert(parent);
@@ -114,12 +114,12 @@ class Job {
   MPI_Comm comm_;
   int threads_;
   int most_contexts_ = 0;
-  std::mutex mutex_;                     // for what follows
+  std::mutex mutex_;                     // guards the members below
   std::vector<std::set<int>> contexts_;  // in use, by thread; 0 is the first world's
   std::vector<std::set<int>> queues_;    // by thread
 };
 
-// A group's place in the queue of a thread.
+// RAII entry of a group in the queue of a thread.
 class Place {
  public:
   Place(Job& job, int thread, int parent) : job_(job), thread_(thread), parent_(parent) {
@@ -134,8 +134,8 @@ class Place {
   const int thread_, parent_;
 };
 
-// Failures go through the family of MPI alone, which the ranks of a process share: the World's own
-// never fails, so nobody may sleep in it, and waits poll.
+// Failures go through the family of MPI alone, which the ranks of a process share. The World's own
+// family never fails, so waits poll and never sleep in it.
 class HybridComm final : public Communicator {
  public:
   HybridComm(std::shared_ptr<Job> job, std::shared_ptr<World> world, int rank, int context)
@@ -145,7 +145,7 @@ class HybridComm final : public Communicator {
         context_(context),
         messages_(job_->comm(), job_->family()) {}
 
-  // A message that is on its way yet must not meet a receive of the next with this context.
+  // A message still in flight must not match a receive of the next communicator with this context.
   ~HybridComm() override {
     const bool idle = give_up_pending();
     world_->leave(rank());
@@ -179,8 +179,8 @@ class HybridComm final : public Communicator {
                   .size = bytes.size()});
   }
 
-  // Also serves what others wait for, on either way: two ranks that both wait for a send would
-  // otherwise wait for each other.
+  // Also serves other pending operations, in both directions: two ranks that both wait for a send
+  // would otherwise wait for each other.
   bool do_test(std::uint64_t id) override {
     if ((id & kRemote) != 0) {
       world_->serve(rank());
@@ -190,7 +190,7 @@ class HybridComm final : public Communicator {
     try {
       if (!world_->test(pending_.find(id))) return false;
     } catch (const CommError&) {
-      check_alive(id);  // the reason of the first failure rather than what that has caused here
+      check_alive(id);  // the reason of the first failure rather than its consequence here
       throw;
     }
     pending_.release(id);
@@ -253,14 +253,14 @@ class HybridComm final : public Communicator {
     }
   }
 
-  // A context that no member has: the highest of the lowest that each of them has free, or, where
-  // one has that for another group, a higher one. Groups that are made at the same time by several
-  // threads of a rank would take contexts from under each other, for ever if they keep step: on
-  // each rank it is the turn of the group whose parent has the lowest context, and the others try
-  // again. That group waits for nothing else: duplicate and split meet before they come here, so
-  // that all its members are on their way. A context is free again on each rank when that rank's
-  // end is gone, so that two ranks use it a second time between them only when both have received
-  // all that they ever will of the first.
+  // A context that is free on all members: the highest of their lowest free contexts, or, where it
+  // is in use for another group, a higher one. Groups under construction at the same time by
+  // several threads of a rank would take contexts from each other, forever if they run in lockstep.
+  // So on each rank only the group whose parent has the lowest context may proceed, and the others
+  // retry. That group waits for nothing else: duplicate and split synchronise first, so that all
+  // its members are on their way. A context is free again on each rank when that rank's end is
+  // destroyed, so that two ranks reuse it between them only when both have received all messages of
+  // the first use.
   int agree_on_context(std::span<const int> members) {
     const int thread = thread_of(rank());
     if (members.size() == 1) return checked(job_->take_lowest_context(thread));
@@ -290,7 +290,7 @@ class HybridComm final : public Communicator {
         "duplicates and splits that are not needed, or take more processes with fewer threads"));
   }
 
-  // Each member's number, told to all members.
+  // All-gather of each member's number.
   std::vector<int> gathered(std::span<const int> members, int mine) {
     std::vector<int> all(members.size(), mine);
     std::vector<std::uint64_t> ids;
@@ -304,7 +304,7 @@ class HybridComm final : public Communicator {
       }
       for (const std::uint64_t id : ids) do_wait(id, deadline);
     } catch (const std::exception& e) {
-      do_fail(e.what());  // before the buffers go
+      do_fail(e.what());  // before the buffers are destroyed
       throw;
     }
     return all;
@@ -318,18 +318,18 @@ class HybridComm final : public Communicator {
   }
 
   std::shared_ptr<Job> job_;
-  std::shared_ptr<World> world_;  // numbers all ranks; only those of this process meet in it
+  std::shared_ptr<World> world_;  // has all ranks; only those of this process communicate in it
   const int context_;
   mpi::Messages messages_;
   TicketTable<Operation> pending_;
 };
 
-// Throws on all processes alike: all know the lowest and the highest number of threads.
+// Throws on all processes alike: all have the lowest and the highest number of threads.
 void check_same_threads(int n_threads, MPI_Comm comm) {
   int level = MPI_THREAD_SINGLE, n_processes = 1;
   mpi::check(MPI_Query_thread(&level), "MPI_Query_thread");
   mpi::check(MPI_Comm_size(comm, &n_processes), "MPI_Comm_size");
-  // the lowest level, the lowest number of threads, and less the highest
+  // the lowest level, the lowest number of threads, and minus the highest
   int lowest[3] = {level, n_threads, -n_threads};
   mpi::check(MPI_Allreduce(MPI_IN_PLACE, lowest, 3, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
   PRIDE_CHECK(lowest[1] == -lowest[2], "make_hybrid_world: from ", lowest[1], " to ", -lowest[2],

@@ -25,13 +25,13 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<std::size_t> chunk{kDefaultChunk};
 
-// MPI knows no bfloat16: of two bytes each, added by this.
+// MPI has no bfloat16: a type of two bytes, added by this.
 void add_bf16(void* in, void* inout, int* n, MPI_Datatype*) {
   const auto size = static_cast<std::size_t>(*n);
   add_to({static_cast<const BFloat16*>(in), size}, {static_cast<BFloat16*>(inout), size});
 }
 
-// Made once, and never freed: MPI_Finalize may come at any time after the last communicator.
+// Made once and never freed: MPI_Finalize may come at any time after the last communicator.
 MPI_Op bf16_sum() {
   static const MPI_Op op = [] {
     MPI_Op made = MPI_OP_NULL;
@@ -52,7 +52,7 @@ class MpiComm final : public Communicator {
   ~MpiComm() override {
     if (!usable()) return;
     const bool idle = !give_up();
-    if (idle && !family_->dead()) MPI_Comm_free(&comm_);  // else leaked: peers may not come to it
+    if (idle && !family_->dead()) MPI_Comm_free(&comm_);  // else leaked: peers may not reach it
   }
 
   std::string_view transport() const noexcept override { return "mpi"; }
@@ -134,7 +134,7 @@ class MpiComm final : public Communicator {
     }
   }
 
-  // `what` says what waits.
+  // `what` names the wait.
   template <typename Text>
   void check_alive(const Text& what) {
     try {
@@ -144,9 +144,9 @@ class MpiComm final : public Communicator {
     }
   }
 
-  // What is not complete when another rank fails, or at the deadline, stays with MPI. The looks
-  // move the sum on, fragment by fragment: with sleeps between them it takes seven times as long in
-  // shared memory.
+  // Requests that are not complete when another rank fails, or at the deadline, stay with MPI. The
+  // tests advance the sum, fragment by fragment: with sleeps between them it takes seven times as
+  // long in shared memory.
   void finish_sum(std::size_t bytes) {
     const auto deadline = Clock::now() + timeout();
     const auto what = [&] { return concat("sum of ", bytes, " bytes"); };
@@ -195,8 +195,8 @@ MpiEnvironment::MpiEnvironment() {
   thread_multiple_ = level == MPI_THREAD_MULTIPLE;
 }
 
-// After a failure some ranks may never come to MPI_Finalize, which waits for all: a process that
-// ends without it is what the launcher takes as the sign to end the others.
+// After a failure some ranks may never reach MPI_Finalize, which waits for all: a process that
+// exits without it makes the launcher end the others.
 MpiEnvironment::~MpiEnvironment() {
   if (began_ && mpi::usable() && !mpi::any_world_failed()) MPI_Finalize();
 }

@@ -2,16 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/mpi_family.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <utility>
 #include <vector>
 
+#include "base/digest.h"
+#include "base/machine.h"
 #include "pride/error.h"
 
 namespace pride::mpi {
@@ -23,8 +22,7 @@ constexpr std::chrono::milliseconds kGrace{200};
 
 std::atomic<bool> some_world_failed{false};
 
-// Notices that their receivers have not taken yet live as long as the process: MPI may read them
-// until it is finalised.
+// Notices not yet received live as long as the process: MPI may read them until it is finalised.
 const std::string& keep(std::string notice) {
   static std::mutex mutex;
   static auto* const kept = new std::list<std::string>;
@@ -32,11 +30,9 @@ const std::string& keep(std::string notice) {
   return kept->emplace_back(std::move(notice));
 }
 
-// By the name of the host. Collective.
-int processes_on_this_host(MPI_Comm comm, int size) {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  const std::uint64_t mine = std::hash<std::string_view>{}(name);
+// Collective.
+int processes_on_this_machine(MPI_Comm comm, int size) {
+  const std::uint64_t mine = Digest().text(machine_name()).value();
   std::vector<std::uint64_t> all(static_cast<std::size_t>(size));
   check(MPI_Allgather(&mine, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, comm), "MPI_Allgather");
   return static_cast<int>(std::ranges::count(all, mine));
@@ -71,11 +67,11 @@ bool any_world_failed() noexcept { return some_world_failed; }
 MpiFamily::MpiFamily(MPI_Comm comm, int workers) : notices_(duplicate(comm)) {
   check(MPI_Comm_rank(notices_, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(notices_, &size_), "MPI_Comm_size");
-  const long here = long{workers} * processes_on_this_host(notices_, size_);
+  const long here = long{workers} * processes_on_this_machine(notices_, size_);
   crowded_ = 2 * here > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-// A communicator of a world that has failed is leaked: peers may not come to free theirs.
+// A communicator of a failed world is leaked: peers may not reach the collective that frees it.
 MpiFamily::~MpiFamily() {
   if (!dead() && usable()) MPI_Comm_free(&notices_);
 }
@@ -115,7 +111,7 @@ void MpiFamily::fail(int rank, std::string_view reason) noexcept {
     mark_dead(concat("rank ", rank, ": ", reason));
     if (usable()) send_notices();
   } catch (...) {
-    dead_.store(true, std::memory_order_release);  // the peers' deadlines must do
+    dead_.store(true, std::memory_order_release);  // peers fail at their deadlines
   }
 }
 

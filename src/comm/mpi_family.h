@@ -1,4 +1,4 @@
-// MpiFamily: how the ranks of an MPI world, its duplicates and its splits hear of a failure.
+// MpiFamily: failure notices between the ranks of an MPI world, its duplicates and its splits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace pride::mpi {
 
-// False before MPI_Init and after MPI_Finalize, when nothing of MPI may be called.
+// False before MPI_Init and after MPI_Finalize, when MPI calls are not allowed.
 bool usable() noexcept;
 
 // Throws CommError with the call's name and MPI's text unless `code` is MPI_SUCCESS.
@@ -24,8 +24,8 @@ MPI_Comm duplicate(MPI_Comm comm);
 // True once any world of this process has failed.
 bool any_world_failed() noexcept;
 
-// A rank that fails sends one notice to each other rank, on a communicator of its own; ranks look
-// for notices while they wait. Several threads may use a family if MPI allows several threads.
+// A failing rank sends one notice to each other rank, on a separate communicator; ranks poll for
+// notices while they wait. Several threads may use a family if MPI allows several threads.
 class MpiFamily {
  public:
   // Collective. `workers`: threads of this process that work and wait, on all processes alike.
@@ -36,15 +36,14 @@ class MpiFamily {
 
   int rank() const noexcept { return rank_; }  // in the first world
 
-  // Workers on this host have less than two cores each: who waits must soon give way, since another
-  // has work to do.
+  // Workers on this node have less than two cores each: a waiting thread must yield soon.
   bool crowded() const noexcept { return crowded_; }
   bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
 
-  // Throws CommError with the reason if the world has failed; looks for notices.
+  // Throws CommError with the reason if the world has failed; polls for notices.
   void check_alive();
 
-  // Only the first call counts. Spends at most kGrace on getting the notices out.
+  // Only the first call counts. Spends at most kGrace on sending the notices.
   // `rank`: of the first world, where that is not this process's own number.
   void fail(std::string_view reason) noexcept { fail(rank_, reason); }
   void fail(int rank, std::string_view reason) noexcept;
@@ -59,7 +58,7 @@ class MpiFamily {
   int size_ = 1;
   bool crowded_ = false;
   std::atomic<bool> dead_{false};
-  std::mutex mutex_;    // one thread at a time looks for notices, or sends them
+  std::mutex mutex_;    // one thread at a time polls for notices, or sends them
   std::string reason_;  // "rank 2: ..."; written once, before dead_
 };
 

@@ -9,10 +9,10 @@
 namespace pride::mpi {
 namespace {
 
-// Chunks of a message that MPI has to send at a time.
+// Chunks of a message in MPI's hands at a time.
 constexpr std::size_t kWindow = 4;
 
-// How long a failed rank goes on serving MPI, so that its pending operations can end.
+// Time for which a failed rank keeps serving MPI, so that its pending operations can end.
 constexpr std::chrono::milliseconds kGrace{250};
 
 [[noreturn]] void fail_chunk(const std::string& text, int code) {
@@ -66,7 +66,7 @@ Messages::Pending::Entry& Messages::begin(Operation op) {
   return entry;
 }
 
-// Of chunk k: all are full but the last, which may be empty.
+// Size of chunk k: all are full but the last, which may be empty.
 int Messages::length(const Operation& op, std::size_t k) const {
   return static_cast<int>(std::min(chunk_, op.size - k * chunk_));
 }
@@ -82,7 +82,7 @@ void Messages::look() {
   }
 }
 
-// Messages with one process and tag keep their order: the next begins behind the last chunk.
+// Messages with one process and tag keep their order: the next starts after the last chunk.
 bool Messages::first_of_its_kind(const Operation& op) const {
   const auto first = std::ranges::find_if(sends_, [&](const Operation* other) {
     return other->at.process == op.at.process && other->at.mpi_tag == op.at.mpi_tag;
@@ -90,9 +90,9 @@ bool Messages::first_of_its_kind(const Operation& op) const {
   return *first == &op;
 }
 
-// So many chunks of each message are with MPI at a time, so that those to all peers take turns:
-// streams that are written one after the other, each as fast as it goes, meet on some links while
-// others are idle. True if all have begun.
+// Limits the chunks of each message in MPI's hands, so that messages to all peers take turns:
+// streams written one after the other at full rate collide on some links while others are idle.
+// True if all have begun.
 bool Messages::send_chunks(Operation& op) {
   while (op.chunks.size() < op.total) {
     advance(op);
@@ -106,7 +106,7 @@ bool Messages::send_chunks(Operation& op) {
   return true;
 }
 
-// The first receive of each process and tag is served first.
+// The first receive of each process and tag comes first.
 void Messages::look_for_messages() {
   for (auto it = expected_.begin(); it != expected_.end();) {
     auto& queue = it->second;

@@ -1,5 +1,5 @@
-// Messages: sends and receives over MPI's point-to-point messages, in chunks, polled. What MpiComm
-// and HybridComm have in common; no Communicator in here.
+// Messages: sends and receives over MPI's point-to-point messages, in chunks, polled. The common
+// part of MpiComm and HybridComm, independent of Communicator.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,14 +25,14 @@
 
 namespace pride::mpi {
 
-// Between two looks at a pending operation: nothing at first, then give way to ranks that share the
-// core, then sleep, up to 200 us at a time. Or never sleep.
+// Back-off between two polls of a pending operation: none at first, then yields to ranks that share
+// the core, then sleeps of up to 200 us. Or never sleeps.
 class Backoff {
  public:
   explicit Backoff(bool crowded, bool sleeps = true)
       : spins_(crowded ? 8 : 64), yields_(crowded ? 8 : 256), sleeps_(sleeps) {}
 
-  // True now and then: time to look for what is rarer.
+  // True periodically: time for rare checks.
   bool pause() {
     ++round_;
     if (round_ < spins_) return false;
@@ -45,7 +45,7 @@ class Backoff {
     return true;
   }
 
-  // Something came: more may follow soon.
+  // Resets after a message: more may follow soon.
   void hurry() { sleep_ = kShortest; }
 
  private:
@@ -56,7 +56,7 @@ class Backoff {
   std::chrono::microseconds sleep_ = kShortest;
 };
 
-// Where a message goes or comes from, for MPI, and as the errors name it.
+// Source or destination of a message, for MPI and for error texts.
 struct Address {
   int process = 0, mpi_tag = 0;
   int peer = 0, tag = 0;
@@ -65,9 +65,9 @@ struct Address {
 // The pending sends and receives of one communicator. One thread at a time may use an object;
 // several objects may share an MPI communicator if their addresses differ.
 //
-// A message is received only once its size is known to be right (MPI_Improbe, then MPI_Imrecv). A
-// receive posted in advance would be simpler, but then Open MPI 4.1.4 was seen to corrupt the heap
-// when a large message was longer than its buffer.
+// A message is received only once its size has been checked (MPI_Improbe, then MPI_Imrecv). A
+// receive posted in advance would be simpler, but Open MPI 4.1.4 corrupted the heap when a large
+// message was longer than its buffer.
 class Messages {
  public:
   using Clock = std::chrono::steady_clock;
@@ -78,21 +78,21 @@ class Messages {
   std::uint64_t start_send(const Address& to, std::span<const std::byte> bytes);
   std::uint64_t start_recv(const Address& from, std::span<std::byte> bytes);
 
-  // True if complete; the id is then gone. Looks first. Throws CommError.
+  // True if complete; the id is then released. Polls first. Throws CommError.
   bool test(std::uint64_t id);
 
-  // Begins to receive what has come, and to send what there is room for, whatever it belongs to.
+  // Starts receives of arrived messages, and sends with free capacity, of any operation.
   void look();
 
-  // Chunks that look() and the starts have begun, ever.
+  // Total number of chunks started by look() and the starts.
   std::size_t begun() const noexcept { return begun_; }
 
   // "receive of 12 bytes from rank 1 (tag 7)"
   std::string text(std::uint64_t id) { return pending_.find(id).text(); }
 
-  // Forgets the receives that have not begun, and serves MPI until all else has ended, for a grace
-  // at most; `also` are served with them. True if anything was pending. docs/transports.md says
-  // what MPI may still touch.
+  // Cancels the receives that have not begun, and serves MPI until all others have ended, for a
+  // grace period at most; `also` are served with them. True if anything was pending. Buffers that
+  // MPI may still touch: docs/transports.md.
   bool give_up(std::span<MPI_Request> also = {}) noexcept;
 
   std::size_t chunk() const noexcept { return chunk_; }
@@ -106,7 +106,7 @@ class Messages {
     const std::byte* source = nullptr;     // of a send
     std::byte* target = nullptr;           // of a receive
     std::size_t total = 0;                 // chunks, the last one included
-    std::vector<MPI_Request> chunks = {};  // those that MPI has begun
+    std::vector<MPI_Request> chunks = {};  // those started with MPI
     std::size_t done = 0;
 
     std::string text() const;
@@ -126,10 +126,9 @@ class Messages {
   const std::size_t chunk_ = chunk_limit();
   std::shared_ptr<MpiFamily> family_;
   Pending pending_;
-  // receives whose message has not come, by process and tag, in the order in which they were
-  // started
+  // receives without an arrived message, by process and tag, in the order started
   std::map<std::pair<int, int>, std::deque<Operation*>> expected_;
-  std::vector<Operation*> sends_;  // that have not begun their last chunk
+  std::vector<Operation*> sends_;  // with chunks that have not begun
   std::size_t begun_ = 0;
 };
 

@@ -13,7 +13,7 @@
 namespace pride {
 namespace {
 
-// What the ranks of a world threw.
+// Exceptions of the ranks of a world.
 class Errors {
  public:
   void add(int rank, std::exception_ptr error, bool is_comm_error) {
@@ -21,7 +21,7 @@ class Errors {
     list_.push_back({rank, std::move(error), is_comm_error});
   }
 
-  // A rank's own error first; then the CommError of the rank that noticed first; then any.
+  // A rank's own error first; then the CommError of the first failed rank; then any.
   void rethrow(int failed_rank) const {
     const auto pick = [this](auto&& is) { return std::find_if(list_.begin(), list_.end(), is); };
     auto it = pick([](const Entry& e) { return !e.is_comm_error; });
@@ -36,7 +36,7 @@ class Errors {
     std::exception_ptr error;
     bool is_comm_error;
   };
-  std::mutex mutex_;  // for list_, until the threads are joined
+  std::mutex mutex_;  // guards list_, until the threads are joined
   std::vector<Entry> list_;
 };
 
@@ -66,11 +66,12 @@ void run_ends(std::vector<std::unique_ptr<Communicator>> ends,
   std::vector<std::thread> ranks;
   ranks.reserve(ends.size());
   try {
-    // each thread owns its end: a body that returns early has left, and the others hear of it
+    // each thread owns its end: a body that returns early leaves the world, which fails its peers'
+    // waits
     for (auto& end : ends) {
       ranks.emplace_back([&errors, &body, &end] { run_rank(std::move(end), body, errors); });
     }
-  } catch (const std::exception& e) {  // the system has no more threads
+  } catch (const std::exception& e) {  // no more threads available
     ends.at(ranks.size())->fail(e.what());
     for (auto& rank : ranks) rank.join();
     throw;

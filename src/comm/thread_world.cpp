@@ -15,8 +15,8 @@ namespace {
 // Up to this size a copy under the lock is cheaper than waking the receiver to make it.
 constexpr std::size_t kCopyUnderLock = 512;
 
-// A rank that waits gives way this often before it sleeps: a wake-up costs some 30 us, which made
-// a barrier of 4 ranks on 2 cores take 80 us instead of 20 to 40.
+// Yields of a waiting rank before it sleeps: a wake-up costs some 30 us, which made a barrier of 4
+// ranks on 2 cores take 80 us instead of 20 to 40.
 constexpr int kYields = 16;
 
 }  // namespace
@@ -48,12 +48,12 @@ void Family::fail(int rank, std::string_view reason) noexcept {
     try {
       reason_ = reason;
     } catch (...) {
-      reason_.clear();  // no memory: the rank alone must do
+      reason_.clear();  // no memory: the rank alone must suffice
     }
     dead_.store(true, std::memory_order_release);
     worlds.swap(worlds_);
   }
-  // outside the lock: a waiter holds its world's lock when it asks for the reason
+  // outside the lock: a waiter holds its world's lock when it reads the reason
   for (const auto& weak : worlds) {
     if (const auto world = weak.lock()) world->wake_all();
   }
@@ -108,8 +108,8 @@ Queue& World::queue_of(const Operation& op) {
   return op.is_send ? boxes_[op.peer]->from[op.self] : boxes_[op.self]->from[op.peer];
 }
 
-// The operation is over; its owner may be asleep for it. One that sleeps for another of its
-// operations is left alone: in a collective of N ranks it would wake 2N times for nothing.
+// The operation is over; its rank may be asleep for it. A rank that sleeps for another of its
+// operations is not woken: in a collective of N ranks it would wake 2N times for nothing.
 void World::end(Operation& op, std::string error) {
   op.partner = nullptr;
   op.state = error.empty() ? Operation::State::kDone : Operation::State::kFailed;
@@ -150,7 +150,7 @@ void World::match(Operation& send, Operation& recv) {
   boxes_[recv.self]->changed.notify_one();
 }
 
-// The one copy. Neither end may let go of its buffer while the state is kCopying.
+// The only copy. Neither end may release its buffer while the state is kCopying.
 void World::copy_next(Lock& lock, int rank) {
   auto& ready = boxes_[rank]->ready;
   Operation& recv = *ready.front();
@@ -164,8 +164,8 @@ void World::copy_next(Lock& lock, int rank) {
   end(recv);
 }
 
-// True if done. Throws if it cannot become so: with the reason of the first failure, where there is
-// one, rather than with what that has caused here.
+// True if done. Throws if it cannot complete: with the reason of the first failure, where there is
+// one, rather than its consequence here.
 bool World::settled(const Operation& op) const {
   if (op.state == Operation::State::kDone) return true;
   if (family_->dead()) throw CommError(concat(op.text(), ": ", family_->reason()));
@@ -180,8 +180,8 @@ bool World::test(Operation& op) {
   return settled(op);
 }
 
-// A rank that waits for anything serves all its receives: two ranks that both wait for their sends
-// would otherwise wait for each other.
+// A waiting rank serves all its receives: two ranks that both wait for their sends would otherwise
+// wait for each other.
 void World::wait(Operation& op, Deadline deadline) {
   Lock lock(mutex_);
   Box& own = *boxes_[op.self];
@@ -213,14 +213,14 @@ void World::cancel(Operation& op) noexcept {
     std::erase(boxes_[recv.self]->ready, &recv);
     end(*op.partner, concat("rank ", op.self, " gave up"));
   }
-  // the receiver is copying from our buffer: a matter of microseconds per MB
+  // the receiver is copying from this buffer: microseconds per MB
   Box& own = *boxes_[op.self];
   own.awaited = &op;
   while (op.state == Operation::State::kCopying) own.changed.wait(lock);
   own.awaited = nullptr;
 }
 
-// Looks at the rank's own 2N queues only: all ranks leave, and N^2 each would be N^3 together.
+// Visits the rank's own 2N queues only: all ranks leave, and N^2 each would be N^3 together.
 void World::leave(int rank) noexcept {
   const Lock lock(mutex_);
   boxes_[rank]->left = true;
@@ -242,14 +242,14 @@ void World::serve(int rank) {
 }
 
 std::shared_ptr<World> World::group(std::uint64_t serial, std::span<const int> members,
-                                    std::size_t askers) {
+                                    std::size_t n_calls) {
   const Lock lock(mutex_);
   const std::pair id{serial, members.front()};
   Birth& birth = births_[id];
   if (!birth.world) {
     std::vector<int> first_ranks;
     for (const int member : members) first_ranks.push_back(first_ranks_[member]);
-    birth = {std::make_shared<World>(family_, std::move(first_ranks)), askers};
+    birth = {std::make_shared<World>(family_, std::move(first_ranks)), n_calls};
     family_->add(birth.world);
   }
   const auto world = birth.world;

@@ -1,4 +1,4 @@
-// The mailboxes behind thread_comm: matching, the one copy, failure. No Communicator in here.
+// The mailboxes behind thread_comm: matching, the one copy, failure. Independent of Communicator.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,28 +20,28 @@ namespace pride::threads {
 
 class World;
 
-// A world and all that was duplicated or split from it: they fail together.
+// A world with its duplicates and splits: they fail together.
 class Family {
  public:
   bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
   int failed_rank() const;     // of the first world; -1 if none has failed
   std::string reason() const;  // "rank 2: ...", once dead
 
-  // Only the first call counts. Wakes everybody who waits. `rank` is that of the first world.
+  // Only the first call counts. Wakes all waiting ranks. `rank` is that of the first world.
   void fail(int rank, std::string_view reason) noexcept;
 
   void add(const std::shared_ptr<World>& world);
 
  private:
   std::atomic<bool> dead_{false};
-  mutable std::mutex mutex_;  // for what follows
+  mutable std::mutex mutex_;  // guards the members below
   int failed_rank_ = -1;
   std::string reason_;
   std::vector<std::weak_ptr<World>> worlds_;
 };
 
 // One send or receive, owned by the rank that started it. Guarded by the world's lock from start()
-// until it is seen done, or given up by cancel().
+// until a test sees it done, or cancel().
 struct Operation {
   enum class State { kUnmatched, kMatched, kCopying, kDone, kFailed };
 
@@ -68,7 +68,7 @@ class Queue {
   void append(Operation& op) noexcept;
   void remove(Operation& op) noexcept;
 
-  // Takes out and passes on each operation whose peer is `rank`.
+  // Removes each operation whose peer is `rank` and passes it to the callback.
   template <typename Visit>
   void take_those_of_peer(int rank, Visit&& visit);
 
@@ -77,7 +77,7 @@ class Queue {
   Operation* last_ = nullptr;
 };
 
-// What the ends of one world share. One lock guards all of it: an operation takes well below a
+// State shared by the ends of one world. One lock guards all of it: an operation takes well below a
 // microsecond under it, and copies of more than a few hundred bytes are made outside.
 class World {
  public:
@@ -97,10 +97,10 @@ class World {
   bool test(Operation& op);
   void wait(Operation& op, Deadline deadline);
 
-  // Gives the operation up; afterwards nobody touches its buffer.
+  // Cancels the operation; afterwards its buffer is not touched.
   void cancel(Operation& op) noexcept;
 
-  // No more operations of this rank will come: who waits for one gets an error.
+  // Ends the operations of this rank: waits for it get an error.
   void leave(int rank) noexcept;
 
   void wake_all() noexcept;
@@ -108,18 +108,18 @@ class World {
   // Makes the copies that wait for this rank as a receiver.
   void serve(int rank);
 
-  // The world that the `serial`-th group of this one makes for these members: the first member to
-  // ask creates it, and the last of `askers` takes it out of the list.
+  // The world made by the `serial`-th group of this one for these members: the first call creates
+  // it, and the last of `n_calls` takes it out of the list.
   std::shared_ptr<World> group(std::uint64_t serial, std::span<const int> members,
-                               std::size_t askers);
+                               std::size_t n_calls);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
   struct Box {                        // of one rank
-    std::vector<Queue> from;          // by sender: what waits between it and this rank
+    std::vector<Queue> from;          // by sender: unmatched operations between it and this rank
     std::deque<Operation*> ready;     // matched receives, to be copied by the rank
-    const Operation* awaited = {};    // what the rank sleeps for: no other end wakes it
+    const Operation* awaited = {};    // the rank sleeps until this ends: no other end wakes it
     std::condition_variable changed;  // `awaited`, `ready` or the family
     bool left = false;
   };
@@ -137,7 +137,7 @@ class World {
 
   std::shared_ptr<Family> family_;
   std::vector<int> first_ranks_;
-  std::mutex mutex_;  // for what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<std::unique_ptr<Box>> boxes_;
   std::map<std::pair<std::uint64_t, int>, Birth> births_;
 };

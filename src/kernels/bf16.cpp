@@ -1,4 +1,4 @@
-// to_float and to_bf16, on the bits: what instructions for bfloat16 do with denormals differs.
+// to_float and to_bf16 on the bits: bfloat16 instructions differ in their handling of denormals.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/bf16.h"
 
@@ -34,7 +34,7 @@ void widen(const BFloat16* in, float* out, std::size_t n) {
   for (; i < n; ++i) out[i] = std::bit_cast<float>(std::uint32_t{bits[i]} << 16);
 }
 
-// adds just under half of the last place that stays, and its bit, so that ties go to even
+// adds just under half of the last kept place, plus that place's bit: ties go to even
 HWY_INLINE std::uint16_t rounded(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (value != value) return static_cast<std::uint16_t>((bits | kQuietBit) >> 16);
@@ -55,10 +55,10 @@ void narrow(const float* in, BFloat16* out, std::size_t n) {
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
     const auto sum = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
     const auto quiet = hn::Or(bits, hn::Set(du, kQuietBit));
-    // not Ne, whose answer for NaN differs between instruction sets
+    // not Ne, whose result for NaN differs between instruction sets
     const auto nan = hn::RebindMask(du, hn::Not(hn::Eq(value, value)));
     const auto high = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, sum));
-    // at most 65535, so that the saturation of the signed conversion changes nothing
+    // at most 65535: the saturation of the signed conversion changes nothing
     hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, high)), d16, bits_out + i);
   }
 #endif

@@ -76,7 +76,7 @@ HWY_INLINE void add_rows(D d, Rows rows, std::size_t at, V (&planes)[kPlanes]) {
   if (r < rows.size()) ripple(0, hn::LoadU(d, rows[r] + at), planes);
 }
 
-// Where the count is above, or equal to, a threshold.
+// Mask of counts above, or equal to, a threshold.
 template <class V>
 struct Compared {
   V above, equal;
@@ -118,8 +118,8 @@ HWY_INLINE void count_by_words(D d, Rows rows, std::size_t begin, std::size_t en
   }
 }
 
-// Words of a row that count_by_rows reads in one go: long enough for the hardware to prefetch,
-// short enough for the planes to stay in the first cache.
+// Words of a row that count_by_rows reads at a time: long enough for the hardware to prefetch,
+// short enough for the planes to stay in the L1 cache.
 inline constexpr std::size_t kChunkWords = 256;
 
 // Many rows: eight rows at a time over a chunk of words, the planes on the stack. With all rows

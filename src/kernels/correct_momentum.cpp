@@ -1,4 +1,4 @@
-// correct_momentum and sgd: what the sparse methods add up, and how the result is applied.
+// correct_momentum and sgd: accumulation in the sparse methods, and the step on their result.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/isa.h"
 #include "kernels/kernels.h"

@@ -16,13 +16,13 @@ namespace {
 
 constexpr std::int64_t kFallback = HWY_SCALAR | HWY_EMU128;
 constexpr const char* kFallbackName =
-    "SCALAR";  // its kernels are plain code, whatever Highway's is
+    "SCALAR";  // plain C++ kernels, whatever Highway's fallback target is
 
-// The choice of this process. The mutex guards all of it.
+// The selected instruction set of this process. The mutex guards all of it.
 struct Choice {
   std::mutex mutex;
   std::string active;
-  std::string env_error;  // what active_isa() throws, if PRIDE_ISA cannot be honoured
+  std::string env_error;  // text of active_isa()'s exception, if PRIDE_ISA is not usable
 };
 
 Choice& choice() {

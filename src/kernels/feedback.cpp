@@ -1,5 +1,5 @@
-// feedback, keep_feedback and keep_remainder: what error feedback compresses, and what is left of
-// it. Bytes per coordinate: 16, 20.125 and 8.125.
+// feedback, keep_feedback and keep_remainder: the compressor's input with error feedback, and its
+// residual. Bytes per coordinate: 16, 20.125 and 8.125.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 

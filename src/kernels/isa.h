@@ -8,8 +8,8 @@ namespace pride::kernels {
 
 extern std::atomic<bool> isa_selected;
 
-// Reads PRIDE_ISA, once. A name that is not usable leaves the best set in place here, because
-// kernels do not throw; active_isa() throws for it.
+// Reads PRIDE_ISA once. An unusable name leaves the best set selected here, because kernels do not
+// throw; active_isa() throws.
 void select_isa() noexcept;
 
 inline void use_selected_isa() noexcept {

@@ -5,21 +5,21 @@
 //
 // Packed bits: coordinate i is bit (i % 64) of word i / 64; 1 means +1. A span of n coordinates has
 // words_for(n) words; unused bits of the last word are written as 0. No kernel allocates or throws;
-// none of them reads or writes outside its spans. Spans must not overlap unless said.
-// Any alignment of float spans is allowed.
+// no reads or writes outside the spans. Spans must not overlap unless stated. Any alignment of
+// float spans is allowed.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "base/words.h"
+
 namespace pride::kernels {
 
 inline constexpr std::size_t kAllFinite = static_cast<std::size_t>(-1);
-// Smaller magnitudes count as zero where they would set a scale.
+// Magnitudes below this count as zero when a scale is computed.
 inline constexpr float kZeroFloor = 0x1p-100f;
-
-constexpr std::size_t words_for(std::size_t n) { return (n + 63) / 64; }
 
 // Betas of a Lion-like rule, each rounded to float once (1 - beta is rounded from double).
 struct Blend {
@@ -57,10 +57,9 @@ struct AdamScalars {
 std::size_t lion_sign_update(std::span<const float> g, const Blend& blend, HashWords zeros,
                              std::span<float> m, std::span<std::uint64_t> bits) noexcept;
 
-// ---- Vote and count: rows are the packed signs of the ranks, each n_words long
-// --------------------
+// ---- Vote and count: rows are the packed signs of the ranks, each n_words long ------------------
 
-// Most rows that vote and count take.
+// Maximum number of rows of vote and count.
 inline constexpr std::size_t kMaxRows = 65535;
 
 // positive = more + than - among the rows; ties (even row counts) take the hash word's bit.

@@ -23,13 +23,13 @@ inline constexpr std::size_t kRunWords = 8;  // of 64 coordinates
 
 constexpr int largest_level(int bits) { return (1 << (bits - 1)) - 1; }
 
-// Where the words of n_words * 64 packed coordinates lie.
+// Layout of n_words * 64 packed coordinates.
 struct LevelShape {
   std::size_t n_words = 0;
   int bits = kMinLevelBits;
 
   constexpr std::size_t size() const { return n_words * static_cast<std::size_t>(bits); }
-  // Words in a line of the run of this word: line b + 1 begins so many after line b.
+  // Words per line in the run of this word: the distance from line b to line b + 1.
   constexpr std::size_t width(std::size_t word) const {
     return std::min(kRunWords, n_words - word / kRunWords * kRunWords);
   }
@@ -62,7 +62,7 @@ std::size_t lion_blend(std::span<const float> g, const Blend& blend, std::span<f
 std::size_t lion_quantise(std::span<const float> g, const Blend& blend, float inv, int largest,
                           std::span<float> m, std::span<std::int8_t> q) noexcept;
 
-// u = beta1*m + (1-beta1)*g, and nothing else: what lion_blend would find.
+// u = beta1*m + (1-beta1)*g alone: the blend of lion_blend, without the momentum update.
 void blend_only(std::span<const float> g, const Blend& blend, std::span<const float> m,
                 std::span<float> u) noexcept;
 
@@ -81,16 +81,16 @@ void quantise(std::span<const float> u, float inv, int largest, std::span<const 
 // r[i] = (word >> 8) * 2^-24, the words of purpose 0x4C510000 (kernels/philox_key.h).
 void uniforms(const PhiloxKey& key, std::span<float> r) noexcept;
 
-// e = u - q*step: what the levels left out.
+// e = u - q*step: the quantisation error.
 void keep_level_error(std::span<const float> u, std::span<const std::int8_t> q, float step,
                       std::span<float> e) noexcept;
 
-// Levels of whole words into their lines, from word `first` on; codes behind the last level are 0.
+// Levels of whole words into their lines, from word `first` on; codes after the last level are 0.
 // REQUIRES: lines.size() == shape.size().  Reads 1 and writes bits/8 bytes per coordinate.
 void pack_levels(std::span<const std::int8_t> q, LevelShape shape, std::size_t first,
                  std::span<std::uint64_t> lines) noexcept;
 
-// The reverse, for q.size() coordinates from word `first` on.
+// The inverse, for q.size() coordinates from word `first` on.
 void unpack_levels(std::span<const std::uint64_t> lines, LevelShape shape, std::size_t first,
                    std::span<std::int8_t> q) noexcept;
 
@@ -99,16 +99,16 @@ void levels_to_floats(std::span<const std::int8_t> q, float step, std::span<floa
 
 // ---- Vote ---------------------------------------------------------------------------------------
 
-// The lines of each rank, and which of their words are summed: n_words of them from `first` on.
+// The lines of each rank, and the range of words to sum: n_words of them from `first` on.
 struct LevelRows {
   std::span<const std::uint64_t* const> lines;  // of whole shards; at most kMaxRows
   LevelShape shape;
   std::size_t first = 0;
 };
 
-// positive = the sum of the rows' levels is above 0; where it is 0, the hash word's bit.
-// No rows: all bits 0. The sum is exact for any number of rows. Returns false if some code is none
-// of the levels' (all bits set); the result means nothing then.
+// positive = the sum of the rows' levels is above 0; where it is 0, the hash word's bit. No rows:
+// all bits 0. The sum is exact for any number of rows. Returns false if some code has all bits set,
+// which no level has; the result is then unspecified.
 // Reads bits/8 bytes per row and writes 1/8 per coordinate.
 bool vote_levels(const LevelRows& rows, HashWords ties, std::span<std::uint64_t> positive) noexcept;
 
@@ -116,8 +116,8 @@ bool vote_levels(const LevelRows& rows, HashWords ties, std::span<std::uint64_t>
 bool vote_levels_ternary(const LevelRows& rows, std::span<std::uint64_t> positive,
                          std::span<std::uint64_t> nonzero) noexcept;
 
-// The same of sums that somebody else made: positive = S > 0, or the hash bit where S = 0; with
-// `nonzero` not empty, 0 there.  REQUIRES: positive.size() == words_for(sums.size()).
+// The same for precomputed sums: positive = S > 0, or the hash bit where S = 0; with `nonzero` not
+// empty, 0 there.  REQUIRES: positive.size() == words_for(sums.size()).
 void vote_sums(std::span<const std::int32_t> sums, HashWords ties,
                std::span<std::uint64_t> positive, std::span<std::uint64_t> nonzero) noexcept;
 

@@ -65,7 +65,7 @@ std::size_t blend_and_update(std::span<const float> g, const Blend& blend, std::
 }
 
 #if PRIDE_SIMD
-// A vector of levels of the blend. Returns false if some lane is not finite, and nothing is done.
+// A vector of levels of the blend. Returns false, and writes nothing, if a lane is not finite.
 HWY_INLINE bool quantise_vector(const float* g, const Blend& blend, float inv, int largest,
                                 float* m, std::int8_t* q) {
   const FloatTag d;
@@ -86,7 +86,7 @@ HWY_INLINE bool quantise_vector(const float* g, const Blend& blend, float inv, i
 }
 #endif
 
-// One by one; the same as blend_rest and quantising what it finds.
+// One by one; the same as blend_rest followed by quantisation.
 std::size_t quantise_rest(std::span<const float> g, const Blend& b, float inv, int largest,
                           std::size_t begin, std::size_t end, std::span<float> m,
                           std::span<std::int8_t> q) {

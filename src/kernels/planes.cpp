@@ -1,4 +1,4 @@
-// add_planes, vote_planes and vote_planes_ternary: arithmetic of numbers in bit planes.
+// add_planes, vote_planes and vote_planes_ternary: arithmetic on numbers in bit planes.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/planes.h"
 

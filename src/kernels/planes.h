@@ -1,5 +1,5 @@
-// Kernels of counts as bit planes that came from somewhere else: counts of whole hosts, which are
-// added up and voted on without ever being numbers.
+// Kernels on received counts in bit planes: counts of whole nodes, added up and voted on without
+// conversion to numbers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,7 +28,8 @@ struct MutablePlanes {
 // Reads (more.n + sum.n)/8 and writes sum.n/8 bytes per coordinate.
 void add_planes(Planes more, std::size_t n_words, MutablePlanes sum) noexcept;
 
-// `vote` of counts: positive = 2*count > present; ties take the hash word's bit. Nobody present: 0.
+// `vote` of counts: positive = 2*count > present; ties take the hash word's bit. All bits are 0 for
+// present = 0.
 // REQUIRES: no count above `present`; 2^counts.n > present.
 // Reads counts.n/8 and writes 1/8 bytes per coordinate.
 void vote_planes(Planes counts, int present, HashWords ties,

@@ -39,7 +39,7 @@ HWY_INLINE Digits interleave(Pairs even, Pairs odd) {
   return hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even));
 }
 
-// What turns V into ceil(V * 2^32 / M), M = base^n_digits.
+// Constants for V -> ceil(V * 2^32 / M), M = base^n_digits.
 struct Fraction {
   std::uint32_t m, inverse_low, inverse_high;  // inverse = ceil(2^64 / M)
 
@@ -63,8 +63,8 @@ struct Fraction {
   }
 };
 
-// V of coordinates c, c + 1, ... as a sum over the bits: bit p of digit j adds
-// 2^p * base^(n_digits - 1 - j), so there is nothing to multiply.
+// V of coordinates c, c + 1, ... as a sum over the bits: bit p of digit j adds 2^p * base^(n_digits
+// - 1 - j), so no multiplication is needed.
 HWY_INLINE void sum_bits(const std::uint64_t* planes, std::size_t n_planes, std::size_t stride,
                          Radix radix, std::size_t c, Digits (&v)[kHeld]) {
   const FloatTag d;

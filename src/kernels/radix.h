@@ -1,15 +1,15 @@
-// Kernels of small numbers packed to the base that they need: n_digits numbers below `base` in
-// 32 bits, where bit planes would spend bit_width(base - 1) bits on each.
+// Kernels of numbers below `base`, n_digits of them in 32 bits, where bit planes take
+// bit_width(base - 1) bits each.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A group of n_digits words of 64 coordinates becomes 64 packed words: packed word c of the group
-// holds coordinate c of each word, word 0 first. With V the number whose base-`base` digits these
-// are (word 0 the most significant) and M = base^n_digits, the packed word is
+// holds coordinate c of each word, word 0 first. With V the number with these base-`base` digits
+// (word 0 the most significant) and M = base^n_digits, the packed word is
 //     f = ceil(V * 2^32 / M),
 // the fraction V/M rounded up. Decoding multiplies f by the base: the upper 32 bits of the product
 // are the next digit and the lower ones the next f, without a division. It is exact: every step is
-// exact in integers, so the digits are the first n_digits of f/2^32, and these are V's because
-// V/M <= f/2^32 < (V+1)/M, which holds as M <= 2^32. Any f at all decodes to digits below `base`.
+// exact in integers, so the digits are the first n_digits of f/2^32, and these are V's because V/M
+// <= f/2^32 < (V+1)/M, which holds as M <= 2^32. Any f decodes to digits below `base`.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct Radix {
   std::size_t n_digits = 0;
 };
 
-// The most digits that 32 bits hold.  REQUIRES: base >= 2.
+// The maximum number of digits in 32 bits.  REQUIRES: base >= 2.
 constexpr Radix radix_of(std::uint32_t base) {
   Radix radix{base, 0};
   for (std::uint64_t m = base; m < (std::uint64_t{1} << 32); m *= base) ++radix.n_digits;
@@ -41,9 +41,9 @@ constexpr Radix radix_of(std::uint32_t base) {
 void pack_digits(std::span<const std::uint64_t> planes, std::size_t n_planes,
                  std::size_t plane_stride, Radix radix, std::span<std::uint32_t> packed) noexcept;
 
-// The way back: the numbers of words [first_word, first_word + n_words) as bit planes. Bit p of
-// word first_word + k goes to planes[p * plane_stride + k]. REQUIRES: `packed` is whole groups,
-// which reach the last word; 2^n_planes >= base. Reads 4/n_digits and writes n_planes/8 bytes per
+// The inverse: the numbers of words [first_word, first_word + n_words) as bit planes. Bit p of word
+// first_word + k goes to planes[p * plane_stride + k]. REQUIRES: `packed` is whole groups, which
+// reach the last word; 2^n_planes >= base. Reads 4/n_digits and writes n_planes/8 bytes per
 // coordinate.
 void unpack_digits(std::span<const std::uint32_t> packed, Radix radix, std::size_t first_word,
                    std::size_t n_words, std::size_t n_planes, std::size_t plane_stride,

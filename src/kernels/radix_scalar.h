@@ -1,4 +1,4 @@
-// Packed numbers in plain C++: the whole of the SCALAR instruction set, and last words of tensors.
+// Packed numbers in plain C++: the SCALAR instruction set, and last words of tensors.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
-// The float kernels for a few coordinates in plain C++: the tails that vectors leave over, and the
-// whole of the SCALAR instruction set. Same operations in the same order as the vector code.
+// The float kernels for a few coordinates in plain C++: the tails of vector loops, and the SCALAR
+// instruction set. Same operations in the same order as the vector code.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@ namespace pride::kernels::scalar {
 
 inline bool is_finite(float x) { return std::abs(x) <= 3.40282347e38f; }
 
-// What lion_sign_update finds in one word of up to 64 coordinates.
+// Result of lion_sign_update for one word of up to 64 coordinates.
 struct LionWord {
   std::uint64_t bits = 0;
   std::uint64_t bad = 0;  // lanes that are not finite

@@ -1,5 +1,5 @@
-// Kernels of the methods that send scaled signs and keep what the signs left out ("error
-// feedback"). Packed bits, spans and the rules of arithmetic are those of kernels.h.
+// Kernels of the methods that send scaled signs with error feedback. Packed bits, spans and the
+// rules of arithmetic are those of kernels.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace pride::kernels {
 
-// What is compressed: p = rate*(keep*m + take*g) + e, with momentum m, gradient g, error e.
+// Input of the compressor: p = rate*(keep*m + take*g) + e, with momentum m, gradient g, error e.
 struct Feedback {
   float keep = 0, take = 1, rate = 1;
 };
@@ -50,8 +50,8 @@ void mean_of_signs(std::span<const ScaledRow> rows, int divisor, std::span<const
 void keep_remainder(std::span<const float> p, std::span<const std::uint64_t> bits, float scale,
                     std::span<float> e) noexcept;
 
-// m = s*scale;  x = x*decay - (step_size*m) / (sqrt(v)/sqrt_bias2 + eps), but x = x*decay where
-// v == 0.  Of `a` only step_size, sqrt_bias2, eps and decay are read.
+// m = s*scale;  x = x*decay - (step_size*m) / (sqrt(v)/sqrt_bias2 + eps), but x = x*decay where v
+// == 0.  Reads only step_size, sqrt_bias2, eps and decay of `a`.
 // Reads 8.125 and writes 8 bytes per coordinate.
 void adam_signs(std::span<const std::uint64_t> bits, float scale, const AdamScalars& a,
                 std::span<const float> v, std::span<float> m, std::span<float> x) noexcept;

@@ -1,5 +1,5 @@
-// The kernels of scaled_signs.h for one word of up to 64 coordinates in plain C++: the tails that
-// vectors leave over, and the whole of the SCALAR instruction set.
+// The kernels of scaled_signs.h for one word of up to 64 coordinates in plain C++: the tails of
+// vector loops, and the SCALAR instruction set.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -19,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-// What a word of up to 64 coordinates holds.
+// Bits of up to 64 coordinates: magnitude above, or equal to, the threshold.
 struct SelectWord {
   std::uint64_t above = 0, equal = 0;
 };
@@ -70,7 +70,7 @@ HWY_AFTER_NAMESPACE();
 namespace pride::kernels {
 namespace {
 
-// Two counters each, so that runs of one value do not wait for one memory cell.
+// Two counters per bin, so that runs of one value do not serialise on one memory cell.
 template <int kBits>
 class Histogram {
  public:

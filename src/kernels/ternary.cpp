@@ -1,4 +1,4 @@
-// ternarise and sums_to_floats, and the reductions that go before them.
+// ternarise and sums_to_floats, and the reductions before them.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/ternary.h"
 

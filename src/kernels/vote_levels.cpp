@@ -19,8 +19,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
 
-// Sum of the rows' codes in kBits + kCarry planes, at one vector of words. Returns where some row's
-// code has all bits set, which no level has.
+// Sum of the rows' codes in kBits + kCarry planes, at one vector of words. Returns the mask of
+// codes with all bits set, which no level has.
 template <std::size_t kBits, std::size_t kCarry, class D, class V = hn::Vec<D>>
 HWY_INLINE V sum_codes(D d, Rows rows, std::size_t at, std::size_t width,
                        V (&planes)[kBits + kCarry]) {
@@ -39,8 +39,8 @@ HWY_INLINE V sum_codes(D d, Rows rows, std::size_t at, std::size_t width,
   return wrong;
 }
 
-// Each row is a stream of its own, and the hardware's prefetchers stop at the end of a page: asks
-// for the lines of a row 2 KiB ahead of its run. Prefetches cannot fault.
+// Prefetches the lines of a row 2 KiB ahead of its run: each row is a stream of its own, and the
+// hardware's prefetchers stop at the end of a page. Prefetches cannot fault.
 template <std::size_t kBits>
 HWY_INLINE void prefetch_runs(const LevelRows& rows, std::size_t k) {
   constexpr std::size_t kAhead = 256;  // words
@@ -50,8 +50,8 @@ HWY_INLINE void prefetch_runs(const LevelRows& rows, std::size_t k) {
   }
 }
 
-// Calls finish(d, above, equal, k) for words k, k + 1, ... of the result. Returns true if no code
-// is wrong.
+// Calls finish(d, above, equal, k) for words k, k + 1, ... of the result. Returns true if all codes
+// are valid.
 template <std::size_t kBits, std::size_t kCarry, class Finish>
 bool for_each_sum(const LevelRows& rows, std::size_t n_words, const Finish& finish) {
   const std::size_t zero = rows.lines.size() * ((std::size_t{1} << (kBits - 1)) - 1);

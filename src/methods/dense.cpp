@@ -1,4 +1,4 @@
-// AdamW, Lion and SGD with momentum on the mean gradient: the methods that compress nothing.
+// AdamW, Lion and SGD with momentum on the mean gradient: the uncompressed methods.
 // SPDX-License-Identifier: Apache-2.0
 // Source    Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2 (G-AdamW); Chen et al. 2023,
 //           arXiv:2302.06675, Program 1 (G-Lion); Polyak 1964 and Sutskever et al. 2013 (SGD).
@@ -43,13 +43,12 @@ class DenseMethod final : public Method {
   Rule rule_;
 };
 
-MethodInfo dense_info(std::string title, std::string source, int state_floats) {
+MethodInfo dense_info(std::string title, std::string source) {
   MethodInfo info;
   info.title = std::move(title);
   info.source = std::move(source);
   info.bits_up = info.bits_down = 32;
   info.growth = "none";
-  info.state_floats = state_floats;
   info.options = {
       {"dense", "ordered",
        "sum of gradients: 'ordered' adds in rank order, the same bits on every transport; 'native' "
@@ -69,8 +68,7 @@ extern const MethodEntry kAdamW = {
     [](int) {
       MethodInfo info = dense_info("AdamW on the mean gradient",
                                    "Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2 (on "
-                                   "the mean gradient: G-AdamW)",
-                                   2);
+                                   "the mean gradient: G-AdamW)");
       info.default_lr = 1e-3;
       info.default_beta1 = 0.9;
       info.default_beta2 = 0.999;
@@ -86,7 +84,7 @@ extern const MethodEntry kLion = {
     [](int) {
       MethodInfo info = dense_info(
           "Lion on the mean gradient",
-          "Chen et al. 2023, arXiv:2302.06675, Program 1 (on the mean gradient: G-Lion)", 1);
+          "Chen et al. 2023, arXiv:2302.06675, Program 1 (on the mean gradient: G-Lion)");
       info.default_lr = 1e-4;
       info.default_beta1 = 0.9;
       info.default_beta2 = 0.99;
@@ -101,7 +99,7 @@ extern const MethodEntry kSgdm = {
     },
     [](int) {
       MethodInfo info = dense_info("SGD with momentum on the mean gradient",
-                                   "Polyak 1964; Sutskever et al. 2013, equations 1 to 4", 1);
+                                   "Polyak 1964; Sutskever et al. 2013, equations 1 to 4");
       info.default_lr = 0.1;
       info.default_beta1 = 0.9;
       info.options.push_back({"nesterov", "no", "'yes' takes Nesterov's momentum"});

@@ -13,7 +13,7 @@
 namespace pride::methods {
 namespace {
 
-constexpr std::size_t kBlock = 1024;  // numbers that are widened or scaled at a time, in the cache
+constexpr std::size_t kBlock = 1024;  // numbers to widen or scale at a time, in the L1 cache
 constexpr int kFrames = 0, kSum = 1;  // ids of the parts
 
 using Block = std::array<float, kBlock>;
@@ -51,13 +51,13 @@ void check_finite(const ReceivedFrame& f) {
            " and does not report it");
 }
 
-// out = mean of the rows. Returns the index of one that is not finite, or kAllFinite.
+// out = mean of the rows. Returns the index of a non-finite number, or kAllFinite.
 std::size_t mean_of_rows(std::span<const float* const> rows, int voters, std::span<float> out) {
   kernels::mean_rows(rows, voters, out);
   return kernels::first_non_finite(out);
 }
 
-// The same in bfloat16: the sum is float32, in row order, and what is rounded is the mean.
+// The same in bfloat16: summed in float32, in row order; the mean is rounded.
 std::size_t mean_of_rows(std::span<const BFloat16* const> rows, int voters,
                          std::span<BFloat16> out) {
   alignas(64) Block sums, terms;
@@ -83,7 +83,7 @@ NonFinite overflow_at(const Shard& shard, std::size_t index) {
           piece == shard.pieces.end() ? 0 : static_cast<std::uint32_t>(piece->tensor)};
 }
 
-// The mean of the shard over the ranks that use its tensors; zero where none does.
+// The mean of the shard over the ranks that use its tensors; zero where no rank does.
 template <typename T>
 void serve_mean(const Shard& shard, const Ballots& up, int voters, Reply& reply) {
   const std::span<T> mean(reinterpret_cast<T*>(reply.body.data()), shard.size());
@@ -99,7 +99,7 @@ void serve_mean(const Shard& shard, const Ballots& up, int voters, Reply& reply)
     }
     const std::size_t bad = mean_of_rows(rows, voters, out);
     if (bad == kernels::kAllFinite) continue;
-    // a rank whose gradients are not finite says so in its frame; then there is no mean
+    // a rank's frame has the non-finite flag set: there is no mean
     for (std::size_t r = 0; r < rows.size(); ++r) {
       const ReceivedFrame f{up.frames[run.frames[r]], shard, static_cast<int>(run.frames[r]),
                             up.where};
@@ -112,30 +112,30 @@ void serve_mean(const Shard& shard, const Ballots& up, int voters, Reply& reply)
 }  // namespace
 
 std::vector<Part> DenseMean::parts(const Bucket& bucket) const {
-  const bool narrow = how_ == Dense::kBf16;
-  const std::size_t width = how_ == Dense::kNative ? 0 : narrow ? sizeof(BFloat16) : sizeof(float);
+  const bool narrow = kind_ == Dense::kBf16;
+  const std::size_t width = kind_ == Dense::kNative ? 0 : narrow ? sizeof(BFloat16) : sizeof(float);
   FrameKind up = unused_bits_frames(narrow ? Codec::kDenseBf16 : Codec::kDense,
                                     narrow ? "dense bf16" : "dense", width);
   FrameKind down = unused_bits_frames(narrow ? Codec::kMeanBf16 : Codec::kMean,
                                       narrow ? "mean bf16" : "mean", width);
-  if (how_ == Dense::kOrdered) down.check = check_finite<float>;
+  if (kind_ == Dense::kOrdered) down.check = check_finite<float>;
   if (narrow) down.check = check_finite<BFloat16>;
   std::vector<Part> parts;
   parts.push_back(sharded_part(bucket, std::move(up), std::move(down)));
-  if (how_ != Dense::kNative) return parts;
+  if (kind_ != Dense::kNative) return parts;
   parts.push_back(native_part(bucket, Sum::kFloat32));
   parts.back().id = kSum;
   return parts;
 }
 
-// Gradients travel from where backward left them; those that are summed in place, or rounded, are
-// copied into `room`, whose second half takes the means in bfloat16.
+// Gradients are sent from backward's buffers; those that are summed in place, or rounded, are
+// copied into `room`, whose second half receives the means in bfloat16.
 void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
   Wire& frames = flight.wire(kFrames);
-  ByteBuffer& room = flight.wire(how_ == Dense::kNative ? kSum : kFrames).room;
+  ByteBuffer& room = flight.wire(kind_ == Dense::kNative ? kSum : kFrames).room;
   room.resize(sizeof(float) * bucket.size());
   const auto grad = flight.grad.f32(bucket.begin, bucket.end);
-  const bool narrow = how_ == Dense::kBf16;
+  const bool narrow = kind_ == Dense::kBf16;
   std::span<const std::byte> values = std::as_bytes(grad);
   std::span<std::byte> means = room.span();
   if (narrow) {
@@ -145,18 +145,18 @@ void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& fli
     means = room.span().last(room.size() / 2);
   }
   const std::size_t width = narrow ? sizeof(BFloat16) : sizeof(float);
-  if (how_ == Dense::kNative) std::ranges::copy(grad, room.floats().begin());
+  if (kind_ == Dense::kNative) std::ranges::copy(grad, room.floats().begin());
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const Shard& shard = bucket.shards[j];
     const std::size_t at = width * (shard.begin - bucket.begin), n = width * shard.size();
-    if (how_ != Dense::kNative) {
+    if (kind_ != Dense::kNative) {
       frames.up_body[j] = values.subspan(at, n);
       frames.down_body[j] = means.subspan(at, n);
     }
     for (const Piece& p : shard.pieces) {
       const std::size_t first = p.begin - bucket.begin;
       if (ctx.is_unused(p.tensor)) {
-        if (how_ == Dense::kNative) std::ranges::fill(room.floats().subspan(first, p.n()), 0.0f);
+        if (kind_ == Dense::kNative) std::ranges::fill(room.floats().subspan(first, p.n()), 0.0f);
       } else if (!frames.non_finite) {
         const std::size_t bad = narrow ? first_bad(numbers<BFloat16>(values).subspan(first, p.n()))
                                        : first_bad(grad.subspan(first, p.n()));
@@ -178,17 +178,17 @@ void DenseMean::serve(const Part& part, const Shard& shard, const Ballots& up, c
     return;
   }
   combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
-  if (how_ == Dense::kOrdered) serve_mean<float>(shard, up, round.voters, reply);
-  if (how_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, round.voters, reply);
+  if (kind_ == Dense::kOrdered) serve_mean<float>(shard, up, round.voters, reply);
+  if (kind_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, round.voters, reply);
 }
 
 // Flat coordinates [begin, begin + n) of the mean; in bfloat16 widened into the block.
 std::span<const float> DenseMean::mean_of(const Bucket& bucket, const Flight& flight,
                                           std::size_t begin, std::size_t n,
                                           std::span<float> block) const {
-  const ByteBuffer& room = flight.wire(how_ == Dense::kNative ? kSum : kFrames).room;
+  const ByteBuffer& room = flight.wire(kind_ == Dense::kNative ? kSum : kFrames).room;
   const std::size_t first = begin - bucket.begin;
-  if (how_ != Dense::kBf16) return room.floats().subspan(first, n);
+  if (kind_ != Dense::kBf16) return room.floats().subspan(first, n);
   return widened(numbers<BFloat16>(room.span().last(room.size() / 2)).subspan(first, n), block);
 }
 
@@ -212,7 +212,7 @@ void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepCont
         kernels::apply_decay(s.decay, x.f32(p.begin, p.end));
         continue;
       }
-      const bool in_place = how_ != Dense::kBf16 && ctx.grad_scale == 1;
+      const bool in_place = kind_ != Dense::kBf16 && ctx.grad_scale == 1;
       const std::size_t most = in_place ? p.n() : kBlock;
       for (std::size_t at = p.begin; at < p.end; at += most) {
         const std::size_t n = std::min(most, p.end - at);

@@ -16,7 +16,7 @@ enum class Dense { kOrdered, kNative, kBf16 };
 
 class DenseMean {
  public:
-  explicit DenseMean(Dense how) : how_(how) {}
+  explicit DenseMean(Dense kind) : kind_(kind) {}
 
   std::vector<Part> parts(const Bucket& bucket) const;
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
@@ -32,7 +32,7 @@ class DenseMean {
   std::span<const float> mean_of(const Bucket& bucket, const Flight& flight, std::size_t begin,
                                  std::size_t n, std::span<float> block) const;
 
-  Dense how_;
+  Dense kind_;
 };
 
 }  // namespace pride::methods

@@ -46,8 +46,7 @@ std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const 
   return non_finite;
 }
 
-// --- Server: S = sum of delta_i;  Delta = sign(S), or S / N.
-// --------------------------------------
+// --- Server: S = sum of delta_i;  Delta = sign(S), or S / N. -------------------------------------
 
 void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& round, Tie tie,
                 std::span<std::byte> result) {
@@ -69,8 +68,7 @@ void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& r
   }
 }
 
-// --- Worker: x = (1 - lr wd) x - lr Delta.
-// --------------------------------------------------------
+// --- Worker: x = (1 - lr wd) x - lr Delta. -------------------------------------------------------
 
 void apply_vote(const Shard& shard, const VoteView<const std::byte>& vote, const StepContext& ctx,
                 View x) {
@@ -118,8 +116,7 @@ void apply_average(const Shard& shard, const CountView<const std::byte>& counts,
   }
 }
 
-// --- The method: a blend, a result, and a route for each bucket.
-// ----------------------------------
+// --- The method: a blend, a result, and a route for each bucket. ---------------------------------
 
 enum class RouteChoice { kAuto, kSharded, kOneShot };
 constexpr const char* kRoundBytes = "12500";  // default bandwidth-delay product: 100 us x 1 Gbit/s
@@ -225,7 +222,7 @@ class DistributedLion final : public Method {
   FlatBuffer& m_;
 };
 
-// What is sent is the sign of the new momentum.
+// The sign of the new momentum is sent.
 kernels::Blend signum_blend(const StepScalars& s) {
   return {s.beta1, s.one_minus_beta1, s.beta1, s.one_minus_beta1};
 }
@@ -242,7 +239,6 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
   info.bits_up = 1;
   info.bits_down = average ? count_bits(world, CountForm::kPacked) : 1;
   info.growth = average ? "log N" : "none";
-  info.state_floats = 1;
   info.default_lr = 1e-4;
   const MethodOption counts = {
       "counts", "packed",

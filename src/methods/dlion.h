@@ -9,7 +9,7 @@
 
 namespace pride::methods {
 
-// What a tied vote becomes: a hash bit that all ranks share, or zero (a ternary result).
+// Result of a tied vote: a hash bit shared by all ranks, or zero (a ternary result).
 enum class Tie { kHash, kZero };
 
 // Option `tie`, and its declaration.

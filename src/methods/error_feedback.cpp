@@ -1,4 +1,4 @@
-// The way of error feedback, block by block: everything of a block stays in the first cache.
+// Error feedback, block by block: all data of a block stay in the L1 cache.
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/error_feedback.h"
 
@@ -14,7 +14,7 @@ namespace {
 using Block = std::array<float, kScaleBlock>;
 alignas(64) constexpr Block kZeros{};
 
-// Only a tensor that no rank uses is left out: here its gradient counts as zero.
+// Only a tensor that no rank uses is skipped: a tensor unused here has a gradient of zero.
 std::span<const float> gradient_of(const Flight& flight, const Piece& p, const ScaleBlock& b,
                                    const StepContext& ctx) {
   if (ctx.is_unused(p.tensor)) return std::span(kZeros).first(b.n());
@@ -62,7 +62,7 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
       kernels::feedback(gradient_of(flight, piece, b, ctx), m_.span().subspan(b.begin, b.n()),
                         error_.span().subspan(b.begin, b.n()), feedback_(ctx.scalars_of(piece)), p);
       view.scales[k] = compress(p, norm_, {key, b.begin / 64}, view.signs_of(b));
-      // NaN or Inf in the gradient, or a sum that overflows here: the scale is one as well
+      // NaN or Inf in the gradient, or a sum that overflows here, makes the scale non-finite
       if (!std::isfinite(view.scales[k]) && !wire.non_finite) {
         wire.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
       }

@@ -1,5 +1,5 @@
-// ErrorFeedback: scaled signs both ways, and what they leave out is kept for the next step, by the
-// worker and by the server of the shard. A component of SignSGD-EF and 1-bit Adam.
+// ErrorFeedback: scaled signs both ways; worker and server each keep their compression error for
+// the next step. A component of SignSGD-EF and 1-bit Adam.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,11 +16,11 @@ enum class Norm { kMeanAbs, kRms };
 
 // Worker: p = feedback of (gradient, momentum, error), sends C(p) = scale * sign(p).
 // Server: pbar = mean of C(p) + its error, the result is Delta = C(pbar); its error = pbar - Delta.
-// The worker's state is only changed by apply, which works p out once more from the gradient rather
-// than keep a float per coordinate of every bucket in flight.
+// Only apply changes the worker's state: it computes p again from the gradient, rather than keep a
+// float per coordinate of every bucket in flight.
 class ErrorFeedback {
  public:
-  // What a worker compresses, by the step's scalars.
+  // The compressor's input, by the step's scalars.
   using FeedbackOf = std::function<kernels::Feedback(const StepScalars&)>;
 
   // Adds e and the server's error to the state. `m` is the method's momentum.
@@ -31,8 +31,8 @@ class ErrorFeedback {
   void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
   void settle(const Shard& shard, std::span<const float> pending);
 
-  // One step of a block for its Delta; m holds what feedback made of it. m and x have block.n()
-  // floats. Blocks of a tensor that no rank uses only decay, and do not come here.
+  // One step of a block for its Delta; m holds the feedback's new momentum. m and x have block.n()
+  // floats. Not called for blocks of a tensor that no rank uses, which only decay.
   struct Delta {
     std::span<const std::uint64_t> signs;
     float scale = 0;
@@ -44,7 +44,7 @@ class ErrorFeedback {
              const StepBlock& step);
 
  private:
-  FlatBuffer &m_, &error_, &server_error_;  // the server's is zero but for the shards of this rank
+  FlatBuffer &m_, &error_, &server_error_;  // server_error_ is zero but for the shards of this rank
   Norm norm_;
   FeedbackOf feedback_;
 };

@@ -4,10 +4,10 @@
 // Cost      `bits` up and 1 bit down per coordinate (2 with tie = zero), plus frames;
 //           2 (N-1)/N of a synchronised momentum in `sync_every` steps; samples for diagnostics.
 // State     m: momentum (n) float32, local to each rank but where it is synchronised;
-//           with feedback = yes e: what the levels left out (n) float32.
+//           with feedback = yes e: the quantisation error (n) float32.
 // Deviates  scales shared by all ranks (the public code's are each rank's own);
 //           the largest level is 2^(p-1) - 1 at any N (there divided by N);
-//           which momenta are synchronised, how often and in what format is not published: options.
+//           selection, period and format of synchronised momenta are not published: options.
 #include "methods/lion_cub.h"
 
 #include <algorithm>
@@ -91,8 +91,7 @@ bool LionCub::probes(const Round& round) const {
          (measures_ && measures_(round.step));
 }
 
-// --- Protocol: votes; momenta that are due; samples.
-// ----------------------------------------------
+// --- Protocol: votes; momenta that are due; samples. ---------------------------------------------
 
 Protocol LionCub::protocol(const Round&) const {
   Protocol p;
@@ -117,7 +116,7 @@ std::vector<Part> LionCub::parts(const Bucket& b, const Round& round) const {
   return parts;
 }
 
-// By the route that sends fewer bytes, all ranks together.
+// The route that sends fewer bytes, summed over all ranks.
 std::vector<Part> LionCub::vote_parts(const Bucket& b, int bits, int voters) const {
   const FrameKind votes = vote_frames(tie_ == Tie::kZero);
   std::vector<Part> sharded, native;
@@ -132,8 +131,7 @@ std::vector<Part> LionCub::vote_parts(const Bucket& b, int bits, int voters) con
   return route_ == RouteChoice::kNative || fewer ? std::move(native) : std::move(sharded);
 }
 
-// --- Worker: levels of the blend, momenta that are due, samples.
-// ----------------------------------
+// --- Worker: levels of the blend, momenta that are due, samples. ---------------------------------
 
 void LionCub::prepare(Communicator& c, const StepContext& ctx, ConstView g) {
   quantiser_.prepare(c, *this, ctx, g, m_.span(), e_ ? e_->span() : std::span<float>{});
@@ -162,8 +160,8 @@ void LionCub::encode_votes(const Bucket& b, const StepContext& ctx, Flight& flig
   }
 }
 
-// Into the lines of frames, or as the integers of a native sum. `room` of the votes keeps what the
-// levels leave out until apply().
+// Into the lines of frames, or as the integers of a native sum. `room` of the votes keeps the
+// quantisation error until apply().
 void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight) {
   Wire& wire = *flight.find(kVotes);
   Wire* sums = flight.find(kSum);
@@ -221,8 +219,7 @@ int LionCub::sent_level(const Bucket& b, const Flight& flight, std::size_t coord
   return kernels::level_at(view.lines, view.shape, i);
 }
 
-// --- Server.
-// --------------------------------------------------------------------------------------
+// --- Server. -------------------------------------------------------------------------------------
 
 void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
                     Reply& reply) const {
@@ -270,8 +267,8 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
   }
 }
 
-// The same of integers that the transport has added. One that overflows, or loses a rank, is found
-// where it shows.
+// The same for integers added by the transport. An overflow or a missing rank is detected only
+// where a sum leaves its range.
 void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply& reply) const {
   const std::int64_t most = std::int64_t{round.voters} * kernels::largest_level(plan_.bits);
   std::vector<std::int32_t> sums;
@@ -292,8 +289,7 @@ void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply
   }
 }
 
-// --- Worker: x = (1 - lr wd) x - lr vote;  m = mean where it was due.
-// -----------------------------
+// --- Worker: x = (1 - lr wd) x - lr vote;  m = mean where it was due. ----------------------------
 
 void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
   const Wire& wire = *flight.find(kVotes);
@@ -347,8 +343,7 @@ double LionCub::bytes_of(const Plan& plan, std::span<const Bucket> buckets, doub
   return votes + sampled * samples + momenta / static_cast<double>(sync_every_);
 }
 
-// --- Registry.
-// ------------------------------------------------------------------------------------
+// --- Registry. -----------------------------------------------------------------------------------
 
 MethodInfo lion_cub_base_info() {
   MethodInfo info;
@@ -356,7 +351,6 @@ MethodInfo lion_cub_base_info() {
   info.bits_up = 4;
   info.bits_down = 1;
   info.growth = "none";
-  info.state_floats = 1;
   info.default_lr = 1e-4;
   info.default_beta1 = 0.9;
   info.default_beta2 = 0.99;

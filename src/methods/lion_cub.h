@@ -1,5 +1,5 @@
-// Lion Cub: a quantiser, a momentum synchronisation and a probe, and a plan that says how much of
-// each. lion-cub has a fixed plan; lion-cub-auto holds one of these and changes it.
+// Lion Cub: a quantiser, a momentum synchronisation and a probe, and a plan of their settings.
+// lion-cub has a fixed plan; lion-cub-auto holds one of these and changes it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,15 +15,15 @@ namespace pride::methods {
 
 class LionCub final : public Method {
  public:
-  // The two things that can change between steps.
+  // The settings that can change between steps.
   struct Plan {
     int bits = 4;
     std::vector<char> synced;  // by tensor
   };
   using Measures = std::function<bool(std::int64_t step)>;
 
-  // Throws InvalidArgument, naming the method, on options that make no sense. `measures`: steps
-  // that share samples beside those of probe_every.
+  // Throws InvalidArgument, naming the method, on invalid options. `measures`: steps that share
+  // samples beside those of probe_every.
   LionCub(const std::string& name, const MethodContext& ctx, Measures measures = nullptr);
 
   Protocol protocol(const Round& round) const override;
@@ -35,7 +35,7 @@ class LionCub final : public Method {
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
   StepNotes end_step(const StepContext& ctx) override;
 
-  // Votes of so many bits alone.
+  // Votes of this many bits, without the other parts.
   std::vector<Part> vote_parts(const Bucket& b, int bits, int voters) const;
 
   const Plan& plan() const noexcept { return plan_; }
@@ -43,7 +43,7 @@ class LionCub final : public Method {
   const VoteProbe& probe() const noexcept { return probe_; }
   const QuantiserOptions& quantiser_options() const noexcept { return quantiser_.options(); }
 
-  // Sent in a step by all ranks together, on average over steps, were this the plan.
+  // Bytes per step of all ranks together under this plan, averaged over steps.
   // `sampled`: the share of steps that share samples.
   double bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled) const;
   double probe_rate() const;
@@ -71,7 +71,7 @@ class LionCub final : public Method {
   VoteProbe probe_;
   Measures measures_;
   FlatBuffer& m_;
-  FlatBuffer* e_ = nullptr;  // what the levels left out, with error feedback
+  FlatBuffer* e_ = nullptr;  // the quantisation error, with error feedback
 };
 
 // Defaults and help of the options of both.

@@ -1,4 +1,5 @@
-// Lion Cub within a budget: picks bits and synchronised momenta from what the first steps measure.
+// Lion Cub within a budget: bits and synchronised momenta chosen from measurements of the first
+// steps.
 // SPDX-License-Identifier: Apache-2.0
 // Source    Ishikawa et al. 2024, arXiv:2411.16462; the choice is pride's own.
 // Cost      on average over the steps, at most budget_bits sent per coordinate and rank; an upper
@@ -23,9 +24,9 @@ namespace {
 
 constexpr const char* kName = "lion-cub-auto";
 constexpr int kProbes = 8;  // measured steps, in the second half of the first ones
-constexpr std::size_t kBucket = std::size_t{1} << 20, kMostBuckets = 1024;  // for prices
+constexpr std::size_t kBucket = std::size_t{1} << 20, kMostBuckets = 1024;  // for cost estimates
 
-// The options that lion-cub has and this method chooses itself.
+// The options of lion-cub that this method chooses itself.
 MethodContext with_choices(MethodContext ctx) {
   ctx.options["bits"] = "1";
   ctx.options["sync"] = "none";
@@ -50,7 +51,7 @@ class LionCubAuto final : public Method {
     // until the buckets in use are known
     buckets_ = make_buckets(layout_, std::max(kBucket, layout_.flat_size() / kMostBuckets), world_,
                             cub_.protocol({}).alignment);
-    // samples are the more frequent while it measures
+    // more frequent samples during the measurement
     const double sampled =
         std::max(cub_.probe_rate(), double{kProbes} / static_cast<double>(measure_steps_));
     int bits = 1;
@@ -110,7 +111,7 @@ class LionCubAuto final : public Method {
   std::int64_t measure_steps_;
   bool chosen_ = false;
   LionCub cub_;
-  std::vector<Bucket> buckets_;  // for prices
+  std::vector<Bucket> buckets_;  // for cost estimates
   std::map<int, Bucket> seen_;
   // measured so far
   VoteProbe::Loss loss_;
@@ -126,7 +127,7 @@ bool LionCubAuto::measures(std::int64_t step) const {
   return step - half == (before * length + kProbes - 1) / kProbes;
 }
 
-// Sent per coordinate, step and rank, on average over ranks and steps.
+// Bits sent per coordinate, step and rank, averaged over ranks and steps.
 double LionCubAuto::bits_of(const Plan& plan, double sampled) const {
   const auto d = static_cast<double>(layout_.n_coords());
   return 8 * cub_.bytes_of(plan, buckets_, sampled) / (d * world_);
@@ -140,8 +141,8 @@ void LionCubAuto::add_measurement(std::span<const TensorDiagnostics> diagnostics
   for (const TensorDiagnostics& d : diagnostics) variance_[d.tensor] += d.momentum_variance;
 }
 
-// With what is synchronised already: the fewest bits that bring nine tenths of what the affordable
-// ones can bring.
+// Given the momenta synchronised already: the fewest bits that reach nine tenths of the gain of the
+// affordable maximum.
 int LionCubAuto::choose_bits(Plan plan) const {
   std::vector<int> affordable;
   for (int bits = 1; bits <= kernels::kMaxLevelBits; ++bits) {
@@ -155,7 +156,7 @@ int LionCubAuto::choose_bits(Plan plan) const {
   return *std::ranges::find_if(affordable, enough);
 }
 
-// Tensors, those whose momenta differ most between the ranks first.
+// Tensors in descending order of their momenta's variance over the ranks.
 std::vector<std::size_t> LionCubAuto::by_variance() const {
   std::vector<std::size_t> order(variance_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -202,10 +203,10 @@ std::string LionCubAuto::choose() {
   return text.str();
 }
 
-// A step whose plan is not known: one that is past, or after a choice that is still to be made. For
-// this one the bound has the parts of today's plan, whose frames may exceed any budget; the average
-// that the budget allows, twice, for slices of momenta differ; samples; and what shards and frames
-// differ by.
+// Bound for a step with an unknown plan: one in the past, or after a choice that is still to be
+// made. The sum of the parts of today's plan, whose frames may exceed any budget; twice the
+// budget's average, as slices of momenta differ; samples; and the differences between shards and
+// frames.
 Protocol LionCubAuto::protocol(const Round& round) const {
   Protocol p = cub_.protocol(round);
   if (round.step < measure_steps_) {
@@ -224,8 +225,7 @@ Protocol LionCubAuto::protocol(const Round& round) const {
   return p;
 }
 
-// --- The choice in a checkpoint: bits, the synchronised tensors, and what was measured.
-// -----------
+// --- The choice in a checkpoint: bits, the synchronised tensors, and the measurements. -----------
 
 std::string LionCubAuto::choice_text() const {
   std::ostringstream text;

@@ -1,4 +1,4 @@
-// What a step costs, and the parts of a bucket on its way.
+// Cost of a step, and the parts of a bucket in flight.
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/method.h"
 

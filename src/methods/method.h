@@ -20,7 +20,7 @@
 
 namespace pride {
 
-// What a method is made from. `options` holds every option that the method declares.
+// Arguments of a method's constructor. `options` holds every option that the method declares.
 struct MethodContext {
   const Layout& layout;
   int world = 1;
@@ -28,11 +28,11 @@ struct MethodContext {
   Nodes nodes = {};  // known: the method takes the hierarchical route, if it can
 };
 
-// A bucket on its way through a step.
+// A bucket in flight during a step.
 struct Flight {
-  ConstView grad;           // of this rank, as backward left it; unchanged until the step is over
+  ConstView grad;           // of this rank, in backward's buffer; unchanged until the step is over
   std::vector<Part> parts;  // of this step
-  std::vector<Wire> wires;  // one for each part, or more: they keep their memory
+  std::vector<Wire> wires;  // one for each part, or more, to keep their memory
   std::optional<NonFinite> non_finite;
 
   // By the part's number, or by its id: null if the step has no such part.
@@ -44,29 +44,28 @@ struct Flight {
   std::size_t capacity_bytes() const noexcept;
 };
 
-// What a step that was taken leaves behind, the same on all ranks.
+// Results of a completed step, the same on all ranks.
 struct StepNotes {
   std::vector<TensorDiagnostics> diagnostics = {};
-  std::string note = {};  // what was decided, a line for the log
+  std::string note = {};  // the decision taken, a line for the log
 };
 
 class Method : public Server {
  public:
-  // What holds for a whole step, and the parts of a bucket in the order in which they are
-  // exchanged. A function of the method's options and plan, and of the round: never of gradients.
+  // Properties of a whole step, and the parts of a bucket in exchange order. A function of the
+  // method's options and plan, and of the round: never of gradients.
   virtual Protocol protocol(const Round& round) const = 0;
   virtual std::vector<Part> parts(const Bucket& bucket, const Round& round) const = 0;
 
-  // Worker, before any bucket is encoded, if the protocol says so: local arithmetic over the whole
-  // gradient, and the part `before`. Collective.
+  // Worker, before any bucket is encoded, if the protocol requires it: local arithmetic over the
+  // whole gradient, and the part `before`. Collective.
   virtual void prepare(Communicator&, const StepContext&, ConstView /*grad*/) {}
 
   // Worker: local arithmetic, local state. Fills the frames of all parts, which have their sizes
-  // and unused bits, and a wire's non_finite if what it would send is not.
+  // and unused bits, and a wire's non_finite if its values are not finite.
   virtual void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) = 0;
 
-  // Server: Server::serve(), and what it left pending becomes its state. Not called for a step that
-  // is dropped.
+  // Server: commits the pending state of Server::serve(). Not called for a dropped step.
   virtual void settle(const Part&, const Shard&, std::span<const float> /*pending*/) {}
 
   // Worker: commits the step of this bucket. REQUIRES: all is finite.
@@ -78,7 +77,7 @@ class Method : public Server {
   using VisitBlock = std::function<void(std::span<const float> g)>;
   virtual void visit_mean_gradient(const Bucket&, const Flight&, const VisitBlock&) const {}
 
-  // After the last apply of a step that was taken.
+  // After the last apply of a completed step.
   virtual StepNotes end_step(const StepContext&) { return {}; }
 
   virtual StateTable& state() noexcept { return state_; }
@@ -87,7 +86,7 @@ class Method : public Server {
   StateTable state_;
 };
 
-// What a step over these buckets costs each rank.
+// Cost for each rank of a step over these buckets.
 std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> buckets,
                              const Round& round, const Nodes& nodes);
 

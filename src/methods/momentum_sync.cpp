@@ -37,7 +37,7 @@ bool is_embedding(const TensorSpec& spec) {
 
 bool is_matrix(const TensorSlot& slot) { return slot.spec.shape.size() >= 2; }
 
-// The tensors that one item names.
+// The tensors matched by one item.
 std::vector<std::size_t> named_by(const std::string& item, const Layout& layout) {
   const auto& tensors = layout.tensors();
   std::vector<std::size_t> found, matrices;
@@ -99,7 +99,8 @@ MomentumSync::MomentumSync(const Layout& layout, std::vector<char> chosen, std::
 
 std::vector<MomentumSync::Range> MomentumSync::due(const Bucket& bucket, std::int64_t step) const {
   std::vector<Range> ranges;
-  if (n_blocks_ == 0 || bucket.shards.size() == 1) return ranges;  // alone, momenta are the mean
+  if (n_blocks_ == 0 || bucket.shards.size() == 1)
+    return ranges;  // one rank: its momenta are the mean
   const auto slices = static_cast<std::size_t>(every_);
   const std::size_t slice = static_cast<std::size_t>(step % every_);
   const std::size_t low = n_blocks_ * slice / slices, high = n_blocks_ * (slice + 1) / slices;

@@ -1,4 +1,5 @@
-// MomentumSync: which momenta are averaged over the ranks, and when. Lion Cub's third factor.
+// MomentumSync: selection and schedule of the momenta averaged over the ranks. Lion Cub's third
+// factor.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,29 +15,30 @@
 
 namespace pride::methods {
 
-// "fp32", "bf16", or "2" to "8": levels of so many bits. Throws InvalidArgument, naming the method.
+// "fp32", "bf16", or "2" to "8": levels of that many bits. Throws InvalidArgument, naming the
+// method.
 ValueFormat value_format(const std::string& method, const std::string& text);
 
-// By tensor, 1 where one of the comma-separated items of `text` names it: a pattern of the tensor's
+// By tensor, 1 if one of the comma-separated items of `text` matches it: a pattern of the tensor's
 // name with * for any characters, or none, all, vectors (one dimension or none: norms and biases),
-// embeddings ("emb", "wte", "wpe" or "pos" in the name), first and last (of the
-// tensors with two dimensions or more). A kind may name none; a pattern that does throws
+// embeddings ("emb", "wte", "wpe" or "pos" in the name), first and last (of the tensors with two
+// dimensions or more). A kind may match no tensor; a pattern that matches none throws
 // InvalidArgument, naming the method.
 std::vector<char> choose_tensors(const std::string& method, const Layout& layout,
                                  const std::string& text);
 
 class MomentumSync {
  public:
-  // Each chosen coordinate is averaged once in `every` steps, so many of them at a step that all
-  // steps are of one length.  REQUIRES: every >= 1.
+  // Each chosen coordinate is averaged once in `every` steps; all steps average equally many of
+  // them.  REQUIRES: every >= 1.
   MomentumSync(const Layout& layout, std::vector<char> chosen, std::int64_t every,
                ValueFormat format);
 
-  // The momenta of the bucket that are due, sharded; nothing if none is. Which these are does not
-  // depend on how buckets are cut.
+  // The momenta of the bucket that are due, sharded; empty if none is. The selection does not
+  // depend on the cut into buckets.
   std::optional<Part> part(const Bucket& bucket, const Round& round) const;
 
-  // Values as the format has them; non-finite is one that it cannot hold.
+  // Values in the format; non_finite is set for a value outside its range.
   void encode(const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
               const Part& part, Wire& wire) const;
 
@@ -55,7 +57,7 @@ class MomentumSync {
   std::vector<Range> due(const Bucket& bucket, std::int64_t step) const;
 
   std::vector<char> chosen_;
-  std::vector<std::size_t> first_block_;  // by tensor: its place among the chosen blocks of 64
+  std::vector<std::size_t> first_block_;  // by tensor: index among the chosen blocks of 64
   std::size_t n_blocks_ = 0;
   std::vector<std::size_t> offset_;  // by tensor
   std::int64_t every_;

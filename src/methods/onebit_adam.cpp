@@ -3,12 +3,11 @@
 // Source    Tang et al. 2021, arXiv:2102.02888, Algorithm 1.
 // Cost      freeze_steps steps of 32 bits each way; then 1 bit up, 1 bit down and a float per 4096
 //           coordinates each way; plus frames.
-// State     m, v: moments (n each) float32, equal on all ranks; error (n), local to each rank,
-// never
-//           sent; server_error: n/N of it in use.
+// State     m, v: moments (n each) float32, equal on all ranks; error (n), local to each rank and
+//           never sent; server_error: n/N of it in use.
 // Deviates  a scale per block of 4096 coordinates instead of one per tensor and rank; both moments
-//           keep AdamW's bias correction, v's as it was when v froze; coordinates whose v is 0 stay
-//           put; zeros, unused tensors: see docs/wire_format.md.
+//           keep AdamW's bias correction, that of v as of its freeze; coordinates with v = 0 do
+//           not move; zeros, unused tensors: see docs/wire_format.md.
 #include <cmath>
 
 #include "base/power.h"
@@ -87,7 +86,6 @@ extern const MethodEntry kOneBitAdam = {
       info.source = "Tang et al. 2021, arXiv:2102.02888, Algorithm 1";
       info.bits_up = info.bits_down = 1 + 32.0 / kScaleBlock;  // after the dense steps
       info.growth = "none";
-      info.state_floats = 4;
       info.default_lr = 1e-3;
       info.default_beta1 = 0.9;
       info.default_beta2 = 0.999;

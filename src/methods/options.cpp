@@ -10,7 +10,7 @@ namespace pride::methods {
 
 namespace {
 
-// Nothing if the text is not a number from its first character to its last.
+// Nothing unless the whole text is a number.
 template <typename T>
 std::optional<T> parse(const std::string& text) {
   T value = 0;

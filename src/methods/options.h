@@ -20,7 +20,7 @@ std::int64_t whole_option(const std::string& method, const MethodContext& ctx,
                           const std::string& name, std::int64_t least, std::int64_t most);
 bool yes_no_option(const std::string& method, const MethodContext& ctx, const std::string& name);
 
-// Which of the words the option's value is; the error names them all.
+// Index of the option's value among the words; the error lists them all.
 std::size_t word_option(const std::string& method, const MethodContext& ctx,
                         const std::string& name, std::initializer_list<std::string_view> words);
 

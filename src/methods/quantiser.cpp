@@ -17,8 +17,8 @@
 namespace pride::methods {
 namespace {
 
-// The magnitude that a share of the coordinates do not exceed. Where that is 0, the largest: of a
-// tensor that is mostly zeros, the rest still counts.
+// The quantile of the magnitudes, or, where that is 0, the largest: in a tensor that is mostly
+// zeros, the rest still counts.
 float quantile_of(std::span<const float> u, double share) {
   const auto n = static_cast<double>(u.size());
   const auto above = static_cast<std::size_t>(std::floor((1 - share) * n)) + 1;
@@ -26,7 +26,7 @@ float quantile_of(std::span<const float> u, double share) {
   return magnitude != 0 ? std::bit_cast<float>(magnitude) : kernels::max_abs(u);
 }
 
-// Coordinates of one scope of a tensor.
+// Number of coordinates of one scope of a tensor.
 std::size_t scope_of(const TensorSlot& slot, Granularity granularity) {
   if (granularity != Granularity::kRow || slot.spec.shape.size() < 2) return slot.n;
   return slot.n / static_cast<std::size_t>(std::max<std::int64_t>(1, slot.spec.shape.front()));
@@ -64,7 +64,7 @@ bool Quantiser::needs_whole_gradient() const noexcept {
   return options_.granularity != Granularity::kBlock;
 }
 
-// What a part adds to the magnitude of its scope.
+// A part's contribution to the magnitude of its scope.
 double Quantiser::part_of(std::span<const float> u) const {
   switch (options_.scale) {
     case Scale::kMeanAbs:
@@ -76,7 +76,7 @@ double Quantiser::part_of(std::span<const float> u) const {
   }
 }
 
-// c of a scope of n coordinates: 0 of none, and of values that are not finite, which encode finds.
+// c of a scope of n coordinates: 0 of none, and for non-finite values, which encode detects.
 float Quantiser::reference(double total, std::size_t n) const {
   if (n == 0) return 0;
   if (options_.scale == Scale::kMeanAbs) total /= static_cast<double>(n);
@@ -98,7 +98,7 @@ void Quantiser::blend(const Flat& flat, const kernels::Blend& rule, std::size_t 
   if (!flat.e.empty()) kernels::add(flat.e.subspan(begin, u.size()), u);
 }
 
-// Block by block, so that nothing but the gradient and the state comes from memory; only a quantile
+// Block by block, so that only the gradient and the state are read from memory; only a quantile
 // needs the blend in one piece.
 float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size_t begin,
                          std::size_t end) {
@@ -170,8 +170,8 @@ void Quantiser::quantise_rows(const Piece& piece, std::size_t begin, int largest
   }
 }
 
-// Coordinates [begin, begin + q.size()) of the piece where the scales are known and nothing is
-// kept: the blend is never written down. Returns the first that is not finite, or kAllFinite.
+// Coordinates [begin, begin + q.size()) of the piece with known scales and no error feedback: the
+// blend is never stored. Returns the first that is not finite, or kAllFinite.
 std::size_t Quantiser::encode_at_once(const Piece& piece, const kernels::Blend& rule,
                                       const Buffers& b, std::size_t begin, int largest,
                                       std::span<std::int8_t> q) const {
@@ -191,7 +191,7 @@ std::size_t Quantiser::encode_at_once(const Piece& piece, const kernels::Blend& 
   return bad;
 }
 
-// The same in steps: the blend, its scale and its levels, which stay in the first cache.
+// The same in separate steps: the blend, its scale and its levels, which stay in the L1 cache.
 std::size_t Quantiser::encode_in_steps(const Piece& piece, const StepContext& ctx, const Buffers& b,
                                        std::size_t begin, int largest, std::span<std::int8_t> q) {
   alignas(64) std::array<float, kScaleBlock> blend, random;
@@ -203,7 +203,7 @@ std::size_t Quantiser::encode_in_steps(const Piece& piece, const StepContext& ct
     kernels::add(b.e.subspan(begin, n), u);
     const std::size_t overflow = kernels::first_non_finite(u);
     if (found == kernels::kAllFinite) found = overflow;
-    if (overflow != kernels::kAllFinite) std::ranges::fill(u, 0.0f);  // the step is lost anyway
+    if (overflow != kernels::kAllFinite) std::ranges::fill(u, 0.0f);  // the step is dropped anyway
   }
   const auto r = std::span(random).first(options_.stochastic ? n : 0);
   if (!r.empty()) kernels::uniforms({ctx.seed, ctx.step, ctx.rank, piece.begin + begin}, r);

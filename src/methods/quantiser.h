@@ -12,7 +12,7 @@
 
 namespace pride::methods {
 
-// What a level is worth: with s the largest level, the reference magnitude c of a scope becomes
+// Size of a level: with s the largest level, the reference magnitude c of a scope becomes
 //   kMeanAbs (L1), kRootMeanSquare (L2): c = s/2, so that twice the mean saturates;
 //   kMaximum, kQuantile: c = s.
 enum class Scale { kMeanAbs, kRootMeanSquare, kMaximum, kQuantile };
@@ -24,15 +24,15 @@ enum class Granularity { kBlock, kTensor, kRow };
 struct QuantiserOptions {
   Scale scale = Scale::kMeanAbs;
   Granularity granularity = Granularity::kBlock;
-  double quantile = 0.99;  // of kQuantile: so many magnitudes are at most c
+  double quantile = 0.99;  // of kQuantile: the share of magnitudes that are at most c
   bool stochastic = false;
-  bool shared = false;  // the ranks agree on the scales: the largest of theirs for kMaximum, else
+  bool shared = false;  // scales are equal on all ranks: the largest of theirs for kMaximum, else
                         // the mean. Otherwise each rank has its own, and the levels are weights
 };
 
 class Quantiser {
  public:
-  // Throws InvalidArgument, naming the method, on scales by block that ought to be shared.
+  // Throws InvalidArgument, naming the method, on scales by block with `shared`.
   Quantiser(const std::string& method, const MethodContext& ctx, const QuantiserOptions& options);
 
   // True if scales need whole tensors before anything is encoded.
@@ -40,7 +40,7 @@ class Quantiser {
 
   const QuantiserOptions& options() const noexcept { return options_; }
 
-  // What prepare() exchanges, if anything; and the server's half of it.
+  // The exchange of prepare(), if any, and its server half.
   std::optional<Part> before() const;
   void serve(const Ballots& up, Reply& reply) const { shared_->serve(up, reply); }
 
@@ -52,8 +52,8 @@ class Quantiser {
   struct Buffers {
     std::span<const float> g;
     std::span<float> m;
-    std::span<const float> e;  // what earlier steps left out; empty: no feedback
-    std::span<float> e_next;   // what this one leaves out
+    std::span<const float> e;  // quantisation error of earlier steps; empty: no feedback
+    std::span<float> e_next;   // quantisation error of this step
   };
 
   // u = beta1 m + (1-beta1) g (+ e);  m = beta2 m + (1-beta2) g;  take(i, q) gets the levels of u

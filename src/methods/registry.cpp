@@ -9,7 +9,7 @@
 
 namespace pride {
 
-// each is defined in the method's own file
+// defined in the methods' own files
 namespace methods {
 extern const MethodEntry kAdamW, kSgdm, kLion, kDistributedLionVote, kDistributedLionAverage,
     kSignumVote, kSignumAverage, kLionCub, kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf,
@@ -44,7 +44,7 @@ const MethodEntry& find(std::string_view name) {
   throw InvalidArgument(concat("method '", name, "' is not known; there are: ", known));
 }
 
-// A method without state, and what it would be used on.
+// A method without state, and its buckets.
 struct Made {
   Made(std::string_view name, const Layout& layout, const CostQuery& query) {
     PRIDE_CHECK(query.world >= 1 && query.world <= kMaxWorld, "method_cost: world size ",
@@ -80,6 +80,11 @@ MethodInfo method_info(std::string_view name, int world) {
   const MethodEntry& entry = find(name);
   MethodInfo info = entry.info(world);
   info.name = entry.name;
+  std::map<std::string, std::string> defaults;
+  for (const MethodOption& option : info.options) defaults[option.name] = option.default_value;
+  const Layout layout({{"w", {1}}});
+  const auto method = entry.make({layout, std::min(world, info.max_world), defaults});
+  info.state_floats = static_cast<int>(method->state().n_buffers());
   return info;
 }
 

@@ -1,4 +1,4 @@
-// The methods by name, and how one is made.
+// The methods by name, and their constructors.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace pride {
 
-// What a method's file defines, and registry.cpp lists.
+// Defined by a method's file, listed by registry.cpp.
 struct MethodEntry {
   std::string_view name;
   std::unique_ptr<Method> (*make)(const MethodContext&);
@@ -26,12 +26,12 @@ std::unique_ptr<Method> make(const MethodContext& ctx) {
 }
 }  // namespace methods
 
-// The method's options with defaults filled in. Throws InvalidArgument on a name it does not have.
+// The method's options with defaults filled in. Throws InvalidArgument on an unknown name.
 std::map<std::string, std::string> complete_options(
     std::string_view method, const std::map<std::string, std::string>& given);
 
-// Makes no state: state().allocate() does. REQUIRES: ctx.options from complete_options(). Throws
-// InvalidArgument on a bad value.
+// Allocates no state: state().allocate() does. REQUIRES: ctx.options from complete_options().
+// Throws InvalidArgument on a bad value.
 std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& ctx);
 
 }  // namespace pride

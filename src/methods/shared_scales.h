@@ -1,4 +1,4 @@
-// SharedScales: floats that the ranks agree on before they encode, one for each tensor or row. A
+// SharedScales: floats, one for each tensor or row, made equal on all ranks before encode. A
 // component of TernGrad and Lion Cub.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -10,7 +10,7 @@
 namespace pride::methods {
 namespace {
 
-constexpr std::size_t kPlaneWords = 512;  // words whose planes stay in the first cache
+constexpr std::size_t kPlaneWords = 512;  // words whose planes stay in the L1 cache
 
 }  // namespace
 
@@ -88,7 +88,7 @@ void SignCounts::write_counts(int voters, CountForm form, std::span<std::byte> o
   const CountView view(out.data(), shard_, voters, form);
   std::ranges::copy(users_, view.users.begin());
   clear_padding(view.users);
-  // a few groups at a time, so that their planes stay in the first cache until they are packed
+  // a few groups at a time, so that their planes stay in the L1 cache until they are packed
   const std::size_t n_digits = view.radix.n_digits;
   const std::size_t some =
       std::max<std::size_t>(1, kPlaneWords / std::max<std::size_t>(1, n_digits));
@@ -123,7 +123,7 @@ void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> ou
         kernels::vote_planes(counts, users_[k], {key, shard_.begin / 64 + word}, positive);
       }
     }
-    // what a node counted beyond the end of a tensor is nobody's vote
+    // a node's counts beyond the end of a tensor are padding
     if (piece.n() % 64 != 0) view.positive[end - 1] &= (std::uint64_t{1} << (piece.n() % 64)) - 1;
   }
 }

@@ -1,5 +1,5 @@
 // Counts of + as bit planes: of the signs of ranks, or of the partial counts of nodes; and the
-// results that follow from them.
+// results computed from them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,13 +8,13 @@
 
 namespace pride::methods {
 
-// Ballots about one shard: frames of signs, or counts of `voters_each` ranks. They must live as
-// long.
+// Ballots about one shard: frames of signs, or counts of `voters_each` ranks. They must outlive
+// this object.
 class SignCounts {
  public:
   SignCounts(const Shard& shard, const Ballots& up, int voters);
 
-  // Frames, but for the header. The form of the counts is that of `voters`.
+  // Frames without the header. The form of the counts is that of `voters`.
   void write_counts(int voters, CountForm form, std::span<std::byte> out) const;
   void write_vote(const Round& round, Tie tie, std::span<std::byte> out) const;
 

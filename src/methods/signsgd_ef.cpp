@@ -68,7 +68,6 @@ extern const MethodEntry kSignSgdEf = {
           "arXiv:1905.10936";
       info.bits_up = info.bits_down = 1 + 32.0 / kScaleBlock;
       info.growth = "none";
-      info.state_floats = 3;
       info.default_lr = 0.1;
       info.options = {
           {"momentum", "0",

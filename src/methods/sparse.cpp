@@ -4,9 +4,8 @@
 //           graddrop: Aji & Heafield 2017, arXiv:1704.05021, Algorithm 1.
 // Cost      at most ratio (34 + log2(1/ratio)) bits per coordinate to each other rank, plus frames:
 //           grows with N.
-// State     v: residual (n), of dgc u: momentum (n) float32, local to each rank; what was sent
-// leaves
-//           both.
+// State     v: residual (n), of dgc u: momentum (n) float32, local to each rank; sent entries are
+//           cleared in both.
 // Deviates  exactly the largest entries rather than those above a sampled threshold; all tensors
 //           are treated alike; weight decay is decoupled; dgc's sparsity warm-up is a smooth decay.
 #include "codecs/sparse.h"
@@ -25,7 +24,7 @@ namespace {
 
 constexpr double kDefaultRatio = 0.04;  // compression rate of Liu et al. 2024, Section 5
 
-// A residual that takes in gradients; the largest entries are sent and leave it.
+// A residual that accumulates gradients; its largest entries are sent and cleared.
 class SparseMethod : public Method {
  public:
   // `global`: one threshold for all tensors instead of one for each.
@@ -51,7 +50,7 @@ class SparseMethod : public Method {
     return parts;
   }
 
-  // A rank with a bad gradient takes nothing in and sends nothing: its residual stays finite.
+  // A rank with a bad gradient neither accumulates nor sends: its residual stays finite.
   void prepare(Communicator&, const StepContext& ctx, ConstView g) override {
     mask_.assign(layout_.flat_size() / 64, 0);
     non_finite_.reset();
@@ -73,13 +72,12 @@ class SparseMethod : public Method {
     wire.room.resize(sizeof(float) * b.size());
     wire.down_body[0] = wire.room.span();
     wire.non_finite = non_finite_;
-    // finite gradients may have added up to Inf, which is then the largest and would be sent
+    // a sum of finite gradients may be Inf, which is then the largest and would be sent
     const std::size_t bad = non_finite_ ? kernels::kAllFinite : kernels::first_non_finite(values);
     if (bad != kernels::kAllFinite) wire.non_finite = non_finite_at(ctx.rank, b.begin + bad);
   }
 
-  // The mean of the entries, added in rank order; a coordinate that a rank did not send counts as
-  // 0.
+  // The mean of the entries, added in rank order; coordinates without an entry count as 0.
   void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     const std::span mean(reinterpret_cast<float*>(reply.body.data()), shard.size());
@@ -106,11 +104,11 @@ class SparseMethod : public Method {
   }
 
  protected:
-  // Takes the gradients, all finite, into the residual.
+  // Accumulates the gradients, all finite, in the residual.
   virtual void accumulate(const StepContext& ctx, ConstView g) = 0;
   // Share of the entries that a step sends.
   virtual double ratio_at(std::int64_t) const { return ratio_; }
-  // What was sent leaves the residual. `mask` and [begin, end) are those of the bucket.
+  // Clears the sent entries of the residual. `mask` and [begin, end) are those of the bucket.
   virtual void commit(std::span<const std::uint64_t> mask, std::size_t begin, std::size_t end) {
     kernels::clear_selected(mask, v_.span().subspan(begin, end - begin));
   }
@@ -130,7 +128,7 @@ class SparseMethod : public Method {
 
  private:
   std::size_t entries_of(std::size_t n, std::int64_t step) const {
-    // 0.04 * 25 must be 1, whatever it rounds to
+    // 0.04 * 25 must be 1, in spite of rounding
     const double k = std::ceil(ratio_at(step) * static_cast<double>(n) - 1e-9);
     return std::min(n, static_cast<std::size_t>(std::max(k, 1.0)));
   }
@@ -167,7 +165,7 @@ class SparseMethod : public Method {
   double ratio_;
   bool global_;
   FlatBuffer& v_;
-  std::vector<std::uint64_t> mask_;      // what this step sends: a bit for each flat coordinate
+  std::vector<std::uint64_t> mask_;      // entries to send: a bit for each flat coordinate
   std::optional<NonFinite> non_finite_;  // of this rank's gradients, this step
 };
 
@@ -192,7 +190,7 @@ class GradientDropping final : public SparseMethod {
                      word_option("graddrop", ctx, "threshold", {"tensor", "global"}) == 1) {}
 
  private:
-  // v = v + g;  the largest |v| are sent and leave v
+  // v = v + g;  the largest |v| are sent and cleared in v
   void accumulate(const StepContext& ctx, ConstView g) override {
     for (std::size_t t = 0; t < layout().tensors().size(); ++t) {
       if (ctx.is_unused(t)) continue;
@@ -248,7 +246,7 @@ class DeepGradientCompression final : public SparseMethod {
     return kFirstRatio * std::pow(ratio() / kFirstRatio, done);
   }
 
-  // momentum factor masking: what was sent leaves the momentum too
+  // momentum factor masking: sent entries are cleared in the momentum too
   void commit(std::span<const std::uint64_t> mask, std::size_t begin, std::size_t end) override {
     SparseMethod::commit(mask, begin, end);
     if (masking_) kernels::clear_selected(mask, u_.span().subspan(begin, end - begin));
@@ -267,7 +265,6 @@ extern const MethodEntry kGradDrop = {
       MethodInfo info = sparse_info(world);
       info.title = "Gradient dropping";
       info.source = "Aji & Heafield 2017, arXiv:1704.05021, Algorithm 1";
-      info.state_floats = 1;
       info.options.push_back(
           {"threshold", "tensor",
            "'tensor': each tensor sends its share; 'global': one threshold for the "
@@ -280,7 +277,6 @@ extern const MethodEntry kDgc = {
       MethodInfo info = sparse_info(world);
       info.title = "Deep gradient compression";
       info.source = "Lin et al. 2017, arXiv:1712.01887, Algorithms 1 and 4";
-      info.state_floats = 2;
       info.default_beta1 = 0.9;
       info.options.insert(
           info.options.end(),

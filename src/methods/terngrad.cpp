@@ -153,7 +153,6 @@ extern const MethodEntry kTernGrad = {
       info.bits_down = std::bit_width(2 * static_cast<unsigned>(world));
       info.growth = "log N";
       info.max_world = kMaxTernaryWorld;
-      info.state_floats = 1;
       info.default_lr = 0.1;
       info.default_beta1 = 0.9;
       info.options = {

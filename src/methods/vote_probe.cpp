@@ -26,7 +26,7 @@ struct Coordinate {
 }  // namespace
 
 VoteProbe::VoteProbe(const Layout& layout, int world) : layout_(layout), world_(world) {
-  // every rank tells every other: fewer samples on many ranks
+  // an all-gather: fewer samples on many ranks
   const std::size_t crowd = std::max<std::size_t>(1, static_cast<std::size_t>(world) / 16);
   const std::size_t least = std::max<std::size_t>(4, 16 / crowd);
   const std::size_t most = std::max<std::size_t>(4, 256 / crowd);
@@ -158,7 +158,7 @@ std::vector<TensorDiagnostics> VoteProbe::evaluate() const {
   return out;
 }
 
-// The magnitude that is worth the largest level, of the samples of one rank.
+// The reference magnitude of the largest level, for the samples of one rank.
 double VoteProbe::top_of(std::span<const Sample> samples, const QuantiserOptions& options) const {
   std::vector<double> sizes;
   for (const Sample& s : samples) sizes.push_back(std::abs(static_cast<double>(s.u)));
@@ -182,7 +182,7 @@ double VoteProbe::top_of(std::span<const Sample> samples, const QuantiserOptions
   }
 }
 
-// One for each rank: 0 where it has nothing.
+// One for each rank: 0 where it has no samples.
 std::vector<double> VoteProbe::tops_of(const Tensor& t, const QuantiserOptions& options) const {
   std::vector<double> tops;
   double sum = 0, most = 0;
@@ -203,7 +203,7 @@ VoteProbe::Loss VoteProbe::losses(const QuantiserOptions& options) const {
   Loss loss;
   for (const Tensor& t : tensors_) {
     const std::vector<double> tops = tops_of(t, options);
-    // a sampled coordinate stands for as many as the tensor has for it
+    // weight of a sampled coordinate: the tensor's coordinates per sample
     const double weight = t.count > 0 ? static_cast<double>(t.n) / static_cast<double>(t.count) : 0;
     for (std::size_t i = 0; i < t.count; ++i) {
       double mean = 0;

@@ -1,4 +1,4 @@
-// VoteProbe: measures on sampled coordinates what votes lose against the sign of the true mean.
+// VoteProbe: error of votes against the sign of the true mean, measured on sampled coordinates.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,11 +25,11 @@ class VoteProbe {
  public:
   VoteProbe(const Layout& layout, int world);
 
-  // The bucket's samples, from every rank to every other; nothing if it has none.
+  // The bucket's samples, from every rank to every other; empty if it has none.
   std::optional<Part> part(const Bucket& bucket, int voters) const;
 
-  // This rank's samples: first its blends, before the step changes its momentum, then what came of
-  // them. `e` is what earlier steps left out, or empty.
+  // This rank's samples: first its blends, before the step changes its momentum, then the updated
+  // momenta and levels. `e`: the quantisation error of earlier steps, or empty.
   void sample_blends(const Bucket& bucket, const StepContext& ctx, ConstView grad,
                      std::span<const float> m, std::span<const float> e, Wire& wire) const;
   using SentLevel = std::function<int(std::size_t coord)>;
@@ -42,13 +42,13 @@ class VoteProbe {
   // Keeps the samples of all ranks for the step.
   void keep(const Bucket& bucket, const Wire& wire);
 
-  // When all buckets are kept: by tensor.
+  // By tensor, once the samples of all buckets are kept.
   std::vector<TensorDiagnostics> evaluate() const;
 
-  // What a vote of p bits would lose, p = 1 to 8 at index p - 1: the share of sum |mean u| on
-  // coordinates where the vote differs from the sign of the mean, a tie counting one half. With the
-  // scale that is set, of a tensor's samples, its own or shared; rounded to nearest. Numerator and
-  // denominator, so that steps can be added.
+  // Error of a vote of p bits, p = 1 to 8 at index p - 1: the share of sum |mean u| on coordinates
+  // where the vote differs from the sign of the mean, a tie counting one half. With the configured
+  // scale, of a tensor's samples, its own or shared; rounded to nearest. Numerator and denominator,
+  // so that steps can be added.
   struct Loss {
     std::array<double, 8> lost{};
     double all = 0;

@@ -27,16 +27,16 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Runs the body; what it throws is passed on, after its text has gone to `tell`.
-template <typename Body, typename Tell>
-auto telling(Body&& body, Tell&& tell) {
+// Runs the body; rethrows its exception after `report` has got its text.
+template <typename Body, typename Report>
+auto reporting(Body&& body, Report&& report) {
   try {
     return body();
   } catch (const std::exception& e) {
-    tell(e.what());
+    report(e.what());
     throw;
   } catch (...) {
-    tell("an exception of unknown type");
+    report("an exception of unknown type");
     throw;
   }
 }
@@ -119,13 +119,13 @@ void Pipeline::submit(std::size_t bucket) {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: bucket ", bucket, " submitted outside a step");
   // without overlap the one flight is still in use by an earlier bucket: wait for finish()
   if (!overlap_ || whole_gradient_) return;
-  telling([&] { encode(bucket); }, [&](const char* why) { abandon(why); });
+  reporting([&] { encode(bucket); }, [&](const char* why) { abandon(why); });
 }
 
 std::optional<NonFinite> Pipeline::finish() {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: finish() without begin()");
   const auto non_finite =
-      telling([&] { return run_step(); }, [&](const char* why) { abandon(why); });
+      reporting([&] { return run_step(); }, [&](const char* why) { abandon(why); });
   const std::lock_guard lock(mutex_);
   running_ = false;
   ctx_ = nullptr;
@@ -171,12 +171,12 @@ void Pipeline::encode(std::size_t bucket) {
   changed_.notify_all();
 }
 
-// Not every error comes from a call of the communicator, which would tell the others: a frame that
-// is refused, for one, is found afterwards. The error is kept before another lane can hear of it,
-// so that it is this one which is thrown.
+// Not every error comes from a call of the communicator, which would reach the other ranks by
+// itself: a frame is refused afterwards. The error is kept before another lane can receive it, so
+// that this error is thrown.
 void Pipeline::exchange(Lane& lane, std::size_t bucket) {
   Flight& flight = flight_of(bucket);
-  telling(
+  reporting(
       [&] {
         for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
           pride::exchange(*lane.comm, method_, flight.parts[k], *ctx_, nodes_, lane.scratch,

@@ -27,12 +27,12 @@ class Pipeline {
   // All must outlive the pipeline. With overlap, each of `comms` has a thread, which alone uses it
   // between begin() and finish(); bucket b goes through number b modulo their number, so that one
   // bucket's vote hides behind another's transfer. Without, the first does all. `caller` is of
-  // the same family and belongs to the caller's thread, which tells the world through it when a
-  // step breaks while the threads are inside theirs.
+  // the same family and belongs to the caller's thread, which fails the world through it if a step
+  // breaks while the threads are inside theirs.
   // REQUIRES: at least one of `comms`, as many on every rank.
   Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
            Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap);
-  // In the middle of a step: tells the world, as for an error.
+  // In the middle of a step: fails the world, as for an error.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;

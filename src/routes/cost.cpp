@@ -1,4 +1,4 @@
-// What the routes send: exact, for every rank.
+// Bytes sent by the routes: exact, for every rank.
 // SPDX-License-Identifier: Apache-2.0
 #include <numeric>
 
@@ -9,7 +9,7 @@ namespace {
 
 using Bytes = std::vector<std::uint64_t>;
 
-// Of the frames of a kind about each of the shards; one shard stands for all ranks.
+// Bytes of frames of a kind, by shard; one shard stands for all ranks.
 Bytes bytes_of(const FrameKind& kind, const Part& part, std::size_t ranks) {
   Bytes bytes;
   for (const Shard& shard : part.shards) {
@@ -45,7 +45,7 @@ void add_hierarchical(const Part& part, const Nodes& nodes, std::span<Cost> by_r
   const auto other_nodes = static_cast<std::uint64_t>(nodes.count() - 1);
   const std::uint64_t all_up = sum_of(up);
   for (int k = 0; k < nodes.per_node(); ++k) {
-    // of the shards that the k-th ranks of all nodes serve
+    // of the shards of the nodes' ranks with local rank k
     std::uint64_t k_up = 0, k_partial = 0, k_down = 0;
     for (int h = 0; h < nodes.count(); ++h) {
       const auto r = static_cast<std::size_t>(nodes.rank_at(h, k));
@@ -63,8 +63,8 @@ void add_hierarchical(const Part& part, const Nodes& nodes, std::span<Cost> by_r
   }
 }
 
-// What threads send: sizes, then the values to those who add them, and the sums back. What a
-// library's own all-reduce sends is not observable.
+// Traffic of the thread transport: sizes, then the values to the ranks that add them, and the sums
+// back. The traffic of a library's own all-reduce is not observable.
 void add_native(const Part& part, std::span<Cost> by_rank) {
   constexpr std::size_t kWidths[] = {4, 1, 2, 4};  // in the order of Sum
   const std::size_t n = by_rank.size(), coords = part.shards[0].size();
@@ -80,12 +80,17 @@ void add_native(const Part& part, std::span<Cost> by_rank) {
 }  // namespace
 
 void add_cost(const Part& part, const Nodes& nodes, std::span<Cost> by_rank) {
-  if (part.route == Route::kNative) return add_native(part, by_rank);
-  if (part.route == Route::kHierarchical) return add_hierarchical(part, nodes, by_rank);
-  const Bytes up = bytes_of(part.up, part, by_rank.size());
-  const bool sharded = part.route == Route::kSharded;
-  add_flat(up, sharded ? bytes_of(part.down, part, by_rank.size()) : Bytes(by_rank.size()), nodes,
-           by_rank);
+  const std::size_t n = by_rank.size();
+  switch (part.route) {
+    case Route::kSharded:
+      return add_flat(bytes_of(part.up, part, n), bytes_of(part.down, part, n), nodes, by_rank);
+    case Route::kOneShot:
+      return add_flat(bytes_of(part.up, part, n), Bytes(n), nodes, by_rank);
+    case Route::kHierarchical:
+      return add_hierarchical(part, nodes, by_rank);
+    case Route::kNative:
+      return add_native(part, by_rank);
+  }
 }
 
 std::uint64_t total_bytes(std::span<const Part> parts, int voters) {

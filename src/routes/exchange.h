@@ -1,4 +1,4 @@
-// One part of one rank, on its way.
+// One part of one rank, in flight.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,7 +31,7 @@ class Exchange {
   }
   void trade(const Messages& m) { comm_.all_to_all_v(m.send, m.recv); }
 
-  // About shard j, this rank's frame and the server's; and what rank i sent here.
+  // About shard j: this rank's frame, and the server's; and the frame received from rank i.
   Frame up(std::size_t j) const { return {wire_.up[j].span(), wire_.up_body[j]}; }
   Frame down(std::size_t j) const { return {wire_.down[j].span(), wire_.down_body[j]}; }
   Frame in(std::size_t i) const;
@@ -40,7 +40,7 @@ class Exchange {
   FrameHeader header(const FrameKind& kind, const Shard& shard, int sender, int weight) const;
   void seal_as(const FrameKind& kind, const Shard& shard, std::span<std::byte> head,
                std::span<const std::byte> body = {}, int weight = 1) const;
-  // Keeps the lowest non-finite flag: every rank sees the same ones, so all choose the same.
+  // Keeps the lowest non-finite flag: all ranks receive the same flags, and so choose the same one.
   void open_as(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
                const std::string& where, int weight = 1);
   void open_from_all(const Shard& shard);

@@ -1,12 +1,12 @@
-// The hierarchical route: ranks of a node first, then nodes. With L ranks on each of H nodes, a
-// rank
+// The hierarchical route: ranks of a node first, then nodes. With L ranks on each of H nodes,
+// each rank
 //   1. sends the L - 1 others of its node its frames about the shards that they and their
 //      same-local-rank peers (of all nodes) serve: H frames each;
 //   2. makes its node's partial results for its own same-local-rank peers, and sends each its own;
 //   3. makes the result of its shard from H partial ones, and sends it to these peers;
-//   4. passes their H results on to the L - 1 others of its node.
-// Off the node go (H-1)/H * (p + r) bits a coordinate and node, with partial results of p bits and
-// results of r: nothing that grows with L but p.
+//   4. forwards their H results to the L - 1 others of its node.
+// Traffic off the node: (H-1)/H * (p + r) bits a coordinate and node, with partial results of p
+// bits and results of r; only p grows with L.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -14,7 +14,7 @@
 
 namespace pride {
 
-// Each rank in an order of its own, so that not all send to one at a time.
+// In an order that differs by rank, so that not all send to one rank at a time.
 template <typename Body>
 void Exchange::for_other_nodes(const Body& body) const {
   for (int d = 1; d < nodes_.count(); ++d) body((here_ + d) % nodes_.count());
@@ -70,7 +70,7 @@ void Exchange::gather_node() {
   });
 }
 
-// What the ranks of this node say about the shards of the same-local-rank peers.
+// The frames of this node's ranks about the shards of the same-local-rank peers.
 void Exchange::make_partials() {
   const std::optional<NonFinite> ours = wire_.non_finite;
   for (int h = 0; h < nodes_.count(); ++h) {
@@ -92,7 +92,7 @@ void Exchange::make_partials() {
   }
 }
 
-// Every rank hears from every node here, so all choose the same non-finite flag.
+// Every rank receives from every node here, so all choose the same non-finite flag.
 void Exchange::trade_partials() {
   const Shard& mine = part_.shards[me_];
   Messages m;
@@ -123,7 +123,7 @@ void Exchange::spread() {
     between.recv.push_back({same_local_rank(h), wire_.down[index(same_local_rank(h))].span()});
   });
   trade(between);
-  // before they are passed on: an error names the server, and not who passed its frame on
+  // checked before forwarding: an error names the server, not the rank that forwarded its frame
   for_other_nodes([&](int h) { take_result(same_local_rank(h), text); });
 
   Messages within;

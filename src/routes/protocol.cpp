@@ -2,6 +2,7 @@
 #include "routes/protocol.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include <utility>
 
@@ -88,8 +89,18 @@ Route main_route(std::span<const Part> parts) {
 }
 
 std::string_view route_name(Route route) {
-  constexpr std::string_view kNames[] = {"sharded", "one-shot", "hierarchical", "native"};
-  return kNames[static_cast<std::size_t>(route)];
+  switch (route) {
+    case Route::kSharded:
+      return "sharded";
+    case Route::kOneShot:
+      return "one-shot";
+    case Route::kHierarchical:
+      return "hierarchical";
+    case Route::kNative:
+      return "native";
+  }
+  assert(false && "no such route");
+  return {};
 }
 
 int rounds_of(const Part& part) {
@@ -98,9 +109,12 @@ int rounds_of(const Part& part) {
       return part.up.sized ? 1 : 2;
     case Route::kHierarchical:
       return 4;
-    default:
+    case Route::kSharded:
+    case Route::kNative:
       return 2;
   }
+  assert(false && "no such route");
+  return {};
 }
 
 }  // namespace pride

@@ -74,7 +74,7 @@ void Exchange::open_as(const FrameKind& kind, const Shard& shard, const Frame& f
   if (!wire_.non_finite || *seen < *wire_.non_finite) wire_.non_finite = seen;
 }
 
-// What came from every other rank about the shard.
+// The frames of every other rank about the shard.
 void Exchange::open_from_all(const Shard& shard) {
   const std::string text = where(part_.up);
   for (int i = 0; i < ctx_.voters; ++i) {
@@ -93,7 +93,7 @@ void Exchange::serve(const FrameKind& kind, std::span<const Frame> frames, const
   wire_.non_finite = reply.non_finite;
 }
 
-// --- Sharded: to the server of each shard, and back. --------------------------------------------
+// --- Sharded: to the server of each shard, and back. ---------------------------------------------
 
 void Exchange::sharded() {
   const Shard& mine = part_.shards[me_];
@@ -137,7 +137,7 @@ void Exchange::sharded() {
   }
 }
 
-// --- One-shot: to all ranks, and each serves the whole. -----------------------------------------
+// --- One-shot: to all ranks, each of which serves the whole bucket. ------------------------------
 
 void Exchange::one_shot() {
   const Shard& whole = part_.shards[0];
@@ -160,7 +160,7 @@ void Exchange::one_shot() {
   serve(part_.up, all_in(), part_.down, whole, wire_.down[0].span(), wire_.down_body[0]);
 }
 
-// Headers first: they say how long the payloads are.
+// Headers first: they hold the lengths of the payloads.
 void Exchange::gather_unsized() {
   const std::size_t most = part_.up.bytes(part_.shards[0]) - kHeaderBytes;
   const std::span<const std::byte> mine = wire_.up[0].span();

@@ -1,4 +1,4 @@
-// Routes: move the frames of a part, and know no method. What each costs, exactly.
+// Routes: move the frames of a part, independently of the method; and their exact costs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,25 +12,25 @@
 
 namespace pride {
 
-// What comes in while a part is exchanged: needed no longer than that, so parts share it.
+// Receive buffers, shared by parts: needed only while a part is exchanged.
 struct Scratch {
   std::vector<ByteBuffer> in, in_body;  // frames of the other ranks
   std::vector<ByteBuffer> partial_up, partial_in;
   std::size_t capacity_bytes() const noexcept;
 };
 
-// Sizes the frames of the part, and marks what is unused on this rank.
+// Sizes the frames of the part, and sets the unused bits of this rank.
 void prepare(const Part& part, const StepContext& ctx, Wire& wire);
 
 // wire.up -> wire.down, through the server of each shard. Afterwards wire.non_finite is the same on
-// all ranks; if it is set, wire.down means nothing. Collective. Throws CommError.
+// all ranks; if it is set, wire.down is unspecified. Collective. Throws CommError.
 void exchange(Communicator& comm, const Server& server, const Part& part, const StepContext& ctx,
               const Nodes& nodes, Scratch& scratch, Wire& wire);
 
-// Adds what the part costs each rank. REQUIRES: by_rank has an entry for each rank.
+// Adds the part's cost for each rank. REQUIRES: by_rank has an entry for each rank.
 void add_cost(const Part& part, const Nodes& nodes, std::span<Cost> by_rank);
 
-// What the parts send, all ranks together.
+// Bytes of the parts, summed over all ranks.
 std::uint64_t total_bytes(std::span<const Part> parts, int voters);
 
 }  // namespace pride

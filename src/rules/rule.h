@@ -1,5 +1,5 @@
-// Rules: one step of an ordinary optimizer for a gradient, whoever made it: the mean of all ranks',
-// a sum of codes, or a worker's own.
+// Rules: one step of an ordinary optimizer for a given gradient: the mean over ranks, a sum of
+// codes, or a worker's own.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@ class Rule {
                     std::span<float> x) = 0;
 };
 
-// Each adds its buffers to the table, which outlives it; they are of `kind`.
+// Each rule adds its buffers, of the given kind, to the table, which outlives the rule.
 
 // Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2:
 // m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  x = (1 - lr wd) x - lr mhat / (sqrt(vhat) + eps)

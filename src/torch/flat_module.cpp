@@ -1,4 +1,4 @@
-// FlatModule over libtorch 1.13 and 2.x. What may differ between versions is in gradient_hook.cpp.
+// FlatModule over libtorch 1.13 and 2.x. Code that depends on the version is in gradient_hook.cpp.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/torch/flat_module.h"
 
@@ -30,7 +30,7 @@ void check_parameter(const NamedParameter& p, const at::Tensor& first) {
               p.tensor.device().str(), ", the first one on ", first.device().str());
 }
 
-// what trains, each tensor once under its first name
+// trainable parameters, each tensor once under its first name
 std::vector<NamedParameter> trainable(std::vector<NamedParameter> all) {
   PRIDE_CHECK(!all.empty(), "FlatModule: no parameters");
   std::vector<NamedParameter> kept;
@@ -53,7 +53,7 @@ Layout make_layout(const std::vector<NamedParameter>& parameters) {
   return Layout(std::move(specs));
 }
 
-// a host tensor over a buffer that lives as long as the tensor does
+// a CPU tensor over a buffer that lives as long as the tensor does
 at::Tensor wrap(const std::shared_ptr<FlatBuffer>& buffer) {
   return at::from_blob(
       buffer->data(), {static_cast<std::int64_t>(buffer->size())}, [buffer](void*) {}, at::kFloat);
@@ -82,16 +82,16 @@ struct FlatModule::Impl {
 
   std::vector<NamedParameter> parameters;
   Layout layout;
-  std::shared_ptr<FlatBuffer> params, grads;  // on the host
+  std::shared_ptr<FlatBuffer> params, grads;  // in CPU memory
   at::Tensor host_params, host_grads;         // the same memory
-  at::Tensor flat_params, flat_grads;         // where the parameters lie: the same, or staged
+  at::Tensor flat_params, flat_grads;         // of the parameters: the same memory, or staged
   std::vector<at::Tensor> grad_views;
   std::unique_ptr<bool[]> unused;
   std::vector<std::shared_ptr<void>> accumulators;  // a hook lives as long as its accumulator
   Optimizer* overlapped = nullptr;                  // set between begin_step and finish_step
-  std::vector<bool> handed_over;                    // to it, in this step
+  std::vector<bool> handed_over;                    // to the optimizer, in this step
   bool on_cpu = true;
-  bool direct = true;  // float32 on the host: nothing is staged
+  bool direct = true;  // float32 in CPU memory: no staging
 };
 
 // copies the values in, then points the parameters and their gradients at the flat buffers
@@ -227,7 +227,7 @@ StepReport FlatModule::finish_step() {
   PRIDE_CHECK(impl_->overlapped != nullptr, "FlatModule: finish_step without begin_step");
   Optimizer& optimizer = *impl_->overlapped;
   impl_->overlapped = nullptr;
-  // those that had a gradient before the last backward, and none in it
+  // tensors with a gradient before the last backward, and none in it
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) {
     if (!impl_->unused[i] && !impl_->handed_over[i]) optimizer.gradient_ready(i);
   }

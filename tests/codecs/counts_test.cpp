@@ -1,5 +1,5 @@
 // Frames of counts: these exact bytes in both forms, never more bytes packed than as planes, and
-// everything malformed is refused by name.
+// every malformed frame is refused by name.
 // SPDX-License-Identifier: Apache-2.0
 // The bytes are the worked example of docs/wire_format.md.
 #include "codecs/counts.h"
@@ -95,8 +95,8 @@ TEST(CountFrame, CountsTheUsersOfEachPiece) {
             16u);  // five uint16, padded
 }
 
-// N = 4: "a" of 14 words, which all ranks use; "b" of 3 words, which three use. 17 words: a group
-// of 13 and 4 words of planes.
+// N = 4: "a" of 14 words, used by all ranks; "b" of 3 words, used by three. 17 words: a group of 13
+// and 4 words of planes.
 struct Example {
   static constexpr int kWorld = 4;
   FrameKind kind = count_frames(kWorld, CountForm::kPacked);
@@ -179,7 +179,7 @@ TEST(PackedCounts, RefusesMoreRanksThanThereAre) {
 }
 
 TEST(PackedCounts, RefusesCountsOfMoreRanksThanUseTheTensor) {
-  // planes: 5 ranks at a coordinate of "a", 4 at one of "b", any at all where nobody uses it
+  // planes: 5 ranks at a coordinate of "a", 4 at one of "b", any count where no rank uses it
   expect_refused(error_after([](Example& e) { e.plane(0)[0] = 0b11; }), "more than the 4 ranks");
   expect_refused(error_after([](Example& e) { e.plane(2)[1] = 1 << 5; }), "more than the 3 ranks");
   expect_refused(error_with_users(1, 0), "more than the 0 ranks that use tensor 1");
@@ -187,7 +187,7 @@ TEST(PackedCounts, RefusesCountsOfMoreRanksThanUseTheTensor) {
   expect_refused(error_with_users(0, 3), "counts more than the 3 ranks that use tensor 0");
 }
 
-// In either form, the numbers of users must go with what this rank knows of itself.
+// In either form, participation counts must be consistent with this rank's own unused tensors.
 TEST(PackedCounts, RefusesAResultThatForgetsThisRank) {
   const Shard shard = shard_of({{"a", {14 * 64}}, {"b", {3, 64}}});
   const std::vector<char> both = {0, 0}, first = {0, 1};

@@ -1,5 +1,5 @@
 // Frame headers: these exact bytes, round trips, and every single corrupted byte is refused. Unused
-// bits: who uses what, and runs of the same users.
+// bits: participation by piece, and runs of equal participation.
 // SPDX-License-Identifier: Apache-2.0
 // The bytes are the worked example of docs/wire_format.md.
 #include "codecs/frame.h"
@@ -56,7 +56,7 @@ std::string error_of(const Bytes& frame, const FrameHeader& expected = example_h
   return "";
 }
 
-// The example with one number of its header written over, and the checksum made true again.
+// The example with one field of its header overwritten, and a valid checksum.
 template <typename T>
 std::string error_with(std::size_t at, T value) {
   Bytes frame = example_frame();
@@ -119,7 +119,7 @@ TEST(Frame, RefusesEveryCorruptedByte) {
   }
 }
 
-// A frame that is cut short or goes on, and one whose sender claims another size.
+// A frame that is truncated or extended, and one with another size in its header.
 TEST(Frame, RefusesAnySizeButItsOwn) {
   const auto good = example_frame();
   for (std::size_t n = kHeaderBytes; n < 200; ++n) {
@@ -131,7 +131,7 @@ TEST(Frame, RefusesAnySizeButItsOwn) {
             "test: the frame from rank 0 has payload bytes 17, this rank expects 16");
 }
 
-// Every field in which a healthy peer can disagree is named, with its rank and both values.
+// Every field that can differ on a healthy peer is named, with the peer's rank and both values.
 TEST(Frame, NamesTheFieldThatDisagrees) {
   const auto frame = example_frame();
   const auto error_when = [&](const std::function<void(FrameHeader&)>& change) {
@@ -159,7 +159,7 @@ TEST(Frame, RefusesFlagsThatMeanNothingAndFieldsOfAFlagThatIsNotThere) {
             std::string::npos);
 }
 
-// Floats that travel apart from the head are covered by its checksum.
+// A body sent apart from the head is covered by the head's checksum.
 TEST(Frame, ChecksumCoversTheBody) {
   std::array<float, 4> floats = {1, 2, 3, 4};
   const auto body = std::as_bytes(std::span(floats));
@@ -172,7 +172,7 @@ TEST(Frame, ChecksumCoversTheBody) {
   EXPECT_THROW(open(frame, example_header(), "test"), CommError);
 }
 
-TEST(Frame, TellsItsSizeBeforeItsPayloadIsHere) {
+TEST(Frame, HeaderHasTheSizeOfThePayload) {
   const auto frame = example_frame();
   const auto header = std::span(frame).first(kHeaderBytes);
   EXPECT_EQ(claimed_payload(header, 16, 5, "test"), 16u);
@@ -186,7 +186,7 @@ TEST(Frame, TellsItsSizeBeforeItsPayloadIsHere) {
     }
     return "";
   };
-  EXPECT_EQ(error_of_header(63, 16), "");  // only the whole frame shows that it is spoilt
+  EXPECT_EQ(error_of_header(63, 16), "");  // only the checksum of the whole frame detects this
   EXPECT_EQ(error_of_header(63, 15),
             "test: the frame from rank 5 claims 16 bytes of payload, more than the 15 that are "
             "possible");
@@ -229,7 +229,7 @@ TEST(UnusedBitsFrame, RefusesBitsWhereNoPieceIsAndAResultThatForgetsThisRank) {
                           "has unused bits beyond its 2 pieces");
 }
 
-// Three words, one and one; and what three ranks do not use of them.
+// Three words, one and one; and the unused bits of three ranks.
 struct ThreeRanks {
   Shard shard = testing::shard_of({{"a", {130}}, {"b", {64}}, {"c", {3}}});
   std::vector<ByteBuffer> buffers;
@@ -245,7 +245,7 @@ struct ThreeRanks {
   }
 };
 
-TEST(UnusedBits, AreCombinedToWhatNobodyUses) {
+TEST(UnusedBits, AreCombinedToPiecesThatNoRankUses) {
   const auto combined = [](const ThreeRanks& ranks) {
     std::vector<std::uint64_t> unused(1);
     combine_unused(ranks.frames, ranks.shard, unused);

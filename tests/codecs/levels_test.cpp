@@ -1,4 +1,4 @@
-// Frames of levels, participation and values: exact bytes, what comes back, and what is refused.
+// Frames of levels, participation and values: exact bytes, decoded values, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the bytes of the worked examples in docs/wire_format.md.
 #include "codecs/levels.h"
@@ -115,7 +115,7 @@ TEST(LevelFrames, RefuseACodeThatNoLevelHas) {
 
 const FrameKind kParticipation = unused_bits_frames(Codec::kParticipation, "participation");
 
-// Two tensors of 70 coordinates, a shard each; the frame is about the whole bucket.
+// Two tensors of 70 coordinates, a shard each; the frame covers the whole bucket.
 struct Participation {
   Shard whole = whole_of(make_buckets(Layout({{"a", {70}}, {"b", {70}}}), 1 << 20, 2)[0]);
   ByteBuffer frame = zeros(kParticipation.bytes(whole));
@@ -181,7 +181,7 @@ T* numbers(ByteBuffer& frame, std::size_t at) {
   return reinterpret_cast<T*>(frame.span().data() + at);
 }
 
-// Written, taken, and read.
+// Written, checked, and read.
 std::vector<float> there_and_back(const std::vector<float>& values, ValueFormat format) {
   const std::size_t n = values.size();
   ByteBuffer frame = zeros(n, format);

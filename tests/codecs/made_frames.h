@@ -1,5 +1,5 @@
-// Frames made by hand, for the tests of codecs: their bytes, where their parts begin, and what a
-// check says of them.
+// Frames made by hand, for the tests of codecs: their bytes, the offsets of their parts, and the
+// errors of their checks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ inline Shard shard_of(const std::vector<TensorSpec>& tensors) {
   return make_buckets(Layout(tensors), std::size_t{1} << 30, 1)[0].shards[0];
 }
 
-// More ranks than coordinates: the first one serves nothing.
+// More ranks than coordinates: the first one's shard is empty.
 inline Shard empty_shard() {
   Shard shard = make_buckets(Layout({{"w", {1}}}), 1, 3)[0].shards[0];
   EXPECT_EQ(shard.size(), 0u);
@@ -52,7 +52,7 @@ std::size_t offset_of(const Part& part, const ByteBuffer& frame) {
                                   frame.span().data());
 }
 
-// The error of a check of this frame, "" if it is taken.
+// The error of a check of this frame, "" if it is accepted.
 template <typename Check>
 std::string error_of(const ByteBuffer& frame, const Shard& shard, const Check& check,
                      std::span<const char> unused_here = {}) {

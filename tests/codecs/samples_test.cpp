@@ -1,4 +1,4 @@
-// Frames of samples: exact bytes, and what a reader refuses.
+// Frames of samples: exact bytes, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: docs/wire_format.md.
 #include "codecs/samples.h"

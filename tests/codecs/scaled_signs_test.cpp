@@ -1,5 +1,5 @@
-// Frames of scaled signs: these exact bytes, blocks that do not depend on the cuts, and everything
-// malformed is refused by name.
+// Frames of scaled signs: these exact bytes, blocks that do not depend on the cuts, and every
+// malformed frame is refused by name.
 // SPDX-License-Identifier: Apache-2.0
 // The bytes are the worked example of docs/wire_format.md.
 #include "codecs/scaled_signs.h"
@@ -125,7 +125,7 @@ TEST(ScaledSigns, RefusesBitsWhereNothingIs) {
   expect_refused(error_with(111, 0x80), "has signs beyond the end of tensor 2");
 }
 
-// The unused bits of a result say which tensors no rank uses.
+// The unused bits of a result: tensors that no rank uses.
 TEST(ScaledSigns, RefusesAResultThatForgetsThisRank) {
   const Example example;
   const std::vector<char> used_here = {0, 0, 0}, unused_here = {0, 1, 0};

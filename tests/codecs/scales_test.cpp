@@ -1,4 +1,4 @@
-// Frames of the scales that ranks share before they encode: exact bytes, and what a reader refuses.
+// Frames of scales that ranks share before encode: exact bytes, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: docs/wire_format.md.
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Frames of signs and votes: sizes by formula, parts in order, and everything malformed is refused
+// Frames of signs and votes: sizes by formula, parts in order, and every malformed frame is refused
 // by name.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: docs/wire_format.md.
@@ -47,7 +47,7 @@ TEST(SignFrame, OfAnEmptyShardIsAHeader) {
   }
 }
 
-TEST(SignFrame, SaysWhetherItIsOfAWholeBucket) {
+TEST(SignFrame, OfAWholeBucketHasItsOwnCodec) {
   EXPECT_EQ(sign_frames().codec, Codec::kSign);
   EXPECT_EQ(sign_frames(Codec::kAllSigns).codec, Codec::kAllSigns);
   EXPECT_EQ(sign_frames(Codec::kAllSigns).name, "all signs");
@@ -92,7 +92,7 @@ TEST(SignFrame, RefusesBitsWhereNothingIs) {
   EXPECT_EQ(example.error_with(vote_frames(true), 119, 0x80), "");  // padding of `nonzero`
 }
 
-// A result must not forget this rank; a rank may well have other gradients than this one.
+// A result must include this rank's participation; other ranks may use other tensors.
 TEST(VoteFrame, RefusesAResultThatForgetsThisRank) {
   const Example example;
   const FrameKind kind = vote_frames(false);

@@ -1,4 +1,4 @@
-// Sparse frames: exact bytes, sizes and their bound, and what a reader refuses.
+// Sparse frames: exact bytes, sizes and their bound, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the entries that were written, as a plain list.
 #include "codecs/sparse.h"
@@ -29,7 +29,7 @@ struct Example {
   std::vector<float> dense;
 };
 
-// n coordinates of which about share are entries.
+// n coordinates, about a given share of them entries.
 Example random_example(std::size_t n, double share, std::uint64_t seed) {
   Example e;
   e.dense.resize(n);
@@ -132,7 +132,7 @@ TEST(SparsePayload, IndicesTakeAtMostTwoBitsAndTheLogarithm) {
   }
 }
 
-// However the entries are spread over the payloads of a step.
+// For any distribution of the entries over the payloads of a step.
 TEST(SparsePayload, SeveralStayUnderTheirCommonBound) {
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     std::size_t n = 0, k = 0, bytes = 0;
@@ -177,7 +177,7 @@ TEST(SparsePayload, RefusesWhatIsMalformed) {
     const auto huge = with([](const SparseFrame& f) { f.count[0] = ~std::uint64_t{0}; });
     expect_refused(huge.span(), n, "entries of 1000 coordinates");
     const auto missing = with([](const SparseFrame& f) { f.high[0] = 0; });
-    expect_refused(missing.span(), n, "indices, and says");
+    expect_refused(missing.span(), n, "indices, but counts");
     const auto nan = with([](const SparseFrame& f) { f.values[1] = std::nanf(""); });
     expect_refused(nan.span(), n, "value of entry 1");
     if (good.k % 2 == 1) {
@@ -188,7 +188,7 @@ TEST(SparsePayload, RefusesWhatIsMalformed) {
   }
 }
 
-// Where the padding of 4 bytes is, whatever the examples above have.
+// The position of the padding of 4 bytes, independent of the examples above.
 TEST(SparsePayload, RefusesBitsBehindAnOddNumberOfValues) {
   ByteBuffer frame;
   write_sparse(std::vector<std::uint64_t>{0b111}, std::vector<float>(64, 1.0f), frame);
@@ -224,7 +224,7 @@ TEST(SparsePayload, RefusesABitmapThatReachesTooFar) {
   expect_refused(e.frame.span(), 1000, "has an index beyond 1000");
 }
 
-// Whatever bits arrive: an error, or a payload that is right; never a write outside.
+// Any corrupted bits: an error, or a payload that is right; never a write outside.
 TEST(SparsePayload, StandsRandomBits) {
   int refused = 0;
   for (std::uint64_t seed = 0; seed < 20'000; ++seed) {

@@ -1,4 +1,4 @@
-// Frames of ternary codes and sums: exact bytes, and what a reader refuses.
+// Frames of ternary codes and sums: exact bytes, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the bytes of the worked example in docs/wire_format.md.
 #include "codecs/ternary.h"
@@ -21,7 +21,7 @@ using testing::zeros;
 
 constexpr int kVoters = 2;
 
-// One tensor of 70 coordinates, of which shard 1 of two holds the last 6.
+// One tensor of 70 coordinates; shard 1 of two holds the last 6.
 const Shard& example() {
   static const Bucket bucket = make_buckets(Layout({{"w", {70}}}), 1 << 20, kVoters)[0];
   return bucket.shards[1];

@@ -1,4 +1,5 @@
-// c10d_comm: the transport contract between processes, over Gloo, and what only this one promises.
+// c10d_comm: the transport contract between processes, over Gloo, and this transport's own
+// promises.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/comm/c10d_comm.h"
 
@@ -80,7 +81,7 @@ TEST(C10dComm, FailedWorldsDoNotHarmLaterOnes) {
   }
 }
 
-// Rank 1's message is far larger than what fits between it and rank 0, so its world ends inside.
+// Rank 1's message is far larger than the buffers between it and rank 0, so its world ends inside.
 TEST(C10dComm, AFailureInTheMiddleOfAMessageReachesTheReceiver) {
   const auto comm = make_c10d_communicator_from_env();
   if (comm->size() == 1) return;

@@ -1,4 +1,4 @@
-// The front door: what it does when a transport goes wrong under it. Faults are injected.
+// The front door: its reaction to a faulty transport. Faults are injected.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/communicator.h"
 
@@ -25,7 +25,7 @@ using contract::expect_contains;
 using contract::Message;
 using std::chrono::milliseconds;
 
-// Runs the body on threads, rank 1 with the fault. Gives back each rank's CommError, or "".
+// Runs the body on threads, rank 1 with the fault. Returns each rank's CommError, or "".
 std::vector<std::string> errors_with(int world, const Fault& fault,
                                      const std::function<void(Communicator&)>& body) {
   auto ends = make_thread_world(world);
@@ -64,7 +64,7 @@ TEST(FrontDoor, PassesDataThroughAHealthyDecorator) {
   for (const auto& error : errors_with(3, {}, gather_twice)) EXPECT_EQ(error, "");
 }
 
-TEST(FrontDoor, TellsAllRanksOfATransportErrorInACollective) {
+TEST(FrontDoor, FailsAllRanksOnATransportErrorInACollective) {
   const Fault fault{.kind = Fault::Kind::kThrow, .at_send = 2};
   const auto errors = errors_with(3, fault, [](Communicator& comm) {
     const Communicator::Scope scope(comm, "dense_mean");
@@ -115,8 +115,8 @@ TEST(FrontDoor, InjectsFaultsIntoDuplicatesToo) {
   for (const auto& error : errors) expect_contains(error, "injected fault");
 }
 
-// A transport whose receives are still being written to when a send fails, until it is told so. The
-// sends before that one go well: each is what the next receive gets.
+// A transport that keeps writing to receive buffers after a failed send, until do_fail(). The sends
+// before that one succeed: each is received by the next receive.
 class LateWriter final : public ForwardingCommunicator {
  public:
   LateWriter(std::unique_ptr<Communicator> inner, int good_sends)
@@ -156,7 +156,7 @@ void sum_natively(Communicator& comm) {
   comm.native_sum(values);
 }
 
-// AddressSanitizer sees a buffer that is gone too early; this was seen once, by chance, under TSan.
+// AddressSanitizer detects a buffer that is freed too early; TSan found this once, by chance.
 TEST(FrontDoor, KeepsTheBuffersOfCollectivesUntilTheTransportLetsGo) {
   struct Call {
     int good_sends;

@@ -1,4 +1,4 @@
-// The contract that every transport keeps: checks to be run by all ranks of a fresh world each.
+// The contract of every transport: checks to be run by all ranks of a fresh world each.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A transport's test runs through kChecks at several sizes (see thread_comm_test.cpp). A check may

@@ -1,4 +1,4 @@
-// What every transport's collectives do. Oracle: closed forms over the pattern of contract_data.h.
+// Collectives of every transport. Oracle: closed forms over the pattern of contract_data.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -141,7 +141,7 @@ inline void native_sum_is_exact_on_integers(Communicator& comm) {
   }
 }
 
-// Both signs, up to the largest size that so many ranks can add within the type.
+// Both signs, up to the largest size that this many ranks can add within the type.
 template <typename T>
 std::int64_t integer_term(int rank, std::size_t i, int world) {
   const std::int64_t most = std::numeric_limits<T>::max() / world;
@@ -193,7 +193,7 @@ inline void native_sum_of_bf16_is_exact_on_small_numbers(Communicator& comm) {
   }
 }
 
-// Sums that round at each addition: whatever the order, all ranks have one result.
+// Sums that round at each addition: in any order, all ranks have one result.
 inline void native_sum_of_bf16_is_the_same_on_all_ranks(Communicator& comm) {
   const std::vector<float> mine(1001, comm.rank() == 0 ? 256.0f : 1.0f / 3);
   std::vector<BFloat16> values(mine.size());

@@ -14,7 +14,7 @@ namespace pride::contract {
 
 using Message = std::vector<std::byte>;
 
-// What tests set as the size above which a transport cuts messages up, to reach that path.
+// Chunk size of transports in tests, to reach the path of several chunks.
 inline constexpr std::size_t kSmallChunk = 4096;
 
 // Nothing, one, around the world's size, odd, around the small chunk, and some megabytes.

@@ -1,4 +1,4 @@
-// What every transport does when ranks disagree, stall or give up: all ranks throw, none hangs.
+// Disagreement, stalls and failures on every transport: all ranks throw, none hangs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,7 +36,7 @@ inline void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in: " << text;
 }
 
-// Takes part in nothing, but goes on looking, as a rank does whose others have failed.
+// Sends and receives nothing, but keeps polling, as a rank does whose peers have failed.
 inline void look_until_error(Communicator& comm) {
   const auto enough = std::chrono::steady_clock::now() + seconds(60);
   while (std::chrono::steady_clock::now() < enough) {
@@ -45,7 +45,7 @@ inline void look_until_error(Communicator& comm) {
   }
 }
 
-// For ranks whose own part went well: the next calls must bring the error of the others.
+// For ranks whose own part succeeded: the next calls must throw the others' error.
 inline void meet_until_error(Communicator& comm) {
   for (int round = 0; round < 1000; ++round) comm.barrier();
 }
@@ -99,7 +99,7 @@ void native_sum_of_other_size_fails_all_ranks(Communicator& comm) {
   expect_contains(text, "1001");
 }
 
-// Types are compared as sizes are: ranks that disagree never add each other's bytes.
+// Types are compared like sizes: ranks that disagree never add each other's bytes.
 inline void native_sum_of_other_type_fails_all_ranks(Communicator& comm) {
   if (comm.size() == 1) return;
   std::vector<std::int32_t> integers(100, 1);
@@ -112,8 +112,8 @@ inline void native_sum_of_other_type_fails_all_ranks(Communicator& comm) {
   expect_contains(text, "int32");
 }
 
-// Does something between the meeting of a native sum, when all ranks know that all have come, and
-// the transport's own sum.
+// Runs an action between the meeting of a native sum, after which all ranks have joined, and the
+// transport's own sum.
 class BeforeTheSum final : public ForwardingCommunicator {
  public:
   BeforeTheSum(std::unique_ptr<Communicator> inner, std::function<void()> before)
@@ -203,7 +203,7 @@ inline void fail_reaches_waiters_duplicates_and_splits(Communicator& comm) {
   const auto second = comm.duplicate();
   const auto group = comm.split(comm.rank() == last ? 1 : 0, 0);
   const auto text = error_of(comm, [&] {
-    // the last rank gives up once it has heard that nobody is in the split any more
+    // the last rank fails the world once every rank has left the split
     Message ready(1);
     if (comm.rank() != last) comm.start_send(last, 2, ready);
     for (int i = 0; comm.rank() == last && i < last; ++i) {
@@ -226,7 +226,7 @@ inline void fail_reaches_waiters_duplicates_and_splits(Communicator& comm) {
 inline void fail_of_a_split_names_the_first_worlds_rank(Communicator& comm) {
   comm.set_timeout(seconds(60));
   std::unique_ptr<Communicator> reversed;
-  // a rank that is still in the split when rank 0 gives up hears of it there
+  // a rank that is still in the split when rank 0 fails the world throws there
   const auto text = error_of(comm, [&] {
     reversed = comm.split(0, -comm.rank());
     EXPECT_EQ(reversed->rank(), comm.size() - 1 - comm.rank());
@@ -272,8 +272,8 @@ inline void every_call_throws_after_fail(Communicator& comm) {
   EXPECT_EQ(comm.traffic().messages_sent, 0u);
 }
 
-// Rank 0 gives up in the middle of large messages and frees their buffers. Memory checkers see it
-// if the transport touches them afterwards.
+// Rank 0 fails the world in the middle of large messages and frees their buffers. Memory checkers
+// detect it if the transport touches them afterwards.
 inline void buffers_are_free_after_fail(Communicator& comm) {
   if (comm.size() == 1) return;
   comm.set_timeout(seconds(60));

@@ -1,4 +1,4 @@
-// What every transport's messages, groups, counters and argument checks do.
+// Messages, groups, counters and argument checks of every transport.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

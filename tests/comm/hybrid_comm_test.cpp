@@ -61,7 +61,7 @@ TEST_P(HybridContract, Holds) {
   }
   EXPECT_EQ(ran, threads);
   mpi::set_chunk_limit(mpi::kDefaultChunk);
-  MPI_Barrier(MPI_COMM_WORLD);  // a failed world's notices must not meet the next
+  MPI_Barrier(MPI_COMM_WORLD);  // notices of a failed world must not match receives of the next
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -103,7 +103,7 @@ TEST(HybridWorld, RethrowsARanksOwnErrorAndNamesItOnTheOthers) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// Two threads of each rank make communicators at the same time, which must not get each other's
+// Two threads of each rank make communicators at the same time, without receiving each other's
 // messages: of the same ranks, of ranks that overlap in part, and of one.
 TEST(HybridWorld, MakesGroupsOnTwoThreadsAtATime) {
   run_hybrid_world(4, [](Communicator& comm) {
@@ -123,7 +123,7 @@ TEST(HybridWorld, MakesGroupsOnTwoThreadsAtATime) {
   });
 }
 
-// 64 threads leave few numbers: 2^31 / (2048 * 64^2) under Open MPI. One of each process works.
+// 64 threads leave few contexts: 2^31 / (2048 * 64^2) under Open MPI. One of each process works.
 constexpr int kManyThreads = 64;
 constexpr int kMoreThanThereAre = 300;
 
@@ -139,12 +139,12 @@ TEST(HybridWorld, GivesTheNumbersOfCommunicatorsBack) {
     for (int round = 0; round < kMoreThanThereAre; ++round) {
       auto copy = firsts->duplicate();
       contract::gather_int(*copy, round);
-      if (round % 10 == 0) kept = std::move(copy);  // numbers come back in any order
+      if (round % 10 == 0) kept = std::move(copy);  // contexts are freed in any order
     }
   });
 }
 
-TEST(HybridWorld, SaysWhyThereAreNoMoreCommunicators) {
+TEST(HybridWorld, NamesTheLimitOfCommunicators) {
   void* highest = nullptr;
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&highest), &found);
@@ -187,7 +187,7 @@ TEST(HybridReplicas, EqualThoseOnThreadsInOneLevelAndInTwo) {
   }
 }
 
-// Who waits gives way as soon as workers, not processes, have less than two cores each.
+// Waiting threads yield as soon as workers, not processes, have less than two cores each.
 TEST(MpiFamily, IsCrowdedByTheWorkersOfAllProcessesHere) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   for (const int workers : {1, 2, static_cast<int>(cores / 2), static_cast<int>(cores)}) {

@@ -1,4 +1,4 @@
-// thread_comm: the transport contract, and what a world of threads promises beyond it.
+// thread_comm: the transport contract, and further promises of a world of threads.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/comm/thread_comm.h"
 
@@ -92,7 +92,7 @@ TEST(RunWorld, PrefersTheFirstOfSeveralCommErrors) {
   }
 }
 
-TEST(RunWorld, TellsTheOthersWhy) {
+TEST(RunWorld, SendsTheReasonToTheOthers) {
   std::string seen[3];
   error_of_world(3, [&](Communicator& comm) {
     comm.set_timeout(std::chrono::seconds(60));
@@ -138,7 +138,8 @@ TEST(ThreadComm, FailsAReceiveThatWasPendingWhenTheSenderLeft) {
   expect_contains(text, "receive of 10 bytes from rank 1 (tag 0): rank 1 has left");
 }
 
-// The buffer of a send that nobody waits for goes before the communicator: fail() makes that safe.
+// The buffer of a send that is never awaited is freed before the communicator: fail() makes that
+// safe.
 TEST(ThreadComm, GivesUpWhatIsPendingWhenARankThrows) {
   for (int round = 0; round < 50; ++round) {
     const auto text = error_of_world(2, [](Communicator& comm) {
@@ -208,8 +209,8 @@ TEST(ThreadComm, StandsManyRanksAndGroups) {
   });
 }
 
-// N^2 messages and N^2 queues are the nature of it; when each rank that left looked at all queues,
-// this took minutes.
+// N^2 messages and N^2 queues are inherent; when each rank that left visited all queues, this took
+// minutes.
 TEST(ThreadComm, ServesHundredsOfRanks) {
   run_world(400, [](Communicator& comm) {
     const auto copy = comm.duplicate();
@@ -224,7 +225,8 @@ TEST(ThreadComm, ServesHundredsOfRanks) {
   });
 }
 
-// A rank that leaves fails what waits for it, and nothing else of the same pair of ranks.
+// A rank that leaves fails the operations that wait for it, and no others of the same pair of
+// ranks.
 TEST(ThreadComm, LeavesTheSendsOfOthersToOthersAlone) {
   auto ends = make_thread_world(3);
   Message out(8), in(8), at_2(8), lost(8);

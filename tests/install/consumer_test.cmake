@@ -1,8 +1,8 @@
-# Configures, builds and runs a project of a user's, and checks what it prints. HOW is
-# find_package (against a fresh install of the build tree) or add_subdirectory.
+# Configures, builds and runs a user's project, and checks its output. MODE is find_package (against
+# a fresh install of the build tree) or add_subdirectory.
 # SPDX-License-Identifier: Apache-2.0
 
-set(work ${PRIDE_BINARY_DIR}/tests/install/${HOW})
+set(work ${PRIDE_BINARY_DIR}/tests/install/${MODE})
 file(REMOVE_RECURSE ${work})
 file(MAKE_DIRECTORY ${work})
 
@@ -17,7 +17,7 @@ endfunction()
 
 set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${BUILD_TYPE}
     -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
-if(HOW STREQUAL "find_package")
+if(MODE STREQUAL "find_package")
   set(source ${CMAKE_CURRENT_LIST_DIR}/consumer)
   run("install" ${CMAKE_COMMAND} --install ${PRIDE_BINARY_DIR} --prefix ${work}/prefix)
   list(APPEND configure -DCMAKE_PREFIX_PATH=${work}/prefix -DWITH_MPI=${HAVE_MPI}
@@ -31,7 +31,7 @@ if(HOW STREQUAL "find_package")
   endif()
 else()
   set(source ${CMAKE_CURRENT_LIST_DIR}/subproject)
-  # two instruction sets: what is tested is that it builds and links
+  # two instruction sets: enough to test that it builds and links
   list(APPEND configure -DPRIDE_SOURCE_DIR=${PRIDE_SOURCE_DIR} -DPRIDE_FEW_KERNELS=ON)
 endif()
 
@@ -41,4 +41,4 @@ run("run" ${work}/build/consumer)
 if(NOT output MATCHES "3 ranks agree after one vote")
   message(FATAL_ERROR "the consumer printed:\n${output}")
 endif()
-message(STATUS "${HOW}: ${output}")
+message(STATUS "${MODE}: ${output}")

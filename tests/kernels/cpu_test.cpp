@@ -44,11 +44,11 @@ TEST(Cpu, UnknownNameIsRefusedWithTheUsableOnes) {
   force_isa("");
 }
 
-// Runs in a child that has not chosen yet; prints what active_isa() gives or throws.
+// Runs in a child before the first choice; prints the result or the exception of active_isa().
 [[noreturn]] void report_choice(const char* env) {
   ::setenv("PRIDE_ISA", env, 1);
   float x = 2;
-  kernels::scale(0.5f, {&x, 1});  // a kernel before the question, as in a real program
+  kernels::scale(0.5f, {&x, 1});  // a kernel before active_isa(), as in a real program
   try {
     std::cerr << "active " << active_isa() << " x " << x << '\n';
   } catch (const InvalidArgument& error) {

@@ -25,7 +25,7 @@ const HashWords kZeros{.key = 0x1234567, .first_word = 77};
 
 class LionSignUpdate : public OnEveryIsa {
  protected:
-  // Runs the kernel between guards and compares everything that it gives with the oracle.
+  // Runs the kernel between guards and compares all its results with the oracle.
   static void expect_like_oracle(const Floats& g, const Floats& m, std::size_t offset = 0) {
     const auto want = reference::lion_sign_update(g, kBlend, kZeros, m);
     Guarded<float> gg(g, offset), gm(m, offset ? offset + 1 : 0);
@@ -88,7 +88,7 @@ TEST_P(LionSignUpdate, BlendThatCancelsTakesTheHashBit) {
 
 TEST_P(LionSignUpdate, BitsOfZerosAreUnbiased) {
   // 2^20 zeros: the count of +1 is within 5 standard deviations (512 each) of one half, and so is
-  // each of the 64 places of a word (64 standard deviations of its own 2^14 words)
+  // that of each of the 64 bits of a word (64 standard deviations of its own 2^14 words)
   const std::size_t n = std::size_t{1} << 20;
   Floats g(n), m(n);
   Words bits(words_for(n));

@@ -1,5 +1,5 @@
-// add_planes and the votes of planes against vote and count of the rows that were counted, which
-// have an oracle of their own, for many ways to cut the rows into hosts.
+// add_planes and the votes of planes against vote and count of the counted rows, which have an
+// oracle of their own, for many ways to divide the rows over nodes.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/planes.h"
 
@@ -43,18 +43,18 @@ std::vector<const std::uint64_t*> pointers(std::span<const Words> rows) {
 
 class CountPlanes : public OnEveryIsa {};
 
-TEST_P(CountPlanes, OfHostsAddUpToThoseOfAllRanks) {
-  for (const std::size_t n_hosts : {1, 2, 3, 5, 64}) {
-    for (const std::size_t per_host : {1, 2, 3, 8, 100}) {
+TEST_P(CountPlanes, OfNodesAddUpToThoseOfAllRanks) {
+  for (const std::size_t n_nodes : {1, 2, 3, 5, 64}) {
+    for (const std::size_t per_node : {1, 2, 3, 8, 100}) {
       for (const std::size_t n_words : kWordCounts) {
         SCOPED_TRACE(::testing::Message()
-                     << n_hosts << " hosts of " << per_host << " rows, " << n_words << " words");
-        const auto rows = random_rows(n_hosts * per_host, n_words);
-        const std::size_t n_few = planes_for(per_host), n_all = planes_for(rows.size());
+                     << n_nodes << " nodes of " << per_node << " rows, " << n_words << " words");
+        const auto rows = random_rows(n_nodes * per_node, n_words);
+        const std::size_t n_few = planes_for(per_node), n_all = planes_for(rows.size());
         const std::size_t stride = n_words + 2;
         Guarded<std::uint64_t> sum(Words(n_all * stride, 0), 1);
-        for (std::size_t h = 0; h < n_hosts; ++h) {
-          const auto some = pointers(std::span(rows).subspan(h * per_host, per_host));
+        for (std::size_t h = 0; h < n_nodes; ++h) {
+          const auto some = pointers(std::span(rows).subspan(h * per_node, per_node));
           const Words few = reference::count(some, n_words, n_few);
           add_planes({few, n_few, n_words}, n_words, {sum.span(), n_all, stride});
         }
@@ -95,7 +95,7 @@ TEST_P(CountPlanes, VoteAsTheirRowsDo) {
   }
 }
 
-TEST_P(CountPlanes, OfNobodyGiveNoVote) {
+TEST_P(CountPlanes, OfNoRanksGiveNoVote) {
   const Words zeros(2 * 9, 0), none(9, 0);
   Guarded<std::uint64_t> majority(9), positive(9), nonzero(9);
   vote_planes({zeros, 2, 9}, 0, kTies, majority.span());

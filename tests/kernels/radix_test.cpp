@@ -108,7 +108,7 @@ TEST_P(PackedDigits, UnpacksEveryRangeOfWordsForEveryBase) {
     for (std::size_t first = 0; first < n_words; first += 1 + first / 2) {
       const std::size_t n = n_words - first - (first % 3 < n_words - first ? first % 3 : 0);
       Guarded<std::uint64_t> planes(n_planes * (n + 1), 1);
-      // the words between the planes stay as they were
+      // the words between the planes are unchanged
       auto want = planes.values();
       const auto range =
           planes_of({numbers.begin() + static_cast<std::ptrdiff_t>(64 * first),

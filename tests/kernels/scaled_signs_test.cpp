@@ -51,7 +51,7 @@ TEST_P(ScaledSigns, SumOfMagnitudesEqualsOracle) {
   });
 }
 
-// The exchange finds a bad gradient by its scale.
+// The exchange detects a bad gradient by its scale.
 TEST_P(ScaledSigns, SumOfMagnitudesIsNotFiniteIfAnyIsNot) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const std::size_t at : {0, 1, 63, 1023, 1024, 4095}) {

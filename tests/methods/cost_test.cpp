@@ -1,4 +1,4 @@
-// Counted bytes against the cost that a method states, frames and padding included.
+// Counted bytes against a method's stated cost, frames and padding included.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using testing::Training;
 
-// A cost that says it is a bound must hold; no cost may be far off on these gradients.
+// A cost stated as a bound must hold; no cost may be far off on these gradients.
 void expect_cost(const Cost& cost, std::uint64_t counted) {
   if (cost.exact) {
     ASSERT_EQ(counted, cost.bytes());
@@ -50,7 +50,7 @@ TEST_P(MethodCost, EqualsCountedBytesOnEveryRank) {
   }
 }
 
-// Shards of a real size; that many ranks are alike is shown above.
+// Shards of a real size; the test above shows that many ranks are alike.
 TEST_P(MethodCost, EqualsCountedBytesForAMillion) {
   for (const int world : {1, 2, 3, 8}) {
     const Layout layout({{"w", {1'000'003}}});
@@ -67,7 +67,7 @@ TEST_P(MethodCost, EqualsCountedBytesForAMillion) {
   }
 }
 
-// method_cost() needs no world, and says what an optimizer in the world says.
+// method_cost() needs no world, and equals the cost of an optimizer in the world.
 TEST_P(MethodCost, IsKnownWithoutAWorld) {
   const Layout layout({{"w", {1000}}, {"rows", {50, 3}}});
   for (const int world : {1, 3, 4}) {
@@ -86,7 +86,7 @@ TEST_P(MethodCost, IsKnownWithoutAWorld) {
   }
 }
 
-// largest_cost() looks at one rank of each kind; here all are asked.
+// largest_cost() computes one rank of each kind; here it is compared with all ranks.
 TEST_P(MethodCost, LargestIsThatOfTheRankWithMost) {
   const Layout layout({{"w", {20'000}}, {"rows", {50, 3}}, {"bias", {70}}});
   for (const int world : {1, 2, 3, 7, 40}) {
@@ -149,7 +149,7 @@ TEST(MethodCost, ApproachesThePapersBits) {
   }
 }
 
-// The headline: with 10 million parameters the vote sends 1/32 of what a ring of fp32 sends.
+// The headline: with 10 million parameters the vote sends 1/32 of the bytes of a ring of fp32.
 TEST(DistributedLionVote, SendsOneThirtySecondOfAnFp32Ring) {
   const double d = 10'000'000;
   const Layout layout({{"w", {2500, 4000}}});
@@ -198,14 +198,14 @@ TEST(MethodCost, OfBf16IsCountedBytesAndHalfOfFloat32) {
     }
   }
   const Layout layout({{"w", {1'000'000}}});
-  const auto bytes = [&](const char* how) {
-    const Cost cost = method_cost("lion", layout, {.options = {{"dense", how}}});
+  const auto bytes = [&](const char* dense) {
+    const Cost cost = method_cost("lion", layout, {.options = {{"dense", dense}}});
     return static_cast<double>(cost.bytes());
   };
   EXPECT_NEAR(bytes("bf16") / bytes("ordered"), 0.5, 0.001);
 }
 
-// Ten million coordinates in buckets of a million: a block more in a shard costs N - 1 answers.
+// Ten million coordinates in buckets of a million: a block more in a shard costs N - 1 results.
 TEST(MethodCost, OfRankZeroMayBeTheLeast) {
   const Layout layout({{"w", {10'000'000}}});
   const CostQuery query{.options = {{"freeze_steps", "1"}}, .world = 7, .step = 1};
@@ -223,7 +223,7 @@ TEST(MethodCost, RefusesWhatNoOptimizerWouldTake) {
   EXPECT_THROW(method_cost("lion", layout, {.world = 4, .rank = 4}), InvalidArgument);
 }
 
-// What the down link of the averages costs: numbers up to N in as few bits as 32-bit words allow.
+// Down bytes of the averages: numbers up to N in as few bits as 32-bit words allow.
 TEST(DistributedLionAvg, SendsCountsPacked) {
   for (const char* method : {"dlion-avg", "signum-avg"}) {
     EXPECT_EQ(method_info(method, 3).bits_down, 2);
@@ -233,7 +233,7 @@ TEST(DistributedLionAvg, SendsCountsPacked) {
   }
 }
 
-TEST(DistributedLionAvg, SendsWholeBitPlanesDownIfAsked) {
+TEST(DistributedLionAvg, SendsWholeBitPlanesDownWithTheOption) {
   const Layout layout({{"w", {1'000'000}}});
   for (const auto& [world, bits] : {std::pair{3, 2}, {4, 3}, {8, 4}, {32, 6}}) {
     const CostQuery query{.options = {{"counts", "planes"}, {"route", "sharded"}}, .world = world};

@@ -1,5 +1,5 @@
-// Every method has its page, with the parts that all pages have and all of its options and their
-// defaults, and its row in the table of methods.
+// Every method has its page, with the common parts and all of its options and their defaults, and
+// its row in the table of methods.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// True if the option's row begins with its default, as it is or as code, and not with a longer one.
+// True if the option's row begins with its default, plain or as code, and not with a longer one.
 bool shows_default(const std::string& page, const MethodOption& option) {
   for (const std::string quote : {"", "`"}) {
     const std::string row = "| `" + option.name + "` | " + quote + option.default_value + quote;

@@ -1,5 +1,5 @@
-// What the papers promise of error feedback: errors stay bounded, one worker is the serial form,
-// and what plain scaled signs cannot solve is solved. And the change of stage in onebit-adam.
+// Theory of error feedback: errors stay bounded, one worker is the serial form, and a problem that
+// plain scaled signs cannot solve is solved. And the change of stage in onebit-adam.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -110,7 +110,7 @@ TEST(SignSgdErrorFeedback, EqualsTheSerialFormWhenAlone) {
   });
 }
 
-TEST(OneBitAdam, TheOwnerOfOneWorkerLeavesNothingOut) {
+TEST(OneBitAdam, TheServerOfOneWorkerHasNoError) {
   run_world(1, [](Communicator& comm) {
     const Layout layout({{"w", {9001}}});
     Optimizer optimizer(comm, layout,

@@ -1,4 +1,4 @@
-// Lion Cub: what it measures on samples, and the choice that lion-cub-auto makes of it.
+// Lion Cub: its measurements on samples, and the choice of lion-cub-auto from them.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -13,15 +13,14 @@ namespace {
 
 using testing::Training;
 
-// On gradients made so that everything is known.
+// On gradients with known properties.
 TEST(LionCub, DiagnosticsAreWhatTheySay) {
   const Layout layout({{"agreed", {64}}, {"torn", {64}}});
   Training run{.world = 4, .steps = 2};
   run.options.method = "lion-cub";
   run.options.options = {{"bits", "4"}, {"probe_every", "2"}, {"sync", "none"}, {"shared", "no"}};
-  // "agreed": all ranks the same. "torn": three small votes against a large one, whose side the
-  // mean is on; levels of the L1 scale, +-7 at twice the mean, are blind to it, for all |g| are
-  // alike
+  // "agreed": all ranks the same. "torn": three small votes against a large one with the sign of
+  // the mean; levels of the L1 scale, +-7 at twice the mean, cannot show it, for all |g| are alike
   run.grad = [](int rank, std::int64_t, std::size_t tensor, std::size_t i) {
     const float sign = i % 2 == 0 ? 1.0f : -1.0f;
     if (tensor == 0) return sign;
@@ -56,7 +55,7 @@ TEST(LionCub, DiagnosticsLeaveOutCoordinatesWhoseMeanIsZero) {
   };
   const auto ranks = testing::train(layout, run);
   const TensorDiagnostics& d = ranks[0].reports[0].diagnostics.at(0);
-  EXPECT_EQ(d.samples, 12u);  // of 16: the last row is touched by nobody
+  EXPECT_EQ(d.samples, 12u);  // of 16: the last row is touched by no rank
   EXPECT_EQ(d.sign_vote_error, 0);
 }
 
@@ -89,14 +88,15 @@ TEST(LionCubAuto, ChoosesAlikeOnAllRanksAndKeepsItsBudget) {
           bytes += static_cast<double>(ranks[r].reports[step].bytes_sent);
         }
       }
-      const double bits = 8 * bytes / (8 * d * world);  // of 8 steps
+      const double bits = 8 * bytes / (8 * d * world);  // over 8 steps
       EXPECT_LE(bits, std::stod(budget));
       EXPECT_EQ(ranks[0].reports[15].note, again[0].reports[15].note);
     }
   }
 }
 
-// Small buckets have more frames, and the choice knows it; so do the measuring steps' samples.
+// Small buckets have more frames, and the choice accounts for them, and for the measuring steps'
+// samples.
 TEST(LionCubAuto, KeepsItsBudgetInSmallBucketsAndWhileItMeasures) {
   const Layout layout({{"a", {300, 100}}, {"b", {3000}}, {"c", {200, 100}}});
   const double d = static_cast<double>(layout.n_coords());

@@ -1,4 +1,4 @@
-// Lion Cub: momenta that are averaged over the ranks: which, when, how exactly.
+// Lion Cub: selection, schedule and exactness of momenta that are averaged over the ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -106,7 +106,7 @@ TEST(LionCub, AloneHasNothingToSynchronise) {
   EXPECT_EQ(params_of(layout, run), params_of(layout, none));
 }
 
-// Patterns are matched in time that does not explode with the stars.
+// The time to match patterns does not explode with the stars.
 TEST(LionCub, ManyStarsAreNoTrouble) {
   const std::string stars(200, '*');
   const Layout layout({{std::string(200, 'a'), {4}}});

@@ -1,4 +1,4 @@
-// Lion Cub: the scalar oracle bit for bit, its limits, what it costs, and what it refuses.
+// Lion Cub: the scalar oracle bit for bit, its limits, cost and refusals.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: tests/reference/lion_cub_ref.h, without synchronisation (lion_cub_sync_test.cpp).
 #include <gtest/gtest.h>
@@ -184,7 +184,7 @@ TEST(LionCub, OwnScalesAreAnotherLimit) {
 
 // --- Zeros. -------------------------------------------------------------------------------------
 
-TEST(LionCub, ZerosStayZeroWithTheTernaryAnswer) {
+TEST(LionCub, ZerosStayZeroWithTheTernaryResult) {
   const Layout layout({{"zero", {200}}, {"w", {200}}});
   for (const int world : {1, 2, 3, 4}) {
     for (const char* bits : {"2", "4", "8"}) {
@@ -234,7 +234,7 @@ TEST(LionCub, CostEqualsCountedBytesInEveryStep) {
   }
 }
 
-TEST(LionCub, TakesTheDirectFormWhereItIsCheaper) {
+TEST(LionCub, TakesTheNativeRouteWhereItIsCheaper) {
   // few coordinates on many ranks: headers outweigh levels
   const auto bytes = [](std::int64_t d, int world, const char* route) {
     const Layout layout({{"w", {d}}});

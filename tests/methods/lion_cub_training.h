@@ -1,4 +1,4 @@
-// What the tests of Lion Cub train: tensors of every kind, some unused, some never touched.
+// Training runs for the tests of Lion Cub: tensors of every kind, some unused, some never touched.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@ inline const std::vector<TensorSpec> kTensors = {
 inline bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1);
 }
-// "frozen" has gradients of zero, rows 20-39 of the embedding are touched by nobody.
+// "frozen" has gradients of zero, rows 20-39 of the embedding are touched by no rank.
 inline float gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
   if (tensor == 5 || (tensor == 0 && index >= 20 * 16)) return 0;
   return testing::gradient(rank, step, tensor, index);
@@ -43,7 +43,7 @@ inline Training training(int world, const Options& options, int steps = 4) {
   return run;
 }
 
-// Parameters of all ranks, and that they are the same.
+// Parameters of the run, after checking that all ranks have the same.
 inline std::vector<float> params_of(const Layout& layout, const Training& run) {
   const auto ranks = testing::train(layout, run);
   for (const auto& rank : ranks) EXPECT_EQ(rank.hash, ranks[0].hash);

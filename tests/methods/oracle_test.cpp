@@ -1,6 +1,6 @@
 // Every method, real exchange included, against the scalar oracles: bit for bit.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: tests/reference/methods_ref.h, which loops over ranks and knows no frames.
+// Oracle: tests/reference/methods_ref.h, loops over ranks without frames.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -25,8 +25,8 @@ const std::vector<TensorSpec> kTensors = {
     {"scale", {}, 1},        {"head", {130, 5}},
 };
 
-// Rank 1 never has "bias"; nobody has "scale" at step 1; the embedding's rows 8-39 are touched by
-// rank 0 only, rows 20-39 by nobody.
+// Rank 1 never has "bias"; no rank has "scale" at step 1; the embedding's rows 8-39 are touched by
+// rank 0 only, rows 20-39 by no rank.
 bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1);
 }

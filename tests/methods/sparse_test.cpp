@@ -1,8 +1,7 @@
 // dgc and graddrop, real exchange included, against the scalar oracle: bit for bit; and that
 // nothing is ever lost.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: tests/reference/sparse_ref.h,
-// which sorts, loops over ranks and knows no frames.
+// Oracle: tests/reference/sparse_ref.h, sorting and loops over ranks without frames.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -28,7 +27,7 @@ const std::vector<TensorSpec> kTensors = {{"embedding", {40, 16}},
                                           {"scale", {}, 1},
                                           {"head", {130, 5}}};
 
-// Rank 1 never has "bias"; nobody has "scale" at step 1; "head" is missing here and there.
+// Rank 1 never has "bias"; no rank has "scale" at step 1; "head" is missing here and there.
 bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1) ||
          (tensor == 4 && (rank + step) % 3 == 2);
@@ -135,7 +134,7 @@ TEST(GradientDropping, GlobalThresholdIsThatOfAllTensorsTogether) {
           together([&](auto t, auto i) { return rank.params[layout.tensors()[t].offset + i]; });
       ASSERT_EQ(got, oracle.x()) << "N=" << world;
     }
-    // by a threshold of its own a rank would have sent one entry of these a step
+    // by a threshold of its own a rank would have sent one of these entries a step
     std::size_t moved = 0;
     for (std::size_t i = 1000; i < 1010; ++i)
       moved += oracle.x()[i] != testing::initial(1, i - 1000);
@@ -143,8 +142,8 @@ TEST(GradientDropping, GlobalThresholdIsThatOfAllTensorsTogether) {
   }
 }
 
-// Gradients that are small integers, so that every sum is exact: what a rank has taken in is what
-// it has sent and what it still holds, to the last bit, a dropped step included.
+// Gradients that are small integers, so that every sum is exact: a rank's accumulated gradients
+// equal its sent entries plus its residual, to the last bit, a dropped step included.
 float whole_gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t i) {
   return std::round(8 * testing::gradient(rank, step, tensor, i));
 }
@@ -179,7 +178,7 @@ TEST(GradientDropping, LosesNothing) {
       for (std::size_t i = 0; i < n; ++i) {
         taken[i] += own[i];
         held[i] += v[i];
-        // x began at zero, and lr is 1: it has moved by minus the mean of what was sent
+        // x began at zero, and lr is 1: it has moved by minus the mean of the sent entries
         if (comm.rank() == 0) sent[i] = -static_cast<double>(world) * x.span()[i];
       }
     });
@@ -189,7 +188,7 @@ TEST(GradientDropping, LosesNothing) {
   }
 }
 
-// The same for the accumulated velocity of dgc: v takes in u, and u follows its own recursion.
+// The same for the accumulated velocity of dgc: v accumulates u, and u follows its own recursion.
 TEST(DeepGradientCompression, LosesNothingOfTheVelocity) {
   const std::size_t n = 500;
   const Layout layout({{"w", {static_cast<std::int64_t>(n)}}});

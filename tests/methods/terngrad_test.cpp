@@ -1,8 +1,7 @@
 // terngrad, real exchange included, against the scalar oracle: bit for bit; and that it is
 // unbiased.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: tests/reference/terngrad_ref.h, which loops
-// over ranks and knows no frames.
+// Oracle: tests/reference/terngrad_ref.h, loops over ranks without frames.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -27,7 +26,7 @@ const std::vector<TensorSpec> kTensors = {{"embedding", {40, 16}},
                                           {"scale", {}, 1},
                                           {"head", {1300, 5}}};
 
-// Rank 1 never has "bias"; nobody has "scale" at step 1; "head" is missing here and there.
+// Rank 1 never has "bias"; no rank has "scale" at step 1; "head" is missing here and there.
 bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 2 && rank == 1) || (tensor == 3 && step == 1) ||
          (tensor == 4 && (rank + step) % 3 == 2);
@@ -77,9 +76,9 @@ TEST(TernGrad, AgreesWithTheOracleBitForBit) {
   }
 }
 
-// E[t] = g. Steps of plain SGD with lr 1 on a gradient that stays: after T steps x = -sum of what
-// was decoded. Each coordinate's mean has a variance of at most s|g|/(N T); 1000 coordinates are
-// outside 5.5 of its deviations once in 26,000 runs by chance, and the seed is fixed.
+// E[t] = g. Steps of plain SGD with lr 1 on a constant gradient: after T steps x = -sum of the
+// decoded gradients. Each coordinate's mean has a variance of at most s|g|/(N T); 1000 coordinates
+// are outside 5.5 of its deviations once in 26,000 runs by chance, and the seed is fixed.
 TEST(TernGrad, IsUnbiased) {
   constexpr std::size_t kCoords = 1000;
   constexpr int kSteps = 400, kWorld = 4;
@@ -117,7 +116,7 @@ TEST(TernGrad, IsUnbiased) {
   EXPECT_NEAR(total / std::sqrt(kCoords), 0, 5);
 }
 
-// Where one rank's gradients are ten times the others', its scale is everybody's.
+// Where one rank's gradients are ten times the others', its scale is the shared one.
 TEST(TernGrad, ScalesAreTheLargestOfAllRanks) {
   const Layout layout({{"w", {64}}});
   Training run{.world = 3, .steps = 1};

@@ -1,6 +1,6 @@
-// What the theory of Distributed Lion promises (Liu et al. 2024, arXiv:2404.00438, Section 3): the
-// distance to the box, the score of its optimality conditions, and how the errors of vote and
-// average depend on the number of workers. Seeds are fixed; stated rates are for other seeds.
+// Theory of Distributed Lion (Liu et al. 2024, arXiv:2404.00438, Section 3): the distance to the
+// box, the score of its optimality conditions, and the errors of vote and average by the number of
+// workers. Seeds are fixed; stated rates are for other seeds.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -78,8 +78,8 @@ INSTANTIATE_TEST_SUITE_P(All, Box,
 // ---- The score of the optimality conditions (Proposition 3.5) -----------------------------------
 
 // f(x) = ||x - target||^2 / 2 with some targets outside of the box: S(x) = <f'(x), sign f'(x) + wd
-// x> is never negative inside, and small only where x is what the conditions ask for: the target,
-// or the side of the box next to it.
+// x> is never negative inside, and small only where the conditions hold: at the target, or at the
+// side of the box next to it.
 TEST(BoxScore, IsNotNegativeInsideAndVanishesAtTheSolution) {
   constexpr std::size_t kN = 256;
   const double wd = 2, side = 1 / wd, lr = 1e-3;
@@ -117,9 +117,9 @@ TEST(BoxScore, IsNotNegativeInsideAndVanishesAtTheSolution) {
 
 // The theorems bound the error <f', sign f' - Delta> of the direction Delta, for any x: by a
 // constant over sqrt(N) for the vote, by a constant for the average. At one x the vote's error
-// falls faster, exponentially; what falls as 1/sqrt(N) is the error at the worst x, which lies at
-// |f'| of about noise/sqrt(N). So: f(x) = x^2/2 at kPoints distances x from the minimum, gradients
-// x + noise of deviation 1, and the largest error over the distances.
+// falls faster, exponentially; the error at the worst x, which lies at |f'| of about noise/sqrt(N),
+// falls as 1/sqrt(N). So: f(x) = x^2/2 at kPoints distances x from the minimum, gradients x + noise
+// of deviation 1, and the largest error over the distances.
 constexpr std::size_t kPoints = 20, kDraws = 8000, kCoords = kPoints * kDraws;
 constexpr int kWorlds[] = {1, 4, 16, 64};
 
@@ -133,7 +133,7 @@ float noise(int rank, std::size_t i) {
   return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
 }
 
-// E[1 - Delta] / 2 per distance (the gradient's sign is +): how much of the step is wrong. From the
+// E[1 - Delta] / 2 per distance (the gradient's sign is +): the wrong share of the step. From the
 // first step of real ranks with lr = 1 and x = 0, after which x is -Delta.
 std::vector<double> wrong_parts(const std::string& method, int world) {
   std::vector<double> wrong(kPoints);

@@ -46,9 +46,9 @@ class ErrorFeedbackOracle {
   double worst_delta() const { return worst_delta_; }
 
   void step(const std::vector<Floats>& grads, const std::vector<bool>& unused) {
-    const bool nobody = std::find(unused.begin(), unused.end(), false) == unused.end();
+    const bool unused_by_all = std::find(unused.begin(), unused.end(), false) == unused.end();
     const auto decay = static_cast<float>(1 - h_.lr * h_.weight_decay);
-    if (nobody) {
+    if (unused_by_all) {
       for (float& value : x_) value = value * decay;
     } else if (kind_ == Kind::kOneBitAdam && t_ < freeze_) {
       dense_step(grads, unused, decay);

@@ -1,5 +1,5 @@
-// Scalar oracles of the kernels: the formulas of kernels.h, coordinate by coordinate, with no
-// thought of speed. They share nothing with src/kernels but the argument structs and the hash.
+// Scalar oracles of the kernels: the formulas of kernels.h, coordinate by coordinate, without
+// optimisation. They share nothing with src/kernels but the argument structs and the hash.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -43,7 +43,7 @@ struct LionResult {
 inline LionResult lion_sign_update(const Floats& g, const Blend& b, HashWords zeros,
                                    const Floats& m) {
   const std::size_t n = g.size();
-  LionResult r{m, Words(kernels::words_for(n))};
+  LionResult r{m, Words(words_for(n))};
   for (std::size_t i = 0; i < n; ++i) {
     const float kept = b.beta1 * m[i], fresh = b.one_minus_beta1 * g[i];
     const float u = kept + fresh;

@@ -36,7 +36,7 @@ inline int level(float u, float inv, int largest, float r) {
 
 // As docs/wire_format.md has it: runs of 512 coordinates, a line a bit.
 inline Words packed(const Levels& q, int bits) {
-  const std::size_t n_words = kernels::words_for(q.size());
+  const std::size_t n_words = words_for(q.size());
   Words out(n_words * static_cast<std::size_t>(bits));
   const int s = (1 << (bits - 1)) - 1;
   for (std::size_t i = 0; i < q.size(); ++i) {

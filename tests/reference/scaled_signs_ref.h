@@ -21,7 +21,7 @@ inline Floats feedback(const Floats& g, const Floats& m, const Floats& e, const 
 }
 
 inline Words pack_signs(const Floats& p, HashWords zeros) {
-  Words bits(kernels::words_for(p.size()));
+  Words bits(words_for(p.size()));
   for (std::size_t i = 0; i < p.size(); ++i) {
     if (p[i] > 0 || (p[i] == 0 && hash_bit(zeros, i))) set_bit(bits, i);
   }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Oracle of: deep gradient compression (Lin et al. 2017, Algorithms 1 and 4) and gradient dropping
-// (Aji & Heafield 2017, Algorithm 1), the threshold being the exact one. Limits: one tensor at a
-// time; for the global threshold, all tensors one behind the other.
+// (Aji & Heafield 2017, Algorithm 1), with the exact threshold. Limits: one tensor at a time; for
+// the global threshold, all tensors concatenated.
 #pragma once
 
 #include <algorithm>

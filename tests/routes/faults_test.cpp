@@ -1,4 +1,4 @@
-// A step over a network that goes wrong: every rank gets an error that says what and where.
+// A step over a faulty network: every rank gets an error with the operation and the ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -15,11 +15,11 @@ namespace pride {
 namespace {
 
 constexpr int kWorld = 3;
-constexpr std::chrono::seconds kTimeout{1};  // so long do some tests of a lost frame last
+constexpr std::chrono::seconds kTimeout{1};  // duration of some tests of a lost frame
 
 struct Outcome {
   std::vector<std::string> errors;  // of each rank, "" if it finished
-  int victim = -1;                  // the rank that the faulty send was for
+  int victim = -1;                  // the destination of the faulty send
 };
 
 // Three steps, with a fault on rank 1.
@@ -43,22 +43,22 @@ Outcome outcome_of(const std::string& method, bool overlap, Fault fault) {
         testing::train_rank(faulty, layout, run);
       } catch (const std::exception& e) {
         outcome.errors[static_cast<std::size_t>(r)] =
-            e.what();  // nobody calls fail(): the step has
+            e.what();  // without a call of fail(): the step has made it
       }
       if (r == 1) {
         EXPECT_TRUE(faulty.happened()) << "the fault was never reached";
         outcome.victim = faulty.victim();
       }
-      done.arrive_and_wait();  // no rank is released by another's leaving
+      done.arrive_and_wait();  // no rank is released by another's exit
     });
   }
   for (std::thread& t : threads) t.join();
   return outcome;
 }
 
-// Who waited for whom in the text of an error, as at the end of "..., bucket 0: wait: rank 2 of 3:
-// receive of 64 bytes from rank 1 (tag 1): not complete at the deadline". Or another size came:
-// that of a later frame.
+// Waiting and awaited rank in the text of an error, as at the end of "..., bucket 0: wait: rank 2
+// of 3: receive of 64 bytes from rank 1 (tag 1): not complete at the deadline". Or a message of
+// another size arrived: that of a later frame.
 struct Waiting {
   int waiter = -1, awaited = -1;
 };
@@ -95,10 +95,10 @@ TEST_P(ExchangeFaults, ALostFrameEndsAtTheDeadlineOnAllRanks) {
   for (const std::string& e : errors) {
     SCOPED_TRACE(concat("'", e, "', lost was a frame from rank 1 to rank ", victim));
     EXPECT_NE(e.find("bucket"), std::string::npos);
-    // says so itself, or a message that came after the lost one was taken for it
+    // the frame itself is refused, or a message after the lost one was received in its place
     if (e.find("frame from rank 1 ") != std::string::npos) continue;
     const auto [waiter, awaited] = waiting_in(e);
-    // deadlines begin microseconds apart: that of a rank which awaits the victim may end first
+    // deadlines begin microseconds apart: that of a rank waiting for the victim may end first
     if (awaited == victim) continue;
     EXPECT_EQ(std::minmax(waiter, awaited), std::minmax(1, victim));
   }

@@ -1,4 +1,4 @@
-// The hierarchical route over a network, and with peers, that go wrong.
+// The hierarchical route over a faulty network, and with faulty peers.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using testing::Training;
 
-// --- A network, and peers, that go wrong. -------------------------------------------------------
+// --- A faulty network, and faulty peers. ---------------------------------------------------------
 
 // Three steps on 2 nodes of 2, with a fault on rank 1; the error of each rank.
 std::vector<std::string> errors_with(const std::string& method, Fault fault) {
@@ -52,7 +52,7 @@ std::vector<std::string> errors_with(const std::string& method, Fault fault) {
 // rank 3, its own result and that of rank 3 to rank 0.
 constexpr int kSendsOfAStep = 6;
 
-// Counts what a rank sends before its first frame: the optimizer's start.
+// Counts a rank's sends before its first frame: the optimizer's start.
 class StartCounter final : public ForwardingCommunicator {
  public:
   StartCounter(std::unique_ptr<Communicator> inner, std::shared_ptr<std::pair<int, bool>> seen)
@@ -111,7 +111,7 @@ TEST(HierarchicalFaults, ACorruptedFrameIsRefusedByNameOnAllRanks) {
   }
 }
 
-// Another frame may stand where the lost one should, or none comes before the deadline.
+// Another frame may arrive in place of the lost one, or none before the deadline.
 TEST(HierarchicalFaults, ALostFrameIsAnErrorThatNamesItsSenderOnAllRanks) {
   const int start = sends_before_steps();
   for (int k = 0; k < kSendsOfAStep; ++k) {
@@ -174,14 +174,14 @@ TEST(HierarchicalPeers, AreRefusedWhenWhatTheyPassOnMakesNoSense) {
     testing::put_number(frame, kHeaderBytes, 1, 1);
     std::ranges::fill(frame.subspan(kHeaderBytes + 8), std::byte{0});
   };
-  // rank 1 passes on what it got from rank 3, second after its own
+  // rank 1 forwards the frame of rank 3, second after its own
   EXPECT_NE(
       error_with("dlion-vote", Codec::kVote, 1, forget).find("the frame from rank 1 marks tensor"),
       std::string::npos);
 }
 
-// What a node counts in the padding of a tensor gives no vote, or the server's result would be
-// refused in its place.
+// A node's counts in the padding of a tensor give no vote, or the server's result would be refused
+// instead.
 TEST(HierarchicalPeers, CannotVoteBeyondTheEndOfATensor) {
   const Layout layout({{"w", {70}}, {"v", {10}}});
   const Bucket bucket = make_buckets(layout, 1 << 20, 1)[0];

@@ -1,5 +1,5 @@
-// One rank of a run whose traffic hierarchical_network_test.sh compares with what the network
-// interfaces counted: prints the parameters' hash and the bytes of its cost.
+// One rank of a run whose traffic hierarchical_network_test.sh compares with the counters of the
+// network interfaces: prints the parameters' hash and the bytes of its cost.
 // SPDX-License-Identifier: Apache-2.0
 //
 // usage: hierarchical_network METHOD RANKS_PER_NODE STEPS COORDS sharded|hierarchical
@@ -22,7 +22,7 @@ struct Settings {
   bool hierarchical = false;
 };
 
-// By a rank, in all steps.
+// Of a rank, in all steps.
 struct Bytes {
   std::uint64_t sent = 0, cost = 0, cost_off_node = 0;
 };
@@ -45,7 +45,7 @@ void run(Communicator& comm, const Settings& settings) {
   std::vector<Bytes> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   if (comm.rank() != 0) return;
-  Bytes node;  // the first one's ranks together
+  Bytes node;  // sum over the ranks of the first node
   for (int r = 0; r < settings.per_node; ++r) {
     const Bytes& theirs = all[static_cast<std::size_t>(r)];
     node.sent += theirs.sent;

@@ -21,7 +21,7 @@ trap 'rm -rf "$work"' EXIT
 readonly per_node=8 steps=3 coords=4000000
 failures=0
 
-# What the first node's interface sent in a run; the program's words in $work/NAME.
+# Bytes sent by the first node's interface in a run; the program's output in $work/NAME.
 measure() { # name, steps, sharded|hierarchical
   "$slownet" -n $((2 * per_node)) --hosts 2 -r none --counters "$work/counters" -- \
     "$program" dlion-vote $per_node "$2" $coords "$3" >"$work/$1"
@@ -34,7 +34,7 @@ claim() { # what, awk condition
   failures=$((failures + 1))
 }
 
-# launcher and start-up use the same cards: a run without steps, and one by each route
+# launcher and start-up use the same interfaces: a run without steps, and one by each route
 measure nothing 0 sharded
 measure one $steps sharded
 measure two $steps hierarchical

@@ -22,7 +22,7 @@ using testing::kTensors;
 using testing::Training;
 using testing::unused;
 
-// Zero in most blocks of the embedding, others on every rank.
+// Zero in two thirds of the embedding's blocks, a different selection on every rank.
 float gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
   const bool hidden = tensor == 0 && mix64(index / 64, static_cast<std::uint64_t>(rank)) % 3 != 0;
   return hidden ? 0 : testing::gradient(rank, step, tensor, index);
@@ -38,7 +38,7 @@ constexpr Shape kShapes[] = {{1, 1}, {1, 4}, {4, 1}, {2, 2}, {2, 3}, {3, 2},
                              {2, 4}, {4, 2}, {3, 3}, {2, 8}, {5, 3}};
 #endif
 
-// Ranks dealt out to the nodes in turn, as `mpirun --map-by node` does.
+// Ranks assigned to the nodes round-robin, as by `mpirun --map-by node`.
 Nodes dealt_out(Shape shape) {
   std::vector<int> node_of_rank;
   for (int r = 0; r < shape.nodes * shape.per_node; ++r) {
@@ -147,7 +147,7 @@ TEST_P(Hierarchical, EndsWithTheFramesOfTheShardedRouteByteForByte) {
   const Layout layout(kTensors);
   for (const Shape shape : kShapes) {
     Training flat = run(shape);
-    flat.options.options["route"] = "sharded";  // of one shot the results are not sent
+    flat.options.options["route"] = "sharded";  // the one-shot route sends no results
     for (const Bucket& bucket : make_buckets(layout, 1500, flat.world)) {
       const auto expected = results_of(flat, layout, bucket);
       Training other = flat;
@@ -178,7 +178,7 @@ TEST_P(Hierarchical, BreaksTiesAsTheShardedRouteDoes) {
 
 // --- NaN and Inf. -------------------------------------------------------------------------------
 
-// What each rank throws in a run where these ranks have a NaN in w1.
+// Exceptions of the ranks in a run where these ranks have a NaN in w1.
 std::vector<std::string> errors_with_nan(Training run, const std::vector<int>& ranks) {
   run.grad = [=](int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
     const bool bad = tensor == 1 && index == 1234 && std::ranges::count(ranks, rank) > 0;
@@ -226,7 +226,7 @@ TEST_P(Hierarchical, SkipsANonFiniteStepAsTheShardedRouteDoes) {
 
 // --- Bytes. -------------------------------------------------------------------------------------
 
-// Adds up what goes to ranks of the same node, and to others.
+// Sums the bytes to ranks of the same node, and to others.
 class CountingComm final : public ForwardingCommunicator {
  public:
   struct Bytes {

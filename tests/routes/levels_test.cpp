@@ -1,8 +1,8 @@
-// The vote over levels: both routes agree with the sign of the exact sum, for what is unused and
-// tied, too.
+// The vote over levels: both routes agree with the sign of the exact sum, for unused tensors and
+// ties, too.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the sums, coordinate by coordinate, and the tie rule of docs/wire_format.md. Votes are
-// compared by what they do to parameters: what nobody looks at is not.
+// compared by their effect on parameters: bits without an effect are not.
 #include "codecs/levels.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace {
 
 using methods::Tie;
 
-// Lion Cub's votes of so many bits, by one of its routes.
+// Lion Cub's votes of this many bits, by one of its routes.
 struct Votes {
   int bits = 4;
   Tie tie = Tie::kHash;
@@ -70,7 +70,7 @@ std::int8_t level(int rank, std::size_t coord, int bits) {
   return static_cast<std::int8_t>(mirrored ? -q : q);
 }
 
-// What a vote does to a parameter at 0 with a rate of 1; nothing if no rank uses it.
+// Effect of a vote on a parameter at 0 with a rate of 1; none if no rank uses it.
 float expected(const Layout& layout, std::size_t tensor, std::size_t i, int world,
                const Votes& votes) {
   const TensorSlot& slot = layout.tensors()[tensor];
@@ -170,7 +170,7 @@ TEST_P(QuantisedVotes, AreTheSignOfTheSumOnBothRoutes) {
 INSTANTIATE_TEST_SUITE_P(N, QuantisedVotes, ::testing::Values(1, 2, 3, 4, 7),
                          [](const auto& info) { return concat(info.param); });
 
-// The levels that the test above makes have what it is about.
+// The levels of the test above give ties, and other votes.
 TEST(QuantisedVoteInput, HasTies) {
   const Layout layout = some_tensors();
   const Votes votes{4, Tie::kZero};

@@ -1,5 +1,5 @@
-// Frames that arrive whole and yet make no sense: each is refused, by the sender's name, before a
-// parameter changes. One rank runs; its peer repeats an honest run with one thing changed.
+// Undamaged frames with invalid contents: each is refused, by the sender's name, before a parameter
+// changes. One rank runs; its peer repeats an honest run with one thing changed.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ constexpr std::size_t kCodecAt = 6, kFlagsAt = 7, kTensorAt = 48, kRankAt = 52;
 constexpr std::size_t kUnusedAt = 64, kSignsAt = 72;
 
 // Two halves of five words, a shard each where shards may be cut at 64. A half is 70 coordinates,
-// 70 more, and 3 that the peer has no gradient for; of the second half nobody has.
+// 70 more, and 3 that are unused on the peer; those of the second half are unused on both.
 Layout halves() {
   return Layout({{"a0", {70}}, {"b0", {70}}, {"p0", {3}}, {"a1", {70}}, {"b1", {70}}, {"p1", {3}}});
 }
@@ -33,7 +33,7 @@ using Options = std::map<std::string, std::string>;
 testing::Training training(const std::string& method, const Options& options) {
   testing::Training run{.world = kWorld, .steps = 1};
   run.options.method = method;
-  run.options.non_finite = NonFinitePolicy::kSkip;  // nothing is applied before all is known
+  run.options.non_finite = NonFinitePolicy::kSkip;  // nothing is applied before all is checked
   run.options.options = options;
   run.unused = [](int rank, std::int64_t, std::size_t tensor) {
     return tensor == 5 || (tensor == 2 && rank == kPeer);
@@ -90,7 +90,7 @@ Edit set_bf16(std::size_t index, std::uint64_t bits) {
   return [=](auto, auto values) { put_number(values, 2 * index, 2, bits); };
 }
 
-// What goes wrong with the last frame of this codec that the peer sends.
+// The change to the last frame of this codec that the peer sends.
 struct Malformed {
   std::string name, method, tie;
   Codec codec = Codec::kSign;
@@ -263,7 +263,7 @@ const Malformed kCases[] = {
      "on rank 2 as not finite", kNative},
 };
 
-// Run alone against what the peer sent; the error, "" if there was none.
+// Run alone against the peer's recorded frames; the error, "" if there was none.
 std::string error_of(const testing::Training& run, const Layout& layout,
                      const testing::Recording& messages) {
   testing::ReplayComm comm(kHere, kWorld, messages);
@@ -323,7 +323,7 @@ TEST_P(MalformedFrames, AreRefusedByNameBeforeAnythingChanges) {
 INSTANTIATE_TEST_SUITE_P(All, MalformedFrames, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
-// Integers of a native sum are no frame: what shows is that no ranks could have such a sum.
+// Integers of a native sum are no frame: an impossible sum is detected.
 TEST(MalformedSums, AreRefusedBeforeAnythingChanges) {
   const Layout layout = halves();
   const testing::Training run = training("lion-cub", kNative);

@@ -1,5 +1,5 @@
-// Momenta that are averaged: in rank order, rounded as the format says, the same on all ranks; and
-// what a format cannot hold stops all ranks alike.
+// Averaged momenta: in rank order, rounded to the format, the same on all ranks; and a value
+// outside the format's range stops all ranks alike.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the sum, value by value; for levels the codec itself, shard by shard.
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ methods::MomentumSync sync_of(const Layout& layout, ValueFormat format) {
   return {layout, std::vector<char>(layout.tensors().size(), 1), 1, format};
 }
 
-// What the ranks end with, and what each sent.
+// Result on each rank, and the values that each sent.
 struct Outcome {
   std::vector<Floats> values;
   std::vector<std::optional<NonFinite>> non_finite;

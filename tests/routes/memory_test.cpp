@@ -63,7 +63,7 @@ TEST(VoteMemory, InOneShotIsABitOfEachRankPerCoordinateOfABucket) {
   }
 }
 
-// Votes and results, a bit each; what came from the others is needed while a bucket is on its way.
+// Votes and results, a bit each; received frames are needed while a bucket is on its way.
 TEST(VoteMemory, WithOverlapIsTwoBitsPerCoordinateOfTheModel) {
   const std::size_t d = std::size_t{1} << 23, bucket = std::size_t{1} << 20;
   for (const int world : {4, 32}) {
@@ -73,13 +73,14 @@ TEST(VoteMemory, WithOverlapIsTwoBitsPerCoordinateOfTheModel) {
   }
 }
 
-// Rounding needs a copy of the gradients, which narrower frames and means save.
+// Rounding needs a copy of the gradients, which is no larger than the savings of narrower frames
+// and means.
 TEST(DenseMemory, InBf16IsNoMoreThanInFloat32) {
   const std::size_t d = std::size_t{1} << 20, bucket = std::size_t{1} << 16;
   for (const int world : {1, 2, 8}) {
     for (const bool overlap : {false, true}) {
-      const auto bytes = [&](const char* how) {
-        return wire_bytes(world, d, bucket, overlap, "lion", {{"dense", how}});
+      const auto bytes = [&](const char* dense) {
+        return wire_bytes(world, d, bucket, overlap, "lion", {{"dense", dense}});
       };
       EXPECT_LE(bytes("bf16"), bytes("ordered")) << "N = " << world << ", overlap " << overlap;
     }

@@ -1,5 +1,5 @@
 // The one-shot route of signs against the sharded one: parameters bit for bit, bytes against the
-// stated cost, errors, and when `auto` takes which.
+// stated cost, errors, and the choice of `auto`.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: the sharded route, which tests/methods/oracle_test.cpp holds against scalar code; ties
 // against the rule of docs/wire_format.md; costs against formulas written here.
@@ -29,7 +29,7 @@ bool unused(int rank, std::int64_t step, std::size_t tensor) {
   return (tensor == 3 && (rank + step) % 3 == 0) || tensor == 4;
 }
 
-// Zero in most blocks of the embedding, others on every rank.
+// Zero in two thirds of the embedding's blocks, a different selection on every rank.
 float gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
   const bool hidden = tensor == 0 && mix64(index / 64, static_cast<std::uint64_t>(rank)) % 3 != 0;
   return hidden ? 0 : testing::gradient(rank, step, tensor, index);
@@ -322,7 +322,7 @@ TEST(OneShotVote, CountsWhatStaysOnTheNode) {
   EXPECT_EQ(local(4).bytes_off_node(), 0u);
 }
 
-// A state says nothing of how bytes travelled.
+// A state does not depend on the route.
 TEST(RouteChoice, MayBeAnotherWhenAStateIsLoaded) {
   const Layout layout({{"w", {300}}});
   run_world(3, [&](Communicator& comm) {
@@ -339,7 +339,7 @@ TEST(RouteChoice, MayBeAnotherWhenAStateIsLoaded) {
   });
 }
 
-// A rank that would choose otherwise is found before the first step.
+// A rank with another choice is detected before the first step.
 TEST(RouteChoice, MustBeTheSameOnAllRanks) {
   const auto error = error_of([] {
     run_world(3, [](Communicator& comm) {

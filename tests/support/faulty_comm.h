@@ -1,4 +1,4 @@
-// FaultyComm: a communicator that passes calls on to another one and goes wrong once, as told.
+// FaultyComm: a communicator that forwards calls to another one, with one fault.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -46,7 +46,7 @@ class ForwardingCommunicator : public Communicator {
     inner_->do_all_gather_v(tag, mine, all, deadline);
   }
   bool do_native_sum(SumType type, std::span<std::byte> values) override {
-    return inner_->do_native_sum(type, values);  // what it moves itself is in the inner's traffic
+    return inner_->do_native_sum(type, values);  // its bytes are in the inner's traffic
   }
   std::unique_ptr<Communicator> do_group(std::span<const int> members) override {
     return inner_->do_group(members);
@@ -58,12 +58,12 @@ class ForwardingCommunicator : public Communicator {
   std::unique_ptr<Communicator> inner_;
 };
 
-// What goes wrong with one of the sends of this rank, those of collectives included.
+// A fault in one of the sends of this rank, those of collectives included.
 struct Fault {
   enum class Kind { kNone, kThrow, kDrop, kDelay, kCorrupt };
   Kind kind = Kind::kNone;
   int at_send = 0;                     // counted from 0, over the object and its duplicates
-  std::size_t byte = 0;                // kCorrupt: which one gets its lowest bit flipped
+  std::size_t byte = 0;                // kCorrupt: index of the byte whose lowest bit is flipped
   std::chrono::milliseconds delay{0};  // kDelay: before the send starts
 };
 

@@ -1,4 +1,4 @@
-// What the kernel tests run over: sizes, offsets, awkward floats, and arrays between guards.
+// Grids of the kernel tests: sizes, offsets, awkward floats, and arrays between guards.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -60,7 +60,7 @@ class Guarded {
   static constexpr std::size_t kGuard = 256 / sizeof(T);
   static constexpr unsigned char guard_byte(std::size_t i) { return i % 2 == 0 ? 0xFF : 0x3F; }
 
-  // Outputs start as garbage: a word that is never written shows.
+  // Outputs start as garbage: a word that is never written is detected.
   static std::vector<T> filled(std::size_t n) {
     std::vector<T> values(n);
     if (n > 0) std::memset(static_cast<void*>(values.data()), 0xA5, n * sizeof(T));
@@ -118,7 +118,7 @@ inline std::string hex(std::uint64_t value) {
   return text.str();
 }
 
-// Equal bit for bit; any NaN equals any NaN (its payload is no part of the promise).
+// Equal bit for bit; any NaN equals any NaN (its payload is unspecified).
 inline ::testing::AssertionResult same_floats(const std::vector<float>& actual,
                                               const std::vector<float>& expected) {
   if (actual.size() != expected.size()) return ::testing::AssertionFailure() << "sizes differ";

@@ -39,7 +39,7 @@ using Encode = std::function<void(const Bucket&, Flight&)>;
 inline std::optional<NonFinite> one_step(Communicator& comm, Method& method, const Layout& layout,
                                          std::size_t bucket_coords, const StepContext& ctx,
                                          const Encode& encode, View x) {
-  Flight flight;  // of all buckets in turn: nothing may be left of the one before
+  Flight flight;  // of all buckets in turn: nothing may remain of the previous one
   Scratch scratch;
   const auto alignment = method.protocol(ctx).alignment;
   for (const Bucket& bucket : make_buckets(layout, bucket_coords, comm.size(), alignment)) {

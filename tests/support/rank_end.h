@@ -1,4 +1,4 @@
-// How a rank of a test program ends: it tells the others and the test why.
+// End of a rank of a test program: its error is sent to the other ranks and printed for the test.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace pride::testing {
 
-// The program's exit status: 1 if `body` throws, which the other ranks and standard output hear of.
+// The program's exit status: 1 if `body` throws; the exception fails the world and is printed.
 template <typename Body>
 int status_of_rank(Communicator& comm, Body&& body) {
   try {

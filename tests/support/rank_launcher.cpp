@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::chrono::seconds kGrace{5};
 
-// A port that nobody uses at the moment.
+// A port that is free at the moment.
 int free_port() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -40,7 +40,7 @@ pid_t start(int rank, int world, int port, char** command) {
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child != 0) return child;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that times out leaves nobody behind
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that times out leaves no process behind
   if (getppid() != parent) _exit(2);
   const auto set = [](const char* name, int value) {
     setenv(name, std::to_string(value).c_str(), 1);
@@ -56,7 +56,7 @@ pid_t start(int rank, int world, int port, char** command) {
   _exit(127);
 }
 
-// As a shell says it; prints what is not 0.
+// Exit code as in a shell; prints it unless 0.
 int exit_code(int rank, int status) {
   const bool killed = WIFSIGNALED(status);
   const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

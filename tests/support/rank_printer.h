@@ -1,5 +1,5 @@
-// What the main() of a GoogleTest program does when all ranks run the same cases as processes:
-// rank 0 prints as usual, the others print what failed on them.
+// main() of a GoogleTest program whose ranks run the same cases as processes: rank 0 prints as
+// usual, the others print their failures.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,8 +31,8 @@ class FailurePrinter : public testing::EmptyTestEventListener {
   std::string test_;
 };
 
-// K of `--world=K`; 0 without it. Any other number of ranks is an error: a launcher that is not the
-// right one would start K worlds of one rank, and all would pass.
+// K of `--world=K`; 0 without it. Any other number of ranks is an error: the wrong launcher would
+// start K worlds of one rank, and all would pass.
 inline int promised_world(int argc, char** argv) {
   const std::string option = "--world=";
   for (int i = 1; i < argc; ++i) {
@@ -42,7 +42,7 @@ inline int promised_world(int argc, char** argv) {
   return 0;
 }
 
-// Not 0 if a case failed, or if none ran: such a program has shown nothing.
+// Not 0 if a case failed, or if none ran: such a program has tested nothing.
 inline int run_tests_as(int rank) {
   if (rank != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();

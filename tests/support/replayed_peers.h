@@ -1,6 +1,6 @@
-// Replayed peers: one rank alone in a world whose other ranks only repeat what they sent in an
-// honest run, with some of the bytes changed. For tests and fuzzers of what a rank makes of
-// hostile frames; one thread, and the same result every time.
+// Replayed peers: one rank alone in a world whose other ranks only repeat their messages of an
+// honest run, with some of the bytes changed. For tests and fuzzers of a rank's handling of hostile
+// frames; one thread, and the same result every time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,14 +22,14 @@
 
 namespace pride::testing {
 
-// A message to the rank under test. A communicator has a number: 0 for the world, then as
-// duplicates and splits were made.
+// A message to the rank under test. Communicators are numbered: 0 for the world, then in the order
+// of duplicates and splits.
 struct Message {
   int comm = 0, from = 0, tag = 0;
   std::vector<std::byte> bytes;
 };
 
-// What all peers sent, those of rank 0 first, each in the order in which it sent.
+// Messages of all peers, those of rank 0 first, each in the order sent.
 using Recording = std::vector<Message>;
 
 // A frame in a recording: its header is at the start of messages[first]; the payload follows it,
@@ -57,7 +57,7 @@ inline bool is_frame(const Message& message) {
   return message.bytes.size() >= kHeaderBytes && number_at(message.bytes, 0, 4) == kFrameMagic;
 }
 
-// REQUIRES: an honest recording, whose sizes are true.
+// REQUIRES: an honest recording, with correct sizes.
 inline std::vector<RecordedFrame> frames_of(const Recording& messages) {
   std::vector<RecordedFrame> frames;
   for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -71,8 +71,8 @@ inline std::vector<RecordedFrame> frames_of(const Recording& messages) {
   return frames;
 }
 
-// Makes size and checksum of a frame true again after its bytes were changed: a sender that means
-// harm knows how to compute them.
+// Makes size and checksum of a frame valid again after its bytes were changed, as a malicious
+// sender would.
 inline void reseal(Recording& messages, const RecordedFrame& frame) {
   const std::span<std::byte> whole = messages[frame.first].bytes;
   if (whole.size() < kHeaderBytes) return;
@@ -85,7 +85,7 @@ inline void reseal(Recording& messages, const RecordedFrame& frame) {
   put_number(whole, kHeaderBytes - 8, 8, sum);
 }
 
-// Passes everything on, and keeps what it sends to one rank.
+// Forwards everything, and keeps the messages to one rank.
 class RecordingComm final : public ForwardingCommunicator {
  public:
   RecordingComm(std::unique_ptr<Communicator> inner, int to, Recording& out)
@@ -116,7 +116,7 @@ class RecordingComm final : public ForwardingCommunicator {
   const int number_;
 };
 
-// Runs `body` on all ranks and returns what the others sent to rank `to`.
+// Runs `body` on all ranks and returns the others' messages to rank `to`.
 // REQUIRES: body uses one thread per rank, and groups have all ranks.
 inline Recording record(int world, int to, const std::function<void(Communicator&)>& body) {
   std::vector<Recording> parts(static_cast<std::size_t>(world));

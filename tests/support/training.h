@@ -36,11 +36,11 @@ inline float initial(std::size_t tensor, std::size_t index) {
   return (static_cast<float>(mix64(7, tensor * 1'000'003 + index) >> 40) - 0x1p23f) * 0x1p-24f;
 }
 
-// What one rank saw.
+// Results of one rank.
 struct RankResult {
   std::vector<float> params;  // flat
   std::vector<StepReport> reports;
-  std::vector<Cost> costs;  // of each step, as stated before it
+  std::vector<Cost> costs;  // of each step, stated before it
   Cost cost;                // of the first step
   Cost last_cost;           // of the last
   std::uint64_t hash = 0;
@@ -65,7 +65,7 @@ inline void set_method(OptimizerOptions& options, const std::string& text) {
   options.options = {{text.substr(colon + 1, equals - colon - 1), text.substr(equals + 1)}};
 }
 
-// All methods; and the route that small buckets do not take by themselves.
+// All methods; and the route that small buckets do not take by default.
 inline std::vector<std::string> method_variants() {
   std::vector<std::string> all = method_names();
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "clock.h"
 #include "pride/communicator.h"
 
 namespace pride::app {
@@ -18,10 +19,6 @@ struct Times {
 
 // REQUIRES: at least one.
 Times times_of(std::vector<double> seconds);
-
-inline double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The largest of the ranks' values, on all of them. Collective.
 double largest_of(Communicator& comm, double mine);

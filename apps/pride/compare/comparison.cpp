@@ -6,6 +6,7 @@
 #include <chrono>
 #include <iostream>
 
+#include "clock.h"
 #include "compare/make.h"
 #include "compare/rate_search.h"
 #include "pride/error.h"
@@ -18,10 +19,6 @@ namespace {
 
 constexpr int kFewestTrials = 3;  // of a search: the best rate and its neighbours
 constexpr const char* kClearLine = "\r\033[K";
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <thread>
 
+#include "clock.h"
 #include "compare/make.h"
 #include "pride/error.h"
 #include "sweep/records.h"
@@ -22,10 +23,6 @@ constexpr std::chrono::milliseconds kPoll{50};
 constexpr const char* kFailure = "failed.json";
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // That [tune] would have chosen.
 constexpr double kUnknownRate = std::numeric_limits<double>::quiet_NaN();

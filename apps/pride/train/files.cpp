@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/files.h"
 
-#include <unistd.h>
-
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "io/mapped_file.h"
+#include "io/pending_file.h"
 #include "pride/error.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;
 
 void write_file(const fs::path& file, std::string_view text) {
-  const fs::path partial = concat(file.string(), ".tmp.", getpid());
-  std::ofstream out(partial, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw DataError(concat(partial.string(), ": cannot write"));
-  std::error_code error;
-  fs::rename(partial, file, error);
-  if (error) throw DataError(concat(file.string(), ": ", error.message()));
+  PendingFile pending(file);
+  pending.write(text.data(), text.size());
+  pending.commit();
 }
 
 nlohmann::json read_json(const fs::path& file) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "clock.h"
 #include "pride/error.h"
 #include "pride/torch/flat_module.h"
 #include "train/checkpoint.h"
@@ -26,10 +27,6 @@ namespace {
 constexpr int kMostSkipsInARow = 20;
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class Worker {
  public:

@@ -1,4 +1,4 @@
-// c10d_comm: a communicator over a process group of PyTorch's c10d, for programs that have one.
+// c10d_comm: a communicator over an existing process group of PyTorch's c10d.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,10 +13,10 @@
 namespace pride {
 
 // Ranks are those of `group`, whose backend for the CPU must be Gloo. Collective; returns when all
-// ranks have come. The communicator holds `group`, and nobody else may send or receive on it as
-// long as it or one of its duplicates and splits lives (collectives of c10d go on working). If a
-// world fails in the middle of a message, the group's connections are closed.
-// Gloo writes to closed connections: ignore SIGPIPE, as Python does, before you make the group.
+// ranks have joined. The communicator holds `group`; no other sends or receives are allowed on it
+// while the communicator or one of its duplicates and splits lives (collectives of c10d keep
+// working). If a world fails in the middle of a message, the group's connections are closed.
+// Gloo writes to closed connections: ignore SIGPIPE, as Python does, before making the group.
 // Throws InvalidArgument for another backend: NCCL moves no bytes that are not on a GPU.
 std::unique_ptr<Communicator> make_c10d_communicator(
     c10::intrusive_ptr<::c10d::ProcessGroup> group,

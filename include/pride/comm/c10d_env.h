@@ -1,5 +1,5 @@
-// c10d_env: ranks are processes that torchrun, or anybody who sets the same variables, has started.
-// This header needs no torch.
+// c10d_env: ranks are processes started by torchrun, or by any launcher that sets the same
+// variables. This header needs no torch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,10 +11,10 @@
 namespace pride {
 
 // A communicator over Gloo between the processes that share MASTER_ADDR and MASTER_PORT; RANK and
-// WORLD_SIZE say who this one is. Collective: the k-th call of each process makes the k-th world.
-// GLOO_SOCKET_IFNAME names the interfaces to use; without it, the one that leads to MASTER_ADDR.
-// Throws InvalidArgument if a variable is missing or makes no sense, CommError if the ranks have
-// not all met within `timeout`.
+// WORLD_SIZE give this process's rank and the size. Collective: the k-th call of each process makes
+// the k-th world. GLOO_SOCKET_IFNAME names the interfaces to use; by default, the one that routes
+// to MASTER_ADDR. Throws InvalidArgument if a variable is missing or invalid, CommError if the
+// ranks have not all met within `timeout`.
 std::unique_ptr<Communicator> make_c10d_communicator_from_env(
     std::chrono::milliseconds timeout = std::chrono::seconds(300));
 

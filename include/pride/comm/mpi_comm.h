@@ -10,9 +10,10 @@
 
 namespace pride {
 
-// Initialises MPI (asking for MPI_THREAD_MULTIPLE) unless somebody has, and finalises it only if
-// this object began it. Keep one alive as long as any MPI communicator of pride. If a world of this
-// process has failed it does not finalise, so that the launcher ends the job rather than wait.
+// Initialises MPI (with MPI_THREAD_MULTIPLE requested) unless it is initialised, and finalises it
+// only if this object initialised it. Keep one alive as long as any MPI communicator of pride. If a
+// world of this process has failed it does not finalise, so that the launcher ends the job rather
+// than wait.
 class MpiEnvironment {
  public:
   MpiEnvironment();

@@ -23,22 +23,21 @@ namespace pride {
 // One parameter of a module. Listing a tensor twice (tied weights) keeps its first entry.
 struct NamedParameter {
   std::string name;
-  at::Tensor tensor;  // float32 or bfloat16 leaf; one that needs no gradient is left out
+  at::Tensor tensor;  // float32 or bfloat16 leaf; ignored if it needs no gradient
   int group = 0;      // TensorSpec::group
 };
 
 // Owns the flat buffers; the parameters' tensors become views of them (TensorImpl::set_data, so
 // every handle that the module holds follows) and keep the memory alive. Each parameter's .grad is
-// a view of the gradient buffer, to which backward adds in place. Parameters on the host in float32
-// are the flat buffer itself. Others, on a device or in bfloat16, lie in one flat tensor of their
-// own that step() copies through it: gradients are widened exactly, and weights are the float32
-// masters in params(), rounded to nearest, the same on all ranks. One thread at a time; each thread
-// that runs backward has a FlatModule of its own.
+// Parameters in float32 in CPU memory are the flat buffer itself. Others, on a device or in
+// bfloat16, lie in one flat tensor of their own that step() copies through it: gradients are
+// widened exactly, and weights are the float32 masters in params(), rounded to nearest, the same on
+// all ranks. One thread at a time; each thread that runs backward has a FlatModule of its own.
 class FlatModule {
  public:
   // Throws InvalidArgument, naming the parameter: neither float32 nor bfloat16, not a leaf,
   // undefined, on another device or of another type than the first; no trainable parameter at all;
-  // or what Layout refuses.
+  // or refused by Layout.
   explicit FlatModule(std::vector<NamedParameter> parameters);
   ~FlatModule();
   FlatModule(const FlatModule&) = delete;
@@ -48,9 +47,9 @@ class FlatModule {
   const Layout& layout() const noexcept;
   bool on_host() const noexcept;
 
-  // The flat buffers, (layout().flat_size()), padding zero. Of a device, or of bfloat16, they are
-  // copies: params() as of the last step() or pull(), to be followed by push() when changed;
-  // grads() as of the last collect().
+  // The flat buffers, (layout().flat_size()), padding zero. With parameters on a device, or in
+  // bfloat16, they are copies: params() as of the last step() or pull(), to be followed by push()
+  // when changed; grads() as of the last collect().
   std::span<float> params() noexcept;
   std::span<float> grads() noexcept;
 
@@ -60,8 +59,8 @@ class FlatModule {
   // Zeroes all gradients and marks them unused.
   void zero_grad();
 
-  // Makes grads() and unused() true to the .grad fields: a .grad that somebody replaced is copied
-  // in and made a view again, one that was removed counts as unused. step() calls it.
+  // Updates grads() and unused() from the .grad fields: a replaced .grad is copied in and made a
+  // view again, a removed one counts as unused. step() calls it.
   void collect();
 
   // Copies rank 0's parameters to all ranks, as DistributedDataParallel does when it is made: call
@@ -80,13 +79,13 @@ class FlatModule {
   // Optimizer::step. REQUIRES: the optimizer was made with layout().
   StepReport step(Optimizer& optimizer);
 
-  // The overlapped step, on the host only: begin before the last backward, which then hands each
+  // The overlapped step, in CPU memory only: begin before the last backward, which then hands each
   // tensor to the optimizer when its gradient is complete; finish afterwards. Errors of the
   // exchange surface from backward or from finish_step. A .grad must not be replaced in between.
   void begin_step(Optimizer& optimizer);
   StepReport finish_step();
 
-  void pull();  // weights -> params(); nothing to do where they are the same memory
+  void pull();  // weights -> params(); no operation where they are the same memory
   void push();  // params() -> weights; the same
 
  private:

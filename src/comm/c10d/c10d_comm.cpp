@@ -1,4 +1,4 @@
-// c10d_comm: the communicator over Links, and the worlds over a process group that somebody has.
+// c10d_comm: the communicator over Links, and worlds over an existing process group.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/comm/c10d_comm.h"
 
@@ -18,8 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The number of a group: the same on all its members, and, but for odds of 2^-64, of no other group
-// with any of them. The finaliser of SplitMix64.
+// Id of a group: the same on all its members, and distinct, up to a probability of 2^-64, from the
+// ids of all other groups of any of them. The finaliser of SplitMix64.
 std::uint64_t child_number(std::uint64_t parent, std::uint64_t nth) {
   std::uint64_t z = parent + (nth + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -100,7 +100,7 @@ class C10dComm final : public Communicator {
     return entry;
   }
 
-  // True if it is done; throws if it never will be.
+  // True if it is done; throws if it cannot complete.
   bool concluded(std::uint64_t id, const Operation& op, Links::Standing standing) {
     switch (standing) {
       case Links::Standing::kPending:
@@ -136,7 +136,7 @@ class C10dComm final : public Communicator {
     if (op.fault == Operation::Fault::kSize) {
       return concat("sizes differ: rank ", peer_of(op), " sends ", op.sent, " bytes");
     }
-    const std::string words = links_->parting_words(op.peer);
+    const std::string words = links_->end_reason(op.peer);
     return concat("rank ", peer_of(op), " has left, or died", words.empty() ? "" : ": ", words);
   }
 

@@ -1,4 +1,4 @@
-// The rendezvous of torchrun: a TCPStore at MASTER_ADDR, and Gloo between all.
+// The rendezvous of torchrun: a TCPStore at MASTER_ADDR, and Gloo between all ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/comm/c10d_env.h"
 
@@ -30,7 +30,7 @@ namespace {
 using StorePtr = c10::intrusive_ptr<::c10d::Store>;
 using Gloo = ::c10d::ProcessGroupGloo;
 
-// What the launcher has said.
+// Rendezvous settings from the launcher's environment.
 struct Place {
   int rank = 0, world = 1, port = 0;
   std::string host;
@@ -61,7 +61,7 @@ Place place_from_env() {
   return place;
 }
 
-// One for the whole process: rank 0 serves it, unless torchrun does, and a port is served once.
+// One store for the process: rank 0 serves it, unless torchrun does, and a port is served once.
 StorePtr store_of(const Place& place, std::chrono::milliseconds timeout) {
   static std::mutex mutex;
   static StorePtr store;
@@ -72,18 +72,18 @@ StorePtr store_of(const Place& place, std::chrono::milliseconds timeout) {
   options.port = static_cast<std::uint16_t>(place.port);
   options.isServer = place.rank == 0 && !from_agent;
   options.numWorkers = place.world;
-  options.waitWorkers = false;  // they wait for each other's addresses
+  options.waitWorkers = false;  // ranks wait for each other's addresses instead
   options.timeout = timeout;
   options.multiTenant = true;
   store = c10::make_intrusive<::c10d::TCPStore>(place.host, options);
-  if (from_agent) {  // which serves the next attempt as well
+  if (from_agent) {  // the agent's store also serves the next attempt
     store = c10::make_intrusive<::c10d::PrefixStore>(
         concat("/worker/attempt_", variable("TORCHELASTIC_RESTART_COUNT")), store);
   }
   return store;
 }
 
-// This machine's address towards the master's, as routing has it; empty if there is none.
+// This machine's address on the route to the master; empty if there is none.
 std::string address_towards(const Place& place) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -124,7 +124,7 @@ c10::intrusive_ptr<Gloo::Options> options_for(const Place& place,
     options->devices.push_back(address.empty() ? Gloo::createDefaultDevice()
                                                : Gloo::createDeviceForHostname(address));
   }
-  options->threads = 1;  // they serve c10d's collectives, which we do not use
+  options->threads = 1;  // for c10d's own collectives, which are not used
   return options;
 }
 
@@ -146,7 +146,7 @@ std::unique_ptr<Communicator> make_c10d_communicator_from_env(std::chrono::milli
   const auto where = concat("rank ", place.rank, " of ", place.world, ": the ranks do not meet at ",
                             place.host, ":", place.port, ": ");
   EnginePtr engine;
-  const NoSigpipe no_sigpipe;  // of the threads that Gloo begins
+  const NoSigpipe no_sigpipe;  // for the threads that Gloo starts
   try {
     engine = meet(place, timeout);
   } catch (const c10::Error& e) {

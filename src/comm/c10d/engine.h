@@ -1,4 +1,4 @@
-// What carries the messages of c10d_comm, under the names that it has in libtorch 1.13 and 2.x.
+// Engine: carrier of the messages of c10d_comm, under its names in libtorch 1.13 and 2.x.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@ using Engine = ::c10d::ProcessGroup;
 using EnginePtr = c10::intrusive_ptr<Engine>;
 using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
 
-// A world of its own over `engine` (null: of one rank). Returns when all ranks have come.
+// A world over `engine` (null: of one rank). Returns when all ranks have joined.
 std::unique_ptr<Communicator> make_world(EnginePtr engine, std::chrono::milliseconds timeout);
 
 }  // namespace pride::process_group

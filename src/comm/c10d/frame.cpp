@@ -11,7 +11,7 @@ namespace pride::process_group {
 
 static_assert(sizeof(Header) == 512);
 
-// c10d takes what it sends as not const
+// c10d takes send buffers as non-const
 at::Tensor view(const std::byte* bytes, std::size_t size) {
   return at::from_blob(const_cast<std::byte*>(bytes), {static_cast<std::int64_t>(size)}, at::kByte);
 }

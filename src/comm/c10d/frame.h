@@ -1,4 +1,4 @@
-// What a message of c10d_comm looks like on its stream, and the calls of c10d that move one.
+// Format of a message of c10d_comm on its stream, and the calls of c10d that move one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace pride::process_group {
 
-// Tags of c10d. A process group has as many connections to a peer as it has interfaces and picks
-// one by the tag: the unused ones reach all of up to eight.
+// Tags of c10d. A process group has a connection to a peer for each interface and selects it by
+// tag: the otherwise unused tags reach all of up to eight.
 inline constexpr int kHeaderTag = 0, kBytesTag = 1, kFirstUnusedTag = 2, kLastUnusedTag = 9;
 
-// For c10d, whose own default would end the connections of a world that is silent for half an hour.
+// Timeout for c10d, whose default would close the connections of a world idle for half an hour.
 inline constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365 * 10);
 
 enum Kind : std::int32_t { kMessage = 0x70726431, kHello, kFailure, kGoodbye };
@@ -25,7 +25,7 @@ enum Kind : std::int32_t { kMessage = 0x70726431, kHello, kFailure, kGoodbye };
 // Shorter messages travel in their header.
 inline constexpr std::size_t kInline = 488;
 
-// Of a message, in the machine's own byte order: c10d joins machines of one kind. 512 bytes.
+// Header of a message, in the machine's byte order: c10d needs machines of one kind. 512 bytes.
 struct Header {
   std::int32_t kind = kMessage;
   std::int32_t tag = 0;
@@ -34,12 +34,12 @@ struct Header {
   std::byte bytes[kInline] = {};
 };
 
-// A tensor of the very bytes, and one of a copy.
+// A tensor over the given bytes, and one over a copy.
 at::Tensor view(const std::byte* bytes, std::size_t size);
 at::Tensor copy_of(const void* bytes, std::size_t size);
 
-// What went wrong; nothing if the work has ended well.
+// Error text; empty if the work ended well.
 std::string trouble_of(::c10d::Work& work);
-void finish(::c10d::Work& work);  // throws it as a CommError
+void finish(::c10d::Work& work);  // throws that text as a CommError
 
 }  // namespace pride::process_group

@@ -1,4 +1,4 @@
-// Links: posting messages, how operations end, and how a world ends or fails.
+// Links: posting messages, completion of operations, and shutdown or failure of a world.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/c10d/links.h"
 
@@ -17,13 +17,13 @@ using Fault = Operation::Fault;
 
 namespace {
 
-// How long a failed rank lets go on what has begun, and how long the last one of a world waits for
-// the others' goodbyes. What is cut off ends at once, as far as the machine lets threads run.
-constexpr milliseconds kGrace{300}, kFarewell{2000}, kCertain{10'000};
+// Time for a failed rank's operations in progress to end, and for the last rank of a world to
+// receive the others' goodbyes. After an abort operations end at once, up to thread scheduling.
+constexpr milliseconds kGrace{300}, kGoodbyeTimeout{2000}, kCertain{10'000};
 
 }  // namespace
 
-// --- Beginning and end. -------------------------------------------------------------------------
+// --- Startup and shutdown. -----------------------------------------------------------------------
 
 Links::Links(EnginePtr engine)
     : engine_(std::move(engine)),
@@ -54,11 +54,11 @@ void Links::meet(std::chrono::steady_clock::time_point deadline) {
     if (peer.here) continue;
     throw CommError(concat(
         "rank ", rank_, " of ", size(), ": rank ", i,
-        peer.left ? " has left, or died: " + peer.parting_words : " has not come by the deadline"));
+        peer.left ? " has left, or died: " + peer.end_reason : " has not come by the deadline"));
   }
 }
 
-// Closing a connection at once could destroy what the peer has not read yet.
+// An immediate close could destroy data that the peer has not read yet.
 Links::~Links() {
   if (alive()) {
     for (int i = 0; i < size(); ++i) {
@@ -67,7 +67,7 @@ Links::~Links() {
   }
   {
     std::unique_lock lock(mutex_);
-    settled_.wait_for(lock, dead_ ? kGrace : kFarewell,
+    settled_.wait_for(lock, dead_ ? kGrace : kGoodbyeTimeout,
                       [&] { return flushed() && (dead_ || all_left()); });
   }
   stop();
@@ -116,7 +116,7 @@ bool Links::flushed() const {
 }
 
 // A wait that times out makes Gloo close all connections: the only way to stop it in the middle of
-// a message, and it is certain not to touch the bytes afterwards.
+// a message, with the guarantee that the bytes are not touched afterwards.
 void Links::cut() noexcept {
   std::byte nothing{};
   for (int tag = kFirstUnusedTag; tag <= kLastUnusedTag; ++tag) {
@@ -165,13 +165,13 @@ void Links::send(Operation& op, std::span<const std::byte> bytes) {
   if (fits) {
     std::copy(bytes.begin(), bytes.end(), header.bytes);
   } else {
-    op.busy = true;  // nobody else knows of it yet
+    op.busy = true;  // before post: no other thread has access to it yet
   }
   try {
     post(op.peer, header, fits ? at::Tensor() : view(bytes.data(), bytes.size()), &op);
   } catch (const std::exception& e) {
     const std::lock_guard lock(mutex_);
-    std::string& words = peers_[op.peer].parting_words;
+    std::string& words = peers_[op.peer].end_reason;
     if (words.empty()) words = e.what();
     return end(op, Fault::kLeft);  // the connection is closed
   }
@@ -203,13 +203,13 @@ void Links::accept(Operation& op, std::shared_ptr<Arrival> arrival) {
   }
   op.arrival = std::move(arrival);
   if (op.arrival->state == Arrival::State::kComing) {
-    op.arrival->taker = &op;
+    op.arrival->receive = &op;
   } else {
     end(op, op.arrival->state == Arrival::State::kWhole ? Fault::kNone : Fault::kLeft);
   }
 }
 
-// --- How operations end. ------------------------------------------------------------------------
+// --- Completion of operations. -------------------------------------------------------------------
 
 void Links::end(Operation& op, Fault fault) {
   op.fault = fault;
@@ -251,7 +251,7 @@ Links::Standing Links::wait(Operation& op, std::chrono::steady_clock::time_point
   return conclude(op, now);
 }
 
-// What came early is copied by who waits for it, so that the peer's thread can go on.
+// An early message is copied by the waiting thread, so that the peer's thread can go on.
 Links::Standing Links::conclude(Operation& op, Standing now) {
   if (now == Standing::kDone && op.arrival) {
     if (op.size > 0) std::memcpy(op.target, op.arrival->bytes.get(), op.size);
@@ -276,7 +276,7 @@ void Links::give_up(std::span<Operation* const> ops) noexcept {
 }
 
 void Links::forget_receive(Operation& op) {
-  if (op.arrival) op.arrival->taker = nullptr;
+  if (op.arrival) op.arrival->receive = nullptr;
   if (op.is_send || op.done || op.busy) return;
   Peer& peer = peers_[op.peer];
   const auto channel = peer.channels.find({op.world, op.tag});
@@ -294,19 +294,19 @@ void Links::forget(std::uint64_t world) noexcept {
   }
 }
 
-// --- How a world fails. -------------------------------------------------------------------------
+// --- Failure of a world. -------------------------------------------------------------------------
 
 void Links::check_alive() {
   const std::lock_guard lock(mutex_);
   if (dead_) throw CommError(reason_);
 }
 
-std::string Links::parting_words(int peer) {
+std::string Links::end_reason(int peer) {
   const std::lock_guard lock(mutex_);
-  return peers_[peer].parting_words;
+  return peers_[peer].end_reason;
 }
 
-// Wakes all who wait. False if the world had failed before.
+// Wakes all waiting threads. False if the world had failed before.
 bool Links::mark_dead(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (dead_) return false;
@@ -320,14 +320,14 @@ bool Links::mark_dead(const std::string& reason) {
 void Links::fail(std::string_view reason) noexcept {
   try {
     const std::string text = concat("rank ", rank_, ": ", reason);
-    if (mark_dead(text)) tell_others(text, rank_);
+    if (mark_dead(text)) notify_others(text, rank_);
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    dead_ = true;  // no memory for the text: the peers' deadlines must do
+    dead_ = true;  // no memory for the text: peers fail at their deadlines
   }
 }
 
-void Links::tell_others(const std::string& reason, int except) noexcept {
+void Links::notify_others(const std::string& reason, int except) noexcept {
   for (int k = 1; k < size(); ++k) {
     const int to = (rank_ + k) % size();
     if (to != except) send_control(to, kFailure, reason);
@@ -341,7 +341,7 @@ void Links::send_control(int to, std::int32_t kind, std::string_view text) noexc
     std::memcpy(header.bytes, text.data(), header.size);
     post(to, header, at::Tensor(), nullptr);
   } catch (...) {
-    // the connection is closed: the peer has noticed
+    // the connection is closed: the peer has detected it
   }
 }
 

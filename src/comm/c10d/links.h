@@ -25,12 +25,12 @@ namespace pride::process_group {
 
 struct Header;
 
-// A message that came before its receive; its bytes wait here.
+// A message that arrived before its receive, with its bytes.
 struct Arrival {
   std::size_t size = 0;
   enum class State { kComing, kWhole, kLost } state = State::kComing;
   std::unique_ptr<std::byte[]> bytes = nullptr;
-  struct Operation* taker = nullptr;  // the receive that it is for, if that waits
+  struct Operation* receive = nullptr;  // the receive waiting for it, if any
 };
 
 // The thread of one communicator, which waits for one operation at a time.
@@ -39,10 +39,10 @@ struct Waiter {
   const struct Operation* awaited = nullptr;
 };
 
-// One send or receive. What is below the line belongs to the links until it is done or given up.
+// One send or receive. Members below the line belong to the links until it is done or given up.
 struct Operation {
   bool is_send = false;
-  int peer = 0;  // the rank in the first world, as everywhere in the links
+  int peer = 0;  // the rank in the first world, as throughout the links
   int tag = 0;
   std::uint64_t world = 0;  // the communicator's number
   std::size_t size = 0;
@@ -50,22 +50,22 @@ struct Operation {
   Waiter* waiter = nullptr;
   // ---
   enum class Fault { kNone, kSize, kLeft } fault = Fault::kNone;
-  std::size_t sent = 0;  // of kSize: what the peer sends
+  std::size_t sent = 0;  // of kSize: the size that the peer sends
   bool done = false;
   bool busy = false;  // c10d may read or write the caller's bytes
   std::shared_ptr<Arrival> arrival = nullptr;
 };
 
 // Between two ranks all messages of all communicators are one stream each way: a header of fixed
-// size, which carries short messages whole, then the bytes of a longer one. What comes is taken,
-// whether it is expected yet or not. Each peer has a thread for each of what c10d can only wait
-// for, and ends all connections when a wait times out: headers, bytes that come, and sends. So
-// sends complete even if nobody receives, and who waits can stop at any time. Several threads may
-// use an object, each with Operations of its own.
+// size, which carries short messages whole, then the bytes of a longer one. Messages are received
+// whether or not their receive has been posted. Each peer has a thread for each kind of work that
+// c10d can only block on (headers, incoming bytes, sends), and a wait that times out closes all
+// connections. So sends complete even without a matching receive, and a wait can stop at any time.
+// Several threads may use an object, each with Operations of its own.
 class Links {
  public:
   explicit Links(EnginePtr engine);  // null: a world of one rank
-  // Says goodbye and waits for that of the others, for kFarewell at most.
+  // Sends goodbye and waits for the others' goodbyes, for kGoodbyeTimeout at most.
   ~Links();
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
@@ -73,42 +73,42 @@ class Links {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(peers_.size()); }
 
-  // Returns when all ranks have come, even if one of them has failed since. Throws CommError at the
-  // deadline, or if one left without a word.
+  // Returns when all ranks have joined, even if one of them has failed since. Throws CommError at
+  // the deadline, or if one left without a goodbye.
   void meet(std::chrono::steady_clock::time_point deadline);
 
-  // Of each communicator, as long as it lives.
+  // For each communicator, during its lifetime.
   void add(Waiter& waiter);
   void remove(Waiter& waiter) noexcept;
 
   void send(Operation& op, std::span<const std::byte> bytes);
   void receive(Operation& op);
 
-  // How an operation stands. kDone: it is over, and its bytes have arrived.
+  // State of an operation. kDone: it is over, and its bytes have arrived.
   enum class Standing { kPending, kDone, kFaulty, kDead };
   Standing look(Operation& op);
   Standing wait(Operation& op, std::chrono::steady_clock::time_point deadline);
 
-  // Forgets what has not begun, and lets what has begun end, within kGrace; closes all connections
-  // if that is not enough. Nothing touches the operations' bytes afterwards.
+  // Cancels operations that have not begun, and completes those in progress, within kGrace; closes
+  // all connections if that is not enough. Nothing touches the operations' bytes afterwards.
   void give_up(std::span<Operation* const> ops) noexcept;
-  void forget(std::uint64_t world) noexcept;  // messages that nobody has taken
+  void forget(std::uint64_t world) noexcept;  // drops messages that were not received
 
   void check_alive();                           // throws CommError with the reason
   void fail(std::string_view reason) noexcept;  // only the first call counts
-  std::string parting_words(int peer);          // why the peer is not there any more
+  std::string end_reason(int peer);             // reason for the end of the peer's stream
 
  private:
   struct Sent {
     WorkPtr work;
-    Operation* op = nullptr;  // if this ends it
+    Operation* op = nullptr;  // null: the operation has ended already
   };
-  struct Body {  // bytes on their way to one of the two
+  struct Body {  // bytes in flight to an operation or an arrival; the other is null
     WorkPtr work;
     Operation* op = nullptr;
     std::shared_ptr<Arrival> arrival;
   };
-  struct Channel {  // one of the two is empty
+  struct Channel {  // one of the two queues is empty
     std::deque<Operation*> expected;
     std::deque<std::shared_ptr<Arrival>> arrived;
   };
@@ -118,10 +118,10 @@ class Links {
     std::deque<Body> bodies;
     WorkPtr header;
     std::condition_variable more_sends, more_bodies;
-    bool here = false;    // has said hello
-    bool left = false;    // nothing comes from it any more
-    bool broken = false;  // and nothing goes to it
-    std::string parting_words;
+    bool here = false;    // hello received
+    bool left = false;    // its stream to this rank has ended
+    bool broken = false;  // and so has the stream to it
+    std::string end_reason;
     std::thread sends_watcher, bodies_watcher, header_taker;
   };
 
@@ -138,7 +138,7 @@ class Links {
   void post(int to, const Header& header, at::Tensor bytes, Operation* op);
   WorkPtr post_receive(int from, int tag, std::byte* target, std::size_t size);
   void send_control(int to, std::int32_t kind, std::string_view text) noexcept;
-  void tell_others(const std::string& reason, int except) noexcept;
+  void notify_others(const std::string& reason, int except) noexcept;
   bool mark_dead(const std::string& reason);
   void end_alone(Operation& op, Operation::Fault fault);
   Standing conclude(Operation& op, Standing now);
@@ -167,7 +167,7 @@ class Links {
   std::vector<Peer> peers_;
   std::vector<Waiter*> waiters_;
   std::condition_variable
-      settled_;  // a queue of sends is empty, an operation is over, one has left
+      settled_;  // notified when a queue of sends is empty, an operation is over, a peer has left
   bool dead_ = false, stopping_ = false, cut_ = false;
   std::string reason_;  // "rank 2: ..."
 };

@@ -1,4 +1,4 @@
-// Links: the three threads of each peer. They take headers, and see sends and receives complete.
+// Links: the three threads of each peer. They receive headers, and wait for sends and receives.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -15,18 +15,18 @@ using Fault = Operation::Fault;
 
 namespace {
 
-// How long a reason may take that comes by way of a third rank.
+// Longest time for a failure reason to arrive by way of a third rank.
 constexpr std::chrono::milliseconds kDetour{100};
 
 }  // namespace
 
-// False if it failed; then the peer has parting words. `lock` is open meanwhile.
+// False if it failed; then the peer has an end reason. `lock` is released meanwhile.
 bool Links::wait_for(Peer& peer, const WorkPtr& work, std::unique_lock<std::mutex>& lock) {
   if (cut_) work->abort();
   lock.unlock();
   const std::string trouble = trouble_of(*work);
   lock.lock();
-  if (peer.parting_words.empty()) peer.parting_words = trouble;
+  if (peer.end_reason.empty()) peer.end_reason = trouble;
   return trouble.empty();
 }
 
@@ -64,7 +64,7 @@ void Links::watch_bodies(int from) {
 
 void Links::arrive(Arrival& arrival, bool whole) {
   arrival.state = whole ? Arrival::State::kWhole : Arrival::State::kLost;
-  if (arrival.taker != nullptr) end(*arrival.taker, whole ? Fault::kNone : Fault::kLeft);
+  if (arrival.receive != nullptr) end(*arrival.receive, whole ? Fault::kNone : Fault::kLeft);
 }
 
 void Links::take_headers(int from) {
@@ -89,7 +89,7 @@ void Links::take_headers(int from) {
   }
 }
 
-// False if it was the last one.
+// False if it was the last message of the stream.
 bool Links::take(int from, const Header& header) {
   switch (header.kind) {
     case kMessage:
@@ -104,7 +104,8 @@ bool Links::take(int from, const Header& header) {
     case kGoodbye:
       return false;
     default:
-      throw CommError("what came is no message of pride: who else uses this process group?");
+      throw CommError(
+          "received bytes are no message of pride: is this process group used elsewhere?");
   }
 }
 
@@ -117,7 +118,7 @@ void Links::take_message(int from, const Header& header) {
     target = body.op->target;
     body.op->busy = true;
   } else {
-    lock.unlock();  // large memory takes time
+    lock.unlock();  // allocation of large memory takes time
     body.arrival = std::make_shared<Arrival>();
     body.arrival->size = header.size;
     body.arrival->bytes = std::make_unique_for_overwrite<std::byte[]>(header.size);
@@ -135,7 +136,7 @@ void Links::take_message(int from, const Header& header) {
     body.work = post_receive(from, kBytesTag, target, header.size);
   } catch (const std::exception& e) {
     lock.lock();
-    if (peers_[from].parting_words.empty()) peers_[from].parting_words = e.what();
+    if (peers_[from].end_reason.empty()) peers_[from].end_reason = e.what();
     body.arrival ? arrive(*body.arrival, false) : end(*body.op, Fault::kLeft);
     throw;
   }
@@ -145,7 +146,7 @@ void Links::take_message(int from, const Header& header) {
   peer.more_bodies.notify_one();
 }
 
-// The receive that is the message's, if there is one and it expects as many bytes.
+// The receive that matches the message in channel and size; null if there is none.
 Operation* Links::claim(int from, const Header& header) {
   auto& channels = peers_[from].channels;
   const auto channel = channels.find({header.world, header.tag});
@@ -157,7 +158,7 @@ Operation* Links::claim(int from, const Header& header) {
   return op;
 }
 
-// To the first receive of its channel that has begun, or to the next one that will.
+// Assigns the message to the first started receive of its channel, or else to the next one.
 void Links::offer(int from, const Header& header, const Body& body) {
   auto& channels = peers_[from].channels;
   const auto channel = channels.try_emplace({header.world, header.tag}).first;
@@ -174,8 +175,8 @@ void Links::offer(int from, const Header& header, const Body& body) {
 void Links::take_failure(int from, const Header& header) {
   const std::string reason(reinterpret_cast<const char*>(header.bytes),
                            std::min<std::size_t>(header.size, kInline));
-  // whoever was cut off from the rank that failed hears of it from us
-  if (mark_dead(reason)) tell_others(reason, from);
+  // forwarded: a rank may be cut off from the rank that failed
+  if (mark_dead(reason)) notify_others(reason, from);
 }
 
 void Links::mark_here(int peer) {
@@ -184,15 +185,15 @@ void Links::mark_here(int peer) {
   settled_.notify_all();
 }
 
-// Receives that wait for the peer fail. A connection that broke may be the work of a rank that
-// failed: then its reason comes, too. Gloo does not wake those whose bytes were on their way.
+// Fails the receives that wait for the peer. A broken connection may be caused by a rank that
+// failed: then its reason arrives, too. Gloo does not wake waits for bytes in flight.
 void Links::mark_left(int peer, const std::string& words, bool suddenly) {
   std::unique_lock lock(mutex_);
   if (suddenly) settled_.wait_for(lock, kDetour, [&] { return dead_ || stopping_; });
   Peer& gone = peers_[peer];
   gone.left = true;
   gone.broken = suddenly;
-  if (gone.parting_words.empty()) gone.parting_words = words;
+  if (gone.end_reason.empty()) gone.end_reason = words;
   for (auto& [key, channel] : gone.channels) {
     for (Operation* op : channel.expected) end(*op, Fault::kLeft);
     channel.expected.clear();

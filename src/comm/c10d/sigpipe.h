@@ -1,5 +1,5 @@
-// NoSigpipe: while one lives, writing to a connection that the peer has closed is an error here and
-// no signal. Gloo writes without MSG_NOSIGNAL; the disposition of SIGPIPE is the program's own.
+// NoSigpipe: during its lifetime, a write to a connection closed by the peer is an error here and
+// no signal. Gloo writes without MSG_NOSIGNAL; the disposition of SIGPIPE belongs to the program.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace pride::process_group {
 
-// Of the thread that makes it, and of the threads that are begun meanwhile, for good.
+// Applies to the constructing thread, and, permanently, to threads started during its lifetime.
 class NoSigpipe {
  public:
   NoSigpipe() noexcept {

@@ -1,4 +1,4 @@
-// `pride bench` and `pride plan` from the command line: rows, JSON, and what is refused.
+// `pride bench` and `pride plan` from the command line: rows, JSON, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -204,7 +204,7 @@ TEST(PlanProgram, SaysOnPaperThatCompressionPaysOnASlowNetwork) {
   EXPECT_LT(step_of(p, "dlion-vote"), 6);
   EXPECT_NE(p["verdict"].get<std::string>().find("Compression pays: dlion-vote"), std::string::npos)
       << p["verdict"];
-  // what compression is held against is the faster of the two
+  // the baseline of compression is the faster of the two
   EXPECT_NE(p["verdict"].get<std::string>().find("of lion:dense=bf16."), std::string::npos)
       << p["verdict"];
 }
@@ -216,7 +216,7 @@ json row_of(const json& plan, const std::string& method) {
   return {};
 }
 
-TEST(PlanProgram, SaysInWhichFormBucketsAreExchanged) {
+TEST(PlanProgram, PrintsTheRouteOfBuckets) {
   const std::string rest =
       " --bandwidth 1Gbit --params 10000000 --backward 100ms --methods "
       "lion,dlion-vote,dlion-vote:route=sharded";
@@ -247,7 +247,7 @@ TEST(PlanProgram, SaysPlainlyWhenCompressionWillNotHelp) {
   EXPECT_NEAR(step_of(p, "lion") / step_of(p, "dlion-vote"), 1, 0.02);
 }
 
-// what is said of each number of ranks must be what a plan for that number alone says
+// the result for each number of ranks must equal that of a plan for that number alone
 TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
   const std::string network =
       "--bandwidth 1Gbit --latency 50us --params 2000000 --backward 200ms --methods "
@@ -275,7 +275,7 @@ TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
   EXPECT_EQ(pride("plan --workers 1 " + network + "--world 4 --svg x.svg").code, 1);
 }
 
-// one bucket is best here, but no larger one than 2^33 coordinates can be asked for
+// one bucket is best here, but the largest possible bucket is 2^33 coordinates
 TEST(PlanProgram, PlansNoLargerBucketsThanThereCanBe) {
   const json p = plan(
       "--world 4 --bandwidth 100Gbit --latency 10s --params 1000000000000 --backward 1ms "

@@ -39,14 +39,14 @@ TEST(Times, AreMinimumMedianAndP99) {
   EXPECT_THROW(times_of({}), InvalidArgument);
 }
 
-// The cells of a run on `world` threads, as rank 0 sees them.
-std::vector<ExchangeCell> cells_of(int world, const ExchangeBench& how, Fault fault = {}) {
+// The cells of a run on `world` threads, on rank 0.
+std::vector<ExchangeCell> cells_of(int world, const ExchangeBench& settings, Fault fault = {}) {
   std::vector<ExchangeCell> cells;
   run_world(world, [&](Communicator& comm) {
     // the fault is rank 1's
     const Fault mine = comm.rank() == 1 ? fault : Fault{};
     FaultyComm faulty(comm.duplicate(), mine);
-    bench_exchange(faulty, how, {.goodput = 1e9}, [&](const ExchangeCell& cell) {
+    bench_exchange(faulty, settings, {.goodput = 1e9}, [&](const ExchangeCell& cell) {
       if (comm.rank() == 0) cells.push_back(cell);
     });
     EXPECT_EQ(faulty.happened(), mine.kind != Fault::Kind::kNone);
@@ -56,13 +56,13 @@ std::vector<ExchangeCell> cells_of(int world, const ExchangeBench& how, Fault fa
 
 TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
   for (const int world : {1, 3, 4}) {
-    const ExchangeBench how{.methods = method_names(),
-                            .sizes = {1000, 70'000},
-                            .bucket_coords = 1 << 14,
-                            .seconds = 0.001,
-                            .least = 2};
-    const auto cells = cells_of(world, how);
-    ASSERT_EQ(cells.size(), 2 * (how.methods.size() + 3));
+    const ExchangeBench settings{.methods = method_names(),
+                                 .sizes = {1000, 70'000},
+                                 .bucket_coords = 1 << 14,
+                                 .seconds = 0.001,
+                                 .least = 2};
+    const auto cells = cells_of(world, settings);
+    ASSERT_EQ(cells.size(), 2 * (settings.methods.size() + 3));
     for (const ExchangeCell& cell : cells) {
       EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << ", N = " << world;
       EXPECT_GT(cell.times.median_s, 0) << cell.name;
@@ -73,7 +73,7 @@ TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
       const Layout layout({{"w", {static_cast<std::int64_t>(cell.coords)}}});
       const Cost cost = largest_cost(
           cell.name, layout,
-          {.world = world, .step = std::int64_t{1} << 40, .bucket_coords = how.bucket_coords});
+          {.world = world, .step = std::int64_t{1} << 40, .bucket_coords = settings.bucket_coords});
       if (cost.exact) {
         EXPECT_EQ(cell.bytes, static_cast<double>(cost.bytes())) << cell.name << ", N = " << world;
       } else {
@@ -86,39 +86,39 @@ TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
 // 79 blocks in 5 buckets, the last a block smaller.
 TEST(ExchangeBench, ExchangesUnequalBucketsWithAndWithoutThreads) {
   for (const int threads : {0, 1, 3}) {
-    const ExchangeBench how{.methods = method_names(),
-                            .sizes = {5000},
-                            .bucket_coords = 1024,
-                            .exchange_threads = threads,
-                            .seconds = 0.001,
-                            .least = 2};
-    for (const ExchangeCell& cell : cells_of(2, how)) {
+    const ExchangeBench settings{.methods = method_names(),
+                                 .sizes = {5000},
+                                 .bucket_coords = 1024,
+                                 .exchange_threads = threads,
+                                 .seconds = 0.001,
+                                 .least = 2};
+    for (const ExchangeCell& cell : cells_of(2, settings)) {
       EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << ", " << threads << " threads";
     }
   }
 }
 
 TEST(ExchangeBench, CountsWrongResults) {
-  // the first two sends of the transport's own sum say how much there is; then a bit of what is
-  // added changes
-  const ExchangeBench how{
+  // the first two sends of the transport's own sum are sizes; then a bit of an addend changes
+  const ExchangeBench settings{
       .methods = {}, .sizes = {1000}, .bucket_coords = 1 << 14, .seconds = 0.001, .least = 1};
-  const auto cells = cells_of(3, how, {.kind = Fault::Kind::kCorrupt, .at_send = 2, .byte = 402});
+  const auto cells =
+      cells_of(3, settings, {.kind = Fault::Kind::kCorrupt, .at_send = 2, .byte = 402});
   ASSERT_EQ(cells.size(), 3u);
   EXPECT_GT(cells[0].wrong_ranks, 0);
   EXPECT_EQ(cells[1].wrong_ranks, 0);
 }
 
-// A method may stand in the list with options, several times; those for all give way to its own.
+// A method may be in the list with options, several times; its own options override those for all.
 TEST(ExchangeBench, TakesOptionsOfOneMethod) {
-  const ExchangeBench how{
+  const ExchangeBench settings{
       .methods = {"lion", "lion:dense=bf16", "lion:dense=native", "dlion-avg:counts=planes"},
       .sizes = {70'000},
       .bucket_coords = 1 << 14,
       .seconds = 0.001,
       .least = 1};
   for (const int world : {1, 3, 4}) {
-    const auto cells = cells_of(world, how);
+    const auto cells = cells_of(world, settings);
     ASSERT_EQ(cells.size(), 7u);
     for (const ExchangeCell& cell : cells) EXPECT_EQ(cell.wrong_ranks, 0) << cell.name;
     EXPECT_EQ(cells[1].name, "lion:dense=bf16");
@@ -131,7 +131,7 @@ TEST(ExchangeBench, TakesOptionsOfOneMethod) {
     EXPECT_NEAR(cells[2].bytes / cells[0].bytes, 1, 0.02);
     EXPECT_EQ(cells[5].bytes / cells[4].bytes, 0.5);
   }
-  ExchangeBench both = how;
+  ExchangeBench both = settings;
   both.methods = {"lion", "lion:dense=ordered"};
   both.method_options = {"dense=bf16"};
   const auto cells = cells_of(2, both);
@@ -167,14 +167,14 @@ TEST(MethodChoice, IsNamedWhereItIsWrong) {
 }
 
 TEST(ExchangeBench, RefusesOptionsThatNoMethodOfTheListHas) {
-  ExchangeBench how{.methods = {"lion", "dlion-vote"}, .method_options = {"route=one-shot"}};
-  EXPECT_NO_THROW(check_options(how, 4));
-  how.method_options = {"route=round"};
-  EXPECT_THROW(check_options(how, 4), InvalidArgument) << "no such value";
-  how.method_options = {"formm=direct"};
-  EXPECT_THROW(check_options(how, 4), InvalidArgument) << "no such option";
-  how = {.methods = {"lion"}, .method_options = {"route=one-shot"}};
-  EXPECT_THROW(check_options(how, 4), InvalidArgument) << "of no method in the list";
+  ExchangeBench settings{.methods = {"lion", "dlion-vote"}, .method_options = {"route=one-shot"}};
+  EXPECT_NO_THROW(check_options(settings, 4));
+  settings.method_options = {"route=round"};
+  EXPECT_THROW(check_options(settings, 4), InvalidArgument) << "no such value";
+  settings.method_options = {"rout=one-shot"};
+  EXPECT_THROW(check_options(settings, 4), InvalidArgument) << "no such option";
+  settings = {.methods = {"lion"}, .method_options = {"route=one-shot"}};
+  EXPECT_THROW(check_options(settings, 4), InvalidArgument) << "of no method in the list";
 }
 
 TEST(WithMemoryFor, SaysOfWhatAndHowMuchThereIsNone) {
@@ -194,8 +194,8 @@ TEST(BytesOf, AreThoseOfTheOptions) {
   EXPECT_NEAR(bytes_of("lion:dense=bf16", 4, 1e6, 1 << 20) / wide, 0.5, 0.001);
 }
 
-// A link with an attacker on it: in some frames the first byte of the signs is another (the word of
-// absent pieces comes before it), and the checksum true again, so that nobody can notice before
+// A link with an attacker on it: in some frames the first byte of the signs is changed (after the
+// word of unused bits), and the checksum made valid again, so that it is not detected before
 // parameters differ.
 class Forger final : public ForwardingCommunicator {
  public:
@@ -226,19 +226,19 @@ class Forger final : public ForwardingCommunicator {
   std::list<std::vector<std::byte>> sent_;  // lives as long as sends may look at it
 };
 
-// How many ranks of three are wrong if a frame of rank 1 is forged in the first step.
+// The number of wrong ranks, of three, if a frame of rank 1 is forged in the first step.
 int wrong_with_forged(Codec codec, const std::string& method) {
-  const ExchangeBench how{.methods = {method},
-                          .sizes = {1000},
-                          .bucket_coords = 1 << 14,
-                          .exchange_threads = 1,
-                          .seconds = 0.001,
-                          .least = 1};
+  const ExchangeBench settings{.methods = {method},
+                               .sizes = {1000},
+                               .bucket_coords = 1 << 14,
+                               .exchange_threads = 1,
+                               .seconds = 0.001,
+                               .least = 1};
   int wrong = -1;
   run_world(3, [&](Communicator& comm) {
     auto left = std::make_shared<std::atomic<int>>(comm.rank() == 1 ? 1 : 0);
     Forger forger(comm.duplicate(), codec, left);
-    bench_exchange(forger, how, {}, [&](const ExchangeCell& cell) {
+    bench_exchange(forger, settings, {}, [&](const ExchangeCell& cell) {
       if (comm.rank() == 0 && cell.name == method) wrong = cell.wrong_ranks;
     });
     EXPECT_LE(left->load(), 0) << "nothing was forged";
@@ -246,8 +246,8 @@ int wrong_with_forged(Codec codec, const std::string& method) {
   return wrong;
 }
 
-// The replica that got another result differs from the others; signs that were changed on
-// their way to a vote leave replicas alike, and only the run on threads shows that all are wrong.
+// A replica with another result differs from the others; signs changed on their way to a vote leave
+// replicas alike, and only the run on threads shows that all are wrong.
 TEST(ExchangeBench, CountsWrongResultsOfMethods) {
   EXPECT_EQ(wrong_with_forged(Codec::kVote, "dlion-vote:route=sharded"), 1);
   EXPECT_EQ(wrong_with_forged(Codec::kSign, "dlion-vote:route=sharded"), 3);
@@ -255,25 +255,26 @@ TEST(ExchangeBench, CountsWrongResultsOfMethods) {
 }
 
 TEST(ExchangeBench, HasTheRouteOfBuckets) {
-  ExchangeBench how{.methods = {"lion", "dlion-vote:route=sharded", "dlion-vote:route=one-shot",
-                                "dlion-vote:round_bytes=0", "dlion-vote:round_bytes=1000000"},
-                    .sizes = {20'000},
-                    .bucket_coords = 1 << 14,
-                    .seconds = 0.001,
-                    .least = 1};
-  auto cells = cells_of(4, how);
+  ExchangeBench settings{
+      .methods = {"lion", "dlion-vote:route=sharded", "dlion-vote:route=one-shot",
+                  "dlion-vote:round_bytes=0", "dlion-vote:round_bytes=1000000"},
+      .sizes = {20'000},
+      .bucket_coords = 1 << 14,
+      .seconds = 0.001,
+      .least = 1};
+  auto cells = cells_of(4, settings);
   const char* const routes[] = {"sharded", "sharded", "one-shot", "sharded", "one-shot"};
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(cells[i].route, routes[i]) << cells[i].name;
-  how.nodes = Nodes::of_size(4, 2);
-  how.methods = {"dlion-vote"};
-  EXPECT_EQ(cells_of(4, how)[0].route, "hierarchical");
+  settings.nodes = Nodes::of_size(4, 2);
+  settings.methods = {"dlion-vote"};
+  EXPECT_EQ(cells_of(4, settings)[0].route, "hierarchical");
 }
 
 TEST(ExchangeBench, HasMemcpyBesideTheExchanges) {
-  const ExchangeBench how{
+  const ExchangeBench settings{
       .methods = {}, .sizes = {1000}, .bucket_coords = 1 << 14, .seconds = 0.001, .least = 2};
   for (const int world : {1, 2}) {
-    const ExchangeCell cell = cells_of(world, how).back();
+    const ExchangeCell cell = cells_of(world, settings).back();
     EXPECT_EQ(cell.name, "memcpy");
     EXPECT_EQ(cell.bytes, 0);
     EXPECT_EQ(cell.wrong_ranks, 0);
@@ -283,7 +284,7 @@ TEST(ExchangeBench, HasMemcpyBesideTheExchanges) {
   }
 }
 
-// What each of three ranks throws; rank 2 has `other`.
+// Exceptions of three ranks; rank 2 has `other`.
 std::vector<std::string> errors_of(const Settings& all, const Settings& other) {
   std::vector<std::string> errors(3);
   run_world(3, [&](Communicator& comm) {
@@ -316,7 +317,7 @@ TEST(RanksInThisProcess, AreThreadsOfIt) {
   }
 }
 
-// Ranks 0 and 1 often share a host; all else that is measured is the same for ranks 1 and 2.
+// Ranks 0 and 1 often share a node; all other measurements are the same for ranks 1 and 2.
 TEST(OnNetwork, SetsWhatARankCouldSendInARound) {
   const NetworkModel network{.latency_s = 1e-3, .message_s = 1e-4, .bytes_per_s = 1e8};
   EXPECT_EQ(round_bytes(network, 2), 100'000u);

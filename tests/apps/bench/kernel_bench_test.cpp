@@ -1,4 +1,4 @@
-// `pride bench kernels`: its rows are right, and it counts those that are not.
+// `pride bench kernels`: its rows are right, and wrong ones are counted.
 // Oracle: values spoilt by hand, and the shapes of the arrays.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/kernel_bench.h"
@@ -101,7 +101,7 @@ TEST(KernelBench, GivesEachRowItsOwnNameAndBytes) {
   EXPECT_EQ(kernel_rows(n_rows).front().name, "memcpy");
 }
 
-// A kernel that writes nothing where it should would be right everywhere.
+// A kernel that writes nothing at all must not pass as right.
 TEST(KernelBench, RunsKernelsThatDoSomething) {
   const std::vector<std::size_t> n_rows = {4};
   for (const KernelRow& row : kernel_rows(n_rows)) {

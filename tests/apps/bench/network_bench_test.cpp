@@ -44,11 +44,11 @@ TEST(NetworkBench, MeasuresOneToOneBetweenTheFirstRankAndTheLast) {
 }
 
 // The cells of a run on `world` threads, with a fault on rank 1.
-std::vector<PatternCell> patterns_of(int world, const PatternBench& how, Fault fault = {}) {
+std::vector<PatternCell> patterns_of(int world, const PatternBench& settings, Fault fault = {}) {
   std::vector<PatternCell> cells;
   run_world(world, [&](Communicator& comm) {
     FaultyComm faulty(comm.duplicate(), comm.rank() == 1 ? fault : Fault{});
-    bench_patterns(faulty, how, [&](const PatternCell& cell) {
+    bench_patterns(faulty, settings, [&](const PatternCell& cell) {
       if (comm.rank() == 0) cells.push_back(cell);
     });
   });
@@ -56,10 +56,10 @@ std::vector<PatternCell> patterns_of(int world, const PatternBench& how, Fault f
 }
 
 TEST(PatternBench, HasARowForEachPatternAndSizeAndFindsAllRight) {
-  const PatternBench how{.sizes = {1, 1000, 100'000}, .seconds = 0.001, .least = 2};
-  EXPECT_TRUE(patterns_of(1, how).empty());
+  const PatternBench settings{.sizes = {1, 1000, 100'000}, .seconds = 0.001, .least = 2};
+  EXPECT_TRUE(patterns_of(1, settings).empty());
   for (const int world : {2, 3}) {
-    const auto cells = patterns_of(world, how);
+    const auto cells = patterns_of(world, settings);
     ASSERT_EQ(cells.size(), 15u);
     for (const PatternCell& cell : cells) {
       EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << " of " << cell.bytes;
@@ -81,7 +81,8 @@ TEST(PatternBench, HasARowForEachPatternAndSizeAndFindsAllRight) {
   }
 }
 
-// Every message of rank 1 that is long enough has another byte: all its receivers are told wrong.
+// Every message of rank 1 that is long enough has a changed byte: all its receivers are reported
+// wrong.
 class LyingComm final : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
@@ -98,14 +99,14 @@ class LyingComm final : public ForwardingCommunicator {
   std::list<std::vector<std::byte>> sent_;
 };
 
-TEST(PatternBench, CountsRanksThatWereToldSomethingElse) {
+TEST(PatternBench, CountsRanksThatReceivedSomethingElse) {
   std::map<std::string, int> wrong;
   run_world(3, [&](Communicator& comm) {
     const auto own = comm.rank() == 2
                          ? std::unique_ptr<Communicator>(new LyingComm(comm.duplicate()))
                          : comm.duplicate();
-    const PatternBench how{.sizes = {3000}, .seconds = 0.001, .least = 1};
-    bench_patterns(*own, how, [&](const PatternCell& cell) {
+    const PatternBench settings{.sizes = {3000}, .seconds = 0.001, .least = 1};
+    bench_patterns(*own, settings, [&](const PatternCell& cell) {
       if (comm.rank() == 0) wrong[cell.name] = cell.wrong_ranks;
     });
   });
@@ -116,7 +117,7 @@ TEST(PatternBench, CountsRanksThatWereToldSomethingElse) {
   EXPECT_GE(wrong["all-reduce"], 1);
 }
 
-// --- The form of exchanges on a network. --------------------------------------------------------
+// --- The route of exchanges on a network. --------------------------------------------------------
 
 }  // namespace
 }  // namespace pride::app

@@ -1,4 +1,4 @@
-// The model of a step's time. Oracle: sums by hand, and what must hold in every case.
+// The model of a step's time. Oracle: sums by hand, and invariants.
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/predict.h"
 
@@ -29,7 +29,7 @@ TEST(Predict, OverlapHidesTheExchangeButTheLastBucketsAndIsNeverSlower) {
   const Prediction p = predict(kNetwork, kMethod, kStep, true);
   EXPECT_LT(p.step_s, in_order);
   EXPECT_GT(p.step_s, kStep.compute_s + kMethod.encode_s);
-  // compute is long: what shows is the last bucket's bytes, vote, apply and latency
+  // compute is long: the visible rest is the last bucket's bytes, vote, apply and latency
   const double last = (0.1 + 0.02 + 0.03) / 5 + 2 * (1e-3 + 2 * 1e-4);
   EXPECT_NEAR(p.step_s, 0.5 + 0.01 + last, 1e-12);
   EXPECT_NEAR(p.hidden_s, in_order - p.step_s, 1e-12);

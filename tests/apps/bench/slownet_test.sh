@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/slownet.sh makes hosts that reach each other, passes exit codes on, shapes, and cleans up.
+# scripts/slownet.sh makes nodes that reach each other, forwards exit codes, shapes, and cleans up.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 slownet=$1
@@ -27,7 +27,8 @@ namespaces() { ip netns list | grep -c '^pride[0-9]*-' || true; }
 
 before=$(namespaces)
 
-# four ranks on two hosts: variables as torchrun sets them, and the first host is reached by its address
+# four ranks on two nodes: variables as torchrun sets them, and the first node is reached by its
+# address
 # shellcheck disable=SC2016
 "$slownet" -n 4 --hosts 2 -r 100mbit -l env --counters "$work/counters" -- \
   sh -c 'printf "%s %s %s %s\n" "$RANK" "$WORLD_SIZE" "$LOCAL_RANK" "$LOCAL_WORLD_SIZE"
@@ -40,7 +41,7 @@ status=0
 "$slownet" -n 2 -l env -- sh -c 'exit $((7 * RANK))' || status=$?
 expect "exit status" 7 $status
 
-# a rank that fails takes the others with it, after some seconds
+# a rank that fails ends the others, after some seconds
 begun=$SECONDS
 status=0
 # shellcheck disable=SC2016
@@ -87,7 +88,7 @@ status=0
 wait $pid || status=$?
 expect "status after SIGTERM" 143 $status
 for rank in 0 1; do
-  # nobody may have fetched a dead one's status yet
+  # a dead process may be a zombie for a while
   expect "rank $rank after SIGTERM" '' \
     "$(grep '^State' "/proc/$(cat "$work/rank$rank")/status" 2>/dev/null | grep -v zombie || true)"
 done

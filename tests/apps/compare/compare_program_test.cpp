@@ -1,4 +1,5 @@
-// `pride compare` from the command line: what it runs, repeats, refuses, and says when a run fails.
+// `pride compare` from the command line: its runs, repetitions, refusals, and messages of failed
+// runs.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -187,7 +188,7 @@ TEST_F(Compare, RefusesAFolderOfOtherDataUnlessTold) {
   EXPECT_EQ(after["unequal_starts"], json::array()) << "all runs were made anew";
 }
 
-// What an editor, a full disk or another program may have left in the folder.
+// Damaged or foreign contents of the folder.
 TEST_F(Compare, MakesRunsWithUnreadableFilesAnew) {
   ASSERT_EQ(compare(kFour).code, 0);
   const json before = result();
@@ -296,7 +297,7 @@ TEST_F(Compare, TunesTheRateOnASeedThatIsNotShown) {
   }
 }
 
-// onebit-adam begins with dense steps: a fifth of the run, if nobody says how many.
+// onebit-adam begins with dense steps: by default, a fifth of the run.
 TEST_F(Compare, CountsADenseBeginning) {
   const Outcome outcome =
       compare({"--methods", "adamw,onebit-adam", "--seeds", "1", "--steps", "20"});

@@ -1,4 +1,4 @@
-// The search for a learning rate, on made-up losses whose best rate is known.
+// The search for a learning rate, on made-up losses with a known best rate.
 // SPDX-License-Identifier: Apache-2.0
 #include "compare/rate_search.h"
 
@@ -51,7 +51,7 @@ TEST(RateSearch, EndsWithBothNeighboursOfTheBestTried) {
       for (const int point : {best - 1, best + 1}) {
         EXPECT_TRUE(std::ranges::any_of(trials, [&](const Trial& t) { return t.point == point; }));
       }
-      // nothing twice, and no further than the neighbour beyond the best
+      // no rate twice, and none further than the neighbour beyond the best
       EXPECT_LE(trials.size(), static_cast<std::size_t>(std::abs(best - start)) + 3);
     }
   }

@@ -1,4 +1,4 @@
-// What `pride compare` warns of, on results made up here.
+// Warnings of `pride compare`, on results made up here.
 // SPDX-License-Identifier: Apache-2.0
 #include "compare/report.h"
 

@@ -55,7 +55,7 @@ class Evaluate : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return run_program(all);
   }
-  // What the program says of each question, and of the task.
+  // The program's output for each question, and for the task.
   std::vector<json> predictions(const path& file, std::vector<std::string> more = {}) {
     const std::string to = (folder_.path() / "predictions.jsonl").string();
     more.insert(more.end(), {"--tasks", file.string(), "--predictions", to, "--json"});
@@ -97,7 +97,7 @@ std::size_t best(const std::vector<double>& scores) {
   return static_cast<std::size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
 }
 
-// the record of a file that the program says it asked
+// the record of the question that the program names
 json record_at(const path& file, const json& prediction) {
   const std::string place = prediction.at("place");
   std::ifstream in(file);
@@ -189,7 +189,7 @@ TEST_F(Evaluate, GivesTheSameScoresInBatchesOfAnySizeAndOnAnyThreads) {
       }
     }
   }
-  // threads change nothing at all
+  // the result does not depend on threads
   EXPECT_EQ(predictions(file, {"--batch", "3", "--threads", "1"}),
             predictions(file, {"--batch", "3", "--threads", "4"}));
 }
@@ -292,7 +292,7 @@ TEST_F(Evaluate, GivesTorchsScoresOfRealQuestionsInGpt2sTokens) {
       const std::string prompt = p.at("prompt");
       std::vector<double> sums;
       for (const std::string choice : asked.at("choices")) {
-        // the way of lm-evaluation-harness: the whole text's tokens but for the prompt's
+        // as in lm-evaluation-harness: the whole text's tokens but for the prompt's
         const std::vector<std::int64_t> before = tokens(prompt),
                                         all = tokens(prompt + " " + choice);
         const auto border = static_cast<std::ptrdiff_t>(before.size());

@@ -1,4 +1,4 @@
-// `pride train --task fewshot`: what a step learns from, and that whole runs do.
+// `pride train --task fewshot`: the loss of a step, and learning in whole runs.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Prompts, their tokens, and who gets a point for what.
+// Prompts, their tokens, and the scores.
 // SPDX-License-Identifier: Apache-2.0
 #include "fewshot/prompt.h"
 

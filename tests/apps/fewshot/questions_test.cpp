@@ -1,4 +1,4 @@
-// Files of questions: what is read, what is refused, and who trains on what.
+// Files of questions: parsing, refusals, and the split into training and evaluation.
 // SPDX-License-Identifier: Apache-2.0
 #include "fewshot/questions.h"
 

@@ -1,4 +1,4 @@
-// Runs the program `pride` as a user would and keeps what it said.
+// Runs the program `pride` as a user would and keeps its output.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

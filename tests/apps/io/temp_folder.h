@@ -1,4 +1,4 @@
-// TempFolder: a fresh folder that is gone, with all in it, when the test ends.
+// TempFolder: a fresh folder that is removed with its contents when the test ends.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

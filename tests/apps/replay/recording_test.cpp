@@ -1,4 +1,4 @@
-// Recordings: what makes one, and what is refused, by hand-written tensors.
+// Recordings: parsing, and refusals, by hand-written tensors.
 // SPDX-License-Identifier: Apache-2.0
 #include "replay/recording.h"
 

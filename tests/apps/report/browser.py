@@ -26,7 +26,7 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="pride-chromium-")
         to_read, self.to = os.pipe()
         self.back, to_write = os.pipe()
-        # the program reads commands from 3 and writes answers to 4
+        # the program reads commands from 3 and writes results to 4
         command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                    "--disable-background-networking", "--no-first-run", "--hide-scrollbars",
                    "--remote-debugging-pipe", f"--user-data-dir={self.profile}", "about:blank"]

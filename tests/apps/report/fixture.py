@@ -1,4 +1,4 @@
-# Folders as `pride train` and `pride sweep` write them, with numbers that a test can foretell.
+# Folders as `pride train` and `pride sweep` write them, with predictable numbers.
 # SPDX-License-Identifier: Apache-2.0
 import json
 import pathlib

@@ -320,7 +320,7 @@ TEST_F(Report, TakesTheMetricFromRunsThatHaveItAndSaysWhichDiverged) {
   EXPECT_NE(page.find(">diverged<"), std::string::npos) << "dgc's only run";
 }
 
-// One summary that no pride writes must not cost the report of the others.
+// One invalid summary must not cost the report of the others.
 TEST_F(Report, LeavesOutARunWithAnOddSummaryAndSaysWhy) {
   const auto odd = [&](const std::string& name, const char* place, const json& value,
                        const std::string& why) {

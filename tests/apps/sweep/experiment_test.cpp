@@ -1,5 +1,5 @@
-// Experiment files: which cells they make, and what is refused with its line. The oracle is the
-// list that a reader of the file would write down.
+// Experiment files: their cells, and refusals with the line. The oracle is the list that a reader
+// of the file would write down.
 // SPDX-License-Identifier: Apache-2.0
 #include "sweep/experiment.h"
 

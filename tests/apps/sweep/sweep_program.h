@@ -49,7 +49,7 @@ class SweepProgram : public testing::Test {
 
   Outcome sweep(const std::string& more = "") const { return test::run_shell(command(more)); }
 
-  // The sweep in the background; what it says is in the file `err`.
+  // The sweep in the background; its messages are in the file `err`.
   pid_t start() const {
     const pid_t child = fork();
     if (child == 0) {

@@ -1,4 +1,4 @@
-// `pride sweep` from the command line: what it makes, repeats, refuses and records. The oracle is
+// `pride sweep` from the command line: its runs, repetitions, refusals and records. The oracle is
 // `pride train` itself, and the identity of files that must not be touched.
 // SPDX-License-Identifier: Apache-2.0
 #include "sweep_program.h"
@@ -242,7 +242,7 @@ TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
   EXPECT_FALSE(fs::exists(path("out")));
   write(std::string(kPair) + "model = \"gpt-9\"\n");
   expect_contains(sweep().err, "gpt-9");
-  // what only the runs themselves have, not what they share
+  // values of the runs themselves, not their common settings
   for (const char* wrong : {"lr = \"fast\"\n", "weight-decay = \"much\"\n"}) {
     write(std::string(kPair) + wrong);
     const Outcome text = sweep();

@@ -1,4 +1,4 @@
-// `pride sweep` with [tune]: what is chosen, on which runs, and when the file or a flag is refused.
+// `pride sweep` with [tune]: the choice, its runs, and refusals of the file or a flag.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <utility>
@@ -16,7 +16,7 @@ TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
   EXPECT_FALSE(fs::exists(path("out"))) << "no run was made";
 }
 
-// A row would be named by a rate of the grid, and have the one that was chosen.
+// A row would be named by a rate of the grid, and have the chosen one.
 TEST_F(SweepProgram, RefusesToTuneWhatTellsItsCellsApart) {
   write(std::string(kPair) + "lr = [1e-3, 1e-1]\n[tune]\n[tune.grid]\nlr = [1e-4, 3e-4]\n");
   expect_contains(sweep().err,

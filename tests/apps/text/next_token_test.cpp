@@ -1,4 +1,4 @@
-// Drawing tokens: frequencies against softmax by hand, what the limits leave, and repeatability.
+// Drawing tokens: frequencies against softmax by hand, the effect of the limits, and repeatability.
 // SPDX-License-Identifier: Apache-2.0
 #include "text/next_token.h"
 

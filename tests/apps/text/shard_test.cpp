@@ -1,4 +1,4 @@
-// Shards: both layouts byte by byte, what is refused, and text turned into them.
+// Shards: both layouts byte by byte, refusals, and conversion of text.
 // SPDX-License-Identifier: Apache-2.0
 #include "data/shard.h"
 

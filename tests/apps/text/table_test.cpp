@@ -1,4 +1,4 @@
-// What stands in the cells of a comparison, and the table around them.
+// The cells of a comparison, and the table around them.
 // SPDX-License-Identifier: Apache-2.0
 #include "text/table.h"
 

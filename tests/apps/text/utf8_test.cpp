@@ -1,4 +1,4 @@
-// UTF-8: every code point against the encoding's definition, and what is not well-formed.
+// UTF-8: every code point against the encoding's definition, and ill-formed input.
 // SPDX-License-Identifier: Apache-2.0
 #include "text/utf8.h"
 

@@ -1,4 +1,4 @@
-// What enters a step: augmented images, text windows, the clipped gradient.
+// Inputs of a step: augmented images, text windows, the clipped gradient.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -130,7 +130,7 @@ TEST(TextTask, ShardsGiveTheWindowsOfTheText) {
   };
   check(a->train_batch(draws), b->train_batch(draws));
   for (std::size_t i = 0; i < a->n_eval_batches(); ++i) check(a->eval_batch(i), b->eval_batch(i));
-  // every token is one byte here, so both say the same of the same losses
+  // every token is one byte here, so both give the same for the same losses
   const EvalSums sums{.loss = 123.5, .correct = 1, .count = 48};
   EXPECT_EQ(a->eval_metrics(sums).at("bits_per_byte"), b->eval_metrics(sums).at("bits_per_byte"));
   EXPECT_DOUBLE_EQ(b->eval_metrics(sums).at("perplexity"), std::exp(123.5 / 48));

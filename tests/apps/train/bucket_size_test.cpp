@@ -1,4 +1,4 @@
-// The choice of bucket size: the rule, and where it is not made.
+// The choice of bucket size: the rule, and cases without a choice.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/bucket_size.h"
 

@@ -1,4 +1,4 @@
-// Settings: flags, TOML files, and what is refused.
+// Settings: flags, TOML files, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The task imagenet and what is done to its batches: views, targets, MixUp, label smoothing.
+// The task imagenet and its batches: views, targets, MixUp, label smoothing.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST_F(FolderTask, QueueGivesBatchesAsAskedAndOutlivesErrors) {
   queue->ask_eval(0);
   test::expect_error<DataError>([&] { queue->take(); }, {"train/a/1.jpg: not a JPEG"});
   EXPECT_TRUE(at::equal(queue->take().input, task->eval_batch(0).input));
-  queue->ask_train(all);  // nobody waits for these
+  queue->ask_train(all);  // these are never awaited
 }
 
 TEST_F(FolderTask, MakesAModelForItsClassesAndSize) {

@@ -1,4 +1,4 @@
-// GPT-2 checkpoints: against a model built from torch's own modules, and what is refused.
+// GPT-2 checkpoints: against a model built from torch's own modules, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: torch_gpt2.h
 #include "models/gpt2_file.h"
@@ -115,7 +115,7 @@ TEST_F(Gpt2File, RefusesValuesThatAreNoNumbers) {
   refuses(tensors, {"model.safetensors", "\"h.1.mlp.c_fc.bias\" holds NaN or Inf"});
 }
 
-// Whatever the header claims, no model is built that the file has not the data for.
+// No model is built without its data in the file, whatever the header claims.
 TEST_F(Gpt2File, CountsOnlyLayersThatAreThere) {
   Tensors tensors = checkpoint(kSize, "");
   tensors["h.900000.foo"] = {.shape = {0}, .values = {}};
@@ -215,12 +215,12 @@ TEST_F(Gpt2File, GeneratesWhatTheLogitsSayAlsoBeyondTheContext) {
   load_gpt2(file, model);
   const torch::NoGradGuard no_grad;
   constexpr std::size_t n = 60, choices = 48;
-  std::vector<Token> all = {1, 2, 3}, told;
+  std::vector<Token> all = {1, 2, 3}, streamed;
   const Generator generator(model, choices, {});
   const auto made = generator.run(all, n, {.temperature = 0}, PhiloxStream(0, 0, 0),
-                                  [&](Token t) { told.push_back(t); });
+                                  [&](Token t) { streamed.push_back(t); });
   ASSERT_EQ(made.size(), n);
-  EXPECT_EQ(told, made);
+  EXPECT_EQ(streamed, made);
   // the whole input anew for each token: it grows to 24, then goes on from its last 12
   std::size_t first = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -231,7 +231,7 @@ TEST_F(Gpt2File, GeneratesWhatTheLogitsSayAlsoBeyondTheContext) {
     ASSERT_EQ(made[i], best) << "token " << i;
     all.push_back(made[i]);
   }
-  // a text is over where its last token says so
+  // a text ends at the end token
   const Generator ending(model, choices, made[4]);
   const auto ended = ending.run(std::vector<Token>{1, 2, 3}, n, {.temperature = 0},
                                 PhiloxStream(0, 0, 0), [](Token) {});

@@ -1,4 +1,4 @@
-// Signals: which of them ask a run to stop.
+// Signals that stop a run.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/process.h"
 

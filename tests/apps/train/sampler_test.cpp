@@ -1,4 +1,4 @@
-// Data order: what the shardings promise, and that it depends on the seed alone.
+// Data order: the promises of the shardings, and dependence on the seed alone.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/sampler.h"
 

@@ -1,5 +1,5 @@
 # `pride train --tensorboard`: an independent reader (framing, CRC-32C bit by bit, protocol buffers)
-# finds in the event file what metrics.jsonl says. usage: tensorboard_test.py PRIDE
+# finds the values of metrics.jsonl in the event file. usage: tensorboard_test.py PRIDE
 # SPDX-License-Identifier: Apache-2.0
 import json
 import pathlib

@@ -7,7 +7,7 @@
 namespace pride::app {
 namespace {
 
-// Expects that a job ran over `transport`, and learned what threads did with the same settings.
+// Expects that a job ran over `transport`, with the result of threads with the same settings.
 void expect_same(const json& job, const char* transport, const json& threads) {
   EXPECT_EQ(job["transport"], transport);
   EXPECT_EQ(job["world"], threads["world"]);
@@ -125,7 +125,7 @@ TEST_F(Train, IsOneWorkerAsTheOnlyProcessOfAJob) {
   const Outcome threads = run_shell(mpiexec(1, tiny({"--steps", "1", "--json", "--workers", "2"})));
   ASSERT_EQ(threads.code, 0) << threads.err;
   EXPECT_EQ(json::parse(threads.out)["transport"], "threads");
-  // threads are not what was asked for
+  // threads contradict the requested transport
   const Outcome mpi =
       run_shell(command_line(tiny({"--steps", "1", "--transport", "mpi", "--workers", "2"})));
   EXPECT_NE(mpi.code, 0);

@@ -1,4 +1,4 @@
-// Folders of images: what counts, in which order, and what is refused.
+// Folders of images: the images found, their order, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 #include "vision/image_folder.h"
 

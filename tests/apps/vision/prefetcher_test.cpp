@@ -85,7 +85,7 @@ TEST(Prefetcher, ThrowsWhatTheFirstFailingRowThrew) {
   }
 }
 
-TEST(Prefetcher, EndsWithoutMakingWhatNobodyWaitsFor) {
+TEST(Prefetcher, EndsWithoutMakingRowsThatNoThreadAwaits) {
   for (const int threads : kThreads) {
     std::atomic<int> made = 0;
     {

@@ -24,9 +24,10 @@ RgbImage noise(int width, int height, unsigned seed = 5) {
   return image;
 }
 
-std::vector<std::uint8_t> resized(const RgbImage& image, const Resize& how) {
-  std::vector<std::uint8_t> out(static_cast<std::size_t>(3 * how.window.width * how.window.height));
-  resample(image, how, out);
+std::vector<std::uint8_t> resized(const RgbImage& image, const Resize& resize) {
+  std::vector<std::uint8_t> out(
+      static_cast<std::size_t>(3 * resize.window.width * resize.window.height));
+  resample(image, resize, out);
   return out;
 }
 
@@ -47,13 +48,13 @@ std::vector<double> triangle(int in, int out, int i) {
   return weights;
 }
 
-double exact(const RgbImage& image, const Resize& how, int x, int y, int c) {
-  const auto columns = triangle(how.from.width, how.width, x);
-  const auto rows = triangle(how.from.height, how.height, y);
+double exact(const RgbImage& image, const Resize& resize, int x, int y, int c) {
+  const auto columns = triangle(resize.from.width, resize.width, x);
+  const auto rows = triangle(resize.from.height, resize.height, y);
   double sum = 0;
-  for (int v = 0; v < how.from.height; ++v) {
-    for (int u = 0; u < how.from.width; ++u) {
-      const auto at = 3 * ((how.from.top + v) * image.width + how.from.left + u) + c;
+  for (int v = 0; v < resize.from.height; ++v) {
+    for (int u = 0; u < resize.from.width; ++u) {
+      const auto at = 3 * ((resize.from.top + v) * image.width + resize.from.left + u) + c;
       sum += rows[static_cast<std::size_t>(v)] * columns[static_cast<std::size_t>(u)] *
              image.pixels[static_cast<std::size_t>(at)];
     }
@@ -61,14 +62,14 @@ double exact(const RgbImage& image, const Resize& how, int x, int y, int c) {
   return sum;
 }
 
-void expect_exact(const RgbImage& image, const Resize& how) {
-  const auto out = resized(image, how);
+void expect_exact(const RgbImage& image, const Resize& resize) {
+  const auto out = resized(image, resize);
   for (int i = 0; i < static_cast<int>(out.size()); ++i) {
-    const int x = i / 3 % how.window.width, y = i / 3 / how.window.width;
-    const double want = exact(image, how, how.window.left + x, how.window.top + y, i % 3);
+    const int x = i / 3 % resize.window.width, y = i / 3 / resize.window.width;
+    const double want = exact(image, resize, resize.window.left + x, resize.window.top + y, i % 3);
     ASSERT_NEAR(out[static_cast<std::size_t>(i)], want, kRounding)
-        << how.from.width << " x " << how.from.height << " to " << how.width << " x " << how.height
-        << ", at " << x << ", " << y;
+        << resize.from.width << " x " << resize.from.height << " to " << resize.width << " x "
+        << resize.height << ", at " << x << ", " << y;
   }
 }
 
@@ -124,10 +125,10 @@ TEST(Resample, ByHalfWeighsFourPixelsOneThreeThreeOne) {
 
 TEST(Resample, TakesAWindowAsIfTheRestWereThere) {
   const RgbImage image = noise(57, 43);
-  Resize how = whole(image, 29, 31);
-  const auto all = resized(image, how);
-  how.window = {5, 9, 13, 11};
-  const auto part = resized(image, how);
+  Resize resize = whole(image, 29, 31);
+  const auto all = resized(image, resize);
+  resize.window = {5, 9, 13, 11};
+  const auto part = resized(image, resize);
   for (int y = 0; y < 11; ++y) {
     for (int i = 0; i < 13 * 3; ++i) {
       ASSERT_EQ(part[static_cast<std::size_t>(y * 39 + i)],
@@ -138,9 +139,9 @@ TEST(Resample, TakesAWindowAsIfTheRestWereThere) {
 
 TEST(Resample, SeesNothingOutsideOfItsBox) {
   RgbImage image = noise(40, 40);
-  const Resize how{{11, 7, 20, 16}, 9, 30, {0, 0, 9, 30}};
-  expect_exact(image, how);
-  const auto before = resized(image, how);
+  const Resize resize{{11, 7, 20, 16}, 9, 30, {0, 0, 9, 30}};
+  expect_exact(image, resize);
+  const auto before = resized(image, resize);
   for (int y = 0; y < 40; ++y) {
     for (int x = 0; x < 40; ++x) {
       const bool inside = x >= 11 && x < 31 && y >= 7 && y < 23;
@@ -149,7 +150,7 @@ TEST(Resample, SeesNothingOutsideOfItsBox) {
       }
     }
   }
-  EXPECT_EQ(resized(image, how), before);
+  EXPECT_EQ(resized(image, resize), before);
 }
 
 TEST(Resample, RefusesBoxesOutside) {

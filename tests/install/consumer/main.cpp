@@ -1,6 +1,6 @@
-// A user's program: three ranks, one majority vote, and the exact parameters that it must give.
-// The oracle is arithmetic by hand: momentum 0 and two positive gradients of three outvote the
-// negative one, so x = 0 - lr.
+// A user's program: three ranks, one majority vote, and the exact parameters that must result. The
+// oracle is arithmetic by hand: momentum 0 and two positive gradients of three outvote the negative
+// one, so x = 0 - lr.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
