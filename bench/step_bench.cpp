@@ -38,6 +38,7 @@ struct Settings {
   int ranks = 4;
   int reps = 9;
   bool json = false;
+  std::string only;  // this method alone; empty: all
 };
 
 // What the dense step for shared memory needs of the other threads.
@@ -85,10 +86,12 @@ void shared_dense_step(Communicator& comm, Shared& shared, Arrays& a) {
   kernels::dense_lion(shared.mean.span(), kBlend, kStep, a.moments.span(), a.params.span());
 }
 
-std::vector<Row> make_rows(Communicator& comm, Shared* shared, Arrays& a, const Layout& layout,
+std::vector<Row> make_rows(Communicator& comm, Shared* shared, const std::string& only, Arrays& a,
+                           const Layout& layout,
                            std::vector<std::unique_ptr<Optimizer>>& optimizers) {
   std::vector<Row> rows;
   for (const std::string& method : method_names()) {
+    if (!only.empty() && method != only) continue;
     optimizers.push_back(
         std::make_unique<Optimizer>(comm, layout, OptimizerOptions{.method = method}));
     Optimizer* optimizer = optimizers.back().get();
@@ -127,8 +130,8 @@ double timed(Communicator& comm, const Row& row) {
 
 void report(const Settings& s, Communicator& comm,
             const std::vector<std::pair<std::string, double>>& medians) {
-  const double vote = std::find_if(medians.begin(), medians.end(), [](const auto& m) {
-                        return m.first == "dlion-vote";
+  const double vote = std::find_if(medians.begin(), medians.end(), [&](const auto& m) {
+                        return m.first == (s.only.empty() ? "dlion-vote" : s.only);
                       })->second;
   if (!s.json) {
     std::printf("one step, %zu coordinates, %d ranks (%s), %s, median of %d rounds\n", s.coords,
@@ -152,7 +155,7 @@ void run_rank(const Settings& s, Communicator& comm, Shared* shared) {
   const Layout layout({{"weights", {static_cast<std::int64_t>(s.coords)}}});
   Arrays arrays(layout, comm.rank());
   std::vector<std::unique_ptr<Optimizer>> optimizers;
-  const std::vector<Row> rows = make_rows(comm, shared, arrays, layout, optimizers);
+  const std::vector<Row> rows = make_rows(comm, shared, s.only, arrays, layout, optimizers);
   std::map<std::string, std::vector<double>> times;
   for (int rep = -1; rep < s.reps; ++rep) {
     for (const Row& row : rows) {
@@ -185,10 +188,13 @@ Settings parse(int argc, char** argv) {
       s.ranks = static_cast<int>(number());
     else if (flag == "--reps")
       s.reps = static_cast<int>(number());
+    else if (flag == "--only" && i + 1 < argc)
+      s.only = method_info(argv[++i], 1).name;
     else if (flag == "--json")
       s.json = true;
     else
-      throw InvalidArgument("usage: step_bench [--coords N] [--ranks N] [--reps N] [--json]");
+      throw InvalidArgument(
+          "usage: step_bench [--coords N] [--ranks N] [--reps N] [--only METHOD] [--json]");
   }
   return s;
 }
