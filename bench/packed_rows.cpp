@@ -112,11 +112,11 @@ void add_measure_rows(std::size_t n) {
   });
 }
 
-// What the owner of a shard does in two levels: a host's packed counts to planes, onto those of the
-// other nodes, and the vote.
-static void add_host_rows(std::size_t per_host, Radix radix, std::size_t n) {
-  const std::size_t n_words = words_for(n), n_few = std::bit_width(per_host), n_all = n_few + 1;
-  const std::string rows = "/rows:" + std::to_string(per_host);
+// The server of a shard on the hierarchical route: a node's packed counts to planes, onto those of
+// the other nodes, and the vote.
+static void add_node_rows(std::size_t per_node, Radix radix, std::size_t n) {
+  const std::size_t n_words = words_for(n), n_few = std::bit_width(per_node), n_all = n_few + 1;
+  const std::string rows = "/rows:" + std::to_string(per_node);
   const double packed_bytes = 4.0 / static_cast<double>(radix.n_digits);
   const auto planes_in = [=](const Arrays& a) {
     return a.floats.as<std::uint64_t>().first(n_all * n_words);
@@ -134,7 +134,7 @@ static void add_host_rows(std::size_t per_host, Radix radix, std::size_t n) {
   });
   add("vote_planes" + rows, 1, static_cast<double>(n_all + 1) / 8, n, [=](const Arrays& a) {
     const Planes counts{planes_in(a), n_all, n_words};
-    const int present = static_cast<int>(2 * per_host);
+    const int present = static_cast<int>(2 * per_node);
     return [=, &a] { vote_planes(counts, present, kHash, a.bits(0)); };
   });
 }
@@ -172,7 +172,7 @@ void add_count_forms(std::size_t n_rows, std::size_t n) {
     const auto packed = a.words.as<const std::uint32_t>();
     return [=] { benchmark::DoNotOptimize(max_digit(packed, radix, 0, n_words)); };
   });
-  add_host_rows(n_rows, radix, n);
+  add_node_rows(n_rows, radix, n);
 }
 
 }  // namespace pride::bench

@@ -167,6 +167,11 @@ bool step(Optimizer& optimizer, const Scene& scene, std::int64_t number, FlatBuf
     must(contains(e.what(), "gradient"), concat("what went wrong? ", e.what()));
   } catch (const CommError& e) {
     must(contains(e.what(), "rank"), concat("who was wrong? ", e.what()));
+  } catch (const InvalidArgument& e) {
+    // a peer's hash of the parameters, before anything else
+    must(contains(e.what(), "the parameters of rank(s) "), concat("who was wrong? ", e.what()));
+    must(unchanged(), "a step that was not begun changed parameters");
+    return false;
   }
   must(!held || unchanged(), "a step that failed changed parameters");
   try {

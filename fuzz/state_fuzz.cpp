@@ -113,7 +113,13 @@ void make_old(StateDict& state) {
 // What is saved after this state was taken; `before` is one of the same optimizer.
 StateDict as_saved_again(StateDict state, const StateDict& before) {
   std::string& step = state.scalars["step"];
-  step = std::to_string(std::stoll(step));  // "007"
+  step = std::to_string(std::stoll(step));             // "007"
+  std::string& start = state.scalars["group starts"];  // 0.1 had none
+  start = std::to_string(start.empty() ? 0 : std::stoll(start));
+  for (const auto& [name, value] : before.scalars) {
+    // kinds may be missing; buckets are the optimizer's
+    if (name.starts_with("kind.") || name == "bucket size") state.scalars[name] = value;
+  }
   if (state.scalars.contains("version")) return state;
   for (const char* name : {"version", "options"}) state.scalars[name] = before.scalars.at(name);
   rename(state, "owner_error/", "server_error/");
@@ -139,10 +145,15 @@ void one_input(Input input) {
   const StateDict before = trained.optimizer.save();
   StateDict hostile = before;
   if (input.number<std::uint8_t>() % 4 == 1) make_old(hostile);
+  const bool as_all_ranks = input.number<std::uint8_t>() % 2 == 1;
   const bool honest = input.empty();
   for (int n = 0; n < 6 && !input.empty(); ++n) change_state(input, hostile);
   try {
-    trained.optimizer.load(hostile);
+    if (as_all_ranks) {
+      trained.optimizer.load(std::vector<StateDict>{hostile});
+    } else {
+      trained.optimizer.load(hostile);
+    }
   } catch (const InvalidArgument& e) {
     must(!honest, concat("an honest state is refused: ", e.what()));
     must(contains(e.what(), "load: "), concat("what was wrong? ", e.what()));

@@ -122,7 +122,9 @@ class Optimizer {
   // Between steps: more tensors and groups, behind those that there are. Collective; a rank that
   // adds others is named. Tensors keep their coordinates and their state, new ones begin with
   // zeros; Adam's bias correction of a new group begins with its first step. From now on params and
-  // grads have layout().flat_size() floats. Throws InvalidArgument, and then nothing has changed.
+  // grads have layout().flat_size() floats, and references to layout() are no longer valid. Throws
+  // InvalidArgument on all ranks, and then nothing has changed; always with onebit-adam once a step
+  // was taken.
   void add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups = {});
 
   const Layout& layout() const noexcept;
@@ -141,13 +143,14 @@ class Optimizer {
   // own).
   StateDict save() const;
 
-  // This rank's own state, of as many ranks. Checks names, shapes, method and layout before it
-  // changes anything. Collective for methods with state of the servers, whose parts move where
-  // buckets are of another size. Throws InvalidArgument.
+  // This rank's own state, of as many ranks. Names, shapes, method and layout are checked first, on
+  // all ranks together: if one refuses its state, all throw InvalidArgument, and nothing has
+  // changed. State of the servers then moves to where it is needed if buckets were of another
+  // size. Collective.
   void load(const StateDict& state);
 
   // From the states of all ranks, in any order, however many they were, whatever their buckets and
-  // transport. Not collective. Throws InvalidArgument, and then nothing has changed.
+  // transport. Collective; throws InvalidArgument on all ranks, and then nothing has changed.
   void load(std::vector<StateDict> of_all_ranks, LocalState local = LocalState::kKeep);
 
  private:

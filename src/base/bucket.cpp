@@ -37,7 +37,8 @@ std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords
               alignment, ", must be a multiple of ", kAlignment);
   const auto blocks_for = [alignment](std::size_t n) { return (n + alignment - 1) / alignment; };
   const std::size_t blocks = blocks_for(layout.flat_size());
-  const std::size_t target_blocks = std::max<std::size_t>(1, blocks_for(target_coords));
+  const std::size_t target_blocks =
+      std::max<std::size_t>(1, blocks_for(std::min(target_coords, layout.flat_size())));
   const std::size_t n_buckets = (blocks + target_blocks - 1) / target_blocks;
   // the last block of the layout may be partial
   const auto at = [&](std::size_t block) {

@@ -58,11 +58,13 @@ std::uint64_t StateTable::floats() const noexcept {
   return n;
 }
 
-void StateTable::take(const StateTable& other) {
+void StateTable::take(const StateTable& other, std::size_t n_tensors) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     std::ranges::copy(other.entries_[i].buffer.span(), entries_[i].buffer.span().begin());
   }
-  for (std::size_t i = 0; i < texts_.size(); ++i) texts_[i].read(other.texts_[i].write(), true);
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    texts_[i].read(other.texts_[i].write(), n_tensors, true);
+  }
 }
 
 std::vector<std::span<float>> StateTable::buffers(StateKind kind) {
@@ -95,7 +97,7 @@ void StateTable::save(const Layout& layout, StateDict& out) const {
   for (const Text& t : texts_) out.scalars["method." + t.name] = t.write();
 }
 
-void StateTable::load(const Layout& layout, const StateDict& in) {
+void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit) {
   std::set<std::string> known;
   for (const Entry& e : entries_) {
     const auto kind = in.scalars.find("kind." + e.name);  // 0.1 wrote none
@@ -104,6 +106,7 @@ void StateTable::load(const Layout& layout, const StateDict& in) {
   }
   // everything is checked first: a refused state changes nothing
   for (const bool commit : {false, true}) {
+    if (commit && !and_commit) return;
     for (Entry& e : entries_) {
       for (const TensorSlot& slot : layout.tensors()) {
         const std::string key = concat(e.name, "/", slot.spec.name);
@@ -112,7 +115,9 @@ void StateTable::load(const Layout& layout, const StateDict& in) {
         if (commit) std::ranges::copy(values, e.buffer.span().subspan(slot.offset).begin());
       }
     }
-    for (const Text& t : texts_) t.read(saved_text(in, t.name), commit);
+    for (const Text& t : texts_) {
+      t.read(saved_text(in, t.name), layout.tensors().size(), commit);
+    }
     for (const auto& [key, tensor] : in.tensors) {
       PRIDE_CHECK(known.contains(key), "load: the state holds '", key,
                   "', which this method does not have");

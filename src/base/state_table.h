@@ -26,7 +26,8 @@ class StateTable {
   // A text beside the buffers. `read` checks the whole text before it changes anything: what is
   // wrong throws InvalidArgument; with `commit` false it only checks.
   using WriteText = std::function<std::string()>;
-  using ReadText = std::function<void(const std::string&, bool commit)>;
+  // It is of the layout's first n_tensors tensors: all, or those before some were added.
+  using ReadText = std::function<void(const std::string&, std::size_t n_tensors, bool commit)>;
   void add_text(std::string name, WriteText write, ReadText read);
 
   void allocate(std::size_t flat_size);
@@ -39,16 +40,19 @@ class StateTable {
   void save(const Layout& layout, StateDict& out) const;
 
   // Takes over what a table of the same method holds for the first tensors of this layout.
-  void take(const StateTable& other);
+  void take(const StateTable& other, std::size_t n_tensors);
 
   std::vector<std::span<float>> buffers(StateKind kind);
   StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal
 
   // Throws InvalidArgument, and then nothing was changed: a tensor that is missing, has another
   // shape, is not finite or is a negative square; one that no buffer has; a damaged text.
-  void load(const Layout& layout, const StateDict& in);
+  void load(const Layout& layout, const StateDict& in) { read(layout, in, true); }
+  void check(const Layout& layout, const StateDict& in) { read(layout, in, false); }
 
  private:
+  void read(const Layout& layout, const StateDict& in, bool and_commit);
+
   struct Entry {
     std::string name;
     StateKind kind;

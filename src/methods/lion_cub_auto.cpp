@@ -59,7 +59,9 @@ class LionCubAuto final : public Method {
     cub_.set_plan(with_bits(bits));
     cub_.state().add_text(
         "choice", [this] { return choice_text(); },
-        [this](const std::string& text, bool commit) { read_choice(text, commit); });
+        [this](const std::string& text, std::size_t n_tensors, bool commit) {
+          read_choice(text, n_tensors, commit);
+        });
   }
 
   StateTable& state() noexcept override { return cub_.state(); }
@@ -103,7 +105,7 @@ class LionCubAuto final : public Method {
   std::vector<std::size_t> by_variance() const;
   std::string tensors_text(const Plan& plan) const;
   std::string choice_text() const;
-  void read_choice(const std::string& text, bool commit);
+  void read_choice(const std::string& text, std::size_t n_tensors, bool commit);
 
   Layout layout_;
   int world_;
@@ -237,15 +239,13 @@ std::string LionCubAuto::choice_text() const {
   return text.str();
 }
 
-void LionCubAuto::read_choice(const std::string& saved, bool commit) {
+void LionCubAuto::read_choice(const std::string& saved, std::size_t known, bool commit) {
   std::istringstream text(saved);
   const std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
   // tensors that were added since are not synchronised, and nothing was measured of them
-  const std::size_t others = 3 + loss_.lost.size();
-  const std::size_t known = words.size() < others ? 0 : (words.size() - others) / 2;
-  PRIDE_CHECK(known <= variance_.size() && words.size() == others + 2 * known, "load: ", kName,
-              ": the choice in the state is damaged: ", words.size(), " numbers for ",
-              variance_.size(), " tensors");
+  PRIDE_CHECK(known <= variance_.size() && words.size() == 3 + loss_.lost.size() + 2 * known,
+              "load: ", kName, ": the choice in the state is damaged: ", words.size(),
+              " numbers for ", known, " tensors");
   std::size_t next = 0;
   const auto number = [&] {
     const std::string& word = words[next++];
@@ -257,7 +257,8 @@ void LionCubAuto::read_choice(const std::string& saved, bool commit) {
   };
   const bool was_chosen = number() != 0;
   const double bits = number();
-  PRIDE_CHECK(bits >= 1 && bits <= kernels::kMaxLevelBits, "load: ", kName, ": bits = ", bits);
+  PRIDE_CHECK(bits >= 1 && bits <= kernels::kMaxLevelBits && bits == std::floor(bits),
+              "load: ", kName, ": bits = ", bits);
   Plan loaded = with_bits(static_cast<int>(bits));
   for (std::size_t t = 0; t < known; ++t) loaded.synced[t] = number() != 0 ? 1 : 0;
   VoteProbe::Loss loss;
@@ -266,8 +267,9 @@ void LionCubAuto::read_choice(const std::string& saved, bool commit) {
   std::vector<double> variance(variance_.size());
   for (std::size_t t = 0; t < known; ++t) variance[t] = number();
   if (!commit) return;
-  chosen_ = was_chosen;
-  cub_.set_plan(std::move(loaded));
+  // on more ranks the same plan may cost more: then the choice is made again
+  chosen_ = was_chosen && fits(loaded);
+  if (chosen_ || !was_chosen) cub_.set_plan(std::move(loaded));
   loss_ = loss;
   variance_ = std::move(variance);
 }

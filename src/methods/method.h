@@ -77,6 +77,9 @@ class Method : public Server {
   using VisitBlock = std::function<void(std::span<const float> g)>;
   virtual void visit_mean_gradient(const Bucket&, const Flight&, const VisitBlock&) const {}
 
+  // Throws InvalidArgument if tensors cannot be added once steps were taken.
+  virtual void check_can_grow() const {}
+
   // After the last apply of a completed step.
   virtual StepNotes end_step(const StepContext&) { return {}; }
 

@@ -15,6 +15,7 @@
 #include "methods/error_feedback.h"
 #include "methods/options.h"
 #include "methods/registry.h"
+#include "pride/error.h"
 
 namespace pride::methods {
 namespace {
@@ -35,6 +36,12 @@ class OneBitAdam final : public Method {
   Protocol protocol(const Round&) const override { return {.alignment = kScaleBlock}; }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return is_frozen(round) ? feedback_.parts(b) : mean_.parts(b);
+  }
+  // the second moments of all tensors are those of the first freeze_steps steps
+  void check_can_grow() const override {
+    throw InvalidArgument(
+        "onebit-adam: tensors that are added later would have no second moments, which are made in "
+        "the first freeze_steps steps: begin a new optimizer");
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!is_frozen(ctx)) return mean_.encode(b, ctx, flight);

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bucket.h"
@@ -21,8 +23,10 @@ struct Optimizer::Impl {
   void prepare(const Communicator& user_comm);
   std::unique_ptr<Impl> with(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups);
   GroupValues& group(int index);
+  using Setting = std::pair<std::string, std::uint64_t>;
+  void agree(const char* verdict, const std::function<std::vector<Setting>()>& body);
   void check_parameters(std::span<const float> params);
-  void load(const StateDict& state);
+  void load(const std::function<StateDict()>& make);
   void check_same_run(const StateDict& state) const;
   std::vector<Bucket> buckets_of(const StateDict& state) const;
   void check_nodes(int world, bool hierarchical) const;

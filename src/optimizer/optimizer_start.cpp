@@ -131,19 +131,45 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
   std::vector<TensorSpec> specs;
   for (const TensorSlot& slot : layout.tensors()) specs.push_back(slot.spec);
   std::ranges::move(tensors, std::back_inserter(specs));
+  std::optional<Layout> grown;
+  agree("verdict on the tensors to add (usable or not)", [&] {
+    if (steps_done > 0) method->check_can_grow();
+    grown.emplace(std::move(specs));
+    return std::vector<Setting>{};
+  });
   OptimizerOptions wanted = options;
   wanted.groups.clear();
   for (const GroupValues& values : groups) wanted.groups.push_back(settings_of(values, info));
   std::ranges::move(more, std::back_inserter(wanted.groups));
 
-  auto next = std::make_unique<Impl>(caller, Layout(std::move(specs)), std::move(wanted));
-  next->method->state().take(method->state());
+  auto next = std::make_unique<Impl>(caller, std::move(*grown), std::move(wanted));
+  next->method->state().take(method->state(), layout.tensors().size());
   next->steps_done = steps_done;
   std::ranges::fill(next->group_starts, steps_done);
   std::ranges::copy(group_starts, next->group_starts.begin());
   const auto served = next->method->state().buffers(StateKind::kServer);
   if (!served.empty()) move_to_servers(*next->comms.front(), buckets, next->buckets, served);
   return next;
+}
+
+// Runs the body, which only checks, and compares over all ranks whether it threw InvalidArgument,
+// then what it returned: all go on, or all throw. Collective.
+void Optimizer::Impl::agree(const char* verdict,
+                            const std::function<std::vector<Setting>()>& body) {
+  std::exception_ptr unusable;
+  std::vector<Setting> settings;
+  try {
+    settings = body();
+  } catch (const InvalidArgument&) {
+    unusable = std::current_exception();
+  }
+  try {
+    check_agreement(*comms.front(), layout, {{verdict, unusable ? 0 : 1}});
+  } catch (const InvalidArgument&) {
+    if (!unusable) throw;
+  }
+  if (unusable) std::rethrow_exception(unusable);
+  check_agreement(*comms.front(), layout, settings);
 }
 
 void Optimizer::Impl::check_parameters(std::span<const float> params) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/digest.h"
 #include "optimizer/optimizer_impl.h"
 #include "optimizer/resharding.h"
 #include "pride/error.h"
@@ -94,6 +95,8 @@ void check_of_one_run(std::span<const StateDict> ranks) {
     PRIDE_CHECK(rank < static_cast<std::int64_t>(ranks.size()) &&
                     seen[static_cast<std::size_t>(rank)]++ == 0,
                 "load: two states of rank ", rank, ", or none of another");
+    PRIDE_CHECK(state.scalars.size() == ranks[0].scalars.size(), "load: the states of ranks ",
+                scalar(ranks[0], "rank"), " and ", rank, " do not hold the same scalars");
     for (const auto& [key, value] : ranks[0].scalars) {
       PRIDE_CHECK(key == "rank" || scalar(state, key) == value, "load: the states of ranks ",
                   scalar(ranks[0], "rank"), " and ", rank, " differ in ", key);
@@ -122,7 +125,9 @@ StateDict Optimizer::save() const {
   }
   impl_->method->state().save(impl_->layout, state);
   if (impl_->method->state().has(StateKind::kServer)) {
-    state.scalars["bucket size"] = std::to_string(impl_->options.bucket_coords);
+    // a larger one makes the same buckets
+    state.scalars["bucket size"] = std::to_string(
+        std::min(impl_->options.bucket_coords, std::max(kAlignment, impl_->layout.flat_size())));
   }
   return state;
 }
@@ -148,16 +153,31 @@ std::vector<Bucket> Optimizer::Impl::buckets_of(const StateDict& state) const {
                       method->protocol({.voters = comms.front()->size()}).alignment);
 }
 
-void Optimizer::Impl::load(const StateDict& state) {
-  const std::int64_t step = number_in(state, "step");
+// Collective: all ranks take their states, or none does.
+void Optimizer::Impl::load(const std::function<StateDict()>& make) {
+  StateDict state;
+  std::int64_t step = 0;
   std::vector<std::int64_t> starts(groups.size(), 0);  // as 0.1 had them
-  if (const auto found = state.scalars.find("group starts"); found != state.scalars.end()) {
-    std::istringstream text(found->second);
-    for (std::int64_t& start : starts) {
-      PRIDE_CHECK(text >> start && start >= 0 && start <= step, "load: the state's group starts '",
-                  found->second, "' are not first steps of ", groups.size(), " groups");
+  agree("verdict on the state to load (usable or not)", [&] {
+    state = make();
+    step = number_in(state, "step");
+    if (const auto found = state.scalars.find("group starts"); found != state.scalars.end()) {
+      std::istringstream text(found->second);
+      bool good = true;
+      for (std::int64_t& start : starts) {
+        good = good && text >> start && start >= 0 && start <= step;
+      }
+      std::string more;
+      PRIDE_CHECK(good && !(text >> more), "load: the state's group starts '", found->second,
+                  "' are not first steps of ", groups.size(), " groups");
     }
-  }
+    method->state().check(layout, state);
+    const auto size = state.scalars.find("bucket size");
+    return std::vector<Setting>{
+        {"step of the state to load", static_cast<std::uint64_t>(step)},
+        {"bucket size of the state to load",
+         size == state.scalars.end() ? 0 : Digest().text(size->second).value()}};
+  });
   method->state().load(layout, state);
   steps_done = step;
   group_starts = std::move(starts);
@@ -167,33 +187,41 @@ void Optimizer::Impl::load(const StateDict& state) {
 
 void Optimizer::load(const StateDict& saved) {
   PRIDE_CHECK(!impl_->in_step, "optimizer: load() in the middle of a step");
-  const StateDict state = of_this_version(saved, impl_->info);
   Communicator& comm = *impl_->comms.front();
-  impl_->check_same_run(state);
-  PRIDE_CHECK(number_in(state, "rank") == comm.rank() && number_in(state, "world") == comm.size(),
-              "load: the state is of rank ", scalar(state, "rank"), " of ", scalar(state, "world"),
-              ", this is rank ", comm.rank(), " of ", comm.size(),
-              "; load the states of all ranks to go on with another number");
-  if (!impl_->method->state().has(StateKind::kServer)) return impl_->load(state);
-  const auto before = impl_->buckets_of(state);
-  impl_->load(state);
-  move_to_servers(comm, before, impl_->buckets, impl_->method->state().buffers(StateKind::kServer));
+  std::vector<Bucket> before;
+  impl_->load([&] {
+    StateDict state = of_this_version(saved, impl_->info);
+    impl_->check_same_run(state);
+    PRIDE_CHECK(number_in(state, "rank") == comm.rank() && number_in(state, "world") == comm.size(),
+                "load: the state is of rank ", scalar(state, "rank"), " of ",
+                scalar(state, "world"), ", this is rank ", comm.rank(), " of ", comm.size(),
+                "; load the states of all ranks to go on with another number");
+    if (impl_->method->state().has(StateKind::kServer)) before = impl_->buckets_of(state);
+    return state;
+  });
+  const auto served = impl_->method->state().buffers(StateKind::kServer);
+  if (served.empty()) return;
+  impl_->refusal = "the servers' state was not moved";  // until it is
+  move_to_servers(comm, before, impl_->buckets, served);
+  impl_->refusal.clear();
 }
 
 void Optimizer::load(std::vector<StateDict> of_all_ranks, LocalState local) {
   PRIDE_CHECK(!impl_->in_step, "optimizer: load() in the middle of a step");
-  PRIDE_CHECK(!of_all_ranks.empty(), "load: no states given");
-  for (StateDict& state : of_all_ranks) state = of_this_version(std::move(state), impl_->info);
-  check_of_one_run(of_all_ranks);
-  impl_->check_same_run(of_all_ranks[0]);
-  std::ranges::sort(of_all_ranks, {}, [](const StateDict& s) { return number_in(s, "rank"); });
   const StateTable& table = impl_->method->state();
-  std::vector<Move> moves;
-  if (table.has(StateKind::kServer)) {
-    moves = moves_between(impl_->buckets_of(of_all_ranks[0]), impl_->buckets);
-  }
-  impl_->load(state_of_rank(impl_->comms.front()->rank(), of_all_ranks, impl_->layout, table, local,
-                            moves));
+  impl_->load([&] {
+    PRIDE_CHECK(!of_all_ranks.empty(), "load: no states given");
+    for (StateDict& state : of_all_ranks) state = of_this_version(std::move(state), impl_->info);
+    check_of_one_run(of_all_ranks);
+    impl_->check_same_run(of_all_ranks[0]);
+    std::ranges::sort(of_all_ranks, {}, [](const StateDict& s) { return number_in(s, "rank"); });
+    std::vector<Move> moves;
+    if (table.has(StateKind::kServer)) {
+      moves = moves_between(impl_->buckets_of(of_all_ranks[0]), impl_->buckets);
+    }
+    return state_of_rank(impl_->comms.front()->rank(), of_all_ranks, impl_->layout, table, local,
+                         moves);
+  });
 }
 
 }  // namespace pride

@@ -74,6 +74,12 @@ Tensor served_by(int rank, std::span<const Tensor* const> ranks, const TensorSlo
 StateDict state_of_rank(int rank, std::span<const StateDict> all, const Layout& layout,
                         const StateTable& table, LocalState policy, std::span<const Move> moves) {
   StateDict state{.tensors = {}, .scalars = all[0].scalars};
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    for (const auto& [key, tensor] : all[r].tensors) {
+      PRIDE_CHECK(all[0].tensors.contains(key), "load: the state of rank ", r, " holds '", key,
+                  "', that of rank 0 does not");
+    }
+  }
   for (const auto& [key, of_rank_0] : all[0].tensors) {
     const TensorSlot& slot = layout.tensors()[layout.index_of(key.substr(key.find('/') + 1))];
     std::vector<const Tensor*> ranks;

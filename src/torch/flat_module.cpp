@@ -189,14 +189,27 @@ void FlatModule::add(Optimizer& optimizer, std::vector<NamedParameter> parameter
                      std::vector<ParamGroup> groups) {
   PRIDE_CHECK(impl_->overlapped == nullptr, "FlatModule: add() in the middle of a step");
   const std::size_t n = impl_->parameters.size(), more = parameters.size();
-  std::vector<NamedParameter> all = impl_->parameters;
-  std::ranges::move(parameters, std::back_inserter(all));
-  auto next = std::make_unique<Impl>(trainable(std::move(all)));
-  PRIDE_CHECK(next->parameters.size() == n + more, "FlatModule: add(): of ", n, " parameters and ",
-              more, " more, ", n + more - next->parameters.size(),
-              " are there twice or need no gradient");
+  std::unique_ptr<Impl> next;
   std::vector<TensorSpec> specs;
-  for (std::size_t i = n; i < n + more; ++i) specs.push_back(next->layout.tensors()[i].spec);
+  try {
+    PRIDE_CHECK(optimizer.layout().digest() == impl_->layout.digest(),
+                "FlatModule: add(): the optimizer was not made with this module's layout");
+    std::vector<NamedParameter> all = impl_->parameters;
+    std::ranges::move(parameters, std::back_inserter(all));
+    next = std::make_unique<Impl>(trainable(std::move(all)));
+    PRIDE_CHECK(next->parameters.size() == n + more, "FlatModule: add(): of ", n,
+                " parameters and ", more, " more, ", n + more - next->parameters.size(),
+                " are there twice or need no gradient");
+    for (std::size_t i = n; i < n + more; ++i) specs.push_back(next->layout.tensors()[i].spec);
+  } catch (const InvalidArgument&) {
+    // the other ranks wait in Optimizer::add: a tensor without a name is refused there, on all
+    // ranks
+    try {
+      optimizer.add({TensorSpec{}});
+    } catch (const InvalidArgument&) {
+    }
+    throw;
+  }
   optimizer.add(std::move(specs), std::move(groups));
 
   const std::unique_ptr<Impl> before = std::exchange(impl_, std::move(next));

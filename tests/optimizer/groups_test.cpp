@@ -104,6 +104,7 @@ TEST(Groups, RefuseWhatTheMethodDoesNotHaveAndStayAsTheyAre) {
 TEST(Groups, AddedTensorsAreAsIfTheyHadBeenUnused) {
   for (const std::string& method : method_names()) {
     if (method == "lion-cub-auto") continue;  // its choice depends on what it measured
+    if (method == "onebit-adam") continue;    // refuses, below
     std::map<std::string, std::string> own;
     if (method == "lion-cub") own = {{"sync", "none"}};  // momenta take turns over all tensors
     const bool adam = method_info(method, 2).default_eps != 0;
@@ -205,6 +206,36 @@ TEST(Groups, ARankThatAddsOthersIsNamedAndNothingChanges) {
   for (const auto& text : without_group) {
     EXPECT_NE(text.find("2 groups, the options 1"), std::string::npos) << text;
   }
+}
+
+// A layout that one rank cannot have reaches all ranks at once, not at the deadline.
+TEST(Groups, ASpecThatOneRankRefusesIsRefusedOnAll) {
+  const auto texts = errors_of(3, [&](Communicator& comm) {
+    Optimizer optimizer(comm, Layout(kFirst), {});
+    FlatBuffer x(optimizer.layout().flat_size());
+    train(optimizer, comm, x, 0, 1);
+    try {
+      optimizer.add({{comm.rank() == 1 ? "w" : "v", {8}}});
+    } catch (const InvalidArgument&) {
+      train(optimizer, comm, x, 1, 2);
+      throw;
+    }
+  });
+  EXPECT_NE(texts[1].find("two tensors are named 'w'"), std::string::npos) << texts[1];
+  for (const std::size_t r : {0, 2}) {
+    EXPECT_NE(texts[r].find("verdict on the tensors to add"), std::string::npos) << texts[r];
+  }
+}
+
+TEST(Groups, OneBitAdamRefusesTensorsWithoutSecondMoments) {
+  run_world(2, [](Communicator& comm) {
+    Optimizer optimizer(comm, Layout(kFirst), {.method = "onebit-adam"});
+    optimizer.add({{"early", {5}}});
+    FlatBuffer x(optimizer.layout().flat_size());
+    train(optimizer, comm, x, 0, 1);
+    EXPECT_THROW(optimizer.add(kMore, {{}}), InvalidArgument);
+    train(optimizer, comm, x, 1, 2);
+  });
 }
 
 // --- Initial parameters. ------------------------------------------------------------------------

@@ -141,6 +141,53 @@ TEST_P(Resharding, OnAsManyRanksGoesOnBitForBit) {
 INSTANTIATE_TEST_SUITE_P(All, Resharding, ::testing::ValuesIn(method_names()),
                          [](const auto& info) { return testing::test_name(info.param); });
 
+// One rank's state is damaged: all refuse at once, nothing changes, and the next step works.
+TEST(ReshardingErrors, AStateThatOneRankRefusesIsRefusedOnAll) {
+  const auto good = states_of("signsgd-ef", 3, 4096);
+  run_world(3, [&](Communicator& comm) {
+    const auto r = static_cast<std::size_t>(comm.rank());
+    Optimizer optimizer(comm, kLayout, {.method = "signsgd-ef", .bucket_coords = 8192});
+    const StateDict before = optimizer.save();
+    StateDict mine = good[r];
+    if (r == 1) mine.tensors["error/w"].values[3] = INFINITY;
+    EXPECT_THROW(optimizer.load(mine), InvalidArgument);
+    mine = good[r];
+    if (r == 1) mine.scalars["bucket size"] = "64";
+    EXPECT_THROW(optimizer.load(mine), InvalidArgument);
+    EXPECT_EQ(optimizer.save().scalars, before.scalars);
+    EXPECT_EQ(optimizer.save().tensors.at("error/w").values, before.tensors.at("error/w").values);
+    FlatBuffer x(kLayout.flat_size());
+    train(optimizer, comm, x, 0, 1);
+    optimizer.load(good[r]);
+    EXPECT_EQ(optimizer.steps_done(), 3);
+  });
+}
+
+TEST(ReshardingErrors, LionCubAutoKeepsItsBudgetOnMoreRanks) {
+  const auto options = [] {
+    return OptimizerOptions{
+        .method = "lion-cub-auto",
+        .options = {{"budget_bits", "2"}, {"measure_steps", "16"}, {"probe_every", "0"}}};
+  };
+  StateDict alone;
+  run_world(1, [&](Communicator& comm) {
+    Optimizer optimizer(comm, kLayout, options());
+    FlatBuffer x(kLayout.flat_size());
+    train(optimizer, comm, x, 0, 18);
+    alone = optimizer.save();
+  });
+  run_world(4, [&](Communicator& comm) {
+    Optimizer optimizer(comm, kLayout, options());
+    optimizer.load(std::vector<StateDict>{alone});
+    FlatBuffer x(kLayout.flat_size()), g(kLayout.flat_size());
+    for (int step = 0; step < 4; ++step) {
+      const StepReport report = optimizer.step(x.span(), g.span());
+      EXPECT_LE(8.0 * static_cast<double>(report.bytes_sent),
+                1.1 * 2 * static_cast<double>(kLayout.n_coords()));
+    }
+  });
+}
+
 TEST(ReshardingErrors, NameWhatIsWrongAndChangeNothing) {
   const auto good = states_of("signsgd-ef", 3, 4096);
   const auto dense = states_of("lion", 3, 4096);

@@ -54,44 +54,41 @@ StateDict read_state(const fs::path& file) {
   return state;
 }
 
-// `saved_by`: ranks that saved the checkpoint.
-void load_state(const fs::path& folder, int rank, int saved_by, const std::string& local,
+template <typename... Why>
+[[noreturn]] void refuse_mixed(const fs::path& folder, const Why&... why) {
+  throw DataError(concat("--resume ", folder.string(), ": mixed checkpoint: ", why...));
+}
+
+void load_state(const fs::path& folder, int rank, const Resumed& saved, const std::string& local,
                 Optimizer& optimizer) {
-  if (local.empty()) return optimizer.load(read_state(state_file(folder, rank)));
+  const auto state_of = [&](int r) {
+    StateDict state = read_state(state_file(folder, r));
+    const std::string& step = state.scalars["step"];
+    if (step != std::to_string(saved.step)) {
+      refuse_mixed(folder, state_file("", r).string(), " is of step ", step, ", ", kFacts,
+                   " of step ", saved.step);
+    }
+    return state;
+  };
+  if (local.empty()) return optimizer.load(state_of(rank));
   std::vector<StateDict> all;
-  for (int r = 0; r < saved_by; ++r) all.push_back(read_state(state_file(folder, r)));
+  for (int r = 0; r < saved.world; ++r) all.push_back(state_of(r));
   optimizer.load(std::move(all), local == "keep"      ? LocalState::kKeep
                                  : local == "average" ? LocalState::kAverage
                                                       : LocalState::kReset);
 }
 
-// what a rank holds after loading; travels between ranks as bytes
-struct Loaded {
-  std::int64_t step = 0;
-  std::uint64_t param_hash = 0;
-};
-
-// Files of different steps, or of different runs, must not be mixed. Collective.
-void check_whole(Communicator& comm, const fs::path& folder, const nlohmann::json& saved,
-                 const Loaded& mine) {
-  std::vector<Loaded> all(static_cast<std::size_t>(comm.size()));
+// All ranks must have read the parameters that were saved. Collective.
+void check_parameters(Communicator& comm, const fs::path& folder, const nlohmann::json& saved,
+                      std::uint64_t mine) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
   const Communicator::Scope scope(comm, "check of the checkpoint");
   comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  const auto refuse = [&](const auto&... why) {
-    throw DataError(concat("--resume ", folder.string(), ": mixed checkpoint: ", why...));
-  };
-  const std::int64_t step = saved.value("step", std::int64_t{-1});
   const std::string hash = saved.value("param_hash", "missing");
-  for (int r = 0; r < comm.size(); ++r) {
-    const Loaded& loaded = all[static_cast<std::size_t>(r)];
-    if (loaded.step != step) {
-      refuse(state_file("", r).string(), " is of step ", loaded.step, ", ", kFacts, " of step ",
-             step);
-    }
-    if (hex16(loaded.param_hash) != hash) {
-      refuse("model.safetensors, as rank ", r, " reads it, has param_hash ",
-             hex16(loaded.param_hash), ", ", kFacts, " ", hash);
-    }
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (hex16(all[r]) == hash) continue;
+    refuse_mixed(folder, "model.safetensors, as rank ", r, " reads it, has param_hash ",
+                 hex16(all[r]), ", ", kFacts, " ", hash);
   }
 }
 
@@ -141,7 +138,7 @@ void load_parameters(const fs::path& file, const Layout& layout, std::span<float
 }
 
 void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer& optimizer,
-                     std::span<const float> params) {
+                     std::span<const float> params, std::int64_t ahead) {
   const fs::path parent = fs::path(plan.options.out) / "checkpoints";
   const std::string name = concat(kPrefix, optimizer.steps_done());
   const fs::path partial = parent / (name + ".partial");
@@ -156,6 +153,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer&
     save_model(partial, *plan.task, optimizer.layout(), params);
     nlohmann::json facts = facts_of(plan);
     facts["step"] = optimizer.steps_done();
+    facts["batches_ahead"] = ahead;
     facts["param_hash"] = hex16(param_hash(optimizer.layout(), params));
     write_file(partial / kFacts, facts.dump(2) + "\n");
   }
@@ -195,11 +193,11 @@ Resumed load_checkpoint(Communicator& comm, const fs::path& folder, const TrainP
         found == saved.end() ? std::string("none") : found->dump(), ", this run ", value.dump(),
         other_world ? "; --resume-local keep, average or reset goes on with other workers" : "");
   }
-  const Resumed resumed{saved.value("step", std::int64_t{0}), saved["world"].get<int>()};
+  const Resumed resumed{saved.value("step", std::int64_t{0}), saved["world"].get<int>(),
+                        saved.value("batches_ahead", std::int64_t{0})};
   load_parameters(folder / "model.safetensors", optimizer.layout(), params);
-  load_state(folder, comm.rank(), resumed.world, local, optimizer);
-  check_whole(comm, folder, saved,
-              {optimizer.steps_done(), param_hash(optimizer.layout(), params)});
+  load_state(folder, comm.rank(), resumed, local, optimizer);
+  check_parameters(comm, folder, saved, param_hash(optimizer.layout(), params));
   return resumed;
 }
 

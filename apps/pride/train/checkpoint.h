@@ -29,7 +29,7 @@ void load_parameters(const std::filesystem::path& file, const Layout& layout,
 
 // Collective. Throws DataError.
 void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer& optimizer,
-                     std::span<const float> params);
+                     std::span<const float> params, std::int64_t ahead);
 
 // The checkpoint that --resume means: the folder itself, or the last complete one below an --out
 // folder (one without checkpoint.json is not complete).
@@ -37,8 +37,9 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer&
 std::filesystem::path find_checkpoint(const std::filesystem::path& folder);
 
 struct Resumed {
-  std::int64_t step = 0;  // steps done
-  int world = 0;          // ranks that saved it
+  std::int64_t step = 0;   // steps done
+  int world = 0;           // ranks that saved it
+  std::int64_t ahead = 0;  // batches that the order of their data was ahead of the steps
 };
 
 // Loads this rank's part, with --resume-local from the states of all ranks; the ranks then compare

@@ -104,11 +104,14 @@ void Worker::start() {
     const Resumed from = load_checkpoint(*control_, folder, plan_, optimizer_, flat_.params());
     start.step = from.step;
     start.saved_by = from.world;
+    ahead_ = from.ahead;
     flat_.push();
   }
   taken_ = asked_ = optimizer_.steps_done() * plan_.options.accumulate;
   // after another number of workers: as many samples in all, in the order of this number
-  if (start.saved_by > 0) ahead_ = taken_ * start.saved_by / plan_.world - taken_;
+  if (start.saved_by > 0 && start.saved_by != plan_.world) {
+    ahead_ = (taken_ + ahead_) * start.saved_by / plan_.world - taken_;
+  }
   // rank 0 may remove old results only once every rank is sure to begin
   control_->barrier();
   if (recorder_ == nullptr) return;
@@ -222,7 +225,7 @@ void Worker::evaluate_now() {
   if (recorder_ != nullptr) recorder_->on_eval(last_eval_, sums, seconds_since(start));
 }
 
-void Worker::save_now() { save_checkpoint(*control_, plan_, optimizer_, flat_.params()); }
+void Worker::save_now() { save_checkpoint(*control_, plan_, optimizer_, flat_.params(), ahead_); }
 
 void Worker::finish(bool interrupted) {
   if (!interrupted && !evaluated()) evaluate_now();

@@ -70,8 +70,9 @@ class FlatModule {
   void broadcast(Optimizer& optimizer);
 
   // Between steps: more parameters and groups, behind those that there are, here and in the
-  // optimizer (Optimizer::add). Collective. Throws InvalidArgument as the constructor, or if one of
-  // them is already there or no longer needs a gradient, and then nothing has changed.
+  // optimizer (Optimizer::add). Gradients held so far are dropped. Collective. Throws
+  // InvalidArgument as the constructor, or if one of them is already there or no longer needs a
+  // gradient, and then nothing has changed.
   void add(Optimizer& optimizer, std::vector<NamedParameter> parameters,
            std::vector<ParamGroup> groups = {});
 
