@@ -16,8 +16,10 @@ struct SampleView {
   SampleView(Byte* frame, std::size_t n) {
     Parts<Byte> parts(frame);
     floats = parts.template take<float>(2 * n);
-    u = floats.first(frame == nullptr ? 0 : n);
-    m = floats.last(frame == nullptr ? 0 : n);
+    if (frame != nullptr) {
+      u = floats.first(n);
+      m = floats.last(n);
+    }
     q = parts.template take<std::int8_t>(n);
     bytes = parts.end();
   }

@@ -18,7 +18,6 @@ SignCounts::SignCounts(const Shard& shard, const Ballots& up, int voters)
     : shard_(shard),
       frames_(up.frames),
       signs_(up.kind.codec == Codec::kSign || up.kind.codec == Codec::kAllSigns),
-      voters_(voters),
       voters_each_(voters / static_cast<int>(frames_.size())),
       n_planes_(static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(voters)))),
       users_(shard.pieces.size()) {

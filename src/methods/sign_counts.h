@@ -28,7 +28,7 @@ class SignCounts {
   const Shard& shard_;
   std::span<const Frame> frames_;
   bool signs_;
-  int voters_, voters_each_;
+  int voters_each_;
   std::size_t n_planes_;
   std::vector<Run> runs_;             // of signs
   std::vector<std::uint16_t> users_;  // ranks that use each piece

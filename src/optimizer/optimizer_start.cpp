@@ -173,12 +173,13 @@ void Optimizer::Impl::agree(const char* verdict,
 }
 
 void Optimizer::Impl::check_parameters(std::span<const float> params) {
-  params_checked = true;
   Communicator& comm = *comms.front();
-  if (comm.size() == 1) return;
-  const Communicator::Scope scope(comm, "comparison of the initial parameters");
-  const auto hashes = gather_rows(comm, {param_hash(layout, params)});
-  const std::string ranks = ranks_that_differ(hashes, 1, 0);
+  std::string ranks;
+  if (comm.size() > 1) {
+    const Communicator::Scope scope(comm, "comparison of the initial parameters");
+    const auto hashes = gather_rows(comm, {param_hash(layout, params)});
+    ranks = ranks_that_differ(hashes, 1, 0);
+  }
   params_checked = ranks.empty();
   PRIDE_CHECK(ranks.empty(), "optimizer: the parameters of rank(s) ", ranks,
               " and of rank 0 differ before step ", steps_done + 1,

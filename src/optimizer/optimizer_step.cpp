@@ -23,7 +23,12 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grad
   PRIDE_CHECK(params.size() == layout.flat_size() && grads.size() == layout.flat_size(),
               "optimizer: ", params.size(), " parameters and ", grads.size(),
               " gradients given, the layout has ", layout.flat_size(), " with padding");
-  if (!params_checked) check_parameters(params);
+  try {
+    if (!params_checked) check_parameters(params);
+  } catch (const CommError& e) {
+    refusal = e.what();
+    throw;
+  }
   scalars.clear();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     scalars.push_back(scalars_of(groups[g], steps_done - group_starts[g]));

@@ -81,7 +81,12 @@ StateDict state_of_rank(int rank, std::span<const StateDict> all, const Layout& 
     }
   }
   for (const auto& [key, of_rank_0] : all[0].tensors) {
-    const TensorSlot& slot = layout.tensors()[layout.index_of(key.substr(key.find('/') + 1))];
+    const std::string name = key.substr(key.find('/') + 1);
+    const auto found =
+        std::ranges::find(layout.tensors(), name, [](const TensorSlot& t) { return t.spec.name; });
+    PRIDE_CHECK(found != layout.tensors().end(), "load: the state holds '", key,
+                "', which no parameter has");
+    const TensorSlot& slot = *found;
     std::vector<const Tensor*> ranks;
     for (std::size_t r = 0; r < all.size(); ++r) {
       ranks.push_back(&tensor_of(all[r], r, key, slot.n));
