@@ -1,7 +1,7 @@
 // A server alone: reads one call of it from standard input and writes its result, the header left
 // out. This process has no parameters, no gradient and no worker's state.
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
+#include <algorithm>
 #include <iostream>
 
 #include "base/bucket.h"
@@ -27,7 +27,7 @@ void serve(const testing::ServeCase& c) {
   std::vector<ByteBuffer> rooms(2 * c.heads.size());
   const auto copy = [](const std::string& text, ByteBuffer& room) {
     room.resize(text.size());
-    std::memcpy(room.span().data(), text.data(), text.size());
+    std::ranges::copy(std::as_bytes(std::span(text)), room.span().begin());
     return room.span();
   };
   std::vector<Frame> frames;
