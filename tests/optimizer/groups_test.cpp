@@ -38,18 +38,6 @@ void train(Optimizer& optimizer, Communicator& comm, FlatBuffer& x, int from, in
   }
 }
 
-std::vector<std::string> errors_of(int world, const std::function<void(Communicator&)>& body) {
-  std::vector<std::string> texts(static_cast<std::size_t>(world));
-  run_world(world, [&](Communicator& comm) {
-    try {
-      body(comm);
-    } catch (const InvalidArgument& e) {
-      texts[static_cast<std::size_t>(comm.rank())] = e.what();
-    }
-  });
-  return texts;
-}
-
 TEST(Groups, ChangeEveryHyperParameterBetweenSteps) {
   const Layout layout(kFirst);
   for (const std::string& method : method_names()) {
@@ -184,7 +172,7 @@ TEST(Groups, LionCubAutoGoesOnAfterTensorsWereAdded) {
 
 TEST(Groups, ARankThatAddsOthersIsNamedAndNothingChanges) {
   std::vector<int> kept(3, 0);
-  const auto texts = errors_of(3, [&](Communicator& comm) {
+  const auto texts = testing::errors_of<InvalidArgument>(3, [&](Communicator& comm) {
     Optimizer optimizer(comm, Layout(kFirst), {});
     FlatBuffer x(optimizer.layout().flat_size());
     try {
@@ -200,7 +188,7 @@ TEST(Groups, ARankThatAddsOthersIsNamedAndNothingChanges) {
     EXPECT_NE(texts[r].find("layout of rank(s) 1"), std::string::npos) << texts[r];
     EXPECT_EQ(kept[r], 1) << "rank " << r;
   }
-  const auto without_group = errors_of(2, [](Communicator& comm) {
+  const auto without_group = testing::errors_of<InvalidArgument>(2, [](Communicator& comm) {
     Optimizer(comm, Layout(kFirst), {}).add({{"v", {8}, 1}});
   });
   for (const auto& text : without_group) {
@@ -210,7 +198,7 @@ TEST(Groups, ARankThatAddsOthersIsNamedAndNothingChanges) {
 
 // A layout that one rank cannot have reaches all ranks at once, not at the deadline.
 TEST(Groups, ASpecThatOneRankRefusesIsRefusedOnAll) {
-  const auto texts = errors_of(3, [&](Communicator& comm) {
+  const auto texts = testing::errors_of<InvalidArgument>(3, [&](Communicator& comm) {
     Optimizer optimizer(comm, Layout(kFirst), {});
     FlatBuffer x(optimizer.layout().flat_size());
     train(optimizer, comm, x, 0, 1);
@@ -242,7 +230,7 @@ TEST(Groups, OneBitAdamRefusesTensorsWithoutSecondMoments) {
 
 TEST(InitialParameters, RanksThatDifferAreNamedBeforeTheFirstStep) {
   const Layout layout(kFirst);
-  const auto texts = errors_of(4, [&](Communicator& comm) {
+  const auto texts = testing::errors_of<InvalidArgument>(4, [&](Communicator& comm) {
     Optimizer optimizer(comm, layout, {.method = "lion"});
     FlatBuffer x(layout.flat_size()), g(layout.flat_size());
     if (comm.rank() % 2 == 1) x.span()[4] = 1;

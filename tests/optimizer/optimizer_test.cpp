@@ -18,20 +18,6 @@ namespace {
 
 using testing::Training;
 
-// Text of the exception of type E that each rank throws in body; "" if it throws none.
-template <typename E>
-std::vector<std::string> errors_of(int world, const std::function<void(Communicator&)>& body) {
-  std::vector<std::string> texts(static_cast<std::size_t>(world));
-  run_world(world, [&](Communicator& comm) {
-    try {
-      body(comm);
-    } catch (const E& e) {
-      texts[static_cast<std::size_t>(comm.rank())] = e.what();
-    }
-  });
-  return texts;
-}
-
 void expect_all_contain(const std::vector<std::string>& texts, const std::string& part) {
   for (std::size_t r = 0; r < texts.size(); ++r) {
     EXPECT_NE(texts[r].find(part), std::string::npos) << "rank " << r << ": '" << texts[r] << "'";
@@ -39,7 +25,7 @@ void expect_all_contain(const std::vector<std::string>& texts, const std::string
 }
 
 TEST(Optimizer, NamesTheRankWithAnotherLayout) {
-  const auto texts = errors_of<InvalidArgument>(3, [](Communicator& comm) {
+  const auto texts = testing::errors_of<InvalidArgument>(3, [](Communicator& comm) {
     std::vector<TensorSpec> tensors = {{"a", {10}}, {"b", {20}}};
     if (comm.rank() == 2) tensors[1].shape = {21};
     const Optimizer optimizer(comm, Layout(tensors), {});
@@ -51,7 +37,7 @@ TEST(Optimizer, NamesTheRankWithAnotherLayout) {
 TEST(Optimizer, NamesTheSettingThatDiffers) {
   const Layout layout({{"a", {10}}});
   const auto with = [&](const std::function<void(OptimizerOptions&)>& change) {
-    return errors_of<InvalidArgument>(2, [&](Communicator& comm) {
+    return testing::errors_of<InvalidArgument>(2, [&](Communicator& comm) {
       OptimizerOptions options;
       if (comm.rank() == 1) change(options);
       const Optimizer optimizer(comm, layout, options);
@@ -70,7 +56,7 @@ TEST(Optimizer, NamesTheSettingThatDiffers) {
 TEST(Optimizer, NamesTheRankWhoseSettingsCannotBeUsed) {
   const Layout layout({{"a", {10}}});
   const auto with = [&](const std::function<void(OptimizerOptions&)>& change) {
-    return errors_of<InvalidArgument>(3, [&](Communicator& comm) {
+    return testing::errors_of<InvalidArgument>(3, [&](Communicator& comm) {
       OptimizerOptions options;
       if (comm.rank() == 1) change(options);
       try {
@@ -134,7 +120,7 @@ TEST(Optimizer, RefusesBadArguments) {
 }
 
 TEST(Optimizer, NamesTheRankWithAnotherLearningRate) {
-  std::vector<std::string> texts = errors_of<CommError>(3, [](Communicator& comm) {
+  std::vector<std::string> texts = testing::errors_of<CommError>(3, [](Communicator& comm) {
     Optimizer optimizer(comm, Layout({{"a", {1000}}}), {});
     FlatBuffer x(1024), g(1024);
     if (comm.rank() == 1) optimizer.set_group({.lr = 0.5});
@@ -148,7 +134,7 @@ class NonFinite : public ::testing::TestWithParam<std::tuple<std::string, bool>>
 TEST_P(NonFinite, RaisesTheSameErrorOnAllRanksAndRefusesFurtherSteps) {
   const auto [method, overlap] = GetParam();
   const Layout layout({{"a", {500}}, {"b", {500}}, {"c", {500}}});
-  const auto texts = errors_of<NonFiniteGradient>(3, [&](Communicator& comm) {
+  const auto texts = testing::errors_of<NonFiniteGradient>(3, [&](Communicator& comm) {
     Optimizer optimizer(comm, layout, {.method = method, .bucket_coords = 128, .overlap = overlap});
     FlatBuffer x(layout.flat_size()), g(layout.flat_size());
     optimizer.step(x.span(), g.span());
@@ -203,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(All, NonFinite,
 // A sum of finite gradients may overflow: found by the server of the shard, flagged to all.
 TEST(DenseMean, ReportsASumThatOverflows) {
   for (const char* how : {"ordered", "native", "bf16"}) {
-    const auto texts = errors_of<NonFiniteGradient>(2, [&](Communicator& comm) {
+    const auto texts = testing::errors_of<NonFiniteGradient>(2, [&](Communicator& comm) {
       Optimizer optimizer(comm, Layout({{"a", {64}}, {"b", {64}}}),
                           {.method = "lion", .options = {{"dense", how}}});
       FlatBuffer x(128), g(128);
@@ -230,7 +216,8 @@ TEST(DenseMean, ReportsAGradientThatNoBf16CanHold) {
     if (value == most) {
       run_world(2, step);
     } else {
-      expect_all_contain(errors_of<NonFiniteGradient>(2, step), "gradient of 'b' on rank 1");
+      expect_all_contain(testing::errors_of<NonFiniteGradient>(2, step),
+                         "gradient of 'b' on rank 1");
     }
   }
 }

@@ -178,23 +178,6 @@ TEST_P(Hierarchical, BreaksTiesAsTheShardedRouteDoes) {
 
 // --- NaN and Inf. -------------------------------------------------------------------------------
 
-// Exceptions of the ranks in a run where these ranks have a NaN in w1.
-std::vector<std::string> errors_with_nan(Training run, const std::vector<int>& ranks) {
-  run.grad = [=](int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
-    const bool bad = tensor == 1 && index == 1234 && std::ranges::count(ranks, rank) > 0;
-    return bad ? std::numeric_limits<float>::quiet_NaN() : gradient(rank, step, tensor, index);
-  };
-  std::vector<std::string> errors(static_cast<std::size_t>(run.world));
-  run_world(run.world, [&](Communicator& comm) {
-    try {
-      testing::train_rank(comm, Layout(kTensors), run);
-    } catch (const NonFiniteGradient& e) {
-      errors[static_cast<std::size_t>(comm.rank())] = e.what();
-    }
-  });
-  return errors;
-}
-
 TEST_P(Hierarchical, NamesTheNonFiniteRankAsTheShardedRouteDoes) {
   for (const Nodes& nodes : {in_blocks({2, 3}), dealt_out({2, 3})}) {
     Training two = run({2, 3});
@@ -203,10 +186,10 @@ TEST_P(Hierarchical, NamesTheNonFiniteRankAsTheShardedRouteDoes) {
     two.options.nodes = nodes;
     for (const std::vector<int>& bad :
          {std::vector{0}, std::vector{1}, std::vector{5}, std::vector{4, 2}, std::vector{3, 1}}) {
-      const auto expected = errors_with_nan(one, bad);
+      const auto expected = testing::errors_with_nan(Layout(kTensors), one, bad);
       EXPECT_NE(expected[0].find(concat("'w1' on rank ", std::ranges::min(bad))),
                 std::string::npos);
-      EXPECT_EQ(errors_with_nan(two, bad), expected);
+      EXPECT_EQ(testing::errors_with_nan(Layout(kTensors), two, bad), expected);
     }
   }
 }

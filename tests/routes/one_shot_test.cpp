@@ -139,29 +139,14 @@ TEST_P(OneShot, SendsItsCost) {
 
 // --- NaN and Inf. -------------------------------------------------------------------------------
 
-std::vector<std::string> errors_with_nan(Training run, const std::vector<int>& bad) {
-  run.options.bucket_coords = 1000;
-  run.grad = [=](int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
-    const bool here = tensor == 1 && index == 1234 && std::ranges::count(bad, rank) > 0;
-    return here ? std::numeric_limits<float>::quiet_NaN() : gradient(rank, step, tensor, index);
-  };
-  std::vector<std::string> errors(static_cast<std::size_t>(run.world));
-  run_world(run.world, [&](Communicator& comm) {
-    try {
-      testing::train_rank(comm, Layout(kTensors), run);
-    } catch (const NonFiniteGradient& e) {
-      errors[static_cast<std::size_t>(comm.rank())] = e.what();
-    }
-  });
-  return errors;
-}
-
 TEST_P(OneShot, NamesTheNonFiniteRankAsTheShardedRouteDoes) {
   for (const std::vector<int>& bad : {std::vector{0}, std::vector{2}, std::vector{2, 1}}) {
-    const auto errors = errors_with_nan(run(3, "one-shot"), bad);
+    Training one = run(3, "one-shot"), two = run(3, "sharded");
+    one.options.bucket_coords = two.options.bucket_coords = 1000;
+    const auto errors = testing::errors_with_nan(Layout(kTensors), one, bad);
     EXPECT_NE(errors[0].find(concat("'w1' on rank ", std::ranges::min(bad))), std::string::npos)
         << errors[0];
-    EXPECT_EQ(errors, errors_with_nan(run(3, "sharded"), bad));
+    EXPECT_EQ(errors, testing::errors_with_nan(Layout(kTensors), two, bad));
   }
 }
 

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "pride/comm/thread_comm.h"
+#include "pride/error.h"
 #include "pride/flat_buffer.h"
 #include "pride/optimizer.h"
 #include "pride/random_bits.h"
@@ -116,6 +119,31 @@ inline std::vector<RankResult> train(const Layout& layout, const Training& run) 
     results[static_cast<std::size_t>(comm.rank())] = train_rank(comm, layout, run);
   });
   return results;
+}
+
+// Text of the exception of type E that each rank throws in body; "" if it throws none.
+template <typename E>
+std::vector<std::string> errors_of(int world, const std::function<void(Communicator&)>& body) {
+  std::vector<std::string> texts(static_cast<std::size_t>(world));
+  run_world(world, [&](Communicator& comm) {
+    try {
+      body(comm);
+    } catch (const E& e) {
+      texts[static_cast<std::size_t>(comm.rank())] = e.what();
+    }
+  });
+  return texts;
+}
+
+// The same of a run in which these ranks have a NaN in coordinate 1234 of tensor 1.
+inline std::vector<std::string> errors_with_nan(const Layout& layout, Training run,
+                                                const std::vector<int>& ranks) {
+  run.grad = [=](int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
+    const bool bad = tensor == 1 && index == 1234 && std::ranges::count(ranks, rank) > 0;
+    return bad ? std::numeric_limits<float>::quiet_NaN() : gradient(rank, step, tensor, index);
+  };
+  return errors_of<NonFiniteGradient>(run.world,
+                                      [&](Communicator& comm) { train_rank(comm, layout, run); });
 }
 
 }  // namespace pride::testing

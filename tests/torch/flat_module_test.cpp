@@ -333,6 +333,28 @@ TEST(FlatModule, BroadcastGivesAllRanksTheModuleOfRank0) {
   }
 }
 
+// A module that one rank refuses is refused on all, at once.
+TEST(FlatModule, AnAdditionThatOneRankRefusesIsRefusedOnAll) {
+  std::vector<int> refused(3, 0);
+  run_world(3, [&](Communicator& comm) {
+    Net net;
+    FlatModule flat({{"first.weight", net.first->weight, 0}});
+    Optimizer optimizer(comm, flat.layout(), {.method = "lion"});
+    flat.broadcast(optimizer);
+    const auto& more = comm.rank() == 1 ? net.first->weight : net.last->weight;
+    try {
+      flat.add(optimizer, {{"more", more, 0}});
+    } catch (const InvalidArgument&) {
+      refused[static_cast<std::size_t>(comm.rank())] = 1;
+    }
+    EXPECT_EQ(flat.layout().tensors().size(), 1u);
+    flat.zero_grad();
+    net.forward(batch(0)).square().mean().backward();
+    flat.step(optimizer);  // the world still works
+  });
+  EXPECT_EQ(refused, (std::vector<int>{1, 1, 1}));
+}
+
 // As if they had been there, without a gradient: state zero, weights as they were.
 TEST(FlatModule, AddedParametersTrainFromThenOn) {
   for (const auto dtype : {torch::kFloat32, torch::kBFloat16}) {

@@ -1,5 +1,4 @@
-// `pride compare` from the command line: its runs, repetitions, refusals, and messages of failed
-// runs.
+// `pride compare` from the command line: its runs, repetitions, refusals and failures.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <signal.h>
