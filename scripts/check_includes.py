@@ -28,7 +28,8 @@ STAGES = [
     ("optimizer", ["include/pride/optimizer", "src/optimizer/"]),
     ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
                "include/pride/comm/mpi_comm", "include/pride/comm/hybrid_comm", "src/comm/mpi*",
-               "src/comm/hybrid*", "include/pride/comm/c10d_*", "src/comm/c10d/"]),
+               "src/comm/hybrid*", "include/pride/comm/c10d_*", "src/comm/c10d/",
+               "include/pride/c/", "src/c/"]),
     ("apps", ["apps/"]),
 ]
 
@@ -38,7 +39,7 @@ TORCH_USERS = ["src/torch/", "include/pride/torch", "src/comm/c10d/",
                "include/pride/comm/c10d_comm", "tests/comm/c10d", "apps/", "tests/torch/", "tests/apps/",
                "tests/install/", "bench/", "examples/libtorch"]
 MPI_USERS = ["src/comm/mpi", "src/comm/hybrid", "include/pride/comm/mpi",
-             "include/pride/comm/hybrid", "apps/", "tests/", "bench/"]
+             "include/pride/comm/hybrid", "src/c/mpi", "apps/", "tests/", "bench/"]
 FOREIGN = [
     ("torch", re.compile(r"(torch|ATen|c10|caffe2)/"), TORCH_USERS),
     ("MPI", re.compile(r"mpi\.h$"), MPI_USERS),

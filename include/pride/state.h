@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,14 @@ namespace pride {
 
 // Placement of a buffer: each rank its own, all ranks the same, or each shard's part on its server.
 enum class StateKind { kLocal, kShared, kServer };
+
+// A buffer of (flat_size) floats in an optimizer's memory. Of kServer: other ranks' shards are
+// zero.
+struct StateBuffer {
+  std::string name;  // "m"
+  StateKind kind = StateKind::kLocal;
+  std::span<float> values = {};
+};
 
 // One rank's state. Tensors are keyed "<buffer>/<parameter>", e.g. "m/blocks.0.attn.weight", and
 // have the parameter's shape; scalars hold the step counter and values that must match on load.

@@ -75,6 +75,12 @@ std::vector<std::span<float>> StateTable::buffers(StateKind kind) {
   return all;
 }
 
+std::vector<StateBuffer> StateTable::buffers() {
+  std::vector<StateBuffer> all;
+  for (Entry& e : entries_) all.push_back({e.name, e.kind, e.buffer.span()});
+  return all;
+}
+
 StateKind StateTable::kind_of(std::string_view key) const {
   const auto named = [&](const Entry& e) { return key.starts_with(e.name + "/"); };
   const auto found = std::ranges::find_if(entries_, named);

@@ -43,6 +43,7 @@ class StateTable {
   void take(const StateTable& other, std::size_t n_tensors);
 
   std::vector<std::span<float>> buffers(StateKind kind);
+  std::vector<StateBuffer> buffers();
   StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal
 
   // Throws InvalidArgument, and then nothing was changed: a tensor that is missing, has another

@@ -74,6 +74,8 @@ std::int64_t Optimizer::steps_done() const noexcept { return impl_->steps_done; 
 std::string_view Optimizer::method() const noexcept { return impl_->options.method; }
 std::uint64_t Optimizer::state_floats() const noexcept { return impl_->method->state().floats(); }
 
+std::vector<StateBuffer> Optimizer::state_buffers() { return impl_->method->state().buffers(); }
+
 Cost Optimizer::cost(std::int64_t step) const {
   const Communicator& comm = *impl_->comms.front();
   return step_costs(*impl_->method, impl_->buckets, {.step = step, .voters = comm.size()},

@@ -1,0 +1,81 @@
+/* Errors, versions, arrays and layouts of pride's C interface. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PRIDE_C_BASE_H
+#define PRIDE_C_BASE_H
+
+#include <stdint.h>
+
+#define PRIDE_API __attribute__((visibility("default")))
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Grows when a function, an enumerator or the last member of a struct is added. What is there keeps
+ * its meaning and place as long as the library's name ends in .so.1. */
+#define PRIDE_C_VERSION 1
+
+/* What every function that can fail returns. Of any other than PRIDE_OK and PRIDE_PENDING the text
+ * is in pride_last_error(). No C++ exception leaves the library. */
+enum {
+  PRIDE_OK = 0,
+  PRIDE_PENDING = 1,    /* not complete within the time given; call again */
+  PRIDE_INVALID = 2,    /* an unusable argument or setting; nothing was changed */
+  PRIDE_COMM_ERROR = 3, /* a peer disagrees, stalls or is gone; the communicator is dead */
+  PRIDE_NON_FINITE = 4, /* a gradient held NaN or Inf, on some rank */
+  PRIDE_DATA_ERROR = 5, /* saved state that is damaged or of the wrong kind */
+  PRIDE_NO_MEMORY = 6,
+  PRIDE_INTERNAL_ERROR = 7
+};
+
+/* Text of the calling thread's last failed call, until its next failed call; never NULL. */
+PRIDE_API const char* pride_last_error(void);
+
+PRIDE_API uint32_t pride_c_version(void);  /* PRIDE_C_VERSION of the library */
+PRIDE_API const char* pride_version(void); /* "0.1.0" */
+PRIDE_API const char* pride_isa(void);     /* the instruction set of the kernels, "AVX2" */
+
+enum { PRIDE_FLOAT32 = 0, PRIDE_BFLOAT16 = 1 };
+enum { PRIDE_CPU = 0, PRIDE_CUDA = 1 };
+
+/* n values in the caller's memory. This build takes PRIDE_CPU alone and refuses other devices;
+ * `stream` is the handle (cudaStream_t) on which a device's values become ready, NULL on the CPU.
+ */
+typedef struct pride_array {
+  void* data;
+  uint64_t n;
+  int32_t dtype;
+  int32_t device;
+  int32_t device_index;
+  int32_t reserved; /* 0 */
+  void* stream;
+} pride_array;
+
+/* One parameter tensor: `n_dims` dimensions (0: a scalar), and the index of its group. */
+typedef struct pride_tensor {
+  const char* name;
+  const int64_t* shape;
+  int32_t n_dims;
+  int32_t group;
+} pride_tensor;
+
+/* Where each tensor lies in the flat buffers: tensor i takes coordinates offset .. offset + n - 1,
+ * and zeros follow up to a multiple of 64. The same on all ranks. */
+typedef struct pride_layout pride_layout;
+
+PRIDE_API int pride_layout_create(const pride_tensor* tensors, uint64_t n, pride_layout** out);
+PRIDE_API void pride_layout_destroy(pride_layout* layout); /* NULL is allowed, as everywhere */
+PRIDE_API uint64_t pride_layout_tensors(const pride_layout* layout);
+PRIDE_API uint64_t pride_layout_coords(const pride_layout* layout);    /* without padding */
+PRIDE_API uint64_t pride_layout_flat_size(const pride_layout* layout); /* with padding */
+PRIDE_API uint64_t pride_layout_digest(const pride_layout* layout);    /* names, shapes, groups */
+PRIDE_API int pride_layout_slot(const pride_layout* layout, uint64_t tensor, uint64_t* offset,
+                                uint64_t* n);
+
+/* 64-bit digest of the bits of the float32 values of all tensors, padding left out: equal on all
+ * ranks for the parameters of a healthy run. `values` has pride_layout_flat_size() of them. */
+PRIDE_API int pride_hash(const pride_layout* layout, const float* values, uint64_t* out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,84 @@
+/* Communicators of pride's C interface: the ranks of a world, over a transport of the caller's. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PRIDE_C_COMM_H
+#define PRIDE_C_COMM_H
+
+#include "pride/c/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One rank's end of a world. One thread at a time may use it. Must outlive its optimizers. */
+typedef struct pride_comm pride_comm;
+
+enum { PRIDE_SUM_FLOAT32, PRIDE_SUM_INT8, PRIDE_SUM_INT16, PRIDE_SUM_INT32, PRIDE_SUM_BFLOAT16 };
+
+/* Collectives over the ranks of a group, as functions. Those that return a status return 0 when
+ * they succeed; else they have written the reason to `error`, a text of at most error_size bytes
+ * with its NUL, and the world has failed. They come from several threads at a time, one at a time
+ * for each group, and must not throw. Buffers of a call that failed are never freed: operations
+ * that could not be cancelled may still use them. */
+typedef struct pride_transport {
+  uint32_t struct_size; /* sizeof(pride_transport) */
+  int32_t rank, size;   /* of the group */
+  const char* name;     /* "torch.distributed", for texts; copied */
+  void* user;           /* the group: first argument of every function */
+
+  /* Rank r gets the next send_sizes[r] bytes of `send`; the next recv_sizes[r] bytes of `recv`
+   * come from rank r; in rank order, 0 for the rank itself. Ends within timeout_ms. */
+  int32_t (*all_to_all_v)(void* user, const void* send, const uint64_t* send_sizes, void* recv,
+                          const uint64_t* recv_sizes, int64_t timeout_ms, char* error,
+                          uint64_t error_size);
+
+  /* Sums n values of the type PRIDE_SUM_... over the ranks, in place, equal on all of them.
+   * NULL, or a result of -1 before anything was done: pride makes the sum of all_to_all_v. */
+  int32_t (*all_reduce)(void* user, void* values, uint64_t n, int32_t type, int64_t timeout_ms,
+                        char* error, uint64_t error_size);
+
+  /* A group of its own of these ranks of the group, in this order: messages of one never meet those
+   * of another. Called by all members, which number their groups in the same order. */
+  int32_t (*group)(void* user, const int32_t* members, int32_t n, int64_t timeout_ms,
+                   void** new_user, char* error, uint64_t error_size);
+
+  /* Not 0, with the reason, once the world of this group has failed on any rank. Takes no time. */
+  int32_t (*check)(void* user, char* error, uint64_t error_size);
+
+  /* The world of this group and all of its groups fails on every rank, with this reason, within a
+   * second: calls that wait return an error. Only the first reason counts. */
+  void (*fail)(void* user, const char* reason);
+
+  void (*release)(void* user); /* the last call for a group, also for the first */
+} pride_transport;
+
+PRIDE_API int pride_comm_create(const pride_transport* transport, pride_comm** out);
+
+/* The ends of a world of threads of this process; out[rank]. 1 <= world <= 1024. Each end belongs
+ * to a thread: collectives wait for the others. */
+PRIDE_API int pride_comm_threads(int32_t world, pride_comm** out);
+
+PRIDE_API void pride_comm_destroy(pride_comm* comm);
+PRIDE_API int32_t pride_comm_rank(const pride_comm* comm);
+PRIDE_API int32_t pride_comm_size(const pride_comm* comm);
+
+/* The longest time that one wait may take: 300,000 ms unless set. Optimizers made later have it. */
+PRIDE_API int pride_comm_set_timeout(pride_comm* comm, int64_t timeout_ms);
+
+/* `all` gets the n bytes of every rank, in rank order. Collective; n is the same on all ranks. */
+PRIDE_API int pride_comm_all_gather(pride_comm* comm, const void* mine, uint64_t n, void* all);
+
+/* All ranks get the n bytes of the root. Collective; n is the same on all ranks. */
+PRIDE_API int pride_comm_broadcast(pride_comm* comm, void* bytes, uint64_t n, int32_t root);
+
+/* Marks the world as failed on every rank: pending and later calls return PRIDE_COMM_ERROR with
+ * this text. Local, from any thread. */
+PRIDE_API void pride_comm_fail(pride_comm* comm, const char* reason);
+
+/* libpride_mpi.so: `out` becomes the transport over all ranks of the MPI job, which is initialised
+ * if it is not yet. One call a process. */
+PRIDE_API int pride_mpi_transport(pride_transport* out, char* error, uint64_t error_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,151 @@
+/* Optimizers and their state in pride's C interface. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PRIDE_C_OPTIMIZER_H
+#define PRIDE_C_OPTIMIZER_H
+
+#include "pride/c/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Hyper-parameters of a group; NaN: the method's default, or as it was. */
+typedef struct pride_group {
+  double lr, beta1, beta2, eps, weight_decay;
+} pride_group;
+
+/* pride_options_init() fills in the defaults; `method` and `groups` may stay as they are. */
+typedef struct pride_options {
+  uint32_t struct_size;
+  int32_t skip_non_finite;  /* not 0: a step with NaN or Inf is left out on all ranks; 0: error */
+  const char* method;       /* "dlion-vote"; pride_method_name() lists them */
+  const char* const* names; /* of the method's own options, n_options of them ... */
+  const char* const* values;
+  uint64_t n_options;
+  const pride_group* groups; /* NULL: one group with the method's defaults */
+  uint64_t n_groups;
+  uint64_t bucket_coords; /* target size of a bucket: 1 Mi coordinates */
+  uint64_t seed;
+  double clip_global_norm;     /* 0: none; for methods that have the mean gradient */
+  int32_t overlap;             /* not 0: exchange on threads, beside the caller's own work */
+  int32_t exchange_threads;    /* with overlap: 1 to 16 */
+  const int32_t* node_of_rank; /* which ranks share a node, for all ranks; NULL: not known */
+} pride_options;
+
+PRIDE_API void pride_options_init(pride_options* options);
+
+/* What a step did. `bytes_...` and `messages_sent` are this rank's; times are in seconds. */
+typedef struct pride_report {
+  uint32_t struct_size; /* set by the caller: sizeof(pride_report) */
+  int32_t skipped;
+  int64_t step; /* 0 for the first */
+  uint64_t bytes_sent, bytes_received, messages_sent;
+  double grad_norm; /* of the mean gradient, with clip_global_norm; else NaN */
+  double encode_s, exchange_s, apply_s;
+} pride_report;
+
+typedef struct pride_cost {
+  uint64_t bytes_up, bytes_down; /* towards the shards' servers, and results back */
+  uint64_t bytes_local;          /* part of both, to ranks of the same node */
+  int32_t exact;                 /* 0: bytes depend on the data or on the transport, and ... */
+  int32_t bound;                 /* ... not 0: these are an upper bound; 0: an estimate */
+} pride_cost;
+
+typedef struct pride_optimizer pride_optimizer;
+
+/* Collective: ranks compare layout, method and options; one that differs is named on all ranks. */
+PRIDE_API int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,
+                                     const pride_options* options, pride_optimizer** out);
+/* In the middle of a step: the world fails. */
+PRIDE_API void pride_optimizer_destroy(pride_optimizer* optimizer);
+
+/* One step. `params`: float32, equal on all ranks, and so afterwards. `grads`: this rank's, float32
+ * or bfloat16, padding zero. unused[i] not 0: tensor i has no gradient here; NULL: all have.
+ * Collective. */
+PRIDE_API int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
+                                   const pride_array* grads, const uint8_t* unused,
+                                   pride_report* report);
+
+/* The same in parts: begin, each tensor when its gradient is complete, finish. Arrays stay in place
+ * until finish has returned something else than PRIDE_PENDING, which it does after timeout_ms (-1:
+ * never) if the step is not complete; then call it again, from any thread. */
+PRIDE_API int pride_optimizer_begin(pride_optimizer* optimizer, const pride_array* params,
+                                    const pride_array* grads);
+PRIDE_API int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor, int32_t unused);
+PRIDE_API int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms,
+                                     pride_report* report);
+/* Why the last step was skipped, or what the method noted in it; valid until the next step. */
+PRIDE_API const char* pride_optimizer_note(const pride_optimizer* optimizer);
+
+PRIDE_API int pride_optimizer_set_group(pride_optimizer* optimizer, int32_t group,
+                                        const pride_group* values);
+PRIDE_API int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_t group,
+                                        pride_group* values);
+/* More tensors and groups behind those that there are; flat buffers grow. Collective. */
+PRIDE_API int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors,
+                                  uint64_t n, const pride_group* groups, uint64_t n_groups);
+/* Rank 0's parameters on all ranks. Collective. */
+PRIDE_API int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params);
+
+PRIDE_API int64_t pride_optimizer_steps_done(const pride_optimizer* optimizer);
+PRIDE_API int pride_optimizer_cost(const pride_optimizer* optimizer, int64_t step,
+                                   pride_cost* cost);
+
+/* State: named tensors of float32 and named texts. */
+typedef struct pride_state pride_state;
+enum { PRIDE_STATE_LOCAL = 0, PRIDE_STATE_SHARED = 1, PRIDE_STATE_SERVER = 2 };
+
+/* The optimizer's own memory of buffer `index`, of the layout's flat size, until the next
+ * pride_optimizer_add(). PRIDE_INVALID beyond the last. Kinds: each rank its own; the same on all;
+ * each shard's part on its server, zeros elsewhere. Changed by steps and loads only. */
+PRIDE_API int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index,
+                                           const char** name, int32_t* kind, float** data);
+
+PRIDE_API int pride_optimizer_save(const pride_optimizer* optimizer,
+                                   pride_state** out); /* a copy */
+/* This rank's own state, of as many ranks. Collective: all ranks load, or none does. */
+PRIDE_API int pride_optimizer_load(pride_optimizer* optimizer, const pride_state* state);
+/* The states of all n ranks of the run that saved them, whatever the number of ranks here. `local`:
+ * what becomes of state of each rank's own. Collective. */
+enum { PRIDE_LOCAL_KEEP = 0, PRIDE_LOCAL_AVERAGE = 1, PRIDE_LOCAL_RESET = 2 };
+PRIDE_API int pride_optimizer_load_all(pride_optimizer* optimizer, const pride_state* const* states,
+                                       uint64_t n, int32_t local);
+
+PRIDE_API int pride_state_create(pride_state** out); /* empty */
+PRIDE_API void pride_state_destroy(pride_state* state);
+PRIDE_API uint64_t pride_state_tensors(const pride_state* state);
+PRIDE_API int pride_state_tensor(const pride_state* state, uint64_t index, pride_tensor* tensor,
+                                 const float** values); /* pointers of the state's own */
+PRIDE_API int pride_state_set_tensor(pride_state* state, const pride_tensor* tensor,
+                                     const float* values);
+PRIDE_API uint64_t pride_state_texts(const pride_state* state);
+PRIDE_API int pride_state_text(const pride_state* state, uint64_t index, const char** name,
+                               const char** value);
+PRIDE_API int pride_state_set_text(pride_state* state, const char* name, const char* value);
+
+/* The methods of this build. */
+typedef struct pride_method {
+  uint32_t struct_size; /* set by the caller */
+  int32_t state_floats; /* per coordinate */
+  const char *name, *title, *source, *growth;
+  double bits_up, bits_down; /* per coordinate, of one worker */
+  int32_t exact_cost, max_world;
+  pride_group defaults; /* 0 for betas and eps: the method has none */
+  uint64_t n_options;
+} pride_method;
+
+PRIDE_API uint64_t pride_method_count(void);
+PRIDE_API const char* pride_method_name(uint64_t index); /* NULL beyond the last */
+/* Of a world of that many ranks. Texts are valid until the thread's next call of it. */
+PRIDE_API int pride_method_info(const char* name, int32_t world, pride_method* out);
+PRIDE_API int pride_method_option(const char* name, uint64_t index, const char** option,
+                                  const char** value, const char** help);
+/* Bytes of a step, without an optimizer, of `options` as above. rank -1: the one that sends most.
+ */
+PRIDE_API int pride_method_cost(const pride_options* options, const pride_layout* layout,
+                                int32_t world, int32_t rank, int64_t step, pride_cost* cost);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,86 @@
+// Errors, versions and layouts of the C interface.
+// SPDX-License-Identifier: Apache-2.0
+#include "c/handles.h"
+#include "pride/cpu.h"
+
+namespace pride::c {
+namespace {
+
+thread_local std::string last_error;
+
+}  // namespace
+
+int failed(int code, const char* text) noexcept {
+  try {
+    last_error = text;
+  } catch (...) {
+    last_error.clear();
+  }
+  return code;
+}
+
+TensorSpec spec_of(const pride_tensor& tensor) {
+  PRIDE_CHECK(tensor.n_dims >= 0 && (tensor.n_dims == 0 || tensor.shape != nullptr), "a tensor of ",
+              tensor.n_dims, " dimensions without a shape");
+  return {.name = &given(tensor.name, "the name of a tensor"),
+          .shape = {tensor.shape, tensor.shape + tensor.n_dims},
+          .group = tensor.group};
+}
+
+std::vector<TensorSpec> specs_of(const pride_tensor* tensors, std::uint64_t n) {
+  PRIDE_CHECK(n == 0 || tensors != nullptr, n, " tensors at NULL");
+  std::vector<TensorSpec> specs;
+  for (std::uint64_t i = 0; i < n; ++i) specs.push_back(spec_of(tensors[i]));
+  return specs;
+}
+
+}  // namespace pride::c
+
+using namespace pride::c;
+
+const char* pride_last_error(void) { return last_error.c_str(); }
+uint32_t pride_c_version(void) { return PRIDE_C_VERSION; }
+const char* pride_version(void) { return PRIDE_VERSION; }
+
+const char* pride_isa(void) {
+  thread_local std::string name;
+  guarded([] { name = pride::active_isa(); });
+  return name.c_str();
+}
+
+int pride_layout_create(const pride_tensor* tensors, uint64_t n, pride_layout** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    *out = new pride_layout{pride::Layout(specs_of(tensors, n))};
+  });
+}
+void pride_layout_destroy(pride_layout* layout) { delete layout; }
+uint64_t pride_layout_tensors(const pride_layout* layout) {
+  return layout ? layout->layout.tensors().size() : 0;
+}
+uint64_t pride_layout_coords(const pride_layout* layout) {
+  return layout ? layout->layout.n_coords() : 0;
+}
+uint64_t pride_layout_flat_size(const pride_layout* layout) {
+  return layout ? layout->layout.flat_size() : 0;
+}
+uint64_t pride_layout_digest(const pride_layout* layout) {
+  return layout ? layout->layout.digest() : 0;
+}
+
+int pride_layout_slot(const pride_layout* layout, uint64_t tensor, uint64_t* offset, uint64_t* n) {
+  return guarded([&] {
+    const auto& slots = given(layout, "layout").layout.tensors();
+    PRIDE_CHECK(tensor < slots.size(), "tensor ", tensor, " of ", slots.size());
+    given(offset, "offset") = slots[tensor].offset;
+    given(n, "n") = slots[tensor].n;
+  });
+}
+
+int pride_hash(const pride_layout* layout, const float* values, uint64_t* out) {
+  return guarded([&] {
+    const pride::Layout& shape = given(layout, "layout").layout;
+    PRIDE_CHECK(values != nullptr || shape.flat_size() == 0, "values is NULL");
+    given(out, "out") = pride::param_hash(shape, {values, shape.flat_size()});
+  });
+}

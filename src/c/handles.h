@@ -1,0 +1,82 @@
+// What the files of the C interface share: the handles, and the way from exceptions to codes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <exception>
+#include <future>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "pride/c/pride.h"
+#include "pride/error.h"
+#include "pride/layout.h"
+#include "pride/optimizer.h"
+
+struct pride_layout {
+  pride::Layout layout;
+};
+
+struct pride_comm {
+  std::unique_ptr<pride::Communicator> comm;
+};
+
+struct pride_optimizer {
+  pride::Communicator* comm;
+  std::unique_ptr<pride::Optimizer> optimizer;
+  std::vector<pride::StateBuffer> buffers = {};  // the texts of pride_optimizer_state_buffer()
+  std::string note = {};
+  std::future<pride::StepReport> finishing = {};  // last: it uses the optimizer
+};
+
+struct pride_state {
+  pride::StateDict state;
+};
+
+namespace pride::c {
+
+// Keeps the text for pride_last_error().
+int failed(int code, const char* text) noexcept;
+
+// Runs the body of an exported function.
+template <typename Body>
+int guarded(Body&& body) noexcept {
+  try {
+    body();
+    return PRIDE_OK;
+  } catch (const InvalidArgument& e) {
+    return failed(PRIDE_INVALID, e.what());
+  } catch (const CommError& e) {
+    return failed(PRIDE_COMM_ERROR, e.what());
+  } catch (const NonFiniteGradient& e) {
+    return failed(PRIDE_NON_FINITE, e.what());
+  } catch (const DataError& e) {
+    return failed(PRIDE_DATA_ERROR, e.what());
+  } catch (const std::bad_alloc&) {
+    return failed(PRIDE_NO_MEMORY, "out of memory");
+  } catch (const std::exception& e) {
+    return failed(PRIDE_INTERNAL_ERROR, e.what());
+  } catch (...) {
+    return failed(PRIDE_INTERNAL_ERROR, "an exception of unknown type");
+  }
+}
+
+template <typename T>
+const T& given(const T* pointer, const char* name) {
+  PRIDE_CHECK(pointer != nullptr, name, " is NULL");
+  return *pointer;
+}
+template <typename T>
+T& given(T* pointer, const char* name) {
+  PRIDE_CHECK(pointer != nullptr, name, " is NULL");
+  return *pointer;
+}
+
+TensorSpec spec_of(const pride_tensor& tensor);
+std::vector<TensorSpec> specs_of(const pride_tensor* tensors, std::uint64_t n);
+ParamGroup group_of(const pride_group& values);
+pride_group group_of(const ParamGroup& values);
+OptimizerOptions options_of(const pride_options& given, int world);
+
+}  // namespace pride::c

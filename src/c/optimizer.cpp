@@ -1,0 +1,224 @@
+// Optimizers of the C interface.
+// SPDX-License-Identifier: Apache-2.0
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "c/handles.h"
+
+namespace pride::c {
+namespace {
+
+constexpr double kNotSet = std::numeric_limits<double>::quiet_NaN();
+
+std::optional<double> value_of(double v) { return std::isnan(v) ? std::nullopt : std::optional(v); }
+
+void check_array(const pride_array& array, const char* name) {
+  PRIDE_CHECK(array.device == PRIDE_CPU, name, ": device ", array.device,
+              "; this build of libpride takes arrays in CPU memory: copy them there");
+  PRIDE_CHECK(array.n == 0 || array.data != nullptr, name, ": ", array.n, " values at NULL");
+}
+
+std::span<float> params_of(const pride_array* array) {
+  check_array(given(array, "params"), "params");
+  PRIDE_CHECK(array->dtype == PRIDE_FLOAT32, "params: dtype ", array->dtype, ", must be float32");
+  return {static_cast<float*>(array->data), array->n};
+}
+
+// Calls the body with the gradients as a span of their type.
+template <typename Body>
+auto with_grads(const pride_array* array, Body&& body) {
+  check_array(given(array, "grads"), "grads");
+  PRIDE_CHECK(array->dtype == PRIDE_FLOAT32 || array->dtype == PRIDE_BFLOAT16, "grads: dtype ",
+              array->dtype, ", must be float32 or bfloat16");
+  if (array->dtype == PRIDE_BFLOAT16) {
+    return body(std::span(static_cast<const BFloat16*>(array->data), array->n));
+  }
+  return body(std::span(static_cast<const float*>(array->data), array->n));
+}
+
+void write(const StepReport& report, pride_optimizer& optimizer, pride_report* out) {
+  optimizer.note = report.skipped ? report.skip_reason : report.note;
+  if (out == nullptr) return;
+  PRIDE_CHECK(out->struct_size >= sizeof(pride_report), "pride_report: struct_size is ",
+              out->struct_size, ", must be ", sizeof(pride_report), " or more");
+  *out = {.struct_size = out->struct_size,
+          .skipped = report.skipped,
+          .step = report.step,
+          .bytes_sent = report.bytes_sent,
+          .bytes_received = report.bytes_received,
+          .messages_sent = report.messages_sent,
+          .grad_norm = report.grad_norm.value_or(kNotSet),
+          .encode_s = report.encode_s,
+          .exchange_s = report.exchange_s,
+          .apply_s = report.apply_s};
+}
+
+Optimizer& idle(pride_optimizer* handle) {
+  pride_optimizer& optimizer = given(handle, "optimizer");
+  PRIDE_CHECK(!optimizer.finishing.valid(), "optimizer: a step is being finished");
+  return *optimizer.optimizer;
+}
+
+}  // namespace
+
+ParamGroup group_of(const pride_group& v) {
+  return {value_of(v.lr), value_of(v.beta1), value_of(v.beta2), value_of(v.eps),
+          value_of(v.weight_decay)};
+}
+
+pride_group group_of(const ParamGroup& v) {
+  return {v.lr.value_or(kNotSet), v.beta1.value_or(kNotSet), v.beta2.value_or(kNotSet),
+          v.eps.value_or(kNotSet), v.weight_decay.value_or(kNotSet)};
+}
+
+OptimizerOptions options_of(const pride_options& given_options, int world) {
+  const pride_options& o = given_options;
+  PRIDE_CHECK(o.struct_size >= sizeof(pride_options), "pride_options: struct_size is ",
+              o.struct_size, ", must be ", sizeof(pride_options),
+              " or more: begin with pride_options_init()");
+  PRIDE_CHECK(o.n_options == 0 || (o.names && o.values), o.n_options, " options at NULL");
+  PRIDE_CHECK(o.n_groups == 0 || o.groups, o.n_groups, " groups at NULL");
+  OptimizerOptions options;
+  options.method = &given(o.method, "method");
+  for (std::uint64_t i = 0; i < o.n_options; ++i) {
+    options.options[&given(o.names[i], "the name of an option")] =
+        &given(o.values[i], "the value of an option");
+  }
+  if (o.groups != nullptr) {
+    options.groups.clear();
+    for (std::uint64_t g = 0; g < o.n_groups; ++g) options.groups.push_back(group_of(o.groups[g]));
+  }
+  options.non_finite = o.skip_non_finite ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
+  options.clip_global_norm = o.clip_global_norm;
+  options.bucket_coords = o.bucket_coords;
+  options.overlap = o.overlap != 0;
+  options.exchange_threads = o.exchange_threads;
+  options.seed = o.seed;
+  if (o.node_of_rank != nullptr) {
+    options.nodes = Nodes(std::span(o.node_of_rank, static_cast<std::size_t>(world)));
+  }
+  return options;
+}
+
+}  // namespace pride::c
+
+using namespace pride::c;
+
+void pride_options_init(pride_options* options) {
+  if (options == nullptr) return;
+  static const pride::OptimizerOptions defaults;
+  *options = {.struct_size = sizeof(pride_options),
+              .skip_non_finite = 0,
+              .method = "dlion-vote",
+              .names = nullptr,
+              .values = nullptr,
+              .n_options = 0,
+              .groups = nullptr,
+              .n_groups = 0,
+              .bucket_coords = defaults.bucket_coords,
+              .seed = defaults.seed,
+              .clip_global_norm = 0,
+              .overlap = 0,
+              .exchange_threads = defaults.exchange_threads,
+              .node_of_rank = nullptr};
+}
+
+int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,
+                           const pride_options* options, pride_optimizer** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    pride::Communicator& world = *given(comm, "comm").comm;
+    auto made = std::make_unique<pride::Optimizer>(
+        world, given(layout, "layout").layout, options_of(given(options, "options"), world.size()));
+    *out = new pride_optimizer{&world, std::move(made)};
+  });
+}
+
+void pride_optimizer_destroy(pride_optimizer* optimizer) {
+  if (optimizer == nullptr) return;
+  if (optimizer->finishing.valid()) {
+    optimizer->comm->fail("the optimizer was destroyed in the middle of a step");
+    optimizer->finishing.wait();
+  }
+  delete optimizer;
+}
+
+int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
+                         const pride_array* grads, const uint8_t* unused, pride_report* report) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    const std::size_t n = all.layout().tensors().size();
+    const auto flags = std::make_unique<bool[]>(n);
+    for (std::size_t i = 0; unused != nullptr && i < n; ++i) flags[i] = unused[i] != 0;
+    const auto done = with_grads(grads, [&](auto span) {
+      return all.step(params_of(params), span, std::span<const bool>(flags.get(), n));
+    });
+    write(done, *optimizer, report);
+  });
+}
+
+int pride_optimizer_begin(pride_optimizer* optimizer, const pride_array* params,
+                          const pride_array* grads) {
+  return guarded([&] {
+    with_grads(grads, [&](auto span) { idle(optimizer).begin_step(params_of(params), span); });
+  });
+}
+
+int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor, int32_t unused) {
+  return guarded([&] { idle(optimizer).gradient_ready(tensor, unused != 0); });
+}
+
+int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms, pride_report* report) {
+  bool pending = false;
+  const int status = guarded([&] {
+    auto& finishing = given(optimizer, "optimizer").finishing;
+    if (!finishing.valid() && timeout_ms < 0) {
+      return write(optimizer->optimizer->finish_step(), *optimizer, report);
+    }
+    if (!finishing.valid()) {
+      finishing = std::async(std::launch::async,
+                             [all = optimizer->optimizer.get()] { return all->finish_step(); });
+    }
+    pending = timeout_ms >= 0 && finishing.wait_for(std::chrono::milliseconds(timeout_ms)) !=
+                                     std::future_status::ready;
+    if (!pending) write(finishing.get(), *optimizer, report);
+  });
+  return pending ? static_cast<int>(PRIDE_PENDING) : status;
+}
+
+const char* pride_optimizer_note(const pride_optimizer* optimizer) {
+  return optimizer ? optimizer->note.c_str() : "";
+}
+
+int pride_optimizer_set_group(pride_optimizer* optimizer, int32_t group,
+                              const pride_group* values) {
+  return guarded([&] { idle(optimizer).set_group(group_of(given(values, "values")), group); });
+}
+
+int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_t group,
+                              pride_group* values) {
+  return guarded([&] {
+    given(values, "values") = group_of(given(optimizer, "optimizer").optimizer->group(group));
+  });
+}
+
+int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors, uint64_t n,
+                        const pride_group* groups, uint64_t n_groups) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    PRIDE_CHECK(n_groups == 0 || groups != nullptr, n_groups, " groups at NULL");
+    std::vector<pride::ParamGroup> more;
+    for (uint64_t g = 0; g < n_groups; ++g) more.push_back(group_of(groups[g]));
+    all.add(specs_of(tensors, n), std::move(more));
+    optimizer->buffers.clear();
+  });
+}
+
+int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params) {
+  return guarded([&] { idle(optimizer).broadcast(params_of(params)); });
+}
+
+int64_t pride_optimizer_steps_done(const pride_optimizer* optimizer) {
+  return optimizer ? optimizer->optimizer->steps_done() : -1;
+}

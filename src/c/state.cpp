@@ -1,0 +1,108 @@
+// Saved state in the C interface.
+// SPDX-License-Identifier: Apache-2.0
+#include <iterator>
+
+#include "c/handles.h"
+
+using namespace pride::c;
+
+namespace {
+
+// The entry of that number. Throws InvalidArgument beyond the last.
+template <typename Map>
+const auto& entry(const Map& map, uint64_t index, const char* kind) {
+  PRIDE_CHECK(index < map.size(), kind, " ", index, " of ", map.size());
+  return *std::next(map.begin(), static_cast<std::ptrdiff_t>(index));
+}
+
+pride::Optimizer& optimizer_of(pride_optimizer* handle) {
+  PRIDE_CHECK(!given(handle, "optimizer").finishing.valid(), "optimizer: a step is being finished");
+  return *handle->optimizer;
+}
+
+}  // namespace
+
+int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index, const char** name,
+                                 int32_t* kind, float** data) {
+  return guarded([&] {
+    pride::Optimizer& all = optimizer_of(optimizer);
+    if (optimizer->buffers.empty()) optimizer->buffers = all.state_buffers();
+    PRIDE_CHECK(index < optimizer->buffers.size(), "buffer ", index, " of ",
+                optimizer->buffers.size());
+    const pride::StateBuffer& buffer = optimizer->buffers[index];
+    given(name, "name") = buffer.name.c_str();
+    given(kind, "kind") = static_cast<int32_t>(buffer.kind);
+    given(data, "data") = buffer.values.data();
+  });
+}
+
+int pride_optimizer_save(const pride_optimizer* optimizer, pride_state** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    *out = new pride_state{given(optimizer, "optimizer").optimizer->save()};
+  });
+}
+
+int pride_optimizer_load(pride_optimizer* optimizer, const pride_state* state) {
+  return guarded([&] { optimizer_of(optimizer).load(given(state, "state").state); });
+}
+
+int pride_optimizer_load_all(pride_optimizer* optimizer, const pride_state* const* states,
+                             uint64_t n, int32_t local) {
+  return guarded([&] {
+    PRIDE_CHECK(n == 0 || states != nullptr, n, " states at NULL");
+    PRIDE_CHECK(local >= PRIDE_LOCAL_KEEP && local <= PRIDE_LOCAL_RESET, "local is ", local);
+    std::vector<pride::StateDict> all;
+    for (uint64_t i = 0; i < n; ++i) all.push_back(given(states[i], "a state").state);
+    optimizer_of(optimizer).load(std::move(all), static_cast<pride::LocalState>(local));
+  });
+}
+
+int pride_state_create(pride_state** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    *out = new pride_state{};
+  });
+}
+void pride_state_destroy(pride_state* state) { delete state; }
+uint64_t pride_state_tensors(const pride_state* state) {
+  return state ? state->state.tensors.size() : 0;
+}
+uint64_t pride_state_texts(const pride_state* state) {
+  return state ? state->state.scalars.size() : 0;
+}
+
+int pride_state_tensor(const pride_state* state, uint64_t index, pride_tensor* tensor,
+                       const float** values) {
+  return guarded([&] {
+    const auto& [name, found] = entry(given(state, "state").state.tensors, index, "tensor");
+    given(tensor, "tensor") = {.name = name.c_str(),
+                               .shape = found.shape.data(),
+                               .n_dims = static_cast<int32_t>(found.shape.size()),
+                               .group = 0};
+    given(values, "values") = found.values.data();
+  });
+}
+
+int pride_state_set_tensor(pride_state* state, const pride_tensor* tensor, const float* values) {
+  return guarded([&] {
+    pride::TensorSpec spec = spec_of(given(tensor, "tensor"));
+    const std::size_t n = pride::Layout({spec}).n_coords();  // checks name and shape
+    PRIDE_CHECK(n == 0 || values != nullptr, n, " values at NULL");
+    given(state, "state").state.tensors[spec.name] = {std::move(spec.shape), {values, values + n}};
+  });
+}
+
+int pride_state_text(const pride_state* state, uint64_t index, const char** name,
+                     const char** value) {
+  return guarded([&] {
+    const auto& [key, text] = entry(given(state, "state").state.scalars, index, "text");
+    given(name, "name") = key.c_str();
+    given(value, "value") = text.c_str();
+  });
+}
+
+int pride_state_set_text(pride_state* state, const char* name, const char* value) {
+  return guarded(
+      [&] { given(state, "state").state.scalars[&given(name, "name")] = &given(value, "value"); });
+}
