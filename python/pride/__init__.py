@@ -1,0 +1,20 @@
+"""pride: data-parallel training in PyTorch with about one bit per parameter on the wire.
+
+    optimizer = pride.DistributedLion(model.parameters(), lr=1e-4)
+
+takes the place of an optimizer of torch, under ``torchrun`` and without DDP's averaging.
+"""
+# SPDX-License-Identifier: Apache-2.0
+from ._library import lib as _lib
+from ._world import mpi
+from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
+from .gradients import clip_grad_norm_, local_gradients, mean_over_ranks
+from .methods import MethodInfo, method_info, methods, step_bytes
+from .optimizer import DistributedLion, Lion, LionCub, Optimizer
+
+__version__ = _lib.pride_version().decode()
+__all__ = [
+    "CommError", "DataError", "DistributedLion", "Error", "InvalidArgument", "Lion", "LionCub",
+    "MethodInfo", "NonFiniteGradient", "Optimizer", "clip_grad_norm_", "local_gradients",
+    "mean_over_ranks", "method_info", "methods", "mpi", "step_bytes",
+]

@@ -1,0 +1,102 @@
+# Hooks on parameters: which took part in backward, and when a gradient is complete.
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import weakref
+
+import torch
+
+# Parameters under DistributedDataParallel with local gradients, by id: a zero gradient there may
+# mean that backward did not reach the parameter. Each has a weak reference and the hook's count.
+_watched = {}
+
+
+class _Watch:
+    def __init__(self, p):
+        self.param = weakref.ref(p)
+        self.count = 0  # of backwards that reached it
+        self.hook = on_gradient(p, self._fired)
+
+    def _fired(self):
+        self.count += 1
+
+
+def watch(p):
+    """Counts the backwards that reach the parameter."""
+    found = _watched.get(id(p))
+    if found is None or found.param() is not p:
+        _watched[id(p)] = _Watch(p)
+
+
+def _watch_of(p):
+    found = _watched.get(id(p))
+    return found if found is not None and found.param() is p else None
+
+
+def on_gradient(p, callback):
+    """Calls back when backward has accumulated the gradient of a leaf. Returns what to keep."""
+    if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1 and later
+        return p.register_post_accumulate_grad_hook(lambda _: callback())
+    with torch.enable_grad():
+        node = p.expand_as(p).grad_fn.next_functions[0][0]
+    return node, node.register_hook(lambda *_: callback())  # it lives as long as its node
+
+
+class Hooks:
+    """Those of one optimizer."""
+
+    def __init__(self, optimizer):
+        self._optimizer = weakref.ref(optimizer)
+        self._kept = []
+        self._seen = {}  # count of a watched parameter at the last reset, by id
+        self._paused = 0
+
+    def add(self, slots):
+        optimizer = self._optimizer()
+        if not optimizer._settings["overlap"] or optimizer._world.size == 1:
+            return
+        first = len(optimizer._slots) - len(slots)
+        for index, slot in enumerate(slots, first):
+            if slot.param.requires_grad:
+                self._kept.append(on_gradient(slot.param, self._callback(index)))
+
+    def _callback(self, index):
+        def complete():
+            optimizer = self._optimizer()
+            if optimizer is not None and not self._paused:
+                optimizer._gradient_complete(index)
+
+        return complete
+
+    @contextlib.contextmanager
+    def paused(self):
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+
+    def is_shared(self, slot):
+        """True if DistributedDataParallel may own the memory of the gradient."""
+        return _watch_of(slot.param) is not None
+
+    def unused(self):
+        """For each parameter, whether it has no gradient in this step."""
+        flags = []
+        for slot in self._optimizer()._slots:
+            grad, watch_ = slot.param.grad, _watch_of(slot.param)
+            flags.append(grad is None or (watch_ is not None and
+                                          watch_.count == self._seen.get(id(slot.param), 0)))
+        return flags
+
+    def reset(self):
+        """After a step: what comes now belongs to the next one."""
+        for slot in self._optimizer()._slots:
+            found = _watch_of(slot.param)
+            if found is not None:
+                self._seen[id(slot.param)] = found.count
+
+    def remove(self):
+        for kept in self._kept:
+            handle = kept[1] if isinstance(kept, tuple) else kept
+            handle.remove()
+        self._kept = []

@@ -1,0 +1,59 @@
+"""Gradients that stay local: DistributedDataParallel, clipping, and averages for the log."""
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any, Iterable, Optional, Union
+
+import torch
+import torch.distributed as dist
+
+from . import _hooks
+from .errors import InvalidArgument
+from .optimizer import Optimizer
+
+
+def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
+    """Makes a DistributedDataParallel model leave gradients where they are computed.
+
+    A communication hook that does nothing takes the place of the all-reduce; everything else of DDP
+    (equal initial values, buffers, ``find_unused_parameters``) works on. A parameter that backward
+    did not reach on a rank counts as unused there, although DDP gives it a gradient of zeros. Plain
+    modules need none of this. Call it once, before the first backward. Returns the model.
+    """
+    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise TypeError(f"local_gradients: {type(model).__name__} is not a "
+                        "DistributedDataParallel model; other modules need nothing")
+    from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+
+    model.register_comm_hook(None, noop_hook)
+    for p in model.parameters():
+        if p.requires_grad:
+            _hooks.watch(p)
+    return model
+
+
+def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.Tensor],
+                    max_norm: float, norm_type: float = 2.0,
+                    error_if_nonfinite: bool = False) -> torch.Tensor:
+    """Clips the norm of **this rank's own** gradient, before ``step()``. Returns that norm.
+
+    What differs from training with DDP: gradients are not averaged, so each norm is that of one
+    rank's batch, larger than the mean gradient's by the noise of the batch; and with a vote the
+    scale of a gradient matters for the momentum only, not for the size of the step. To clip the
+    mean gradient, where the method has it: ``Optimizer(..., clip_global_norm=)``.
+    """
+    if isinstance(parameters, Optimizer):
+        if parameters._settings["overlap"]:
+            raise InvalidArgument("pride: clip_grad_norm_ with overlap=True: the exchange has begun "
+                                  "before the norm is known; use overlap=False")
+        parameters = [p for group in parameters.param_groups for p in group["params"]]
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
+
+
+def mean_over_ranks(value: Union[float, torch.Tensor], process_group: Optional[Any] = None) -> float:
+    """The mean of a number over the ranks, e.g. of the loss for the log. Collective."""
+    if not dist.is_available() or not dist.is_initialized():
+        return float(value)
+    backend = dist.get_backend(process_group)
+    device = torch.device("cuda" if backend == "nccl" else "cpu")
+    total = torch.tensor([float(value)], dtype=torch.float64, device=device)
+    dist.all_reduce(total, group=process_group)
+    return total.item() / dist.get_world_size(process_group)

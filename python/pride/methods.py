@@ -1,0 +1,76 @@
+"""The methods of this build, and what their steps cost."""
+# SPDX-License-Identifier: Apache-2.0
+import ctypes as c
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+from . import _library as library
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """A method; a beta or eps of 0 means that it has none."""
+
+    name: str
+    title: str
+    source: str           # paper and equation
+    bits_up: float        # per parameter, of one rank
+    bits_down: float
+    exact_cost: bool
+    max_world: int
+    growth: str           # with the number of ranks, of the bytes that a rank sends
+    state_floats: int     # per parameter
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    options: Dict[str, Tuple[str, str]] = field(default_factory=dict)  # name: (default, help)
+
+
+def method_info(name: str, world: int = 4) -> MethodInfo:
+    """The method of that name on that many ranks.
+
+    Raises:
+        InvalidArgument: with the list of names, if there is none.
+    """
+    found = library.Method(struct_size=c.sizeof(library.Method))
+    library.call("pride_method_info", name.encode(), world, c.byref(found))
+    options = {}
+    texts = [c.c_char_p() for _ in range(3)]
+    for i in range(found.n_options):
+        library.call("pride_method_option", name.encode(), i, *map(c.byref, texts))
+        option, default, about = (text.value.decode() for text in texts)
+        options[option] = default, about
+    d = found.defaults
+    return MethodInfo(found.name.decode(), found.title.decode(), found.source.decode(),
+                      found.bits_up, found.bits_down, bool(found.exact_cost), found.max_world,
+                      found.growth.decode(), found.state_floats, d.lr, d.beta1, d.beta2, d.eps,
+                      d.weight_decay, options)
+
+
+def methods(world: int = 4) -> List[MethodInfo]:
+    """All methods, in the order of ``pride methods``."""
+    return [method_info(library.lib.pride_method_name(i).decode(), world)
+            for i in range(library.lib.pride_method_count())]
+
+
+def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: int, *,
+               options: Optional[Dict[str, Any]] = None, step: int = 1000,
+               bucket_size: int = 4 << 20) -> int:
+    """Bytes that the rank with most sends in a step.
+
+    Args:
+        method: its name.
+        shapes: of the parameters, or their number.
+        world: number of ranks.
+        options: the method's own.
+        step: which one: a method may begin with dense steps.
+        bucket_size: coordinates that are exchanged at a time.
+    """
+    shapes = [(shapes,)] if isinstance(shapes, int) else shapes
+    layout = library.make_layout([(f"p{i}", tuple(s), 0) for i, s in enumerate(shapes)])
+    made = library.make_options(method, options or {}, bucket_coords=bucket_size)
+    cost = library.Cost()
+    library.call("pride_method_cost", c.byref(made), layout, world, -1, step, c.byref(cost))
+    return cost.bytes_up + cost.bytes_down

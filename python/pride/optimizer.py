@@ -1,0 +1,792 @@
+"""pride.Optimizer: torch optimizers whose ranks exchange about one bit per parameter."""
+# SPDX-License-Identifier: Apache-2.0
+import atexit
+import contextlib
+import copy
+import ctypes as c
+import datetime
+import hashlib
+import os
+import struct
+import warnings
+import weakref
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+
+import torch
+
+from . import _checkpoint, _hooks
+from . import _library as library
+from ._flat import Flat, Slot, check_parameter
+from ._world import SLICE_S, MpiWorld, make_world
+from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
+from .methods import method_info
+
+_OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broadcast_parameters",
+               "check_replicas", "consolidate_state_dict")
+_CHECKED_STEPS = 2  # in which ranks compare their gradients
+_ROW = 8            # numbers that a rank sends before an operation
+_ALL = weakref.WeakSet()  # optimizers whose threads must end before the interpreter
+_NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Any method of :func:`pride.methods`, as a ``torch.optim.Optimizer``.
+
+    Every rank of ``process_group`` makes the same optimizer over its own replica of the model and
+    calls :meth:`step` with the gradients of its own batch, **not averaged** (see
+    :func:`pride.local_gradients` for DistributedDataParallel). Parameters must begin equal on all
+    ranks and then stay so, bit for bit.
+
+    Args:
+        params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as torch's optimizers.
+        lr, betas, eps, weight_decay: the method's own defaults unless given. Weight decay is
+            decoupled. ``betas`` has as many values as the method has.
+        method: a name of :func:`pride.methods`, e.g. ``"dlion-vote"``.
+        options: the method's own options, e.g. ``{"tie": "zero"}``.
+        process_group: the default group; or a group; or :func:`pride.mpi`.
+        maximize: go up the gradient.
+        foreach, fused: taken and of no effect: the step is one fused native call already.
+        capturable, differentiable: True is refused.
+        overlap: exchange while backward goes on. Each backward outside :meth:`no_sync` must then be
+            followed by one ``step()``, and gradients must not be changed in between.
+        bucket_size: coordinates that are exchanged at a time.
+        lanes: with overlap, buckets on their way at a time, each with a Gloo group of its own.
+        seed: of the bits for zeros, ties and stochastic rounding; the same on all ranks.
+        on_non_finite: ``"raise"`` NonFiniteGradient on all ranks, or ``"skip"`` the step on all.
+        clip_global_norm: 2-norm to which the mean gradient is scaled down; for methods that have
+            the mean gradient.
+        timeout: seconds that one wait for other ranks may take.
+        broadcast_parameters: begin with rank 0's parameters, instead of refusing others.
+        equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps,
+            which are those of DDP's averaging or of the same data everywhere; or ``"allow"``.
+        node_of_rank: for each rank the number of its node: the hierarchical route.
+
+    Raises:
+        InvalidArgument: on all ranks, if ranks differ in parameters, options or initial values, or
+            one cannot use its own; the text names rank and parameter.
+        CommError: a rank is gone, stalls or fails; on all ranks, within ``timeout``.
+    """
+
+    _step_supports_amp_scaling = True
+
+    def __init__(self, params: Iterable, lr: Optional[float] = None,
+                 betas: Union[float, Tuple[float, ...], None] = None, eps: Optional[float] = None,
+                 weight_decay: Optional[float] = None, *, method: str,
+                 options: Optional[Dict[str, Any]] = None, process_group: Any = None,
+                 maximize: bool = False, foreach: Optional[bool] = None,
+                 fused: Optional[bool] = None, capturable: bool = False,
+                 differentiable: bool = False, overlap: bool = False,
+                 bucket_size: int = 4 << 20, lanes: int = 2, seed: int = 0,
+                 on_non_finite: str = "raise", clip_global_norm: float = 0.0,
+                 timeout: float = 300.0, broadcast_parameters: bool = False,
+                 equal_gradients: str = "refuse",
+                 node_of_rank: Optional[List[int]] = None) -> None:
+        if capturable:
+            raise InvalidArgument("pride: capturable=True: a step waits for the network and cannot "
+                                  "be captured in a CUDA graph")
+        if differentiable:
+            raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
+        _one_of("on_non_finite", on_non_finite, ("raise", "skip"))
+        _one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
+        if not timeout > 0:
+            raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
+        info = method_info(method)
+        self._settings = dict(
+            method=method, options=dict(options or {}), process_group=process_group,
+            overlap=overlap, bucket_size=bucket_size, lanes=lanes, seed=seed,
+            on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
+            equal_gradients=equal_gradients, node_of_rank=node_of_rank)
+        self._names: Dict[int, str] = {}
+        self._reset()
+        defaults = dict(
+            lr=info.lr if lr is None else lr, betas=_betas(info, betas),
+            weight_decay=info.weight_decay if weight_decay is None else weight_decay,
+            maximize=maximize, foreach=foreach, fused=fused, capturable=False,
+            differentiable=False)
+        if info.eps or eps is not None:
+            defaults["eps"] = info.eps if eps is None else eps
+        super().__init__(self._unnamed(params), defaults)
+        self._build(broadcast_parameters)
+
+    # --- Construction. ----------------------------------------------------------------------------
+
+    def _reset(self):
+        self._handle = self._world = self._layout = self._flat = None
+        self._slots: List[Slot] = []
+        self._hooks = _hooks.Hooks(self)
+        self._running = False         # a step has begun beside backward
+        self._handed: Dict[int, tuple] = {}  # in it: gradients that the library has
+        self._sent_groups = None
+        self._saved = None            # of a copy: state to load when it is built
+        self._gathered = None         # states of all ranks, by consolidate_state_dict()
+        self._broken: Optional[str] = None
+        self._checks_left = _CHECKED_STEPS
+        self._totals = dict(steps=0, skipped=0, bytes_sent=0, bytes_received=0, messages_sent=0)
+        self._last: Dict[str, Any] = {}
+        self._pid = os.getpid()
+
+    def _unnamed(self, params):
+        """Takes the names out of (name, parameter) pairs."""
+        if isinstance(params, torch.Tensor):
+            return params  # torch's own error
+        params = list(params)
+
+        def plain(entries):
+            kept = []
+            for entry in [entries] if isinstance(entries, torch.Tensor) else entries:
+                if isinstance(entry, tuple):
+                    name, entry = entry
+                    self._names[id(entry)] = str(name)
+                kept.append(entry)
+            return kept
+
+        if params and isinstance(params[0], dict):
+            return [{**group, "params": plain(group["params"])} for group in params]
+        return plain(params)
+
+    def _name(self, p, group, index):
+        return self._names.get(id(p), f"group {group} parameter {index}")
+
+    def _new_slots(self, first_group):
+        """Slots of the groups from that one on; a tied parameter has one, under its first name."""
+        slots, seen = [], {id(slot.param) for slot in self._slots}
+        for g, group in enumerate(self.param_groups[first_group:], first_group):
+            if group["maximize"] != self.param_groups[0]["maximize"]:
+                raise InvalidArgument("pride: maximize differs between groups")
+            for i, p in enumerate(group["params"]):
+                name = self._name(p, g, i)
+                check_parameter(name, p)
+                if id(p) not in seen:
+                    seen.add(id(p))
+                    slots.append(Slot(name, p, g))
+        names = {}
+        for slot in self._slots + slots:
+            if slot.name in names:
+                raise InvalidArgument(f"pride: two parameters are named '{slot.name}'")
+            names[slot.name] = slot
+            first = (self._slots + slots)[0]
+            if slot.param.device != first.param.device:
+                raise InvalidArgument(
+                    f"pride: {slot.name} lies on {slot.param.device}, {first.name} on "
+                    f"{first.param.device}; one optimizer takes parameters of one device")
+        return slots
+
+    def _build(self, broadcast):
+        s = self._settings
+        timeout = datetime.timedelta(seconds=s["timeout"])
+        self._world = make_world(s["process_group"], timeout)
+        made = {}
+
+        def prepare():
+            slots = self._new_slots(0)
+            if not slots:
+                raise InvalidArgument("pride: no parameters")
+            made["slots"] = slots
+            made["groups"] = [self._group_values(g) for g in self.param_groups]
+            made["layout"] = library.make_layout([slot.spec for slot in slots])
+
+        rows = self._meet("construct", prepare, lambda: [self._device_digest(made["slots"])])
+        self._same(rows, 0, "device of the parameters")
+        nodes = s["node_of_rank"]
+        options = library.make_options(
+            s["method"], s["options"], made["groups"],
+            bucket_coords=s["bucket_size"], seed=s["seed"], overlap=int(s["overlap"]),
+            exchange_threads=s["lanes"], clip_global_norm=s["clip_global_norm"],
+            skip_non_finite=int(s["on_non_finite"] == "skip"))
+        if nodes is not None:
+            options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
+        with self._failures():
+            self._handle = library.Handle(
+                "optimizer", "pride_optimizer_create", self._world.handle, made["layout"],
+                c.byref(options), parents=(self._world,))
+        self._layout = made["layout"]
+        self._adopt(made["slots"])
+        self._sent_groups = list(map(bytes, made["groups"]))
+        _ALL.add(self)
+        if broadcast:
+            self.broadcast_parameters()
+        elif self._world.size > 1:
+            self._check_start()
+
+    def _device_digest(self, slots):
+        kinds = sorted({f"{slot.param.device.type}" for slot in slots})
+        return _digest(",".join(kinds).encode())
+
+    def _adopt(self, new):
+        """Gives the new slots their places, and state its views."""
+        self._slots = self._slots + new
+        places = []
+        offset, n = c.c_uint64(), c.c_uint64()
+        for i in range(len(self._slots)):
+            library.call("pride_layout_slot", self._layout, i, c.byref(offset), c.byref(n))
+            places.append((offset.value, n.value))
+        size = library.lib.pride_layout_flat_size(self._layout)
+        self._flat = Flat(self._slots, size, places)
+        self._hooks.add(new)
+        _checkpoint.view_state(self)
+
+    def _check_start(self):
+        """Initial values, which libpride compares in the first step: here, so that it is early."""
+        rows = self._meet("check_replicas", None, lambda: [self._hash(self._flat.params)])
+        others = [r for r, row in enumerate(rows) if row[2] != rows[0][2]]
+        if not others:
+            return
+        name = self._first_other_parameter()
+        raise InvalidArgument(
+            f"pride: initial parameters of rank(s) {_listed(others)} are not those of rank 0; the "
+            f"first that differs is {name}. Seed all ranks alike, wrap the model in "
+            "DistributedDataParallel first, or give broadcast_parameters=True")
+
+    def _first_other_parameter(self):
+        mine = [_digest(slot.view.numpy().tobytes()) for slot in self._slots]
+        array = (c.c_uint64 * len(mine))(*mine)
+        every = (c.c_uint64 * (len(mine) * self._world.size))()
+        self._call("pride_comm_all_gather", self._world.handle, array, c.sizeof(array), every)
+        for i, slot in enumerate(self._slots):
+            if len({every[r * len(mine) + i] for r in range(self._world.size)}) > 1:
+                return f"'{slot.name}' of shape {tuple(slot.param.shape)}"
+        return "unknown"
+
+    # --- What the ranks do together. ---------------------------------------------------------------
+
+    def _meet(self, operation, prepare=None, values=None):
+        """Ranks exchange a row of numbers as they begin an operation; returns those of all ranks:
+        the operation, whether the rank refuses it, and its values.
+
+        ``prepare``, then ``values`` (the numbers), may raise what a rank can see to alone: then all
+        ranks raise its text.
+        """
+        problem, numbers = None, []
+        try:
+            if prepare is not None:
+                prepare()
+            if values is not None:
+                numbers = values()
+        except Exception as error:  # pylint: disable=broad-except
+            problem = error
+        row = [_OPERATIONS.index(operation), int(problem is not None), *numbers]
+        row += [0] * (_ROW - len(row))
+        if self._world.size == 1:
+            if problem:
+                raise problem
+            return [row]
+        rows = self._gather(row)
+        if len({r[0] for r in rows}) > 1:
+            self._raise_other_operations(rows)
+        bad = [r for r, other in enumerate(rows) if other[1]]
+        if bad:
+            text = f"{type(problem).__name__}: {problem}" if problem else ""
+            texts = self._gather_text(text)
+            if problem:
+                raise problem
+            raise InvalidArgument(f"pride: rank {bad[0]} refuses {operation}: {texts[bad[0]]}")
+        return rows
+
+    def _gather(self, row):
+        mine = (c.c_uint64 * _ROW)(*row)
+        every = (c.c_uint64 * (_ROW * self._world.size))()
+        self._call("pride_comm_all_gather", self._world.handle, mine, c.sizeof(mine), every)
+        return [list(every[r * _ROW:(r + 1) * _ROW]) for r in range(self._world.size)]
+
+    def _gather_text(self, text):
+        size = 1024
+        mine = c.create_string_buffer(text.encode("utf-8", "replace")[:size - 1], size)
+        every = c.create_string_buffer(size * self._world.size)
+        self._call("pride_comm_all_gather", self._world.handle, mine, size, every)
+        return [every.raw[r * size:(r + 1) * size].split(b"\0")[0].decode("utf-8", "replace")
+                for r in range(self._world.size)]
+
+    def _raise_other_operations(self, rows):
+        calls = [f"rank {r}: {_OPERATIONS[row[0]] if row[0] < len(_OPERATIONS) else '?'}()"
+                 for r, row in enumerate(rows)]
+        raise InvalidArgument("pride: ranks call different methods of the optimizer ("
+                              + ", ".join(calls) + "); each is to be called by all ranks, in the "
+                              "same order")
+
+    def _same(self, rows, column, what):
+        others = [r for r, row in enumerate(rows) if row[2 + column] != rows[0][2 + column]]
+        if others:
+            raise InvalidArgument(f"pride: the {what} of rank(s) {_listed(others)} and of rank 0 "
+                                  "differ")
+
+    def _call(self, name, *arguments):
+        with self._failures():
+            return self._world.call(name, *arguments)
+
+    @contextlib.contextmanager
+    def _failures(self):
+        """Errors of a call that communicates: which ranks are silent, and that this is the end."""
+        try:
+            yield
+        except NonFiniteGradient:
+            raise
+        except CommError as error:
+            self._world.reraise_interrupt()
+            text = str(error)
+            if not self._broken:
+                silent = self._world.silent_ranks()
+                if silent:
+                    text += f"; rank(s) {_listed(silent)} show no sign of life"
+            self._broken = text
+            raise CommError(text) from None
+        except Error:
+            self._world.reraise_interrupt()
+            raise
+
+    def _usable(self):
+        if self._pid != os.getpid():
+            raise Error(f"pride: this optimizer belongs to process {self._pid}, which forked this "
+                        f"one ({os.getpid()}): make it after the fork")
+        if self._broken:
+            raise CommError(f"pride: no further steps: {self._broken}")
+        if self._handle is None:
+            saved = self._saved
+            self._build(False)
+            if saved is not None:
+                _checkpoint.load(self, saved)
+        group = torch.distributed
+        if (self._world.size == 1 and self._settings["process_group"] is None and
+                group.is_available() and group.is_initialized() and group.get_world_size() > 1):
+            raise InvalidArgument("pride: this optimizer was made before init_process_group() and "
+                                  "works alone: make it afterwards")
+
+    # --- Steps. -----------------------------------------------------------------------------------
+
+    if _NEW_TORCH:
+
+        def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+            """One step with the gradients of this rank; collective. Returns the closure's loss."""
+            return self._step(closure, None)
+    else:
+
+        def step(self, closure: Optional[Callable[[], float]] = None, *,
+                 grad_scaler=None) -> Optional[float]:
+            """One step with the gradients of this rank; collective. Returns the closure's loss."""
+            return self._step(closure, grad_scaler)
+
+    def _step(self, closure, scaler):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._usable()
+        with torch.no_grad():
+            scaled, scale, found_inf = _amp(self, scaler)
+            if scaled and self._settings["overlap"]:
+                self._abandon("a GradScaler was used with overlap=True")
+                raise InvalidArgument("pride: a GradScaler needs overlap=False: whether a gradient "
+                                      "has overflowed is known after backward only")
+            if not self._running and not self._begin_whole(scale, found_inf):
+                return loss
+            self._hand_over_rest(scale)
+            self._finish()
+        return loss
+
+    def _begin_whole(self, scale, found_inf):
+        """Begins a step whose gradients are all there. False if it is skipped on all ranks."""
+        unused = self._hooks.unused()
+        checked = self._checks_left > 0 and self._world.size > 1
+
+        def prepare():
+            for i, slot in enumerate(self._slots):
+                if not unused[i]:
+                    self._flat.collect(slot, scale, self._maximize)
+                elif checked:
+                    slot.grad_view.zero_()
+            self._flat.pull()
+            self._send_groups()
+
+        overlapped = self._settings["overlap"] and not checked
+        if overlapped:
+            prepare()
+        else:
+            rows = self._meet("step", prepare, lambda: [
+                _digest(b"".join(self._sent_groups)), int(found_inf),
+                self._hash(self._flat.grads) if checked else 0, int(checked and not all(unused))])
+            self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay of the groups)")
+            if any(row[3] for row in rows):
+                _share_inf(self)
+                self._totals["skipped"] += 1
+                self._last = dict(skipped=True, note="found_inf on rank(s) " + _listed(
+                    r for r, row in enumerate(rows) if row[3]))
+                self._hooks.reset()
+                return False
+            if checked:
+                self._check_local(rows)
+        self._begin()
+        for i, missing in enumerate(unused):
+            self._ready(i, missing)
+        return True
+
+    def _check_local(self, rows):
+        if not any(row[5] for row in rows):
+            return
+        if (len({row[4] for row in rows}) == 1 and self._settings["equal_gradients"] == "refuse"
+                and self._any_gradient()):
+            raise InvalidArgument(
+                "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
+                "already (wrap the model with pride.local_gradients(ddp_model)), or all ranks have "
+                'the same data (use a DistributedSampler). equal_gradients="allow" takes them')
+        self._checks_left -= 1
+
+    def _any_gradient(self):
+        return bool(self._flat.grads.any())
+
+    def _begin(self):
+        self._handed = {}
+        arrays = [library.Array(data=t.data_ptr(), n=t.numel(), dtype=library.FLOAT32)
+                  for t in (self._flat.params, self._flat.grads)]
+        self._call("pride_optimizer_begin", self._handle, *map(c.byref, arrays))
+        self._running = True
+
+    def _ready(self, index, missing):
+        grad = self._slots[index].param.grad
+        self._handed[index] = (None, 0) if missing else (grad.data_ptr(), grad._version)
+        self._call("pride_optimizer_ready", self._handle, index, int(missing))
+
+    def _gradient_complete(self, index):
+        """From backward, with overlap."""
+        slot = self._slots[index]
+        if self._checks_left > 0 and self._world.size > 1:
+            return  # the first steps are made as a whole
+        self._usable()
+        with torch.no_grad():
+            if not self._running:
+                self._flat.pull()
+                self._send_groups()
+                self._begin()
+            if index in self._handed:
+                self._abandon("a second backward before step()")
+                raise InvalidArgument(
+                    f"pride: {slot.name} has a second gradient before step(): with overlap=True "
+                    "only the last backward before a step may be outside optimizer.no_sync()")
+            self._flat.collect(slot, None, self._maximize)
+            self._ready(index, False)
+
+    def _hand_over_rest(self, scale):
+        unused = self._hooks.unused()
+        for i, slot in enumerate(self._slots):
+            if i in self._handed:
+                grad = slot.param.grad
+                before = self._handed[i]
+                now = (None, 0) if before[0] is None else (
+                    None if grad is None else grad.data_ptr(), grad is not None and grad._version)
+                if before != now and not self._same_view(before, slot):
+                    self._abandon("a gradient was changed after its exchange had begun")
+                    raise InvalidArgument(
+                        f"pride: the gradient of {slot.name} was changed after backward, when its "
+                        "exchange had begun (clipping? another backward?): use overlap=False")
+            else:
+                if not unused[i]:
+                    self._flat.collect(slot, scale, self._maximize)
+                self._ready(i, unused[i])
+
+    @staticmethod
+    def _same_view(before, slot):
+        return before[0] is not None and slot.n == 0
+
+    def _finish(self):
+        report = library.Report(struct_size=c.sizeof(library.Report))
+        try:
+            with self._failures():
+                while library.check(library.lib.pride_optimizer_finish(
+                        self._handle, int(SLICE_S * 1000), c.byref(report))) == library.PENDING:
+                    pass  # the interpreter handles its signals here
+        except (Error, MemoryError):
+            self._running = False
+            raise
+        except BaseException as interrupt:
+            self._abandon(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
+            raise
+        self._running = False
+        self._flat.push()
+        self._note(report)
+        self._hooks.reset()
+        _checkpoint.stepped(self)
+
+    def _abandon(self, reason):
+        """Ends a step that has begun: the world fails with this reason."""
+        if not self._running:
+            return
+        self._running = False
+        self._broken = self._broken or reason
+        self._world.fail(reason)
+        report = library.Report(struct_size=c.sizeof(library.Report))
+        while library.lib.pride_optimizer_finish(
+                self._handle, int(SLICE_S * 1000), c.byref(report)) == library.PENDING:
+            pass
+
+    def _note(self, report):
+        self._last = {name: getattr(report, name) for name, _ in report._fields_[1:]}
+        self._last["skipped"] = bool(report.skipped)
+        self._last["note"] = library.lib.pride_optimizer_note(self._handle).decode()
+        self._totals["skipped" if report.skipped else "steps"] += 1
+        for name in ("bytes_sent", "bytes_received", "messages_sent"):
+            self._totals[name] += self._last[name]
+
+    @property
+    def _maximize(self):
+        return bool(self.param_groups[0]["maximize"])
+
+    def _group_values(self, group):
+        values = library.Group(*[float("nan")] * 5)
+        values.lr = float(group["lr"])
+        values.weight_decay = float(group["weight_decay"])
+        for name, beta in zip(("beta1", "beta2"), group["betas"]):
+            setattr(values, name, float(beta))
+        if "eps" in group:
+            values.eps = float(group["eps"])
+        return values
+
+    def _send_groups(self):
+        for g, group in enumerate(self.param_groups):
+            values = self._group_values(group)
+            if bytes(values) != self._sent_groups[g]:
+                library.call("pride_optimizer_set_group", self._handle, g, c.byref(values))
+                self._sent_groups[g] = bytes(values)
+
+    def _hash(self, flat):
+        out = c.c_uint64()
+        library.call("pride_hash", self._layout, flat.data_ptr(), c.byref(out))
+        return out.value
+
+    def no_sync(self) -> "contextlib.AbstractContextManager[None]":
+        """Gradients of backwards inside accumulate and are not exchanged, with ``overlap=True``.
+
+        Without overlap nothing is exchanged before :meth:`step` anyway.
+        """
+        return self._hooks.paused()
+
+    def zero_grad(self, set_to_none: bool = _NEW_TORCH) -> None:
+        """As torch's, with torch's own default. With False, gradients become views of the flat
+        buffer: backward then writes where the step reads, and nothing is copied."""
+        self._hooks.reset()
+        if set_to_none or self._flat is None or self._maximize:
+            super().zero_grad(set_to_none=set_to_none)
+            return
+        super().zero_grad(set_to_none=False)
+        for slot in self._slots:
+            p = slot.param
+            if (p.grad is not None and p.grad.dtype == torch.float32 and p.device.type == "cpu"
+                    and p.grad.layout == torch.strided and not self._hooks.is_shared(slot)
+                    and not self._flat.is_view(slot)):
+                slot.grad_view.zero_()
+                p.grad = slot.grad_view
+
+    # --- Other collectives. -----------------------------------------------------------------------
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """More parameters, behind those that there are. Collective once the optimizer is made."""
+        if self._handle is None:
+            super().add_param_group(param_group)
+            return
+        self._usable()
+        first = len(self.param_groups)
+        new: List[Slot] = []
+
+        def prepare():
+            plain = self._unnamed([dict(param_group)])[0]
+            torch.optim.Optimizer.add_param_group(self, plain)
+            new.extend(self._new_slots(first))
+
+        try:
+            self._meet("add_param_group", prepare)
+            specs = [slot.spec for slot in new]
+            values = self._group_values(self.param_groups[first])
+            self._flat.pull()
+            self._call("pride_optimizer_add", self._handle, library.tensors(specs), len(specs),
+                       c.byref(values), 1)
+        except Error:
+            del self.param_groups[first:]
+            raise
+        self._layout = library.make_layout([slot.spec for slot in self._slots + new])
+        self._sent_groups.append(bytes(values))
+        self._adopt(new)
+
+    def broadcast_parameters(self) -> None:
+        """Copies rank 0's parameters to all ranks. Collective."""
+        self._usable()
+        self._meet("broadcast_parameters", self._flat.pull)
+        array = library.Array(data=self._flat.params.data_ptr(), n=self._flat.params.numel(),
+                              dtype=library.FLOAT32)
+        self._call("pride_optimizer_broadcast", self._handle, c.byref(array))
+        self._flat.push()
+
+    def check_replicas(self) -> int:
+        """A 64-bit hash of all parameters, which is equal on all ranks. Collective.
+
+        Raises:
+            InvalidArgument: on all ranks, naming those whose parameters differ from rank 0's.
+        """
+        self._usable()
+        self._flat.pull()
+        rows = self._meet("check_replicas", None, lambda: [self._hash(self._flat.params)])
+        self._same(rows, 0, "parameters")
+        return rows[0][2]
+
+    def traffic(self) -> Dict[str, Any]:
+        """Bytes of this rank: of all steps since the optimizer was made, and of the last one.
+
+        ``cost_bytes`` is what the method's next step sends; ``fp32_bytes`` what a ring all-reduce
+        of float32 gradients sends.
+        """
+        if self._handle is None:
+            raise Error("pride: no traffic before the first step of a copied optimizer")
+        cost = library.Cost()
+        steps = library.lib.pride_optimizer_steps_done(self._handle)
+        library.call("pride_optimizer_cost", self._handle, steps, c.byref(cost))
+        n = sum(slot.n for slot in self._slots)
+        world = self._world.size
+        return dict(self._totals, last_step=dict(self._last),
+                    cost_bytes=cost.bytes_up + cost.bytes_down, cost_exact=bool(cost.exact),
+                    fp32_bytes=8 * n * (world - 1) // world)
+
+    # --- State. -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> Dict[str, Any]:
+        """This rank's state, with that of all ranks after :meth:`consolidate_state_dict`.
+
+        Not collective. Momentum that each rank has of its own lies under keys with the rank, e.g.
+        ``m.rank3``; it is a copy.
+        """
+        return _checkpoint.state_dict(self)
+
+    def load_state_dict(self, state_dict: Dict[str, Any], *, local: str = "keep") -> None:
+        """Loads what :meth:`state_dict` returned. Collective: all ranks load, or none does.
+
+        Args:
+            state_dict: of this rank, of all ranks (consolidated), or of one rank for all, which
+                warns where the momentum is another rank's.
+            local: what becomes of momentum that each rank has of its own when the number of ranks
+                has changed: ``"keep"`` that of rank modulo their number, ``"average"``,
+                ``"reset"`` to zero.
+        """
+        self._usable()
+        _checkpoint.load(self, state_dict, local)
+
+    def consolidate_state_dict(self, to: int = 0) -> None:
+        """Gathers the state of all ranks on rank ``to``, for its next :meth:`state_dict`.
+
+        Collective.
+        """
+        self._usable()
+        _checkpoint.consolidate(self, to)
+
+    def __getstate__(self):
+        return _checkpoint.pickled(self)
+
+    def __setstate__(self, state):
+        _checkpoint.unpickle(self, state)
+
+    def __deepcopy__(self, memo):
+        made = self.__class__.__new__(self.__class__)
+        memo[id(self)] = made
+        _checkpoint.unpickle(made, copy.deepcopy(_checkpoint.pickled(self, False), memo))
+        made._settings["process_group"] = self._settings["process_group"]
+        return made
+
+    def close(self) -> None:
+        """Ends the optimizer's threads and connections. Not needed: the interpreter's end does."""
+        self._abandon("the optimizer was closed in the middle of a step")
+        self._hooks.remove()
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._broken = self._broken or "the optimizer is closed"
+            for entry in self.state.values():
+                entry.clear()
+            handle.close()
+            if not isinstance(self._world, MpiWorld):
+                self._world.close()
+
+
+class DistributedLion(Optimizer):
+    """Distributed Lion: ranks vote with the sign of their own Lion update.
+
+    Liu et al. 2024, Algorithm 1 (arXiv:2404.00438): ``"vote"`` takes the majority, ``"average"``
+    the mean of the signs. Sends about 2 bits per parameter and step, or 2 + log2(N + 1) / N ...
+    (``optimizer.traffic()`` says the bytes). The arguments are those of :class:`Optimizer`.
+    """
+
+    def __init__(self, params: Iterable, lr: float = 1e-4,
+                 betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
+                 aggregation: str = "vote", **kwargs: Any) -> None:
+        _one_of("aggregation", aggregation, ("vote", "average"))
+        super().__init__(params, lr, betas, None, weight_decay,
+                         method="dlion-vote" if aggregation == "vote" else "dlion-avg", **kwargs)
+
+
+class LionCub(Optimizer):
+    """Lion Cub (arXiv:2411.16462): votes of few bits, momenta synchronised."""
+
+    def __init__(self, params: Iterable, lr: float = 1e-4,
+                 betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
+                 **kwargs: Any) -> None:
+        super().__init__(params, lr, betas, None, weight_decay, method="lion-cub", **kwargs)
+
+
+class Lion(Optimizer):
+    """Lion (Chen et al. 2023) on the mean gradient of all ranks, which is exchanged in float32."""
+
+    def __init__(self, params: Iterable, lr: float = 1e-4,
+                 betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
+                 **kwargs: Any) -> None:
+        super().__init__(params, lr, betas, None, weight_decay, method="lion", **kwargs)
+
+
+def _betas(info, betas):
+    """As many as the method has."""
+    own = tuple(b for b in (info.beta1, info.beta2) if b)
+    if betas is None:
+        return own
+    given = (betas,) if isinstance(betas, (int, float)) else tuple(betas)
+    if len(given) != len(own):
+        raise InvalidArgument(f"pride: betas = {betas}; {info.name} has {len(own)}")
+    return given
+
+
+def _one_of(name, value, values):
+    if value not in values:
+        raise InvalidArgument(f"pride: {name} = {value!r}, must be one of {', '.join(values)}")
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(ranks)))
+
+
+def _digest(data):
+    return struct.unpack("<Q", hashlib.blake2b(data, digest_size=8).digest())[0]
+
+
+def _amp(optimizer, scaler):
+    """(a scaler is used, what gradients are to be multiplied with or None, found_inf here)."""
+    if scaler is not None:  # torch 1.13
+        states = scaler._per_optimizer_states[id(optimizer)]
+        optimizer._scaler_infs = states["found_inf_per_device"]
+        fresh = states["stage"].name == "READY"
+        if fresh:
+            scaler._check_inf_per_device(optimizer)
+            optimizer._scaler_infs = scaler._per_optimizer_states[id(optimizer)][
+                "found_inf_per_device"]
+        found = any(bool(t.item()) for t in optimizer._scaler_infs.values())
+        return True, 1.0 / float(scaler._get_scale_async()) if fresh else None, found
+    found = getattr(optimizer, "found_inf", None)
+    if found is None:
+        return False, None, False
+    scale = getattr(optimizer, "grad_scale", None)
+    return True, None if scale is None else 1.0 / float(scale), bool(float(found))
+
+
+def _share_inf(optimizer):
+    """All ranks' scalers back off alike, where torch lets us tell them (1.13)."""
+    for tensor in getattr(optimizer, "_scaler_infs", {}).values():
+        tensor.fill_(1.0)
+
+
+@atexit.register
+def _close_all():
+    for optimizer in list(_ALL):
+        try:
+            if optimizer._pid == os.getpid():
+                optimizer.close()
+        except Exception as error:  # pylint: disable=broad-except
+            warnings.warn(f"pride: {error}")
