@@ -50,7 +50,7 @@ CARRIERS = [
     (re.compile(r"pride/comm/c10d_comm\.h$"), [*TORCH_USERS, "examples/"]),
     (re.compile(r"(pride/torch|torch/).*\.h$"), [*TORCH_USERS, "examples/"]),
 ]
-SUFFIXES = {".h", ".cpp", ".cc", ".hpp"}
+SUFFIXES = {".h", ".c", ".cpp", ".cc", ".hpp"}
 TOPS = ["include", "src", "apps", "tests", "examples", "bench", "fuzz"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

@@ -94,7 +94,7 @@ main() {
     -h | --help) usage && return ;;
     *) usage >&2 && return 2 ;;
   esac
-  sources=$(tracked '*.h' '*.cpp')
+  sources=$(tracked '*.h' '*.c' '*.cpp')
   scripts/check_includes.py --self-test || fault "the include checker misses what it should find"
   scripts/check_includes.py || fault "includes point upwards, see the lines above"
   check_format "$mode"
