@@ -43,6 +43,9 @@ class Staging {
   std::size_t size_ = 0;
 };
 
+// A message without bytes travels as one byte: it must arrive all the same, as in a barrier.
+std::size_t sent_size(std::size_t bytes) { return std::max<std::size_t>(1, bytes); }
+
 // The text of a function that failed.
 using ErrorText = std::array<char, 2048>;
 std::string text_of(const ErrorText& text) {
@@ -65,8 +68,8 @@ class CallbackComm final : public Communicator {
                        Deadline deadline) override {
     const auto ranks = static_cast<std::size_t>(size());
     std::vector<std::uint64_t> out(ranks, 0), in(ranks, 0);
-    for (const Outgoing& m : send) out[m.to] += m.bytes.size();
-    for (const Incoming& m : recv) in[m.from] += m.bytes.size();
+    for (const Outgoing& m : send) out[m.to] += sent_size(m.bytes.size());
+    for (const Incoming& m : recv) in[m.from] += sent_size(m.bytes.size());
     const auto place = [](const std::vector<std::uint64_t>& sizes) {
       std::vector<std::uint64_t> begin(sizes.size() + 1, 0);
       for (std::size_t r = 0; r < sizes.size(); ++r) begin[r + 1] = begin[r] + sizes[r];
@@ -77,7 +80,7 @@ class CallbackComm final : public Communicator {
     std::byte* const in_bytes = recv_.of_size(from.back());
     for (const Outgoing& m : send) {
       if (!m.bytes.empty()) std::memcpy(out_bytes + to[m.to], m.bytes.data(), m.bytes.size());
-      to[m.to] += m.bytes.size();
+      to[m.to] += sent_size(m.bytes.size());
     }
     ErrorText error{};
     if (table_.all_to_all_v(user_, out_bytes, out.data(), in_bytes, in.data(), left(deadline),
@@ -88,7 +91,7 @@ class CallbackComm final : public Communicator {
     }
     for (const Incoming& m : recv) {
       if (!m.bytes.empty()) std::memcpy(m.bytes.data(), in_bytes + from[m.from], m.bytes.size());
-      from[m.from] += m.bytes.size();
+      from[m.from] += sent_size(m.bytes.size());
     }
   }
 
@@ -108,6 +111,7 @@ class CallbackComm final : public Communicator {
       throw CommError(text_of(error));
     }
     std::memcpy(values.data(), sum, values.size());
+    count({values.size(), values.size(), 1, 1});  // as for MPI's own
     return true;
   }
 

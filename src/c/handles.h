@@ -27,6 +27,7 @@ struct pride_optimizer {
   std::unique_ptr<pride::Optimizer> optimizer;
   std::vector<pride::StateBuffer> buffers = {};  // the texts of pride_optimizer_state_buffer()
   std::string note = {};
+  std::int64_t steps_done = 0;                    // when `finishing` began
   std::future<pride::StepReport> finishing = {};  // last: it uses the optimizer
 };
 
@@ -72,6 +73,9 @@ T& given(T* pointer, const char* name) {
   PRIDE_CHECK(pointer != nullptr, name, " is NULL");
   return *pointer;
 }
+
+// Throws InvalidArgument while a step is being finished on a thread.
+Optimizer& idle(const pride_optimizer* optimizer);
 
 TensorSpec spec_of(const pride_tensor& tensor);
 std::vector<TensorSpec> specs_of(const pride_tensor* tensors, std::uint64_t n);

@@ -1,6 +1,6 @@
 // The methods and their costs in the C interface.
 // SPDX-License-Identifier: Apache-2.0
-#include <limits>
+#include <algorithm>
 
 #include "c/handles.h"
 #include "pride/registry.h"
@@ -51,7 +51,9 @@ const char* pride_method_name(uint64_t index) {
 int pride_method_info(const char* name, int32_t world, pride_method* out) {
   return guarded([&] {
     thread_local pride::MethodInfo info;
-    PRIDE_CHECK(given(out, "out").struct_size >= sizeof(pride_method), "pride_method: struct_size");
+    PRIDE_CHECK(given(out, "out").struct_size >= sizeof(pride_method),
+                "pride_method: struct_size is ", out->struct_size, ", must be ",
+                sizeof(pride_method), " or more");
     PRIDE_CHECK(world >= 1, "a world of ", world, " ranks");
     info = pride::method_info(&given(name, "name"), world);
     *out = {.struct_size = out->struct_size,

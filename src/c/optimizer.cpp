@@ -1,6 +1,8 @@
 // Optimizers of the C interface.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -37,11 +39,17 @@ auto with_grads(const pride_array* array, Body&& body) {
   return body(std::span(static_cast<const float*>(array->data), array->n));
 }
 
+// Before the step: an unusable report must not cost one.
+void check_report(const pride_report* out) {
+  PRIDE_CHECK(out == nullptr || out->struct_size >= sizeof(pride_report),
+              "pride_report: struct_size is ", out->struct_size, ", must be ", sizeof(pride_report),
+              " or more");
+}
+
+// REQUIRES: check_report(out).
 void write(const StepReport& report, pride_optimizer& optimizer, pride_report* out) {
   optimizer.note = report.skipped ? report.skip_reason : report.note;
   if (out == nullptr) return;
-  PRIDE_CHECK(out->struct_size >= sizeof(pride_report), "pride_report: struct_size is ",
-              out->struct_size, ", must be ", sizeof(pride_report), " or more");
   *out = {.struct_size = out->struct_size,
           .skipped = report.skipped,
           .step = report.step,
@@ -54,13 +62,15 @@ void write(const StepReport& report, pride_optimizer& optimizer, pride_report* o
           .apply_s = report.apply_s};
 }
 
-Optimizer& idle(pride_optimizer* handle) {
-  pride_optimizer& optimizer = given(handle, "optimizer");
+constexpr std::int64_t kLongestWaitMs = std::int64_t{1000} * 3600 * 24 * 365;
+
+}  // namespace
+
+Optimizer& idle(const pride_optimizer* handle) {
+  const pride_optimizer& optimizer = given(handle, "optimizer");
   PRIDE_CHECK(!optimizer.finishing.valid(), "optimizer: a step is being finished");
   return *optimizer.optimizer;
 }
-
-}  // namespace
 
 ParamGroup group_of(const pride_group& v) {
   return {value_of(v.lr), value_of(v.beta1), value_of(v.beta2), value_of(v.eps),
@@ -148,6 +158,7 @@ int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
                          const pride_array* grads, const uint8_t* unused, pride_report* report) {
   return guarded([&] {
     pride::Optimizer& all = idle(optimizer);
+    check_report(report);
     const std::size_t n = all.layout().tensors().size();
     const auto flags = std::make_unique<bool[]>(n);
     for (std::size_t i = 0; unused != nullptr && i < n; ++i) flags[i] = unused[i] != 0;
@@ -173,15 +184,17 @@ int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms, pride
   bool pending = false;
   const int status = guarded([&] {
     auto& finishing = given(optimizer, "optimizer").finishing;
+    check_report(report);
     if (!finishing.valid() && timeout_ms < 0) {
       return write(optimizer->optimizer->finish_step(), *optimizer, report);
     }
     if (!finishing.valid()) {
+      optimizer->steps_done = optimizer->optimizer->steps_done();
       finishing = std::async(std::launch::async,
                              [all = optimizer->optimizer.get()] { return all->finish_step(); });
     }
-    pending = timeout_ms >= 0 && finishing.wait_for(std::chrono::milliseconds(timeout_ms)) !=
-                                     std::future_status::ready;
+    const std::chrono::milliseconds wait(std::min(timeout_ms, kLongestWaitMs));
+    pending = timeout_ms >= 0 && finishing.wait_for(wait) != std::future_status::ready;
     if (!pending) write(finishing.get(), *optimizer, report);
   });
   return pending ? static_cast<int>(PRIDE_PENDING) : status;
@@ -220,5 +233,6 @@ int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* par
 }
 
 int64_t pride_optimizer_steps_done(const pride_optimizer* optimizer) {
-  return optimizer ? optimizer->optimizer->steps_done() : -1;
+  if (optimizer == nullptr) return -1;
+  return optimizer->finishing.valid() ? optimizer->steps_done : optimizer->optimizer->steps_done();
 }

@@ -15,17 +15,12 @@ const auto& entry(const Map& map, uint64_t index, const char* kind) {
   return *std::next(map.begin(), static_cast<std::ptrdiff_t>(index));
 }
 
-pride::Optimizer& optimizer_of(pride_optimizer* handle) {
-  PRIDE_CHECK(!given(handle, "optimizer").finishing.valid(), "optimizer: a step is being finished");
-  return *handle->optimizer;
-}
-
 }  // namespace
 
 int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index, const char** name,
                                  int32_t* kind, float** data) {
   return guarded([&] {
-    pride::Optimizer& all = optimizer_of(optimizer);
+    pride::Optimizer& all = idle(optimizer);
     if (optimizer->buffers.empty()) optimizer->buffers = all.state_buffers();
     PRIDE_CHECK(index < optimizer->buffers.size(), "buffer ", index, " of ",
                 optimizer->buffers.size());
@@ -39,12 +34,12 @@ int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index, con
 int pride_optimizer_save(const pride_optimizer* optimizer, pride_state** out) {
   return guarded([&] {
     given(out, "out") = nullptr;
-    *out = new pride_state{given(optimizer, "optimizer").optimizer->save()};
+    *out = new pride_state{idle(optimizer).save()};
   });
 }
 
 int pride_optimizer_load(pride_optimizer* optimizer, const pride_state* state) {
-  return guarded([&] { optimizer_of(optimizer).load(given(state, "state").state); });
+  return guarded([&] { idle(optimizer).load(given(state, "state").state); });
 }
 
 int pride_optimizer_load_all(pride_optimizer* optimizer, const pride_state* const* states,
@@ -54,7 +49,7 @@ int pride_optimizer_load_all(pride_optimizer* optimizer, const pride_state* cons
     PRIDE_CHECK(local >= PRIDE_LOCAL_KEEP && local <= PRIDE_LOCAL_RESET, "local is ", local);
     std::vector<pride::StateDict> all;
     for (uint64_t i = 0; i < n; ++i) all.push_back(given(states[i], "a state").state);
-    optimizer_of(optimizer).load(std::move(all), static_cast<pride::LocalState>(local));
+    idle(optimizer).load(std::move(all), static_cast<pride::LocalState>(local));
   });
 }
 

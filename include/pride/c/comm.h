@@ -45,7 +45,8 @@ typedef struct pride_transport {
   int32_t (*check)(void* user, char* error, uint64_t error_size);
 
   /* The world of this group and all of its groups fails on every rank, with this reason, within a
-   * second: calls that wait return an error. Only the first reason counts. */
+   * second: calls that wait return an error. Only the first reason counts. May come beside another
+   * call for the group. */
   void (*fail)(void* user, const char* reason);
 
   void (*release)(void* user); /* the last call for a group, also for the first */
@@ -71,7 +72,8 @@ PRIDE_API int pride_comm_all_gather(pride_comm* comm, const void* mine, uint64_t
 PRIDE_API int pride_comm_broadcast(pride_comm* comm, void* bytes, uint64_t n, int32_t root);
 
 /* Marks the world as failed on every rank: pending and later calls return PRIDE_COMM_ERROR with
- * this text. Local, from any thread. */
+ * this text. Local; from any thread, also beside a step of an optimizer, but not beside another
+ * call of this end. */
 PRIDE_API void pride_comm_fail(pride_comm* comm, const char* reason);
 
 /* libpride_mpi.so: `out` becomes the transport over all ranks of the MPI job, which is initialised

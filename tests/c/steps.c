@@ -1,0 +1,317 @@
+/* Steps in worlds of threads: whole and in parts, groups, tensors that join, and steps that fail.
+ * Oracles: the same step in its other forms, and the other ranks. */
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support.h"
+
+static const char* const kMethods[] = {"dlion-vote", "dlion-avg", "lion-cub", "adamw", "terngrad"};
+enum { kNMethods = sizeof kMethods / sizeof *kMethods };
+
+/* Whole or in parts, with overlap or without, from float32 or bfloat16: the same bits. */
+static void test_forms_of_a_step(int world) {
+  for (int m = 0; m < kNMethods; ++m) {
+    training whole = training_of(kMethods[m]);
+    in_threads(world, train, &whole);
+    const uint64_t want = hash_of_all(&whole, world);
+    for (int form = 1; form < 8; ++form) {
+      training run = training_of(kMethods[m]);
+      run.in_parts = form & 1;
+      run.options.overlap = form & 2;
+      run.dtype = form & 4 ? PRIDE_BFLOAT16 : PRIDE_FLOAT32;
+      in_threads(world, train, &run);
+      CHECK(hash_of_all(&run, world) == want);
+    }
+  }
+}
+
+/* An optimizer with its arrays, on one rank. */
+typedef struct model {
+  pride_layout* layout;
+  pride_optimizer* optimizer;
+  float params[kFlat], grads[kFlat];
+  pride_array p, g;
+  pride_report report;
+} model;
+
+static void open_model(model* m, pride_comm* comm, const pride_options* options) {
+  memset(m, 0, sizeof *m);
+  m->layout = make_layout();
+  CHECK_OK(pride_optimizer_create(comm, m->layout, options, &m->optimizer));
+  m->p = array_of(m->params, kFlat, PRIDE_FLOAT32);
+  m->g = array_of(m->grads, kFlat, PRIDE_FLOAT32);
+  m->report.struct_size = sizeof m->report;
+  fill_grads(m->layout, pride_comm_rank(comm), 0, m->grads);
+}
+
+static void close_model(model* m) {
+  pride_optimizer_destroy(m->optimizer);
+  pride_layout_destroy(m->layout);
+}
+
+static int step_of(model* m) {
+  return pride_optimizer_step(m->optimizer, &m->p, &m->g, NULL, &m->report);
+}
+
+static void check_equal_params(pride_comm* comm, const pride_layout* layout, const float* params) {
+  uint64_t mine = 0, all[kMaxWorld];
+  CHECK_OK(pride_hash(layout, params, &mine));
+  CHECK_OK(pride_comm_all_gather(comm, &mine, sizeof mine, all));
+  for (int r = 0; r < pride_comm_size(comm); ++r) CHECK(all[r] == mine);
+}
+
+static void non_finite(pride_comm* comm, void* shared) {
+  training* run = shared;
+  model m;
+  open_model(&m, comm, &run->options);
+  float before[kFlat];
+  memcpy(before, m.params, sizeof before);
+  if (pride_comm_rank(comm) == 1) m.grads[330] = NAN; /* of tensor "b" */
+  if (run->options.skip_non_finite) {
+    CHECK_OK(step_of(&m));
+    CHECK_EQUAL(1, m.report.skipped);
+    CHECK_TEXT(pride_optimizer_note(m.optimizer), "'b' on rank 1");
+    CHECK(memcmp(before, m.params, sizeof before) == 0);
+    m.grads[330] = 0;
+    CHECK_OK(step_of(&m));
+    CHECK_EQUAL(0, m.report.skipped);
+    CHECK_EQUAL(0, strlen(pride_optimizer_note(m.optimizer)));
+    CHECK(memcmp(before, m.params, sizeof before) != 0);
+  } else {
+    CHECK_FAILS(PRIDE_NON_FINITE, "'b' on rank 1", step_of(&m));
+    CHECK_FAILS(PRIDE_INVALID, "no further steps", step_of(&m));
+  }
+  CHECK_OK(pride_comm_all_gather(comm, NULL, 0, NULL)); /* the world is alive */
+  close_model(&m);
+}
+
+static void unused_tensors(pride_comm* comm, void* shared) {
+  (void)shared;
+  pride_options options;
+  pride_options_init(&options);
+  options.groups = &(pride_group){.lr = 0.25, .beta1 = NAN, .beta2 = NAN, .eps = NAN};
+  options.n_groups = 1;
+  model m;
+  open_model(&m, comm, &options);
+  for (int i = 0; i < kFlat; ++i) m.grads[i] = i < 300 ? 1 : 0;
+  m.grads[448] = -1;
+  const uint8_t unused[kTensors] = {0, 1, pride_comm_rank(comm) != 0};
+  CHECK_OK(pride_optimizer_step(m.optimizer, &m.p, &m.g, unused, NULL));
+  CHECK(m.params[0] == -0.25f && m.params[299] == -0.25f); /* all vote */
+  CHECK(m.params[320] == 0);                               /* no rank has it */
+  CHECK(m.params[448] == 0.25f);                           /* rank 0 alone */
+  close_model(&m);
+}
+
+static void groups(pride_comm* comm, void* shared) {
+  (void)shared;
+  training run = training_of("adamw");
+  run.options.groups = &(pride_group){.lr = 0.5, .beta1 = NAN, .beta2 = 0.95, .eps = NAN};
+  run.options.n_groups = 1;
+  model m;
+  open_model(&m, comm, &run.options);
+  pride_group group;
+  CHECK_OK(pride_optimizer_get_group(m.optimizer, 0, &group));
+  CHECK(group.lr == 0.5 && group.beta1 == 0.9 && group.beta2 == 0.95 && group.weight_decay == 0);
+  CHECK_OK(pride_optimizer_set_group(m.optimizer, 0, &(pride_group){0.125, NAN, NAN, NAN, 0.75}));
+  CHECK_FAILS(PRIDE_INVALID, "beta1",
+              pride_optimizer_set_group(m.optimizer, 0, &(pride_group){1, 2, NAN, NAN, NAN}));
+  CHECK_OK(pride_optimizer_get_group(m.optimizer, 0, &group));
+  CHECK(group.lr == 0.125 && group.beta1 == 0.9 && group.beta2 == 0.95);
+  CHECK(group.weight_decay == 0.75);
+  CHECK_OK(step_of(&m));
+  close_model(&m);
+}
+
+/* Tensors and a group join; old ones keep their coordinates. */
+static void add(pride_comm* comm, void* shared) {
+  (void)shared;
+  training run = training_of("dlion-vote");
+  model m;
+  open_model(&m, comm, &run.options);
+  CHECK_OK(step_of(&m));
+  const char* name = NULL;
+  int32_t kind = -1;
+  float* momentum = NULL;
+  CHECK_OK(pride_optimizer_state_buffer(m.optimizer, 0, &name, &kind, &momentum));
+  const float first = momentum[0];
+  CHECK(first != 0);
+
+  const int64_t more[] = {70}, a[] = {300}, b[] = {17, 5};
+  const pride_tensor all[] = {{.name = "a", .shape = a, .n_dims = 1},
+                              {.name = "b", .shape = b, .n_dims = 2},
+                              {.name = "s"},
+                              {.name = "more", .shape = more, .n_dims = 1, .group = 1}};
+  const pride_group group = {0.5, NAN, NAN, NAN, 0};
+  CHECK_FAILS(PRIDE_INVALID, "two tensors are named 'a'",
+              pride_optimizer_add(m.optimizer, all, 1, NULL, 0));
+  CHECK_OK(pride_optimizer_add(m.optimizer, all + 3, 1, &group, 1));
+  CHECK_FAILS(PRIDE_INVALID, "512", step_of(&m)); /* the buffers have grown */
+  pride_layout* grown = NULL;
+  CHECK_OK(pride_layout_create(all, 4, &grown));
+  enum { kGrown = kFlat + 128 };
+  CHECK_EQUAL(kGrown, pride_layout_flat_size(grown));
+  CHECK_OK(pride_optimizer_state_buffer(m.optimizer, 0, &name, &kind, &momentum));
+  CHECK(momentum[0] == first && momentum[kFlat] == 0);
+
+  float params[kGrown] = {0}, grads[kGrown] = {0};
+  memcpy(params, m.params, sizeof m.params);
+  fill_grads(grown, pride_comm_rank(comm), 1, grads);
+  for (int i = 0; i < 70; ++i) grads[kFlat + i] = 1;
+  const pride_array p = array_of(params, kGrown, PRIDE_FLOAT32);
+  const pride_array g = array_of(grads, kGrown, PRIDE_FLOAT32);
+  CHECK_OK(pride_optimizer_step(m.optimizer, &p, &g, NULL, &m.report));
+  CHECK_EQUAL(1, m.report.step);
+  CHECK(params[kFlat + 69] == -0.5f && params[kFlat + 70] == 0);
+  check_equal_params(comm, grown, params);
+  pride_layout_destroy(grown);
+  close_model(&m);
+}
+
+static void broadcast(pride_comm* comm, void* shared) {
+  (void)shared;
+  training run = training_of("dlion-vote");
+  model m;
+  open_model(&m, comm, &run.options);
+  m.params[7] = (float)pride_comm_rank(comm) + 1;
+  CHECK_FAILS(PRIDE_INVALID, "rank(s) 1, 2 and of rank 0 differ", step_of(&m));
+  CHECK_OK(pride_optimizer_broadcast(m.optimizer, &m.p));
+  CHECK(m.params[7] == 1);
+  CHECK_OK(step_of(&m));
+  check_equal_params(comm, m.layout, m.params);
+
+  uint32_t number = (uint32_t)pride_comm_rank(comm);
+  CHECK_OK(pride_comm_broadcast(comm, &number, sizeof number, 2));
+  CHECK_EQUAL(2, number);
+  close_model(&m);
+}
+
+static void differing(pride_comm* comm, void* shared) {
+  (void)shared;
+  training run = training_of(pride_comm_rank(comm) == 1 ? "dlion-avg" : "dlion-vote");
+  pride_layout* layout = make_layout();
+  pride_optimizer* optimizer = NULL;
+  CHECK_FAILS(PRIDE_INVALID, "method of rank(s) 1",
+              pride_optimizer_create(comm, layout, &run.options, &optimizer));
+  CHECK(optimizer == NULL);
+  pride_layout_destroy(layout);
+}
+
+/* --- Steps that are pending. --------------------------------------------------------------------
+ */
+
+typedef struct meeting {
+  int overlap;
+  int deadline; /* is what ends the wait */
+  atomic_int reached;
+} meeting;
+
+static void wait_for(meeting* m, int value) {
+  while (atomic_load(&m->reached) < value) nap();
+}
+
+static void begin_all(model* m) {
+  CHECK_OK(pride_optimizer_begin(m->optimizer, &m->p, &m->g));
+  for (uint64_t t = 0; t < kTensors; ++t) CHECK_OK(pride_optimizer_ready(m->optimizer, t, 0));
+}
+
+/* Rank 0 comes to its second step only after rank 1 has seen that its own is pending. */
+static void pending(pride_comm* comm, void* shared) {
+  meeting* meet = shared;
+  training run = training_of("dlion-vote");
+  run.options.overlap = meet->overlap;
+  model m;
+  open_model(&m, comm, &run.options);
+  CHECK_OK(step_of(&m));
+  if (pride_comm_rank(comm) == 0) {
+    wait_for(meet, 1);
+    CHECK_OK(step_of(&m));
+  } else {
+    begin_all(&m);
+    CHECK_EQUAL(PRIDE_PENDING, pride_optimizer_finish(m.optimizer, 0, &m.report));
+    CHECK_EQUAL(PRIDE_PENDING, pride_optimizer_finish(m.optimizer, 20, &m.report));
+    CHECK_EQUAL(1, pride_optimizer_steps_done(m.optimizer));
+    pride_state* state = NULL;
+    const char* being = "being finished";
+    CHECK_FAILS(PRIDE_INVALID, being, pride_optimizer_save(m.optimizer, &state));
+    CHECK_FAILS(PRIDE_INVALID, being, step_of(&m));
+    CHECK_FAILS(PRIDE_INVALID, being, pride_optimizer_ready(m.optimizer, 0, 0));
+    CHECK_FAILS(PRIDE_INVALID, being,
+                pride_optimizer_set_group(m.optimizer, 0, &(pride_group){.lr = 1}));
+    atomic_store(&meet->reached, 1);
+    CHECK_OK(pride_optimizer_finish(m.optimizer, -1, &m.report));
+    CHECK_EQUAL(1, m.report.step);
+    CHECK_EQUAL(2, pride_optimizer_steps_done(m.optimizer));
+  }
+  check_equal_params(comm, m.layout, m.params);
+  close_model(&m);
+}
+
+/* Rank 1 leaves in the middle of its second step, which was begun or is being finished. */
+static void leave(pride_comm* comm, void* shared, int finishing) {
+  meeting* meet = shared;
+  training run = training_of("dlion-vote");
+  run.options.overlap = meet->overlap;
+  model m;
+  open_model(&m, comm, &run.options);
+  CHECK_OK(step_of(&m));
+  if (pride_comm_rank(comm) == 1) {
+    begin_all(&m);
+    if (finishing) CHECK_EQUAL(PRIDE_PENDING, pride_optimizer_finish(m.optimizer, 0, NULL));
+    close_model(&m);
+    atomic_store(&meet->reached, 1);
+    return;
+  }
+  if (finishing) wait_for(meet, 1);
+  CHECK_FAILS(PRIDE_COMM_ERROR, "destroyed in the middle of a step", step_of(&m));
+  CHECK_FAILS(PRIDE_INVALID, "no further steps", step_of(&m));
+  close_model(&m);
+}
+static void leave_begun(pride_comm* comm, void* shared) { leave(comm, shared, 0); }
+static void leave_finishing(pride_comm* comm, void* shared) { leave(comm, shared, 1); }
+
+/* Rank 0 does not come; its world fails from outside, or at the deadline. */
+static void stay_away(pride_comm* comm, void* shared) {
+  meeting* meet = shared;
+  training run = training_of("dlion-vote");
+  run.options.overlap = meet->overlap;
+  if (meet->deadline) CHECK_OK(pride_comm_set_timeout(comm, 200));
+  model m;
+  open_model(&m, comm, &run.options);
+  CHECK_OK(step_of(&m));
+  if (pride_comm_rank(comm) != 0) {
+    CHECK_FAILS(PRIDE_COMM_ERROR, meet->deadline ? "deadline" : "the power went", step_of(&m));
+    char byte = 0, all[kMaxWorld];
+    CHECK_FAILS(PRIDE_COMM_ERROR, NULL, pride_comm_all_gather(comm, &byte, 1, all));
+    atomic_fetch_add(&meet->reached, 1);
+  } else {
+    nap();
+    if (!meet->deadline) pride_comm_fail(comm, "the power went");
+    wait_for(meet, 2);
+  }
+  close_model(&m);
+}
+
+void test_steps(void) {
+  test_forms_of_a_step(1);
+  test_forms_of_a_step(3);
+  training run = training_of("dlion-vote");
+  in_threads(3, non_finite, &run);
+  run.options.skip_non_finite = 1;
+  in_threads(3, non_finite, &run);
+  in_threads(3, unused_tensors, NULL);
+  in_threads(2, groups, NULL);
+  in_threads(3, add, NULL);
+  in_threads(3, broadcast, NULL);
+  in_threads(3, differing, NULL);
+  for (int overlap = 0; overlap < 2; ++overlap) {
+    in_threads(2, pending, &(meeting){.overlap = overlap});
+    in_threads(3, leave_begun, &(meeting){.overlap = overlap});
+    in_threads(3, leave_finishing, &(meeting){.overlap = overlap});
+    in_threads(3, stay_away, &(meeting){.overlap = overlap});
+    in_threads(3, stay_away, &(meeting){.overlap = overlap, .deadline = 1});
+  }
+}
