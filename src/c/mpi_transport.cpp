@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "pride/c/comm.h"
@@ -13,8 +14,16 @@
 namespace pride::c {
 namespace {
 
+// What all groups of the world share. A failure may be reported beside a call of the same group, so
+// it has a communicator of its own.
+struct World {
+  MpiEnvironment environment;  // goes last
+  std::mutex mutex;
+  std::unique_ptr<Communicator> failing;
+};
+
 struct Group {
-  std::shared_ptr<MpiEnvironment> environment;  // goes last
+  std::shared_ptr<World> world;
   std::unique_ptr<Communicator> comm;
 };
 
@@ -26,7 +35,7 @@ std::int32_t guarded(char* error, std::uint64_t error_size, Body&& body) noexcep
     body();
     return 0;
   } catch (const std::exception& e) {
-    if (error_size > 0) {
+    if (error != nullptr && error_size > 0) {
       const std::size_t n = std::min<std::size_t>(std::strlen(e.what()), error_size - 1);
       std::memcpy(error, e.what(), n);
       error[n] = '\0';
@@ -83,9 +92,8 @@ std::int32_t group(void* user, const std::int32_t* members, std::int32_t n, std:
     Group& parent = group_of(user);
     parent.comm->set_timeout(std::chrono::milliseconds(timeout_ms));
     const auto own = std::find(members, members + n, parent.comm->rank()) - members;
-    auto made = n == parent.comm->size() ? parent.comm->duplicate()
-                                         : parent.comm->split(members[0], static_cast<int>(own));
-    *new_user = new Group{parent.environment, std::move(made)};
+    auto made = parent.comm->split(members[0], static_cast<int>(own));
+    *new_user = new Group{parent.world, std::move(made)};
   });
 }
 
@@ -96,7 +104,11 @@ std::int32_t check(void* user, char* error, std::uint64_t error_size) {
   });
 }
 
-void fail(void* user, const char* reason) { group_of(user).comm->fail(reason); }
+void fail(void* user, const char* reason) {
+  World& world = *group_of(user).world;
+  const std::lock_guard lock(world.mutex);
+  world.failing->fail(reason);
+}
 void release(void* user) { delete &group_of(user); }
 
 }  // namespace
@@ -106,16 +118,19 @@ int pride_mpi_transport(pride_transport* out, char* error, uint64_t error_size) 
   using namespace pride::c;
   return guarded(error, error_size,
                  [&] {
-                   auto environment = std::make_shared<pride::MpiEnvironment>();
+                   PRIDE_CHECK(out != nullptr, "out is NULL");
+                   auto world = std::make_shared<World>();
                    PRIDE_CHECK(
-                       environment->thread_multiple(),
+                       world->environment.thread_multiple(),
                        "MPI was initialised without MPI_THREAD_MULTIPLE, which pride needs here");
-                   auto* world = new Group{environment, pride::make_mpi_communicator()};
+                   auto comm = pride::make_mpi_communicator();
+                   world->failing = comm->duplicate();
+                   auto* whole = new Group{std::move(world), std::move(comm)};
                    *out = {.struct_size = sizeof(pride_transport),
-                           .rank = world->comm->rank(),
-                           .size = world->comm->size(),
+                           .rank = whole->comm->rank(),
+                           .size = whole->comm->size(),
                            .name = "mpi",
-                           .user = world,
+                           .user = whole,
                            .all_to_all_v = all_to_all_v,
                            .all_reduce = all_reduce,
                            .group = group,

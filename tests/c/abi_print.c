@@ -1,0 +1,136 @@
+/* Prints what programs that were compiled with the headers have built in: versions, values of
+ * enumerators, sizes of structs and offsets of members. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stddef.h>
+#include <stdio.h>
+
+#include "pride/c/pride.h"
+
+#define VALUE(name) printf("enumerator %s = %d\n", #name, name)
+#define STRUCT(type) printf("struct %s: %zu bytes\n", #type, sizeof(type))
+#define MEMBER(type, name) \
+  printf("  %s: %zu bytes at %zu\n", #name, sizeof(((type*)0)->name), offsetof(type, name))
+
+static void print_values(void) {
+  VALUE(PRIDE_OK);
+  VALUE(PRIDE_PENDING);
+  VALUE(PRIDE_INVALID);
+  VALUE(PRIDE_COMM_ERROR);
+  VALUE(PRIDE_NON_FINITE);
+  VALUE(PRIDE_DATA_ERROR);
+  VALUE(PRIDE_NO_MEMORY);
+  VALUE(PRIDE_INTERNAL_ERROR);
+  VALUE(PRIDE_FLOAT32);
+  VALUE(PRIDE_BFLOAT16);
+  VALUE(PRIDE_CPU);
+  VALUE(PRIDE_CUDA);
+  VALUE(PRIDE_SUM_FLOAT32);
+  VALUE(PRIDE_SUM_INT8);
+  VALUE(PRIDE_SUM_INT16);
+  VALUE(PRIDE_SUM_INT32);
+  VALUE(PRIDE_SUM_BFLOAT16);
+  VALUE(PRIDE_STATE_LOCAL);
+  VALUE(PRIDE_STATE_SHARED);
+  VALUE(PRIDE_STATE_SERVER);
+  VALUE(PRIDE_LOCAL_KEEP);
+  VALUE(PRIDE_LOCAL_AVERAGE);
+  VALUE(PRIDE_LOCAL_RESET);
+}
+
+static void print_base(void) {
+  STRUCT(pride_array);
+  MEMBER(pride_array, data);
+  MEMBER(pride_array, n);
+  MEMBER(pride_array, dtype);
+  MEMBER(pride_array, device);
+  MEMBER(pride_array, device_index);
+  MEMBER(pride_array, reserved);
+  MEMBER(pride_array, stream);
+  STRUCT(pride_tensor);
+  MEMBER(pride_tensor, name);
+  MEMBER(pride_tensor, shape);
+  MEMBER(pride_tensor, n_dims);
+  MEMBER(pride_tensor, group);
+}
+
+static void print_transport(void) {
+  STRUCT(pride_transport);
+  MEMBER(pride_transport, struct_size);
+  MEMBER(pride_transport, rank);
+  MEMBER(pride_transport, size);
+  MEMBER(pride_transport, name);
+  MEMBER(pride_transport, user);
+  MEMBER(pride_transport, all_to_all_v);
+  MEMBER(pride_transport, all_reduce);
+  MEMBER(pride_transport, group);
+  MEMBER(pride_transport, check);
+  MEMBER(pride_transport, fail);
+  MEMBER(pride_transport, release);
+}
+
+static void print_options(void) {
+  STRUCT(pride_group);
+  MEMBER(pride_group, lr);
+  MEMBER(pride_group, beta1);
+  MEMBER(pride_group, beta2);
+  MEMBER(pride_group, eps);
+  MEMBER(pride_group, weight_decay);
+  STRUCT(pride_options);
+  MEMBER(pride_options, struct_size);
+  MEMBER(pride_options, skip_non_finite);
+  MEMBER(pride_options, method);
+  MEMBER(pride_options, names);
+  MEMBER(pride_options, values);
+  MEMBER(pride_options, n_options);
+  MEMBER(pride_options, groups);
+  MEMBER(pride_options, n_groups);
+  MEMBER(pride_options, bucket_coords);
+  MEMBER(pride_options, seed);
+  MEMBER(pride_options, clip_global_norm);
+  MEMBER(pride_options, overlap);
+  MEMBER(pride_options, exchange_threads);
+  MEMBER(pride_options, node_of_rank);
+}
+
+static void print_results(void) {
+  STRUCT(pride_report);
+  MEMBER(pride_report, struct_size);
+  MEMBER(pride_report, skipped);
+  MEMBER(pride_report, step);
+  MEMBER(pride_report, bytes_sent);
+  MEMBER(pride_report, bytes_received);
+  MEMBER(pride_report, messages_sent);
+  MEMBER(pride_report, grad_norm);
+  MEMBER(pride_report, encode_s);
+  MEMBER(pride_report, exchange_s);
+  MEMBER(pride_report, apply_s);
+  STRUCT(pride_cost);
+  MEMBER(pride_cost, bytes_up);
+  MEMBER(pride_cost, bytes_down);
+  MEMBER(pride_cost, bytes_local);
+  MEMBER(pride_cost, exact);
+  MEMBER(pride_cost, bound);
+  STRUCT(pride_method);
+  MEMBER(pride_method, struct_size);
+  MEMBER(pride_method, state_floats);
+  MEMBER(pride_method, name);
+  MEMBER(pride_method, title);
+  MEMBER(pride_method, source);
+  MEMBER(pride_method, growth);
+  MEMBER(pride_method, bits_up);
+  MEMBER(pride_method, bits_down);
+  MEMBER(pride_method, exact_cost);
+  MEMBER(pride_method, max_world);
+  MEMBER(pride_method, defaults);
+  MEMBER(pride_method, n_options);
+}
+
+int main(void) {
+  printf("PRIDE_C_VERSION = %d\n", PRIDE_C_VERSION);
+  print_values();
+  print_base();
+  print_transport();
+  print_options();
+  print_results();
+  return 0;
+}
