@@ -1,10 +1,12 @@
 // One training step with the gradients ready: Distributed Lion next to dense steps, in one run.
 // SPDX-License-Identifier: Apache-2.0
 //
-//   step_bench [--coords N] [--ranks N] [--reps N] [--json]      ranks as threads of this process
-//   mpirun -n 4 step_bench ...                                   ranks as processes
+//   step_bench [--coords N] [--ranks N] [--reps N] [--bucket N] [--overlap] [--json]
+//                                        ranks as threads of this process
+//   mpirun -n 4 step_bench ...           ranks as processes
+//   torchrun --no_python --nproc_per_node 4 step_bench ...       the same over c10d (Gloo)
 //
-// Rows: a pride::Optimizer step of each method; under MPI the transport's own fp32 all-reduce plus
+// Rows: a pride::Optimizer step of each method; on processes the transport's own fp32 all-reduce plus
 // the dense Lion kernel; on threads a dense step made for shared memory (each thread averages its
 // part of all ranks' gradients in place, then all run the dense Lion kernel). Rounds are
 // interleaved and all ranks start together; times are medians over rounds of the slowest rank.
@@ -29,6 +31,9 @@
 #if PRIDE_HAVE_MPI
 #include "pride/comm/mpi_comm.h"
 #endif
+#if PRIDE_HAVE_C10D
+#include "pride/comm/c10d_env.h"
+#endif
 
 namespace pride {
 namespace {
@@ -37,6 +42,8 @@ struct Settings {
   std::size_t coords = 10'000'000;
   int ranks = 4;
   int reps = 9;
+  std::size_t bucket = OptimizerOptions{}.bucket_coords;
+  bool overlap = false;
   bool json = false;
   std::string only;  // this method alone; empty: all
 };
@@ -86,14 +93,15 @@ void shared_dense_step(Communicator& comm, Shared& shared, Arrays& a) {
   kernels::dense_lion(shared.mean.span(), kBlend, kStep, a.moments.span(), a.params.span());
 }
 
-std::vector<Row> make_rows(Communicator& comm, Shared* shared, const std::string& only, Arrays& a,
+std::vector<Row> make_rows(Communicator& comm, Shared* shared, const Settings& s, Arrays& a,
                            const Layout& layout,
                            std::vector<std::unique_ptr<Optimizer>>& optimizers) {
   std::vector<Row> rows;
   for (const std::string& method : method_names()) {
-    if (!only.empty() && method != only) continue;
-    optimizers.push_back(
-        std::make_unique<Optimizer>(comm, layout, OptimizerOptions{.method = method}));
+    if (!s.only.empty() && method != s.only) continue;
+    optimizers.push_back(std::make_unique<Optimizer>(
+        comm, layout,
+        OptimizerOptions{.method = method, .bucket_coords = s.bucket, .overlap = s.overlap}));
     Optimizer* optimizer = optimizers.back().get();
     rows.push_back(
         {method, [] {}, [&a, optimizer] { optimizer->step(a.params.span(), a.grads.span()); }});
@@ -155,7 +163,7 @@ void run_rank(const Settings& s, Communicator& comm, Shared* shared) {
   const Layout layout({{"weights", {static_cast<std::int64_t>(s.coords)}}});
   Arrays arrays(layout, comm.rank());
   std::vector<std::unique_ptr<Optimizer>> optimizers;
-  const std::vector<Row> rows = make_rows(comm, shared, s.only, arrays, layout, optimizers);
+  const std::vector<Row> rows = make_rows(comm, shared, s, arrays, layout, optimizers);
   std::map<std::string, std::vector<double>> times;
   for (int rep = -1; rep < s.reps; ++rep) {
     for (const Row& row : rows) {
@@ -188,13 +196,18 @@ Settings parse(int argc, char** argv) {
       s.ranks = static_cast<int>(number());
     else if (flag == "--reps")
       s.reps = static_cast<int>(number());
+    else if (flag == "--bucket")
+      s.bucket = static_cast<std::size_t>(number());
+    else if (flag == "--overlap")
+      s.overlap = true;
     else if (flag == "--only" && i + 1 < argc)
       s.only = method_info(argv[++i], 1).name;
     else if (flag == "--json")
       s.json = true;
     else
       throw InvalidArgument(
-          "usage: step_bench [--coords N] [--ranks N] [--reps N] [--only METHOD] [--json]");
+          "usage: step_bench [--coords N] [--ranks N] [--reps N] [--only METHOD] [--bucket N] "
+          "[--overlap] [--json]");
   }
   return s;
 }
@@ -206,6 +219,12 @@ int run(int argc, char** argv) {
     const MpiEnvironment mpi;
     const auto comm = make_mpi_communicator();
     run_rank(s, *comm, nullptr);
+    return 0;
+  }
+#endif
+#if PRIDE_HAVE_C10D
+  if (launched_by_torchrun()) {
+    run_rank(s, *make_c10d_communicator_from_env(), nullptr);
     return 0;
   }
 #endif
