@@ -20,7 +20,7 @@ pride_install_library(pride_core prideCore)
 # a part that was not built stay out.
 set(PRIDE_INSTALLED_PARTS "")
 set(header_filters "")
-foreach(part mpi torch c10d)
+foreach(part mpi torch c10d c c_mpi)
   if(TARGET pride_${part})
     set_target_properties(pride_${part} PROPERTIES EXPORT_NAME ${part})
     pride_install_library(pride_${part} pride_${part})
@@ -34,6 +34,18 @@ endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/pride DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" ${header_filters})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# for programs in C, which may know nothing of CMake; it moves with the folder that it is installed in
+file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+set(PRIDE_PKGCONFIG_PREFIX "\${pcfiledir}/${up}")
+foreach(dir INCLUDEDIR LIBDIR)
+  set(PRIDE_PKGCONFIG_${dir} "\${prefix}${CMAKE_INSTALL_${dir}}")  # `up` ends in a slash
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
+    set(PRIDE_PKGCONFIG_${dir} ${CMAKE_INSTALL_${dir}})
+  endif()
+endforeach()
+configure_file(${CMAKE_CURRENT_LIST_DIR}/pride.pc.in ${PROJECT_BINARY_DIR}/pride.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/pride.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # a static core needs Highway at the user's link
 get_target_property(core_type pride_core TYPE)

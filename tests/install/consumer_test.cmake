@@ -1,5 +1,6 @@
 # Configures, builds and runs a user's project, and checks its output. MODE is find_package (against
-# a fresh install of the build tree) or add_subdirectory.
+# a fresh install of the build tree), add_subdirectory, or c: a program in C against such an install,
+# with pkg-config and no CMake, then with CMake.
 # SPDX-License-Identifier: Apache-2.0
 
 set(work ${PRIDE_BINARY_DIR}/tests/install/${MODE})
@@ -14,6 +15,26 @@ function(run what)
   endif()
   set(output "${out}" PARENT_SCOPE)
 endfunction()
+
+if(MODE STREQUAL "c")
+  run("install" ${CMAKE_COMMAND} --install ${PRIDE_BINARY_DIR} --prefix ${work}/first)
+  file(RENAME ${work}/first ${work}/moved)  # what is installed may be moved
+  set(lib ${work}/moved/${LIBDIR})
+  set(ENV{PKG_CONFIG_PATH} ${lib}/pkgconfig)
+  set(ENV{LD_LIBRARY_PATH} ${lib})
+  run("pkg-config" ${PKG_CONFIG} --cflags --libs pride)
+  separate_arguments(flags UNIX_COMMAND "${output}")
+  run("cc" ${C_COMPILER} -std=c11 ${PRIDE_SOURCE_DIR}/examples/c_interface.c -o ${work}/consumer
+      ${flags} -pthread -lm)
+  run("run" ${work}/consumer)
+  run("configure" ${CMAKE_COMMAND} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${BUILD_TYPE}
+      -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_PREFIX_PATH=${work}/moved
+      -S ${CMAKE_CURRENT_LIST_DIR}/c_consumer -B ${work}/build)
+  run("build" ${CMAKE_COMMAND} --build ${work}/build)
+  run("run" ${work}/build/consumer)
+  message(STATUS "${MODE}: ${output}")
+  return()
+endif()
 
 set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -DCMAKE_BUILD_TYPE=${BUILD_TYPE}
     -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
