@@ -90,9 +90,9 @@ def main():
     rank = dist.get_rank()
 
     makers = {
-        "pride vote": lambda p: pride.DistributedLion(p, bucket_size=args.bucket),
+        "pride vote": lambda p: pride.DistributedLion(p, bucket_size=args.bucket, lanes=0),
         "pride vote, lanes": lambda p: pride.DistributedLion(
-            p, bucket_size=args.bucket, overlap=True, lanes=args.lanes),
+            p, bucket_size=args.bucket, lanes=args.lanes),
         "fp32 all-reduce + Lion": lambda p: AllReduceLion(p, 1e-4),
     }
     if args.public:

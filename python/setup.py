@@ -71,5 +71,5 @@ setup(
     name="pride", version=version(), description="Data-parallel training in PyTorch with about one "
     "bit per parameter on the wire: Distributed Lion and Lion Cub",
     license="Apache-2.0", python_requires=">=3.9", packages=["pride"],
-    package_data={"pride": ["py.typed"]}, distclass=BinaryDistribution, cmdclass=commands,
+    package_data={"pride": ["py.typed"]}, install_requires=["torch>=1.13.0a0"], distclass=BinaryDistribution, cmdclass=commands,
     zip_safe=False)

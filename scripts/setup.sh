@@ -29,6 +29,8 @@ core_packages=(
 full_packages=(
   libtorch-dev libgloo-dev libopenblas-dev libopenblas0-pthread libtomlplusplus-dev
   libopenmpi-dev openmpi-bin openssh-client
+  python3-torch python3-numpy python3-pytest python3-venv python3-pip python3-setuptools
+  python3-wheel  # the Python package and its tests
   libbenchmark-dev iproute2
   clang-format shellcheck curl
   chromium  # a test looks at the page of `pride report` in it

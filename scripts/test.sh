@@ -70,7 +70,12 @@ count_results() {
   done
 }
 
-attribute() { sed -n "s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" <<<"$2" | head -n 1; }
+# Prints 0 for an attribute that is not there.
+attribute() {
+  local value
+  value=$(sed -n "s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" <<<"$2" | head -n 1)
+  printf '%d\n' "${value:-0}"
+}
 
 # finish [FAILED_STAGE]: the summary, in the words of ctest on its last line.
 finish() {
@@ -114,6 +119,28 @@ build_and_test() {
   run_tests "$preset" "$@"
 }
 
+# The Python package: built as its users build it, in an environment of its own, with the library of
+# the release build; and its tests.
+python_package() {
+  local python venv=build/python/venv
+  for python in python3 /usr/bin/python3 ''; do
+    if [ -n "$python" ] && "$python" -c 'import torch, pytest' 2>/dev/null; then break; fi
+  done
+  if [ -z "$python" ]; then
+    printf 'test.sh: no Python with torch and pytest here: the package is not tested\n'
+    return
+  fi
+  rm -rf "$venv" build/python/junit.xml
+  "$python" -m venv --system-site-packages "$venv"
+  PRIDE_BUILD_DIR=$PWD/build/release PRIDE_BUILD_JOBS=$jobs \
+    "$venv/bin/pip" install --quiet --disable-pip-version-check ./python
+  # not in python/, whose package has no library
+  local root=$PWD
+  cd "$root/python/tests"
+  "$root/$venv/bin/python" -m pytest -q -p no:cacheprovider --durations=5 \
+    --junitxml="$root/build/python/junit.xml" .
+}
+
 # Each fuzzer for some seconds; a finding stays in build/fuzz/findings.
 fuzz() {
   if ! command -v clang++ >/dev/null; then
@@ -144,9 +171,11 @@ main() {
   stage "release: build" 12 build release -DPRIDE_DEVELOPER=ON
   if $quick; then
     stage "release: tests" 5 run_tests release --label-exclude slow
+    stage "python" 3 python_package
     finish
   fi
   stage "release: tests" 10 run_tests release
+  stage "python" 3 python_package
   # without torch and MPI; together they also show that core needs neither
   export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1

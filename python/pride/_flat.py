@@ -110,18 +110,21 @@ class Flat:
                 p.copy_(slot.view)
             slot.version = p._version
 
-    @torch.no_grad()
-    def collect(self, slot, scale=None, negate=False):
-        """The parameter's gradient into the flat buffer, times `scale`."""
+    def check_gradient(self, slot):
         grad = slot.param.grad
         if grad.layout != torch.strided:
             raise InvalidArgument(f"pride: the gradient of {slot.name} is sparse; make it dense, "
                                   "e.g. torch.nn.Embedding(..., sparse=False)")
         if grad.is_complex():
             raise InvalidArgument(f"pride: the gradient of {slot.name} is complex")
-        view = slot.grad_view
+
+    @torch.no_grad()
+    def collect(self, slot, scale=None, negate=False):
+        """The parameter's gradient into the flat buffer, times `scale`."""
+        self.check_gradient(slot)
+        grad, view = slot.param.grad, slot.grad_view
         if grad.data_ptr() != view.data_ptr() or grad.dtype != torch.float32:
-            view.copy_(grad, non_blocking=False)
+            view.copy_(grad)
         if scale is not None:
             view.mul_(scale)
         if negate:

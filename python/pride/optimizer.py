@@ -50,7 +50,8 @@ class Optimizer(torch.optim.Optimizer):
         overlap: exchange while backward goes on. Each backward outside :meth:`no_sync` must then be
             followed by one ``step()``, and gradients must not be changed in between.
         bucket_size: coordinates that are exchanged at a time.
-        lanes: with overlap, buckets on their way at a time, each with a Gloo group of its own.
+        lanes: buckets on their way at a time, each with a thread and a Gloo group of its own, beside
+            copies, arithmetic and, with overlap, backward. 0: one after the other.
         seed: of the bits for zeros, ties and stochastic rounding; the same on all ranks.
         on_non_finite: ``"raise"`` NonFiniteGradient on all ranks, or ``"skip"`` the step on all.
         clip_global_norm: 2-norm to which the mean gradient is scaled down; for methods that have
@@ -190,8 +191,8 @@ class Optimizer(torch.optim.Optimizer):
         nodes = s["node_of_rank"]
         options = library.make_options(
             s["method"], s["options"], made["groups"],
-            bucket_coords=s["bucket_size"], seed=s["seed"], overlap=int(s["overlap"]),
-            exchange_threads=s["lanes"], clip_global_norm=s["clip_global_norm"],
+            bucket_coords=s["bucket_size"], seed=s["seed"], overlap=int(s["lanes"] > 0),
+            exchange_threads=max(1, s["lanes"]), clip_global_norm=s["clip_global_norm"],
             skip_non_finite=int(s["on_non_finite"] == "skip"))
         if nodes is not None:
             options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
@@ -378,7 +379,11 @@ class Optimizer(torch.optim.Optimizer):
                                       "has overflowed is known after backward only")
             if not self._running and not self._begin_whole(scale, found_inf):
                 return loss
-            self._hand_over_rest(scale)
+            try:
+                self._hand_over_rest(scale)
+            except BaseException as problem:
+                self._abandon(f"rank {self._world.rank}: {problem}")
+                raise
             self._finish()
         return loss
 
@@ -390,33 +395,41 @@ class Optimizer(torch.optim.Optimizer):
         def prepare():
             for i, slot in enumerate(self._slots):
                 if not unused[i]:
-                    self._flat.collect(slot, scale, self._maximize)
-                elif checked:
-                    slot.grad_view.zero_()
+                    self._flat.check_gradient(slot)
+            if checked:  # with all gradients at once; later each is copied when its turn comes
+                self._collect_all(unused, scale)
             self._flat.pull()
             self._send_groups()
 
-        overlapped = self._settings["overlap"] and not checked
-        if overlapped:
+        if self._settings["overlap"] and not checked:  # the others may have begun in backward
             prepare()
-        else:
-            rows = self._meet("step", prepare, lambda: [
-                _digest(b"".join(self._sent_groups)), int(found_inf),
-                self._hash(self._flat.grads) if checked else 0, int(checked and not all(unused))])
-            self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay of the groups)")
-            if any(row[3] for row in rows):
-                _share_inf(self)
-                self._totals["skipped"] += 1
-                self._last = dict(skipped=True, note="found_inf on rank(s) " + _listed(
-                    r for r, row in enumerate(rows) if row[3]))
-                self._hooks.reset()
-                return False
-            if checked:
-                self._check_local(rows)
+            self._begin()
+            return True
+        rows = self._meet("step", prepare, lambda: [
+            _digest(b"".join(self._sent_groups)), int(found_inf),
+            self._hash(self._flat.grads) if checked else 0, int(checked and not all(unused))])
+        self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay of the groups)")
+        if any(row[3] for row in rows):
+            _share_inf(self)
+            self._totals["skipped"] += 1
+            self._last = dict(skipped=True, note="found_inf on rank(s) " + _listed(
+                r for r, row in enumerate(rows) if row[3]))
+            self._hooks.reset()
+            return False
+        if checked:
+            self._check_local(rows)
         self._begin()
-        for i, missing in enumerate(unused):
-            self._ready(i, missing)
+        if checked:
+            for i, missing in enumerate(unused):
+                self._ready(i, missing)
         return True
+
+    def _collect_all(self, unused, scale):
+        for i, slot in enumerate(self._slots):
+            if unused[i]:
+                slot.grad_view.zero_()
+            else:
+                self._flat.collect(slot, scale, self._maximize)
 
     def _check_local(self, rows):
         if not any(row[5] for row in rows):
@@ -442,7 +455,10 @@ class Optimizer(torch.optim.Optimizer):
     def _ready(self, index, missing):
         grad = self._slots[index].param.grad
         self._handed[index] = (None, 0) if missing else (grad.data_ptr(), grad._version)
-        self._call("pride_optimizer_ready", self._handle, index, int(missing))
+        status = library.lib.pride_optimizer_ready(self._handle, index, int(missing))
+        if status != library.OK:
+            with self._failures():
+                library.check(status)
 
     def _gradient_complete(self, index):
         """From backward, with overlap."""
