@@ -111,6 +111,7 @@ static void groups(pride_comm* comm, void* shared) {
   training run = training_of("adamw");
   run.options.groups = &(pride_group){.lr = 0.5, .beta1 = NAN, .beta2 = 0.95, .eps = NAN};
   run.options.n_groups = 1;
+  run.options.clip_global_norm = 0.5;
   model m;
   open_model(&m, comm, &run.options);
   pride_group group;
@@ -123,6 +124,7 @@ static void groups(pride_comm* comm, void* shared) {
   CHECK(group.lr == 0.125 && group.beta1 == 0.9 && group.beta2 == 0.95);
   CHECK(group.weight_decay == 0.75);
   CHECK_OK(step_of(&m));
+  CHECK(m.report.grad_norm > 0.5); /* before it was clipped */
   close_model(&m);
 }
 
@@ -181,6 +183,7 @@ static void broadcast(pride_comm* comm, void* shared) {
   CHECK_OK(pride_optimizer_broadcast(m.optimizer, &m.p));
   CHECK(m.params[7] == 1);
   CHECK_OK(step_of(&m));
+  CHECK(isnan(m.report.grad_norm)); /* nothing is clipped */
   check_equal_params(comm, m.layout, m.params);
 
   uint32_t number = (uint32_t)pride_comm_rank(comm);

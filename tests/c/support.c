@@ -143,7 +143,10 @@ void train(pride_comm* comm, void* shared) {
     const pride_array g =
         array_of(run->dtype == PRIDE_FLOAT32 ? (void*)grads : (void*)narrow, kFlat, run->dtype);
     pride_report report = {.struct_size = sizeof report};
+    pride_cost cost;
+    CHECK_OK(pride_optimizer_cost(optimizer, step, &cost));
     one_step(optimizer, run, &p, &g, &report);
+    if (cost.exact) CHECK_EQUAL(cost.bytes_up + cost.bytes_down, report.bytes_sent);
     CHECK_EQUAL(step, report.step);
     CHECK_EQUAL(0, report.skipped);
     run->bytes_sent[rank] = report.bytes_sent;
