@@ -11,6 +11,8 @@ def check_parameter(name, p):
     """Raises InvalidArgument, or TypeError as torch does, for what cannot be optimized."""
     if not isinstance(p, torch.Tensor):
         raise TypeError(f"optimizer can only optimize Tensors, but {name} is {type(p).__name__}")
+    if torch.nn.parameter.is_lazy(p):
+        raise InvalidArgument(f"pride: {name} is not initialized: run the lazy module once first")
     if not p.is_leaf and not getattr(p, "retains_grad", False):
         raise ValueError(f"can't optimize a non-leaf Tensor: {name}")
     if p.is_complex():
@@ -23,19 +25,50 @@ def check_parameter(name, p):
                               "supported")
     if p.device.type == "meta":
         raise InvalidArgument(f"pride: {name} is on the device 'meta': it has no values")
+    if any(n > 1 and stride == 0 for n, stride in zip(p.shape, p.stride())):
+        raise InvalidArgument(f"pride: {name} is expanded: several of its values are one in "
+                              "memory; give the tensor that it expands, or its clone()")
+
+
+def check_memory(slots):
+    """Raises InvalidArgument where two parameters lie in the same memory: one step would undo the
+    other's. Tensors with gaps may interleave; they are not compared."""
+    places = sorted(((p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), slot.name)
+                     for slot in slots for p in [slot.param] if p.numel() and _is_dense(p)),
+                    key=lambda place: place[:2])
+    for (_, end, first), (begin, _, second) in zip(places, places[1:]):
+        if begin < end:
+            raise InvalidArgument(
+                f"pride: '{first}' and '{second}' share memory but are two parameters; tie them by "
+                "giving both modules one Parameter (b.weight = a.weight, not b.weight.data)")
+
+
+def _is_dense(p):
+    """True if the values of p fill one range of memory."""
+    expected = 1
+    for stride, n in sorted((s, n) for s, n in zip(p.stride(), p.shape) if n > 1):
+        if stride != expected:
+            return False
+        expected *= n
+    return True
+
+
+def _is_at(tensor, view):
+    """True if the tensor's values are those of the view, in the same memory and order."""
+    return (tensor.data_ptr() == view.data_ptr() and tensor.dtype == view.dtype and
+            tensor.shape == view.shape and tensor.stride() == view.stride())
 
 
 class Slot:
     """One parameter and its place in the flat buffers."""
 
-    __slots__ = ("name", "param", "group", "offset", "n", "view", "grad_view", "direct", "version")
+    __slots__ = ("name", "param", "group", "offset", "n", "view", "grad_view", "direct")
 
     def __init__(self, name, param, group):
         self.name, self.param, self.group = name, param, group
         self.offset, self.n = 0, param.numel()
         self.view = self.grad_view = None
         self.direct = False  # the parameter's memory is its place in the flat buffer
-        self.version = -1    # of the parameter when it was last written here
 
     @property
     def spec(self):
@@ -73,7 +106,6 @@ class Flat:
         slot.direct = _owns_its_storage(p)
         if slot.direct:
             p.data = slot.view
-        slot.version = p._version
 
     @torch.no_grad()
     def _move(self, slot, before, direct):
@@ -81,7 +113,7 @@ class Flat:
         p = slot.param
         held = p.grad
         slot.view.copy_(before)
-        slot.direct = direct and p.data_ptr() == before.data_ptr()
+        slot.direct = direct and _is_at(p, before)
         if slot.direct:
             p.data = slot.view
             if held is not None and p.grad is not None:
@@ -93,11 +125,20 @@ class Flat:
         for slot in self.slots:
             p = slot.param
             if slot.direct:
-                if p.data_ptr() == slot.view.data_ptr() or slot.n == 0:
+                if _is_at(p, slot.view):
                     continue
                 slot.direct = False  # p.data was replaced
-            if not slot.narrow() or p._version != slot.version:
+            if p.shape != slot.view.shape:
+                raise InvalidArgument(f"pride: {slot.name} has shape {tuple(p.shape)} now and had "
+                                      f"{tuple(slot.view.shape)} when the optimizer was made")
+            if not slot.narrow():
                 slot.view.copy_(p)
+                continue
+            # the model's values count; where they are as rounded, the master's lower bits are kept.
+            # Versions do not tell: p.data changes without a new one
+            same = slot.view.to(p.dtype).to(p.device) == p
+            if not bool(same.all()):
+                slot.view.copy_(torch.where(same.cpu(), slot.view, p.detach().cpu().float()))
 
     @torch.no_grad()
     def push(self):
@@ -108,7 +149,6 @@ class Flat:
                 _bump_version(p)
             else:
                 p.copy_(slot.view)
-            slot.version = p._version
 
     def check_gradient(self, slot):
         grad = slot.param.grad
@@ -123,8 +163,10 @@ class Flat:
         """The parameter's gradient into the flat buffer, times `scale`."""
         self.check_gradient(slot)
         grad, view = slot.param.grad, slot.grad_view
-        if grad.data_ptr() != view.data_ptr() or grad.dtype != torch.float32:
-            view.copy_(grad)
+        if not _is_at(grad, view):
+            view.copy_(grad.clone() if grad.data_ptr() == view.data_ptr() else grad)
+        elif scale is not None or negate:
+            slot.param.grad = grad.clone()  # the caller's, which a step leaves as it is
         if scale is not None:
             view.mul_(scale)
         if negate:
@@ -132,8 +174,7 @@ class Flat:
 
     def is_view(self, slot):
         grad = slot.param.grad
-        return (grad is not None and slot.n > 0 and grad.dtype == torch.float32 and
-                grad.data_ptr() == slot.grad_view.data_ptr())
+        return grad is not None and slot.n > 0 and _is_at(grad, slot.grad_view)
 
 
 def _owns_its_storage(p):

@@ -16,7 +16,7 @@ import torch
 
 from . import _checkpoint, _hooks
 from . import _library as library
-from ._flat import Flat, Slot, check_parameter
+from ._flat import Flat, Slot, check_memory, check_parameter
 from ._world import SLICE_S, MpiWorld, make_world
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
 from .methods import method_info
@@ -104,6 +104,8 @@ class Optimizer(torch.optim.Optimizer):
             weight_decay=info.weight_decay if weight_decay is None else weight_decay,
             maximize=maximize, foreach=foreach, fused=fused, capturable=False,
             differentiable=False)
+        if not defaults["betas"]:
+            del defaults["betas"]  # schedulers then refuse to cycle them
         if info.eps or eps is not None:
             defaults["eps"] = info.eps if eps is None else eps
         super().__init__(self._unnamed(params), defaults)
@@ -113,6 +115,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _reset(self):
         self._handle = self._world = self._layout = self._flat = None
+        self._info = method_info(self._settings["method"])
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
         self._running = False         # a step has begun beside backward
@@ -130,9 +133,12 @@ class Optimizer(torch.optim.Optimizer):
         """Takes the names out of (name, parameter) pairs."""
         if isinstance(params, torch.Tensor):
             return params  # torch's own error
-        params = list(params)
 
         def plain(entries):
+            if isinstance(entries, (set, frozenset)):
+                raise TypeError("optimizer parameters need to be organized in ordered collections, "
+                                "but the ordering of tensors in sets differs between ranks and "
+                                "runs. Please use a list instead.")
             kept = []
             for entry in [entries] if isinstance(entries, torch.Tensor) else entries:
                 if isinstance(entry, tuple):
@@ -141,8 +147,10 @@ class Optimizer(torch.optim.Optimizer):
                 kept.append(entry)
             return kept
 
-        if params and isinstance(params[0], dict):
-            return [{**group, "params": plain(group["params"])} for group in params]
+        if not isinstance(params, (set, frozenset)):
+            params = list(params)
+            if params and isinstance(params[0], dict):
+                return [{**group, "params": plain(group["params"])} for group in params]
         return plain(params)
 
     def _name(self, p, group, index):
@@ -151,9 +159,8 @@ class Optimizer(torch.optim.Optimizer):
     def _new_slots(self, first_group):
         """Slots of the groups from that one on; a tied parameter has one, under its first name."""
         slots, seen = [], {id(slot.param) for slot in self._slots}
+        self._check_maximize()
         for g, group in enumerate(self.param_groups[first_group:], first_group):
-            if group["maximize"] != self.param_groups[0]["maximize"]:
-                raise InvalidArgument("pride: maximize differs between groups")
             for i, p in enumerate(group["params"]):
                 name = self._name(p, g, i)
                 check_parameter(name, p)
@@ -170,7 +177,12 @@ class Optimizer(torch.optim.Optimizer):
                 raise InvalidArgument(
                     f"pride: {slot.name} lies on {slot.param.device}, {first.name} on "
                     f"{first.param.device}; one optimizer takes parameters of one device")
+        check_memory(self._slots + slots)
         return slots
+
+    def _check_maximize(self):
+        if len({bool(group["maximize"]) for group in self.param_groups}) > 1:
+            raise InvalidArgument("pride: maximize differs between groups")
 
     def _build(self, broadcast):
         s = self._settings
@@ -183,7 +195,7 @@ class Optimizer(torch.optim.Optimizer):
             if not slots:
                 raise InvalidArgument("pride: no parameters")
             made["slots"] = slots
-            made["groups"] = [self._group_values(g) for g in self.param_groups]
+            made["groups"] = [self._group_values(g, i) for i, g in enumerate(self.param_groups)]
             made["layout"] = library.make_layout([slot.spec for slot in slots])
 
         rows = self._meet("construct", prepare, lambda: [self._device_digest(made["slots"])])
@@ -257,6 +269,10 @@ class Optimizer(torch.optim.Optimizer):
         ``prepare``, then ``values`` (the numbers), may raise what a rank can see to alone: then all
         ranks raise its text.
         """
+        if self._running:
+            text = f"{operation}() between backward and step() with overlap=True; call it after step()"
+            self._abandon(text)
+            raise InvalidArgument(f"pride: {text}")
         problem, numbers = None, []
         try:
             if prepare is not None:
@@ -372,13 +388,16 @@ class Optimizer(torch.optim.Optimizer):
                 loss = closure()
         self._usable()
         with torch.no_grad():
-            scaled, scale, found_inf = _amp(self, scaler)
-            if scaled and self._settings["overlap"]:
-                self._abandon("a GradScaler was used with overlap=True")
+            amp = _Amp(self, scaler)
+            if amp.used and self._settings["overlap"]:
+                self._end_world("a GradScaler was used with overlap=True")
                 raise InvalidArgument("pride: a GradScaler needs overlap=False: whether a gradient "
                                       "has overflowed is known after backward only")
-            if not self._running and not self._begin_whole(scale, found_inf):
-                return loss
+            scale = None
+            if not self._running:
+                if not self._begin_whole(amp):
+                    return loss
+                scale = amp.scale
             try:
                 self._hand_over_rest(scale)
             except BaseException as problem:
@@ -387,30 +406,35 @@ class Optimizer(torch.optim.Optimizer):
             self._finish()
         return loss
 
-    def _begin_whole(self, scale, found_inf):
+    def _begin_whole(self, amp):
         """Begins a step whose gradients are all there. False if it is skipped on all ranks."""
         unused = self._hooks.unused()
         checked = self._checks_left > 0 and self._world.size > 1
 
         def prepare():
+            amp.read()
             for i, slot in enumerate(self._slots):
                 if not unused[i]:
                     self._flat.check_gradient(slot)
             if checked:  # with all gradients at once; later each is copied when its turn comes
-                self._collect_all(unused, scale)
+                self._collect_all(unused, amp.scale)
             self._flat.pull()
             self._send_groups()
 
         if self._settings["overlap"] and not checked:  # the others may have begun in backward
-            prepare()
+            try:
+                prepare()
+            except Exception as problem:
+                self._end_world(f"rank {self._world.rank}: {problem}")
+                raise
             self._begin()
             return True
         rows = self._meet("step", prepare, lambda: [
-            _digest(b"".join(self._sent_groups)), int(found_inf),
+            self._groups_digest(), int(amp.found_inf),
             self._hash(self._flat.grads) if checked else 0, int(checked and not all(unused))])
-        self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay of the groups)")
+        self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay, maximize)")
         if any(row[3] for row in rows):
-            _share_inf(self)
+            amp.share_inf()
             self._totals["skipped"] += 1
             self._last = dict(skipped=True, note="found_inf on rank(s) " + _listed(
                 r for r, row in enumerate(rows) if row[3]))
@@ -517,6 +541,14 @@ class Optimizer(torch.optim.Optimizer):
         self._running = False
         self._flat.push()
         self._note(report)
+    def _end_world(self, reason):
+        """All ranks fail with this reason: other ranks may have begun what this one cannot."""
+        if self._running:
+            self._abandon(reason)
+        elif self._world.size > 1 and not self._broken:
+            self._broken = reason
+            self._world.fail(reason)
+
         self._hooks.reset()
         _checkpoint.stepped(self)
 
@@ -544,19 +576,27 @@ class Optimizer(torch.optim.Optimizer):
     def _maximize(self):
         return bool(self.param_groups[0]["maximize"])
 
-    def _group_values(self, group):
+    def _group_values(self, group, number=None):
+        """The group's values as libpride takes them; NaN there is a value that a method lacks."""
+        given = {name: group[name] for name in ("lr", "weight_decay", "eps") if name in group}
+        betas = _betas(self._info, group.get("betas", ()))
+        given.update(zip(("beta1", "beta2"), betas))
         values = library.Group(*[float("nan")] * 5)
-        values.lr = float(group["lr"])
-        values.weight_decay = float(group["weight_decay"])
-        for name, beta in zip(("beta1", "beta2"), group["betas"]):
-            setattr(values, name, float(beta))
-        if "eps" in group:
-            values.eps = float(group["eps"])
+        for name, value in given.items():
+            value = float(value)
+            if value != value:
+                raise InvalidArgument(
+                    f"pride: {name} of {'a group' if number is None else f'group {number}'} is NaN")
+    def _groups_digest(self):
+        return _digest(b"".join(self._sent_groups) + bytes([self._maximize]))
+
+            setattr(values, name, value)
+        self._check_maximize()
         return values
 
     def _send_groups(self):
         for g, group in enumerate(self.param_groups):
-            values = self._group_values(group)
+            values = self._group_values(group, g)
             if bytes(values) != self._sent_groups[g]:
                 library.call("pride_optimizer_set_group", self._handle, g, c.byref(values))
                 self._sent_groups[g] = bytes(values)
@@ -593,7 +633,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """More parameters, behind those that there are. Collective once the optimizer is made."""
-        if self._handle is None:
+        if self._handle is None and self._saved is None:  # torch's constructor
             super().add_param_group(param_group)
             return
         self._usable()
@@ -601,18 +641,28 @@ class Optimizer(torch.optim.Optimizer):
         new: List[Slot] = []
 
         def prepare():
+            self._flat.pull()
+
+        def row():
+            specs, values = [slot.spec for slot in new], self._group_values(
+                self.param_groups[first], first)
+            initial = [_bytes(slot.param) for slot in new]
+            return [_digest(repr(specs).encode()), _digest(bytes(values)),
+                    _digest(b"".join(initial))]
             plain = self._unnamed([dict(param_group)])[0]
             torch.optim.Optimizer.add_param_group(self, plain)
             new.extend(self._new_slots(first))
 
         try:
-            self._meet("add_param_group", prepare)
+            rows = self._meet("add_param_group", prepare, row)
+            self._same(rows, 0, "names and shapes of the added parameters")
+            self._same(rows, 1, "hyper-parameters of the added group")
+            self._same(rows, 2, "initial values of the added parameters")
             specs = [slot.spec for slot in new]
-            values = self._group_values(self.param_groups[first])
-            self._flat.pull()
+            values = self._group_values(self.param_groups[first], first)
             self._call("pride_optimizer_add", self._handle, library.tensors(specs), len(specs),
                        c.byref(values), 1)
-        except Error:
+        except BaseException:
             del self.param_groups[first:]
             raise
         self._layout = library.make_layout([slot.spec for slot in self._slots + new])
@@ -673,9 +723,9 @@ class Optimizer(torch.optim.Optimizer):
         Args:
             state_dict: of this rank, of all ranks (consolidated), or of one rank for all, which
                 warns where the momentum is another rank's.
-            local: what becomes of momentum that each rank has of its own when the number of ranks
-                has changed: ``"keep"`` that of rank modulo their number, ``"average"``,
-                ``"reset"`` to zero.
+            local: what becomes of momentum that each rank has of its own: ``"keep"`` (on another
+                number of ranks, rank r gets that of rank r modulo the number saved),
+                ``"average"`` over the ranks saved, or ``"reset"`` to zero.
         """
         self._usable()
         _checkpoint.load(self, state_dict, local)
@@ -765,6 +815,10 @@ def _one_of(name, value, values):
         raise InvalidArgument(f"pride: {name} = {value!r}, must be one of {', '.join(values)}")
 
 
+def _bytes(p):
+    return p.detach().cpu().float().contiguous().numpy().tobytes()
+
+
 def _listed(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(ranks)))
 
@@ -773,29 +827,40 @@ def _digest(data):
     return struct.unpack("<Q", hashlib.blake2b(data, digest_size=8).digest())[0]
 
 
-def _amp(optimizer, scaler):
-    """(a scaler is used, what gradients are to be multiplied with or None, found_inf here)."""
-    if scaler is not None:  # torch 1.13
-        states = scaler._per_optimizer_states[id(optimizer)]
-        optimizer._scaler_infs = states["found_inf_per_device"]
-        fresh = states["stage"].name == "READY"
-        if fresh:
-            scaler._check_inf_per_device(optimizer)
-            optimizer._scaler_infs = scaler._per_optimizer_states[id(optimizer)][
-                "found_inf_per_device"]
-        found = any(bool(t.item()) for t in optimizer._scaler_infs.values())
-        return True, 1.0 / float(scaler._get_scale_async()) if fresh else None, found
-    found = getattr(optimizer, "found_inf", None)
-    if found is None:
-        return False, None, False
-    scale = getattr(optimizer, "grad_scale", None)
-    return True, None if scale is None else 1.0 / float(scale), bool(float(found))
+class _Amp:
+    """What a GradScaler says of a step: an argument in torch 1.13, attributes in 2.x."""
 
+    def __init__(self, optimizer, scaler):
+        self._optimizer, self._scaler = optimizer, scaler
+        self._found = getattr(optimizer, "found_inf", None)
+        self.used = scaler is not None or self._found is not None
+        self.scale = None  # what gradients are to be multiplied with
+        self.found_inf = False
+        self._flags = {}  # the scaler's own, by device
 
-def _share_inf(optimizer):
-    """All ranks' scalers back off alike, where torch lets us tell them (1.13)."""
-    for tensor in getattr(optimizer, "_scaler_infs", {}).values():
-        tensor.fill_(1.0)
+    def read(self):
+        if self._scaler is not None:
+            self._read_scaler()
+        elif self._found is not None:
+            scale = getattr(self._optimizer, "grad_scale", None)
+            self.scale = None if scale is None else 1.0 / float(scale)
+            self.found_inf = float(self._found) != 0
+
+    def _read_scaler(self):
+        scaler, number = self._scaler, id(self._optimizer)
+        if scaler._per_optimizer_states[number]["stage"].name == "READY":
+            scaler._check_inf_per_device(self._optimizer)
+            self.scale = 1.0 / float(scaler._get_scale_async())
+        self._flags = scaler._per_optimizer_states[number]["found_inf_per_device"]
+        if not self._flags:  # no gradient on this rank: its scaler follows the others
+            scale = scaler._get_scale_async()
+            self._flags[scale.device] = torch.zeros(1, device=scale.device)
+        self.found_inf = any(t.item() != 0 for t in self._flags.values())
+
+    def share_inf(self):
+        """All ranks' scalers back off alike, where torch lets us write their flags (1.13)."""
+        for tensor in self._flags.values():
+            tensor.fill_(1.0)
 
 
 @atexit.register
