@@ -2,18 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # state[i][key]: `key` is the name of a buffer of the method, e.g. "m"; with ".rank3" behind it if
-# each rank has one of its own. Names, options and steps are texts under "pride".
+# each rank has one of its own; "master" is the float32 value of a narrower parameter. Options and
+# steps are texts, by rank, in param_groups[0]["pride"]: frameworks keep what is in the groups and
+# drop other entries.
+import collections
 import copy
 import ctypes as c
+import hashlib
 import io
+import math
+import sys
 import warnings
 
 import torch
 
 from . import _library as library
-from .errors import DataError, InvalidArgument
+from .errors import DataError, Error, InvalidArgument
 
 FORMAT = 1
+ABOUT = "pride"  # key of the texts
+MASTER = "master"
 _LOCAL = {"keep": 0, "average": 1, "reset": 2}
 
 
@@ -56,10 +64,23 @@ def view_state(optimizer):
                     entry[key].set_(part)  # memory has moved; the tensor is the same
             else:
                 entry[key] = part
+        if slot.narrow():
+            entry[MASTER] = slot.view
     stepped(optimizer)
 
 
+def release_state(optimizer):
+    """Before the library's memory goes: tensors that the caller holds get memory of their own."""
+    for entry in optimizer.state.values():
+        for key in list(entry):
+            values = entry.pop(key)
+            if sys.getrefcount(values) > 2 and key not in ("step", MASTER):
+                with torch.no_grad():
+                    values.set_(values.clone())
+
+
 def stepped(optimizer):
+    optimizer._gathered = None
     steps = library.lib.pride_optimizer_steps_done(optimizer._handle)
     for entry in optimizer.state.values():
         entry["step"].fill_(steps)
@@ -96,46 +117,64 @@ def _kind(texts, buffer):
 def state_dict(optimizer):
     for hook in getattr(optimizer, "_optimizer_state_dict_pre_hooks", {}).values():
         hook(optimizer)
-    if optimizer._handle is None:  # a copy that has not begun
-        made = copy.deepcopy(optimizer._saved)
-    else:
+    if optimizer._handle is not None:
         made = _state_dict(optimizer)
+    elif optimizer._saved is not None:  # a copy that has not begun
+        made = _of_copy(optimizer)
+    else:
+        raise Error(f"pride: no state: {optimizer._broken or 'the optimizer was not made'}")
     for hook in getattr(optimizer, "_optimizer_state_dict_post_hooks", {}).values():
-        made = hook(optimizer, made) or made
+        changed = hook(optimizer, made)
+        made = made if changed is None else changed
     return made
 
 
 def _state_dict(optimizer):
     rank, gathered = optimizer._world.rank, optimizer._gathered
-    if gathered is not None and gathered[0] == _now(optimizer):
+    if gathered is not None and gathered[0] == _version(optimizer):
         ranks = gathered[1]
     else:
         ranks = {rank: _own(optimizer)}
     index, groups = _packed_groups(optimizer)
+    optimizer._flat.pull()
+    steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
     state = {}
     for slot in optimizer._slots:
-        entry = {"step": torch.tensor(float(library.lib.pride_optimizer_steps_done(
-            optimizer._handle)))}
+        entry = {"step": torch.tensor(steps)}
         for r, (texts, tensors) in sorted(ranks.items()):
-            for (buffer, parameter), values in tensors.items():
-                if parameter == slot.name:
-                    entry[_key(buffer, _kind(texts, buffer), r)] = values
+            for buffer in _names(texts):
+                if (buffer, slot.name) in tensors:
+                    entry[_key(buffer, _kind(texts, buffer), r)] = tensors[buffer, slot.name]
+        if slot.narrow():
+            entry[MASTER] = slot.view.clone()
         state[index[id(slot.param)]] = entry
-    return {"state": state, "param_groups": groups,
-            "pride": {"format": FORMAT, "ranks": {r: dict(t) for r, (t, _) in ranks.items()}}}
+    groups[0][ABOUT] = {"format": FORMAT, "ranks": {r: dict(t) for r, (t, _) in ranks.items()}}
+    return {"state": state, "param_groups": groups}
 
 
-def _now(optimizer):
-    return library.lib.pride_optimizer_steps_done(optimizer._handle)
+def _of_copy(optimizer):
+    groups = _packed_groups(optimizer)[1]
+    groups[0][ABOUT] = optimizer._saved["param_groups"][0][ABOUT]
+    return copy.deepcopy({"state": optimizer._saved["state"], "param_groups": groups})
+
+
+def _names(texts):
+    return [key[len("kind."):] for key in texts if key.startswith("kind.")]
+
+
+def _version(optimizer):
+    """Another one whenever the state is another."""
+    return library.lib.pride_optimizer_steps_done(optimizer._handle), len(optimizer._slots)
 
 
 def _packed_groups(optimizer):
     """Groups with numbers in the place of parameters, as torch packs them."""
-    index, groups = {}, []
+    index, groups, start = {}, [], 0
     for group in optimizer.param_groups:
-        for p in group["params"]:
-            index.setdefault(id(p), len(index))
-        packed = {k: v for k, v in group.items() if k != "params"}
+        for i, p in enumerate(group["params"], start):
+            index.setdefault(id(p), i)
+        start += len(group["params"])
+        packed = {k: copy.deepcopy(v) for k, v in group.items() if k != "params"}
         packed["params"] = [index[id(p)] for p in group["params"]]
         groups.append(packed)
     return index, groups
@@ -143,11 +182,12 @@ def _packed_groups(optimizer):
 
 def consolidate(optimizer, to):
     world = optimizer._world
-    if not 0 <= to < world.size:
-        raise InvalidArgument(f"pride: consolidate_state_dict(to={to}) of {world.size} ranks")
     made = {}
 
     def save():
+        if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < world.size:
+            raise InvalidArgument(
+                f"pride: consolidate_state_dict(to={to!r}) of {world.size} ranks")
         made["own"] = _own(optimizer)
 
     rows = optimizer._meet("consolidate_state_dict", save, lambda: [to])
@@ -166,7 +206,7 @@ def consolidate(optimizer, to):
             other_texts, other = torch.load(io.BytesIO(received), map_location="cpu")
             ranks[r] = other_texts, other
     if world.rank == to:
-        optimizer._gathered = _now(optimizer), ranks
+        optimizer._gathered = _version(optimizer), ranks
 
 
 def _broadcast(optimizer, data, root):
@@ -181,57 +221,119 @@ def _broadcast(optimizer, data, root):
 # --- Loading. -----------------------------------------------------------------------------------------
 
 
-def load(optimizer, saved, local="keep"):
-    if local not in _LOCAL:
-        raise InvalidArgument(f"pride: local = {local!r}, must be one of {', '.join(_LOCAL)}")
-    for hook in getattr(optimizer, "_optimizer_load_state_dict_pre_hooks", {}).values():
-        saved = hook(optimizer, saved) or saved
+def load(optimizer, saved, local="keep", with_groups=True):
     made = {}
 
     def read():
-        made["groups"] = _groups(optimizer, saved)
-        made["ranks"] = _ranks(optimizer, saved)
+        state = saved
+        if local not in _LOCAL:
+            raise InvalidArgument(f"pride: local = {local!r}, must be one of {', '.join(_LOCAL)}")
+        if isinstance(state, dict):
+            state = state.copy()  # as torch does, for the hooks
+        for hook in getattr(optimizer, "_optimizer_load_state_dict_pre_hooks", {}).values():
+            changed = hook(optimizer, state)
+            state = state if changed is None else changed
+        made["groups"] = _groups(optimizer, state)
+        made["ranks"] = _ranks(optimizer, state)
+        made["masters"] = _masters(optimizer, state)
 
-    def extent():
-        """What this rank holds: 0: the states of all ranks; else its only one's number + 1."""
-        ranks = made["ranks"]
-        return 0 if len(ranks) == _saved_world(ranks) and len(ranks) > 1 else min(ranks) + 1
+    def row():
+        ranks, groups = made["ranks"], made["groups"]
+        texts = next(iter(ranks.values()))[0]
+        values = [bytes(optimizer._group_values({**optimizer.defaults, **group}, g)) +
+                  bytes([bool(group.get("maximize"))]) for g, group in enumerate(groups)]
+        held = 0 if len(ranks) == _saved_world(ranks) and len(ranks) > 1 else min(ranks) + 1
+        return [held, _saved_world(ranks), int(texts["step"]), _LOCAL[local],
+                _digest(b"".join(values)), _shared_digest(optimizer, ranks)]
 
-    world = optimizer._world
-    rows = optimizer._meet("load_state_dict", read, lambda: [extent(), _LOCAL[local]])
-    optimizer._same(rows, 1, "argument 'local' of load_state_dict()")
-    held = [row[2] for row in rows]
-    ranks = made["ranks"]
-    if all(h == r + 1 for r, h in enumerate(held)) and _saved_world(ranks) == world.size:
-        one = _handle_of(optimizer, *ranks[world.rank])
-        optimizer._call("pride_optimizer_load", optimizer._handle, one)
-    elif all(h == 0 for h in held) or _saved_world(ranks) == 1:
+    rows = optimizer._meet("load_state_dict", read, row)
+    ranks, size = made["ranks"], optimizer._world.size
+    held, worlds = [r[2] for r in rows], [r[3] for r in rows]
+    optimizer._same(rows, 3, "argument 'local' of load_state_dict()")
+    _check_alike(optimizer, rows)
+    if worlds[0] == size and not all(h == 0 for h in held) and all(
+            h in (0, r + 1) for r, h in enumerate(held)):
+        _load_own(optimizer, ranks, local)
+    elif all(h == 0 for h in held) or worlds[0] == 1:
         _load_all(optimizer, ranks, local)
     elif len(set(held)) == 1:
         _load_all(optimizer, _of_one(optimizer, ranks, held[0] - 1, local), "keep")
     else:
-        texts = [f"rank {r}: " + ("all ranks" if h == 0 else f"rank {h - 1}")
-                 for r, h in enumerate(held)]
         raise InvalidArgument(
-            f"pride: ranks load the states of different ranks, of a run on {_saved_world(ranks)} ("
-            + "; ".join(texts) + "); give each rank its own, or all ranks the consolidated one")
-    for group, values in zip(optimizer.param_groups, made["groups"]):
-        group.update(values)
+            "pride: load_state_dict: " + _what_each_loads(rows) + f"; this run has {size}. Give "
+            "each rank its own state of a run of as many ranks, or all ranks the consolidated one")
+    if with_groups:
+        for group, values in zip(optimizer.param_groups, made["groups"]):
+            group.update(values)
+    for slot, values in made["masters"]:
+        with torch.no_grad():
+            slot.view.copy_(values)
     optimizer._send_groups()
-    optimizer._gathered = None
     stepped(optimizer)
     for hook in getattr(optimizer, "_optimizer_load_state_dict_post_hooks", {}).values():
         hook(optimizer)
 
 
+def _what_each_loads(rows):
+    def what(row):
+        held, world = row[2:4]
+        return f"the states of all {world} ranks" if held == 0 else (
+            f"the state of rank {held - 1} of {world}")
+
+    return "; ".join(f"rank {r} loads {what(row)}" for r, row in enumerate(rows))
+
+
+def _check_alike(optimizer, rows):
+    """Refuses what makes replicas differ: all ranks have the same rows then."""
+    if len({row[3] for row in rows}) > 1:
+        raise InvalidArgument("pride: load_state_dict: " + _what_each_loads(rows) + ": these are "
+                              "of different runs")
+    if len({row[4] for row in rows}) > 1:
+        steps = ", ".join(f"rank {r}: {row[4]}" for r, row in enumerate(rows))
+        raise InvalidArgument(f"pride: load_state_dict: ranks load states of different steps "
+                              f"({steps})")
+    optimizer._same(rows, 4, "hyper-parameters of the state to load")
+    optimizer._same(rows, 5, "state to load, in what all ranks have alike,")
+
+
+def _load_own(optimizer, ranks, local):
+    texts, tensors = ranks[optimizer._world.rank]
+    if local == "average":
+        raise InvalidArgument('pride: load_state_dict(local="average") needs the states of all '
+                              "ranks on each: consolidate_state_dict() before the state is saved")
+    if local == "reset":
+        tensors = {key: torch.zeros_like(t) if _kind(texts, key[0]) == library.LOCAL else t
+                   for key, t in tensors.items()}
+    optimizer._call("pride_optimizer_load", optimizer._handle,
+                    _handle_of(optimizer, texts, tensors))
+
+
+def _shared_digest(optimizer, ranks):
+    """Of all that must be equal on all ranks, else replicas drift apart."""
+    texts, tensors = ranks[min(ranks)]
+    own = ("rank", "layout")
+    parts = [repr(sorted((k, v) for k, v in texts.items() if k not in own)).encode()]
+    for buffer in _names(texts):
+        if _kind(texts, buffer) == library.SHARED:
+            flat = torch.zeros(library.lib.pride_layout_flat_size(optimizer._layout))
+            for slot in optimizer._slots:
+                flat[slot.offset:slot.offset + slot.n] = tensors[buffer, slot.name].reshape(-1)
+            parts.append(optimizer._hash(flat).to_bytes(8, "little"))
+    return _digest(b"".join(parts))
+
+
+def _digest(data):
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
 def _saved_world(ranks):
-    texts, _ = next(iter(ranks.values()))
-    return int(texts["world"])
+    return int(next(iter(ranks.values()))[0]["world"])
 
 
 def _groups(optimizer, saved):
     """The saved values of each group. Errors are those of torch."""
-    if not isinstance(saved, dict) or "param_groups" not in saved or "state" not in saved:
+    if not isinstance(saved, dict) or not isinstance(saved.get("state"), dict) or not isinstance(
+            saved.get("param_groups"), list):
         raise DataError("pride: load_state_dict: not the state of an optimizer")
     groups = saved["param_groups"]
     if len(groups) != len(optimizer.param_groups):
@@ -240,40 +342,102 @@ def _groups(optimizer, saved):
         if len(ours["params"]) != len(theirs["params"]):
             raise ValueError("loaded state dict contains a parameter group that doesn't match the "
                              "size of optimizer's group")
-    values = [{k: copy.deepcopy(v) for k, v in g.items() if k not in ("params", "param_names")}
-              for g in groups]
-    for group in values:
-        optimizer._group_values({**optimizer.defaults, **group})
+    values = [{k: copy.deepcopy(v) for k, v in g.items()
+               if k not in ("params", "param_names", ABOUT)} for g in groups]
+    for g, group in enumerate(values):
+        _check_group(optimizer, g, {**optimizer.defaults, **group})
     return values
+
+
+def _check_group(optimizer, g, group):
+    optimizer._group_values(group, g)
+    for name in ("lr", "weight_decay", "eps"):
+        if not 0 <= group.get(name, 0) < math.inf:
+            raise DataError(f"pride: load_state_dict: group {g} has {name} = {group[name]}")
 
 
 def _ranks(optimizer, saved):
     """{rank: (texts, {(buffer, parameter): tensor})} of a state_dict."""
-    about = saved.get("pride")
-    if not isinstance(about, dict) or not about.get("ranks"):
-        raise DataError("pride: load_state_dict: this state was not saved by pride (it has no entry "
-                        "'pride'); the momentum of another optimizer cannot be taken over")
-    if about.get("format") != FORMAT:
-        raise DataError(f"pride: load_state_dict: format {about.get('format')}, this version "
-                        f"reads {FORMAT}")
-    index = _packed_groups(optimizer)[0]
+    about = saved["param_groups"][0].get(ABOUT)
+    if about is None:
+        raise DataError("pride: load_state_dict: this state was not saved by pride (its first group "
+                        f"has no entry '{ABOUT}'); the momentum of another optimizer cannot be "
+                        "taken over")
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise DataError(f"pride: load_state_dict: the state is not of format {FORMAT}, which this "
+                        "version reads")
     ranks = {}
-    for r, texts in about["ranks"].items():
-        buffers = [key[len("kind."):] for key in texts if key.startswith("kind.")]
-        tensors = {}
-        for slot in optimizer._slots:
-            entry = saved["state"].get(index[id(slot.param)], {})
-            for buffer in buffers:
-                key = _key(buffer, _kind(texts, buffer), int(r))
-                if key not in entry:
-                    raise DataError(f"pride: load_state_dict: {slot.name} has no '{key}'")
-                values = entry[key].detach().to("cpu", torch.float32).contiguous()
-                if tuple(values.shape) != tuple(slot.param.shape):
-                    raise DataError(f"pride: load_state_dict: '{key}' of {slot.name} has shape "
-                                    f"{tuple(values.shape)}, the parameter {tuple(slot.param.shape)}")
-                tensors[buffer, slot.name] = values
-        ranks[int(r)] = dict(texts), tensors
+    for r, texts in _texts(about).items():
+        ranks[r] = texts, _tensors(optimizer, saved["state"], r, texts)
+    world = _saved_world(ranks)
+    if len(ranks) not in (1, world):
+        raise DataError(f"pride: load_state_dict: the state is of ranks {', '.join(map(str, ranks))}"
+                        f" of {world}: others are missing")
     return ranks
+
+
+def _texts(about):
+    """{rank: texts}, in the order of ranks, with all that is read here."""
+    made = {}
+    try:
+        for r, texts in about["ranks"].items():
+            texts = {str(k): v for k, v in texts.items()}
+            if not all(isinstance(v, str) for v in texts.values()):
+                raise ValueError("texts")
+            if int(texts["rank"]) != int(r) or not 0 <= int(r) < int(texts["world"]):
+                raise ValueError("rank")
+            if int(texts["step"]) < 0:
+                raise ValueError("step")
+            for name in _names(texts):
+                _kind(texts, name)
+            for name in ("method", "options", "seed", "group starts"):
+                str(texts[name])
+            made[int(r)] = texts
+        if not made or len({texts["world"] for texts in made.values()}) != 1:
+            raise ValueError("ranks")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"pride: load_state_dict: the entry '{ABOUT}' of the state is damaged "
+                        f"({type(error).__name__}: {error})") from None
+    return dict(sorted(made.items()))
+
+
+def _tensors(optimizer, state, rank, texts):
+    index = _packed_groups(optimizer)[0]
+    made = {}
+    for slot in optimizer._slots:
+        for buffer in _names(texts):
+            key = _key(buffer, _kind(texts, buffer), rank)
+            values = _values(state, index[id(slot.param)], slot, key)
+            if not torch.isfinite(values).all():
+                raise DataError(f"pride: load_state_dict: '{key}' of {slot.name} is not finite")
+            made[buffer, slot.name] = values
+    return made
+
+
+def _values(state, i, slot, key):
+    entry = state.get(i)
+    if not isinstance(entry, dict) or key not in entry:
+        raise DataError(f"pride: load_state_dict: {slot.name} has no '{key}'")
+    values = entry[key]
+    what = f"pride: load_state_dict: '{key}' of {slot.name}"
+    if not isinstance(values, torch.Tensor) or values.dtype != torch.float32:
+        kind = values.dtype if isinstance(values, torch.Tensor) else type(values).__name__
+        raise DataError(f"{what} is {kind}, must be torch.float32")
+    if tuple(values.shape) != tuple(slot.param.shape):
+        raise DataError(f"{what} has shape {tuple(values.shape)}, the parameter "
+                        f"{tuple(slot.param.shape)}")
+    return values.detach().to("cpu").contiguous()
+
+
+def _masters(optimizer, saved):
+    """[(slot, float32 values)] of the narrow parameters; without, those of the model count."""
+    index = _packed_groups(optimizer)[0]
+    found = []
+    for slot in optimizer._slots:
+        i = index[id(slot.param)]
+        if slot.narrow() and MASTER in saved["state"].get(i, {}):
+            found.append((slot, _values(saved["state"], i, slot, MASTER)))
+    return found
 
 
 def _handle_of(optimizer, texts, tensors):
@@ -289,7 +453,7 @@ def _handle_of(optimizer, texts, tensors):
 
 
 def _layout_text(optimizer):
-    return f"{library.lib.pride_layout_digest(optimizer._layout):016x}"
+    return f"{library.lib.pride_layout_digest(optimizer._layout):x}"  # as the library writes it
 
 
 def _load_all(optimizer, ranks, local):
@@ -342,10 +506,26 @@ def unpickle(optimizer, state):
     optimizer._settings = state["settings"]
     optimizer._reset()
     optimizer.param_groups = state["param_groups"]
-    optimizer.state = torch.optim.optimizer.defaultdict(dict)
     params = [p for group in optimizer.param_groups for p in group["params"]]
     optimizer._names = {}
     for p, name in zip(params, state["names"]):
         optimizer._names.setdefault(id(p), name)
     optimizer._saved = state["saved"]
+    # the caller sees the state that the first operation will load
+    optimizer.state = collections.defaultdict(dict)
+    for i, entry in optimizer._saved["state"].items():
+        optimizer.state[params[i]] = entry
     torch.optim.Optimizer.__setstate__(optimizer, {})
+
+
+def begin_copy(optimizer):
+    """Builds a copied optimizer, with the groups that it has now. Collective."""
+    saved = _of_copy(optimizer)
+    optimizer._build(False)
+    try:
+        load(optimizer, saved, with_groups=False)
+    except BaseException as error:
+        optimizer.close()
+        optimizer._broken = f"the state of the optimizer that was copied: {error}"
+        raise
+    optimizer._saved = None
