@@ -1,0 +1,165 @@
+# What the examples share: arguments, start, optimizer, checkpoints, log.
+# SPDX-License-Identifier: Apache-2.0
+import argparse
+import contextlib
+import json
+import math
+import os
+import pathlib
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import pride
+
+
+def parser(text, lr, adamw_lr, weight_decay, adamw_weight_decay):
+    """The arguments of all examples. Lion takes a smaller rate and a larger decay than AdamW."""
+    made = argparse.ArgumentParser(description=text,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.set_defaults(rates=(lr, weight_decay), adamw_rates=(adamw_lr, adamw_weight_decay))
+    add = made.add_argument
+    add("--optimizer", default="dlion-vote",
+        choices=["dlion-vote", "dlion-avg", "lion-cub", "lion", "adamw"],
+        help="lion: on the mean gradient; adamw: torch's, with DDP's all-reduce")
+    add("--lr", type=float, help=f"peak learning rate ({lr}; adamw {adamw_lr})")
+    add("--weight-decay", type=float,
+        help=f"of matrices ({weight_decay}; adamw {adamw_weight_decay})")
+    add("--betas", type=float, nargs=2, default=(0.9, 0.99), metavar=("B1", "B2"))
+    add("--warmup", type=int, default=30, help="steps in which the rate rises (30)")
+    add("--overlap", action="store_true", help="exchange beside backward (not with --ddp)")
+    add("--ddp", action="store_true", help="wrap in DDP with pride.local_gradients")
+    add("--eval-every", type=int, default=100, help="steps (100)")
+    add("--save-every", type=int, default=100, help="steps (100)")
+    add("--out", type=pathlib.Path, help="folder of checkpoints, one file for each rank; a run that "
+        "was killed goes on from there")
+    add("--log", help="file of JSON lines")
+    add("--seed", type=int, default=1)
+    return made
+
+
+def start(args):
+    """Joins the process group; without torchrun it is one of this process alone."""
+    if args.overlap and (args.ddp or args.optimizer == "adamw"):
+        sys.exit("--overlap: DDP rewrites gradients after backward; use it without --ddp and adamw")
+    lr, weight_decay = args.adamw_rates if args.optimizer == "adamw" else args.rates
+    args.lr = lr if args.lr is None else args.lr
+    args.weight_decay = weight_decay if args.weight_decay is None else args.weight_decay
+    for name, value in dict(RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=0).items():
+        os.environ.setdefault(name, str(value))
+    dist.init_process_group("gloo")
+    torch.manual_seed(args.seed)  # equal parameters on all ranks
+    return dist.get_rank(), dist.get_world_size()
+
+
+class Training:
+    """Model, optimizer and schedule; and what became of them."""
+
+    def __init__(self, args, model, steps):
+        self.args, self.bare, self.steps = args, model, steps
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.ours = args.optimizer != "adamw"
+        self.model = model
+        if self.world > 1 and (args.ddp or not self.ours):
+            self.model = torch.nn.parallel.DistributedDataParallel(model)
+            if self.ours:
+                pride.local_gradients(self.model)
+        matrices = [p for p in model.parameters() if p.ndim >= 2]
+        vectors = [p for p in model.parameters() if p.ndim < 2]
+        groups = [dict(params=matrices, weight_decay=args.weight_decay),
+                  dict(params=vectors, weight_decay=0.0)]
+        if self.ours:
+            self.optimizer = pride.Optimizer(groups, args.lr, args.betas, method=args.optimizer,
+                                             overlap=args.overlap)
+        else:
+            self.optimizer = torch.optim.AdamW(groups, args.lr, args.betas)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
+        self.log = open(args.log, "a", encoding="utf-8") if args.log and not self.rank else None
+        self.first_step = self._load() if args.out else 0
+        self.began, self.since = time.monotonic(), self.first_step
+
+    def _rate(self, step):
+        """Up in `warmup` steps, then a cosine down to a tenth."""
+        cosine = 0.55 + 0.45 * math.cos(math.pi * min(1.0, step / self.steps))
+        return min(1.0, (step + 1) / max(1, self.args.warmup)) * cosine
+
+    def no_sync(self):
+        """Backward in it accumulates: neither DDP nor pride exchanges anything."""
+        stack = contextlib.ExitStack()
+        for thing in (self.model, self.optimizer):
+            if hasattr(thing, "no_sync"):
+                stack.enter_context(thing.no_sync())
+        return stack
+
+    def due(self, done, every):
+        return done % every == 0 or done == self.steps
+
+    def _path(self, step):
+        return self.args.out / f"step{step}.rank{self.rank}of{self.world}.pt"
+
+    def save(self, done):
+        """Writes this rank's file, whole or not at all, then removes its older ones."""
+        path = self._path(done)
+        state = dict(step=done, model=self.bare.state_dict(), optimizer=self.optimizer.state_dict(),
+                     schedule=self.schedule.state_dict())
+        with open(path.with_suffix(".part"), "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
+        dist.barrier()  # all ranks have this step's file
+        for old in self.args.out.glob(self._path("*").name):
+            if old != path:
+                old.unlink()
+
+    def _load(self):
+        """Goes on from the last step of which all ranks have a file; returns its number."""
+        self.args.out.mkdir(parents=True, exist_ok=True)
+        mine = {int(f.name.split(".")[0][4:]) for f in self.args.out.glob(self._path("*").name)}
+        every = [None] * self.world
+        dist.all_gather_object(every, mine)
+        common = set.intersection(*every)
+        if not common:
+            if any(self.args.out.glob("step*.pt")):
+                sys.exit(f"--out {self.args.out}: no step has a file of each of {self.world} ranks")
+            return 0
+        saved = torch.load(self._path(max(common)), map_location="cpu")
+        self.bare.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])  # pride: all ranks together
+        self.schedule.load_state_dict(saved["schedule"])
+        return saved["step"]
+
+    def speed(self, done, samples):
+        """Samples a second of all ranks since the last call; `samples` are those of a step."""
+        now = time.monotonic()
+        value = (done - self.since) * samples * self.world / (now - self.began)
+        self.began, self.since = now, done
+        return round(value)
+
+    def report(self, **record):
+        """A line of rank 0, and one of JSON in the log."""
+        if self.log:
+            self.log.write(json.dumps(record) + "\n")
+            self.log.flush()
+        if self.rank == 0:
+            print(*(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}"
+                    for k, v in record.items()), flush=True)
+
+    def finish(self, **record):
+        """Bytes that a rank has sent, and that all ranks have the same parameters."""
+        n = sum(p.numel() for p in self.bare.parameters())
+        record["fp32_bytes_per_step"] = 8 * n * (self.world - 1) // self.world  # DDP's ring
+        if self.ours:
+            traffic = self.optimizer.traffic()
+            record["bytes_per_step"] = traffic["bytes_sent"] // max(1, traffic["steps"])
+            record["replicas"] = f"{self.optimizer.check_replicas():016x}"
+        self.report(**record)
+        dist.destroy_process_group()
+
+
+def sum_over_ranks(*values):
+    total = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(total)
+    return total.tolist()
