@@ -81,8 +81,9 @@ class Lane:
                     work.wait(datetime.timedelta(seconds=left))
                     return
                 except RuntimeError:
-                    if work.is_completed():
-                        raise
+                    if work.is_completed():  # perhaps after the time-out of this slice: ask again
+                        work.wait(datetime.timedelta(seconds=1))
+                        return
                 self.world.watch()
                 self.world.check()
                 if time.monotonic() > deadline:
