@@ -6,9 +6,9 @@
 //   mpirun -n 4 step_bench ...           ranks as processes
 //   torchrun --no_python --nproc_per_node 4 step_bench ...       the same over c10d (Gloo)
 //
-// Rows: a pride::Optimizer step of each method; on processes the transport's own fp32 all-reduce plus
-// the dense Lion kernel; on threads a dense step made for shared memory (each thread averages its
-// part of all ranks' gradients in place, then all run the dense Lion kernel). Rounds are
+// Rows: a pride::Optimizer step of each method; on processes the transport's own fp32 all-reduce
+// plus the dense Lion kernel; on threads a dense step made for shared memory (each thread averages
+// its part of all ranks' gradients in place, then all run the dense Lion kernel). Rounds are
 // interleaved and all ranks start together; times are medians over rounds of the slowest rank.
 #include <algorithm>
 #include <barrier>

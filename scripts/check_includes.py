@@ -26,6 +26,7 @@ STAGES = [
     ("rules", ["src/rules/"]),
     ("methods", ["include/pride/registry", "src/methods/"]),
     ("optimizer", ["include/pride/optimizer", "src/optimizer/"]),
+    ("plan", ["include/pride/plan", "src/plan/"]),
     ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
                "include/pride/comm/mpi_comm", "include/pride/comm/hybrid_comm", "src/comm/mpi*",
                "src/comm/hybrid*", "include/pride/comm/c10d_*", "src/comm/c10d/",

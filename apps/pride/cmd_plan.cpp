@@ -1,7 +1,6 @@
 // `pride plan`: how long steps will take by each method on a network, and whether compression pays.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,13 +12,11 @@
 #include "integer_check.h"
 #include "method_options.h"
 #include "number_check.h"
-#include "plan/method_speed.h"
 #include "plan/outcome.h"
-#include "plan/predict.h"
 #include "plan/unit_check.h"
 #include "plan/units.h"
 #include "pride/error.h"
-#include "pride/registry.h"
+#include "pride/plan.h"
 #include "settings.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
@@ -32,11 +29,6 @@ namespace pride::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// what a bucket costs by itself (locks, frames, small messages) is not in the model: not too small
-constexpr double kSmallestBucket = 1 << 20;               // coordinates
-constexpr double kLargestBucket = std::int64_t{1} << 33;  // that `pride bench exchange` takes
-constexpr int kMostBuckets = 1024;
 
 struct Arguments {
   Workers workers;
@@ -54,10 +46,6 @@ struct Arguments {
   TrainOptions workload;
 #endif
 };
-
-bool is_dense(const std::string& method, int world) {
-  return method_info(parse_method(method).name, world).bits_up >= 32;  // in bfloat16, too
-}
 
 NetworkModel network_of(Communicator& comm, const Arguments& args) {
   if (args.bandwidth.empty()) {
@@ -80,6 +68,7 @@ double measured_compute(Communicator& comm, const Arguments& args) {
 
 PlanFacts gather(Communicator& comm, const Arguments& args) {
   PlanFacts facts;
+  facts.exchange_threads = args.exchange_threads;
   facts.world = args.worlds.empty() ? comm.size() : args.worlds.front();
   facts.network = network_of(comm, args);
   if (args.bandwidth.empty()) facts.transport = comm.transport();
@@ -97,34 +86,10 @@ PlanFacts gather(Communicator& comm, const Arguments& args) {
   return facts;
 }
 
-PlanRow planned(Communicator& comm, const Arguments& args, const PlanFacts& facts,
-                const std::string& name) {
-  PlanRow row;
-  row.dense = is_dense(name, facts.world);
-  StepModel step{.world = facts.world,
-                 .compute_s = facts.compute_s,
-                 .exchange_threads = args.exchange_threads,
-                 .cores = facts.cores};
-  const auto coords_of = [&](int buckets) {
-    return static_cast<std::size_t>(std::ceil(facts.params / buckets));
-  };
-  const std::string method = on_network(name, facts.network, facts.world);
-  const MethodModel model = measure_method(comm, method, facts.world, facts.params, coords_of(8));
-  const auto sent = [&](int buckets) {
-    return sent_in(method, facts.world, facts.params, coords_of(buckets));
-  };
-  const auto number = [](double n) {
-    return static_cast<int>(std::clamp(n, 1.0, double{kMostBuckets}));
-  };
-  const BucketRange range{.fewest = number(std::ceil(facts.params / kLargestBucket)),
-                          .most = number(facts.params / kSmallestBucket)};
-  row.buckets = best_buckets(facts.network, model, step, range, sent);
-  row.method = with(model, sent(row.buckets));
-  row.method.name = name;
-  row.route = route_of(method, facts.world, coords_of(row.buckets)).name;
-  step.buckets = row.buckets;
-  row.in_order = predict(facts.network, row.method, step, false);
-  row.overlapped = predict(facts.network, row.method, step, true);
+PlanRow planned(Communicator& comm, const PlanFacts& facts, const std::string& text) {
+  const MethodChoice choice = parse_method(text);
+  PlanRow row = plan_step(comm, {choice.name, checked_options(choice)}, facts);
+  row.method.name = text;
   return row;
 }
 
@@ -161,7 +126,7 @@ std::vector<Plan> all_plans(Communicator& comm, const Arguments& args) {
     facts.world = world;
     plans.push_back({facts, {}});
     for (const std::string& name : args.methods) {
-      plans.back().rows.push_back(planned(comm, args, facts, name));
+      plans.back().rows.push_back(planned(comm, facts, name));
     }
   }
   return plans;

@@ -2,33 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "plan/predict.h"
+#include "pride/plan.h"
 
 namespace pride::app {
-
-// What a plan rests on.
-struct PlanFacts {
-  int world = 1;
-  NetworkModel network;
-  double params = 0;
-  double compute_s = 0;
-  double cores = 2;
-  std::string transport;  // of what was measured; empty: the network is on paper
-};
-
-struct PlanRow {
-  MethodModel method;
-  bool dense = false;
-  int buckets = 1;
-  std::string route;  // of its buckets
-  Prediction in_order, overlapped;
-  double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
-};
 
 struct Plan {
   PlanFacts facts;

@@ -5,10 +5,9 @@
 #include <cmath>
 
 #include "bench/network.h"
-#include "plan/method_speed.h"
-#include "plan/predict.h"
 #include "plan/units.h"
 #include "pride/error.h"
+#include "pride/plan.h"
 #include "pride/registry.h"
 #include "text/table.h"
 
@@ -20,29 +19,25 @@ namespace {
 constexpr double kSmallest = 1 << 20;
 constexpr double kCounted = 1e6;  // coordinates whose bytes are counted, for those of all
 
+PlanMethod method_of(const TrainPlan& plan) {
+  return {plan.options.method, plan.optimizer.options};
+}
+
 // Sent in a step by the rank that sends most.
-double bytes_per_step(const std::string& method, int world, double coords) {
+double bytes_per_step(const PlanMethod& method, int world, double coords) {
   const double some = std::min(coords, kCounted);
   return bytes_of(method, world, some, static_cast<std::size_t>(some)) * (coords / some);
 }
 
-// The method with its options, as lists of methods have them.
-std::string text_of(const TrainPlan& plan) {
-  std::string text = plan.options.method;
-  for (const auto& [key, value] : plan.optimizer.options) text += concat(":", key, "=", value);
-  return text;
-}
-
 // What was measured, where the method chooses the route of a bucket by it. True if it does.
 bool set_round_bytes(const NetworkModel& network, TrainPlan& plan) {
-  const std::string with_it = on_network(plan.options.method, network, plan.world);
-  if (with_it == plan.options.method) return false;
-  return plan.optimizer.options.emplace("round_bytes", concat(round_bytes(network, plan.world)))
-      .second;
+  const std::size_t given = plan.optimizer.options.size();
+  plan.optimizer.options = on_network(method_of(plan), network, plan.world).options;
+  return plan.optimizer.options.size() > given;
 }
 
 int best_number(const NetworkModel& network, const TrainPlan& plan, double coords) {
-  const std::string method = text_of(plan);
+  const PlanMethod method = method_of(plan);
   const double bytes_s = bytes_per_step(method, plan.world, coords) / network.bytes_per_s;
   const double round_s = network.latency_s + network.message_s * std::max(0, plan.world - 2);
   const auto number = [&](int rounds) { return buckets_for(bytes_s, rounds * round_s, coords); };

@@ -15,9 +15,9 @@
 #include "bench/patterns.h"
 #include "bench/timing.h"
 #include "method_options.h"
-#include "plan/method_speed.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "pride/plan.h"
 #include "pride/registry.h"
 #include "settings.h"
 #include "support/faulty_comm.h"
@@ -190,8 +190,8 @@ TEST(WithMemoryFor, SaysOfWhatAndHowMuchThereIsNone) {
 }
 
 TEST(BytesOf, AreThoseOfTheOptions) {
-  const double wide = bytes_of("lion", 4, 1e6, 1 << 20);
-  EXPECT_NEAR(bytes_of("lion:dense=bf16", 4, 1e6, 1 << 20) / wide, 0.5, 0.001);
+  const double wide = bytes_of({"lion"}, 4, 1e6, 1 << 20);
+  EXPECT_NEAR(bytes_of({"lion", {{"dense", "bf16"}}}, 4, 1e6, 1 << 20) / wide, 0.5, 0.001);
 }
 
 // A link with an attacker on it: in some frames the first byte of the signs is changed (after the
@@ -322,23 +322,26 @@ TEST(OnNetwork, SetsWhatARankCouldSendInARound) {
   const NetworkModel network{.latency_s = 1e-3, .message_s = 1e-4, .bytes_per_s = 1e8};
   EXPECT_EQ(round_bytes(network, 2), 100'000u);
   EXPECT_EQ(round_bytes(network, 12), 200'000u);
-  EXPECT_EQ(on_network("dlion-vote:tie=zero", network, 2),
-            "dlion-vote:tie=zero:round_bytes=100000");
-  EXPECT_EQ(on_network("dlion-vote:round_bytes=5", network, 2), "dlion-vote:round_bytes=5");
-  EXPECT_EQ(on_network("lion-cub", network, 2), "lion-cub");
+  using Options = std::map<std::string, std::string>;
+  EXPECT_EQ(on_network({"dlion-vote", {{"tie", "zero"}}}, network, 2).options,
+            (Options{{"tie", "zero"}, {"round_bytes", "100000"}}));
+  EXPECT_EQ(on_network({"dlion-vote", {{"round_bytes", "5"}}}, network, 2).options,
+            (Options{{"round_bytes", "5"}}));
+  EXPECT_EQ(on_network({"lion-cub"}, network, 2).options, Options{});
 }
 
 TEST(SentIn, IsOneRoundInOneShot) {
-  const auto sent = [](const char* method, int world) {
+  const auto sent = [](const PlanMethod& method, int world) {
     return sent_in(method, world, 4e6, 1 << 20);
   };
-  EXPECT_EQ(sent("dlion-vote", 2).rounds, 1);
-  EXPECT_EQ(sent("dlion-vote", 2).vote_times, 2);
-  EXPECT_EQ(sent("dlion-vote", 4).rounds, 2);
-  EXPECT_EQ(sent("dlion-vote", 4).vote_times, 1);
-  EXPECT_EQ(sent("dlion-vote:route=one-shot", 4).rounds, 1);
-  EXPECT_NEAR(sent("dlion-vote:route=one-shot", 4).bytes / sent("dlion-vote", 4).bytes, 2, 0.01);
-  EXPECT_EQ(sent("lion-cub", 4).rounds, 5);
+  const PlanMethod one_shot{"dlion-vote", {{"route", "one-shot"}}};
+  EXPECT_EQ(sent({"dlion-vote"}, 2).rounds, 1);
+  EXPECT_EQ(sent({"dlion-vote"}, 2).vote_times, 2);
+  EXPECT_EQ(sent({"dlion-vote"}, 4).rounds, 2);
+  EXPECT_EQ(sent({"dlion-vote"}, 4).vote_times, 1);
+  EXPECT_EQ(sent(one_shot, 4).rounds, 1);
+  EXPECT_NEAR(sent(one_shot, 4).bytes / sent({"dlion-vote"}, 4).bytes, 2, 0.01);
+  EXPECT_EQ(sent({"lion-cub"}, 4).rounds, 5);
 }
 
 }  // namespace

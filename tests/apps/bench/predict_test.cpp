@@ -1,6 +1,6 @@
 // The model of a step's time. Oracle: sums by hand, and invariants.
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/predict.h"
+#include "pride/plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,18 @@
-// How long a step takes: the model of docs/performance.md, as functions of measured numbers.
+// How long a step takes by each method on a network: the model of docs/performance.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
-namespace pride::app {
+#include "pride/communicator.h"
+#include "pride/registry.h"
+
+namespace pride {
 
 // A network between ranks that all send to all others.
 struct NetworkModel {
@@ -63,4 +70,54 @@ struct BucketRange {
 int best_buckets(const NetworkModel& network, const MethodModel& method, StepModel step,
                  const BucketRange& range, const std::function<Sent(int buckets)>& sent);
 
-}  // namespace pride::app
+// A method, with options of its own.
+struct PlanMethod {
+  std::string name;
+  std::map<std::string, std::string> options = {};
+};
+
+// Bytes that the rank with most sends per step, long after the first, for d coordinates on `world`
+// ranks. Of ten million coordinates they are counted, of more extrapolated: frames by the bucket,
+// the rest by the coordinate.
+double bytes_of(const PlanMethod& method, int world, double d, std::size_t bucket_coords);
+
+// The route of buckets of that size, and its rounds; of buckets above ten million coordinates that
+// of ten million.
+BucketRoute route_of(const PlanMethod& method, int world, std::size_t bucket_coords);
+
+// Both: what a step sends in buckets of that size.
+Sent sent_in(const PlanMethod& method, int world, double d, std::size_t bucket_coords);
+
+// What a rank could send while it waits for a round of messages.
+std::uint64_t round_bytes(const NetworkModel& network, int world);
+
+// The method with its option round_bytes set to that, if it has one that is not set.
+PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world);
+
+// What a plan rests on.
+struct PlanFacts {
+  int world = 1;
+  NetworkModel network = {};
+  double params = 0;
+  double compute_s = 0;  // forward and backward of a step
+  double cores = 2;      // of each rank
+  int exchange_threads = 4;
+  std::string transport = {};  // of what was measured; empty: the network is on paper
+};
+
+struct PlanRow {
+  MethodModel method;
+  bool dense = false;
+  int buckets = 1;    // with the shortest overlapped step
+  std::string route;  // of its buckets
+  Prediction in_order, overlapped;
+  double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
+};
+
+// Measures the method's arithmetic on this machine, on all ranks of `comm` at once, counts its
+// bytes, and predicts its step on facts.world ranks, which may be any number. About a second.
+// Collective. Throws InvalidArgument if there is no such method, option or value, or not for so
+// many ranks.
+PlanRow plan_step(Communicator& comm, const PlanMethod& method, const PlanFacts& facts);
+
+}  // namespace pride

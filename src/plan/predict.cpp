@@ -1,12 +1,11 @@
 // The arithmetic of docs/performance.md.
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/predict.h"
-
 #include <algorithm>
 
 #include "pride/error.h"
+#include "pride/plan.h"
 
-namespace pride::app {
+namespace pride {
 namespace {
 
 // Of one bucket that is alone on its way.
@@ -87,4 +86,4 @@ int best_buckets(const NetworkModel& network, const MethodModel& method, StepMod
   return best;
 }
 
-}  // namespace pride::app
+}  // namespace pride

@@ -1,41 +1,40 @@
 // One rank's step without peers, timed phase by phase.
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/method_speed.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "bench/timing.h"
-#include "method_options.h"
 #include "methods/registry.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/flat_buffer.h"
 #include "pride/optimizer.h"
+#include "pride/plan.h"
 #include "pride/registry.h"
 
-namespace pride::app {
+namespace pride {
 namespace {
 
 constexpr double kMostMeasured = 4 << 20;                // coordinates
 constexpr double kMostCounted = 1e7;                     // the same, of which bytes are counted
 constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
 constexpr int kRounds = 7;
+// what a bucket costs by itself (locks, frames, small messages) is not in the model: not too small
+constexpr double kSmallestBucket = 1 << 20;               // coordinates
+constexpr double kLargestBucket = std::int64_t{1} << 33;  // that `pride bench exchange` takes
+constexpr int kMostBuckets = 1024;
 constexpr const char* kRoundBytes = "round_bytes";
 
 Layout layout_of(double d) { return Layout({{"w", {static_cast<std::int64_t>(d)}}}); }
 
 }  // namespace
 
-double bytes_of(const std::string& method, int world, double d, std::size_t bucket_coords) {
-  const MethodChoice choice = parse_method(method);
-  const auto options = checked_options(choice);
+double bytes_of(const PlanMethod& method, int world, double d, std::size_t bucket_coords) {
   const auto sent = [&](double coords, double bucket) {
-    const Cost cost = largest_cost(choice.name, layout_of(coords),
-                                   {.options = options,
+    const Cost cost = largest_cost(method.name, layout_of(coords),
+                                   {.options = method.options,
                                     .world = world,
                                     .step = kSteady,
                                     .bucket_coords = static_cast<std::size_t>(bucket)});
@@ -54,18 +53,17 @@ double bytes_of(const std::string& method, int world, double d, std::size_t buck
   return buckets * (whole - each * kMostCounted) + each * d;
 }
 
-BucketRoute route_of(const std::string& method, int world, std::size_t bucket_coords) {
-  const MethodChoice choice = parse_method(method);
+BucketRoute route_of(const PlanMethod& method, int world, std::size_t bucket_coords) {
   const double coords = std::min(static_cast<double>(bucket_coords), kMostCounted);
-  return bucket_routes(choice.name, layout_of(coords),
-                       {.options = checked_options(choice),
+  return bucket_routes(method.name, layout_of(coords),
+                       {.options = method.options,
                         .world = world,
                         .step = kSteady,
                         .bucket_coords = static_cast<std::size_t>(coords)})
       .front();
 }
 
-Sent sent_in(const std::string& method, int world, double d, std::size_t bucket_coords) {
+Sent sent_in(const PlanMethod& method, int world, double d, std::size_t bucket_coords) {
   const BucketRoute route = route_of(method, world, bucket_coords);
   // on the one-shot route every rank does what all servers do otherwise
   return {.bytes = bytes_of(method, world, d, bucket_coords),
@@ -78,29 +76,34 @@ std::uint64_t round_bytes(const NetworkModel& network, int world) {
   return static_cast<std::uint64_t>(std::clamp(round_s * network.bytes_per_s, 0.0, 0x1p40));
 }
 
-std::string on_network(const std::string& method, const NetworkModel& network, int world) {
-  const MethodChoice choice = parse_method(method);
-  const auto options = method_info(choice.name, world).options;
+PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world) {
+  const auto options = method_info(method.name, world).options;
   const bool has =
       std::ranges::any_of(options, [](const auto& o) { return o.name == kRoundBytes; });
-  if (!has || checked_options(choice).contains(kRoundBytes)) return method;
-  return concat(method, ":", kRoundBytes, "=", round_bytes(network, world));
+  PlanMethod chosen = method;
+  if (has) chosen.options.emplace(kRoundBytes, concat(round_bytes(network, world)));
+  return chosen;
 }
 
-MethodModel measure_method(Communicator& comm, const std::string& method, int world, double d,
+namespace {
+
+// Times of a method's encode, vote and apply for d coordinates, its bytes and rounds on `world`
+// ranks. Arithmetic is measured alone, on a part of d if d is large, on all ranks of `comm` at
+// once, and is that of the slowest: ranks that share a machine get in each other's way here as in
+// training. Collective.
+MethodModel measure_method(Communicator& comm, const PlanMethod& method, int world, double d,
                            std::size_t bucket_coords) {
-  const MethodChoice choice = parse_method(method);
-  const MethodInfo info = method_info(choice.name, world);
-  MethodModel model{.name = method,
+  const MethodInfo info = method_info(method.name, world);
+  MethodModel model{.name = method.name,
                     .bytes = bytes_of(method, world, d, bucket_coords),
                     .rounds = route_of(method, world, bucket_coords).rounds};
   const double measured = std::min(d, kMostMeasured);
   const Layout layout = layout_of(measured);
   const auto alone = make_thread_world(1);
-  OptimizerOptions options{.method = choice.name, .options = checked_options(choice)};
+  OptimizerOptions options{.method = method.name, .options = method.options};
   options.bucket_coords = bucket_coords;
   model.whole_gradient =
-      make_method(choice.name, {layout, 1, complete_options(choice.name, checked_options(choice))})
+      make_method(method.name, {layout, 1, complete_options(method.name, method.options)})
           ->protocol({.step = kSteady})
           .whole_gradient;
   Optimizer optimizer(*alone.front(), layout, options);
@@ -120,8 +123,12 @@ MethodModel measure_method(Communicator& comm, const std::string& method, int wo
     vote.push_back(report.exchange_s);
     apply.push_back(report.apply_s);
   }
-  const auto slowest = [&](const std::vector<double>& seconds) {
-    return largest_of(comm, times_of(seconds).median_s) * d / measured;
+  const auto slowest = [&](std::vector<double> seconds) {
+    const auto middle = seconds.begin() + kRounds / 2;
+    std::ranges::nth_element(seconds, middle);
+    std::vector<double> all(static_cast<std::size_t>(comm.size()));
+    comm.all_gather(std::as_bytes(std::span(&*middle, 1)), std::as_writable_bytes(std::span(all)));
+    return *std::ranges::max_element(all) * d / measured;
   };
   model.encode_s = slowest(encode);
   // every rank adds what all ranks send, where that grows with N
@@ -130,4 +137,35 @@ MethodModel measure_method(Communicator& comm, const std::string& method, int wo
   return model;
 }
 
-}  // namespace pride::app
+}  // namespace
+
+PlanRow plan_step(Communicator& comm, const PlanMethod& given, const PlanFacts& facts) {
+  PlanRow row;
+  row.dense = method_info(given.name, facts.world).bits_up >= 32;  // in bfloat16, too
+  StepModel step{.world = facts.world,
+                 .compute_s = facts.compute_s,
+                 .exchange_threads = facts.exchange_threads,
+                 .cores = facts.cores};
+  const auto coords_of = [&](int buckets) {
+    return static_cast<std::size_t>(std::ceil(facts.params / buckets));
+  };
+  const PlanMethod method = on_network(given, facts.network, facts.world);
+  const MethodModel model = measure_method(comm, method, facts.world, facts.params, coords_of(8));
+  const auto sent = [&](int buckets) {
+    return sent_in(method, facts.world, facts.params, coords_of(buckets));
+  };
+  const auto number = [](double n) {
+    return static_cast<int>(std::clamp(n, 1.0, double{kMostBuckets}));
+  };
+  const BucketRange range{.fewest = number(std::ceil(facts.params / kLargestBucket)),
+                          .most = number(facts.params / kSmallestBucket)};
+  row.buckets = best_buckets(facts.network, model, step, range, sent);
+  row.method = with(model, sent(row.buckets));
+  row.route = route_of(method, facts.world, coords_of(row.buckets)).name;
+  step.buckets = row.buckets;
+  row.in_order = predict(facts.network, row.method, step, false);
+  row.overlapped = predict(facts.network, row.method, step, true);
+  return row;
+}
+
+}  // namespace pride
