@@ -3,13 +3,16 @@
 #
 # Each lane (the communicator of a thread) has a Gloo group of its own, over host memory, whatever
 # the backend of the caller's group is: collectives of two threads in one group would mix.
+import atexit
 import collections
 import ctypes as c
 import datetime
 import itertools
 import os
+import sys
 import threading
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -20,6 +23,7 @@ from .errors import CommError, Error, InvalidArgument
 SLICE_S = 0.2  # a wait returns to Python so often, for Ctrl-C and for failures of other ranks
 _numbers = itertools.count(1)
 _lanes = {}  # by number, which is the `user` of the callbacks
+_STORE_GONE = "the store of the process group is gone, and with it the process that held it"
 _serials = collections.Counter()  # worlds made so far over the same ranks
 
 
@@ -35,19 +39,58 @@ def _leak(thing):
     c.pythonapi.Py_IncRef(c.py_object(thing))
 
 
+class _Rendezvous(dist.Store):
+    """The store over which a Gloo group connects. Its waits end when the world fails, and return to
+    Python: those of torch's own stores do neither, and keep other threads from the store."""
+
+    def __init__(self, world, name):
+        super().__init__()
+        self._world, self._name = world, name
+
+    def set(self, key, value):
+        self._world.ask(lambda store: store.set(f"{self._name}/{key}", value))
+        self._world.ask(lambda store: store.add(f"{self._name}/{key}/is", 1))
+
+    def get(self, key):
+        self.wait([key])
+        return self._world.ask(lambda store: store.get(f"{self._name}/{key}"))
+
+    def check(self, keys):
+        return self._world.ask(lambda store: all(
+            store.add(f"{self._name}/{key}/is", 0) > 0 for key in keys))
+
+    def wait(self, keys, timeout=None):
+        world, pause = self._world, 0.001
+        until = time.monotonic() + world.timeout.total_seconds()
+        while not self.check(keys):
+            world.check_store()
+            if time.monotonic() > until:
+                raise CommError(f"no connection within {world.timeout.total_seconds():g} s")
+            time.sleep(pause)
+            pause = min(SLICE_S, 2 * pause)
+
+
 class Lane:
     """One Gloo group, of some ranks of the world."""
 
     _TYPES = {0: torch.float32, 1: torch.int8, 3: torch.int32}  # that Gloo sums
 
     def __init__(self, world, ranks, name):
-        self.world, self.ranks, self.name = world, ranks, name
+        self._world, self.ranks, self.name = weakref.ref(world), ranks, name
         self.n_groups = 0
         self.pg = dist.ProcessGroupGloo(
-            dist.PrefixStore(name, world.store), ranks.index(world.rank), len(ranks),
+            _Rendezvous(world, name), ranks.index(world.rank), len(ranks),
             timeout=world.timeout + datetime.timedelta(seconds=60))
         self.number = next(_numbers)
         _lanes[self.number] = self
+
+    @property
+    def world(self):
+        """Not owned: the world owns its communicator, which owns this."""
+        world = self._world()
+        if world is None:
+            raise CommError("the group is gone")
+        return world
 
     def all_to_all_v(self, send, send_sizes, recv, recv_sizes, timeout_ms):
         n = len(self.ranks)
@@ -92,6 +135,8 @@ class Lane:
             _leak(self.pg)
             if work is not None:
                 _leak(work)
+            self.world.learn()  # a rank that fails says why before its connections close
+            self.world.check()
             raise
 
     def release(self):
@@ -122,11 +167,18 @@ class World:
         self._lock = threading.Lock()
         self._watch_until = 0.0
         self._watching = False
-        self._meet()
-        first = Lane(self, list(range(self.size)), "lane")
-        self.handle = library.Handle("comm", "pride_comm_create", c.byref(_table(
-            self.rank, self.size, b"torch.distributed", first.number)))
-        self.set_timeout(timeout)
+        try:
+            self._meet()
+            first = Lane(self, list(range(self.size)), "lane")
+            self.handle = library.Handle("comm", "pride_comm_create", c.byref(_table(
+                self.rank, self.size, b"torch.distributed", first.number)))
+            self.set_timeout(timeout)
+        except BaseException as problem:  # Ctrl-C too
+            text = " ".join(str(problem).split()) or type(problem).__name__
+            self.fail("while ranks connected: " + text.replace("pride: ", "", 1))
+            if isinstance(problem, CommError):
+                raise CommError(f"pride: {self._reason}{self.silence()}") from None
+            raise
 
     def set_timeout(self, timeout):
         library.call("pride_comm_set_timeout", self.handle, int(timeout.total_seconds() * 1000))
@@ -169,6 +221,54 @@ class World:
         except (RuntimeError, ValueError):
             pass  # the store is gone, and with it the job
 
+    def check_store(self):
+        """As check(), with a look into the store: before a communicator is there to poll."""
+        self.check()
+        self.ask(self._read_failure)
+        self.check()
+
+    def _read_failure(self, store):
+        if store.add("failed", 0) > 0:
+            reason = store.get("reason").decode("utf-8", "replace")
+            with self._lock:
+                self._reason = self._reason or reason
+            store.add(f"alive/{self.rank}", 1)
+
+    def ask(self, question, timeout_s=None):
+        """The answer of the store, from a thread: Ctrl-C acts, and a store whose server stalls is an
+        error, where torch's own calls would wait for half an hour."""
+        answers, done = [], threading.Event()
+
+        def work():
+            try:
+                answers.append((True, question(self.store)))
+            except (RuntimeError, ValueError) as error:
+                answers.append((False, error))
+            done.set()
+
+        until = time.monotonic() + (timeout_s or self.timeout.total_seconds())
+        threading.Thread(target=work, daemon=True).start()
+        while not done.wait(SLICE_S):
+            if time.monotonic() > until:
+                raise CommError("the store of the process group gives no answer: the process that "
+                                "holds it stalls")
+        good, answer = answers[0]
+        if not good:
+            raise CommError(f"{_STORE_GONE}: {answer}")
+        return answer
+
+    def learn(self):
+        """Looks once whether another rank has failed, for a second at most."""
+        def look():
+            try:
+                self.check_store()
+            except (RuntimeError, ValueError):
+                pass  # the reason is kept; or the store is gone
+
+        reader = threading.Thread(target=look, daemon=True)
+        reader.start()
+        reader.join(1.0)
+
     def watch(self):
         """This rank learns of failures for the next second: called while a wait is long."""
         with self._lock:
@@ -185,39 +285,40 @@ class World:
                     if time.monotonic() > self._watch_until:
                         self._watching = False
                         return
-                if self.store.add("failed", 0) > 0:
-                    reason = self.store.get("reason").decode("utf-8", "replace")
-                    with self._lock:
-                        self._reason = self._reason or reason
-                    self.store.add(f"alive/{self.rank}", 1)
-                    return
+                self._read_failure(self.store)
                 time.sleep(SLICE_S)
         except (RuntimeError, ValueError) as error:
             with self._lock:
-                self._reason = self._reason or ("the store of the process group is gone, and "
-                                                f"with it the process that held it: {error}")
+                self._reason = self._reason or f"{_STORE_GONE}: {error}"
 
-    def silent_ranks(self, patience_s=1.0):
-        """After a failure: the ranks that have not seen it within that time."""
-        until = time.monotonic() + patience_s
+    def silence(self, patience_s=1.0):
+        """After a failure, as the end of its text: the ranks that have not seen it in that time."""
         missing = set(range(self.size)) - {self.rank}
-        try:
+
+        def look(store):
+            nonlocal missing
+            until = time.monotonic() + patience_s
             while missing and time.monotonic() < until:
-                missing = {r for r in missing if self.store.add(f"alive/{r}", 0) == 0}
+                missing = {r for r in missing if store.add(f"alive/{r}", 0) == 0}
                 time.sleep(0.05)
-        except (RuntimeError, ValueError):
-            return set()
-        return missing
+
+        try:
+            self.ask(look, 2 * patience_s)
+        except CommError as error:
+            return "" if str(error) in (self._reason or "") else f"; {error}"
+        return f"; rank(s) {_listed(missing)} gave no sign of life" if missing else ""
 
     def _meet(self):
         """Waits until all ranks make this world."""
-        self.store.add(f"here/{self.rank}", 1)
+        self.ask(lambda store: store.add(f"here/{self.rank}", 1))
         until = time.monotonic() + self.timeout.total_seconds()
         missing, pause = set(range(self.size)) - {self.rank}, 0.002
         while True:
-            missing = {r for r in missing if self.store.add(f"here/{r}", 0) == 0}
+            missing = self.ask(lambda store: {
+                r for r in missing if store.add(f"here/{r}", 0) == 0})
             if not missing:
                 return
+            self.check_store()
             if time.monotonic() > until:
                 raise CommError(
                     f"pride: rank {self.rank} of {self.size} made an optimizer; rank(s) "
@@ -259,8 +360,8 @@ class MpiWorld:
     def fail(self, reason):
         library.lib.pride_comm_fail(self.handle, reason.encode())
 
-    def silent_ranks(self):
-        return set()
+    def silence(self):
+        return ""
 
     def close(self):
         self.handle.close()
@@ -280,7 +381,7 @@ class Alone:
     call = MpiWorld.call
     reraise_interrupt = MpiWorld.reraise_interrupt
     fail = MpiWorld.fail
-    silent_ranks = MpiWorld.silent_ranks
+    silence = MpiWorld.silence
     close = MpiWorld.close
 
 
@@ -296,6 +397,14 @@ def mpi(timeout=datetime.timedelta(seconds=300)):
     if _mpi_world is None:
         _mpi_world = MpiWorld(timeout)
     return _mpi_world
+
+
+@atexit.register  # before optimizer.py registers its own, so that this runs after it
+def _close_mpi():
+    """MPI_Finalize, without which mpirun takes the process for a failed one: as it should after an
+    uncaught exception, when other ranks may never come to MPI_Finalize, which waits for all."""
+    if _mpi_world is not None and not hasattr(sys, "last_value"):
+        _mpi_world.close()
 
 
 def make_world(group, timeout):

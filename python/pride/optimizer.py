@@ -341,9 +341,7 @@ class Optimizer(torch.optim.Optimizer):
             self._world.reraise_interrupt()
             text = str(error)
             if not self._broken:
-                silent = self._world.silent_ranks()
-                if silent:
-                    text += f"; rank(s) {_listed(silent)} show no sign of life"
+                text += self._world.silence()
             self._broken = text
             raise CommError(text) from None
         except Error:
@@ -357,10 +355,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._broken:
             raise CommError(f"pride: no further steps: {self._broken}")
         if self._handle is None:
-            saved = self._saved
-            self._build(False)
-            if saved is not None:
-                _checkpoint.load(self, saved)
+            _checkpoint.begin_copy(self)
         group = torch.distributed
         if (self._world.size == 1 and self._settings["process_group"] is None and
                 group.is_available() and group.is_initialized() and group.get_world_size() > 1):
