@@ -172,9 +172,17 @@ class Flat:
         if negate:
             view.neg_()
 
+    def holds(self, slot, negated):
+        """True if the flat buffer has the bits of the parameter's gradient."""
+        self.check_gradient(slot)
+        grad = slot.param.grad.to(slot.view.device, torch.float32)
+        view = slot.grad_view
+        return torch.equal((-grad if negated else grad).view(torch.int32), view.view(torch.int32))
+
     def is_view(self, slot):
         grad = slot.param.grad
-        return grad is not None and slot.n > 0 and _is_at(grad, slot.grad_view)
+        return (grad is not None and slot.n > 0 and grad.layout == torch.strided and
+                _is_at(grad, slot.grad_view))
 
 
 def _owns_its_storage(p):

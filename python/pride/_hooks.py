@@ -6,25 +6,39 @@ import weakref
 import torch
 
 # Parameters under DistributedDataParallel with local gradients, by id: a zero gradient there may
-# mean that backward did not reach the parameter. Each has a weak reference and the hook's count.
-_watched = {}
+# mean that backward did not reach the parameter. The model owns the watches: the node of the hook
+# keeps its parameter alive.
+_watched = weakref.WeakValueDictionary()
 
 
 class _Watch:
     def __init__(self, p):
         self.param = weakref.ref(p)
         self.count = 0  # of backwards that reached it
-        self.hook = on_gradient(p, self._fired)
+        fired = weakref.WeakMethod(self._fired)
+        self.hook = on_gradient(p, lambda: (fired() or _nothing)())
 
     def _fired(self):
         self.count += 1
 
 
-def watch(p):
-    """Counts the backwards that reach the parameter."""
-    found = _watched.get(id(p))
-    if found is None or found.param() is not p:
-        _watched[id(p)] = _Watch(p)
+def _nothing():
+    pass
+
+
+class Watches:
+    """Counts the backwards that reach each parameter, for as long as this lives. A copy is empty:
+    hooks cannot be copied or pickled."""
+
+    def __init__(self, params=()):
+        self._held = []
+        for p in params:
+            found = _watch_of(p) or _Watch(p)
+            _watched[id(p)] = found
+            self._held.append(found)
+
+    def __reduce__(self):
+        return Watches, ()
 
 
 def _watch_of(p):

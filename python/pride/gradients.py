@@ -24,9 +24,7 @@ def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
     from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
     model.register_comm_hook(None, noop_hook)
-    for p in model.parameters():
-        if p.requires_grad:
-            _hooks.watch(p)
+    model.pride_watches = _hooks.Watches(p for p in model.parameters() if p.requires_grad)
     return model
 
 

@@ -407,10 +407,10 @@ class Optimizer(torch.optim.Optimizer):
         checked = self._checks_left > 0 and self._world.size > 1
 
         def prepare():
-            amp.read()
             for i, slot in enumerate(self._slots):
                 if not unused[i]:
                     self._flat.check_gradient(slot)
+            amp.read()
             if checked:  # with all gradients at once; later each is copied when its turn comes
                 self._collect_all(unused, amp.scale)
             self._flat.pull()
@@ -453,16 +453,14 @@ class Optimizer(torch.optim.Optimizer):
     def _check_local(self, rows):
         if not any(row[5] for row in rows):
             return
-        if (len({row[4] for row in rows}) == 1 and self._settings["equal_gradients"] == "refuse"
-                and self._any_gradient()):
+        if len({row[4] for row in rows}) == 1 and self._settings["equal_gradients"] == "refuse":
+            if not self._flat.grads.any():
+                return  # zeros say nothing
             raise InvalidArgument(
                 "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
                 "already (wrap the model with pride.local_gradients(ddp_model)), or all ranks have "
                 'the same data (use a DistributedSampler). equal_gradients="allow" takes them')
         self._checks_left -= 1
-
-    def _any_gradient(self):
-        return bool(self._flat.grads.any())
 
     def _begin(self):
         self._handed = {}
@@ -485,29 +483,28 @@ class Optimizer(torch.optim.Optimizer):
         if self._checks_left > 0 and self._world.size > 1:
             return  # the first steps are made as a whole
         self._usable()
-        with torch.no_grad():
-            if not self._running:
-                self._flat.pull()
-                self._send_groups()
-                self._begin()
-            if index in self._handed:
-                self._abandon("a second backward before step()")
-                raise InvalidArgument(
-                    f"pride: {slot.name} has a second gradient before step(): with overlap=True "
-                    "only the last backward before a step may be outside optimizer.no_sync()")
-            self._flat.collect(slot, None, self._maximize)
-            self._ready(index, False)
+        try:
+            with torch.no_grad():
+                if not self._running:
+                    self._flat.pull()
+                    self._send_groups()
+                    self._begin()
+                if index in self._handed:
+                    raise InvalidArgument(
+                        f"pride: {slot.name} has a second gradient before step(), of a second "
+                        "backward or of one that was repeated: with overlap=True only the last "
+                        "backward before a step may be outside optimizer.no_sync()")
+                self._flat.collect(slot, None, self._maximize)
+                self._ready(index, False)
+        except BaseException as problem:
+            self._end_world(f"rank {self._world.rank}: {problem}")
+            raise
 
     def _hand_over_rest(self, scale):
         unused = self._hooks.unused()
         for i, slot in enumerate(self._slots):
             if i in self._handed:
-                grad = slot.param.grad
-                before = self._handed[i]
-                now = (None, 0) if before[0] is None else (
-                    None if grad is None else grad.data_ptr(), grad is not None and grad._version)
-                if before != now and not self._same_view(before, slot):
-                    self._abandon("a gradient was changed after its exchange had begun")
+                if not self._as_handed(i):
                     raise InvalidArgument(
                         f"pride: the gradient of {slot.name} was changed after backward, when its "
                         "exchange had begun (clipping? another backward?): use overlap=False")
@@ -516,9 +513,16 @@ class Optimizer(torch.optim.Optimizer):
                     self._flat.collect(slot, scale, self._maximize)
                 self._ready(i, unused[i])
 
-    @staticmethod
-    def _same_view(before, slot):
-        return before[0] is not None and slot.n == 0
+    def _as_handed(self, index):
+        """False if the gradient has changed since the library was given it. DDP writes gradients a
+        second time at the end of backward, with the same values."""
+        slot, before = self._slots[index], self._handed[index]
+        grad = slot.param.grad
+        if before[0] is None or grad is None or grad.layout != torch.strided:
+            return before[0] is None
+        if slot.n == 0 or before == (grad.data_ptr(), grad._version):
+            return True
+        return not self._flat.is_view(slot) and self._flat.holds(slot, self._maximize)
 
     def _finish(self):
         report = library.Report(struct_size=c.sizeof(library.Report))
@@ -536,6 +540,9 @@ class Optimizer(torch.optim.Optimizer):
         self._running = False
         self._flat.push()
         self._note(report)
+        self._hooks.reset()
+        _checkpoint.stepped(self)
+
     def _end_world(self, reason):
         """All ranks fail with this reason: other ranks may have begun what this one cannot."""
         if self._running:
@@ -543,9 +550,6 @@ class Optimizer(torch.optim.Optimizer):
         elif self._world.size > 1 and not self._broken:
             self._broken = reason
             self._world.fail(reason)
-
-        self._hooks.reset()
-        _checkpoint.stepped(self)
 
     def _abandon(self, reason):
         """Ends a step that has begun: the world fails with this reason."""
@@ -582,14 +586,14 @@ class Optimizer(torch.optim.Optimizer):
             if value != value:
                 raise InvalidArgument(
                     f"pride: {name} of {'a group' if number is None else f'group {number}'} is NaN")
+            setattr(values, name, value)
+        return values
+
     def _groups_digest(self):
         return _digest(b"".join(self._sent_groups) + bytes([self._maximize]))
 
-            setattr(values, name, value)
-        self._check_maximize()
-        return values
-
     def _send_groups(self):
+        self._check_maximize()
         for g, group in enumerate(self.param_groups):
             values = self._group_values(group, g)
             if bytes(values) != self._sent_groups[g]:
@@ -636,6 +640,9 @@ class Optimizer(torch.optim.Optimizer):
         new: List[Slot] = []
 
         def prepare():
+            plain = self._unnamed([dict(param_group)])[0]
+            torch.optim.Optimizer.add_param_group(self, plain)
+            new.extend(self._new_slots(first))
             self._flat.pull()
 
         def row():
@@ -644,9 +651,6 @@ class Optimizer(torch.optim.Optimizer):
             initial = [_bytes(slot.param) for slot in new]
             return [_digest(repr(specs).encode()), _digest(bytes(values)),
                     _digest(b"".join(initial))]
-            plain = self._unnamed([dict(param_group)])[0]
-            torch.optim.Optimizer.add_param_group(self, plain)
-            new.extend(self._new_slots(first))
 
         try:
             rows = self._meet("add_param_group", prepare, row)
@@ -753,8 +757,7 @@ class Optimizer(torch.optim.Optimizer):
         handle, self._handle = self._handle, None
         if handle is not None:
             self._broken = self._broken or "the optimizer is closed"
-            for entry in self.state.values():
-                entry.clear()
+            _checkpoint.release_state(self)
             handle.close()
             if not isinstance(self._world, MpiWorld):
                 self._world.close()
@@ -810,12 +813,12 @@ def _one_of(name, value, values):
         raise InvalidArgument(f"pride: {name} = {value!r}, must be one of {', '.join(values)}")
 
 
-def _bytes(p):
-    return p.detach().cpu().float().contiguous().numpy().tobytes()
-
-
 def _listed(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(ranks)))
+
+
+def _bytes(p):
+    return p.detach().cpu().float().contiguous().numpy().tobytes()
 
 
 def _digest(data):
