@@ -37,7 +37,7 @@ static void* work(void* end) {
   pride_layout* layout = NULL;
   need(pride_layout_create(&tensor, 1, &layout));
   pride_options options;
-  pride_options_init(&options);  // dlion-vote
+  pride_options_init(&options, sizeof options);  // dlion-vote
   pride_optimizer* optimizer = NULL;
   need(pride_optimizer_create(comm, layout, &options, &optimizer));
 

@@ -195,27 +195,37 @@ def consolidate(optimizer, to):
     texts, tensors = made["own"]
     private = {key: t for key, t in tensors.items() if _kind(texts, key[0]) != library.SHARED}
     ranks = {world.rank: (texts, tensors)}
-    for r in range(world.size):  # one after the other: `to` holds one rank's bytes beside the state
-        if r == to:
-            continue
-        data = io.BytesIO()
-        if world.rank == r:
-            torch.save((texts, private), data)
-        received = _broadcast(optimizer, data.getvalue(), r)
-        if world.rank == to:
-            other_texts, other = torch.load(io.BytesIO(received), map_location="cpu")
-            ranks[r] = other_texts, other
+    data = io.BytesIO()
+    if world.rank != to:
+        torch.save((texts, private), data)
+    for r, received in _gathered(optimizer, data.getvalue(), to).items():
+        ranks[r] = torch.load(io.BytesIO(received), map_location="cpu")
     if world.rank == to:
         optimizer._gathered = _version(optimizer), ranks
 
 
-def _broadcast(optimizer, data, root):
-    size = (c.c_uint64 * 1)(len(data))
-    optimizer._call("pride_comm_broadcast", optimizer._world.handle, size, 8, root)
-    buffer = c.create_string_buffer(data, size[0]) if len(data) == size[0] else (
-        c.create_string_buffer(size[0]))
-    optimizer._call("pride_comm_broadcast", optimizer._world.handle, buffer, size[0], root)
-    return buffer.raw
+def _gathered(optimizer, data, to):
+    """On rank `to`: the bytes of every other rank, by rank; elsewhere nothing."""
+    world = optimizer._world
+    if world.size == 1:
+        return {}
+    sizes = (c.c_uint64 * world.size)()
+    mine = c.c_uint64(len(data))
+    optimizer._call("pride_comm_all_gather", world.handle, c.byref(mine), 8, sizes)
+    none = (c.c_uint64 * world.size)()
+    if world.rank != to:
+        out = (c.c_uint64 * world.size)()
+        out[to] = len(data)
+        optimizer._call("pride_comm_all_to_all_v", world.handle, data, out, None, none)
+        return {}
+    every = c.create_string_buffer(sum(sizes))
+    optimizer._call("pride_comm_all_to_all_v", world.handle, None, none, every, sizes)
+    received, begin = {}, 0
+    for r in range(world.size):
+        if r != to:
+            received[r] = every[begin:begin + sizes[r]]
+        begin += sizes[r]
+    return received
 
 
 # --- Loading. -----------------------------------------------------------------------------------------

@@ -59,6 +59,20 @@ class Method(c.Structure):
                 ("max_world", c.c_int32), ("defaults", Group), ("n_options", c.c_uint64)]
 
 
+class PlanFacts(c.Structure):
+    _fields_ = [("struct_size", c.c_uint32), ("world", c.c_int32), ("params", c.c_double),
+                ("compute_s", c.c_double), ("bytes_per_s", c.c_double), ("latency_s", c.c_double),
+                ("message_s", c.c_double), ("cores", c.c_double), ("exchange_threads", c.c_int32),
+                ("reserved", c.c_int32)]
+
+
+class PlanRow(c.Structure):
+    _fields_ = [("struct_size", c.c_uint32), ("buckets", c.c_int32), ("bytes", c.c_double),
+                ("in_order_s", c.c_double), ("overlapped_s", c.c_double),
+                ("network_s", c.c_double), ("arithmetic_s", c.c_double), ("route", c.c_char_p),
+                ("bottleneck", c.c_char_p)]
+
+
 _sizes = c.POINTER(c.c_uint64)
 _text = [c.c_void_p, c.c_uint64]  # where a callback writes the reason of its failure
 ALL_TO_ALL_V = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, _sizes, c.c_void_p, _sizes,
@@ -99,9 +113,9 @@ _FUNCTIONS = {
     "pride_comm_destroy": ("void", [_handle]),
     "pride_comm_set_timeout": (None, [_handle, c.c_int64]),
     "pride_comm_all_gather": (None, [_handle, c.c_void_p, c.c_uint64, c.c_void_p]),
-    "pride_comm_broadcast": (None, [_handle, c.c_void_p, c.c_uint64, c.c_int32]),
+    "pride_comm_all_to_all_v": (None, [_handle, c.c_void_p, _sizes, c.c_void_p, _sizes]),
     "pride_comm_fail": ("void", [_handle, c.c_char_p]),
-    "pride_options_init": ("void", [c.POINTER(Options)]),
+    "pride_options_init": ("void", [c.POINTER(Options), c.c_uint32]),
     "pride_optimizer_create": (None, [_handle, _handle, c.POINTER(Options), _out]),
     "pride_optimizer_destroy": ("void", [_handle]),
     "pride_optimizer_begin": (None, [_handle, c.POINTER(Array), c.POINTER(Array)]),
@@ -131,6 +145,7 @@ _FUNCTIONS = {
     "pride_method_name": (c.c_char_p, [c.c_uint64]),
     "pride_method_info": (None, [c.c_char_p, c.c_int32, c.POINTER(Method)]),
     "pride_method_option": (None, [c.c_char_p, c.c_uint64, *_strings, *_strings, *_strings]),
+    "pride_plan": (None, [_handle, c.POINTER(Options), c.POINTER(PlanFacts), c.POINTER(PlanRow)]),
     "pride_method_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32, c.c_int64,
                                  c.POINTER(Cost)]),
 }
@@ -228,7 +243,7 @@ def make_layout(specs):
 def make_options(method, options, groups=(), **values):
     """pride_options; `options` are the method's own, `groups` a list of Group."""
     made = Options()
-    lib.pride_options_init(c.byref(made))
+    lib.pride_options_init(c.byref(made), c.sizeof(Options))
     made.method = method.encode()
     names = [str(k).encode() for k in options]
     texts = [option_text(v).encode() for v in options.values()]

@@ -201,10 +201,26 @@ int pride_comm_all_gather(pride_comm* comm, const void* mine, uint64_t n, void* 
   });
 }
 
-int pride_comm_broadcast(pride_comm* comm, void* bytes, uint64_t n, int32_t root) {
+int pride_comm_all_to_all_v(pride_comm* comm, const void* send, const uint64_t* send_sizes,
+                            void* recv, const uint64_t* recv_sizes) {
   return guarded([&] {
-    PRIDE_CHECK(n == 0 || bytes != nullptr, n, " bytes at NULL");
-    given(comm, "comm").comm->broadcast({static_cast<std::byte*>(bytes), n}, root);
+    pride::Communicator& world = *given(comm, "comm").comm;
+    PRIDE_CHECK(send_sizes != nullptr && recv_sizes != nullptr, "sizes are NULL");
+    const auto own = static_cast<std::size_t>(world.rank());
+    PRIDE_CHECK(send_sizes[own] == 0 && recv_sizes[own] == 0, "rank ", own, ": ", send_sizes[own],
+                " bytes to and ", recv_sizes[own], " bytes from itself");
+    std::vector<pride::Outgoing> out;
+    std::vector<pride::Incoming> in;
+    const auto* from = static_cast<const std::byte*>(send);
+    auto* to = static_cast<std::byte*>(recv);
+    for (int r = 0; r < world.size(); ++r) {
+      PRIDE_CHECK((send_sizes[r] == 0 || send) && (recv_sizes[r] == 0 || recv), "bytes at NULL");
+      if (send_sizes[r] > 0) out.push_back({r, {from, send_sizes[r]}});
+      if (recv_sizes[r] > 0) in.push_back({r, {to, recv_sizes[r]}});
+      from += send_sizes[r];
+      to += recv_sizes[r];
+    }
+    world.all_to_all_v(out, in);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "c/handles.h"
+#include "pride/plan.h"
 #include "pride/registry.h"
 
 using namespace pride::c;
@@ -82,5 +83,43 @@ int pride_method_option(const char* name, uint64_t index, const char** option, c
     given(option, "option") = found.name.c_str();
     given(value, "value") = found.default_value.c_str();
     given(help, "help") = found.help.c_str();
+  });
+}
+
+int pride_plan(pride_comm* comm, const pride_options* options, const pride_plan_facts* facts,
+               pride_plan_row* row) {
+  return guarded([&] {
+    PRIDE_CHECK(given(facts, "facts").struct_size >= sizeof(pride_plan_facts),
+                "pride_plan_facts: struct_size is ", facts->struct_size, ", must be ",
+                sizeof(pride_plan_facts), " or more");
+    PRIDE_CHECK(given(row, "row").struct_size >= sizeof(pride_plan_row),
+                "pride_plan_row: struct_size is ", row->struct_size, ", must be ",
+                sizeof(pride_plan_row), " or more");
+    const bool positive = facts->params >= 1 && facts->compute_s >= 0 && facts->bytes_per_s > 0 &&
+                          facts->latency_s >= 0 && facts->message_s >= 0 && facts->cores > 0;
+    PRIDE_CHECK(positive && facts->world >= 1 && facts->exchange_threads >= 1,
+                "plan: params, world, bytes_per_s, cores and exchange_threads must be above 0, "
+                "times 0 or more");
+    pride::Communicator& world = *given(comm, "comm").comm;
+    const pride::OptimizerOptions all = options_of(given(options, "options"), facts->world);
+    thread_local pride::PlanRow planned;
+    planned = pride::plan_step(world, {all.method, all.options},
+                               {.world = facts->world,
+                                .network = {.latency_s = facts->latency_s,
+                                            .message_s = facts->message_s,
+                                            .bytes_per_s = facts->bytes_per_s},
+                                .params = facts->params,
+                                .compute_s = facts->compute_s,
+                                .cores = facts->cores,
+                                .exchange_threads = facts->exchange_threads});
+    *row = {.struct_size = row->struct_size,
+            .buckets = planned.buckets,
+            .bytes = planned.method.bytes,
+            .in_order_s = planned.in_order.step_s,
+            .overlapped_s = planned.overlapped.step_s,
+            .network_s = planned.in_order.network_s,
+            .arithmetic_s = planned.in_order.arithmetic_s,
+            .route = planned.route.c_str(),
+            .bottleneck = planned.overlapped.bottleneck.c_str()};
   });
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "c/handles.h"
@@ -115,23 +116,24 @@ OptimizerOptions options_of(const pride_options& given_options, int world) {
 
 using namespace pride::c;
 
-void pride_options_init(pride_options* options) {
+void pride_options_init(pride_options* options, uint32_t struct_size) {
   if (options == nullptr) return;
   static const pride::OptimizerOptions defaults;
-  *options = {.struct_size = sizeof(pride_options),
-              .skip_non_finite = 0,
-              .method = "dlion-vote",
-              .names = nullptr,
-              .values = nullptr,
-              .n_options = 0,
-              .groups = nullptr,
-              .n_groups = 0,
-              .bucket_coords = defaults.bucket_coords,
-              .seed = defaults.seed,
-              .clip_global_norm = 0,
-              .overlap = 0,
-              .exchange_threads = defaults.exchange_threads,
-              .node_of_rank = nullptr};
+  const pride_options all = {.struct_size = struct_size,
+                             .skip_non_finite = 0,
+                             .method = "dlion-vote",
+                             .names = nullptr,
+                             .values = nullptr,
+                             .n_options = 0,
+                             .groups = nullptr,
+                             .n_groups = 0,
+                             .bucket_coords = defaults.bucket_coords,
+                             .seed = defaults.seed,
+                             .clip_global_norm = 0,
+                             .overlap = 0,
+                             .exchange_threads = defaults.exchange_threads,
+                             .node_of_rank = nullptr};
+  std::memcpy(options, &all, std::min<std::size_t>(struct_size, sizeof all));
 }
 
 int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,

@@ -125,6 +125,30 @@ static void print_results(void) {
   MEMBER(pride_method, n_options);
 }
 
+static void print_plan(void) {
+  STRUCT(pride_plan_facts);
+  MEMBER(pride_plan_facts, struct_size);
+  MEMBER(pride_plan_facts, world);
+  MEMBER(pride_plan_facts, params);
+  MEMBER(pride_plan_facts, compute_s);
+  MEMBER(pride_plan_facts, bytes_per_s);
+  MEMBER(pride_plan_facts, latency_s);
+  MEMBER(pride_plan_facts, message_s);
+  MEMBER(pride_plan_facts, cores);
+  MEMBER(pride_plan_facts, exchange_threads);
+  MEMBER(pride_plan_facts, reserved);
+  STRUCT(pride_plan_row);
+  MEMBER(pride_plan_row, struct_size);
+  MEMBER(pride_plan_row, buckets);
+  MEMBER(pride_plan_row, bytes);
+  MEMBER(pride_plan_row, in_order_s);
+  MEMBER(pride_plan_row, overlapped_s);
+  MEMBER(pride_plan_row, network_s);
+  MEMBER(pride_plan_row, arithmetic_s);
+  MEMBER(pride_plan_row, route);
+  MEMBER(pride_plan_row, bottleneck);
+}
+
 int main(void) {
   printf("PRIDE_C_VERSION = %d\n", PRIDE_C_VERSION);
   print_values();
@@ -132,5 +156,6 @@ int main(void) {
   print_transport();
   print_options();
   print_results();
+  print_plan();
   return 0;
 }

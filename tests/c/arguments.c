@@ -9,7 +9,7 @@ static void refuse_options(pride_comm* comm, const pride_layout* layout) {
   int anything = 0;
   pride_optimizer* out = (pride_optimizer*)(void*)&anything;
   pride_options options;
-  pride_options_init(&options);
+  pride_options_init(&options, sizeof options);
   CHECK_EQUAL(sizeof options, options.struct_size);
   CHECK_TEXT(options.method, "dlion-vote");
   CHECK_EQUAL(1 << 20, options.bucket_coords);
@@ -153,8 +153,11 @@ static void refuse_comms(pride_comm* comm) {
   CHECK_FAILS(PRIDE_INVALID, "comm is NULL", pride_comm_set_timeout(NULL, 1));
   int mine = 5, all = 0;
   CHECK_FAILS(PRIDE_INVALID, "4 bytes at NULL", pride_comm_all_gather(comm, &mine, 4, NULL));
-  CHECK_FAILS(PRIDE_INVALID, "4 bytes at NULL", pride_comm_broadcast(comm, NULL, 4, 0));
-  CHECK_FAILS(PRIDE_INVALID, "root 1 of 1", pride_comm_broadcast(comm, &mine, 4, 1));
+  const uint64_t four = 4, none = 0;
+  CHECK_FAILS(PRIDE_INVALID, "sizes are NULL",
+              pride_comm_all_to_all_v(comm, &mine, NULL, &all, &none));
+  CHECK_FAILS(PRIDE_INVALID, "4 bytes to",
+              pride_comm_all_to_all_v(comm, &mine, &four, &all, &none));
   CHECK_OK(pride_comm_all_gather(comm, &mine, sizeof mine, &all)); /* the world is alive */
   CHECK_EQUAL(5, all);
 }
@@ -166,7 +169,7 @@ static void refuse_in_a_world(pride_comm* comm, void* unused) {
   refuse_options(comm, layout);
 
   pride_options options;
-  pride_options_init(&options);
+  pride_options_init(&options, sizeof options);
   pride_optimizer* optimizer = NULL;
   CHECK_OK(pride_optimizer_create(comm, layout, &options, &optimizer));
   float params[kFlat] = {0}, before[kFlat], grads[kFlat] = {0};

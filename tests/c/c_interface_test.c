@@ -83,7 +83,7 @@ static void test_null_handles(void) {
   pride_optimizer_destroy(NULL);
   pride_state_destroy(NULL);
   pride_comm_fail(NULL, "nobody");
-  pride_options_init(NULL);
+  pride_options_init(NULL, 0);
   CHECK_EQUAL(0, pride_layout_tensors(NULL));
   CHECK_EQUAL(0, pride_layout_coords(NULL));
   CHECK_EQUAL(0, pride_layout_flat_size(NULL));
@@ -193,11 +193,8 @@ int main(void) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } groups[] = {{"basics", test_basics},
-                {"arguments", test_arguments},
-                {"steps", test_steps},
-                {"states", test_states},
-                {"callbacks", test_callbacks}};
+  } groups[] = {{"basics", test_basics}, {"arguments", test_arguments}, {"steps", test_steps},
+                {"states", test_states}, {"callbacks", test_callbacks}, {"plans", test_plans}};
   for (size_t i = 0; i < sizeof groups / sizeof *groups; ++i) {
     const double begin = seconds();
     groups[i].run();

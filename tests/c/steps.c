@@ -91,7 +91,7 @@ static void non_finite(pride_comm* comm, void* shared) {
 static void unused_tensors(pride_comm* comm, void* shared) {
   (void)shared;
   pride_options options;
-  pride_options_init(&options);
+  pride_options_init(&options, sizeof options);
   options.groups = &(pride_group){.lr = 0.25, .beta1 = NAN, .beta2 = NAN, .eps = NAN};
   options.n_groups = 1;
   model m;
@@ -186,9 +186,18 @@ static void broadcast(pride_comm* comm, void* shared) {
   CHECK(isnan(m.report.grad_norm)); /* nothing is clipped */
   check_equal_params(comm, m.layout, m.params);
 
-  uint32_t number = (uint32_t)pride_comm_rank(comm);
-  CHECK_OK(pride_comm_broadcast(comm, &number, sizeof number, 2));
-  CHECK_EQUAL(2, number);
+  /* rank 2 gets a number of each other rank */
+  const uint32_t number = 10 + (uint32_t)pride_comm_rank(comm);
+  uint32_t numbers[2] = {0, 0};
+  uint64_t out[3] = {0, 0, 0}, in[3] = {0, 0, 0};
+  if (number == 12) {
+    in[0] = in[1] = sizeof number;
+  } else {
+    out[2] = sizeof number;
+  }
+  CHECK_OK(pride_comm_all_to_all_v(comm, &number, out, numbers, in));
+  CHECK_EQUAL(number == 12 ? 10 : 0, numbers[0]);
+  CHECK_EQUAL(number == 12 ? 11 : 0, numbers[1]);
   close_model(&m);
 }
 

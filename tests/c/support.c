@@ -104,7 +104,7 @@ pride_array array_of(void* data, uint64_t n, int32_t dtype) {
 
 training training_of(const char* method) {
   training run = {.steps = 5, .dtype = PRIDE_FLOAT32};
-  pride_options_init(&run.options);
+  pride_options_init(&run.options, sizeof run.options);
   run.options.method = method;
   run.options.bucket_coords = 128;
   return run;

@@ -60,5 +60,6 @@ void test_arguments(void);
 void test_steps(void);
 void test_states(void);
 void test_callbacks(void);
+void test_plans(void);
 
 #endif

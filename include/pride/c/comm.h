@@ -68,8 +68,11 @@ PRIDE_API int pride_comm_set_timeout(pride_comm* comm, int64_t timeout_ms);
 /* `all` gets the n bytes of every rank, in rank order. Collective; n is the same on all ranks. */
 PRIDE_API int pride_comm_all_gather(pride_comm* comm, const void* mine, uint64_t n, void* all);
 
-/* All ranks get the n bytes of the root. Collective; n is the same on all ranks. */
-PRIDE_API int pride_comm_broadcast(pride_comm* comm, void* bytes, uint64_t n, int32_t root);
+/* As the function of a transport above, over this communicator: rank r gets the next send_sizes[r]
+ * bytes. The own sizes are 0. Collective; two ranks give the same size for what is between them. */
+PRIDE_API int pride_comm_all_to_all_v(pride_comm* comm, const void* send,
+                                      const uint64_t* send_sizes, void* recv,
+                                      const uint64_t* recv_sizes);
 
 /* Marks the world as failed on every rank: pending and later calls return PRIDE_COMM_ERROR with
  * this text. Local; from any thread, also beside a step of an optimizer, but not beside another

@@ -32,7 +32,8 @@ typedef struct pride_options {
   const int32_t* node_of_rank; /* which ranks share a node, for all ranks; NULL: not known */
 } pride_options;
 
-PRIDE_API void pride_options_init(pride_options* options);
+/* `struct_size`: sizeof(pride_options) where it is called. */
+PRIDE_API void pride_options_init(pride_options* options, uint32_t struct_size);
 
 /* What a step did. `bytes_...` and `messages_sent` are this rank's; times are in seconds. */
 typedef struct pride_report {
@@ -122,28 +123,6 @@ PRIDE_API uint64_t pride_state_texts(const pride_state* state);
 PRIDE_API int pride_state_text(const pride_state* state, uint64_t index, const char** name,
                                const char** value);
 PRIDE_API int pride_state_set_text(pride_state* state, const char* name, const char* value);
-
-/* The methods of this build. */
-typedef struct pride_method {
-  uint32_t struct_size; /* set by the caller */
-  int32_t state_floats; /* per coordinate */
-  const char *name, *title, *source, *growth;
-  double bits_up, bits_down; /* per coordinate, of one worker */
-  int32_t exact_cost, max_world;
-  pride_group defaults; /* 0 for betas and eps: the method has none */
-  uint64_t n_options;
-} pride_method;
-
-PRIDE_API uint64_t pride_method_count(void);
-PRIDE_API const char* pride_method_name(uint64_t index); /* NULL beyond the last */
-/* Of a world of that many ranks. Texts are valid until the thread's next call of it. */
-PRIDE_API int pride_method_info(const char* name, int32_t world, pride_method* out);
-PRIDE_API int pride_method_option(const char* name, uint64_t index, const char** option,
-                                  const char** value, const char** help);
-/* Bytes of a step, without an optimizer, of `options` as above. rank -1: the one that sends most.
- */
-PRIDE_API int pride_method_cost(const pride_options* options, const pride_layout* layout,
-                                int32_t world, int32_t rank, int64_t step, pride_cost* cost);
 
 #ifdef __cplusplus
 }

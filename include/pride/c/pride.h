@@ -3,7 +3,7 @@
 /*
  *   pride_layout_create(tensors, n, &layout);
  *   pride_comm_create(&transport, &comm);              (collectives of your own)
- *   pride_options_init(&options);
+ *   pride_options_init(&options, sizeof options);
  *   pride_optimizer_create(comm, layout, &options, &optimizer);
  *   for (...) pride_optimizer_step(optimizer, &params, &grads, NULL, &report);
  *
@@ -14,6 +14,7 @@
 
 #include "pride/c/base.h"
 #include "pride/c/comm.h"
+#include "pride/c/methods.h"
 #include "pride/c/optimizer.h"
 
 #endif

@@ -1,0 +1,65 @@
+/* The methods of pride's C interface: what they are, what they cost, and what a step will take. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PRIDE_C_METHODS_H
+#define PRIDE_C_METHODS_H
+
+#include "pride/c/optimizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The methods of this build. */
+typedef struct pride_method {
+  uint32_t struct_size; /* set by the caller */
+  int32_t state_floats; /* per coordinate */
+  const char *name, *title, *source, *growth;
+  double bits_up, bits_down; /* per coordinate, of one worker */
+  int32_t exact_cost, max_world;
+  pride_group defaults; /* 0 for betas and eps: the method has none */
+  uint64_t n_options;
+} pride_method;
+
+PRIDE_API uint64_t pride_method_count(void);
+PRIDE_API const char* pride_method_name(uint64_t index); /* NULL beyond the last */
+/* Of a world of that many ranks. Texts are valid until the thread's next call of it. */
+PRIDE_API int pride_method_info(const char* name, int32_t world, pride_method* out);
+PRIDE_API int pride_method_option(const char* name, uint64_t index, const char** option,
+                                  const char** value, const char** help);
+/* Bytes of a step, without an optimizer, of `options` as above. rank -1: the one that sends most.
+ */
+PRIDE_API int pride_method_cost(const pride_options* options, const pride_layout* layout,
+                                int32_t world, int32_t rank, int64_t step, pride_cost* cost);
+
+/* A network on paper, and the model's own work. */
+typedef struct pride_plan_facts {
+  uint32_t struct_size; /* set by the caller */
+  int32_t world;
+  double params;
+  double compute_s;   /* forward and backward of a step */
+  double bytes_per_s; /* of a rank, in each direction */
+  double latency_s;   /* of a message, one way */
+  double message_s;   /* of each further message where a rank sends several at once */
+  double cores;       /* of each rank */
+  int32_t exchange_threads;
+  int32_t reserved; /* 0 */
+} pride_plan_facts;
+
+typedef struct pride_plan_row {
+  uint32_t struct_size; /* set by the caller */
+  int32_t buckets;      /* with the shortest overlapped step */
+  double bytes;         /* sent per step by the rank with most */
+  double in_order_s, overlapped_s;
+  double network_s, arithmetic_s; /* parts of the step in order */
+  const char *route, *bottleneck; /* valid until the thread's next call of pride_plan() */
+} pride_plan_row;
+
+/* The step of `options`' method: its arithmetic is measured here, on all ranks of `comm` at once,
+ * its bytes are counted, the rest is the model of docs/performance.md. Collective; a second. */
+PRIDE_API int pride_plan(pride_comm* comm, const pride_options* options,
+                         const pride_plan_facts* facts, pride_plan_row* row);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
