@@ -393,11 +393,8 @@ class Optimizer(torch.optim.Optimizer):
                 if not self._begin_whole(amp):
                     return loss
                 scale = amp.scale
-            try:
+            with self._all_fail():
                 self._hand_over_rest(scale)
-            except BaseException as problem:
-                self._abandon(f"rank {self._world.rank}: {problem}")
-                raise
             self._finish()
         return loss
 
@@ -417,11 +414,8 @@ class Optimizer(torch.optim.Optimizer):
             self._send_groups()
 
         if self._settings["overlap"] and not checked:  # the others may have begun in backward
-            try:
+            with self._all_fail():
                 prepare()
-            except Exception as problem:
-                self._end_world(f"rank {self._world.rank}: {problem}")
-                raise
             self._begin()
             return True
         rows = self._meet("step", prepare, lambda: [
@@ -483,12 +477,13 @@ class Optimizer(torch.optim.Optimizer):
         if self._checks_left > 0 and self._world.size > 1:
             return  # the first steps are made as a whole
         self._usable()
-        try:
-            with torch.no_grad():
-                if not self._running:
+        with torch.no_grad():
+            if not self._running:
+                with self._all_fail():
                     self._flat.pull()
                     self._send_groups()
-                    self._begin()
+                self._begin()
+            with self._all_fail():
                 if index in self._handed:
                     raise InvalidArgument(
                         f"pride: {slot.name} has a second gradient before step(), of a second "
@@ -496,9 +491,6 @@ class Optimizer(torch.optim.Optimizer):
                         "backward before a step may be outside optimizer.no_sync()")
                 self._flat.collect(slot, None, self._maximize)
                 self._ready(index, False)
-        except BaseException as problem:
-            self._end_world(f"rank {self._world.rank}: {problem}")
-            raise
 
     def _hand_over_rest(self, scale):
         unused = self._hooks.unused()
@@ -543,8 +535,16 @@ class Optimizer(torch.optim.Optimizer):
         self._hooks.reset()
         _checkpoint.stepped(self)
 
+    @contextlib.contextmanager
+    def _all_fail(self):
+        """An error here is one of all ranks: they may have begun what this one cannot."""
+        try:
+            yield
+        except BaseException as problem:
+            self._end_world(str(problem) or type(problem).__name__)
+            raise
+
     def _end_world(self, reason):
-        """All ranks fail with this reason: other ranks may have begun what this one cannot."""
         if self._running:
             self._abandon(reason)
         elif self._world.size > 1 and not self._broken:
