@@ -29,7 +29,7 @@ def parser(text, lr, adamw_lr, weight_decay, adamw_weight_decay):
         help=f"of matrices ({weight_decay}; adamw {adamw_weight_decay})")
     add("--betas", type=float, nargs=2, default=(0.9, 0.99), metavar=("B1", "B2"))
     add("--warmup", type=int, default=30, help="steps in which the rate rises (30)")
-    add("--overlap", action="store_true", help="exchange beside backward (not with --ddp)")
+    add("--overlap", action="store_true", help="exchange beside backward")
     add("--ddp", action="store_true", help="wrap in DDP with pride.local_gradients")
     add("--eval-every", type=int, default=100, help="steps (100)")
     add("--save-every", type=int, default=100, help="steps (100)")
@@ -42,8 +42,8 @@ def parser(text, lr, adamw_lr, weight_decay, adamw_weight_decay):
 
 def start(args):
     """Joins the process group; without torchrun it is one of this process alone."""
-    if args.overlap and (args.ddp or args.optimizer == "adamw"):
-        sys.exit("--overlap: DDP rewrites gradients after backward; use it without --ddp and adamw")
+    if args.overlap and args.optimizer == "adamw":
+        sys.exit("--overlap: DDP always overlaps; it is for the other optimizers")
     lr, weight_decay = args.adamw_rates if args.optimizer == "adamw" else args.rates
     args.lr = lr if args.lr is None else args.lr
     args.weight_decay = weight_decay if args.weight_decay is None else args.weight_decay
