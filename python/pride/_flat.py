@@ -103,7 +103,7 @@ class Flat:
     def _take(self, slot):
         p = slot.param
         slot.view.copy_(p)
-        slot.direct = _owns_its_storage(p)
+        slot.direct = p.requires_grad and _owns_its_storage(p)
         if slot.direct:
             p.data = slot.view
 
@@ -120,10 +120,13 @@ class Flat:
                 p.grad = held.clone()  # it may have been a view of the buffer of before
 
     @torch.no_grad()
-    def pull(self):
-        """Takes over what the caller has changed in the parameters since the last step."""
-        for slot in self.slots:
+    def pull(self, frozen=()):
+        """Takes over what the caller has changed in the parameters since the last step. Parameters
+        with the indices `frozen` get memory of their own, which push() can leave as it is."""
+        for i, slot in enumerate(self.slots):
             p = slot.param
+            if slot.direct and i in frozen:
+                p.data = p.data.clone()
             if slot.direct:
                 if _is_at(p, slot.view):
                     continue
@@ -141,10 +144,12 @@ class Flat:
                 slot.view.copy_(torch.where(same.cpu(), slot.view, p.detach().cpu().float()))
 
     @torch.no_grad()
-    def push(self):
-        """The parameters as the step has left them."""
-        for slot in self.slots:
+    def push(self, frozen=()):
+        """The parameters as the step has left them, but for those with the indices `frozen`."""
+        for i, slot in enumerate(self.slots):
             p = slot.param
+            if i in frozen:
+                continue
             if slot.direct:
                 _bump_version(p)
             else:

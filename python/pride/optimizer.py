@@ -5,6 +5,7 @@ import contextlib
 import copy
 import ctypes as c
 import datetime
+import functools
 import hashlib
 import os
 import struct
@@ -40,7 +41,8 @@ class Optimizer(torch.optim.Optimizer):
     Args:
         params: parameters, ``(name, parameter)`` pairs, or dicts of groups, as torch's optimizers.
         lr, betas, eps, weight_decay: the method's own defaults unless given. Weight decay is
-            decoupled. ``betas`` has as many values as the method has.
+            decoupled; it also acts on a parameter that no rank has used in a step, unless that has
+            ``requires_grad=False``. ``betas`` has as many values as the method has.
         method: a name of :func:`pride.methods`, e.g. ``"dlion-vote"``.
         options: the method's own options, e.g. ``{"tie": "zero"}``.
         process_group: the default group; or a group; or :func:`pride.mpi`.
@@ -82,16 +84,8 @@ class Optimizer(torch.optim.Optimizer):
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None) -> None:
-        if capturable:
-            raise InvalidArgument("pride: capturable=True: a step waits for the network and cannot "
-                                  "be captured in a CUDA graph")
-        if differentiable:
-            raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
-        _one_of("on_non_finite", on_non_finite, ("raise", "skip"))
-        _one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
         if not timeout > 0:
             raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
-        info = method_info(method)
         self._settings = dict(
             method=method, options=dict(options or {}), process_group=process_group,
             overlap=overlap, bucket_size=bucket_size, lanes=lanes, seed=seed,
@@ -99,28 +93,39 @@ class Optimizer(torch.optim.Optimizer):
             equal_gradients=equal_gradients, node_of_rank=node_of_rank)
         self._names: Dict[int, str] = {}
         self._reset()
-        defaults = dict(
-            lr=info.lr if lr is None else lr, betas=_betas(info, betas),
-            weight_decay=info.weight_decay if weight_decay is None else weight_decay,
-            maximize=maximize, foreach=foreach, fused=fused, capturable=False,
-            differentiable=False)
-        if not defaults["betas"]:
-            del defaults["betas"]  # schedulers then refuse to cycle them
-        if info.eps or eps is not None:
-            defaults["eps"] = info.eps if eps is None else eps
-        super().__init__(self._unnamed(params), defaults)
-        self._build(broadcast_parameters)
+
+        def take():
+            if capturable:
+                raise InvalidArgument("pride: capturable=True: a step waits for the network and "
+                                      "cannot be captured in a CUDA graph")
+            if differentiable:
+                raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
+            _one_of("on_non_finite", on_non_finite, ("raise", "skip"))
+            _one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
+            info = _info(method)
+            defaults = dict(
+                lr=info.lr if lr is None else lr, betas=_betas(info, betas),
+                weight_decay=info.weight_decay if weight_decay is None else weight_decay,
+                maximize=maximize, foreach=foreach, fused=fused, capturable=False,
+                differentiable=False)
+            if not defaults["betas"]:
+                del defaults["betas"]  # schedulers then refuse to cycle them
+            if info.eps or eps is not None:
+                defaults["eps"] = info.eps if eps is None else eps
+            torch.optim.Optimizer.__init__(self, self._unnamed(params), defaults)
+
+        self._build(broadcast_parameters, take)
 
     # --- Construction. ----------------------------------------------------------------------------
 
     def _reset(self):
         self._handle = self._world = self._layout = self._flat = None
-        self._info = method_info(self._settings["method"])
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
         self._running = False         # a step has begun beside backward
         self._handed: Dict[int, tuple] = {}  # in it: gradients that the library has
         self._sent_groups = None
+        self._frozen = set()          # indices of parameters that steps leave as they are
         self._saved = None            # of a copy: state to load when it is built
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._broken: Optional[str] = None
@@ -184,13 +189,17 @@ class Optimizer(torch.optim.Optimizer):
         if len({bool(group["maximize"]) for group in self.param_groups}) > 1:
             raise InvalidArgument("pride: maximize differs between groups")
 
-    def _build(self, broadcast):
+    def _build(self, broadcast, take=None):
+        """Makes the native optimizer. ``take`` is the constructor's work on its arguments: here, so
+        that all ranks have the error of one."""
         s = self._settings
         timeout = datetime.timedelta(seconds=s["timeout"])
         self._world = make_world(s["process_group"], timeout)
         made = {}
 
         def prepare():
+            if take is not None:
+                take()
             slots = self._new_slots(0)
             if not slots:
                 raise InvalidArgument("pride: no parameters")
@@ -198,8 +207,12 @@ class Optimizer(torch.optim.Optimizer):
             made["groups"] = [self._group_values(g, i) for i, g in enumerate(self.param_groups)]
             made["layout"] = library.make_layout([slot.spec for slot in slots])
 
-        rows = self._meet("construct", prepare, lambda: [self._device_digest(made["slots"])])
+        compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
+        rows = self._meet("construct", prepare, lambda: [
+            self._device_digest(made["slots"]), *(_digest(repr(s[k]).encode()) for k in compared)])
         self._same(rows, 0, "device of the parameters")
+        for column, name in enumerate(compared, 1):
+            self._same(rows, column, f"argument '{name}'")
         nodes = s["node_of_rank"]
         options = library.make_options(
             s["method"], s["options"], made["groups"],
@@ -401,6 +414,7 @@ class Optimizer(torch.optim.Optimizer):
     def _begin_whole(self, amp):
         """Begins a step whose gradients are all there. False if it is skipped on all ranks."""
         unused = self._hooks.unused()
+        frozen = self._frozen_now()
         checked = self._checks_left > 0 and self._world.size > 1
 
         def prepare():
@@ -410,18 +424,24 @@ class Optimizer(torch.optim.Optimizer):
             amp.read()
             if checked:  # with all gradients at once; later each is copied when its turn comes
                 self._collect_all(unused, amp.scale)
-            self._flat.pull()
+            self._flat.pull(frozen)
             self._send_groups()
 
         if self._settings["overlap"] and not checked:  # the others may have begun in backward
+            if self._world.size > 1:
+                frozen &= self._frozen
             with self._all_fail():
                 prepare()
             self._begin()
+            self._frozen = frozen
             return True
         rows = self._meet("step", prepare, lambda: [
             self._groups_digest(), int(amp.found_inf),
-            self._hash(self._flat.grads) if checked else 0, int(checked and not all(unused))])
+            self._hash(self._flat.grads) if checked else 0, int(checked and not all(unused)),
+            _digest(repr(sorted(frozen)).encode())])
         self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay, maximize)")
+        self._same(rows, 4, "set of parameters with requires_grad=False")
+        self._frozen = frozen
         if any(row[3] for row in rows):
             amp.share_inf()
             self._totals["skipped"] += 1
@@ -479,8 +499,9 @@ class Optimizer(torch.optim.Optimizer):
         self._usable()
         with torch.no_grad():
             if not self._running:
+                self._frozen &= self._frozen_now()
                 with self._all_fail():
-                    self._flat.pull()
+                    self._flat.pull(self._frozen)
                     self._send_groups()
                 self._begin()
             with self._all_fail():
@@ -530,7 +551,7 @@ class Optimizer(torch.optim.Optimizer):
             self._abandon(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
             raise
         self._running = False
-        self._flat.push()
+        self._flat.push(self._frozen)
         self._note(report)
         self._hooks.reset()
         _checkpoint.stepped(self)
@@ -578,7 +599,7 @@ class Optimizer(torch.optim.Optimizer):
     def _group_values(self, group, number=None):
         """The group's values as libpride takes them; NaN there is a value that a method lacks."""
         given = {name: group[name] for name in ("lr", "weight_decay", "eps") if name in group}
-        betas = _betas(self._info, group.get("betas", ()))
+        betas = _betas(_info(self._settings["method"]), group.get("betas", ()))
         given.update(zip(("beta1", "beta2"), betas))
         values = library.Group(*[float("nan")] * 5)
         for name, value in given.items():
@@ -588,6 +609,13 @@ class Optimizer(torch.optim.Optimizer):
                     f"pride: {name} of {'a group' if number is None else f'group {number}'} is NaN")
             setattr(values, name, value)
         return values
+
+    def _frozen_now(self):
+        """Indices of parameters that are not trained. A parameter that no rank uses is decayed all
+        the same, as libpride has it; these are not, as in torch. With overlap, ranks agree on them
+        in the first steps only: one that is frozen later is decayed."""
+        return {i for i, slot in enumerate(self._slots)
+                if not slot.param.requires_grad and slot.param.grad is None}
 
     def _groups_digest(self):
         return _digest(b"".join(self._sent_groups) + bytes([self._maximize]))
@@ -667,6 +695,7 @@ class Optimizer(torch.optim.Optimizer):
         self._layout = library.make_layout([slot.spec for slot in self._slots + new])
         self._sent_groups.append(bytes(values))
         self._adopt(new)
+        self._checks_left = max(1, self._checks_left)  # ranks agree on the new ones too
 
     def broadcast_parameters(self) -> None:
         """Copies rank 0's parameters to all ranks. Collective."""
@@ -795,6 +824,11 @@ class Lion(Optimizer):
                  betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
                  **kwargs: Any) -> None:
         super().__init__(params, lr, betas, None, weight_decay, method="lion", **kwargs)
+
+
+@functools.lru_cache(maxsize=None)
+def _info(method):
+    return method_info(method)
 
 
 def _betas(info, betas):

@@ -838,3 +838,100 @@ def test_the_buffers_of_the_library_are_untouched_by_a_second_optimizer():
         x -= lr
         assert torch.equal(p, x)
     assert library.lib.pride_layout_flat_size(first._layout) >= 8
+
+
+# --- Frozen parameters. -----------------------------------------------------------------------------
+
+
+def freezing(overlap):
+    """One parameter is frozen from the start, one from step 3 on; all are released at step 5."""
+    rank = dist.get_rank()
+    params = [parameter(i, 40) for i in range(3)] + [parameter(3, 9, dtype=torch.bfloat16)]
+    for p in params[1:2] + params[3:]:
+        p.requires_grad_(False)
+    optimizer = pride.DistributedLion(params, 0.125, weight_decay=0.5, overlap=overlap)
+    moved_, shrunk = [], []
+    for step in range(8):
+        if step == 3 and not overlap:
+            params[2].requires_grad_(False)
+        if step == 5:
+            for p in params:
+                p.requires_grad_(True)
+        optimizer.zero_grad(set_to_none=True)
+        before = [p.detach().clone() for p in params]
+        live = [p for p in params if p.requires_grad and not (step == 7 and p is params[0])]
+        sum((p.float() * numbers(10 * step + rank, *p.shape)).sum() for p in live).backward()
+        optimizer.step()
+        moved_.append([not torch.equal(p, b) for p, b in zip(params, before)])
+        shrunk.append(torch.equal(params[0], before[0] * (1 - 0.125 * 0.5)))
+    optimizer.check_replicas()
+    optimizer.close()
+    return moved_, shrunk, models.bits(params)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("n", [1, 2])
+def test_frozen_parameters_are_not_decayed(world, n, overlap):
+    results = world(n).run(freezing, overlap)
+    late = overlap  # this one is not frozen in the run with overlap
+    for moved_, shrunk, _ in results:
+        assert moved_ == 3 * [[True, False, True, False]] + 2 * [[True, False, late, False]] + (
+            3 * [[True] * 4])
+        assert shrunk[-1], "one that is unused, and not frozen, is decayed"
+    assert len({bits for _, _, bits in results}) == 1
+
+
+def frozen_on_one():
+    params = [parameter(0, 5), parameter(1, 5)]
+    params[1].requires_grad_(dist.get_rank() == 0)
+    optimizer = pride.DistributedLion(params, 0.125, weight_decay=0.5, timeout=20)
+    set_gradients(params[:1], 0, dist.get_rank())
+    optimizer.step()
+
+
+def test_a_parameter_frozen_on_one_rank_alone_is_an_error(world):
+    for kind, text in world(2).errors(frozen_on_one):
+        assert issubclass(kind, ValueError) and "requires_grad=False of rank(s) 1" in text
+
+
+# --- Construction on several ranks. -----------------------------------------------------------------
+
+
+def constructed(kind):
+    """Rank 1 makes another optimizer than rank 0; both make a good one afterwards."""
+    odd = dist.get_rank() == 1
+    p = parameter(0, 8)
+    wrong = {"empty": dict(params=[]), "tensor": dict(params=p),
+             "capturable": dict(capturable=True), "rate": dict(lr=0.125),
+             "NaN": dict(weight_decay=float("nan")), "method": dict(method="dlion-vot"),
+             "overlap": dict(overlap=True), "lanes": dict(lanes=1),
+             "equal_gradients": dict(equal_gradients="allow"),
+             "on_non_finite": dict(on_non_finite="skip"), "broadcast": dict(
+                 broadcast_parameters=True), "values": dict(params=[("w", parameter(1, 8))]),
+             "names": dict(params=[("other", p)]), "groups": dict(
+                 params=[{"params": [p]}, {"params": [parameter(2, 1)]}])}[kind]
+    arguments = dict(params=[("w", p)], lr=0.25, method="dlion-vote", timeout=20)
+    if odd:
+        arguments.update(wrong)
+    problem = None
+    try:
+        pride.Optimizer(**arguments)
+    except (ValueError, TypeError) as error:
+        problem = str(error)
+    optimizer = pride.DistributedLion([p], 0.25, timeout=20)
+    set_gradients([p], 0, dist.get_rank())
+    optimizer.step()
+    optimizer.close()
+    return problem
+
+
+@pytest.mark.parametrize("kind, word", [
+    ("empty", "empty parameter list"), ("tensor", "iterable of Tensors"),
+    ("capturable", "capturable=True"), ("rate", ""), ("NaN", "weight_decay of group 0 is NaN"),
+    ("method", "dlion-vot"), ("overlap", "'overlap'"), ("lanes", "'lanes'"),
+    ("equal_gradients", "'equal_gradients'"), ("on_non_finite", "'on_non_finite'"),
+    ("broadcast", "broadcast_parameters()"), ("values", "'w' of shape (8,)"), ("names", ""),
+    ("groups", "")])
+def test_what_one_rank_makes_differently_is_an_error_on_all(world, kind, word):
+    for text in world(2).run(constructed, kind):
+        assert text is not None and word in text, text
