@@ -574,7 +574,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _abandon(self, reason):
         """Ends a step that has begun: the world fails with this reason."""
-        if not self._running:
+        if not self._running or self._pid != os.getpid():  # a forked child has no part in it
             return
         self._running = False
         self._broken = self._broken or reason

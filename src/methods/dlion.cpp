@@ -26,13 +26,19 @@ kernels::Blend lion_blend(const StepScalars& s) {
 }
 
 std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const StepContext& ctx,
-                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame) {
+                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
+                                      const OrthogonalBlend* matrices) {
   std::optional<NonFinite> non_finite;
   const SignView view(frame.data(), shard);
   for (const Piece& p : shard.pieces) {
     const auto signs = words_of(view.signs, p);
     if (ctx.is_unused(p.tensor)) {
       std::ranges::fill(signs, std::uint64_t{0});
+      continue;
+    }
+    if (matrices != nullptr && matrices->has(p.tensor)) {
+      const auto bad_matrix = matrices->encode(p, ctx, signs);
+      if (!non_finite) non_finite = bad_matrix;
       continue;
     }
     const kernels::HashWords zeros{zero_key(ctx.seed, ctx.step, ctx.rank), p.begin / 64};
@@ -70,15 +76,23 @@ void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& r
 
 // --- Worker: x = (1 - lr wd) x - lr Delta. -------------------------------------------------------
 
+namespace {
+
+kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBlend* matrices) {
+  const StepScalars& s = ctx.scalars_of(p);
+  return {s.decay, matrices == nullptr ? s.lr : s.lr * matrices->step_scale(p.tensor)};
+}
+
+}  // namespace
+
 void apply_vote(const Shard& shard, const VoteView<const std::byte>& vote, const StepContext& ctx,
-                View x) {
+                View x, const OrthogonalBlend* matrices) {
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
-    const StepScalars& s = ctx.scalars_of(p);
-    const kernels::Step step{s.decay, s.lr};
+    const kernels::Step step = step_of(p, ctx, matrices);
     const auto part = x.f32(p.begin, p.end);
     if (bit_at(vote.unused, k)) {
-      kernels::apply_decay(s.decay, part);
+      kernels::apply_decay(step.decay, part);
     } else if (vote.nonzero.empty()) {
       kernels::apply_signs(words_of(vote.positive, p), step, part);
     } else {
@@ -91,15 +105,14 @@ namespace {
 
 // S = 2c - users, of c votes for +
 void apply_average(const Shard& shard, const CountView<const std::byte>& counts,
-                   const StepContext& ctx, View x) {
+                   const StepContext& ctx, View x, const OrthogonalBlend* matrices) {
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
-    const StepScalars& s = ctx.scalars_of(p);
-    const kernels::Step step{s.decay, s.lr};
+    const kernels::Step step = step_of(p, ctx, matrices);
     const auto part = x.f32(p.begin, p.end);
     const int users = counts.users[k];
     if (users == 0) {
-      kernels::apply_decay(s.decay, part);
+      kernels::apply_decay(step.decay, part);
       continue;
     }
     const std::size_t packed = counts.packed_words - std::min(counts.packed_words, p.first_word);
@@ -124,7 +137,8 @@ constexpr std::int64_t kMostRoundBytes = std::int64_t{1} << 40;
 
 class DistributedLion final : public Method {
  public:
-  DistributedLion(const std::string& name, const MethodContext& ctx, BlendOf blend, bool average)
+  DistributedLion(const std::string& name, const MethodContext& ctx, BlendOf blend, bool average,
+                  std::unique_ptr<OrthogonalBlend> matrices)
       : blend_(blend),
         average_(average),
         tie_(average ? Tie::kHash : tie_option(name, ctx)),
@@ -136,6 +150,7 @@ class DistributedLion final : public Method {
         round_bytes_(
             static_cast<std::uint64_t>(whole_option(name, ctx, "round_bytes", 0, kMostRoundBytes))),
         nodes_(ctx.nodes),
+        matrices_(std::move(matrices)),
         m_(state_.add("m", StateKind::kLocal)) {
     PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
                 ": option route = one-shot with nodes: the hierarchical route takes two shots; "
@@ -164,11 +179,16 @@ class DistributedLion final : public Method {
     return choice_ == RouteChoice::kOneShot || faster ? std::move(one_shot) : std::move(two_shots);
   }
 
+  void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override {
+    if (matrices_) matrices_->blend(tensor, ctx, grad, m_);
+  }
+
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
     Wire& wire = flight.wire(0);
     for (std::size_t j = 0; j < flight.parts[0].shards.size(); ++j) {
       const auto bad =
-          encode_signs(flight.parts[0].shards[j], flight.grad, ctx, blend_, m_, wire.up[j].span());
+          encode_signs(flight.parts[0].shards[j], flight.grad, ctx, blend_, m_, wire.up[j].span(),
+                       matrices_.get());
       if (!wire.non_finite) wire.non_finite = bad;
     }
   }
@@ -197,9 +217,10 @@ class DistributedLion final : public Method {
       const Shard& shard = part.shards[j];
       const auto* result = flight.wire(0).down[j].span().data();
       if (average_) {
-        apply_average(shard, CountView(result, shard, ctx.voters, form_of(part)), ctx, x);
+        apply_average(shard, CountView(result, shard, ctx.voters, form_of(part)), ctx, x,
+                      matrices_.get());
       } else {
-        apply_vote(shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x);
+        apply_vote(shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x, matrices_.get());
       }
     }
   }
@@ -219,6 +240,7 @@ class DistributedLion final : public Method {
   RouteChoice choice_;
   std::uint64_t round_bytes_;
   Nodes nodes_;
+  std::unique_ptr<OrthogonalBlend> matrices_;  // of dlion-muon
   FlatBuffer& m_;
 };
 
@@ -229,7 +251,12 @@ kernels::Blend signum_blend(const StepScalars& s) {
 
 std::unique_ptr<Method> make_signs(const char* name, const MethodContext& ctx, BlendOf blend,
                                    bool average) {
-  return std::make_unique<DistributedLion>(name, ctx, blend, average);
+  return std::make_unique<DistributedLion>(name, ctx, blend, average, nullptr);
+}
+
+std::unique_ptr<Method> make_muon(const char* name, const MethodContext& ctx, bool average) {
+  return std::make_unique<DistributedLion>(name, ctx, lion_blend, average,
+                                           std::make_unique<OrthogonalBlend>(name, ctx));
 }
 
 MethodInfo sign_info(int world, bool average, std::string title, std::string source) {
@@ -270,6 +297,15 @@ MethodInfo dlion_info(int world, bool average) {
   return info;
 }
 
+MethodInfo muon_info(int world, bool average) {
+  MethodInfo info = dlion_info(world, average);
+  info.title = average ? "Distributed Lion with Muon's direction, average of signs"
+                       : "Distributed Lion with Muon's direction, majority vote";
+  info.source = concat(info.source, "; Newton-Schulz: Jordan et al. 2024, Muon");
+  std::ranges::move(OrthogonalBlend::options(), std::back_inserter(info.options));
+  return info;
+}
+
 MethodInfo signum_info(int world, bool average) {
   MethodInfo info = sign_info(
       world, average,
@@ -302,6 +338,16 @@ extern const MethodEntry kDistributedLionAverage = {
     "dlion-avg",
     [](const MethodContext& ctx) { return make_signs("dlion-avg", ctx, lion_blend, true); },
     [](int world) { return dlion_info(world, true); }};
+
+extern const MethodEntry kDistributedMuonVote = {
+    "dlion-muon",
+    [](const MethodContext& ctx) { return make_muon("dlion-muon", ctx, false); },
+    [](int world) { return muon_info(world, false); }};
+
+extern const MethodEntry kDistributedMuonAverage = {
+    "dlion-muon-avg",
+    [](const MethodContext& ctx) { return make_muon("dlion-muon-avg", ctx, true); },
+    [](int world) { return muon_info(world, true); }};
 
 extern const MethodEntry kSignumVote = {
     "signum-vote",

@@ -6,6 +6,7 @@
 #include "codecs/signs.h"
 #include "kernels/kernels.h"
 #include "methods/method.h"
+#include "methods/orthogonal_blend.h"
 
 namespace pride::methods {
 
@@ -21,16 +22,19 @@ using BlendOf = kernels::Blend (*)(const StepScalars&);
 kernels::Blend lion_blend(const StepScalars& s);
 
 // Worker: delta = sign(beta1 m + (1-beta1) g);  m = beta2 m + (1-beta2) g. Returns the first tensor
-// with a NaN or Inf. REQUIRES: a frame of signs with its unused bits.
+// with a NaN or Inf. `matrices`: these take their signs from there. REQUIRES: a frame of signs with
+// its unused bits.
 std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const StepContext& ctx,
-                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame);
+                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
+                                      const OrthogonalBlend* matrices = nullptr);
 
 // Server: the majority of frames of signs.
 void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& round, Tie tie,
                 std::span<std::byte> result);
 
-// Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor.
+// Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor. `matrices`: lr
+// times their scales.
 void apply_vote(const Shard& shard, const VoteView<const std::byte>& vote, const StepContext& ctx,
-                View x);
+                View x, const OrthogonalBlend* matrices = nullptr);
 
 }  // namespace pride::methods

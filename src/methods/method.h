@@ -61,6 +61,10 @@ class Method : public Server {
   // whole gradient, and the part `before`. Collective.
   virtual void prepare(Communicator&, const StepContext&, ConstView /*grad*/) {}
 
+  // Worker, when the gradient of a tensor is complete, before any bucket with a part of it is
+  // encoded: what needs whole tensors and no other rank. Not for unused tensors.
+  virtual void tensor_ready(std::size_t /*tensor*/, const StepContext&, ConstView /*grad*/) {}
+
   // Worker: local arithmetic, local state. Fills the frames of all parts, which have their sizes
   // and unused bits, and a wire's non_finite if its values are not finite.
   virtual void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) = 0;

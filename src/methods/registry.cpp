@@ -6,13 +6,14 @@
 
 #include "codecs/frame.h"
 #include "pride/error.h"
+#include "rules/orthogonalise.h"
 
 namespace pride {
 
 // defined in the methods' own files
 namespace methods {
 extern const MethodEntry kAdamW, kSgdm, kLion, kDistributedLionVote, kDistributedLionAverage,
-    kSignumVote, kSignumAverage, kLionCub, kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf,
+    kDistributedMuonVote, kDistributedMuonAverage, kSignumVote, kSignumAverage, kLionCub, kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf,
     kOneBitAdam;
 }  // namespace methods
 
@@ -24,6 +25,10 @@ constexpr const MethodEntry* kMethods[] = {
     &methods::kLion,
     &methods::kDistributedLionVote,
     &methods::kDistributedLionAverage,
+#if PRIDE_HAVE_BLAS
+    &methods::kDistributedMuonVote,
+    &methods::kDistributedMuonAverage,
+#endif
     &methods::kSignumVote,
     &methods::kSignumAverage,
     &methods::kLionCub,
@@ -41,7 +46,11 @@ const MethodEntry& find(std::string_view name) {
     if (entry->name == name) return *entry;
     known += concat(known.empty() ? "" : ", ", entry->name);
   }
-  throw InvalidArgument(concat("method '", name, "' is not known; there are: ", known));
+  const bool needs_blas = !rules::has_blas() && name.find("muon") != std::string_view::npos;
+  throw InvalidArgument(concat("method '", name, "' is not known",
+                               needs_blas ? " in this build, which has no CBLAS (libopenblas-dev)"
+                                          : "",
+                               "; there are: ", known));
 }
 
 // A method without state, and its buckets.

@@ -74,6 +74,7 @@ void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_unused) {
   }
   unused[tensor] = is_unused ? 1 : 0;
   guarded([&] {
+    if (!is_unused) pipeline->tensor_ready(tensor);
     for (const std::size_t b : buckets_of_tensor[tensor]) {
       if (--waiting[b] == 0) pipeline->submit(b);
     }

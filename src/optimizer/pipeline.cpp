@@ -115,6 +115,12 @@ void Pipeline::begin(StepContext& ctx, View params, ConstView grads, bool hold, 
   changed_.notify_all();
 }
 
+void Pipeline::tensor_ready(std::size_t tensor) {
+  const Stopwatch watch(timing_.encode_s);
+  reporting([&] { method_.tensor_ready(tensor, *ctx_, grads_); },
+            [&](const char* why) { abandon(why); });
+}
+
 void Pipeline::submit(std::size_t bucket) {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: bucket ", bucket, " submitted outside a step");
   // without overlap the one flight is still in use by an earlier bucket: wait for finish()

@@ -42,6 +42,9 @@ class Pipeline {
   // gradient down to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient.
   void begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip = 0);
 
+  // The gradient of a tensor is complete; comes before its buckets are submitted.
+  void tensor_ready(std::size_t tensor);
+
   // The gradients of a bucket are complete: encodes it, if it can be already (with overlap).
   void submit(std::size_t bucket);
 

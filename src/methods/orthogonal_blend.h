@@ -1,0 +1,59 @@
+// OrthogonalBlend: Lion's blend of the layout's matrices, orthogonalised. A component of dlion-muon.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "methods/method.h"
+#include "rules/orthogonalise.h"
+
+namespace pride::methods {
+
+// A tensor as a matrix: its first dimension, and all others as one.
+struct Matrix {
+  std::size_t tensor = 0, rows = 0, cols = 0;
+};
+
+// Tensors with two dimensions or more, none of them 1, whose names hold none of the words: those of
+// embeddings and of output layers. `words`: separated by commas.
+std::vector<Matrix> matrices_of(const Layout& layout, const std::string& words);
+
+class OrthogonalBlend {
+ public:
+  // Options `iterations`, `matrix_beta1`, `matrix_beta2`, `not_matrices`, `matrix_scale`; their
+  // declarations.
+  OrthogonalBlend(const std::string& method, const MethodContext& ctx);
+  static std::vector<MethodOption> options();
+
+  bool has(std::size_t tensor) const noexcept { return of_tensor_[tensor] != nullptr; }
+
+  // The factor on the learning rate of a tensor; 1 if it is no matrix.
+  float step_scale(std::size_t tensor) const noexcept;
+
+  // When a tensor's gradient is complete: u = beta1 m + (1-beta1) g;  m = beta2 m + (1-beta2) g;
+  // u is orthogonalised and kept. No operation if it is no matrix.
+  void blend(std::size_t tensor, const StepContext& ctx, ConstView grad, FlatBuffer& m);
+
+  // Signs of the piece's part of it. REQUIRES: has(piece.tensor), whose blend() of this step was.
+  std::optional<NonFinite> encode(const Piece& piece, const StepContext& ctx,
+                                  std::span<std::uint64_t> signs) const;
+
+ private:
+  struct Held {
+    Matrix matrix;
+    std::size_t offset = 0;    // of the tensor in the flat buffers
+    float scale = 1;
+    std::vector<float> u = {};  // (rows, cols)
+    bool finite = true;
+  };
+
+  kernels::Blend betas_;
+  rules::Orthogonaliser orthogonaliser_;
+  std::vector<std::unique_ptr<Held>> of_tensor_;  // null: no matrix
+};
+
+}  // namespace pride::methods
