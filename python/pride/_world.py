@@ -177,7 +177,9 @@ class World:
             text = " ".join(str(problem).split()) or type(problem).__name__
             self.fail("while ranks connected: " + text.replace("pride: ", "", 1))
             if isinstance(problem, CommError):
-                raise CommError(f"pride: {self._reason}{self.silence()}") from None
+                named = "did not within" in self._reason
+                raise CommError(f"pride: {self._reason}" + (
+                    "" if named else self.silence())) from None
             raise
 
     def set_timeout(self, timeout):
@@ -305,7 +307,8 @@ class World:
         try:
             self.ask(look, 2 * patience_s)
         except CommError as error:
-            return "" if str(error) in (self._reason or "") else f"; {error}"
+            known = _STORE_GONE in str(error) and _STORE_GONE in (self._reason or "")
+            return "" if known or str(error) in (self._reason or "") else f"; {error}"
         return f"; rank(s) {_listed(missing)} gave no sign of life" if missing else ""
 
     def _meet(self):

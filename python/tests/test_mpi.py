@@ -1,0 +1,83 @@
+# Over MPI: the same parameters, bit for bit, as over Gloo.
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import models
+import pride
+from pride import _library as library
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun"),
+    pytest.mark.skipif(not library.find("libpride_mpi.so").exists(),
+                       reason="libpride_mpi.so was not built")]
+METHODS = ["dlion-vote", "lion-cub", "adamw", "onebit-adam"]
+
+PROGRAM = """
+    import hashlib, sys, torch, models, pride
+    torch.set_num_threads(1)
+    world = pride.mpi()
+    lines = []
+    for method in sys.argv[1].split(","):
+        for overlap in (False, True):
+            model = models.mlp()
+            optimizer = pride.Optimizer(model.parameters(), 1e-2, method=method, overlap=overlap,
+                                        bucket_size=64, timeout=60, process_group=world)
+            models.train(model, optimizer, 6, world.rank)
+            optimizer.consolidate_state_dict()
+            state = optimizer.state_dict()
+            optimizer.check_replicas()
+            optimizer.close()
+            digest = hashlib.sha256(models.bits(model.parameters())).hexdigest()
+            lines.append(f"{world.rank} {method} {digest} {len(state['state'][0])}")
+    try:
+        pride.Optimizer(models.mlp(1 + world.rank).parameters(), 1e-2, method="dlion-vote",
+                        process_group=world)
+    except pride.InvalidArgument as error:
+        lines.append(f"{world.rank} refused {error}")
+    with open(f"{sys.argv[2]}/{world.rank}", "w") as file:  # mpirun mixes lines of ranks
+        file.write("\\n".join(lines))
+"""
+
+
+def over_gloo(method):
+    import hashlib
+
+    import torch.distributed as dist
+
+    model = models.mlp()
+    optimizer = pride.Optimizer(model.parameters(), 1e-2, method=method, bucket_size=64, timeout=60)
+    models.train(model, optimizer, 6, dist.get_rank())
+    optimizer.consolidate_state_dict()
+    keys = len(optimizer.state_dict()["state"][0])
+    optimizer.close()
+    return hashlib.sha256(models.bits(model.parameters())).hexdigest(), keys
+
+
+def mpirun(program, *arguments):
+    environment = {
+        **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(os.path.abspath(__file__)),
+                                       os.path.dirname(pride.__path__[0])])}
+    return subprocess.run(
+        ["mpirun", "-n", "2", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none",
+         sys.executable, "-c", textwrap.dedent(program), *arguments], env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+
+
+def test_the_same_bits_as_over_gloo(world, tmp_path):
+    done = mpirun(PROGRAM, ",".join(METHODS), str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    expected = {method: world(2).run(over_gloo, method) for method in METHODS}
+    for rank in range(2):
+        lines = (tmp_path / str(rank)).read_text().splitlines()
+        assert len(lines) == 2 * len(METHODS) + 1
+        assert "initial parameters of rank(s) 1 are not those of rank 0" in lines.pop()
+        for line in lines:
+            _, method, digest, keys = line.split()
+            assert (digest, int(keys)) == expected[method][rank], line
