@@ -125,6 +125,7 @@ class Optimizer(torch.optim.Optimizer):
         self._running = False         # a step has begun beside backward
         self._handed: Dict[int, tuple] = {}  # in it: gradients that the library has
         self._sent_groups = None
+        self._built = None            # ids of the parameters, by group
         self._frozen = set()          # indices of parameters that steps leave as they are
         self._saved = None            # of a copy: state to load when it is built
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
@@ -249,6 +250,7 @@ class Optimizer(torch.optim.Optimizer):
         size = library.lib.pride_layout_flat_size(self._layout)
         self._flat = Flat(self._slots, size, places)
         self._hooks.add(new)
+        self._built = self._members()
         _checkpoint.view_state(self)
 
     def _check_start(self):
@@ -620,7 +622,14 @@ class Optimizer(torch.optim.Optimizer):
     def _groups_digest(self):
         return _digest(b"".join(self._sent_groups) + bytes([self._maximize]))
 
+    def _members(self):
+        return [[id(p) for p in group["params"]] for group in self.param_groups]
+
     def _send_groups(self):
+        if self._members() != self._built:
+            raise InvalidArgument("pride: the parameters in optimizer.param_groups are not those that "
+                                  "the optimizer was made with; use add_param_group(), or make a "
+                                  "new optimizer")
         self._check_maximize()
         for g, group in enumerate(self.param_groups):
             values = self._group_values(group, g)

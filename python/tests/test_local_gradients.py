@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import models
 import pride
@@ -116,6 +117,31 @@ def run_views(overlap, to_none, ddp=True):
         optimizer.step()
     optimizer.close()
     return models.bits(model.parameters())
+
+
+def discarded(ddp):
+    """A batch that reaches both branches is given up; the next one reaches none."""
+    model = Branches()
+    if ddp:
+        model = pride.local_gradients(DistributedDataParallel(model, find_unused_parameters=True))
+    optimizer = pride.DistributedLion(model.parameters(), 1e-2, bucket_size=64, timeout=TIMEOUT)
+    for step in range(4):
+        for use in ((True, True), (step == 0, False)):
+            optimizer.zero_grad()
+            model(own_batch(step), use).pow(2).sum().backward()
+        if not ddp:  # a plain module keeps zeros where DDP's zeros count as unused
+            for p in model.branches[1].parameters():
+                p.grad = None
+            if step:
+                for p in model.branches[0].parameters():
+                    p.grad = None
+        optimizer.step()
+    optimizer.close()
+    return models.bits(model.parameters())
+
+
+def test_gradients_that_were_zeroed_before_the_step_are_unused(world):
+    assert world(2).run(discarded, True) == world(2).run(discarded, False)
 
 
 def accumulated(ddp, overlap):
@@ -504,6 +530,38 @@ def test_overlap_where_ranks_have_no_gradients(world, n):
         expected = world(n).run(ranks_without_gradients, False, maximize)
         assert world(n).run(ranks_without_gradients, True, maximize) == expected
         assert len(set(expected)) == 1
+
+
+def by_closure(overlap, closure, checkpointed):
+    rank = dist.get_rank()
+    model = models.mlp()
+    optimizer = pride.DistributedLion(model.parameters(), 1e-2, overlap=overlap, bucket_size=64,
+                                      timeout=TIMEOUT)
+
+    def loss_of(step):
+        optimizer.zero_grad(set_to_none=True)
+        x, y = models.batch(rank, step)
+        x.requires_grad_(checkpointed)
+        h = checkpoint(model[:2], x) if checkpointed else model[:2](x)
+        loss = torch.nn.functional.cross_entropy(model[2](h), y)
+        loss.backward()
+        return loss.item()
+
+    losses = []
+    for step in range(5):
+        if closure:
+            losses.append(optimizer.step(lambda: loss_of(step)))
+        else:
+            losses.append(loss_of(step))
+            optimizer.step()
+    optimizer.close()
+    return models.bits(model.parameters()), losses
+
+
+def test_closures_and_checkpointed_activations_with_overlap(world):
+    expected = world(2).run(by_closure, False, False, False)
+    for arguments in ((True, True, False), (True, False, True), (False, True, True)):
+        assert world(2).run(by_closure, *arguments) == expected, arguments
 
 
 def in_turn(overlap):

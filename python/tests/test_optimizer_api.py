@@ -840,6 +840,34 @@ def test_the_buffers_of_the_library_are_untouched_by_a_second_optimizer():
     assert library.lib.pride_layout_flat_size(first._layout) >= 8
 
 
+def test_parameters_put_into_groups_by_hand_are_refused():
+    a, b = parameter(0, 4), parameter(1, 4)
+    for change in (lambda g: g[0]["params"].append(b), lambda g: g[0].update(params=[b]),
+                   lambda g: g.append(dict(g[0], params=[b])), lambda g: g.clear()):
+        optimizer = pride.DistributedLion([a], 0.25)
+        set_gradients([a, b], 0)
+        change(optimizer.param_groups)
+        with pytest.raises(pride.InvalidArgument, match="add_param_group"):
+            optimizer.step()
+
+
+def test_a_gradient_from_before_a_group_was_added_counts_in_the_next_step():
+    for way in ("view", "copy", "half"):
+        p = parameter(0, 6, dtype=torch.bfloat16 if way == "half" else torch.float32)
+        optimizer = pride.DistributedLion([p], 0.25)
+        set_gradients([p], 0)
+        if way == "view":
+            optimizer.zero_grad(set_to_none=False)
+            p.grad.add_(numbers(1, 6))
+        g, before = p.grad.clone(), p.detach().clone()
+        optimizer.add_param_group({"params": [parameter(1, 90)]})
+        assert torch.equal(p.grad, g) and torch.equal(p, before)
+        optimizer.zero_grad(set_to_none=True)  # which leaves the old buffer alone
+        p.grad = g
+        optimizer.step()
+        assert torch.equal(p, (before.float() - 0.25 * g.float().sign()).to(p.dtype))
+
+
 # --- Frozen parameters. -----------------------------------------------------------------------------
 
 
