@@ -150,8 +150,7 @@ def victim(when, act, rank, overlap, timeout):
 
 
 @pytest.mark.parametrize("when, act, overlap", [
-    ("between", "exit", False), ("between", "kill", True), ("backward", "kill", True),
-    ("backward", "exit", False)])
+    ("between", "kill", False), ("backward", "kill", True), ("backward", "exit", False)])
 def test_a_rank_that_dies_is_named_at_once(job, when, act, overlap):
     job = job(3, victim, when, act, 1, overlap, 30.0)
     for rank in (0, 2):
@@ -165,12 +164,12 @@ def test_a_rank_that_dies_is_named_at_once(job, when, act, overlap):
 @pytest.mark.parametrize("when, act, overlap", [
     ("between", "stop", False), ("backward", "sleep", True), ("before", "sleep", False)])
 def test_a_rank_that_stalls_is_named_after_the_timeout(job, when, act, overlap):
-    job = job(3, victim, when, act, 1, overlap, 2.0)
+    job = job(3, victim, when, act, 1, overlap, 1.0)
     for rank in (0, 2):
         text, _, seconds = job.result(rank)
-        assert text.startswith("CommError") and "within 2 s" in text, text
+        assert text.startswith("CommError") and "within 1 s" in text, text
         assert re.search(r"rank\(s\) 1 (gave no sign of life|did not)", text), text
-        assert 1.9 < seconds < 2 + SOON
+        assert 0.9 < seconds < 1 + SOON
     job.kill()
 
 
@@ -186,19 +185,19 @@ def test_a_rank_that_dies_before_construction_is_named(job):
 @pytest.mark.parametrize("when", ["before", "between"])
 def test_the_holder_of_the_store_may_fail(job, when, act):
     """Rank 0 holds it here: nobody can look into it any more."""
-    job = job(3, victim, when, act, 0, False, 2.0)
+    job = job(3, victim, when, act, 0, False, 1.0)
     for rank in (1, 2):
         text, _, seconds = job.result(rank)
         assert text.startswith("CommError"), text
         assert "store" in text or "rank(s) 0" in text, text
-        assert seconds < 2 + 2 * SOON
+        assert seconds < 1 + 2 * SOON
     job.kill()
 
 
 def raising(timeout):
     rank = dist.get_rank()
     model, optimizer = make(timeout=timeout)
-    for step in range(10):
+    for step in range(6):
         if rank == 2 and step == 4:
             del optimizer
             raise KeyError("no such file")
@@ -206,11 +205,11 @@ def raising(timeout):
 
 
 def test_a_rank_whose_own_code_raises_is_named(job):
-    job = job(3, raising, 2.0)
+    job = job(3, raising, 1.0)
     for rank in (0, 1):
         text, _, seconds = job.result(rank)
         assert text.startswith("CommError") and "rank(s) 2 gave no sign of life" in text, text
-        assert seconds < 2 + SOON
+        assert seconds < 1 + SOON
     assert "no such file" in job.result(2)[0]
     job.close()
 
@@ -233,16 +232,14 @@ def waiting(where, overlap):
         time.sleep(60)
     optimizer.zero_grad()
     models.backward(model, rank, 3)
-    if where == "load":
-        optimizer.load_state_dict(optimizer.state_dict())
     optimizer.step()
 
 
-@pytest.mark.parametrize("where, overlap", [("step", False), ("step", True), ("load", False),
-                                            ("construct", False), ("connect", False)])
+@pytest.mark.parametrize("where, overlap", [("step", False), ("step", True), ("construct", False),
+                                            ("connect", False)])
 def test_ctrl_c_acts_within_a_second_and_the_others_end(job, where, overlap):
     job = job(3, waiting, where, overlap)
-    time.sleep(1.5)
+    time.sleep(0.8)
     began = time.monotonic()
     job.signal(0, signal.SIGINT)
     text, _, _ = job.result(0)
@@ -331,9 +328,9 @@ def number_of_optimizers(timeout):
 
 
 def test_another_number_of_optimizers_is_named(job):
-    job = job(2, number_of_optimizers, 1.5)
+    job = job(2, number_of_optimizers, 1.0)
     text = job.result(0)[0]
-    assert "rank 0 of 2 made an optimizer; rank(s) 1 did not within 1.5 s" in text, text
+    assert "rank 0 of 2 made an optimizer; rank(s) 1 did not within 1 s" in text, text
     text = job.result(1)[0]
     assert text.startswith("CommError") and "rank(s) 0 gave no sign of life" in text, text
     job.close()
@@ -581,9 +578,8 @@ def run_ends(kind, seconds):
     return results
 
 
-@pytest.mark.parametrize("kind", ["overlap", "backward"])
-def test_a_process_that_ends_without_close_exits_clean(kind):
-    for code, output in run_ends(kind, 20):
+def test_a_process_that_ends_in_the_middle_of_a_step_exits_clean():
+    for code, output in run_ends("backward", 20):
         assert code == 0 and output == "reached the end\n", output
 
 
@@ -602,13 +598,13 @@ def threads_and_files():
 def dropping(how):
     rank = dist.get_rank()
     counts = []
-    for i in range(20):
+    for i in range(12):
         model, optimizer = make(overlap=i % 2 == 1)
         models.train(model, optimizer, 3, rank)
         if how == "close":
             optimizer.close()
         del model, optimizer
-        if i == 1 or i == 19:
+        if i in (1, 11):
             dist.barrier()
             time.sleep(0.3)
             counts.append(threads_and_files())
