@@ -186,9 +186,8 @@ class DistributedLion final : public Method {
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
     Wire& wire = flight.wire(0);
     for (std::size_t j = 0; j < flight.parts[0].shards.size(); ++j) {
-      const auto bad =
-          encode_signs(flight.parts[0].shards[j], flight.grad, ctx, blend_, m_, wire.up[j].span(),
-                       matrices_.get());
+      const auto bad = encode_signs(flight.parts[0].shards[j], flight.grad, ctx, blend_, m_,
+                                    wire.up[j].span(), matrices_.get());
       if (!wire.non_finite) wire.non_finite = bad;
     }
   }
@@ -340,8 +339,7 @@ extern const MethodEntry kDistributedLionAverage = {
     [](int world) { return dlion_info(world, true); }};
 
 extern const MethodEntry kDistributedMuonVote = {
-    "dlion-muon",
-    [](const MethodContext& ctx) { return make_muon("dlion-muon", ctx, false); },
+    "dlion-muon", [](const MethodContext& ctx) { return make_muon("dlion-muon", ctx, false); },
     [](int world) { return muon_info(world, false); }};
 
 extern const MethodEntry kDistributedMuonAverage = {

@@ -84,9 +84,9 @@ void OrthogonalBlend::blend(std::size_t tensor, const StepContext& ctx, ConstVie
   Held& held = *of_tensor_[tensor];
   const std::size_t n = held.matrix.rows * held.matrix.cols;
   held.u.resize(n);
-  held.finite = kernels::lion_blend(grad.f32(held.offset, held.offset + n), betas_,
-                                    m.span().subspan(held.offset, n),
-                                    held.u) == kernels::kAllFinite;
+  held.finite =
+      kernels::lion_blend(grad.f32(held.offset, held.offset + n), betas_,
+                          m.span().subspan(held.offset, n), held.u) == kernels::kAllFinite;
   if (held.finite) orthogonaliser_.run(held.u, held.matrix.rows, held.matrix.cols);
 }
 

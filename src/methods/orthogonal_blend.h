@@ -1,4 +1,5 @@
-// OrthogonalBlend: Lion's blend of the layout's matrices, orthogonalised. A component of dlion-muon.
+// OrthogonalBlend: Lion's blend of the layout's matrices, orthogonalised. A component of
+// dlion-muon.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,7 +46,7 @@ class OrthogonalBlend {
  private:
   struct Held {
     Matrix matrix;
-    std::size_t offset = 0;    // of the tensor in the flat buffers
+    std::size_t offset = 0;  // of the tensor in the flat buffers
     float scale = 1;
     std::vector<float> u = {};  // (rows, cols)
     bool finite = true;

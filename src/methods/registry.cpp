@@ -13,8 +13,8 @@ namespace pride {
 // defined in the methods' own files
 namespace methods {
 extern const MethodEntry kAdamW, kSgdm, kLion, kDistributedLionVote, kDistributedLionAverage,
-    kDistributedMuonVote, kDistributedMuonAverage, kSignumVote, kSignumAverage, kLionCub, kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf,
-    kOneBitAdam;
+    kDistributedMuonVote, kDistributedMuonAverage, kSignumVote, kSignumAverage, kLionCub,
+    kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf, kOneBitAdam;
 }  // namespace methods
 
 namespace {
@@ -47,10 +47,10 @@ const MethodEntry& find(std::string_view name) {
     known += concat(known.empty() ? "" : ", ", entry->name);
   }
   const bool needs_blas = !rules::has_blas() && name.find("muon") != std::string_view::npos;
-  throw InvalidArgument(concat("method '", name, "' is not known",
-                               needs_blas ? " in this build, which has no CBLAS (libopenblas-dev)"
-                                          : "",
-                               "; there are: ", known));
+  throw InvalidArgument(
+      concat("method '", name, "' is not known",
+             needs_blas ? " in this build, which has no CBLAS (libopenblas-dev)" : "",
+             "; there are: ", known));
 }
 
 // A method without state, and its buckets.

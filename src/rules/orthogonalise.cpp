@@ -24,8 +24,7 @@ struct Product {
   int m, n, k;
   bool transpose_a = false, transpose_b = false;
 };
-void multiply(const Product& p, float alpha, const float* a, const float* b, float beta,
-              float* c) {
+void multiply(const Product& p, float alpha, const float* a, const float* b, float beta, float* c) {
   cblas_sgemm(CblasRowMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
               p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, alpha, a,
               p.transpose_a ? p.m : p.k, b, p.transpose_b ? p.k : p.n, beta, c, p.n);
@@ -69,8 +68,9 @@ void Orthogonaliser::run(std::span<float>, std::size_t, std::size_t) {}
 #endif
 
 Orthogonaliser::Orthogonaliser(int iterations) : iterations_(iterations) {
-  PRIDE_CHECK(has_blas(), "orthogonalise: this build has no CBLAS: it was not found when pride was "
-                          "built; on Debian: libopenblas-dev");
+  PRIDE_CHECK(has_blas(),
+              "orthogonalise: this build has no CBLAS: it was not found when pride was "
+              "built; on Debian: libopenblas-dev");
   PRIDE_CHECK(iterations >= 1, "orthogonalise: ", iterations, " iterations");
 }
 

@@ -14,8 +14,8 @@ bool has_blas() noexcept;
 // Jordan et al. 2024, https://kellerjordan.github.io/posts/muon, with the coefficients a, b, c =
 // 3.4445, -4.7750, 2.0315: X = U / |U|_F; then, `iterations` times, A = X X^T and
 // X = a X + (b A + c A A) X. Singular values come near 1 (0.7 to 1.2 after five), U's singular
-// vectors stay. Of a tall matrix the products are X^T X and X (..). The same numbers on the same CPU with the
-// same BLAS and number of threads, others elsewhere.
+// vectors stay. Of a tall matrix the products are X^T X and X (..). The same numbers on the same
+// CPU with the same BLAS and number of threads, others elsewhere.
 class Orthogonaliser {
  public:
   // Throws InvalidArgument without CBLAS.

@@ -1,0 +1,233 @@
+// dlion-muon against Newton-Schulz in double. Signs are compared where the orthogonal factor is
+// larger than the rounding of float32 products can move it; on all other coordinates only replicas.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "methods/orthogonal_blend.h"
+#include "reference/newton_schulz_ref.h"
+#include "rules/orthogonalise.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+using reference::Dense;
+using testing::gradient;
+using testing::initial;
+
+// Five iterations multiply a rounding of 2^-24 by up to 3.4445^5 = 485, over sums of 100 terms.
+constexpr double kNewtonSchulzTolerance = 2e-3;
+
+const std::vector<TensorSpec> kTensors = {
+    {"wte", {40, 8}},       {"block.w1", {24, 33}},    {"block.b1", {24}}, {"block.w2", {70, 24}},
+    {"block.w3", {16, 16}}, {"block.conv", {6, 2, 5}}, {"head", {40, 8}},  {"block.row", {1, 50}}};
+const std::vector<std::size_t> kMatrices = {1, 3, 4, 5};
+
+bool is_matrix(std::size_t tensor) { return std::ranges::count(kMatrices, tensor) > 0; }
+
+Dense matrix_of(const TensorSpec& spec) {
+  const auto rows = static_cast<std::size_t>(spec.shape[0]);
+  std::size_t n = 1;
+  for (const std::int64_t e : spec.shape) n *= static_cast<std::size_t>(e);
+  return {rows, n / rows, std::vector<double>(n, 0.0)};
+}
+
+TEST(Muon, IsThereWhereBlasIs) {
+  const bool listed = std::ranges::count(method_names(), "dlion-muon") > 0;
+  EXPECT_EQ(listed, rules::has_blas());
+  if (listed) return;
+  try {
+    method_info("dlion-muon", 4);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("no CBLAS"), std::string::npos) << error.what();
+  }
+}
+
+class MuonTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
+  }
+};
+
+TEST_F(MuonTest, NewtonSchulzIsThatOfDoubleWithinTolerance) {
+  for (const auto& [rows, cols] : std::vector<std::pair<std::size_t, std::size_t>>{
+           {1, 1}, {2, 3}, {33, 64}, {64, 33}, {100, 100}, {5, 400}}) {
+    Dense u{rows, cols, std::vector<double>(rows * cols)};
+    std::vector<float> got(u.v.size());
+    for (std::size_t i = 0; i < got.size(); ++i) u.v[i] = got[i] = gradient(3, 7, rows, i);
+    rules::Orthogonaliser(5).run(got, rows, cols);
+    const Dense want = reference::newton_schulz(u, 5);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], want.v[i], kNewtonSchulzTolerance)
+          << rows << " x " << cols << ", index " << i;
+    }
+    // rows of a wide matrix are nearly orthonormal: the trace of X X^T is near their number
+    double squares = 0;
+    for (const float e : got) squares += static_cast<double>(e) * e;
+    const auto least = static_cast<double>(std::min(rows, cols));
+    EXPECT_GT(squares, 0.4 * least) << rows << " x " << cols;
+    EXPECT_LT(squares, 1.5 * least) << rows << " x " << cols;
+  }
+}
+
+TEST_F(MuonTest, ZerosStayZeros) {
+  std::vector<float> zeros(12, 0.0f);
+  rules::Orthogonaliser(5).run(zeros, 3, 4);
+  for (const float e : zeros) EXPECT_EQ(e, 0.0f);
+}
+
+TEST_F(MuonTest, MatricesAreChosenByShapeAndName) {
+  std::vector<std::size_t> found;
+  for (const auto& m : methods::matrices_of(Layout(kTensors), "wte,head")) {
+    found.push_back(m.tensor);
+  }
+  EXPECT_EQ(found, kMatrices);
+  EXPECT_EQ(methods::matrices_of(Layout(kTensors), "").size(), kMatrices.size() + 2);
+  EXPECT_EQ(methods::matrices_of(Layout(kTensors), "w,head,conv").size(), 0u);
+}
+
+// One step of all ranks by the oracle: x moves by lr against the majority of the ranks' signs, here
+// with an odd number of ranks.
+class Oracle {
+ public:
+  Oracle(int world, bool average) : world_(world), average_(average) {
+    for (std::size_t t = 0; t < kTensors.size(); ++t) {
+      x_.push_back(matrix_of(kTensors[t]));
+      for (std::size_t i = 0; i < x_[t].v.size(); ++i) x_[t].v[i] = initial(t, i);
+      sure_.push_back(std::vector<char>(x_[t].v.size(), 1));
+    }
+    m_.resize(static_cast<std::size_t>(world), x_);
+    for (auto& of_rank : m_) {
+      for (auto& m : of_rank) std::ranges::fill(m.v, 0.0);
+    }
+  }
+
+  void step(std::int64_t step, double lr) {
+    for (const std::size_t t : kMatrices) {
+      std::vector<int> votes(x_[t].v.size(), 0);
+      for (int r = 0; r < world_; ++r) {
+        Dense& m = m_[static_cast<std::size_t>(r)][t];
+        Dense u = m;
+        for (std::size_t i = 0; i < u.v.size(); ++i) {
+          const double g = gradient(r, step, t, i);
+          u.v[i] = 0.9025 * m.v[i] + 0.0975 * g;
+          m.v[i] = 0.95 * m.v[i] + 0.05 * g;
+        }
+        u = reference::newton_schulz(u, 5);
+        for (std::size_t i = 0; i < u.v.size(); ++i) {
+          votes[i] += u.v[i] > 0 ? 1 : -1;
+          if (std::abs(u.v[i]) < kNewtonSchulzTolerance) sure_[t][i] = 0;
+        }
+      }
+      for (std::size_t i = 0; i < votes.size(); ++i) {
+        const double sign = votes[i] > 0 ? 1 : -1;
+        x_[t].v[i] -= lr * (average_ ? static_cast<double>(votes[i]) / world_ : sign);
+      }
+    }
+  }
+
+  void compare(const Layout& layout, const std::vector<float>& got) const {
+    std::size_t compared = 0, all = 0;
+    for (const std::size_t t : kMatrices) {
+      const std::size_t offset = layout.tensors()[t].offset;
+      for (std::size_t i = 0; i < x_[t].v.size(); ++i, ++all) {
+        if (sure_[t][i] == 0) continue;
+        ++compared;
+        ASSERT_NEAR(got[offset + i], x_[t].v[i], 1e-5) << kTensors[t].name << ", index " << i;
+      }
+    }
+    EXPECT_GT(compared, all * 8 / 10);
+  }
+
+ private:
+  int world_;
+  bool average_;
+  std::vector<Dense> x_;
+  std::vector<std::vector<Dense>> m_;  // by rank
+  std::vector<std::vector<char>> sure_;
+};
+
+TEST_F(MuonTest, MatricesVoteOnTheirOrthogonalisedMomentum) {
+  const Layout layout(kTensors);
+  for (const int world : {1, 3}) {
+    for (const bool average : {false, true}) {
+      testing::Training run{.world = world, .steps = 4};
+      run.options = {.method = average ? "dlion-muon-avg" : "dlion-muon",
+                     .groups = {{.lr = 1e-2}},
+                     .bucket_coords = 256};
+      const auto ranks = testing::train(layout, run);
+      Oracle oracle(world, average);
+      for (std::int64_t step = 0; step < run.steps; ++step) oracle.step(step, 1e-2);
+      oracle.compare(layout, ranks[0].params);
+      for (const auto& rank : ranks) EXPECT_EQ(rank.hash, ranks[0].hash);
+    }
+  }
+}
+
+TEST_F(MuonTest, AllElseIsDistributedLionBitForBit) {
+  const Layout layout(kTensors);
+  for (const char* form : {"vote", "avg"}) {
+    testing::Training run{.world = 4, .steps = 5, .unused = testing::unused};
+    run.options = {.method = std::string("dlion-") + form, .groups = {{.lr = 1e-2}}};
+    const auto lion = testing::train(layout, run);
+    run.options.method = form == std::string("avg") ? "dlion-muon-avg" : "dlion-muon";
+    const auto muon = testing::train(layout, run);
+    EXPECT_EQ(muon[0].cost.bytes(), lion[0].cost.bytes());
+    EXPECT_EQ(muon[0].reports.back().bytes_sent, lion[0].reports.back().bytes_sent);
+    for (std::size_t t = 0; t < kTensors.size(); ++t) {
+      const TensorSlot& slot = layout.tensors()[t];
+      const auto part = [&](const testing::RankResult& r) {
+        return std::vector<float>(
+            r.params.begin() + static_cast<std::ptrdiff_t>(slot.offset),
+            r.params.begin() + static_cast<std::ptrdiff_t>(slot.offset + slot.n));
+      };
+      EXPECT_EQ(part(muon[0]) == part(lion[0]), !is_matrix(t) || t == 4) << slot.spec.name;
+    }
+  }
+}
+
+TEST_F(MuonTest, OverlapChangesNoBit) {
+  const Layout layout(kTensors);
+  testing::Training run{.world = 3, .steps = 4, .unused = testing::unused};
+  run.options = {.method = "dlion-muon", .groups = {{.lr = 1e-2}}, .bucket_coords = 128};
+  const auto in_order = testing::train(layout, run);
+  run.options.overlap = true;
+  EXPECT_EQ(testing::train(layout, run)[0].hash, in_order[0].hash);
+}
+
+TEST_F(MuonTest, ANonFiniteGradientOfAMatrixIsNamedOnAllRanks) {
+  const Layout layout(kTensors);
+  testing::Training run{.world = 3, .steps = 1};
+  run.options = {.method = "dlion-muon", .bucket_coords = 128};
+  run.grad = [](int rank, std::int64_t step, std::size_t t, std::size_t i) {
+    return rank == 1 && t == 3 && i == 1000 ? std::nanf("") : gradient(rank, step, t, i);
+  };
+  const auto errors = testing::errors_of<NonFiniteGradient>(
+      3, [&](Communicator& comm) { testing::train_rank(comm, layout, run); });
+  ASSERT_EQ(errors.size(), 3u);
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("'block.w2' on rank 1"), std::string::npos) << error;
+  }
+}
+
+TEST_F(MuonTest, FanInScalesTheStepOfAMatrix) {
+  const Layout layout(kTensors);
+  testing::Training run{.world = 1, .steps = 1};
+  run.options = {
+      .method = "dlion-muon", .options = {{"matrix_scale", "fan-in"}}, .groups = {{.lr = 1e-2}}};
+  const auto result = testing::train(layout, run);
+  const double least = 10;  // of block.conv: 2 x 5
+  for (const std::size_t t : kMatrices) {
+    const auto cols = static_cast<double>(matrix_of(kTensors[t]).cols);
+    const std::size_t at = layout.tensors()[t].offset;
+    EXPECT_NEAR(std::abs(result[0].params[at] - initial(t, 0)), 1e-2 * least / cols, 1e-6)
+        << kTensors[t].name;
+  }
+}
+
+}  // namespace
+}  // namespace pride
