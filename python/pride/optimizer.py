@@ -285,7 +285,8 @@ class Optimizer(torch.optim.Optimizer):
         ranks raise its text.
         """
         if self._running:
-            text = f"{operation}() between backward and step() with overlap=True; call it after step()"
+            text = (f"{operation}() between backward and step() with overlap=True; call it after "
+                    "step()")
             self._abandon(text)
             raise InvalidArgument(f"pride: {text}")
         problem, numbers = None, []
@@ -627,9 +628,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def _send_groups(self):
         if self._members() != self._built:
-            raise InvalidArgument("pride: the parameters in optimizer.param_groups are not those that "
-                                  "the optimizer was made with; use add_param_group(), or make a "
-                                  "new optimizer")
+            raise InvalidArgument("pride: the parameters in optimizer.param_groups are not those "
+                                  "that the optimizer was made with; use add_param_group(), or "
+                                  "make a new optimizer")
         self._check_maximize()
         for g, group in enumerate(self.param_groups):
             values = self._group_values(group, g)

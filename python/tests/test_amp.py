@@ -1,8 +1,8 @@
 # Gradient scalers and gradients that are not finite, on one rank and on several.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Oracle: the run without a scaler. Scales are powers of two, so that undoing them is exact. The code
-# of torch's scaler runs as it is but for two kernels that torch 1.13 has for CUDA alone.
+# Oracle: the run without a scaler. Scales are powers of two, so that undoing them is exact. torch's
+# own scaler runs, with Python in the place of two kernels that torch 1.13 has for CUDA alone.
 import contextlib
 import inspect
 from unittest import mock
@@ -55,9 +55,11 @@ def cpu_kernels():
     if NEW_TORCH:
         yield
         return
-    with mock.patch.object(torch, "_amp_foreach_non_finite_check_and_unscale_", check_and_unscale), \
-            mock.patch.object(torch, "_amp_update_scale_", update_scale), \
-            mock.patch.object(torch.cuda.amp.grad_scaler, "_MultiDeviceReplicator", Replicator):
+    kernels = {"_amp_foreach_non_finite_check_and_unscale_": check_and_unscale,
+               "_amp_update_scale_": update_scale}
+    module = torch.cuda.amp.grad_scaler
+    with mock.patch.multiple(torch, **kernels), mock.patch.object(
+            module, "_MultiDeviceReplicator", Replicator):
         yield
 
 
@@ -304,7 +306,7 @@ def test_maximize_with_a_scaler(kind):
     assert torch.equal(up, down) and not torch.equal(up, torch.ones(8))
 
 
-# --- Overlap. ---------------------------------------------------------------------------------------
+# --- Overlap. -------------------------------------------------------------------------------------
 
 
 def overlapped(kind, when, all_ranks):
@@ -344,7 +346,7 @@ def test_a_scaler_with_overlap_is_refused_on_all_ranks(world, kind, when):
     assert "GradScaler was used with overlap=True" in others
 
 
-# --- Without a scaler. ------------------------------------------------------------------------------
+# --- Without a scaler. ----------------------------------------------------------------------------
 
 
 def not_finite(policy, overlap, value, culprit, recover=False):

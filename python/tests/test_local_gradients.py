@@ -175,7 +175,7 @@ def test_accumulation_over_several_backwards(world, n):
         assert world(n).run(accumulated, ddp, overlap) == expected, f"DDP {ddp}, overlap {overlap}"
 
 
-# --- Gradients that are averaged already. -----------------------------------------------------------
+# --- Gradients that are averaged already. ---------------------------------------------------------
 
 
 def averaged(policy, kind):
@@ -269,7 +269,7 @@ def test_models_and_optimizers_are_freed(world):
         assert left <= 0
 
 
-# --- Clipping and averages. -------------------------------------------------------------------------
+# --- Clipping and averages. -----------------------------------------------------------------------
 
 
 def clipped(how):
@@ -315,7 +315,7 @@ def test_mean_over_ranks(world):
     assert pride.mean_over_ranks(torch.tensor(2.5)) == 2.5
 
 
-# --- Overlap: errors reach all ranks. ---------------------------------------------------------------
+# --- Overlap: errors reach all ranks. -------------------------------------------------------------
 
 
 def misused(how, culprit):

@@ -34,7 +34,7 @@ def set_gradients(params, step, rank=0):
         p.grad = numbers(1000 * step + 100 * rank + i, *p.shape).to(p.dtype)
 
 
-# --- Signatures. ------------------------------------------------------------------------------------
+# --- Signatures. ----------------------------------------------------------------------------------
 
 
 def optimizer_classes():
@@ -107,7 +107,7 @@ def test_it_is_an_optimizer_with_a_readable_repr():
     assert set(optimizer.defaults) >= {"lr", "betas", "weight_decay", "maximize"}
 
 
-# --- Groups and schedulers. -------------------------------------------------------------------------
+# --- Groups and schedulers. -----------------------------------------------------------------------
 
 VALUES = [dict(lr=1e-2, weight_decay=0.1), dict(lr=3e-3, weight_decay=0.0, betas=(0.5, 0.75)),
           dict(lr=1e-4)]
@@ -245,7 +245,7 @@ def test_a_closure_runs_with_gradients_enabled_and_its_loss_is_returned():
     assert optimizer.step() is None
 
 
-# --- add_param_group. -------------------------------------------------------------------------------
+# --- add_param_group. -----------------------------------------------------------------------------
 
 
 def grown(at_once, zero, method="dlion-vote", dtype=torch.float32):
@@ -344,7 +344,7 @@ def test_a_group_that_one_rank_alone_has_is_refused_on_all_and_training_goes_on(
         assert text
 
 
-# --- Gradients: None, zeros, views. -----------------------------------------------------------------
+# --- Gradients: None, zeros, views. ---------------------------------------------------------------
 
 
 def accumulated(method, overlap=False):
@@ -498,7 +498,7 @@ def test_options_of_torchs_optimizers():
         pride.Optimizer([p], method="dlion")
 
 
-# --- Parameters. ------------------------------------------------------------------------------------
+# --- Parameters. ----------------------------------------------------------------------------------
 
 
 def test_a_tied_parameter_has_one_state_and_the_sum_of_its_gradients():
@@ -703,7 +703,7 @@ def test_a_sparse_gradient_on_one_rank_is_refused_on_all(world, n):
             assert "emb.weight" in text and "sparse" in text
 
 
-# --- Edits of parameters between steps. -------------------------------------------------------------
+# --- Edits of parameters between steps. -----------------------------------------------------------
 
 
 def edit_load(model, values):
@@ -868,7 +868,7 @@ def test_a_gradient_from_before_a_group_was_added_counts_in_the_next_step():
         assert torch.equal(p, (before.float() - 0.25 * g.float().sign()).to(p.dtype))
 
 
-# --- Frozen parameters. -----------------------------------------------------------------------------
+# --- Frozen parameters. ---------------------------------------------------------------------------
 
 
 def freezing(overlap):
@@ -922,7 +922,7 @@ def test_a_parameter_frozen_on_one_rank_alone_is_an_error(world):
         assert issubclass(kind, ValueError) and "requires_grad=False of rank(s) 1" in text
 
 
-# --- Construction on several ranks. -----------------------------------------------------------------
+# --- Construction on several ranks. ---------------------------------------------------------------
 
 
 def constructed(kind):
