@@ -165,7 +165,11 @@ def _load():
         raise ImportError(f"pride: cannot load {path}: {error}. Build the package with "
                           "`pip install ./python` from pride's source folder") from error
     for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, name)
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise ImportError(f"pride: {path} is not of this package's version: it has no {name}() "
+                              "(PRIDE_LIBRARY_DIR names an older build?)") from None
         function.argtypes = arguments
         function.restype = c.c_int if result is None else None if result == "void" else result
     if library.pride_c_version() < C_VERSION:
