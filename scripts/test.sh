@@ -130,15 +130,27 @@ python_package() {
     printf 'test.sh: no Python with torch and pytest here: the package is not tested\n'
     return
   fi
-  rm -rf "$venv" build/python/junit.xml
+  rm -rf "$venv" build/python-*
   "$python" -m venv --system-site-packages "$venv"
   PRIDE_BUILD_DIR=$PWD/build/release PRIDE_BUILD_JOBS=$jobs \
     "$venv/bin/pip" install --quiet --disable-pip-version-check ./python
-  # not in python/, whose package has no library
-  local root=$PWD
+  # not in python/, whose package has no library; most of the time of the first half is waiting
+  local root=$PWD half
   cd "$root/python/tests"
-  "$root/$venv/bin/python" -m pytest -q -p no:cacheprovider --durations=5 \
-    --junitxml="$root/build/python/junit.xml" .
+  local files waiting=(test_checkpoints.py test_failures.py test_mpi.py test_examples.py)
+  for half in waits rest; do
+    files=("${waiting[@]}")
+    if [ $half = rest ]; then
+      mapfile -t files < <(comm -23 <(ls test_*.py) <(printf '%s\n' "${waiting[@]}" | sort))
+    fi
+    "$root/$venv/bin/python" -m pytest -q -p no:cacheprovider --durations=3 \
+      --junitxml="$root/build/python-$half/junit.xml" "${files[@]}" >"$root/build/python/$half.log" 2>&1 &
+  done
+  local failed=0
+  wait -n || failed=1
+  wait -n || failed=1
+  tail -n 40 "$root"/build/python/*.log
+  return $failed
 }
 
 # Each fuzzer for some seconds; a finding stays in build/fuzz/findings.

@@ -113,6 +113,13 @@ class Optimizer {
   void gradient_ready(std::size_t tensor, bool unused = false);
   StepReport finish_step();  // tensors not reported ready are unused
 
+  // The same with gradients that lie apart: each tensor's in memory of its own, where it stays
+  // until finish_step(). Methods whose ranks send one sign for each coordinate read them there;
+  // others have them copied. REQUIRES: grad.size() is the tensor's.
+  void begin_step(std::span<float> params);
+  void gradient_ready(std::size_t tensor, std::span<const float> grad);
+  void gradient_ready(std::size_t tensor, std::span<const BFloat16> grad);
+
   // The hyper-parameters of a group, from the next step on, the same on all ranks; those that are
   // not set stay as they are. A rank with others is refused in that step. Throws InvalidArgument,
   // and changes nothing, if one is out of range or not the method's.

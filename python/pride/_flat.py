@@ -184,6 +184,14 @@ class Flat:
         view = slot.grad_view
         return torch.equal((-grad if negated else grad).view(torch.int32), view.view(torch.int32))
 
+    @staticmethod
+    def is_plain(slot):
+        """True if the gradient is float32 in CPU memory in the order of the layout."""
+        grad = slot.param.grad
+        return (grad.dtype == torch.float32 and grad.device.type == "cpu" and
+                grad.layout == torch.strided and grad.shape == slot.param.shape and
+                grad.is_contiguous())
+
     def is_view(self, slot):
         grad = slot.param.grad
         return (grad is not None and slot.n > 0 and grad.layout == torch.strided and

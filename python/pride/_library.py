@@ -120,6 +120,7 @@ _FUNCTIONS = {
     "pride_optimizer_destroy": ("void", [_handle]),
     "pride_optimizer_begin": (None, [_handle, c.POINTER(Array), c.POINTER(Array)]),
     "pride_optimizer_ready": (None, [_handle, c.c_uint64, c.c_int32]),
+    "pride_optimizer_ready_at": (None, [_handle, c.c_uint64, c.POINTER(Array)]),
     "pride_optimizer_finish": (None, [_handle, c.c_int64, c.POINTER(Report)]),
     "pride_optimizer_note": (c.c_char_p, [_handle]),
     "pride_optimizer_set_group": (None, [_handle, c.c_int32, c.POINTER(Group)]),

@@ -124,6 +124,7 @@ class Optimizer(torch.optim.Optimizer):
         self._hooks = _hooks.Hooks(self)
         self._running = False         # a step has begun beside backward
         self._handed: Dict[int, tuple] = {}  # in it: gradients that the library has
+        self._held: List[torch.Tensor] = []  # and their memory
         self._sent_groups = None
         self._built = None            # ids of the parameters, by group
         self._frozen = set()          # indices of parameters that steps leave as they are
@@ -481,15 +482,24 @@ class Optimizer(torch.optim.Optimizer):
 
     def _begin(self):
         self._handed = {}
-        arrays = [library.Array(data=t.data_ptr(), n=t.numel(), dtype=library.FLOAT32)
-                  for t in (self._flat.params, self._flat.grads)]
-        self._call("pride_optimizer_begin", self._handle, *map(c.byref, arrays))
+        params = library.Array(data=self._flat.params.data_ptr(), n=self._flat.params.numel(),
+                               dtype=library.FLOAT32)
+        self._call("pride_optimizer_begin", self._handle, c.byref(params), None)
         self._running = True
 
-    def _ready(self, index, missing):
-        grad = self._slots[index].param.grad
-        self._handed[index] = (None, 0) if missing else (grad.data_ptr(), grad._version)
-        status = library.lib.pride_optimizer_ready(self._handle, index, int(missing))
+    def _ready(self, index, missing, values=None):
+        """Hands a gradient to the library: `values`, or its copy in the flat buffer."""
+        slot = self._slots[index]
+        if missing:
+            self._handed[index] = (None, 0)
+            status = library.lib.pride_optimizer_ready(self._handle, index, 1)
+        else:
+            grad = slot.param.grad
+            values = slot.grad_view if values is None else values
+            self._handed[index] = (grad.data_ptr(), grad._version)
+            self._held.append(values)  # until the step is over
+            array = library.Array(data=values.data_ptr(), n=slot.n, dtype=library.FLOAT32)
+            status = library.lib.pride_optimizer_ready_at(self._handle, index, c.byref(array))
         if status != library.OK:
             with self._failures():
                 library.check(status)
@@ -524,10 +534,13 @@ class Optimizer(torch.optim.Optimizer):
                     raise InvalidArgument(
                         f"pride: the gradient of {slot.name} was changed after backward, when its "
                         "exchange had begun (clipping? another backward?): use overlap=False")
+            elif unused[i]:
+                self._ready(i, True)
+            elif scale is None and not self._maximize and self._flat.is_plain(slot):
+                self._ready(i, False, slot.param.grad)  # as it is, without a copy
             else:
-                if not unused[i]:
-                    self._flat.collect(slot, scale, self._maximize)
-                self._ready(i, unused[i])
+                self._flat.collect(slot, scale, self._maximize)
+                self._ready(i, False)
 
     def _as_handed(self, index):
         """False if the gradient has changed since the library was given it. DDP writes gradients a
@@ -554,6 +567,7 @@ class Optimizer(torch.optim.Optimizer):
             self._abandon(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
             raise
         self._running = False
+        self._held.clear()
         self._flat.push(self._frozen)
         self._note(report)
         self._hooks.reset()

@@ -36,6 +36,8 @@ def free_port():
 
 
 def _rank(rank, world, port, pipe, body, arguments):
+    # a shell's background job ignores Ctrl-C, and so would its children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
                             world_size=world, timeout=datetime.timedelta(seconds=60))

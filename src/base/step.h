@@ -2,24 +2,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
+#include <vector>
 
 namespace pride {
 
 enum class DType : std::uint8_t { kFloat32 };
 enum class Device : std::uint8_t { kHost };
 
-// The whole flat buffer of parameters or gradients; methods index it by flat coordinate.
+// Gradients that lie apart, tensor by tensor.
+struct TensorPointers {
+  std::vector<std::size_t> offsets;  // of all tensors in the layout, ascending
+  std::vector<const float*> data;    // null: not given
+
+  const float* at(std::size_t coordinate) const {
+    const auto next = std::ranges::upper_bound(offsets, coordinate);
+    const auto tensor = static_cast<std::size_t>(next - offsets.begin()) - 1;
+    return data[tensor] + (coordinate - offsets[tensor]);
+  }
+};
+
+// The whole flat buffer of parameters or gradients; methods index it by flat coordinate. Gradients
+// may lie apart if Protocol::gradient_by_piece; then a range is one of one tensor.
 template <typename Float>
 struct FlatView {
   Float* data = nullptr;
   std::size_t n = 0;
   DType dtype = DType::kFloat32;
   Device device = Device::kHost;
+  const TensorPointers* apart = nullptr;
 
   std::span<Float> f32(std::size_t begin, std::size_t end) const {
+    if constexpr (std::is_const_v<Float>) {
+      if (apart != nullptr) return {apart->at(begin), end - begin};
+    }
     return {data + begin, end - begin};
   }
 };

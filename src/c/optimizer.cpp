@@ -174,12 +174,19 @@ int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
 int pride_optimizer_begin(pride_optimizer* optimizer, const pride_array* params,
                           const pride_array* grads) {
   return guarded([&] {
-    with_grads(grads, [&](auto span) { idle(optimizer).begin_step(params_of(params), span); });
+    pride::Optimizer& all = idle(optimizer);
+    if (grads == nullptr) return all.begin_step(params_of(params));
+    with_grads(grads, [&](auto span) { all.begin_step(params_of(params), span); });
   });
 }
 
 int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor, int32_t unused) {
   return guarded([&] { idle(optimizer).gradient_ready(tensor, unused != 0); });
+}
+
+int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor, const pride_array* grad) {
+  return guarded(
+      [&] { with_grads(grad, [&](auto span) { idle(optimizer).gradient_ready(tensor, span); }); });
 }
 
 int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms, pride_report* report) {

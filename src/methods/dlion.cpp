@@ -157,7 +157,9 @@ class DistributedLion final : public Method {
                 "choose auto or sharded");
   }
 
-  Protocol protocol(const Round&) const override { return {.hierarchical = true}; }
+  Protocol protocol(const Round&) const override {
+    return {.hierarchical = true, .gradient_by_piece = true};
+  }
 
   // The faster route: rounds * latency + bytes / rate on average over the ranks, with latency *
   // rate = round_bytes; one shot if they are equal. The same on every rank.

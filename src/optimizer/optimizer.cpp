@@ -28,6 +28,13 @@ void Optimizer::begin_step(std::span<float> params, std::span<const BFloat16> gr
 void Optimizer::gradient_ready(std::size_t tensor, bool unused) {
   impl_->tensor_ready(tensor, unused);
 }
+void Optimizer::begin_step(std::span<float> params) { impl_->begin(params); }
+void Optimizer::gradient_ready(std::size_t tensor, std::span<const float> grad) {
+  impl_->tensor_ready(tensor, grad);
+}
+void Optimizer::gradient_ready(std::size_t tensor, std::span<const BFloat16> grad) {
+  impl_->tensor_ready(tensor, grad);
+}
 StepReport Optimizer::finish_step() { return impl_->finish(); }
 
 GroupValues& Optimizer::Impl::group(int index) {

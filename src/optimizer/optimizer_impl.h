@@ -33,7 +33,13 @@ struct Optimizer::Impl {
   void check_ranks_agree(Communicator& user_comm, bool usable);
   void begin(std::span<float> params, std::span<const float> grads);
   void begin(std::span<float> params, std::span<const BFloat16> grads);
+  void begin(std::span<float> params);
+  void begin_with(std::span<float> params, ConstView grads);
   void tensor_ready(std::size_t tensor, bool is_unused);
+  template <typename T>
+  void tensor_ready(std::size_t tensor, std::span<const T> grad);
+  void check_unreported(std::size_t tensor) const;
+  void submit_tensor(std::size_t tensor, bool is_unused);
   StepReport finish();
   Traffic traffic() const;
   template <typename T>
@@ -70,7 +76,10 @@ struct Optimizer::Impl {
   std::vector<std::size_t> waiting;            // of them not yet reported
   Traffic traffic_before;
   std::span<const BFloat16> narrow;  // gradients as the caller gave them, if in bfloat16 ...
-  FlatBuffer wide;                   // ... and as float32, tensor by tensor as they become ready
+  FlatBuffer wide;  // ... and as float32, tensor by tensor as they become ready; or gradients that
+                    // lay apart, copied
+  TensorPointers apart;  // where they lie, by tensor
+  bool lie_apart = false;
 
   std::unique_ptr<Pipeline> pipeline;  // last: its thread reads all of the above until it is gone
 };

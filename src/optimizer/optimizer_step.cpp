@@ -18,11 +18,32 @@ void Optimizer::Impl::guarded(Body&& body) {
 }
 
 void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grads) {
+  PRIDE_CHECK(grads.size() == layout.flat_size(), "optimizer: ", grads.size(),
+              " gradients given, the layout has ", layout.flat_size(), " with padding");
+  begin_with(params, {grads.data(), grads.size()});
+}
+
+void Optimizer::Impl::begin(std::span<float> params) {
+  const Round round{.step = steps_done, .voters = comms.front()->size()};
+  ConstView grads{.n = layout.flat_size()};
+  apart = {};
+  if (method->protocol(round).gradient_by_piece) {
+    for (const TensorSlot& slot : layout.tensors()) apart.offsets.push_back(slot.offset);
+    apart.data.resize(layout.tensors().size());
+    grads.apart = &apart;
+  } else {
+    if (wide.size() == 0) wide = FlatBuffer(layout.flat_size());
+    grads.data = wide.data();
+  }
+  begin_with(params, grads);
+  lie_apart = true;
+}
+
+void Optimizer::Impl::begin_with(std::span<float> params, ConstView grads) {
   if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
   PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
-  PRIDE_CHECK(params.size() == layout.flat_size() && grads.size() == layout.flat_size(),
-              "optimizer: ", params.size(), " parameters and ", grads.size(),
-              " gradients given, the layout has ", layout.flat_size(), " with padding");
+  PRIDE_CHECK(params.size() == layout.flat_size(), "optimizer: ", params.size(),
+              " parameters given, the layout has ", layout.flat_size(), " with padding");
   try {
     if (!params_checked) check_parameters(params);
   } catch (const CommError& e) {
@@ -36,6 +57,7 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grad
   unused.assign(layout.tensors().size(), 1);
   reported.assign(layout.tensors().size(), 0);
   narrow = {};
+  lie_apart = false;
   waiting = tensors_of_bucket;
   traffic_before = traffic();
 
@@ -47,7 +69,7 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grad
   ctx.scalars_digest = digest_of(scalars);
   ctx.unused = unused;
   guarded([&] {
-    pipeline->begin(ctx, {params.data(), params.size()}, {grads.data(), grads.size()},
+    pipeline->begin(ctx, {params.data(), params.size()}, grads,
                     options.non_finite == NonFinitePolicy::kSkip || options.clip_global_norm > 0,
                     options.clip_global_norm);
   });
@@ -62,16 +84,53 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const BFloat16> g
   narrow = grads;
 }
 
-void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_unused) {
+void Optimizer::Impl::check_unreported(std::size_t tensor) const {
   PRIDE_CHECK(in_step, "optimizer: gradient_ready() outside a step");
   PRIDE_CHECK(tensor < reported.size(), "optimizer: tensor ", tensor, " of ", reported.size());
   PRIDE_CHECK(reported[tensor] == 0, "optimizer: tensor '", layout.tensors()[tensor].spec.name,
               "' reported ready twice in a step");
-  reported[tensor] = 1;
+}
+
+template <typename T>
+void Optimizer::Impl::tensor_ready(std::size_t tensor, std::span<const T> grad) {
+  check_unreported(tensor);
+  const TensorSlot& slot = layout.tensors()[tensor];
+  PRIDE_CHECK(lie_apart, "optimizer: a gradient of its own for '", slot.spec.name,
+              "' in a step that was begun with all gradients");
+  PRIDE_CHECK(grad.size() == slot.n, "optimizer: a gradient of ", grad.size(), " values for '",
+              slot.spec.name, "', which has ", slot.n);
+  std::span<const float> values;
+  if constexpr (std::is_same_v<T, float>) values = grad;
+  if (values.data() == nullptr || apart.data.empty()) {
+    if (wide.size() == 0) wide = FlatBuffer(layout.flat_size());
+    const auto copy = wide.span().subspan(slot.offset, slot.n);
+    if constexpr (std::is_same_v<T, float>) {
+      std::ranges::copy(grad, copy.begin());
+    } else {
+      to_float(grad, copy);
+    }
+    values = copy;
+  }
+  if (!apart.data.empty()) apart.data[tensor] = values.data();
+  submit_tensor(tensor, false);
+}
+
+template void Optimizer::Impl::tensor_ready(std::size_t, std::span<const float>);
+template void Optimizer::Impl::tensor_ready(std::size_t, std::span<const BFloat16>);
+
+void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_unused) {
+  check_unreported(tensor);
+  const TensorSlot& slot = layout.tensors()[tensor];
+  PRIDE_CHECK(!lie_apart || is_unused, "optimizer: no gradient given for '", slot.spec.name,
+              "' in a step that was begun without gradients");
   if (!narrow.empty() && !is_unused) {
-    const TensorSlot& slot = layout.tensors()[tensor];
     to_float(narrow.subspan(slot.offset, slot.n), wide.span().subspan(slot.offset, slot.n));
   }
+  submit_tensor(tensor, is_unused);
+}
+
+void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
+  reported[tensor] = 1;
   unused[tensor] = is_unused ? 1 : 0;
   guarded([&] {
     if (!is_unused) pipeline->tensor_ready(tensor);

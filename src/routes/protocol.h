@@ -73,6 +73,7 @@ struct Protocol {
   std::optional<Part> before = {};  // exchange of prepare()
   bool mean_gradient = false;       // the mean of the ranks' gradients is known before apply()
   bool hierarchical = false;        // the hierarchical route may be used
+  bool gradient_by_piece = false;  // gradients are read in ranges of one tensor: they may lie apart
   // Upper bound of a rank's bytes beyond its parts, for so many buckets with so many coordinates,
   // where that depends on data.
   std::function<std::uint64_t(std::size_t n_coords, std::size_t n_buckets)> slack = {};

@@ -110,14 +110,27 @@ training training_of(const char* method) {
   return run;
 }
 
+static const uint64_t kOffsets[kTensors] = {0, 320, 448}, kSizes[kTensors] = {300, 85, 1};
+static uint64_t width_of(int32_t dtype) { return dtype == PRIDE_FLOAT32 ? 4 : 2; }
+
 static void one_step(pride_optimizer* optimizer, const training* run, const pride_array* params,
                      const pride_array* grads, pride_report* report) {
   if (!run->in_parts) {
     CHECK_OK(pride_optimizer_step(optimizer, params, grads, NULL, report));
     return;
   }
-  CHECK_OK(pride_optimizer_begin(optimizer, params, grads));
-  for (uint64_t t = kTensors; t-- > 0;) CHECK_OK(pride_optimizer_ready(optimizer, t, 0));
+  const int apart = run->in_parts == 2;
+  CHECK_OK(pride_optimizer_begin(optimizer, params, apart ? NULL : grads));
+  for (uint64_t t = kTensors; t-- > 0;) {
+    if (!apart) {
+      CHECK_OK(pride_optimizer_ready(optimizer, t, 0));
+      continue;
+    }
+    const pride_array g = {.data = (char*)grads->data + kOffsets[t] * width_of(grads->dtype),
+                           .n = kSizes[t],
+                           .dtype = grads->dtype};
+    CHECK_OK(pride_optimizer_ready_at(optimizer, t, &g));
+  }
   int status = PRIDE_PENDING;
   while ((status = pride_optimizer_finish(optimizer, 0, report)) == PRIDE_PENDING) nap();
   CHECK_OK(status);

@@ -44,7 +44,7 @@ pride_array array_of(void* data, uint64_t n, int32_t dtype);
 typedef struct training {
   pride_options options;
   int steps;
-  int in_parts; /* begin, ready, finish instead of step */
+  int in_parts; /* begin, ready, finish instead of step; 2: with gradients that lie apart */
   int dtype;    /* of the gradients */
   uint64_t hash[kMaxWorld];
   uint64_t bytes_sent[kMaxWorld]; /* in the last step */

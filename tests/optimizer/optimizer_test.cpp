@@ -186,6 +186,73 @@ INSTANTIATE_TEST_SUITE_P(All, NonFinite,
                            return name + (std::get<1>(info.param) ? "_overlap" : "");
                          });
 
+// Gradients in memory of their own, in float32 and bfloat16, against the same in one buffer.
+TEST(GradientsApart, GiveTheSameBitsByEveryMethod) {
+  const Layout layout(testing::kTensors);
+  for (const std::string& method : testing::method_variants()) {
+    testing::Training run{.world = 3, .steps = 3, .unused = testing::unused};
+    testing::set_method(run.options, method);
+    run.options.bucket_coords = 256;
+    const std::uint64_t expected = testing::train(layout, run)[0].hash;
+    for (const bool narrow : {false, true}) {
+      run_world(run.world, [&](Communicator& comm) {
+        OptimizerOptions options = run.options;
+        options.overlap = narrow;
+        Optimizer optimizer(comm, layout, options);
+        FlatBuffer x(layout.flat_size());
+        testing::fill(layout, x, testing::initial);
+        for (std::int64_t step = 0; step < run.steps; ++step) {
+          std::vector<std::vector<float>> grads;
+          std::vector<std::vector<BFloat16>> rounded;
+          optimizer.begin_step(x.span());
+          for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+            auto& g = grads.emplace_back(layout.tensors()[t].n);
+            for (std::size_t i = 0; i < g.size(); ++i) g[i] = run.grad(comm.rank(), step, t, i);
+            rounded.emplace_back(g.size());
+            to_bf16(g, rounded.back());
+          }
+          for (std::size_t t = layout.tensors().size(); t-- > 0;) {
+            if (testing::unused(comm.rank(), step, t)) {
+              optimizer.gradient_ready(t, true);
+            } else if (narrow) {
+              optimizer.gradient_ready(t, std::span<const BFloat16>(rounded[t]));
+            } else {
+              optimizer.gradient_ready(t, std::span<const float>(grads[t]));
+            }
+          }
+          optimizer.finish_step();
+        }
+        const std::uint64_t hash = param_hash(layout, x.span());
+        if (!narrow) {
+          EXPECT_EQ(hash, expected) << method;
+        }
+        std::vector<std::uint64_t> all(3);
+        comm.all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
+        EXPECT_EQ(all[0], all[2]) << method;
+      });
+    }
+  }
+}
+
+TEST(GradientsApart, AreRefusedWhereTheyDoNotFit) {
+  run_world(1, [](Communicator& comm) {
+    Optimizer optimizer(comm, Layout({{"a", {5}}, {"b", {3}}}), {});
+    FlatBuffer x(128), g(128);
+    const std::vector<float> five(5, 1.0f);
+    optimizer.begin_step(x.span(), g.span());
+    EXPECT_THROW(optimizer.gradient_ready(0, five), InvalidArgument);
+    optimizer.finish_step();
+    optimizer.begin_step(x.span());
+    EXPECT_THROW(optimizer.gradient_ready(1, five), InvalidArgument);
+    EXPECT_THROW(optimizer.gradient_ready(0), InvalidArgument);
+    optimizer.gradient_ready(0, five);
+    EXPECT_THROW(optimizer.gradient_ready(0, five), InvalidArgument);
+    optimizer.finish_step();  // "b" is unused
+    EXPECT_NE(x.span()[4], 0.0f);
+    EXPECT_EQ(x.span()[64], 0.0f);
+  });
+}
+
 // A sum of finite gradients may overflow: found by the server of the shard, flagged to all.
 TEST(DenseMean, ReportsASumThatOverflows) {
   for (const char* how : {"ordered", "native", "bf16"}) {

@@ -73,6 +73,11 @@ PRIDE_API int pride_optimizer_step(pride_optimizer* optimizer, const pride_array
 PRIDE_API int pride_optimizer_begin(pride_optimizer* optimizer, const pride_array* params,
                                     const pride_array* grads);
 PRIDE_API int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor, int32_t unused);
+/* In a step that was begun with grads = NULL: the tensor's gradient, which lies in memory of its
+ * own and stays there as long as the arrays of begin. Methods whose ranks send one sign for each
+ * coordinate read float32 there; else it is copied. */
+PRIDE_API int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor,
+                                       const pride_array* grad);
 PRIDE_API int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms,
                                      pride_report* report);
 /* Why the last step was skipped, or what the method noted in it; valid until the next step. */
