@@ -5,32 +5,27 @@ import contextlib
 import copy
 import ctypes as c
 import datetime
-import functools
-import hashlib
 import os
-import struct
 import warnings
 import weakref
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
 from . import _checkpoint, _hooks
 from . import _library as library
 from ._flat import Flat, Slot, check_memory, check_parameter
-from ._world import SLICE_S, MpiWorld, make_world
-from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
+from ._steps import CHECKED_STEPS, Steps, betas_of
+from ._together import digest, listed
+from ._world import MpiWorld, make_world
+from .errors import Error, InvalidArgument
 from .methods import method_info
 
-_OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broadcast_parameters",
-               "check_replicas", "consolidate_state_dict")
-_CHECKED_STEPS = 2  # in which ranks compare their gradients
-_ROW = 8            # numbers that a rank sends before an operation
 _ALL = weakref.WeakSet()  # optimizers whose threads must end before the interpreter
 _NEW_TORCH = int(torch.__version__.split(".")[0]) >= 2
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(Steps, torch.optim.Optimizer):
     """Any method of :func:`pride.methods`, as a ``torch.optim.Optimizer``.
 
     Every rank of ``process_group`` makes the same optimizer over its own replica of the model and
@@ -102,9 +97,9 @@ class Optimizer(torch.optim.Optimizer):
                 raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
             _one_of("on_non_finite", on_non_finite, ("raise", "skip"))
             _one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
-            info = _info(method)
+            info = method_info(method)
             defaults = dict(
-                lr=info.lr if lr is None else lr, betas=_betas(info, betas),
+                lr=info.lr if lr is None else lr, betas=betas_of(info, betas),
                 weight_decay=info.weight_decay if weight_decay is None else weight_decay,
                 maximize=maximize, foreach=foreach, fused=fused, capturable=False,
                 differentiable=False)
@@ -131,7 +126,7 @@ class Optimizer(torch.optim.Optimizer):
         self._saved = None            # of a copy: state to load when it is built
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._broken: Optional[str] = None
-        self._checks_left = _CHECKED_STEPS
+        self._checks_left = CHECKED_STEPS
         self._totals = dict(steps=0, skipped=0, bytes_sent=0, bytes_received=0, messages_sent=0)
         self._last: Dict[str, Any] = {}
         self._pid = os.getpid()
@@ -211,7 +206,7 @@ class Optimizer(torch.optim.Optimizer):
 
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
         rows = self._meet("construct", prepare, lambda: [
-            self._device_digest(made["slots"]), *(_digest(repr(s[k]).encode()) for k in compared)])
+            self._device_digest(made["slots"]), *(digest(repr(s[k]).encode()) for k in compared)])
         self._same(rows, 0, "device of the parameters")
         for column, name in enumerate(compared, 1):
             self._same(rows, column, f"argument '{name}'")
@@ -238,7 +233,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _device_digest(self, slots):
         kinds = sorted({f"{slot.param.device.type}" for slot in slots})
-        return _digest(",".join(kinds).encode())
+        return digest(",".join(kinds).encode())
 
     def _adopt(self, new):
         """Gives the new slots their places, and state its views."""
@@ -262,12 +257,12 @@ class Optimizer(torch.optim.Optimizer):
             return
         name = self._first_other_parameter()
         raise InvalidArgument(
-            f"pride: initial parameters of rank(s) {_listed(others)} are not those of rank 0; the "
+            f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
             f"first that differs is {name}. Seed all ranks alike, wrap the model in "
             "DistributedDataParallel first, or give broadcast_parameters=True")
 
     def _first_other_parameter(self):
-        mine = [_digest(slot.view.numpy().tobytes()) for slot in self._slots]
+        mine = [digest(slot.view.numpy().tobytes()) for slot in self._slots]
         array = (c.c_uint64 * len(mine))(*mine)
         every = (c.c_uint64 * (len(mine) * self._world.size))()
         self._call("pride_comm_all_gather", self._world.handle, array, c.sizeof(array), every)
@@ -275,109 +270,6 @@ class Optimizer(torch.optim.Optimizer):
             if len({every[r * len(mine) + i] for r in range(self._world.size)}) > 1:
                 return f"'{slot.name}' of shape {tuple(slot.param.shape)}"
         return "unknown"
-
-    # --- What the ranks do together. ---------------------------------------------------------------
-
-    def _meet(self, operation, prepare=None, values=None):
-        """Ranks exchange a row of numbers as they begin an operation; returns those of all ranks:
-        the operation, whether the rank refuses it, and its values.
-
-        ``prepare``, then ``values`` (the numbers), may raise what a rank can see to alone: then all
-        ranks raise its text.
-        """
-        if self._running:
-            text = (f"{operation}() between backward and step() with overlap=True; call it after "
-                    "step()")
-            self._abandon(text)
-            raise InvalidArgument(f"pride: {text}")
-        problem, numbers = None, []
-        try:
-            if prepare is not None:
-                prepare()
-            if values is not None:
-                numbers = values()
-        except Exception as error:  # pylint: disable=broad-except
-            problem = error
-        row = [_OPERATIONS.index(operation), int(problem is not None), *numbers]
-        row += [0] * (_ROW - len(row))
-        if self._world.size == 1:
-            if problem:
-                raise problem
-            return [row]
-        rows = self._gather(row)
-        if len({r[0] for r in rows}) > 1:
-            self._raise_other_operations(rows)
-        bad = [r for r, other in enumerate(rows) if other[1]]
-        if bad:
-            text = f"{type(problem).__name__}: {problem}" if problem else ""
-            texts = self._gather_text(text)
-            if problem:
-                raise problem
-            raise InvalidArgument(f"pride: rank {bad[0]} refuses {operation}: {texts[bad[0]]}")
-        return rows
-
-    def _gather(self, row):
-        mine = (c.c_uint64 * _ROW)(*row)
-        every = (c.c_uint64 * (_ROW * self._world.size))()
-        self._call("pride_comm_all_gather", self._world.handle, mine, c.sizeof(mine), every)
-        return [list(every[r * _ROW:(r + 1) * _ROW]) for r in range(self._world.size)]
-
-    def _gather_text(self, text):
-        size = 1024
-        mine = c.create_string_buffer(text.encode("utf-8", "replace")[:size - 1], size)
-        every = c.create_string_buffer(size * self._world.size)
-        self._call("pride_comm_all_gather", self._world.handle, mine, size, every)
-        return [every.raw[r * size:(r + 1) * size].split(b"\0")[0].decode("utf-8", "replace")
-                for r in range(self._world.size)]
-
-    def _raise_other_operations(self, rows):
-        calls = [f"rank {r}: {_OPERATIONS[row[0]] if row[0] < len(_OPERATIONS) else '?'}()"
-                 for r, row in enumerate(rows)]
-        raise InvalidArgument("pride: ranks call different methods of the optimizer ("
-                              + ", ".join(calls) + "); each is to be called by all ranks, in the "
-                              "same order")
-
-    def _same(self, rows, column, what):
-        others = [r for r, row in enumerate(rows) if row[2 + column] != rows[0][2 + column]]
-        if others:
-            raise InvalidArgument(f"pride: the {what} of rank(s) {_listed(others)} and of rank 0 "
-                                  "differ")
-
-    def _call(self, name, *arguments):
-        with self._failures():
-            return self._world.call(name, *arguments)
-
-    @contextlib.contextmanager
-    def _failures(self):
-        """Errors of a call that communicates: which ranks are silent, and that this is the end."""
-        try:
-            yield
-        except NonFiniteGradient:
-            raise
-        except CommError as error:
-            self._world.reraise_interrupt()
-            text = str(error)
-            if not self._broken:
-                text += self._world.silence()
-            self._broken = text
-            raise CommError(text) from None
-        except Error:
-            self._world.reraise_interrupt()
-            raise
-
-    def _usable(self):
-        if self._pid != os.getpid():
-            raise Error(f"pride: this optimizer belongs to process {self._pid}, which forked this "
-                        f"one ({os.getpid()}): make it after the fork")
-        if self._broken:
-            raise CommError(f"pride: no further steps: {self._broken}")
-        if self._handle is None:
-            _checkpoint.begin_copy(self)
-        group = torch.distributed
-        if (self._world.size == 1 and self._settings["process_group"] is None and
-                group.is_available() and group.is_initialized() and group.get_world_size() > 1):
-            raise InvalidArgument("pride: this optimizer was made before init_process_group() and "
-                                  "works alone: make it afterwards")
 
     # --- Steps. -----------------------------------------------------------------------------------
 
@@ -392,270 +284,6 @@ class Optimizer(torch.optim.Optimizer):
                  grad_scaler=None) -> Optional[float]:
             """One step with the gradients of this rank; collective. Returns the closure's loss."""
             return self._step(closure, grad_scaler)
-
-    def _step(self, closure, scaler):
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._usable()
-        with torch.no_grad():
-            amp = _Amp(self, scaler)
-            if amp.used and self._settings["overlap"]:
-                self._end_world("a GradScaler was used with overlap=True")
-                raise InvalidArgument("pride: a GradScaler needs overlap=False: whether a gradient "
-                                      "has overflowed is known after backward only")
-            scale = None
-            if not self._running:
-                if not self._begin_whole(amp):
-                    return loss
-                scale = amp.scale
-            with self._all_fail():
-                self._hand_over_rest(scale)
-            self._finish()
-        return loss
-
-    def _begin_whole(self, amp):
-        """Begins a step whose gradients are all there. False if it is skipped on all ranks."""
-        unused = self._hooks.unused()
-        frozen = self._frozen_now()
-        checked = self._checks_left > 0 and self._world.size > 1
-
-        def prepare():
-            for i, slot in enumerate(self._slots):
-                if not unused[i]:
-                    self._flat.check_gradient(slot)
-            amp.read()
-            if checked:  # with all gradients at once; later each is copied when its turn comes
-                self._collect_all(unused, amp.scale)
-            self._flat.pull(frozen)
-            self._send_groups()
-
-        if self._settings["overlap"] and not checked:  # the others may have begun in backward
-            if self._world.size > 1:
-                frozen &= self._frozen
-            with self._all_fail():
-                prepare()
-            self._begin()
-            self._frozen = frozen
-            return True
-        rows = self._meet("step", prepare, lambda: [
-            self._groups_digest(), int(amp.found_inf),
-            self._hash(self._flat.grads) if checked else 0, int(checked and not all(unused)),
-            _digest(repr(sorted(frozen)).encode())])
-        self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay, maximize)")
-        self._same(rows, 4, "set of parameters with requires_grad=False")
-        self._frozen = frozen
-        if any(row[3] for row in rows):
-            amp.share_inf()
-            self._totals["skipped"] += 1
-            self._last = dict(skipped=True, note="found_inf on rank(s) " + _listed(
-                r for r, row in enumerate(rows) if row[3]))
-            self._hooks.reset()
-            return False
-        if checked:
-            self._check_local(rows)
-        self._begin()
-        if checked:
-            for i, missing in enumerate(unused):
-                self._ready(i, missing)
-        return True
-
-    def _collect_all(self, unused, scale):
-        for i, slot in enumerate(self._slots):
-            if unused[i]:
-                slot.grad_view.zero_()
-            else:
-                self._flat.collect(slot, scale, self._maximize)
-
-    def _check_local(self, rows):
-        if not any(row[5] for row in rows):
-            return
-        if len({row[4] for row in rows}) == 1 and self._settings["equal_gradients"] == "refuse":
-            if not self._flat.grads.any():
-                return  # zeros say nothing
-            raise InvalidArgument(
-                "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
-                "already (wrap the model with pride.local_gradients(ddp_model)), or all ranks have "
-                'the same data (use a DistributedSampler). equal_gradients="allow" takes them')
-        self._checks_left -= 1
-
-    def _begin(self):
-        self._handed = {}
-        params = library.Array(data=self._flat.params.data_ptr(), n=self._flat.params.numel(),
-                               dtype=library.FLOAT32)
-        self._call("pride_optimizer_begin", self._handle, c.byref(params), None)
-        self._running = True
-
-    def _ready(self, index, missing, values=None):
-        """Hands a gradient to the library: `values`, or its copy in the flat buffer."""
-        slot = self._slots[index]
-        if missing:
-            self._handed[index] = (None, 0)
-            status = library.lib.pride_optimizer_ready(self._handle, index, 1)
-        else:
-            grad = slot.param.grad
-            values = slot.grad_view if values is None else values
-            self._handed[index] = (grad.data_ptr(), grad._version)
-            self._held.append(values)  # until the step is over
-            array = library.Array(data=values.data_ptr(), n=slot.n, dtype=library.FLOAT32)
-            status = library.lib.pride_optimizer_ready_at(self._handle, index, c.byref(array))
-        if status != library.OK:
-            with self._failures():
-                library.check(status)
-
-    def _gradient_complete(self, index):
-        """From backward, with overlap."""
-        slot = self._slots[index]
-        if self._checks_left > 0 and self._world.size > 1:
-            return  # the first steps are made as a whole
-        self._usable()
-        with torch.no_grad():
-            if not self._running:
-                self._frozen &= self._frozen_now()
-                with self._all_fail():
-                    self._flat.pull(self._frozen)
-                    self._send_groups()
-                self._begin()
-            with self._all_fail():
-                if index in self._handed:
-                    raise InvalidArgument(
-                        f"pride: {slot.name} has a second gradient before step(), of a second "
-                        "backward or of one that was repeated: with overlap=True only the last "
-                        "backward before a step may be outside optimizer.no_sync()")
-                self._flat.collect(slot, None, self._maximize)
-                self._ready(index, False)
-
-    def _hand_over_rest(self, scale):
-        unused = self._hooks.unused()
-        for i, slot in enumerate(self._slots):
-            if i in self._handed:
-                if not self._as_handed(i):
-                    raise InvalidArgument(
-                        f"pride: the gradient of {slot.name} was changed after backward, when its "
-                        "exchange had begun (clipping? another backward?): use overlap=False")
-            elif unused[i]:
-                self._ready(i, True)
-            elif scale is None and not self._maximize and self._flat.is_plain(slot):
-                self._ready(i, False, slot.param.grad)  # as it is, without a copy
-            else:
-                self._flat.collect(slot, scale, self._maximize)
-                self._ready(i, False)
-
-    def _as_handed(self, index):
-        """False if the gradient has changed since the library was given it. DDP writes gradients a
-        second time at the end of backward, with the same values."""
-        slot, before = self._slots[index], self._handed[index]
-        grad = slot.param.grad
-        if before[0] is None or grad is None or grad.layout != torch.strided:
-            return before[0] is None
-        if slot.n == 0 or before == (grad.data_ptr(), grad._version):
-            return True
-        return not self._flat.is_view(slot) and self._flat.holds(slot, self._maximize)
-
-    def _finish(self):
-        report = library.Report(struct_size=c.sizeof(library.Report))
-        try:
-            with self._failures():
-                while library.check(library.lib.pride_optimizer_finish(
-                        self._handle, int(SLICE_S * 1000), c.byref(report))) == library.PENDING:
-                    pass  # the interpreter handles its signals here
-        except (Error, MemoryError):
-            self._running = False
-            raise
-        except BaseException as interrupt:
-            self._abandon(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
-            raise
-        self._running = False
-        self._held.clear()
-        self._flat.push(self._frozen)
-        self._note(report)
-        self._hooks.reset()
-        _checkpoint.stepped(self)
-
-    @contextlib.contextmanager
-    def _all_fail(self):
-        """An error here is one of all ranks: they may have begun what this one cannot."""
-        try:
-            yield
-        except BaseException as problem:
-            self._end_world(str(problem) or type(problem).__name__)
-            raise
-
-    def _end_world(self, reason):
-        if self._running:
-            self._abandon(reason)
-        elif self._world.size > 1 and not self._broken:
-            self._broken = reason
-            self._world.fail(reason)
-
-    def _abandon(self, reason):
-        """Ends a step that has begun: the world fails with this reason."""
-        if not self._running or self._pid != os.getpid():  # a forked child has no part in it
-            return
-        self._running = False
-        self._broken = self._broken or reason
-        self._world.fail(reason)
-        report = library.Report(struct_size=c.sizeof(library.Report))
-        while library.lib.pride_optimizer_finish(
-                self._handle, int(SLICE_S * 1000), c.byref(report)) == library.PENDING:
-            pass
-
-    def _note(self, report):
-        self._last = {name: getattr(report, name) for name, _ in report._fields_[1:]}
-        self._last["skipped"] = bool(report.skipped)
-        self._last["note"] = library.lib.pride_optimizer_note(self._handle).decode()
-        self._totals["skipped" if report.skipped else "steps"] += 1
-        for name in ("bytes_sent", "bytes_received", "messages_sent"):
-            self._totals[name] += self._last[name]
-
-    @property
-    def _maximize(self):
-        return bool(self.param_groups[0]["maximize"])
-
-    def _group_values(self, group, number=None):
-        """The group's values as libpride takes them; NaN there is a value that a method lacks."""
-        given = {name: group[name] for name in ("lr", "weight_decay", "eps") if name in group}
-        betas = _betas(_info(self._settings["method"]), group.get("betas", ()))
-        given.update(zip(("beta1", "beta2"), betas))
-        values = library.Group(*[float("nan")] * 5)
-        for name, value in given.items():
-            value = float(value)
-            if value != value:
-                raise InvalidArgument(
-                    f"pride: {name} of {'a group' if number is None else f'group {number}'} is NaN")
-            setattr(values, name, value)
-        return values
-
-    def _frozen_now(self):
-        """Indices of parameters that are not trained. A parameter that no rank uses is decayed all
-        the same, as libpride has it; these are not, as in torch. With overlap, ranks agree on them
-        in the first steps only: one that is frozen later is decayed."""
-        return {i for i, slot in enumerate(self._slots)
-                if not slot.param.requires_grad and slot.param.grad is None}
-
-    def _groups_digest(self):
-        return _digest(b"".join(self._sent_groups) + bytes([self._maximize]))
-
-    def _members(self):
-        return [[id(p) for p in group["params"]] for group in self.param_groups]
-
-    def _send_groups(self):
-        if self._members() != self._built:
-            raise InvalidArgument("pride: the parameters in optimizer.param_groups are not those "
-                                  "that the optimizer was made with; use add_param_group(), or "
-                                  "make a new optimizer")
-        self._check_maximize()
-        for g, group in enumerate(self.param_groups):
-            values = self._group_values(group, g)
-            if bytes(values) != self._sent_groups[g]:
-                library.call("pride_optimizer_set_group", self._handle, g, c.byref(values))
-                self._sent_groups[g] = bytes(values)
-
-    def _hash(self, flat):
-        out = c.c_uint64()
-        library.call("pride_hash", self._layout, flat.data_ptr(), c.byref(out))
-        return out.value
 
     def no_sync(self) -> "contextlib.AbstractContextManager[None]":
         """Gradients of backwards inside accumulate and are not exchanged, with ``overlap=True``.
@@ -701,8 +329,8 @@ class Optimizer(torch.optim.Optimizer):
             specs, values = [slot.spec for slot in new], self._group_values(
                 self.param_groups[first], first)
             initial = [_bytes(slot.param) for slot in new]
-            return [_digest(repr(specs).encode()), _digest(bytes(values)),
-                    _digest(b"".join(initial))]
+            return [digest(repr(specs).encode()), digest(bytes(values)),
+                    digest(b"".join(initial))]
 
         try:
             rows = self._meet("add_param_group", prepare, row)
@@ -850,73 +478,13 @@ class Lion(Optimizer):
         super().__init__(params, lr, betas, None, weight_decay, method="lion", **kwargs)
 
 
-@functools.lru_cache(maxsize=None)
-def _info(method):
-    return method_info(method)
-
-
-def _betas(info, betas):
-    """As many as the method has."""
-    own = tuple(b for b in (info.beta1, info.beta2) if b)
-    if betas is None:
-        return own
-    given = (betas,) if isinstance(betas, (int, float)) else tuple(betas)
-    if len(given) != len(own):
-        raise InvalidArgument(f"pride: betas = {betas}; {info.name} has {len(own)}")
-    return given
-
-
 def _one_of(name, value, values):
     if value not in values:
         raise InvalidArgument(f"pride: {name} = {value!r}, must be one of {', '.join(values)}")
 
 
-def _listed(ranks: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(ranks)))
-
-
 def _bytes(p):
     return p.detach().cpu().float().contiguous().numpy().tobytes()
-
-
-def _digest(data):
-    return struct.unpack("<Q", hashlib.blake2b(data, digest_size=8).digest())[0]
-
-
-class _Amp:
-    """What a GradScaler says of a step: an argument in torch 1.13, attributes in 2.x."""
-
-    def __init__(self, optimizer, scaler):
-        self._optimizer, self._scaler = optimizer, scaler
-        self._found = getattr(optimizer, "found_inf", None)
-        self.used = scaler is not None or self._found is not None
-        self.scale = None  # what gradients are to be multiplied with
-        self.found_inf = False
-        self._flags = {}  # the scaler's own, by device
-
-    def read(self):
-        if self._scaler is not None:
-            self._read_scaler()
-        elif self._found is not None:
-            scale = getattr(self._optimizer, "grad_scale", None)
-            self.scale = None if scale is None else 1.0 / float(scale)
-            self.found_inf = float(self._found) != 0
-
-    def _read_scaler(self):
-        scaler, number = self._scaler, id(self._optimizer)
-        if scaler._per_optimizer_states[number]["stage"].name == "READY":
-            scaler._check_inf_per_device(self._optimizer)
-            self.scale = 1.0 / float(scaler._get_scale_async())
-        self._flags = scaler._per_optimizer_states[number]["found_inf_per_device"]
-        if not self._flags:  # no gradient on this rank: its scaler follows the others
-            scale = scaler._get_scale_async()
-            self._flags[scale.device] = torch.zeros(1, device=scale.device)
-        self.found_inf = any(t.item() != 0 for t in self._flags.values())
-
-    def share_inf(self):
-        """All ranks' scalers back off alike, where torch lets us write their flags (1.13)."""
-        for tensor in self._flags.values():
-            tensor.fill_(1.0)
 
 
 @atexit.register

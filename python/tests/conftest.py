@@ -4,9 +4,7 @@
 # @ranks(n) runs a test function on n processes, which are rank 0..n-1 of the default group of a
 # world of n. Processes are forked from a server that has imported torch: they start in milliseconds.
 import datetime
-import functools
 import multiprocessing
-import os
 import tempfile
 import time
 import traceback

@@ -504,9 +504,11 @@ def clip_that_changes_nothing(overlap, to_none=True):
     return models.bits(model.parameters())
 
 
-def test_gradients_that_were_written_but_keep_their_values_are_taken_with_overlap(world):
-    assert (world(2).run(clip_that_changes_nothing, True) ==
-            world(2).run(clip_that_changes_nothing, False))
+def test_clipping_with_overlap_is_refused_even_where_it_changes_no_value(world):
+    assert len(set(world(2).run(clip_that_changes_nothing, False))) == 1
+    for kind, text in world(2).errors(clip_that_changes_nothing, True):
+        assert issubclass(kind, pride.Error)
+        assert "changed after" in text
 
 
 def ranks_without_gradients(overlap, maximize=False):

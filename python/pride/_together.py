@@ -1,0 +1,129 @@
+# What the ranks of an optimizer do together: they say what they are about to do, and fail together.
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import ctypes as c
+import hashlib
+import os
+import struct
+
+import torch
+
+from . import _checkpoint
+from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
+
+_OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broadcast_parameters",
+               "check_replicas", "consolidate_state_dict")
+_ROW = 8  # numbers that a rank sends before an operation
+
+
+def listed(ranks):
+    return ", ".join(map(str, sorted(ranks)))
+
+
+def digest(data):
+    return struct.unpack("<Q", hashlib.blake2b(data, digest_size=8).digest())[0]
+
+
+class Together:
+    """A part of Optimizer."""
+
+    def _meet(self, operation, prepare=None, values=None):
+        """Ranks exchange a row of numbers as they begin an operation; returns those of all ranks:
+        the operation, whether the rank refuses it, and its values.
+
+        ``prepare``, then ``values`` (the numbers), may raise what a rank can see to alone: then all
+        ranks raise its text.
+        """
+        if self._running:
+            text = (f"{operation}() between backward and step() with overlap=True; call it after "
+                    "step()")
+            self._abandon(text)
+            raise InvalidArgument(f"pride: {text}")
+        problem, numbers = None, []
+        try:
+            if prepare is not None:
+                prepare()
+            if values is not None:
+                numbers = values()
+        except Exception as error:  # pylint: disable=broad-except
+            problem = error
+        row = [_OPERATIONS.index(operation), int(problem is not None), *numbers]
+        row += [0] * (_ROW - len(row))
+        if self._world.size == 1:
+            if problem:
+                raise problem
+            return [row]
+        rows = self._gather(row)
+        if len({r[0] for r in rows}) > 1:
+            self._raise_other_operations(rows)
+        bad = [r for r, other in enumerate(rows) if other[1]]
+        if bad:
+            text = f"{type(problem).__name__}: {problem}" if problem else ""
+            texts = self._gather_text(text)
+            if problem:
+                raise problem
+            raise InvalidArgument(f"pride: rank {bad[0]} refuses {operation}: {texts[bad[0]]}")
+        return rows
+
+    def _gather(self, row):
+        mine = (c.c_uint64 * _ROW)(*row)
+        every = (c.c_uint64 * (_ROW * self._world.size))()
+        self._call("pride_comm_all_gather", self._world.handle, mine, c.sizeof(mine), every)
+        return [list(every[r * _ROW:(r + 1) * _ROW]) for r in range(self._world.size)]
+
+    def _gather_text(self, text):
+        size = 1024
+        mine = c.create_string_buffer(text.encode("utf-8", "replace")[:size - 1], size)
+        every = c.create_string_buffer(size * self._world.size)
+        self._call("pride_comm_all_gather", self._world.handle, mine, size, every)
+        return [every.raw[r * size:(r + 1) * size].split(b"\0")[0].decode("utf-8", "replace")
+                for r in range(self._world.size)]
+
+    def _raise_other_operations(self, rows):
+        calls = [f"rank {r}: {_OPERATIONS[row[0]] if row[0] < len(_OPERATIONS) else '?'}()"
+                 for r, row in enumerate(rows)]
+        raise InvalidArgument("pride: ranks call different methods of the optimizer ("
+                              + ", ".join(calls) + "); each is to be called by all ranks, in the "
+                              "same order")
+
+    def _same(self, rows, column, what):
+        others = [r for r, row in enumerate(rows) if row[2 + column] != rows[0][2 + column]]
+        if others:
+            raise InvalidArgument(f"pride: the {what} of rank(s) {listed(others)} and of rank 0 "
+                                  "differ")
+
+    def _call(self, name, *arguments):
+        with self._failures():
+            return self._world.call(name, *arguments)
+
+    @contextlib.contextmanager
+    def _failures(self):
+        """Errors of a call that communicates: which ranks are silent, and that this is the end."""
+        try:
+            yield
+        except NonFiniteGradient:
+            raise
+        except CommError as error:
+            self._world.reraise_interrupt()
+            text = str(error)
+            if not self._broken:
+                text += self._world.silence()
+            self._broken = text
+            raise CommError(text) from None
+        except Error:
+            self._world.reraise_interrupt()
+            raise
+
+    def _usable(self):
+        if self._pid != os.getpid():
+            raise Error(f"pride: this optimizer belongs to process {self._pid}, which forked this "
+                        f"one ({os.getpid()}): make it after the fork")
+        if self._broken:
+            raise CommError(f"pride: no further steps: {self._broken}")
+        if self._handle is None:
+            _checkpoint.begin_copy(self)
+        group = torch.distributed
+        if (self._world.size == 1 and self._settings["process_group"] is None and
+                group.is_available() and group.is_initialized() and group.get_world_size() > 1):
+            raise InvalidArgument("pride: this optimizer was made before init_process_group() and "
+                                  "works alone: make it afterwards")
