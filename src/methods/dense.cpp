@@ -5,7 +5,8 @@
 // Cost      32 bits up and 32 bits down per coordinate (16 and 16 with dense = bf16), plus frames.
 // State     m: momentum, of AdamW v: second moment (n each) float32, equal on all ranks.
 // Deviates  weight decay is decoupled; a tensor without a gradient on any rank only decays.
-#include "methods/dense_mean.h"
+#include "methods/dense.h"
+
 #include "methods/options.h"
 #include "methods/registry.h"
 
@@ -18,8 +19,7 @@ class DenseMethod final : public Method {
  public:
   template <typename... RuleArgs>
   DenseMethod(const std::string& name, const MethodContext& ctx, RuleArgs... args)
-      : mean_(static_cast<Dense>(word_option(name, ctx, "dense", {"ordered", "native", "bf16"}))),
-        rule_(state_, StateKind::kShared, args...) {}
+      : mean_(dense_option(name, ctx)), rule_(state_, StateKind::kShared, args...) {}
 
   Protocol protocol(const Round&) const override { return {.mean_gradient = true}; }
   std::vector<Part> parts(const Bucket& b, const Round&) const override { return mean_.parts(b); }
@@ -43,6 +43,12 @@ class DenseMethod final : public Method {
   Rule rule_;
 };
 
+}  // namespace
+
+Dense dense_option(const std::string& method, const MethodContext& ctx) {
+  return static_cast<Dense>(word_option(method, ctx, "dense", {"ordered", "native", "bf16"}));
+}
+
 MethodInfo dense_info(std::string title, std::string source) {
   MethodInfo info;
   info.title = std::move(title);
@@ -57,8 +63,6 @@ MethodInfo dense_info(std::string title, std::string source) {
        "half the bytes, the same bits on every transport"}};
   return info;
 }
-
-}  // namespace
 
 extern const MethodEntry kAdamW = {
     "adamw",

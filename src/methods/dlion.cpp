@@ -139,7 +139,8 @@ class DistributedLion final : public Method {
  public:
   DistributedLion(const std::string& name, const MethodContext& ctx, BlendOf blend, bool average,
                   std::unique_ptr<OrthogonalBlend> matrices)
-      : blend_(blend),
+      : layout_(ctx.layout),
+        blend_(blend),
         average_(average),
         tie_(average ? Tie::kHash : tie_option(name, ctx)),
         counts_(average && word_option(name, ctx, "counts", {"packed", "planes"}) == 1
@@ -182,7 +183,10 @@ class DistributedLion final : public Method {
   }
 
   void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override {
-    if (matrices_) matrices_->blend(tensor, ctx, grad, m_);
+    if (!matrices_ || !matrices_->has(tensor) || ctx.is_unused(tensor)) return;
+    const TensorSlot& slot = layout_.tensors()[tensor];
+    matrices_->blend(tensor, grad.f32(slot.offset, slot.offset + slot.n),
+                     m_.span().subspan(slot.offset, slot.n));
   }
 
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
@@ -234,6 +238,7 @@ class DistributedLion final : public Method {
     return average_ ? count_frames(voters, form) : vote_frames(tie_ == Tie::kZero);
   }
 
+  const Layout& layout_;
   BlendOf blend_;
   bool average_;
   Tie tie_;
@@ -303,7 +308,7 @@ MethodInfo muon_info(int world, bool average) {
   info.title = average ? "Distributed Lion with Muon's direction, average of signs"
                        : "Distributed Lion with Muon's direction, majority vote";
   info.source = concat(info.source, "; Newton-Schulz: Jordan et al. 2024, Muon");
-  std::ranges::move(OrthogonalBlend::options(), std::back_inserter(info.options));
+  std::ranges::move(OrthogonalBlend::options("none"), std::back_inserter(info.options));
   return info;
 }
 

@@ -45,31 +45,34 @@ std::vector<Matrix> matrices_of(const Layout& layout, const std::string& words) 
   return matrices;
 }
 
-std::vector<MethodOption> OrthogonalBlend::options() {
+std::vector<MethodOption> OrthogonalBlend::options(const std::string& matrix_scale) {
   return {{"iterations", "5", "Newton-Schulz iterations for a matrix, 1 to 20"},
           {"matrix_beta1", "0.9025", "beta1 of matrices: share of the momentum in their blend"},
           {"matrix_beta2", "0.95", "beta2 of matrices: their momentum's memory"},
           {"not_matrices", kNotMatrices,
            "words, separated by commas: tensors whose names hold one of them are not taken as "
            "matrices, nor are those with one dimension"},
-          {"matrix_scale", "none",
-           "factor on the learning rate of a matrix: 'none', or 'fan-in', the least fan-in of all "
-           "matrices over its own"}};
+          {"matrix_scale", matrix_scale,
+           "factor on the learning rate of a matrix: 'none'; 'fan-in', the least fan-in of all "
+           "matrices over its own; or 'rms', 0.2 times the root of its longer side"}};
 }
 
 OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext& ctx)
     : betas_(betas_of(method, ctx)),
       orthogonaliser_(static_cast<int>(whole_option(method, ctx, "iterations", 1, 20))),
       of_tensor_(ctx.layout.tensors().size()) {
-  const bool by_fan_in = word_option(method, ctx, "matrix_scale", {"none", "fan-in"}) == 1;
+  const auto rule = word_option(method, ctx, "matrix_scale", {"none", "fan-in", "rms"});
   const auto matrices = matrices_of(ctx.layout, ctx.options.at("not_matrices"));
   if (matrices.empty()) return;
   const std::size_t least = std::ranges::min(matrices, {}, &Matrix::cols).cols;
   for (const Matrix& matrix : matrices) {
+    const auto longer = static_cast<float>(std::max(matrix.rows, matrix.cols));
+    const float scales[] = {1, static_cast<float>(least) / static_cast<float>(matrix.cols),
+                            0.2f * std::sqrt(longer)};
     auto held = std::make_unique<Held>();
     held->matrix = matrix;
     held->offset = ctx.layout.tensors()[matrix.tensor].offset;
-    if (by_fan_in) held->scale = static_cast<float>(least) / static_cast<float>(matrix.cols);
+    held->scale = scales[rule];
     of_tensor_[matrix.tensor] = std::move(held);
   }
 }
@@ -78,16 +81,12 @@ float OrthogonalBlend::step_scale(std::size_t tensor) const noexcept {
   return has(tensor) ? of_tensor_[tensor]->scale : 1.0f;
 }
 
-void OrthogonalBlend::blend(std::size_t tensor, const StepContext& ctx, ConstView grad,
-                            FlatBuffer& m) {
-  if (!has(tensor) || ctx.is_unused(tensor)) return;
+bool OrthogonalBlend::blend(std::size_t tensor, std::span<const float> g, std::span<float> m) {
   Held& held = *of_tensor_[tensor];
-  const std::size_t n = held.matrix.rows * held.matrix.cols;
-  held.u.resize(n);
-  held.finite =
-      kernels::lion_blend(grad.f32(held.offset, held.offset + n), betas_,
-                          m.span().subspan(held.offset, n), held.u) == kernels::kAllFinite;
+  held.u.resize(g.size());
+  held.finite = kernels::lion_blend(g, betas_, m, held.u) == kernels::kAllFinite;
   if (held.finite) orthogonaliser_.run(held.u, held.matrix.rows, held.matrix.cols);
+  return held.finite;
 }
 
 std::optional<NonFinite> OrthogonalBlend::encode(const Piece& piece, const StepContext& ctx,

@@ -26,18 +26,20 @@ std::vector<Matrix> matrices_of(const Layout& layout, const std::string& words);
 class OrthogonalBlend {
  public:
   // Options `iterations`, `matrix_beta1`, `matrix_beta2`, `not_matrices`, `matrix_scale`; their
-  // declarations.
+  // declarations, with the method's own default of the last.
   OrthogonalBlend(const std::string& method, const MethodContext& ctx);
-  static std::vector<MethodOption> options();
+  static std::vector<MethodOption> options(const std::string& matrix_scale);
 
   bool has(std::size_t tensor) const noexcept { return of_tensor_[tensor] != nullptr; }
 
   // The factor on the learning rate of a tensor; 1 if it is no matrix.
   float step_scale(std::size_t tensor) const noexcept;
 
-  // When a tensor's gradient is complete: u = beta1 m + (1-beta1) g;  m = beta2 m + (1-beta2) g;
-  // u is orthogonalised and kept. No operation if it is no matrix.
-  void blend(std::size_t tensor, const StepContext& ctx, ConstView grad, FlatBuffer& m);
+  // When a tensor's gradient g is complete: u = beta1 m + (1-beta1) g;  m = beta2 m + (1-beta2) g;
+  // u is orthogonalised and kept. False if g or m is not finite; m is then as before where it was.
+  // REQUIRES: has(tensor), m and g of its size.
+  bool blend(std::size_t tensor, std::span<const float> g, std::span<float> m);
+  std::span<const float> direction(std::size_t tensor) const { return of_tensor_[tensor]->u; }
 
   // Signs of the piece's part of it. REQUIRES: has(piece.tensor), whose blend() of this step was.
   std::optional<NonFinite> encode(const Piece& piece, const StepContext& ctx,

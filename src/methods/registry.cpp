@@ -12,7 +12,7 @@ namespace pride {
 
 // defined in the methods' own files
 namespace methods {
-extern const MethodEntry kAdamW, kSgdm, kLion, kDistributedLionVote, kDistributedLionAverage,
+extern const MethodEntry kAdamW, kSgdm, kLion, kMuon, kDistributedLionVote, kDistributedLionAverage,
     kDistributedMuonVote, kDistributedMuonAverage, kSignumVote, kSignumAverage, kLionCub,
     kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf, kOneBitAdam;
 }  // namespace methods
@@ -23,6 +23,9 @@ constexpr const MethodEntry* kMethods[] = {
     &methods::kAdamW,
     &methods::kSgdm,
     &methods::kLion,
+#if PRIDE_HAVE_BLAS
+    &methods::kMuon,
+#endif
     &methods::kDistributedLionVote,
     &methods::kDistributedLionAverage,
 #if PRIDE_HAVE_BLAS

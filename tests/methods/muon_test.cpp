@@ -214,6 +214,49 @@ TEST_F(MuonTest, ANonFiniteGradientOfAMatrixIsNamedOnAllRanks) {
   }
 }
 
+// muon: the mean gradient's blend, orthogonalised, times 0.2 sqrt(longer side); AdamW elsewhere.
+TEST_F(MuonTest, OnTheMeanGradientIsTheSerialRule) {
+  const Layout layout(kTensors);
+  for (const int world : {1, 3}) {
+    testing::Training run{.world = world, .steps = 3};
+    run.options = {
+        .method = "muon", .groups = {{.lr = 1e-2, .weight_decay = 0.1}}, .bucket_coords = 256};
+    const auto muon = testing::train(layout, run);
+    run.options.method = "adamw";
+    const auto adamw = testing::train(layout, run);
+    EXPECT_EQ(muon[0].cost.bytes(), adamw[0].cost.bytes());
+    for (std::size_t t = 0; t < kTensors.size(); ++t) {
+      Dense x = matrix_of(kTensors[t]), m = x;
+      for (std::size_t i = 0; i < x.v.size(); ++i) x.v[i] = initial(t, i);
+      std::ranges::fill(m.v, 0.0);
+      const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(x.rows, x.cols)));
+      for (std::int64_t step = 0; step < run.steps && is_matrix(t); ++step) {
+        Dense u = m;
+        for (std::size_t i = 0; i < u.v.size(); ++i) {
+          double g = 0;
+          for (int r = 0; r < world; ++r) g += gradient(r, step, t, i) / world;
+          u.v[i] = 0.9025 * m.v[i] + 0.0975 * g;
+          m.v[i] = 0.95 * m.v[i] + 0.05 * g;
+        }
+        u = reference::newton_schulz(u, 5);
+        for (std::size_t i = 0; i < x.v.size(); ++i) {
+          x.v[i] = (1 - 1e-2 * 0.1) * x.v[i] - 1e-2 * scale * u.v[i];
+        }
+      }
+      const std::size_t offset = layout.tensors()[t].offset;
+      for (std::size_t i = 0; i < x.v.size(); ++i) {
+        if (is_matrix(t)) {
+          ASSERT_NEAR(muon[0].params[offset + i], x.v[i], 3 * 1e-2 * scale * kNewtonSchulzTolerance)
+              << kTensors[t].name << ", index " << i;
+        } else {
+          ASSERT_EQ(muon[0].params[offset + i], adamw[0].params[offset + i])
+              << kTensors[t].name << ", index " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(MuonTest, FanInScalesTheStepOfAMatrix) {
   const Layout layout(kTensors);
   testing::Training run{.world = 1, .steps = 1};

@@ -17,7 +17,7 @@ using testing::Training;
 const std::vector<TensorSpec> kTensors = {{"a", {50, 20}}, {"b", {33}}, {"c", {700}}};
 
 bool has_mean_gradient(const std::string& method) {
-  return method == "adamw" || method == "sgdm" || method == "lion";
+  return method == "adamw" || method == "sgdm" || method == "lion" || method == "muon";
 }
 
 Training sgdm_run(double clip) {
