@@ -19,11 +19,14 @@ class FlatBuffer {
   const float* data() const noexcept { return data_.get(); }
   std::size_t size() const noexcept { return n_; }
 
+  // Keeps the floats where they are, beyond the buffer's life.
+  std::shared_ptr<const void> memory() const noexcept { return data_; }
+
+  FlatBuffer(FlatBuffer&& other) noexcept = default;
+  FlatBuffer& operator=(FlatBuffer&& other) noexcept = default;
+
  private:
-  struct Free {
-    void operator()(float* p) const noexcept;
-  };
-  std::unique_ptr<float[], Free> data_;
+  std::shared_ptr<float[]> data_;
   std::size_t n_ = 0;
 };
 

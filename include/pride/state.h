@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct StateBuffer {
   std::string name;  // "m"
   StateKind kind = StateKind::kLocal;
   std::span<float> values = {};
+  std::shared_ptr<const void> memory = {};  // keeps the values where they are
 };
 
 // One rank's state. Tensors are keyed "<buffer>/<parameter>", e.g. "m/blocks.0.attn.weight", and

@@ -11,7 +11,6 @@ import ctypes as c
 import hashlib
 import io
 import math
-import sys
 import warnings
 
 import torch
@@ -52,7 +51,8 @@ def view_state(optimizer):
     """optimizer.state: the values as they are, in the library's memory."""
     size = library.lib.pride_layout_flat_size(optimizer._layout)
     rank = optimizer._world.rank
-    whole = {_key(name, kind, rank): _floats(address, size, optimizer._handle)
+    memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
+    whole = {_key(name, kind, rank): _floats(address, size, memory)
              for name, kind, address in _buffers(optimizer)}
     for slot in optimizer._slots:
         entry = optimizer.state[slot.param]
@@ -67,16 +67,6 @@ def view_state(optimizer):
         if slot.narrow():
             entry[MASTER] = slot.view
     stepped(optimizer)
-
-
-def release_state(optimizer):
-    """Before the library's memory goes: tensors that the caller holds get memory of their own."""
-    for entry in optimizer.state.values():
-        for key in list(entry):
-            values = entry.pop(key)
-            if sys.getrefcount(values) > 2 and key not in ("step", MASTER):
-                with torch.no_grad():
-                    values.set_(values.clone())
 
 
 def stepped(optimizer):

@@ -190,7 +190,7 @@ class Flat:
         grad = slot.param.grad
         return (grad.dtype == torch.float32 and grad.device.type == "cpu" and
                 grad.layout == torch.strided and grad.shape == slot.param.shape and
-                grad.is_contiguous())
+                grad.is_contiguous() and not grad.is_neg())
 
     def is_view(self, slot):
         grad = slot.param.grad

@@ -131,6 +131,8 @@ _FUNCTIONS = {
     "pride_optimizer_cost": (None, [_handle, c.c_int64, c.POINTER(Cost)]),
     "pride_optimizer_state_buffer": (None, [_handle, c.c_uint64, *_strings, c.POINTER(c.c_int32),
                                             _out]),
+    "pride_optimizer_state_memory": (None, [_handle, _out]),
+    "pride_memory_destroy": ("void", [_handle]),
     "pride_optimizer_save": (None, [_handle, _out]),
     "pride_optimizer_load": (None, [_handle, _handle]),
     "pride_optimizer_load_all": (None, [_handle, _out, c.c_uint64, c.c_int32]),

@@ -132,13 +132,14 @@ class Steps(Together):
         """Hands a gradient to the library: `values`, or its copy in the flat buffer."""
         slot = self._slots[index]
         if missing:
-            self._handed[index] = (None, 0)
+            self._handed[index] = (None, 0, False)
             status = library.lib.pride_optimizer_ready(self._handle, index, 1)
         else:
             grad = slot.param.grad
             values = slot.grad_view if values is None else values
-            self._handed[index] = (grad.data_ptr(), grad._version)
-            self._held.append(values)  # until the step is over
+            in_place = values is not slot.grad_view
+            self._handed[index] = (grad.data_ptr(), grad._version, in_place)
+            self._held.append(values.detach())  # its memory, until the step is over
             array = library.Array(data=values.data_ptr(), n=slot.n, dtype=library.FLOAT32)
             status = library.lib.pride_optimizer_ready_at(self._handle, index, c.byref(array))
         if status != library.OK:
@@ -174,13 +175,15 @@ class Steps(Together):
 
     def _hand_over_rest(self, scale):
         unused = self._hooks.unused()
+        for i in self._handed:  # before more buckets are complete and read
+            if not self._as_handed(i):
+                raise InvalidArgument(
+                    f"pride: the gradient of {self._slots[i].name} was changed after backward, "
+                    "when its exchange had begun (clipping? another backward?): use overlap=False")
         for i, slot in enumerate(self._slots):
             if i in self._handed:
-                if not self._as_handed(i):
-                    raise InvalidArgument(
-                        f"pride: the gradient of {slot.name} was changed after backward, when its "
-                        "exchange had begun (clipping? another backward?): use overlap=False")
-            elif unused[i]:
+                continue
+            if unused[i]:
                 self._ready(i, True)
             elif scale is None and not self._maximize and self._flat.is_plain(slot):
                 self._ready(i, False, slot.param.grad)  # as it is, without a copy
@@ -195,9 +198,9 @@ class Steps(Together):
         grad = slot.param.grad
         if before[0] is None or grad is None or grad.layout != torch.strided:
             return before[0] is None
-        if slot.n == 0 or before == (grad.data_ptr(), grad._version):
+        if slot.n == 0 or before[:2] == (grad.data_ptr(), grad._version):
             return True
-        return not self._flat.is_view(slot) and self._flat.holds(slot, self._maximize)
+        return not before[2] and not self._flat.is_view(slot) and self._flat.holds(slot, self._maximize)
 
     def _finish(self):
         report = library.Report(struct_size=c.sizeof(library.Report))

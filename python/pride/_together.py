@@ -45,7 +45,7 @@ class Together:
                 prepare()
             if values is not None:
                 numbers = values()
-        except Exception as error:  # pylint: disable=broad-except
+        except BaseException as error:  # Ctrl-C, too: the others wait
             problem = error
         row = [_OPERATIONS.index(operation), int(problem is not None), *numbers]
         row += [0] * (_ROW - len(row))

@@ -410,6 +410,11 @@ def _close_mpi():
         _mpi_world.close()
 
 
+def current_mpi_world():
+    """What mpi() has returned, or None."""
+    return _mpi_world
+
+
 def make_world(group, timeout):
     """The world for the `process_group` argument of an optimizer."""
     if isinstance(group, MpiWorld):

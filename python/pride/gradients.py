@@ -1,11 +1,13 @@
 """Gradients that stay local: DistributedDataParallel, clipping, and averages for the log."""
 # SPDX-License-Identifier: Apache-2.0
+import ctypes as c
 from typing import Any, Iterable, Optional, Union
 
 import torch
 import torch.distributed as dist
 
 from . import _hooks
+from ._world import MpiWorld, current_mpi_world
 from .errors import InvalidArgument
 from .optimizer import Optimizer
 
@@ -47,9 +49,19 @@ def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.T
 
 
 def mean_over_ranks(value: Union[float, torch.Tensor], process_group: Optional[Any] = None) -> float:
-    """The mean of a number over the ranks, e.g. of the loss for the log. Collective."""
-    if not dist.is_available() or not dist.is_initialized():
-        return float(value)
+    """The mean of a number over the ranks, e.g. of the loss for the log. Collective.
+
+    Over the ranks of :func:`pride.mpi` where that is the group, or where there is no other.
+    """
+    world = process_group if isinstance(process_group, MpiWorld) else None
+    if world is None and not (dist.is_available() and dist.is_initialized()):
+        world = current_mpi_world()
+        if world is None:
+            return float(value)
+    if world is not None:
+        mine, every = c.c_double(float(value)), (c.c_double * world.size)()
+        world.call("pride_comm_all_gather", world.handle, c.byref(mine), 8, every)
+        return sum(every) / world.size
     backend = dist.get_backend(process_group)
     device = torch.device("cuda" if backend == "nccl" else "cpu")
     total = torch.tensor([float(value)], dtype=torch.float64, device=device)

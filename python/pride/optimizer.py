@@ -197,6 +197,10 @@ class Optimizer(Steps, torch.optim.Optimizer):
         def prepare():
             if take is not None:
                 take()
+            nodes = s["node_of_rank"]
+            if nodes is not None and len(nodes) != self._world.size:
+                raise InvalidArgument(f"pride: node_of_rank has {len(nodes)} entries, there are "
+                                      f"{self._world.size} ranks")
             slots = self._new_slots(0)
             if not slots:
                 raise InvalidArgument("pride: no parameters")
@@ -438,7 +442,8 @@ class Optimizer(Steps, torch.optim.Optimizer):
         handle, self._handle = self._handle, None
         if handle is not None:
             self._broken = self._broken or "the optimizer is closed"
-            _checkpoint.release_state(self)
+            for entry in self.state.values():  # what a caller holds of it keeps its memory
+                entry.clear()
             handle.close()
             if not isinstance(self._world, MpiWorld):
                 self._world.close()
@@ -448,8 +453,9 @@ class DistributedLion(Optimizer):
     """Distributed Lion: ranks vote with the sign of their own Lion update.
 
     Liu et al. 2024, Algorithm 1 (arXiv:2404.00438): ``"vote"`` takes the majority, ``"average"``
-    the mean of the signs. Sends about 2 bits per parameter and step, or 2 + log2(N + 1) / N ...
-    (``optimizer.traffic()`` says the bytes). The arguments are those of :class:`Optimizer`.
+    the mean of the signs. Sends one bit a parameter up and one
+    (``"vote"``) or about log2(N + 1) (``"average"``) down, each (N - 1) / N times; see
+    ``optimizer.traffic()``. The arguments are those of :class:`Optimizer`.
     """
 
     def __init__(self, params: Iterable, lr: float = 1e-4,

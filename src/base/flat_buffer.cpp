@@ -26,10 +26,8 @@ FlatBuffer::FlatBuffer(std::size_t n) : n_(n) {
 #ifdef __linux__
   if (large) madvise(raw, bytes, MADV_HUGEPAGE);  // advice only: a failure changes nothing
 #endif
-  data_.reset(static_cast<float*>(raw));
+  data_.reset(static_cast<float*>(raw), [](float* p) { std::free(p); });
   std::fill_n(data_.get(), n, 0.0f);
 }
-
-void FlatBuffer::Free::operator()(float* p) const noexcept { std::free(p); }
 
 }  // namespace pride

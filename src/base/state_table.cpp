@@ -77,7 +77,7 @@ std::vector<std::span<float>> StateTable::buffers(StateKind kind) {
 
 std::vector<StateBuffer> StateTable::buffers() {
   std::vector<StateBuffer> all;
-  for (Entry& e : entries_) all.push_back({e.name, e.kind, e.buffer.span()});
+  for (Entry& e : entries_) all.push_back({e.name, e.kind, e.buffer.span(), e.buffer.memory()});
   return all;
 }
 

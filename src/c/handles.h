@@ -31,6 +31,10 @@ struct pride_optimizer {
   std::future<pride::StepReport> finishing = {};  // last: it uses the optimizer
 };
 
+struct pride_memory {
+  std::vector<pride::StateBuffer> buffers;
+};
+
 struct pride_state {
   pride::StateDict state;
 };

@@ -31,6 +31,14 @@ int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index, con
   });
 }
 
+int pride_optimizer_state_memory(pride_optimizer* optimizer, pride_memory** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    *out = new pride_memory{idle(optimizer).state_buffers()};
+  });
+}
+void pride_memory_destroy(pride_memory* memory) { delete memory; }
+
 int pride_optimizer_save(const pride_optimizer* optimizer, pride_state** out) {
   return guarded([&] {
     given(out, "out") = nullptr;

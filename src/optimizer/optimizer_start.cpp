@@ -96,7 +96,7 @@ void Optimizer::Impl::check_nodes(int world, bool hierarchical) const {
               " ranks, there are ", world);
   PRIDE_CHECK(!nodes.known() || hierarchical, "optimizer: nodes: ", options.method,
               " has no hierarchical route; methods whose ranks send one sign for each coordinate "
-              "have it (dlion-vote, dlion-avg, signum-vote, signum-avg)");
+              "have it (dlion-vote, dlion-avg, dlion-muon, signum-vote, signum-avg)");
 }
 
 void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {

@@ -17,6 +17,7 @@ namespace pride::rules {
 #if PRIDE_HAVE_BLAS
 namespace {
 
+constexpr double kLeastNorm = kernels::kZeroFloor;
 constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
 
 // A product of row-major matrices, c = alpha op(a) op(b) + beta c: c is (m, n), op(a) (m, k).
@@ -40,7 +41,10 @@ void Orthogonaliser::run(std::span<float> u, std::size_t rows, std::size_t cols)
   PRIDE_CHECK(std::max(rows, cols) <= std::size_t{std::numeric_limits<int>::max()},
               "orthogonalise: a matrix of (", rows, ", ", cols, ")");
   const double norm = std::sqrt(kernels::sum_squares(u));
-  if (norm == 0) return;
+  if (norm < kLeastNorm) {  // what has decayed so far has no direction any more
+    std::ranges::fill(u, 0.0f);
+    return;
+  }
   // the products with the shorter side: X X^T and (..) X, or of a tall matrix X^T X and X (..)
   const bool tall = rows > cols;
   const auto r = static_cast<int>(rows), c = static_cast<int>(cols), least = std::min(r, c);

@@ -21,7 +21,8 @@ class Orthogonaliser {
   // Throws InvalidArgument without CBLAS.
   explicit Orthogonaliser(int iterations);
 
-  // In place; u is (rows, cols), row-major and finite. Zeros stay zeros.
+  // In place; u is (rows, cols), row-major and finite. A norm below 2^-100 counts as zero, and
+  // zeros stay zeros.
   void run(std::span<float> u, std::size_t rows, std::size_t cols);
 
  private:

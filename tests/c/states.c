@@ -224,7 +224,12 @@ static void load_elsewhere(pride_comm* comm, void* shared) {
   memcpy(params, run->params, sizeof params);
   take_steps(optimizer, layout, rank, 3, 5, params);
   CHECK_OK(pride_hash(layout, params, &run->hash[rank]));
+  pride_memory* memory = NULL;
+  CHECK_OK(pride_optimizer_state_memory(optimizer, &memory));
+  const float last = momentum[299];
   pride_optimizer_destroy(optimizer);
+  CHECK(momentum[299] == last); /* still there; the address sanitizer would see if it were not */
+  pride_memory_destroy(memory);
   pride_layout_destroy(layout);
 }
 

@@ -78,6 +78,9 @@ TEST_F(MuonTest, ZerosStayZeros) {
   std::vector<float> zeros(12, 0.0f);
   rules::Orthogonaliser(5).run(zeros, 3, 4);
   for (const float e : zeros) EXPECT_EQ(e, 0.0f);
+  std::vector<float> denormals(12, 1e-41f);
+  rules::Orthogonaliser(5).run(denormals, 3, 4);
+  for (const float e : denormals) EXPECT_EQ(e, 0.0f);
 }
 
 TEST_F(MuonTest, MatricesAreChosenByShapeAndName) {

@@ -87,6 +87,9 @@ void step_of(Communicator& comm, const ServeCase& base, std::vector<Served>& see
   ctx.seed = base.seed;
   ctx.scalars_digest = base.scalars;
   const ConstView grad{grads.data(), grads.size()};
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    if (!ctx.is_unused(t)) method->tensor_ready(t, ctx, grad);
+  }
   if (method->protocol(ctx).whole_gradient) method->prepare(comm, ctx, grad);
   Scratch scratch;
   Witness witness(*method, base, seen);

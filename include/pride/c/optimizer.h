@@ -26,10 +26,11 @@ typedef struct pride_options {
   uint64_t n_groups;
   uint64_t bucket_coords; /* target size of a bucket: 1 Mi coordinates */
   uint64_t seed;
-  double clip_global_norm;     /* 0: none; for methods that have the mean gradient */
-  int32_t overlap;             /* not 0: exchange on threads, beside the caller's own work */
-  int32_t exchange_threads;    /* with overlap: 1 to 16 */
-  const int32_t* node_of_rank; /* which ranks share a node, for all ranks; NULL: not known */
+  double clip_global_norm;  /* 0: none; for methods that have the mean gradient */
+  int32_t overlap;          /* not 0: exchange on threads, beside the caller's own work */
+  int32_t exchange_threads; /* with overlap: 1 to 16 */
+  const int32_t*
+      node_of_rank; /* which ranks share a node, one entry for each rank; NULL: not known */
 } pride_options;
 
 /* `struct_size`: sizeof(pride_options) where it is called. */
@@ -106,6 +107,12 @@ enum { PRIDE_STATE_LOCAL = 0, PRIDE_STATE_SHARED = 1, PRIDE_STATE_SERVER = 2 };
  * each shard's part on its server, zeros elsewhere. Changed by steps and loads only. */
 PRIDE_API int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index,
                                            const char** name, int32_t* kind, float** data);
+
+/* Keeps the memory of all buffers as they are now readable, also when the optimizer has other
+ * memory after pride_optimizer_add(), or is gone: for views whose ends are not known. */
+typedef struct pride_memory pride_memory;
+PRIDE_API int pride_optimizer_state_memory(pride_optimizer* optimizer, pride_memory** out);
+PRIDE_API void pride_memory_destroy(pride_memory* memory);
 
 PRIDE_API int pride_optimizer_save(const pride_optimizer* optimizer,
                                    pride_state** out); /* a copy */
