@@ -22,6 +22,8 @@ PROGRAM = """
     import hashlib, sys, torch, models, pride
     torch.set_num_threads(1)
     world = pride.mpi()
+    means = [pride.mean_over_ranks(world.rank + 0.0), pride.mean_over_ranks(world.rank, world)]
+    assert means == [0.5, 0.5], means
     lines = []
     for method in sys.argv[1].split(","):
         for overlap in (False, True):
