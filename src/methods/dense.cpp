@@ -11,40 +11,6 @@
 #include "methods/registry.h"
 
 namespace pride::methods {
-namespace {
-
-// g = mean of the ranks' gradients;  x = the rule's step for g
-template <typename Rule>
-class DenseMethod final : public Method {
- public:
-  template <typename... RuleArgs>
-  DenseMethod(const std::string& name, const MethodContext& ctx, RuleArgs... args)
-      : mean_(dense_option(name, ctx)), rule_(state_, StateKind::kShared, args...) {}
-
-  Protocol protocol(const Round&) const override { return {.mean_gradient = true}; }
-  std::vector<Part> parts(const Bucket& b, const Round&) const override { return mean_.parts(b); }
-  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
-    mean_.encode(b, ctx, flight);
-  }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
-             Reply& reply) const override {
-    mean_.serve(part, shard, up, round, reply);
-  }
-  void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
-    mean_.apply(b, flight, ctx, rule_, x);
-  }
-  void visit_mean_gradient(const Bucket& b, const Flight& flight,
-                           const VisitBlock& visit) const override {
-    mean_.visit(b, flight, visit);
-  }
-
- private:
-  DenseMean mean_;
-  Rule rule_;
-};
-
-}  // namespace
-
 Dense dense_option(const std::string& method, const MethodContext& ctx) {
   return static_cast<Dense>(word_option(method, ctx, "dense", {"ordered", "native", "bf16"}));
 }

@@ -1,4 +1,4 @@
-// What the methods on the mean gradient declare alike.
+// The methods on the mean gradient: what they declare alike, and their step but for the rule.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,5 +11,35 @@ namespace pride::methods {
 // Option `dense`.
 Dense dense_option(const std::string& method, const MethodContext& ctx);
 MethodInfo dense_info(std::string title, std::string source);
+
+// g = mean of the ranks' gradients;  x = the rule's step for g
+template <typename Rule>
+class DenseMethod : public Method {
+ public:
+  template <typename... RuleArgs>
+  DenseMethod(const std::string& name, const MethodContext& ctx, const RuleArgs&... args)
+      : mean_(dense_option(name, ctx)), rule_(state_, StateKind::kShared, args...) {}
+
+  Protocol protocol(const Round&) const override { return {.mean_gradient = true}; }
+  std::vector<Part> parts(const Bucket& b, const Round&) const override { return mean_.parts(b); }
+  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
+    mean_.encode(b, ctx, flight);
+  }
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    mean_.serve(part, shard, up, round, reply);
+  }
+  void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
+    mean_.apply(b, flight, ctx, rule_, x);
+  }
+  void visit_mean_gradient(const Bucket& b, const Flight& flight,
+                           const VisitBlock& visit) const override {
+    mean_.visit(b, flight, visit);
+  }
+
+ protected:
+  DenseMean mean_;
+  Rule rule_;
+};
 
 }  // namespace pride::methods

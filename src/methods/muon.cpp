@@ -21,8 +21,8 @@ namespace {
 // Keeps the mean gradient of matrices until it is whole; AdamW's step for all else.
 class MuonRule final : public rules::Rule {
  public:
-  MuonRule(const std::string& name, const MethodContext& ctx, StateTable& state)
-      : matrices_(name, ctx), adamw_(state, StateKind::kShared), layout_(ctx.layout) {
+  MuonRule(StateTable& state, StateKind kind, const std::string& name, const MethodContext& ctx)
+      : matrices_(name, ctx), adamw_(state, kind), layout_(ctx.layout) {
     const std::size_t n = layout_.tensors().size();
     gradients_.resize(n);
     arrived_.resize(n, 0);
@@ -64,34 +64,16 @@ class MuonRule final : public rules::Rule {
   std::vector<std::size_t> arrived_;           // coordinates of this step
 };
 
-class Muon final : public Method {
+class Muon final : public DenseMethod<MuonRule> {
  public:
-  Muon(const std::string& name, const MethodContext& ctx)
-      : mean_(dense_option(name, ctx)), rule_(name, ctx, state_) {}
+  Muon(const std::string& name, const MethodContext& ctx) : DenseMethod(name, ctx, name, ctx) {}
 
-  Protocol protocol(const Round&) const override { return {.mean_gradient = true}; }
-  std::vector<Part> parts(const Bucket& b, const Round&) const override { return mean_.parts(b); }
-  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
-    mean_.encode(b, ctx, flight);
-  }
-  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
-             Reply& reply) const override {
-    mean_.serve(part, shard, up, round, reply);
-  }
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
-    mean_.apply(b, flight, ctx, rule_, x);
+    DenseMethod::apply(b, flight, ctx, x);
     for (const Shard& shard : b.shards) {
       for (const Piece& p : shard.pieces) rule_.finish(p.tensor, ctx.scalars_of(p), x);
     }
   }
-  void visit_mean_gradient(const Bucket& b, const Flight& flight,
-                           const VisitBlock& visit) const override {
-    mean_.visit(b, flight, visit);
-  }
-
- private:
-  DenseMean mean_;
-  MuonRule rule_;
 };
 
 }  // namespace
