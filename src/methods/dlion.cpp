@@ -4,7 +4,8 @@
 //           2018, arXiv:1802.04434, Algorithm 2, and arXiv:1810.05291, Algorithm 1 (majority vote).
 // Cost      1 bit up per coordinate; down 1 bit (vote; 2 with tie = zero) or about log2(N+1)
 //           (average: count_bits), plus frames.
-// State     m: momentum (n) float32, local to each rank, never sent.
+// State     m: momentum (n) float32, local to each rank, never sent; of dlion-muon with every > 1
+//           factor: Newton-Schulz factors of the matrices (n), local.
 // Deviates  zeros, ties and unused tensors: see docs/wire_format.md. The average sends the count of
 //           +, as many as fit in 32 bits, or as bit planes. Weight decay is decoupled.
 #include "methods/dlion.h"
@@ -138,7 +139,7 @@ constexpr std::int64_t kMostRoundBytes = std::int64_t{1} << 40;
 class DistributedLion final : public Method {
  public:
   DistributedLion(const std::string& name, const MethodContext& ctx, BlendOf blend, bool average,
-                  std::unique_ptr<OrthogonalBlend> matrices)
+                  bool muon)
       : layout_(ctx.layout),
         blend_(blend),
         average_(average),
@@ -151,8 +152,8 @@ class DistributedLion final : public Method {
         round_bytes_(
             static_cast<std::uint64_t>(whole_option(name, ctx, "round_bytes", 0, kMostRoundBytes))),
         nodes_(ctx.nodes),
-        matrices_(std::move(matrices)),
         m_(state_.add("m", StateKind::kLocal)) {
+    if (muon) matrices_ = std::make_unique<OrthogonalBlend>(name, ctx, state_, StateKind::kLocal);
     PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
                 ": option route = one-shot with nodes: the hierarchical route takes two shots; "
                 "choose auto or sharded");
@@ -185,9 +186,12 @@ class DistributedLion final : public Method {
   void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override {
     if (!matrices_ || !matrices_->has(tensor) || ctx.is_unused(tensor)) return;
     const TensorSlot& slot = layout_.tensors()[tensor];
-    matrices_->blend(tensor, grad.f32(slot.offset, slot.offset + slot.n),
-                     m_.span().subspan(slot.offset, slot.n));
+    matrices_->blend(
+        tensor, ctx.step, blend_(ctx.groups[static_cast<std::size_t>(slot.spec.group)]),
+        grad.f32(slot.offset, slot.offset + slot.n), m_.span().subspan(slot.offset, slot.n));
   }
+
+  double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
 
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
     Wire& wire = flight.wire(0);
@@ -256,13 +260,8 @@ kernels::Blend signum_blend(const StepScalars& s) {
 }
 
 std::unique_ptr<Method> make_signs(const char* name, const MethodContext& ctx, BlendOf blend,
-                                   bool average) {
-  return std::make_unique<DistributedLion>(name, ctx, blend, average, nullptr);
-}
-
-std::unique_ptr<Method> make_muon(const char* name, const MethodContext& ctx, bool average) {
-  return std::make_unique<DistributedLion>(name, ctx, lion_blend, average,
-                                           std::make_unique<OrthogonalBlend>(name, ctx));
+                                   bool average, bool muon = false) {
+  return std::make_unique<DistributedLion>(name, ctx, blend, average, muon);
 }
 
 MethodInfo sign_info(int world, bool average, std::string title, std::string source) {
@@ -308,6 +307,8 @@ MethodInfo muon_info(int world, bool average) {
   info.title = average ? "Distributed Lion with Muon's direction, average of signs"
                        : "Distributed Lion with Muon's direction, majority vote";
   info.source = concat(info.source, "; Newton-Schulz: Jordan et al. 2024, Muon");
+  info.default_lr = 1e-3;
+  info.default_beta2 = 0.95;  // with beta1 0.9 Muon's Nesterov momentum of 0.95, nearly
   std::ranges::move(OrthogonalBlend::options("none"), std::back_inserter(info.options));
   return info;
 }
@@ -346,12 +347,15 @@ extern const MethodEntry kDistributedLionAverage = {
     [](int world) { return dlion_info(world, true); }};
 
 extern const MethodEntry kDistributedMuonVote = {
-    "dlion-muon", [](const MethodContext& ctx) { return make_muon("dlion-muon", ctx, false); },
+    "dlion-muon",
+    [](const MethodContext& ctx) { return make_signs("dlion-muon", ctx, lion_blend, false, true); },
     [](int world) { return muon_info(world, false); }};
 
 extern const MethodEntry kDistributedMuonAverage = {
     "dlion-muon-avg",
-    [](const MethodContext& ctx) { return make_muon("dlion-muon-avg", ctx, true); },
+    [](const MethodContext& ctx) {
+      return make_signs("dlion-muon-avg", ctx, lion_blend, true, true);
+    },
     [](int world) { return muon_info(world, true); }};
 
 extern const MethodEntry kSignumVote = {

@@ -84,6 +84,10 @@ class Method : public Server {
   // Throws InvalidArgument if tensors cannot be added once steps were taken.
   virtual void check_can_grow() const {}
 
+  // Multiplications and additions of a rank in a step, on whole matrices: arithmetic that does not
+  // grow with the number of coordinates alone. Mean over the steps.
+  virtual double matrix_operations() const { return 0; }
+
   // After the last apply of a completed step.
   virtual StepNotes end_step(const StepContext&) { return {}; }
 

@@ -4,8 +4,8 @@
 //           matrix moves as far as AdamW would move it: Liu et al. 2025, arXiv:2502.16982, eq. 4.
 // Cost      as adamw: 32 bits up and 32 bits down per coordinate (16 and 16 with dense = bf16).
 // State     m: momentum, v: second moment of what is no matrix (n each) float32, equal on all
-// ranks. Deviates  every rank orthogonalises every matrix: ranks must have the same CPU and BLAS,
-// or their
+//           ranks; with every > 1 factor: Newton-Schulz factors of the matrices (n).
+// Deviates  every rank orthogonalises every matrix: ranks must have the same CPU and BLAS, or their
 //           replicas differ in last bits, which the next start-up check finds.
 #include <vector>
 
@@ -22,7 +22,10 @@ namespace {
 class MuonRule final : public rules::Rule {
  public:
   MuonRule(StateTable& state, StateKind kind, const std::string& name, const MethodContext& ctx)
-      : matrices_(name, ctx), adamw_(state, kind), layout_(ctx.layout) {
+      : adamw_(state, kind), matrices_(name, ctx, state, kind), layout_(ctx.layout) {
+    const double mu = number_option(name, ctx, "momentum", 0, 1);
+    betas_ = {static_cast<float>(mu * mu), static_cast<float>(1 - mu * mu), static_cast<float>(mu),
+              static_cast<float>(1 - mu)};
     const std::size_t n = layout_.tensors().size();
     gradients_.resize(n);
     arrived_.resize(n, 0);
@@ -41,14 +44,16 @@ class MuonRule final : public rules::Rule {
     arrived_[tensor] += g.size();
   }
 
+  double operations() const { return matrices_.operations(); }
+
   // After the bucket's part of a tensor: x = (1 - lr wd) x - lr scale newton_schulz(u), once the
   // whole gradient is there.
-  void finish(std::size_t tensor, const StepScalars& s, View x) {
+  void finish(std::size_t tensor, const StepContext& ctx, const StepScalars& s, View x) {
     const TensorSlot& slot = layout_.tensors()[tensor];
     if (arrived_[tensor] < slot.n || !matrices_.has(tensor)) return;
     arrived_[tensor] = 0;
     const auto m = adamw_.m().span().subspan(slot.offset, slot.n);
-    matrices_.blend(tensor, gradients_[tensor], m);
+    matrices_.blend(tensor, ctx.step, betas_, gradients_[tensor], m);
     // m of this kernel is 0 * m + u: its own copy of u
     kernels::sgd_momentum(matrices_.direction(tensor), 0, false,
                           {s.decay, s.lr * matrices_.step_scale(tensor)}, gradients_[tensor],
@@ -56,8 +61,9 @@ class MuonRule final : public rules::Rule {
   }
 
  private:
-  OrthogonalBlend matrices_;
   rules::AdamW adamw_;
+  OrthogonalBlend matrices_;
+  kernels::Blend betas_;
   const Layout& layout_;
   std::vector<std::size_t> offsets_;
   std::vector<std::vector<float>> gradients_;  // by tensor
@@ -68,10 +74,12 @@ class Muon final : public DenseMethod<MuonRule> {
  public:
   Muon(const std::string& name, const MethodContext& ctx) : DenseMethod(name, ctx, name, ctx) {}
 
+  double matrix_operations() const override { return rule_.operations(); }
+
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     DenseMethod::apply(b, flight, ctx, x);
     for (const Shard& shard : b.shards) {
-      for (const Piece& p : shard.pieces) rule_.finish(p.tensor, ctx.scalars_of(p), x);
+      for (const Piece& p : shard.pieces) rule_.finish(p.tensor, ctx, ctx.scalars_of(p), x);
     }
   }
 };
@@ -91,6 +99,7 @@ extern const MethodEntry kMuon = {
       info.default_beta1 = 0.9;
       info.default_beta2 = 0.999;
       info.default_eps = 1e-8;
+      info.options.push_back({"momentum", "0.95", "Nesterov's momentum of a matrix"});
       std::ranges::move(OrthogonalBlend::options("rms"), std::back_inserter(info.options));
       return info;
     }};

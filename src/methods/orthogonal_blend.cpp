@@ -15,6 +15,7 @@ namespace pride::methods {
 namespace {
 
 constexpr const char* kNotMatrices = "embed,wte,wpe,lm_head,head,position";
+constexpr const char* kFused = "c_attn,qkv,in_proj,query_key_value";
 
 bool holds_one_of(const std::string& name, const std::string& words) {
   std::istringstream list(words);
@@ -22,13 +23,6 @@ bool holds_one_of(const std::string& name, const std::string& words) {
     if (!word.empty() && name.find(word) != std::string::npos) return true;
   }
   return false;
-}
-
-kernels::Blend betas_of(const std::string& method, const MethodContext& ctx) {
-  const double beta1 = number_option(method, ctx, "matrix_beta1", 0, 1);
-  const double beta2 = number_option(method, ctx, "matrix_beta2", 0, 1);
-  return {static_cast<float>(beta1), static_cast<float>(1 - beta1), static_cast<float>(beta2),
-          static_cast<float>(1 - beta2)};
 }
 
 }  // namespace
@@ -45,24 +39,42 @@ std::vector<Matrix> matrices_of(const Layout& layout, const std::string& words) 
   return matrices;
 }
 
+std::vector<rules::MatrixSpan> parts_of(const Matrix& matrix, bool fused, std::span<float> values) {
+  const auto [tensor, rows, cols] = matrix;
+  if (!fused || matrix.longer() != 3 * matrix.shorter()) return {{values.data(), rows, cols, cols}};
+  std::vector<rules::MatrixSpan> parts;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::size_t side = matrix.shorter();
+    parts.push_back({values.data() + i * side * (rows > cols ? side : 1), side, side, cols});
+  }
+  return parts;
+}
+
 std::vector<MethodOption> OrthogonalBlend::options(const std::string& matrix_scale) {
   return {{"iterations", "5", "Newton-Schulz iterations for a matrix, 1 to 20"},
-          {"matrix_beta1", "0.9025", "beta1 of matrices: share of the momentum in their blend"},
-          {"matrix_beta2", "0.95", "beta2 of matrices: their momentum's memory"},
+          {"every", "1",
+           "steps between two factors of a matrix: 1 iterates in every step, k keeps the factor "
+           "for k steps, which costs a product a step (1 float of state)"},
           {"not_matrices", kNotMatrices,
            "words, separated by commas: tensors whose names hold one of them are not taken as "
            "matrices, nor are those with one dimension"},
+          {"fused", kFused,
+           "words, separated by commas: a matrix whose name holds one of them and whose longer "
+           "side is three times the shorter is cut in three (query, key and value)"},
           {"matrix_scale", matrix_scale,
            "factor on the learning rate of a matrix: 'none'; 'fan-in', the least fan-in of all "
            "matrices over its own; or 'rms', 0.2 times the root of its longer side"}};
 }
 
-OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext& ctx)
-    : betas_(betas_of(method, ctx)),
-      orthogonaliser_(static_cast<int>(whole_option(method, ctx, "iterations", 1, 20))),
+OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext& ctx,
+                                 StateTable& state, StateKind kind)
+    : iterations_(static_cast<int>(whole_option(method, ctx, "iterations", 1, 20))),
+      orthogonaliser_(iterations_),
+      every_(whole_option(method, ctx, "every", 1, 1'000'000)),
       of_tensor_(ctx.layout.tensors().size()) {
   const auto rule = word_option(method, ctx, "matrix_scale", {"none", "fan-in", "rms"});
   const auto matrices = matrices_of(ctx.layout, ctx.options.at("not_matrices"));
+  if (every_ > 1) factors_ = &state.add("factor", kind);
   if (matrices.empty()) return;
   const std::size_t least = std::ranges::min(matrices, {}, &Matrix::cols).cols;
   for (const Matrix& matrix : matrices) {
@@ -72,21 +84,56 @@ OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext&
     auto held = std::make_unique<Held>();
     held->matrix = matrix;
     held->offset = ctx.layout.tensors()[matrix.tensor].offset;
+    held->fused =
+        holds_one_of(ctx.layout.tensors()[matrix.tensor].spec.name, ctx.options.at("fused"));
     held->scale = scales[rule];
     of_tensor_[matrix.tensor] = std::move(held);
   }
+}
+
+double OrthogonalBlend::operations() const {
+  double sum = 0;
+  for (const auto& held : of_tensor_) {
+    if (!held) continue;
+    // shapes only: no value is touched
+    for (const auto& part : parts_of(held->matrix, held->fused, {})) {
+      const auto r = static_cast<double>(part.shorter()), c = static_cast<double>(part.longer());
+      const double step =
+          rules::newton_schulz_operations(part.shorter(), part.longer(), iterations_);
+      sum += every_ == 1 ? step
+                         : 2 * r * r * c + rules::factor_operations(part.shorter(), part.longer(),
+                                                                    iterations_) /
+                                               static_cast<double>(every_);
+    }
+  }
+  return sum;
 }
 
 float OrthogonalBlend::step_scale(std::size_t tensor) const noexcept {
   return has(tensor) ? of_tensor_[tensor]->scale : 1.0f;
 }
 
-bool OrthogonalBlend::blend(std::size_t tensor, std::span<const float> g, std::span<float> m) {
+bool OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
+                            std::span<const float> g, std::span<float> m) {
   Held& held = *of_tensor_[tensor];
   held.u.resize(g.size());
-  held.finite = kernels::lion_blend(g, betas_, m, held.u) == kernels::kAllFinite;
-  if (held.finite) orthogonaliser_.run(held.u, held.matrix.rows, held.matrix.cols);
+  held.finite = kernels::lion_blend(g, betas, m, held.u) == kernels::kAllFinite;
+  if (held.finite) orthogonalise(held, step);
   return held.finite;
+}
+
+void OrthogonalBlend::orthogonalise(Held& held, std::int64_t step) {
+  std::size_t offset = held.offset;
+  for (const rules::MatrixSpan& part : parts_of(held.matrix, held.fused, held.u)) {
+    if (factors_ == nullptr) {
+      orthogonaliser_.run(part);
+      continue;
+    }
+    const auto factor = factors_->span().subspan(offset, part.shorter() * part.shorter());
+    // a factor is positive definite: one that begins with 0 was never made
+    orthogonaliser_.run(part, factor, step % every_ == 0 || factor.front() == 0);
+    offset += factor.size();
+  }
 }
 
 std::optional<NonFinite> OrthogonalBlend::encode(const Piece& piece, const StepContext& ctx,

@@ -17,17 +17,25 @@ namespace pride::methods {
 // A tensor as a matrix: its first dimension, and all others as one.
 struct Matrix {
   std::size_t tensor = 0, rows = 0, cols = 0;
+
+  std::size_t shorter() const noexcept { return rows < cols ? rows : cols; }
+  std::size_t longer() const noexcept { return rows < cols ? cols : rows; }
 };
 
 // Tensors with two dimensions or more, none of them 1, whose names hold none of the words: those of
 // embeddings and of output layers. `words`: separated by commas.
 std::vector<Matrix> matrices_of(const Layout& layout, const std::string& words);
 
+// Query, key and value in one matrix, found by name and shape: its longer side is three times its
+// shorter one and is cut in three. Else the matrix is its only part.
+std::vector<rules::MatrixSpan> parts_of(const Matrix& matrix, bool fused, std::span<float> values);
+
 class OrthogonalBlend {
  public:
-  // Options `iterations`, `matrix_beta1`, `matrix_beta2`, `not_matrices`, `matrix_scale`; their
-  // declarations, with the method's own default of the last.
-  OrthogonalBlend(const std::string& method, const MethodContext& ctx);
+  // Options `iterations`, `every`, `not_matrices`, `fused`, `matrix_scale`; their declarations,
+  // with the method's own default of the last. With every > 1 a buffer "factor" of the kind.
+  OrthogonalBlend(const std::string& method, const MethodContext& ctx, StateTable& state,
+                  StateKind kind);
   static std::vector<MethodOption> options(const std::string& matrix_scale);
 
   bool has(std::size_t tensor) const noexcept { return of_tensor_[tensor] != nullptr; }
@@ -38,8 +46,12 @@ class OrthogonalBlend {
   // When a tensor's gradient g is complete: u = beta1 m + (1-beta1) g;  m = beta2 m + (1-beta2) g;
   // u is orthogonalised and kept. False if g or m is not finite; m is then as before where it was.
   // REQUIRES: has(tensor), m and g of its size.
-  bool blend(std::size_t tensor, std::span<const float> g, std::span<float> m);
+  bool blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
+             std::span<const float> g, std::span<float> m);
   std::span<const float> direction(std::size_t tensor) const { return of_tensor_[tensor]->u; }
+
+  // Of a step, all matrices together; mean over the steps.
+  double operations() const;
 
   // Signs of the piece's part of it. REQUIRES: has(piece.tensor), whose blend() of this step was.
   std::optional<NonFinite> encode(const Piece& piece, const StepContext& ctx,
@@ -49,13 +61,18 @@ class OrthogonalBlend {
   struct Held {
     Matrix matrix;
     std::size_t offset = 0;  // of the tensor in the flat buffers
+    bool fused = false;
     float scale = 1;
     std::vector<float> u = {};  // (rows, cols)
     bool finite = true;
   };
 
-  kernels::Blend betas_;
+  void orthogonalise(Held& held, std::int64_t step);
+
+  int iterations_;
   rules::Orthogonaliser orthogonaliser_;
+  std::int64_t every_;
+  FlatBuffer* factors_ = nullptr;  // of each part of a matrix, from the tensor's start on
   std::vector<std::unique_ptr<Held>> of_tensor_;  // null: no matrix
 };
 

@@ -11,23 +11,46 @@ namespace pride::rules {
 // True if this build has CBLAS, which makes the products.
 bool has_blas() noexcept;
 
+// A matrix inside a row-major one: row i begins at data + i stride. REQUIRES: cols <= stride.
+struct MatrixSpan {
+  float* data = nullptr;
+  std::size_t rows = 0, cols = 0, stride = 0;
+
+  std::size_t shorter() const noexcept { return rows < cols ? rows : cols; }
+  std::size_t longer() const noexcept { return rows < cols ? cols : rows; }
+};
+
+// Multiplications and additions of Orthogonaliser on a matrix of such sides; of its factor alone.
+double newton_schulz_operations(std::size_t shorter, std::size_t longer, int iterations);
+double factor_operations(std::size_t shorter, std::size_t longer, int iterations);
+
 // Jordan et al. 2024, https://kellerjordan.github.io/posts/muon, with the coefficients a, b, c =
 // 3.4445, -4.7750, 2.0315: X = U / |U|_F; then, `iterations` times, A = X X^T and
 // X = a X + (b A + c A A) X. Singular values come near 1 (0.7 to 1.2 after five), U's singular
-// vectors stay. Of a tall matrix the products are X^T X and X (..). The same numbers on the same
-// CPU with the same BLAS and number of threads, others elsewhere.
+// vectors stay. Of a tall matrix the products are X^T X and X (..). Each iteration multiplies X by
+// a polynomial of A, so X ends as P U / |U|_F with P a polynomial of the first A: of matrices that
+// are longer than twice their shorter side P is made first, which takes fewer operations. The same
+// numbers on the same CPU with the same BLAS and number of threads, others elsewhere.
 class Orthogonaliser {
  public:
   // Throws InvalidArgument without CBLAS.
   explicit Orthogonaliser(int iterations);
 
-  // In place; u is (rows, cols), row-major and finite. A norm below 2^-100 counts as zero, and
-  // zeros stay zeros.
-  void run(std::span<float> u, std::size_t rows, std::size_t cols);
+  // In place; u is finite. A norm below 2^-100 counts as zero, and zeros stay zeros.
+  void run(const MatrixSpan& u);
+
+  // The same with the factor P, symmetric, of shorter() squared values: made from u if `fresh`,
+  // else one of an earlier u, for one product of the usual 5 to 15.
+  void run(const MatrixSpan& u, std::span<float> factor, bool fresh);
 
  private:
+  bool load(const MatrixSpan& u);  // x_ = U / |U|_F; false if U is zero
+  void store(const MatrixSpan& u) const;
+  void iterate(const MatrixSpan& u);
+  void make_factor(const MatrixSpan& u, std::span<float> factor);
+
   int iterations_;
-  std::vector<float> x_, a_, b_, y_;  // kept over calls
+  std::vector<float> x_, y_, a_, q_, p_, t_;  // kept over calls
 };
 
 }  // namespace pride::rules

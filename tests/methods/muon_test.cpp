@@ -59,7 +59,7 @@ TEST_F(MuonTest, NewtonSchulzIsThatOfDoubleWithinTolerance) {
     Dense u{rows, cols, std::vector<double>(rows * cols)};
     std::vector<float> got(u.v.size());
     for (std::size_t i = 0; i < got.size(); ++i) u.v[i] = got[i] = gradient(3, 7, rows, i);
-    rules::Orthogonaliser(5).run(got, rows, cols);
+    rules::Orthogonaliser(5).run({got.data(), rows, cols, cols});
     const Dense want = reference::newton_schulz(u, 5);
     for (std::size_t i = 0; i < got.size(); ++i) {
       ASSERT_NEAR(got[i], want.v[i], kNewtonSchulzTolerance)
@@ -74,12 +74,71 @@ TEST_F(MuonTest, NewtonSchulzIsThatOfDoubleWithinTolerance) {
   }
 }
 
+// The same values by the factor, whatever the shape; a part of a wider matrix leaves the rest
+// alone.
+TEST_F(MuonTest, ByTheFactorTheSameWithinTolerance) {
+  constexpr std::size_t kStride = 80;
+  for (const auto& [rows, cols] :
+       std::vector<std::pair<std::size_t, std::size_t>>{{1, 1}, {33, 64}, {64, 33}, {40, 40}}) {
+    Dense u{rows, cols, std::vector<double>(rows * cols)};
+    std::vector<float> got(rows * kStride, 7.0f);
+    for (std::size_t i = 0; i < u.v.size(); ++i) {
+      u.v[i] = got[i / cols * kStride + i % cols] = gradient(3, 7, rows, i);
+    }
+    const rules::MatrixSpan view{got.data(), rows, cols, kStride};
+    std::vector<float> factor(view.shorter() * view.shorter());
+    rules::Orthogonaliser newton_schulz(5);
+    newton_schulz.run(view, factor, true);
+    const Dense want = reference::newton_schulz(u, 5);
+    Dense next = want;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (i % kStride < cols) {
+        const double was = want.at(i / kStride, i % kStride);
+        ASSERT_NEAR(got[i], was, kNewtonSchulzTolerance) << rows << " x " << cols << ", " << i;
+        next.v[i / kStride * cols + i % kStride] = got[i];
+      } else {
+        ASSERT_EQ(got[i], 7.0f) << i;
+      }
+    }
+    // the kept factor P of another matrix X: P X / |X|
+    double squares = 0;
+    for (const double e : next.v) squares += e * e;
+    newton_schulz.run(view, factor, false);
+    const Dense p{view.shorter(), view.shorter(),
+                  std::vector<double>(factor.begin(), factor.end())};
+    next = rows > cols ? reference::times(next, p) : reference::times(p, next);
+    for (std::size_t i = 0; i < next.v.size(); ++i) {
+      ASSERT_NEAR(got[i / cols * kStride + i % cols], next.v[i] / std::sqrt(squares),
+                  kNewtonSchulzTolerance)
+          << rows << " x " << cols << ", index " << i;
+    }
+  }
+}
+
+TEST_F(MuonTest, QueryKeyAndValueAreThreeMatrices) {
+  std::vector<float> values(12 * 4);
+  const auto tall = methods::parts_of({0, 12, 4}, true, values);
+  const auto wide = methods::parts_of({0, 4, 12}, true, values);
+  ASSERT_EQ(tall.size(), 3u);
+  ASSERT_EQ(wide.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(tall[i].data, &values[16 * i]);
+    EXPECT_EQ(wide[i].data, &values[4 * i]);
+    EXPECT_EQ(tall[i].stride, 4u);
+    EXPECT_EQ(wide[i].stride, 12u);
+    EXPECT_EQ(tall[i].rows * tall[i].cols, 16u);
+    EXPECT_EQ(wide[i].rows * wide[i].cols, 16u);
+  }
+  EXPECT_EQ(methods::parts_of({0, 12, 4}, false, values).size(), 1u);
+  EXPECT_EQ(methods::parts_of({0, 8, 6}, true, values).size(), 1u);
+}
+
 TEST_F(MuonTest, ZerosStayZeros) {
   std::vector<float> zeros(12, 0.0f);
-  rules::Orthogonaliser(5).run(zeros, 3, 4);
+  rules::Orthogonaliser(5).run({zeros.data(), 3, 4, 4});
   for (const float e : zeros) EXPECT_EQ(e, 0.0f);
   std::vector<float> denormals(12, 1e-41f);
-  rules::Orthogonaliser(5).run(denormals, 3, 4);
+  rules::Orthogonaliser(5).run({denormals.data(), 3, 4, 4});
   for (const float e : denormals) EXPECT_EQ(e, 0.0f);
 }
 
@@ -117,7 +176,7 @@ class Oracle {
         Dense u = m;
         for (std::size_t i = 0; i < u.v.size(); ++i) {
           const double g = gradient(r, step, t, i);
-          u.v[i] = 0.9025 * m.v[i] + 0.0975 * g;
+          u.v[i] = 0.9 * m.v[i] + 0.1 * g;
           m.v[i] = 0.95 * m.v[i] + 0.05 * g;
         }
         u = reference::newton_schulz(u, 5);
@@ -175,7 +234,8 @@ TEST_F(MuonTest, AllElseIsDistributedLionBitForBit) {
   const Layout layout(kTensors);
   for (const char* form : {"vote", "avg"}) {
     testing::Training run{.world = 4, .steps = 5, .unused = testing::unused};
-    run.options = {.method = std::string("dlion-") + form, .groups = {{.lr = 1e-2}}};
+    run.options = {.method = std::string("dlion-") + form,
+                   .groups = {{.lr = 1e-2, .beta1 = 0.8, .beta2 = 0.97}}};
     const auto lion = testing::train(layout, run);
     run.options.method = form == std::string("avg") ? "dlion-muon-avg" : "dlion-muon";
     const auto muon = testing::train(layout, run);
