@@ -74,6 +74,8 @@ Json describe(const std::string& name, const Arguments& args) {
   const BucketRoute route = std::ranges::max(routes, {}, &BucketRoute::rounds);
   const double ring = fp32_ring_bytes(static_cast<double>(args.params), args.workers);
   const auto bytes = static_cast<double>(cost.bytes());
+  const double operations = matrix_operations(
+      name, transformer_layout(static_cast<double>(args.params)), query(args, kSteady));
   return {{"name", info.name},
           {"title", info.title},
           {"source", info.source},
@@ -89,6 +91,7 @@ Json describe(const std::string& name, const Arguments& args) {
           {"bytes_of_first_step", first.bytes()},
           {"ratio_to_fp32_ring", ring > 0 ? Json(bytes / ring) : Json(nullptr)},
           {"growth", info.growth},
+          {"matrix_operations", operations},
           {"route", route.name},
           {"rounds", route.rounds},
           {"max_workers", info.max_world},
@@ -126,6 +129,13 @@ std::string beginning(const Json& method) {
                 grouped(method["bytes_of_first_step"].get<double>()), " bytes");
 }
 
+std::string matrix_text(const Json& all, const Json& method) {
+  const double operations = method["matrix_operations"];
+  return concat("Newton-Schulz: about ", grouped(std::round(operations / 1e9)),
+                " GFLOP a step on each rank, for a transformer of this size (",
+                number_text(operations / all["params"].get<double>()), " a parameter)");
+}
+
 void print_table(const Json& all) {
   const double ring = all["fp32_ring_bytes"];
   std::vector<std::vector<std::string>> rows = {
@@ -147,8 +157,11 @@ void print_table(const Json& all) {
          "the bound). State is per parameter.\n";
   for (const Json& method : all["methods"]) {
     if (!refusal(all, method).empty()) std::cout << refusal(all, method) << '\n';
-    if (!begins_differently(method)) continue;
-    std::cout << method["name"].get<std::string>() << ' ' << beginning(method) << ".\n";
+    const std::string name = method["name"];
+    if (method["matrix_operations"] > 0) {
+      std::cout << name << ": " << matrix_text(all, method) << ".\n";
+    }
+    if (begins_differently(method)) std::cout << name << ' ' << beginning(method) << ".\n";
   }
 }
 
@@ -178,6 +191,7 @@ void print_method(const Json& all) {
   if (!method["exact"] && !method["bound"]) {
     line("", "no bound: the transport's own sum decides, and threads send this");
   }
+  if (method["matrix_operations"] > 0) line("matrices", matrix_text(all, method));
   line("growth", concat("with N: ", method["growth"].get<std::string>()));
   line("route", concat(method["route"].get<std::string>(), ": a bucket waits for ",
                        method["rounds"], " messages, one after the other"));

@@ -76,7 +76,9 @@ PlanFacts gather(Communicator& comm, const Arguments& args) {
   const double all = std::max(1u, std::thread::hardware_concurrency());
   facts.cores = args.cores > 0 ? args.cores : all / beside;
 #if PRIDE_HAVE_TORCH
-  facts.params = static_cast<double>(args.params ? *args.params : n_parameters(args.workload));
+  if (!args.params) facts.tensors = model_layout(args.workload);
+  facts.params = args.params ? static_cast<double>(*args.params)
+                             : static_cast<double>(facts.tensors.n_coords());
   facts.compute_s =
       args.backward.empty() ? measured_compute(comm, args) : parse_time(args.backward);
 #else

@@ -27,7 +27,7 @@ struct MethodModel {
   std::string name;
   double bytes = 0;     // sent per step
   int rounds = 2;       // messages, one after the other, that a bucket waits for
-  double encode_s = 0;  // arithmetic, all of d
+  double encode_s = 0;  // arithmetic, all of d, Newton-Schulz included
   double vote_s = 0;    // arithmetic between the rounds
   double apply_s = 0;
   bool whole_gradient = false;  // encode begins after backward
@@ -99,6 +99,7 @@ struct PlanFacts {
   int world = 1;
   NetworkModel network = {};
   double params = 0;
+  Layout tensors{{}};    // of the model, for methods on whole matrices; none: transformer_layout()
   double compute_s = 0;  // forward and backward of a step
   double cores = 2;      // of each rank
   int exchange_threads = 4;

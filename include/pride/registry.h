@@ -56,6 +56,16 @@ Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& q
 // The same for the rank that sends most; query.rank is ignored.
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
+// Multiplications and additions of a rank in a step on whole matrices (Newton-Schulz), which grow
+// with the matrices' sides beside their number of coordinates; 0 of all other methods. Throws as
+// method_cost().
+double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query);
+
+// Tensors of a transformer of about so many parameters, without embeddings: blocks with the
+// matrices of query, key and value (3w, w), projection (w, w) and feed-forward (4w, w) and (w, 4w),
+// of width w = 64 times the number of blocks, rounded to a multiple of 64.
+Layout transformer_layout(double params);
+
 // Exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot", "hierarchical"
 // or "native"), and the number of rounds in all: messages, one after the other.
 struct BucketRoute {

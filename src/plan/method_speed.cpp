@@ -1,6 +1,7 @@
 // One rank's step without peers, timed phase by phase.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "pride/optimizer.h"
 #include "pride/plan.h"
 #include "pride/registry.h"
+#include "rules/orthogonalise.h"
 
 namespace pride {
 namespace {
@@ -25,6 +27,8 @@ constexpr int kRounds = 7;
 constexpr double kSmallestBucket = 1 << 20;               // coordinates
 constexpr double kLargestBucket = std::int64_t{1} << 33;  // that `pride bench exchange` takes
 constexpr int kMostBuckets = 1024;
+constexpr std::size_t kMeasuredSide = 512;  // of a square matrix
+constexpr int kMeasuredIterations = 5;
 constexpr const char* kRoundBytes = "round_bytes";
 
 Layout layout_of(double d) { return Layout({{"w", {static_cast<std::int64_t>(d)}}}); }
@@ -137,6 +141,36 @@ MethodModel measure_method(Communicator& comm, const PlanMethod& method, int wor
   return model;
 }
 
+// Newton-Schulz of all matrices of the model, at the speed of one of at most kMeasuredSide,
+// measured on all ranks of `comm` at once. Collective.
+double matrix_seconds(Communicator& comm, const PlanMethod& method, const PlanFacts& facts) {
+  const Layout tensors =
+      facts.tensors.tensors().empty() ? transformer_layout(facts.params) : facts.tensors;
+  const double operations =
+      matrix_operations(method.name, tensors, {.options = method.options, .world = facts.world});
+  if (operations == 0) return 0;
+  std::size_t side = 1;
+  for (const TensorSlot& slot : tensors.tensors()) {
+    const auto rows = static_cast<std::size_t>(slot.spec.shape.empty() ? 1 : slot.spec.shape[0]);
+    if (rows > 0) side = std::max(side, std::min({rows, slot.n / rows, kMeasuredSide}));
+  }
+  std::vector<float> u(side * side, 1.0f);
+  for (std::size_t i = 0; i < u.size(); ++i) u[i] = static_cast<float>(i * i % 251);
+  rules::Orthogonaliser newton_schulz(kMeasuredIterations);
+  double best = HUGE_VAL;
+  for (int round = 0; round < 3; ++round) {
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    newton_schulz.run({u.data(), side, side, side});
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::vector<double> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(&best, 1)), std::as_writable_bytes(std::span(all)));
+  return *std::ranges::max_element(all) * operations /
+         rules::newton_schulz_operations(side, side, kMeasuredIterations);
+}
+
 }  // namespace
 
 PlanRow plan_step(Communicator& comm, const PlanMethod& given, const PlanFacts& facts) {
@@ -150,7 +184,8 @@ PlanRow plan_step(Communicator& comm, const PlanMethod& given, const PlanFacts& 
     return static_cast<std::size_t>(std::ceil(facts.params / buckets));
   };
   const PlanMethod method = on_network(given, facts.network, facts.world);
-  const MethodModel model = measure_method(comm, method, facts.world, facts.params, coords_of(8));
+  MethodModel model = measure_method(comm, method, facts.world, facts.params, coords_of(8));
+  model.encode_s += matrix_seconds(comm, method, facts);
   const auto sent = [&](int buckets) {
     return sent_in(method, facts.world, facts.params, coords_of(buckets));
   };

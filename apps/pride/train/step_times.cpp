@@ -170,8 +170,12 @@ std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how) {
   return with_short_errors([&] { return Runner(comm, how).run(); });
 }
 
-std::int64_t n_parameters(const TrainOptions& options) {
-  return make_task(options)->make_model()->n_parameters();
+Layout model_layout(const TrainOptions& options) {
+  std::vector<TensorSpec> tensors;
+  for (const ModelParameter& p : make_task(options)->make_model()->parameters()) {
+    tensors.push_back({p.name, p.tensor.sizes().vec()});
+  }
+  return Layout(std::move(tensors));
 }
 
 }  // namespace pride::app

@@ -8,6 +8,7 @@
 
 #include "bench/timing.h"
 #include "pride/communicator.h"
+#include "pride/layout.h"
 #include "train/options.h"
 
 namespace pride::app {
@@ -43,7 +44,7 @@ inline constexpr const char* kNoExchange = "no exchange";      // each rank a st
 // as a training run would.
 std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how);
 
-// The parameters of the model in `rows`' runs. Local.
-std::int64_t n_parameters(const TrainOptions& options);
+// Tensors of the model in `rows`' runs. Local.
+Layout model_layout(const TrainOptions& options);
 
 }  // namespace pride::app
