@@ -98,6 +98,24 @@ FlagValues with_point(FlagValues flags, const Point& point) {
   return flags;
 }
 
+std::size_t middle_point(const Cell& cell) {
+  std::size_t point = 0;
+  for (const std::size_t size : cell.tune_sizes) point = point * size + (size - 1) / 2;
+  return point;
+}
+
+std::vector<std::size_t> neighbours(const Cell& cell, std::size_t point) {
+  std::vector<std::size_t> found;
+  std::size_t stride = cell.tune_points.size();
+  for (const std::size_t size : cell.tune_sizes) {
+    stride /= size;
+    const std::size_t place = point / stride % size;
+    if (place > 0) found.push_back(point - stride);
+    if (place + 1 < size) found.push_back(point + stride);
+  }
+  return found;
+}
+
 std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more) {
   std::vector<Cell> cells;
   for (const Grid& grid : experiment.grids) {
@@ -114,7 +132,9 @@ std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more)
         cell.varied = point;
         cell.seeds = grid.seeds;
         if (experiment.tune) {
-          cell.tune_points = combinations(replaced(experiment.tune->grid, own.tune));
+          const std::vector<Axis> tuned = replaced(experiment.tune->grid, own.tune);
+          cell.tune_points = combinations(tuned);
+          for (const Axis& axis : tuned) cell.tune_sizes.push_back(axis.values.size());
         }
         add(std::move(cell), cells);
       }

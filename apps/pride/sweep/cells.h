@@ -24,11 +24,17 @@ struct Cell {
   FlagValues flags;   // of `pride train`, method included; no seed
   Point varied = {};  // of these, those in which cells of the label differ
   std::vector<std::uint64_t> seeds = {};
-  std::vector<Point> tune_points = {};  // with [tune]: what is tried
+  std::vector<Point> tune_points = {};  // with [tune]: the points of its grid, and the number of
+  std::vector<std::size_t> tune_sizes = {};  // values on each axis; the last changes fastest
 };
 
 // All cells, grid by grid, each once. `more`: flags of the command line, instead of the file's.
 std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more);
+
+// Indices of tune_points: the middle of each axis, the lower of two; and those next to a point, by
+// one value on one axis.
+std::size_t middle_point(const Cell& cell);
+std::vector<std::size_t> neighbours(const Cell& cell, std::size_t point);
 
 // The flags with those of the point instead.
 FlagValues with_point(FlagValues flags, const Point& point);

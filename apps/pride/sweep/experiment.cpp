@@ -227,7 +227,14 @@ Tuning Reader::tuning(const toml::node& node) {
   if (found.by != "loss" && found.by != "accuracy") {
     refuse(node, "[tune] by = \"", found.by, "\": must be \"loss\" or \"accuracy\"");
   }
-  found.flags = flag_values(from, {"seed", "by", "grid"});
+  if (const toml::node* value = from.get("search")) {
+    const std::string search = text(*value, "search");
+    if (search != "grid" && search != "climb") {
+      refuse(*value, "[tune] search = \"", search, "\": must be \"grid\" or \"climb\"");
+    }
+    found.climb = search == "climb";
+  }
+  found.flags = flag_values(from, {"seed", "by", "search", "grid"});
   if (const toml::node* value = from.get("grid")) found.grid = axes(*value, "tune.grid");
   if (found.grid.empty()) refuse(node, "[tune] has no 'grid'");
   return found;

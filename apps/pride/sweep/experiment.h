@@ -41,6 +41,7 @@ struct OwnSettings {
 struct Tuning {
   std::uint64_t seed = 100;
   std::string by = "loss";  // lowest; or "accuracy", highest
+  bool climb = false;       // search: "climb" from the middle of the grid; else every point
   FlagValues flags;         // other values than the runs have, e.g. steps
   std::vector<Axis> grid;
 };

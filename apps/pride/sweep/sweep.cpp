@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <limits>
+#include <numeric>
 #include <thread>
 
 #include "clock.h"
@@ -37,18 +38,43 @@ RunResult failure(const Run& run, const std::string& why) {
 
 Sweep::Sweep(const SweepPlan& plan, bool (*stop_asked)() noexcept)
     : plan_(plan), stop_asked_(stop_asked) {
-  if (plan.experiment().tune) add_tuning_runs();
+  if (plan.experiment().tune) {
+    for (const Cell& cell : plan.cells()) choices_.push_back({.cell = &cell});
+  }
+  while (add_tuning_runs()) {
+  }
   add_final_runs();
 }
 
-void Sweep::add_tuning_runs() {
-  for (const Cell& cell : plan_.cells()) {
-    Choice choice{.cell = &cell};
-    for (const Point& point : cell.tune_points) {
-      choice.tried.push_back(add(plan_.tuning_run(cell, point)).run.id);
+bool Sweep::add_tuning_runs() {
+  bool any = false;
+  for (Choice& choice : choices_) {
+    for (const std::size_t point : next_points(choice)) {
+      choice.points.push_back(point);
+      choice.tried.push_back(
+          add(plan_.tuning_run(*choice.cell, choice.cell->tune_points[point])).run.id);
+      any = true;
     }
-    choices_.push_back(std::move(choice));
   }
+  return any;
+}
+
+// Every point, or by climbing: the middle, then the neighbours of the best one until all of them
+// were tried.
+std::vector<std::size_t> Sweep::next_points(const Choice& choice) const {
+  const Cell& cell = *choice.cell;
+  std::vector<std::size_t> points;
+  if (!plan_.experiment().tune->climb) {
+    if (choice.points.empty()) points.resize(cell.tune_points.size());
+    std::iota(points.begin(), points.end(), std::size_t{0});
+    return points;
+  }
+  if (choice.points.empty()) return {middle_point(cell)};
+  if (std::ranges::any_of(choice.tried, [&](const auto& id) { return is_missing(id); })) return {};
+  for (const std::size_t point : neighbours(cell, best_tried(choice).value_or(choice.points[0]))) {
+    if (std::ranges::count(choice.points, point) == 0) points.push_back(point);
+  }
+  return points;
 }
 
 // Those of which all is known. Seed by seed: what an interruption leaves behind can be compared.
@@ -103,22 +129,34 @@ void Sweep::look_for_earlier(SweepEntry& entry) const {
   }
 }
 
-void Sweep::choose(Choice& choice) const {
+bool Sweep::is_missing(const std::string& id) const {
+  return by_id_.at(id)->state == State::kMissing;
+}
+
+// Empty if none gave a result.
+std::optional<std::size_t> Sweep::best_tried(const Choice& choice) const {
   const std::string& by = plan_.experiment().tune->by;
-  double best = 0;
-  choice.complete = true;
+  std::optional<std::size_t> best;
+  double least = 0;
   for (std::size_t i = 0; i < choice.tried.size(); ++i) {
     const SweepEntry& entry = *by_id_.at(choice.tried[i]);
-    if (entry.state == State::kMissing) choice.complete = false;
     const auto metric = entry.result.final.find(by);
     if (entry.state != State::kDone || metric == entry.result.final.end()) continue;
     const double value = by == "loss" ? metric->second : -metric->second;
-    if (choice.chosen.empty() || value < best) {
-      best = value;
-      choice.chosen = choice.cell->tune_points[i];
+    if (!best || value < least) {
+      least = value;
+      best = choice.points[i];
     }
   }
-  if (!choice.complete) choice.chosen.clear();
+  return best;
+}
+
+void Sweep::choose(Choice& choice) const {
+  choice.complete =
+      std::ranges::none_of(choice.tried, [&](const auto& id) { return is_missing(id); }) &&
+      next_points(choice).empty();
+  const auto best = best_tried(choice);
+  choice.chosen = choice.complete && best ? choice.cell->tune_points[*best] : Point();
 }
 
 bool Sweep::run() {
@@ -128,6 +166,7 @@ bool Sweep::run() {
     if (!entry.run.refused.empty()) tell_refusal(entry);
   }
   bool all = make_missing();
+  while (all && add_tuning_runs()) all = make_missing();
   if (all && !choices_.empty()) {
     add_final_runs();
     all = make_missing();

@@ -8,6 +8,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,10 @@ struct SweepEntry {
 // What [tune] found for one cell.
 struct Choice {
   const Cell* cell = nullptr;
-  Point chosen = {};                    // empty: none of them gave a result
-  std::vector<std::string> tried = {};  // ids of the runs, in the order of the cell's points
-  bool complete = false;                // all of them have been made
+  Point chosen = {};                     // empty: none of them gave a result
+  std::vector<std::size_t> points = {};  // of the cell that are tried so far, in this order
+  std::vector<std::string> tried = {};   // ids of their runs
+  bool complete = false;                 // all of them have been made, and no other is to be tried
 };
 
 class Sweep {
@@ -48,7 +50,10 @@ class Sweep {
   const std::vector<Choice>& choices() const noexcept { return choices_; }
 
  private:
-  void add_tuning_runs();
+  bool add_tuning_runs();  // false if there are none to add, or none as yet
+  std::vector<std::size_t> next_points(const Choice& choice) const;
+  bool is_missing(const std::string& id) const;
+  std::optional<std::size_t> best_tried(const Choice& choice) const;
   void add_final_runs();
   SweepEntry& add(SweepRun run);
   void look_for_earlier(SweepEntry& entry) const;

@@ -59,6 +59,43 @@ TEST_F(SweepProgram, ChoosesByTuningOnASeedOfItsOwn) {
   EXPECT_EQ(overview()["tuned"].size(), 2U);
 }
 
+// From the middle to the best point, all of whose neighbours were tried.
+TEST_F(SweepProgram, ClimbsFromTheMiddleOfTheGrid) {
+  write(
+      "[grid]\nmethod = \"lion\"\nseed = 1\n[tune]\nseed = 7\nsearch = \"climb\"\n"
+      "[tune.grid]\nlr = [1e-7, 1e-6, 1e-5, 1e-4, 1e-3]\nbeta2 = [0.9, 0.99]\n",
+      20);
+  std::istringstream before(sweep("--list").out);
+  std::string first;
+  std::getline(before, first);
+  expect_contains(first, "lion tuning, beta2 0.9, lr 1e-5");
+  const Outcome outcome = sweep();
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::map<std::pair<double, double>, double> loss;  // by rate and beta2
+  std::pair<double, double> chosen;
+  for (const json& record : records()) {
+    const std::pair point(record["lr"].get<double>(), record["settings"]["beta2"].get<double>());
+    if (record["phase"] == "tune") {
+      loss[point] = record["final"]["loss"];
+    } else {
+      chosen = point;
+    }
+  }
+  // in 20 steps the largest rate is best: the climb leaves the low ones alone
+  EXPECT_EQ(chosen.first, 1e-3);
+  EXPECT_FALSE(loss.contains({1e-7, 0.9})) << "far from the best";
+  for (const auto& [point, value] : loss) EXPECT_GE(value, loss.at(chosen));
+  EXPECT_TRUE(loss.contains({1e-4, chosen.second}));
+  EXPECT_TRUE(loss.contains({1e-3, chosen.second == 0.9 ? 0.99 : 0.9}));
+  EXPECT_EQ(sweep().code, 0) << "goes on from what is there";
+  EXPECT_EQ(records().size(), loss.size() + 1);
+}
+
+TEST_F(SweepProgram, RefusesASearchThatIsNone) {
+  write(std::string(kPair) + "[tune]\nsearch = \"luck\"\n[tune.grid]\nlr = [1e-3]\n");
+  expect_contains(sweep().err, "[tune] search = \"luck\": must be \"grid\" or \"climb\"");
+}
+
 // No rate is shown that none of the runs had.
 TEST_F(SweepProgram, NamesNoRateWhereTuningFoundNone) {
   write("[grid]\nmethod = \"lion\"\nseed = 1\n[tune]\nseed = 7\n[tune.grid]\nlr = [1e29, 1e30]\n",
