@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernel_rows.h"
+#include "kernels/log2.h"
 #include "kernels/scaled_signs.h"
 #include "kernels/sparse.h"
 #include "kernels/ternary.h"
@@ -118,6 +119,8 @@ void add_feedback_rows(std::size_t n) {
       [](const Arrays& a) { return [&] { pack_signs(a.array(0), kHash, a.bits(0)); }; });
   add("sum_abs", 1, 4, n,
       [](const Arrays& a) { return [&] { benchmark::DoNotOptimize(sum_abs(a.array(0))); }; });
+  add("sum_log2", 1, 4, n,
+      [](const Arrays& a) { return [&] { benchmark::DoNotOptimize(sum_log2(a.array(0))); }; });
   add("mean_of_signs_4", 2, 8.5, n, [](const Arrays& a) {
     return [&] {
       std::vector<ScaledRow> rows;
