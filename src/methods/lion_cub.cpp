@@ -23,17 +23,6 @@
 namespace pride::methods {
 namespace {
 
-QuantiserOptions read_quantiser(const std::string& method, const MethodContext& ctx) {
-  QuantiserOptions o;
-  o.scale = static_cast<Scale>(word_option(method, ctx, "scale", {"l1", "l2", "max", "quantile"}));
-  o.granularity =
-      static_cast<Granularity>(word_option(method, ctx, "granularity", {"block", "tensor", "row"}));
-  o.quantile = number_option(method, ctx, "quantile", 0.5, 1);
-  o.stochastic = word_option(method, ctx, "rounding", {"nearest", "stochastic"}) == 1;
-  o.shared = yes_no_option(method, ctx, "shared");
-  return o;
-}
-
 // The narrowest integers that hold the sum of so many of the largest levels.
 Sum sum_type(int voters, int bits) {
   const std::int64_t most = std::int64_t{voters} * kernels::largest_level(bits);
@@ -63,7 +52,7 @@ LionCub::LionCub(const std::string& name, const MethodContext& ctx, Measures mea
       tie_(tie_option(name, ctx)),
       route_(
           static_cast<RouteChoice>(word_option(name, ctx, "route", {"auto", "sharded", "native"}))),
-      quantiser_(name, ctx, read_quantiser(name, ctx)),
+      quantiser_(name, ctx),
       sync_every_(whole_option(name, ctx, "sync_every", 1, 1'000'000)),
       probe_every_(whole_option(name, ctx, "probe_every", 0, 1'000'000'000)),
       sync_format_(value_format(name, ctx.options.at("sync_format"))),
@@ -357,7 +346,8 @@ MethodInfo lion_cub_base_info() {
   info.options = {
       tie_option_info("a vote of 0"),
       {"scale", "l1",
-       "magnitude that sets the levels: l1 (mean), l2 (root mean square), max or quantile"},
+       "magnitude that sets the levels: l0 (geometric mean), l1 (mean), l2 (root mean square), max "
+       "or quantile"},
       {"quantile", "0.99", "with scale = quantile: the share of magnitudes within the levels"},
       {"granularity", "tensor",
        "what shares a scale: block (of 4096 coordinates), tensor or row; tensor and row need whole "

@@ -8,14 +8,28 @@
 #include <limits>
 
 #include "codecs/scaled_signs.h"
+#include "kernels/log2.h"
 #include "kernels/scaled_signs.h"
 #include "kernels/sparse.h"
 #include "kernels/ternary.h"
 #include "methods/dlion.h"
+#include "methods/options.h"
 #include "pride/error.h"
 
 namespace pride::methods {
 namespace {
+
+QuantiserOptions read_options(const std::string& method, const MethodContext& ctx) {
+  QuantiserOptions o;
+  o.scale =
+      static_cast<Scale>(word_option(method, ctx, "scale", {"l0", "l1", "l2", "max", "quantile"}));
+  o.granularity =
+      static_cast<Granularity>(word_option(method, ctx, "granularity", {"block", "tensor", "row"}));
+  o.quantile = number_option(method, ctx, "quantile", 0.5, 1);
+  o.stochastic = word_option(method, ctx, "rounding", {"nearest", "stochastic"}) == 1;
+  o.shared = yes_no_option(method, ctx, "shared");
+  return o;
+}
 
 // The quantile of the magnitudes, or, where that is 0, the largest: in a tensor that is mostly
 // zeros, the rest still counts.
@@ -34,24 +48,23 @@ std::size_t scope_of(const TensorSlot& slot, Granularity granularity) {
 
 }  // namespace
 
-Quantiser::Quantiser(const std::string& method, const MethodContext& ctx,
-                     const QuantiserOptions& options)
-    : layout_(ctx.layout), options_(options) {
+Quantiser::Quantiser(const std::string& method, const MethodContext& ctx)
+    : layout_(ctx.layout), options_(read_options(method, ctx)) {
   PRIDE_CHECK(
-      !options.shared || options.granularity != Granularity::kBlock, method,
+      !options_.shared || options_.granularity != Granularity::kBlock, method,
       ": option shared = yes with granularity = block: scales of blocks are each rank's own; "
       "choose granularity = tensor or row, or shared = no");
-  if (options.granularity == Granularity::kBlock) return;
+  if (options_.granularity == Granularity::kBlock) return;
   std::size_t n = 0;
   for (const TensorSlot& slot : layout_.tensors()) {
-    const std::size_t scope = scope_of(slot, options.granularity);
+    const std::size_t scope = scope_of(slot, options_.granularity);
     first_scale_.push_back(n);
     row_.push_back(std::max<std::size_t>(1, scope));
     n += scope == 0 ? 0 : slot.n / scope;
   }
   scales_.resize(n);
-  if (!options.shared) return;
-  const bool largest = options.scale == Scale::kMaximum;
+  if (!options_.shared) return;
+  const bool largest = options_.scale == Scale::kMaximum;
   shared_.emplace(largest ? SharedScales::Rule::kLargest : SharedScales::Rule::kMean, n);
 }
 
@@ -65,23 +78,30 @@ bool Quantiser::needs_whole_gradient() const noexcept {
 }
 
 // A part's contribution to the magnitude of its scope.
-double Quantiser::part_of(std::span<const float> u) const {
+Quantiser::Total Quantiser::part_of(std::span<const float> u) const {
   switch (options_.scale) {
+    case Scale::kGeometricMean:
+      return {.size = kernels::sum_abs(u), .log2 = kernels::sum_log2(u)};
     case Scale::kMeanAbs:
-      return kernels::sum_abs(u);
+      return {.size = kernels::sum_abs(u)};
     case Scale::kRootMeanSquare:
-      return kernels::sum_squares(u);
+      return {.size = kernels::sum_squares(u)};
     default:
-      return double{kernels::max_abs(u)};
+      return {.size = double{kernels::max_abs(u)}};
   }
 }
 
 // c of a scope of n coordinates: 0 of none, and for non-finite values, which encode detects.
-float Quantiser::reference(double total, std::size_t n) const {
+float Quantiser::reference(const Total& total, std::size_t n) const {
   if (n == 0) return 0;
-  if (options_.scale == Scale::kMeanAbs) total /= static_cast<double>(n);
-  if (options_.scale == Scale::kRootMeanSquare) total = std::sqrt(total / static_cast<double>(n));
-  const auto c = static_cast<float>(total);
+  const auto count = static_cast<double>(n);
+  double size = total.size;
+  if (options_.scale == Scale::kMeanAbs) size /= count;
+  if (options_.scale == Scale::kRootMeanSquare) size = std::sqrt(size / count);
+  if (options_.scale == Scale::kGeometricMean && size > 0 && std::isfinite(size)) {
+    size = kernels::exp2_of(total.log2 / count);
+  }
+  const auto c = static_cast<float>(size);
   return std::isfinite(c) ? c : 0;
 }
 
@@ -109,12 +129,14 @@ float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size
     return std::isfinite(c) ? c : 0;
   }
   alignas(64) std::array<float, kScaleBlock> block;
-  double total = 0;
+  Total total;
   for (std::size_t at = begin; at < end; at += kScaleBlock) {
     const auto u = std::span(block).first(std::min(kScaleBlock, end - at));
     blend(flat, rule, at, u);
-    const double part = part_of(u);
-    total = options_.scale == Scale::kMaximum ? std::max(total, part) : total + part;
+    const Total part = part_of(u);
+    const bool largest = options_.scale == Scale::kMaximum;
+    total.size = largest ? std::max(total.size, part.size) : total.size + part.size;
+    total.log2 += part.log2;
   }
   return reference(total, end - begin);
 }
@@ -122,7 +144,7 @@ float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size
 // 0 where the magnitudes count as zero: then all levels are 0.
 float Quantiser::step_of(float c, int largest) const {
   if (c < kernels::kZeroFloor) return 0;
-  const bool half = options_.scale == Scale::kMeanAbs || options_.scale == Scale::kRootMeanSquare;
+  const bool half = options_.scale != Scale::kMaximum && options_.scale != Scale::kQuantile;
   const float top = half ? std::min(2.0f * c, std::numeric_limits<float>::max()) : c;
   return top / static_cast<float>(largest);
 }

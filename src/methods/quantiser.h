@@ -13,9 +13,11 @@
 namespace pride::methods {
 
 // Size of a level: with s the largest level, the reference magnitude c of a scope becomes
-//   kMeanAbs (L1), kRootMeanSquare (L2): c = s/2, so that twice the mean saturates;
+//   kGeometricMean (L0), kMeanAbs (L1), kRootMeanSquare (L2): c = s/2, so that magnitudes above
+//   2c saturate;
 //   kMaximum, kQuantile: c = s.
-enum class Scale { kMeanAbs, kRootMeanSquare, kMaximum, kQuantile };
+// kGeometricMean is 2^mean(log2(|u| + 1e-12)), but 0 where all u are 0: zeros count as 1e-12.
+enum class Scale { kGeometricMean, kMeanAbs, kRootMeanSquare, kMaximum, kQuantile };
 
 // The coordinates that share a scale: aligned ranges of 4096 flat coordinates (of one tensor),
 // whole tensors, or rows of matrices (all but the first dimension; a vector is one row).
@@ -32,8 +34,9 @@ struct QuantiserOptions {
 
 class Quantiser {
  public:
-  // Throws InvalidArgument, naming the method, on scales by block with `shared`.
-  Quantiser(const std::string& method, const MethodContext& ctx, const QuantiserOptions& options);
+  // Reads its options from ctx. Throws InvalidArgument, naming the method, on values out of range
+  // and on scales by block with `shared`.
+  Quantiser(const std::string& method, const MethodContext& ctx);
 
   // True if scales need whole tensors before anything is encoded.
   bool needs_whole_gradient() const noexcept;
@@ -68,8 +71,13 @@ class Quantiser {
   struct Flat {
     std::span<const float> g, m, e;
   };
-  double part_of(std::span<const float> u) const;
-  float reference(double total, std::size_t n) const;
+  // Of magnitudes: their sum, sum of squares or maximum, and for kGeometricMean the sum of their
+  // logarithms.
+  struct Total {
+    double size = 0, log2 = 0;
+  };
+  Total part_of(std::span<const float> u) const;
+  float reference(const Total& total, std::size_t n) const;
   float reference(std::span<const float> u) const;
   void blend(const Flat& flat, const kernels::Blend& rule, std::size_t begin,
              std::span<float> u) const;

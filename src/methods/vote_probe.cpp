@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "codecs/samples.h"
+#include "kernels/log2.h"
 #include "methods/dlion.h"
 
 namespace pride::methods {
@@ -160,8 +161,8 @@ std::vector<TensorDiagnostics> VoteProbe::evaluate() const {
 
 // The reference magnitude of the largest level, for the samples of one rank.
 double VoteProbe::top_of(std::span<const Sample> samples, const QuantiserOptions& options) const {
-  std::vector<double> sizes;
-  for (const Sample& s : samples) sizes.push_back(std::abs(static_cast<double>(s.u)));
+  std::vector<float> sizes;
+  for (const Sample& s : samples) sizes.push_back(std::abs(s.u));
   std::ranges::sort(sizes);
   const auto n = static_cast<double>(sizes.size());
   double sum = 0, squares = 0;
@@ -171,14 +172,16 @@ double VoteProbe::top_of(std::span<const Sample> samples, const QuantiserOptions
   }
   const auto at = static_cast<std::size_t>(options.quantile * (n - 1));
   switch (options.scale) {
+    case Scale::kGeometricMean:
+      return sum > 0 ? 2 * kernels::exp2_of(kernels::sum_log2(sizes) / n) : 0;
     case Scale::kMeanAbs:
       return 2 * sum / n;
     case Scale::kRootMeanSquare:
       return 2 * std::sqrt(squares / n);
     case Scale::kMaximum:
-      return sizes.back();
+      return double{sizes.back()};
     default:
-      return sizes[at] > 0 ? sizes[at] : sizes.back();
+      return double{sizes[at] > 0 ? sizes[at] : sizes.back()};
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "methods/lion_cub_training.h"
 #include "pride/error.h"
@@ -108,6 +109,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Options{{"granularity", "tensor"}, {"shared", "yes"}, {"scale", "max"}},
                       Options{
                           {"granularity", "row"}, {"shared", "yes"}, {"rounding", "stochastic"}},
+                      Options{{"scale", "l0"}},
+                      Options{{"scale", "l0"}, {"granularity", "tensor"}, {"shared", "yes"}},
+                      Options{{"scale", "l0"}, {"granularity", "row"}, {"bits", "8"}},
+                      Options{{"scale", "l0"},
+                              {"granularity", "row"},
+                              {"shared", "yes"},
+                              {"feedback", "yes"},
+                              {"rounding", "stochastic"}},
                       Options{{"rounding", "stochastic"}, {"bits", "2"}},
                       Options{{"feedback", "yes"}, {"bits", "2"}},
                       Options{{"feedback", "yes"}, {"granularity", "row"}, {"bits", "3"}}),
@@ -196,6 +205,51 @@ TEST(LionCub, ZerosStayZeroWithTheTernaryResult) {
       };
       const auto params = params_of(layout, run);
       for (std::size_t i = 0; i < 200; ++i) EXPECT_EQ(params[i], testing::initial(0, i));
+    }
+  }
+}
+
+const char* const kScales[] = {"l0", "l1", "l2", "max", "quantile"};
+
+// A zero tensor has no size: the mean of shared scales is over the others, as without that rank.
+TEST(LionCub, SharedScalesLeaveOutRanksWhoseTensorIsZero) {
+  const Layout layout({{"w", {30, 20}}});
+  for (const char* scale : kScales) {
+    for (const char* granularity : {"tensor", "row"}) {
+      Training zero =
+          training(3, {{"scale", scale}, {"granularity", granularity}, {"shared", "yes"}}, 1);
+      zero.unused = nullptr;
+      zero.grad = testing::gradient;
+      Training without = zero;
+      zero.grad = [](int rank, std::int64_t step, std::size_t tensor, std::size_t i) {
+        return rank == 1 ? 0.0f : testing::gradient(rank, step, tensor, i);
+      };
+      without.unused = [](int rank, std::int64_t, std::size_t) { return rank == 1; };
+      EXPECT_EQ(params_of(layout, zero), params_of(layout, without)) << scale << " " << granularity;
+    }
+  }
+}
+
+TEST(LionCub, EveryScaleReportsNonFiniteGradients) {
+  const Layout layout({{"a", {70, 70}}, {"b", {30, 20}}});
+  for (const char* scale : kScales) {
+    for (const auto& [granularity, shared] :
+         {std::pair{"block", "no"}, {"tensor", "yes"}, {"row", "yes"}, {"row", "no"}}) {
+      Training run =
+          training(2, {{"scale", scale}, {"granularity", granularity}, {"shared", shared}}, 2);
+      run.options.non_finite = NonFinitePolicy::kSkip;
+      run.unused = nullptr;
+      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), INFINITY, -INFINITY}) {
+        run.grad = [bad](int rank, std::int64_t step, std::size_t t, std::size_t i) {
+          const bool here = step == 0 && rank == 1 && t == 1 && i == 7;
+          return here ? bad : testing::gradient(rank, step, t, i);
+        };
+        const auto ranks = testing::train(layout, run);
+        EXPECT_NE(ranks[0].reports[0].skip_reason.find("'b' on rank 1"), std::string::npos)
+            << scale << ", " << granularity << ": " << ranks[0].reports[0].skip_reason;
+        EXPECT_FALSE(ranks[0].reports[1].skipped);
+        EXPECT_EQ(ranks[0].hash, ranks[1].hash);
+      }
     }
   }
 }
@@ -289,7 +343,8 @@ TEST(LionCub, RefusesOptionsThatMakeNoSense) {
   };
   EXPECT_NE(refused({{"bits", "9"}}).find("from 1 to 8"), std::string::npos);
   EXPECT_NE(refused({{"bits", "2.5"}}).find("whole number"), std::string::npos);
-  EXPECT_NE(refused({{"scale", "l0"}}).find("choose l1, l2, max or quantile"), std::string::npos);
+  EXPECT_NE(refused({{"scale", "l3"}}).find("choose l0, l1, l2, max or quantile"),
+            std::string::npos);
   EXPECT_NE(refused({{"granularity", "block"}}).find("granularity = tensor or row"),
             std::string::npos);
   EXPECT_NE(refused({{"sync", "vectors,nothing"}}).find("named by 'nothing'"), std::string::npos);

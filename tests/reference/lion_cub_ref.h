@@ -82,7 +82,7 @@ class CubOracle {
   float reference_of(const Floats& part) const {
     const auto n = static_cast<double>(part.size());
     // sums of 4096 coordinates, in order
-    double l1 = 0, l2 = 0;
+    double l0 = 0, l1 = 0, l2 = 0;
     for (std::size_t at = 0; at < part.size(); at += 4096) {
       const auto begin = part.begin() + static_cast<std::ptrdiff_t>(at);
       const std::size_t length = std::min<std::size_t>(4096, part.size() - at);
@@ -90,6 +90,8 @@ class CubOracle {
       l1 += sum_abs(block);
       l2 += sum_squares(block);
     }
+    for (const float v : part) l0 += std::log(std::fabs(double{v}) + 1e-12);
+    if (rules_.scale == "l0") return l1 > 0 ? static_cast<float>(std::exp(l0 / n)) : 0.0f;
     if (rules_.scale == "l1") return static_cast<float>(l1 / n);
     if (rules_.scale == "l2") return static_cast<float>(std::sqrt(l2 / n));
     Floats sizes(part);
@@ -129,7 +131,7 @@ class CubOracle {
 
   float step_of(float c) const {
     if (c < 0x1p-100f) return 0;
-    const bool half = rules_.scale == "l1" || rules_.scale == "l2";
+    const bool half = rules_.scale[0] == 'l';
     return (half ? 2.0f * c : c) / static_cast<float>(kernels::largest_level(rules_.bits));
   }
 
