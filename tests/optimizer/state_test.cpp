@@ -94,6 +94,18 @@ TEST(OptimizerState, RefusesAWrongStateAndChangesNothing) {
   });
 }
 
+TEST(OptimizerState, OptionsThatAStateIsOlderThanMustHaveTheirDefaults) {
+  run_world(1, [](Communicator& comm) {
+    Optimizer optimizer(comm, kLayout, {.method = "lion-cub"});
+    Optimizer other(comm, kLayout, {.method = "lion-cub", .options = {{"tie", "zero"}}});
+    StateDict state = optimizer.save();
+    std::string& options = state.scalars["options"];
+    options.erase(options.find(" tie=hash"), 9);
+    EXPECT_NO_THROW(optimizer.load(state));
+    EXPECT_THROW(other.load(state), InvalidArgument);
+  });
+}
+
 TEST(OptimizerState, RefusesANegativeMeanOfSquares) {
   run_world(1, [](Communicator& comm) {
     for (const std::string method : {"adamw", "onebit-adam"}) {
