@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Ishikawa et al. 2024, arXiv:2411.16462: p-bit exchange, quantiser, momentum sync.
 // Cost      `bits` up and 1 bit down per coordinate (2 with tie = zero), plus frames;
-//           2 (N-1)/N of a synchronised momentum in `sync_every` steps; samples for diagnostics.
+//           2 (N-1)/N of a synchronised momentum in an interval of steps; samples for diagnostics.
 // State     m: momentum (n) float32, local to each rank but where it is synchronised;
 //           with feedback = yes e: the quantisation error (n) float32.
 // Deviates  scales shared by all ranks (the public code's are each rank's own);
@@ -53,12 +53,12 @@ LionCub::LionCub(const std::string& name, const MethodContext& ctx, Measures mea
       route_(
           static_cast<RouteChoice>(word_option(name, ctx, "route", {"auto", "sharded", "native"}))),
       quantiser_(name, ctx),
-      sync_every_(whole_option(name, ctx, "sync_every", 1, 1'000'000)),
+      schedule_(name, ctx),
       probe_every_(whole_option(name, ctx, "probe_every", 0, 1'000'000'000)),
       sync_format_(value_format(name, ctx.options.at("sync_format"))),
       plan_{static_cast<int>(whole_option(name, ctx, "bits", 1, kernels::kMaxLevelBits)),
             choose_tensors(name, ctx.layout, ctx.options.at("sync"))},
-      sync_(ctx.layout, plan_.synced, sync_every_, sync_format_),
+      sync_(ctx.layout, plan_.synced, schedule_, sync_format_),
       probe_(ctx.layout, ctx.world),
       measures_(std::move(measures)),
       m_(state_.add("m", StateKind::kLocal)) {
@@ -71,7 +71,7 @@ LionCub::LionCub(const std::string& name, const MethodContext& ctx, Measures mea
 
 void LionCub::set_plan(Plan plan) {
   plan_ = std::move(plan);
-  sync_ = MomentumSync(layout_, plan_.synced, sync_every_, sync_format_);
+  sync_ = MomentumSync(layout_, plan_.synced, schedule_, sync_format_);
 }
 
 bool LionCub::probes(const Round& round) const {
@@ -311,9 +311,12 @@ double LionCub::probe_rate() const {
   return world_ > 1 && probe_every_ > 0 ? 1 / static_cast<double>(probe_every_) : 0;
 }
 
-// Bytes per step, averaged over the sync and probe schedules.
-double LionCub::bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled) const {
-  const MomentumSync sync(layout_, plan.synced, sync_every_, sync_format_);
+double LionCub::bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled,
+                         std::int64_t step) const {
+  const MomentumSync sync(layout_, plan.synced, schedule_, sync_format_);
+  const SyncSchedule::Interval interval = schedule_.interval_of(step);
+  std::int64_t end = interval.begin;
+  while (end < interval.begin + interval.length && schedule_.synchronises(end)) ++end;
   double votes = 0, samples = 0, momenta = 0;
   const auto add = [&](std::span<const Part> parts, double& sum) {
     sum += static_cast<double>(total_bytes(parts, world_));
@@ -323,13 +326,14 @@ double LionCub::bytes_of(const Plan& plan, std::span<const Bucket> buckets, doub
   for (const Bucket& b : buckets) {
     add(vote_parts(b, plan.bits, world_), votes);
     if (const auto part = probe_.part(b, world_)) add({&*part, 1}, samples);
-    for (std::int64_t step = 0; step < sync_every_; ++step) {
-      if (const auto part = sync.part(b, {.step = step, .voters = world_})) {
+    for (std::int64_t at = interval.begin; at < end; ++at) {
+      if (const auto part = sync.part(b, {.step = at, .voters = world_})) {
         add({&*part, 1}, momenta);
       }
     }
   }
-  return votes + sampled * samples + momenta / static_cast<double>(sync_every_);
+  const auto n_steps = static_cast<double>(std::max<std::int64_t>(1, end - interval.begin));
+  return votes + sampled * samples + momenta / n_steps;
 }
 
 // --- Registry. -----------------------------------------------------------------------------------
@@ -361,7 +365,13 @@ MethodInfo lion_cub_base_info() {
        .help = "sharded, native (the transport's integer all-reduce), or auto (fewer bytes); the "
                "same results",
        .wire_only = true},
-      {"sync_every", "8", "steps in which every synchronised momentum is averaged once"},
+      {"sync_schedule", "even",
+       "of synchronised momenta: even (each is averaged once in sync_every steps) or exponential "
+       "(once in intervals that grow, as in 0/1 Adam)"},
+      {"sync_every", "8", "with sync_schedule = even: steps of an interval"},
+      {"sync_doubling", "16",
+       "with sync_schedule = exponential: intervals until their length has doubled, from 1 step"},
+      {"sync_until", "0", "number of the last step that averages momenta; 0: all do"},
       {"sync_format", "8", "of averaged momenta: fp32, bf16, or bits from 2 to 8"},
       {"probe_every", "100", "steps between measurements on samples; 0: none"}};
   return info;

@@ -42,10 +42,12 @@ class LionCub final : public Method {
   void set_plan(Plan plan);
   const VoteProbe& probe() const noexcept { return probe_; }
   const QuantiserOptions& quantiser_options() const noexcept { return quantiser_.options(); }
+  const SyncSchedule& schedule() const noexcept { return schedule_; }
 
-  // Bytes per step of all ranks together under this plan, averaged over steps.
-  // `sampled`: the share of steps that share samples.
-  double bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled) const;
+  // Bytes per step of all ranks together under this plan, averaged over the synchronising steps of
+  // the interval that `step` is in. `sampled`: the share of steps that share samples.
+  double bytes_of(const Plan& plan, std::span<const Bucket> buckets, double sampled,
+                  std::int64_t step) const;
   double probe_rate() const;
 
  private:
@@ -64,7 +66,8 @@ class LionCub final : public Method {
   Tie tie_;
   RouteChoice route_;
   Quantiser quantiser_;
-  std::int64_t sync_every_, probe_every_;
+  SyncSchedule schedule_;
+  std::int64_t probe_every_;
   ValueFormat sync_format_;
   Plan plan_;
   MomentumSync sync_;

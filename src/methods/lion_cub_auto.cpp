@@ -48,6 +48,9 @@ class LionCubAuto final : public Method {
     PRIDE_CHECK(budget_ >= least, kName, ": option budget_bits = ", budget_,
                 ": a vote of one bit each sends ", least, " bits per parameter on ", world_,
                 " ranks");
+    PRIDE_CHECK(cub_.schedule().synchronises(measure_steps_), kName,
+                ": option sync_until = ", cub_.schedule().until(),
+                ": momenta are synchronised only after the first measure_steps = ", measure_steps_);
     // until the buckets in use are known
     buckets_ = make_buckets(layout_, std::max(kBucket, layout_.flat_size() / kMostBuckets), world_,
                             cub_.protocol({}).alignment);
@@ -129,10 +132,11 @@ bool LionCubAuto::measures(std::int64_t step) const {
   return step - half == (before * length + kProbes - 1) / kProbes;
 }
 
-// Bits sent per coordinate, step and rank, averaged over ranks and steps.
+// Bits sent per coordinate, step and rank, averaged over ranks and over the first interval of
+// synchronisation after the measurement; later intervals are not shorter, and cost no more.
 double LionCubAuto::bits_of(const Plan& plan, double sampled) const {
   const auto d = static_cast<double>(layout_.n_coords());
-  return 8 * cub_.bytes_of(plan, buckets_, sampled) / (d * world_);
+  return 8 * cub_.bytes_of(plan, buckets_, sampled, measure_steps_) / (d * world_);
 }
 
 void LionCubAuto::add_measurement(std::span<const TensorDiagnostics> diagnostics) {

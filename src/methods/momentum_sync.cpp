@@ -86,9 +86,9 @@ std::vector<char> choose_tensors(const std::string& method, const Layout& layout
   return chosen;
 }
 
-MomentumSync::MomentumSync(const Layout& layout, std::vector<char> chosen, std::int64_t every,
+MomentumSync::MomentumSync(const Layout& layout, std::vector<char> chosen, SyncSchedule schedule,
                            ValueFormat format)
-    : chosen_(std::move(chosen)), every_(every), format_(format) {
+    : chosen_(std::move(chosen)), schedule_(std::move(schedule)), format_(format) {
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     const TensorSlot& slot = layout.tensors()[t];
     first_block_.push_back(n_blocks_);
@@ -99,10 +99,11 @@ MomentumSync::MomentumSync(const Layout& layout, std::vector<char> chosen, std::
 
 std::vector<MomentumSync::Range> MomentumSync::due(const Bucket& bucket, std::int64_t step) const {
   std::vector<Range> ranges;
-  if (n_blocks_ == 0 || bucket.shards.size() == 1)
+  if (n_blocks_ == 0 || bucket.shards.size() == 1 || !schedule_.synchronises(step))
     return ranges;  // one rank: its momenta are the mean
-  const auto slices = static_cast<std::size_t>(every_);
-  const std::size_t slice = static_cast<std::size_t>(step % every_);
+  const SyncSchedule::Interval interval = schedule_.interval_of(step);
+  const auto slices = static_cast<std::size_t>(interval.length);
+  const auto slice = static_cast<std::size_t>(step - interval.begin);
   const std::size_t low = n_blocks_ * slice / slices, high = n_blocks_ * (slice + 1) / slices;
   for (const Shard& shard : bucket.shards) {
     for (const Piece& piece : shard.pieces) {

@@ -1,15 +1,15 @@
-// MomentumSync: selection and schedule of the momenta averaged over the ranks. Lion Cub's third
+// MomentumSync: selection and exchange of the momenta averaged over the ranks. Lion Cub's third
 // factor.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "codecs/levels.h"
+#include "methods/sync_schedule.h"
 #include "pride/layout.h"
 #include "routes/protocol.h"
 
@@ -29,9 +29,9 @@ std::vector<char> choose_tensors(const std::string& method, const Layout& layout
 
 class MomentumSync {
  public:
-  // Each chosen coordinate is averaged once in `every` steps; all steps average equally many of
-  // them.  REQUIRES: every >= 1.
-  MomentumSync(const Layout& layout, std::vector<char> chosen, std::int64_t every,
+  // Each chosen coordinate is averaged once in an interval of the schedule; all steps of an
+  // interval average equally many of them.
+  MomentumSync(const Layout& layout, std::vector<char> chosen, SyncSchedule schedule,
                ValueFormat format);
 
   // The momenta of the bucket that are due, sharded; empty if none is. The selection does not
@@ -60,7 +60,7 @@ class MomentumSync {
   std::vector<std::size_t> first_block_;  // by tensor: index among the chosen blocks of 64
   std::size_t n_blocks_ = 0;
   std::vector<std::size_t> offset_;  // by tensor
-  std::int64_t every_;
+  SyncSchedule schedule_;
   ValueFormat format_;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 
 #include "pride/error.h"
 #include "pride/registry.h"
@@ -129,6 +130,44 @@ TEST(LionCubAuto, ChoosesAStepLaterIfTheLastMeasuringStepIsSkipped) {
   EXPECT_NE(ranks[0].reports[16].note, "");
   EXPECT_EQ(ranks[0].reports[0].bytes_sent, ranks[0].reports[16].bytes_sent) << "the same plan";
   EXPECT_EQ(ranks[0].hash, ranks[1].hash);
+}
+
+// From the choice on; longer intervals send less.
+TEST(LionCubAuto, KeepsItsBudgetWithTheExponentialSchedule) {
+  const Layout layout({{"a", {300, 100}}, {"b", {3000}}, {"c", {200, 100}}});
+  const double d = static_cast<double>(layout.n_coords());
+  Training run = auto_training(4, "8");
+  run.options.options["sync_schedule"] = "exponential";
+  run.options.options["sync_doubling"] = "2";
+  run.options.options["sync_until"] = "30";
+  run.steps = 40;
+  const auto ranks = testing::train(layout, run);
+  std::vector<double> bits(40);
+  for (const auto& rank : ranks) {
+    EXPECT_EQ(rank.hash, ranks[0].hash);
+    for (std::size_t step = 0; step < 40; ++step) {
+      EXPECT_EQ(rank.reports[step].bytes_sent, rank.costs[step].bytes()) << step;
+      bits[step] += 8 * static_cast<double>(rank.reports[step].bytes_sent) / (4 * d);
+    }
+  }
+  // intervals of 8 and 11 steps begin at steps 15 and 23; step 30 begins to average none
+  const double first = std::accumulate(bits.begin() + 16, bits.begin() + 23, 0.0) / 7;
+  const double second = std::accumulate(bits.begin() + 23, bits.begin() + 30, 0.0) / 7;
+  const std::string& note = ranks[0].reports[15].note;  // "bits=3 sync=all: 4.76 of 8 bits ..."
+  const double said = std::stod(note.substr(note.find(": ") + 2));
+  EXPECT_LE(said, 8);
+  EXPECT_NEAR(first, said, 0.05) << note;
+  EXPECT_LT(second, first);
+  EXPECT_LT(bits[30], second);
+}
+
+TEST(LionCubAuto, RefusesSynchronisationThatEndsBeforeItsChoice) {
+  const Layout layout({{"w", {100'000}}});
+  const auto cost = [&](const char* until) {
+    return method_cost("lion-cub-auto", layout, {.options = {{"sync_until", until}}, .world = 4});
+  };
+  EXPECT_THROW(cost("64"), InvalidArgument);
+  EXPECT_NO_THROW(cost("65"));
 }
 
 TEST(LionCubAuto, RefusesABudgetBelowTheVote) {

@@ -77,6 +77,56 @@ TEST(LionCub, SpreadsSynchronisationOverSteps) {
   }
 }
 
+// Momenta of each rank by the schedule's formula, loops over blocks of 64: interval j has
+// floor(2^(j/2)) steps, 1 1 2 2 4 5 8 ..., and step i of an interval of d averages the blocks from
+// floor(B i/d) up to floor(B (i+1)/d).
+TEST(LionCub, SynchronisesByTheExponentialScheduleUntilItsLastStep) {
+  constexpr std::size_t kBlocks = 48;
+  constexpr std::int64_t kIntervals[] = {1, 1, 2, 2, 4, 5}, kUntil = 13;
+  const Layout layout({{"w", {64 * 40}}, {"v", {64 * 8}}});
+  for (const int world : {2, 3, 5}) {
+    Training run = sync_training({{"sync_schedule", "exponential"},
+                                  {"sync_doubling", "2"},
+                                  {"sync_until", std::to_string(kUntil)}},
+                                 15);
+    run.world = world;
+    run.options.bucket_coords = 1024;
+    std::vector<std::vector<float>> m(static_cast<std::size_t>(world),
+                                      std::vector<float>(64 * kBlocks));
+    std::int64_t begin = 0, step = 0;
+    for (const std::int64_t d : kIntervals) {
+      for (; step < begin + d; ++step) {
+        for (std::size_t i = 0; i < m[0].size(); ++i) {
+          const std::size_t t = i < 64 * 40 ? 0 : 1;
+          float sum = 0;
+          for (int r = 0; r < world; ++r) {
+            float& mine = m[static_cast<std::size_t>(r)][i];
+            const float kept = 0.99f * mine;
+            const float fresh =
+                static_cast<float>(1 - 0.99) * gradient(r, step, t, t == 0 ? i : i - 64 * 40);
+            mine = kept + fresh;
+            sum = r == 0 ? mine : sum + mine;
+          }
+          const auto n = static_cast<std::size_t>(d);
+          const auto slice = static_cast<std::size_t>(step - begin);
+          const bool due =
+              step < kUntil && i / 64 >= kBlocks * slice / n && i / 64 < kBlocks * (slice + 1) / n;
+          for (auto& theirs : m) theirs[i] = due ? sum / static_cast<float>(world) : theirs[i];
+        }
+      }
+      begin += d;
+    }
+    ASSERT_EQ(step, run.steps);
+    const auto states = states_of(layout, run);
+    for (std::size_t r = 0; r < m.size(); ++r) {
+      auto got = states[r].tensors.at("m/w").values;
+      const auto& v = states[r].tensors.at("m/v").values;
+      got.insert(got.end(), v.begin(), v.end());
+      EXPECT_EQ(got, m[r]) << "rank " << r << " of " << world;
+    }
+  }
+}
+
 TEST(LionCub, SynchronisesWhatIsNamed) {
   const Layout layout(kTensors);
   const auto equal = [&](const std::string& sync) {

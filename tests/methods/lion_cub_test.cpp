@@ -261,6 +261,10 @@ TEST(LionCub, CostEqualsCountedBytesInEveryStep) {
   const Options cases[] = {{{"bits", "1"}, {"sync", "all"}, {"probe_every", "2"}},
                            {{"bits", "3"}, {"sync", "vectors,first"}, {"sync_every", "3"}},
                            {{"bits", "8"}, {"sync", "all"}, {"sync_format", "5"}},
+                           {{"sync", "all"},
+                            {"sync_schedule", "exponential"},
+                            {"sync_doubling", "1"},
+                            {"sync_until", "3"}},
                            {{"granularity", "row"}, {"shared", "yes"}, {"tie", "zero"}},
                            {{"route", "native"}, {"bits", "7"}}};
   for (const Options& options : cases) {
@@ -307,7 +311,11 @@ TEST(LionCub, ResumesBitForBit) {
   const Layout layout(kTensors);
   for (const Options& options :
        {Options{{"bits", "3"}, {"feedback", "yes"}, {"sync", "vectors"}, {"sync_every", "2"}},
-        Options{{"bits", "1"}, {"sync", "all"}}}) {
+        Options{{"bits", "1"}, {"sync", "all"}},
+        Options{{"sync", "all"},
+                {"sync_schedule", "exponential"},
+                {"sync_doubling", "2"},
+                {"sync_until", "5"}}}) {
     run_world(2, [&](Communicator& comm) {
       const Training run = training(2, options);
       FlatBuffer params(layout.flat_size()), grads(layout.flat_size()), halfway(layout.flat_size());
@@ -350,6 +358,7 @@ TEST(LionCub, RefusesOptionsThatMakeNoSense) {
   EXPECT_NE(refused({{"sync", "vectors,nothing"}}).find("named by 'nothing'"), std::string::npos);
   EXPECT_NE(refused({{"sync_format", "9"}}).find("choose fp32, bf16"), std::string::npos);
   EXPECT_NE(refused({{"sync_every", "0"}}).find("sync_every"), std::string::npos);
+  EXPECT_NE(refused({{"sync_schedule", "linear"}}).find("even or exponential"), std::string::npos);
   EXPECT_NE(refused({{"bits", "1"}, {"feedback", "yes"}}).find("signsgd-ef"), std::string::npos);
   EXPECT_NE(refused({{"quantile", "0.1"}}).find("from 0.5 to 1"), std::string::npos);
   EXPECT_NE(refused({{"route", "ring"}}).find("auto, sharded or native"), std::string::npos);

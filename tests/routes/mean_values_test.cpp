@@ -66,7 +66,7 @@ Layout layout_of(std::size_t n) {
 }
 
 methods::MomentumSync sync_of(const Layout& layout, ValueFormat format) {
-  return {layout, std::vector<char>(layout.tensors().size(), 1), 1, format};
+  return {layout, std::vector<char>(layout.tensors().size(), 1), methods::SyncSchedule(1), format};
 }
 
 // Result on each rank, and the values that each sent.
