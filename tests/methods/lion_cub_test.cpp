@@ -136,61 +136,6 @@ TEST(LionCub, OfOneBitIsTheMajorityVote) {
   }
 }
 
-// --- Levels against the true mean. --------------------------------------------------------------
-
-// Share of coordinates where the vote is not the sign of the mean of the blends, after one step
-// from zero momentum: the blend is a tenth of the gradient.
-double disagreement(const Options& options, int world) {
-  const Layout layout({{"w", {64, 256}}});
-  Training run{.world = world, .steps = 1};
-  run.options.method = "lion-cub";
-  run.options.options = options;
-  run.options.options["sync"] = "none";
-  run.options.groups = {{.lr = 1.0}};
-  // ranks whose gradients differ in size as well
-  run.grad = [](int rank, std::int64_t, std::size_t tensor, std::size_t i) {
-    return testing::gradient(rank, 5, tensor, i) * static_cast<float>(1 + rank % 3) + 0.01f;
-  };
-  const auto params = params_of(layout, run);
-  const TensorSlot& slot = layout.tensors()[0];
-  double wrong = 0;
-  for (std::size_t i = 0; i < slot.n; ++i) {
-    double mean = 0;
-    for (int r = 0; r < world; ++r) mean += double{run.grad(r, 0, 0, i)};
-    const double moved = double{testing::initial(0, i)} - double{params[slot.offset + i]};
-    wrong += moved * mean < 0 ? 1 : 0;
-  }
-  return wrong / static_cast<double>(slot.n);
-}
-
-// With a shared scale a level is the blend, rounded; so the vote tends to the sign of the mean.
-TEST(LionCub, VotesTendToTheSignOfTheMeanWithSharedScales) {
-  for (const int world : {4, 5, 16}) {
-    double before = 1;
-    for (int bits = 2; bits <= 8; ++bits) {
-      const double now = disagreement({{"bits", std::to_string(bits)},
-                                       {"scale", "max"},
-                                       {"granularity", "tensor"},
-                                       {"shared", "yes"}},
-                                      world);
-      EXPECT_LT(now, before) << bits << " bits, N=" << world;
-      before = now;
-    }
-    EXPECT_LT(before, 0.01) << "N=" << world;
-    EXPECT_GT(disagreement({{"bits", "1"}}, world), 5 * before) << "N=" << world;
-  }
-}
-
-// A rank's own scale makes a vote of relative magnitudes: ranks whose gradients are larger have no
-// more weight, so more bits do not lead to the sign of the mean.
-TEST(LionCub, OwnScalesAreAnotherLimit) {
-  const double own = disagreement(
-      {{"bits", "8"}, {"granularity", "tensor"}, {"scale", "max"}, {"shared", "no"}}, 4);
-  const double shared = disagreement(
-      {{"bits", "8"}, {"granularity", "tensor"}, {"scale", "max"}, {"shared", "yes"}}, 4);
-  EXPECT_GT(own, 5 * shared);
-}
-
 // --- Zeros. -------------------------------------------------------------------------------------
 
 TEST(LionCub, ZerosStayZeroWithTheTernaryResult) {
