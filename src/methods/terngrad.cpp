@@ -5,6 +5,7 @@
 // Cost      2 bits up and bit_width(2N) bits down per coordinate, one float a tensor to each rank.
 // State     m: momentum (n) float32, equal on all ranks.
 // Deviates  2 bits a code rather than log2(3), whole bit planes rather than log2(2N+1) bits; the
+//           scale is the largest clipped magnitude (the authors' code: the clipping limit); the
 //           last layer is treated as the others; weight decay is decoupled.
 #include <algorithm>
 #include <cmath>
