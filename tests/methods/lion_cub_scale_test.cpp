@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "methods/lion_cub_training.h"
-#include "pride/error.h"
 
 namespace pride {
 namespace {
@@ -183,7 +182,11 @@ TEST_P(LionCubScales, AreWrongWhereThePageSaysSo) {
 
 INSTANTIATE_TEST_SUITE_P(Blends, LionCubScales,
                          ::testing::Values("Gaussian", "Laplace", "unlike rows"),
-                         [](const auto& info) { return concat("Case", info.index); });
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, ' ');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace pride
