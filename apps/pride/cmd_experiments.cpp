@@ -1,0 +1,123 @@
+// `pride sweep` and `pride compare`: the runs of an experiment, from a file or from flags.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "commands.h"
+#include "experiments/lock.h"
+#include "experiments/options.h"
+#include "experiments/records.h"
+#include "experiments/table.h"
+#include "pride/error.h"
+#include "text/utf8.h"
+#include "train/process.h"
+#include "world.h"
+
+namespace pride::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFailed = 1;
+constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells say it
+
+constexpr const char* kAboutSweep =
+    "Make the runs of an experiment file: methods x workers x seeds x whatever else it varies. "
+    "Every run is a `pride train` of its own, with threads as workers. The same command goes on "
+    "where it was interrupted, and makes only what is missing or changed.";
+constexpr const char* kAboutCompare =
+    "Train by several methods and compare: the same task and, for each seed, the same initial "
+    "values and batches. Every run is a `pride train` of its own, with threads as workers; its "
+    "flags may be given here, for all methods. The same command goes on where it was interrupted.";
+
+int count_if(const Runner& runner, bool (*test)(const Entry&)) {
+  return static_cast<int>(std::ranges::count_if(runner.entries(), test));
+}
+
+// What is said of failed runs. The exit code.
+int tell_failures(const Runner& runner) {
+  const int failed = count_if(
+      runner, [](const Entry& e) { return e.state == Entry::State::kFailed && !e.run.tuning; });
+  const int killed = count_if(runner, [](const Entry& e) {
+    return e.state == Entry::State::kFailed && was_killed(e.result);
+  });
+  if (failed == 0) return 0;
+  std::cerr << "pride: error: " << failed << (failed == 1 ? " run" : " runs")
+            << " failed; --retry makes them again";
+  if (killed > 0) {
+    std::cerr << "; without it the same command makes again what a signal ended (" << killed << ")";
+  }
+  std::cerr << '\n';
+  return kFailed;
+}
+
+// The exit code.
+int make_runs(const ExperimentPlan& plan, const ExperimentOptions& options) {
+  PRIDE_CHECK(!fs::exists(plan.out() / "compare.json"), plan.out().string(),
+              ": holds a comparison of an earlier version; choose another --out");
+  std::error_code error;
+  fs::create_directories(plan.out(), error);
+  if (error) throw DataError(concat("--out ", plan.out().string(), ": ", error.message()));
+  const FolderLock lock(plan.out());
+  catch_interrupts();
+  Runner runner(plan, options.runner, interrupted);
+  const bool complete = runner.run();
+  if (options.json) {
+    std::cout << overview_of(plan, runner.entries(), runner.choices(), complete).dump(2)
+              << std::endl;
+  } else {
+    std::cout << experiment_table(runner.entries(), runner.choices()) << std::flush;
+  }
+  for (const std::string& text : unequal_starts(runner.entries())) {
+    std::cerr << "pride: warning: " << text << '\n';
+  }
+  if (!complete) {
+    std::cerr << "pride: interrupted; the same command makes the runs that are missing\n";
+    return kInterrupted;
+  }
+  return tell_failures(runner);
+}
+
+void run(const char* command, Experiment experiment, const FlagValues& given,
+         const ExperimentOptions& options) {
+  PRIDE_CHECK(!launched_as_job(), command,
+              " makes its runs itself, with threads as workers: run it without mpirun, srun or "
+              "torchrun");
+  check_utf8("--out", options.out);
+  const fs::path out =
+      options.out.empty() ? fs::path("runs") / experiment.name : fs::path(options.out);
+  const ExperimentPlan plan(std::move(experiment), given, out);
+  if (options.list) {
+    const Runner known(plan, options.runner, interrupted);
+    std::cout << list_of_runs(plan, known.entries(), known.choices());
+    return;
+  }
+  const int code = make_runs(plan, options);
+  if (code != 0) std::exit(code);
+}
+
+}  // namespace
+
+void add_sweep_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("sweep", kAboutSweep);
+  const auto options = std::make_shared<SweepOptions>();
+  add_sweep_flags(*command, *options);
+  command->callback([options] {
+    const FlagValues given = flags_instead(*options);
+    run("pride sweep", read_experiment(options->file), given, *options);
+  });
+}
+
+void add_compare_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("compare", kAboutCompare);
+  const auto options = std::make_shared<CompareOptions>();
+  add_compare_flags(*command, *options);
+  command->callback([command, options] {
+    run("pride compare", comparison_of(*command, *options), {}, *options);
+  });
+}
+
+}  // namespace pride::app

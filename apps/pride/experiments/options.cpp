@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/options.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+
+#include "flag_sets.h"
+#include "integer_check.h"
+#include "number_check.h"
+#include "pride/error.h"
+#include "pride/registry.h"
+
+namespace pride::app {
+namespace {
+
+constexpr int kMostJobs = 1024;
+constexpr const char* kGroup = "Comparison";
+constexpr const char* kMethodOption = "method-opt";
+
+// flags of `pride train` that the comparison sets for each run, or that mean another thing here, or
+// nothing: a run begins anew, so that checkpoints would only fill the disk, and is no job
+constexpr const char* kTaken[] = {
+    "--method", "--seed", "--out",        "--overwrite",   "--resume",
+    "--quiet",  "--json", "--save-every", "--tensorboard", "--threads-per-process"};
+
+// what --set may not touch: a comparison has one task, and runs of a seed have the same batches
+const FlagSet kShared = {
+    "task",       "data",          "vocab",   "examples",  "shots",  "skip-long",    "init",
+    "init-std",   "embedding-std", "model",   "layers",    "heads",  "width",        "context",
+    "patch",      "image-size",    "workers", "batch",     "epochs", "steps",        "seed",
+    "accumulate", "sharding",      "method",  "out",       "config", "eval-batches", "overwrite",
+    "resume",     "json",          "quiet",   "log-every", "help",   "help-all",     "save-every"};
+
+// memories of an average, in steps: 10, 20, 50, 100; of squares 20, 50, 100, 1000
+constexpr const char* kBeta2[] = {"0.9", "0.95", "0.98", "0.99"};
+constexpr const char* kBeta2OfSquares[] = {"0.95", "0.98", "0.99", "0.999"};
+
+void add_common_flags(CLI::App& app, ExperimentOptions& o, const std::string& out,
+                      const std::string& group) {
+  app.add_option("--out", o.out, out)->group(group);
+  app.add_option("--jobs", o.runner.jobs,
+                 "Runs at a time. Default: as many as there are cores for their workers, at least "
+                 "one")
+      ->check(integer_check<int>(1, kMostJobs))
+      ->group(group);
+  app.add_flag("--list", o.list, "Print the runs and what is known of them; make none")
+      ->group(group);
+  app.add_flag("--retry", o.runner.retry, "Make runs again that failed")->group(group);
+  app.add_flag("--quiet", o.runner.quiet, "No progress on standard error")->group(group);
+  app.add_flag("--json", o.json, "Print sweep.json instead of the table")->group(group);
+}
+
+void add_what_to_compare(CLI::App& app, CompareOptions& o) {
+  app.add_option("--methods", o.methods,
+                 "Methods to compare, separated by commas, or all. LABEL=METHOD names an entry, so "
+                 "that one method can take part with several settings")
+      ->delimiter(',')
+      ->group(kGroup);
+  app.add_option("--seeds", o.seeds,
+                 "Each method is trained on each of these, separated by commas. Runs of one seed "
+                 "have the same initial values and see the same batches, whatever their method")
+      ->delimiter(',')
+      ->check(integer_check<std::uint64_t>(0))
+      ->capture_default_str()
+      ->group(kGroup);
+  app.add_option("--set", o.set,
+                 "A flag of `pride train` for one method only, as METHOD:FLAG=VALUE, e.g. "
+                 "dgc:lr=0.1 or dgc:method-opt=ratio=0.01; may be repeated. Replaces the value "
+                 "that all have; of --method-opt, the one of the same key")
+      ->allow_extra_args(false)
+      ->group(kGroup);
+}
+
+void add_tuning(CLI::App& app, CompareOptions& o) {
+  app.add_flag("--tune", o.tune,
+               "Choose each method's learning rate and beta2 first, by one rule: from rates 1, 3, "
+               "10, ... and --tune-beta2, by the final loss on --tune-seed, beginning next to the "
+               "method's default rate (or --lr) and going on until no neighbour of the best point "
+               "is better")
+      ->group(kGroup);
+  app.add_option("--tune-beta2", o.tune_beta2,
+                 "Values of beta2 to choose from, ascending and separated by commas; none: rates "
+                 "alone. Default: 0.9,0.95,0.98,0.99; of methods whose beta2 averages squares "
+                 "0.95,0.98,0.99,0.999")
+      ->delimiter(',')
+      ->group(kGroup);
+  app.add_option("--tune-seed", o.tune_seed, "Seed of the tuning runs; none of --seeds")
+      ->check(integer_check<std::uint64_t>(0))
+      ->capture_default_str()
+      ->group(kGroup);
+  CLI::Option* epochs =
+      app.add_option("--tune-epochs", o.tune_epochs,
+                     "Length of the tuning runs in epochs. Default: the length of the others")
+          ->group(kGroup);
+  app.add_option("--tune-steps", o.tune_steps, "The same in steps")
+      ->excludes(epochs)
+      ->check(integer_check<std::int64_t>(1))
+      ->group(kGroup);
+}
+
+// The flags of `pride train` that were given, --config applied.
+FlagValues given_train_flags(CLI::App& app, const CompareOptions& options) {
+  if (!options.train.config.empty()) apply_config(app, options.train.config);
+  FlagValues given;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty() || option->count() == 0) continue;
+    const std::string& name = option->get_lnames().front();
+    const bool own = option->get_group() == kGroup || name == "config" || name == "help";
+    if (!own) given[name] = option->results();
+  }
+  return given;
+}
+
+// Values of --method-opt: those that all have, but for the keys that are set anew, and these.
+std::vector<std::string> merged(const std::vector<std::string>& shared,
+                                const std::vector<std::string>& own) {
+  const auto key = [](const std::string& text) { return text.substr(0, text.find('=')); };
+  std::vector<std::string> all;
+  for (const std::string& text : shared) {
+    const auto same_key = [&](const std::string& other) { return key(other) == key(text); };
+    if (std::ranges::none_of(own, same_key)) all.push_back(text);
+  }
+  all.insert(all.end(), own.begin(), own.end());
+  return all;
+}
+
+// LABEL=METHOD, or METHOD
+void add_method(const std::string& text, Experiment& experiment) {
+  const std::size_t equals = text.find('=');
+  const std::string label = text.substr(0, equals);
+  const std::string method = equals == std::string::npos ? text : text.substr(equals + 1);
+  check_label("--methods: label", label);
+  method_info(method, 1);
+  PRIDE_CHECK(experiment.own.emplace(label, OwnSettings{.method = method}).second, "--methods: '",
+              label, "' is given twice");
+  experiment.grids.front().labels.push_back(label);
+}
+
+void apply_set(const std::string& text, Experiment& experiment) {
+  const std::size_t colon = text.find(':'), equals = text.find('=', colon);
+  PRIDE_CHECK(colon != std::string::npos && equals != std::string::npos && equals > colon + 1,
+              "--set ", text, ": must be METHOD:FLAG=VALUE");
+  const std::string label = text.substr(0, colon), value = text.substr(equals + 1);
+  const std::string flag = text.substr(colon + 1, equals - colon - 1);
+  const auto own = experiment.own.find(label);
+  PRIDE_CHECK(own != experiment.own.end(), "--set ", text, ": '", label, "' is not in --methods");
+  PRIDE_CHECK(!kShared.contains(flag), "--set ", text, ": --", flag,
+              " is the same for all methods of a comparison");
+  PRIDE_CHECK(flags_of_runs().contains(flag), "--set ", text, ": '", flag,
+              "' is no flag of `pride train` that its runs can have");
+  if (flag == kMethodOption) return own->second.options.push_back(value);
+  PRIDE_CHECK(std::ranges::count(own->second.axes, flag, &Axis::flag) == 0, "--set ", text, ": --",
+              flag, " is set twice");
+  own->second.axes.push_back({flag, {value}});
+}
+
+// The rate from which a method's search starts: its own, that of all, or the method's default.
+double first_rate(const Experiment& experiment, const std::string& label) {
+  const OwnSettings& own = experiment.own.at(label);
+  FlagValues flags = experiment.shared;
+  for (const Axis& axis : own.axes) flags[axis.flag] = axis.values;
+  flags["method"] = {own.method};
+  flags.erase(kMethodOption);
+  try {
+    const TrainOptions options = parse_train(arguments_of(flags));
+    return options.lr.value_or(method_info(own.method, 1).default_lr);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(concat(label, ": ", error.what()));
+  }
+}
+
+void add_search(const CompareOptions& o, Experiment& experiment) {
+  PRIDE_CHECK(o.tune || (!o.tune_epochs && !o.tune_steps && o.tune_beta2.empty()),
+              "--tune-epochs, --tune-steps and --tune-beta2 need --tune");
+  if (!o.tune) return;
+  Tuning tuning{.seed = o.tune_seed, .climb = true};
+  if (o.tune_epochs) tuning.flags["epochs"] = {concat(*o.tune_epochs)};
+  if (o.tune_steps) tuning.flags["steps"] = {concat(*o.tune_steps)};
+  for (auto& [label, own] : experiment.own) {
+    const MethodInfo info = method_info(own.method, 1);
+    try {
+      own.tune.push_back(rate_axis(first_rate(experiment, label)));
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(concat(label, ": ", error.what()));
+    }
+    std::vector<std::string> values = o.tune_beta2;
+    if (values.empty()) {
+      if (info.default_eps > 0)
+        values.assign(std::begin(kBeta2OfSquares), std::end(kBeta2OfSquares));
+      else
+        values.assign(std::begin(kBeta2), std::end(kBeta2));
+    }
+    if (info.default_beta2 == 0 || values == std::vector<std::string>{"none"}) continue;
+    own.tune.push_back({"beta2", std::move(values)});
+  }
+  experiment.tune = std::move(tuning);
+}
+
+}  // namespace
+
+void add_sweep_flags(CLI::App& app, SweepOptions& o) {
+  app.add_option("file", o.file, "The experiment, a TOML file; see experiments/")->required();
+  app.add_option("--data", o.data, "The data, instead of what the file says");
+  app.add_option("--set", o.set,
+                 "FLAG=VALUE: a flag of `pride train` for all runs, those of [tune] too, instead "
+                 "of what the file says, e.g. device=cuda; may be repeated")
+      ->allow_extra_args(false);
+  add_common_flags(app, o,
+                   "Folder for the runs, sweep.jsonl and sweep.json. Complete runs in it are not "
+                   "repeated. Default: runs/NAME, after the file's name",
+                   "Options");
+}
+
+void add_compare_flags(CLI::App& app, CompareOptions& o) {
+  add_what_to_compare(app, o);
+  add_tuning(app, o);
+  add_train_flags(app, o.train);
+  for (const char* name : kTaken) app.remove_option(app.get_option(name));
+  add_common_flags(app, o,
+                   "Folder for the runs, sweep.jsonl and sweep.json. Complete runs in it are not "
+                   "repeated: the same command goes on where it was interrupted",
+                   kGroup);
+}
+
+FlagValues flags_instead(const SweepOptions& options) {
+  FlagValues flags;
+  for (const std::string& text : options.set) {
+    const std::size_t equals = text.find('=');
+    PRIDE_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < text.size(), "--set ",
+                text, ": must be FLAG=VALUE");
+    const std::string flag = text.substr(0, equals);
+    PRIDE_CHECK(flags_of_runs().contains(flag), "--set ", text, ": '", flag,
+                "' is no flag of `pride train` that all runs of a sweep can have");
+    flags[flag].push_back(text.substr(equals + 1));
+  }
+  if (!options.data.empty()) flags["data"] = {options.data};
+  return flags;
+}
+
+Experiment comparison_of(CLI::App& app, CompareOptions& options) {
+  Experiment experiment{.where = "pride compare", .name = "compare", .all_or_none = true};
+  experiment.shared = given_train_flags(app, options);
+  if (options.methods.empty()) throw CLI::RequiredError("--methods");
+  if (options.out.empty()) throw CLI::RequiredError("--out");
+  Grid& grid = experiment.grids.emplace_back();
+  for (const std::uint64_t seed : options.seeds) {
+    PRIDE_CHECK(std::ranges::count(grid.seeds, seed) == 0, "--seeds: ", seed, " is given twice");
+    PRIDE_CHECK(!options.tune || seed != options.tune_seed, "--tune-seed ", seed,
+                ": is one of --seeds; values must be chosen on a seed that is not shown");
+    grid.seeds.push_back(seed);
+  }
+  for (const std::string& text : options.methods) {
+    if (text != "all") {
+      add_method(text, experiment);
+    } else {
+      for (const std::string& name : method_names()) add_method(name, experiment);
+    }
+  }
+  for (const std::string& text : options.set) apply_set(text, experiment);
+  const auto shared = experiment.shared.find(kMethodOption);
+  for (auto& [label, own] : experiment.own) {
+    if (shared != experiment.shared.end()) own.options = merged(shared->second, own.options);
+  }
+  add_search(options, experiment);
+  return experiment;
+}
+
+}  // namespace pride::app

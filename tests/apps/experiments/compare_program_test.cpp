@@ -1,0 +1,290 @@
+// `pride compare` from the command line: its runs, its search and its refusals.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "experiment_program.h"
+
+namespace pride::app {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+class Compare : public SweepProgram {
+ protected:
+  Outcome compare(const Arguments& more) const {
+    Arguments all = {
+        "--data", path(data_).string(), "--layers", "1",       "--heads", "2",         "--width",
+        "16",     "--context",          "16",       "--batch", "2",       "--workers", "2",
+        "--out",  path("out").string()};
+    all.insert(all.end(), more.begin(), more.end());
+    std::string command = concat(PRIDE_PROGRAM, " compare");
+    for (const std::string& argument : all) command += " '" + argument + "'";
+    return test::run_shell(command);
+  }
+
+  // of one label, tuning apart
+  std::vector<json> runs_of(const std::string& label, const std::string& phase = "run") const {
+    std::vector<json> found;
+    for (const json& record : records()) {
+      if (record["label"] == label && record["phase"] == phase) found.push_back(record);
+    }
+    return found;
+  }
+
+  void expect_refusal(const Arguments& more, const std::string& part, int code = 1) const {
+    const Outcome outcome = compare(more);
+    EXPECT_EQ(outcome.code, code) << outcome.err;
+    expect_contains(outcome.err, part);
+    EXPECT_EQ(outcome.out, "");
+  }
+};
+
+const Arguments kTwo = {"--methods", "lion,dlion-vote", "--seeds", "1", "--steps", "3"};
+const Arguments kFour = {"--methods", "lion,dlion-vote", "--seeds", "1,2", "--steps", "3"};
+
+Arguments with(Arguments all, const Arguments& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST_F(Compare, TrainsEveryMethodOnEverySeed) {
+  const Outcome outcome = compare(with(kFour, {"--lr", "1e-3"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_contains(outcome.out, "| `dlion-vote` | 1e-3 |");
+  expect_contains(outcome.err, "[4/4] ");
+  const json all = overview();
+  EXPECT_TRUE(all["complete"]);
+  EXPECT_EQ(all["failed"], 0);
+  ASSERT_EQ(all["rows"].size(), 2U);
+  for (const json& row : all["rows"]) {
+    const auto runs = runs_of(row["row"]);
+    ASSERT_EQ(runs.size(), 2U);
+    EXPECT_EQ(row["lr"], 1e-3);
+    double loss = 0;
+    for (const json& run : runs) {
+      loss += run["final"]["loss"].get<double>() / 2;
+      const fs::path folder = path("out") / run["folder"].get<std::string>();
+      const json summary = json::parse(bytes_of(folder / "summary.json"));
+      EXPECT_EQ(run["param_hash"], summary["param_hash"]);
+      EXPECT_EQ(run["seed"], summary["settings"]["seed"]);
+      EXPECT_EQ(run["bytes_per_step"], summary["bytes"]["ranks"][0]["sent_per_step"]);
+    }
+    EXPECT_DOUBLE_EQ(row["results"]["final"]["loss"]["mean"].get<double>(), loss);
+  }
+  const auto lion = runs_of("lion");
+  EXPECT_NE(lion[0]["first_loss"], lion[1]["first_loss"]) << "another seed, another start";
+  const double dense = all["rows"][0]["results"]["ratio_to_fp32_ring"];
+  const double vote = all["rows"][1]["results"]["ratio_to_fp32_ring"];
+  EXPECT_NEAR(dense, 1, 0.1) << "frames of so small a model";
+  EXPECT_LT(vote, 1.0 / 10);
+}
+
+TEST_F(Compare, GivesAllMethodsTheSameStartAndBatches) {
+  ASSERT_EQ(compare({"--methods", "all", "--seeds", "1", "--steps", "2"}).code, 0);
+  EXPECT_EQ(overview()["unequal_starts"], json::array());
+  // the loss of step 1 is that of the initial values on the first batches
+  const auto all = records();
+  for (const json& run : all) EXPECT_EQ(run["first_loss"], all[0]["first_loss"]) << run["label"];
+}
+
+// With a rate of 0 the parameters stay the initial ones, which depend on nothing but the seed.
+TEST_F(Compare, GivesAllMethodsTheSameInitialValues) {
+  const Outcome outcome = compare({"--methods", "adamw,lion,dlion-vote,dlion-avg", "--seeds", "5",
+                                   "--steps", "2", "--lr", "0", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out), overview());
+  const auto all = records();
+  ASSERT_EQ(all.size(), 4U);
+  for (const json& run : all) {
+    EXPECT_EQ(run["param_hash"], all[0]["param_hash"]);
+    EXPECT_EQ(run["final"]["loss"], all[0]["final"]["loss"]);
+  }
+}
+
+TEST_F(Compare, RepeatsNoCompleteRunAndMakesWhatIsMissing) {
+  ASSERT_EQ(compare(kTwo).code, 0);
+  const auto before = summaries();
+  ASSERT_EQ(compare(with(kFour, {"--overlap", "--log-every", "1"})).code, 0);
+  const auto after = summaries();
+  EXPECT_EQ(after.size(), 4U);
+  for (const auto& [id, time] : before) EXPECT_EQ(after.at(id), time) << id;
+}
+
+// Damaged contents of the folder.
+TEST_F(Compare, MakesRunsWithUnreadableFilesAnew) {
+  ASSERT_EQ(compare(kTwo).code, 0);
+  const json before = overview()["rows"];
+  const fs::path folder = fs::path("out") / runs_of("lion")[0]["folder"].get<std::string>();
+  const auto expect_again = [&](const fs::path& spoilt) {
+    const Outcome again = compare(kTwo);
+    ASSERT_EQ(again.code, 0) << again.err;
+    expect_contains(again.err, "pride: warning: " + path(spoilt.string()).string());
+    for (int row = 0; row < 2; ++row) {
+      EXPECT_EQ(overview()["rows"][row]["results"]["bytes_per_step"],
+                before[row]["results"]["bytes_per_step"]);
+    }
+  };
+  for (const char* text : {"{}", "{\"settings\": "}) {
+    folder_.write(folder / "summary.json", text);
+    expect_again(folder / "summary.json");
+  }
+  const std::string steps = bytes_of(path((folder / "metrics.jsonl").string()));
+  for (const std::size_t n : {steps.find('\n') + 1, steps.size() - 10}) {
+    folder_.write(folder / "metrics.jsonl", steps.substr(0, n));
+    expect_again(folder / "metrics.jsonl");
+  }
+  std::string summary = bytes_of(path((folder / "summary.json").string()));
+  const std::size_t loss = summary.find("\"loss\": ", summary.find("\"final\""));
+  folder_.write(folder / "summary.json", summary.insert(loss + 8, "\"abc\", \"had\": "));
+  expect_again(folder / "summary.json");
+}
+
+TEST_F(Compare, GoesOnWhenAMethodFails) {
+  const Outcome outcome = compare(with(kTwo, {"--set", "lion:lr=1e30"}));
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.out, "| `lion` (0 of 1 runs) | 1e30 |");
+  expect_contains(outcome.out, "failed: lion, lr 1e30, seed 1: ");
+  expect_contains(outcome.out, "NaN or Inf in the gradient of");
+  expect_contains(outcome.err, "pride: error: 1 run failed");
+  EXPECT_EQ(overview()["failed"], 1);
+  EXPECT_TRUE(overview()["rows"][0]["results"].is_null());
+  EXPECT_TRUE(overview()["rows"][1]["results"].is_object());
+}
+
+TEST_F(Compare, SetsFlagsForOneMethodOnly) {
+  const Outcome outcome =
+      compare({"--methods", "vote=dlion-vote,zero=dlion-vote", "--seeds", "1", "--steps", "2",
+               "--weight-decay", "0.5", "--set", "zero:method-opt=tie=zero", "--set",
+               "zero:weight-decay=0.25", "--set", "zero:decay-all=true"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json vote = runs_of("vote")[0]["settings"], zero = runs_of("zero")[0]["settings"];
+  EXPECT_EQ(vote["method-opt"], json::array());
+  EXPECT_EQ(vote["weight-decay"], 0.5);
+  EXPECT_EQ(zero["method-opt"], json({"tie=zero"}));
+  EXPECT_EQ(zero["weight-decay"], 0.25);
+  EXPECT_EQ(zero["decay-all"], true);
+}
+
+TEST_F(Compare, AddsMethodOptionsOfItsOwnToTheSharedOnes) {
+  ASSERT_EQ(compare({"--methods", "a=dgc,b=dgc,c=dgc", "--seeds", "1", "--steps", "2",
+                     "--method-opt", "ratio=0.01", "--method-opt", "masking=no", "--set",
+                     "b:method-opt=ratio=0.1", "--set", "c:method-opt=warmup_steps=1"})
+                .code,
+            0);
+  const auto options = [&](const char* label) {
+    return runs_of(label)[0]["settings"]["method-opt"];
+  };
+  EXPECT_EQ(options("a"), json({"ratio=0.01", "masking=no"}));
+  EXPECT_EQ(options("b"), json({"masking=no", "ratio=0.1"})) << "its own wins";
+  EXPECT_EQ(options("c"), json({"ratio=0.01", "masking=no", "warmup_steps=1"}));
+}
+
+TEST_F(Compare, TunesRateAndBeta2OnASeedThatIsNotShown) {
+  const Outcome outcome =
+      compare({"--methods", "lion,sgdm", "--seeds", "1", "--steps", "20", "--lr", "0.02", "--tune",
+               "--tune-seed", "7", "--tune-steps", "10", "--tune-beta2", "0.9,0.99"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_contains(outcome.out, "Points that [tune] tried, on its own seed:");
+  for (const char* label : {"lion", "sgdm"}) {
+    const auto tried = runs_of(label, "tune");
+    EXPECT_EQ(tried[0]["lr"], 0.03) << "next to the rate that was given";
+    const json* best = nullptr;
+    double smallest = INFINITY, largest = 0;
+    bool both = false;
+    for (const json& run : tried) {
+      EXPECT_EQ(run["seed"], 7);
+      EXPECT_EQ(run["steps"], 10);
+      smallest = std::min(smallest, run["lr"].get<double>());
+      largest = std::max(largest, run["lr"].get<double>());
+      both = both || run["settings"]["beta2"] != tried[0]["settings"]["beta2"];
+      if (run["status"] != "done") continue;
+      if (best == nullptr || run["final"]["loss"] < (*best)["final"]["loss"]) best = &run;
+    }
+    ASSERT_NE(best, nullptr);
+    const json shown = runs_of(label)[0];
+    EXPECT_EQ(shown["lr"], (*best)["lr"]) << label;
+    EXPECT_EQ(shown["settings"]["beta2"], (*best)["settings"]["beta2"]);
+    EXPECT_EQ(shown["steps"], 20);
+    EXPECT_LT(smallest, shown["lr"]) << "the best is interior";
+    EXPECT_GT(largest, shown["lr"]);
+    EXPECT_EQ(both, std::string(label) == "lion") << "sgdm has no beta2";
+  }
+}
+
+// onebit-adam begins with dense steps: by default, a fifth of the run.
+TEST_F(Compare, CountsADenseBeginning) {
+  const Outcome outcome =
+      compare({"--methods", "adamw,onebit-adam", "--seeds", "1", "--steps", "20"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json rows = overview()["rows"];
+  EXPECT_EQ(runs_of("onebit-adam")[0]["method"]["options"]["freeze_steps"], "4");
+  const double dense = rows[0]["results"]["bytes_per_step"];
+  const double mean = rows[1]["results"]["bytes_per_step"];
+  const double late = rows[1]["results"]["late_bytes_per_step"];
+  EXPECT_LT(late, dense / 10);
+  EXPECT_NEAR(mean, 0.2 * dense + 0.8 * late, 0.05 * dense);
+  expect_contains(outcome.out, " (late 1/");
+}
+
+TEST_F(Compare, SaysWhyNoRateWorked) {
+  const Outcome failed =
+      compare({"--methods", "lion", "--seeds", "1", "--steps", "2", "--tune", "--lr", "1e30"});
+  EXPECT_EQ(failed.code, 1);
+  expect_contains(failed.out,
+                  "not run: no point of [tune.grid] gave a result; the last: step 2: NaN or Inf");
+  EXPECT_EQ(runs_of("lion", "tune").size(), 5U);
+}
+
+TEST_F(Compare, ReadsItsFlagsFromAFile) {
+  const auto file = folder_.write(
+      "run.toml", "methods = [\"lion\"]\nseeds = [4]\nsteps = 2\nset = [\"lion:lr=0.5\"]\n");
+  ASSERT_EQ(compare({"--config", file.string()}).code, 0);
+  const json run = runs_of("lion")[0];
+  EXPECT_EQ(run["seed"], 4);
+  EXPECT_EQ(run["lr"], 0.5);
+  EXPECT_EQ(run["steps"], 2);
+}
+
+TEST_F(Compare, RefusesBeforeTheFirstRun) {
+  expect_refusal({"--methods", "lion,sgd"}, "method 'sgd' is not known");
+  expect_refusal({"--methods", "lion,lion"}, "'lion' is given twice");
+  expect_refusal({"--methods", "../x=lion"}, "a label is made of letters");
+  expect_refusal({"--methods", "lion", "--set", "dgc:lr=1"}, "'dgc' is not in --methods");
+  expect_refusal({"--methods", "lion", "--set", "lion:lr"}, "must be METHOD:FLAG=VALUE");
+  expect_refusal({"--methods", "lion", "--set", "lion:colour=red"}, "'colour' is no flag");
+  expect_refusal({"--methods", "lion", "--set", "lion:lr=fast"}, "--lr");
+  expect_refusal({"--methods", "lion", "--set", "lion:init-std=5"}, "the same for all methods");
+  expect_refusal({"--methods", "lion", "--set", "lion:lr=1", "--set", "lion:lr=2"}, "set twice");
+  expect_refusal({"--methods", "lion", "--set", "lion:method-opt=tie=zero"}, "no option 'tie'");
+  expect_refusal({"--methods", "lion", "--method-opt", "dense=x"}, "option dense = 'x'");
+  expect_refusal({"--methods", "lion", "--seeds", "1,1"}, "--seeds: 1 is given twice");
+  expect_refusal({"--methods", "lion", "--tune", "--seeds", "100"}, "--tune-seed 100");
+  expect_refusal({"--methods", "lion", "--tune-steps", "5"}, "need --tune");
+  expect_refusal({"--methods", "lion", "--lr", "0", "--tune"}, "finite start above 0");
+  expect_refusal({"--methods", "lion", "--save-every", "5"}, "--save-every", 2);
+  expect_refusal({"--methods", "lion", "--set", "lion:save-every=5"}, "save-every");
+  expect_refusal({}, "--methods is required", 2);
+  expect_refusal({"--methods", "lion", "--seeds", "x"}, "--seeds", 2);
+  expect_refusal({"--methods", "lion", "--resume", "x"}, "--resume", 2);
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(Compare, RefusesWhatTrainingWouldRefuse) {
+  expect_refusal({"--methods", "lion,sgdm", "--set", "sgdm:beta2=0.5"}, "sgdm has no beta2");
+  expect_refusal({"--methods", "lion", "--set", "lion:beta1=1"}, "beta1 = 1 is not in [0, 1)");
+  expect_refusal({"--methods", "lion,dlion-vote", "--clip-global-norm", "1"},
+                 "dlion-vote: optimizer: clip_global_norm");
+  expect_refusal({"--methods", "lion", "--steps", "4", "--warmup", "4"}, "lion: --warmup 4");
+  expect_refusal(
+      {"--methods", "lion", "--steps", "9", "--warmup", "4", "--tune", "--tune-steps", "4"},
+      "lion: --warmup 4");
+  expect_refusal({"--methods", "lion", "--sharding", "none"}, "--sharding");
+  expect_refusal({"--methods", "lion", "--sharding", "dirichlet:1"}, "needs a task with labels");
+  fs::remove(path("text"));
+  expect_refusal({"--methods", "lion"}, path("text").string());
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+}  // namespace
+}  // namespace pride::app

@@ -1,0 +1,102 @@
+// `pride sweep` and `pride compare` as programs, for tests of them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/io/run_program.h"
+#include "pride/error.h"
+
+namespace pride::app {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::bytes_of;
+using test::expect_contains;
+using test::Outcome;
+
+// every run loads libtorch anew, which takes longer than its steps: two where two will do
+inline constexpr const char* kPair = "[grid]\nmethod = [\"lion\", \"dlion-vote\"]\nseed = 1\n";
+inline constexpr const char* kGrid = "[grid]\nmethod = [\"lion\", \"dlion-vote\"]\nseed = [1, 2]\n";
+
+class SweepProgram : public testing::Test {
+ protected:
+  SweepProgram() { folder_.write("text", test::sample_text()); }
+
+  fs::path path(const std::string& name) const { return folder_.path() / name; }
+
+  // an experiment of runs of a fraction of a second each
+  void write(const std::string& more, int steps = 3) const {
+    folder_.write("try.toml", concat("[train]\nlayers = 1\nheads = 2\nwidth = 16\ncontext = 16\n",
+                                     "batch = 2\nworkers = 2\nsteps = ", steps, "\n", more));
+  }
+
+  std::string command(const std::string& more) const {
+    return concat(PRIDE_PROGRAM, " sweep ", path("try.toml").string(), " --data ",
+                  path(data_).string(), " --out ", path("out").string(), " ", more);
+  }
+
+  Outcome sweep(const std::string& more = "") const { return test::run_shell(command(more)); }
+
+  // The sweep in the background; its messages are in the file `err`.
+  pid_t start() const {
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/bin/sh", "sh", "-c",
+            concat("exec ", command("--jobs 1 --quiet"), " >/dev/null 2>", path("err").string())
+                .c_str(),
+            nullptr);
+      _exit(127);
+    }
+    return child;
+  }
+
+  static int wait(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  std::vector<json> records() const {
+    std::vector<json> all;
+    if (!fs::exists(path("out") / "sweep.jsonl")) return all;
+    std::istringstream in(bytes_of(path("out") / "sweep.jsonl"));
+    for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
+    return all;
+  }
+
+  json overview() const { return json::parse(bytes_of(path("out") / "sweep.json")); }
+
+  std::map<std::string, fs::file_time_type> summaries() const {
+    std::map<std::string, fs::file_time_type> times;
+    if (!fs::exists(path("out") / "runs")) return times;
+    for (const auto& entry : fs::directory_iterator(path("out") / "runs")) {
+      const fs::path file = entry.path() / "summary.json";
+      if (fs::exists(file)) times[entry.path().filename().string()] = fs::last_write_time(file);
+    }
+    return times;
+  }
+
+  void wait_for_records(std::size_t n) const {
+    for (int i = 0; i < 3000 && records().size() < n; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ASSERT_GE(records().size(), n);
+  }
+
+  test::TempFolder folder_;
+  std::string data_ = "text";
+};
+
+}  // namespace pride::app

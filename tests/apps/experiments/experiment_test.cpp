@@ -1,0 +1,224 @@
+// Experiment files: their cells, and refusals with the line. The oracle is the list that a reader
+// of the file would write down.
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments/experiment.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "apps/io/temp_folder.h"
+#include "experiments/cells.h"
+#include "pride/error.h"
+
+namespace pride::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ExperimentFile : public testing::Test {
+ protected:
+  Experiment read(const std::string& text) const {
+    return read_experiment(folder_.write("try.toml", text));
+  }
+
+  void expect_refusal(const std::string& text, const std::string& part) const {
+    try {
+      read(text);
+      FAIL() << "taken: " << text;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+
+  test::TempFolder folder_;
+};
+
+std::string value(const Cell& cell, const std::string& flag) {
+  const auto found = cell.flags.find(flag);
+  return found != cell.flags.end() ? found->second.front() : "";
+}
+
+constexpr const char* kGrid = "[grid]\nmethod = [\"lion\", \"dgc\"]\nseed = [1, 2]\n";
+
+TEST_F(ExperimentFile, RunsEveryCombinationOfItsAxes) {
+  const auto cells =
+      cells_of(read(std::string(kGrid) + "workers = [2, 4]\nbatch = [8, 16, 32]\n"), {});
+  ASSERT_EQ(cells.size(), 2U * 2 * 3);
+  std::set<std::string> seen;
+  for (const Cell& cell : cells) {
+    seen.insert(value(cell, "method") + " " + value(cell, "workers") + " " + value(cell, "batch"));
+    EXPECT_EQ(cell.seeds, (std::vector<std::uint64_t>{1, 2}));
+    EXPECT_EQ(cell.varied.size(), 2U);
+  }
+  EXPECT_EQ(seen.size(), cells.size());
+  EXPECT_TRUE(seen.contains("dgc 4 16"));
+}
+
+TEST_F(ExperimentFile, LetsAMethodHaveItsOwnValues) {
+  const auto cells = cells_of(read(std::string(kGrid) + R"(lr = [1e-4, 3e-4]
+[train]
+weight-decay = 0.1
+[method.dgc]
+lr = 0.03
+weight-decay = 0
+method-opt = ["ratio=0.04"]
+)"),
+                              {});
+  ASSERT_EQ(cells.size(), 3U) << "dgc has one rate";
+  EXPECT_EQ(value(cells[0], "lr"), "1e-4");
+  EXPECT_EQ(value(cells[1], "weight-decay"), "0.1");
+  EXPECT_EQ(value(cells[2], "lr"), "0.03");
+  EXPECT_EQ(value(cells[2], "weight-decay"), "0");
+  EXPECT_EQ(value(cells[2], "method-opt"), "ratio=0.04");
+  EXPECT_EQ(value(cells[0], "method-opt"), "");
+}
+
+TEST_F(ExperimentFile, LetsLabelsNameOneMethodTwice) {
+  const auto cells = cells_of(read(R"([grid]
+method = ["vote", "zero"]
+seed = 1
+[method.vote]
+method = "dlion-vote"
+[method.zero]
+method = "dlion-vote"
+method-opt = ["tie=zero"]
+)"),
+                              {});
+  ASSERT_EQ(cells.size(), 2U);
+  EXPECT_EQ(cells[1].label, "zero");
+  EXPECT_EQ(value(cells[0], "method"), "dlion-vote");
+  EXPECT_EQ(value(cells[1], "method"), "dlion-vote");
+}
+
+TEST_F(ExperimentFile, GivesWayToTheCommandLine) {
+  const auto cells = cells_of(read(std::string(kGrid) + "epochs = [1, 2]\n"), {{"steps", {"3"}}});
+  EXPECT_EQ(cells.size(), 2U) << "one of each method";
+  for (const Cell& cell : cells) {
+    EXPECT_TRUE(cell.varied.empty());
+    EXPECT_EQ(value(cell, "steps"), "3");
+    EXPECT_EQ(value(cell, "epochs"), "") << "the two exclude each other";
+  }
+}
+
+TEST_F(ExperimentFile, TellsTheCellsOfSeveralGridsApart) {
+  const auto cells = cells_of(read(R"([[grid]]
+method = "lion"
+seed = 1
+width = 16
+steps = 1
+[[grid]]
+method = ["lion", "dgc"]
+seed = [1, 2]
+width = 16
+steps = 2
+lr = 0.5
+[[grid]]
+method = "lion"
+seed = 3
+width = 16
+steps = 1
+)"),
+                              {});
+  ASSERT_EQ(cells.size(), 3U) << "the third grid repeats the first one's cell";
+  EXPECT_EQ(cells[0].varied, (Point{{"steps", "1"}}));
+  EXPECT_EQ(cells[0].seeds, (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_EQ(cells[1].varied, (Point{{"lr", "0.5"}, {"steps", "2"}}));
+  EXPECT_EQ(cells[2].varied, Point{}) << "dgc has one";
+}
+
+TEST_F(ExperimentFile, NamesNoValueThatARunHasNot) {
+  const auto cells =
+      cells_of(read(std::string(kGrid) + "steps = [1, 2]\n[method.lion]\nepochs = 0.5\n"), {});
+  ASSERT_EQ(cells.size(), 1U + 2U);
+  EXPECT_EQ(cells[0].varied, Point{}) << "its own epochs take the place of both steps";
+  EXPECT_EQ(value(cells[0], "epochs"), "0.5");
+  EXPECT_EQ(cells[1].varied, (Point{{"steps", "1"}}));
+}
+
+TEST_F(ExperimentFile, TriesEveryPointOfTheTuningGrid) {
+  const auto cells = cells_of(read(std::string(kGrid) + R"([tune]
+seed = 9
+steps = 5
+[tune.grid]
+lr = [1e-3, 1e-2]
+weight-decay = [0, 0.1, 1]
+[method.dgc.tune]
+lr = [0.1]
+)"),
+                              {});
+  ASSERT_EQ(cells.size(), 2U);
+  EXPECT_EQ(combinations(cells[0].tune).size(), 6U);
+  EXPECT_EQ(combinations(cells[1].tune).size(), 3U);
+  EXPECT_EQ(combinations(cells[1].tune)[0].front(),
+            (std::pair<std::string, std::string>("lr", "0.1")));
+}
+
+TEST_F(ExperimentFile, RefusesWhatItDoesNotKnowNamingTheLine) {
+  const std::string grid = kGrid;
+  expect_refusal(grid + "wrokers = [2]\n", "try.toml:4: unknown key 'wrokers'");
+  expect_refusal(grid + "[trian]\nbatch = 2\n", "unknown key 'trian'");
+  expect_refusal(grid + "out = \"x\"\n", "'out' cannot be set here");
+  expect_refusal(grid + "batch = []\n", "'batch' is an empty list");
+  expect_refusal(grid + "batch = [2, 2]\n", "'batch' has 2 twice");
+  expect_refusal(grid + "batch = { a = 1 }\n", "'batch' must be a string");
+  expect_refusal(grid + "method-opt = [\"a=1\"]\n", "cannot be an axis");
+  expect_refusal(grid + "[train]\nbatch = [2, 4]\n", "belongs into [grid]");
+  expect_refusal(grid + "[method.lyon]\nlr = 1\n",
+                 "try.toml:4: [method.lyon]: no grid has this method");
+  expect_refusal(grid + "[tune]\nseed = 1\ngrid.lr = [1]\n", "on a seed that is not shown");
+  expect_refusal(grid + "[tune]\nseed = 3\n", "[tune] has no 'grid'");
+  expect_refusal(grid + "[tune]\nseed = 3\nby = \"luck\"\ngrid.lr = [1]\n", "must be \"loss\"");
+  expect_refusal("[grid]\nmethod = [\"../x\"]\nseed = 1\n", "a label is made of");
+  expect_refusal("[grid]\nmethod = \"lion\"\nseed = -1\n", "seed -1: must be a whole number");
+  expect_refusal("[grid]\nmethod = \"lion\"\nseed = 1.5\n", "seed 1.5: must be a whole number");
+  expect_refusal("[grid]\nmethod = \"" + std::string(101, 'x') + "\"\nseed = 1\n", "at most 100");
+  expect_refusal("[grid]\nmethod = \"lion\"\n", "has no 'seed'");
+  expect_refusal("title = \"x\"\n", "has no [grid]");
+  expect_refusal("title = 3\n" + grid, "try.toml:1: 'title' must be a string");
+  expect_refusal(grid + "[train]\nsteps = \"x\"\n", "try.toml:5: ");
+  expect_refusal(grid + "[train]\noverlap = \"maybe\"\n",
+                 "try.toml:5: --overlap: maybe is neither");
+  expect_refusal(grid + "[train]\ninit = \"\"\n", "try.toml:5: --init: an empty value");
+  expect_refusal(grid + "[method.lion]\nlr = [1e-3, \"high\"]\n", "--lr");
+  expect_refusal(grid + "[tune]\nseed = 3\ngrid.lr = [\"low\"]\n", "--lr");
+  expect_refusal("title = \n", "try.toml:1: not TOML");
+  test::expect_error<DataError>([&] { read_experiment(folder_.path() / "none.toml"); },
+                                {"none.toml: No such file"});
+  test::expect_error<DataError>([&] { read_experiment(folder_.path()); }, {"it is a folder"});
+}
+
+TEST_F(ExperimentFile, ThatAreShippedCanBeRead) {
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(PRIDE_EXPERIMENTS)) {
+    if (entry.path().extension() != ".toml") continue;
+    ++files;
+    const Experiment experiment = read_experiment(entry.path());
+    EXPECT_FALSE(experiment.title.empty()) << entry.path();
+    EXPECT_FALSE(cells_of(experiment, {}).empty()) << entry.path();
+  }
+  EXPECT_GE(files, 6);
+}
+
+TEST_F(ExperimentFile, OfThePaperHasItsRuns) {
+  const Experiment paper = read_experiment(fs::path(PRIDE_EXPERIMENTS) / "cifar10.toml");
+  const auto cells = cells_of(paper, {});
+  std::size_t runs = 0, signum = 0;
+  for (const Cell& cell : cells) {
+    const bool of_figure_4 = cell.label.starts_with("signum");
+    (of_figure_4 ? signum : runs) += cell.seeds.size();
+    if (of_figure_4) {
+      EXPECT_EQ(value(cell, "workers"), "4");
+      EXPECT_EQ(value(cell, "beta1"), "0.99");
+    }
+    EXPECT_EQ(combinations(cell.tune).size(), 4U * 3) << "four rates, three decays";
+    EXPECT_EQ(value(cell, "batch"), "32");
+    EXPECT_EQ(value(cell, "epochs"), "200");
+    EXPECT_EQ(value(cell, "sharding"), "replicate");
+  }
+  EXPECT_EQ(runs, 84U);
+  EXPECT_EQ(signum, 6U);
+}
+
+}  // namespace
+}  // namespace pride::app

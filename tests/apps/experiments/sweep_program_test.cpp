@@ -1,0 +1,368 @@
+// `pride sweep` from the command line: its runs, repetitions, refusals and records. The oracle is
+// `pride train` itself, and the identity of files that must not be touched.
+// SPDX-License-Identifier: Apache-2.0
+#include "experiment_program.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "apps/fewshot/question_files.h"
+#include "apps/text/small_vocabulary.h"
+
+namespace pride::app {
+namespace {
+
+TEST_F(SweepProgram, MakesEveryRunAndSaysHowToRepeatIt) {
+  write(std::string(kGrid) + "batch = [2, 4]\n");
+  const Outcome outcome = sweep();
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_contains(outcome.out, "`dlion-vote, batch 4`");
+  expect_contains(outcome.err, "[8/8] ");
+  expect_contains(outcome.err, " left");
+  const auto all = records();
+  ASSERT_EQ(all.size(), 8U);
+  EXPECT_TRUE(overview()["complete"]);
+  EXPECT_EQ(overview()["done"], 8);
+  EXPECT_EQ(overview()["file"], bytes_of(path("try.toml")));
+  // one of them by hand, from its line alone
+  const json& one = all[5];
+  std::string by_hand = one["command"];
+  by_hand.replace(0, std::string("pride").size(), PRIDE_PROGRAM);
+  by_hand += concat(" --quiet --out ", path("again").string(), " >/dev/null");
+  ASSERT_EQ(std::system(by_hand.c_str()), 0);
+  const json again = json::parse(bytes_of(path("again") / "summary.json"));
+  EXPECT_EQ(again["param_hash"], one["param_hash"]);
+  EXPECT_EQ(again["settings"], one["settings"]);
+  EXPECT_EQ(again["data"]["hash"], one["data"]["hash"]);
+}
+
+TEST_F(SweepProgram, MakesOnlyWhatIsMissingOrChanged) {
+  write(kPair);
+  ASSERT_EQ(sweep().code, 0);
+  const auto before = summaries();
+  ASSERT_EQ(before.size(), 2U);
+  ASSERT_EQ(sweep().code, 0);
+  EXPECT_EQ(summaries(), before) << "nothing was made again";
+  write(std::string(kPair) + "[method.lion]\nlr = 1e-3\n");
+  ASSERT_EQ(sweep().code, 0);
+  const auto after = summaries();
+  EXPECT_EQ(after.size(), 3U) << "lion's run, beside the old ones";
+  for (const auto& [id, time] : before) EXPECT_EQ(after.at(id), time) << id;
+  for (const json& record : records()) {
+    if (record["label"] != "lion") continue;
+    EXPECT_EQ(record["settings"]["lr"], 1e-3) << "no old run among them";
+  }
+  EXPECT_EQ(records().size(), 2U);
+}
+
+TEST_F(SweepProgram, MakesRunsWhoseSettingsMakeALongName) {
+  const std::string label(100, 'l');
+  write(concat("[grid]\nmethod = \"", label, "\"\nseed = [1, 2]\nlr = [\"0.", std::string(160, '0'),
+               "1\", \"0.001\"]\n[method.", label, "]\nmethod = \"lion\"\n"));
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(summaries().size(), 4U);
+}
+
+TEST_F(SweepProgram, KnowsTheSameDataInAnotherPlace) {
+  write(kPair);
+  ASSERT_EQ(sweep().code, 0);
+  const auto before = summaries();
+  fs::rename(path("text"), path("moved"));
+  data_ = "moved";
+  ASSERT_EQ(sweep().code, 0);
+  EXPECT_EQ(summaries(), before);
+}
+
+TEST_F(SweepProgram, MakesRunsOfOtherDataAnew) {
+  write(kPair);
+  ASSERT_EQ(sweep().code, 0);
+  folder_.write("text", std::string(40000, 'x'));
+  ASSERT_EQ(sweep().code, 0);
+  EXPECT_EQ(summaries().size(), 4U);
+  const auto all = records();
+  ASSERT_EQ(all.size(), 2U);
+  for (const json& record : all) EXPECT_EQ(record["data"]["hash"], all[0]["data"]["hash"]);
+}
+
+TEST_F(SweepProgram, KnowsTheModelThatRunsBeginWithByItsContent) {
+  write(kPair);
+  ASSERT_EQ(sweep().code, 0);
+  const auto copy_model = [&](const json& record, const fs::path& to) {
+    fs::create_directories(to);
+    for (const char* file : {"model.safetensors", "config.json"}) {
+      fs::copy_file(path("out") / std::string(record["folder"]) / file, to / file,
+                    fs::copy_options::overwrite_existing);
+    }
+  };
+  const auto scratch = records();
+  const auto begin_with = [&](const fs::path& model) {
+    write(concat("init = \"", model.string(), "\"\n", kPair));
+    EXPECT_EQ(sweep().code, 0);
+    return summaries();
+  };
+  copy_model(scratch[0], path("init"));
+  const auto before = begin_with(path("init"));
+  EXPECT_EQ(before.size(), 4U);
+  fs::rename(path("init"), path("moved"));
+  EXPECT_EQ(begin_with(path("moved")), before) << "the same model elsewhere";
+  copy_model(scratch[1], path("moved"));
+  EXPECT_EQ(begin_with(path("moved")).size(), 6U) << "another model in the same place";
+  EXPECT_EQ(records().size(), 2U);
+  // a summary of the right name whose run began with another model
+  for (const json& record : records()) {
+    const fs::path file = path("out") / std::string(record["folder"]) / "summary.json";
+    json summary = json::parse(bytes_of(file));
+    summary["model"]["size"]["init_hash"] = "0";
+    folder_.write(file, summary.dump());
+  }
+  expect_contains(sweep("--list").out, "0 done, 0 failed, 2 missing");
+}
+
+TEST_F(SweepProgram, MakesARunAgainWhoseModelStartedInAnotherWay) {
+  write("[grid]\nmethod = \"lion\"\nseed = 1\ninit-std = [0.02, 0.1]\n");
+  ASSERT_EQ(sweep().code, 0);
+  expect_contains(sweep("--list").out, "2 done, 0 failed, 0 missing");
+  // as versions wrote it that began with other weights by default
+  for (const json& record : records()) {
+    const fs::path file = path("out") / std::string(record["folder"]) / "summary.json";
+    json summary = json::parse(bytes_of(file));
+    summary["model"]["size"].erase("embedding_std");
+    folder_.write(file, summary.dump());
+  }
+  expect_contains(sweep("--list").out, "0 done, 0 failed, 2 missing");
+}
+
+TEST_F(SweepProgram, KnowsTheSameVocabularyInAnotherPlace) {
+  fs::path vocabulary = test::write_small_vocabulary(folder_);
+  ASSERT_EQ(
+      std::system(concat(PRIDE_PROGRAM, " tokenize ", path("text").string(), " --vocab ",
+                         vocabulary.string(), " --out ", path("shards").string(), " >/dev/null")
+                      .c_str()),
+      0);
+  data_ = "shards";
+  write(concat("vocab = \"", vocabulary.string(), "\"\n", kPair));
+  ASSERT_EQ(sweep().code, 0);
+  const auto before = summaries();
+  ASSERT_EQ(before.size(), 2U);
+  fs::rename(vocabulary, path("moved"));
+  write(concat("vocab = \"", path("moved").string(), "\"\n", kPair));
+  ASSERT_EQ(sweep().code, 0);
+  EXPECT_EQ(summaries(), before);
+}
+
+TEST_F(SweepProgram, RecordsARunThatFailsAndGoesOn) {
+  write(std::string(kPair) + "[method.lion]\nlr = 1e30\n", 20);
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "1 run failed");
+  int failed = 0;
+  for (const json& record : records()) {
+    const bool lion = record["label"] == "lion";
+    EXPECT_EQ(record["status"], lion ? "failed" : "done");
+    EXPECT_EQ(record.contains("error"), lion);
+    failed += lion ? 1 : 0;
+  }
+  EXPECT_EQ(failed, 1);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(sweep().code, 1) << "still failed, and not made again";
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  expect_contains(sweep("--list").out, "failed  lion");
+}
+
+// The loss is finite and its exponential is not: the report calls that diverged, and so must we.
+TEST_F(SweepProgram, CountsARunWithAnInfinitePerplexityAsFailed) {
+  write("[grid]\nmethod = \"lion\"\nseed = 1\nlr = [1e-4, 1e4]\n", 20);
+  EXPECT_EQ(sweep().code, 1);
+  const auto all = records();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0]["status"], "done");
+  EXPECT_EQ(all[1]["status"], "failed");
+  expect_contains(all[1]["error"], "the final perplexity is not finite");
+  EXPECT_TRUE(all[1]["final"]["loss"].is_number());
+  expect_contains(sweep().out, "failed: lion, lr 1e4, seed 1: ");
+}
+
+// A child of any thread of the process; 0 if there is none yet.
+pid_t child_of(pid_t parent) {
+  std::error_code gone;
+  for (fs::directory_iterator at(concat("/proc/", parent, "/task"), gone), end; at != end;
+       at.increment(gone)) {
+    std::ifstream in(at->path() / "children");
+    pid_t child = 0;
+    if (in >> child) return child;
+  }
+  return 0;
+}
+
+// SIGKILL as the kernel sends it when memory is short; SIGTERM ends a run in good order.
+TEST_F(SweepProgram, MakesARunAgainThatASignalEnded) {
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    SCOPED_TRACE(signal);
+    fs::remove_all(path("out"));
+    write("[grid]\nmethod = \"lion\"\nseed = 1\n", 1'000'000);
+    const pid_t sweep_itself = start();
+    const auto in_its_steps = [&] {
+      return fs::exists(path("out") / "runs") &&
+             std::ranges::any_of(fs::directory_iterator(path("out") / "runs"), [](const auto& at) {
+               return !bytes_of(at.path() / "metrics.jsonl").empty();
+             });
+    };
+    for (int i = 0; i < 3000 && !in_its_steps(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    const pid_t run = child_of(sweep_itself);
+    EXPECT_GT(run, 0);
+    kill(run > 0 ? run : sweep_itself, signal);
+    EXPECT_EQ(wait(sweep_itself), 1);
+    expect_contains(bytes_of(path("err")), "makes again what a signal ended (1)");
+    expect_contains(sweep("--list").out, "missing lion");
+  }
+}
+
+TEST_F(SweepProgram, RecordsAFlagThatOneMethodRefuses) {
+  write(std::string(kPair) + "[method.lion]\nmethod-opt = [\"nonsense=1\"]\n");
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.err.find("refused: lion, seed 1: "), outcome.err.find("dlion-vote, seed 1: "));
+  for (const json& record : records()) {
+    EXPECT_EQ(record["status"], record["label"] == "lion" ? "failed" : "done");
+    if (record["label"] == "lion") expect_contains(record["error"], "nonsense");
+  }
+}
+
+TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
+  write(std::string(kPair) + "task = \"mnist\"\n");
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "--task mnist: must be one of lm, fewshot, cifar10, imagenet");
+  EXPECT_FALSE(fs::exists(path("out")));
+  write(std::string(kPair) + "model = \"gpt-9\"\n");
+  expect_contains(sweep().err, "gpt-9");
+  // values of the runs themselves, not their common settings
+  for (const char* wrong : {"lr = \"fast\"\n", "weight-decay = \"much\"\n"}) {
+    write(std::string(kPair) + wrong);
+    const Outcome text = sweep();
+    EXPECT_EQ(text.code, 1);
+    expect_contains(text.err, std::string(wrong).substr(0, std::string(wrong).find(' ')));
+    EXPECT_FALSE(fs::exists(path("out"))) << wrong;
+  }
+  write(std::string(kPair) + "[tune]\n[tune.grid]\nlr = [\"slow\", \"fast\"]\n");
+  expect_contains(sweep().err, "lr");
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(SweepProgram, RefusesNamesThatAreNotUtf8) {
+  write(kPair);
+  const std::string end = concat(" --data ", path("text").string(), " --out ");
+  const std::string file = path("try.toml").string(), bad = path("bad\xFF").string();
+  for (const std::string& words : {file + end + bad, bad + end + path("out").string()}) {
+    const Outcome outcome = test::run_shell(concat(PRIDE_PROGRAM, " sweep ", words));
+    EXPECT_EQ(outcome.code, 1);
+    expect_contains(outcome.err, "not UTF-8");
+  }
+  EXPECT_FALSE(fs::exists(bad));
+}
+
+TEST_F(SweepProgram, RefusesAMethodThatDoesNotExistBeforeAnyRun) {
+  write("[grid]\nmethod = [\"lion\", \"dlionvote\"]\nseed = 1\n");
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "try.toml: dlionvote: ");
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(SweepProgram, ShowsNoNumberWhereTheTaskOfARowHasNone) {
+  folder_.write("text", test::records(40));  // a language model reads them as bytes
+  write(std::string(kPair) + "[method.lion]\ntask = \"fewshot\"\ncontext = 120\n");
+  const Outcome outcome = sweep();
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool lion = line.find("`lion`") != std::string::npos;
+    const bool vote = line.find("`dlion-vote`") != std::string::npos;
+    if (!lion && !vote) continue;
+    ++rows;
+    EXPECT_EQ(line.find(" - | ") != std::string::npos, vote) << "accuracy: " << line;
+  }
+  EXPECT_EQ(rows, 2) << outcome.out;
+}
+
+TEST_F(SweepProgram, RefusesToSetWhatNoRunOfASweepCanHave) {
+  write(kPair);
+  for (const char* flag : {"nope", "seed", "save-every", "threads-per-process"}) {
+    const Outcome outcome = sweep(concat("--set ", flag, "=1"));
+    EXPECT_EQ(outcome.code, 1);
+    expect_contains(outcome.err, concat("--set ", flag, "=1: '", flag, "' is no flag"));
+    EXPECT_FALSE(fs::exists(path("out")));
+  }
+}
+
+TEST_F(SweepProgram, RefusesTheFolderOfAComparison) {
+  write(kPair);
+  fs::create_directories(path("out"));
+  folder_.write("out/compare.json", "{}");
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "holds a comparison of an earlier version");
+}
+
+TEST_F(SweepProgram, GoesOnAfterItWasStoppedOrKilled) {
+  for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+    SCOPED_TRACE(signal);
+    fs::remove_all(path("out"));
+    write("[grid]\nmethod = \"lion\"\nseed = [1, 2, 3]\n", 400);
+    const pid_t child = start();
+    wait_for_records(1);
+    kill(child, signal);
+    EXPECT_EQ(wait(child), signal == SIGKILL ? 128 + SIGKILL : 130);
+    if (signal != SIGKILL) expect_contains(bytes_of(path("err")), "pride: interrupted; ");
+    const auto before = summaries();
+    const auto kept = records();
+    ASSERT_GE(kept.size(), 1U);
+    ASSERT_LT(kept.size(), 3U) << "the test was too slow to stop it";
+    ASSERT_EQ(sweep("--quiet").code, 0);
+    const auto after = summaries();
+    EXPECT_EQ(after.size(), 3U);
+    for (const json& record : kept) {
+      EXPECT_EQ(after.at(record["id"]), before.at(record["id"])) << "made again: " << record["id"];
+    }
+    EXPECT_EQ(records().size(), 3U);
+    EXPECT_TRUE(overview()["complete"]);
+  }
+}
+
+TEST_F(SweepProgram, RefusesAFolderInWhichAnotherIsAtWork) {
+  write(kPair, 2000);
+  const pid_t child = start();
+  for (int i = 0; i < 3000 && !fs::exists(path("out") / "sweep.json"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const Outcome outcome = sweep();
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, concat("another sweep (process ", child, ")"));
+  EXPECT_EQ(sweep("--list").code, 0) << "looking is allowed";
+  kill(child, SIGTERM);
+  EXPECT_EQ(wait(child), 130);
+}
+
+TEST_F(SweepProgram, GivesTheSameResultsWhateverTheJobs) {
+  write(kGrid);
+  ASSERT_EQ(sweep("--jobs 1").code, 0);
+  const auto alone = records();
+  fs::remove_all(path("out"));
+  ASSERT_EQ(sweep("--jobs 4").code, 0);
+  const auto together = records();
+  ASSERT_EQ(alone.size(), together.size());
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(alone[i]["id"], together[i]["id"]) << "in the file's order, not that of their ends";
+    EXPECT_EQ(alone[i]["param_hash"], together[i]["param_hash"]);
+  }
+}
+
+}  // namespace
+}  // namespace pride::app
