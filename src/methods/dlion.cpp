@@ -10,6 +10,7 @@
 #include "methods/dlion.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "codecs/hash_keys.h"
 #include "methods/options.h"
@@ -118,13 +119,13 @@ void apply_average(const Shard& shard, const CountView<const std::byte>& counts,
     const std::size_t packed = counts.packed_words - std::min(counts.packed_words, p.first_word);
     const std::size_t n_packed = std::min(part.size(), 64 * packed);
     if (n_packed > 0) {
-      kernels::apply_packed_counts(counts.packed, counts.radix, p.first_word, users, ctx.voters,
+      kernels::apply_packed_counts(counts.packed, counts.radix, p.first_word, users, ctx.votes(),
                                    step, part.first(n_packed));
     }
     if (n_packed < part.size()) {
       const std::size_t first = p.first_word + n_packed / 64 - counts.packed_words;
       kernels::apply_counts(counts.planes.subspan(first), counts.n_planes, counts.plane_words,
-                            users, ctx.voters, step, part.subspan(n_packed));
+                            users, ctx.votes(), step, part.subspan(n_packed));
     }
   }
 }
@@ -159,7 +160,9 @@ class DistributedLion final : public Method {
   }
 
   Protocol protocol(const Round&) const override {
-    return {.hierarchical = true, .gradient_by_piece = true};
+    return {.hierarchical = true,
+            .gradient_by_piece = true,
+            .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max()};
   }
 
   // The faster route: rounds * latency + bytes / rate on average over the ranks, with latency *
@@ -168,14 +171,14 @@ class DistributedLion final : public Method {
     std::vector<Part> two_shots, one_shot;
     if (nodes_.hierarchical()) {
       two_shots.push_back(hierarchical_part(b, sign_frames(),
-                                            count_frames(nodes_.per_node(), CountForm::kPacked),
-                                            result_frames(round.voters, counts_)));
+                                            count_frames(node_votes(round), CountForm::kPacked),
+                                            result_frames(round.votes(), counts_)));
       return two_shots;
     }
-    two_shots.push_back(sharded_part(b, sign_frames(), result_frames(round.voters, counts_)));
+    two_shots.push_back(sharded_part(b, sign_frames(), result_frames(round.votes(), counts_)));
     if (choice_ == RouteChoice::kSharded || round.voters == 1) return two_shots;
     one_shot.push_back(one_shot_part(b, sign_frames(Codec::kAllSigns),
-                                     result_frames(round.voters, CountForm::kPlanes)));
+                                     result_frames(round.votes(), CountForm::kPlanes)));
     const bool faster = total_bytes(one_shot, round.voters) <=
                         total_bytes(two_shots, round.voters) +
                             static_cast<std::uint64_t>(round.voters) * round_bytes_;
@@ -202,15 +205,15 @@ class DistributedLion final : public Method {
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     const bool of_node = &reply.kind == &part.partial, from_nodes = &up.kind == &part.partial;
-    if (!average_ && !of_node && !from_nodes) {
+    if (!average_ && !of_node && !from_nodes && up.weights.empty()) {
       return serve_vote(shard, up.frames, round, tie_, reply.head);
     }
-    const int voters = of_node ? static_cast<int>(up.frames.size()) : round.voters;
-    const SignCounts counts(shard, up, voters);
+    const int votes_each = node_votes(round);
+    const SignCounts counts(shard, up, of_node ? votes_each : round.votes(), votes_each);
     if (of_node) {
-      counts.write_counts(voters, CountForm::kPacked, reply.head);
+      counts.write_counts(CountForm::kPacked, reply.head);
     } else if (average_) {
-      counts.write_counts(voters, form_of(part), reply.head);
+      counts.write_counts(form_of(part), reply.head);
     } else {
       counts.write_vote(round, tie_, reply.head);
     }
@@ -222,7 +225,7 @@ class DistributedLion final : public Method {
       const Shard& shard = part.shards[j];
       const auto* result = flight.wire(0).down[j].span().data();
       if (average_) {
-        apply_average(shard, CountView(result, shard, ctx.voters, form_of(part)), ctx, x,
+        apply_average(shard, CountView(result, shard, ctx.votes(), form_of(part)), ctx, x,
                       matrices_.get());
       } else {
         apply_vote(shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x, matrices_.get());
@@ -234,8 +237,14 @@ class DistributedLion final : public Method {
   CountForm form_of(const Part& part) const {
     return part.route == Route::kOneShot ? CountForm::kPlanes : counts_;
   }
-  FrameKind result_frames(int voters, CountForm form) const {
-    return average_ ? count_frames(voters, form) : vote_frames(tie_ == Tie::kZero);
+  FrameKind result_frames(int votes, CountForm form) const {
+    return average_ ? count_frames(votes, form) : vote_frames(tie_ == Tie::kZero);
+  }
+  // Votes of the node with most: all partial counts have its form.
+  int node_votes(const Round& round) const {
+    int most = 0;
+    for (int h = 0; h < nodes_.count(); ++h) most = std::max(most, votes_of_node(round, nodes_, h));
+    return most;
   }
 
   const Layout& layout_;

@@ -25,17 +25,18 @@ struct Hyper {
 };
 
 // One tensor on N ranks. grads[rank][i]; unused[rank]; flat_offset: where the tensor starts in the
-// flat coordinates (hash bits are keyed by them).
+// flat coordinates (hash bits are keyed by them). weights[rank]: of votes; empty: 1.
 class Oracle {
  public:
   Oracle(std::string method, int world, std::vector<float> x, Hyper h, std::uint64_t flat_offset,
-         bool tie_zero, std::uint64_t seed)
+         bool tie_zero, std::uint64_t seed, std::vector<std::int64_t> weights = {})
       : method_(std::move(method)),
         world_(world),
         h_(h),
         offset_(flat_offset),
         tie_zero_(tie_zero),
         seed_(seed),
+        weights_(std::move(weights)),
         x_(std::move(x)),
         m_(static_cast<std::size_t>(world), std::vector<float>(x_.size())),
         v_(x_.size()) {}
@@ -130,18 +131,20 @@ class Oracle {
       }
     }
     for (std::size_t i = 0; i < n; ++i) {
-      int votes = 0, present = 0;
+      std::int64_t votes = 0, voters = 0, present = 0;
       for (std::size_t r = 0; r < ranks; ++r) {
+        const std::int64_t weight = weights_.empty() ? 1 : weights_[r];
+        voters += weight;
         if (unused[r]) continue;
         ++present;
         int s = sign(u[r][i]);
         if (s == 0) s = hash_bit(mix64(zero, r), i) ? 1 : -1;
-        votes += s;
+        votes += weight * s;
       }
       const float kept = x_[i] * decay();
       float delta = 0;
       if (method_.ends_with("-avg")) {
-        delta = static_cast<float>(votes) / static_cast<float>(world_);
+        delta = static_cast<float>(votes) / static_cast<float>(voters);
       } else if (votes != 0) {
         delta = votes > 0 ? 1.0f : -1.0f;
       } else if (present > 0 && !tie_zero_) {
@@ -157,6 +160,7 @@ class Oracle {
   std::uint64_t offset_;
   bool tie_zero_;
   std::uint64_t seed_;
+  std::vector<std::int64_t> weights_;
   std::vector<float> x_;
   std::vector<std::vector<float>> m_;
   std::vector<float> v_;

@@ -53,6 +53,7 @@ struct Training {
   int world = 1;
   int steps = 3;
   OptimizerOptions options = {};
+  std::vector<int> weights = {};  // OptimizerOptions::vote_weight of each rank; empty: of `options`
   // true: this tensor has no gradient here
   std::function<bool(int rank, std::int64_t step, std::size_t tensor)> unused = nullptr;
   std::function<float(int rank, std::int64_t step, std::size_t tensor, std::size_t index)> grad =
@@ -93,7 +94,11 @@ inline void fill(const Layout& layout, FlatBuffer& flat,
 
 // One rank's part of a run, on any transport.
 inline RankResult train_rank(Communicator& comm, const Layout& layout, const Training& run) {
-  Optimizer optimizer(comm, layout, run.options);
+  OptimizerOptions options = run.options;
+  if (!run.weights.empty()) {
+    options.vote_weight = run.weights[static_cast<std::size_t>(comm.rank())];
+  }
+  Optimizer optimizer(comm, layout, options);
   FlatBuffer params(layout.flat_size()), grads(layout.flat_size());
   fill(layout, params, initial);
   RankResult result;
