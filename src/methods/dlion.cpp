@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Liu et al. 2024, arXiv:2404.00438, Algorithm 1 (MaVo, Avg); Signum: Bernstein et al.
 //           2018, arXiv:1802.04434, Algorithm 2, and arXiv:1810.05291, Algorithm 1 (majority vote).
+//           signs = stochastic, result = stochastic: Jiang & Zhang 2025, arXiv:2508.12327.
 // Cost      1 bit up per coordinate; down 1 bit (vote; 2 with tie = zero) or about log2(N+1)
 //           (average: count_bits), plus frames.
 // State     m: momentum (n) float32, local to each rank, never sent.
 // Deviates  zeros, ties and unused tensors: see docs/wire_format.md. The average sends the count of
-//           +, as many as fit in 32 bits, or as bit planes. Weight decay is decoupled.
+//           +, as many as fit in 32 bits, or as bit planes. Weight decay is decoupled. R of
+//           stochastic signs is each rank's own, by tensor.
 #include "methods/dlion.h"
 
 #include <algorithm>
@@ -19,39 +21,6 @@
 #include "pride/error.h"
 
 namespace pride::methods {
-
-// --- Worker: delta_i = sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g. ------------------------------
-
-kernels::Blend lion_blend(const StepScalars& s) {
-  return {s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2};
-}
-
-std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const StepContext& ctx,
-                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
-                                      const OrthogonalBlend* matrices) {
-  std::optional<NonFinite> non_finite;
-  const SignView view(frame.data(), shard);
-  for (const Piece& p : shard.pieces) {
-    const auto signs = words_of(view.signs, p);
-    if (ctx.is_unused(p.tensor)) {
-      std::ranges::fill(signs, std::uint64_t{0});
-      continue;
-    }
-    if (matrices != nullptr && matrices->has(p.tensor)) {
-      const auto bad_matrix = matrices->encode(p, ctx, signs);
-      if (!non_finite) non_finite = bad_matrix;
-      continue;
-    }
-    const kernels::HashWords zeros{zero_key(ctx.seed, ctx.step, ctx.rank), p.begin / 64};
-    const std::size_t bad =
-        kernels::lion_sign_update(grad.f32(p.begin, p.end), blend(ctx.scalars_of(p)), zeros,
-                                  m.span().subspan(p.begin, p.n()), signs);
-    if (bad != kernels::kAllFinite && !non_finite) {
-      non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
-    }
-  }
-  return non_finite;
-}
 
 // --- Server: S = sum of delta_i;  Delta = sign(S), or S / N. -------------------------------------
 
@@ -144,6 +113,7 @@ class DistributedLion final : public Method {
         blend_(blend),
         average_(average),
         tie_(average ? Tie::kHash : tie_option(name, ctx)),
+        draws_(!average && word_option(name, ctx, "result", {"majority", "stochastic"}) == 1),
         counts_(average && word_option(name, ctx, "counts", {"packed", "planes"}) == 1
                     ? CountForm::kPlanes
                     : CountForm::kPacked),
@@ -154,6 +124,11 @@ class DistributedLion final : public Method {
         nodes_(ctx.nodes),
         matrices_(std::move(matrices)),
         m_(state_.add("m", StateKind::kLocal)) {
+    if (word_option(name, ctx, "signs", {"exact", "stochastic"}) == 1) {
+      scales_.resize(layout_.tensors().size(), 1);
+    }
+    PRIDE_CHECK(!draws_ || tie_ == Tie::kHash, name,
+                ": option tie = zero with result = stochastic, which has no ties");
     PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
                 ": option route = one-shot with nodes: the hierarchical route takes two shots; "
                 "choose auto or sharded");
@@ -186,17 +161,24 @@ class DistributedLion final : public Method {
   }
 
   void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override {
-    if (!matrices_ || !matrices_->has(tensor) || ctx.is_unused(tensor)) return;
+    if (ctx.is_unused(tensor)) return;
     const TensorSlot& slot = layout_.tensors()[tensor];
-    matrices_->blend(tensor, grad.f32(slot.offset, slot.offset + slot.n),
-                     m_.span().subspan(slot.offset, slot.n));
+    const bool matrix = matrices_ && matrices_->has(tensor);
+    if (matrix) {
+      matrices_->blend(tensor, grad.f32(slot.offset, slot.offset + slot.n),
+                       m_.span().subspan(slot.offset, slot.n));
+    }
+    if (scales_.empty()) return;
+    const auto blend = blend_(ctx.groups[static_cast<std::size_t>(slot.spec.group)]);
+    scales_[tensor] = matrix ? sign_scale(matrices_->direction(tensor))
+                             : sign_scale(slot, grad, blend, m_.span());
   }
 
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
     Wire& wire = flight.wire(0);
     for (std::size_t j = 0; j < flight.parts[0].shards.size(); ++j) {
       const auto bad = encode_signs(flight.parts[0].shards[j], flight.grad, ctx, blend_, m_,
-                                    wire.up[j].span(), matrices_.get());
+                                    wire.up[j].span(), {matrices_.get(), scales_});
       if (!wire.non_finite) wire.non_finite = bad;
     }
   }
@@ -205,7 +187,8 @@ class DistributedLion final : public Method {
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     const bool of_node = &reply.kind == &part.partial, from_nodes = &up.kind == &part.partial;
-    if (!average_ && !of_node && !from_nodes && up.weights.empty()) {
+    const bool drawn = draws_ && !of_node;
+    if (!average_ && !of_node && !from_nodes && !drawn && up.weights.empty()) {
       return serve_vote(shard, up.frames, round, tie_, reply.head);
     }
     const int votes_each = node_votes(round);
@@ -214,6 +197,8 @@ class DistributedLion final : public Method {
       counts.write_counts(CountForm::kPacked, reply.head);
     } else if (average_) {
       counts.write_counts(form_of(part), reply.head);
+    } else if (drawn) {
+      counts.write_drawn(round, reply.head);
     } else {
       counts.write_vote(round, tie_, reply.head);
     }
@@ -251,11 +236,13 @@ class DistributedLion final : public Method {
   BlendOf blend_;
   bool average_;
   Tie tie_;
+  bool draws_;  // the vote is drawn: result = stochastic
   CountForm counts_;
   RouteChoice choice_;
   std::uint64_t round_bytes_;
   Nodes nodes_;
   std::unique_ptr<OrthogonalBlend> matrices_;  // of dlion-muon
+  std::vector<float> scales_;  // R of each tensor in this step; empty: signs are exact
   FlatBuffer& m_;
 };
 
@@ -288,6 +275,9 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
       "bits"};
   info.options = {
       average ? counts : tie_option_info("a tied vote"),
+      {"signs", "exact",
+       "'exact', or 'stochastic': each sign is + with probability (R + u)/(2R), R the largest |u| "
+       "of the rank's tensor, so that its expectation is u/R"},
       {.name = "route",
        .default_value = "auto",
        .help = "'sharded' (two rounds: signs to the server of a shard, its result to all), "
@@ -299,6 +289,11 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
        .help = "for route = auto: bytes that a rank could send while it waits for a round of "
                "messages, latency times rate; pride train sets what it has measured",
        .wire_only = true}};
+  if (!average) {
+    info.options.push_back({"result", "majority",
+                            "'majority', or 'stochastic': the vote is + with probability (ranks "
+                            "with +)/(ranks), drawn with bits that all ranks share"});
+  }
   return info;
 }
 

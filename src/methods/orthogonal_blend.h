@@ -40,6 +40,10 @@ class OrthogonalBlend {
   // REQUIRES: has(tensor), m and g of its size.
   bool blend(std::size_t tensor, std::span<const float> g, std::span<float> m);
   std::span<const float> direction(std::size_t tensor) const { return of_tensor_[tensor]->u; }
+  std::span<const float> direction(const Piece& piece) const {
+    const Held& held = *of_tensor_[piece.tensor];
+    return std::span(held.u).subspan(piece.begin - held.offset, piece.n());
+  }
 
   // Signs of the piece's part of it. REQUIRES: has(piece.tensor), whose blend() of this step was.
   std::optional<NonFinite> encode(const Piece& piece, const StepContext& ctx,

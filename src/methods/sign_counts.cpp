@@ -6,6 +6,7 @@
 
 #include "codecs/hash_keys.h"
 #include "kernels/planes.h"
+#include "kernels/stochastic_signs.h"
 
 namespace pride::methods {
 namespace {
@@ -122,10 +123,12 @@ void SignCounts::write_counts(CountForm form, std::span<std::byte> out) const {
   planes_of(view.packed_words, view.plane_words, view.planes);
 }
 
-void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out) const {
-  const VoteView view(out.data(), shard_, tie == Tie::kZero);
+// decide(counts, users, first, positive, nonzero) for the counts of words from `first` on, some at
+// a time.
+template <typename Decide>
+void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decide& decide) const {
+  const VoteView view(out.data(), shard_, ternary);
   std::ranges::fill(view.unused, std::uint64_t{0});
-  const std::uint64_t key = tie_key(round.seed, round.step);
   std::vector<std::uint64_t> planes(n_planes_ * std::min(kPlaneWords, shard_.n_words()));
   for (std::size_t k = 0; k < users_.size(); ++k) {
     const Piece& piece = shard_.pieces[k];
@@ -135,16 +138,33 @@ void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> ou
       const std::size_t n = std::min(kPlaneWords, end - word);
       const kernels::Planes counts{std::span(planes).first(n_planes_ * n), n_planes_, n};
       planes_of(word, n, std::span(planes).first(n_planes_ * n));
-      const auto positive = view.positive.subspan(word, n);
-      if (tie == Tie::kZero) {
-        kernels::vote_planes_ternary(counts, users_[k], positive, view.nonzero.subspan(word, n));
-      } else {
-        kernels::vote_planes(counts, users_[k], {key, shard_.begin / 64 + word}, positive);
-      }
+      decide(counts, users_[k], word, view.positive.subspan(word, n),
+             ternary ? view.nonzero.subspan(word, n) : view.nonzero);
     }
     // a node's counts beyond the end of a tensor are padding
     if (piece.n() % 64 != 0) view.positive[end - 1] &= (std::uint64_t{1} << (piece.n() % 64)) - 1;
   }
+}
+
+void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out) const {
+  const std::uint64_t key = tie_key(round.seed, round.step);
+  write_votes(
+      tie == Tie::kZero, out,
+      [&](const kernels::Planes& counts, int users, std::size_t word, auto positive, auto nonzero) {
+        if (tie == Tie::kZero) {
+          kernels::vote_planes_ternary(counts, users, positive, nonzero);
+        } else {
+          kernels::vote_planes(counts, users, {key, shard_.begin / 64 + word}, positive);
+        }
+      });
+}
+
+void SignCounts::write_drawn(const Round& round, std::span<std::byte> out) const {
+  write_votes(false, out,
+              [&](const kernels::Planes& counts, int users, std::size_t word, auto positive, auto) {
+                kernels::draw_planes(
+                    counts, users, {round.seed, round.step, 0, shard_.begin + 64 * word}, positive);
+              });
 }
 
 }  // namespace pride::methods

@@ -17,6 +17,8 @@ class SignCounts {
   // Frames without the header. The form of the counts is that of the constructor's `votes`.
   void write_counts(CountForm form, std::span<std::byte> out) const;
   void write_vote(const Round& round, Tie tie, std::span<std::byte> out) const;
+  // A vote that is + with probability (votes for +)/(votes).
+  void write_drawn(const Round& round, std::span<std::byte> out) const;
 
  private:
   // Bit planes of words [first, first + n) of the shard, n words each, one plane after the other.
@@ -26,6 +28,8 @@ class SignCounts {
                   std::span<std::uint64_t> planes) const;
 
   void add_users(std::size_t frame);
+  template <typename Decide>
+  void write_votes(bool ternary, std::span<std::byte> out, const Decide& decide) const;
   int weight_of(std::size_t frame) const { return weights_.empty() ? 1 : weights_[frame]; }
   std::vector<const std::uint64_t*> rows_of(const Run& run, std::size_t bit,
                                             std::size_t begin) const;

@@ -69,12 +69,14 @@ inline void set_method(OptimizerOptions& options, const std::string& text) {
   options.options = {{text.substr(colon + 1, equals - colon - 1), text.substr(equals + 1)}};
 }
 
-// All methods; and the route that small buckets do not take by default.
+// All methods; the route that small buckets do not take by default; and stochastic signs.
 inline std::vector<std::string> method_variants() {
   std::vector<std::string> all = method_names();
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
     all.push_back(std::string(method) + ":route=sharded");
   }
+  all.insert(all.end(), {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
+                         "dlion-avg:signs=stochastic"});
   return all;
 }
 
