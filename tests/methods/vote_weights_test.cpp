@@ -193,6 +193,10 @@ TEST_P(VoteWeights, AgreeWithTheOracleBitForBit) {
   }
 }
 
+// Coordinates of a bucket, and overlap.
+constexpr std::pair<std::size_t, bool> kSchedules[] = {
+    {64, false}, {1000, true}, {std::size_t{1} << 20, false}};
+
 TEST_P(VoteWeights, GiveTheSameBitsByEveryRouteAndBucketSize) {
   for (const Weights& weights :
        std::vector<Weights>{{4, 1, 1, 7}, {1, 1, 3, 3}, {5, 6, 7, 8, 9, 65000}}) {
@@ -201,18 +205,16 @@ TEST_P(VoteWeights, GiveTheSameBitsByEveryRouteAndBucketSize) {
     const int world = flat.world;
     std::vector<int> dealt_out;
     for (int r = 0; r < world; ++r) dealt_out.push_back(r % 2);
-    for (const std::size_t coords : {std::size_t{64}, std::size_t{1000}, std::size_t{1} << 20}) {
-      for (const bool overlap : {false, true}) {
-        Training other = run(weights, "one-shot");
-        other.options.bucket_coords = coords;
-        other.options.overlap = overlap;
-        EXPECT_EQ(trained(other)[0].hash, expected) << text_of(weights) << " one-shot " << coords;
-        other.options.options["route"] = "auto";
-        EXPECT_EQ(trained(other)[0].hash, expected) << text_of(weights) << " auto " << coords;
-        for (const Nodes& nodes : {Nodes::of_size(world, 2), Nodes(dealt_out)}) {
-          other.options.nodes = nodes;
-          EXPECT_EQ(trained(other)[0].hash, expected) << text_of(weights) << " nodes " << coords;
-        }
+    for (const auto& [coords, overlap] : kSchedules) {
+      Training other = run(weights, "one-shot");
+      other.options.bucket_coords = coords;
+      other.options.overlap = overlap;
+      EXPECT_EQ(trained(other)[0].hash, expected) << text_of(weights) << " one-shot " << coords;
+      other.options.options["route"] = "auto";
+      EXPECT_EQ(trained(other)[0].hash, expected) << text_of(weights) << " auto " << coords;
+      for (const Nodes& nodes : {Nodes::of_size(world, 2), Nodes(dealt_out)}) {
+        other.options.nodes = nodes;
+        EXPECT_EQ(trained(other)[0].hash, expected) << text_of(weights) << " nodes " << coords;
       }
     }
   }
