@@ -9,6 +9,7 @@
 #include "kernels/log2.h"
 #include "kernels/scaled_signs.h"
 #include "kernels/sparse.h"
+#include "kernels/stochastic_signs.h"
 #include "kernels/ternary.h"
 
 namespace pride::bench {
@@ -39,6 +40,16 @@ void add_float_rows(std::size_t n) {
   add("ternarise", 1, 4.25, n, [](const Arrays& a) {
     return [&] {
       ternarise(a.array(0), 1.0f, 1.0f, {.seed = 7, .step = 3, .rank = 1}, a.bits(0), a.bits(1));
+    };
+  });
+  add("stochastic_signs", 1, 4.125, n, [](const Arrays& a) {
+    return
+        [&] { stochastic_signs(a.array(0), 1.0f, {.seed = 7, .step = 3, .rank = 1}, a.bits(0)); };
+  });
+  add("draw_planes_3_planes", 1, 0.5, n, [](const Arrays& a) {
+    const auto planes = a.words.as<const std::uint64_t>();
+    return [&a, planes] {
+      draw_planes({planes, 3, a.bits(0).size()}, 4, {.seed = 7, .step = 3}, a.bits(3));
     };
   });
   add("sums_to_floats_4_planes", 1, 4.5, n, [](const Arrays& a) {

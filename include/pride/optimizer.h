@@ -60,6 +60,12 @@ struct OptimizerOptions {
   Nodes nodes = {};
   int exchange_threads = 4;  // with overlap: buckets on their way at a time, 1 to 16
   std::uint64_t seed = 0;    // of the bits for zeros, ties and stochastic rounding
+  // Votes of this rank, 1 to 65535, e.g. samples of its data: a rank of weight w counts as w ranks
+  // with its signs, so that the vote is sign(sum of w_i delta_i) and the average that sum over the
+  // sum of all w_i. Weights that are equal on all ranks, whatever they are, change nothing. Unequal
+  // ones only for methods that exchange signs; of the averages, their sum over their greatest
+  // common divisor is at most 65535, and with `nodes` that of each node.
+  int vote_weight = 1;
 };
 
 // What one step did on this rank.

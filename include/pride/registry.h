@@ -45,12 +45,13 @@ struct CostQuery {
   int world = 4, rank = 0;
   std::int64_t step = 0;  // a method may begin with dense steps
   std::size_t bucket_coords = std::size_t{1} << 20;
-  int ranks_per_node = 0;  // Nodes::of_size(); 0: nodes are not known
+  int ranks_per_node = 0;              // Nodes::of_size(); 0: nodes are not known
+  std::vector<int> vote_weights = {};  // OptimizerOptions::vote_weight of each rank; empty: equal
 };
 
 // Cost of a step of the method for rank `rank`, equal to Optimizer::cost(). Throws InvalidArgument
-// on an unknown method, option or value, on a rank outside the world, and on nodes that the method
-// cannot use.
+// on an unknown method, option or value, on a rank outside the world, and on nodes or vote weights
+// that the method cannot use.
 Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
 // The same for the rank that sends most; query.rank is ignored.

@@ -6,7 +6,7 @@ import pathlib
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 
-C_VERSION = 1
+C_VERSION = 2
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
 FLOAT32 = 0
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -37,7 +37,8 @@ class Options(c.Structure):
                 ("groups", c.POINTER(Group)), ("n_groups", c.c_uint64),
                 ("bucket_coords", c.c_uint64), ("seed", c.c_uint64),
                 ("clip_global_norm", c.c_double), ("overlap", c.c_int32),
-                ("exchange_threads", c.c_int32), ("node_of_rank", c.POINTER(c.c_int32))]
+                ("exchange_threads", c.c_int32), ("node_of_rank", c.POINTER(c.c_int32)),
+                ("vote_weight", c.c_int32), ("reserved", c.c_int32)]
 
 
 class Report(c.Structure):

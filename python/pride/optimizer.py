@@ -50,6 +50,9 @@ class Optimizer(Steps, torch.optim.Optimizer):
         lanes: buckets on their way at a time, each with a thread and a Gloo group of its own, beside
             copies, arithmetic and, with overlap, backward. 0: one after the other.
         seed: of the bits for zeros, ties and stochastic rounding; the same on all ranks.
+        vote_weight: votes of this rank, 1 to 65535, e.g. samples of its data: a rank of weight w
+            counts as w ranks with its signs. For methods that exchange signs; equal weights change
+            nothing.
         on_non_finite: ``"raise"`` NonFiniteGradient on all ranks, or ``"skip"`` the step on all.
         clip_global_norm: 2-norm to which the mean gradient is scaled down; for methods that have
             the mean gradient.
@@ -74,7 +77,7 @@ class Optimizer(Steps, torch.optim.Optimizer):
                  maximize: bool = False, foreach: Optional[bool] = None,
                  fused: Optional[bool] = None, capturable: bool = False,
                  differentiable: bool = False, overlap: bool = False,
-                 bucket_size: int = 4 << 20, lanes: int = 2, seed: int = 0,
+                 bucket_size: int = 4 << 20, lanes: int = 2, seed: int = 0, vote_weight: int = 1,
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
@@ -84,6 +87,7 @@ class Optimizer(Steps, torch.optim.Optimizer):
         self._settings = dict(
             method=method, options=dict(options or {}), process_group=process_group,
             overlap=overlap, bucket_size=bucket_size, lanes=lanes, seed=seed,
+            vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
             equal_gradients=equal_gradients, node_of_rank=node_of_rank)
         self._names: Dict[int, str] = {}
@@ -97,6 +101,9 @@ class Optimizer(Steps, torch.optim.Optimizer):
                 raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
             _one_of("on_non_finite", on_non_finite, ("raise", "skip"))
             _one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
+            if vote_weight not in range(1, 65536):
+                raise InvalidArgument(f"pride: vote_weight = {vote_weight!r}, must be a whole "
+                                      "number from 1 to 65535")
             info = method_info(method)
             defaults = dict(
                 lr=info.lr if lr is None else lr, betas=betas_of(info, betas),
@@ -217,7 +224,8 @@ class Optimizer(Steps, torch.optim.Optimizer):
         nodes = s["node_of_rank"]
         options = library.make_options(
             s["method"], s["options"], made["groups"],
-            bucket_coords=s["bucket_size"], seed=s["seed"], overlap=int(s["lanes"] > 0),
+            bucket_coords=s["bucket_size"], seed=s["seed"], vote_weight=int(s["vote_weight"]),
+            overlap=int(s["lanes"] > 0),
             exchange_threads=max(1, s["lanes"]), clip_global_norm=s["clip_global_norm"],
             skip_non_finite=int(s["on_non_finite"] == "skip"))
         if nodes is not None:

@@ -44,6 +44,37 @@ def test_traffic_is_the_stated_cost(world):
         assert traffic["bytes_sent"] == 6 * traffic["cost_bytes"]
 
 
+# --- Votes with weights. --------------------------------------------------------------------------
+
+
+def trained_with_weights(method, weights):
+    return trained(method, vote_weight=weights[dist.get_rank()])
+
+
+def test_a_rank_with_most_of_the_weight_decides_every_vote(world):
+    alone = world(1).run(trained, "dlion-vote")[0][0]
+    weighted = world(2).run(trained_with_weights, "dlion-vote", (7, 3))
+    equal = world(2).run(trained_with_weights, "dlion-vote", (7, 7))
+    assert {b for b, _ in weighted} == {alone}
+    assert {b for b, _ in equal} == {b for b, _ in world(2).run(trained, "dlion-vote")} != {alone}
+
+
+def test_traffic_with_weights_is_the_stated_cost(world):
+    for _, traffic in world(2).run(trained_with_weights, "dlion-avg", (400, 1)):
+        assert traffic["last_step"]["bytes_sent"] == traffic["cost_bytes"]
+
+
+@pytest.mark.parametrize("method, weights, text", [
+    ("dlion-vote", (1, 0), "vote_weight = 0"),
+    ("dlion-vote", (1, 65536), "vote_weight = 65536"),
+    ("dlion-vote", (2.5, 1), "vote_weight = 2.5"),
+    ("dlion-avg", (65535, 1), "at most 65535"),
+    ("lion", (1, 2), "vote weights are 1, 2")])
+def test_weights_that_cannot_be_used_are_refused_on_all_ranks(world, method, weights, text):
+    for kind, message in world(2).errors(trained_with_weights, method, weights):
+        assert kind is pride.InvalidArgument and text in message
+
+
 # --- The same bits as the C++ library, fed with the same numbers over its own transport. ------------
 
 SHAPES = [(5, 3), (64,), (), (130, 2), (0,), (7,)]

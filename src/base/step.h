@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -59,9 +60,18 @@ struct StepScalars {
 // A server's view of a step.
 struct Round {
   std::int64_t step = 0;  // 0 for the first
-  int voters = 1;
+  int voters = 1;         // ranks
   std::uint64_t seed = 0;
   std::uint64_t scalars_digest = 0;
+  std::span<const int> weights = {};  // votes of each rank; empty: one
+
+  int weight_of(int rank) const {
+    return weights.empty() ? 1 : weights[static_cast<std::size_t>(rank)];
+  }
+  // Votes of all ranks.
+  int votes() const {
+    return weights.empty() ? voters : std::accumulate(weights.begin(), weights.end(), 0);
+  }
 };
 
 // A worker's view of a step; constant within the step.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 
@@ -84,10 +85,13 @@ pride_group group_of(const ParamGroup& v) {
 }
 
 OptimizerOptions options_of(const pride_options& given_options, int world) {
-  const pride_options& o = given_options;
-  PRIDE_CHECK(o.struct_size >= sizeof(pride_options), "pride_options: struct_size is ",
-              o.struct_size, ", must be ", sizeof(pride_options),
+  constexpr std::size_t kFirstSize = offsetof(pride_options, vote_weight);  // of version 1
+  const std::size_t size = given_options.struct_size;
+  PRIDE_CHECK(size >= kFirstSize, "pride_options: struct_size is ", size, ", must be ", kFirstSize,
               " or more: begin with pride_options_init()");
+  pride_options o;
+  pride_options_init(&o, sizeof o);
+  std::memcpy(&o, &given_options, std::min(size, sizeof o));
   PRIDE_CHECK(o.n_options == 0 || (o.names && o.values), o.n_options, " options at NULL");
   PRIDE_CHECK(o.n_groups == 0 || o.groups, o.n_groups, " groups at NULL");
   OptimizerOptions options;
@@ -106,6 +110,7 @@ OptimizerOptions options_of(const pride_options& given_options, int world) {
   options.overlap = o.overlap != 0;
   options.exchange_threads = o.exchange_threads;
   options.seed = o.seed;
+  options.vote_weight = o.vote_weight;
   if (o.node_of_rank != nullptr) {
     options.nodes = Nodes(std::span(o.node_of_rank, static_cast<std::size_t>(world)));
   }
@@ -132,7 +137,9 @@ void pride_options_init(pride_options* options, uint32_t struct_size) {
                              .clip_global_norm = 0,
                              .overlap = 0,
                              .exchange_threads = defaults.exchange_threads,
-                             .node_of_rank = nullptr};
+                             .node_of_rank = nullptr,
+                             .vote_weight = defaults.vote_weight,
+                             .reserved = 0};
   std::memcpy(options, &all, std::min<std::size_t>(struct_size, sizeof all));
 }
 

@@ -7,14 +7,14 @@
 namespace pride {
 namespace {
 
-std::size_t planes_for(int voters) {
-  return static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(voters)));
+std::size_t planes_for(int votes) {
+  return static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(votes)));
 }
 
-// No digits where planes take as few bits: for every voters + 1 that is a power of two.
-kernels::Radix radix_for(int voters, CountForm form) {
-  const kernels::Radix radix = kernels::radix_of(static_cast<std::uint32_t>(voters) + 1);
-  const bool fewer_bits = 32 < radix.n_digits * planes_for(voters);
+// No digits where planes take as few bits: for every votes + 1 that is a power of two.
+kernels::Radix radix_for(int votes, CountForm form) {
+  const kernels::Radix radix = kernels::radix_of(static_cast<std::uint32_t>(votes) + 1);
+  const bool fewer_bits = 32 < radix.n_digits * planes_for(votes);
   return form == CountForm::kPacked && fewer_bits ? radix : kernels::Radix{};
 }
 
@@ -38,11 +38,11 @@ bool any_above(const CountView<const std::byte>& view, std::size_t first, std::s
 
 // True if some count of the piece exceeds the number of its users.
 bool counts_too_many(const CountView<const std::byte>& view, const Piece& piece, int users,
-                     int voters) {
+                     int votes) {
   const std::size_t end = piece.first_word + piece.n_words();
   const std::size_t packed_end = std::min(end, view.packed_words);
-  // no packed number can be larger than the number of voters
-  if (piece.first_word < packed_end && users < voters) {
+  // no packed number can be larger than the number of votes
+  if (piece.first_word < packed_end && users < votes) {
     const std::uint32_t most = kernels::max_digit(view.packed, view.radix, piece.first_word,
                                                   packed_end - piece.first_word);
     if (most > static_cast<std::uint32_t>(users)) return true;
@@ -54,33 +54,33 @@ bool counts_too_many(const CountView<const std::byte>& view, const Piece& piece,
 
 }  // namespace
 
-CountShape::CountShape(std::size_t n_words, int voters, CountForm form)
-    : radix(radix_for(voters, form)),
+CountShape::CountShape(std::size_t n_words, int votes, CountForm form)
+    : radix(radix_for(votes, form)),
       n_groups(radix.n_digits == 0 ? 0 : n_words / radix.n_digits),
       packed_words(n_groups * radix.n_digits),
-      n_planes(planes_for(voters)),
+      n_planes(planes_for(votes)),
       plane_words(n_words - packed_words) {}
 
-double count_bits(int voters, CountForm form) {
-  const kernels::Radix radix = radix_for(voters, form);
-  return radix.n_digits == 0 ? static_cast<double>(planes_for(voters))
+double count_bits(int votes, CountForm form) {
+  const kernels::Radix radix = radix_for(votes, form);
+  return radix.n_digits == 0 ? static_cast<double>(planes_for(votes))
                              : 32.0 / static_cast<double>(radix.n_digits);
 }
 
-FrameKind count_frames(int voters, CountForm form) {
-  const bool packed = radix_for(voters, form).n_digits > 0;
+FrameKind count_frames(int votes, CountForm form) {
+  const bool packed = radix_for(votes, form).n_digits > 0;
   return {
       .codec = packed ? Codec::kPackedCount : Codec::kCount,
       .name = packed ? "packed count" : "count",
       .unused_bits = false,
-      .bytes = [=](const Shard& s) { return CountView<std::byte>(nullptr, s, voters, form).bytes; },
+      .bytes = [=](const Shard& s) { return CountView<std::byte>(nullptr, s, votes, form).bytes; },
       .check =
           [=](const ReceivedFrame& f) {
-            const CountView view(f.frame.head.data(), f.shard, voters, form);
-            check_users(f, view.users, voters);
+            const CountView view(f.frame.head.data(), f.shard, votes, form);
+            check_users(f, view.users, f.most_votes > 0 ? f.most_votes : votes);
             for (std::size_t k = 0; k < view.users.size(); ++k) {
               const Piece& piece = f.shard.pieces[k];
-              if (!counts_too_many(view, piece, view.users[k], voters)) continue;
+              if (!counts_too_many(view, piece, view.users[k], votes)) continue;
               f.refuse("counts more than the ", view.users[k], " ranks that use tensor ",
                        piece.tensor);
             }

@@ -1,5 +1,5 @@
-// Counts of +1: for every coordinate of a shard a number from 0 to the number of voters, as bit
-// planes or packed to base voters + 1. Layout and example: docs/wire_format.md.
+// Counts of +1: for every coordinate of a shard a number from 0 to the number of votes, as bit
+// planes or packed to base votes + 1. Layout and example: docs/wire_format.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace pride {
 
-// kPacked: packed where that takes fewer bits than planes, which depends on the voters alone.
+// kPacked: packed where that takes fewer bits than planes, which depends on the votes alone.
 enum class CountForm { kPlanes, kPacked };
 
-// Layout of counts up to `voters`: packed words of as many whole groups (kernels/radix.h) as the
+// Layout of counts up to `votes`: packed words of as many whole groups (kernels/radix.h) as the
 // shard has, and bit planes of the rest. The form kPlanes has no groups.
-// REQUIRES: 1 <= voters <= kMaxWorld.
+// REQUIRES: 1 <= votes <= kMaxWorld.
 struct CountShape {
-  CountShape(std::size_t n_words, int voters, CountForm form);
+  CountShape(std::size_t n_words, int votes, CountForm form);
   kernels::Radix radix;  // of the groups; no digits: none
   std::size_t n_groups;
   std::size_t packed_words;           // of the shard's words, those in groups: the first ones
@@ -24,25 +24,25 @@ struct CountShape {
 
 template <typename Byte>
 struct CountView : CountShape {
-  CountView(Byte* frame, const Shard& shard, int voters, CountForm form)
-      : CountShape(shard.n_words(), voters, form) {
+  CountView(Byte* frame, const Shard& shard, int votes, CountForm form)
+      : CountShape(shard.n_words(), votes, form) {
     Parts<Byte> parts(frame);
     users = parts.template take<std::uint16_t>(shard.pieces.size());
     packed = parts.template take<std::uint32_t>(64 * n_groups);
     planes = parts.words(n_planes * plane_words);
     bytes = parts.end();
   }
-  std::span<typename Parts<Byte>::template Like<std::uint16_t>> users;  // ranks that use each piece
+  std::span<typename Parts<Byte>::template Like<std::uint16_t>> users;  // votes on each piece
   std::span<typename Parts<Byte>::template Like<std::uint32_t>> packed;
   Words<Byte> planes;
   std::size_t bytes = 0;
 };
 
 // Bits per count.
-double count_bits(int voters, CountForm form);
+double count_bits(int votes, CountForm form);
 
-// Refused: participation counts above the voters or inconsistent with this rank's tensors; counts
+// Refused: participation counts above the votes or inconsistent with this rank's tensors; counts
 // of + above the participation.
-FrameKind count_frames(int voters, CountForm form);
+FrameKind count_frames(int votes, CountForm form);
 
 }  // namespace pride

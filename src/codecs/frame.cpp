@@ -137,19 +137,20 @@ bool padding_is_zero(std::span<const std::byte> part) {
                      [](std::byte b) { return b == std::byte{0}; });
 }
 
-void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int voters) {
+void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int votes) {
   if (!padding_is_zero(std::as_bytes(users))) {
     f.refuse("has ranks that use tensors beyond its ", users.size(), " pieces");
   }
   for (std::size_t k = 0; k < users.size(); ++k) {
     const std::size_t tensor = f.shard.pieces[k].tensor;
     const bool known = !f.unused_here.empty(), here = known && f.unused_here[tensor] == 0;
-    const int least = here ? 1 : 0, most = known && !here ? voters - 1 : voters;
+    const int least = here ? f.weight_here : 0;
+    const int most = known && !here ? votes - f.weight_here : votes;
     if (users[k] >= least && users[k] <= most) continue;
-    f.refuse("counts ", users[k], " of ", voters, " ranks as users of tensor ", tensor,
-             !known || users[k] > voters ? ""
-             : here                      ? ", which this rank uses"
-                                         : ", which this rank does not use");
+    f.refuse("counts ", users[k], " of ", votes, " ranks as users of tensor ", tensor,
+             !known || users[k] > votes ? ""
+             : here                     ? ", which this rank uses"
+                                        : ", which this rank does not use");
   }
 }
 

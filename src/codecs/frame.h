@@ -61,7 +61,7 @@ struct FrameHeader {
   Codec codec = Codec::kSign;
   std::uint32_t bucket = 0;
   std::uint16_t rank = 0;    // the sender
-  std::uint16_t weight = 1;  // number of ranks whose votes this frame holds
+  std::uint16_t weight = 1;  // votes of the sender, or of its node
   std::uint64_t step = 0;
   std::uint64_t n_coords = 0;  // of the shard, padding included
   std::uint64_t scalars = 0;   // digest of the step's scalars
@@ -91,6 +91,8 @@ struct ReceivedFrame {
   int from;                                // the sender
   const std::string& where;                // begins the error text
   std::span<const char> unused_here = {};  // by tensor; empty: this process has no gradients
+  int weight_here = 1;                     // votes of this rank
+  int most_votes = 0;                      // in the frame; 0: as many as its kind can hold
 
   template <typename... What>
   [[noreturn]] void refuse(const What&... what) const {
@@ -179,9 +181,10 @@ Words<Byte> unused_bits(Byte* frame, const Shard& shard) {
   return Parts<Byte>(frame).words(words_for(shard.pieces.size()));
 }
 
-// Checks the participation counts of the pieces: none above `voters`, not 0 for a tensor used on
-// this rank, not `voters` for one that is unused here. Throws CommError.
-void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int voters);
+// Checks the participation counts of the pieces, a rank counting as often as it has votes: none
+// above `votes`, this rank counted where it uses the tensor, and left out where it does not. Throws
+// CommError.
+void check_users(const ReceivedFrame& f, std::span<const std::uint16_t> users, int votes);
 
 // Bit k = 1 where piece k is unused in all frames.
 void combine_unused(std::span<const Frame> frames, const Shard& shard,

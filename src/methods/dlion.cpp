@@ -2,15 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Source    Liu et al. 2024, arXiv:2404.00438, Algorithm 1 (MaVo, Avg); Signum: Bernstein et al.
 //           2018, arXiv:1802.04434, Algorithm 2, and arXiv:1810.05291, Algorithm 1 (majority vote).
+//           signs = stochastic, result = stochastic: Jiang & Zhang 2025, arXiv:2508.12327.
 // Cost      1 bit up per coordinate; down 1 bit (vote; 2 with tie = zero) or about log2(N+1)
 //           (average: count_bits), plus frames.
 // State     m: momentum (n) float32, local to each rank, never sent; of dlion-muon with every > 1
 //           factor: Newton-Schulz factors of the matrices (n), local.
 // Deviates  zeros, ties and unused tensors: see docs/wire_format.md. The average sends the count of
-//           +, as many as fit in 32 bits, or as bit planes. Weight decay is decoupled.
+//           +, as many as fit in 32 bits, or as bit planes. Weight decay is decoupled. R of
+//           stochastic signs is each rank's own, by tensor.
 #include "methods/dlion.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "codecs/hash_keys.h"
 #include "methods/options.h"
@@ -19,39 +22,6 @@
 #include "pride/error.h"
 
 namespace pride::methods {
-
-// --- Worker: delta_i = sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g. ------------------------------
-
-kernels::Blend lion_blend(const StepScalars& s) {
-  return {s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2};
-}
-
-std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const StepContext& ctx,
-                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
-                                      const OrthogonalBlend* matrices) {
-  std::optional<NonFinite> non_finite;
-  const SignView view(frame.data(), shard);
-  for (const Piece& p : shard.pieces) {
-    const auto signs = words_of(view.signs, p);
-    if (ctx.is_unused(p.tensor)) {
-      std::ranges::fill(signs, std::uint64_t{0});
-      continue;
-    }
-    if (matrices != nullptr && matrices->has(p.tensor)) {
-      const auto bad_matrix = matrices->encode(p, ctx, signs);
-      if (!non_finite) non_finite = bad_matrix;
-      continue;
-    }
-    const kernels::HashWords zeros{zero_key(ctx.seed, ctx.step, ctx.rank), p.begin / 64};
-    const std::size_t bad =
-        kernels::lion_sign_update(grad.f32(p.begin, p.end), blend(ctx.scalars_of(p)), zeros,
-                                  m.span().subspan(p.begin, p.n()), signs);
-    if (bad != kernels::kAllFinite && !non_finite) {
-      non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
-    }
-  }
-  return non_finite;
-}
 
 // --- Server: S = sum of delta_i;  Delta = sign(S), or S / N. -------------------------------------
 
@@ -119,13 +89,13 @@ void apply_average(const Shard& shard, const CountView<const std::byte>& counts,
     const std::size_t packed = counts.packed_words - std::min(counts.packed_words, p.first_word);
     const std::size_t n_packed = std::min(part.size(), 64 * packed);
     if (n_packed > 0) {
-      kernels::apply_packed_counts(counts.packed, counts.radix, p.first_word, users, ctx.voters,
+      kernels::apply_packed_counts(counts.packed, counts.radix, p.first_word, users, ctx.votes(),
                                    step, part.first(n_packed));
     }
     if (n_packed < part.size()) {
       const std::size_t first = p.first_word + n_packed / 64 - counts.packed_words;
       kernels::apply_counts(counts.planes.subspan(first), counts.n_planes, counts.plane_words,
-                            users, ctx.voters, step, part.subspan(n_packed));
+                            users, ctx.votes(), step, part.subspan(n_packed));
     }
   }
 }
@@ -144,6 +114,7 @@ class DistributedLion final : public Method {
         blend_(blend),
         average_(average),
         tie_(average ? Tie::kHash : tie_option(name, ctx)),
+        draws_(!average && word_option(name, ctx, "result", {"majority", "stochastic"}) == 1),
         counts_(average && word_option(name, ctx, "counts", {"packed", "planes"}) == 1
                     ? CountForm::kPlanes
                     : CountForm::kPacked),
@@ -154,13 +125,20 @@ class DistributedLion final : public Method {
         nodes_(ctx.nodes),
         m_(state_.add("m", StateKind::kLocal)) {
     if (muon) matrices_ = std::make_unique<OrthogonalBlend>(name, ctx, state_, StateKind::kLocal);
+    if (word_option(name, ctx, "signs", {"exact", "stochastic"}) == 1) {
+      scales_.resize(layout_.tensors().size(), 1);
+    }
+    PRIDE_CHECK(!draws_ || tie_ == Tie::kHash, name,
+                ": option tie = zero with result = stochastic, which has no ties");
     PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
                 ": option route = one-shot with nodes: the hierarchical route takes two shots; "
                 "choose auto or sharded");
   }
 
   Protocol protocol(const Round&) const override {
-    return {.hierarchical = true, .gradient_by_piece = true};
+    return {.hierarchical = true,
+            .gradient_by_piece = true,
+            .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max()};
   }
 
   // The faster route: rounds * latency + bytes / rate on average over the ranks, with latency *
@@ -169,14 +147,14 @@ class DistributedLion final : public Method {
     std::vector<Part> two_shots, one_shot;
     if (nodes_.hierarchical()) {
       two_shots.push_back(hierarchical_part(b, sign_frames(),
-                                            count_frames(nodes_.per_node(), CountForm::kPacked),
-                                            result_frames(round.voters, counts_)));
+                                            count_frames(node_votes(round), CountForm::kPacked),
+                                            result_frames(round.votes(), counts_)));
       return two_shots;
     }
-    two_shots.push_back(sharded_part(b, sign_frames(), result_frames(round.voters, counts_)));
+    two_shots.push_back(sharded_part(b, sign_frames(), result_frames(round.votes(), counts_)));
     if (choice_ == RouteChoice::kSharded || round.voters == 1) return two_shots;
     one_shot.push_back(one_shot_part(b, sign_frames(Codec::kAllSigns),
-                                     result_frames(round.voters, CountForm::kPlanes)));
+                                     result_frames(round.votes(), CountForm::kPlanes)));
     const bool faster = total_bytes(one_shot, round.voters) <=
                         total_bytes(two_shots, round.voters) +
                             static_cast<std::uint64_t>(round.voters) * round_bytes_;
@@ -184,11 +162,17 @@ class DistributedLion final : public Method {
   }
 
   void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override {
-    if (!matrices_ || !matrices_->has(tensor) || ctx.is_unused(tensor)) return;
+    if (ctx.is_unused(tensor)) return;
     const TensorSlot& slot = layout_.tensors()[tensor];
-    matrices_->blend(
-        tensor, ctx.step, blend_(ctx.groups[static_cast<std::size_t>(slot.spec.group)]),
-        grad.f32(slot.offset, slot.offset + slot.n), m_.span().subspan(slot.offset, slot.n));
+    const auto blend = blend_(ctx.groups[static_cast<std::size_t>(slot.spec.group)]);
+    const bool matrix = matrices_ && matrices_->has(tensor);
+    if (matrix) {
+      matrices_->blend(tensor, ctx.step, blend, grad.f32(slot.offset, slot.offset + slot.n),
+                       m_.span().subspan(slot.offset, slot.n));
+    }
+    if (scales_.empty()) return;
+    scales_[tensor] = matrix ? sign_scale(matrices_->direction(tensor))
+                             : sign_scale(slot, grad, blend, m_.span());
   }
 
   double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
@@ -197,7 +181,7 @@ class DistributedLion final : public Method {
     Wire& wire = flight.wire(0);
     for (std::size_t j = 0; j < flight.parts[0].shards.size(); ++j) {
       const auto bad = encode_signs(flight.parts[0].shards[j], flight.grad, ctx, blend_, m_,
-                                    wire.up[j].span(), matrices_.get());
+                                    wire.up[j].span(), {matrices_.get(), scales_});
       if (!wire.non_finite) wire.non_finite = bad;
     }
   }
@@ -206,15 +190,18 @@ class DistributedLion final : public Method {
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {
     const bool of_node = &reply.kind == &part.partial, from_nodes = &up.kind == &part.partial;
-    if (!average_ && !of_node && !from_nodes) {
+    const bool drawn = draws_ && !of_node;
+    if (!average_ && !of_node && !from_nodes && !drawn && up.weights.empty()) {
       return serve_vote(shard, up.frames, round, tie_, reply.head);
     }
-    const int voters = of_node ? static_cast<int>(up.frames.size()) : round.voters;
-    const SignCounts counts(shard, up, voters);
+    const int votes_each = node_votes(round);
+    const SignCounts counts(shard, up, of_node ? votes_each : round.votes(), votes_each);
     if (of_node) {
-      counts.write_counts(voters, CountForm::kPacked, reply.head);
+      counts.write_counts(CountForm::kPacked, reply.head);
     } else if (average_) {
-      counts.write_counts(voters, form_of(part), reply.head);
+      counts.write_counts(form_of(part), reply.head);
+    } else if (drawn) {
+      counts.write_drawn(round, reply.head);
     } else {
       counts.write_vote(round, tie_, reply.head);
     }
@@ -226,7 +213,7 @@ class DistributedLion final : public Method {
       const Shard& shard = part.shards[j];
       const auto* result = flight.wire(0).down[j].span().data();
       if (average_) {
-        apply_average(shard, CountView(result, shard, ctx.voters, form_of(part)), ctx, x,
+        apply_average(shard, CountView(result, shard, ctx.votes(), form_of(part)), ctx, x,
                       matrices_.get());
       } else {
         apply_vote(shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x, matrices_.get());
@@ -238,19 +225,27 @@ class DistributedLion final : public Method {
   CountForm form_of(const Part& part) const {
     return part.route == Route::kOneShot ? CountForm::kPlanes : counts_;
   }
-  FrameKind result_frames(int voters, CountForm form) const {
-    return average_ ? count_frames(voters, form) : vote_frames(tie_ == Tie::kZero);
+  FrameKind result_frames(int votes, CountForm form) const {
+    return average_ ? count_frames(votes, form) : vote_frames(tie_ == Tie::kZero);
+  }
+  // Votes of the node with most: all partial counts have its form.
+  int node_votes(const Round& round) const {
+    int most = 0;
+    for (int h = 0; h < nodes_.count(); ++h) most = std::max(most, votes_of_node(round, nodes_, h));
+    return most;
   }
 
   const Layout& layout_;
   BlendOf blend_;
   bool average_;
   Tie tie_;
+  bool draws_;  // the vote is drawn: result = stochastic
   CountForm counts_;
   RouteChoice choice_;
   std::uint64_t round_bytes_;
   Nodes nodes_;
   std::unique_ptr<OrthogonalBlend> matrices_;  // of dlion-muon
+  std::vector<float> scales_;  // R of each tensor in this step; empty: signs are exact
   FlatBuffer& m_;
 };
 
@@ -278,6 +273,9 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
       "bits"};
   info.options = {
       average ? counts : tie_option_info("a tied vote"),
+      {"signs", "exact",
+       "'exact', or 'stochastic': each sign is + with probability (R + u)/(2R), R the largest |u| "
+       "of the rank's tensor, so that its expectation is u/R"},
       {.name = "route",
        .default_value = "auto",
        .help = "'sharded' (two rounds: signs to the server of a shard, its result to all), "
@@ -289,6 +287,11 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
        .help = "for route = auto: bytes that a rank could send while it waits for a round of "
                "messages, latency times rate; pride train sets what it has measured",
        .wire_only = true}};
+  if (!average) {
+    info.options.push_back({"result", "majority",
+                            "'majority', or 'stochastic': the vote is + with probability (ranks "
+                            "with +)/(ranks), drawn with bits that all ranks share"});
+  }
   return info;
 }
 

@@ -1,12 +1,12 @@
-// Distributed Lion's three halves as functions of one shard, for the methods that vote with signs.
+// Distributed Lion's server and the worker's apply as functions of one shard, for the methods that
+// vote with signs; encode_signs.h has the worker's other half.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "codecs/counts.h"
 #include "codecs/signs.h"
 #include "kernels/kernels.h"
-#include "methods/method.h"
-#include "methods/orthogonal_blend.h"
+#include "methods/encode_signs.h"
 
 namespace pride::methods {
 
@@ -16,17 +16,6 @@ enum class Tie { kHash, kZero };
 // Option `tie`, and its declaration.
 Tie tie_option(const std::string& method, const MethodContext& ctx);
 MethodOption tie_option_info(std::string tied);
-
-// The betas of a worker's blend of momentum and gradient.
-using BlendOf = kernels::Blend (*)(const StepScalars&);
-kernels::Blend lion_blend(const StepScalars& s);
-
-// Worker: delta = sign(beta1 m + (1-beta1) g);  m = beta2 m + (1-beta2) g. Returns the first tensor
-// with a NaN or Inf. `matrices`: these take their signs from there. REQUIRES: a frame of signs with
-// its unused bits.
-std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const StepContext& ctx,
-                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
-                                      const OrthogonalBlend* matrices = nullptr);
 
 // Server: the majority of frames of signs.
 void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& round, Tie tie,

@@ -49,6 +49,10 @@ class OrthogonalBlend {
   bool blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
              std::span<const float> g, std::span<float> m);
   std::span<const float> direction(std::size_t tensor) const { return of_tensor_[tensor]->u; }
+  std::span<const float> direction(const Piece& piece) const {
+    const Held& held = *of_tensor_[piece.tensor];
+    return std::span(held.u).subspan(piece.begin - held.offset, piece.n());
+  }
 
   // Of a step, all matrices together; mean over the steps.
   double operations() const;

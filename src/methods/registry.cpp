@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "codecs/frame.h"
+#include "methods/vote_weights.h"
 #include "pride/error.h"
 #include "rules/orthogonalise.h"
 
@@ -67,14 +68,26 @@ struct Made {
     if (query.ranks_per_node > 0) nodes = Nodes::of_size(query.world, query.ranks_per_node);
     round.step = query.step;
     round.voters = query.world;
+    const std::size_t n_weights = query.vote_weights.size();
+    PRIDE_CHECK(n_weights == 0 || n_weights == static_cast<std::size_t>(query.world),
+                "method_cost: ", n_weights, " vote weights for ", query.world, " ranks");
     method = make_method(name, {layout, query.world, complete_options(name, query.options), nodes});
     const Protocol protocol = method->protocol(round);
     PRIDE_CHECK(!nodes.known() || protocol.hierarchical, name,
                 " has no hierarchical route: it cannot use nodes");
+    if (n_weights > 0) {
+      const std::vector<std::int64_t> given(query.vote_weights.begin(), query.vote_weights.end());
+      weights = vote_weights(name, protocol, nodes, given);
+    }
+    round.weights = weights;
     buckets = make_buckets(layout, query.bucket_coords, query.world, protocol.alignment);
   }
 
+  Made(const Made&) = delete;  // `round` points at `weights`
+  Made& operator=(const Made&) = delete;
+
   Nodes nodes;
+  std::vector<int> weights;
   Round round;
   std::unique_ptr<Method> method;
   std::vector<Bucket> buckets;

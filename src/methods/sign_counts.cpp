@@ -6,6 +6,7 @@
 
 #include "codecs/hash_keys.h"
 #include "kernels/planes.h"
+#include "kernels/stochastic_signs.h"
 
 namespace pride::methods {
 namespace {
@@ -14,53 +15,72 @@ constexpr std::size_t kPlaneWords = 512;  // words whose planes stay in the L1 c
 
 }  // namespace
 
-SignCounts::SignCounts(const Shard& shard, const Ballots& up, int voters)
+SignCounts::SignCounts(const Shard& shard, const Ballots& up, int votes, int votes_each)
     : shard_(shard),
       frames_(up.frames),
+      weights_(up.weights),
       signs_(up.kind.codec == Codec::kSign || up.kind.codec == Codec::kAllSigns),
-      voters_each_(voters / static_cast<int>(frames_.size())),
-      n_planes_(static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(voters)))),
+      votes_(votes),
+      votes_each_(votes_each),
+      n_planes_(static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(votes)))),
       users_(shard.pieces.size()) {
+  if (signs_) runs_ = runs_of(shard, frames_);
+  for (std::size_t i = 0; i < frames_.size(); ++i) add_users(i);
+}
+
+void SignCounts::add_users(std::size_t i) {
+  const std::byte* frame = frames_[i].head.data();
   if (signs_) {
-    runs_ = runs_of(shard, frames_);
-    count_users(shard, frames_, users_);
-    return;
-  }
-  for (const Frame& frame : frames_) {
-    const CountView view(frame.head.data(), shard, voters_each_, CountForm::kPacked);
-    for (std::size_t k = 0; k < users_.size(); ++k) {
-      users_[k] = static_cast<std::uint16_t>(users_[k] + view.users[k]);
-    }
+    const auto unused = unused_bits(frame, shard_);
+    for (std::size_t k = 0; k < users_.size(); ++k)
+      users_[k] += bit_at(unused, k) ? 0 : weight_of(i);
+  } else {
+    const CountView view(frame, shard_, votes_each_, CountForm::kPacked);
+    for (std::size_t k = 0; k < users_.size(); ++k) users_[k] += view.users[k];
   }
 }
 
 void SignCounts::planes_of(std::size_t first, std::size_t n,
                            std::span<std::uint64_t> planes) const {
-  if (signs_) return add_signs(first, n, planes);
+  if (signs_) return count_signs(first, n, planes);
   std::ranges::fill(planes, std::uint64_t{0});
   for (const Frame& frame : frames_) add_counts(frame, first, n, planes);
 }
 
-void SignCounts::add_signs(std::size_t first, std::size_t n,
-                           std::span<std::uint64_t> planes) const {
+// Signs from word `begin` on, of the run's frames whose weights have the bit.
+std::vector<const std::uint64_t*> SignCounts::rows_of(const Run& run, std::size_t bit,
+                                                      std::size_t begin) const {
+  std::vector<const std::uint64_t*> rows;
+  for (const std::size_t i : run.frames) {
+    if ((weight_of(i) >> bit & 1) == 0) continue;
+    rows.push_back(SignView(frames_[i].head.data(), shard_).signs.data() + begin);
+  }
+  return rows;
+}
+
+// A sum of w_i rows: for each bit of the weights the count of the rows that have it, at its plane.
+void SignCounts::count_signs(std::size_t first, std::size_t n,
+                             std::span<std::uint64_t> planes) const {
+  if (n == 0) return;
   auto run = std::ranges::partition_point(
       runs_, [&](const Run& r) { return r.first_word + r.n_words <= first; });
-  std::vector<const std::uint64_t*> rows;
+  const bool one_run = run->first_word + run->n_words >= first + n;
+  if (weights_.empty() && one_run) {
+    return kernels::count(rows_of(*run, 0, first), n, n_planes_, planes);
+  }
+  std::ranges::fill(planes, std::uint64_t{0});
   std::vector<std::uint64_t> part;
   for (; run != runs_.end() && run->first_word < first + n; ++run) {
     const std::size_t begin = std::max(first, run->first_word);
-    const std::size_t end = std::min(first + n, run->first_word + run->n_words);
-    rows.clear();
-    for (const std::size_t i : run->frames) {
-      rows.push_back(SignView(frames_[i].head.data(), shard_).signs.data() + begin);
-    }
-    if (end - begin == n) return kernels::count(rows, n, n_planes_, planes);
-    // a part of the words: its planes are not adjacent
-    part.resize(n_planes_ * (end - begin));
-    kernels::count(rows, end - begin, n_planes_, part);
-    for (std::size_t p = 0; p < n_planes_; ++p) {
-      std::ranges::copy(std::span(part).subspan(p * (end - begin), end - begin),
-                        planes.subspan(p * n + begin - first).begin());
+    const std::size_t n_words = std::min(first + n, run->first_word + run->n_words) - begin;
+    for (std::size_t bit = 0; bit < (weights_.empty() ? 1 : n_planes_); ++bit) {
+      const auto rows = rows_of(*run, bit, begin);
+      if (rows.empty()) continue;
+      const auto width = static_cast<std::size_t>(std::bit_width(rows.size()));
+      part.resize(width * n_words);
+      kernels::count(rows, n_words, width, part);
+      kernels::add_planes({part, width, n_words}, n_words,
+                          {planes.subspan(bit * n + begin - first), n_planes_ - bit, n});
     }
   }
 }
@@ -68,7 +88,7 @@ void SignCounts::add_signs(std::size_t first, std::size_t n,
 // planes += one node's counts of the words, which are in groups up to view.packed_words.
 void SignCounts::add_counts(const Frame& frame, std::size_t first, std::size_t n,
                             std::span<std::uint64_t> planes) const {
-  const CountView view(frame.head.data(), shard_, voters_each_, CountForm::kPacked);
+  const CountView view(frame.head.data(), shard_, votes_each_, CountForm::kPacked);
   const std::size_t n_packed =
       first < view.packed_words ? std::min(n, view.packed_words - first) : 0;
   if (n_packed > 0) {
@@ -83,9 +103,10 @@ void SignCounts::add_counts(const Frame& frame, std::size_t first, std::size_t n
   }
 }
 
-void SignCounts::write_counts(int voters, CountForm form, std::span<std::byte> out) const {
-  const CountView view(out.data(), shard_, voters, form);
-  std::ranges::copy(users_, view.users.begin());
+void SignCounts::write_counts(CountForm form, std::span<std::byte> out) const {
+  const CountView view(out.data(), shard_, votes_, form);
+  std::ranges::transform(users_, view.users.begin(),
+                         [](int votes) { return static_cast<std::uint16_t>(votes); });
   clear_padding(view.users);
   // a few groups at a time, so that their planes stay in the L1 cache until they are packed
   const std::size_t n_digits = view.radix.n_digits;
@@ -102,10 +123,12 @@ void SignCounts::write_counts(int voters, CountForm form, std::span<std::byte> o
   planes_of(view.packed_words, view.plane_words, view.planes);
 }
 
-void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out) const {
-  const VoteView view(out.data(), shard_, tie == Tie::kZero);
+// decide(counts, users, first, positive, nonzero) for the counts of words from `first` on, some at
+// a time.
+template <typename Decide>
+void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decide& decide) const {
+  const VoteView view(out.data(), shard_, ternary);
   std::ranges::fill(view.unused, std::uint64_t{0});
-  const std::uint64_t key = tie_key(round.seed, round.step);
   std::vector<std::uint64_t> planes(n_planes_ * std::min(kPlaneWords, shard_.n_words()));
   for (std::size_t k = 0; k < users_.size(); ++k) {
     const Piece& piece = shard_.pieces[k];
@@ -115,16 +138,33 @@ void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> ou
       const std::size_t n = std::min(kPlaneWords, end - word);
       const kernels::Planes counts{std::span(planes).first(n_planes_ * n), n_planes_, n};
       planes_of(word, n, std::span(planes).first(n_planes_ * n));
-      const auto positive = view.positive.subspan(word, n);
-      if (tie == Tie::kZero) {
-        kernels::vote_planes_ternary(counts, users_[k], positive, view.nonzero.subspan(word, n));
-      } else {
-        kernels::vote_planes(counts, users_[k], {key, shard_.begin / 64 + word}, positive);
-      }
+      decide(counts, users_[k], word, view.positive.subspan(word, n),
+             ternary ? view.nonzero.subspan(word, n) : view.nonzero);
     }
     // a node's counts beyond the end of a tensor are padding
     if (piece.n() % 64 != 0) view.positive[end - 1] &= (std::uint64_t{1} << (piece.n() % 64)) - 1;
   }
+}
+
+void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out) const {
+  const std::uint64_t key = tie_key(round.seed, round.step);
+  write_votes(
+      tie == Tie::kZero, out,
+      [&](const kernels::Planes& counts, int users, std::size_t word, auto positive, auto nonzero) {
+        if (tie == Tie::kZero) {
+          kernels::vote_planes_ternary(counts, users, positive, nonzero);
+        } else {
+          kernels::vote_planes(counts, users, {key, shard_.begin / 64 + word}, positive);
+        }
+      });
+}
+
+void SignCounts::write_drawn(const Round& round, std::span<std::byte> out) const {
+  write_votes(false, out,
+              [&](const kernels::Planes& counts, int users, std::size_t word, auto positive, auto) {
+                kernels::draw_planes(
+                    counts, users, {round.seed, round.step, 0, shard_.begin + 64 * word}, positive);
+              });
 }
 
 }  // namespace pride::methods

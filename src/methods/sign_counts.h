@@ -8,30 +8,40 @@
 
 namespace pride::methods {
 
-// Ballots about one shard: frames of signs, or counts of `voters_each` ranks. They must outlive
-// this object.
+// Ballots about one shard: frames of signs, each with its weight, or partial counts up to
+// `votes_each`; `votes` of all of them at most. They must outlive this object.
 class SignCounts {
  public:
-  SignCounts(const Shard& shard, const Ballots& up, int voters);
+  SignCounts(const Shard& shard, const Ballots& up, int votes, int votes_each);
 
-  // Frames without the header. The form of the counts is that of `voters`.
-  void write_counts(int voters, CountForm form, std::span<std::byte> out) const;
+  // Frames without the header. The form of the counts is that of the constructor's `votes`.
+  void write_counts(CountForm form, std::span<std::byte> out) const;
   void write_vote(const Round& round, Tie tie, std::span<std::byte> out) const;
+  // A vote that is + with probability (votes for +)/(votes).
+  void write_drawn(const Round& round, std::span<std::byte> out) const;
 
  private:
   // Bit planes of words [first, first + n) of the shard, n words each, one plane after the other.
   void planes_of(std::size_t first, std::size_t n, std::span<std::uint64_t> planes) const;
-  void add_signs(std::size_t first, std::size_t n, std::span<std::uint64_t> planes) const;
+  void count_signs(std::size_t first, std::size_t n, std::span<std::uint64_t> planes) const;
   void add_counts(const Frame& frame, std::size_t first, std::size_t n,
                   std::span<std::uint64_t> planes) const;
 
+  void add_users(std::size_t frame);
+  template <typename Decide>
+  void write_votes(bool ternary, std::span<std::byte> out, const Decide& decide) const;
+  int weight_of(std::size_t frame) const { return weights_.empty() ? 1 : weights_[frame]; }
+  std::vector<const std::uint64_t*> rows_of(const Run& run, std::size_t bit,
+                                            std::size_t begin) const;
+
   const Shard& shard_;
   std::span<const Frame> frames_;
+  std::span<const int> weights_;  // of frames of signs; empty: 1
   bool signs_;
-  int voters_each_;
+  int votes_, votes_each_;
   std::size_t n_planes_;
-  std::vector<Run> runs_;             // of signs
-  std::vector<std::uint16_t> users_;  // ranks that use each piece
+  std::vector<Run> runs_;   // of signs
+  std::vector<int> users_;  // votes of the ranks that use each piece
 };
 
 }  // namespace pride::methods

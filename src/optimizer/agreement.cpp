@@ -63,12 +63,14 @@ std::string text_of(const TensorSpec& spec) {
 
 }  // namespace
 
-void check_agreement(Communicator& comm, const Layout& layout,
-                     const std::vector<std::pair<std::string, std::uint64_t>>& settings) {
-  if (comm.size() == 1) return;
+std::vector<std::int64_t> check_agreement(
+    Communicator& comm, const Layout& layout,
+    const std::vector<std::pair<std::string, std::uint64_t>>& settings, std::int64_t own) {
+  if (comm.size() == 1) return {own};
   const Communicator::Scope scope(comm, "start-up check of the optimizer");
   std::vector<std::uint64_t> mine = {layout.digest()};
   for (const auto& [name, digest] : settings) mine.push_back(digest);
+  mine.push_back(static_cast<std::uint64_t>(own));
   const auto all = gather_rows(comm, mine);
 
   const std::string layout_ranks = ranks_that_differ(all, mine.size(), 0);
@@ -78,6 +80,11 @@ void check_agreement(Communicator& comm, const Layout& layout,
     PRIDE_CHECK(ranks.empty(), "optimizer: the ", settings[k].first, " of rank(s) ", ranks,
                 " and of rank 0 differ");
   }
+  std::vector<std::int64_t> of_all;
+  for (std::size_t at = mine.size() - 1; at < all.size(); at += mine.size()) {
+    of_all.push_back(static_cast<std::int64_t>(all[at]));
+  }
+  return of_all;
 }
 
 }  // namespace pride

@@ -21,9 +21,10 @@ std::string ranks_that_differ(const std::vector<std::uint64_t>& rows, std::size_
 
 // Compares the layout and the digests of named settings over all ranks. Throws InvalidArgument
 // on every rank, naming the first setting that differs and the ranks that differ from rank 0; of a
-// layout, the first tensor that differs as this rank has it. Collective. REQUIRES: the same names
-// in the same order on all ranks.
-void check_agreement(Communicator& comm, const Layout& layout,
-                     const std::vector<std::pair<std::string, std::uint64_t>>& settings);
+// layout, the first tensor that differs as this rank has it. Returns `own` of every rank, which may
+// differ. Collective. REQUIRES: the same names in the same order on all ranks.
+std::vector<std::int64_t> check_agreement(
+    Communicator& comm, const Layout& layout,
+    const std::vector<std::pair<std::string, std::uint64_t>>& settings, std::int64_t own = 0);
 
 }  // namespace pride

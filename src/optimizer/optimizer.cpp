@@ -83,15 +83,18 @@ std::uint64_t Optimizer::state_floats() const noexcept { return impl_->method->s
 
 std::vector<StateBuffer> Optimizer::state_buffers() { return impl_->method->state().buffers(); }
 
+Round Optimizer::Impl::round_of(std::int64_t step) const {
+  return {.step = step, .voters = comms.front()->size(), .seed = options.seed, .weights = weights};
+}
+
 Cost Optimizer::cost(std::int64_t step) const {
-  const Communicator& comm = *impl_->comms.front();
-  return step_costs(*impl_->method, impl_->buckets, {.step = step, .voters = comm.size()},
-                    impl_->options.nodes)[static_cast<std::size_t>(comm.rank())];
+  return step_costs(*impl_->method, impl_->buckets, impl_->round_of(step),
+                    impl_->options.nodes)[static_cast<std::size_t>(impl_->comms.front()->rank())];
 }
 
 std::map<std::string, int> Optimizer::routes() const {
   std::map<std::string, int> routes;
-  const Round round{.step = impl_->steps_done, .voters = impl_->comms.front()->size()};
+  const Round round = impl_->round_of(impl_->steps_done);
   for (const Bucket& bucket : impl_->buckets) {
     const auto parts = impl_->method->parts(bucket, round);
     if (round.voters > 1) ++routes[std::string(route_name(main_route(parts)))];

@@ -30,7 +30,8 @@ struct Optimizer::Impl {
   void check_same_run(const StateDict& state) const;
   std::vector<Bucket> buckets_of(const StateDict& state) const;
   void check_nodes(int world, bool hierarchical) const;
-  void check_ranks_agree(Communicator& user_comm, bool usable);
+  std::vector<std::int64_t> check_ranks_agree(Communicator& user_comm, bool usable);
+  Round round_of(std::int64_t step) const;
   void begin(std::span<float> params, std::span<const float> grads);
   void begin(std::span<float> params, std::span<const BFloat16> grads);
   void begin(std::span<float> params);
@@ -60,6 +61,7 @@ struct Optimizer::Impl {
   std::vector<std::unique_ptr<Communicator>> comms;
   std::vector<Bucket> buckets;
   std::unique_ptr<Method> method;
+  std::vector<int> weights;  // votes of each rank; empty: one
 
   std::int64_t steps_done = 0;
   bool in_step = false;

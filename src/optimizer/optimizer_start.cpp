@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "codecs/frame.h"
 #include "methods/registry.h"
+#include "methods/vote_weights.h"
 #include "optimizer/agreement.h"
 #include "optimizer/optimizer_impl.h"
 #include "optimizer/resharding.h"
@@ -23,17 +24,20 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
     : caller(user_comm), layout(std::move(the_layout)), options(std::move(the_options)) {
   // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
   std::exception_ptr unusable;
+  std::vector<std::int64_t> given_weights;
   try {
     prepare(user_comm);
   } catch (const InvalidArgument&) {
     unusable = std::current_exception();
   }
   try {
-    check_ranks_agree(user_comm, unusable == nullptr);
+    given_weights = check_ranks_agree(user_comm, unusable == nullptr);
   } catch (const InvalidArgument&) {
     if (!unusable) throw;
   }
   if (unusable) std::rethrow_exception(unusable);
+  weights = vote_weights(options.method, method->protocol({.voters = user_comm.size()}),
+                         options.nodes, given_weights);
   method->state().allocate(layout.flat_size());
 
   const int n_comms = options.overlap ? options.exchange_threads : 1;
@@ -99,7 +103,8 @@ void Optimizer::Impl::check_nodes(int world, bool hierarchical) const {
               "have it (dlion-vote, dlion-avg, dlion-muon, signum-vote, signum-avg)");
 }
 
-void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
+// Returns the vote weights of all ranks.
+std::vector<std::int64_t> Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
   Digest method_options, hyper, nodes;
   for (int r = 0; r < options.nodes.world(); ++r) {
     nodes.number(static_cast<std::uint64_t>(options.nodes.node_of(r)));
@@ -110,7 +115,7 @@ void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
       hyper.number(std::bit_cast<std::uint64_t>(v));
     }
   }
-  check_agreement(
+  return check_agreement(
       user_comm, layout,
       {{"verdict on its own settings (usable or not)", usable ? 1 : 0},
        {"method", Digest().text(options.method).value()},
@@ -122,7 +127,8 @@ void Optimizer::Impl::check_ranks_agree(Communicator& user_comm, bool usable) {
        {"exchange threads",
         options.overlap ? static_cast<std::uint64_t>(options.exchange_threads) : 1},
        {"global-norm clipping", std::bit_cast<std::uint64_t>(options.clip_global_norm)},
-       {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)}});
+       {"policy for non-finite gradients", static_cast<std::uint64_t>(options.non_finite)}},
+      options.vote_weight);
 }
 
 // The same optimizer with more tensors and groups. Collective.

@@ -31,29 +31,30 @@ std::string text_of(const std::map<std::string, std::string>& options, const Met
   return text;
 }
 
-// "form=auto scale=l1" without the options that no result depends on now.
-std::string without_wire_options(const std::string& text, const MethodInfo& info) {
+// The options in a saved state as this version would have saved them: "form=auto scale=l1" without
+// those that no result depends on now, and with the defaults of those that are newer.
+std::string completed(const std::string& text, const MethodInfo& info) {
+  std::map<std::string, std::string> options;
+  for (const MethodOption& option : info.options) options[option.name] = option.default_value;
   std::istringstream words(text);
-  std::string word, kept;
-  while (words >> word) {
-    const std::string name = word.substr(0, word.find('='));
-    const auto known = std::ranges::find(info.options, name, &MethodOption::name);
-    if (name == "form" || (known != info.options.end() && known->wire_only)) continue;
-    kept += concat(kept.empty() ? "" : " ", word);
+  for (std::string word; words >> word;) {
+    const std::size_t equals = std::min(word.find('='), word.size());
+    options[word.substr(0, equals)] = word.substr(std::min(equals + 1, word.size()));
   }
-  return kept;
+  options.erase("form");
+  return text_of(options, info);
 }
 
-// A state of version 0.1 as this version would have saved it.
+// An older state as this version would have saved it.
 StateDict of_this_version(StateDict state, const MethodInfo& info) {
+  const auto options = state.scalars.find("options");
+  if (options != state.scalars.end()) options->second = completed(options->second, info);
   const auto version = state.scalars.find("version");
   if (version != state.scalars.end()) {
     PRIDE_CHECK(version->second == std::to_string(kStateVersion), "load: the state has version ",
                 version->second, ", this program reads 2 and that of pride 0.1");
     return state;
   }
-  const auto options = state.scalars.find("options");
-  if (options != state.scalars.end()) options->second = without_wire_options(options->second, info);
   constexpr std::string_view kOld = "owner_error/";
   std::vector<std::string> renamed;
   for (const auto& [key, tensor] : state.tensors) {
@@ -141,14 +142,7 @@ void Optimizer::Impl::check_same_run(const StateDict& state) const {
   must_be("method", options.method);
   must_be("layout", hex(layout.digest()));
   must_be("seed", std::to_string(options.seed));
-  // a state without an option is older than it, and the default is what was done before
-  std::map<std::string, std::string> since = options.options;
-  for (const MethodOption& option : info.options) {
-    const bool saved = concat(" ", scalar(state, "options")).find(concat(" ", option.name, "=")) !=
-                       std::string::npos;
-    if (!saved && since[option.name] == option.default_value) since.erase(option.name);
-  }
-  must_be("options", text_of(since, info));
+  must_be("options", completed(text_of(options.options, info), info));
 }
 
 // The buckets of the optimizer that saved it.

@@ -24,10 +24,9 @@ void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grad
 }
 
 void Optimizer::Impl::begin(std::span<float> params) {
-  const Round round{.step = steps_done, .voters = comms.front()->size()};
   ConstView grads{.n = layout.flat_size()};
   apart = {};
-  if (method->protocol(round).gradient_by_piece) {
+  if (method->protocol(round_of(steps_done)).gradient_by_piece) {
     for (const TensorSlot& slot : layout.tensors()) apart.offsets.push_back(slot.offset);
     apart.data.resize(layout.tensors().size());
     grads.apart = &apart;
@@ -61,10 +60,8 @@ void Optimizer::Impl::begin_with(std::span<float> params, ConstView grads) {
   waiting = tensors_of_bucket;
   traffic_before = traffic();
 
-  ctx.step = steps_done;
+  static_cast<Round&>(ctx) = round_of(steps_done);
   ctx.rank = comms.front()->rank();
-  ctx.voters = comms.front()->size();
-  ctx.seed = options.seed;
   ctx.groups = scalars;
   ctx.scalars_digest = digest_of(scalars);
   ctx.unused = unused;

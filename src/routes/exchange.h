@@ -37,12 +37,15 @@ class Exchange {
   Frame in(std::size_t i) const;
   std::vector<Frame> all_in() const;
 
-  FrameHeader header(const FrameKind& kind, const Shard& shard, int sender, int weight) const;
+  int weight_of(const FrameKind& kind, int sender) const;
+  FrameHeader header(const FrameKind& kind, const Shard& shard, int sender) const;
   void seal_as(const FrameKind& kind, const Shard& shard, std::span<std::byte> head,
-               std::span<const std::byte> body = {}, int weight = 1) const;
+               std::span<const std::byte> body = {}) const;
   // Keeps the lowest non-finite flag: all ranks receive the same flags, and so choose the same one.
   void open_as(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
-               const std::string& where, int weight = 1);
+               const std::string& where);
+  void check(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
+             const std::string& where) const;
   void open_from_all(const Shard& shard);
   void gather_unsized();
   void serve(const FrameKind& kind, std::span<const Frame> frames, const FrameKind& result,
@@ -72,7 +75,8 @@ class Exchange {
   Scratch& scratch_;
   Wire& wire_;
   const std::size_t me_;
-  const int here_;  // this rank's node
+  const int here_;                 // this rank's node
+  std::vector<int> node_weights_;  // votes of its ranks, by local rank; empty: one
 };
 
 }  // namespace pride

@@ -66,7 +66,7 @@ void Exchange::gather_node() {
   });
   if (wire_.non_finite) return;
   for_all([&](const Shard& shard, const Frame& frame, int from) {
-    check_payload(part_.up, {frame, shard, from, text, ctx_.unused}, false);
+    check(part_.up, shard, frame, from, text);
   });
 }
 
@@ -88,7 +88,7 @@ void Exchange::make_partials() {
       }
       serve(part_.up, frames, part_.partial, shard, partial.span());
     }
-    if (h != here_) seal_as(part_.partial, shard, partial.span(), {}, nodes_.per_node());
+    if (h != here_) seal_as(part_.partial, shard, partial.span());
   }
 }
 
@@ -104,13 +104,11 @@ void Exchange::trade_partials() {
   trade(m);
   const std::string text = where(part_.partial);
   for_other_nodes([&](int h) {
-    open_as(part_.partial, mine, {scratch_.partial_in[index(h)].span()}, same_local_rank(h), text,
-            nodes_.per_node());
+    open_as(part_.partial, mine, {scratch_.partial_in[index(h)].span()}, same_local_rank(h), text);
   });
   if (wire_.non_finite) return;
   for_other_nodes([&](int h) {
-    const Frame frame{scratch_.partial_in[index(h)].span()};
-    check_payload(part_.partial, {frame, mine, same_local_rank(h), text}, false);
+    check(part_.partial, mine, {scratch_.partial_in[index(h)].span()}, same_local_rank(h), text);
   });
 }
 
@@ -146,7 +144,7 @@ void Exchange::take_result(int server, const std::string& where) {
   const Shard& shard = part_.shards[index(server)];
   open_as(part_.down, shard, down(index(server)), server, where);
   if (wire_.non_finite) return;
-  check_payload(part_.down, {down(index(server)), shard, server, where, ctx_.unused}, true);
+  check(part_.down, shard, down(index(server)), server, where);
 }
 
 }  // namespace pride

@@ -103,6 +103,12 @@ std::string_view route_name(Route route) {
   return {};
 }
 
+int votes_of_node(const Round& round, const Nodes& nodes, int node) {
+  int votes = 0;
+  for (int k = 0; k < nodes.per_node(); ++k) votes += round.weight_of(nodes.rank_at(node, k));
+  return votes;
+}
+
 int rounds_of(const Part& part) {
   switch (part.route) {
     case Route::kOneShot:

@@ -14,6 +14,7 @@
 #include "base/step.h"
 #include "base/wire.h"
 #include "codecs/frame.h"
+#include "pride/nodes.h"
 
 namespace pride {
 
@@ -61,6 +62,9 @@ Shard whole_of(const Bucket& bucket);
 Route main_route(std::span<const Part> parts);
 std::string_view route_name(Route route);  // "sharded", "one-shot", "hierarchical", "native"
 
+// Votes of a node's ranks.
+int votes_of_node(const Round& round, const Nodes& nodes, int node);
+
 // Rounds of a part: messages, one after the other.
 int rounds_of(const Part& part);
 
@@ -74,6 +78,7 @@ struct Protocol {
   bool mean_gradient = false;       // the mean of the ranks' gradients is known before apply()
   bool hierarchical = false;        // the hierarchical route may be used
   bool gradient_by_piece = false;  // gradients are read in ranges of one tensor: they may lie apart
+  int most_votes = 0;              // largest sum of vote weights; 0: ranks have equal weights
   // Upper bound of a rank's bytes beyond its parts, for so many buckets with so many coordinates,
   // where that depends on data.
   std::function<std::uint64_t(std::size_t n_coords, std::size_t n_buckets)> slack = {};
@@ -85,7 +90,8 @@ struct Protocol {
 struct Ballots {
   const FrameKind& kind;
   std::span<const Frame> frames;
-  const std::string& where;  // begins the texts of errors about them
+  const std::string& where;           // begins the texts of errors about them
+  std::span<const int> weights = {};  // votes of each frame of `up`; empty: one
 };
 
 // Output of a server for a shard.

@@ -26,6 +26,9 @@ Exchange::Exchange(Communicator& comm, const Server& server, const Part& part,
   for (auto* list : {&scratch.partial_up, &scratch.partial_in}) {
     list->resize(std::max(list->size(), index(nodes.count())));
   }
+  for (int k = 0; !ctx.weights.empty() && k < nodes.per_node(); ++k) {
+    node_weights_.push_back(ctx.weight_of(neighbour(k)));
+  }
 }
 
 // --- Frames. ------------------------------------------------------------------------------------
@@ -41,12 +44,17 @@ std::vector<Frame> Exchange::all_in() const {
   return frames;
 }
 
-FrameHeader Exchange::header(const FrameKind& kind, const Shard& shard, int sender,
-                             int weight) const {
+// Votes of the sender, or of its node in partial results.
+int Exchange::weight_of(const FrameKind& kind, int sender) const {
+  return &kind == &part_.partial ? votes_of_node(ctx_, nodes_, nodes_.node_of(sender))
+                                 : ctx_.weight_of(sender);
+}
+
+FrameHeader Exchange::header(const FrameKind& kind, const Shard& shard, int sender) const {
   return {.codec = kind.codec,
           .bucket = static_cast<std::uint32_t>(part_.bucket),
           .rank = static_cast<std::uint16_t>(sender),
-          .weight = static_cast<std::uint16_t>(weight),
+          .weight = static_cast<std::uint16_t>(weight_of(kind, sender)),
           .step = static_cast<std::uint64_t>(ctx_.step),
           .n_coords = shard.size(),
           .scalars = ctx_.scalars_digest,
@@ -54,15 +62,15 @@ FrameHeader Exchange::header(const FrameKind& kind, const Shard& shard, int send
 }
 
 void Exchange::seal_as(const FrameKind& kind, const Shard& shard, std::span<std::byte> head,
-                       std::span<const std::byte> body, int weight) const {
-  FrameHeader h = header(kind, shard, ctx_.rank, weight);
+                       std::span<const std::byte> body) const {
+  FrameHeader h = header(kind, shard, ctx_.rank);
   h.non_finite = wire_.non_finite;
   seal(h, head, body);
 }
 
 void Exchange::open_as(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
-                       const std::string& where, int weight) {
-  const auto seen = open(frame, header(kind, shard, from, weight), where);
+                       const std::string& where) {
+  const auto seen = open(frame, header(kind, shard, from), where);
   if (!seen) return;
   const std::size_t n_tensors = ctx_.unused.size();
   if (seen->tensor >= n_tensors || seen->rank >= ctx_.voters ||
@@ -74,6 +82,19 @@ void Exchange::open_as(const FrameKind& kind, const Shard& shard, const Frame& f
   if (!wire_.non_finite || *seen < *wire_.non_finite) wire_.non_finite = seen;
 }
 
+// The payload of a frame whose header is good.
+void Exchange::check(const FrameKind& kind, const Shard& shard, const Frame& frame, int from,
+                     const std::string& where) const {
+  ReceivedFrame received{frame, shard, from, where};
+  if (&kind == &part_.partial) {
+    received.most_votes = weight_of(kind, from);
+  } else {
+    received.unused_here = ctx_.unused;
+    received.weight_here = ctx_.weight_of(ctx_.rank);
+  }
+  check_payload(kind, received, &kind == &part_.down);
+}
+
 // The frames of every other rank about the shard.
 void Exchange::open_from_all(const Shard& shard) {
   const std::string text = where(part_.up);
@@ -82,14 +103,17 @@ void Exchange::open_from_all(const Shard& shard) {
   }
   for (int i = 0; i < ctx_.voters && !wire_.non_finite; ++i) {
     if (i == ctx_.rank) continue;
-    check_payload(part_.up, {in(index(i)), shard, i, text, ctx_.unused}, false);
+    check(part_.up, shard, in(index(i)), i, text);
   }
 }
 
 void Exchange::serve(const FrameKind& kind, std::span<const Frame> frames, const FrameKind& result,
                      const Shard& shard, std::span<std::byte> head, std::span<std::byte> body) {
   Reply reply{result, head, body, wire_.pending};
-  server_.serve(part_, shard, {kind, frames, where(kind)}, ctx_, reply);
+  const std::span<const int> weights = &kind == &part_.partial     ? std::span<const int>{}
+                                       : &result == &part_.partial ? node_weights_
+                                                                   : ctx_.weights;
+  server_.serve(part_, shard, {kind, frames, where(kind), weights}, ctx_, reply);
   wire_.non_finite = reply.non_finite;
 }
 
@@ -133,7 +157,7 @@ void Exchange::sharded() {
   }
   for (int j = 0; j < n && !wire_.non_finite; ++j) {
     if (j == ctx_.rank) continue;
-    check_payload(part_.down, {down(index(j)), part_.shards[index(j)], j, text, ctx_.unused}, true);
+    check(part_.down, part_.shards[index(j)], down(index(j)), j, text);
   }
 }
 

@@ -90,6 +90,8 @@ static void print_options(void) {
   MEMBER(pride_options, overlap);
   MEMBER(pride_options, exchange_threads);
   MEMBER(pride_options, node_of_rank);
+  MEMBER(pride_options, vote_weight);
+  MEMBER(pride_options, reserved);
 }
 
 static void print_results(void) {

@@ -1,6 +1,7 @@
 /* Arguments that cannot be used are refused with a text, and change nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "support.h"
@@ -23,6 +24,17 @@ static void refuse_options(pride_comm* comm, const pride_layout* layout) {
   pride_options bad = options;
   bad.struct_size = 0;
   CHECK_FAILS(PRIDE_INVALID, "struct_size is 0", pride_optimizer_create(comm, layout, &bad, &out));
+  bad.struct_size = offsetof(pride_options, vote_weight) - 1;
+  CHECK_FAILS(PRIDE_INVALID, "must be 96 or more",
+              pride_optimizer_create(comm, layout, &bad, &out));
+  bad = options;
+  bad.vote_weight = 70000;
+  CHECK_FAILS(PRIDE_INVALID, "vote weight 70000 of rank 0",
+              pride_optimizer_create(comm, layout, &bad, &out));
+  /* of version 1, which ends before the weight: what lies behind it is not read */
+  bad.struct_size = offsetof(pride_options, vote_weight);
+  CHECK_OK(pride_optimizer_create(comm, layout, &bad, &out));
+  pride_optimizer_destroy(out);
   bad = options;
   bad.method = NULL;
   CHECK_FAILS(PRIDE_INVALID, "method is NULL", pride_optimizer_create(comm, layout, &bad, &out));

@@ -4,7 +4,8 @@
 //
 // Oracle of: Distributed Lion (Liu et al. 2024, Algorithm 1), Lion (Chen et al. 2023, Program 1),
 // AdamW (Loshchilov & Hutter 2019, Algorithm 2),
-// SGD with momentum, Signum (Bernstein et al. 2018, Algorithm 2). Limits: the hash bits for zeros
+// SGD with momentum, Signum (Bernstein et al. 2018, Algorithm 2); stochastic signs (Jiang & Zhang
+// 2025). Limits: the hash bits for zeros
 // and ties are those of docs/wire_format.md, computed here from mix64 by coordinate.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "pride/random_bits.h"
+#include "reference/stochastic_signs_ref.h"
 
 namespace pride::reference {
 
@@ -22,20 +24,22 @@ struct Hyper {
   double lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0;
   bool nesterov = false;  // of sgdm and terngrad
   bool bf16 = false;      // of the dense methods: gradients and their mean rounded to bfloat16
+  bool stochastic_signs = false, stochastic_result = false;  // of the methods with signs
 };
 
 // One tensor on N ranks. grads[rank][i]; unused[rank]; flat_offset: where the tensor starts in the
-// flat coordinates (hash bits are keyed by them).
+// flat coordinates (hash bits are keyed by them). weights[rank]: of votes; empty: 1.
 class Oracle {
  public:
   Oracle(std::string method, int world, std::vector<float> x, Hyper h, std::uint64_t flat_offset,
-         bool tie_zero, std::uint64_t seed)
+         bool tie_zero, std::uint64_t seed, std::vector<std::int64_t> weights = {})
       : method_(std::move(method)),
         world_(world),
         h_(h),
         offset_(flat_offset),
         tie_zero_(tie_zero),
         seed_(seed),
+        weights_(std::move(weights)),
         x_(std::move(x)),
         m_(static_cast<std::size_t>(world), std::vector<float>(x_.size())),
         v_(x_.size()) {}
@@ -57,6 +61,10 @@ class Oracle {
   bool hash_bit(std::uint64_t key, std::size_t i) const {
     const std::uint64_t at = offset_ + i;
     return (mix64(key, at / 64) >> (at % 64)) & 1;
+  }
+
+  std::uint32_t word(SignWords purpose, std::size_t rank, std::size_t i) const {
+    return sign_word(seed_, t_, purpose, static_cast<int>(rank), offset_ + i);
   }
 
   // to bfloat16 and back: the upper 16 bits, to nearest, ties to even
@@ -129,19 +137,31 @@ class Oracle {
         }
       }
     }
+    std::vector<float> scales;
+    for (const auto& of_rank : u) scales.push_back(sign_scale(of_rank));
     for (std::size_t i = 0; i < n; ++i) {
-      int votes = 0, present = 0;
+      std::int64_t votes = 0, voters = 0, present = 0;
       for (std::size_t r = 0; r < ranks; ++r) {
+        const std::int64_t weight = weights_.empty() ? 1 : weights_[r];
+        voters += weight;
         if (unused[r]) continue;
-        ++present;
+        present += weight;
         int s = sign(u[r][i]);
-        if (s == 0) s = hash_bit(mix64(zero, r), i) ? 1 : -1;
-        votes += s;
+        if (h_.stochastic_signs) {
+          s = stochastic_sign(u[r][i], scales[r], word(SignWords::kRank, r, i)) ? 1 : -1;
+        } else if (s == 0) {
+          s = hash_bit(mix64(zero, r), i) ? 1 : -1;
+        }
+        votes += weight * s;
       }
       const float kept = x_[i] * decay();
       float delta = 0;
       if (method_.ends_with("-avg")) {
-        delta = static_cast<float>(votes) / static_cast<float>(world_);
+        delta = static_cast<float>(votes) / static_cast<float>(voters);
+      } else if (h_.stochastic_result && present > 0) {
+        const auto plus = static_cast<std::uint32_t>((votes + present) / 2);
+        const auto all = static_cast<std::uint32_t>(present);
+        delta = drawn_vote(plus, all, word(SignWords::kVote, 0, i)) ? 1.0f : -1.0f;
       } else if (votes != 0) {
         delta = votes > 0 ? 1.0f : -1.0f;
       } else if (present > 0 && !tie_zero_) {
@@ -157,6 +177,7 @@ class Oracle {
   std::uint64_t offset_;
   bool tie_zero_;
   std::uint64_t seed_;
+  std::vector<std::int64_t> weights_;
   std::vector<float> x_;
   std::vector<std::vector<float>> m_;
   std::vector<float> v_;

@@ -206,7 +206,7 @@ TEST(HierarchicalPeers, CannotVoteBeyondTheEndOfATensor) {
     vote.resize(votes.bytes(shard));
     Round round;
     round.voters = 4;
-    methods::SignCounts(shard, {counts, frames, where}, 4).write_vote(round, tie, vote.span());
+    methods::SignCounts(shard, {counts, frames, where}, 4, 2).write_vote(round, tie, vote.span());
     EXPECT_NO_THROW(check_payload(votes, {{vote.span()}, shard, 1, where, unused}, true));
     const VoteView result(std::as_const(vote).span().data(), shard, ternary);
     EXPECT_EQ(result.positive[0], ~0ULL);

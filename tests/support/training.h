@@ -53,6 +53,7 @@ struct Training {
   int world = 1;
   int steps = 3;
   OptimizerOptions options = {};
+  std::vector<int> weights = {};  // OptimizerOptions::vote_weight of each rank; empty: of `options`
   // true: this tensor has no gradient here
   std::function<bool(int rank, std::int64_t step, std::size_t tensor)> unused = nullptr;
   std::function<float(int rank, std::int64_t step, std::size_t tensor, std::size_t index)> grad =
@@ -68,12 +69,14 @@ inline void set_method(OptimizerOptions& options, const std::string& text) {
   options.options = {{text.substr(colon + 1, equals - colon - 1), text.substr(equals + 1)}};
 }
 
-// All methods; and the route that small buckets do not take by default.
+// All methods; the route that small buckets do not take by default; and stochastic signs.
 inline std::vector<std::string> method_variants() {
   std::vector<std::string> all = method_names();
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
     all.push_back(std::string(method) + ":route=sharded");
   }
+  all.insert(all.end(), {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
+                         "dlion-avg:signs=stochastic"});
   return all;
 }
 
@@ -93,7 +96,11 @@ inline void fill(const Layout& layout, FlatBuffer& flat,
 
 // One rank's part of a run, on any transport.
 inline RankResult train_rank(Communicator& comm, const Layout& layout, const Training& run) {
-  Optimizer optimizer(comm, layout, run.options);
+  OptimizerOptions options = run.options;
+  if (!run.weights.empty()) {
+    options.vote_weight = run.weights[static_cast<std::size_t>(comm.rank())];
+  }
+  Optimizer optimizer(comm, layout, options);
   FlatBuffer params(layout.flat_size()), grads(layout.flat_size());
   fill(layout, params, initial);
   RankResult result;

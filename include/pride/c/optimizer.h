@@ -31,6 +31,9 @@ typedef struct pride_options {
   int32_t exchange_threads; /* with overlap: 1 to 16 */
   const int32_t*
       node_of_rank; /* which ranks share a node, one entry for each rank; NULL: not known */
+  /* Since PRIDE_C_VERSION 2. */
+  int32_t vote_weight; /* votes of this rank, 1 to 65535: 1; others for methods that send signs */
+  int32_t reserved;    /* 0 */
 } pride_options;
 
 /* `struct_size`: sizeof(pride_options) where it is called. */

@@ -70,8 +70,11 @@ TEST_F(Train, RecordsWhatHappened) {
   EXPECT_EQ(steps, 6);
   EXPECT_EQ(evals, 2);
   // not given: the defaults
-  EXPECT_EQ(s["method"]["options"],
-            json({{"tie", "hash"}, {"route", "auto"}, {"round_bytes", "12500"}}));
+  EXPECT_EQ(s["method"]["options"], json({{"tie", "hash"},
+                                          {"signs", "exact"},
+                                          {"result", "majority"},
+                                          {"route", "auto"},
+                                          {"round_bytes", "12500"}}));
   EXPECT_EQ(s["routes"], json({{"one-shot", 1}})) << "a small model is one small bucket";
   EXPECT_EQ(s["bytes"]["cost_bound"], true);
   const double cost = s["bytes"]["cost_up"].get<double>() + s["bytes"]["cost_down"].get<double>();

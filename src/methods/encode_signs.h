@@ -1,0 +1,34 @@
+// The worker's half of the methods that send signs: blend, sign, momentum.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/kernels.h"
+#include "methods/method.h"
+#include "methods/orthogonal_blend.h"
+
+namespace pride::methods {
+
+// The betas of a worker's blend of momentum and gradient.
+using BlendOf = kernels::Blend (*)(const StepScalars&);
+kernels::Blend lion_blend(const StepScalars& s);
+
+// How signs are taken: of tensors that `matrices` has, from there; stochastic, +1 with probability
+// (R + u)/(2R), with an R > 0 for each tensor in `scales`, and exact without.
+struct SignRule {
+  const OrthogonalBlend* matrices = nullptr;
+  std::span<const float> scales = {};
+};
+
+// R of stochastic signs: the largest |u|, 1 where it is below kernels::kZeroFloor. Of a tensor
+// whose u is orthogonalised, and of one whose u is the blend of its gradient and m, which is flat.
+float sign_scale(std::span<const float> u);
+float sign_scale(const TensorSlot& slot, ConstView grad, const kernels::Blend& blend,
+                 std::span<const float> m);
+
+// Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. Returns the
+// first tensor with a NaN or Inf. REQUIRES: a frame of signs with its unused bits.
+std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const StepContext& ctx,
+                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
+                                      const SignRule& rule = {});
+
+}  // namespace pride::methods

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/vote_weights.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+constexpr std::size_t kMostInText = 16;
+
+// "1, 5, 3": of the first ranks.
+std::string text_of(std::span<const std::int64_t> weights) {
+  std::string text;
+  for (std::size_t r = 0; r < std::min(weights.size(), kMostInText); ++r) {
+    text += concat(r == 0 ? "" : ", ", weights[r]);
+  }
+  return weights.size() > kMostInText ? text + ", ..." : text;
+}
+
+}  // namespace
+
+std::vector<int> vote_weights(std::string_view method, const Protocol& protocol, const Nodes& nodes,
+                              std::span<const std::int64_t> given) {
+  std::int64_t divisor = 0, votes = 0;
+  for (std::size_t r = 0; r < given.size(); ++r) {
+    PRIDE_CHECK(given[r] >= 1 && given[r] <= kMostVoteWeight, method, ": vote weight ", given[r],
+                " of rank ", r, ", must be from 1 to ", kMostVoteWeight);
+    divisor = std::gcd(divisor, given[r]);
+    votes += given[r];
+  }
+  if (std::ranges::all_of(given, [&](std::int64_t w) { return w == given[0]; })) return {};
+  PRIDE_CHECK(protocol.most_votes > 0, method,
+              ": every rank has one vote, the ranks' vote weights ", "are ", text_of(given),
+              "; methods whose ranks send one sign for each coordinate ",
+              "have weights (dlion-vote, dlion-avg, dlion-muon, signum-vote, signum-avg)");
+  votes /= divisor;
+  PRIDE_CHECK(votes <= protocol.most_votes, method, ": the ranks' vote weights ", text_of(given),
+              " over their common divisor ", divisor, " have the sum ", votes, ", at most ",
+              protocol.most_votes, "; take smaller weights");
+  std::vector<int> weights;
+  for (const std::int64_t w : given) weights.push_back(static_cast<int>(w / divisor));
+  const Round round{.voters = static_cast<int>(given.size()), .weights = weights};
+  for (int h = 0; nodes.hierarchical() && h < nodes.count(); ++h) {
+    const int of_node = votes_of_node(round, nodes, h);
+    PRIDE_CHECK(of_node <= kMostVoteWeight, method, ": the vote weights of the ranks on the node ",
+                "of rank ", nodes.rank_at(h, 0), " have the sum ", of_node, ", at most ",
+                kMostVoteWeight, " on the hierarchical route; take smaller weights");
+  }
+  return weights;
+}
+
+}  // namespace pride
