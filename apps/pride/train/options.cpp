@@ -72,6 +72,13 @@ void add_data_flags(CLI::App& app, TrainOptions& o) {
                  "skewed labels, the more the smaller A > 0)")
       ->capture_default_str()
       ->group("Task");
+  app.add_option("--vote-weight", o.vote_weight,
+                 "A worker's votes: equal (one each), or samples (as many as it has training "
+                 "samples, which dirichlet deals unequally; in units of N / 65535 of more than "
+                 "65535 samples). For methods that exchange signs")
+      ->check(CLI::IsMember({"equal", "samples"}))
+      ->capture_default_str()
+      ->group("Task");
   app.add_option("--seed", o.seed, "Of initial values, data order, augmentation, ties and zeros")
       ->capture_default_str()
       ->check(integer_check<std::uint64_t>(0))

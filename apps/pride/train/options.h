@@ -42,6 +42,7 @@ struct TrainOptions {
   std::int64_t batch = 0;       // 0: the task's default
   std::int64_t accumulate = 1;
   std::string sharding = "partition";
+  std::string vote_weight = "equal";  // or "samples": of a worker's data
   std::optional<double> epochs;
   std::optional<std::int64_t> steps;
   std::uint64_t seed = 0;

@@ -51,6 +51,7 @@ nlohmann::ordered_json to_json(const TrainOptions& o) {
           {"batch", o.batch},
           {"accumulate", o.accumulate},
           {"sharding", o.sharding},
+          {"vote-weight", o.vote_weight},
           {"epochs", or_null(o.epochs)},
           {"steps", or_null(o.steps)},
           {"seed", o.seed},

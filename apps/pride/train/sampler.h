@@ -48,12 +48,13 @@ class Sampler {
   // Draws of this rank that are one epoch: with replicate n_samples, otherwise n_samples / world.
   std::uint64_t epoch_draws() const noexcept;
 
+  // Of this rank's part.
+  std::uint64_t part_size() const noexcept;
+
   // This rank's part in the given epoch, in order.
   std::vector<std::uint32_t> part(std::uint32_t epoch) const;
 
  private:
-  std::uint64_t part_size() const noexcept;
-
   SamplerOptions options_;
   std::size_t n_samples_;
   std::vector<std::uint32_t> own_;   // dirichlet: this rank's samples, ascending

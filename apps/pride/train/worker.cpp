@@ -28,6 +28,18 @@ constexpr int kMostSkipsInARow = 20;
 
 using Clock = std::chrono::steady_clock;
 
+// With --vote-weight samples the size of the rank's part, in units that let all parts together stay
+// at 65535: exact of so many samples.
+OptimizerOptions with_vote_weight(const TrainPlan& plan, const Sampler& sampler) {
+  constexpr std::uint64_t kMostVotes = 65535;
+  OptimizerOptions options = plan.optimizer;
+  if (plan.options.vote_weight == "equal") return options;
+  const std::uint64_t unit = (plan.task->n_samples() + kMostVotes - 1) / kMostVotes;
+  options.vote_weight =
+      static_cast<int>(std::clamp<std::uint64_t>(sampler.part_size() / unit, 1, kMostVotes));
+  return options;
+}
+
 class Worker {
  public:
   Worker(Communicator& comm, const TrainPlan& plan, Recorder* recorder)
@@ -37,12 +49,12 @@ class Worker {
         device_(device_of(plan.options)),
         model_(make_model(plan, device_)),
         flat_(named_parameters(*model_, plan.options.decay_all)),
-        optimizer_(comm, flat_.layout(), plan.optimizer),
         sampler_(plan.task->n_samples(), plan.task->labels(),
                  {.sharding = plan.sharding,
                   .seed = plan.options.seed,
                   .rank = comm.rank(),
                   .world = comm.size()}),
+        optimizer_(comm, flat_.layout(), with_vote_weight(plan, sampler_)),
         queue_(plan.task->make_queue()),
         draws_(static_cast<std::size_t>(plan.options.batch)) {
     control_->set_timeout(comm.timeout());
@@ -69,8 +81,8 @@ class Worker {
   at::Device device_;
   std::unique_ptr<Model> model_;
   FlatModule flat_;
-  Optimizer optimizer_;
   Sampler sampler_;
+  Optimizer optimizer_;
   std::unique_ptr<BatchQueue> queue_;
   std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, those before a resume too
   std::int64_t ahead_ = 0;  // batches that the data's order is ahead of the run, or behind

@@ -317,6 +317,29 @@ TEST_F(Train, LearnsRealImages) {
   EXPECT_GT(json::parse(outcome.out)["final"]["accuracy"].get<double>(), 0.18);
 }
 
+// Workers of unequal parts: other votes, and on equal parts the same.
+TEST_F(Train, WeighsVotesBySamples) {
+  const std::string data = real_images();
+  if (data.empty()) GTEST_SKIP() << kNoImages;
+  const auto hash = [&](const std::string& method, const std::string& sharding,
+                        const std::string& weight) {
+    const Outcome outcome = train(
+        {"--task",         "cifar10", "--data",   data,    "--steps", "3",  "--method",   method,
+         "--eval-batches", "1",       "--layers", "1",     "--width", "16", "--sharding", sharding,
+         "--vote-weight",  weight,    "--quiet",  "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? json::parse(outcome.out)["param_hash"] : json();
+  };
+  for (const std::string method : {"dlion-vote", "dlion-avg"}) {
+    EXPECT_NE(hash(method, "dirichlet:0.3", "samples"), hash(method, "dirichlet:0.3", "equal"));
+    EXPECT_EQ(hash(method, "replicate", "samples"), hash(method, "replicate", "equal"));
+  }
+  const Outcome dense = train({"--task", "cifar10", "--data", data, "--steps", "1", "--method",
+                               "lion", "--sharding", "dirichlet:0.3", "--vote-weight", "samples"});
+  EXPECT_EQ(dense.code, 1);
+  EXPECT_NE(dense.err.find("lion"), std::string::npos) << dense.err;
+}
+
 TEST_F(Train, StartsWithTheDeviationGivenOnImages) {
   const std::string data = real_images();
   if (data.empty()) GTEST_SKIP() << kNoImages;
