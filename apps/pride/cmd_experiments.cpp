@@ -13,6 +13,7 @@
 #include "experiments/table.h"
 #include "pride/error.h"
 #include "text/utf8.h"
+#include "train/files.h"
 #include "train/process.h"
 #include "world.h"
 
@@ -54,10 +55,21 @@ int tell_failures(const Runner& runner) {
   return kFailed;
 }
 
-// The exit code.
-int make_runs(const ExperimentPlan& plan, const ExperimentOptions& options) {
+// The records of a folder are rewritten whole: they are of one experiment.
+void check_folder(const ExperimentPlan& plan) {
   PRIDE_CHECK(!fs::exists(plan.out() / "compare.json"), plan.out().string(),
               ": holds a comparison of an earlier version; choose another --out");
+  const fs::path file = plan.out() / "sweep.json";
+  if (!fs::exists(file)) return;
+  const nlohmann::json earlier = read_json(file);
+  const std::string had = earlier.is_object() ? earlier.value("experiment", "") : "";
+  PRIDE_CHECK(had.empty() || had == plan.experiment().name, file.string(),
+              ": holds the records of '", had, "'; choose another --out");
+}
+
+// The exit code.
+int make_runs(const ExperimentPlan& plan, const ExperimentOptions& options) {
+  check_folder(plan);
   std::error_code error;
   fs::create_directories(plan.out(), error);
   if (error) throw DataError(concat("--out ", plan.out().string(), ": ", error.message()));

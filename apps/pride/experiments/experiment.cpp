@@ -5,6 +5,8 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <set>
 
 #define TOML_HEADER_ONLY 1
@@ -91,6 +93,7 @@ class Reader {
   OwnSettings own(const toml::node& node, const std::string& label);
   Tuning tuning(const toml::node& node);
   std::vector<Axis> axes(const toml::node& node, const std::string& key);
+  void check_ascending(const toml::node& node, const std::vector<Axis>& axes) const;
 
   std::string file_;
   TrialFlags trial_;
@@ -218,6 +221,22 @@ OwnSettings Reader::own(const toml::node& node, const std::string& label) {
   return found;
 }
 
+// A climb goes from a value to the next: numbers must ascend.
+void Reader::check_ascending(const toml::node& node, const std::vector<Axis>& axes) const {
+  for (const Axis& axis : axes) {
+    double last = -INFINITY;
+    for (const std::string& value : axis.values) {
+      char* end = nullptr;
+      const double number = std::strtod(value.c_str(), &end);
+      if (*end != '\0' || number <= last) {
+        refuse(node, "'", axis.flag, "' has ", value,
+               ": search = \"climb\" needs numbers that ascend");
+      }
+      last = number;
+    }
+  }
+}
+
 Tuning Reader::tuning(const toml::node& node) {
   const toml::table& from = table(node, "tune");
   Tuning found;
@@ -236,6 +255,7 @@ Tuning Reader::tuning(const toml::node& node) {
   found.flags = flag_values(from, {"seed", "by", "search", "grid"});
   if (const toml::node* value = from.get("grid")) found.grid = axes(*value, "tune.grid");
   if (found.grid.empty()) refuse(node, "[tune] has no 'grid'");
+  if (found.climb) check_ascending(node, found.grid);
   return found;
 }
 

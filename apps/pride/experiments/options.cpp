@@ -4,6 +4,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cstdlib>
 
 #include "flag_sets.h"
 #include "integer_check.h"
@@ -170,10 +171,26 @@ double first_rate(const Experiment& experiment, const std::string& label) {
   }
 }
 
+// "none" alone, or numbers of [0, 1), ascending.
+void check_beta2(const std::vector<std::string>& values) {
+  if (values == std::vector<std::string>{"none"}) return;
+  double last = -1;
+  for (const std::string& value : values) {
+    char* end = nullptr;
+    const double beta2 = std::strtod(value.c_str(), &end);
+    const bool good = !value.empty() && *end == '\0' && beta2 >= 0 && beta2 < 1;
+    PRIDE_CHECK(good, "--tune-beta2 ", value,
+                ": must be a number from 0 to below 1, or none alone");
+    PRIDE_CHECK(beta2 > last, "--tune-beta2 ", value, ": values must ascend");
+    last = beta2;
+  }
+}
+
 void add_search(const CompareOptions& o, Experiment& experiment) {
   PRIDE_CHECK(o.tune || (!o.tune_epochs && !o.tune_steps && o.tune_beta2.empty()),
               "--tune-epochs, --tune-steps and --tune-beta2 need --tune");
   if (!o.tune) return;
+  check_beta2(o.tune_beta2);
   Tuning tuning{.seed = o.tune_seed, .climb = true};
   if (o.tune_epochs) tuning.flags["epochs"] = {concat(*o.tune_epochs)};
   if (o.tune_steps) tuning.flags["steps"] = {concat(*o.tune_steps)};
@@ -192,6 +209,11 @@ void add_search(const CompareOptions& o, Experiment& experiment) {
         values.assign(std::begin(kBeta2), std::end(kBeta2));
     }
     if (info.default_beta2 == 0 || values == std::vector<std::string>{"none"}) continue;
+    const bool given = experiment.shared.contains("beta2") ||
+                       std::ranges::count(own.axes, "beta2", &Axis::flag) > 0;
+    PRIDE_CHECK(!given, label,
+                ": --beta2 and --tune, which chooses it: give --tune-beta2 none, or "
+                "the values to choose from");
     own.tune.push_back({"beta2", std::move(values)});
   }
   experiment.tune = std::move(tuning);

@@ -81,9 +81,12 @@ Json overview_of(const ExperimentPlan& plan, const std::deque<Entry>& entries,
   for (const Row& row : rows_of(entries)) {
     Json runs = Json::array();
     for (const RunResult* result : row.runs) runs.push_back(result->run.id);
+    const nlohmann::json& settings = row.runs.front()->run.settings;  // null: refused
     const double rate = row.runs.front()->run.rate;  // not a number: tuning found none
     rows.push_back({{"row", row.label},
                     {"lr", rate == rate ? Json(rate) : Json(nullptr)},
+                    {"beta2", settings.is_object() ? Json(settings.value("beta2", nlohmann::json()))
+                                                   : Json(nullptr)},
                     {"results", results_json(row)},
                     {"runs", runs}});
   }

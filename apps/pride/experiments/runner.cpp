@@ -139,6 +139,7 @@ std::vector<Trial> Runner::trials_of(const Choice& choice) const {
   std::vector<Trial> trials;
   for (std::size_t i = 0; i < choice.tried.size(); ++i) {
     const Entry& entry = *by_id_.at(choice.runs[i]);
+    if (entry.state == State::kMissing) continue;
     const auto metric = entry.result.final.find(by);
     trials.push_back({.point = choice.tried[i]});
     if (entry.state != State::kDone || metric == entry.result.final.end()) continue;
@@ -171,6 +172,7 @@ bool Runner::run() {
     add_final_runs();
     all = make_missing();
   }
+  for (Choice& choice : choices_) choose(choice);
   write(all);
   return all;
 }

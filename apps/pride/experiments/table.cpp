@@ -86,6 +86,14 @@ std::string milliseconds(double ms) {
   return concat(std::round(ms * digits) / digits);
 }
 
+// Of the first run; "-" if the method's default holds.
+std::string beta2_of(const Row& row) {
+  const nlohmann::json& settings = row.runs.front()->run.settings;
+  const auto found = settings.find("beta2");
+  const bool set = found != settings.end() && found->is_number();
+  return set ? number_text(found->get<double>()) : "-";
+}
+
 std::vector<std::string> line_of(const Row& row, const std::string& metric) {
   const auto good = good_runs(row);
   std::string name = concat("`", row.label, "`");
@@ -196,6 +204,13 @@ std::string results_table(const std::vector<Row>& rows, const std::string& metri
                                                   "bytes sent per step and rank", "of fp32 ring",
                                                   "ms per step"}};
   for (const Row& row : rows) lines.push_back(line_of(row, metric));
+  const bool betas = std::ranges::any_of(rows, [](const Row& row) { return beta2_of(row) != "-"; });
+  if (betas) {
+    lines.front().insert(lines.front().begin() + 2, "beta2");
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      lines[i + 1].insert(lines[i + 1].begin() + 2, beta2_of(rows[i]));
+    }
+  }
   return markdown_table(lines, 1) + failures(rows);
 }
 

@@ -262,6 +262,10 @@ TEST_F(Compare, RefusesBeforeTheFirstRun) {
   expect_refusal({"--methods", "lion", "--tune", "--seeds", "100"}, "--tune-seed 100");
   expect_refusal({"--methods", "lion", "--tune-steps", "5"}, "need --tune");
   expect_refusal({"--methods", "lion", "--lr", "0", "--tune"}, "finite start above 0");
+  expect_refusal({"--methods", "lion", "--tune", "--beta2", "0.9"}, "give --tune-beta2 none");
+  expect_refusal({"--methods", "lion", "--tune", "--tune-beta2", "0.9,1"}, "--tune-beta2 1: must");
+  expect_refusal({"--methods", "lion", "--tune", "--tune-beta2", "0.9,none"}, "or none alone");
+  expect_refusal({"--methods", "lion", "--tune", "--tune-beta2", "0.99,0.9"}, "must ascend");
   expect_refusal({"--methods", "lion", "--save-every", "5"}, "--save-every", 2);
   expect_refusal({"--methods", "lion", "--set", "lion:save-every=5"}, "save-every");
   expect_refusal({}, "--methods is required", 2);

@@ -91,6 +91,17 @@ TEST_F(SweepProgram, ClimbsFromTheMiddleOfTheGrid) {
   EXPECT_EQ(records().size(), loss.size() + 1);
 }
 
+TEST_F(SweepProgram, RefusesToClimbOnValuesThatDoNotAscend) {
+  write(std::string(kPair) + "[tune]\nsearch = \"climb\"\n[tune.grid]\nlr = [1e-3, 1e-4]\n");
+  expect_contains(sweep().err, "'lr' has 1e-4: search = \"climb\" needs numbers that ascend");
+}
+
+TEST_F(SweepProgram, RefusesTheFolderOfAnotherExperiment) {
+  write(kPair);
+  folder_.write("out/sweep.json", "{\"experiment\": \"compare\"}");
+  expect_contains(sweep().err, "holds the records of 'compare'");
+}
+
 TEST_F(SweepProgram, RefusesASearchThatIsNone) {
   write(std::string(kPair) + "[tune]\nsearch = \"luck\"\n[tune.grid]\nlr = [1e-3]\n");
   expect_contains(sweep().err, "[tune] search = \"luck\": must be \"grid\" or \"climb\"");
