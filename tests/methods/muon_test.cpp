@@ -292,6 +292,74 @@ TEST_F(MuonTest, OverlapChangesNoBit) {
   EXPECT_EQ(testing::train(layout, run)[0].hash, in_order[0].hash);
 }
 
+// Steps 0 and 2 make a factor, 1 and 3 take the last one: another result than with one each step,
+// the same on all ranks, and the same when the run is cut between a factor and its use.
+TEST_F(MuonTest, AKeptFactorIsUsedAndSaved) {
+  const Layout layout(kTensors);
+  for (const char* method : {"dlion-muon", "muon"}) {
+    testing::Training run{.world = 3, .steps = 4};
+    run.options = {.method = method, .options = {{"every", "2"}}, .groups = {{.lr = 1e-2}}};
+    const auto kept = testing::train(layout, run);
+    for (const auto& rank : kept) EXPECT_EQ(rank.hash, kept[0].hash);
+    testing::Training anew = run;
+    anew.options.options.clear();
+    EXPECT_NE(testing::train(layout, anew)[0].hash, kept[0].hash) << "a factor for each step";
+    run_world(3, [&](Communicator& comm) {
+      FlatBuffer x(layout.flat_size()), g(layout.flat_size());
+      testing::fill(layout, x, testing::initial);
+      StateDict state;
+      for (std::int64_t step = 0; step < 4; ++step) {
+        Optimizer optimizer(comm, layout, run.options);  // a new one for every step
+        if (step > 0) optimizer.load(state);
+        testing::fill(layout, g, [&](std::size_t t, std::size_t i) {
+          return gradient(comm.rank(), step, t, i);
+        });
+        optimizer.step(x.span(), g.span());
+        state = optimizer.save();
+      }
+      EXPECT_EQ(param_hash(layout, x.span()), kept[0].hash) << method;
+    });
+  }
+}
+
+// Query, key and value of both orientations vote as the three matrices apart do.
+TEST_F(MuonTest, AFusedMatrixVotesAsItsThreeParts) {
+  const auto value = [](std::size_t part, std::size_t i) { return gradient(5, 1, part, i); };
+  const auto signs_of = [](const Layout& layout, const auto& grad) {
+    testing::Training run{.world = 1, .steps = 1};
+    run.options = {.method = "dlion-muon", .groups = {{.lr = 1.0}}};
+    run.grad = [&](int, std::int64_t, std::size_t t, std::size_t i) { return grad(t, i); };
+    return testing::train(layout, run)[0].params;
+  };
+  const Layout apart({{"q", {8, 8}}, {"k", {8, 8}}, {"v", {8, 8}}});
+  const auto want = signs_of(apart, value);
+  const auto tall = signs_of(Layout({{"attn.qkv", {24, 8}}}),
+                             [&](std::size_t, std::size_t i) { return value(i / 64, i % 64); });
+  const auto wide = signs_of(Layout({{"attn.c_attn", {8, 24}}}), [&](std::size_t, std::size_t i) {
+    return value(i % 24 / 8, i / 24 * 8 + i % 8);
+  });
+  const auto stepped = [](float got, std::size_t t, std::size_t i) { return got < initial(t, i); };
+  for (std::size_t part = 0; part < 3; ++part) {
+    for (std::size_t i = 0; i < 64; ++i) {
+      const bool down = stepped(want[64 * part + i], part, i);
+      const std::size_t in_tall = 64 * part + i, in_wide = i / 8 * 24 + 8 * part + i % 8;
+      EXPECT_EQ(stepped(tall[in_tall], 0, in_tall), down) << part << ", " << i;
+      EXPECT_EQ(stepped(wide[in_wide], 0, in_wide), down) << part << ", " << i;
+    }
+  }
+}
+
+TEST_F(MuonTest, OperationsAreThoseOfItsMatrices) {
+  const Layout layout({{"wte", {100, 16}}, {"block.qkv", {48, 16}}, {"block.w", {16, 64}}});
+  const double r = 16, cube = r * r * r;
+  // three squares of 5 (3 r^2 r + r^3); by the factor 3 r^2 4r + (7 * 5 - 6) r^3
+  EXPECT_EQ(matrix_operations("dlion-muon", layout, {}), 3 * 5 * 4 * cube + (12 + 29) * cube);
+  EXPECT_EQ(matrix_operations("muon", layout, {}), matrix_operations("dlion-muon", layout, {}));
+  EXPECT_EQ(matrix_operations("dlion-vote", layout, {}), 0);
+  EXPECT_LT(matrix_operations("dlion-muon", layout, {.options = {{"every", "4"}}}),
+            matrix_operations("dlion-muon", layout, {.options = {{"iterations", "3"}}}));
+}
+
 TEST_F(MuonTest, ANonFiniteGradientOfAMatrixIsNamedOnAllRanks) {
   const Layout layout(kTensors);
   testing::Training run{.world = 3, .steps = 1};
