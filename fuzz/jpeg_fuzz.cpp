@@ -6,7 +6,7 @@
 #include "apps/vision/jpeg_files.h"
 #include "fuzz_input.h"
 #include "pride/error.h"
-#include "vision/jpeg.h"
+#include "train/vision/jpeg.h"
 
 namespace pride::fuzz {
 namespace {

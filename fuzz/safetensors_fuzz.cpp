@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "fuzz_input.h"
-#include "io/safetensors.h"
 #include "pride/error.h"
+#include "train/io/safetensors.h"
 
 namespace pride::fuzz {
 namespace {

@@ -31,19 +31,27 @@ STAGES = [
                "include/pride/comm/mpi_comm", "include/pride/comm/hybrid_comm", "src/comm/mpi*",
                "src/comm/hybrid*", "include/pride/comm/c10d_*", "src/comm/c10d/",
                "include/pride/c/", "src/c/"]),
+    ("data", ["include/pride/train/facts", "include/pride/train/flags",
+              "include/pride/train/options", "src/train/clock", "src/train/data/",
+              "src/train/final_metrics", "src/train/fewshot/", "src/train/hex", "src/train/io/",
+              "src/train/settings/", "src/train/streams", "src/train/text/", "src/train/vision/"]),
+    ("train", ["include/pride/train", "include/pride/train/", "src/train/"]),
     ("apps", ["apps/"]),
+    ("commands", ["apps/pride/cmd_*", "apps/pride/main", "apps/pride/no_train"]),
 ]
 
 # Where foreign libraries may be included, and the headers of pride's own that bring them along.
 # Paths are prefixes.
-TORCH_USERS = ["src/torch/", "include/pride/torch", "src/comm/c10d/",
+TORCH_USERS = ["src/torch/", "src/train/", "include/pride/torch", "include/pride/train", "src/comm/c10d/",
                "include/pride/comm/c10d_comm", "tests/comm/c10d", "apps/", "tests/torch/", "tests/apps/",
-               "tests/install/", "bench/", "examples/libtorch"]
+               "tests/install/", "bench/", "examples/libtorch", "examples/train"]
 MPI_USERS = ["src/comm/mpi", "src/comm/hybrid", "include/pride/comm/mpi",
              "include/pride/comm/hybrid", "src/c/mpi", "apps/", "tests/", "bench/"]
 FOREIGN = [
     ("torch", re.compile(r"(torch|ATen|c10|caffe2)/"), TORCH_USERS),
     ("MPI", re.compile(r"mpi\.h$"), MPI_USERS),
+    ("CLI11", re.compile(r"CLI/"), ["apps/", "tests/apps/"]),
+    ("JSON", re.compile(r"nlohmann/"), ["src/train/", "apps/", "tests/", "fuzz/", "bench/"]),
     ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/", "bench/"]),
 ]
 CARRIERS = [

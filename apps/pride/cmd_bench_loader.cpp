@@ -7,7 +7,6 @@
 
 #include "bench/loader.h"
 #include "commands.h"
-#include "data/find_data.h"
 #include "integer_check.h"
 #include "pride/error.h"
 
@@ -56,7 +55,7 @@ void run_check(const Arguments& args, const ImageFolder& folder) {
 }
 
 void run_loader(const Arguments& args) {
-  const ImageFolder folder = scan_images(find_data(args.data, "imagenet"));
+  const ImageFolder folder = scan_images(find_image_folder(args.data));
   if (args.check) return run_check(args, folder);
   if (!args.json) {
     std::printf("%7s %8s %9s %11s %8s %10s %9s\n", "threads", "images", "images/s", "per thread",

@@ -13,22 +13,24 @@
 #include <optional>
 #include <thread>
 
-#include "clock.h"
 #include "commands.h"
-#include "fewshot/prompt.h"
-#include "fewshot/tally.h"
 #include "integer_check.h"
-#include "io/mapped_file.h"
-#include "io/pending_file.h"
-#include "models/gpt2_file.h"
 #include "pride/error.h"
+#include "pride/train/trainer.h"
 #include "text/table.h"
 #include "train/choices.h"
+#include "train/clock.h"
+#include "train/fewshot/prompt.h"
+#include "train/fewshot/tally.h"
 #include "train/hex.h"
+#include "train/io/mapped_file.h"
+#include "train/io/pending_file.h"
+#include "train/models/gpt2_file.h"
 #include "train/process.h"
 #include "train/progress.h"
 #include "train/replica.h"
 #include "train/torch_errors.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

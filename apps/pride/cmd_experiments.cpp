@@ -12,9 +12,11 @@
 #include "experiments/records.h"
 #include "experiments/table.h"
 #include "pride/error.h"
-#include "text/utf8.h"
+#include "pride/train/trainer.h"
 #include "train/files.h"
 #include "train/process.h"
+#include "train/text/utf8.h"
+#include "train_names.h"
 #include "world.h"
 
 namespace pride::app {

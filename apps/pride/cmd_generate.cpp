@@ -6,19 +6,21 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "clock.h"
 #include "commands.h"
-#include "data/text_folder.h"
 #include "integer_check.h"
-#include "models/generator.h"
-#include "models/gpt2_file.h"
 #include "number_check.h"
 #include "pride/error.h"
-#include "text/bpe.h"
-#include "text/utf8.h"
+#include "pride/train/trainer.h"
+#include "train/clock.h"
+#include "train/data/text_folder.h"
+#include "train/models/generator.h"
+#include "train/models/gpt2_file.h"
 #include "train/process.h"
 #include "train/streams.h"
+#include "train/text/bpe.h"
+#include "train/text/utf8.h"
 #include "train/torch_errors.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -8,12 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "blas_info.h"
-#include "build_info.h"
 #include "commands.h"
-#include "data/text.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "train/build_info.h"
+#include "train/data/text.h"
+#include "train/process.h"
+#include "train_names.h"
 
 #ifdef PRIDE_HAVE_MPI
 #include <mpi.h>

@@ -8,10 +8,11 @@
 
 #include "commands.h"
 #include "integer_check.h"
-#include "method_options.h"
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "text/table.h"
+#include "train/settings/method_options.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -10,19 +10,21 @@
 #include "bench/network.h"
 #include "commands.h"
 #include "integer_check.h"
-#include "method_options.h"
 #include "number_check.h"
 #include "plan/outcome.h"
 #include "plan/unit_check.h"
 #include "plan/units.h"
 #include "pride/error.h"
 #include "pride/plan.h"
-#include "settings.h"
+#include "settings_of.h"
+#include "train/settings/method_options.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
-#include "train/options.h"
+#include "pride/train/trainer.h"
+#include "train/flags.h"
 #include "train/process.h"
 #include "train/step_times.h"
+#include "train_names.h"
 #endif
 
 namespace pride::app {

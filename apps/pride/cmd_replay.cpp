@@ -9,11 +9,12 @@
 
 #include "commands.h"
 #include "integer_check.h"
-#include "io/safetensors.h"
 #include "number_check.h"
 #include "pride/error.h"
 #include "replay/recording.h"
 #include "replay/replay.h"
+#include "train/io/safetensors.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -9,11 +9,12 @@
 #include <system_error>
 #include <vector>
 
-#include "build_info.h"
 #include "commands.h"
 #include "pride/error.h"
 #include "report/page.h"
 #include "report/svg.h"
+#include "train/build_info.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

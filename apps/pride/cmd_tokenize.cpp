@@ -9,12 +9,13 @@
 #include <optional>
 #include <system_error>
 
-#include "clock.h"
 #include "commands.h"
-#include "data/tokenize.h"
 #include "integer_check.h"
 #include "number_check.h"
 #include "pride/error.h"
+#include "train/clock.h"
+#include "train/data/tokenize.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -13,17 +13,14 @@
 #include <optional>
 
 #include "commands.h"
-#include "nodes.h"
-#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "pride/train/observer.h"
+#include "pride/train/trainer.h"
 #include "train/bucket_size.h"
-#include "train/options.h"
-#include "train/plan.h"
-#include "train/process.h"
+#include "train/flags.h"
+#include "train/hex.h"
 #include "train/progress.h"
-#include "train/recorder.h"
-#include "train/same_settings.h"
-#include "train/worker.h"
+#include "train_names.h"
 #include "world.h"
 
 namespace pride::app {
@@ -31,49 +28,45 @@ namespace {
 
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells say it
 
-std::string skipped_text(const nlohmann::ordered_json& s) {
-  const auto skipped = s.at("steps_skipped").get<std::int64_t>();
-  return skipped == 0 ? "" : concat("\nsteps skipped for NaN or Inf in a gradient: ", skipped);
-}
-
-void print_summary(const TrainOptions& options, const nlohmann::ordered_json& s) {
-  if (options.json) {
-    std::cout << s.dump(2) << std::endl;
+void print_summary(const TrainPlan& plan, const TrainResult& result) {
+  if (plan.options.json) {
+    std::cout << summary_json(plan, result) << std::endl;
     return;
   }
-  double sent = 0;
-  for (const auto& rank : s.at("bytes").at("ranks")) {
-    sent = std::max(sent, rank.at("sent_per_step").get<double>());
+  const double steps = static_cast<double>(std::max<std::int64_t>(result.steps_run, 1));
+  const double sent = static_cast<double>(std::ranges::max(result.sent)) / steps;
+  const Facts speed = {
+      {"ms per step", result.step_s() * 1e3},
+      {"samples/s", static_cast<double>(plan.samples_per_step()) / result.step_s()}};
+  std::cout << plan.options.method << " after step " << result.steps
+            << (result.interrupted ? " (interrupted)" : "") << ":" << metric_text(result.metrics)
+            << "\nsent per step and worker: " << bytes_text(sent) << metric_text(speed);
+  if (result.steps_skipped > 0) {
+    std::cout << "\nsteps skipped for NaN or Inf in a gradient: " << result.steps_skipped;
   }
-  const nlohmann::ordered_json speed = {{"ms per step", s.at("step_ms")},
-                                        {"samples/s", s.at("samples_per_s")}};
-  std::cout << options.method << " after step " << s.at("steps")
-            << (s.at("interrupted") ? " (interrupted)" : "") << ":" << metric_text(s.at("final"))
-            << "\nsent per step and worker: " << bytes_text(sent) << metric_text(speed)
-            << skipped_text(s) << "\nparam_hash " << s.at("param_hash").get<std::string>()
-            << std::endl;
+  std::cout << "\nparam_hash " << hex16(result.param_hash) << std::endl;
+}
+
+// Prints the summary of a run when it is over.
+class Summary final : public Observer {
+ public:
+  void on_start(const TrainPlan& plan, const RunStart&) override { plan_ = &plan; }
+  void on_end(const TrainResult& result) override { print_summary(*plan_, result); }
+
+ private:
+  const TrainPlan* plan_ = nullptr;
+};
+
+Observers observers_of(const TrainOptions& options) {
+  Observers observers = observers_for(options);
+  observers.push_back(std::make_shared<Summary>());
+  return observers;
 }
 
 Workers workers_of(const TrainOptions& options) {
   const std::chrono::duration<double> timeout(options.timeout_s);
   return {options.workers, options.threads_per_process,
           std::chrono::ceil<std::chrono::milliseconds>(timeout)};
-}
-
-// True if interrupted.
-bool train_with_threads(const TrainOptions& options) {
-  const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
-  check_out_folder(options);
-  TrainPlan plan = make_plan(options, world);
-  plan.optimizer.nodes = nodes_of_threads(world, options.hierarchical);
-  Recorder recorder(plan);
-  bool stopped = false;
-  run_world(world, [&](Communicator& comm) {
-    const bool mine = train_rank(comm, plan, comm.rank() == 0 ? &recorder : nullptr);
-    if (comm.rank() == 0) stopped = mine;
-  });
-  print_summary(options, recorder.summary());
-  return stopped;
 }
 
 // What the ranks of a process share: the plan, with its data, is made by the first to come.
@@ -84,7 +77,6 @@ struct Process {
 
 bool train_as_rank(Communicator& comm, TrainOptions options, bool threads_may_talk,
                    Process& process) {
-  const bool root = comm.rank() == 0;
   check_workers(workers_of(options), comm);
   const bool overlap_off = options.overlap.value_or(true) && !threads_may_talk;
   options.overlap = options.overlap.value_or(true) && threads_may_talk;
@@ -93,18 +85,12 @@ bool train_as_rank(Communicator& comm, TrainOptions options, bool threads_may_ta
     process.plan = make_plan(options, comm.size());
   });
   TrainPlan plan = *process.plan;
-  allow_waits(comm, plan.options);
-  check_same_settings(comm, plan);
-  plan.optimizer.nodes = nodes_of(comm, options.hierarchical);
+  prepare(comm, plan);
   choose_bucket_size(comm, plan);
-  std::optional<Recorder> recorder;
-  if (root) recorder.emplace(plan);
-  if (root && overlap_off) {
-    recorder->note("overlap is off: this MPI does not grant MPI_THREAD_MULTIPLE");
+  if (overlap_off) {
+    plan.notes.push_back("overlap is off: this MPI does not grant MPI_THREAD_MULTIPLE");
   }
-  const bool stopped = train_rank(comm, plan, root ? &*recorder : nullptr);
-  if (root) print_summary(options, recorder->summary());
-  return stopped;
+  return train_rank(comm, plan, observers_of(options)).interrupted;
 }
 
 bool train_with_threads_of_processes(const TrainOptions& options) {
@@ -117,12 +103,12 @@ bool train_with_threads_of_processes(const TrainOptions& options) {
   return stopped;
 }
 
-bool train(const TrainOptions& options) {
+bool train_anywhere(const TrainOptions& options) {
   pin_threads();
   catch_interrupts();
   if (options.threads_per_process > 0) return train_with_threads_of_processes(options);
   const std::optional<Job> job = join_job(workers_of(options));
-  if (!job) return train_with_threads(options);
+  if (!job) return run(options, nullptr, observers_of(options)).interrupted;
   try {
     Process process;
     return train_as_rank(*job->comm, options, job->threads_may_talk, process);
@@ -141,7 +127,7 @@ void add_train_command(CLI::App& app) {
   command->callback([command, options] {
     if (!options->config.empty()) apply_config(*command, options->config);
     check(*options);
-    if (train(*options)) std::exit(kInterrupted);
+    if (train_anywhere(*options)) std::exit(kInterrupted);
   });
 }
 

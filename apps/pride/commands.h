@@ -23,7 +23,4 @@ void add_bench_loader_command(CLI::App& bench);   // the same
 void add_plan_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 
-// Version of libtorch at run time. Defined by pride_train, in builds with PRIDE_HAVE_TORCH only.
-std::string torch_version();
-
 }  // namespace pride::app

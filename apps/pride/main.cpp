@@ -14,8 +14,9 @@
 #include <memory>
 #include <string>
 
-#include "build_info.h"
 #include "commands.h"
+#include "train/build_info.h"
+#include "train_names.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <CLI/Formatter.hpp>
 #include <set>
 
-#include "settings.h"
+#include "settings_of.h"
 
 namespace pride::app {
 

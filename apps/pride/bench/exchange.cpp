@@ -11,7 +11,6 @@
 
 #include "base/bucket.h"
 #include "bench/memory.h"
-#include "method_options.h"
 #include "methods/registry.h"
 #include "optimizer/pipeline.h"
 #include "optimizer/step_scalars.h"
@@ -21,6 +20,8 @@
 #include "pride/optimizer.h"
 #include "pride/registry.h"
 #include "text/table.h"
+#include "train/settings/method_options.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

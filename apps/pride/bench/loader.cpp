@@ -7,9 +7,10 @@
 #include <mutex>
 
 #include "pride/error.h"
-#include "vision/jpeg.h"
-#include "vision/prefetcher.h"
-#include "vision/view.h"
+#include "train/vision/jpeg.h"
+#include "train/vision/prefetcher.h"
+#include "train/vision/view.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

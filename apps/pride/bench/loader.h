@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "vision/image_folder.h"
+#include "train/vision/image_folder.h"
+#include "train_names.h"
 
 namespace pride::app {
 

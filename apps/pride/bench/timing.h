@@ -7,8 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "clock.h"
 #include "pride/communicator.h"
+#include "train/clock.h"
+#include "train_names.h"
 
 namespace pride::app {
 

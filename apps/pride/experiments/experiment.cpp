@@ -12,33 +12,17 @@
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
-#include "io/mapped_file.h"
 #include "pride/error.h"
-#include "text/utf8.h"
-#include "train/options.h"
+#include "train/flags.h"
+#include "train/io/mapped_file.h"
+#include "train/text/utf8.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {
 
 constexpr const char* kMethodOption = "method-opt";
 constexpr std::size_t kLongestLabel = 100;  // names of folders begin with it
-
-// flags that the sweep sets itself, or that mean nothing for its runs
-const std::set<std::string> kTaken = {"method",     "seed",        "out",  "overwrite",
-                                      "resume",     "quiet",       "json", "config",
-                                      "save-every", "tensorboard", "help", "threads-per-process"};
-
-std::set<std::string> names_of_flags() {
-  TrainOptions options;
-  CLI::App app("", "pride train");
-  add_train_flags(app, options);
-  std::set<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.insert(name);
-  }
-  for (const std::string& name : kTaken) names.erase(name);
-  return names;
-}
 
 // The flags of `pride train`, to try values on.
 class TrialFlags {
@@ -130,10 +114,10 @@ std::vector<std::string> Reader::texts(const toml::node& node, const std::string
 
 std::string Reader::flag(const toml::node& node, std::string_view key) const {
   const std::string name(key);
-  if (kTaken.contains(name)) refuse(node, "'", name, "' cannot be set here");
-  if (!flags_of_runs().contains(name)) {
+  const Flag* known = Flag::find(name);
+  if (known == nullptr)
     refuse(node, "unknown key '", name, "'; `pride train --help` lists the flags");
-  }
+  if (known->rules.by_experiment) refuse(node, "'", name, "' cannot be set here");
   return name;
 }
 
@@ -321,11 +305,6 @@ void check_label(const std::string& where, const std::string& label) {
               "': a label is made of letters, digits, '-', '_' and '.'");
   PRIDE_CHECK(label.size() <= kLongestLabel, where, " '", label, "': a label has at most ",
               kLongestLabel, " characters");
-}
-
-const std::set<std::string>& flags_of_runs() {
-  static const std::set<std::string> names = names_of_flags();
-  return names;
 }
 
 Experiment read_experiment(const std::filesystem::path& file) {

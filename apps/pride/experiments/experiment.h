@@ -57,10 +57,6 @@ struct Experiment {
 // '.', 100 at most. `where` begins the text.
 void check_label(const std::string& where, const std::string& label);
 
-// The flags of `pride train` that an experiment may give its runs: all but those that a sweep sets
-// itself, or that mean nothing for its runs.
-const std::set<std::string>& flags_of_runs();
-
 // Throws DataError: no such file, no TOML; InvalidArgument, naming file, line and key: a key that
 // is not known, a value of the wrong kind, an empty list, a label that no grid has.
 Experiment read_experiment(const std::filesystem::path& file);

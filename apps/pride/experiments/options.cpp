@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "flag_sets.h"
 #include "integer_check.h"
 #include "number_check.h"
 #include "pride/error.h"
@@ -19,19 +18,11 @@ constexpr int kMostJobs = 1024;
 constexpr const char* kGroup = "Comparison";
 constexpr const char* kMethodOption = "method-opt";
 
-// flags of `pride train` that the comparison sets for each run, or that mean another thing here, or
-// nothing: a run begins anew, so that checkpoints would only fill the disk, and is no job
-constexpr const char* kTaken[] = {
-    "--method", "--seed", "--out",        "--overwrite",   "--resume",
-    "--quiet",  "--json", "--save-every", "--tensorboard", "--threads-per-process"};
-
-// what --set may not touch: a comparison has one task, and runs of a seed have the same batches
-const FlagSet kShared = {
-    "task",       "data",          "vocab",   "examples",  "shots",  "skip-long",    "init",
-    "init-std",   "embedding-std", "model",   "layers",    "heads",  "width",        "context",
-    "patch",      "image-size",    "workers", "batch",     "epochs", "steps",        "seed",
-    "accumulate", "sharding",      "method",  "out",       "config", "eval-batches", "overwrite",
-    "resume",     "json",          "quiet",   "log-every", "help",   "help-all",     "save-every"};
+// What --set may not touch: a comparison has one task, and runs of a seed have the same batches.
+bool is_shared(const Flag& flag) {
+  return flag.rules.by_experiment || flag.role == Role::kData || flag.role == Role::kTask ||
+         flag.role == Role::kBatches || flag.role == Role::kOutput;
+}
 
 // memories of an average, in steps: 10, 20, 50, 100; of squares 20, 50, 100, 1000
 constexpr const char* kBeta2[] = {"0.9", "0.95", "0.98", "0.99"};
@@ -146,10 +137,10 @@ void apply_set(const std::string& text, Experiment& experiment) {
   const std::string flag = text.substr(colon + 1, equals - colon - 1);
   const auto own = experiment.own.find(label);
   PRIDE_CHECK(own != experiment.own.end(), "--set ", text, ": '", label, "' is not in --methods");
-  PRIDE_CHECK(!kShared.contains(flag), "--set ", text, ": --", flag,
+  const Flag* known = Flag::find(flag);
+  PRIDE_CHECK(known != nullptr, "--set ", text, ": '", flag, "' is no flag of `pride train`");
+  PRIDE_CHECK(!is_shared(*known), "--set ", text, ": --", flag,
               " is the same for all methods of a comparison");
-  PRIDE_CHECK(flags_of_runs().contains(flag), "--set ", text, ": '", flag,
-              "' is no flag of `pride train` that its runs can have");
   if (flag == kMethodOption) return own->second.options.push_back(value);
   PRIDE_CHECK(std::ranges::count(own->second.axes, flag, &Axis::flag) == 0, "--set ", text, ": --",
               flag, " is set twice");
@@ -238,7 +229,10 @@ void add_compare_flags(CLI::App& app, CompareOptions& o) {
   add_what_to_compare(app, o);
   add_tuning(app, o);
   add_train_flags(app, o.train);
-  for (const char* name : kTaken) app.remove_option(app.get_option(name));
+  for (const Flag& flag : Flag::table()) {
+    if (flag.rules.by_experiment && flag.name != "config")
+      app.remove_option(app.get_option("--" + flag.name));
+  }
   add_common_flags(app, o,
                    "Folder for the runs, sweep.jsonl and sweep.json. Complete runs in it are not "
                    "repeated: the same command goes on where it was interrupted",
@@ -252,7 +246,8 @@ FlagValues flags_instead(const SweepOptions& options) {
     PRIDE_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < text.size(), "--set ",
                 text, ": must be FLAG=VALUE");
     const std::string flag = text.substr(0, equals);
-    PRIDE_CHECK(flags_of_runs().contains(flag), "--set ", text, ": '", flag,
+    const Flag* known = Flag::find(flag);
+    PRIDE_CHECK(known != nullptr && !known->rules.by_experiment, "--set ", text, ": '", flag,
                 "' is no flag of `pride train` that all runs of a sweep can have");
     flags[flag].push_back(text.substr(equals + 1));
   }

@@ -10,7 +10,8 @@
 
 #include "experiments/experiment.h"
 #include "experiments/runner.h"
-#include "train/options.h"
+#include "train/flags.h"
+#include "train_names.h"
 
 namespace pride::app {
 

@@ -2,30 +2,32 @@
 #include "experiments/plan.h"
 
 #include <algorithm>
+#include <set>
 
-#include "flag_sets.h"
 #include "pride/error.h"
 #include "pride/random_bits.h"
 #include "pride/registry.h"
-#include "text/utf8.h"
+#include "pride/train/flags.h"
+#include "train/facts_json.h"
 #include "train/hex.h"
+#include "train/text/utf8.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kWorkers = 4;  // pride train's own default
-
 // bytes of a folder's name that say what the run is; a seed and a hash follow, and 255 is the limit
 constexpr std::size_t kLongestName = 200;
 
-// flags that make the task, together with the seed of augmentation
-constexpr const char* kTaskFlags[] = {
-    "task",   "data",  "vocab", "examples", "shots", "skip-long",  "model",    "init",
-    "layers", "heads", "width", "context",  "patch", "image-size", "init-std", "embedding-std"};
-
 // flags that can change neither whether a run begins nor how long it is
-const FlagSet kOnlyNumbers = {"lr", "weight-decay", "seed"};
+const std::set<std::string> kOnlyNumbers = {"lr", "weight-decay", "seed"};
+
+// A flag that decides parameters or bytes; where data lie, their hash does.
+bool decides(const std::string& flag) {
+  const Role role = role_of(flag);
+  return role != Role::kData && role != Role::kSpeed && role != Role::kOutput;
+}
 
 std::uint64_t hash_of(const std::vector<std::string>& words) {
   std::uint64_t hash = words.size();
@@ -46,15 +48,14 @@ std::string for_file_name(std::string text) {
 
 std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) {
   FlagValues deciding = flags;
-  for (const std::string& flag : kPlaceFlags) deciding.erase(flag);
-  for (const std::string& flag : kIdleFlags) deciding.erase(flag);
+  std::erase_if(deciding, [](const auto& entry) { return !decides(entry.first); });
   std::vector<std::string> words = arguments_of(deciding);
   words.push_back(run.data_hash);
   const std::string init = run.model_size.value("init_hash", "");
   if (!init.empty()) words.push_back(init);
   std::string id = concat(run.tuning ? "tune-" : "", run.label);
   for (const auto& [flag, value] : varied) {
-    if (!kPlaceFlags.contains(flag)) id += concat("-", flag, "=", for_file_name(value));
+    if (role_of(flag) != Role::kData) id += concat("-", flag, "=", for_file_name(value));
   }
   // what is cut off is in the hash
   if (id.size() > kLongestName) id.resize(kLongestName);
@@ -94,7 +95,7 @@ ExperimentPlan::ExperimentPlan(Experiment experiment, const FlagValues& given, f
   overrule_tuning(given_, experiment_);
   cells_ = cells_of(experiment_, given_);
   for (Cell& cell : cells_) {
-    cell.flags.emplace("workers", std::vector{std::to_string(kWorkers)});
+    cell.flags.emplace("workers", std::vector{std::to_string(kDefaultWorkers)});
   }
   for (const Cell& cell : cells_) check_axes(cell);
   check_all();
@@ -169,15 +170,15 @@ ExperimentPlan::Checked ExperimentPlan::check(const FlagValues& flags) const {
   try {
     const TrainOptions options = parse_train(arguments_of(flags));
     std::string made_by;
-    for (const char* flag : kTaskFlags) {
-      const auto found = flags.find(flag);
-      made_by += found != flags.end() ? found->second.front() + "\n" : "\n";
+    for (const auto& [flag, values] : flags) {
+      const Role role = role_of(flag);
+      if (role == Role::kTask || role == Role::kData) made_by += flag + "=" + values.front() + "\n";
     }
     std::shared_ptr<const Task>& task = tasks_[made_by];
     if (!task) task = make_task(options);
-    result.data_hash = task->data_facts().at("hash");
-    result.model_size = task->model_size();
-    if (experiment_.tune && !task->eval_metrics({.count = 1}).contains(experiment_.tune->by)) {
+    result.data_hash = task->data().hash;
+    result.model_size = to_json(task->model().size);
+    if (experiment_.tune && !has_fact(task->eval_metrics({.count = 1}), experiment_.tune->by)) {
       result.lacks = concat("[tune] by = \"", experiment_.tune->by, "\": the task ", task->name(),
                             " has no ", experiment_.tune->by, ", only a loss");
     }
@@ -206,7 +207,9 @@ Run ExperimentPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed,
       const TrainOptions options = parse_train(made.arguments);
       made.rate = options.lr.value_or(method_info(options.method, 1).default_lr);
       made.settings = settings_json(options);
-      for (const std::string& flag : kPlaceFlags) made.settings.erase(flag);
+      for (const Flag& flag : Flag::table()) {
+        if (flag.role == Role::kData) made.settings.erase(flag.name);
+      }
     } catch (const InvalidArgument& error) {
       made.refused = error.what();
     }
@@ -247,8 +250,7 @@ bool same_run(const nlohmann::json& summary, const Run& wanted) {
   const nlohmann::json defaults = settings_json(TrainOptions());
   const nlohmann::json& recorded = summary.at("settings");
   for (const auto& [name, value] : wanted.settings.items()) {
-    const bool may_differ =
-        kPlaceFlags.contains(name) || kIdleFlags.contains(name) || kWatchingFlags.contains(name);
+    const bool may_differ = !decides(name) || role_of(name) == Role::kRecords;
     const auto at = recorded.find(name);
     const nlohmann::json& had = at != recorded.end() ? *at : defaults.at(name);
     if (!may_differ && had != value) return false;

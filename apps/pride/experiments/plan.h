@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "experiments/cells.h"
-#include "train/task.h"
+#include "pride/train/task.h"
+#include "train_names.h"
 
 namespace pride::app {
 

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 
-#include "build_info.h"
 #include "commands.h"
 #include "experiments/table.h"
 #include "pride/error.h"
 #include "shell_quoted.h"
+#include "train/build_info.h"
+#include "train/process.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -6,10 +6,11 @@
 #include <fstream>
 
 #include "experiments/child.h"
-#include "final_metrics.h"
 #include "pride/error.h"
-#include "text/utf8.h"
 #include "train/files.h"
+#include "train/final_metrics.h"
+#include "train/text/utf8.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;

@@ -7,11 +7,12 @@
 #include <numeric>
 #include <thread>
 
-#include "clock.h"
 #include "experiments/records.h"
 #include "pride/error.h"
+#include "train/clock.h"
 #include "train/files.h"
 #include "train/progress.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;

@@ -3,27 +3,14 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include "models/model.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/optimizer.h"
+#include "train/facts_json.h"
+#include "train/flags.h"
+#include "train_names.h"
 
 namespace pride::app {
-namespace {
-
-// The model's own: options may name its tensors.
-Layout layout_of(const Task& task, bool decay_all) {
-  const std::unique_ptr<Model> model = task.make_model();
-  std::vector<TensorSpec> specs;
-  for (const ModelParameter& p : model->parameters()) {
-    specs.push_back(
-        {.name = p.name, .shape = p.tensor.sizes().vec(), .group = group_of(p.decay, decay_all)});
-  }
-  return Layout(std::move(specs));
-}
-
-}  // namespace
-
 std::vector<std::string> arguments_of(const FlagValues& flags) {
   std::vector<std::string> arguments;
   for (const auto& [name, values] : flags) {
@@ -43,7 +30,7 @@ TrainOptions parse_train(const std::vector<std::string>& arguments) {
     throw InvalidArgument(error.what());
   }
   check(options);
-  if (options.batch == 0) options.batch = default_batch(options.task);
+  if (options.batch == 0) options.batch = task_info(options.task).default_batch;
   return options;
 }
 
@@ -56,7 +43,8 @@ TrainPlan dry_run(const TrainOptions& options, std::shared_ptr<const Task> task)
   OptimizerOptions alike = plan.optimizer;
   alike.overlap = false;  // no thread is needed to say no
   const auto alone = make_thread_world(1);
-  const Optimizer optimizer(*alone.front(), layout_of(*plan.task, options.decay_all), alike);
+  const Optimizer optimizer(*alone.front(),
+                            layout_of(*plan.task->model().make(), options.decay_all), alike);
   const Sampler sampler(plan.task->n_samples(), plan.task->labels(),
                         {.sharding = plan.sharding, .seed = options.seed, .world = plan.world});
   return plan;

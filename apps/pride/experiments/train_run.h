@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "train/plan.h"
+#include "pride/train/plan.h"
+#include "train_names.h"
 
 namespace pride::app {
 

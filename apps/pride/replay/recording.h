@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "io/safetensors.h"
 #include "pride/layout.h"
+#include "train/io/safetensors.h"
+#include "train_names.h"
 
 namespace pride::app {
 

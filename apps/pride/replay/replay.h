@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "io/safetensors.h"
 #include "pride/optimizer.h"
 #include "replay/recording.h"
+#include "train/io/safetensors.h"
+#include "train_names.h"
 
 namespace pride::app {
 

@@ -3,25 +3,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
-#include "flag_sets.h"
 #include "pride/error.h"
+#include "pride/train/flags.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {
 
 // settings without influence on a result, or that the groups are made of
-const FlagSet kNoSetting = {"seed", "hierarchical", "bucket-coords", "bucket-mb"};
+const std::set<std::string> kNoSetting = {"seed", "hierarchical", "bucket-coords", "bucket-mb"};
 
 bool is_setting(const std::string& flag) {
-  return !kPlaceFlags.contains(flag) && !kIdleFlags.contains(flag) &&
-         !kWatchingFlags.contains(flag) && !kNoSetting.contains(flag);
+  const Role role = role_of(flag);
+  return role != Role::kData && role != Role::kSpeed && role != Role::kRecords &&
+         !kNoSetting.contains(flag);
 }
-
-// settings that belong to a method: labels may differ in them, facets do not
-const FlagSet kOfMethod = {
-    "method",    "method-opt",   "lr",     "beta1",     "beta2",           "eps",
-    "decay-all", "weight-decay", "warmup", "clip-norm", "clip-global-norm"};
 
 std::string text_of(const nlohmann::json& value) {
   if (value.is_null()) return "default";
@@ -157,7 +155,7 @@ void name_groups(Section& section) {
   const auto all = [](const Group&) { return true; };
   const std::vector<std::string> flags = differing(section.groups, all);
   for (const std::string& flag : flags) {
-    if (!kOfMethod.contains(flag)) section.varied.push_back(flag);
+    if (!(role_of(flag) == Role::kMethod)) section.varied.push_back(flag);
   }
   for (const auto& [flag, value] : section.groups.front().settings) {
     if (std::find(flags.begin(), flags.end(), flag) == flags.end()) section.shared[flag] = value;

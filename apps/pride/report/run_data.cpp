@@ -7,9 +7,10 @@
 #include <string_view>
 #include <system_error>
 
-#include "final_metrics.h"
 #include "pride/error.h"
 #include "shell_quoted.h"
+#include "train/final_metrics.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;

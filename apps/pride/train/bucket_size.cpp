@@ -10,6 +10,7 @@
 #include "pride/plan.h"
 #include "pride/registry.h"
 #include "text/table.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -59,7 +60,7 @@ int buckets_for(double bytes_s, double latency_s, double coords) {
 void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   if (o.bucket_mb || o.bucket_coords || comm.size() == 1 || comm.transport() == "threads") return;
-  const auto coords = static_cast<double>(plan.task->make_model()->n_parameters());
+  const auto coords = static_cast<double>(plan.task->model().make()->n_parameters());
   const NetworkFacts facts = measure_network(comm, kBriefly);
   NetworkModel network{facts.latency_s, facts.message_s, facts.goodput, facts.cpu_s_per_byte};
   comm.broadcast(std::as_writable_bytes(std::span(&network, 1)), 0);

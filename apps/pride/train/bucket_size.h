@@ -3,7 +3,8 @@
 #pragma once
 
 #include "pride/communicator.h"
-#include "train/plan.h"
+#include "pride/train/plan.h"
+#include "train_names.h"
 
 namespace pride::app {
 

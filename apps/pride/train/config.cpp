@@ -9,7 +9,8 @@
 #include <toml++/toml.h>
 
 #include "pride/error.h"
-#include "train/options.h"
+#include "train/flags.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -9,14 +9,16 @@
 #include <memory>
 #include <optional>
 
-#include "method_options.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "pride/train/trainer.h"
 #include "train/bucket_size.h"
 #include "train/evaluation.h"
 #include "train/process.h"
 #include "train/replica.h"
+#include "train/settings/method_options.h"
 #include "train/torch_errors.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -140,7 +142,7 @@ class Runner {
     const std::int64_t last = plan_.options.accumulate - 1;
     for (std::int64_t micro = 0; micro <= last; ++micro) {
       if (overlap && micro == last) flat_.begin_step(*optimizer);
-      const at::Tensor loss = mean_loss(*model_, batch_);
+      const at::Tensor loss = plan_.task->loss(*model_, batch_, 0);
       (last == 0 ? loss : loss / static_cast<double>(last + 1)).backward();
     }
     report_ = {};
@@ -171,11 +173,7 @@ std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how) {
 }
 
 Layout model_layout(const TrainOptions& options) {
-  std::vector<TensorSpec> tensors;
-  for (const ModelParameter& p : make_task(options)->make_model()->parameters()) {
-    tensors.push_back({p.name, p.tensor.sizes().vec()});
-  }
-  return Layout(std::move(tensors));
+  return layout_of(*make_task(options)->model().make());
 }
 
 }  // namespace pride::app

@@ -9,7 +9,8 @@
 #include "bench/timing.h"
 #include "pride/communicator.h"
 #include "pride/layout.h"
-#include "train/options.h"
+#include "pride/train/options.h"
+#include "train_names.h"
 
 namespace pride::app {
 

@@ -14,14 +14,15 @@
 #include "bench/network.h"
 #include "bench/patterns.h"
 #include "bench/timing.h"
-#include "method_options.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/plan.h"
 #include "pride/registry.h"
-#include "settings.h"
 #include "support/faulty_comm.h"
 #include "support/replayed_peers.h"
+#include "train/settings/method_options.h"
+#include "train/settings/settings.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

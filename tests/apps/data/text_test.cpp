@@ -1,6 +1,6 @@
 // Text: splits against rules written out here, the default text of this machine, bad inputs.
 // SPDX-License-Identifier: Apache-2.0
-#include "data/text.h"
+#include "train/data/text.h"
 
 #include <gtest/gtest.h>
 #include <xxhash.h>
@@ -11,9 +11,10 @@
 #include <string>
 
 #include "apps/io/temp_folder.h"
-#include "data/default_text.h"
-#include "data/text_folder.h"
 #include "pride/error.h"
+#include "train/data/default_text.h"
+#include "train/data/text_folder.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

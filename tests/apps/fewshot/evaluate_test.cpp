@@ -17,9 +17,10 @@
 #include "apps/io/temp_folder.h"
 #include "apps/text/small_vocabulary.h"
 #include "apps/train/torch_gpt2.h"
-#include "models/gpt2_file.h"
-#include "text/bpe.h"
 #include "train/choices.h"
+#include "train/models/gpt2_file.h"
+#include "train/text/bpe.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -48,7 +49,7 @@ class Evaluate : public ::testing::Test {
     size_ = {.layers = 2, .heads = 2, .width = 16, .context = context, .vocabulary = vocabulary};
     tensors_ = test::checkpoint(size_, "");
     write_safetensors(folder_.path() / "model.safetensors", tensors_, {{"format", "pt"}});
-    folder_.write("config.json", gpt2_config(size_).dump());
+    folder_.write("config.json", gpt2_config(size_));
   }
   Outcome evaluate(std::vector<std::string> more) const {
     std::vector<std::string> all = {"evaluate", "--model", folder_.path().string(), "--quiet"};

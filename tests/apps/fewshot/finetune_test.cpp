@@ -11,8 +11,9 @@
 #include "apps/io/run_program.h"
 #include "apps/io/temp_folder.h"
 #include "pride/registry.h"
+#include "pride/train/task.h"
 #include "train/evaluation.h"
-#include "train/task.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -96,7 +97,7 @@ TEST_F(Finetune, LearnsTheAnswersTokensAlone) {
     EXPECT_EQ(batch.target.data_ptr<std::int64_t>()[i], text[static_cast<std::size_t>(column) + 1]);
   }
   // the loss is that of the whole logits at these places, and padding has no part in it
-  const auto model = task->make_model();
+  const auto model = task->model().make();
   model->initialise(3);
   const at::Tensor rows = model->logits(batch.input).view({-1, 256}).index_select(0, batch.places);
   const double loss = mean_loss(*model, batch).item<double>();
@@ -120,18 +121,18 @@ TEST_F(Finetune, TrainsOnExamplesThatTheSeedChoosesAndNeverOnWhatIsHeldOut) {
   };
   const std::set<std::string> every = trained();
   const auto everything = make_task(o);
-  EXPECT_EQ(everything->data_facts().at("train_questions").get<std::size_t>() +
-                everything->data_facts().at("eval_questions").get<std::size_t>(),
+  EXPECT_EQ(number_of(everything->data().more, "train_questions") +
+                number_of(everything->data().more, "eval_questions"),
             40U);
   o.examples = 6;
   const std::set<std::string> six = trained();
   EXPECT_EQ(six.size(), 6U);
   for (const std::string& text : six) EXPECT_EQ(every.count(text), 1U);
-  const auto hash = make_task(o)->data_facts().at("hash");
-  EXPECT_NE(hash, everything->data_facts().at("hash"));
+  const auto hash = make_task(o)->data().hash;
+  EXPECT_NE(hash, everything->data().hash);
   o.seed = 1;
   EXPECT_NE(trained(), six);
-  EXPECT_EQ(make_task(o)->data_facts().at("hash"), hash);
+  EXPECT_EQ(make_task(o)->data().hash, hash);
   o.examples = 41;
   expect_error<InvalidArgument>([&] { make_task(o); }, {"--examples 41", "task.jsonl"});
 }
@@ -255,7 +256,7 @@ TEST_F(Finetune, RefusesWhatCannotBe) {
                 .size(),
             1U);
   fails({"--data", at("task.jsonl"), "--shots", "30"}, "30 examples are asked for");
-  fails({"--data", at("task.jsonl"), "--mixup", "0.5"}, "--mixup are for images only");
+  fails({"--data", at("task.jsonl"), "--mixup", "0.5"}, "--mixup is for cifar10 and imagenet only");
   EXPECT_NE(run_program({"train", "--examples", "3"}).err.find("--examples is for fewshot only"),
             std::string::npos);
 }

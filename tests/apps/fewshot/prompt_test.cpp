@@ -1,6 +1,6 @@
 // Prompts, their tokens, and the scores.
 // SPDX-License-Identifier: Apache-2.0
-#include "fewshot/prompt.h"
+#include "train/fewshot/prompt.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,9 @@
 
 #include "apps/fewshot/question_files.h"
 #include "apps/io/temp_folder.h"
-#include "fewshot/tally.h"
 #include "pride/error.h"
+#include "train/fewshot/tally.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -1,6 +1,6 @@
 // Files of questions: parsing, refusals, and the split into training and evaluation.
 // SPDX-License-Identifier: Apache-2.0
-#include "fewshot/questions.h"
+#include "train/fewshot/questions.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "apps/fewshot/question_files.h"
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -1,6 +1,6 @@
 // safetensors: files written byte by byte here are the oracle; then round trips and damaged files.
 // SPDX-License-Identifier: Apache-2.0
-#include "io/safetensors.h"
+#include "train/io/safetensors.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,8 +13,9 @@
 #include <random>
 
 #include "apps/io/temp_folder.h"
-#include "io/half.h"
 #include "pride/error.h"
+#include "train/io/half.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

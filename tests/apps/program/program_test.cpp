@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "apps/io/run_program.h"
-#include "io/safetensors.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "train/io/safetensors.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -1,7 +1,7 @@
 // BPE: published and computed vectors where the data is, and everywhere a small vocabulary against
 // GPT-2's own loop, written out over strings.
 // SPDX-License-Identifier: Apache-2.0
-#include "text/bpe.h"
+#include "train/text/bpe.h"
 
 #include <gtest/gtest.h>
 #include <xxhash.h>
@@ -13,6 +13,7 @@
 
 #include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -1,6 +1,6 @@
 // Drawing tokens: frequencies against softmax by hand, the effect of the limits, and repeatability.
 // SPDX-License-Identifier: Apache-2.0
-#include "text/next_token.h"
+#include "train/text/next_token.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pride/error.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -1,6 +1,6 @@
 // Shards: both layouts byte by byte, refusals, and conversion of text.
 // SPDX-License-Identifier: Apache-2.0
-#include "data/shard.h"
+#include "train/data/shard.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,10 @@
 #include <cstring>
 
 #include "apps/text/small_vocabulary.h"
-#include "data/tokenize.h"
 #include "pride/error.h"
-#include "text/bpe.h"
+#include "train/data/tokenize.h"
+#include "train/text/bpe.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -1,6 +1,7 @@
 // UTF-8: every code point against the encoding's definition, and ill-formed input.
 // SPDX-License-Identifier: Apache-2.0
-#include "text/utf8.h"
+#include "train/text/utf8.h"
+#include "train_names.h"
 
 #include <gtest/gtest.h>
 

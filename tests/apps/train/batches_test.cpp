@@ -12,9 +12,10 @@
 #include "apps/io/temp_folder.h"
 #include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
+#include "pride/train/task.h"
 #include "train/augment.h"
 #include "train/clip.h"
-#include "train/task.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -82,7 +83,7 @@ TEST(TextTask, TargetsAreTheNextBytesAndWindowsDifferByEpoch) {
   TrainOptions options;
   options.data = file.string();
   options.context = 16;
-  const auto task = make_text_task(options);
+  const auto task = make_task(options);
   const std::vector<Draw> draws = {{.sample = 0}, {.sample = 7}, {.sample = 7, .epoch = 1}};
   const Batch batch = task->train_batch(draws);
   EXPECT_EQ(batch.input.sizes(), (at::IntArrayRef{3, 16}));
@@ -100,9 +101,9 @@ TEST(TextTask, RefusesModelsAndTextsThatDoNotFit) {
   std::ofstream(file) << std::string(300, 'x');
   TrainOptions options;
   options.data = file.string();
-  EXPECT_THROW(make_text_task(options), InvalidArgument) << "context 128, 270 bytes to train";
+  EXPECT_THROW(make_task(options), InvalidArgument) << "context 128, 270 bytes to train";
   options.model = "vit-small";
-  EXPECT_THROW(make_text_task(options), InvalidArgument);
+  EXPECT_THROW(make_task(options), InvalidArgument);
 }
 
 // Shards whose tokens are the text's bytes, written by hand, are the same data as the text.
@@ -119,10 +120,10 @@ TEST(TextTask, ShardsGiveTheWindowsOfTheText) {
   bytes.data = folder.write("text", text).string();
   shards.data = folder.write("tokens.bin", tokens).string();
   shards.vocab = vocabulary.string();
-  const auto a = make_text_task(bytes), b = make_text_task(shards);
+  const auto a = make_task(bytes), b = make_task(shards);
   EXPECT_EQ(a->n_samples(), b->n_samples());
   EXPECT_EQ(a->n_eval_batches(), b->n_eval_batches());
-  EXPECT_EQ(b->model_size().at("vocabulary"), 269);
+  EXPECT_EQ(number_of(b->model().size, "vocabulary"), 269);
   const std::vector<Draw> draws = {{.sample = 0}, {.sample = 7, .epoch = 1}, {.sample = 278}};
   const auto check = [](const Batch& x, const Batch& y) {
     EXPECT_TRUE(at::equal(255 - x.input, y.input));
@@ -132,9 +133,10 @@ TEST(TextTask, ShardsGiveTheWindowsOfTheText) {
   for (std::size_t i = 0; i < a->n_eval_batches(); ++i) check(a->eval_batch(i), b->eval_batch(i));
   // every token is one byte here, so both give the same for the same losses
   const EvalSums sums{.loss = 123.5, .correct = 1, .count = 48};
-  EXPECT_EQ(a->eval_metrics(sums).at("bits_per_byte"), b->eval_metrics(sums).at("bits_per_byte"));
-  EXPECT_DOUBLE_EQ(b->eval_metrics(sums).at("perplexity"), std::exp(123.5 / 48));
-  EXPECT_EQ(b->eval_metrics(sums).at("tokens"), 48);
+  EXPECT_EQ(number_of(a->eval_metrics(sums), "bits_per_byte"),
+            number_of(b->eval_metrics(sums), "bits_per_byte"));
+  EXPECT_DOUBLE_EQ(number_of(b->eval_metrics(sums), "perplexity"), std::exp(123.5 / 48));
+  EXPECT_EQ(number_of(b->eval_metrics(sums), "tokens"), 48);
 }
 
 TEST(TextTask, CountsTheBytesBehindTokensForBitsPerByte) {
@@ -147,9 +149,9 @@ TEST(TextTask, CountsTheBytesBehindTokensForBitsPerByte) {
   options.context = 8;
   options.data = folder.write("tokens.bin", tokens).string();
   options.vocab = vocabulary.string();
-  const auto task = make_text_task(options);
+  const auto task = make_task(options);
   const auto metrics = task->eval_metrics({.loss = 10, .correct = 0, .count = 20});
-  EXPECT_DOUBLE_EQ(metrics.at("bits_per_byte"), 0.5 / std::log(2.0) / 2);
+  EXPECT_DOUBLE_EQ(number_of(metrics, "bits_per_byte"), 0.5 / std::log(2.0) / 2);
 }
 
 TEST(TextTask, WindowsStayInTheirShardAndReachEveryShard) {
@@ -165,7 +167,7 @@ TEST(TextTask, WindowsStayInTheirShardAndReachEveryShard) {
   }
   folder.write("data/val.bin", std::string(64, '\0'));
   options.data = (folder.path() / "data").string();
-  const auto task = make_text_task(options);
+  const auto task = make_task(options);
   ASSERT_EQ(task->n_samples(), 0U + 1 + 6);
   for (std::uint32_t epoch = 0; epoch < 20; ++epoch) {
     for (std::uint32_t sample = 0; sample < 7; ++sample) {
@@ -186,7 +188,7 @@ TEST(TextTask, NamesATokenOutsideTheVocabulary) {
   std::string tokens(400, '\0');
   tokens[41] = '\7';  // token 20: 1792
   options.data = folder.write("x.bin", tokens).string();
-  const auto task = make_text_task(options);
+  const auto task = make_task(options);
   const auto read_all = [&] {
     for (std::uint32_t i = 0; i < task->n_samples(); ++i) {
       const std::vector<Draw> draws = {{.sample = i}};
@@ -199,7 +201,7 @@ TEST(TextTask, NamesATokenOutsideTheVocabulary) {
 TEST(TextTask, NeedsDataForAVocabulary) {
   TrainOptions options;
   options.vocab = "somewhere";
-  test::expect_error<DataError>([&] { make_text_task(options); }, {"--vocab needs --data"});
+  test::expect_error<DataError>([&] { make_task(options); }, {"--vocab needs --data"});
 }
 
 TEST(Clip, ScalesDownToTheLimitAndNeverUp) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "pride/comm/thread_comm.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -9,8 +9,10 @@
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
-#include "train/options.h"
-#include "train/plan.h"
+#include "pride/train/plan.h"
+#include "train/facts_json.h"
+#include "train/flags.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -8,13 +8,14 @@
 
 #include "apps/io/temp_folder.h"
 #include "apps/vision/jpeg_files.h"
-#include "models/vit.h"
 #include "pride/error.h"
+#include "pride/train/task.h"
 #include "train/evaluation.h"
 #include "train/mix_up.h"
+#include "train/models/vit.h"
 #include "train/streams.h"
-#include "train/task.h"
-#include "vision/view.h"
+#include "train/vision/view.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -91,8 +92,9 @@ TEST_F(FolderTask, QueueGivesBatchesAsAskedAndOutlivesErrors) {
 
 TEST_F(FolderTask, MakesAModelForItsClassesAndSize) {
   const auto task = make_task(options_);
-  EXPECT_EQ(task->model_size().at("classes"), 2);
-  EXPECT_EQ(task->make_model()->logits(task->eval_batch(0).input).sizes(), (at::IntArrayRef{2, 2}));
+  EXPECT_EQ(number_of(task->model().size, "classes"), 2);
+  EXPECT_EQ(task->model().make()->logits(task->eval_batch(0).input).sizes(),
+            (at::IntArrayRef{2, 2}));
   options_.model = "gpt2";
   test::expect_error<InvalidArgument>([&] { make_task(options_); },
                                       {"--model gpt2: for imagenet", "vit-s16"});
@@ -101,10 +103,8 @@ TEST_F(FolderTask, MakesAModelForItsClassesAndSize) {
 // Published: timm's vit_small_patch16_224 and vit_base_patch16_224.
 TEST(VitPresets, HaveThePublishedSizes) {
   for (const auto& [name, n] : {std::pair{"vit-s16", 22050664}, {"vit-b16", 86567656}}) {
-    VitSize size = vit_preset(name, "imagenet");
-    size.image = 224;
-    size.classes = 1000;
-    EXPECT_EQ(make_vit(size)->n_parameters(), n) << name;
+    const ModelInput input{.kind = ModelInput::Kind::kImages, .classes = 1000, .image_size = 224};
+    EXPECT_EQ(model_maker({}, input, name).make()->n_parameters(), n) << name;
   }
 }
 

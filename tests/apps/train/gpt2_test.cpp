@@ -1,7 +1,7 @@
 // GPT-2 checkpoints: against a model built from torch's own modules, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: torch_gpt2.h
-#include "models/gpt2_file.h"
+#include "train/models/gpt2_file.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -11,9 +11,10 @@
 
 #include "apps/io/temp_folder.h"
 #include "apps/train/torch_gpt2.h"
-#include "io/safetensors.h"
-#include "models/generator.h"
 #include "pride/error.h"
+#include "train/io/safetensors.h"
+#include "train/models/generator.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -32,7 +33,8 @@ constexpr double kTolerance = 2e-5;
 
 class Gpt2File : public ::testing::Test {
  protected:
-  path save(const Tensors& tensors, const nlohmann::ordered_json& config = gpt2_config(kSize)) {
+  path save(const Tensors& tensors, const nlohmann::ordered_json& config =
+                                        nlohmann::ordered_json::parse(gpt2_config(kSize))) {
     write_safetensors(folder_.path() / "model.safetensors", tensors, {{"format", "pt"}});
     folder_.write("config.json", config.dump());
     return folder_.path() / "model.safetensors";
@@ -178,7 +180,7 @@ TEST_F(Gpt2File, NeedsTheHeadsFromSomewhere) {
 
 TEST_F(Gpt2File, RefusesConfigurationsThatWouldGiveOtherResults) {
   const auto refused = [&](const char* key, const nlohmann::ordered_json& value) {
-    nlohmann::ordered_json config = gpt2_config(kSize);
+    nlohmann::ordered_json config = nlohmann::ordered_json::parse(gpt2_config(kSize));
     config[key] = value;
     const path file = save(checkpoint(kSize, ""), config);
     expect_error<DataError>([&] { gpt2_size(file, {}); }, {"config.json", key});
@@ -190,7 +192,7 @@ TEST_F(Gpt2File, RefusesConfigurationsThatWouldGiveOtherResults) {
   refused("n_inner", 100);
   refused("n_head", "four");
   for (const char* key : {"n_layer", "n_embd", "n_positions", "vocab_size"}) {
-    refused(key, gpt2_config(kSize).at(key).get<int>() + 1);
+    refused(key, nlohmann::ordered_json::parse(gpt2_config(kSize)).at(key).get<int>() + 1);
   }
 }
 

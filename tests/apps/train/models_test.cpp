@@ -8,10 +8,11 @@
 #include <map>
 
 #include "apps/io/temp_folder.h"
-#include "models/gpt.h"
-#include "models/init.h"
-#include "models/vit.h"
 #include "pride/error.h"
+#include "train/models/gpt.h"
+#include "train/models/init.h"
+#include "train/models/vit.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

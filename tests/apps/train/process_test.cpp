@@ -1,6 +1,8 @@
 // Signals that stop a run.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/process.h"
+#include "pride/train/trainer.h"
+#include "train_names.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Data order: the promises of the shardings, and dependence on the seed alone.
 // SPDX-License-Identifier: Apache-2.0
-#include "train/sampler.h"
+#include "pride/train/sampler.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include <set>
 
 #include "pride/error.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

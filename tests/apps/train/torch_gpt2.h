@@ -11,9 +11,10 @@
 #include <map>
 #include <string>
 
-#include "io/safetensors.h"
-#include "models/gpt.h"
 #include "pride/error.h"
+#include "train/io/safetensors.h"
+#include "train/models/gpt.h"
+#include "train_names.h"
 
 namespace pride::app::test {
 

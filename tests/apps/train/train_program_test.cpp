@@ -9,7 +9,8 @@
 #include <cmath>
 #include <thread>
 
-#include "io/safetensors.h"
+#include "train/io/safetensors.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

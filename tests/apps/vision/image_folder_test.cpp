@@ -1,12 +1,13 @@
 // Folders of images: the images found, their order, and refusals.
 // SPDX-License-Identifier: Apache-2.0
-#include "vision/image_folder.h"
+#include "train/vision/image_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

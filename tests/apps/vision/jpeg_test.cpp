@@ -1,7 +1,7 @@
 // JPEG files, whole, in every colour space that ImageNet has, and damaged in every way.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: flat pictures, whose colours survive compression within a few units; libjpeg itself.
-#include "vision/jpeg.h"
+#include "train/vision/jpeg.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include "apps/io/temp_folder.h"
 #include "apps/vision/jpeg_files.h"
 #include "pride/error.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

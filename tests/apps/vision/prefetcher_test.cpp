@@ -1,6 +1,6 @@
 // Rows made ahead by threads: all of them, the same whatever the number of threads, and errors.
 // SPDX-License-Identifier: Apache-2.0
-#include "vision/prefetcher.h"
+#include "train/vision/prefetcher.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,8 @@
 #include "apps/io/temp_folder.h"
 #include "apps/vision/jpeg_files.h"
 #include "pride/error.h"
-#include "vision/view.h"
+#include "train/vision/view.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -1,6 +1,6 @@
 // Resizing against sums of a triangle in double precision, written from its definition.
 // SPDX-License-Identifier: Apache-2.0
-#include "vision/resample.h"
+#include "train/vision/resample.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <random>
 
 #include "pride/error.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -1,13 +1,14 @@
 // Crops: within the image, of the areas and ratios that their definition says; the views of them.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: torchvision's definition; means of uniform distributions, at 5 standard errors.
-#include "vision/view.h"
+#include "train/vision/view.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "apps/vision/jpeg_files.h"
+#include "train_names.h"
 
 namespace pride::app {
 namespace {

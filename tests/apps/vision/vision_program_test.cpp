@@ -182,7 +182,7 @@ TEST_F(ImageNet, RefusesWhatDoesNotFit) {
           "an image of 4096 pixels has 65536 patches of 16, at most 4096");
   refused({"train", "--image-size", "32"}, "--image-size is for imagenet only");
   refused({"train", "--loader-threads", "2"}, "--loader-threads is for imagenet only");
-  refused({"train", "--mixup", "0.5"}, "are for images only");
+  refused({"train", "--mixup", "0.5"}, "--mixup is for cifar10 and imagenet only");
   refused({"train", "--task", "imagenet", "--data", path("nowhere")}, "train is no folder");
 }
 

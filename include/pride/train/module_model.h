@@ -1,0 +1,47 @@
+// A torch::nn::Module as a Model of pride::train.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "pride/train/model.h"
+
+namespace pride::train {
+
+// A module whose forward(input) gives logits. Its parameters keep the values that its constructor
+// gave them; those of one dimension and embeddings are not decayed.
+template <typename Net>
+class ModuleModel : public Model {
+ public:
+  template <typename... Args>
+  explicit ModuleModel(Args&&... args) : net_(std::forward<Args>(args)...) {
+    for (const auto& p : net_->named_parameters()) {
+      adopt(p.key(), p.value(), p.value().dim() > 1 && p.key().find("embed") == std::string::npos);
+    }
+  }
+
+  at::Tensor logits(const at::Tensor& input) override { return net_->forward(input); }
+  Net& net() noexcept { return net_; }
+
+ private:
+  Net net_;  // a module holder, as TORCH_MODULE makes it
+};
+
+// How a run makes its copies of the module. Every copy begins with the values of the first seed:
+// torch::manual_seed(options.seed) is called before each.
+template <typename Net, typename... Args>
+ModelMaker module_maker(std::string name, const TrainOptions& options, Args... args) {
+  return {.name = std::move(name), .make = [seed = options.seed, args...] {
+            static std::mutex mutex;  // torch's generator is one for all threads
+            const std::lock_guard lock(mutex);
+            torch::manual_seed(seed);
+            return std::make_unique<ModuleModel<Net>>(args...);
+          }};
+}
+
+}  // namespace pride::train

@@ -1,0 +1,150 @@
+// Observers: what a run reports while it trains, and at its end.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pride/cost.h"
+#include "pride/diagnostics.h"
+#include "pride/layout.h"
+#include "pride/train/facts.h"
+#include "pride/train/plan.h"
+
+namespace pride::train {
+
+// Seconds of one step by stage. Data: waiting for the batch, or making it. Backward: forward,
+// backward, clipping.
+struct StageTimes {
+  double data = 0, backward = 0, encode = 0, exchange = 0, apply = 0;
+
+  void operator+=(const StageTimes& other) {
+    data += other.data;
+    backward += other.backward;
+    encode += other.encode;
+    exchange += other.exchange;
+    apply += other.apply;
+  }
+};
+
+// Travels between ranks as bytes.
+struct RankStep {
+  double loss = 0;  // mean over this rank's samples
+  StageTimes seconds;
+  std::uint64_t bytes_sent = 0, bytes_received = 0;
+  std::uint32_t interrupted = 0;  // this rank was asked to stop
+  std::uint32_t skipped = 0;      // the step was dropped for a non-finite gradient
+};
+
+struct WorldStep {
+  std::int64_t step = 0;  // steps done after it
+  double lr = 0;
+  std::optional<double> grad_norm;             // of the mean gradient, if it is clipped
+  std::vector<TensorDiagnostics> diagnostics;  // by tensor, in the steps that have them
+  std::string note;                            // what the method decided
+  std::vector<RankStep> ranks;
+
+  double mean_loss() const {
+    double sum = 0;
+    for (const RankStep& r : ranks) sum += r.loss;
+    return sum / static_cast<double>(ranks.size());
+  }
+  bool interrupted() const {
+    return std::ranges::any_of(ranks, [](const RankStep& r) { return r.interrupted != 0; });
+  }
+  std::uint64_t max_bytes_sent() const {
+    std::uint64_t most = 0;
+    for (const RankStep& r : ranks) most = std::max(most, r.bytes_sent);
+    return most;
+  }
+  std::uint64_t max_bytes_received() const {
+    std::uint64_t most = 0;
+    for (const RankStep& r : ranks) most = std::max(most, r.bytes_received);
+    return most;
+  }
+  // of the slowest rank, stage by stage
+  StageTimes max_seconds() const {
+    StageTimes most;
+    for (const RankStep& r : ranks) {
+      most.data = std::max(most.data, r.seconds.data);
+      most.backward = std::max(most.backward, r.seconds.backward);
+      most.encode = std::max(most.encode, r.seconds.encode);
+      most.exchange = std::max(most.exchange, r.seconds.exchange);
+      most.apply = std::max(most.apply, r.seconds.apply);
+    }
+    return most;
+  }
+};
+
+// What is known of a run before its first step.
+struct RunStart {
+  std::int64_t step = 0;  // steps done already, by the run that is resumed
+  int saved_by = 0;       // its workers; 0: none is resumed
+  std::string transport;
+  std::int64_t n_parameters = 0;
+  std::uint64_t state_floats = 0;
+  Cost cost;                          // per step
+  std::map<std::string, int> routes;  // in how many buckets; empty: alone
+  std::vector<TensorSlot> tensors;
+};
+
+// What a run came to.
+struct TrainResult {
+  RunStart start;
+  std::int64_t steps = 0, steps_run = 0, steps_skipped = 0;  // steps: those before a resume too
+  bool interrupted = false;
+  std::vector<std::uint64_t> sent, received;  // bytes, by rank
+  StageTimes seconds;                         // of the slowest rank of each step
+  double total_s = 0, evaluation_s = 0;
+  Facts metrics;  // of the last evaluation, and train_loss of the last step
+  std::uint64_t param_hash = 0;
+
+  double step_s() const {
+    return std::max(total_s - evaluation_s, 1e-9) /
+           static_cast<double>(std::max<std::int64_t>(steps_run, 1));
+  }
+};
+
+// Is called on rank 0, by the thread that trains. What it throws ends the run.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+
+  // When nothing but the first step is left to do.
+  virtual void on_start(const TrainPlan&, const RunStart&) {}
+  virtual void on_step(const WorldStep&) {}
+  virtual void on_eval(std::int64_t /*step*/, const Facts& /*metrics*/, double /*seconds*/) {}
+  virtual void on_end(const TrainResult&) {}
+};
+
+using Observers = std::vector<std::shared_ptr<Observer>>;
+
+// Progress on standard error: a line that a terminal rewrites, else one each options.log_every
+// steps; lines of their own about the data, the run, evaluations and what the method decided.
+std::shared_ptr<Observer> progress_line();
+
+// metrics.jsonl and summary.json in options.out. Results that --overwrite replaces go on_start.
+std::shared_ptr<Observer> json_lines();
+
+// An event file of TensorBoard in options.tensorboard.
+std::shared_ptr<Observer> tensorboard_events();
+
+// Those that the options ask for.
+Observers observers_for(const TrainOptions& options);
+
+// Makes the folder options.out. Refuses one with results, unless options.overwrite is set
+// (json_lines() then removes them) or the run resumes from that very folder (json_lines() then
+// removes the metrics of later steps than the checkpoint's). The same for the event files of
+// options.tensorboard. Removes nothing. Throws InvalidArgument, DataError.
+void check_out_folder(const TrainOptions& options);
+
+// What summary.json holds.
+std::string summary_json(const TrainPlan& plan, const TrainResult& result);
+
+}  // namespace pride::train

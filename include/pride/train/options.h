@@ -1,0 +1,77 @@
+// TrainOptions: the settings of a training run. Flag::table() names and checks each of them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pride::train {
+
+inline constexpr int kDefaultWorkers = 4;  // threads, where no job says how many
+
+struct TrainOptions {
+  std::string task = "lm";    // of the registry; empty: one of the caller's own
+  std::string data = {};      // empty: the task's default
+  std::string vocab = {};     // language: folder with the vocabulary; empty: bytes
+  std::int64_t shots = 0;     // fewshot: examples in the prompts of an evaluation
+  std::int64_t examples = 0;  // fewshot: questions of each task to train on; 0: all
+  bool skip_long = false;     // fewshot: leave out questions with a choice longer than the context
+
+  std::string model = {};  // of the registry; empty: the task's default
+  std::string init = {};  // language: checkpoint to begin with; empty: initial values from the seed
+  std::optional<std::int64_t> layers = {}, heads = {}, width = {}, context = {}, patch = {};
+  std::optional<double> init_std = {}, embedding_std = {};  // of initial weights; none: the model's
+  std::optional<std::int64_t> image_size = {};  // imagenet: side of the model's input, in pixels
+  std::optional<int> loader_threads = {};       // imagenet: that decode images, of each worker
+  double label_smoothing = 0, mixup = 0;        // of training; 0: none
+
+  std::string method = "dlion-vote";
+  std::vector<std::string> method_options = {};  // "key=value"
+  std::optional<double> budget_bits = {};        // the method option of that name
+  std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {},
+                        weight_decay = {};  // none: the method's
+  bool decay_all = false;
+  std::string schedule = "cosine";
+  std::int64_t warmup = 0;  // steps
+  double final_lr_factor = 0;
+  double clip_norm = 0, clip_global_norm = 0;  // 0: none
+
+  int workers = 0;              // 0: 4 threads, or the processes of the job
+  int threads_per_process = 0;  // under MPI; 0: every process is one worker
+  std::int64_t batch = 0;       // samples of a worker and backward pass; 0: the task's default
+  std::int64_t accumulate = 1;
+  std::string sharding = "partition";
+  std::string vote_weight = "equal";  // or "samples": of a worker's data
+  std::optional<double> epochs = {};
+  std::optional<std::int64_t> steps = {};
+  std::uint64_t seed = 0;
+
+  std::int64_t eval_every = 0;                    // steps; 0: at the end only
+  std::optional<std::int64_t> eval_batches = {};  // 0: the whole evaluation set
+  std::int64_t save_every = 0;                    // steps; 0: never
+  std::string resume = {};
+  std::string resume_local = {};  // "keep", "average", "reset"; empty: as many workers as before
+
+  std::string out = {};  // folder of results; empty: none
+  bool overwrite = false;
+  std::string tensorboard = {};  // folder of event files; empty: none
+  std::int64_t log_every = 10;
+  bool quiet = false, json = false;
+  std::string config = {};  // TOML file with flags that the command line left out
+
+  std::optional<double> bucket_mb = {};
+  std::optional<std::int64_t> bucket_coords = {};
+  std::optional<bool> overlap = {};  // none: between processes
+  int exchange_threads = 4;
+  std::string hierarchical = {};  // "L", "auto"; empty: no hierarchical route
+  std::string non_finite = "raise";
+  std::string device = "cpu", dtype = "float32";
+  double timeout_s = 300;
+};
+
+// Throws InvalidArgument, naming the flag, on values that no run can have.
+void check(const TrainOptions& options);
+
+}  // namespace pride::train

@@ -1,0 +1,53 @@
+// TrainPlan: the settings of a run with every default filled in for its task and world.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pride/optimizer.h"
+#include "pride/registry.h"
+#include "pride/schedule.h"
+#include "pride/train/options.h"
+#include "pride/train/sampler.h"
+#include "pride/train/task.h"
+
+namespace pride::train {
+
+struct TrainPlan {
+  TrainOptions options;  // as given; `workers` and `batch` filled in
+  std::shared_ptr<const Task> task;
+  int world = 1;
+  Sharding sharding;
+  std::int64_t steps = 0;
+  double steps_per_epoch = 0;
+  double peak_lr = 0;
+  Schedule schedule;
+  OptimizerOptions optimizer;
+  std::vector<std::string> notes;  // what was filled in and a user should know, for the log
+
+  std::int64_t samples_per_step() const noexcept {
+    return world * options.batch * options.accumulate;
+  }
+};
+
+// The index in `optimizer.groups` of a tensor that the model would decay, or not.
+constexpr int group_of(bool decay, bool decay_all) noexcept { return decay || decay_all ? 0 : 1; }
+
+// The names, shapes and groups of the model's parameters.
+Layout layout_of(const Model& model, bool decay_all = false);
+
+// Of a method that begins with dense steps and then freezes what it learnt from them (option
+// "freeze_steps"): how many, if the user did not say. Nothing for other methods.
+std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
+                                                 const OptimizerOptions& given, std::int64_t steps);
+
+// Checks the options and fills in what they left open. Without `task`, options.task is made, which
+// loads its data. Throws InvalidArgument, DataError.
+TrainPlan make_plan(const TrainOptions& options, int world,
+                    std::shared_ptr<const Task> task = nullptr);
+
+}  // namespace pride::train

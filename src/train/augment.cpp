@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/augment.h"
+
+#include <array>
+#include <cstring>
+
+#include "pride/random_bits.h"
+#include "train/streams.h"
+
+namespace pride::train {
+namespace {
+
+constexpr int kPadding = 4;
+constexpr std::array<double, 3> kMean = {0.4914, 0.4822, 0.4465};
+constexpr std::array<double, 3> kDeviation = {0.2470, 0.2435, 0.2616};
+
+struct Crop {
+  int down = 0, right = 0;  // of the source, against the output
+  bool flip = false;
+};
+
+float normal_value(int channel, int pixel) {
+  const auto c = static_cast<std::size_t>(channel);
+  return static_cast<float>((pixel / 255.0 - kMean[c]) / kDeviation[c]);
+}
+
+// normal_value of every byte, per channel
+const std::array<std::array<float, 256>, 3>& value_table() {
+  static const auto table = [] {
+    std::array<std::array<float, 256>, 3> values{};
+    for (int c = 0; c < 3; ++c) {
+      for (int p = 0; p < 256; ++p) {
+        values[static_cast<std::size_t>(c)][static_cast<std::size_t>(p)] = normal_value(c, p);
+      }
+    }
+    return values;
+  }();
+  return table;
+}
+
+void write_image(const ImageSet& set, std::size_t index, const Crop& crop, float* out) {
+  const int height = set.height, width = set.width;
+  const std::uint8_t* plane = set.pixels.data() + index * image_floats(set);
+  for (std::size_t c = 0; c < 3; ++c, plane += height * width) {
+    const std::array<float, 256>& values = value_table()[c];
+    for (int row = 0; row < height; ++row) {
+      for (int column = 0; column < width; ++column) {
+        const int y = row + crop.down;
+        const int x = (crop.flip ? width - 1 - column : column) + crop.right;
+        const bool inside = y >= 0 && y < height && x >= 0 && x < width;
+        *out++ = values[inside ? plane[y * width + x] : 0];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t image_floats(const ImageSet& set) {
+  return static_cast<std::size_t>(set.channels) * static_cast<std::size_t>(set.height) *
+         static_cast<std::size_t>(set.width);
+}
+
+void normalise(const ImageSet& set, std::size_t index, std::span<float> out) {
+  write_image(set, index, {}, out.data());
+}
+
+void augment(const ImageSet& set, const Draw& draw, std::uint64_t seed, std::span<float> out) {
+  PhiloxStream bits(seed, streams::kAugment, draw.sample, draw.epoch);
+  Crop crop;
+  crop.down = static_cast<int>(bits.next_below(2 * kPadding + 1)) - kPadding;
+  crop.right = static_cast<int>(bits.next_below(2 * kPadding + 1)) - kPadding;
+  crop.flip = bits.next_below(2) == 1;
+  write_image(set, draw.sample, crop, out.data());
+}
+
+std::uint64_t image_hash(const ImageSet& train, const ImageSet& test) {
+  std::uint64_t hash = 0;
+  for (const auto* bytes : {&train.pixels, &train.labels, &test.pixels, &test.labels}) {
+    std::size_t i = 0;
+    for (; i + 8 <= bytes->size(); i += 8) {
+      std::uint64_t word;
+      std::memcpy(&word, bytes->data() + i, sizeof word);
+      hash = mix64(hash, word);
+    }
+    for (; i < bytes->size(); ++i) hash = mix64(hash, (*bytes)[i]);
+    hash = mix64(hash, bytes->size());
+  }
+  return hash;
+}
+
+}  // namespace pride::train

@@ -1,0 +1,46 @@
+// Questions with choices as batches of rows, and the scores that a model gives the choices.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "pride/train/task.h"
+#include "train/fewshot/prompt.h"
+
+namespace pride::train {
+
+// One row of a batch: a prompt, and the choice whose tokens are the targets.
+struct ChoiceRow {
+  std::span<const Token> prompt, choice;
+};
+
+// Rows padded at their ends to the longest one. No target sees what pads another row.
+Batch batch_of(std::span<const ChoiceRow> rows);
+
+// Every choice of every question, a row each.
+Batch batch_of_choices(std::span<const EncodedQuestion> questions);
+
+// The log-probability of every choice of every question: for each question, for each choice, the
+// sum over its tokens in nats. `batch`: batch_of_choices(questions), on the model's device. No
+// gradient.
+std::vector<std::vector<double>> score_choices(Model& model,
+                                               std::span<const EncodedQuestion> questions,
+                                               const Batch& batch);
+
+struct ScoreOptions {
+  std::size_t batch = 8;  // questions
+  int threads = 1;
+  at::Device device = at::kCPU;
+};
+
+// The same for any number of questions, those of about the same length together: scores do not
+// depend on the number of threads. `done` is called after each batch, by one thread at a time, with
+// the number of questions that have their scores. Throws Error if the system has not as many
+// threads.
+std::vector<std::vector<double>> score_all(Model& model, std::span<const EncodedQuestion> questions,
+                                           const ScoreOptions& options,
+                                           const std::function<void(std::size_t)>& done);
+
+}  // namespace pride::train

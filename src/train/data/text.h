@@ -1,0 +1,37 @@
+// Text as bytes, split into training and validation: a file, a folder, or the default text.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pride::train {
+
+struct TextCorpus {
+  std::vector<std::uint8_t> train, valid;
+  std::string source;         // where it came from and how it was split, for logs
+  std::uint64_t hash = 0;     // XXH3-64 of train followed by valid
+  std::size_t n_files = 0;    // text files read
+  std::size_t n_skipped = 0;  // regular files left out because they hold a NUL byte
+};
+
+// A file: the first 90 % of its bytes train, the rest validates. A folder: every regular file of
+// text below it, in order of relative path; about one file in ten validates, chosen by a hash of
+// its relative path, at least one on each side (a single file is split by bytes as above). No byte
+// is added or changed. Symbolic links to folders are not followed. The same files give the same
+// corpus on every machine. docs/data.md has the rules in full.
+// Throws DataError: nothing there, no text in it, or fewer than 2 bytes.
+TextCorpus load_text(const std::filesystem::path& file_or_folder);
+
+// The C++ standard library's headers that the compiler brought, licence headers stripped; some
+// 10 MB. Throws DataError, naming the folders it looked in, if there are none.
+TextCorpus load_default_text();
+
+// The folder that load_default_text() would read.
+std::optional<std::filesystem::path> find_default_text();
+
+}  // namespace pride::train

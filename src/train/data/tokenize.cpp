@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/data/tokenize.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+#include <system_error>
+
+#include "pride/error.h"
+#include "train/data/documents.h"
+#include "train/text/bpe.h"
+
+namespace pride::train {
+namespace {
+
+using std::filesystem::path;
+
+constexpr std::size_t kSegment = std::size_t{1} << 22;  // bytes encoded between two writes
+
+// The shards of one side, begun when there is something to write.
+class PartWriter {
+ public:
+  PartWriter(const TokenizeOptions& options, std::string name)
+      : options_(options), name_(std::move(name)) {}
+
+  void write(std::span<const Token> tokens) {
+    while (!tokens.empty()) {
+      if (!shard_ || room() == 0) begin();
+      const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(room(), tokens.size()));
+      shard_->write(tokens.first(n));
+      tokens = tokens.subspan(n);
+      part.tokens += n;
+    }
+  }
+  // Whole, under temporary names.
+  void finish() {
+    if (shard_) shard_->finish();
+    if (shard_) finished_.push_back(std::move(shard_));
+  }
+  // REQUIRES: finish()
+  void commit() {
+    for (const auto& shard : finished_) shard->commit();
+  }
+
+  TokenizedPart part;
+
+ private:
+  std::uint64_t room() const {
+    if (options_.shard_tokens == 0) return UINT64_MAX;
+    return options_.shard_tokens - shard_->n_tokens();
+  }
+  void begin() {
+    finish();
+    std::array<char, 32> number{};
+    if (options_.shard_tokens != 0) {
+      std::snprintf(number.data(), number.size(), "_%06zu", part.files.size() + 1);
+    }
+    part.files.push_back(options_.out / concat(name_, number.data(), ".bin"));
+    shard_ = std::make_unique<ShardWriter>(part.files.back(), options_.layout);
+  }
+
+  const TokenizeOptions& options_;
+  std::string name_;
+  std::unique_ptr<ShardWriter> shard_;
+  std::vector<std::unique_ptr<ShardWriter>> finished_;
+};
+
+class Tokenizer {
+ public:
+  Tokenizer(const TokenizeOptions& options, const Vocabulary& vocabulary,
+            const std::function<void(std::uint64_t)>& progress)
+      : options_(options),
+        vocabulary_(vocabulary),
+        progress_(progress),
+        encoder_(vocabulary),
+        train_(options, "train"),
+        valid_(options, "val") {}
+
+  // A share of all names, whatever they are.
+  void add(const Document& document) {
+    const auto hash = XXH3_64bits(document.name.data(), document.name.size());
+    const bool validates = static_cast<double>(hash >> 11) * 0x1p-53 < options_.valid_share;
+    add(document.text, validates ? valid_ : train_);
+  }
+
+  void add_split(std::string_view text) {
+    const auto share = static_cast<double>(text.size()) * options_.valid_share;
+    auto border = text.size() - std::min(text.size(), static_cast<std::size_t>(std::ceil(share)));
+    // not inside a character
+    while (border < text.size() && (static_cast<unsigned char>(text[border]) & 0xC0) == 0x80) {
+      ++border;
+    }
+    if (border > 0) add(text.substr(0, border), train_);
+    if (border < text.size()) add(text.substr(border), valid_);
+  }
+
+  Tokenized finish() {
+    const auto refuse = [this](const char* side, const char* help) {
+      const auto& inputs = options_.inputs;
+      const std::string more = inputs.size() > 1 ? concat(" and ", inputs.size() - 1, " more") : "";
+      throw DataError(
+          concat("tokenize: no text to ", side, " in ", inputs.front().string(), more, "; ", help));
+    };
+    if (train_.part.tokens == 0) refuse("train on", "give more documents, or less to validation");
+    if (valid_.part.tokens == 0 && options_.valid_share > 0) {
+      refuse("validate", "give more documents, a larger share to validation, or a share of 0");
+    }
+    train_.finish();
+    valid_.finish();
+    train_.commit();
+    valid_.commit();
+    return {train_.part, valid_.part};
+  }
+
+ private:
+  void add(std::string_view text, PartWriter& side) {
+    ++side.part.documents;
+    if (options_.end_of_text == EndOfText::kBefore) end_text(side);
+    while (!text.empty()) {
+      const std::string_view segment = text.substr(0, safe_cut(text, kSegment));
+      text.remove_prefix(segment.size());
+      tokens_.clear();
+      options_.named_ends ? encoder_.encode_with_ends(segment, tokens_)
+                          : encoder_.encode(segment, tokens_);
+      side.write(tokens_);
+      side.part.bytes += segment.size();
+      progress_(train_.part.bytes + valid_.part.bytes);
+    }
+    if (options_.end_of_text == EndOfText::kAfter) end_text(side);
+  }
+
+  void end_text(PartWriter& side) {
+    const Token token = vocabulary_.end_of_text().value();
+    side.write({&token, 1});
+  }
+
+  const TokenizeOptions& options_;
+  const Vocabulary& vocabulary_;
+  const std::function<void(std::uint64_t)>& progress_;
+  BpeEncoder encoder_;
+  PartWriter train_, valid_;
+  std::vector<Token> tokens_;
+};
+
+void check(const TokenizeOptions& o, const Vocabulary& vocabulary) {
+  PRIDE_CHECK(o.valid_share >= 0 && o.valid_share < 1, "tokenize: share of validation ",
+              o.valid_share, ", must be 0 or more and below 1");
+  const bool needs_end = o.end_of_text != EndOfText::kNone || o.named_ends;
+  PRIDE_CHECK(!needs_end || vocabulary.end_of_text(), "tokenize: the vocabulary has no token ",
+              kEndOfText, " to end a text with");
+  std::error_code error;
+  std::filesystem::create_directories(o.out, error);
+  if (error) throw DataError(concat("cannot make ", o.out.string(), ": ", error.message()));
+}
+
+// "train", "val_000001"
+bool is_own_stem(std::string_view stem) {
+  for (const std::string_view name : {"train", "val"}) {
+    if (!stem.starts_with(name)) continue;
+    const std::string_view rest = stem.substr(name.size());
+    const bool digits = rest.find_first_not_of("0123456789", 1) == rest.npos;
+    if (rest.empty() || (rest[0] == '_' && rest.size() >= 7 && digits)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<path> earlier_shards(const path& folder) {
+  std::error_code none;
+  if (!std::filesystem::exists(folder, none)) return {};
+  std::vector<path> files = list_bin(folder);
+  std::erase_if(files, [](const path& file) { return !is_own_stem(file.stem().string()); });
+  return files;
+}
+
+bool is_single_text(const std::vector<path>& inputs) {
+  const std::vector<DocumentFile> files = list_documents(inputs);
+  return files.size() == 1 && !files[0].lines;
+}
+
+Tokenized tokenize(const TokenizeOptions& options, const Vocabulary& vocabulary,
+                   const std::function<void(std::uint64_t)>& progress) {
+  const std::vector<DocumentFile> files = list_documents(options.inputs);
+  check(options, vocabulary);
+  Tokenizer tokenizer(options, vocabulary, progress);
+  const bool single = files.size() == 1 && !files[0].lines;
+  for (const DocumentFile& file : files) {
+    read_documents(file, options.field, [&](const Document& document) {
+      single ? tokenizer.add_split(document.text) : tokenizer.add(document);
+    });
+  }
+  return tokenizer.finish();
+}
+
+}  // namespace pride::train

@@ -1,0 +1,55 @@
+// Text to shards of tokens, split into training and validation.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/data/shard.h"
+#include "train/text/vocabulary.h"
+
+namespace pride::train {
+
+// Where <|endoftext|> stands between documents.
+enum class EndOfText { kNone, kBefore, kAfter };
+
+struct TokenizeOptions {
+  std::vector<std::filesystem::path> inputs = {};
+  std::filesystem::path out = {};  // folder
+  ShardLayout layout = ShardLayout::kPlain;
+  EndOfText end_of_text = EndOfText::kAfter;
+  std::uint64_t shard_tokens = 0;  // 0: one file, train.bin or val.bin; else train_000001.bin, ...
+  double valid_share = 0.1;        // of documents, or of the bytes of the only one
+  std::string field = "text";      // of a line of a *.jsonl file
+  bool named_ends = false;         // <|endoftext|> in a text is the token
+};
+
+struct TokenizedPart {
+  std::uint64_t documents = 0, bytes = 0, tokens = 0;
+  std::vector<std::filesystem::path> files;
+};
+
+struct Tokenized {
+  TokenizedPart train, valid;
+};
+
+// The files in `folder` that have names of shards that tokenize() writes (train.bin,
+// val_000001.bin, ...), ascending. Throws DataError: cannot be listed, though it is there.
+std::vector<std::filesystem::path> earlier_shards(const std::filesystem::path& folder);
+
+// True if `inputs` are a single text: it is then split by bytes, and by default has no
+// <|endoftext|>.
+bool is_single_text(const std::vector<std::filesystem::path>& inputs);
+
+// Documents validate by the hash of their name, a single text by its last bytes, cut before a
+// character. The same files give the same shards on every machine. `progress` is told the bytes
+// done, now and then. Throws DataError; InvalidArgument if <|endoftext|> is asked for and not in
+// the vocabulary. The shards appear under their names when all of them are whole, in place of files
+// of the same names; nothing has changed if it throws before.
+Tokenized tokenize(const TokenizeOptions& options, const Vocabulary& vocabulary,
+                   const std::function<void(std::uint64_t)>& progress);
+
+}  // namespace pride::train

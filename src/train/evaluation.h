@@ -1,0 +1,22 @@
+// Evaluation: the sums over the evaluation set, its batches dealt out to the ranks.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pride/communicator.h"
+#include "pride/train/model.h"
+#include "pride/train/task.h"
+
+namespace pride::train {
+
+// Mean cross-entropy over the targets of a batch, with gradient. `smoothing` of each target is
+// spread over all classes.
+at::Tensor mean_loss(Model& model, const Batch& batch, double smoothing = 0);
+
+// Of each target of a batch (float32, on the CPU).
+at::Tensor target_losses(Model& model, const Batch& batch);
+
+// Batch b is rank b mod size()'s work; the ranks' sums are added in rank order, so the result is
+// the same on all of them and on every transport. Collective.
+EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device);
+
+}  // namespace pride::train

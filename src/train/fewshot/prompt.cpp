@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/fewshot/prompt.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <span>
+
+#include "pride/error.h"
+#include "pride/random_bits.h"
+#include "train/streams.h"
+
+namespace pride::train {
+namespace {
+
+constexpr const char* kBlanks = " \t\r\n\v\f";
+
+std::string_view stripped(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
+
+// the delimiter in front of the white space at its end, which begins the choice
+std::size_t head_size(std::string_view delimiter) {
+  return delimiter.find_last_not_of(kBlanks) + 1;  // npos + 1 is 0
+}
+
+}  // namespace
+
+QuestionList draw_examples(const QuestionList& pool, const Question& question, std::size_t k,
+                           std::uint64_t seed) {
+  if (k == 0) return {};
+  const auto same = [&](const Question* other) { return other->query == question.query; };
+  const auto others = pool.size() - static_cast<std::size_t>(std::ranges::count_if(pool, same));
+  PRIDE_CHECK(k <= others, question.place, ": ", k, " examples are asked for, there are ", others,
+              " other questions to take them from");
+  PhiloxStream bits(seed, streams::kExamples,
+                    XXH3_64bits(question.query.data(), question.query.size()));
+  QuestionList drawn;
+  while (drawn.size() < k) {
+    const Question* next = pool[bits.next_below(static_cast<std::uint32_t>(pool.size()))];
+    if (!same(next) && std::ranges::find(drawn, next) == drawn.end()) drawn.push_back(next);
+  }
+  return drawn;
+}
+
+std::string prompt_text(const Question& question, const QuestionList& examples,
+                        std::string_view delimiter) {
+  std::string text;
+  for (const Question* example : examples) {
+    text += concat(stripped(example->query), delimiter, example->choices[example->gold], "\n\n");
+  }
+  return text + concat(stripped(question.query), delimiter.substr(0, head_size(delimiter)));
+}
+
+QuestionEncoder::QuestionEncoder(std::shared_ptr<const Vocabulary> vocabulary,
+                                 PromptOptions options)
+    : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
+  if (vocabulary_) bpe_.emplace(*vocabulary_);
+}
+
+std::vector<Token> QuestionEncoder::tokens_of(std::string_view text) {
+  std::vector<Token> tokens;
+  if (bpe_) {
+    bpe_->encode(text, tokens);
+  } else {
+    for (const char c : text) tokens.push_back(static_cast<std::uint8_t>(c));
+  }
+  return tokens;
+}
+
+std::optional<EncodedQuestion> QuestionEncoder::encode(const Question& question,
+                                                       const QuestionList& pool,
+                                                       const std::string& own_delimiter) {
+  const std::string& delimiter = options_.delimiter ? *options_.delimiter : own_delimiter;
+  const std::string blank = delimiter.substr(head_size(delimiter));
+  EncodedQuestion encoded{.question = &question, .prompt = {}, .choices = {}};
+  std::size_t longest = 0;
+  for (const std::string& choice : question.choices) {
+    encoded.choices.push_back(tokens_of(blank + choice));
+    longest = std::max(longest, encoded.choices.back().size());
+  }
+  if (longest > options_.context) return std::nullopt;
+  const QuestionList examples = draw_examples(pool, question, options_.shots, options_.seed);
+  encoded.prompt = tokens_of(prompt_text(question, examples, delimiter));
+  // the last token of a choice is only guessed, not read
+  const std::size_t room = options_.context + 1 - longest;
+  if (encoded.prompt.size() > room) {
+    encoded.cut = encoded.prompt.size() - room;
+    encoded.prompt.erase(encoded.prompt.begin(),
+                         encoded.prompt.begin() + static_cast<std::ptrdiff_t>(encoded.cut));
+  }
+  return encoded;
+}
+
+EncodedSet QuestionEncoder::encode_part(const QuestionSet& set, Part part, bool skip_long,
+                                        std::size_t limit) {
+  const QuestionList all = set.part(part), examples = set.examples(part);
+  EncodedSet found;
+  for (const Question* question : std::span(all).first(std::min(limit, all.size()))) {
+    std::optional<EncodedQuestion> encoded = encode(*question, examples, set.delimiter());
+    if (!encoded) {
+      if (!skip_long) refuse_long(*question);
+      ++found.n_left_out;
+      continue;
+    }
+    found.n_cut += encoded->cut > 0 ? 1 : 0;
+    found.cut_tokens += encoded->cut;
+    found.questions.push_back(*std::move(encoded));
+  }
+  if (!found.questions.empty()) return found;
+  throw DataError(concat(set.file().string(), ": no question to ask: ", all.size(),
+                         " in this part, ", found.n_left_out,
+                         " of them with a choice longer than the model's context of ",
+                         options_.context));
+}
+
+void QuestionEncoder::refuse_long(const Question& question) const {
+  throw DataError(concat(question.place, ": a choice has more tokens than the model reads at a ",
+                         "time (", options_.context, "); --skip-long leaves such questions out"));
+}
+
+}  // namespace pride::train

@@ -1,0 +1,79 @@
+// From a question to the tokens that a language model reads: examples, query, and each choice.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/fewshot/questions.h"
+#include "train/text/bpe.h"
+#include "train/text/vocabulary.h"
+
+namespace pride::train {
+
+struct PromptOptions {
+  std::size_t shots = 0;                 // examples before the question
+  std::uint64_t seed = 0;                // chooses them
+  std::optional<std::string> delimiter;  // instead of the set's own
+  std::size_t context = 0;               // most tokens that the model reads
+};
+
+// What the model is asked: each choice as what comes after the same prompt.
+struct EncodedQuestion {
+  const Question* question = nullptr;
+  std::vector<Token> prompt;                // never empty
+  std::vector<std::vector<Token>> choices;  // never empty, each with the blank before it
+  std::size_t cut = 0;                      // tokens that the prompt lost on its left
+};
+
+// Questions that a model can be asked, and what had to be done for it.
+struct EncodedSet {
+  std::vector<EncodedQuestion> questions;
+  std::size_t n_cut = 0, cut_tokens = 0;  // prompts that lost tokens, and how many in all
+  std::size_t n_left_out = 0;             // questions with a choice longer than the context
+};
+
+// `k` of `pool`, in a random order that is a function of (seed, query, the pool's order) alone;
+// none of them has the same query as `question`. Throws InvalidArgument if there are too few.
+QuestionList draw_examples(const QuestionList& pool, const Question& question, std::size_t k,
+                           std::uint64_t seed);
+
+// The text before a choice: examples with their answers and a blank line after each, then the
+// query. White space around queries goes, and so does that at the delimiter's end, which is part
+// of the choice.
+std::string prompt_text(const Question& question, const QuestionList& examples,
+                        std::string_view delimiter);
+
+// One per thread.
+class QuestionEncoder {
+ public:
+  // Without a vocabulary, tokens are bytes.
+  QuestionEncoder(std::shared_ptr<const Vocabulary> vocabulary, PromptOptions options);
+
+  // A prompt that does not fit beside the longest choice loses tokens on its left. Nothing if even
+  // then the context is too short for a token of prompt and that choice (whose last token is not
+  // read). Throws InvalidArgument if `examples` are too few.
+  std::optional<EncodedQuestion> encode(const Question& question, const QuestionList& examples,
+                                        const std::string& delimiter);
+
+  // Of all of a set's questions in `part`, or of the first `limit` of them. Where a choice is too
+  // long, the question is left out if `skip_long`. Throws DataError, naming the place, if not; or
+  // if no question remains.
+  EncodedSet encode_part(const QuestionSet& set, Part part, bool skip_long,
+                         std::size_t limit = SIZE_MAX);
+
+ private:
+  std::vector<Token> tokens_of(std::string_view text);
+  [[noreturn]] void refuse_long(const Question& question) const;
+
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  std::optional<BpeEncoder> bpe_;
+  PromptOptions options_;
+};
+
+}  // namespace pride::train

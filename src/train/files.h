@@ -1,0 +1,17 @@
+// Small files of a run: written whole or not at all, and JSON read back.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+namespace pride::train {
+
+// Writes beside `file` and renames over it. Throws DataError.
+void write_file(const std::filesystem::path& file, std::string_view text);
+
+// Throws DataError, naming the file, if it is missing or not JSON.
+nlohmann::json read_json(const std::filesystem::path& file);
+
+}  // namespace pride::train

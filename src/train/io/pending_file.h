@@ -1,0 +1,36 @@
+// A file that appears whole or not at all: written beside its target, then renamed over it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+
+namespace pride::train {
+
+// Written as "<target>.tmp.<pid>", which is removed again unless commit() has given it the target's
+// name; of a link, the file behind it. All throw DataError, naming the target.
+class PendingFile {
+ public:
+  explicit PendingFile(const std::filesystem::path& target);
+  ~PendingFile();
+  PendingFile(const PendingFile&) = delete;
+  PendingFile& operator=(const PendingFile&) = delete;
+
+  void write(const void* bytes, std::size_t size);
+  // Replaces what was written first. REQUIRES: at least `size` bytes were.
+  void rewrite_start(const void* bytes, std::size_t size);
+  // On disk and closed, under its temporary name still. Nothing can be written any more.
+  void finish();
+  // finish(), unless it was called, and the target's name.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* what) const;
+
+  std::filesystem::path target_, temporary_;
+  std::FILE* file_ = nullptr;
+  bool committed_ = false;
+};
+
+}  // namespace pride::train

@@ -1,0 +1,130 @@
+// Formats: tensorflow/core/lib/io/record_writer.h (framing), core/util/event.proto and
+// core/framework/summary.proto (messages).
+// SPDX-License-Identifier: Apache-2.0
+#include "train/io/tensorboard.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstring>
+
+#include "pride/error.h"
+
+namespace pride::train {
+namespace fs = std::filesystem;
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers are written as they lie");
+
+constexpr std::uint32_t kPolynomial = 0x82f63b78;  // reflected
+constexpr const char* kMark = ".tfevents.";
+
+// wire types of protocol buffers
+enum : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+constexpr std::array<std::uint32_t, 256> crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kPolynomial : 0);
+    table[i] = crc;
+  }
+  return table;
+}
+constexpr auto kTable = crc_table();
+
+std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xa282ead8U; }
+
+template <typename Number>
+std::string raw(Number number) {
+  std::string bytes(sizeof number, '\0');
+  std::memcpy(bytes.data(), &number, sizeof number);
+  return bytes;
+}
+
+std::string varint(std::uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+  return bytes + static_cast<char>(value);
+}
+
+std::string key(std::uint64_t field, std::uint64_t type) { return varint(field << 3 | type); }
+
+std::string bytes_field(std::uint64_t field, const std::string& bytes) {
+  return key(field, kBytes) + varint(bytes.size()) + bytes;
+}
+
+// Event { double wall_time = 1; int64 step = 2; ... }
+std::string event(std::int64_t step, const std::string& what) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return key(1, kFixed64) + raw(std::chrono::duration<double>(now).count()) + key(2, kVarint) +
+         varint(static_cast<std::uint64_t>(step)) + what;
+}
+
+// Summary.Value { string tag = 1; float simple_value = 2; }
+std::string scalar(const std::string& tag, double value) {
+  return bytes_field(1, tag) + key(2, kFixed32) + raw(static_cast<float>(value));
+}
+
+std::string host() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+// "events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER"; TensorBoard reads them in this order
+fs::path fresh_file(const fs::path& folder) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  for (int number = 0;; ++number) {
+    fs::path file =
+        folder / concat("events.out", kMark, seconds, ".", host(), ".", getpid(), ".", number);
+    if (!fs::exists(file)) return file;
+  }
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::span<const char> bytes) noexcept {
+  std::uint32_t crc = ~0U;
+  for (const char c : bytes)
+    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~crc;
+}
+
+EventFile::EventFile(const fs::path& folder, std::int64_t step) {
+  file_ = fresh_file(folder);
+  out_.open(file_, std::ios::binary);
+  record(event(0, bytes_field(3, "brain.Event:2")));  // file_version
+  if (step > 0) {
+    // SessionLog { START = 1 }: later steps of earlier files are void
+    record(event(step + 1, bytes_field(7, key(1, kVarint) + varint(1))));
+  }
+}
+
+void EventFile::write(std::int64_t step, const Scalars& scalars) {
+  std::string summary;
+  for (const auto& [tag, value] : scalars) summary += bytes_field(1, scalar(tag, value));
+  record(event(step, bytes_field(5, summary)));
+}
+
+// uint64 length, its checksum, the bytes, their checksum
+void EventFile::record(const std::string& event) {
+  const std::string length = raw(static_cast<std::uint64_t>(event.size()));
+  out_ << length << raw(masked(crc32c(length))) << event << raw(masked(crc32c(event)))
+       << std::flush;
+  if (!out_) throw DataError(concat(file_.string(), ": cannot write"));
+}
+
+std::vector<fs::path> event_files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  if (!fs::is_directory(folder)) return files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const bool is_one = entry.path().filename().string().find(kMark) != std::string::npos;
+    if (is_one && entry.is_regular_file()) files.push_back(entry.path());
+  }
+  return files;
+}
+
+}  // namespace pride::train

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pride/train/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "train/settings/method_options.h"
+#include "train/torch_errors.h"
+
+namespace pride::train {
+namespace {
+
+constexpr double kBucketMb = 4;
+constexpr const char* kFreezeSteps = "freeze_steps";
+
+OptimizerOptions optimizer_options(const TrainOptions& o) {
+  OptimizerOptions options;
+  options.method = o.method;
+  std::vector<std::string> texts = o.method_options;
+  if (o.budget_bits) texts.push_back(concat("budget_bits=", *o.budget_bits));
+  options.options = parse_method_options(texts);
+  ParamGroup decayed{
+      .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
+  options.groups = {decayed};
+  if (!o.decay_all) {
+    decayed.weight_decay = 0.0;
+    options.groups.push_back(decayed);
+  }
+  options.non_finite = o.non_finite == "skip" ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
+  const auto from_size =
+      static_cast<std::int64_t>(o.bucket_mb.value_or(kBucketMb) * 0x1p20 / sizeof(float));
+  options.bucket_coords =
+      static_cast<std::size_t>(std::max<std::int64_t>(o.bucket_coords.value_or(from_size), 1));
+  options.clip_global_norm = o.clip_global_norm;
+  options.overlap = o.overlap.value_or(false);
+  options.exchange_threads = o.exchange_threads;
+  options.seed = o.seed;
+  return options;
+}
+
+std::int64_t planned_steps(const TrainOptions& o, double steps_per_epoch) {
+  if (o.steps) return *o.steps;
+  const double steps = std::round(o.epochs.value_or(1) * steps_per_epoch);
+  PRIDE_CHECK(steps < 0x1p40, "--epochs ", *o.epochs, ": more steps than can be counted");
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(steps));
+}
+
+void fill_freeze_steps(const MethodInfo& method, TrainPlan& plan) {
+  const auto steps = default_freeze_steps(method, plan.optimizer, plan.steps);
+  if (!steps) return;
+  plan.optimizer.options[kFreezeSteps] = std::to_string(*steps);
+  plan.notes.push_back(concat(method.name, ": ", kFreezeSteps, "=", *steps, ", 20 % of ",
+                              plan.steps, " steps; --method-opt ", kFreezeSteps,
+                              "=N sets another number"));
+}
+
+}  // namespace
+
+Layout layout_of(const Model& model, bool decay_all) {
+  std::vector<TensorSpec> specs;
+  for (const ModelParameter& p : model.parameters()) {
+    specs.push_back(
+        {.name = p.name, .shape = p.tensor.sizes().vec(), .group = group_of(p.decay, decay_all)});
+  }
+  return Layout(std::move(specs));
+}
+
+std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
+                                                 const OptimizerOptions& given,
+                                                 std::int64_t steps) {
+  const auto is_it = [](const MethodOption& option) { return option.name == kFreezeSteps; };
+  const bool declared = std::any_of(method.options.begin(), method.options.end(), is_it);
+  if (!declared || given.options.contains(kFreezeSteps)) return std::nullopt;
+  return std::max<std::int64_t>(1, std::llround(0.2 * static_cast<double>(steps)));
+}
+
+TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<const Task> task) {
+  constexpr std::int64_t kBatch = 32;  // of a task that is not registered
+  TrainPlan plan;
+  plan.options = options;
+  const bool registered = !task || std::ranges::count(tasks(), task->name(), &TaskInfo::name) > 0;
+  if (!registered) plan.options.task = "";
+  check(plan.options);
+  plan.world = world;
+  plan.options.workers = world;
+  const MethodInfo method = method_info(options.method, world);
+  plan.peak_lr = options.lr.value_or(method.default_lr);
+  plan.sharding = parse_sharding(options.sharding);
+  plan.optimizer = optimizer_options(options);
+
+  plan.task = std::move(task);
+  if (!plan.task) plan.task = with_short_errors([&] { return make_task(options); });
+  plan.notes = plan.task->notes();
+  plan.options.task = plan.task->name();
+  if (plan.options.batch == 0) {
+    plan.options.batch = registered ? task_info(plan.options.task).default_batch : kBatch;
+  }
+  const std::size_t n = plan.task->n_samples();
+  const bool all = plan.sharding.kind == Sharding::Kind::kReplicate;
+  const double per_worker = static_cast<double>(n) / (all ? 1 : world);
+  PRIDE_CHECK(static_cast<double>(plan.options.batch) <= per_worker, "--batch ", plan.options.batch,
+              ": a worker has ", static_cast<std::uint64_t>(per_worker), " training samples");
+  plan.steps_per_epoch =
+      per_worker / static_cast<double>(plan.options.batch * plan.options.accumulate);
+  plan.steps = planned_steps(options, plan.steps_per_epoch);
+  fill_freeze_steps(method, plan);
+  plan.schedule = {.kind = schedule_kind(options.schedule),
+                   .total_steps = plan.steps,
+                   .warmup_steps = options.warmup,
+                   .final_factor = options.final_lr_factor};
+  PRIDE_CHECK(plan.schedule.kind == ScheduleKind::kConstant || options.warmup < plan.steps,
+              "--warmup ", options.warmup, ": the run has ", plan.steps,
+              " steps in all; only --schedule constant can warm up to the end");
+  return plan;
+}
+
+}  // namespace pride::train

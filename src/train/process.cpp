@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/process.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <malloc.h>
+
+#include <torch/version.h>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "pride/train/trainer.h"
+
+namespace pride::train {
+namespace {
+
+// set by the handler, read by every worker
+std::atomic<bool> g_interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not wait");
+
+void on_interrupt(int) { g_interrupted = true; }
+
+template <typename Function>
+Function* loaded_symbol(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+// torch::set_num_threads does not reach a BLAS that keeps threads of its own
+void pin_blas() {
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}) {
+    setenv(name, "1", 1);
+  }
+  if (auto* set = loaded_symbol<void(int)>("openblas_set_num_threads")) set(1);
+  if (auto* set = loaded_symbol<void(int)>("MKL_Set_Num_Threads")) set(1);
+  if (auto* set = loaded_symbol<void(int)>("bli_thread_set_num_threads")) set(1);
+}
+
+// activations are allocated and freed every step: keep their pages instead of asking the system
+// anew
+void keep_pages() {
+#ifdef M_MMAP_THRESHOLD
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
+
+}  // namespace
+
+void pin_threads() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    pin_blas();
+    keep_pages();
+    if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);
+  });
+  at::set_num_threads(1);
+}
+
+nlohmann::json thread_facts() {
+  nlohmann::json facts = {{"torch", at::get_num_threads()},
+                          {"torch_interop", at::get_num_interop_threads()}};
+  if (auto* get = loaded_symbol<int()>("openblas_get_num_threads")) facts["openblas"] = get();
+  return facts;
+}
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  // SA_RESETHAND: the second signal does what it would have done without us
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction inherited = {};
+    sigaction(signal, nullptr, &inherited);
+    // as under nohup, or in a shell's background
+    if (inherited.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
+}
+
+bool interrupted() noexcept { return g_interrupted; }
+
+std::string torch_version() { return TORCH_VERSION; }
+
+}  // namespace pride::train

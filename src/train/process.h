@@ -1,0 +1,20 @@
+// What a training process sets for itself: one thread per worker in the maths libraries, and a flag
+// for Ctrl-C.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace pride::train {
+
+// How many threads each library says it uses: {"torch": 1, "torch_interop": 1, "openblas": 1}.
+nlohmann::json thread_facts();
+
+// True after a signal that catch_interrupts() waits for.
+bool interrupted() noexcept;
+
+// Version of libtorch at run time.
+std::string torch_version();
+
+}  // namespace pride::train

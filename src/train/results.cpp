@@ -1,0 +1,267 @@
+// The files of a run: metrics.jsonl, summary.json, and the folder that they lie in.
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "pride/cpu.h"
+#include "pride/error.h"
+#include "pride/registry.h"
+#include "pride/train/checkpoint.h"
+#include "pride/train/observer.h"
+#include "train/build_info.h"
+#include "train/facts_json.h"
+#include "train/files.h"
+#include "train/hex.h"
+#include "train/io/tensorboard.h"
+#include "train/process.h"
+
+namespace pride::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kResults[] = {"metrics.jsonl", "summary.json", "model.safetensors",
+                                    "config.json", "checkpoints"};
+
+bool resumes_in_place(const TrainOptions& o) {
+  if (o.resume.empty() || !fs::exists(o.out)) return false;
+  const fs::path checkpoint = fs::weakly_canonical(find_checkpoint(o.resume));
+  return checkpoint.parent_path().parent_path() == fs::weakly_canonical(o.out);
+}
+
+void remove_old_results(const TrainOptions& o) {
+  if (!o.overwrite || resumes_in_place(o)) return;
+  for (const char* name : kResults) fs::remove_all(fs::path(o.out) / name);
+}
+
+// A run that is resumed goes on in the folder; any other one would be mixed up with what is there.
+void check_event_folder(const TrainOptions& o) {
+  if (o.tensorboard.empty() || !o.resume.empty()) return;
+  PRIDE_CHECK(o.overwrite || event_files_in(o.tensorboard).empty(), "--tensorboard ", o.tensorboard,
+              ": the folder has event files of an earlier run; --overwrite removes them");
+}
+
+void make_folder(const char* flag, const std::string& folder) {
+  std::error_code error;
+  if (!folder.empty()) fs::create_directories(folder, error);
+  if (error) throw DataError(concat(flag, " ", folder, ": ", error.message()));
+}
+
+// what an earlier run in the same folder wrote about steps up to `step`
+std::string kept_metrics(const fs::path& file, std::int64_t step) {
+  std::ifstream in(file);
+  std::string kept;
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (record.is_object() && record.value("step", step + 1) <= step) kept += line + "\n";
+  }
+  return kept;
+}
+
+nlohmann::ordered_json seconds_json(const StageTimes& s) {
+  return {{"data_s", s.data},
+          {"backward_s", s.backward},
+          {"encode_s", s.encode},
+          {"exchange_s", s.exchange},
+          {"apply_s", s.apply}};
+}
+
+// the hyper-parameters in force, the method's defaults filled in
+nlohmann::ordered_json method_json(const TrainPlan& plan) {
+  const MethodInfo info = method_info(plan.options.method, plan.world);
+  const ParamGroup& group = plan.optimizer.groups.front();
+  std::map<std::string, std::string> options = plan.optimizer.options;
+  for (const MethodOption& option : info.options) {
+    options.emplace(option.name, option.default_value);  // unless it was given
+  }
+  return {{"name", info.name},
+          {"title", info.title},
+          {"options", options},
+          {"lr", plan.peak_lr},
+          {"beta1", group.beta1.value_or(info.default_beta1)},
+          {"beta2", group.beta2.value_or(info.default_beta2)},
+          {"eps", group.eps.value_or(info.default_eps)},
+          {"weight_decay", group.weight_decay.value_or(info.default_weight_decay)}};
+}
+
+nlohmann::ordered_json versions_json() {
+  return {{"pride", kVersion},
+          {"commit", kGitDescribe},
+          {"torch", torch_version()},
+          {"compiler", kCompiler},
+          {"build", kBuildType}};
+}
+
+// By tensor, and the mean over the coordinates of all that have samples.
+nlohmann::ordered_json diagnostics_json(const WorldStep& step,
+                                        const std::vector<TensorSlot>& slots) {
+  constexpr std::pair<const char*, double TensorDiagnostics::*> kShares[] = {
+      {"unanimous", &TensorDiagnostics::unanimous},
+      {"momentum_variance", &TensorDiagnostics::momentum_variance},
+      {"vote_error", &TensorDiagnostics::vote_error},
+      {"sign_vote_error", &TensorDiagnostics::sign_vote_error},
+      {"vote_loss", &TensorDiagnostics::vote_loss},
+      {"sign_vote_loss", &TensorDiagnostics::sign_vote_loss}};
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  double n = 0, n_sampled = 0;
+  for (const TensorDiagnostics& d : step.diagnostics) {
+    const auto size = static_cast<double>(slots.at(d.tensor).n);
+    n += size;
+    n_sampled += d.samples > 0 ? size : 0;  // the shares of the others mean nothing
+  }
+  for (const TensorDiagnostics& d : step.diagnostics) {
+    const TensorSlot& slot = slots.at(d.tensor);
+    nlohmann::ordered_json record = {{"name", slot.spec.name}, {"samples", d.samples}};
+    for (const auto& [name, member] : kShares) {
+      record[name] = d.*member;
+      const bool variance = member == &TensorDiagnostics::momentum_variance;
+      const double whole = variance ? n : std::max(n_sampled, 1.0);
+      all[name] = all.value(name, 0.0) + d.*member * static_cast<double>(slot.n) / whole;
+    }
+    tensors.push_back(std::move(record));
+  }
+  return {{"type", "diagnostics"}, {"step", step.step}, {"all", all}, {"tensors", tensors}};
+}
+
+nlohmann::ordered_json bytes_json(const TrainResult& result) {
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
+  const double steps = static_cast<double>(std::max<std::int64_t>(result.steps_run, 1));
+  for (std::size_t r = 0; r < result.sent.size(); ++r) {
+    ranks.push_back({{"rank", r},
+                     {"sent", result.sent[r]},
+                     {"received", result.received[r]},
+                     {"sent_per_step", static_cast<double>(result.sent[r]) / steps},
+                     {"received_per_step", static_cast<double>(result.received[r]) / steps}});
+  }
+  const Cost& cost = result.start.cost;
+  return {{"ranks", ranks},
+          {"cost_up", cost.bytes_up},
+          {"cost_down", cost.bytes_down},
+          {"cost_exact", cost.exact},
+          {"cost_bound", cost.bound}};
+}
+
+nlohmann::ordered_json data_json(const DataFacts& data) {
+  nlohmann::ordered_json json = {{"source", data.source}, {"hash", data.hash}};
+  json.update(to_json(data.more));
+  return json;
+}
+
+class JsonLines final : public Observer {
+ public:
+  void on_start(const TrainPlan& plan, const RunStart& start) override {
+    plan_ = &plan;
+    tensors_ = start.tensors;
+    remove_old_results(plan.options);
+    file_ = fs::path(plan.options.out) / "metrics.jsonl";
+    write_file(file_, start.step > 0 ? kept_metrics(file_, start.step) : "");
+    out_.open(file_, std::ios::app);
+  }
+
+  void on_step(const WorldStep& step) override {
+    nlohmann::ordered_json record = {{"type", "step"},
+                                     {"step", step.step},
+                                     {"loss", step.mean_loss()},
+                                     {"lr", step.lr},
+                                     {"bytes_sent", step.max_bytes_sent()},
+                                     {"bytes_received", step.max_bytes_received()}};
+    if (step.grad_norm) record["grad_norm"] = *step.grad_norm;
+    record.update(seconds_json(step.max_seconds()));
+    if (step.ranks.front().skipped != 0) record["skipped"] = true;
+    write(record);
+    if (!step.diagnostics.empty()) write(diagnostics_json(step, tensors_));
+    if (!step.note.empty()) write({{"type", "choice"}, {"step", step.step}, {"text", step.note}});
+  }
+
+  void on_eval(std::int64_t step, const Facts& metrics, double seconds) override {
+    nlohmann::ordered_json record = {{"type", "eval"}, {"step", step}, {"seconds", seconds}};
+    record.update(to_json(metrics));
+    write(record);
+  }
+
+  void on_end(const TrainResult& result) override {
+    write_file(file_.parent_path() / "summary.json", summary_json(*plan_, result) + "\n");
+  }
+
+ private:
+  void write(const nlohmann::ordered_json& record) {
+    out_ << record.dump() << '\n' << std::flush;
+    if (!out_) throw DataError(concat(file_.string(), ": cannot write"));
+  }
+
+  const TrainPlan* plan_ = nullptr;
+  std::vector<TensorSlot> tensors_;
+  fs::path file_;
+  std::ofstream out_;
+};
+
+}  // namespace
+
+void check_out_folder(const TrainOptions& options) {
+  check_event_folder(options);
+  const fs::path out = options.out;
+  const bool there = !out.empty() && fs::exists(out);
+  PRIDE_CHECK(!there || fs::is_directory(out), "--out ", options.out, ": is not a folder");
+  if (there && !fs::is_empty(out) && !resumes_in_place(options)) {
+    PRIDE_CHECK(options.overwrite, "--out ", options.out,
+                ": the folder is not empty; --overwrite replaces the results in it");
+    PRIDE_CHECK(
+        options.resume.empty() || fs::weakly_canonical(options.resume) != fs::weakly_canonical(out),
+        "--out ", options.out, ": --overwrite would remove what --resume needs");
+  }
+  // one may be in the other; and a run that cannot begin leaves no folder of results behind
+  make_folder("--tensorboard", options.tensorboard);
+  make_folder("--out", options.out);
+}
+
+std::shared_ptr<Observer> json_lines() { return std::make_shared<JsonLines>(); }
+
+Observers observers_for(const TrainOptions& options) {
+  Observers observers;
+  if (!options.out.empty()) observers.push_back(json_lines());
+  if (!options.tensorboard.empty()) observers.push_back(tensorboard_events());
+  if (!options.quiet) observers.push_back(progress_line());
+  return observers;
+}
+
+std::string summary_json(const TrainPlan& plan, const TrainResult& result) {
+  const RunStart& start = result.start;
+  nlohmann::ordered_json seconds = seconds_json(result.seconds);
+  seconds.update({{"total", result.total_s}, {"evaluation", result.evaluation_s}});
+  const auto samples = static_cast<double>(plan.samples_per_step());
+  const nlohmann::ordered_json summary = {
+      {"versions", versions_json()},
+      {"settings", to_json(plan.options)},
+      {"task", plan.task->name()},
+      {"data", data_json(plan.task->data())},
+      {"model",
+       {{"name", plan.task->model().name},
+        {"size", to_json(plan.task->model().size)},
+        {"parameters", start.n_parameters}}},
+      {"method", method_json(plan)},
+      {"state_floats", start.state_floats},
+      {"world", plan.world},
+      {"transport", start.transport},
+      {"bucket_coords", plan.optimizer.bucket_coords},
+      {"routes", start.routes},
+      {"threads", thread_facts()},
+      {"isa", active_isa()},
+      {"samples_per_step", plan.samples_per_step()},
+      {"steps", result.steps},
+      {"steps_planned", plan.steps},
+      {"steps_run", result.steps_run},
+      {"steps_skipped", result.steps_skipped},
+      {"epochs", static_cast<double>(result.steps) / plan.steps_per_epoch},
+      {"interrupted", result.interrupted},
+      {"bytes", bytes_json(result)},
+      {"seconds", seconds},
+      {"step_ms", result.step_s() * 1e3},
+      {"samples_per_s", samples / result.step_s()},
+      {"final", to_json(result.metrics)},
+      {"param_hash", hex16(result.param_hash)}};
+  return summary.dump(2);
+}
+
+}  // namespace pride::train

@@ -1,0 +1,65 @@
+// Byte-level BPE: text to tokens, as GPT-2's own encoder does it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "train/text/split.h"
+#include "train/text/vocabulary.h"
+
+namespace pride::train {
+
+// One per thread: it remembers the words that it has met. Any bytes can be encoded, and decode to
+// themselves; those that are not UTF-8 are words of their own.
+class BpeEncoder {
+ public:
+  // `vocabulary` must live as long.
+  explicit BpeEncoder(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
+
+  // Appends the tokens of `text`, in which <|endoftext|> is plain text.
+  void encode(std::string_view text, std::vector<Token>& tokens);
+
+  // The same, but each <|endoftext|> is the token of that name.
+  // Throws InvalidArgument if there is one in the text and none in the vocabulary.
+  void encode_with_ends(std::string_view text, std::vector<Token>& tokens);
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const noexcept {
+      return std::hash<std::string_view>{}(text);
+    }
+  };
+  struct Symbol {
+    Token token = 0;
+    std::size_t before = 0, after = 0;
+  };
+  struct Candidate {
+    std::uint32_t rank = 0;
+    std::size_t at = 0;
+    Token left = 0, right = 0, result = 0;
+    bool operator>(const Candidate& other) const noexcept {
+      return rank != other.rank ? rank > other.rank : at > other.at;
+    }
+  };
+
+  void encode_word(std::string_view word, std::vector<Token>& tokens);
+  void merge(std::string_view word, std::vector<Token>& tokens);
+  void consider(std::size_t at, std::uint32_t under_way);
+  void add(const Candidate& candidate);
+
+  const Vocabulary& vocabulary_;
+  WordSplitter splitter_;
+  std::unordered_map<std::string, std::vector<Token>, Hash, std::equal_to<>> known_;
+  std::vector<std::size_t> ends_;
+  std::vector<Symbol> symbols_;        // of the word at hand: a list in both directions
+  std::vector<Candidate> candidates_;  // heap, lowest rank first, then leftmost
+  std::vector<Candidate> later_;       // of lower rank than the merges that are under way
+};
+
+}  // namespace pride::train

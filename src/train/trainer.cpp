@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pride/train/trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "pride/comm/thread_comm.h"
+#include "pride/error.h"
+#include "pride/torch/flat_module.h"
+#include "pride/train/checkpoint.h"
+#include "pride/train/trainer.h"
+#include "train/clip.h"
+#include "train/clock.h"
+#include "train/evaluation.h"
+#include "train/hex.h"
+#include "train/mix_up.h"
+#include "train/process.h"
+#include "train/replica.h"
+#include "train/settings/nodes.h"
+#include "train/streams.h"
+#include "train/torch_errors.h"
+
+namespace pride::train {
+namespace {
+
+// After so many skipped steps in a row the loss is NaN for good, and the rest of the run wasted.
+constexpr int kMostSkipsInARow = 20;
+
+using Clock = std::chrono::steady_clock;
+
+// With --vote-weight samples the size of the rank's part, in units that let all parts together stay
+// at 65535: exact of so many samples.
+OptimizerOptions with_vote_weight(const TrainPlan& plan, const Sampler& sampler) {
+  constexpr std::uint64_t kMostVotes = 65535;
+  OptimizerOptions options = plan.optimizer;
+  if (plan.options.vote_weight == "equal") return options;
+  const std::uint64_t unit = (plan.task->n_samples() + kMostVotes - 1) / kMostVotes;
+  options.vote_weight =
+      static_cast<int>(std::clamp<std::uint64_t>(sampler.part_size() / unit, 1, kMostVotes));
+  return options;
+}
+
+class Worker {
+ public:
+  Worker(Communicator& comm, const TrainPlan& plan, const Observers& observers)
+      : plan_(plan),
+        observers_(comm.rank() == 0 ? observers : Observers()),
+        control_(comm.duplicate()),
+        device_(device_of(plan.options)),
+        model_(make_model(plan, device_)),
+        flat_(named_parameters(*model_, plan.options.decay_all)),
+        sampler_(plan.task->n_samples(), plan.task->labels(),
+                 {.sharding = plan.sharding,
+                  .seed = plan.options.seed,
+                  .rank = comm.rank(),
+                  .world = comm.size()}),
+        optimizer_(comm, flat_.layout(), with_vote_weight(plan, sampler_)),
+        queue_(plan.task->make_queue()),
+        draws_(static_cast<std::size_t>(plan.options.batch)) {
+    control_->set_timeout(comm.timeout());
+  }
+
+  TrainResult run();
+
+ private:
+  template <typename Call>
+  void notify(const Call& call) {
+    for (const auto& observer : observers_) call(*observer);
+  }
+  void start();
+  WorldStep take_step();
+  Batch next_batch(RankStep& mine);
+  double backward(const Batch& batch);
+  StepReport step(RankStep& mine);
+  WorldStep share(const RankStep& mine, double lr);
+  void check_skips(const WorldStep& step);
+  void evaluate_now();
+  void save_now();
+  void add(const WorldStep& step);
+  void finish();
+  bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
+
+  const TrainPlan& plan_;
+  Observers observers_;                    // of rank 0
+  std::unique_ptr<Communicator> control_;  // metrics: their bytes are not the method's
+  at::Device device_;
+  std::unique_ptr<Model> model_;
+  FlatModule flat_;
+  Sampler sampler_;
+  Optimizer optimizer_;
+  std::unique_ptr<BatchQueue> queue_;
+  std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, those before a resume too
+  std::int64_t ahead_ = 0;  // batches that the data's order is ahead of the run, or behind
+  std::vector<Draw> draws_;
+  Clock::time_point began_;
+  TrainResult result_;
+  std::int64_t last_eval_ = -1;
+  int skips_in_a_row_ = 0;
+  std::string skip_reason_;  // of the last one
+  double last_loss_ = 0;     // mean over the ranks
+};
+
+TrainResult Worker::run() {
+  start();
+  const TrainOptions& o = plan_.options;
+  bool stop = false;
+  while (!stop && optimizer_.steps_done() < plan_.steps) {
+    const WorldStep step = take_step();
+    add(step);
+    notify([&](Observer& observer) { observer.on_step(step); });
+    check_skips(step);
+    stop = step.interrupted();
+    if (o.eval_every > 0 && step.step % o.eval_every == 0 && !stop) evaluate_now();
+    if (o.save_every > 0 && (stop || step.step % o.save_every == 0)) save_now();
+  }
+  result_.interrupted = optimizer_.steps_done() < plan_.steps;
+  finish();
+  return std::move(result_);
+}
+
+void Worker::start() {
+  RunStart& start = result_.start;
+  if (!plan_.options.resume.empty()) {
+    const auto folder = find_checkpoint(plan_.options.resume);
+    const Resumed from = load_checkpoint(*control_, folder, plan_, optimizer_, flat_.params());
+    start.step = from.step;
+    start.saved_by = from.world;
+    ahead_ = from.ahead;
+    flat_.push();
+  }
+  taken_ = asked_ = optimizer_.steps_done() * plan_.options.accumulate;
+  // after another number of workers: as many samples in all, in the order of this number
+  if (start.saved_by > 0 && start.saved_by != plan_.world) {
+    ahead_ = (taken_ + ahead_) * start.saved_by / plan_.world - taken_;
+  }
+  start.transport = control_->transport();
+  start.n_parameters = model_->n_parameters();
+  start.state_floats = optimizer_.state_floats();
+  start.cost = optimizer_.cost(start.step);
+  start.routes = optimizer_.routes();
+  start.tensors = flat_.layout().tensors();
+  result_.steps = start.step;
+  result_.sent.resize(static_cast<std::size_t>(plan_.world));
+  result_.received.resize(static_cast<std::size_t>(plan_.world));
+  // rank 0 may remove old results only once every rank is sure to begin
+  control_->barrier();
+  notify([&](Observer& observer) { observer.on_start(plan_, start); });
+  began_ = Clock::now();
+}
+
+void Worker::add(const WorldStep& step) {
+  ++result_.steps_run;
+  result_.steps_skipped += step.ranks.front().skipped;
+  result_.steps = step.step;
+  result_.seconds += step.max_seconds();
+  last_loss_ = step.mean_loss();
+  for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+    result_.sent[r] += step.ranks[r].bytes_sent;
+    result_.received[r] += step.ranks[r].bytes_received;
+  }
+}
+
+WorldStep Worker::take_step() {
+  const double lr = plan_.peak_lr * plan_.schedule.factor(optimizer_.steps_done());
+  for (int group = 0; group < flat_.layout().n_groups(); ++group)
+    optimizer_.set_group({.lr = lr}, group);
+  RankStep mine;
+  const StepReport report = step(mine);
+  mine.seconds.encode = report.encode_s;
+  mine.seconds.exchange = report.exchange_s;
+  mine.seconds.apply = report.apply_s;
+  mine.bytes_sent = report.bytes_sent;
+  mine.bytes_received = report.bytes_received;
+  mine.skipped = report.skipped ? 1 : 0;
+  skip_reason_ = report.skip_reason;
+  mine.interrupted = interrupted() ? 1 : 0;
+  WorldStep world = share(mine, lr);
+  world.grad_norm = report.grad_norm;
+  world.diagnostics = report.diagnostics;
+  world.note = report.note;
+  return world;
+}
+
+// the gradients of this rank's samples, then the method's step
+StepReport Worker::step(RankStep& mine) {
+  const Clock::time_point start = Clock::now();
+  const std::int64_t last = plan_.options.accumulate - 1;
+  const bool overlap = plan_.optimizer.overlap && plan_.options.clip_norm == 0 && flat_.on_host();
+  flat_.zero_grad();
+  for (std::int64_t micro = 0; micro <= last; ++micro) {
+    const Batch batch = next_batch(mine);
+    if (overlap && micro == last) flat_.begin_step(optimizer_);
+    mine.loss += backward(batch) / static_cast<double>(plan_.options.accumulate);
+  }
+  if (plan_.options.clip_norm > 0) {
+    flat_.collect();
+    clip(flat_.grads(), plan_.options.clip_norm);
+    mine.seconds.backward = seconds_since(start) - mine.seconds.data;
+    // not flat_.step(), which would collect them anew
+    const StepReport report = optimizer_.step(flat_.params(), flat_.grads(), flat_.unused());
+    flat_.push();
+    return report;
+  }
+  mine.seconds.backward = seconds_since(start) - mine.seconds.data;
+  return overlap ? flat_.finish_step() : flat_.step(optimizer_);
+}
+
+// The run's next batch, with as many behind it on their way as the task would have.
+Batch Worker::next_batch(RankStep& mine) {
+  const Clock::time_point start = Clock::now();
+  const TrainOptions& o = plan_.options;
+  const std::int64_t wanted = taken_ + static_cast<std::int64_t>(queue_->depth());
+  for (; asked_ < std::min(wanted, plan_.steps * o.accumulate); ++asked_) {
+    sampler_.draw(static_cast<std::uint64_t>((asked_ + ahead_) * o.batch), draws_);
+    queue_->ask_train(draws_);
+  }
+  Batch batch = queue_->take();
+  if (o.mixup > 0) {
+    mix_up(o.mixup,
+           PhiloxStream(o.seed, streams::kMixUp, static_cast<std::uint64_t>(taken_),
+                        static_cast<std::uint32_t>(control_->rank())),
+           batch);
+  }
+  ++taken_;
+  mine.seconds.data += seconds_since(start);
+  return batch;
+}
+
+double Worker::backward(const Batch& batch) {
+  const at::Tensor loss =
+      plan_.task->loss(*model_, moved_to(device_, batch), plan_.options.label_smoothing);
+  const double share = 1.0 / static_cast<double>(plan_.options.accumulate);
+  (plan_.options.accumulate == 1 ? loss : loss * share).backward();
+  return loss.item<double>();
+}
+
+WorldStep Worker::share(const RankStep& mine, double lr) {
+  WorldStep world;
+  world.step = optimizer_.steps_done();
+  world.lr = lr;
+  world.ranks.resize(static_cast<std::size_t>(control_->size()));
+  const Communicator::Scope scope(*control_, concat("metrics of step ", world.step));
+  control_->all_gather(std::as_bytes(std::span(&mine, 1)),
+                       std::as_writable_bytes(std::span(world.ranks)));
+  return world;
+}
+
+// a step is skipped on all ranks or on none, so all of them throw
+void Worker::check_skips(const WorldStep& step) {
+  skips_in_a_row_ = step.ranks.front().skipped != 0 ? skips_in_a_row_ + 1 : 0;
+  if (skips_in_a_row_ < kMostSkipsInARow) return;
+  throw NonFiniteGradient(concat("--non-finite skip: ", kMostSkipsInARow,
+                                 " steps in a row were skipped, up to step ", step.step, ": ",
+                                 skip_reason_));
+}
+
+void Worker::evaluate_now() {
+  const Clock::time_point start = Clock::now();
+  const EvalSums sums = evaluate(*control_, *model_, *plan_.task, device_);
+  last_eval_ = optimizer_.steps_done();
+  result_.metrics = plan_.task->eval_metrics(sums);
+  const double seconds = seconds_since(start);
+  result_.evaluation_s += seconds;
+  notify([&](Observer& observer) { observer.on_eval(last_eval_, result_.metrics, seconds); });
+}
+
+void Worker::save_now() { save_checkpoint(*control_, plan_, optimizer_, flat_.params(), ahead_); }
+
+void Worker::finish() {
+  if (!result_.interrupted && !evaluated()) evaluate_now();
+  const std::uint64_t hash = param_hash(flat_.layout(), flat_.params());
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(control_->size()));
+  control_->all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    throw Error(concat("replicas differ after step ", optimizer_.steps_done(), ": param_hash ",
+                       hex16(all[0]), " on rank 0, ", hex16(all[r]), " on rank ", r));
+  }
+  result_.param_hash = hash;
+  result_.total_s = seconds_since(began_);
+  if (result_.steps_run > 0) result_.metrics.emplace_back("train_loss", last_loss_);
+  if (control_->rank() == 0 && !plan_.options.out.empty()) {
+    save_model(plan_.options.out, *plan_.task, flat_.layout(), flat_.params());
+  }
+  notify([&](Observer& observer) { observer.on_end(result_); });
+}
+
+}  // namespace
+
+TrainResult train_rank(Communicator& comm, const TrainPlan& plan, const Observers& observers) {
+  pin_threads();
+  const std::chrono::duration<double> timeout(plan.options.timeout_s);
+  comm.set_timeout(std::chrono::ceil<std::chrono::milliseconds>(timeout));
+  return with_short_errors([&] { return Worker(comm, plan, observers).run(); });
+}
+
+TrainResult run(const TrainOptions& options, std::shared_ptr<const Task> task,
+                const Observers& observers) {
+  pin_threads();
+  const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
+  check_out_folder(options);
+  TrainPlan plan = make_plan(options, world, std::move(task));
+  plan.optimizer.nodes = nodes_of_threads(world, options.hierarchical);
+  TrainResult result;
+  run_world(world, [&](Communicator& comm) {
+    TrainResult mine = train_rank(comm, plan, observers);
+    if (comm.rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
+
+}  // namespace pride::train
