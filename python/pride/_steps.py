@@ -9,8 +9,9 @@ import torch
 
 from . import _checkpoint
 from . import _library as library
-from ._together import Together, digest, listed
-from ._world import SLICE_S
+from ._lane import SLICE_S
+from ._together import Together, digest
+from ._world import listed
 from .errors import Error, InvalidArgument
 from .methods import method_info
 

@@ -9,15 +9,12 @@ import struct
 import torch
 
 from . import _checkpoint
+from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
 
 _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broadcast_parameters",
                "check_replicas", "consolidate_state_dict")
 _ROW = 8  # numbers that a rank sends before an operation
-
-
-def listed(ranks):
-    return ", ".join(map(str, sorted(ranks)))
 
 
 def digest(data):

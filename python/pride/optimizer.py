@@ -15,9 +15,10 @@ import torch
 from . import _checkpoint, _hooks
 from . import _library as library
 from ._flat import Flat, Slot, check_memory, check_parameter
+from ._mpi import MpiWorld
 from ._steps import CHECKED_STEPS, Steps, betas_of
-from ._together import digest, listed
-from ._world import MpiWorld, make_world
+from ._together import digest
+from ._world import listed, make_world
 from .errors import Error, InvalidArgument
 from .methods import method_info
 
