@@ -8,7 +8,6 @@ import struct
 
 import torch
 
-from . import _checkpoint
 from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
 
@@ -118,7 +117,7 @@ class Together:
         if self._broken:
             raise CommError(f"pride: no further steps: {self._broken}")
         if self._handle is None:
-            _checkpoint.begin_copy(self)
+            self._begin_copy()
         group = torch.distributed
         if (self._world.size == 1 and self._settings["process_group"] is None and
                 group.is_available() and group.is_initialized() and group.get_world_size() > 1):

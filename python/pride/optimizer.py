@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from . import _checkpoint, _hooks
+from . import _copies, _hooks, _load, _state
 from . import _library as library
 from ._flat import Flat, Slot, check_memory, check_parameter
 from ._mpi import MpiWorld
@@ -260,7 +260,7 @@ class Optimizer(Steps, torch.optim.Optimizer):
         self._flat = Flat(self._slots, size, places)
         self._hooks.add(new)
         self._built = self._members()
-        _checkpoint.view_state(self)
+        _state.view_state(self)
 
     def _check_start(self):
         """Initial values, which libpride compares in the first step: here, so that it is early."""
@@ -408,7 +408,7 @@ class Optimizer(Steps, torch.optim.Optimizer):
         Not collective. Momentum that each rank has of its own lies under keys with the rank, e.g.
         ``m.rank3``; it is a copy.
         """
-        return _checkpoint.state_dict(self)
+        return _state.state_dict(self)
 
     def load_state_dict(self, state_dict: Dict[str, Any], *, local: str = "keep") -> None:
         """Loads what :meth:`state_dict` returned. Collective: all ranks load, or none does.
@@ -421,7 +421,7 @@ class Optimizer(Steps, torch.optim.Optimizer):
                 ``"average"`` over the ranks saved, or ``"reset"`` to zero.
         """
         self._usable()
-        _checkpoint.load(self, state_dict, local)
+        _load.load(self, state_dict, local)
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Gathers the state of all ranks on rank ``to``, for its next :meth:`state_dict`.
@@ -429,18 +429,21 @@ class Optimizer(Steps, torch.optim.Optimizer):
         Collective.
         """
         self._usable()
-        _checkpoint.consolidate(self, to)
+        _state.consolidate(self, to)
+
+    def _begin_copy(self):
+        _copies.begin_copy(self)
 
     def __getstate__(self):
-        return _checkpoint.pickled(self)
+        return _copies.pickled(self)
 
     def __setstate__(self, state):
-        _checkpoint.unpickle(self, state)
+        _copies.unpickle(self, state)
 
     def __deepcopy__(self, memo):
         made = self.__class__.__new__(self.__class__)
         memo[id(self)] = made
-        _checkpoint.unpickle(made, copy.deepcopy(_checkpoint.pickled(self, False), memo))
+        _copies.unpickle(made, copy.deepcopy(_copies.pickled(self, False), memo))
         made._settings["process_group"] = self._settings["process_group"]
         return made
 
