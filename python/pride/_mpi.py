@@ -61,7 +61,7 @@ def mpi(timeout=datetime.timedelta(seconds=300)):
     return _mpi_world
 
 
-@atexit.register  # before optimizer.py registers its own, so that this runs after it
+@atexit.register  # before _construction.py registers its own, so that this runs after it
 def _close_mpi():
     """MPI_Finalize, without which mpirun takes the process for a failed one: as it should after an
     uncaught exception, when other ranks may never come to MPI_Finalize, which waits for all."""
