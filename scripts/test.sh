@@ -137,7 +137,7 @@ python_package() {
   # not in python/, whose package has no library; most of the time of the first half is waiting
   local root=$PWD half
   cd "$root/python/tests"
-  local files waiting=(test_checkpoints.py test_failures.py test_mpi.py test_examples.py)
+  local files waiting=(test_checkpoint_{resume,states}.py test_{examples,failures,mpi,processes}.py)
   for half in waits rest; do
     files=("${waiting[@]}")
     if [ $half = rest ]; then

@@ -7,10 +7,11 @@ import os
 
 import torch
 
-from . import _checkpoint
 from . import _library as library
-from ._together import Together, digest, listed
-from ._world import SLICE_S
+from ._lane import SLICE_S
+from ._state import stepped
+from ._together import Together, digest
+from ._world import listed
 from .errors import Error, InvalidArgument
 from .methods import method_info
 
@@ -220,7 +221,7 @@ class Steps(Together):
         self._flat.push(self._frozen)
         self._note(report)
         self._hooks.reset()
-        _checkpoint.stepped(self)
+        stepped(self)
 
     @contextlib.contextmanager
     def _all_fail(self):

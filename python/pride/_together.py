@@ -8,16 +8,12 @@ import struct
 
 import torch
 
-from . import _checkpoint
+from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
 
 _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broadcast_parameters",
                "check_replicas", "consolidate_state_dict")
 _ROW = 8  # numbers that a rank sends before an operation
-
-
-def listed(ranks):
-    return ", ".join(map(str, sorted(ranks)))
 
 
 def digest(data):
@@ -121,7 +117,7 @@ class Together:
         if self._broken:
             raise CommError(f"pride: no further steps: {self._broken}")
         if self._handle is None:
-            _checkpoint.begin_copy(self)
+            self._begin_copy()
         group = torch.distributed
         if (self._world.size == 1 and self._settings["process_group"] is None and
                 group.is_available() and group.is_initialized() and group.get_world_size() > 1):

@@ -1,147 +1,20 @@
-# The ranks of a process group as a transport of libpride: torch.distributed's Gloo, or MPI.
+# The ranks of an optimizer: of a process group of torch.distributed, of an MPI job, or one alone.
 # SPDX-License-Identifier: Apache-2.0
-#
-# Each lane (the communicator of a thread) has a Gloo group of its own, over host memory, whatever
-# the backend of the caller's group is: collectives of two threads in one group would mix.
-import atexit
 import collections
 import ctypes as c
-import datetime
-import itertools
 import os
-import sys
 import threading
 import time
-import weakref
 
-import torch
 import torch.distributed as dist
 
 from . import _library as library
+from ._lane import SLICE_S, Lane
+from ._mpi import MpiWorld
 from .errors import CommError, Error, InvalidArgument
 
-SLICE_S = 0.2  # a wait returns to Python so often, for Ctrl-C and for failures of other ranks
-_numbers = itertools.count(1)
-_lanes = {}  # by number, which is the `user` of the callbacks
 _STORE_GONE = "the store of the process group is gone, and with it the process that held it"
 _serials = collections.Counter()  # worlds made so far over the same ranks
-
-
-def _bytes(address, n):
-    """A tensor over memory that libpride owns."""
-    if n == 0:
-        return torch.empty(0, dtype=torch.uint8)
-    return torch.frombuffer((c.c_uint8 * n).from_address(address), dtype=torch.uint8)
-
-
-def _leak(thing):
-    """Never destroyed: a Gloo group whose operations hang would wait for them in its destructor."""
-    c.pythonapi.Py_IncRef(c.py_object(thing))
-
-
-class _Rendezvous(dist.Store):
-    """The store over which a Gloo group connects. Its waits end when the world fails, and return to
-    Python: those of torch's own stores do neither, and keep other threads from the store."""
-
-    def __init__(self, world, name):
-        super().__init__()
-        self._world, self._name = world, name
-
-    def set(self, key, value):
-        self._world.ask(lambda store: store.set(f"{self._name}/{key}", value))
-        self._world.ask(lambda store: store.add(f"{self._name}/{key}/is", 1))
-
-    def get(self, key):
-        self.wait([key])
-        return self._world.ask(lambda store: store.get(f"{self._name}/{key}"))
-
-    def check(self, keys):
-        return self._world.ask(lambda store: all(
-            store.add(f"{self._name}/{key}/is", 0) > 0 for key in keys))
-
-    def wait(self, keys, timeout=None):
-        world, pause = self._world, 0.001
-        until = time.monotonic() + world.timeout.total_seconds()
-        while not self.check(keys):
-            world.check_store()
-            if time.monotonic() > until:
-                raise CommError(f"no connection within {world.timeout.total_seconds():g} s")
-            time.sleep(pause)
-            pause = min(SLICE_S, 2 * pause)
-
-
-class Lane:
-    """One Gloo group, of some ranks of the world."""
-
-    _TYPES = {0: torch.float32, 1: torch.int8, 3: torch.int32}  # that Gloo sums
-
-    def __init__(self, world, ranks, name):
-        self._world, self.ranks, self.name = weakref.ref(world), ranks, name
-        self.n_groups = 0
-        self.pg = dist.ProcessGroupGloo(
-            _Rendezvous(world, name), ranks.index(world.rank), len(ranks),
-            timeout=world.timeout + datetime.timedelta(seconds=60))
-        self.number = next(_numbers)
-        _lanes[self.number] = self
-
-    @property
-    def world(self):
-        """Not owned: the world owns its communicator, which owns this."""
-        world = self._world()
-        if world is None:
-            raise CommError("the group is gone")
-        return world
-
-    def all_to_all_v(self, send, send_sizes, recv, recv_sizes, timeout_ms):
-        n = len(self.ranks)
-        out, into = send_sizes[:n], recv_sizes[:n]
-        self.world.check()
-        self._wait(lambda: self.pg.alltoall_base(_bytes(recv, sum(into)), _bytes(send, sum(out)),
-                                                 into, out), timeout_ms)
-
-    def all_reduce(self, values, n, kind, timeout_ms):
-        dtype = self._TYPES.get(kind)
-        if dtype is None:
-            return False
-        self.world.check()
-        tensor = _bytes(values, n * torch.empty(0, dtype=dtype).element_size()).view(dtype)
-        self._wait(lambda: self.pg.allreduce([tensor]), timeout_ms)
-        return True
-
-    def group(self, members):
-        self.n_groups += 1
-        ranks = [self.ranks[m] for m in members]
-        return Lane(self.world, ranks, f"{self.name}/{self.n_groups}.{members[0]}")
-
-    def _wait(self, start, timeout_ms):
-        deadline = time.monotonic() + timeout_ms / 1000
-        work = None
-        try:
-            work = start()
-            while True:
-                left = max(0.001, min(SLICE_S, deadline - time.monotonic()))
-                try:
-                    work.wait(datetime.timedelta(seconds=left))
-                    return
-                except RuntimeError:
-                    if work.is_completed():  # perhaps after the time-out of this slice: ask again
-                        work.wait(datetime.timedelta(seconds=1))
-                        return
-                self.world.watch()
-                self.world.check()
-                if time.monotonic() > deadline:
-                    raise CommError(f"no answer within {timeout_ms / 1000:g} s")
-        except BaseException:
-            _leak(self.pg)
-            if work is not None:
-                _leak(work)
-            self.world.learn()  # a rank that fails says why before its connections close
-            self.world.check()
-            raise
-
-    def release(self):
-        _lanes.pop(self.number, None)
-        self.pg = None
 
 
 class World:
@@ -170,8 +43,8 @@ class World:
         try:
             self._meet()
             first = Lane(self, list(range(self.size)), "lane")
-            self.handle = library.Handle("comm", "pride_comm_create", c.byref(_table(
-                self.rank, self.size, b"torch.distributed", first.number)))
+            self.handle = library.Handle("comm", "pride_comm_create", c.byref(
+                first.transport(self.rank, self.size)))
             self.set_timeout(timeout)
         except BaseException as problem:  # Ctrl-C too
             text = " ".join(str(problem).split()) or type(problem).__name__
@@ -182,8 +55,7 @@ class World:
                     "" if named else self.silence())) from None
             raise
 
-    def set_timeout(self, timeout):
-        library.call("pride_comm_set_timeout", self.handle, int(timeout.total_seconds() * 1000))
+    set_timeout = MpiWorld.set_timeout
 
     def call(self, name, *arguments):
         """A function of the library that may communicate."""
@@ -309,7 +181,7 @@ class World:
         except CommError as error:
             known = _STORE_GONE in str(error) and _STORE_GONE in (self._reason or "")
             return "" if known or str(error) in (self._reason or "") else f"; {error}"
-        return f"; rank(s) {_listed(missing)} gave no sign of life" if missing else ""
+        return f"; rank(s) {listed(missing)} gave no sign of life" if missing else ""
 
     def _meet(self):
         """Waits until all ranks make this world."""
@@ -325,46 +197,10 @@ class World:
             if time.monotonic() > until:
                 raise CommError(
                     f"pride: rank {self.rank} of {self.size} made an optimizer; rank(s) "
-                    f"{_listed(missing)} did not within {self.timeout.total_seconds():g} s. All "
+                    f"{listed(missing)} did not within {self.timeout.total_seconds():g} s. All "
                     "ranks of the process group make the same optimizers in the same order")
             time.sleep(pause)
             pause = min(SLICE_S, 2 * pause)
-
-    def close(self):
-        self.handle.close()
-
-
-class MpiWorld:
-    """All ranks of an MPI job, as mpirun or srun started it; libpride_mpi.so moves the bytes."""
-
-    def __init__(self, timeout):
-        path = library.find("libpride_mpi.so")
-        if not path.exists():
-            raise Error("pride: this build of the package has no MPI: it was not found when the "
-                        "package was built")
-        transport = library.Transport()
-        text = c.create_string_buffer(2048)
-        make = c.CDLL(str(path), mode=os.RTLD_GLOBAL).pride_mpi_transport
-        make.argtypes = [c.POINTER(library.Transport), c.c_char_p, c.c_uint64]
-        if make(c.byref(transport), text, len(text)) != 0:
-            raise Error("pride: " + text.value.decode("utf-8", "replace"))
-        self.rank, self.size, self.timeout = transport.rank, transport.size, timeout
-        self.handle = library.Handle("comm", "pride_comm_create", c.byref(transport))
-        self.set_timeout(timeout)
-
-    set_timeout = World.set_timeout
-
-    def call(self, name, *arguments):
-        return library.call(name, *arguments)
-
-    def reraise_interrupt(self):
-        pass
-
-    def fail(self, reason):
-        library.lib.pride_comm_fail(self.handle, reason.encode())
-
-    def silence(self):
-        return ""
 
     def close(self):
         self.handle.close()
@@ -386,33 +222,6 @@ class Alone:
     fail = MpiWorld.fail
     silence = MpiWorld.silence
     close = MpiWorld.close
-
-
-_mpi_world = None
-
-
-def mpi(timeout=datetime.timedelta(seconds=300)):
-    """All ranks of the MPI job that mpirun or srun started, for `process_group=`.
-
-    MPI is initialised by the first call. For programs that do not use torch.distributed.
-    """
-    global _mpi_world
-    if _mpi_world is None:
-        _mpi_world = MpiWorld(timeout)
-    return _mpi_world
-
-
-@atexit.register  # before optimizer.py registers its own, so that this runs after it
-def _close_mpi():
-    """MPI_Finalize, without which mpirun takes the process for a failed one: as it should after an
-    uncaught exception, when other ranks may never come to MPI_Finalize, which waits for all."""
-    if _mpi_world is not None and not hasattr(sys, "last_value"):
-        _mpi_world.close()
-
-
-def current_mpi_world():
-    """What mpi() has returned, or None."""
-    return _mpi_world
 
 
 def make_world(group, timeout):
@@ -440,70 +249,5 @@ def _global_rank(group, rank):
     return dist.get_global_rank(group, rank)
 
 
-def _listed(ranks):
+def listed(ranks):
     return ", ".join(map(str, sorted(ranks)))
-
-
-# --- The callbacks: they catch everything, and the library fails the world with their text. ---------
-
-
-def _guarded(user, error, size, body):
-    lane = _lanes.get(user)
-    try:
-        if lane is None:
-            raise CommError("the group is gone")
-        return body(lane) or 0
-    except BaseException as problem:  # Ctrl-C too
-        if lane is not None and not isinstance(problem, Exception):
-            lane.world.interrupt = problem
-        text = str(problem) or type(problem).__name__
-        library.write_error(" ".join(text.split()), error, size)
-        return 1
-
-
-@library.ALL_TO_ALL_V
-def _all_to_all_v(user, send, send_sizes, recv, recv_sizes, timeout_ms, error, size):
-    return _guarded(user, error, size, lambda lane: lane.all_to_all_v(
-        send, send_sizes, recv, recv_sizes, timeout_ms))
-
-
-@library.ALL_REDUCE
-def _all_reduce(user, values, n, kind, timeout_ms, error, size):
-    return _guarded(user, error, size,
-                    lambda lane: 0 if lane.all_reduce(values, n, kind, timeout_ms) else -1)
-
-
-@library.GROUP
-def _group(user, members, n, timeout_ms, new_user, error, size):
-    def body(lane):
-        new_user[0] = lane.group(members[:n]).number
-
-    return _guarded(user, error, size, body)
-
-
-@library.CHECK
-def _check(user, error, size):
-    return _guarded(user, error, size, lambda lane: lane.world.check())
-
-
-@library.FAIL
-def _fail(user, reason):
-    try:
-        _lanes[user].world.fail(reason.decode("utf-8", "replace"))
-    except BaseException:
-        pass  # nobody is left to hear it
-
-
-@library.RELEASE
-def _release(user):
-    try:
-        _lanes[user].release()
-    except BaseException:
-        pass
-
-
-def _table(rank, size, name, user):
-    return library.Transport(
-        struct_size=c.sizeof(library.Transport), rank=rank, size=size, name=name, user=user,
-        all_to_all_v=_all_to_all_v, all_reduce=_all_reduce, group=_group, check=_check, fail=_fail,
-        release=_release)

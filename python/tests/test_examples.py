@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-import pride
+from processes import environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "python"
@@ -25,12 +25,6 @@ def command(script, *arguments):
     return [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d",
             "--rdzv_endpoint", "localhost:0", "-r", "1", "-t", "1", "--nproc_per_node", "2",
             str(EXAMPLES / script), *SMALL, *map(str, arguments)]
-
-
-def environment():
-    package = pathlib.Path(pride.__file__).resolve().parents[1]
-    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def launch(script, *arguments):

@@ -9,8 +9,6 @@ import torch.distributed as dist
 import models
 import pride
 
-TIMEOUT = 20
-
 
 def test_views_of_state_outlive_the_optimizer_and_its_growth():
     p, q = torch.nn.Parameter(torch.zeros(500_000)), torch.nn.Parameter(torch.zeros(3))
@@ -47,7 +45,7 @@ class TwoParts(torch.nn.Module):
 def replaced(how, late_at_first):
     """With overlap and one bucket, which is complete in step() only: its last part is unused."""
     model = TwoParts()
-    optimizer = pride.DistributedLion(model.parameters(), 1e-2, overlap=True, timeout=TIMEOUT)
+    optimizer = pride.DistributedLion(model.parameters(), 1e-2, overlap=True, timeout=20)
     for step in range(3):
         optimizer.zero_grad(set_to_none=True)
         if step < 2 and not late_at_first:
@@ -80,7 +78,7 @@ def test_a_gradient_that_is_replaced_after_its_exchange_began_is_refused(world, 
 
 
 def nodes(numbers):
-    pride.DistributedLion(models.mlp().parameters(), node_of_rank=numbers, timeout=TIMEOUT)
+    models.make(node_of_rank=numbers)
 
 
 @pytest.mark.parametrize("numbers", [[0], [0, 0, 1, 1]])

@@ -1,6 +1,6 @@
 # Over MPI: the same parameters, bit for bit, as over Gloo.
 # SPDX-License-Identifier: Apache-2.0
-import os
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -9,8 +9,8 @@ import textwrap
 import pytest
 
 import models
-import pride
 from pride import _library as library
+from processes import environment
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun"),
@@ -27,15 +27,11 @@ PROGRAM = """
     lines = []
     for method in sys.argv[1].split(","):
         for overlap in (False, True):
-            model = models.mlp()
-            optimizer = pride.Optimizer(model.parameters(), 1e-2, method=method, overlap=overlap,
-                                        bucket_size=64, timeout=60, process_group=world)
-            models.train(model, optimizer, 6, world.rank)
+            model, optimizer = models.make(method, overlap=overlap, process_group=world)
+            models.train(model, optimizer, 6, rank=world.rank)
             optimizer.consolidate_state_dict()
             state = optimizer.state_dict()
-            optimizer.check_replicas()
-            optimizer.close()
-            digest = hashlib.sha256(models.bits(model.parameters())).hexdigest()
+            digest = hashlib.sha256(models.ended(model, optimizer)).hexdigest()
             lines.append(f"{world.rank} {method} {digest} {len(state['state'][0])}")
     try:
         pride.Optimizer(models.mlp(1 + world.rank).parameters(), 1e-2, method="dlion-vote",
@@ -48,27 +44,18 @@ PROGRAM = """
 
 
 def over_gloo(method):
-    import hashlib
-
-    import torch.distributed as dist
-
-    model = models.mlp()
-    optimizer = pride.Optimizer(model.parameters(), 1e-2, method=method, bucket_size=64, timeout=60)
-    models.train(model, optimizer, 6, dist.get_rank())
+    model, optimizer = models.make(method)
+    models.train(model, optimizer, 6)
     optimizer.consolidate_state_dict()
     keys = len(optimizer.state_dict()["state"][0])
-    optimizer.close()
-    return hashlib.sha256(models.bits(model.parameters())).hexdigest(), keys
+    return hashlib.sha256(models.ended(model, optimizer)).hexdigest(), keys
 
 
 def mpirun(program, *arguments):
-    environment = {
-        **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PYTHONPATH": os.pathsep.join([os.path.dirname(os.path.abspath(__file__)),
-                                       os.path.dirname(pride.__path__[0])])}
+    allowed = environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     return subprocess.run(
         ["mpirun", "-n", "2", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none",
-         sys.executable, "-c", textwrap.dedent(program), *arguments], env=environment, text=True,
+         sys.executable, "-c", textwrap.dedent(program), *arguments], env=allowed, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
 
 

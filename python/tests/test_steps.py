@@ -15,16 +15,11 @@ METHODS = ["dlion-vote", "dlion-avg", "lion-cub", "lion", "adamw", "terngrad", "
            "signsgd-ef", "dgc", "graddrop", "signum-vote", "sgdm"]
 
 
-def trained(method, overlap=False, steps=6, **kwargs):
-    rank = dist.get_rank()
-    model = models.mlp()
-    optimizer = pride.Optimizer(model.parameters(), 1e-2, method=method, overlap=overlap,
-                                bucket_size=64, timeout=60, **kwargs)
-    models.train(model, optimizer, steps, rank)
-    optimizer.check_replicas()
+def trained(method, overlap=False, **kwargs):
+    model, optimizer = models.make(method, overlap=overlap, **kwargs)
+    models.train(model, optimizer, 6)
     traffic = optimizer.traffic()
-    optimizer.close()
-    return models.bits(model.parameters()), traffic
+    return models.ended(model, optimizer), traffic
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

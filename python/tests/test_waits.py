@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from pride import _world
+from pride import _lane
 
 
 class _Work:
@@ -38,11 +38,11 @@ class _Lane:
 
 def test_an_operation_that_ends_as_its_slice_times_out_has_not_failed():
     work = _Work()
-    _world.Lane._wait(_Lane(), lambda: work, 1000)
+    _lane.Lane._wait(_Lane(), lambda: work, 1000)
     assert work.waits == 2
 
 
 def test_an_operation_that_fails_as_its_slice_times_out_raises_its_own_error():
     work = _Work(RuntimeError("connection closed by peer"))
     with pytest.raises(RuntimeError, match="connection closed"):
-        _world.Lane._wait(_Lane(), lambda: work, 1000)
+        _lane.Lane._wait(_Lane(), lambda: work, 1000)

@@ -1,224 +1,18 @@
-# State of an optimizer as torch's state_dict(), and back.
+# Loading of states that state_dict() returned: on all ranks, or on none.
 # SPDX-License-Identifier: Apache-2.0
-#
-# state[i][key]: `key` is the name of a buffer of the method, e.g. "m"; with ".rank3" behind it if
-# each rank has one of its own; "master" is the float32 value of a narrower parameter. Options and
-# steps are texts, by rank, in param_groups[0]["pride"]: frameworks keep what is in the groups and
-# drop other entries.
-import collections
 import copy
 import ctypes as c
-import hashlib
-import io
 import math
 import warnings
 
 import torch
 
 from . import _library as library
-from .errors import DataError, Error, InvalidArgument
+from ._state import ABOUT, FORMAT, MASTER, buffers_in, key_of, kind_of, packed_groups, stepped
+from ._together import digest
+from .errors import DataError, InvalidArgument
 
-FORMAT = 1
-ABOUT = "pride"  # key of the texts
-MASTER = "master"
 _LOCAL = {"keep": 0, "average": 1, "reset": 2}
-
-
-def _buffers(optimizer):
-    """(name, kind, address) of the method's buffers."""
-    name, kind, data = c.c_char_p(), c.c_int32(), c.c_void_p()
-    found = []
-    while library.lib.pride_optimizer_state_buffer(
-            optimizer._handle, len(found), c.byref(name), c.byref(kind), c.byref(data)) == 0:
-        found.append((name.value.decode(), kind.value, data.value))
-    return found
-
-
-def _key(name, kind, rank):
-    return name if kind == library.SHARED else f"{name}.rank{rank}"
-
-
-def _floats(address, n, owner):
-    """A tensor over the library's memory, which keeps its owner alive."""
-    if n == 0:
-        return torch.empty(0)
-    array = (c.c_float * n).from_address(address)
-    array._owner = owner
-    return torch.frombuffer(array, dtype=torch.float32)
-
-
-def view_state(optimizer):
-    """optimizer.state: the values as they are, in the library's memory."""
-    size = library.lib.pride_layout_flat_size(optimizer._layout)
-    rank = optimizer._world.rank
-    memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
-    whole = {_key(name, kind, rank): _floats(address, size, memory)
-             for name, kind, address in _buffers(optimizer)}
-    for slot in optimizer._slots:
-        entry = optimizer.state[slot.param]
-        entry.setdefault("step", torch.tensor(0.0))
-        for key, flat in whole.items():
-            part = flat[slot.offset:slot.offset + slot.n].view(slot.param.shape)
-            if key in entry:
-                with torch.no_grad():
-                    entry[key].set_(part)  # memory has moved; the tensor is the same
-            else:
-                entry[key] = part
-        if slot.narrow():
-            entry[MASTER] = slot.view
-    stepped(optimizer)
-
-
-def stepped(optimizer):
-    optimizer._gathered = None
-    steps = library.lib.pride_optimizer_steps_done(optimizer._handle)
-    for entry in optimizer.state.values():
-        entry["step"].fill_(steps)
-
-
-# --- Saving. ------------------------------------------------------------------------------------------
-
-
-def _own(optimizer):
-    """(texts, {(buffer, parameter): tensor}) of this rank; tensors are copies."""
-    handle = library.Handle("state", "pride_optimizer_save", optimizer._handle)
-    texts, tensors = {}, {}
-    name, value = c.c_char_p(), c.c_char_p()
-    for i in range(library.lib.pride_state_texts(handle)):
-        library.call("pride_state_text", handle, i, c.byref(name), c.byref(value))
-        texts[name.value.decode()] = value.value.decode()
-    spec, data = library.Tensor(), c.c_void_p()
-    for i in range(library.lib.pride_state_tensors(handle)):
-        library.call("pride_state_tensor", handle, i, c.byref(spec), c.byref(data))
-        buffer, parameter = spec.name.decode().split("/", 1)
-        shape = [spec.shape[d] for d in range(spec.n_dims)]
-        n = 1
-        for e in shape:
-            n *= e
-        tensors[buffer, parameter] = _floats(data.value, n, handle).view(shape)
-    return texts, tensors
-
-
-def _kind(texts, buffer):
-    return {"local": library.LOCAL, "shared": library.SHARED,
-            "server": library.SERVER}[texts["kind." + buffer]]
-
-
-def state_dict(optimizer):
-    for hook in getattr(optimizer, "_optimizer_state_dict_pre_hooks", {}).values():
-        hook(optimizer)
-    if optimizer._handle is not None:
-        made = _state_dict(optimizer)
-    elif optimizer._saved is not None:  # a copy that has not begun
-        made = _of_copy(optimizer)
-    else:
-        raise Error(f"pride: no state: {optimizer._broken or 'the optimizer was not made'}")
-    for hook in getattr(optimizer, "_optimizer_state_dict_post_hooks", {}).values():
-        changed = hook(optimizer, made)
-        made = made if changed is None else changed
-    return made
-
-
-def _state_dict(optimizer):
-    rank, gathered = optimizer._world.rank, optimizer._gathered
-    if gathered is not None and gathered[0] == _version(optimizer):
-        ranks = gathered[1]
-    else:
-        ranks = {rank: _own(optimizer)}
-    index, groups = _packed_groups(optimizer)
-    optimizer._flat.pull()
-    steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
-    state = {}
-    for slot in optimizer._slots:
-        entry = {"step": torch.tensor(steps)}
-        for r, (texts, tensors) in sorted(ranks.items()):
-            for buffer in _names(texts):
-                if (buffer, slot.name) in tensors:
-                    entry[_key(buffer, _kind(texts, buffer), r)] = tensors[buffer, slot.name]
-        if slot.narrow():
-            entry[MASTER] = slot.view.clone()
-        state[index[id(slot.param)]] = entry
-    groups[0][ABOUT] = {"format": FORMAT, "ranks": {r: dict(t) for r, (t, _) in ranks.items()}}
-    return {"state": state, "param_groups": groups}
-
-
-def _of_copy(optimizer):
-    groups = _packed_groups(optimizer)[1]
-    groups[0][ABOUT] = optimizer._saved["param_groups"][0][ABOUT]
-    return copy.deepcopy({"state": optimizer._saved["state"], "param_groups": groups})
-
-
-def _names(texts):
-    return [key[len("kind."):] for key in texts if key.startswith("kind.")]
-
-
-def _version(optimizer):
-    """Another one whenever the state is another."""
-    return library.lib.pride_optimizer_steps_done(optimizer._handle), len(optimizer._slots)
-
-
-def _packed_groups(optimizer):
-    """Groups with numbers in the place of parameters, as torch packs them."""
-    index, groups, start = {}, [], 0
-    for group in optimizer.param_groups:
-        for i, p in enumerate(group["params"], start):
-            index.setdefault(id(p), i)
-        start += len(group["params"])
-        packed = {k: copy.deepcopy(v) for k, v in group.items() if k != "params"}
-        packed["params"] = [index[id(p)] for p in group["params"]]
-        groups.append(packed)
-    return index, groups
-
-
-def consolidate(optimizer, to):
-    world = optimizer._world
-    made = {}
-
-    def save():
-        if isinstance(to, bool) or not isinstance(to, int) or not 0 <= to < world.size:
-            raise InvalidArgument(
-                f"pride: consolidate_state_dict(to={to!r}) of {world.size} ranks")
-        made["own"] = _own(optimizer)
-
-    rows = optimizer._meet("consolidate_state_dict", save, lambda: [to])
-    optimizer._same(rows, 0, "argument 'to' of consolidate_state_dict()")
-    texts, tensors = made["own"]
-    private = {key: t for key, t in tensors.items() if _kind(texts, key[0]) != library.SHARED}
-    ranks = {world.rank: (texts, tensors)}
-    data = io.BytesIO()
-    if world.rank != to:
-        torch.save((texts, private), data)
-    for r, received in _gathered(optimizer, data.getvalue(), to).items():
-        ranks[r] = torch.load(io.BytesIO(received), map_location="cpu")
-    if world.rank == to:
-        optimizer._gathered = _version(optimizer), ranks
-
-
-def _gathered(optimizer, data, to):
-    """On rank `to`: the bytes of every other rank, by rank; elsewhere nothing."""
-    world = optimizer._world
-    if world.size == 1:
-        return {}
-    sizes = (c.c_uint64 * world.size)()
-    mine = c.c_uint64(len(data))
-    optimizer._call("pride_comm_all_gather", world.handle, c.byref(mine), 8, sizes)
-    none = (c.c_uint64 * world.size)()
-    if world.rank != to:
-        out = (c.c_uint64 * world.size)()
-        out[to] = len(data)
-        optimizer._call("pride_comm_all_to_all_v", world.handle, data, out, None, none)
-        return {}
-    every = c.create_string_buffer(sum(sizes))
-    optimizer._call("pride_comm_all_to_all_v", world.handle, None, none, every, sizes)
-    received, begin = {}, 0
-    for r in range(world.size):
-        if r != to:
-            received[r] = every[begin:begin + sizes[r]]
-        begin += sizes[r]
-    return received
-
-
-# --- Loading. -----------------------------------------------------------------------------------------
 
 
 def load(optimizer, saved, local="keep", with_groups=True):
@@ -244,7 +38,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
                   bytes([bool(group.get("maximize"))]) for g, group in enumerate(groups)]
         held = 0 if len(ranks) == _saved_world(ranks) and len(ranks) > 1 else min(ranks) + 1
         return [held, _saved_world(ranks), int(texts["step"]), _LOCAL[local],
-                _digest(b"".join(values)), _shared_digest(optimizer, ranks)]
+                digest(b"".join(values)), _shared_digest(optimizer, ranks)]
 
     rows = optimizer._meet("load_state_dict", read, row)
     ranks, size = made["ranks"], optimizer._world.size
@@ -302,7 +96,7 @@ def _load_own(optimizer, ranks, local):
         raise InvalidArgument('pride: load_state_dict(local="average") needs the states of all '
                               "ranks on each: consolidate_state_dict() before the state is saved")
     if local == "reset":
-        tensors = {key: torch.zeros_like(t) if _kind(texts, key[0]) == library.LOCAL else t
+        tensors = {key: torch.zeros_like(t) if kind_of(texts, key[0]) == library.LOCAL else t
                    for key, t in tensors.items()}
     optimizer._call("pride_optimizer_load", optimizer._handle,
                     _handle_of(optimizer, texts, tensors))
@@ -313,17 +107,13 @@ def _shared_digest(optimizer, ranks):
     texts, tensors = ranks[min(ranks)]
     own = ("rank", "layout")
     parts = [repr(sorted((k, v) for k, v in texts.items() if k not in own)).encode()]
-    for buffer in _names(texts):
-        if _kind(texts, buffer) == library.SHARED:
+    for buffer in buffers_in(texts):
+        if kind_of(texts, buffer) == library.SHARED:
             flat = torch.zeros(library.lib.pride_layout_flat_size(optimizer._layout))
             for slot in optimizer._slots:
                 flat[slot.offset:slot.offset + slot.n] = tensors[buffer, slot.name].reshape(-1)
             parts.append(optimizer._hash(flat).to_bytes(8, "little"))
-    return _digest(b"".join(parts))
-
-
-def _digest(data):
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+    return digest(b"".join(parts))
 
 
 def _saved_world(ranks):
@@ -388,8 +178,8 @@ def _texts(about):
                 raise ValueError("rank")
             if int(texts["step"]) < 0:
                 raise ValueError("step")
-            for name in _names(texts):
-                _kind(texts, name)
+            for name in buffers_in(texts):
+                kind_of(texts, name)
             for name in ("method", "options", "seed", "group starts"):
                 str(texts[name])
             made[int(r)] = texts
@@ -402,11 +192,11 @@ def _texts(about):
 
 
 def _tensors(optimizer, state, rank, texts):
-    index = _packed_groups(optimizer)[0]
+    index = packed_groups(optimizer)[0]
     made = {}
     for slot in optimizer._slots:
-        for buffer in _names(texts):
-            key = _key(buffer, _kind(texts, buffer), rank)
+        for buffer in buffers_in(texts):
+            key = key_of(buffer, kind_of(texts, buffer), rank)
             values = _values(state, index[id(slot.param)], slot, key)
             if not torch.isfinite(values).all():
                 raise DataError(f"pride: load_state_dict: '{key}' of {slot.name} is not finite")
@@ -431,7 +221,7 @@ def _values(state, i, slot, key):
 
 def _masters(optimizer, saved):
     """[(slot, float32 values)] of the narrow parameters; without, those of the model count."""
-    index = _packed_groups(optimizer)[0]
+    index = packed_groups(optimizer)[0]
     found = []
     for slot in optimizer._slots:
         i = index[id(slot.param)]
@@ -467,7 +257,7 @@ def _of_one(optimizer, ranks, source, local):
     """States of all ranks of the saving run, from that of one, which all ranks here hold."""
     texts, tensors = ranks[source]
     world, rank = int(texts["world"]), optimizer._world.rank
-    own = {key: t for key, t in tensors.items() if _kind(texts, key[0]) != library.SHARED}
+    own = {key: t for key, t in tensors.items() if kind_of(texts, key[0]) != library.SHARED}
     if own and rank != source and local != "reset":
         warnings.warn(
             f"pride: rank {rank} loads the momentum of rank {source}: each rank has one of its own, "
@@ -477,55 +267,9 @@ def _of_one(optimizer, ranks, source, local):
     for r in range(world):
         mine = {}
         for key, values in tensors.items():
-            kind = _kind(texts, key[0])
+            kind = kind_of(texts, key[0])
             lost = kind == library.SERVER and r != source
             reset = kind == library.LOCAL and local == "reset"
             mine[key] = torch.zeros_like(values) if lost or reset else values
         made[r] = {**texts, "rank": str(r)}, mine
     return made
-
-
-# --- Pickling. ----------------------------------------------------------------------------------------
-
-
-def pickled(optimizer, for_file=True):
-    settings = dict(optimizer._settings)
-    if for_file and settings["process_group"] is not None:
-        raise TypeError("pride: an optimizer with a process_group of its own cannot be pickled; "
-                        "save its state_dict()")
-    settings["process_group"] = None
-    saved = state_dict(optimizer)
-    names = [optimizer._name(p, g, i) for g, group in enumerate(optimizer.param_groups)
-             for i, p in enumerate(group["params"])]
-    return {"defaults": optimizer.defaults, "param_groups": optimizer.param_groups,
-            "settings": settings, "names": names, "saved": saved}
-
-
-def unpickle(optimizer, state):
-    optimizer.defaults = state["defaults"]
-    optimizer._settings = state["settings"]
-    optimizer._reset()
-    optimizer.param_groups = state["param_groups"]
-    params = [p for group in optimizer.param_groups for p in group["params"]]
-    optimizer._names = {}
-    for p, name in zip(params, state["names"]):
-        optimizer._names.setdefault(id(p), name)
-    optimizer._saved = state["saved"]
-    # the caller sees the state that the first operation will load
-    optimizer.state = collections.defaultdict(dict)
-    for i, entry in optimizer._saved["state"].items():
-        optimizer.state[params[i]] = entry
-    torch.optim.Optimizer.__setstate__(optimizer, {})
-
-
-def begin_copy(optimizer):
-    """Builds a copied optimizer, with the groups that it has now. Collective."""
-    saved = _of_copy(optimizer)
-    optimizer._build(False)
-    try:
-        load(optimizer, saved, with_groups=False)
-    except BaseException as error:
-        optimizer.close()
-        optimizer._broken = f"the state of the optimizer that was copied: {error}"
-        raise
-    optimizer._saved = None

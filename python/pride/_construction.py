@@ -1,0 +1,199 @@
+# How an optimizer is made: its parameters take their places, and all ranks make the same one.
+# SPDX-License-Identifier: Apache-2.0
+import atexit
+import ctypes as c
+import datetime
+import os
+import warnings
+import weakref
+from typing import Any, Dict, List, Optional
+
+import torch
+
+from . import _hooks
+from . import _library as library
+from ._flat import Flat, Slot, check_memory, check_parameter
+from ._state import view_state
+from ._steps import CHECKED_STEPS, Steps
+from ._together import digest
+from ._world import listed, make_world
+from .errors import InvalidArgument
+
+_ALL = weakref.WeakSet()  # optimizers whose threads must end before the interpreter
+
+
+class Construction(Steps):
+    """A part of Optimizer."""
+
+    def _reset(self):
+        self._handle = self._world = self._layout = self._flat = None
+        self._slots: List[Slot] = []
+        self._hooks = _hooks.Hooks(self)
+        self._running = False         # a step has begun beside backward
+        self._handed: Dict[int, tuple] = {}  # in it: gradients that the library has
+        self._held: List[torch.Tensor] = []  # and their memory
+        self._sent_groups = None
+        self._built = None            # ids of the parameters, by group
+        self._frozen = set()          # indices of parameters that steps leave as they are
+        self._saved = None            # of a copy: state to load when it is built
+        self._gathered = None         # states of all ranks, by consolidate_state_dict()
+        self._broken: Optional[str] = None
+        self._checks_left = CHECKED_STEPS
+        self._totals = dict(steps=0, skipped=0, bytes_sent=0, bytes_received=0, messages_sent=0)
+        self._last: Dict[str, Any] = {}
+        self._pid = os.getpid()
+
+    def _unnamed(self, params):
+        """Takes the names out of (name, parameter) pairs."""
+        if isinstance(params, torch.Tensor):
+            return params  # torch's own error
+
+        def plain(entries):
+            if isinstance(entries, (set, frozenset)):
+                raise TypeError("optimizer parameters need to be organized in ordered collections, "
+                                "but the ordering of tensors in sets differs between ranks and "
+                                "runs. Please use a list instead.")
+            kept = []
+            for entry in [entries] if isinstance(entries, torch.Tensor) else entries:
+                if isinstance(entry, tuple):
+                    name, entry = entry
+                    self._names[id(entry)] = str(name)
+                kept.append(entry)
+            return kept
+
+        if not isinstance(params, (set, frozenset)):
+            params = list(params)
+            if params and isinstance(params[0], dict):
+                return [{**group, "params": plain(group["params"])} for group in params]
+        return plain(params)
+
+    def _name(self, p, group, index):
+        return self._names.get(id(p), f"group {group} parameter {index}")
+
+    def _new_slots(self, first_group):
+        """Slots of the groups from that one on; a tied parameter has one, under its first name."""
+        slots, seen = [], {id(slot.param) for slot in self._slots}
+        self._check_maximize()
+        for g, group in enumerate(self.param_groups[first_group:], first_group):
+            for i, p in enumerate(group["params"]):
+                name = self._name(p, g, i)
+                check_parameter(name, p)
+                if id(p) not in seen:
+                    seen.add(id(p))
+                    slots.append(Slot(name, p, g))
+        names = {}
+        for slot in self._slots + slots:
+            if slot.name in names:
+                raise InvalidArgument(f"pride: two parameters are named '{slot.name}'")
+            names[slot.name] = slot
+            first = (self._slots + slots)[0]
+            if slot.param.device != first.param.device:
+                raise InvalidArgument(
+                    f"pride: {slot.name} lies on {slot.param.device}, {first.name} on "
+                    f"{first.param.device}; one optimizer takes parameters of one device")
+        check_memory(self._slots + slots)
+        return slots
+
+    def _check_maximize(self):
+        if len({bool(group["maximize"]) for group in self.param_groups}) > 1:
+            raise InvalidArgument("pride: maximize differs between groups")
+
+    def _build(self, broadcast, take=None):
+        """Makes the native optimizer. ``take`` is the constructor's work on its arguments: here, so
+        that all ranks have the error of one."""
+        s = self._settings
+        timeout = datetime.timedelta(seconds=s["timeout"])
+        self._world = make_world(s["process_group"], timeout)
+        made = {}
+
+        def prepare():
+            if take is not None:
+                take()
+            nodes = s["node_of_rank"]
+            if nodes is not None and len(nodes) != self._world.size:
+                raise InvalidArgument(f"pride: node_of_rank has {len(nodes)} entries, there are "
+                                      f"{self._world.size} ranks")
+            slots = self._new_slots(0)
+            if not slots:
+                raise InvalidArgument("pride: no parameters")
+            made["slots"] = slots
+            made["groups"] = [self._group_values(g, i) for i, g in enumerate(self.param_groups)]
+            made["layout"] = library.make_layout([slot.spec for slot in slots])
+
+        compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
+        rows = self._meet("construct", prepare, lambda: [
+            self._device_digest(made["slots"]), *(digest(repr(s[k]).encode()) for k in compared)])
+        self._same(rows, 0, "device of the parameters")
+        for column, name in enumerate(compared, 1):
+            self._same(rows, column, f"argument '{name}'")
+        nodes = s["node_of_rank"]
+        options = library.make_options(
+            s["method"], s["options"], made["groups"],
+            bucket_coords=s["bucket_size"], seed=s["seed"], vote_weight=int(s["vote_weight"]),
+            overlap=int(s["lanes"] > 0),
+            exchange_threads=max(1, s["lanes"]), clip_global_norm=s["clip_global_norm"],
+            skip_non_finite=int(s["on_non_finite"] == "skip"))
+        if nodes is not None:
+            options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
+        with self._failures():
+            self._handle = library.Handle(
+                "optimizer", "pride_optimizer_create", self._world.handle, made["layout"],
+                c.byref(options), parents=(self._world,))
+        self._layout = made["layout"]
+        self._adopt(made["slots"])
+        self._sent_groups = list(map(bytes, made["groups"]))
+        _ALL.add(self)
+        if broadcast:
+            self.broadcast_parameters()
+        elif self._world.size > 1:
+            self._check_start()
+
+    def _device_digest(self, slots):
+        kinds = sorted({f"{slot.param.device.type}" for slot in slots})
+        return digest(",".join(kinds).encode())
+
+    def _adopt(self, new):
+        """Gives the new slots their places, and state its views."""
+        self._slots = self._slots + new
+        places = []
+        offset, n = c.c_uint64(), c.c_uint64()
+        for i in range(len(self._slots)):
+            library.call("pride_layout_slot", self._layout, i, c.byref(offset), c.byref(n))
+            places.append((offset.value, n.value))
+        size = library.lib.pride_layout_flat_size(self._layout)
+        self._flat = Flat(self._slots, size, places)
+        self._hooks.add(new)
+        self._built = self._members()
+        view_state(self)
+
+    def _check_start(self):
+        """Initial values, which libpride compares in the first step: here, so that it is early."""
+        rows = self._meet("check_replicas", None, lambda: [self._hash(self._flat.params)])
+        others = [r for r, row in enumerate(rows) if row[2] != rows[0][2]]
+        if not others:
+            return
+        name = self._first_other_parameter()
+        raise InvalidArgument(
+            f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
+            f"first that differs is {name}. Seed all ranks alike, wrap the model in "
+            "DistributedDataParallel first, or give broadcast_parameters=True")
+
+    def _first_other_parameter(self):
+        mine = [digest(slot.view.numpy().tobytes()) for slot in self._slots]
+        array = (c.c_uint64 * len(mine))(*mine)
+        every = (c.c_uint64 * (len(mine) * self._world.size))()
+        self._call("pride_comm_all_gather", self._world.handle, array, c.sizeof(array), every)
+        for i, slot in enumerate(self._slots):
+            if len({every[r * len(mine) + i] for r in range(self._world.size)}) > 1:
+                return f"'{slot.name}' of shape {tuple(slot.param.shape)}"
+        return "unknown"
+
+
+@atexit.register
+def _close_all():
+    for optimizer in list(_ALL):
+        try:
+            if optimizer._pid == os.getpid():
+                optimizer.close()
+        except Exception as error:  # pylint: disable=broad-except
+            warnings.warn(f"pride: {error}")

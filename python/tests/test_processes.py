@@ -1,0 +1,236 @@
+# Processes, their groups and their forks: what an optimizer needs, and what it leaves behind.
+# SPDX-License-Identifier: Apache-2.0
+import gc
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import models
+import pride
+from models import ended, make
+from processes import Processes, environment, free_port, start_group
+
+# --- Groups. ------------------------------------------------------------------------------------------
+
+
+def subgroup():
+    rank = dist.get_rank()
+    group = dist.new_group([0, 2])
+    if rank == 1:
+        with pytest.raises((pride.InvalidArgument, ValueError)) as caught:
+            make(process_group=group)
+        return str(caught.value)
+    model, optimizer = make(process_group=group)
+    assert optimizer._world.size == 2
+    models.train(model, optimizer, 3)
+    return ended(model, optimizer)
+
+
+def test_an_optimizer_of_a_group_works_and_others_are_told(world):
+    first, text, third = world(3).run(subgroup)
+    assert first == third and "not a member" in text and "rank 1" in text
+
+
+def too_early(rank, n, pipe, file, announced):
+    """An optimizer, then the group; with the environment of torchrun if that is announced."""
+    if announced:
+        os.environ["WORLD_SIZE"] = str(n)
+    try:
+        model, optimizer = make()
+        models.train(model, optimizer, 1)
+        start_group(rank, n, f"file://{file}")
+        optimizer.step()
+        pipe.send("all steps were made")
+    except Exception as error:  # pylint: disable=broad-except
+        pipe.send(f"{type(error).__name__}: {error}")
+
+
+@pytest.mark.parametrize("announced, text", [
+    (True, "^InvalidArgument: .*WORLD_SIZE is 2.*init_process_group"),
+    (False, r"made before init_process_group\(\) and works alone")])
+def test_an_optimizer_made_before_the_group_is_refused(tmp_path, announced, text):
+    for pipe in Processes(2, too_early, tmp_path / "store", announced).pipes:
+        assert pipe.poll(20)
+        assert re.search(text, pipe.recv())
+
+
+def group_again(file):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for i in range(2):
+        model, optimizer = make(overlap=True)
+        models.train(model, optimizer, 3)
+        optimizer.close()
+        dist.destroy_process_group()
+        start_group(rank, size, f"file://{file}.{i}")
+    model, optimizer = make()
+    models.train(model, optimizer, 3)
+    dist.destroy_process_group()
+    optimizer.zero_grad()
+    models.backward(model, 4, rank)
+    optimizer.step()  # its own groups live on
+    return models.bits(model.parameters())
+
+
+def test_the_process_group_may_be_made_anew(job, tmp_path):
+    job = job(2, group_again, str(tmp_path / "store"))
+    results = [job.result(r) for r in range(2)]
+    assert [r[0] for r in results] == [None, None]
+    assert results[0][1] == results[1][1]
+    job.close()
+
+
+# --- Fork. --------------------------------------------------------------------------------------------
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return torch.full((2,), float(i))
+
+
+def in_child(optimizer, model, pipe):
+    texts = []
+    for call in (optimizer.step, optimizer.check_replicas, optimizer.consolidate_state_dict,
+                 lambda: optimizer.load_state_dict({})):
+        try:
+            call()
+        except pride.Error as error:
+            texts.append(str(error))
+    optimizer.zero_grad()
+    optimizer.close()
+    pipe.send(texts)
+
+
+def forking(overlap):
+    model, optimizer = make(overlap=overlap)
+    models.train(model, optimizer, 3)
+    loader = torch.utils.data.DataLoader(Numbers(), num_workers=2,
+                                         multiprocessing_context="fork", batch_size=4)
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe()
+    multiprocessing.process.current_process()._config["daemon"] = False  # may have children
+    optimizer.zero_grad()
+    models.backward(model, 3)  # with overlap: forked in the middle of a step
+    child = fork.Process(target=in_child, args=(optimizer, model, theirs))
+    child.start()
+    assert ours.poll(20), "the child hangs"
+    texts = ours.recv()
+    child.join(5)
+    assert child.exitcode == 0
+    optimizer.step()
+    for step in range(4, 6):
+        assert len(list(loader)) == 2
+        models.train(model, optimizer, 1, first=step)
+    pid = os.fork()
+    if pid == 0:  # an ordinary end of the interpreter's work, hooks of atexit too
+        import atexit
+
+        atexit._run_exitfuncs()
+        gc.collect()
+        del optimizer
+        gc.collect()
+        os._exit(0)
+    until = time.monotonic() + 5
+    done = (0, 0)
+    while done[0] == 0 and time.monotonic() < until:
+        done = os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.02)
+    assert done == (pid, 0), "the forked interpreter does not end"
+    models.train(model, optimizer, 1, first=6)
+    ended(model, optimizer)
+    return texts
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_forked_child_is_refused_and_the_parent_goes_on(job, overlap):
+    job = job(2, forking, overlap)
+    for rank in range(2):
+        error, texts, _ = job.result(rank)
+        assert error is None, error
+        assert len(texts) == 4
+        assert all("forked" in t and "make it after the fork" in t for t in texts), texts
+    job.close()
+
+
+# --- Ends of processes, and of optimizers. ------------------------------------------------------------
+
+ENDS = """
+    import sys
+    import models, processes
+    kind, rank = sys.argv[1], int(sys.argv[2])
+    processes.start_group(rank, 2, "tcp://127.0.0.1:" + sys.argv[3])
+    model, optimizer = models.make(overlap=True)
+    models.train(model, optimizer, 3)
+    if kind == "backward":
+        models.backward(model, 3)
+    if kind == "raise":
+        raise LookupError("of the user")
+    print("reached the end")
+"""
+
+
+def run_ends(kind, seconds):
+    """(exit code, output) of two real interpreters, from their first line to their end."""
+    port = str(free_port())
+    processes = [subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(ENDS), kind, str(rank), port], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment()) for rank in range(2)]
+    results = []
+    until = time.monotonic() + seconds
+    try:
+        for process in processes:
+            output = process.communicate(timeout=max(0.1, until - time.monotonic()))[0]
+            results.append((process.returncode, output))
+    finally:
+        for process in processes:
+            process.kill()
+    return results
+
+
+def test_a_process_that_ends_in_the_middle_of_a_step_exits_clean():
+    for code, output in run_ends("backward", 20):
+        assert code == 0 and output == "reached the end\n", output
+
+
+def test_a_process_with_an_unhandled_exception_exits_with_it():
+    for code, output in run_ends("raise", 20):
+        assert code == 1 and "LookupError: of the user" in output, output
+        assert "terminate called" not in output and "Aborted" not in output
+
+
+def threads_and_files():
+    with open("/proc/self/status") as status:
+        threads = [int(line.split()[1]) for line in status if line.startswith("Threads:")][0]
+    return threads, len(os.listdir("/proc/self/fd"))
+
+
+def dropping(how):
+    counts = []
+    for i in range(12):
+        model, optimizer = make(overlap=i % 2 == 1)
+        models.train(model, optimizer, 3)
+        if how == "close":
+            optimizer.close()
+        del model, optimizer
+        if i in (1, 11):
+            dist.barrier()
+            time.sleep(0.3)
+            counts.append(threads_and_files())
+    return counts
+
+
+@pytest.mark.parametrize("how", ["close", "drop"])
+def test_optimizers_give_threads_and_sockets_back(world, how):
+    for (threads, files), (threads_after, files_after) in world(2).run(dropping, how):
+        assert threads_after <= threads + 1, f"{threads} threads became {threads_after}"
+        assert files_after <= files + 1, f"{files} files became {files_after}"
