@@ -53,7 +53,7 @@ void report(const ReportOptions& options) {
     throw DataError(concat("no run has a result yet: ", why));
   }
   if (!options.svg.empty()) {
-    write_text(options.svg, svg_of(chart_named(sections, options.chart)));
+    write_text(options.svg, svg_file(chart_named(sections, options.chart)));
     std::cout << options.svg << std::endl;
     return;
   }

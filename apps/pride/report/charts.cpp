@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -28,9 +27,8 @@ std::vector<std::string> facets_of(const Section& section) {
 bool fit_y(Chart& chart) {
   std::vector<double> all;
   for (const Series& s : chart.series) {
-    for (const auto* values : {&s.y, &s.low, &s.high}) {
-      std::copy_if(values->begin(), values->end(), std::back_inserter(all),
-                   [](double v) { return std::isfinite(v); });
+    for (std::size_t i = 0; i < s.x.size(); ++i) {
+      all.insert(all.end(), {s.y[i], s.y[i] - s.spread[i], s.y[i] + s.spread[i]});
     }
   }
   if (all.empty()) return false;
@@ -75,17 +73,18 @@ void finish(std::vector<Chart>& charts, Chart chart) {
   charts.push_back(std::move(chart));
 }
 
+// Values that are not finite are no points.
 void append(Series& series, double x, const Spread& spread) {
+  if (!std::isfinite(spread.mean + spread.deviation)) return;
   series.x.push_back(x);
   series.y.push_back(spread.mean);
-  series.low.push_back(spread.mean - spread.deviation);
-  series.high.push_back(spread.mean + spread.deviation);
+  series.spread.push_back(spread.deviation);
 }
 
 // Mean curve of a group: at each step that all of its runs have.
 Series mean_curve(const Group& group, const std::function<const Curve*(const RunData&)>& curve,
                   double factor) {
-  Series series{.name = group.label, .color = group.color, .x = {}, .y = {}, .low = {}, .high = {}};
+  Series series{.name = group.label, .color = group.color};
   std::map<double, std::vector<double>> at;
   for (const RunData* run : group.runs) {
     const Curve* values = curve(*run);
@@ -228,12 +227,7 @@ void add_against(const Section& section, const std::string& flag, const std::str
     }
   }
   for (const auto& [name, points] : lines) {
-    Series series{.name = name,
-                  .color = points.begin()->second->color,
-                  .x = {},
-                  .y = {},
-                  .low = {},
-                  .high = {}};
+    Series series{.name = name, .color = points.begin()->second->color};
     for (const auto& [x, group] : points) {
       if (x > 0) append(series, x, final_of(section, *group));
     }
@@ -256,24 +250,11 @@ void add_bits(const Section& section, const std::string& facet, std::vector<Char
               .series = {}};
   for (const Group& group : section.groups) {
     if (group.facet != facet || group.runs.empty() || !(group.bits() > 0)) continue;
-    Series series{.name = name_in_facet(section, group),
-                  .color = group.color,
-                  .x = {},
-                  .y = {},
-                  .low = {},
-                  .high = {}};
+    Series series{.name = name_in_facet(section, group), .color = group.color};
     append(series, group.bits(), final_of(section, group));
     chart.series.push_back(std::move(series));
   }
   finish(charts, std::move(chart));
-}
-
-nlohmann::ordered_json axis_json(const ChartAxis& axis) {
-  return {{"label", axis.label},
-          {"log2", axis.log2},
-          {"min", axis.min},
-          {"max", axis.max},
-          {"ticks", axis.ticks}};
 }
 
 }  // namespace
@@ -305,21 +286,6 @@ Chart chart_named(const std::vector<Section>& sections, const std::string& id) {
   PRIDE_CHECK(!known.empty(), "--svg: these runs make no chart");
   PRIDE_CHECK(plain.has_value(), "--chart ", id, ": there are ", known);
   return *plain;
-}
-
-nlohmann::ordered_json to_json(const Chart& chart) {
-  nlohmann::ordered_json series = nlohmann::ordered_json::array();
-  for (const Series& s : chart.series) {
-    // NaN becomes null
-    series.push_back({{"name", s.name},
-                      {"color", s.color},
-                      {"x", s.x},
-                      {"y", s.y},
-                      {"low", s.low},
-                      {"high", s.high}});
-  }
-  return {{"id", chart.id},          {"title", chart.title},    {"points", chart.points},
-          {"x", axis_json(chart.x)}, {"y", axis_json(chart.y)}, {"series", series}};
 }
 
 }  // namespace pride::app

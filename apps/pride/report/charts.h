@@ -1,8 +1,7 @@
-// Chart: the numbers of a picture, for the page's script and for SVG alike.
+// Chart: the numbers of a picture.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -12,9 +11,9 @@ namespace pride::app {
 
 struct Series {
   std::string name;
-  int color = 0;  // one a label of the section
-  std::vector<double> x = {}, y = {}, low = {},
-                      high = {};  // mean, and mean -+ standard deviation over the seeds
+  int color = 0;                       // one a label of the section
+  std::vector<double> x = {}, y = {};  // y: mean over the seeds
+  std::vector<double> spread = {};     // standard deviation over the seeds; empty: none
 };
 
 struct ChartAxis {
@@ -38,7 +37,5 @@ std::vector<Chart> charts_of(const Section& section);
 // By its id: "loss" of the first section that has one, "s2-loss" of the second section; without an
 // id the first of all. Throws InvalidArgument, with all ids, if there is none.
 Chart chart_named(const std::vector<Section>& sections, const std::string& id);
-
-nlohmann::ordered_json to_json(const Chart& chart);
 
 }  // namespace pride::app

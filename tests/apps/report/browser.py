@@ -1,6 +1,5 @@
 # A headless Chromium, driven over a pipe (Chrome DevTools Protocol). Standard library only.
 # SPDX-License-Identifier: Apache-2.0
-import base64
 import json
 import os
 import select
@@ -91,12 +90,11 @@ class Browser:
             raise RuntimeError(answer["exceptionDetails"]["exception"]["description"])
         return answer["result"].get("value")
 
-    def screenshot(self, file):
+    def screenshot(self):
+        """PNG in base 64."""
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 6000), "scale": 1}
-        data = self.ask("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
-        with open(file, "wb") as out:
-            out.write(base64.b64decode(data))
+        return self.ask("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
 
     def complaints(self):
         """Errors and warnings of the console, exceptions."""
