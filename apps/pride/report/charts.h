@@ -38,4 +38,8 @@ std::vector<Chart> charts_of(const Section& section);
 // id the first of all. Throws InvalidArgument, with all ids, if there is none.
 Chart chart_named(const std::vector<Section>& sections, const std::string& id);
 
+// As JSON, one series a line, and back. chart_of throws DataError with what is wrong.
+std::string json_of(const Chart& chart);
+Chart chart_of(const std::string& json);
+
 }  // namespace pride::app

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -396,6 +397,48 @@ TEST_F(Report, DrawsEverySeriesIntoTheFrameOfTheSvg) {
     EXPECT_EQ(svg.find("nan"), std::string::npos);
     EXPECT_EQ(svg.find("inf"), std::string::npos);
   }
+}
+
+TEST_F(Report, DrawsAChartAgainFromItsNumbers) {
+  write_run("a", "lion", 4, 1, 0.5, 100);
+  write_run("b", "lion", 4, 2, 0.7, 100);
+  write_run("c", "dgc", 4, 1, 0.4, 10);
+  for (const Chart& one : charts_of(sections({"a", "b", "c"})[0])) {
+    const Chart again = chart_of(json_of(one));
+    EXPECT_EQ(svg_of(again), svg_of(one)) << one.id;
+    EXPECT_EQ(json_of(again), json_of(one)) << one.id;
+  }
+}
+
+// Of the pages in docs: what the drawer changes, it has to change there.
+TEST(Figures, AreDrawnFromTheNumbersBesideThem) {
+  int n = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(PRIDE_FIGURES)) {
+    std::filesystem::path file = entry.path();
+    if (file.extension() != ".svg") continue;
+    const std::string picture = test::bytes_of(file);
+    const std::string drawn = svg_file(chart_of(test::bytes_of(file.replace_extension("json"))));
+    EXPECT_TRUE(drawn == picture) << "pride report --from " << file << " --svg ...";
+    ++n;
+  }
+  EXPECT_GE(n, 7);
+}
+
+TEST(ChartOf, NamesWhatIsWrongWithNumbers) {
+  const std::string good =
+      R"({"x": {"label": "epochs"}, "y": {}, "series": [{"name": "a", "x": [1, 2], "y": [3, 4]}]})";
+  EXPECT_EQ(chart_of(good).series.at(0).name, "a");
+  const auto refuses = [&](const std::string& part, const std::string& by, const char* why) {
+    std::string bad = good;
+    bad.replace(bad.find(part), part.size(), by);
+    test::expect_error<DataError>([&] { chart_of(bad); }, {why});
+  };
+  refuses("[3, 4]", "[3, null]", "not the numbers of a chart");
+  refuses("[3, 4]", "[3]", "series 'a'");
+  refuses("\"y\": [3, 4]", "\"y\": [3, 4], \"color\": -1", "series 'a'");
+  refuses("\"epochs\"", "\"epochs\", \"log2\": true", "axis 'epochs': min <= 0");
+  refuses("\"y\": {}", "\"y\": {\"min\": 2}", "min >= max");
+  refuses("{\"name\": \"a\", \"x\": [1, 2], \"y\": [3, 4]}", "", "no series");
 }
 
 }  // namespace
