@@ -24,7 +24,7 @@ struct ChartAxis {
 };
 
 struct Chart {
-  std::string id, title, note = {};
+  std::string id = {}, title = {}, note = {};
   bool points = false;  // points with names instead of lines
   ChartAxis x, y;
   std::vector<Series> series = {};
