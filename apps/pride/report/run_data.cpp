@@ -78,49 +78,38 @@ void read_metrics(const fs::path& file, RunData& run) {
   run.train_loss = binned(losses);
 }
 
-enum class Kind { kObject, kNumber, kString, kFlag };
-
 // Checks what the page will ask for: "settings.seed" is the key `seed` in the object `settings`.
-void check(const Json& summary, const std::string& path, Kind kind, bool may_be_absent = false) {
-  const Json* at = &summary;
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    const auto found = at->find(path.substr(begin, end - begin));
-    if (found == at->end()) {
-      if (may_be_absent) return;
+// `type` as type_name() has it.
+void check(const Json& summary, std::initializer_list<const char*> paths, const std::string& type,
+           bool may_be_absent = false) {
+  for (const std::string path : paths) {
+    std::string place = "/" + path;
+    std::ranges::replace(place, '.', '/');
+    const Json::json_pointer at(place);
+    if (!summary.contains(at)) {
+      if (may_be_absent) continue;
       throw DataError(concat("'", path, "' is missing"));
     }
-    at = &*found;
-    begin = end + 1;
+    if (summary.at(at).type_name() == type) continue;
+    throw DataError(concat("'", path, "' is not ", type == "object" ? "an " : "a ", type));
   }
-  const bool good = kind == Kind::kObject   ? at->is_object()
-                    : kind == Kind::kNumber ? at->is_number()
-                    : kind == Kind::kString ? at->is_string()
-                                            : at->is_boolean();
-  const char* names[] = {"an object", "a number", "a string", "true or false"};
-  if (!good) throw DataError(concat("'", path, "' is not ", names[static_cast<int>(kind)]));
 }
 
 void check_summary(const Json& summary) {
   if (!summary.is_object()) throw DataError("not a JSON object");
-  for (const char* key : {"settings", "method", "model", "data", "seconds", "bytes", "final"}) {
-    check(summary, key, Kind::kObject);
-  }
-  for (const char* key :
-       {"epochs", "steps", "world", "step_ms", "steps_run", "settings.seed", "model.parameters"}) {
-    check(summary, key, Kind::kNumber);
-  }
-  for (const char* key : {"task", "data.hash", "method.name"}) check(summary, key, Kind::kString);
-  for (const char* key : {"param_hash", "model.name", "data.source"}) {
-    check(summary, key, Kind::kString, /*may_be_absent=*/true);
-  }
-  check(summary, "versions", Kind::kObject, true);
-  check(summary, "versions.commit", Kind::kString, true);
-  check(summary, "model.size", Kind::kObject, true);
-  check(summary, "model.size.init_hash", Kind::kString, true);
-  check(summary, "interrupted", Kind::kFlag, true);
+  check(summary, {"settings", "method", "model", "data", "seconds", "bytes", "final"}, "object");
+  check(summary,
+        {"epochs", "steps", "world", "step_ms", "steps_run", "settings.seed", "model.parameters"},
+        "number");
+  check(summary, {"task", "data.hash", "method.name"}, "string");
+  const bool may_be_absent = true;
+  check(summary, {"versions", "model.size"}, "object", may_be_absent);
+  check(summary,
+        {"param_hash", "model.name", "data.source", "versions.commit", "model.size.init_hash"},
+        "string", may_be_absent);
+  check(summary, {"interrupted"}, "boolean", may_be_absent);
   for (const auto& [name, value] : summary.at("seconds").items()) {
-    check(summary, "seconds." + name, Kind::kNumber);
+    check(summary, {("seconds." + name).c_str()}, "number");
   }
 }
 
@@ -204,13 +193,9 @@ void load_sweep(const fs::path& folder, Loaded& into) {
   for (std::string line; std::getline(in, line);) {
     ++number;
     RunData run{.source = source.name};
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object()) {
-      throw DataError(concat((folder / "sweep.jsonl").string(), ":", number,
-                             ": not JSON; `pride sweep` writes the file again"));
-    }
     fs::path place;
     try {
+      const Json record = Json::parse(line);
       run.label = record.at("label");
       run.tuning = record.at("phase") == "tune";
       run.error = record.value("error", "");
@@ -218,7 +203,7 @@ void load_sweep(const fs::path& folder, Loaded& into) {
       place = record.at("folder").get<std::string>();
     } catch (const Json::exception& error) {
       throw DataError(concat((folder / "sweep.jsonl").string(), ":", number,
-                             ": not what `pride sweep` writes: ", error.what()));
+                             ": not what `pride sweep` writes, and writes again: ", error.what()));
     }
     read_run(folder / place, run);
     add_run(std::move(run), into);

@@ -246,28 +246,14 @@ std::string chart_style() {
 }
 
 std::string escaped(const std::string& text) {
+  static constexpr std::pair<char, const char*> kEntities[] = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
   std::string safe;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      case '\'':
-        safe += "&#39;";
-        break;
-      default:
-        // control characters are in no XML
-        safe += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
-    }
+    const auto* entity = std::ranges::find(kEntities, c, &std::pair<char, const char*>::first);
+    // control characters are in no XML
+    const bool control = static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
+    safe += entity != std::end(kEntities) ? entity->second : std::string(1, control ? ' ' : c);
   }
   return safe;
 }

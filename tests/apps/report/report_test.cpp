@@ -328,7 +328,7 @@ TEST_F(Report, LeavesOutARunWithAnOddSummaryAndSaysWhy) {
   odd("d", "/model/size", 7, "'model.size' is not an object");
   odd("e", "/seconds/data_s", "long", "'seconds.data_s' is not a number");
   odd("f", "/versions", json{{"commit", 1}}, "'versions.commit' is not a string");
-  odd("g", "/interrupted", "no", "'interrupted' is not true or false");
+  odd("g", "/interrupted", "no", "'interrupted' is not a boolean");
   odd("h", "/final", json{{"accuracy", 0.5}}, "'final.loss' is missing");
   odd("i", "/method/name", 3, "'method.name' is not a string");
   write_run("j", "lion", 4, 1, 0.5, 100);
