@@ -9,7 +9,6 @@
 
 #include "final_metrics.h"
 #include "pride/error.h"
-#include "shell_quoted.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;
@@ -164,7 +163,7 @@ fs::path real_place(const fs::path& folder) {
   return error ? folder.lexically_normal() : found;
 }
 
-// Adds the run, unless its folder has one. What stands in a sweep or a comparison has a command.
+// Adds the run, unless its folder has one. What stands in a sweep has a command.
 void add_run(RunData run, Loaded& into) {
   const auto [at, is_new] = into.places.emplace(real_place(run.folder), into.runs.size());
   if (is_new) return into.runs.push_back(std::move(run));
@@ -172,12 +171,6 @@ void add_run(RunData run, Loaded& into) {
   if (!known.command.empty() || run.command.empty()) return;
   std::erase_if(into.sources, [&](const Source& s) { return s.name == known.source; });
   known = std::move(run);
-}
-
-std::string command_of(const Json& arguments) {
-  std::string command = "pride train";
-  for (const Json& argument : arguments) command += " " + shell_quoted(argument.get<std::string>());
-  return command;
 }
 
 void load_sweep(const fs::path& folder, Loaded& into) {
@@ -211,28 +204,6 @@ void load_sweep(const fs::path& folder, Loaded& into) {
   into.sources.push_back(std::move(source));
 }
 
-void load_comparison(const fs::path& folder, Loaded& into) {
-  Source source{.name = folder.string()};
-  const Json comparison = read_json_file(folder / "compare.json");
-  source.complete = comparison.value("complete", true);
-  for (const Json& method : comparison.at("methods")) {
-    const std::string label = method.at("label");
-    for (const char* kind : {"runs", "tried"}) {
-      for (const Json& record : method.at(kind)) {
-        RunData run{.label = label, .source = source.name};
-        run.tuning = std::string_view(kind) == "tried";
-        run.error = record.value("error", "");
-        run.command = command_of(record.at("arguments"));
-        // the recorded folder holds for the place from which the comparison was run
-        const fs::path recorded = record.at("folder").get<std::string>();
-        read_run(folder / label / recorded.filename(), run);
-        add_run(std::move(run), into);
-      }
-    }
-  }
-  into.sources.push_back(std::move(source));
-}
-
 void load_one(const fs::path& folder, Loaded& into) {
   Source source{.name = folder.string()};
   RunData run{.source = source.name};
@@ -260,15 +231,13 @@ void load_runs(const fs::path& given, Loaded& into) {
   if (known) return;
   try {
     if (fs::exists(folder / "sweep.json")) return load_sweep(folder, into);
-    if (fs::exists(folder / "compare.json")) return load_comparison(folder, into);
   } catch (const Json::exception& error) {
     throw DataError(concat(folder.string(), ": not what pride writes: ", error.what()));
   }
   if (fs::exists(folder / "summary.json") || fs::exists(folder / "metrics.jsonl")) {
     return load_one(folder, into);
   }
-  throw DataError(
-      concat(given.string(), ": no sweep.json, compare.json, summary.json or metrics.jsonl in it"));
+  throw DataError(concat(given.string(), ": no sweep.json, summary.json or metrics.jsonl in it"));
 }
 
 }  // namespace pride::app

@@ -57,6 +57,18 @@ class Report : public testing::Test {
     folder_.write(folder + "/summary.json", summary.dump());
   }
 
+  // Records of runs that have the label "mine".
+  void write_sweep(const std::string& folder, const json& overview,
+                   const std::vector<json>& records) const {
+    folder_.write(folder + "/sweep.json", overview.dump());
+    std::string lines;
+    for (json record : records) {
+      record.update({{"label", "mine"}, {"phase", "run"}, {"command", "pride train"}});
+      lines += record.dump() + "\n";
+    }
+    folder_.write(folder + "/sweep.jsonl", lines);
+  }
+
   // A value of the summary; discarded: none.
   void set(const std::string& folder, const char* place, const json& value) const {
     const std::string file = folder + "/summary.json";
@@ -168,21 +180,13 @@ TEST_F(Report, DrawsAgainstWorkersOnlyIfTheyDiffer) {
   EXPECT_EQ(chart(charts, "epoch-workers-16").series.size(), 1U);
 }
 
-TEST_F(Report, ReadsAComparisonThatWasMoved) {
-  write_run("cmp/vote/3e-4-seed1", "dlion-vote", 4, 1, 0.5, 100);
-  const json run = {{"folder", "elsewhere/vote/3e-4-seed1"},
-                    {"arguments", {"--method=dlion-vote"}}};
-  const json failed = {{"folder", "elsewhere/vote/3e-4-seed2"},
-                       {"arguments", json::array()},
-                       {"error", "NaN in step 3"}};
-  folder_.write(
-      "cmp/compare.json",
-      json({{"complete", false},
-            {"methods", {{{"label", "vote"}, {"runs", {run, failed}}, {"tried", json::array()}}}}})
-          .dump());
-  const auto found = sections({"cmp"});
+TEST_F(Report, NamesARunThatFailedAndASweepThatIsNotComplete) {
+  write_run("sw/runs/one", "dlion-vote", 4, 1, 0.5, 100);
+  write_sweep("sw", {{"complete", false}},
+              {{{"folder", "runs/one"}}, {{"folder", "runs/two"}, {"error", "NaN in step 3"}}});
+  const auto found = sections({"sw"});
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].groups.at(0).label, "vote");
+  EXPECT_EQ(found[0].groups.at(0).label, "mine");
   const std::string page = page_of({.title = "t", .program = "p"}, loaded_, found);
   EXPECT_PRED_FORMAT2(IsSubstring, "NaN in step 3", page);
   EXPECT_PRED_FORMAT2(IsSubstring, "is not complete", page);
@@ -192,7 +196,7 @@ TEST_F(Report, NamesWhatItCannotRead) {
   EXPECT_THROW(load_runs(folder_.path() / "none", loaded_), DataError);
   folder_.write("empty/x", "");
   EXPECT_THROW(load_runs(folder_.path() / "empty", loaded_), DataError);
-  folder_.write("bad/compare.json", "{\"methods\": 3}");
+  folder_.write("bad/sweep.json", "{\"title\": 3}");
   EXPECT_THROW(load_runs(folder_.path() / "bad", loaded_), DataError);
   folder_.write("sweep/sweep.json", "{}");
   folder_.write("sweep/sweep.jsonl", "nonsense\n");
@@ -211,17 +215,7 @@ TEST_F(Report, NamesWhatItCannotRead) {
 TEST_F(Report, CountsARunOnceHoweverOftenItIsGiven) {
   write_run("sw/runs/one", "lion", 4, 1, 0.5, 100);
   write_run("sw/runs/two", "lion", 4, 2, 0.7, 100);
-  folder_.write("sw/sweep.json", json({{"title", "both"}}).dump());
-  std::string lines;
-  for (const char* run : {"one", "two"}) {
-    lines += json({{"label", "mine"},
-                   {"phase", "run"},
-                   {"command", "pride train"},
-                   {"folder", std::string("runs/") + run}})
-                 .dump() +
-             "\n";
-  }
-  folder_.write("sw/sweep.jsonl", lines);
+  write_sweep("sw", {{"title", "both"}}, {{{"folder", "runs/one"}}, {{"folder", "runs/two"}}});
   std::filesystem::create_directory_symlink(folder_.path() / "sw", folder_.path() / "link");
   const auto found =
       sections({"sw/runs/one", "sw", "sw/", "link", "sw/runs/../runs/two", "sw/sweep.json"});
