@@ -25,18 +25,22 @@ for (const plot of document.querySelectorAll(".plot")) {
       return { line, left, top, text };
     });
   });
-  plot.onpointerleave = () => { tip.hidden = true; };
+  const show = (best) => {
+    tip.hidden = !best;
+    points.forEach(({ line }) => line.classList.toggle("near", line === best?.line));
+  };
+  plot.onpointerleave = () => show();
   plot.onpointermove = (event) => {
     const box = svg.getBoundingClientRect(), scale = box.width / svg.viewBox.baseVal.width;
     const far = (p) => Math.hypot(p.left * scale - event.clientX + box.left, p.top * scale - event.clientY + box.top);
     const near = points.filter((p) => !p.line.classList.contains("hidden") && far(p) < 40);
-    tip.hidden = near.length === 0;
-    if (tip.hidden) return;
+    if (near.length === 0) return show();
     const best = near.reduce((a, b) => far(b) < far(a) ? b : a);
     const left = best.left * scale, right = left > plot.clientWidth / 2;
     tip.textContent = best.text;
     tip.style.top = `${Math.max(best.top * scale - 44, 0)}px`;
     tip.style.left = right ? "auto" : `${left + 10}px`;
     tip.style.right = right ? `${plot.clientWidth - left + 10}px` : "auto";
+    show(best);
   };
 }
