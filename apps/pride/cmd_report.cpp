@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 struct ReportOptions {
   std::vector<std::string> runs;
-  std::string out = "report.html", title, svg, chart;
+  std::string out = "report.html", title, svg, chart, numbers, from;
 };
 
 void write_text(const std::string& file, const std::string& text) {
@@ -45,7 +45,36 @@ std::string title_of(const ReportOptions& options, const Loaded& loaded) {
                                     : concat(loaded.sources.size(), " sets of runs");
 }
 
+std::string read_text(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw DataError("cannot read");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write_chart(const ReportOptions& options, const Chart& chart) {
+  for (const auto& [file, text] :
+       {std::pair(options.svg, svg_file(chart)), {options.numbers, json_of(chart)}}) {
+    if (file.empty()) continue;
+    write_text(file, text);
+    std::cout << file << std::endl;
+  }
+}
+
+void redraw(const ReportOptions& options) {
+  try {
+    write_chart(options, chart_of(read_text(options.from)));
+  } catch (const DataError& error) {
+    throw DataError(concat(options.from, ": ", error.what()));
+  }
+}
+
 void report(const ReportOptions& options) {
+  PRIDE_CHECK(options.runs.empty() != options.from.empty(),
+              "pride report needs folders of runs, or --from with the numbers of a chart");
+  const bool one_chart = !options.svg.empty() || !options.numbers.empty();
+  PRIDE_CHECK(one_chart || (options.chart.empty() && options.from.empty()),
+              "--chart and --from need --svg or --numbers");
+  if (!options.from.empty()) return redraw(options);
   Loaded loaded;
   for (const std::string& run : options.runs) load_runs(run, loaded);
   const std::vector<Section> sections = sections_of(loaded);
@@ -53,11 +82,7 @@ void report(const ReportOptions& options) {
     const std::string why = loaded.runs.empty() ? "there is none" : loaded.runs.front().error;
     throw DataError(concat("no run has a result yet: ", why));
   }
-  if (!options.svg.empty()) {
-    write_text(options.svg, svg_of(chart_named(sections, options.chart)));
-    std::cout << options.svg << std::endl;
-    return;
-  }
+  if (one_chart) return write_chart(options, chart_named(sections, options.chart));
   const std::string commit = kGitDescribe;
   const PageFacts facts{
       .title = title_of(options, loaded),
@@ -72,20 +97,20 @@ void add_report_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "report", "Show runs as one HTML page: charts, tables and settings, nothing to install");
   const auto options = std::make_shared<ReportOptions>();
-  command
-      ->add_option("runs", options->runs,
-                   "Folders of `pride sweep`, `pride compare`, `pride train`")
-      ->required();
+  command->add_option("runs", options->runs,
+                      "Folders of `pride sweep`, `pride compare`, `pride train`");
   command->add_option("--out", options->out, "The page")->capture_default_str();
   command->add_option("--title", options->title,
                       "Of the page. Default: of the experiment, or the folder");
-  CLI::Option* svg = command->add_option("--svg", options->svg,
-                                         "Write one chart as SVG into this file, and no page");
-  command
-      ->add_option("--chart", options->chart,
-                   "With --svg: epoch, loss, workers, batch or bits, or as an error message lists "
-                   "them; s2-loss is that of the second section. Default: the first of the page")
-      ->needs(svg);
+  command->add_option("--svg", options->svg, "Write one chart as SVG into this file, and no page");
+  command->add_option("--numbers", options->numbers,
+                      "Write the numbers of one chart as JSON into this file, and no page");
+  command->add_option(
+      "--chart", options->chart,
+      "With --svg or --numbers: epoch, loss, workers, batch or bits, or as an error message lists "
+      "them; s2-loss is that of the second section. Default: the first of the page");
+  command->add_option("--from", options->from,
+                      "Draw the chart from this file, which --numbers wrote, instead of runs");
   command->callback([options] { report(*options); });
 }
 

@@ -130,7 +130,7 @@ void write_svg(const std::vector<Plan>& plans, const std::vector<std::string>& m
                const std::string& file) {
   const PlanFacts& facts = plans.front().facts;
   std::ofstream out(file, std::ios::binary);
-  out << svg_of(scaling_chart(title_of(facts), methods, facts.compute_s, steps_of(plans)));
+  out << svg_file(scaling_chart(title_of(facts), methods, facts.compute_s, steps_of(plans)));
   out.close();
   if (!out) throw DataError(concat(file, ": cannot write"));
 }

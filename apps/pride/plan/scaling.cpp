@@ -39,11 +39,8 @@ Chart scaling_chart(const std::string& title, const std::vector<std::string>& me
   for (std::size_t m = 0; m < methods.size(); ++m) {
     Series series{.name = methods[m], .color = static_cast<int>(m)};
     for (const WorldSteps& at : worlds) {
-      const double y = efficiency(compute_s, at.step_s[m]);
       series.x.push_back(at.world);
-      for (std::vector<double>* values : {&series.y, &series.low, &series.high}) {
-        values->push_back(y);
-      }
+      series.y.push_back(efficiency(compute_s, at.step_s[m]));
     }
     chart.series.push_back(std::move(series));
   }

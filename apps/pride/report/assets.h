@@ -4,9 +4,6 @@
 
 namespace pride::app {
 
-extern const char* const kUplotJs;
-extern const char* const kUplotLicence;
-extern const char* const kUplotCss;
 extern const char* const kPageJs;
 extern const char* const kPageCss;
 

@@ -11,26 +11,25 @@
 #include "pride/error.h"
 
 namespace pride::app {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Series, name, color, x, y, spread)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ChartAxis, label, log2, min, max, ticks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Chart, id, title, note, points, x, y, series)
+
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr double kFarOut = 3;  // times the range of nearly all values: such peaks are cut
 
-std::vector<std::string> facets_of(const Section& section) {
-  std::vector<std::string> facets;
-  for (const Group& group : section.groups) {
-    const bool known = std::find(facets.begin(), facets.end(), group.facet) != facets.end();
-    if (!known && !group.runs.empty()) facets.push_back(group.facet);
-  }
-  return facets;
-}
+using Groups = std::vector<const Group*>;  // of which each has a run
 
 // Some room around what is drawn; true if peaks were cut off.
 bool fit_y(Chart& chart) {
   std::vector<double> all;
   for (const Series& s : chart.series) {
-    for (const auto* values : {&s.y, &s.low, &s.high}) {
-      std::copy_if(values->begin(), values->end(), std::back_inserter(all),
-                   [](double v) { return std::isfinite(v); });
+    for (std::size_t i = 0; i < s.x.size(); ++i) {
+      all.insert(all.end(), {s.y[i], s.y[i] - s.spread[i], s.y[i] + s.spread[i]});
     }
   }
   if (all.empty()) return false;
@@ -67,30 +66,27 @@ void fit_x(Chart& chart) {
   }
 }
 
-void finish(std::vector<Chart>& charts, Chart chart) {
-  std::erase_if(chart.series, [](const Series& s) { return s.x.empty(); });
-  if (chart.series.empty()) return;
-  fit_x(chart);
-  if (fit_y(chart)) chart.note += " Peaks above the frame are cut.";
-  charts.push_back(std::move(chart));
-}
-
+// Values that are not finite are no points.
 void append(Series& series, double x, const Spread& spread) {
+  if (!std::isfinite(spread.mean + spread.deviation)) return;
   series.x.push_back(x);
   series.y.push_back(spread.mean);
-  series.low.push_back(spread.mean - spread.deviation);
-  series.high.push_back(spread.mean + spread.deviation);
+  series.spread.push_back(spread.deviation);
+}
+
+// Groups of one label differ in the method's own settings, which their names have.
+Series series_of(const Groups& groups, const Group& group) {
+  const auto n = std::ranges::count(groups, group.label, &Group::label);
+  return {.name = n > 1 ? group.name : group.label, .color = group.color};
 }
 
 // Mean curve of a group: at each step that all of its runs have.
-Series mean_curve(const Group& group, const std::function<const Curve*(const RunData&)>& curve,
-                  double factor) {
-  Series series{.name = group.label, .color = group.color, .x = {}, .y = {}, .low = {}, .high = {}};
+Series mean_curve(const Groups& groups, const Group& group,
+                  const std::function<Curve(const RunData&)>& curve) {
+  Series series = series_of(groups, group);
   std::map<double, std::vector<double>> at;
   for (const RunData* run : group.runs) {
-    const Curve* values = curve(*run);
-    if (values == nullptr) continue;
-    for (const auto& [step, value] : *values) at[step].push_back(value * factor);
+    for (const auto& [step, value] : curve(*run)) at[step].push_back(value);
   }
   for (const auto& [step, values] : at) {
     if (values.size() < group.runs.size()) continue;
@@ -99,96 +95,45 @@ Series mean_curve(const Group& group, const std::function<const Curve*(const Run
   return series;
 }
 
-std::string of_facet(const std::string& what, const std::string& facet) {
-  return facet.empty() ? what : concat(what, ", ", facet);
-}
-
-// so that two charts of a page differ: "epoch", "epoch-workers-16"
-std::string chart_id(const std::string& what, const std::string& facet) {
-  std::string id = of_facet(what, facet);
-  std::string plain;
-  for (const char c : id) {
-    const bool keep = std::isalnum(static_cast<unsigned char>(c)) || c == '.';
-    if (keep) plain += c;
-    if (!keep && !plain.empty() && plain.back() != '-') plain += '-';
+Chart result_curves(const Section& section, const Groups& groups) {
+  const Metric& metric = section.metric;
+  Chart chart{.title = metric.name,
+              .note = "Mean over the seeds; the band is one standard deviation to each side.",
+              .x = {.label = "epochs"},
+              .y = {.label = metric.heading}};
+  for (const Group* group : groups) {
+    Series series = mean_curve(groups, *group, [&](const RunData& run) {
+      const auto found = run.evaluations.find(metric.key);
+      Curve curve = found != run.evaluations.end() ? found->second : Curve();
+      for (auto& [step, value] : curve) value *= metric.factor;
+      return curve;
+    });
+    if (series.x.size() > 1) chart.series.push_back(std::move(series));  // one point is no curve
   }
-  return plain;
+  return chart;
 }
 
-// Facets that differ in signs alone, as "a_1" and "a-1", have one id: it is numbered.
-void number_equal_ids(std::vector<Chart>& charts) {
-  std::set<std::string> seen;
-  for (Chart& chart : charts) {
-    const std::string id = chart.id;
-    for (int n = 2; !seen.insert(chart.id).second; ++n) chart.id = concat(id, "-", n);
-  }
-}
-
-std::string capital(std::string text) {
-  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return text;
-}
-
-// Names within one chart: two groups of a label and facet differ in the method's own settings.
-std::string name_in_facet(const Section& section, const Group& group) {
-  const auto same = [&](const Group& g) {
-    return g.label == group.label && g.facet == group.facet;
-  };
-  return std::count_if(section.groups.begin(), section.groups.end(), same) > 1 ? group.name
-                                                                               : group.label;
-}
-
-void add_epochs(const Section& section, const std::string& facet, std::vector<Chart>& charts) {
-  const std::string& key = section.metric.key;
-  Chart result{.id = chart_id("epoch", facet),
-               .title = of_facet(capital(section.metric.name), facet),
-               .note = "Mean over the seeds; the band is one standard deviation to each side.",
-               .x = {.label = "epochs"},
-               .y = {.label = section.metric.heading},
-               .series = {}};
-  Chart loss{
-      .id = chart_id("loss", facet),
-      .title = of_facet("Training loss", facet),
+Chart loss_curves(const Section&, const Groups& groups) {
+  Chart chart{
+      .title = "training loss",
       .note = "Of the steps' own batches, averaged over stretches of a hundredth of the run.",
       .x = {.label = "epochs"},
-      .y = {.label = "training loss, nats"},
-      .series = {}};
-  for (const Group& group : section.groups) {
-    if (group.facet != facet || group.runs.empty()) continue;
-    Series curve = mean_curve(
-        group,
-        [&](const RunData& run) {
-          const auto found = run.evaluations.find(key);
-          return found != run.evaluations.end() ? &found->second : nullptr;
-        },
-        section.metric.factor);
-    curve.name = name_in_facet(section, group);
-    if (curve.x.size() > 1) result.series.push_back(curve);  // one point is no curve
-    Series steps = mean_curve(
-        group, [](const RunData& run) { return &run.train_loss; }, 1);
-    steps.name = curve.name;
-    loss.series.push_back(steps);
+      .y = {.label = "training loss, nats"}};
+  for (const Group* group : groups) {
+    chart.series.push_back(
+        mean_curve(groups, *group, [](const RunData& run) { return run.train_loss; }));
   }
-  finish(charts, std::move(result));
-  finish(charts, std::move(loss));
+  return chart;
 }
-
-// Runs of an older version may lack a flag.
-std::string setting(const Group& group, const std::string& flag) {
-  const auto found = group.settings.find(flag);
-  return found != group.settings.end() ? found->second : "default";
-}
-
-using Groups = std::vector<const Group*>;
 
 // Flags in which groups differ that have the same value of `flag`.
 std::set<std::string> differing_at_one_value(const Groups& groups, const std::string& flag) {
   std::set<std::string> flags;
   for (const Group* a : groups) {
     for (const Group* b : groups) {
-      if (setting(*a, flag) != setting(*b, flag)) continue;
+      if (a->setting(flag) != b->setting(flag)) continue;
       for (const auto& [other, value] : a->settings) {
-        if (setting(*b, other) != value) flags.insert(other);
+        if (b->setting(other) != value) flags.insert(other);
       }
     }
   }
@@ -198,96 +143,143 @@ std::set<std::string> differing_at_one_value(const Groups& groups, const std::st
 // One line a label and value of the other varied flags, over the values of `flag`; what belongs to
 // a method (rates chosen for each value of `flag`) makes lines only where there would be two points
 // at one place.
-void add_against(const Section& section, const std::string& flag, const std::string& label,
-                 std::vector<Chart>& charts) {
-  if (std::find(section.varied.begin(), section.varied.end(), flag) == section.varied.end()) return;
-  Chart chart{.id = chart_id(flag, ""),
-              .title = concat(capital(section.metric.name), " against ", label),
+Chart against(const Section& section, const Groups& groups, const std::string& flag,
+              const std::string& label) {
+  Chart chart{.title = concat(section.metric.name, " against ", label),
               .note = "At the end of the runs: mean and standard deviation over the seeds.",
               .x = {.label = label, .log2 = true},
-              .y = {.label = section.metric.heading},
-              .series = {}};
+              .y = {.label = section.metric.heading}};
+  if (std::ranges::find(section.varied, flag) == section.varied.end()) return chart;
   std::map<std::string, Groups> alike;
-  for (const Group& group : section.groups) {
-    if (group.runs.empty()) continue;
-    std::string name = group.label;
+  for (const Group* group : groups) {
+    std::string name = group->label;
     for (const std::string& other : section.varied) {
       const bool depends = other == flag || other == "steps" || other == "epochs";
-      if (!depends) name += concat(", ", other, " ", setting(group, other));
+      if (!depends) name += concat(", ", other, " ", group->setting(other));
     }
-    alike[name].push_back(&group);
+    alike[name].push_back(group);
   }
   std::map<std::string, std::map<double, const Group*>> lines;
-  for (const auto& [name, groups] : alike) {
-    const auto differing = differing_at_one_value(groups, flag);
-    for (const Group* group : groups) {
+  for (const auto& [name, members] : alike) {
+    const auto differing = differing_at_one_value(members, flag);
+    for (const Group* group : members) {
       std::string whole = name;
-      for (const std::string& own : differing)
-        whole += concat(", ", own, " ", setting(*group, own));
-      lines[whole][std::strtod(setting(*group, flag).c_str(), nullptr)] = group;
+      for (const std::string& own : differing) whole += concat(", ", own, " ", group->setting(own));
+      lines[whole][std::strtod(group->setting(flag).c_str(), nullptr)] = group;
     }
   }
   for (const auto& [name, points] : lines) {
-    Series series{.name = name,
-                  .color = points.begin()->second->color,
-                  .x = {},
-                  .y = {},
-                  .low = {},
-                  .high = {}};
+    Series series{.name = name, .color = points.begin()->second->color};
     for (const auto& [x, group] : points) {
       if (x > 0) append(series, x, final_of(section, *group));
     }
     chart.series.push_back(std::move(series));
   }
-  std::stable_sort(chart.series.begin(), chart.series.end(),
-                   [](const Series& a, const Series& b) { return a.color < b.color; });
-  finish(charts, std::move(chart));
+  std::ranges::stable_sort(chart.series, {}, &Series::color);
+  return chart;
 }
 
-void add_bits(const Section& section, const std::string& facet, std::vector<Chart>& charts) {
-  Chart chart{.id = chart_id("bits", facet),
-              .title = of_facet(concat(capital(section.metric.name), " against bits sent"), facet),
+Chart against_workers(const Section& section, const Groups& groups) {
+  return against(section, groups, "workers", "workers");
+}
+
+Chart against_batch(const Section& section, const Groups& groups) {
+  return against(section, groups, "batch", "batch per worker, samples");
+}
+
+Chart against_bits(const Section& section, const Groups& groups) {
+  Chart chart{.title = concat(section.metric.name, " against bits sent"),
               .note =
                   "Counted bytes of the rank that sends most, frames included; the bars are one "
                   "standard deviation over the seeds.",
               .points = true,
               .x = {.label = "bits sent per parameter and step", .log2 = true},
-              .y = {.label = section.metric.heading},
-              .series = {}};
-  for (const Group& group : section.groups) {
-    if (group.facet != facet || group.runs.empty() || !(group.bits() > 0)) continue;
-    Series series{.name = name_in_facet(section, group),
-                  .color = group.color,
-                  .x = {},
-                  .y = {},
-                  .low = {},
-                  .high = {}};
-    append(series, group.bits(), final_of(section, group));
+              .y = {.label = section.metric.heading}};
+  for (const Group* group : groups) {
+    Series series = series_of(groups, *group);
+    if (group->bits() > 0) append(series, group->bits(), final_of(section, *group));
     chart.series.push_back(std::move(series));
   }
-  finish(charts, std::move(chart));
+  return chart;
 }
 
-nlohmann::ordered_json axis_json(const ChartAxis& axis) {
-  return {{"label", axis.label},
-          {"log2", axis.log2},
-          {"min", axis.min},
-          {"max", axis.max},
-          {"ticks", axis.ticks}};
+// All charts of a section, in the order of the page. A chart of each facet shows groups that differ
+// in the method alone.
+struct Entry {
+  const char* id;
+  bool each_facet;
+  Chart (*make)(const Section&, const Groups&);
+};
+constexpr Entry kCharts[] = {{"epoch", true, result_curves},
+                             {"loss", true, loss_curves},
+                             {"workers", false, against_workers},
+                             {"batch", false, against_batch},
+                             {"bits", true, against_bits}};
+
+// "epoch-workers-16"
+std::string plain_id(const std::string& text) {
+  std::string plain;
+  for (const char c : text) {
+    const bool keep = std::isalnum(static_cast<unsigned char>(c)) || c == '.';
+    if (keep) plain += c;
+    if (!keep && !plain.empty() && plain.back() != '-') plain += '-';
+  }
+  return plain;
+}
+
+Chart chart_of(const Entry& entry, const Section& section, Groups groups,
+               const std::string& facet) {
+  Chart chart = entry.make(section, groups);
+  const std::string of_facet = facet.empty() ? "" : concat(", ", facet);
+  chart.id = plain_id(entry.id + of_facet);
+  chart.title += of_facet;
+  chart.title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(chart.title[0])));
+  std::erase_if(chart.series, [](const Series& s) { return s.x.empty(); });
+  fit_x(chart);
+  if (fit_y(chart)) chart.note += " Peaks above the frame are cut.";
+  return chart;
+}
+
+// Eight digits: less than a hundredth of a pixel.
+double rounded(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.8g", value);
+  return std::strtod(text, nullptr);
+}
+
+void check_axis(const ChartAxis& axis) {
+  if (!(axis.min < axis.max)) throw DataError(concat("axis '", axis.label, "': min >= max"));
+  if (axis.log2 && !(axis.min > 0)) throw DataError(concat("axis '", axis.label, "': min <= 0"));
 }
 
 }  // namespace
 
 std::vector<Chart> charts_of(const Section& section) {
+  std::vector<std::pair<std::string, Groups>> facets;
+  Groups all;
+  for (const Group& group : section.groups) {
+    if (group.runs.empty()) continue;
+    all.push_back(&group);
+    const auto known = std::ranges::find(facets, group.facet, &decltype(facets)::value_type::first);
+    if (known != facets.end()) {
+      known->second.push_back(&group);
+    } else {
+      facets.push_back({group.facet, {&group}});
+    }
+  }
+  const auto whole = decltype(facets){{"", all}};
   std::vector<Chart> charts;
-  for (const std::string& facet : facets_of(section)) add_epochs(section, facet, charts);
-  // curves of the result first, those of the training loss after them
-  std::stable_partition(charts.begin(), charts.end(),
-                        [](const Chart& chart) { return chart.id.starts_with("epoch"); });
-  add_against(section, "workers", "workers", charts);
-  add_against(section, "batch", "batch per worker, samples", charts);
-  for (const std::string& facet : facets_of(section)) add_bits(section, facet, charts);
-  number_equal_ids(charts);
+  std::set<std::string> ids;
+  for (const Entry& entry : kCharts) {
+    for (const auto& [facet, groups] : entry.each_facet ? facets : whole) {
+      Chart chart = chart_of(entry, section, groups, facet);
+      if (chart.series.empty()) continue;
+      // facets that differ in signs alone, as "a_1" and "a-1", have one id: it is numbered
+      const std::string id = chart.id;
+      for (int n = 2; !ids.insert(chart.id).second; ++n) chart.id = concat(id, "-", n);
+      charts.push_back(std::move(chart));
+    }
+  }
   return charts;
 }
 
@@ -307,19 +299,40 @@ Chart chart_named(const std::vector<Section>& sections, const std::string& id) {
   return *plain;
 }
 
-nlohmann::ordered_json to_json(const Chart& chart) {
-  nlohmann::ordered_json series = nlohmann::ordered_json::array();
-  for (const Series& s : chart.series) {
-    // NaN becomes null
-    series.push_back({{"name", s.name},
-                      {"color", s.color},
-                      {"x", s.x},
-                      {"y", s.y},
-                      {"low", s.low},
-                      {"high", s.high}});
+std::string json_of(const Chart& chart) {
+  Json head = chart;
+  head.erase("series");
+  for (const char* axis : {"x", "y"}) {
+    for (const char* bound : {"min", "max"}) head[axis][bound] = rounded(head[axis][bound]);
   }
-  return {{"id", chart.id},          {"title", chart.title},    {"points", chart.points},
-          {"x", axis_json(chart.x)}, {"y", axis_json(chart.y)}, {"series", series}};
+  std::string text = head.dump();
+  text.back() = ',';
+  text += "\"series\":[";
+  for (Series s : chart.series) {
+    for (std::vector<double>* values : {&s.x, &s.y, &s.spread}) {
+      std::ranges::transform(*values, values->begin(), rounded);
+    }
+    text += concat(text.back() == '[' ? "\n" : ",\n", Json(s).dump());
+  }
+  return text + "\n]}\n";
+}
+
+Chart chart_of(const std::string& json) {
+  Chart chart;
+  try {
+    chart = Json::parse(json).get<Chart>();
+  } catch (const Json::exception& error) {
+    throw DataError(concat("not the numbers of a chart: ", error.what()));
+  }
+  check_axis(chart.x);
+  check_axis(chart.y);
+  if (chart.series.empty()) throw DataError("no series");
+  for (const Series& s : chart.series) {
+    const bool good = !s.x.empty() && s.x.size() == s.y.size() && s.color >= 0 &&
+                      (s.spread.empty() || s.spread.size() == s.x.size());
+    if (!good) throw DataError(concat("series '", s.name, "': x, y and spread differ in length"));
+  }
+  return chart;
 }
 
 }  // namespace pride::app

@@ -1,8 +1,7 @@
-// Chart: the numbers of a picture, for the page's script and for SVG alike.
+// Chart: the numbers of a picture.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -12,9 +11,9 @@ namespace pride::app {
 
 struct Series {
   std::string name;
-  int color = 0;  // one a label of the section
-  std::vector<double> x = {}, y = {}, low = {},
-                      high = {};  // mean, and mean -+ standard deviation over the seeds
+  int color = 0;                       // one a label of the section
+  std::vector<double> x = {}, y = {};  // y: mean over the seeds
+  std::vector<double> spread = {};     // standard deviation over the seeds; empty: none
 };
 
 struct ChartAxis {
@@ -25,7 +24,7 @@ struct ChartAxis {
 };
 
 struct Chart {
-  std::string id, title, note = {};
+  std::string id = {}, title = {}, note = {};
   bool points = false;  // points with names instead of lines
   ChartAxis x, y;
   std::vector<Series> series = {};
@@ -39,6 +38,8 @@ std::vector<Chart> charts_of(const Section& section);
 // id the first of all. Throws InvalidArgument, with all ids, if there is none.
 Chart chart_named(const std::vector<Section>& sections, const std::string& id);
 
-nlohmann::ordered_json to_json(const Chart& chart);
+// As JSON, one series a line, and back. chart_of throws DataError with what is wrong.
+std::string json_of(const Chart& chart);
+Chart chart_of(const std::string& json);
 
 }  // namespace pride::app

@@ -144,9 +144,7 @@ std::vector<std::string> differing(const std::vector<Group>& groups, const Chose
 std::string values_of(const Group& group, const std::vector<std::string>& flags) {
   std::string text;
   for (const std::string& flag : flags) {
-    const auto found = group.settings.find(flag);
-    const std::string value = found != group.settings.end() ? found->second : "default";
-    text += concat(text.empty() ? "" : ", ", flag, " ", value);
+    text += concat(text.empty() ? "" : ", ", flag, " ", group.setting(flag));
   }
   return text;
 }
@@ -177,6 +175,11 @@ void name_groups(Section& section) {
 
 double Group::bits() const {
   return spread([](const RunData& run) { return run.bytes_per_step; }).mean * 8 / parameters();
+}
+
+std::string Group::setting(const std::string& flag) const {
+  const auto found = settings.find(flag);
+  return found != settings.end() ? found->second : "default";
 }
 
 Spread Group::spread(const std::function<double(const RunData&)>& value) const {

@@ -30,6 +30,8 @@ struct Group {
   double world() const { return summary().at("world"); }
   double parameters() const { return summary().at("model").at("parameters"); }
   double bits() const;  // sent per parameter and step
+  // "default" where runs of an older version have no such flag.
+  std::string setting(const std::string& flag) const;
   Spread spread(const std::function<double(const RunData&)>& value) const;
 };
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/page.h"
 
-#include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
-
 #include "pride/error.h"
 #include "report/assets.h"
 #include "report/svg.h"
@@ -23,53 +19,27 @@ std::string tag(const char* name, const std::string& text) {
   return concat("<", name, ">", escaped(text), "</", name, ">\n");
 }
 
-// For a script element: no text of a file can end it.
-std::string script_json(const nlohmann::ordered_json& json) {
-  const std::string text =
-      json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<' || c == '>' || c == '&') {
-      safe += c == '<' ? "\\u003c" : c == '>' ? "\\u003e" : "\\u0026";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
-}
-
-std::vector<std::string> labels_of(const Section& section) {
-  std::vector<std::string> labels;
+// A button for each label, with its line: page.js hides and shows what has its colour.
+std::string keys_of(const Section& section) {
+  std::string html;
+  int next = 0;
   for (const Group& group : section.groups) {
-    if (group.color == static_cast<int>(labels.size())) labels.push_back(group.label);
+    if (group.color != next) continue;
+    html += concat("<li><button type=\"button\" aria-pressed=\"true\" data-key=\"", next++,
+                   "\"><svg class=\"chart\" width=\"26\" height=\"8\"><g class=\"series ",
+                   line_class(group.color), "\"><path d=\"M0 4H26\"/></g></svg>",
+                   escaped(group.label), "</button></li>\n");
   }
-  return labels;
-}
-
-nlohmann::ordered_json numbers_of(const std::vector<Section>& sections) {
-  nlohmann::ordered_json light = nlohmann::ordered_json::array(), dark = light, all = light;
-  for (int i = 0; i < kColors; ++i) {
-    light.push_back(light_color(i));
-    dark.push_back(dark_color(i));
-  }
-  for (std::size_t i = 0; i < sections.size(); ++i) {
-    nlohmann::ordered_json charts = nlohmann::ordered_json::array();
-    for (const Chart& chart : charts_of(sections[i])) charts.push_back(to_json(chart));
-    all.push_back({{"id", section_id(i)},
-                   {"labels", labels_of(sections[i])},
-                   {"palette", {light, dark}},
-                   {"charts", charts}});
-  }
-  return all;
+  return concat("<ul class=\"keys\">\n", html, "</ul>\n");
 }
 
 std::string figures(const Section& section, const std::string& id) {
-  std::string html =
-      concat("<ul class=\"keys\" id=\"", id, "-keys\"></ul>\n<div class=\"charts\">\n");
+  std::string html = concat(keys_of(section), "<div class=\"charts\">\n");
   for (const Chart& chart : charts_of(section)) {
-    html += concat("<figure>\n", tag("h3", chart.title), "<div class=\"chart\" id=\"", id, "-",
-                   escaped(chart.id), "\" role=\"img\" aria-label=\"", escaped(chart.title),
-                   "\"></div>\n", tag("figcaption", chart.note), "</figure>\n");
+    html +=
+        concat("<figure id=\"", id, "-", escaped(chart.id), "\">\n", tag("h3", chart.title),
+               "<div class=\"plot\">", svg_of(chart), "<div class=\"tip\" hidden></div></div>\n",
+               tag("figcaption", chart.note), "</figure>\n");
   }
   return html + "</div>\n";
 }
@@ -145,18 +115,12 @@ std::string page_of(const PageFacts& facts, const Loaded& loaded,
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"",
       kPolicy, "\">\n<link rel=\"icon\" href=\"data:,\">\n", tag("title", facts.title), "<style>\n",
-      kUplotCss, "\n", kPageCss, "</style>\n</head>\n<body>\n<main>\n",
+      chart_style(), kPageCss, "</style>\n</head>\n<body>\n<main>\n",
       introduction(facts, loaded, sections));
   for (std::size_t i = 0; i < sections.size(); ++i) html += section_html(sections[i], i);
   html += files_of(loaded);
-  html +=
-      concat("<footer>Made by ", escaped(facts.program),
-             ". Charts: uPlot, MIT licence.</footer>\n</main>\n",
-             "<noscript><p class=\"warning\">The charts need JavaScript; the tables do not.</p>"
-             "</noscript>\n<script type=\"application/json\" id=\"numbers\">",
-             script_json(numbers_of(sections)), "</script>\n<script>\n", "/*\n", kUplotLicence,
-             "*/\n", kUplotJs, "\n</script>\n<script>\n", kPageJs, "</script>\n</body>\n</html>\n");
-  return html;
+  return html + concat("<footer>Made by ", escaped(facts.program),
+                       ".</footer>\n</main>\n<script>\n", kPageJs, "</script>\n</body>\n</html>\n");
 }
 
 }  // namespace pride::app

@@ -8,7 +8,6 @@
 #include <system_error>
 
 #include "pride/error.h"
-#include "shell_quoted.h"
 #include "train/final_metrics.h"
 #include "train_names.h"
 
@@ -79,49 +78,38 @@ void read_metrics(const fs::path& file, RunData& run) {
   run.train_loss = binned(losses);
 }
 
-enum class Kind { kObject, kNumber, kString, kFlag };
-
 // Checks what the page will ask for: "settings.seed" is the key `seed` in the object `settings`.
-void check(const Json& summary, const std::string& path, Kind kind, bool may_be_absent = false) {
-  const Json* at = &summary;
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    const auto found = at->find(path.substr(begin, end - begin));
-    if (found == at->end()) {
-      if (may_be_absent) return;
+// `type` as type_name() has it.
+void check(const Json& summary, std::initializer_list<const char*> paths, const std::string& type,
+           bool may_be_absent = false) {
+  for (const std::string path : paths) {
+    std::string place = "/" + path;
+    std::ranges::replace(place, '.', '/');
+    const Json::json_pointer at(place);
+    if (!summary.contains(at)) {
+      if (may_be_absent) continue;
       throw DataError(concat("'", path, "' is missing"));
     }
-    at = &*found;
-    begin = end + 1;
+    if (summary.at(at).type_name() == type) continue;
+    throw DataError(concat("'", path, "' is not ", type == "object" ? "an " : "a ", type));
   }
-  const bool good = kind == Kind::kObject   ? at->is_object()
-                    : kind == Kind::kNumber ? at->is_number()
-                    : kind == Kind::kString ? at->is_string()
-                                            : at->is_boolean();
-  const char* names[] = {"an object", "a number", "a string", "true or false"};
-  if (!good) throw DataError(concat("'", path, "' is not ", names[static_cast<int>(kind)]));
 }
 
 void check_summary(const Json& summary) {
   if (!summary.is_object()) throw DataError("not a JSON object");
-  for (const char* key : {"settings", "method", "model", "data", "seconds", "bytes", "final"}) {
-    check(summary, key, Kind::kObject);
-  }
-  for (const char* key :
-       {"epochs", "steps", "world", "step_ms", "steps_run", "settings.seed", "model.parameters"}) {
-    check(summary, key, Kind::kNumber);
-  }
-  for (const char* key : {"task", "data.hash", "method.name"}) check(summary, key, Kind::kString);
-  for (const char* key : {"param_hash", "model.name", "data.source"}) {
-    check(summary, key, Kind::kString, /*may_be_absent=*/true);
-  }
-  check(summary, "versions", Kind::kObject, true);
-  check(summary, "versions.commit", Kind::kString, true);
-  check(summary, "model.size", Kind::kObject, true);
-  check(summary, "model.size.init_hash", Kind::kString, true);
-  check(summary, "interrupted", Kind::kFlag, true);
+  check(summary, {"settings", "method", "model", "data", "seconds", "bytes", "final"}, "object");
+  check(summary,
+        {"epochs", "steps", "world", "step_ms", "steps_run", "settings.seed", "model.parameters"},
+        "number");
+  check(summary, {"task", "data.hash", "method.name"}, "string");
+  const bool may_be_absent = true;
+  check(summary, {"versions", "model.size"}, "object", may_be_absent);
+  check(summary,
+        {"param_hash", "model.name", "data.source", "versions.commit", "model.size.init_hash"},
+        "string", may_be_absent);
+  check(summary, {"interrupted"}, "boolean", may_be_absent);
   for (const auto& [name, value] : summary.at("seconds").items()) {
-    check(summary, "seconds." + name, Kind::kNumber);
+    check(summary, {("seconds." + name).c_str()}, "number");
   }
 }
 
@@ -176,7 +164,7 @@ fs::path real_place(const fs::path& folder) {
   return error ? folder.lexically_normal() : found;
 }
 
-// Adds the run, unless its folder has one. What stands in a sweep or a comparison has a command.
+// Adds the run, unless its folder has one. What stands in a sweep has a command.
 void add_run(RunData run, Loaded& into) {
   const auto [at, is_new] = into.places.emplace(real_place(run.folder), into.runs.size());
   if (is_new) return into.runs.push_back(std::move(run));
@@ -184,12 +172,6 @@ void add_run(RunData run, Loaded& into) {
   if (!known.command.empty() || run.command.empty()) return;
   std::erase_if(into.sources, [&](const Source& s) { return s.name == known.source; });
   known = std::move(run);
-}
-
-std::string command_of(const Json& arguments) {
-  std::string command = "pride train";
-  for (const Json& argument : arguments) command += " " + shell_quoted(argument.get<std::string>());
-  return command;
 }
 
 void load_sweep(const fs::path& folder, Loaded& into) {
@@ -205,13 +187,9 @@ void load_sweep(const fs::path& folder, Loaded& into) {
   for (std::string line; std::getline(in, line);) {
     ++number;
     RunData run{.source = source.name};
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object()) {
-      throw DataError(concat((folder / "sweep.jsonl").string(), ":", number,
-                             ": not JSON; `pride sweep` writes the file again"));
-    }
     fs::path place;
     try {
+      const Json record = Json::parse(line);
       run.label = record.at("label");
       run.tuning = record.at("phase") == "tune";
       run.error = record.value("error", "");
@@ -219,32 +197,10 @@ void load_sweep(const fs::path& folder, Loaded& into) {
       place = record.at("folder").get<std::string>();
     } catch (const Json::exception& error) {
       throw DataError(concat((folder / "sweep.jsonl").string(), ":", number,
-                             ": not what `pride sweep` writes: ", error.what()));
+                             ": not what `pride sweep` writes, and writes again: ", error.what()));
     }
     read_run(folder / place, run);
     add_run(std::move(run), into);
-  }
-  into.sources.push_back(std::move(source));
-}
-
-void load_comparison(const fs::path& folder, Loaded& into) {
-  Source source{.name = folder.string()};
-  const Json comparison = read_json_file(folder / "compare.json");
-  source.complete = comparison.value("complete", true);
-  for (const Json& method : comparison.at("methods")) {
-    const std::string label = method.at("label");
-    for (const char* kind : {"runs", "tried"}) {
-      for (const Json& record : method.at(kind)) {
-        RunData run{.label = label, .source = source.name};
-        run.tuning = std::string_view(kind) == "tried";
-        run.error = record.value("error", "");
-        run.command = command_of(record.at("arguments"));
-        // the recorded folder holds for the place from which the comparison was run
-        const fs::path recorded = record.at("folder").get<std::string>();
-        read_run(folder / label / recorded.filename(), run);
-        add_run(std::move(run), into);
-      }
-    }
   }
   into.sources.push_back(std::move(source));
 }
@@ -276,15 +232,13 @@ void load_runs(const fs::path& given, Loaded& into) {
   if (known) return;
   try {
     if (fs::exists(folder / "sweep.json")) return load_sweep(folder, into);
-    if (fs::exists(folder / "compare.json")) return load_comparison(folder, into);
   } catch (const Json::exception& error) {
     throw DataError(concat(folder.string(), ": not what pride writes: ", error.what()));
   }
   if (fs::exists(folder / "summary.json") || fs::exists(folder / "metrics.jsonl")) {
     return load_one(folder, into);
   }
-  throw DataError(
-      concat(given.string(), ": no sweep.json, compare.json, summary.json or metrics.jsonl in it"));
+  throw DataError(concat(given.string(), ": no sweep.json, summary.json or metrics.jsonl in it"));
 }
 
 }  // namespace pride::app

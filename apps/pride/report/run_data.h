@@ -34,7 +34,7 @@ struct RunData {
 
 inline constexpr std::size_t kBins = 100;
 
-// What a folder, or sweep.jsonl or compare.json in it, says of a whole.
+// What a folder, or sweep.json in it, says of a whole.
 struct Source {
   std::string name, title = {}, note = {}, file = {};  // of a sweep: its experiment file
   bool complete = true;
@@ -49,8 +49,8 @@ struct Loaded {
 
 // Adds the runs of a folder of `pride sweep`, `pride compare` or `pride train`. A run that cannot
 // be read has an error with the file's name. A run whose folder was loaded already, by whatever
-// name, stays one: as the sweep or the comparison describes it, if one of them does. Throws
-// DataError if the folder is none of these.
+// name, stays one: as the sweep describes it, if one does. Throws DataError if the folder is none
+// of these.
 void load_runs(const std::filesystem::path& folder, Loaded& into);
 
 }  // namespace pride::app

@@ -11,26 +11,29 @@
 namespace pride::app {
 namespace {
 
-// after Okabe and Ito; yellow, which white ground swallows, gave way to a brown
+// after Okabe and Ito: neighbours stay apart for colour-blind readers; yellow, which white ground
+// swallows, gave way to a brown
+constexpr int kColors = 8;
 constexpr std::array<const char*, kColors> kLight = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                      "#e69f00", "#56b4e9", "#444444", "#8c510a"};
 constexpr std::array<const char*, kColors> kDark = {"#4ea8e0", "#ff8a4c", "#2fc89b", "#e59fc6",
                                                     "#f2b84b", "#93d4f7", "#d0d0d0", "#cf9a5b"};
-constexpr std::array<const char*, 3> kDashes = {"", "7 4", "2 3"};
 
-constexpr double kWidth = 760, kHeight = 420;
-constexpr double kLeft = 62, kRight = 170, kTop = 44, kBottom = 52;
-constexpr double kLine = 15;  // between two names
+constexpr double kWidth = 640, kHeight = 360, kTitle = 34;
+constexpr double kLeft = 68, kTop = 10, kBottom = 50;
+constexpr double kEdge = 5;                  // around the frame, for points that lie on it
+constexpr double kLine = 15, kLetter = 6.6;  // of names
+constexpr std::size_t kMarked = 9;           // lines of fewer points show them
 
 std::string number(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.2f", value);
+  std::snprintf(text, sizeof text, "%.1f", value);
   return text;
 }
 
-std::string tick_text(double value) {
+std::string short_text(double value, const char* format = "%.6g") {
   char text[32];
-  std::snprintf(text, sizeof text, "%.6g", std::abs(value) < 1e-12 ? 0.0 : value);
+  std::snprintf(text, sizeof text, format, std::abs(value) < 1e-12 ? 0.0 : value);
   return text;
 }
 
@@ -50,108 +53,110 @@ std::vector<double> round_ticks(double low, double high) {
   return ticks;
 }
 
+double spread(const Series& s, std::size_t i) { return s.spread.empty() ? 0 : s.spread[i]; }
+
+std::string attributes(const Series& s, const char* kind) {
+  return concat("<g class=\"", kind, " ", line_class(s.color), "\" data-color=\"", s.color, "\"");
+}
+
+// Letters of UTF-8, not bytes.
+std::size_t length(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
 class Drawing {
  public:
-  explicit Drawing(const Chart& chart) : chart_(chart) {}
+  explicit Drawing(const Chart& chart) : chart_(chart) {
+    std::size_t longest = 0;
+    for (const Series& s : chart.series) longest = std::max(longest, length(s.name));
+    names_ = std::clamp(26 + kLetter * static_cast<double>(longest), 70.0, 200.0);
+    right_ = kWidth - names_;
+  }
 
-  std::string svg();
+  std::string svg(bool is_file);
 
  private:
   double x(double value) const {
     const ChartAxis& a = chart_.x;
     const double share = a.log2 ? std::log(value / a.min) / std::log(a.max / a.min)
                                 : (value - a.min) / (a.max - a.min);
-    return kLeft + share * (kWidth - kLeft - kRight);
+    return kLeft + share * (right_ - kLeft);
   }
   double y(double value) const {
     const double share = (value - chart_.y.min) / (chart_.y.max - chart_.y.min);
-    return kHeight - kBottom - share * (kHeight - kTop - kBottom);
+    return kFloor - share * (kFloor - kTop);
   }
-  void style();
+  static constexpr double kFloor = kHeight - kBottom;
+
   void axes();
   void band(const Series& s);
   void line(const Series& s);
-  void bars(const Series& s);
   void names();
-  void text(double at_x, double at_y, const char* attributes, const std::string& words);
+  void text(double at_x, double at_y, const char* look, const std::string& words);
 
   const Chart& chart_;
+  double names_, right_;  // width of the names, end of the frame
   std::string out_;
 };
 
-void Drawing::text(double at_x, double at_y, const char* attributes, const std::string& words) {
-  out_ += concat("<text x=\"", number(at_x), "\" y=\"", number(at_y), "\" ", attributes, ">",
+void Drawing::text(double at_x, double at_y, const char* look, const std::string& words) {
+  out_ += concat("<text x=\"", number(at_x), "\" y=\"", number(at_y), "\" ", look, ">",
                  escaped(words), "</text>\n");
-}
-
-void Drawing::style() {
-  out_ +=
-      "<style>\ntext{font:12px system-ui,sans-serif;fill:#333}.grid{stroke:#8884;fill:none}"
-      ".b{stroke:none;opacity:.15}.l{fill:none;stroke-width:2;stroke-linejoin:round}"
-      ".lead{fill:none;opacity:.45}.t{font-size:15px;font-weight:600}\n";
-  std::string dark = "text{fill:#ddd}";
-  for (int i = 0; i < kColors; ++i) {
-    out_ += concat(".c", i, "{stroke:", kLight[i], "}.f", i, "{fill:", kLight[i], "}\n");
-    dark += concat(".c", i, "{stroke:", kDark[i], "}.f", i, "{fill:", kDark[i], "}");
-  }
-  out_ += concat("@media(prefers-color-scheme:dark){", dark, "}\n</style>\n",
-                 "<clipPath id=\"frame\"><rect x=\"", kLeft, "\" y=\"", kTop, "\" width=\"",
-                 kWidth - kLeft - kRight, "\" height=\"", kHeight - kTop - kBottom,
-                 "\"/></clipPath>\n");
 }
 
 void Drawing::axes() {
   const std::vector<double> xs =
       chart_.x.ticks.empty() ? round_ticks(chart_.x.min, chart_.x.max) : chart_.x.ticks;
+  std::string grid;
+  double free = 0;  // end of the last number
   for (const double tick : xs) {
-    out_ += concat("<path class=\"grid\" d=\"M", number(x(tick)), " ", kTop, "V", kHeight - kBottom,
-                   "\"/>\n");
-    text(x(tick), kHeight - kBottom + 18, "text-anchor=\"middle\"", tick_text(tick));
+    const std::string words = short_text(tick);
+    const double half = kLetter / 2 * static_cast<double>(words.size());
+    grid += concat("M", number(x(tick)), " ", kTop, "V", kFloor);
+    if (x(tick) - half < free) continue;
+    text(x(tick), kFloor + 18, "text-anchor=\"middle\"", words);
+    free = x(tick) + half + kLetter;
   }
   for (const double tick : round_ticks(chart_.y.min, chart_.y.max)) {
-    out_ += concat("<path class=\"grid\" d=\"M", kLeft, " ", number(y(tick)), "H", kWidth - kRight,
-                   "\"/>\n");
-    text(kLeft - 8, y(tick) + 4, "text-anchor=\"end\"", tick_text(tick));
+    grid += concat("M", kLeft, " ", number(y(tick)), "H", number(right_));
+    text(kLeft - 8, y(tick) + 4, "text-anchor=\"end\"", short_text(tick));
   }
-  text(kLeft, 24, "class=\"t\"", chart_.title);
-  text((kLeft + kWidth - kRight) / 2, kHeight - 12, "text-anchor=\"middle\"", chart_.x.label);
-  const double middle = (kTop + kHeight - kBottom) / 2;
-  out_ += concat("<text text-anchor=\"middle\" transform=\"translate(16 ", number(middle),
-                 ") rotate(-90)\">", escaped(chart_.y.label), "</text>\n");
+  out_ += concat("<path class=\"grid\" d=\"", grid, "\"/>\n");
+  text((kLeft + right_) / 2, kHeight - 10, "text-anchor=\"middle\"", chart_.x.label);
+  out_ +=
+      concat("<text text-anchor=\"middle\" transform=\"translate(15 ", number((kTop + kFloor) / 2),
+             ") rotate(-90)\">", escaped(chart_.y.label), "</text>\n");
 }
 
 void Drawing::band(const Series& s) {
   std::string there, back;
   for (std::size_t i = 0; i < s.x.size(); ++i) {
-    if (!std::isfinite(s.low[i]) || !std::isfinite(s.high[i])) continue;
     const std::string at = number(x(s.x[i]));
-    there += concat(there.empty() ? "M" : "L", at, " ", number(y(s.high[i])));
-    back.insert(0, concat("L", at, " ", number(y(s.low[i]))));
+    there += concat(there.empty() ? "M" : "L", at, " ", number(y(s.y[i] + spread(s, i))));
+    back.insert(0, concat("L", at, " ", number(y(s.y[i] - spread(s, i)))));
   }
-  out_ += concat("<path class=\"b f", s.color % kColors, "\" d=\"", there, back, "Z\"/>\n");
+  out_ += concat(attributes(s, "band"), "><path d=\"", there, back, "Z\"/></g>\n");
 }
 
+// A path through all points, which points alone do not show; bars and circles where they are few.
 void Drawing::line(const Series& s) {
-  std::string path;
+  std::string path, bars, circles, at;
+  const bool marked = chart_.points || s.x.size() < kMarked;
   for (std::size_t i = 0; i < s.x.size(); ++i) {
-    if (!std::isfinite(s.y[i])) continue;
-    path += concat(path.empty() ? "M" : "L", number(x(s.x[i])), " ", number(y(s.y[i])));
+    const std::string px = number(x(s.x[i])), py = number(y(s.y[i]));
+    const double d = spread(s, i);
+    path += concat(path.empty() ? "M" : "L", px, " ", py);
+    at += concat(at.empty() ? "" : ",", short_text(s.x[i], "%.4g "), short_text(s.y[i], "%.4g "),
+                 short_text(d, "%.2g"));
+    if (!marked) continue;
+    if (d > 0 && (chart_.points || chart_.x.log2))
+      bars += concat("M", px, " ", number(y(s.y[i] - d)), "V", number(y(s.y[i] + d)));
+    circles += concat("<circle cx=\"", px, "\" cy=\"", py, "\" r=\"3\"/>");
   }
-  const char* dash = kDashes[static_cast<std::size_t>(s.color / kColors) % kDashes.size()];
-  out_ += concat("<path class=\"l c", s.color % kColors, "\" stroke-dasharray=\"", dash, "\" d=\"",
-                 path, "\"/>\n");
-}
-
-// points with their spread
-void Drawing::bars(const Series& s) {
-  for (std::size_t i = 0; i < s.x.size(); ++i) {
-    if (!std::isfinite(s.y[i])) continue;
-    const std::string at = number(x(s.x[i]));
-    const char* look = s.color / kColors % 2 == 1 ? "l c" : "f";  // hollow where lines are dashed
-    out_ += concat("<path class=\"l c", s.color % kColors, "\" d=\"M", at, " ", number(y(s.low[i])),
-                   "V", number(y(s.high[i])), "\"/>\n<circle class=\"", look, s.color % kColors,
-                   "\" cx=\"", at, "\" cy=\"", number(y(s.y[i])), "\" r=\"4\"/>\n");
-  }
+  out_ += concat(attributes(s, "series"), " data-name=\"", escaped(s.name), "\" data-at=\"", at,
+                 "\">", chart_.points ? "<path class=\"none\" d=\"" : "<path d=\"", path, "\"/>",
+                 bars.empty() ? "" : concat("<path class=\"bars\" d=\"", bars, "\"/>"), circles,
+                 "</g>\n");
 }
 
 // Beside the ends of the lines, moved apart where they would touch.
@@ -162,78 +167,95 @@ void Drawing::names() {
   };
   std::vector<Name> all;
   for (const Series& s : chart_.series) {
-    const auto last =
-        std::find_if(s.y.rbegin(), s.y.rend(), [](double v) { return std::isfinite(v); });
-    if (last == s.y.rend()) continue;
-    const double wanted = std::clamp(y(*last), kTop, kHeight - kBottom);
+    const double wanted = std::clamp(y(s.y.back()), kTop, kFloor);
     all.push_back({&s, wanted, wanted});
   }
-  std::sort(all.begin(), all.end(), [](const Name& a, const Name& b) { return a.at < b.at; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Name& a, const Name& b) { return a.at < b.at; });
+  const double apart = std::min(kLine, (kFloor - kTop) / static_cast<double>(all.size()));
   double free = kTop;
-  for (Name& name : all) free = (name.at = std::max(name.at, free)) + kLine;
-  double floor = kHeight - kBottom + kLine / 2;
+  for (Name& name : all) free = (name.at = std::max(name.at, free)) + apart;
+  double floor = kFloor + apart / 2;
   for (auto name = all.rbegin(); name != all.rend(); ++name) {
-    floor = (name->at = std::min(name->at, floor)) - kLine;
+    floor = (name->at = std::min(name->at, floor)) - apart;
   }
   for (const Name& name : all) {
     const Series& s = *name.series;
-    const std::size_t last = s.x.size() - 1;
-    out_ += concat("<path class=\"lead c", s.color % kColors, "\" d=\"M", number(x(s.x[last]) + 5),
-                   " ", number(name.wanted), "L", number(kWidth - kRight + 12), " ",
-                   number(name.at), "\"/>\n");
-    const std::string look = concat("class=\"f", s.color % kColors, "\"");
-    text(kWidth - kRight + 16, name.at + 4, look.c_str(), s.name);
+    out_ += concat(attributes(s, "name"), "><path d=\"M", number(x(s.x.back()) + 5), " ",
+                   number(name.wanted), "L", number(right_ + 12), " ", number(name.at), "\"/>");
+    text(right_ + 16, name.at + 4, "", s.name);
+    out_ += "</g>\n";
   }
 }
 
-std::string Drawing::svg() {
-  out_ = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", kWidth, " ", kHeight,
-                "\" width=\"", kWidth, "\" height=\"", kHeight, "\" role=\"img\">\n<title>",
-                escaped(chart_.title), "</title>\n");
-  style();
-  axes();
-  out_ += "<g clip-path=\"url(#frame)\">\n";
-  for (const Series& s : chart_.series) {
-    if (!chart_.points) band(s);
+std::string Drawing::svg(bool is_file) {
+  const double top = is_file ? -kTitle : 0;
+  out_ = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 ", top, " ",
+                kWidth, " ", kHeight - top, "\" width=\"", kWidth, "\" height=\"", kHeight - top,
+                "\" style=\"--names:", number(names_), "\" role=\"img\" aria-label=\"",
+                escaped(chart_.title), "\" data-x=\"", escaped(chart_.x.label), "\">\n");
+  if (is_file) {
+    out_ += concat("<style>\n", chart_style(), "</style>\n");
+    const auto letters = static_cast<double>(std::max<std::size_t>(length(chart_.title), 1));
+    const double size = std::min(15.0, 1.6 * (kWidth - kLeft) / letters);
+    text(kLeft, top + 20,
+         concat("style=\"font-weight:600;font-size:", number(size), "px\"").c_str(), chart_.title);
   }
-  for (const Series& s : chart_.series) chart_.points ? bars(s) : line(s);
-  out_ += "</g>\n";
+  axes();
+  // an inner svg cuts off what is outside of the frame
+  const std::string width = number(right_ - kLeft + 2 * kEdge);
+  constexpr double height = kFloor - kTop + 2 * kEdge;
+  out_ += concat("<svg x=\"", kLeft - kEdge, "\" y=\"", kTop - kEdge, "\" width=\"", width,
+                 "\" height=\"", height, "\" viewBox=\"", kLeft - kEdge, " ", kTop - kEdge, " ",
+                 width, " ", height, "\">\n");
+  for (const Series& s : chart_.series) {
+    if (!chart_.points && !s.spread.empty()) band(s);
+  }
+  for (const Series& s : chart_.series) line(s);
+  out_ += "</svg>\n";
   names();
   return out_ + "</svg>\n";
 }
 
 }  // namespace
 
-std::string svg_of(const Chart& chart) { return Drawing(chart).svg(); }
+std::string svg_of(const Chart& chart) { return Drawing(chart).svg(false); }
+
+std::string svg_file(const Chart& chart) { return Drawing(chart).svg(true); }
+
+std::string line_class(int color) {
+  return concat("c", color % kColors, " dash", color / kColors % 3);
+}
+
+std::string chart_style() {
+  std::string light, dark;
+  for (int i = 0; i < kColors; ++i) {
+    light += concat(".c", i, "{color:", kLight[i], "}");
+    dark += concat(".c", i, "{color:", kDark[i], "}");
+  }
+  return concat(
+      ".chart text{font:12px system-ui,sans-serif;fill:#333}.chart "
+      "path{fill:none}.grid{stroke:#8884}.series{stroke:currentColor;"
+      "stroke-width:2;stroke-linejoin:round}.series circle{fill:currentColor}.chart .none{stroke:"
+      "none}.chart .band path{fill:currentColor;opacity:.15}.name path{stroke:currentColor;"
+      "opacity:.45}.chart .name text{fill:currentColor}\n"
+      ".series.dash1 path:not(.bars){stroke-dasharray:7 4}"
+      ".series.dash2 path:not(.bars){stroke-dasharray:2 3}"
+      ".chart .dash1 circle{fill:none}\n",
+      light, "\n@media(prefers-color-scheme:dark){.chart text{fill:#ddd}", dark, "}\n");
+}
 
 std::string escaped(const std::string& text) {
+  static constexpr std::pair<char, const char*> kEntities[] = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
   std::string safe;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      case '\'':
-        safe += "&#39;";
-        break;
-      default:
-        // control characters are in no XML
-        safe += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
-    }
+    const auto* entity = std::ranges::find(kEntities, c, &std::pair<char, const char*>::first);
+    // control characters are in no XML
+    const bool control = static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
+    safe += entity != std::end(kEntities) ? entity->second : std::string(1, control ? ' ' : c);
   }
   return safe;
 }
-
-const char* light_color(int index) { return kLight[static_cast<std::size_t>(index % kColors)]; }
-const char* dark_color(int index) { return kDark[static_cast<std::size_t>(index % kColors)]; }
 
 }  // namespace pride::app

@@ -1,4 +1,4 @@
-// A chart as an SVG file, for a README: no script, light and dark by the reader's own setting.
+// Charts as SVG, for the page and for files: no script, light and dark by the reader's own setting.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,15 +8,20 @@
 
 namespace pride::app {
 
+// An element of a page with chart_style(). What belongs to a series has its colour in data-color;
+// its points stand in data-at as "x y spread", in the order of its path.
 std::string svg_of(const Chart& chart);
+
+// The same as a file, with style and title.
+std::string svg_file(const Chart& chart);
+
+// CSS of all charts: c0 to c7 for lines, f0 to f7 for areas.
+std::string chart_style();
+
+// Lines of a colour that repeats differ in dashes.
+std::string line_class(int color);
 
 // Text for HTML and SVG, in elements and in quoted attributes.
 std::string escaped(const std::string& text);
-
-// A colour of the palette, on light and on dark ground; all pairs of neighbours stay apart for
-// colour-blind readers. Colours repeat after kColors; dashes then tell the lines apart.
-inline constexpr int kColors = 8;
-const char* light_color(int index);
-const char* dark_color(int index);
 
 }  // namespace pride::app

@@ -59,11 +59,6 @@ std::string cell(const std::string& text, const char* look = "") {
   return concat("<td", attribute, ">", escaped(text), "</td>");
 }
 
-std::string setting(const Group& group, const std::string& flag) {
-  const auto found = group.settings.find(flag);
-  return found != group.settings.end() ? found->second : "";
-}
-
 double mean_of(const Group& group, const char* key) {
   return group.spread([key](const RunData& run) { return run.summary.at(key).get<double>(); }).mean;
 }
@@ -85,8 +80,8 @@ std::string loss_cell(const Group& group) {
 
 std::string row(const Section& section, const Group& group) {
   std::string html = concat("<tr>", cell(group.label, "text"));
-  for (const std::string& flag : section.varied) html += cell(setting(group, flag));
-  html += cell(setting(group, "lr")) + cell(setting(group, "weight-decay"));
+  for (const std::string& flag : section.varied) html += cell(group.setting(flag));
+  html += cell(group.setting("lr")) + cell(group.setting("weight-decay"));
   const std::size_t n = group.runs.size();
   const std::string diverged =
       group.diverged > 0 && n > 0 ? concat(" (", group.diverged, " diverged)") : "";

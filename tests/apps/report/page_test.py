@@ -3,6 +3,7 @@
 # runs' files stays text. Exit code 77 (skipped) where there is no Chromium.
 # usage: page_test.py PRIDE [--keep FOLDER]   (FOLDER: for the page and screenshots of it)
 # SPDX-License-Identifier: Apache-2.0
+import base64
 import pathlib
 import subprocess
 import sys
@@ -16,16 +17,26 @@ SKIPPED = 77
 # epochs and loss for 4 and 16 workers, against workers, bits for 4 and 16 workers
 CHARTS = 2 + 2 + 1 + 2
 
-# Pixels inside the frame of each chart that are clearly coloured: lines, points, bands.
-INK = """[...document.querySelectorAll('.chart canvas')].map((canvas) => {
-  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-  let n = 0;
-  for (let i = 0; i < data.length; i += 4) {
-    const [r, g, b, a] = data.subarray(i, i + 4);
-    if (a > 200 && Math.max(r, g, b) - Math.min(r, g, b) > 60) ++n;
-  }
-  return n;
-})"""
+# Pixels of each chart in a screenshot that are clearly coloured: lines, points, bands, names.
+INK = """(async () => {
+  const image = new Image();
+  image.src = 'data:image/png;base64,%s';
+  await image.decode();
+  const canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [image.width, image.height];
+  const context = canvas.getContext('2d', { willReadFrequently: true });
+  context.drawImage(image, 0, 0);
+  return [...document.querySelectorAll('.plot')].map((plot) => {
+    const box = plot.getBoundingClientRect();
+    const { data } = context.getImageData(box.left, box.top + scrollY, box.width, box.height);
+    let n = 0;
+    for (let i = 0; i < data.length; i += 4) {
+      const rgb = data.subarray(i, i + 3);
+      if (Math.max(...rgb) - Math.min(...rgb) > 60) ++n;
+    }
+    return n;
+  });
+})()"""
 
 faults = []
 
@@ -36,11 +47,15 @@ def expect(what, is_so):
         print("FAULT:", what)
 
 
+def ink_of(browser):
+    return browser.value(INK % browser.screenshot())
+
+
 def check_look(browser, page, width, dark, keep):
     where = f"{width} px, {'dark' if dark else 'light'}"
     browser.look(width, 900, dark)
     browser.open(page.as_uri())
-    ink = browser.value(INK)
+    ink = ink_of(browser)
     expect(f"{where}: {len(ink)} charts instead of {CHARTS}", len(ink) == CHARTS)
     for i, n in enumerate(ink):
         expect(f"{where}: chart {i} has {n} coloured pixels", n > 300)
@@ -55,21 +70,38 @@ def check_look(browser, page, width, dark, keep):
     fetched = [r for r in browser.requests() if not r.startswith("data:") and r != page.as_uri()]
     expect(f"{where}: fetched {fetched}", fetched == [])
     if keep:
-        browser.screenshot(keep / f"{page.stem}-{width}-{'dark' if dark else 'light'}.png")
+        shot = keep / f"{page.stem}-{width}-{'dark' if dark else 'light'}.png"
+        shot.write_bytes(base64.b64decode(browser.screenshot()))
 
 
 def check_use(browser, page):
     """A button hides its lines, and brings them back."""
     browser.look(1280, 900, False)
     browser.open(page.as_uri())
-    before = browser.value(INK)
-    browser.value("document.querySelectorAll('.keys button').forEach((b) => b.click())")
-    browser.value("new Promise((done) => setTimeout(done, 200))")
-    hidden = browser.value(INK)
+    before = ink_of(browser)
+    click = "document.querySelectorAll('.keys button').forEach((b) => b.click())"
+    browser.value(click)
+    hidden = ink_of(browser)
     expect(f"all lines hidden, but ink {hidden}", all(n == 0 for n in hidden))
-    browser.value("document.querySelectorAll('.keys button').forEach((b) => b.click())")
-    browser.value("new Promise((done) => setTimeout(done, 200))")
-    expect("lines do not come back", browser.value(INK) == before)
+    browser.value(click)
+    expect("lines do not come back", ink_of(browser) == before)
+
+
+def check_values(browser):
+    """The pointer at the end of method-8's line of 4 workers names its mean and deviation."""
+    place = browser.value("""(() => {
+      const line = document.querySelector('#s1-epoch-workers-4 [data-name=method-8] path');
+      line.scrollIntoView({ block: 'center' });
+      const end = line.getPointAtLength(line.getTotalLength()).matrixTransform(line.getScreenCTM());
+      return [end.x, end.y];
+    })()""")
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=place[0] + 3, y=place[1] + 3)
+    tip = browser.value("document.querySelector('#s1-epoch-workers-4 .tip:not([hidden])')?.textContent")
+    expect(f"the pointer shows {tip}", tip == "method-8: 55.2 ± 1 at 2 epochs")
+    browser.value("document.querySelectorAll('.keys button')[8].click()")
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", x=place[0] + 2, y=place[1] + 2)
+    tip = browser.value("document.querySelector('#s1-epoch-workers-4 .tip').textContent")
+    expect(f"the pointer shows a hidden line: {tip}", not tip.startswith("method-8:"))
 
 
 def check_text(browser):
@@ -103,6 +135,7 @@ def main():
                     check_look(browser, page, width, dark, keep)
             check_use(browser, page)
             check_text(browser)
+            check_values(browser)
         finally:
             browser.close()
     print("faults:", len(faults))
