@@ -1,12 +1,14 @@
 // `pride bench kernels`: each kernel on one core, with memcpy beside it.
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/prctl.h>
+
 #include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "bench/kernel_bench.h"
+#include "bench/kernels/measure.h"
 #include "commands.h"
 #include "integer_check.h"
 #include "number_check.h"
@@ -28,7 +30,7 @@ struct Arguments {
   std::vector<std::string> isas;
   double seconds = 0.1;
   int reps = 5;
-  bool json = false;
+  bool json = false, small_pages = false;
 };
 
 std::vector<std::string> isas_of(const Arguments& args) {
@@ -72,6 +74,7 @@ void print_cell(const KernelCell& cell) {
 }
 
 void run_kernels(const Arguments& args) {
+  if (args.small_pages) ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   const auto rows = matching_rows(kernel_rows(args.rows), args.filter);
   const KernelBench how{.sizes = {args.sizes.begin(), args.sizes.end()},
                         .isas = isas_of(args),
@@ -126,6 +129,9 @@ void add_bench_kernels_command(CLI::App& bench) {
   kernels->add_option("--reps", args->reps, "Measurements of each kernel, at least")
       ->capture_default_str()
       ->check(integer_check<int>(1, 1'000'000));
+  kernels->add_flag(
+      "--small-pages", args->small_pages,
+      "Arrays on pages of 4 KiB. Default: on huge pages, where the system grants them");
   kernels->add_flag("--json", args->json, "JSON lines, one for each row");
   kernels->callback([args] { run_kernels(*args); });
 }

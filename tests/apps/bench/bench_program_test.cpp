@@ -122,7 +122,8 @@ TEST(BenchProgram, KernelsHasARowForEachSizeKernelAndInstructionSet) {
 }
 
 TEST(BenchProgram, KernelsPrintsATableAndSaysWhatItIs) {
-  const Outcome outcome = pride("bench kernels --sizes 1000 --filter adamw --seconds 0.001");
+  const Outcome outcome =
+      pride("bench kernels --sizes 1000 --filter adamw --seconds 0.001 --small-pages");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const std::string isa = active_isa();
   for (const char* text : {"x memcpy", "p99 us", "adamw", isa.c_str()}) {

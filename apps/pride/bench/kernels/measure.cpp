@@ -1,6 +1,6 @@
 // Kernel and memcpy in turn; and the same kernel as plain code.
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/kernel_bench.h"
+#include "bench/kernels/measure.h"
 
 #include <algorithm>
 #include <cstring>
