@@ -199,13 +199,6 @@ std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const Excha
   return hash;
 }
 
-template <typename T>
-std::vector<T> gathered(Communicator& comm, T mine) {
-  std::vector<T> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return all;
-}
-
 // What the method says that the rank with most sends.
 Cost stated_cost(const MethodChoice& choice, const ExchangeBench& how, std::size_t coords,
                  int world) {
@@ -241,8 +234,7 @@ ExchangeCell measured(Communicator& comm, const std::string& text, const Exchang
     right = hash_on_threads(comm.size(), choice, without_nodes, coords);
   }
   comm.broadcast(std::as_writable_bytes(std::span(&right, 1)), 0);
-  cell.wrong_ranks = static_cast<int>(
-      std::ranges::count_if(hashes, [&](std::uint64_t hash) { return hash != right; }));
+  cell.wrong_ranks = count_ranks(comm, hashes[static_cast<std::size_t>(comm.rank())] != right);
   cell.times = measure(comm, how.seconds, how.least, [&] { exchange.step(); });
   return cell;
 }
@@ -294,8 +286,7 @@ ExchangeCell measured_native_sum(Communicator& comm, const ExchangeBench& how, s
   std::vector<T> values = terms<T>(comm.rank(), comm.size(), coords);
   comm.native_sum(values);
   const bool right = values == sum_of_terms<T>(comm.size(), coords);
-  const auto all = gathered(comm, static_cast<char>(right ? 0 : 1));
-  cell.wrong_ranks = static_cast<int>(std::ranges::count(all, 1));
+  cell.wrong_ranks = count_ranks(comm, !right);
   std::ranges::fill(values, T{});  // sums of sums would leave the range of floats
   cell.times = measure(comm, how.seconds, how.least, [&] { comm.native_sum(values); });
   return cell;
@@ -311,8 +302,7 @@ ExchangeCell measured_memcpy(Communicator& comm, const ExchangeBench& how, std::
   std::vector<float> to(coords);
   cell.times = measure(comm, how.seconds, how.least,
                        [&] { std::memcpy(to.data(), from.data(), coords * sizeof(float)); });
-  const auto all = gathered(comm, static_cast<char>(to == from ? 0 : 1));
-  cell.wrong_ranks = static_cast<int>(std::ranges::count(all, 1));
+  cell.wrong_ranks = count_ranks(comm, to != from);
   return cell;
 }
 

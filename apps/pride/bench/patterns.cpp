@@ -191,13 +191,6 @@ class AllReduce final : public Pattern {
   std::vector<float> values_;
 };
 
-int wrong_ranks(Communicator& comm, bool right) {
-  std::vector<char> all(static_cast<std::size_t>(comm.size()));
-  const char mine = right ? 0 : 1;
-  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return static_cast<int>(std::ranges::count(all, 1));
-}
-
 PatternCell measured(Communicator& comm, Pattern& pattern, std::size_t bytes,
                      const PatternBench& how) {
   PatternCell cell{.name = pattern.name(), .bytes = pattern.fitting(bytes)};
@@ -207,7 +200,7 @@ PatternCell measured(Communicator& comm, Pattern& pattern, std::size_t bytes,
   for (double* t : {&cell.times.min_s, &cell.times.median_s, &cell.times.p99_s}) {
     *t /= pattern.ways();
   }
-  cell.wrong_ranks = wrong_ranks(comm, pattern.right());
+  cell.wrong_ranks = count_ranks(comm, !pattern.right());
   return cell;
 }
 

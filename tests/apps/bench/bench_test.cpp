@@ -12,6 +12,7 @@
 #include "bench/exchange.h"
 #include "bench/memory.h"
 #include "bench/network.h"
+#include "bench/optimizer.h"
 #include "bench/patterns.h"
 #include "bench/timing.h"
 #include "method_options.h"
@@ -252,6 +253,55 @@ TEST(ExchangeBench, CountsWrongResultsOfMethods) {
   EXPECT_EQ(wrong_with_forged(Codec::kVote, "dlion-vote:route=sharded"), 1);
   EXPECT_EQ(wrong_with_forged(Codec::kSign, "dlion-vote:route=sharded"), 3);
   EXPECT_EQ(wrong_with_forged(Codec::kAllSigns, "dlion-vote:route=one-shot"), 1);
+}
+
+// The rows of rank 0. The first `forged` votes that rank 1 sends are changed.
+std::vector<StepRow> steps_of(int world, const OptimizerBench& settings, int forged = 0) {
+  std::vector<StepRow> rows;
+  run_world(world, [&](Communicator& comm) {
+    auto left = std::make_shared<std::atomic<int>>(comm.rank() == 1 ? forged : 0);
+    Forger forger(comm.duplicate(), Codec::kVote, left);
+    auto mine = bench_optimizer(forger, settings, 1000);
+    if (comm.rank() == 0) rows = std::move(mine);
+  });
+  return rows;
+}
+
+TEST(OptimizerBench, HasEachMethodWithAndWithoutOverlapAndDenseStepsBesideThem) {
+  OptimizerBench settings{.methods = {"dlion-vote", "lion:dense=bf16"},
+                          .bucket_coords = 256,
+                          .exchange_threads = 2,
+                          .seconds = 0.001,
+                          .least = 2};
+  for (const int world : {1, 3}) {
+    const auto rows = steps_of(world, settings);
+    std::vector<std::string> names;
+    for (const StepRow& row : rows) {
+      names.push_back(row.name + (row.overlap ? ", overlap" : ""));
+      const bool is_method = row.bucket_coords > 0;
+      EXPECT_EQ(row.wrong_ranks, is_method ? std::optional(0) : std::nullopt) << row.name;
+      EXPECT_EQ(row.bytes > 0, is_method && world > 1) << row.name;
+      EXPECT_GT(row.times.min_s, 0) << row.name;
+      EXPECT_GE(row.times.n, 2) << row.name;
+    }
+    EXPECT_EQ(names, (std::vector<std::string>{kNoExchange, "dlion-vote", "dlion-vote, overlap",
+                                               "lion:dense=bf16", "lion:dense=bf16, overlap",
+                                               "native all-reduce + lion", "shared-memory lion"}));
+  }
+  settings.exchange_threads = 0;
+  for (const StepRow& row : steps_of(2, settings)) EXPECT_FALSE(row.overlap) << row.name;
+  settings.methods = {"lion:dense=x"};
+  EXPECT_THROW(steps_of(2, settings), InvalidArgument);
+}
+
+TEST(OptimizerBench, CountsRanksWithOtherParameters) {
+  const OptimizerBench settings{.methods = {"dlion-vote:route=sharded"},
+                                .bucket_coords = 1 << 14,
+                                .exchange_threads = 0,
+                                .seconds = 0.001,
+                                .least = 1};
+  EXPECT_EQ(steps_of(3, settings)[1].wrong_ranks, 0);
+  EXPECT_EQ(steps_of(3, settings, 1)[1].wrong_ranks, 1);
 }
 
 TEST(ExchangeBench, HasTheRouteOfBuckets) {
