@@ -203,10 +203,7 @@ CLI::App* add_kind(CLI::App& bench, const char* name, const char* what, Argument
 
 void add_sizes(CLI::App& kind, Arguments& args, std::int64_t most,
                const char* what = "Coordinates, separated by commas") {
-  kind.add_option("--sizes", args.sizes, what)
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(integer_check<std::int64_t>(1, most));
+  add_integers(kind, "--sizes", args.sizes, what, std::int64_t{1}, most);
 }
 
 void add_times(CLI::App& kind, Arguments& args, const char* seconds, const char* reps) {
@@ -214,24 +211,14 @@ void add_times(CLI::App& kind, Arguments& args, const char* seconds, const char*
       ->capture_default_str()
       ->check(number_check())
       ->check(CLI::Range(0.001, 3600.0));
-  kind.add_option("--reps", args.reps, reps)
-      ->capture_default_str()
-      ->check(integer_check<int>(1, 1'000'000));
+  add_integers(kind, "--reps", args.reps, reps, 1, 1'000'000);
 }
 
 // A kind that runs on ranks.
 CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what, Arguments& args,
                      const char* reps = "Measurements of each row, at least") {
   CLI::App* kind = add_kind(bench, name, what, args);
-  kind->add_option(
-          "--workers", args.workers.total,
-          "Threads, each a rank. Default: 4. In a job (mpirun, torchrun) every process is a "
-          "rank and the flag may be left out")
-      ->check(integer_check<int>(1, 1024));
-  add_transport_flag(*kind);
-  kind->add_option("--threads-per-process", args.workers.per_process, kThreadsPerProcessHelp)
-      ->check(integer_check<int>(1, 1024));
-  add_timeout_flag(*kind, args.workers);
+  add_rank_flags(*kind, args.workers);
   add_times(*kind, args, "Of each measurement, at least", reps);
   return kind;
 }
@@ -247,12 +234,9 @@ void add_methods(CLI::App& kind, Arguments& args) {
 void add_exchange_flags(CLI::App& kind, Arguments& args, const char* threads) {
   add_methods(kind, args);
   add_sizes(kind, args, kMostCoords);
-  kind.add_option("--bucket-coords", args.bucket_coords, "Target size of a bucket")
-      ->capture_default_str()
-      ->check(integer_check<std::int64_t>(1, kMostCoords));
-  kind.add_option("--exchange-threads", args.exchange_threads, threads)
-      ->capture_default_str()
-      ->check(integer_check<int>(0, 16));
+  add_integers(kind, "--bucket-coords", args.bucket_coords, "Target size of a bucket",
+               std::int64_t{1}, kMostCoords);
+  add_integers(kind, "--exchange-threads", args.exchange_threads, threads, 0, 16);
 }
 
 // `run` is called with the arguments and, on ranks, with the settings that they must have alike.
@@ -314,10 +298,8 @@ void add_step(CLI::App& bench) {
                               *args, "Rounds, at least");
   add_workload_flags(*kind, *options);
   add_methods(*kind, *args);
-  kind->add_option("--exchange-threads", options->exchange_threads,
-                   "With overlap: buckets on their way at a time")
-      ->capture_default_str()
-      ->check(integer_check<int>(1, 16));
+  add_integers(*kind, "--exchange-threads", options->exchange_threads,
+               "With overlap: buckets on their way at a time", 1, 16);
   set_callback(kind, args, [options](const Arguments& all) { run_step(all, *options); });
 }
 #endif
@@ -339,11 +321,9 @@ void add_kernels(CLI::App& bench) {
                    "Instruction sets, separated by commas, as `pride info` names them, or all. "
                    "Default: the one that training would use")
       ->delimiter(',');
-  kind->add_option("--rows", args->rows,
-                   "Ranks whose rows votes, counts and means read; a row of the table for each")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(integer_check<std::size_t>(1, 1024));
+  add_integers(*kind, "--rows", args->rows,
+               "Ranks whose rows votes, counts and means read; a row of the table for each",
+               std::size_t{1}, std::size_t{1024});
   kind->add_flag("--small-pages", args->small_pages,
                  "Arrays on pages of 4 KiB. Default: on huge pages, where the system grants them");
   set_callback(kind, args, run_kernels);
@@ -356,16 +336,11 @@ void add_loader(CLI::App& bench) {
                "Images of the task imagenet, decoded and cropped as in training; no ranks", *args);
   kind->add_option("--data", args->data,
                    "Folder with train/CLASS/*.jpg and val/CLASS/*.jpg; default: $PRIDE_DATA");
-  kind->add_option("--images", args->images, "Of the training set, evenly spread")
-      ->capture_default_str()
-      ->check(integer_check<std::size_t>(1));
-  kind->add_option("--image-size", args->image_size, "Side of the crops in pixels")
-      ->capture_default_str()
-      ->check(integer_check<int>(1, 4096));
-  kind->add_option("--threads", args->threads, "Numbers of threads, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(integer_check<int>(1, 256));
+  add_integers(*kind, "--images", args->images, "Of the training set, evenly spread",
+               std::size_t{1});
+  add_integers(*kind, "--image-size", args->image_size, "Side of the crops in pixels", 1, 4096);
+  add_integers(*kind, "--threads", args->threads, "Numbers of threads, separated by commas", 1,
+               256);
   kind->add_flag("--check", args->check,
                  "Instead: decode every image of both splits, and name those that cannot be");
   set_callback(kind, args, run_loader);
