@@ -44,15 +44,15 @@ STAGES = [
 # Paths are prefixes.
 TORCH_USERS = ["src/torch/", "src/train/", "include/pride/torch", "include/pride/train", "src/comm/c10d/",
                "include/pride/comm/c10d_comm", "tests/comm/c10d", "apps/", "tests/torch/", "tests/apps/",
-               "tests/install/", "bench/", "examples/libtorch", "examples/train"]
+               "tests/install/", "examples/libtorch", "examples/train"]
 MPI_USERS = ["src/comm/mpi", "src/comm/hybrid", "include/pride/comm/mpi",
-             "include/pride/comm/hybrid", "src/c/mpi", "apps/", "tests/", "bench/"]
+             "include/pride/comm/hybrid", "src/c/mpi", "apps/", "tests/"]
 FOREIGN = [
     ("torch", re.compile(r"(torch|ATen|c10|caffe2)/"), TORCH_USERS),
     ("MPI", re.compile(r"mpi\.h$"), MPI_USERS),
     ("CLI11", re.compile(r"CLI/"), ["apps/", "tests/apps/"]),
-    ("JSON", re.compile(r"nlohmann/"), ["src/train/", "apps/", "tests/", "fuzz/", "bench/"]),
-    ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/", "bench/"]),
+    ("JSON", re.compile(r"nlohmann/"), ["src/train/", "apps/", "tests/", "fuzz/"]),
+    ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/"]),
 ]
 CARRIERS = [
     (re.compile(r"pride/comm/(mpi|hybrid)_comm\.h$"), [*MPI_USERS, "examples/"]),
@@ -60,7 +60,7 @@ CARRIERS = [
     (re.compile(r"(pride/torch|torch/).*\.h$"), [*TORCH_USERS, "examples/"]),
 ]
 SUFFIXES = {".h", ".c", ".cpp", ".cc", ".hpp"}
-TOPS = ["include", "src", "apps", "tests", "examples", "bench", "fuzz"]
+TOPS = ["include", "src", "apps", "tests", "examples", "fuzz"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -85,7 +85,7 @@ def resolve(root, including, text):
     """The repository path that an include of pride's own means, or None if it is foreign."""
     folder = including.rsplit("/", 1)[0]
     candidates = ["include/" + text, "src/" + text, folder + "/" + text, "apps/pride/" + text,
-                  "apps/" + text, "tests/" + text, "bench/" + text]
+                  "apps/" + text, "tests/" + text]
     return next((c for c in candidates if (root / c).is_file()), None)
 
 

@@ -25,13 +25,13 @@ core_packages=(
   libgtest-dev librandom123-dev
   python3
 )
-# what training, the MPI transport, the benchmarks and the lint stage add
+# what training, the MPI transport and the lint stage add
 full_packages=(
   libtorch-dev libgloo-dev libopenblas-dev libopenblas0-pthread libtomlplusplus-dev
   libopenmpi-dev openmpi-bin openssh-client
   python3-torch python3-numpy python3-pytest python3-venv python3-pip python3-setuptools
   python3-wheel  # the Python package and its tests
-  libbenchmark-dev iproute2
+  iproute2
   clang-format shellcheck curl
   chromium  # a test looks at the page of `pride report` in it
   clang libclang-rt-14-dev  # the fuzzers; the runtime of the clang that Debian 12 has

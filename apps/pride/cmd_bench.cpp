@@ -1,23 +1,18 @@
 // `pride bench`: what this machine and this network can do, as rows with rivals beside them.
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-#include <cstdio>
+#include <sys/prctl.h>
+
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
-#include "bench/exchange.h"
-#include "bench/network.h"
-#include "bench/patterns.h"
+#include "bench/fields.h"
 #include "commands.h"
 #include "integer_check.h"
 #include "number_check.h"
-#include "plan/units.h"
+#include "pride/cpu.h"
 #include "pride/error.h"
 #include "pride/plan.h"
-#include "pride/registry.h"
 #include "settings_of.h"
-#include "text/table.h"
 #include "train/settings/method_options.h"
 #include "train/settings/nodes.h"
 #include "world.h"
@@ -32,156 +27,66 @@
 namespace pride::app {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::int64_t kMostCoords = std::int64_t{1} << 33;
-constexpr const char* kMethodsHelp =
-    "Separated by commas, each perhaps with options of its own, as lion:dense=bf16";
 
+// The flags of all kinds; each kind has some of them, and may have other defaults.
 struct Arguments {
-  Workers workers;
-  Settings settings;  // what all ranks must have alike
+  Workers workers = {};
+  Settings settings = {};  // what all ranks must have alike
+  std::vector<std::int64_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
   double seconds = 1;
+  int reps = 5;
   bool json = false;
+  // network, exchange, optimizer, step
   std::vector<std::string> methods = {"lion",       "lion:dense=native", "lion:dense=bf16",
                                       "dlion-vote", "dlion-avg",         "lion-cub"};
-  std::vector<std::string> method_options;
-  std::vector<std::int64_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
+  std::vector<std::string> method_options = {};
   std::int64_t bucket_coords = std::int64_t{1} << 20;
   int exchange_threads = 4;
-  std::string hierarchical;
-  std::vector<std::int64_t> message_sizes = {8, 1 << 10, 1 << 16, 1 << 20, 1 << 24};
-  int reps = 5;
+  std::string hierarchical = {};
+  // kernels
+  std::vector<std::size_t> rows = {4, 16};
+  std::string filter = ".*";
+  std::vector<std::string> isas = {};
+  bool small_pages = false;
+  // loader
+  std::string data = {};
+  std::size_t images = 1000;
+  int image_size = 224;
+  std::vector<int> threads = {1};
+  bool check = false;
+
+  std::vector<std::size_t> all_sizes() const { return {sizes.begin(), sizes.end()}; }
 };
 
-Json network_json(const Communicator& comm, const NetworkFacts& facts) {
-  return {{"row", "network"},
-          {"workers", comm.size()},
-          {"transport", comm.transport()},
-          {"latency_s", facts.latency_s},
-          {"message_s", facts.message_s},
-          {"goodput_bytes_per_s", facts.goodput},
-          {"cpu_s_per_byte", facts.cpu_s_per_byte},
-          {"pair_goodput_bytes_per_s", facts.pair_goodput}};
-}
+using RankedBody = std::function<void(Communicator&, RowPrinter&, bool threads_may_talk)>;
 
-void print_network(const Communicator& comm, const NetworkFacts& facts) {
-  std::cout << comm.size() << " ranks (" << comm.transport() << "): ";
-  if (comm.size() == 1) {
-    std::cout << "one rank has no network\n";
-    return;
-  }
-  std::cout << "latency " << time_text(facts.latency_s) << " one way, goodput "
-            << bandwidth_text(facts.goodput) << " a rank when all send to all, "
-            << bandwidth_text(facts.pair_goodput) << " from the first to the last\n";
-}
-
-Json pattern_json(const Communicator& comm, const PatternCell& cell) {
-  return {{"row", "pattern"},
-          {"name", cell.name},
-          {"bytes", cell.bytes},
-          {"workers", comm.size()},
-          {"transport", comm.transport()},
-          {"measurements", cell.times.n},
-          {"min_s", cell.times.min_s},
-          {"median_s", cell.times.median_s},
-          {"p99_s", cell.times.p99_s},
-          {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
-          {"bus_bytes_per_s", cell.bus_bandwidth()},
-          {"wrong_ranks", cell.wrong_ranks}};
-}
-
-void print_pattern(const PatternCell& cell) {
-  std::printf("%-12s %14s %12s %12s %12s %14s %14s %6d\n", cell.name.c_str(),
-              grouped(static_cast<double>(cell.bytes)).c_str(), time_text(cell.times.min_s).c_str(),
-              time_text(cell.times.median_s).c_str(), time_text(cell.times.p99_s).c_str(),
-              bandwidth_text(cell.algorithm_bandwidth()).c_str(),
-              bandwidth_text(cell.bus_bandwidth()).c_str(), cell.wrong_ranks);
-  std::fflush(stdout);
-}
-
-void print_pattern_head() {
-  std::printf("%-12s %14s %12s %12s %12s %14s %14s %6s\n", "pattern", "bytes", "min", "median",
-              "p99", "algorithm", "bus", "wrong");
-}
-
-void run_network(const Arguments& args) {
-  run_ranks(args.workers, [&](Communicator& comm, bool) {
-    const bool root = comm.rank() == 0;
+void on_ranks(const Arguments& args, const RankedBody& body) {
+  run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
     check_same_settings(comm, args.settings);
-    const NetworkFacts facts = measure_network(comm, args.seconds);
-    if (root && args.json) std::cout << network_json(comm, facts) << std::endl;
-    if (root && !args.json) print_network(comm, facts);
-    if (comm.size() == 1) return;
-    if (root && !args.json) print_pattern_head();
-    const PatternBench how{.sizes = {args.message_sizes.begin(), args.message_sizes.end()},
-                           .seconds = args.seconds / 4,
-                           .least = args.reps};
-    bench_patterns(comm, how, [&](const PatternCell& cell) {
-      if (!root) return;
-      if (args.json) {
-        std::cout << pattern_json(comm, cell) << std::endl;
-      } else {
-        print_pattern(cell);
-      }
-    });
-    if (root && !args.json) {
-      std::cout << "algorithm: bytes over the median. bus: what a rank sends of them, over it (of "
-                   "an all-reduce what a ring sends).\nwrong: ranks that have not received what "
-                   "they must.\n";
-    }
+    RowPrinter print(comm, args.json);
+    body(comm, print, threads_may_talk);
   });
 }
 
-Json cell_json(const Communicator& comm, const ExchangeCell& cell) {
-  const bool alone = comm.size() == 1;
-  return {
-      {"row", "exchange"},
-      {"name", cell.name},
-      {"coords", cell.coords},
-      {"workers", comm.size()},
-      {"transport", comm.transport()},
-      {"measurements", cell.times.n},
-      {"min_s", cell.times.min_s},
-      {"median_s", cell.times.median_s},
-      {"p99_s", cell.times.p99_s},
-      {"bytes_sent", cell.bytes},
-      {"bytes_counted", cell.counted},
-      {"route", cell.route.empty() ? Json(nullptr) : Json(cell.route)},
-      {"bytes_off_node", cell.bytes_off_node ? Json(*cell.bytes_off_node) : Json(nullptr)},
-      {"algorithm_bytes_per_s", cell.algorithm_bandwidth()},
-      {"bus_bytes_per_s", cell.bus_bandwidth()},
-      {"limit_s", alone ? Json(nullptr) : Json(cell.limit_s)},
-      {"times_limit", cell.limit_s > 0 ? Json(cell.times.median_s / cell.limit_s) : Json(nullptr)},
-      {"wrong_ranks", cell.wrong_ranks},
-      {"checked_against", cell.checked_against}};
+NetworkFacts network_row(Communicator& comm, const Arguments& args, RowPrinter& print) {
+  const NetworkFacts facts = measure_network(comm, args.seconds);
+  print.row(fields_of(comm, facts));
+  print.note(network_text(comm, facts));
+  return facts;
 }
 
-void print_cell(const ExchangeCell& cell) {
-  std::printf("%-24s %12s %-12s %10.3f %10.3f %10.3f %14s %12s %12s", cell.name.c_str(),
-              grouped(static_cast<double>(cell.coords)).c_str(),
-              cell.route.empty() ? "-" : cell.route.c_str(), cell.times.min_s * 1e3,
-              cell.times.median_s * 1e3, cell.times.p99_s * 1e3,
-              ((cell.counted ? "" : "~") + grouped(cell.bytes)).c_str(),
-              bandwidth_text(cell.algorithm_bandwidth()).c_str(),
-              bandwidth_text(cell.bus_bandwidth()).c_str());
-  if (cell.limit_s > 0) {
-    std::printf(" %8.2f", cell.times.median_s / cell.limit_s);
-  } else {
-    std::printf(" %8s", "-");
-  }
-  std::printf(" %6d", cell.wrong_ranks);
-  if (cell.bytes_off_node) {
-    std::printf("  %s bytes off a node", grouped(*cell.bytes_off_node).c_str());
-  }
-  std::printf("\n");
-  std::fflush(stdout);
-}
-
-void print_head() {
-  std::printf("%-24s %12s %-12s %10s %10s %10s %14s %12s %12s %8s %6s\n", "exchange", "coordinates",
-              "route", "min ms", "median ms", "p99 ms", "bytes sent", "algorithm", "bus", "x limit",
-              "wrong");
+void run_network(const Arguments& args) {
+  on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool) {
+    network_row(comm, args, print);
+    const PatternBench how{
+        .sizes = args.all_sizes(), .seconds = args.seconds / 4, .least = args.reps};
+    bench_patterns(comm, how, [&](const PatternCell& cell) { print.row(fields_of(comm, cell)); });
+    if (comm.size() == 1) return;
+    print.note(
+        "algorithm: bytes over the median. bus: what a rank sends of them, over it (of an "
+        "all-reduce what a ring sends).\nwrong: ranks that have not received what they must.");
+  });
 }
 
 // Methods choose the route of a bucket by what was measured, unless the user says otherwise.
@@ -192,123 +97,254 @@ void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
   options.push_back(concat("round_bytes=", round_bytes(network, comm.size())));
 }
 
+int granted_threads(const Communicator& comm, const Arguments& args, bool threads_may_talk) {
+  if (threads_may_talk || args.exchange_threads == 0) return args.exchange_threads;
+  if (comm.rank() == 0) {
+    std::cerr << "note: this MPI does not grant MPI_THREAD_MULTIPLE: no exchange threads\n";
+  }
+  return 0;
+}
+
 void run_exchange(const Arguments& args) {
-  run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
-    const bool root = comm.rank() == 0;
-    check_same_settings(comm, args.settings);
+  on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
     ExchangeBench how{.methods = args.methods,
                       .method_options = args.method_options,
-                      .sizes = {args.sizes.begin(), args.sizes.end()},
+                      .sizes = args.all_sizes(),
                       .bucket_coords = static_cast<std::size_t>(args.bucket_coords),
                       .nodes = nodes_of(comm, args.hierarchical),
-                      .exchange_threads = threads_may_talk ? args.exchange_threads : 0,
+                      .exchange_threads = granted_threads(comm, args, threads_may_talk),
                       .seconds = args.seconds,
                       .least = args.reps};
     check_options(how, comm.size());  // before anything takes time
-    const NetworkFacts network = measure_network(comm, args.seconds);
+    const NetworkFacts network = network_row(comm, args, print);
     add_round_bytes(comm, network, how.method_options);
-    if (root && how.exchange_threads != args.exchange_threads) {
-      std::cerr << "note: this MPI does not grant MPI_THREAD_MULTIPLE: no exchange threads\n";
+    bench_exchange(comm, how, network,
+                   [&](const ExchangeCell& cell) { print.row(fields_of(comm, cell)); });
+    print.note(
+        "x limit: median over the bytes at the better goodput above. wrong: ranks whose result is "
+        "not what it must be.\n~: an estimate: what the transport's own sum sends is not known.");
+  });
+}
+
+void run_optimizer(const Arguments& args) {
+  on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
+    const OptimizerBench how{.methods = args.methods,
+                             .bucket_coords = static_cast<std::size_t>(args.bucket_coords),
+                             .exchange_threads = granted_threads(comm, args, threads_may_talk),
+                             .seconds = args.seconds,
+                             .least = args.reps};
+    for (const std::size_t coords : args.all_sizes()) {
+      const auto rows = bench_optimizer(comm, how, coords);
+      for (const StepRow& row : rows) print.row(optimizer_fields(comm, row, rows.front(), coords));
     }
-    if (root && args.json) std::cout << network_json(comm, network) << std::endl;
-    if (root && !args.json) {
-      print_network(comm, network);
-      print_head();
-    }
-    bench_exchange(comm, how, network, [&](const ExchangeCell& cell) {
-      if (!root) return;
-      if (args.json) {
-        std::cout << cell_json(comm, cell) << std::endl;
-      } else {
-        print_cell(cell);
-      }
-    });
-    if (root && !args.json) {
-      std::cout << "x limit: median over the bytes at the better goodput above. wrong: ranks whose "
-                   "result "
-                   "is not what it must be.\n~: an estimate: what the transport's own sum sends is "
-                   "not known.\n";
-    }
+    print.note("x alone: over the step of Lion that no rank exchanges. wait: for the exchange.");
   });
 }
 
 #if PRIDE_HAVE_TORCH
-Json step_json(const Communicator& comm, const StepRow& row, double backward_s) {
-  return {{"row", "step"},
-          {"name", row.name},
-          {"overlap", row.overlap},
-          {"workers", comm.size()},
-          {"transport", comm.transport()},
-          {"measurements", row.times.n},
-          {"min_s", row.times.min_s},
-          {"median_s", row.times.median_s},
-          {"p99_s", row.times.p99_s},
-          {"bucket_coords", row.bucket_coords},
-          {"encode_s", row.encode_s},
-          {"exchange_s", row.exchange_s},
-          {"apply_s", row.apply_s},
-          {"times_backward", row.times.median_s / backward_s},
-          {"samples_per_s", row.samples_per_s},
-          {"bytes_sent", row.bytes},
-          {"wrong_ranks", row.wrong_ranks ? Json(*row.wrong_ranks) : Json(nullptr)}};
-}
-
-void print_step(const StepRow& row, double backward_s) {
-  std::printf("%-18s %8s %10.2f %10.2f %10.2f %10.2f %10.2f %10.2f %12.2f %12.1f %14s %6s\n",
-              row.name.c_str(), row.overlap ? "yes" : "no", row.times.min_s * 1e3,
-              row.times.median_s * 1e3, row.times.p99_s * 1e3, row.encode_s * 1e3,
-              row.exchange_s * 1e3, row.apply_s * 1e3, row.times.median_s / backward_s,
-              row.samples_per_s, grouped(row.bytes).c_str(),
-              row.wrong_ranks ? concat(*row.wrong_ranks).c_str() : "-");
-}
-
 void run_step(const Arguments& args, const TrainOptions& options) {
   pin_threads();
-  run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
-    check_same_settings(comm, args.settings);
+  on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
     const auto rows = bench_steps(comm, {.options = options,
                                          .methods = args.methods,
                                          .threads_may_talk = threads_may_talk,
                                          .seconds = args.seconds,
                                          .least = args.reps});
-    if (comm.rank() != 0) return;
-    const double backward_s = rows.front().times.median_s;
-    if (!args.json) {
-      std::printf("%d ranks (%s)\n%-18s %8s %10s %10s %10s %10s %10s %10s %12s %12s %14s %6s\n",
-                  comm.size(), std::string(comm.transport()).c_str(), "step", "overlap", "min ms",
-                  "median ms", "p99 ms", "encode ms", "wait ms", "apply ms", "x backward",
-                  "samples/s", "bytes sent", "wrong");
-    }
-    for (const StepRow& row : rows) {
-      if (args.json) {
-        std::cout << step_json(comm, row, backward_s) << std::endl;
-      } else {
-        print_step(row, backward_s);
-      }
-    }
+    print.note(concat(comm.size(), " ranks (", comm.transport(), ")"));
+    for (const StepRow& row : rows) print.row(step_fields(comm, row, rows.front()));
   });
 }
 #endif
 
-CLI::App* add_common(CLI::App& bench, const std::string& name, const std::string& what,
-                     Arguments& args) {
-  CLI::App* command = bench.add_subcommand(name, what);
-  command
-      ->add_option(
-          "--workers", args.workers.total,
-          "Threads, each a rank. Default: 4. In a job (mpirun, torchrun) every process is a "
-          "rank and the flag may be left out")
-      ->check(integer_check<int>(1, 1024));
-  add_transport_flag(*command);
-  command->add_option("--threads-per-process", args.workers.per_process, kThreadsPerProcessHelp)
-      ->check(integer_check<int>(1, 1024));
-  add_timeout_flag(*command, args.workers);
-  command->add_option("--seconds", args.seconds, "Of each measurement, at least")
+std::vector<std::string> isas_of(const Arguments& args) {
+  if (args.isas.empty()) return {active_isa()};
+  if (args.isas == std::vector<std::string>{"all"}) return available_isas();
+  return args.isas;
+}
+
+void run_kernels(const Arguments& args) {
+  if (args.small_pages) ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  RowPrinter print(args.json ? RowPrinter::Form::kJson : RowPrinter::Form::kTable);
+  const KernelBench how{.sizes = args.all_sizes(),
+                        .isas = isas_of(args),
+                        .seconds = args.seconds,
+                        .least = args.reps};
+  bench_kernels(matching_rows(kernel_rows(args.rows), args.filter), how,
+                [&](const KernelCell& cell) { print.row(fields_of(cell)); });
+  print.note(
+      "GB/s: bytes read and written, at the median. x memcpy: the same over memcpy's, which moves "
+      "as many bytes in turn with the kernel.\nwrong: values that differ from those of plain code "
+      "(SCALAR) in any bit; -: plain code itself. /4: of 4 rows; /p4: 4 bits a level.");
+}
+
+void run_check(const Arguments& args, const ImageFolder& folder) {
+  const std::vector<std::string> errors = check_images(folder, args.threads.back());
+  for (const std::string& error : errors) std::cout << error << "\n";
+  const std::size_t n = folder.train.size() + folder.val.size();
+  if (!errors.empty()) {
+    throw DataError(concat(errors.size(), " of ", n, " images cannot be read"));
+  }
+  std::cout << "all " << n << " images can be read" << std::endl;
+}
+
+void run_loader(const Arguments& args) {
+  const ImageFolder folder = scan_images(find_image_folder(args.data));
+  if (args.check) return run_check(args, folder);
+  RowPrinter print(args.json ? RowPrinter::Form::kJson : RowPrinter::Form::kTable);
+  for (const int threads : args.threads) {
+    print.row(fields_of(bench_loader(folder, args.images, args.image_size, threads)));
+  }
+}
+
+CLI::App* add_kind(CLI::App& bench, const char* name, const char* what, Arguments& args) {
+  CLI::App* kind = bench.add_subcommand(name, what);
+  kind->add_flag("--json", args.json, "JSON lines, one for each row");
+  return kind;
+}
+
+void add_sizes(CLI::App& kind, Arguments& args, std::int64_t most,
+               const char* what = "Coordinates, separated by commas") {
+  add_integers(kind, "--sizes", args.sizes, what, std::int64_t{1}, most);
+}
+
+void add_times(CLI::App& kind, Arguments& args, const char* seconds, const char* reps) {
+  kind.add_option("--seconds", args.seconds, seconds)
       ->capture_default_str()
       ->check(number_check())
       ->check(CLI::Range(0.001, 3600.0));
-  command->add_flag("--json", args.json, "JSON lines, one for each row");
-  return command;
+  add_integers(kind, "--reps", args.reps, reps, 1, 1'000'000);
+}
+
+// A kind that runs on ranks.
+CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what, Arguments& args,
+                     const char* reps = "Measurements of each row, at least") {
+  CLI::App* kind = add_kind(bench, name, what, args);
+  add_rank_flags(*kind, args.workers);
+  add_times(*kind, args, "Of each measurement, at least", reps);
+  return kind;
+}
+
+void add_methods(CLI::App& kind, Arguments& args) {
+  kind.add_option("--methods", args.methods,
+                  "Separated by commas, each perhaps with options of its own, as lion:dense=bf16")
+      ->delimiter(',')
+      ->capture_default_str();
+}
+
+// Of exchange and optimizer.
+void add_exchange_flags(CLI::App& kind, Arguments& args, const char* threads) {
+  add_methods(kind, args);
+  add_sizes(kind, args, kMostCoords);
+  add_integers(kind, "--bucket-coords", args.bucket_coords, "Target size of a bucket",
+               std::int64_t{1}, kMostCoords);
+  add_integers(kind, "--exchange-threads", args.exchange_threads, threads, 0, 16);
+}
+
+// `run` is called with the arguments and, on ranks, with the settings that they must have alike.
+template <typename Run>
+void set_callback(CLI::App* kind, const std::shared_ptr<Arguments>& args, Run run) {
+  kind->callback([=] {
+    args->settings = settings_of(*kind);
+    run(*args);
+  });
+}
+
+void add_network(CLI::App& bench) {
+  const auto args = std::make_shared<Arguments>();
+  args->sizes = {8, 1 << 10, 1 << 16, 1 << 20, 1 << 24};
+  CLI::App* kind =
+      add_ranked(bench, "network",
+                 "Latency and goodput between the ranks, and patterns of messages by size", *args);
+  add_sizes(*kind, *args, std::int64_t{1} << 32,
+            "Bytes of each rank's data in a pattern, separated by commas");
+  set_callback(kind, args, run_network);
+}
+
+void add_exchange(CLI::App& bench) {
+  const auto args = std::make_shared<Arguments>();
+  CLI::App* kind = add_ranked(
+      bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce", *args);
+  add_exchange_flags(
+      *kind, *args,
+      "Buckets on their way at a time; 0: one after the other, on the caller's thread");
+  kind->add_option("--method-opt", args->method_options,
+                   "key=value, for each of the methods that has the key and does not set it "
+                   "itself; may be repeated")
+      ->allow_extra_args(false);
+  kind->add_option("--hierarchical", args->hierarchical,
+                   std::string(kHierarchicalHelp) + ". Other methods are measured in one level")
+      ->type_name("L|auto")
+      ->check(CLI::Validator(wrong_hierarchical, ""));
+  set_callback(kind, args, run_exchange);
+}
+
+void add_optimizer(CLI::App& bench) {
+  const auto args = std::make_shared<Arguments>();
+  args->sizes = {10'000'000};
+  CLI::App* kind = add_ranked(
+      bench, "optimizer",
+      "Steps of the optimizer by each method, gradients ready, beside dense ones; no model", *args,
+      "Rounds, at least");
+  add_exchange_flags(*kind, *args,
+                     "With overlap: buckets on their way at a time; 0: no row with overlap");
+  set_callback(kind, args, run_optimizer);
+}
+
+#if PRIDE_HAVE_TORCH
+void add_step(CLI::App& bench) {
+  const auto args = std::make_shared<Arguments>();
+  const auto options = std::make_shared<TrainOptions>();
+  CLI::App* kind = add_ranked(bench, "step",
+                              "Training steps of a model by each method, with and without overlap",
+                              *args, "Rounds, at least");
+  add_workload_flags(*kind, *options);
+  add_methods(*kind, *args);
+  add_integers(*kind, "--exchange-threads", options->exchange_threads,
+               "With overlap: buckets on their way at a time", 1, 16);
+  set_callback(kind, args, [options](const Arguments& all) { run_step(all, *options); });
+}
+#endif
+
+void add_kernels(CLI::App& bench) {
+  const auto args = std::make_shared<Arguments>();
+  args->sizes = {10'000, 1'000'000, 10'000'000};
+  args->seconds = 0.1;
+  CLI::App* kind =
+      add_kind(bench, "kernels",
+               "Every kernel of a step on one core, beside memcpy, checked; no other ranks", *args);
+  add_sizes(*kind, *args, std::int64_t{1} << 30);
+  add_times(*kind, *args, "Of each kernel, at least; memcpy takes as long",
+            "Measurements of each kernel, at least");
+  kind->add_option("--filter", args->filter,
+                   "Kernels of whose name this regular expression matches a part")
+      ->capture_default_str();
+  kind->add_option("--isa", args->isas,
+                   "Instruction sets, separated by commas, as `pride info` names them, or all. "
+                   "Default: the one that training would use")
+      ->delimiter(',');
+  add_integers(*kind, "--rows", args->rows,
+               "Ranks whose rows votes, counts and means read; a row of the table for each",
+               std::size_t{1}, std::size_t{1024});
+  kind->add_flag("--small-pages", args->small_pages,
+                 "Arrays on pages of 4 KiB. Default: on huge pages, where the system grants them");
+  set_callback(kind, args, run_kernels);
+}
+
+void add_loader(CLI::App& bench) {
+  const auto args = std::make_shared<Arguments>();
+  CLI::App* kind =
+      add_kind(bench, "loader",
+               "Images of the task imagenet, decoded and cropped as in training; no ranks", *args);
+  kind->add_option("--data", args->data,
+                   "Folder with train/CLASS/*.jpg and val/CLASS/*.jpg; default: $PRIDE_DATA");
+  add_integers(*kind, "--images", args->images, "Of the training set, evenly spread",
+               std::size_t{1});
+  add_integers(*kind, "--image-size", args->image_size, "Side of the crops in pixels", 1, 4096);
+  add_integers(*kind, "--threads", args->threads, "Numbers of threads, separated by commas", 1,
+               256);
+  kind->add_flag("--check", args->check,
+                 "Instead: decode every image of both splits, and name those that cannot be");
+  set_callback(kind, args, run_loader);
 }
 
 }  // namespace
@@ -316,78 +352,14 @@ CLI::App* add_common(CLI::App& bench, const std::string& name, const std::string
 void add_bench_command(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine and this network");
   bench->require_subcommand(1);
-  add_bench_kernels_command(*bench);
-  add_bench_loader_command(*bench);
-  const auto args = std::make_shared<Arguments>();
-  CLI::App* network =
-      add_common(*bench, "network",
-                 "Latency and goodput between the ranks, and patterns of messages by size", *args);
-  network
-      ->add_option("--sizes", args->message_sizes,
-                   "Bytes of each rank's data in a pattern, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(integer_check<std::int64_t>(1, std::int64_t{1} << 32));
-  network->add_option("--reps", args->reps, "Measurements of each row, at least")
-      ->capture_default_str()
-      ->check(integer_check<int>(1, 1'000'000));
-  network->callback([args, network] {
-    args->settings = settings_of(*network);
-    run_network(*args);
-  });
-  CLI::App* exchange = add_common(
-      *bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce", *args);
-  exchange->add_option("--methods", args->methods, kMethodsHelp)
-      ->delimiter(',')
-      ->capture_default_str();
-  exchange
-      ->add_option(
-          "--method-opt", args->method_options,
-          "key=value, for each of the methods that has the key and does not set it itself; "
-          "may be repeated")
-      ->allow_extra_args(false);
-  exchange->add_option("--sizes", args->sizes, "Coordinates, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(integer_check<std::int64_t>(1, kMostCoords));
-  exchange->add_option("--bucket-coords", args->bucket_coords, "Target size of a bucket")
-      ->capture_default_str()
-      ->check(integer_check<std::int64_t>(1, kMostCoords));
-  exchange
-      ->add_option("--exchange-threads", args->exchange_threads,
-                   "Buckets on their way at a time; 0: one after the other, on the caller's thread")
-      ->capture_default_str()
-      ->check(integer_check<int>(0, 16));
-  exchange
-      ->add_option("--hierarchical", args->hierarchical,
-                   std::string(kHierarchicalHelp) + ". Other methods are measured in one level")
-      ->type_name("L|auto")
-      ->check(CLI::Validator(wrong_hierarchical, ""));
-  exchange->add_option("--reps", args->reps, "Measurements of each row, at least")
-      ->capture_default_str()
-      ->check(integer_check<int>(1, 1'000'000));
-  exchange->callback([args, exchange] {
-    args->settings = settings_of(*exchange);
-    run_exchange(*args);
-  });
+  add_kernels(*bench);
+  add_network(*bench);
+  add_exchange(*bench);
+  add_optimizer(*bench);
 #if PRIDE_HAVE_TORCH
-  CLI::App* step = add_common(
-      *bench, "step", "Training steps of a model by each method, with and without overlap", *args);
-  const auto options = std::make_shared<TrainOptions>();
-  add_workload_flags(*step, *options);
-  step->add_option("--methods", args->methods, kMethodsHelp)->delimiter(',')->capture_default_str();
-  step->add_option("--exchange-threads", options->exchange_threads,
-                   "With overlap: buckets on their way at a time")
-      ->capture_default_str()
-      ->check(integer_check<int>(1, 16));
-  step->add_option("--reps", args->reps, "Rounds, at least")
-      ->capture_default_str()
-      ->check(integer_check<int>(1, 1'000'000));
-  step->callback([args, options, step] {
-    args->settings = settings_of(*step);
-    run_step(*args, *options);
-  });
+  add_step(*bench);
 #endif
+  add_loader(*bench);
 }
 
 }  // namespace pride::app

@@ -165,18 +165,7 @@ void add_plan_command(CLI::App& app) {
       "plan", "Predict step times by method and network, and say whether compression pays");
   const auto args = std::make_shared<Arguments>();
   const char* group = "Network";
-  command
-      ->add_option(
-          "--workers", args->workers.total,
-          "Threads, each a rank, that are measured. Default: 4. In a job (mpirun, torchrun) every "
-          "process is a rank and the flag may be left out")
-      ->check(integer_check<int>(1, 1024))
-      ->group(group);
-  add_transport_flag(*command);
-  command->add_option("--threads-per-process", args->workers.per_process, kThreadsPerProcessHelp)
-      ->check(integer_check<int>(1, 1024))
-      ->group(group);
-  add_timeout_flag(*command, args->workers);
+  add_rank_flags(*command, args->workers);
   command
       ->add_option("--world", args->worlds,
                    "Ranks of the network that is planned for; several, ascending, make a table "

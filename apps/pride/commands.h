@@ -18,8 +18,6 @@ void add_evaluate_command(CLI::App& app);  // the same
 void add_report_command(CLI::App& app);
 void add_methods_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
-void add_bench_kernels_command(CLI::App& bench);  // of `pride bench`
-void add_bench_loader_command(CLI::App& bench);   // the same
 void add_plan_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 

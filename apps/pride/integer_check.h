@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/Validators.hpp>
+#include <CLI/CLI.hpp>
 #include <charconv>
+#include <concepts>
 #include <limits>
 #include <string>
 
@@ -24,6 +25,15 @@ CLI::Validator integer_check(T lowest, T highest = std::numeric_limits<T>::max()
   };
   // an empty description leaves the help text as it is
   return CLI::Validator(refusal, "");
+}
+
+// A flag for an integer from `lowest` to `highest`, or for several, separated by commas.
+template <typename T, typename Limit>
+CLI::Option* add_integers(CLI::App& command, const char* flag, T& value, const std::string& help,
+                          Limit lowest, Limit highest = std::numeric_limits<Limit>::max()) {
+  CLI::Option* option = command.add_option(flag, value, help)->capture_default_str();
+  if constexpr (!std::integral<T>) option->delimiter(',');
+  return option->check(integer_check<Limit>(lowest, highest));
 }
 
 }  // namespace pride::app

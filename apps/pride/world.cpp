@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "integer_check.h"
 #include "number_check.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
@@ -125,7 +126,18 @@ void add_transport_flag(CLI::App& command) {
       ->check(CLI::IsMember({"auto", "threads", "mpi", "c10d"}));
 }
 
-void add_timeout_flag(CLI::App& command, Workers& workers) {
+void add_rank_flags(CLI::App& command, Workers& workers) {
+  command
+      .add_option("--workers", workers.total,
+                  "Threads that run, each a rank. Default: 4. In a job (mpirun, torchrun) every "
+                  "process is a rank and the flag may be left out")
+      ->check(integer_check<int>(1, 1024));
+  add_transport_flag(command);
+  command
+      .add_option(
+          "--threads-per-process", workers.per_process,
+          "Under mpirun: workers in each process, threads of it. Default: every process is one")
+      ->check(integer_check<int>(1, 1024));
   const auto set = [&workers](const double& seconds) {
     workers.timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));

@@ -28,9 +28,6 @@ struct Workers {
   std::chrono::milliseconds timeout = std::chrono::seconds(300);  // longest wait for another rank
 };
 
-inline constexpr const char* kThreadsPerProcessHelp =
-    "Under mpirun: workers in each process, threads of it. Default: every process is one";
-
 // A job of processes that this one belongs to.
 struct Job {
   std::shared_ptr<void> environment;  // outlives the communicator
@@ -41,8 +38,8 @@ struct Job {
 // --transport of a command: auto, threads, mpi or c10d. Holds for the whole process.
 void add_transport_flag(CLI::App& command);
 
-// --timeout of a command that keeps no such flag itself. REQUIRES: `workers` lives as long.
-void add_timeout_flag(CLI::App& command, Workers& workers);
+// The same, --workers, --threads-per-process and --timeout. REQUIRES: `workers` lives as long.
+void add_rank_flags(CLI::App& command, Workers& workers);
 
 // True if a launcher started this process as one of a job, whichever transport was asked for.
 bool launched_as_job() noexcept;

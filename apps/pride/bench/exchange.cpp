@@ -200,13 +200,6 @@ std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const Excha
   return hash;
 }
 
-template <typename T>
-std::vector<T> gathered(Communicator& comm, T mine) {
-  std::vector<T> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return all;
-}
-
 // What the method says that the rank with most sends.
 Cost stated_cost(const MethodChoice& choice, const ExchangeBench& how, std::size_t coords,
                  int world) {
@@ -220,11 +213,8 @@ Cost stated_cost(const MethodChoice& choice, const ExchangeBench& how, std::size
 ExchangeCell measured(Communicator& comm, const std::string& text, const ExchangeBench& how,
                       std::size_t coords) {
   const MethodChoice choice = parse_method(text);
-  ExchangeCell cell;
-  cell.name = text;
-  cell.coords = coords;
   Exchange exchange(comm, choice, how, coords);
-  cell.route = exchange.route();
+  ExchangeCell cell{.name = text, .coords = coords, .route = exchange.route()};
   const std::uint64_t before = exchange.bytes_sent();
   const auto hashes = gathered(comm, exchange.first_step());
   const Cost cost = stated_cost(choice, how, coords, comm.size());
@@ -242,78 +232,62 @@ ExchangeCell measured(Communicator& comm, const std::string& text, const Exchang
     right = hash_on_threads(comm.size(), choice, without_nodes, coords);
   }
   comm.broadcast(std::as_writable_bytes(std::span(&right, 1)), 0);
-  cell.wrong_ranks = static_cast<int>(
-      std::ranges::count_if(hashes, [&](std::uint64_t hash) { return hash != right; }));
+  cell.wrong_ranks = count_ranks(comm, hashes[static_cast<std::size_t>(comm.rank())] != right);
   cell.times = measure(comm, how.seconds, how.least, [&] { exchange.step(); });
   return cell;
 }
 
-void narrow(std::span<const float> from, std::span<float> to) {
-  std::ranges::copy(from, to.begin());
-}
-void narrow(std::span<const float> from, std::span<BFloat16> to) { to_bf16(from, to); }
-
 // Numbers so small that no sum of the ranks' rounds: bfloat16 has the whole numbers up to 256.
-template <typename T>
-std::vector<T> terms(int rank, int world, std::size_t coords) {
-  const bool wide = sizeof(T) == sizeof(float);
-  const std::uint32_t most = wide ? 128 : static_cast<std::uint32_t>(std::max(1, 256 / world));
+std::vector<float> terms(int rank, int world, bool wide, std::size_t coords) {
+  const auto most = wide ? 128 : static_cast<std::uint32_t>(std::max(1, 256 / world));
   std::vector<float> numbers(coords);
   if (wide || rank < 256) fill_gradients(rank, most, numbers);
-  std::vector<T> values(coords);
-  narrow(numbers, values);
-  return values;
+  return numbers;
+}
+
+std::vector<float> sum_of_terms(int world, bool wide, std::size_t coords) {
+  std::vector<float> sum(coords);
+  for (int r = 0; r < world; ++r) {
+    std::ranges::transform(terms(r, world, wide, coords), sum, sum.begin(), std::plus<>());
+  }
+  return sum;
 }
 
 template <typename T>
-std::vector<T> sum_of_terms(int world, std::size_t coords) {
-  std::vector<float> sum(coords), numbers(coords);
-  for (int r = 0; r < world; ++r) {
-    const std::vector<T> theirs = terms<T>(r, world, coords);
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      to_float(theirs, numbers);
-    } else {
-      numbers = theirs;
-    }
-    for (std::size_t i = 0; i < coords; ++i) sum[i] += numbers[i];
-  }
-  std::vector<T> exact(coords);
-  narrow(sum, exact);
-  return exact;
+std::vector<T> narrowed(const std::vector<float>& numbers) {
+  if constexpr (std::is_same_v<T, float>) return numbers;
+  std::vector<T> values(numbers.size());
+  if constexpr (!std::is_same_v<T, float>) to_bf16(numbers, values);
+  return values;
 }
 
 // The transport's own all-reduce, without division by N or any optimizer step.
 template <typename T>
 ExchangeCell measured_native_sum(Communicator& comm, const ExchangeBench& how, std::size_t coords) {
-  ExchangeCell cell;
-  const bool wide = sizeof(T) == sizeof(float);
-  cell.name = concat(comm.transport(), " all-reduce ", wide ? "fp32" : "bf16");
-  cell.coords = coords;
-  cell.counted = false;
-  cell.bytes = fp32_ring_bytes(static_cast<double>(coords), comm.size()) * (wide ? 1 : 0.5);
-  cell.checked_against = "the exact sum";
-  std::vector<T> values = terms<T>(comm.rank(), comm.size(), coords);
-  comm.native_sum(values);
-  const bool right = values == sum_of_terms<T>(comm.size(), coords);
-  const auto all = gathered(comm, static_cast<char>(right ? 0 : 1));
-  cell.wrong_ranks = static_cast<int>(std::ranges::count(all, 1));
+  const bool wide = std::is_same_v<T, float>;
+  const double ring = fp32_ring_bytes(static_cast<double>(coords), comm.size());
+  ExchangeCell cell{.name = concat(comm.transport(), " all-reduce ", wide ? "fp32" : "bf16"),
+                    .coords = coords,
+                    .bytes = wide ? ring : ring / 2,
+                    .counted = false,
+                    .checked_against = "the exact sum"};
+  auto values = narrowed<T>(terms(comm.rank(), comm.size(), wide, coords));
+  comm.native_sum(std::span(values));
+  const bool right = values == narrowed<T>(sum_of_terms(comm.size(), wide, coords));
+  cell.wrong_ranks = count_ranks(comm, !right);
   std::ranges::fill(values, T{});  // sums of sums would leave the range of floats
-  cell.times = measure(comm, how.seconds, how.least, [&] { comm.native_sum(values); });
+  cell.times = measure(comm, how.seconds, how.least, [&] { comm.native_sum(std::span(values)); });
   return cell;
 }
 
 // What it takes to move the gradients once within this rank's memory, all ranks at a time.
 ExchangeCell measured_memcpy(Communicator& comm, const ExchangeBench& how, std::size_t coords) {
-  ExchangeCell cell;
-  cell.name = "memcpy";
-  cell.coords = coords;
-  cell.checked_against = "its source";
-  const std::vector<float> from = terms<float>(comm.rank(), comm.size(), coords);
+  ExchangeCell cell{.name = "memcpy", .coords = coords, .checked_against = "its source"};
+  const std::vector<float> from = terms(comm.rank(), comm.size(), true, coords);
   std::vector<float> to(coords);
   cell.times = measure(comm, how.seconds, how.least,
                        [&] { std::memcpy(to.data(), from.data(), coords * sizeof(float)); });
-  const auto all = gathered(comm, static_cast<char>(to == from ? 0 : 1));
-  cell.wrong_ranks = static_cast<int>(std::ranges::count(all, 1));
+  cell.wrong_ranks = count_ranks(comm, to != from);
   return cell;
 }
 

@@ -28,7 +28,7 @@ struct ExchangeBench {
 struct ExchangeCell {
   std::string name;  // the method, or the rival
   std::size_t coords = 0;
-  Times times;
+  Times times = {};
   // Bytes that a rank sends: of the rank with most. As counted; where the transport's own sum is in
   // it, which nobody can count, an estimate: a method's cost, and of the sum alone that of a ring.
   double bytes = 0;
@@ -41,8 +41,8 @@ struct ExchangeCell {
   double limit_s = 0;  // those bytes at the best goodput measured; 0 if alone
   // Ranks whose result is not what it must be.
   int wrong_ranks = 0;
-  std::string checked_against;  // "threads" (the same exchange there), "rank 0", "the exact sum",
-                                // "its source" (of memcpy)
+  std::string checked_against = {};  // "threads" (the same exchange there), "rank 0", "the exact
+                                     // sum", "its source" (of memcpy)
 
   double algorithm_bandwidth() const;  // fp32 bytes of gradient per second
   double bus_bandwidth() const;        // bytes sent per second

@@ -100,9 +100,7 @@ int ranks_in_this_process(Communicator& comm) {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();
   }();
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return static_cast<int>(std::ranges::count(all, mine));
+  return static_cast<int>(std::ranges::count(gathered(comm, mine), mine));
 }
 
 NetworkFacts measure_network(Communicator& comm, double seconds) {

@@ -1,9 +1,9 @@
+// Each pattern as its buffers, a call, and what every rank must have received.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/patterns.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "bench/memory.h"
@@ -12,16 +12,9 @@ namespace pride::app {
 namespace {
 
 constexpr int kTag = 0;
+constexpr int kAll = -1;  // as a receiver
 
-std::size_t rounded_up(std::size_t bytes, std::size_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
-
-// The share of the data that goes to other ranks.
-double others_of(const Communicator& comm) { return (comm.size() - 1.0) / comm.size(); }
-
-// What rank `from` sends to rank `to` (kAll: the same to all) at an offset.
-constexpr int kAll = -1;
+// What rank `from` sends to rank `to` at an offset.
 std::byte sent_byte(int from, int to, std::size_t i) {
   const auto mixed = (static_cast<std::uint32_t>(i) + 977u * static_cast<std::uint32_t>(from + 1) +
                       131071u * static_cast<std::uint32_t>(to + 2)) *
@@ -29,185 +22,107 @@ std::byte sent_byte(int from, int to, std::size_t i) {
   return static_cast<std::byte>(mixed >> 24);
 }
 
-void fill(std::span<std::byte> part, int from, int to) {
-  for (std::size_t i = 0; i < part.size(); ++i) part[i] = sent_byte(from, to, i);
+// A part of a buffer that goes from a rank to a rank.
+struct Part {
+  int from, to;
+};
+
+std::vector<std::byte> bytes_of(const std::vector<Part>& parts, std::size_t part_size) {
+  std::vector<std::byte> bytes(parts.size() * part_size);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const Part& part = parts[i / part_size];
+    bytes[i] = sent_byte(part.from, part.to, i % part_size);
+  }
+  return bytes;
 }
 
-bool holds(std::span<const std::byte> part, int from, int to) {
-  for (std::size_t i = 0; i < part.size(); ++i) {
-    if (part[i] != sent_byte(from, to, i)) return false;
-  }
-  return true;
+// One pattern on one rank: what it sends and must receive, as parts of equal size.
+struct Pattern {
+  const char* name;
+  double sent_share;    // of the data, by a rank
+  std::size_t n_parts;  // of the data
+  std::vector<Part> sent = {}, received = {};
+  std::function<void(std::span<const std::byte> out, std::span<std::byte> in)> run = {};
+  double ways = 1;  // on which a run sends the data one after the other
+};
+
+// `echo`: sends when the other's bytes have arrived.
+auto send_and_receive(Communicator& comm, int to, int from, bool echo = false) {
+  return [=, &comm](std::span<const std::byte> out, std::span<std::byte> in) {
+    Ticket receive = comm.start_recv(from, kTag, in);
+    if (echo) comm.wait(receive);
+    Ticket send = comm.start_send(to, kTag, out);
+    comm.wait(receive);
+    comm.wait(send);
+  };
 }
 
-// One pattern on one rank, with its buffers.
-class Pattern {
- public:
-  Pattern(Communicator& comm, const char* name, double sent_share)
-      : comm_(comm), name_(name), sent_share_(sent_share) {}
-  virtual ~Pattern() = default;
+Pattern ping_pong(Communicator& comm) {
+  const int rank = comm.rank(), last = comm.size() - 1, peer = rank == 0 ? last : 0;
+  if (rank != 0 && rank != last) return {"ping-pong", 1, 1, {}, {}, [](auto, auto) {}, 2};
+  const auto run = send_and_receive(comm, peer, peer, rank == last);
+  return {"ping-pong", 1, 1, {{rank, kAll}}, {{peer, kAll}}, run, 2};
+}
 
-  std::string name() const { return name_; }
-  double sent_share() const { return sent_share_; }
-  virtual std::size_t fitting(std::size_t bytes) const { return bytes; }
-  virtual double ways() const { return 1; }  // on which a run sends the data one after the other
+Pattern shift(Communicator& comm) {
+  const int rank = comm.rank(), n = comm.size(), before = (rank - 1 + n) % n;
+  const auto run = send_and_receive(comm, (rank + 1) % n, before);
+  return {"shift", 1, 1, {{rank, kAll}}, {{before, kAll}}, run};
+}
 
-  // Buffers for so many bytes, with nothing in them that a run must receive.
-  virtual void prepare(std::size_t bytes) = 0;
-  virtual void run() = 0;
-  // After runs: whether this rank has received what it must. Collective.
-  virtual bool right() = 0;
+// The share of the data that goes to other ranks.
+double others_of(const Communicator& comm) { return (comm.size() - 1.0) / comm.size(); }
 
- protected:
-  int rank() const { return comm_.rank(); }
-  int size() const { return comm_.size(); }
-  std::size_t ranks() const { return static_cast<std::size_t>(comm_.size()); }
-
-  Communicator& comm_;
-
- private:
-  const char* name_;
-  double sent_share_;
-};
-
-// Patterns that move bytes from one buffer to another.
-class BytePattern : public Pattern {
- public:
-  using Pattern::Pattern;
-
- protected:
-  void make_buffers(std::size_t out, std::size_t in) {
-    out_.resize(out);
-    in_.assign(in, std::byte{0x5A});
+Pattern all_to_all(Communicator& comm) {
+  const int rank = comm.rank();
+  Pattern pattern{"all-to-all", others_of(comm), static_cast<std::size_t>(comm.size())};
+  for (int r = 0; r < comm.size(); ++r) {
+    pattern.sent.push_back({rank, r});
+    pattern.received.push_back({r, rank});
   }
-  // Part r of what was received came from rank r.
-  bool parts_are_right(int to) const {
-    const std::size_t part = in_.size() / ranks();
-    for (int r = 0; r < size(); ++r) {
-      const auto from = std::span(in_).subspan(part * static_cast<std::size_t>(r), part);
-      if (!holds(from, r, to)) return false;
-    }
-    return true;
-  }
+  pattern.run = [&comm](auto out, auto in) { comm.all_to_all(out, in); };
+  return pattern;
+}
 
-  std::vector<std::byte> out_, in_;
-};
+Pattern all_gather(Communicator& comm) {
+  Pattern pattern{"all-gather", others_of(comm), static_cast<std::size_t>(comm.size())};
+  pattern.sent = {{comm.rank(), kAll}};
+  for (int r = 0; r < comm.size(); ++r) pattern.received.push_back({r, kAll});
+  pattern.run = [&comm](auto out, auto in) { comm.all_gather(out, in); };
+  return pattern;
+}
 
-class PingPong final : public BytePattern {
- public:
-  explicit PingPong(Communicator& comm) : BytePattern(comm, "ping-pong", 1) {}
-  void prepare(std::size_t bytes) override {
-    const bool plays = is_first() || is_last();
-    make_buffers(plays ? bytes : 0, plays ? bytes : 0);
-    fill(out_, rank(), kAll);
-  }
-  void run() override {
-    if (!is_first() && !is_last()) return;
-    const int peer = is_first() ? size() - 1 : 0;
-    Ticket receive = comm_.start_recv(peer, kTag, in_);
-    if (is_last()) comm_.wait(receive);
-    Ticket send = comm_.start_send(peer, kTag, out_);
-    comm_.wait(receive);
-    comm_.wait(send);
-  }
-  bool right() override { return holds(in_, is_first() ? size() - 1 : 0, kAll); }
-  double ways() const override { return 2; }
+PatternCell measured(Communicator& comm, const Pattern& pattern, std::size_t bytes,
+                     const PatternBench& how) {
+  const std::size_t part = (bytes + pattern.n_parts - 1) / pattern.n_parts;
+  PatternCell cell{.name = pattern.name, .bytes = part * pattern.n_parts};
+  const auto out = bytes_of(pattern.sent, part), expected = bytes_of(pattern.received, part);
+  std::vector in(expected.size(), std::byte{0x5A});
+  cell.sent_share = pattern.sent_share;
+  cell.times = measure(comm, how.seconds, how.least, [&] { pattern.run(out, in); });
+  for (double* t : {&cell.times.min_s, &cell.times.median_s, &cell.times.p99_s}) *t /= pattern.ways;
+  cell.wrong_ranks = count_ranks(comm, in != expected);
+  return cell;
+}
 
- private:
-  bool is_first() const { return rank() == 0; }
-  bool is_last() const { return rank() == size() - 1; }
-};
-
-class Shift final : public BytePattern {
- public:
-  explicit Shift(Communicator& comm) : BytePattern(comm, "shift", 1) {}
-  void prepare(std::size_t bytes) override {
-    make_buffers(bytes, bytes);
-    fill(out_, rank(), kAll);
-  }
-  void run() override {
-    Ticket receive = comm_.start_recv(before(), kTag, in_);
-    Ticket send = comm_.start_send((rank() + 1) % size(), kTag, out_);
-    comm_.wait(receive);
-    comm_.wait(send);
-  }
-  bool right() override { return holds(in_, before(), kAll); }
-
- private:
-  int before() const { return (rank() - 1 + size()) % size(); }
-};
-
-class AllToAll final : public BytePattern {
- public:
-  explicit AllToAll(Communicator& comm) : BytePattern(comm, "all-to-all", others_of(comm)) {}
-  std::size_t fitting(std::size_t bytes) const override { return rounded_up(bytes, ranks()); }
-  void prepare(std::size_t bytes) override {
-    make_buffers(bytes, bytes);
-    const std::size_t part = bytes / ranks();
-    for (int r = 0; r < size(); ++r) {
-      fill(std::span(out_).subspan(part * static_cast<std::size_t>(r), part), rank(), r);
-    }
-  }
-  void run() override { comm_.all_to_all(out_, in_); }
-  bool right() override { return parts_are_right(rank()); }
-};
-
-class AllGather final : public BytePattern {
- public:
-  explicit AllGather(Communicator& comm) : BytePattern(comm, "all-gather", others_of(comm)) {}
-  std::size_t fitting(std::size_t bytes) const override { return rounded_up(bytes, ranks()); }
-  void prepare(std::size_t bytes) override {
-    make_buffers(bytes / ranks(), bytes);
-    fill(out_, rank(), kAll);
-  }
-  void run() override { comm_.all_gather(out_, in_); }
-  bool right() override { return parts_are_right(kAll); }
-};
+// Whole numbers, so small that every order of additions is exact.
+float term(int rank, std::size_t i) {
+  return static_cast<float>(std::to_integer<int>(sent_byte(rank, kAll, i)) - 128);
+}
 
 // Works in place, so that every run adds up what the one before has left. Zeros are measured, and
 // one more run is checked.
-class AllReduce final : public Pattern {
- public:
-  explicit AllReduce(Communicator& comm) : Pattern(comm, "all-reduce", 2 * others_of(comm)) {}
-  std::size_t fitting(std::size_t bytes) const override { return rounded_up(bytes, sizeof(float)); }
-  void prepare(std::size_t bytes) override { values_.assign(bytes / sizeof(float), 0); }
-  void run() override { comm_.native_sum(std::span(values_)); }
-  bool right() override {
-    for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = term(rank(), i);
-    run();
-    for (std::size_t i = 0; i < values_.size(); ++i) {
-      float sum = 0;
-      for (int r = 0; r < size(); ++r) sum += term(r, i);
-      if (values_[i] != sum) return false;
-    }
-    return true;
+PatternCell measured_sum(Communicator& comm, std::size_t bytes, const PatternBench& how) {
+  std::vector<float> values((bytes + sizeof(float) - 1) / sizeof(float)), expected(values);
+  PatternCell cell{.name = "all-reduce", .bytes = values.size() * sizeof(float)};
+  cell.sent_share = 2 * others_of(comm);
+  cell.times = measure(comm, how.seconds, how.least, [&] { comm.native_sum(std::span(values)); });
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = term(comm.rank(), i);
+    for (int r = 0; r < comm.size(); ++r) expected[i] += term(r, i);
   }
-
- private:
-  // whole numbers, so small that every order of additions is exact
-  static float term(int rank, std::size_t i) {
-    return static_cast<float>(std::to_integer<int>(sent_byte(rank, kAll, i)) - 128);
-  }
-  std::vector<float> values_;
-};
-
-int wrong_ranks(Communicator& comm, bool right) {
-  std::vector<char> all(static_cast<std::size_t>(comm.size()));
-  const char mine = right ? 0 : 1;
-  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return static_cast<int>(std::ranges::count(all, 1));
-}
-
-PatternCell measured(Communicator& comm, Pattern& pattern, std::size_t bytes,
-                     const PatternBench& how) {
-  PatternCell cell{.name = pattern.name(), .bytes = pattern.fitting(bytes)};
-  cell.sent_share = pattern.sent_share();
-  pattern.prepare(cell.bytes);
-  cell.times = measure(comm, how.seconds, how.least, [&] { pattern.run(); });
-  for (double* t : {&cell.times.min_s, &cell.times.median_s, &cell.times.p99_s}) {
-    *t /= pattern.ways();
-  }
-  cell.wrong_ranks = wrong_ranks(comm, pattern.right());
+  comm.native_sum(std::span(values));
+  cell.wrong_ranks = count_ranks(comm, values != expected);
   return cell;
 }
 
@@ -216,17 +131,18 @@ PatternCell measured(Communicator& comm, Pattern& pattern, std::size_t bytes,
 void bench_patterns(Communicator& comm, const PatternBench& how,
                     const std::function<void(const PatternCell&)>& done) {
   if (comm.size() == 1) return;
-  std::unique_ptr<Pattern> patterns[] = {
-      std::make_unique<PingPong>(comm), std::make_unique<Shift>(comm),
-      std::make_unique<AllToAll>(comm), std::make_unique<AllGather>(comm),
-      std::make_unique<AllReduce>(comm)};
-  for (const auto& pattern : patterns) {
+  const auto sizes = [&](const char* name, const auto& measured_cell) {
     for (const std::size_t bytes : how.sizes) {
       const auto size = static_cast<double>(bytes);
-      done(with_memory_for(concat(pattern->name(), " of ", grouped(size), " bytes"), size,
-                           [&] { return measured(comm, *pattern, bytes, how); }));
+      done(with_memory_for(concat(name, " of ", grouped(size), " bytes"), size,
+                           [&] { return measured_cell(bytes); }));
     }
+  };
+  for (const Pattern& pattern :
+       {ping_pong(comm), shift(comm), all_to_all(comm), all_gather(comm)}) {
+    sizes(pattern.name, [&](std::size_t bytes) { return measured(comm, pattern, bytes, how); });
   }
+  sizes("all-reduce", [&](std::size_t bytes) { return measured_sum(comm, bytes, how); });
 }
 
 }  // namespace pride::app

@@ -19,9 +19,11 @@ Times times_of(std::vector<double> seconds) {
 }
 
 double largest_of(Communicator& comm, double mine) {
-  std::vector<double> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return *std::ranges::max_element(all);
+  return std::ranges::max(gathered(comm, mine));
+}
+
+int count_ranks(Communicator& comm, bool is_true) {
+  return static_cast<int>(std::ranges::count(gathered(comm, static_cast<char>(is_true)), 1));
 }
 
 }  // namespace pride::app

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,8 +23,17 @@ struct Times {
 // REQUIRES: at least one.
 Times times_of(std::vector<double> seconds);
 
-// The largest of the ranks' values, on all of them. Collective.
+// The ranks' values, on all of them. Collective.
+template <typename T>
+std::vector<T> gathered(Communicator& comm, const T& mine) {
+  std::vector<T> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+// The largest of them. Collective.
 double largest_of(Communicator& comm, double mine);
+// The number of ranks of which it is true. Collective.
+int count_ranks(Communicator& comm, bool is_true);
 
 // Calls `work` until `seconds` are over, `least` times at least, all ranks as often; each
 // measurement is that of the slowest rank, and lasts 20 ms or more: a call that is shorter is

@@ -13,12 +13,6 @@ namespace {
 
 constexpr double kSameBytes = 0.02;  // frames and padding are no difference worth a ratio
 
-std::string decimals(double number, int digits) {
-  std::array<char, 400> text;
-  std::snprintf(text.data(), text.size(), "%.*f", digits, number);
-  return text.data();
-}
-
 // columns on the screen: bytes that begin a UTF-8 character
 std::size_t width_of(const std::string& cell) {
   return static_cast<std::size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
@@ -44,6 +38,12 @@ std::string spread_text(const std::vector<double>& values) {
   const Spread spread = spread_of(values);
   const std::string mean = decimals(spread.mean, 3);
   return values.size() == 1 ? mean : mean + " ± " + decimals(spread.deviation, 3);
+}
+
+std::string decimals(double number, int digits) {
+  std::array<char, 400> text;
+  std::snprintf(text.data(), text.size(), "%.*f", digits, number);
+  return text.data();
 }
 
 std::string grouped(double number) {

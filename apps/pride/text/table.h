@@ -19,6 +19,9 @@ Spread spread_of(const std::vector<double>& values);
 // "1.694 ± 0.017"; without the deviation if there is one value only.
 std::string spread_text(const std::vector<double>& values);
 
+// 1.25, 1 -> "1.2": so many digits after the point.
+std::string decimals(double number, int digits);
+
 // 1234567.4 -> "1,234,567"
 std::string grouped(double number);
 

@@ -2,11 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "bench/network.h"
 #include "bench/patterns.h"
@@ -116,8 +114,6 @@ TEST(PatternBench, CountsRanksThatReceivedSomethingElse) {
   EXPECT_EQ(wrong["all-gather"], 2);
   EXPECT_GE(wrong["all-reduce"], 1);
 }
-
-// --- The route of exchanges on a network. --------------------------------------------------------
 
 }  // namespace
 }  // namespace pride::app

@@ -94,6 +94,26 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
   }
 }
 
+TEST(BenchProgram, OptimizerHasARowForEachSizeMethodAndDenseStep) {
+  const std::string flags =
+      "bench optimizer --workers 2 --sizes 100,5000 --methods dlion-vote --seconds 0.001 --reps 2 ";
+  const auto lines = lines_of(pride(flags + "--json"));
+  ASSERT_EQ(lines.size(), 2u * 5);
+  EXPECT_EQ(lines[0]["name"], "no exchange");
+  EXPECT_EQ(lines[2]["overlap"], true);
+  EXPECT_EQ(lines[4]["name"], "shared-memory lion");
+  EXPECT_EQ(lines[5]["coords"], 5000);
+  for (const json& line : lines) {
+    EXPECT_EQ(line["row"], "optimizer");
+    EXPECT_EQ(line["wrong_ranks"], line["name"] == "dlion-vote" ? json(0) : json(nullptr)) << line;
+    EXPECT_GE(line["p99_s"], line["median_s"]) << line;
+  }
+  const Outcome text = pride(flags);
+  for (const char* part : {"x alone", "native all-reduce + lion", "encode ms", "wrong"}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in\n" << text.out;
+  }
+}
+
 TEST(BenchProgram, KernelsHasARowForEachSizeKernelAndInstructionSet) {
   const auto lines = lines_of(
       pride("bench kernels --sizes 100,5000 --filter '^(memcpy|apply_signs|vote/)' --rows 3,8 "
@@ -122,7 +142,8 @@ TEST(BenchProgram, KernelsHasARowForEachSizeKernelAndInstructionSet) {
 }
 
 TEST(BenchProgram, KernelsPrintsATableAndSaysWhatItIs) {
-  const Outcome outcome = pride("bench kernels --sizes 1000 --filter adamw --seconds 0.001");
+  const Outcome outcome =
+      pride("bench kernels --sizes 1000 --filter adamw --seconds 0.001 --small-pages");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const std::string isa = active_isa();
   for (const char* text : {"x memcpy", "p99 us", "adamw", isa.c_str()}) {

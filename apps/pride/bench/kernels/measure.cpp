@@ -1,6 +1,6 @@
 // Kernel and memcpy in turn; and the same kernel as plain code.
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/kernel_bench.h"
+#include "bench/kernels/measure.h"
 
 #include <algorithm>
 #include <cstring>
@@ -36,9 +36,9 @@ KernelArrays filled(const KernelRow& row, std::size_t n, bool awkward) {
   return arrays;
 }
 
-// What a run on awkward arrays leaves behind.
+// What a run on awkward arrays, prepared by plain code, leaves behind.
 KernelArrays outcome(const KernelRow& row, std::size_t n, const std::string& isa) {
-  force_isa(kPlain);  // prepared alike
+  force_isa(kPlain);
   KernelArrays arrays = filled(row, n, true);
   force_isa(isa);
   row.run(arrays);
@@ -52,50 +52,34 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Calls that make up one measurement, and the measurements so far.
-template <typename Work>
-class Timed {
- public:
-  explicit Timed(Work work) : work_(std::move(work)) {
-    run(1);  // touches the memory
-    const double one = run(1);
-    calls_ = one >= kShortest ? 1 : static_cast<int>(std::min(1e6, kShortest / one + 1));
-  }
-  // Returns how long it took.
-  double measure() {
-    const double total = run(calls_);
-    all_.push_back(total / calls_);
-    return total;
-  }
-  int n() const { return static_cast<int>(all_.size()); }
-  Times times() const { return times_of(all_); }
+double seconds_of(const std::function<void()>& work, int calls) {
+  const double start = thread_seconds();
+  for (int i = 0; i < calls; ++i) work();
+  return thread_seconds() - start;
+}
 
- private:
-  double run(int calls) {
-    const double start = thread_seconds();
-    for (int i = 0; i < calls; ++i) work_();
-    return thread_seconds() - start;
-  }
-
-  Work work_;
-  int calls_ = 1;
-  std::vector<double> all_;
-};
+// Calls that make up one measurement, after one that touches the memory.
+int calls_of(const std::function<void()>& work) {
+  const double one = (work(), seconds_of(work, 1));
+  return one >= kShortest ? 1 : static_cast<int>(std::min(1e6, kShortest / one + 1));
+}
 
 void measure(const KernelRow& row, const KernelBench& how, KernelCell& cell) {
   KernelArrays arrays = filled(row, cell.coords, false);
   const auto half = static_cast<std::size_t>(std::max(1.0, cell.bytes / 8));  // floats
   const FlatBuffer from(half);
   FlatBuffer to(half);
-  Timed kernel([&] { row.run(arrays); });
-  Timed copy([&] { std::memcpy(to.data(), from.data(), half * sizeof(float)); });
-  double total = 0;
-  while (total < how.seconds || kernel.n() < how.least) {
-    total += kernel.measure();
-    copy.measure();
+  const auto kernel = [&] { row.run(arrays); };
+  const auto copy = [&] { std::memcpy(to.data(), from.data(), half * sizeof(float)); };
+  const int calls = calls_of(kernel), copies = calls_of(copy);
+  std::vector<double> times, copy_times;
+  for (double total = 0; total < how.seconds || std::ssize(times) < how.least;) {
+    times.push_back(seconds_of(kernel, calls) / calls);
+    copy_times.push_back(seconds_of(copy, copies) / copies);
+    total += times.back() * calls;
   }
-  cell.times = kernel.times();
-  cell.memcpy_times = copy.times();
+  cell.times = times_of(std::move(times));
+  cell.memcpy_times = times_of(std::move(copy_times));
 }
 
 // The cells of a row, checked. What plain code made does not stay in memory beyond this.

@@ -1,7 +1,7 @@
 // `pride bench kernels`: its rows are right, and wrong ones are counted.
 // Oracle: values spoilt by hand, and the shapes of the arrays.
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/kernel_bench.h"
+#include "bench/kernels/measure.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # One optimizer step in PyTorch with the gradients ready: pride beside what it replaces, in one run.
 # SPDX-License-Identifier: Apache-2.0
-"""usage: torchrun --nproc_per_node 4 bench/python_step.py [--params N] [--reps N] [--json]
+"""usage: torchrun --nproc_per_node 4 python/benchmarks/step.py [--params N] [--reps N] [--json]
 
 Rows: pride.DistributedLion (vote) with lanes and without; all-reduce of float32 gradients in buckets
 of 25 MB, as DistributedDataParallel's, and Lion in torch; with --public FILE the optimizer `Lion` of

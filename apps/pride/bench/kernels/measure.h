@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/kernel_rows.h"
+#include "bench/kernels/rows.h"
 #include "bench/timing.h"
 
 namespace pride::app {

@@ -12,6 +12,7 @@
 #include "bench/exchange.h"
 #include "bench/memory.h"
 #include "bench/network.h"
+#include "bench/optimizer.h"
 #include "bench/patterns.h"
 #include "bench/timing.h"
 #include "pride/comm/thread_comm.h"
@@ -40,6 +41,15 @@ TEST(Times, AreMinimumMedianAndP99) {
   EXPECT_THROW(times_of({}), InvalidArgument);
 }
 
+// Measured as briefly as can be.
+ExchangeBench briefly(std::vector<std::string> methods, std::vector<std::size_t> sizes) {
+  return {.methods = std::move(methods),
+          .sizes = std::move(sizes),
+          .bucket_coords = 1 << 14,
+          .seconds = 0.001,
+          .least = 2};
+}
+
 // The cells of a run on `world` threads, on rank 0.
 std::vector<ExchangeCell> cells_of(int world, const ExchangeBench& settings, Fault fault = {}) {
   std::vector<ExchangeCell> cells;
@@ -57,11 +67,7 @@ std::vector<ExchangeCell> cells_of(int world, const ExchangeBench& settings, Fau
 
 TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
   for (const int world : {1, 3, 4}) {
-    const ExchangeBench settings{.methods = method_names(),
-                                 .sizes = {1000, 70'000},
-                                 .bucket_coords = 1 << 14,
-                                 .seconds = 0.001,
-                                 .least = 2};
+    const ExchangeBench settings = briefly(method_names(), {1000, 70'000});
     const auto cells = cells_of(world, settings);
     ASSERT_EQ(cells.size(), 2 * (settings.methods.size() + 3));
     for (const ExchangeCell& cell : cells) {
@@ -87,12 +93,9 @@ TEST(ExchangeBench, CountsTheBytesOfTheMethodAndFindsTheResultRight) {
 // 79 blocks in 5 buckets, the last a block smaller.
 TEST(ExchangeBench, ExchangesUnequalBucketsWithAndWithoutThreads) {
   for (const int threads : {0, 1, 3}) {
-    const ExchangeBench settings{.methods = method_names(),
-                                 .sizes = {5000},
-                                 .bucket_coords = 1024,
-                                 .exchange_threads = threads,
-                                 .seconds = 0.001,
-                                 .least = 2};
+    ExchangeBench settings = briefly(method_names(), {5000});
+    settings.bucket_coords = 1024;
+    settings.exchange_threads = threads;
     for (const ExchangeCell& cell : cells_of(2, settings)) {
       EXPECT_EQ(cell.wrong_ranks, 0) << cell.name << ", " << threads << " threads";
     }
@@ -101,10 +104,8 @@ TEST(ExchangeBench, ExchangesUnequalBucketsWithAndWithoutThreads) {
 
 TEST(ExchangeBench, CountsWrongResults) {
   // the first two sends of the transport's own sum are sizes; then a bit of an addend changes
-  const ExchangeBench settings{
-      .methods = {}, .sizes = {1000}, .bucket_coords = 1 << 14, .seconds = 0.001, .least = 1};
-  const auto cells =
-      cells_of(3, settings, {.kind = Fault::Kind::kCorrupt, .at_send = 2, .byte = 402});
+  const Fault fault{.kind = Fault::Kind::kCorrupt, .at_send = 2, .byte = 402};
+  const auto cells = cells_of(3, briefly({}, {1000}), fault);
   ASSERT_EQ(cells.size(), 3u);
   EXPECT_GT(cells[0].wrong_ranks, 0);
   EXPECT_EQ(cells[1].wrong_ranks, 0);
@@ -112,12 +113,8 @@ TEST(ExchangeBench, CountsWrongResults) {
 
 // A method may be in the list with options, several times; its own options override those for all.
 TEST(ExchangeBench, TakesOptionsOfOneMethod) {
-  const ExchangeBench settings{
-      .methods = {"lion", "lion:dense=bf16", "lion:dense=native", "dlion-avg:counts=planes"},
-      .sizes = {70'000},
-      .bucket_coords = 1 << 14,
-      .seconds = 0.001,
-      .least = 1};
+  const ExchangeBench settings = briefly(
+      {"lion", "lion:dense=bf16", "lion:dense=native", "dlion-avg:counts=planes"}, {70'000});
   for (const int world : {1, 3, 4}) {
     const auto cells = cells_of(world, settings);
     ASSERT_EQ(cells.size(), 7u);
@@ -229,12 +226,8 @@ class Forger final : public ForwardingCommunicator {
 
 // The number of wrong ranks, of three, if a frame of rank 1 is forged in the first step.
 int wrong_with_forged(Codec codec, const std::string& method) {
-  const ExchangeBench settings{.methods = {method},
-                               .sizes = {1000},
-                               .bucket_coords = 1 << 14,
-                               .exchange_threads = 1,
-                               .seconds = 0.001,
-                               .least = 1};
+  ExchangeBench settings = briefly({method}, {1000});
+  settings.exchange_threads = 1;
   int wrong = -1;
   run_world(3, [&](Communicator& comm) {
     auto left = std::make_shared<std::atomic<int>>(comm.rank() == 1 ? 1 : 0);
@@ -255,14 +248,59 @@ TEST(ExchangeBench, CountsWrongResultsOfMethods) {
   EXPECT_EQ(wrong_with_forged(Codec::kAllSigns, "dlion-vote:route=one-shot"), 1);
 }
 
+// The rows of rank 0. The first `forged` votes that rank 1 sends are changed.
+std::vector<StepRow> steps_of(int world, const OptimizerBench& settings, int forged = 0) {
+  std::vector<StepRow> rows;
+  run_world(world, [&](Communicator& comm) {
+    auto left = std::make_shared<std::atomic<int>>(comm.rank() == 1 ? forged : 0);
+    Forger forger(comm.duplicate(), Codec::kVote, left);
+    auto mine = bench_optimizer(forger, settings, 1000);
+    if (comm.rank() == 0) rows = std::move(mine);
+  });
+  return rows;
+}
+
+TEST(OptimizerBench, HasEachMethodWithAndWithoutOverlapAndDenseStepsBesideThem) {
+  OptimizerBench settings{.methods = {"dlion-vote", "lion:dense=bf16"},
+                          .bucket_coords = 256,
+                          .exchange_threads = 2,
+                          .seconds = 0.001,
+                          .least = 2};
+  for (const int world : {1, 3}) {
+    const auto rows = steps_of(world, settings);
+    std::vector<std::string> names;
+    for (const StepRow& row : rows) {
+      names.push_back(row.name + (row.overlap ? ", overlap" : ""));
+      const bool is_method = row.bucket_coords > 0;
+      EXPECT_EQ(row.wrong_ranks, is_method ? std::optional(0) : std::nullopt) << row.name;
+      EXPECT_EQ(row.bytes > 0, is_method && world > 1) << row.name;
+      EXPECT_GT(row.times.min_s, 0) << row.name;
+      EXPECT_GE(row.times.n, 2) << row.name;
+    }
+    EXPECT_EQ(names, (std::vector<std::string>{kNoExchange, "dlion-vote", "dlion-vote, overlap",
+                                               "lion:dense=bf16", "lion:dense=bf16, overlap",
+                                               "native all-reduce + lion", "shared-memory lion"}));
+  }
+  settings.exchange_threads = 0;
+  for (const StepRow& row : steps_of(2, settings)) EXPECT_FALSE(row.overlap) << row.name;
+  settings.methods = {"lion:dense=x"};
+  EXPECT_THROW(steps_of(2, settings), InvalidArgument);
+}
+
+TEST(OptimizerBench, CountsRanksWithOtherParameters) {
+  const OptimizerBench settings{.methods = {"dlion-vote:route=sharded"},
+                                .bucket_coords = 1 << 14,
+                                .exchange_threads = 0,
+                                .seconds = 0.001,
+                                .least = 1};
+  EXPECT_EQ(steps_of(3, settings)[1].wrong_ranks, 0);
+  EXPECT_EQ(steps_of(3, settings, 1)[1].wrong_ranks, 1);
+}
+
 TEST(ExchangeBench, HasTheRouteOfBuckets) {
-  ExchangeBench settings{
-      .methods = {"lion", "dlion-vote:route=sharded", "dlion-vote:route=one-shot",
-                  "dlion-vote:round_bytes=0", "dlion-vote:round_bytes=1000000"},
-      .sizes = {20'000},
-      .bucket_coords = 1 << 14,
-      .seconds = 0.001,
-      .least = 1};
+  ExchangeBench settings = briefly({"lion", "dlion-vote:route=sharded", "dlion-vote:route=one-shot",
+                                    "dlion-vote:round_bytes=0", "dlion-vote:round_bytes=1000000"},
+                                   {20'000});
   auto cells = cells_of(4, settings);
   const char* const routes[] = {"sharded", "sharded", "one-shot", "sharded", "one-shot"};
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(cells[i].route, routes[i]) << cells[i].name;
@@ -272,10 +310,8 @@ TEST(ExchangeBench, HasTheRouteOfBuckets) {
 }
 
 TEST(ExchangeBench, HasMemcpyBesideTheExchanges) {
-  const ExchangeBench settings{
-      .methods = {}, .sizes = {1000}, .bucket_coords = 1 << 14, .seconds = 0.001, .least = 2};
   for (const int world : {1, 2}) {
-    const ExchangeCell cell = cells_of(world, settings).back();
+    const ExchangeCell cell = cells_of(world, briefly({}, {1000})).back();
     EXPECT_EQ(cell.name, "memcpy");
     EXPECT_EQ(cell.bytes, 0);
     EXPECT_EQ(cell.wrong_ranks, 0);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Training steps of a GPT in PyTorch: pride beside DistributedDataParallel with Lion, in one run.
 # SPDX-License-Identifier: Apache-2.0
-"""usage: torchrun --nproc_per_node 4 bench/python_gpt.py [--layers 6] [--width 384] [--reps N]
-       scripts/slownet.sh -n 4 -r 1gbit -l env -- python3 bench/python_gpt.py
+"""usage: torchrun --nproc_per_node 4 python/benchmarks/gpt.py [--layers 6] [--width 384] [--reps N]
+       scripts/slownet.sh -n 4 -r 1gbit -l env -- python3 python/benchmarks/gpt.py
 
 The same GPT as `pride bench step --task lm` with those flags, up to its implementation in torch. Rows:
 backward alone; DDP (fp32 gradients, overlapped by torch) with Lion in torch; pride.DistributedLion
@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 import pride
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples" / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"))
 from train_gpt import GPT  # noqa: E402  pylint: disable=wrong-import-position
 
 

@@ -1,0 +1,58 @@
+// Rows of `pride bench` as JSON lines or as a table: each field is described once.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/exchange.h"
+#include "bench/kernels/measure.h"
+#include "bench/loader.h"
+#include "bench/network.h"
+#include "bench/optimizer.h"
+#include "bench/patterns.h"
+#include "pride/communicator.h"
+
+namespace pride::app {
+
+struct Field {
+  std::string key;  // in JSON; empty: in the table only
+  nlohmann::ordered_json value = {};
+  std::string head = {};  // of the column; empty: in JSON only
+  int width = 0;          // of the column; negative: flush left
+  std::string text = {};  // in the table; empty: the value
+};
+using Fields = std::vector<Field>;
+
+Fields fields_of(const Communicator& comm, const NetworkFacts& facts);  // JSON only
+std::string network_text(const Communicator& comm, const NetworkFacts& facts);
+Fields fields_of(const Communicator& comm, const PatternCell& cell);
+Fields fields_of(const Communicator& comm, const ExchangeCell& cell);
+// Beside the row to which all are compared.
+Fields optimizer_fields(const Communicator& comm, const StepRow& row, const StepRow& alone,
+                        std::size_t coords);
+Fields step_fields(const Communicator& comm, const StepRow& row, const StepRow& backward);
+Fields fields_of(const KernelCell& cell);
+Fields fields_of(const LoaderRow& row);
+
+// Prints rows, each at once; the head of a table before the first row that has it.
+class RowPrinter {
+ public:
+  enum class Form { kSilent, kTable, kJson };
+  explicit RowPrinter(Form form) : form_(form) {}
+  // On rank 0; other ranks print nothing.
+  RowPrinter(const Communicator& comm, bool json)
+      : RowPrinter(comm.rank() != 0 ? Form::kSilent
+                   : json           ? Form::kJson
+                                    : Form::kTable) {}
+
+  void row(const Fields& fields);
+  void note(const std::string& text);  // beside a table only
+
+ private:
+  Form form_;
+  std::string head_ = {};  // printed last
+};
+
+}  // namespace pride::app
