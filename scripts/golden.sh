@@ -8,7 +8,7 @@ usage() {
   cat <<'TEXT'
 usage: scripts/golden.sh [--check]
 
-Builds golden_table in build/release and writes what it prints to tests/golden/table.txt.
+Builds golden_table in build/dev and writes what it prints to tests/golden/table.txt.
 
   --check     show what would change, and fail if anything would
   -h, --help  this text
@@ -20,10 +20,10 @@ case ${1:-} in
   -h | --help) usage && exit ;;
   *) usage >&2 && exit 2 ;;
 esac
-cmake --preset release >/dev/null
-cmake --build build/release --target golden_table >/dev/null
+cmake --preset dev >/dev/null
+cmake --build build/dev --target golden_table >/dev/null
 if [ "${1:-}" = --check ]; then
-  build/release/tests/golden/golden_table | diff tests/golden/table.txt - && echo "golden: no change"
+  build/dev/tests/golden/golden_table | diff tests/golden/table.txt - && echo "golden: no change"
 else
-  build/release/tests/golden/golden_table >tests/golden/table.txt
+  build/dev/tests/golden/golden_table >tests/golden/table.txt
 fi

@@ -10,7 +10,7 @@ usage: scripts/test.sh [--quick] [--no-setup]
 
 Builds pride in build/ and runs its checks, stage by stage; stops at the first stage that fails.
 
-  --quick      lint, release build, and the tests that are not labelled slow
+  --quick      lint, build, and the tests that are not labelled slow
   --no-setup   do not look for missing packages
   -h, --help   this text
 
@@ -120,7 +120,7 @@ build_and_test() {
 }
 
 # The Python package: built as its users build it, in an environment of its own, with the library of
-# the release build; and its tests.
+# the dev build; and its tests.
 python_package() {
   local python venv=build/python/venv
   for python in python3 /usr/bin/python3 ''; do
@@ -132,7 +132,7 @@ python_package() {
   fi
   rm -rf "$venv" build/python-*
   "$python" -m venv --system-site-packages "$venv"
-  PRIDE_BUILD_DIR=$PWD/build/release PRIDE_BUILD_JOBS=$jobs \
+  PRIDE_BUILD_DIR=$PWD/build/dev PRIDE_BUILD_JOBS=$jobs \
     "$venv/bin/pip" install --quiet --disable-pip-version-check ./python
   # not in python/, whose package has no library; most of the time of the first half is waiting
   local root=$PWD half
@@ -179,14 +179,13 @@ main() {
 
   ! $with_setup || stage setup 3 scripts/setup.sh
   stage lint 1 scripts/lint.sh
-  # the same folder as the demo's and the user's, so that nothing is compiled twice
-  stage "release: build" 12 build release -DPRIDE_DEVELOPER=ON
+  stage "build" 12 build dev
   if $quick; then
-    stage "release: tests" 5 run_tests release --label-exclude slow
+    stage "tests" 5 run_tests dev --label-exclude slow
     stage "python" 3 python_package
     finish
   fi
-  stage "release: tests" 10 run_tests release
+  stage "tests" 10 run_tests dev
   stage "python" 3 python_package
   # without torch and MPI; together they also show that core needs neither
   export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1

@@ -350,7 +350,7 @@ void add_loader(CLI::App& bench) {
 }  // namespace
 
 void add_bench_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine and this network");
+  CLI::App* bench = app.add_subcommand("bench", kBenchAbout);
   bench->require_subcommand(1);
   add_kernels(*bench);
   add_network(*bench);

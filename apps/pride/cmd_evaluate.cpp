@@ -358,7 +358,7 @@ void add_flags(CLI::App& command, Arguments& args) {
 }  // namespace
 
 void add_evaluate_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("evaluate", "Ask a language model questions with choices");
+  CLI::App* command = app.add_subcommand("evaluate", kEvaluateAbout);
   const auto args = std::make_shared<Arguments>();
   add_flags(*command, *args);
   command->callback([args] { with_short_errors([&] { run(*args); }); });

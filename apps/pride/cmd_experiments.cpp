@@ -27,15 +27,6 @@ namespace fs = std::filesystem;
 constexpr int kFailed = 1;
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells say it
 
-constexpr const char* kAboutSweep =
-    "Make the runs of an experiment file: methods x workers x seeds x whatever else it varies. "
-    "Every run is a `pride train` of its own, with threads as workers. The same command goes on "
-    "where it was interrupted, and makes only what is missing or changed.";
-constexpr const char* kAboutCompare =
-    "Train by several methods and compare: the same task and, for each seed, the same initial "
-    "values and batches. Every run is a `pride train` of its own, with threads as workers; its "
-    "flags may be given here, for all methods. The same command goes on where it was interrupted.";
-
 int count_if(const Runner& runner, bool (*test)(const Entry&)) {
   return static_cast<int>(std::ranges::count_if(runner.entries(), test));
 }
@@ -116,7 +107,7 @@ void run(const char* command, Experiment experiment, const FlagValues& given,
 }  // namespace
 
 void add_sweep_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("sweep", kAboutSweep);
+  CLI::App* command = app.add_subcommand("sweep", kSweepAbout);
   const auto options = std::make_shared<SweepOptions>();
   add_sweep_flags(*command, *options);
   command->callback([options] {
@@ -126,7 +117,7 @@ void add_sweep_command(CLI::App& app) {
 }
 
 void add_compare_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("compare", kAboutCompare);
+  CLI::App* command = app.add_subcommand("compare", kCompareAbout);
   const auto options = std::make_shared<CompareOptions>();
   add_compare_flags(*command, *options);
   command->callback([command, options] {

@@ -216,7 +216,7 @@ void add_flags(CLI::App& command, Arguments& args) {
 }  // namespace
 
 void add_generate_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "Let a trained language model write");
+  CLI::App* command = app.add_subcommand("generate", kGenerateAbout);
   const auto args = std::make_shared<Arguments>();
   add_flags(*command, *args);
   command->callback([args] { with_short_errors([&] { run(*args); }); });

@@ -143,7 +143,7 @@ void run(bool json) {
 }  // namespace
 
 void add_info_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("info", "Say what this build is and what it can use here");
+  CLI::App* command = app.add_subcommand("info", kInfoAbout);
   const auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print JSON");
   command->callback([json] { run(*json); });

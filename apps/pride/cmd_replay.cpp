@@ -155,8 +155,7 @@ void add_method(CLI::App& command, Arguments& args) {
 }  // namespace
 
 void add_replay_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "replay", "Push recorded gradients through a method, with threads as workers");
+  CLI::App* command = app.add_subcommand("replay", kReplayAbout);
   const auto args = std::make_shared<Arguments>();
   add_files(*command, *args);
   add_method(*command, *args);

@@ -120,7 +120,7 @@ bool train_anywhere(const TrainOptions& options) {
 }  // namespace
 
 void add_train_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("train", "Train a model with N workers");
+  CLI::App* command = app.add_subcommand("train", kTrainAbout);
   const auto options = std::make_shared<TrainOptions>();
   add_train_flags(*command, *options);
   add_transport_flag(*command);

@@ -10,11 +10,14 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "commands.h"
+#include "pride/error.h"
 #include "train/build_info.h"
 #include "train_names.h"
 
@@ -93,7 +96,38 @@ int parse(CLI::App& app, int argc, char** argv) {
   }
 }
 
+#if PRIDE_LISTS_ONLY
+// Commands of this program; all others are pride-torch's, and the ranks of a job are, too.
+bool is_mine(const std::vector<std::string>& words) {
+  const auto has = [&](const std::string& flag) {
+    return std::ranges::any_of(words, [&](const std::string& word) {
+      return word == flag || word.starts_with(flag + "=");
+    });
+  };
+  if (words.empty() || words[0].starts_with('-')) return !has("--help-all");
+  if (words[0] == "plan") {
+    const bool on_paper = has("--params") && has("--backward") && has("--bandwidth");
+    return on_paper && !has("--transport") && !has("--help") && !has("-h");
+  }
+  return words[0] == "methods" || words[0] == "report" || words[0] == "tokenize";
+}
+
+// Becomes pride-torch, which lies beside this program or in libexec/pride.
+void become_torch(char** argv) {
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path beside = here / "pride-torch";
+  const std::filesystem::path installed =
+      here.parent_path() / PRIDE_LIBEXEC / "pride" / "pride-torch";
+  for (const auto& file : {beside, installed}) execv(file.c_str(), argv);
+  throw pride::Error(pride::concat("`pride ", argv[1], "` needs the program pride-torch, at ",
+                                   beside.string(), " or ", installed.string()));
+}
+#endif
+
 int run(int argc, char** argv) {
+#if PRIDE_LISTS_ONLY
+  if (!is_mine({argv + 1, argv + argc})) become_torch(argv);
+#endif
   CLI::App app("Data-parallel training with about one bit per parameter on the wire.", "pride");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", std::string("pride ") + pride::app::kVersion);

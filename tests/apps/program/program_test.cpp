@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -256,7 +257,29 @@ TEST(Methods, TellWhichWorldIsRefused) {
   EXPECT_EQ(out({"--workers", "32767", "--method", "terngrad"}).find("refuses"), std::string::npos);
 }
 
-#ifndef PRIDE_HAVE_TORCH
+#ifdef PRIDE_HAVE_TORCH
+// Commands that need no libtorch do not load it: they run where its program is not.
+TEST(Program, IsWithoutLibtorchUntilItTrains) {
+  const TempFolder folder;
+  const std::filesystem::path alone = folder.path() / "pride";
+  std::filesystem::copy_file(PRIDE_PROGRAM, alone);
+  EXPECT_EQ(bytes_of(alone).find("libtorch"), std::string::npos);
+  const auto run = [&](const std::string& arguments) {
+    return test::run_shell(quoted(alone.string()) + " " + arguments);
+  };
+  for (const char* arguments :
+       {"--version", "--help", "methods", "report --help",
+        "plan --params 1000000 --backward 50ms --bandwidth 1Gbit --latency 50us --world 4"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << arguments << ": " << outcome.err;
+  }
+  for (const char* arguments : {"train --steps 1", "info", "plan"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 1) << arguments;
+    expect_contains(outcome.err, "needs the program pride-torch, at " + alone.string() + "-torch");
+  }
+}
+#else
 TEST(Program, TrainSaysThatItNeedsLibtorch) {
   expect_failure({"train", "--task", "lm"}, "no libtorch");
   expect_failure({"compare", "--methods", "all"}, "no libtorch");
