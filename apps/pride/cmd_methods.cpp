@@ -10,6 +10,7 @@
 #include "integer_check.h"
 #include "method_options.h"
 #include "pride/error.h"
+#include "pride/plan.h"
 #include "pride/registry.h"
 #include "text/table.h"
 

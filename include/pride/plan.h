@@ -94,6 +94,11 @@ std::uint64_t round_bytes(const NetworkModel& network, int world);
 // The method with its option round_bytes set to that, if it has one that is not set.
 PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world);
 
+// Tensors of a transformer of about so many parameters, without embeddings: blocks with the
+// matrices of query, key and value (3w, w), projection (w, w) and feed-forward (4w, w) and (w, 4w),
+// of width w = 64 times the number of blocks, rounded to a multiple of 64.
+Layout transformer_layout(double params);
+
 // What a plan rests on.
 struct PlanFacts {
   int world = 1;

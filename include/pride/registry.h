@@ -62,11 +62,6 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
 // method_cost().
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query);
 
-// Tensors of a transformer of about so many parameters, without embeddings: blocks with the
-// matrices of query, key and value (3w, w), projection (w, w) and feed-forward (4w, w) and (w, 4w),
-// of width w = 64 times the number of blocks, rounded to a multiple of 64.
-Layout transformer_layout(double params);
-
 // Exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot", "hierarchical"
 // or "native"), and the number of rounds in all: messages, one after the other.
 struct BucketRoute {

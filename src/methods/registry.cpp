@@ -3,7 +3,6 @@
 #include "methods/registry.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "codecs/frame.h"
 #include "methods/vote_weights.h"
@@ -149,24 +148,6 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
 
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query) {
   return Made(name, layout, query).method->matrix_operations();
-}
-
-Layout transformer_layout(double params) {
-  constexpr double kOfBlock = 12,
-                   kWidthOfBlocks = 64;  // parameters: 12 w^2 in each of w / 64 blocks
-  const double width = std::cbrt(params * kWidthOfBlocks / kOfBlock);
-  const auto w = std::max<std::int64_t>(64, 64 * std::llround(width / 64));
-  const double of_block = kOfBlock * static_cast<double>(w) * static_cast<double>(w);
-  const auto blocks = std::max<std::int64_t>(1, std::llround(params / of_block));
-  std::vector<TensorSpec> tensors;
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    const std::string name = concat("block.", i, ".");
-    tensors.push_back({name + "qkv", {3 * w, w}});
-    tensors.push_back({name + "projection", {w, w}});
-    tensors.push_back({name + "up", {4 * w, w}});
-    tensors.push_back({name + "down", {w, 4 * w}});
-  }
-  return Layout(tensors);
 }
 
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,

@@ -84,6 +84,21 @@ TEST(Predict, OneRankNeedsNoNetwork) {
   EXPECT_THROW(predict({}, kMethod, kStep, false), InvalidArgument);
 }
 
+TEST(TransformerLayout, HasBlocksOfMatricesOfAboutSoManyParameters) {
+  for (const double params : {5e4, 1e5, 1e6, 1.24e8, 7e9}) {
+    const Layout layout = transformer_layout(params);
+    EXPECT_NEAR(static_cast<double>(layout.n_coords()), params, params / 4);
+    const auto width = layout.tensors()[1].spec.shape[0];
+    EXPECT_EQ(width % 64, 0) << params;
+    const std::vector<std::vector<std::int64_t>> block = {
+        {3 * width, width}, {width, width}, {4 * width, width}, {width, 4 * width}};
+    EXPECT_EQ(layout.tensors().size() % 4, 0u);
+    for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+      EXPECT_EQ(layout.tensors()[i].spec.shape, block[i % 4]) << params << ": " << i;
+    }
+  }
+}
+
 TEST(Predict, BestBucketsIsBetterThanOneAndThanVeryMany) {
   StepModel step = kStep;
   NetworkModel network = kNetwork;
