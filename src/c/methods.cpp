@@ -103,15 +103,15 @@ int pride_plan(pride_comm* comm, const pride_options* options, const pride_plan_
     pride::Communicator& world = *given(comm, "comm").comm;
     const pride::OptimizerOptions all = options_of(given(options, "options"), facts->world);
     thread_local pride::PlanRow planned;
-    planned = pride::plan_step(world, {all.method, all.options},
-                               {.world = facts->world,
-                                .network = {.latency_s = facts->latency_s,
-                                            .message_s = facts->message_s,
-                                            .bytes_per_s = facts->bytes_per_s},
-                                .params = facts->params,
-                                .compute_s = facts->compute_s,
-                                .cores = facts->cores,
-                                .exchange_threads = facts->exchange_threads});
+    pride::PlanFacts known{.world = facts->world,
+                           .network = {.latency_s = facts->latency_s,
+                                       .message_s = facts->message_s,
+                                       .bytes_per_s = facts->bytes_per_s},
+                           .params = facts->params,
+                           .compute_s = facts->compute_s,
+                           .cores = facts->cores,
+                           .exchange_threads = facts->exchange_threads};
+    planned = pride::plan_step(world, {all.method, all.options}, known);
     *row = {.struct_size = row->struct_size,
             .buckets = planned.buckets,
             .bytes = planned.method.bytes,

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "rules/orthogonalise.h"
 
 namespace pride::app {
 namespace {
@@ -82,6 +84,24 @@ TEST(Predict, OneRankNeedsNoNetwork) {
   EXPECT_NEAR(p.step_s, 0.56, 1e-12);
   EXPECT_EQ(p.network_s, 0);
   EXPECT_THROW(predict({}, kMethod, kStep, false), InvalidArgument);
+}
+
+TEST(Plan, MeasuresNewtonSchulzOnce) {
+  if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
+  const auto world = make_thread_world(1);
+  PlanFacts facts{.world = 4, .network = kNetwork, .params = 1e5, .compute_s = 0.1};
+  const PlanRow vote = plan_step(*world.front(), {"dlion-vote"}, facts);
+  EXPECT_EQ(facts.matrix_speed, 0) << "it has none";
+  EXPECT_EQ(vote.method.matrix_s, 0);
+  plan_step(*world.front(), {"dlion-muon"}, facts);
+  EXPECT_GT(facts.matrix_speed, 0);
+  facts.matrix_speed = 1e6;
+  const PlanRow muon = plan_step(*world.front(), {"muon"}, facts);
+  EXPECT_EQ(facts.matrix_speed, 1e6);
+  EXPECT_EQ(muon.method.matrix_s,
+            matrix_operations("muon", transformer_layout(1e5), {.world = 4}) / 1e6);
+  EXPECT_GE(muon.in_order.arithmetic_s, muon.method.matrix_s);
+  EXPECT_LT(muon.no_network_s, muon.best_s());
 }
 
 TEST(TransformerLayout, HasBlocksOfMatricesOfAboutSoManyParameters) {
