@@ -97,7 +97,7 @@ PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int
 
 // Tensors of a transformer of about so many parameters, without embeddings: blocks with the
 // matrices of query, key and value (3w, w), projection (w, w) and feed-forward (4w, w) and (w, 4w),
-// of width w = 64 times the number of blocks, rounded to a multiple of 64.
+// of width w = 64 times the number of blocks, rounded to a multiple of 64; or one narrower block.
 Layout transformer_layout(double params);
 
 // What a plan rests on.

@@ -100,25 +100,24 @@ std::vector<std::string> method_names() {
   return names;
 }
 
-MethodInfo method_info(std::string_view name, int world) {
+MethodInfo method_info(std::string_view name, int world,
+                       const std::map<std::string, std::string>& options) {
   PRIDE_CHECK(world >= 1, "method_info: world size ", world);
   const MethodEntry& entry = find(name);
   MethodInfo info = entry.info(world);
   info.name = entry.name;
-  std::map<std::string, std::string> defaults;
-  for (const MethodOption& option : info.options) defaults[option.name] = option.default_value;
   const Layout layout({{"w", {1}}});
-  const auto method = entry.make({layout, std::min(world, info.max_world), defaults});
+  const auto method =
+      entry.make({layout, std::min(world, info.max_world), complete_options(info.name, options)});
   info.state_floats = static_cast<int>(method->state().n_buffers());
   return info;
 }
 
 std::map<std::string, std::string> complete_options(
     std::string_view method, const std::map<std::string, std::string>& given) {
-  const MethodInfo info = method_info(method, 1);
   std::map<std::string, std::string> options;
   std::string known;
-  for (const MethodOption& option : info.options) {
+  for (const MethodOption& option : find(method).info(1).options) {
     options[option.name] = option.default_value;
     known += concat(known.empty() ? "" : ", ", option.name);
   }

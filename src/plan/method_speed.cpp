@@ -93,7 +93,10 @@ Layout transformer_layout(double params) {
   constexpr double kOfBlock = 12,
                    kWidthOfBlocks = 64;  // parameters: 12 w^2 in each of w / 64 blocks
   const double width = std::cbrt(params * kWidthOfBlocks / kOfBlock);
-  const auto w = std::max<std::int64_t>(64, 64 * std::llround(width / 64));
+  // of less than one block 64 wide: a narrower one
+  const auto w = params < kOfBlock * 64 * 64
+                     ? std::max<std::int64_t>(1, std::llround(std::sqrt(params / kOfBlock)))
+                     : std::max<std::int64_t>(64, 64 * std::llround(width / 64));
   const double of_block = kOfBlock * static_cast<double>(w) * static_cast<double>(w);
   const auto blocks = std::max<std::int64_t>(1, std::llround(params / of_block));
   std::vector<TensorSpec> tensors;

@@ -304,6 +304,12 @@ TEST(LionCub, RefusesOptionsThatMakeNoSense) {
   EXPECT_NE(refused({{"sync_format", "9"}}).find("choose fp32, bf16"), std::string::npos);
   EXPECT_NE(refused({{"sync_every", "0"}}).find("sync_every"), std::string::npos);
   EXPECT_NE(refused({{"sync_schedule", "linear"}}).find("even or exponential"), std::string::npos);
+  for (const auto& [option, value] :
+       Options{{"sync_schedule", "exponential"}, {"sync_doubling", "8"}, {"sync_until", "5"}}) {
+    EXPECT_EQ(refused({{option, value}, {"granularity", "row"}}), "taken");
+    EXPECT_NE(refused({{option, value}, {"sync", "none"}}).find(option + " = '" + value),
+              std::string::npos);
+  }
   EXPECT_NE(refused({{"bits", "1"}, {"feedback", "yes"}}).find("signsgd-ef"), std::string::npos);
   EXPECT_NE(refused({{"quantile", "0.1"}}).find("from 0.5 to 1"), std::string::npos);
   EXPECT_NE(refused({{"route", "ring"}}).find("auto, sharded or native"), std::string::npos);

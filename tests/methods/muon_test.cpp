@@ -145,6 +145,7 @@ TEST_F(MuonTest, MatricesAreChosenByShapeAndName) {
     found.push_back(m.tensor);
   }
   EXPECT_EQ(found, kMatrices);
+  EXPECT_EQ(methods::matrices_of(Layout(kTensors), " wte, head , ").size(), kMatrices.size());
   EXPECT_EQ(methods::matrices_of(Layout(kTensors), "").size(), kMatrices.size() + 2);
   EXPECT_EQ(methods::matrices_of(Layout(kTensors), "w,head,conv").size(), 0u);
 }
@@ -431,6 +432,27 @@ TEST_F(MuonTest, OnTheMeanGradientIsTheSerialRule) {
       }
     }
   }
+}
+
+TEST_F(MuonTest, TheStateOfKeptFactorsIsCounted) {
+  for (const auto& [method, floats] : {std::pair{"dlion-muon", 1}, {"muon", 2}}) {
+    EXPECT_EQ(method_info(method, 4).state_floats, floats);
+    EXPECT_EQ(method_info(method, 4, {{"every", "4"}}).state_floats, floats + 1);
+  }
+  EXPECT_THROW(method_info("dlion-muon", 4, {{"every", "0"}}), InvalidArgument);
+  EXPECT_THROW(method_info("dlion-muon", 4, {{"never", "4"}}), InvalidArgument);
+}
+
+TEST_F(MuonTest, AMomentumThatTakesNoGradientIsRefused) {
+  for (const char* momentum : {"1", "0.999999999999"}) {
+    try {
+      method_info("muon", 4, {{"momentum", momentum}});
+      ADD_FAILURE() << momentum;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("must be below 1"), std::string::npos);
+    }
+  }
+  EXPECT_NO_THROW(method_info("muon", 4, {{"momentum", "0"}}));
 }
 
 TEST_F(MuonTest, FanInScalesTheStepOfAMatrix) {

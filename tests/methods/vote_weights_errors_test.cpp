@@ -46,16 +46,19 @@ TEST(VoteWeightsErrors, NameTheRankWhoseWeightIsOutOfRange) {
 }
 
 TEST(VoteWeightsErrors, NameMethodAndWeightsWhereVotesHaveNone) {
+  std::string with_weights;
   for (const std::string& method : method_names()) {
     if (has_weights(method)) {
       expect_all_contain(errors_of(method, {3, 5, 5}), "");
       EXPECT_EQ(errors_of(method, {3, 5, 5})[0], "") << method;
+      with_weights += (with_weights.empty() ? "" : ", ") + method;
     } else {
       expect_all_contain(errors_of(method, {3, 5, 5}), method + ": every rank has one vote");
       expect_all_contain(errors_of(method, {3, 5, 5}), "vote weights are 3, 5, 5");
     }
     EXPECT_EQ(errors_of(method, {3, 3, 3})[1], "") << method;
   }
+  expect_all_contain(errors_of("lion", {3, 5, 5}), "have weights (" + with_weights + ")");
 }
 
 TEST(VoteWeightsErrors, NameTheSumThatCountsCannotHold) {

@@ -86,6 +86,15 @@ TEST(Predict, OneRankNeedsNoNetwork) {
   EXPECT_THROW(predict({}, kMethod, kStep, false), InvalidArgument);
 }
 
+TEST(TransformerLayout, OfFewParametersIsOneNarrowBlock) {
+  EXPECT_EQ(transformer_layout(1).tensors()[0].spec.shape, (std::vector<std::int64_t>{3, 1}));
+  for (const double params : {100, 1000, 20000, 49152}) {
+    const Layout layout = transformer_layout(params);
+    EXPECT_EQ(layout.tensors().size(), 4u) << params;
+    EXPECT_NEAR(static_cast<double>(layout.n_coords()), params, params / 6);
+  }
+}
+
 TEST(Plan, MeasuresNewtonSchulzOnce) {
   if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
   const auto world = make_thread_world(1);
