@@ -897,6 +897,14 @@ def freezing(overlap):
     return moved_, shrunk, models.bits(params)
 
 
+def test_counts_of_weighted_votes_have_their_own_bytes():
+    plain = pride.step_bytes("dlion-avg", 10_000_000, 4)
+    assert pride.step_bytes("dlion-avg", 10_000_000, 4, vote_weights=[3] * 4) == plain
+    assert pride.step_bytes("dlion-avg", 10_000_000, 4, vote_weights=[5, 1, 1, 1]) > plain
+    with pytest.raises(pride.InvalidArgument, match="3 vote weights for 4 ranks"):
+        pride.step_bytes("dlion-avg", 10_000_000, 4, vote_weights=[5, 1, 1])
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("n", [1, 2])
 def test_frozen_parameters_are_not_decayed(world, n, overlap):
