@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "integer_check.h"
 #include "pride/error.h"
+#include "pride/plan.h"
 #include "pride/registry.h"
 #include "text/table.h"
 #include "train/settings/method_options.h"
@@ -66,7 +67,8 @@ Json options_json(const MethodInfo& info) {
 }
 
 Json describe(const std::string& name, const Arguments& args) {
-  const MethodInfo info = method_info(name, args.workers);
+  const MethodInfo info =
+      method_info(name, args.workers, parse_method_options(args.method_options));
   const Layout layout({{"w", {args.params}}});
   // of the rank that sends most
   const Cost cost = largest_cost(name, layout, query(args, kSteady));
@@ -132,8 +134,10 @@ std::string beginning(const Json& method) {
 
 std::string matrix_text(const Json& all, const Json& method) {
   const double operations = method["matrix_operations"];
-  return concat("Newton-Schulz: about ", grouped(std::round(operations / 1e9)),
-                " GFLOP a step on each rank, for a transformer of this size (",
+  const bool large = operations >= 1e10;
+  return concat("Newton-Schulz: about ", grouped(std::round(operations / (large ? 1e9 : 1e6))),
+                large ? " GFLOP" : " MFLOP",
+                " a step on each rank, for a transformer of this size (",
                 number_text(operations / all["params"].get<double>()), " a parameter)");
 }
 

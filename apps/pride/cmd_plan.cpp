@@ -90,7 +90,7 @@ PlanFacts gather(Communicator& comm, const Arguments& args) {
   return facts;
 }
 
-PlanRow planned(Communicator& comm, const PlanFacts& facts, const std::string& text) {
+PlanRow planned(Communicator& comm, PlanFacts& facts, const std::string& text) {
   const MethodChoice choice = parse_method(text);
   PlanRow row = plan_step(comm, {choice.name, checked_options(choice)}, facts);
   row.method.name = text;

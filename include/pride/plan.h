@@ -28,6 +28,7 @@ struct MethodModel {
   double bytes = 0;     // sent per step
   int rounds = 2;       // messages, one after the other, that a bucket waits for
   double encode_s = 0;  // arithmetic, all of d, Newton-Schulz included
+  double matrix_s = 0;  // Newton-Schulz alone
   double vote_s = 0;    // arithmetic between the rounds
   double apply_s = 0;
   bool whole_gradient = false;  // encode begins after backward
@@ -94,6 +95,11 @@ std::uint64_t round_bytes(const NetworkModel& network, int world);
 // The method with its option round_bytes set to that, if it has one that is not set.
 PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world);
 
+// Tensors of a transformer of about so many parameters, without embeddings: blocks with the
+// matrices of query, key and value (3w, w), projection (w, w) and feed-forward (4w, w) and (w, 4w),
+// of width w = 64 times the number of blocks, rounded to a multiple of 64; or one narrower block.
+Layout transformer_layout(double params);
+
 // What a plan rests on.
 struct PlanFacts {
   int world = 1;
@@ -104,6 +110,7 @@ struct PlanFacts {
   double cores = 2;      // of each rank
   int exchange_threads = 4;
   std::string transport = {};  // of what was measured; empty: the network is on paper
+  double matrix_speed = 0;     // operations of Newton-Schulz per second; 0: not measured yet
 };
 
 struct PlanRow {
@@ -112,13 +119,15 @@ struct PlanRow {
   int buckets = 1;    // with the shortest overlapped step
   std::string route;  // of its buckets
   Prediction in_order, overlapped;
+  double no_network_s = 0;  // the shorter of both on a network that takes no time
   double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
 };
 
 // Measures the method's arithmetic on this machine, on all ranks of `comm` at once, counts its
-// bytes, and predicts its step on facts.world ranks, which may be any number. About a second.
-// Collective. Throws InvalidArgument if there is no such method, option or value, or not for so
-// many ranks.
-PlanRow plan_step(Communicator& comm, const PlanMethod& method, const PlanFacts& facts);
+// bytes, and predicts its step on facts.world ranks, which may be any number. About a second. Sets
+// facts.matrix_speed if the method needs it and it is 0: plans with the same facts differ by no
+// measurement of it. Collective. Throws InvalidArgument if there is no such method, option or
+// value, or not for so many ranks.
+PlanRow plan_step(Communicator& comm, const PlanMethod& method, PlanFacts& facts);
 
 }  // namespace pride

@@ -28,7 +28,7 @@ struct MethodInfo {
   bool exact_cost = true;  // false: with default options, bytes depend on data or transport
   int max_world = 65535;   // a world of more ranks is refused
   std::string growth;      // growth with N of the bytes that a rank sends: "none", "log N", "N"
-  int state_floats = 0;    // per coordinate
+  int state_floats = 0;    // per coordinate, with the options that were given
   // 0 for a beta or eps: the method has none, and a value that is set is refused.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
          default_weight_decay = 0;
@@ -37,8 +37,10 @@ struct MethodInfo {
 
 std::vector<std::string> method_names();
 
-// Throws InvalidArgument, listing the names, if unknown. REQUIRES: world >= 1.
-MethodInfo method_info(std::string_view name, int world);
+// Throws InvalidArgument, listing the names, if unknown, and on an option or value that the method
+// does not have. REQUIRES: world >= 1.
+MethodInfo method_info(std::string_view name, int world,
+                       const std::map<std::string, std::string>& options = {});
 
 struct CostQuery {
   std::map<std::string, std::string> options = {};  // the method's own; others have their defaults
@@ -61,11 +63,6 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
 // with the matrices' sides beside their number of coordinates; 0 of all other methods. Throws as
 // method_cost().
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query);
-
-// Tensors of a transformer of about so many parameters, without embeddings: blocks with the
-// matrices of query, key and value (3w, w), projection (w, w) and feed-forward (4w, w) and (w, 4w),
-// of width w = 64 times the number of blocks, rounded to a multiple of 64.
-Layout transformer_layout(double params);
 
 // Exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot", "hierarchical"
 // or "native"), and the number of rounds in all: messages, one after the other.

@@ -6,7 +6,7 @@ import pathlib
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 
-C_VERSION = 2
+C_VERSION = 3
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
 FLOAT32 = 0
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -152,6 +152,8 @@ _FUNCTIONS = {
     "pride_plan": (None, [_handle, c.POINTER(Options), c.POINTER(PlanFacts), c.POINTER(PlanRow)]),
     "pride_method_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32, c.c_int64,
                                  c.POINTER(Cost)]),
+    "pride_method_weighted_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32,
+                                          c.c_int64, c.POINTER(c.c_int32), c.POINTER(Cost)]),
 }
 
 

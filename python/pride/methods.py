@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _library as library
+from .errors import InvalidArgument
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def methods(world: int = 4) -> List[MethodInfo]:
 
 def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: int, *,
                options: Optional[Dict[str, Any]] = None, step: int = 1000,
-               bucket_size: int = 4 << 20) -> int:
+               bucket_size: int = 4 << 20, vote_weights: Optional[Sequence[int]] = None) -> int:
     """Bytes that the rank with most sends in a step.
 
     Args:
@@ -68,12 +69,19 @@ def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: 
         options: the method's own.
         step: which one: a method may begin with dense steps.
         bucket_size: coordinates that are exchanged at a time.
+        vote_weights: of each rank; default: equal. Frames of counts grow with their sum.
     """
     shapes = [(shapes,)] if isinstance(shapes, int) else shapes
     layout = library.make_layout([(f"p{i}", tuple(s), 0) for i, s in enumerate(shapes)])
     made = library.make_options(method, options or {}, bucket_coords=bucket_size)
     cost = library.Cost()
-    library.call("pride_method_cost", c.byref(made), layout, world, -1, step, c.byref(cost))
+    weights = None
+    if vote_weights is not None:
+        if len(vote_weights) != world:
+            raise InvalidArgument(f"{len(vote_weights)} vote weights for {world} ranks")
+        weights = (c.c_int32 * world)(*vote_weights)
+    library.call("pride_method_weighted_cost", c.byref(made), layout, world, -1, step,
+                 weights, c.byref(cost))
     return cost.bytes_up + cost.bytes_down
 
 

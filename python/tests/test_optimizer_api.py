@@ -123,3 +123,11 @@ def test_options_of_torchs_optimizers():
         pride.DistributedLion([p], aggregation="mean")
     with pytest.raises(pride.InvalidArgument, match="dlion-vote"):  # the list of names
         pride.Optimizer([p], method="dlion")
+
+
+def test_counts_of_weighted_votes_have_their_own_bytes():
+    plain = pride.step_bytes("dlion-avg", 10_000_000, 4)
+    assert pride.step_bytes("dlion-avg", 10_000_000, 4, vote_weights=[3] * 4) == plain
+    assert pride.step_bytes("dlion-avg", 10_000_000, 4, vote_weights=[5, 1, 1, 1]) > plain
+    with pytest.raises(pride.InvalidArgument, match="3 vote weights for 4 ranks"):
+        pride.step_bytes("dlion-avg", 10_000_000, 4, vote_weights=[5, 1, 1])

@@ -27,15 +27,22 @@ int pride_optimizer_cost(const pride_optimizer* optimizer, int64_t step, pride_c
 
 int pride_method_cost(const pride_options* options, const pride_layout* layout, int32_t world,
                       int32_t rank, int64_t step, pride_cost* cost) {
+  return pride_method_weighted_cost(options, layout, world, rank, step, nullptr, cost);
+}
+
+int pride_method_weighted_cost(const pride_options* options, const pride_layout* layout,
+                               int32_t world, int32_t rank, int64_t step,
+                               const int32_t* vote_weights, pride_cost* cost) {
   return guarded([&] {
     PRIDE_CHECK(world >= 1, "a world of ", world, " ranks");
     const pride::OptimizerOptions all = options_of(given(options, "options"), world);
-    const pride::CostQuery query{.options = all.options,
-                                 .world = world,
-                                 .rank = std::max(rank, 0),
-                                 .step = step,
-                                 .bucket_coords = all.bucket_coords,
-                                 .ranks_per_node = all.nodes.per_node()};
+    pride::CostQuery query{.options = all.options,
+                           .world = world,
+                           .rank = std::max(rank, 0),
+                           .step = step,
+                           .bucket_coords = all.bucket_coords,
+                           .ranks_per_node = all.nodes.per_node()};
+    if (vote_weights != nullptr) query.vote_weights.assign(vote_weights, vote_weights + world);
     const pride::Layout& shape = given(layout, "layout").layout;
     given(cost, "cost") = cost_of(rank < 0 ? pride::largest_cost(all.method, shape, query)
                                            : pride::method_cost(all.method, shape, query));
@@ -103,15 +110,15 @@ int pride_plan(pride_comm* comm, const pride_options* options, const pride_plan_
     pride::Communicator& world = *given(comm, "comm").comm;
     const pride::OptimizerOptions all = options_of(given(options, "options"), facts->world);
     thread_local pride::PlanRow planned;
-    planned = pride::plan_step(world, {all.method, all.options},
-                               {.world = facts->world,
-                                .network = {.latency_s = facts->latency_s,
-                                            .message_s = facts->message_s,
-                                            .bytes_per_s = facts->bytes_per_s},
-                                .params = facts->params,
-                                .compute_s = facts->compute_s,
-                                .cores = facts->cores,
-                                .exchange_threads = facts->exchange_threads});
+    pride::PlanFacts known{.world = facts->world,
+                           .network = {.latency_s = facts->latency_s,
+                                       .message_s = facts->message_s,
+                                       .bytes_per_s = facts->bytes_per_s},
+                           .params = facts->params,
+                           .compute_s = facts->compute_s,
+                           .cores = facts->cores,
+                           .exchange_threads = facts->exchange_threads};
+    planned = pride::plan_step(world, {all.method, all.options}, known);
     *row = {.struct_size = row->struct_size,
             .buckets = planned.buckets,
             .bytes = planned.method.bytes,

@@ -23,6 +23,8 @@
 namespace pride::methods {
 namespace {
 
+constexpr const char *kSyncSchedule = "even", *kSyncDoubling = "16", *kSyncUntil = "0";
+
 // The narrowest integers that hold the sum of so many of the largest levels.
 Sum sum_type(int voters, int bits) {
   const std::int64_t most = std::int64_t{voters} * kernels::largest_level(bits);
@@ -43,6 +45,17 @@ void with_integers(Sum type, std::span<Byte> bytes, const Body& body) {
 }
 
 std::size_t width_of(Sum type) { return type == Sum::kInt8 ? 1 : type == Sum::kInt16 ? 2 : 4; }
+
+// Throws InvalidArgument where options say when nothing is synchronised.
+void check_sync(const std::string& name, const MethodContext& ctx) {
+  for (const auto& [option, unset] : {std::pair{"sync_schedule", kSyncSchedule},
+                                      {"sync_doubling", kSyncDoubling},
+                                      {"sync_until", kSyncUntil}}) {
+    const std::string& value = ctx.options.at(option);
+    PRIDE_CHECK(ctx.options.at("sync") != "none" || value == unset, name, ": option ", option,
+                " = '", value, "' with sync = 'none': no momentum is synchronised");
+  }
+}
 
 }  // namespace
 
@@ -365,13 +378,13 @@ MethodInfo lion_cub_base_info() {
        .help = "sharded, native (the transport's integer all-reduce), or auto (fewer bytes); the "
                "same results",
        .wire_only = true},
-      {"sync_schedule", "even",
+      {"sync_schedule", kSyncSchedule,
        "of synchronised momenta: even (each is averaged once in sync_every steps) or exponential "
        "(once in intervals that grow, as in 0/1 Adam)"},
       {"sync_every", "8", "with sync_schedule = even: steps of an interval"},
-      {"sync_doubling", "16",
+      {"sync_doubling", kSyncDoubling,
        "with sync_schedule = exponential: intervals until their length has doubled, from 1 step"},
-      {"sync_until", "0", "number of the last step that averages momenta; 0: all do"},
+      {"sync_until", kSyncUntil, "number of the last step that averages momenta; 0: all do"},
       {"sync_format", "8", "of averaged momenta: fp32, bf16, or bits from 2 to 8"},
       {"probe_every", "100", "steps between measurements on samples; 0: none"}};
   return info;
@@ -380,6 +393,7 @@ MethodInfo lion_cub_base_info() {
 extern const MethodEntry kLionCub = {
     "lion-cub",
     [](const MethodContext& ctx) -> std::unique_ptr<Method> {
+      check_sync("lion-cub", ctx);
       return std::make_unique<LionCub>("lion-cub", ctx);
     },
     [](int) {

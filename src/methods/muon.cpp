@@ -14,6 +14,7 @@
 #include "methods/options.h"
 #include "methods/orthogonal_blend.h"
 #include "methods/registry.h"
+#include "pride/error.h"
 
 namespace pride::methods {
 namespace {
@@ -24,6 +25,8 @@ class MuonRule final : public rules::Rule {
   MuonRule(StateTable& state, StateKind kind, const std::string& name, const MethodContext& ctx)
       : adamw_(state, kind), matrices_(name, ctx, state, kind), layout_(ctx.layout) {
     const double mu = number_option(name, ctx, "momentum", 0, 1);
+    PRIDE_CHECK(static_cast<float>(mu) < 1, name, ": option momentum = '",
+                ctx.options.at("momentum"), "': must be below 1, or no gradient enters it");
     betas_ = {static_cast<float>(mu * mu), static_cast<float>(1 - mu * mu), static_cast<float>(mu),
               static_cast<float>(1 - mu)};
     const std::size_t n = layout_.tensors().size();
@@ -99,7 +102,8 @@ extern const MethodEntry kMuon = {
       info.default_beta1 = 0.9;
       info.default_beta2 = 0.999;
       info.default_eps = 1e-8;
-      info.options.push_back({"momentum", "0.95", "Nesterov's momentum of a matrix"});
+      info.options.push_back(
+          {"momentum", "0.95", "Nesterov's momentum of a matrix, from 0 to below 1"});
       std::ranges::move(OrthogonalBlend::options("rms"), std::back_inserter(info.options));
       return info;
     }};

@@ -20,6 +20,8 @@ constexpr const char* kFused = "c_attn,qkv,in_proj,query_key_value";
 bool holds_one_of(const std::string& name, const std::string& words) {
   std::istringstream list(words);
   for (std::string word; std::getline(list, word, ',');) {
+    word.erase(0, word.find_first_not_of(' '));
+    word.erase(word.find_last_not_of(' ') + 1);
     if (!word.empty() && name.find(word) != std::string::npos) return true;
   }
   return false;

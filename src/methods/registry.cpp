@@ -3,7 +3,6 @@
 #include "methods/registry.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "codecs/frame.h"
 #include "methods/vote_weights.h"
@@ -101,25 +100,24 @@ std::vector<std::string> method_names() {
   return names;
 }
 
-MethodInfo method_info(std::string_view name, int world) {
+MethodInfo method_info(std::string_view name, int world,
+                       const std::map<std::string, std::string>& options) {
   PRIDE_CHECK(world >= 1, "method_info: world size ", world);
   const MethodEntry& entry = find(name);
   MethodInfo info = entry.info(world);
   info.name = entry.name;
-  std::map<std::string, std::string> defaults;
-  for (const MethodOption& option : info.options) defaults[option.name] = option.default_value;
   const Layout layout({{"w", {1}}});
-  const auto method = entry.make({layout, std::min(world, info.max_world), defaults});
+  const auto method =
+      entry.make({layout, std::min(world, info.max_world), complete_options(info.name, options)});
   info.state_floats = static_cast<int>(method->state().n_buffers());
   return info;
 }
 
 std::map<std::string, std::string> complete_options(
     std::string_view method, const std::map<std::string, std::string>& given) {
-  const MethodInfo info = method_info(method, 1);
   std::map<std::string, std::string> options;
   std::string known;
-  for (const MethodOption& option : info.options) {
+  for (const MethodOption& option : find(method).info(1).options) {
     options[option.name] = option.default_value;
     known += concat(known.empty() ? "" : ", ", option.name);
   }
@@ -149,24 +147,6 @@ Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& 
 
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query) {
   return Made(name, layout, query).method->matrix_operations();
-}
-
-Layout transformer_layout(double params) {
-  constexpr double kOfBlock = 12,
-                   kWidthOfBlocks = 64;  // parameters: 12 w^2 in each of w / 64 blocks
-  const double width = std::cbrt(params * kWidthOfBlocks / kOfBlock);
-  const auto w = std::max<std::int64_t>(64, 64 * std::llround(width / 64));
-  const double of_block = kOfBlock * static_cast<double>(w) * static_cast<double>(w);
-  const auto blocks = std::max<std::int64_t>(1, std::llround(params / of_block));
-  std::vector<TensorSpec> tensors;
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    const std::string name = concat("block.", i, ".");
-    tensors.push_back({name + "qkv", {3 * w, w}});
-    tensors.push_back({name + "projection", {w, w}});
-    tensors.push_back({name + "up", {4 * w, w}});
-    tensors.push_back({name + "down", {w, 4 * w}});
-  }
-  return Layout(tensors);
 }
 
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "methods/registry.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -21,6 +22,17 @@ std::string text_of(std::span<const std::int64_t> weights) {
   return weights.size() > kMostInText ? text + ", ..." : text;
 }
 
+std::string methods_with_weights() {
+  std::string names;
+  const Layout layout({{"w", {1}}});
+  for (const std::string& name : method_names()) {
+    const auto method = make_method(name, {layout, 1, complete_options(name, {})});
+    if (method->protocol({}).most_votes == 0) continue;
+    names += concat(names.empty() ? "" : ", ", name);
+  }
+  return names;
+}
+
 }  // namespace
 
 std::vector<int> vote_weights(std::string_view method, const Protocol& protocol, const Nodes& nodes,
@@ -35,8 +47,8 @@ std::vector<int> vote_weights(std::string_view method, const Protocol& protocol,
   if (std::ranges::all_of(given, [&](std::int64_t w) { return w == given[0]; })) return {};
   PRIDE_CHECK(protocol.most_votes > 0, method,
               ": every rank has one vote, the ranks' vote weights ", "are ", text_of(given),
-              "; methods whose ranks send one sign for each coordinate ",
-              "have weights (dlion-vote, dlion-avg, dlion-muon, signum-vote, signum-avg)");
+              "; methods whose ranks send one sign for each coordinate ", "have weights (",
+              methods_with_weights(), ")");
   votes /= divisor;
   PRIDE_CHECK(votes <= protocol.most_votes, method, ": the ranks' vote weights ", text_of(given),
               " over their common divisor ", divisor, " have the sum ", votes, ", at most ",

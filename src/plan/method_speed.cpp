@@ -89,6 +89,27 @@ PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int
   return chosen;
 }
 
+Layout transformer_layout(double params) {
+  constexpr double kOfBlock = 12,
+                   kWidthOfBlocks = 64;  // parameters: 12 w^2 in each of w / 64 blocks
+  const double width = std::cbrt(params * kWidthOfBlocks / kOfBlock);
+  // of less than one block 64 wide: a narrower one
+  const auto w = params < kOfBlock * 64 * 64
+                     ? std::max<std::int64_t>(1, std::llround(std::sqrt(params / kOfBlock)))
+                     : std::max<std::int64_t>(64, 64 * std::llround(width / 64));
+  const double of_block = kOfBlock * static_cast<double>(w) * static_cast<double>(w);
+  const auto blocks = std::max<std::int64_t>(1, std::llround(params / of_block));
+  std::vector<TensorSpec> tensors;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::string name = concat("block.", i, ".");
+    tensors.push_back({name + "qkv", {3 * w, w}});
+    tensors.push_back({name + "projection", {w, w}});
+    tensors.push_back({name + "up", {4 * w, w}});
+    tensors.push_back({name + "down", {w, 4 * w}});
+  }
+  return Layout(tensors);
+}
+
 namespace {
 
 // Times of a method's encode, vote and apply for d coordinates, its bytes and rounds on `world`
@@ -141,14 +162,9 @@ MethodModel measure_method(Communicator& comm, const PlanMethod& method, int wor
   return model;
 }
 
-// Newton-Schulz of all matrices of the model, at the speed of one of at most kMeasuredSide,
-// measured on all ranks of `comm` at once. Collective.
-double matrix_seconds(Communicator& comm, const PlanMethod& method, const PlanFacts& facts) {
-  const Layout tensors =
-      facts.tensors.tensors().empty() ? transformer_layout(facts.params) : facts.tensors;
-  const double operations =
-      matrix_operations(method.name, tensors, {.options = method.options, .world = facts.world});
-  if (operations == 0) return 0;
+// Operations of Newton-Schulz per second on all ranks of `comm` at once, of the slowest: of a
+// square matrix with the largest shorter side of the tensors, at most kMeasuredSide. Collective.
+double measured_matrix_speed(Communicator& comm, const Layout& tensors) {
   std::size_t side = 1;
   for (const TensorSlot& slot : tensors.tensors()) {
     const auto rows = static_cast<std::size_t>(slot.spec.shape.empty() ? 1 : slot.spec.shape[0]);
@@ -167,13 +183,24 @@ double matrix_seconds(Communicator& comm, const PlanMethod& method, const PlanFa
   }
   std::vector<double> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(std::as_bytes(std::span(&best, 1)), std::as_writable_bytes(std::span(all)));
-  return *std::ranges::max_element(all) * operations /
-         rules::newton_schulz_operations(side, side, kMeasuredIterations);
+  return rules::newton_schulz_operations(side, side, kMeasuredIterations) /
+         *std::ranges::max_element(all);
+}
+
+// Newton-Schulz of all matrices of the model. Collective.
+double matrix_seconds(Communicator& comm, const PlanMethod& method, PlanFacts& facts) {
+  const Layout tensors =
+      facts.tensors.tensors().empty() ? transformer_layout(facts.params) : facts.tensors;
+  const double operations =
+      matrix_operations(method.name, tensors, {.options = method.options, .world = facts.world});
+  if (operations == 0) return 0;
+  if (facts.matrix_speed == 0) facts.matrix_speed = measured_matrix_speed(comm, tensors);
+  return operations / facts.matrix_speed;
 }
 
 }  // namespace
 
-PlanRow plan_step(Communicator& comm, const PlanMethod& given, const PlanFacts& facts) {
+PlanRow plan_step(Communicator& comm, const PlanMethod& given, PlanFacts& facts) {
   PlanRow row;
   row.dense = method_info(given.name, facts.world).bits_up >= 32;  // in bfloat16, too
   StepModel step{.world = facts.world,
@@ -185,7 +212,8 @@ PlanRow plan_step(Communicator& comm, const PlanMethod& given, const PlanFacts& 
   };
   const PlanMethod method = on_network(given, facts.network, facts.world);
   MethodModel model = measure_method(comm, method, facts.world, facts.params, coords_of(8));
-  model.encode_s += matrix_seconds(comm, method, facts);
+  model.matrix_s = matrix_seconds(comm, method, facts);
+  model.encode_s += model.matrix_s;
   const auto sent = [&](int buckets) {
     return sent_in(method, facts.world, facts.params, coords_of(buckets));
   };
@@ -200,6 +228,9 @@ PlanRow plan_step(Communicator& comm, const PlanMethod& given, const PlanFacts& 
   step.buckets = row.buckets;
   row.in_order = predict(facts.network, row.method, step, false);
   row.overlapped = predict(facts.network, row.method, step, true);
+  const NetworkModel none{.bytes_per_s = HUGE_VAL};
+  row.no_network_s = std::min(predict(none, row.method, step, false).step_s,
+                              predict(none, row.method, step, true).step_s);
   return row;
 }
 

@@ -176,6 +176,22 @@ static void test_costs(void) {
   CHECK_FAILS(PRIDE_INVALID, "NULL", pride_method_cost(&run.options, layout, 3, 0, 0, NULL));
   CHECK_FAILS(PRIDE_INVALID, "NULL", pride_method_cost(&run.options, NULL, 3, 0, 0, &cost));
   CHECK_FAILS(PRIDE_INVALID, "NULL", pride_method_cost(NULL, layout, 3, 0, 0, &cost));
+  const int32_t equal[] = {2, 2, 2}, unequal[] = {3, 2, 2};
+  pride_cost plain, weighted;
+  const char *const route = "route", *const sharded = "sharded";
+  run.options.method = "dlion-avg";
+  run.options.names = &route;
+  run.options.values = &sharded;
+  run.options.n_options = 1;
+  CHECK_OK(pride_method_cost(&run.options, layout, 3, -1, 0, &plain));
+  CHECK_OK(pride_method_weighted_cost(&run.options, layout, 3, -1, 0, equal, &weighted));
+  CHECK_EQUAL(plain.bytes_down, weighted.bytes_down);
+  CHECK_OK(pride_method_weighted_cost(&run.options, layout, 3, -1, 0, unequal, &weighted));
+  CHECK(weighted.bytes_down > plain.bytes_down); /* base 8 instead of 4 */
+  run.options.method = "lion";
+  run.options.n_options = 0;
+  CHECK_FAILS(PRIDE_INVALID, "every rank has one vote",
+              pride_method_weighted_cost(&run.options, layout, 3, 0, 0, unequal, &cost));
   pride_layout_destroy(layout);
 }
 

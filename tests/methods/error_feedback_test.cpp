@@ -59,18 +59,17 @@ class ErrorFeedback : public ::testing::TestWithParam<Case> {
   Training run(int steps) const { return run_of(GetParam().method, GetParam().world, steps); }
 };
 
-ErrorFeedbackOracle oracle_of(const Case& c, const TensorSlot& slot, std::size_t tensor) {
+ErrorFeedbackOracle oracle_of(const Case& c, const Layout& layout, std::size_t tensor) {
+  const TensorSlot& slot = layout.tensors()[tensor];
   const bool group1 = slot.spec.group == 1;
   const bool adam = c.method == "onebit-adam";
   const Hyper hyper{.lr = group1 ? 0.003 : 0.01,
                     .beta1 = adam || c.world % 2 == 0 ? 0.9 : 0.0,
                     .beta2 = 0.999,
                     .weight_decay = group1 ? 0.0 : 0.1};
-  std::vector<float> x(slot.n);
-  for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(tensor, i);
   return {adam ? ErrorFeedbackOracle::Kind::kOneBitAdam : ErrorFeedbackOracle::Kind::kSignSgd,
           c.world,
-          x,
+          testing::initial_of(layout, tensor),
           hyper,
           slot.offset,
           99,
@@ -82,26 +81,7 @@ TEST_P(ErrorFeedback, AgreesWithTheOracleBitForBit) {
   const Training run = this->run(7);
   const auto ranks = testing::train(layout, run);
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const TensorSlot& slot = layout.tensors()[t];
-    ErrorFeedbackOracle oracle = oracle_of(GetParam(), slot, t);
-    for (std::int64_t step = 0; step < run.steps; ++step) {
-      std::vector<std::vector<float>> grads;
-      std::vector<bool> missing;
-      for (int r = 0; r < run.world; ++r) {
-        missing.push_back(unused(r, step, t));
-        auto& g = grads.emplace_back(slot.n);
-        for (std::size_t i = 0; i < slot.n; ++i) g[i] = testing::gradient(r, step, t, i);
-      }
-      oracle.step(grads, missing);
-    }
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      for (std::size_t i = 0; i < slot.n; ++i) {
-        ASSERT_EQ(std::bit_cast<std::uint32_t>(ranks[r].params[slot.offset + i]),
-                  std::bit_cast<std::uint32_t>(oracle.x()[i]))
-            << GetParam() << " rank " << r << ", " << slot.spec.name << "[" << i << "]: got "
-            << ranks[r].params[slot.offset + i] << ", oracle " << oracle.x()[i];
-      }
-    }
+    ASSERT_EQ(testing::difference(oracle_of(GetParam(), layout, t), layout, t, run, ranks), "");
   }
 }
 

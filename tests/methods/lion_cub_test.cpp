@@ -3,7 +3,6 @@
 // Oracle: tests/reference/lion_cub_ref.h, without synchronisation (lion_cub_sync_test.cpp).
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -20,7 +19,6 @@ using cub::kTensors;
 using cub::Options;
 using cub::params_of;
 using cub::training;
-using cub::unused;
 using reference::CubOracle;
 using reference::CubRules;
 using testing::Training;
@@ -28,30 +26,13 @@ using testing::Training;
 void expect_oracle(int world, const Options& options, const CubRules& rules) {
   const Layout layout(kTensors);
   const Training run = training(world, options);
-  const auto got = params_of(layout, run);
+  const auto ranks = testing::train(layout, run);
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     const TensorSlot& slot = layout.tensors()[t];
-    std::vector<float> x(slot.n);
-    for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(t, i);
     const auto& shape = slot.spec.shape;
     const std::size_t row = shape.size() < 2 ? slot.n : slot.n / static_cast<std::size_t>(shape[0]);
-    CubOracle oracle(rules, world, x, slot.offset, row);
-    for (std::int64_t step = 0; step < run.steps; ++step) {
-      std::vector<std::vector<float>> grads;
-      std::vector<bool> missing;
-      for (int r = 0; r < world; ++r) {
-        missing.push_back(unused(r, step, t));
-        auto& g = grads.emplace_back(slot.n);
-        for (std::size_t i = 0; i < slot.n; ++i) g[i] = gradient(r, step, t, i);
-      }
-      oracle.step(grads, missing);
-    }
-    for (std::size_t i = 0; i < slot.n; ++i) {
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(got[slot.offset + i]),
-                std::bit_cast<std::uint32_t>(oracle.x()[i]))
-          << slot.spec.name << "[" << i << "] N=" << world << ": got " << got[slot.offset + i]
-          << ", oracle " << oracle.x()[i];
-    }
+    const CubOracle oracle(rules, world, testing::initial_of(layout, t), slot.offset, row);
+    ASSERT_EQ(testing::difference(oracle, layout, t, run, ranks), "");
   }
 }
 
@@ -304,6 +285,12 @@ TEST(LionCub, RefusesOptionsThatMakeNoSense) {
   EXPECT_NE(refused({{"sync_format", "9"}}).find("choose fp32, bf16"), std::string::npos);
   EXPECT_NE(refused({{"sync_every", "0"}}).find("sync_every"), std::string::npos);
   EXPECT_NE(refused({{"sync_schedule", "linear"}}).find("even or exponential"), std::string::npos);
+  for (const auto& [option, value] :
+       Options{{"sync_schedule", "exponential"}, {"sync_doubling", "8"}, {"sync_until", "5"}}) {
+    EXPECT_EQ(refused({{option, value}, {"granularity", "row"}}), "taken");
+    EXPECT_NE(refused({{option, value}, {"sync", "none"}}).find(option + " = '" + value),
+              std::string::npos);
+  }
   EXPECT_NE(refused({{"bits", "1"}, {"feedback", "yes"}}).find("signsgd-ef"), std::string::npos);
   EXPECT_NE(refused({{"quantile", "0.1"}}).find("from 0.5 to 1"), std::string::npos);
   EXPECT_NE(refused({{"route", "ring"}}).find("auto, sharded or native"), std::string::npos);

@@ -101,15 +101,12 @@ TEST_F(MuonTest, ByTheFactorTheSameWithinTolerance) {
       }
     }
     // the kept factor P of another matrix X: P X / |X|
-    double squares = 0;
-    for (const double e : next.v) squares += e * e;
     newton_schulz.run(view, factor, false);
     const Dense p{view.shorter(), view.shorter(),
                   std::vector<double>(factor.begin(), factor.end())};
-    next = rows > cols ? reference::times(next, p) : reference::times(p, next);
+    next = reference::by_factor(p, next);
     for (std::size_t i = 0; i < next.v.size(); ++i) {
-      ASSERT_NEAR(got[i / cols * kStride + i % cols], next.v[i] / std::sqrt(squares),
-                  kNewtonSchulzTolerance)
+      ASSERT_NEAR(got[i / cols * kStride + i % cols], next.v[i], kNewtonSchulzTolerance)
           << rows << " x " << cols << ", index " << i;
     }
   }
@@ -148,21 +145,23 @@ TEST_F(MuonTest, MatricesAreChosenByShapeAndName) {
     found.push_back(m.tensor);
   }
   EXPECT_EQ(found, kMatrices);
+  EXPECT_EQ(methods::matrices_of(Layout(kTensors), " wte, head , ").size(), kMatrices.size());
   EXPECT_EQ(methods::matrices_of(Layout(kTensors), "").size(), kMatrices.size() + 2);
   EXPECT_EQ(methods::matrices_of(Layout(kTensors), "w,head,conv").size(), 0u);
 }
 
 // One step of all ranks by the oracle: x moves by lr against the majority of the ranks' signs, here
-// with an odd number of ranks.
+// with an odd number of ranks. A factor of Newton-Schulz is kept for `every` steps.
 class Oracle {
  public:
-  Oracle(int world, bool average) : world_(world), average_(average) {
+  Oracle(int world, bool average, int every) : world_(world), average_(average), every_(every) {
     for (std::size_t t = 0; t < kTensors.size(); ++t) {
       x_.push_back(matrix_of(kTensors[t]));
       for (std::size_t i = 0; i < x_[t].v.size(); ++i) x_[t].v[i] = initial(t, i);
       sure_.push_back(std::vector<char>(x_[t].v.size(), 1));
     }
     m_.resize(static_cast<std::size_t>(world), x_);
+    factors_ = m_;
     for (auto& of_rank : m_) {
       for (auto& m : of_rank) std::ranges::fill(m.v, 0.0);
     }
@@ -173,13 +172,15 @@ class Oracle {
       std::vector<int> votes(x_[t].v.size(), 0);
       for (int r = 0; r < world_; ++r) {
         Dense& m = m_[static_cast<std::size_t>(r)][t];
+        Dense& factor = factors_[static_cast<std::size_t>(r)][t];
         Dense u = m;
         for (std::size_t i = 0; i < u.v.size(); ++i) {
           const double g = gradient(r, step, t, i);
           u.v[i] = 0.9 * m.v[i] + 0.1 * g;
           m.v[i] = 0.95 * m.v[i] + 0.05 * g;
         }
-        u = reference::newton_schulz(u, 5);
+        u = step % every_ == 0 ? reference::newton_schulz(u, 5, &factor)
+                               : reference::by_factor(factor, u);
         for (std::size_t i = 0; i < u.v.size(); ++i) {
           votes[i] += u.v[i] > 0 ? 1 : -1;
           if (std::abs(u.v[i]) < kNewtonSchulzTolerance) sure_[t][i] = 0;
@@ -208,21 +209,24 @@ class Oracle {
  private:
   int world_;
   bool average_;
+  int every_;
   std::vector<Dense> x_;
-  std::vector<std::vector<Dense>> m_;  // by rank
+  std::vector<std::vector<Dense>> m_, factors_;  // by rank
   std::vector<std::vector<char>> sure_;
 };
 
 TEST_F(MuonTest, MatricesVoteOnTheirOrthogonalisedMomentum) {
   const Layout layout(kTensors);
   for (const int world : {1, 3}) {
-    for (const bool average : {false, true}) {
-      testing::Training run{.world = world, .steps = 4};
+    for (const auto& [average, every] :
+         std::vector<std::pair<bool, int>>{{true, 1}, {false, 1}, {false, 2}, {false, 3}}) {
+      testing::Training run{.world = world, .steps = 5};
       run.options = {.method = average ? "dlion-muon-avg" : "dlion-muon",
+                     .options = {{"every", std::to_string(every)}},
                      .groups = {{.lr = 1e-2}},
                      .bucket_coords = 256};
       const auto ranks = testing::train(layout, run);
-      Oracle oracle(world, average);
+      Oracle oracle(world, average, every);
       for (std::int64_t step = 0; step < run.steps; ++step) oracle.step(step, 1e-2);
       oracle.compare(layout, ranks[0].params);
       for (const auto& rank : ranks) EXPECT_EQ(rank.hash, ranks[0].hash);
@@ -322,31 +326,43 @@ TEST_F(MuonTest, AKeptFactorIsUsedAndSaved) {
   }
 }
 
-// Query, key and value of both orientations vote as the three matrices apart do.
-TEST_F(MuonTest, AFusedMatrixVotesAsItsThreeParts) {
-  const auto value = [](std::size_t part, std::size_t i) { return gradient(5, 1, part, i); };
-  const auto signs_of = [](const Layout& layout, const auto& grad) {
-    testing::Training run{.world = 1, .steps = 1};
-    run.options = {.method = "dlion-muon", .groups = {{.lr = 1.0}}};
-    run.grad = [&](int, std::int64_t, std::size_t t, std::size_t i) { return grad(t, i); };
-    return testing::train(layout, run)[0].params;
+// Query, key and value of both orientations vote as the three matrices apart do, each by a kept
+// factor of its own if factors are kept.
+void expect_a_fused_matrix_votes_as_its_parts(const std::string& every) {
+  const auto value = [](std::int64_t step, std::size_t part, std::size_t i) {
+    return gradient(5, step, part, i);
   };
-  const Layout apart({{"q", {8, 8}}, {"k", {8, 8}}, {"v", {8, 8}}});
-  const auto want = signs_of(apart, value);
-  const auto tall = signs_of(Layout({{"attn.qkv", {24, 8}}}),
-                             [&](std::size_t, std::size_t i) { return value(i / 64, i % 64); });
-  const auto wide = signs_of(Layout({{"attn.c_attn", {8, 24}}}), [&](std::size_t, std::size_t i) {
-    return value(i % 24 / 8, i / 24 * 8 + i % 8);
-  });
-  const auto stepped = [](float got, std::size_t t, std::size_t i) { return got < initial(t, i); };
+  const auto steps_of = [&](const Layout& layout, const auto& grad) {
+    testing::Training run{.world = 1, .steps = 4};
+    run.options = {.method = "dlion-muon", .options = {{"every", every}}, .groups = {{.lr = 1.0}}};
+    run.grad = [&](int, std::int64_t step, std::size_t t, std::size_t i) {
+      return grad(step, t, i);
+    };
+    std::vector<float> x = testing::train(layout, run)[0].params;
+    FlatBuffer start(layout.flat_size());
+    testing::fill(layout, start, initial);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::round(x[i] - start.span()[i]);
+    return x;
+  };
+  const auto apart = steps_of(Layout({{"q", {8, 8}}, {"k", {8, 8}}, {"v", {8, 8}}}), value);
+  const auto tall = steps_of(
+      Layout({{"attn.qkv", {24, 8}}}),
+      [&](std::int64_t step, std::size_t, std::size_t i) { return value(step, i / 64, i % 64); });
+  const auto wide = steps_of(Layout({{"attn.c_attn", {8, 24}}}),
+                             [&](std::int64_t step, std::size_t, std::size_t i) {
+                               return value(step, i % 24 / 8, i / 24 * 8 + i % 8);
+                             });
   for (std::size_t part = 0; part < 3; ++part) {
     for (std::size_t i = 0; i < 64; ++i) {
-      const bool down = stepped(want[64 * part + i], part, i);
-      const std::size_t in_tall = 64 * part + i, in_wide = i / 8 * 24 + 8 * part + i % 8;
-      EXPECT_EQ(stepped(tall[in_tall], 0, in_tall), down) << part << ", " << i;
-      EXPECT_EQ(stepped(wide[in_wide], 0, in_wide), down) << part << ", " << i;
+      const float want = apart[64 * part + i];
+      EXPECT_EQ(tall[64 * part + i], want) << every << ": " << part << ", " << i;
+      EXPECT_EQ(wide[i / 8 * 24 + 8 * part + i % 8], want) << every << ": " << part << ", " << i;
     }
   }
+}
+
+TEST_F(MuonTest, AFusedMatrixVotesAsItsThreeParts) {
+  for (const char* every : {"1", "2"}) expect_a_fused_matrix_votes_as_its_parts(every);
 }
 
 TEST_F(MuonTest, OperationsAreThoseOfItsMatrices) {
@@ -416,6 +432,27 @@ TEST_F(MuonTest, OnTheMeanGradientIsTheSerialRule) {
       }
     }
   }
+}
+
+TEST_F(MuonTest, TheStateOfKeptFactorsIsCounted) {
+  for (const auto& [method, floats] : {std::pair{"dlion-muon", 1}, {"muon", 2}}) {
+    EXPECT_EQ(method_info(method, 4).state_floats, floats);
+    EXPECT_EQ(method_info(method, 4, {{"every", "4"}}).state_floats, floats + 1);
+  }
+  EXPECT_THROW(method_info("dlion-muon", 4, {{"every", "0"}}), InvalidArgument);
+  EXPECT_THROW(method_info("dlion-muon", 4, {{"never", "4"}}), InvalidArgument);
+}
+
+TEST_F(MuonTest, AMomentumThatTakesNoGradientIsRefused) {
+  for (const char* momentum : {"1", "0.999999999999"}) {
+    try {
+      method_info("muon", 4, {{"momentum", momentum}});
+      ADD_FAILURE() << momentum;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("must be below 1"), std::string::npos);
+    }
+  }
+  EXPECT_NO_THROW(method_info("muon", 4, {{"momentum", "0"}}));
 }
 
 TEST_F(MuonTest, FanInScalesTheStepOfAMatrix) {

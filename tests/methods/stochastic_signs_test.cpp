@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -73,26 +72,9 @@ void expect_oracle(const Training& run) {
                                .stochastic_signs = stochastic("signs"),
                                .stochastic_result = stochastic("result")};
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-    const TensorSlot& slot = layout.tensors()[t];
-    std::vector<float> x(slot.n);
-    for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(t, i);
-    reference::Oracle oracle(run.options.method, run.world, x, hyper, slot.offset, false, kSeed,
-                             weights);
-    for (std::int64_t step = 0; step < run.steps; ++step) {
-      std::vector<std::vector<float>> grads;
-      std::vector<bool> missing;
-      for (int r = 0; r < run.world; ++r) {
-        missing.push_back(unused(r, step, t));
-        auto& g = grads.emplace_back(slot.n);
-        for (std::size_t i = 0; i < slot.n; ++i) g[i] = run.grad(r, step, t, i);
-      }
-      oracle.step(grads, missing);
-    }
-    for (std::size_t i = 0; i < slot.n; ++i) {
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(ranks.back().params[slot.offset + i]),
-                std::bit_cast<std::uint32_t>(oracle.x()[i]))
-          << "N=" << run.world << ' ' << slot.spec.name << '[' << i << ']';
-    }
+    const reference::Oracle oracle(run.options.method, run.world, testing::initial_of(layout, t),
+                                   hyper, layout.tensors()[t].offset, false, kSeed, weights);
+    ASSERT_EQ(testing::difference(oracle, layout, t, run, ranks), "");
   }
 }
 

@@ -4,7 +4,6 @@
 // Oracle: tests/reference/terngrad_ref.h, loops over ranks without frames.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -48,29 +47,12 @@ TEST(TernGrad, AgreesWithTheOracleBitForBit) {
       for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
         const TensorSlot& slot = layout.tensors()[t];
         const bool group1 = slot.spec.group == 1;
-        std::vector<float> x(slot.n);
-        for (std::size_t i = 0; i < slot.n; ++i) x[i] = testing::initial(t, i);
         const Hyper hyper{.lr = group1 ? 0.003 : 0.01,
                           .weight_decay = group1 ? 0.0 : 0.1,
                           .nesterov = std::string(nesterov) == "yes"};
-        TernGradOracle oracle(world, x, hyper, slot.offset, clip, kSeed);
-        for (std::int64_t step = 0; step < run.steps; ++step) {
-          std::vector<std::vector<float>> grads;
-          std::vector<bool> missing;
-          for (int r = 0; r < world; ++r) {
-            missing.push_back(unused(r, step, t));
-            auto& g = grads.emplace_back(slot.n);
-            for (std::size_t i = 0; i < slot.n; ++i) g[i] = testing::gradient(r, step, t, i);
-          }
-          oracle.step(grads, missing);
-        }
-        for (const auto& rank : ranks) {
-          for (std::size_t i = 0; i < slot.n; ++i) {
-            ASSERT_EQ(std::bit_cast<std::uint32_t>(rank.params[slot.offset + i]),
-                      std::bit_cast<std::uint32_t>(oracle.x()[i]))
-                << "N=" << world << " clip " << clip << ' ' << slot.spec.name << '[' << i << ']';
-          }
-        }
+        const TernGradOracle oracle(world, testing::initial_of(layout, t), hyper, slot.offset, clip,
+                                    kSeed);
+        ASSERT_EQ(testing::difference(oracle, layout, t, run, ranks), "") << "clip " << clip;
       }
     }
   }

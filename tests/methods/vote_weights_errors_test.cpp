@@ -7,12 +7,13 @@
 #include "codecs/counts.h"
 #include "pride/error.h"
 #include "pride/registry.h"
-#include "support/replayed_peers.h"
-#include "support/training.h"
+#include "support/edited_frame.h"
 
 namespace pride {
 namespace {
 
+using testing::error_with;
+using testing::put;
 using testing::Training;
 using Weights = std::vector<int>;
 
@@ -46,16 +47,19 @@ TEST(VoteWeightsErrors, NameTheRankWhoseWeightIsOutOfRange) {
 }
 
 TEST(VoteWeightsErrors, NameMethodAndWeightsWhereVotesHaveNone) {
+  std::string with_weights;
   for (const std::string& method : method_names()) {
     if (has_weights(method)) {
       expect_all_contain(errors_of(method, {3, 5, 5}), "");
       EXPECT_EQ(errors_of(method, {3, 5, 5})[0], "") << method;
+      with_weights += (with_weights.empty() ? "" : ", ") + method;
     } else {
       expect_all_contain(errors_of(method, {3, 5, 5}), method + ": every rank has one vote");
       expect_all_contain(errors_of(method, {3, 5, 5}), "vote weights are 3, 5, 5");
     }
     EXPECT_EQ(errors_of(method, {3, 3, 3})[1], "") << method;
   }
+  expect_all_contain(errors_of("lion", {3, 5, 5}), "have weights (" + with_weights + ")");
 }
 
 TEST(VoteWeightsErrors, NameTheSumThatCountsCannotHold) {
@@ -79,32 +83,6 @@ TEST(VoteWeightsErrors, DoNotHideASettingThatDiffers) {
   expect_all_contain(texts, "the seed of rank(s) 2 and of rank 0 differ");
 }
 
-// Rank 0, whose peers repeat an honest run but for the first frame of this codec from rank `from`.
-std::string error_with(Training run, Codec codec, int from,
-                       const std::function<void(std::span<std::byte>)>& edit) {
-  const Layout layout({{"w", {200}}, {"rows", {130}}});
-  run.steps = 1;
-  const auto body = [&](Communicator& comm) { testing::train_rank(comm, layout, run); };
-  auto messages = testing::record(run.world, 0, body);
-  const auto frames = testing::frames_of(messages);
-  const auto frame = std::ranges::find_if(frames, [&](const testing::RecordedFrame& f) {
-    const auto& m = messages[f.first];
-    return m.from == from && testing::number_at(m.bytes, 6, 1) == static_cast<std::uint64_t>(codec);
-  });
-  EXPECT_TRUE(frame != frames.end()) << "no such frame";
-  if (frame == frames.end()) return "";
-  edit(messages[frame->first].bytes);
-  testing::reseal(messages, *frame);
-  return testing::errors_of<CommError>(1, [&](Communicator&) {
-    testing::ReplayComm comm(0, run.world, messages);
-    body(comm);
-  })[0];
-}
-
-std::function<void(std::span<std::byte>)> put_u16(std::size_t at, std::uint64_t value) {
-  return [=](std::span<std::byte> frame) { testing::put_number(frame, at, 2, value); };
-}
-
 Training small_run(const std::string& method, const std::string& route, const Weights& weights) {
   Training run{.world = static_cast<int>(weights.size())};
   run.options.method = method;
@@ -117,13 +95,13 @@ TEST(VoteWeightsFrames, WithAnotherWeightAreRefusedByTheSendersName) {
   const Weights weights = {2, 6, 10};  // 1, 3, 5
   for (const Codec codec : {Codec::kSign, Codec::kVote}) {
     const Training run = small_run("dlion-vote", "sharded", weights);
-    EXPECT_EQ(error_with(run, codec, 1, put_u16(14, 3)), "");
-    EXPECT_NE(error_with(run, codec, 1, put_u16(14, 1))
+    EXPECT_EQ(error_with(run, codec, 1, put(14, 2, 3)), "");
+    EXPECT_NE(error_with(run, codec, 1, put(14, 2, 1))
                   .find("the frame from rank 1 has vote weight 1, this rank expects 3"),
               std::string::npos);
   }
   EXPECT_NE(
-      error_with(small_run("dlion-vote", "one-shot", weights), Codec::kAllSigns, 2, put_u16(14, 10))
+      error_with(small_run("dlion-vote", "one-shot", weights), Codec::kAllSigns, 2, put(14, 2, 10))
           .find("the frame from rank 2 has vote weight 10, this rank expects 5"),
       std::string::npos);
 }
@@ -132,15 +110,15 @@ TEST(VoteWeightsFrames, WithAnotherWeightAreRefusedByTheSendersName) {
 TEST(VoteWeightsFrames, ThatCountAnotherNumberOfVotesAreRefused) {
   const Training run = small_run("dlion-avg", "sharded", {5, 2, 3});
   const Codec codec = count_frames(10, CountForm::kPacked).codec;
-  EXPECT_EQ(error_with(run, codec, 1, put_u16(kHeaderBytes, 10)), "");
-  EXPECT_NE(error_with(run, codec, 1, put_u16(kHeaderBytes, 11)).find("counts 11 of 10 ranks"),
+  EXPECT_EQ(error_with(run, codec, 1, put(kHeaderBytes, 2, 10)), "");
+  EXPECT_NE(error_with(run, codec, 1, put(kHeaderBytes, 2, 11)).find("counts 11 of 10 ranks"),
             std::string::npos);
-  EXPECT_NE(error_with(run, codec, 1, put_u16(kHeaderBytes, 4))
+  EXPECT_NE(error_with(run, codec, 1, put(kHeaderBytes, 2, 4))
                 .find("counts 4 of 10 ranks as users of tensor 0, which this rank uses"),
             std::string::npos);
   Training without = run;
   without.unused = [](int rank, std::int64_t, std::size_t) { return rank == 0; };
-  EXPECT_NE(error_with(without, codec, 1, put_u16(kHeaderBytes, 6))
+  EXPECT_NE(error_with(without, codec, 1, put(kHeaderBytes, 2, 6))
                 .find("counts 6 of 10 ranks as users of tensor 0, which this rank does not use"),
             std::string::npos);
 }
@@ -150,11 +128,11 @@ TEST(VoteWeightsFrames, OfANodeHoldItsOwnVotes) {
   Training run = small_run("dlion-vote", "auto", {5, 1, 1, 1});
   run.options.nodes = Nodes::of_size(4, 2);
   const Codec codec = count_frames(6, CountForm::kPacked).codec;
-  EXPECT_EQ(error_with(run, codec, 2, put_u16(14, 2)), "");
-  EXPECT_NE(error_with(run, codec, 2, put_u16(14, 6))
+  EXPECT_EQ(error_with(run, codec, 2, put(14, 2, 2)), "");
+  EXPECT_NE(error_with(run, codec, 2, put(14, 2, 6))
                 .find("the frame from rank 2 has vote weight 6, this rank expects 2"),
             std::string::npos);
-  EXPECT_NE(error_with(run, codec, 2, put_u16(kHeaderBytes, 3))
+  EXPECT_NE(error_with(run, codec, 2, put(kHeaderBytes, 2, 3))
                 .find("the frame from rank 2 counts 3 of 2 ranks as users of tensor 0"),
             std::string::npos);
 }

@@ -41,17 +41,31 @@ inline Dense sum(double alpha, const Dense& a, double beta, const Dense& b) {
   return c;
 }
 
-inline Dense newton_schulz(Dense x, int iterations) {
+// x / |x|, and zeros of zeros.
+inline Dense unit(Dense x) {
   double squares = 0;
   for (const double e : x.v) squares += e * e;
-  if (squares == 0) return x;
-  for (double& e : x.v) e /= std::sqrt(squares);
-  const bool tall = x.rows > x.cols;
-  if (tall) x = transposed(x);
+  for (double& e : x.v) e /= squares == 0 ? 1 : std::sqrt(squares);
+  return x;
+}
+
+// P x / |x|, or of a tall x  x P / |x|, for a symmetric P.
+inline Dense by_factor(const Dense& p, const Dense& x) {
+  return x.rows > x.cols ? times(unit(x), p) : times(p, unit(x));
+}
+
+// If `factor` is not null, it becomes the P with which by_factor() gives the same.
+inline Dense newton_schulz(const Dense& u, int iterations, Dense* factor = nullptr) {
+  const bool tall = u.rows > u.cols;
+  Dense x = tall ? transposed(unit(u)) : unit(u);
+  Dense p{x.rows, x.rows, std::vector<double>(x.rows * x.rows, 0.0)};
+  for (std::size_t i = 0; i < x.rows; ++i) p.v[i * x.rows + i] = 1;
   for (int i = 0; i < iterations; ++i) {
-    const Dense a = times(x, transposed(x));
-    x = sum(3.4445, x, 1, times(sum(-4.7750, a, 2.0315, times(a, a)), x));
+    const Dense a = times(x, transposed(x)), q = sum(-4.7750, a, 2.0315, times(a, a));
+    x = sum(3.4445, x, 1, times(q, x));
+    p = sum(3.4445, p, 1, times(q, p));
   }
+  if (factor != nullptr) *factor = p;
   return tall ? transposed(x) : x;
 }
 

@@ -9,12 +9,12 @@
 #include "codecs/signs.h"
 #include "methods/sign_counts.h"
 #include "pride/error.h"
-#include "support/replayed_peers.h"
-#include "support/training.h"
+#include "support/edited_frame.h"
 
 namespace pride {
 namespace {
 
+using testing::put;
 using testing::Training;
 
 // --- A faulty network, and faulty peers. ---------------------------------------------------------
@@ -124,47 +124,24 @@ TEST(HierarchicalFaults, ALostFrameIsAnErrorThatNamesItsSenderOnAllRanks) {
   }
 }
 
-// Rank 0 of 2 nodes of 2, whose peers repeat an honest run but for the first frame of this codec
-// from rank `from`, which `edit` changes.
-std::string error_with(const std::string& method, Codec codec, int from,
-                       const std::function<void(std::span<std::byte>)>& edit) {
-  const Layout layout({{"w", {200}}, {"rows", {130}}});
-  Training run{.world = 4, .steps = 1};
-  run.options.method = method;
+// Of a run on 2 nodes of 2.
+std::string error_with(Codec codec, int from, const testing::Edit& edit) {
+  Training run{.world = 4};
+  run.options.method = "dlion-vote";
   run.options.nodes = Nodes::of_size(4, 2);
-  const auto body = [&](Communicator& comm) { testing::train_rank(comm, layout, run); };
-  auto messages = testing::record(4, 0, body);
-  const auto frames = testing::frames_of(messages);
-  const auto frame = std::ranges::find_if(frames, [&](const testing::RecordedFrame& f) {
-    const auto& m = messages[f.first];
-    return m.from == from && testing::number_at(m.bytes, 6, 1) == static_cast<std::uint64_t>(codec);
-  });
-  EXPECT_TRUE(frame != frames.end()) << "no such frame";
-  if (frame == frames.end()) return "";
-  edit(messages[frame->first].bytes);
-  testing::reseal(messages, *frame);
-  try {
-    testing::ReplayComm comm(0, 4, messages);
-    body(comm);
-  } catch (const CommError& e) {
-    return e.what();
-  }
-  return "";
+  return testing::error_with(run, codec, from, edit);
 }
 
 TEST(HierarchicalPeers, AreRefusedWhenTheirCountsMakeNoSense) {
   // counts of two ranks a node: packed, base 3; rank 2 is the same-local-rank peer of rank 0
   const Codec counts = count_frames(2, CountForm::kPacked).codec;
-  const auto put = [](std::size_t at, std::size_t width, std::uint64_t value) {
-    return [=](std::span<std::byte> frame) { testing::put_number(frame, at, width, value); };
-  };
-  EXPECT_NE(error_with("dlion-vote", counts, 2, put(kHeaderBytes, 2, 3))
+  EXPECT_NE(error_with(counts, 2, put(kHeaderBytes, 2, 3))
                 .find("the frame from rank 2 counts 3 of 2 ranks as users of tensor 0"),
             std::string::npos);
-  EXPECT_NE(error_with("dlion-vote", counts, 2, put(kHeaderBytes, 2, 0))
+  EXPECT_NE(error_with(counts, 2, put(kHeaderBytes, 2, 0))
                 .find("the frame from rank 2 counts more than the 0 ranks that use tensor 0"),
             std::string::npos);
-  EXPECT_NE(error_with("dlion-vote", counts, 2, put(14, 2, 1))
+  EXPECT_NE(error_with(counts, 2, put(14, 2, 1))
                 .find("the frame from rank 2 has vote weight 1, this rank expects 2"),
             std::string::npos);
 }
@@ -175,9 +152,8 @@ TEST(HierarchicalPeers, AreRefusedWhenWhatTheyPassOnMakesNoSense) {
     std::ranges::fill(frame.subspan(kHeaderBytes + 8), std::byte{0});
   };
   // rank 1 forwards the frame of rank 3, second after its own
-  EXPECT_NE(
-      error_with("dlion-vote", Codec::kVote, 1, forget).find("the frame from rank 1 marks tensor"),
-      std::string::npos);
+  EXPECT_NE(error_with(Codec::kVote, 1, forget).find("the frame from rank 1 marks tensor"),
+            std::string::npos);
 }
 
 // A node's counts in the padding of a tensor give no vote, or the server's result would be refused

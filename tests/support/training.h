@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -126,6 +127,39 @@ inline std::vector<RankResult> train(const Layout& layout, const Training& run) 
     results[static_cast<std::size_t>(comm.rank())] = train_rank(comm, layout, run);
   });
   return results;
+}
+
+inline std::vector<float> initial_of(const Layout& layout, std::size_t tensor) {
+  std::vector<float> x(layout.tensors()[tensor].n);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = initial(tensor, i);
+  return x;
+}
+
+// After the run's steps of a scalar oracle of this tensor: "" if all ranks have its bits, else the
+// first difference.
+template <typename Oracle>
+std::string difference(Oracle oracle, const Layout& layout, std::size_t tensor, const Training& run,
+                       const std::vector<RankResult>& ranks) {
+  const TensorSlot& slot = layout.tensors()[tensor];
+  for (std::int64_t step = 0; step < run.steps; ++step) {
+    std::vector<std::vector<float>> grads;
+    std::vector<bool> missing;
+    for (int r = 0; r < run.world; ++r) {
+      missing.push_back(run.unused && run.unused(r, step, tensor));
+      auto& g = grads.emplace_back(slot.n);
+      for (std::size_t i = 0; i < slot.n; ++i) g[i] = run.grad(r, step, tensor, i);
+    }
+    oracle.step(grads, missing);
+  }
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (std::size_t i = 0; i < slot.n; ++i) {
+      const float got = ranks[r].params[slot.offset + i], want = oracle.x()[i];
+      if (std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(want)) continue;
+      return concat(run.options.method, " rank ", r, " of ", run.world, ", ", slot.spec.name, "[",
+                    i, "]: got ", got, ", oracle ", want);
+    }
+  }
+  return "";
 }
 
 // Text of the exception of type E that each rank throws in body; "" if it throws none.

@@ -326,7 +326,8 @@ void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkF
       return with_memory_for(concat(row, " of ", grouped(n), " coordinates"), 4 * n * floats, work);
     };
     for (const std::string& name : how.methods) {
-      const int state = method_info(parse_method(name).name, comm.size()).state_floats;
+      const MethodChoice choice = parse_method(name);
+      const int state = method_info(choice.name, comm.size(), checked_options(choice)).state_floats;
       finish(with_memory(name, 2 + state, [&] { return measured(comm, name, how, coords); }));
     }
     finish(with_memory("all-reduce fp32", 4,

@@ -27,24 +27,6 @@ const PlanRow* best_of(const std::vector<PlanRow>& rows, bool dense) {
   return best;
 }
 
-std::string verdict(const std::vector<PlanRow>& rows, const PlanFacts& facts) {
-  const PlanRow* dense = best_of(rows, true);
-  const PlanRow* small = best_of(rows, false);
-  if (dense == nullptr || small == nullptr) return "";
-  const double gain = dense->best_s() / small->best_s();
-  const auto coords = grouped(std::ceil(facts.params / small->buckets));
-  const std::string gain_text = concat(std::round(gain * 100) / 100);
-  if (gain >= kWorthIt) {
-    return concat("Compression pays: ", small->method.name, " in buckets of ", coords,
-                  " coordinates makes ", gain_text, " times the steps per second of ",
-                  dense->method.name, ".");
-  }
-  return concat("Compression will not help here: ", dense->method.name, " takes ",
-                time_text(dense->best_s()), " a step, of which forward and backward are ",
-                time_text(facts.compute_s), "; the best compressed method (", small->method.name,
-                ") makes ", gain_text, " times its steps per second.");
-}
-
 Json row_json(const PlanRow& row, const PlanFacts& facts) {
   return {{"row", "plan"},
           {"name", row.method.name},
@@ -53,6 +35,8 @@ Json row_json(const PlanRow& row, const PlanFacts& facts) {
           {"overlapped_s", row.overlapped.step_s},
           {"network_s", row.in_order.network_s},
           {"arithmetic_s", row.in_order.arithmetic_s},
+          {"newton_schulz_s", row.method.matrix_s},
+          {"no_network_s", row.no_network_s},
           {"hidden_s", row.overlapped.hidden_s},
           {"bottleneck", row.overlapped.bottleneck},
           {"bucket_coords", std::ceil(facts.params / row.buckets)},
@@ -74,7 +58,47 @@ std::string title_of(const PlanFacts& facts) {
                 " forward and backward, ", bandwidth_text(facts.network.bytes_per_s));
 }
 
+std::string number(double times) { return concat(std::round(times * 100) / 100); }
+
+std::string arithmetic_text(const PlanRow& row) {
+  const double matrix_s = row.method.matrix_s;
+  return concat(row.method.name, " computes ", time_text(row.in_order.arithmetic_s),
+                matrix_s > 0 ? concat(" (Newton-Schulz: ", time_text(matrix_s), ")") : "");
+}
+
 }  // namespace
+
+std::string verdict(const Plan& plan) {
+  const auto& [facts, rows] = plan;
+  const PlanRow* dense = best_of(rows, true);
+  const PlanRow* small = best_of(rows, false);
+  if (dense == nullptr || small == nullptr) return "";
+  const double gain = dense->best_s() / small->best_s();
+  const double by_arithmetic = dense->no_network_s / small->no_network_s;
+  const double by_network = gain / by_arithmetic;
+  const std::string gain_text = number(gain);
+  std::string text;
+  if (gain >= kWorthIt && by_network >= kWorthIt) {
+    const auto coords = grouped(std::ceil(facts.params / small->buckets));
+    text = concat("Compression pays: ", small->method.name, " in buckets of ", coords,
+                  " coordinates makes ", gain_text, " times the steps per second of ",
+                  dense->method.name, ".");
+  } else if (gain >= kWorthIt) {
+    text = concat("Compression will not help here: ", small->method.name, " makes ", gain_text,
+                  " times the steps per second of ", dense->method.name,
+                  ", but by its arithmetic, not by its bytes.");
+  } else {
+    text = concat("Compression will not help here: ", dense->method.name, " takes ",
+                  time_text(dense->best_s()), " a step, of which forward and backward are ",
+                  time_text(facts.compute_s), "; the best compressed method (", small->method.name,
+                  ") makes ", gain_text, " times its steps per second",
+                  by_arithmetic * kWorthIt <= 1 ? ", for its arithmetic." : ".");
+  }
+  if (std::max(by_arithmetic, 1 / by_arithmetic) < kWorthIt) return text;
+  return concat(text, " On a network that takes no time it would make ", number(by_arithmetic),
+                " times as many: ", arithmetic_text(*small), ", ", arithmetic_text(*dense),
+                " a step.");
+}
 
 void print(const Plan& plan) {
   const auto& [facts, rows] = plan;
@@ -96,7 +120,7 @@ void print(const Plan& plan) {
                      grouped(std::ceil(facts.params / row.buckets)), row.route,
                      row.overlapped.bottleneck});
   }
-  std::cout << markdown_table(table, 1) << '\n' << verdict(rows, facts) << '\n';
+  std::cout << markdown_table(table, 1) << '\n' << verdict(plan) << '\n';
 }
 
 nlohmann::ordered_json to_json(const Plan& plan) {
@@ -111,7 +135,7 @@ nlohmann::ordered_json to_json(const Plan& plan) {
               {"cpu_s_per_byte", facts.network.cpu_s},
               {"measured_over", facts.transport},
               {"methods", Json::array()},
-              {"verdict", verdict(plan.rows, facts)}};
+              {"verdict", verdict(plan)}};
   for (const PlanRow& row : plan.rows) all["methods"].push_back(row_json(row, facts));
   return all;
 }
@@ -122,7 +146,7 @@ void print_scaling(const std::vector<Plan>& plans, const std::vector<std::string
             << " latency: step time (share of forward and backward)\n\n"
             << scaling_table(methods, facts.compute_s, steps_of(plans)) << '\n';
   for (const Plan& plan : plans) {
-    std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan.rows, plan.facts) << '\n';
+    std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan) << '\n';
   }
 }
 

@@ -15,6 +15,10 @@ struct Plan {
   std::vector<PlanRow> rows = {};
 };
 
+// Whether compression pays: the fastest compressed method against the fastest dense one, and what
+// of it is arithmetic, if that makes a difference. Empty without one of either.
+std::string verdict(const Plan& plan);
+
 // One plan as a table on standard output, and as JSON.
 void print(const Plan& plan);
 nlohmann::ordered_json to_json(const Plan& plan);

@@ -30,6 +30,11 @@ PRIDE_API int pride_method_option(const char* name, uint64_t index, const char**
  */
 PRIDE_API int pride_method_cost(const pride_options* options, const pride_layout* layout,
                                 int32_t world, int32_t rank, int64_t step, pride_cost* cost);
+/* The same with the ranks' vote weights, `world` of them (NULL: equal): frames of counts grow with
+ * their sum. Since PRIDE_C_VERSION 3. */
+PRIDE_API int pride_method_weighted_cost(const pride_options* options, const pride_layout* layout,
+                                         int32_t world, int32_t rank, int64_t step,
+                                         const int32_t* vote_weights, pride_cost* cost);
 
 /* A network on paper, and the model's own work. */
 typedef struct pride_plan_facts {

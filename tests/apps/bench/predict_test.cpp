@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "rules/orthogonalise.h"
 
 namespace pride::app {
 namespace {
@@ -82,6 +84,48 @@ TEST(Predict, OneRankNeedsNoNetwork) {
   EXPECT_NEAR(p.step_s, 0.56, 1e-12);
   EXPECT_EQ(p.network_s, 0);
   EXPECT_THROW(predict({}, kMethod, kStep, false), InvalidArgument);
+}
+
+TEST(TransformerLayout, OfFewParametersIsOneNarrowBlock) {
+  EXPECT_EQ(transformer_layout(1).tensors()[0].spec.shape, (std::vector<std::int64_t>{3, 1}));
+  for (const double params : {100, 1000, 20000, 49152}) {
+    const Layout layout = transformer_layout(params);
+    EXPECT_EQ(layout.tensors().size(), 4u) << params;
+    EXPECT_NEAR(static_cast<double>(layout.n_coords()), params, params / 6);
+  }
+}
+
+TEST(Plan, MeasuresNewtonSchulzOnce) {
+  if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
+  const auto world = make_thread_world(1);
+  PlanFacts facts{.world = 4, .network = kNetwork, .params = 1e5, .compute_s = 0.1};
+  const PlanRow vote = plan_step(*world.front(), {"dlion-vote"}, facts);
+  EXPECT_EQ(facts.matrix_speed, 0) << "it has none";
+  EXPECT_EQ(vote.method.matrix_s, 0);
+  plan_step(*world.front(), {"dlion-muon"}, facts);
+  EXPECT_GT(facts.matrix_speed, 0);
+  facts.matrix_speed = 1e6;
+  const PlanRow muon = plan_step(*world.front(), {"muon"}, facts);
+  EXPECT_EQ(facts.matrix_speed, 1e6);
+  EXPECT_EQ(muon.method.matrix_s,
+            matrix_operations("muon", transformer_layout(1e5), {.world = 4}) / 1e6);
+  EXPECT_GE(muon.in_order.arithmetic_s, muon.method.matrix_s);
+  EXPECT_LT(muon.no_network_s, muon.best_s());
+}
+
+TEST(TransformerLayout, HasBlocksOfMatricesOfAboutSoManyParameters) {
+  for (const double params : {5e4, 1e5, 1e6, 1.24e8, 7e9}) {
+    const Layout layout = transformer_layout(params);
+    EXPECT_NEAR(static_cast<double>(layout.n_coords()), params, params / 4);
+    const auto width = layout.tensors()[1].spec.shape[0];
+    EXPECT_EQ(width % 64, 0) << params;
+    const std::vector<std::vector<std::int64_t>> block = {
+        {3 * width, width}, {width, width}, {4 * width, width}, {width, 4 * width}};
+    EXPECT_EQ(layout.tensors().size() % 4, 0u);
+    for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+      EXPECT_EQ(layout.tensors()[i].spec.shape, block[i % 4]) << params << ": " << i;
+    }
+  }
 }
 
 TEST(Predict, BestBucketsIsBetterThanOneAndThanVeryMany) {
