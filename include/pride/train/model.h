@@ -93,10 +93,10 @@ struct ModelMaker {
 
 // A row of the registry of models.
 struct ModelInfo {
-  std::string name, about;  // for --model and its help
+  std::string name = {}, about = {};  // for --model and its help
   ModelInput::Kind kind = ModelInput::Kind::kTokens;
   // Throws InvalidArgument on sizes that cannot be, DataError on a file of --init.
-  std::function<ModelMaker(const TrainOptions&, const ModelInput&)> make;
+  std::function<ModelMaker(const TrainOptions&, const ModelInput&)> make = {};
 };
 
 const std::vector<ModelInfo>& models();

@@ -92,12 +92,12 @@ class Task {
 
 // A row of the registry of tasks.
 struct TaskInfo {
-  std::string name, about;  // for --task and its help
-  std::string data;         // what --data is, for its help
+  std::string name = {}, about = {};  // for --task and its help
+  std::string data = {};              // what --data is, for its help
   std::int64_t default_batch = 8;
   std::vector<std::string> flags = {};  // settings that not every task has
   // Loads the data and settles the model. Throws DataError, InvalidArgument.
-  std::function<std::unique_ptr<Task>(const TrainOptions&)> make;
+  std::function<std::unique_ptr<Task>(const TrainOptions&)> make = {};
 };
 
 const std::vector<TaskInfo>& tasks();

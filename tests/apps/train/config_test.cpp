@@ -6,10 +6,13 @@
 #include <CLI/Formatter.hpp>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <type_traits>
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
 #include "pride/train/plan.h"
+#include "pride/train/task.h"
 #include "train/facts_json.h"
 #include "train/flags.h"
 #include "train_names.h"
@@ -173,14 +176,78 @@ TEST(Options, RefuseValuesThatNoRunCanHave) {
   EXPECT_NO_THROW(check(TrainOptions{}));
 }
 
-TEST(Options, AreWrittenDownUnderTheFlagsNames) {
+// A value other than the default, as a command line has it.
+std::vector<std::string> argument_of(const Flag& flag) {
+  const std::string name = "--" + flag.name;
+  return std::visit(
+      [&](auto member) -> std::vector<std::string> {
+        using Value = std::remove_cvref_t<decltype(TrainOptions().*member)>;
+        if constexpr (std::is_same_v<Value, bool> || std::is_same_v<Value, std::optional<bool>>) {
+          return {name};
+        } else if constexpr (std::is_same_v<Value, std::string>) {
+          const auto& choices = flag.rules.choices;
+          return {name, choices.empty() ? "2" : choices.back()};
+        } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+          return {name, "a=b"};
+        } else {
+          const bool whole =
+              !std::is_same_v<Value, double> && !std::is_same_v<Value, std::optional<double>>;
+          return {name, whole ? "7" : "0.25"};
+        }
+      },
+      flag.member);
+}
+
+// One row of the table reaches one member, one key of the settings and nothing else.
+TEST(Flags, AreOneMemberAndOneSettingEach) {
+  const nlohmann::ordered_json defaults = to_json(TrainOptions());
+  std::set<std::string> names;
+  for (const Flag& flag : Flag::table()) {
+    EXPECT_TRUE(names.insert(flag.name).second) << flag.name << " stands twice in the table";
+    TrainOptions options;
+    CLI::App app;
+    add_train_flags(app, options);
+    std::vector<std::string> arguments = argument_of(flag);
+    std::ranges::reverse(arguments);
+    app.parse(arguments);
+    for (const Flag& other : Flag::table()) {
+      EXPECT_EQ(other.given(options), &other == &flag) << flag.name << " sets " << other.name;
+    }
+    const nlohmann::ordered_json written = to_json(options);
+    EXPECT_EQ(written.size(), defaults.size());
+    for (const auto& [key, value] : written.items()) {
+      EXPECT_EQ(value != defaults.at(key), key == flag.name) << flag.name << " changes " << key;
+    }
+    EXPECT_EQ(written.contains(flag.name), flag.role != Role::kOutput) << flag.name;
+  }
+}
+
+// The other way: what the program takes stands in the table.
+TEST(Flags, AreAllOfTheProgram) {
   TrainOptions options;
   CLI::App app;
   add_train_flags(app, options);
-  const nlohmann::ordered_json written = to_json(options);
-  for (const auto& [key, value] : written.items()) {
-    EXPECT_NE(app.get_option_no_throw("--" + key), nullptr) << key;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option == app.get_help_ptr()) continue;
+    const std::string& name = option->get_lnames().front();
+    const Flag* flag = Flag::find(name);
+    ASSERT_NE(flag, nullptr) << name;
+    EXPECT_FALSE(option->get_description().empty()) << name;
+    EXPECT_EQ(option->get_group(), flag->group) << name;
   }
+  EXPECT_EQ(app.get_options().size(), Flag::table().size() + 1) << "and --help";
+}
+
+TEST(Flags, OfOneTaskAreRefusedByTheOthers) {
+  for (const TaskInfo& task : tasks()) {
+    for (const std::string& name : task.flags) EXPECT_NE(Flag::find(name), nullptr) << name;
+  }
+  TrainOptions options;
+  options.patch = 4;
+  test::expect_error<InvalidArgument>([&] { check(options); },
+                                      {"--patch is for cifar10 and imagenet only"});
+  options.task = "imagenet";
+  EXPECT_NO_THROW(check(options));
 }
 
 TEST(FreezeSteps, AreAFifthOfTheRunUnlessGiven) {

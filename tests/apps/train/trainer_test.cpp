@@ -1,0 +1,161 @@
+// pride::train as a library: a task, a model and an observer of the caller's own.
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "apps/io/temp_folder.h"
+#include "pride/error.h"
+#include "pride/train/model.h"
+#include "pride/train/task.h"
+#include "pride/train/trainer.h"
+
+namespace pride::train {
+namespace {
+
+namespace test = app::test;
+
+// Two classes of points on a line, by their sign.
+class Line final : public Model {
+ public:
+  Line() : weight_(declare("weight", {2, 1}, Init::normal(0.1))) {}
+  at::Tensor logits(const at::Tensor& input) override { return at::matmul(input, weight_.t()); }
+
+ private:
+  at::Tensor weight_;
+};
+
+class Signs final : public Task {
+ public:
+  explicit Signs(const TrainOptions& options)
+      : model_(model_maker(options, {.kind = ModelInput::Kind::kTokens, .classes = 2}, "line")) {}
+
+  std::string name() const override { return "signs"; }
+  const ModelMaker& model() const override { return model_; }
+  DataFacts data() const override {
+    return {"numbers", "signs-1", {{"numbers", std::int64_t{64}}}};
+  }
+  std::size_t n_samples() const override { return 64; }
+  std::size_t n_eval_batches() const override { return 2; }
+  Batch train_batch(std::span<const Draw> draws) const override {
+    std::vector<double> x;
+    for (const Draw& draw : draws) x.push_back(draw.sample - 31.5);
+    return batch_of(at::tensor(x, at::kFloat));
+  }
+  Batch eval_batch(std::size_t index) const override {
+    return batch_of(at::arange(-3.5, 4.5) * (index == 0 ? 1 : -1));
+  }
+
+ private:
+  static Batch batch_of(const at::Tensor& x) { return {x.view({-1, 1}), x.gt(0).to(at::kLong)}; }
+
+  ModelMaker model_;
+};
+
+class Watcher final : public Observer {
+ public:
+  void on_start(const TrainPlan& plan, const RunStart& start) override {
+    EXPECT_EQ(plan.world, 3);
+    EXPECT_EQ(start.n_parameters, 2);
+    events += "start ";
+  }
+  void on_step(const WorldStep& step) override {
+    EXPECT_EQ(step.ranks.size(), 3U);
+    sent += step.ranks[1].bytes_sent;
+    events += concat(step.step, " ");
+  }
+  void on_eval(std::int64_t step, const Facts& metrics, double) override {
+    EXPECT_EQ(number_of(metrics, "count"), 16);
+    events += concat("eval", step, " ");
+  }
+  void on_end(const TrainResult& result) override {
+    EXPECT_EQ(result.sent[1], sent);
+    events += "end";
+  }
+
+  std::string events;
+  std::uint64_t sent = 0;
+};
+
+TrainOptions small_run() {
+  TrainOptions options{.task = "", .method = "lion", .lr = 0.05, .workers = 3, .batch = 4};
+  options.steps = 4;
+  options.eval_every = 2;
+  return options;
+}
+
+class Library : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const auto line = [](const TrainOptions&, const ModelInput& input) {
+      EXPECT_EQ(input.classes, 2);
+      return ModelMaker{.name = "line", .make = [] { return std::make_unique<Line>(); }};
+    };
+    register_model({"line", "a line", ModelInput::Kind::kTokens, line});
+    register_task({.name = "signs",
+                   .about = "signs of numbers",
+                   .data = "none",
+                   .default_batch = 4,
+                   .make = [](const TrainOptions& o) { return std::make_unique<Signs>(o); }});
+  }
+};
+
+TEST_F(Library, TrainsATaskOfItsOwnAndTellsItsObservers) {
+  const auto watcher = std::make_shared<Watcher>();
+  const TrainResult result = run(small_run(), std::make_shared<Signs>(small_run()), {watcher});
+  EXPECT_EQ(watcher->events, "start 1 2 eval2 3 4 eval4 end");
+  EXPECT_EQ(result.steps, 4);
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(number_of(result.metrics, "accuracy"), 1);
+  EXPECT_TRUE(has_fact(result.metrics, "train_loss"));
+}
+
+TEST_F(Library, KnowsWhatWasRegisteredByItsName) {
+  TrainOptions options = small_run();
+  const std::uint64_t hash = run(options, std::make_shared<Signs>(options)).param_hash;
+  options.task = "signs";
+  options.model = "line";
+  EXPECT_EQ(run(options).param_hash, hash);
+  options.model = "vit-small";
+  test::expect_error<InvalidArgument>([&] { run(options); },
+                                      {"--model vit-small: for signs", "line"});
+  test::expect_error<InvalidArgument>([] { register_task({.name = "signs"}); }, {"already"});
+  test::expect_error<InvalidArgument>([] { register_model({.name = "line"}); }, {"already"});
+}
+
+TEST_F(Library, SavesAndResumesToTheSameBits) {
+  const test::TempFolder folder;
+  TrainOptions options = small_run();
+  options.method = "dlion-vote";
+  const auto task = std::make_shared<Signs>(options);
+  options.out = (folder.path() / "run").string();
+  options.save_every = 2;
+  const TrainResult whole = run(options, task, observers_for([&] {
+                                  TrainOptions quiet = options;
+                                  quiet.quiet = true;
+                                  return quiet;
+                                }()));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "run" / "summary.json"));
+  options.resume = (folder.path() / "run" / "checkpoints" / "step-2").string();
+  options.out.clear();
+  options.save_every = 0;
+  const TrainResult rest = run(options, task);
+  EXPECT_EQ(rest.start.step, 2);
+  EXPECT_EQ(rest.steps_run, 2);
+  EXPECT_EQ(rest.param_hash, whole.param_hash);
+}
+
+TEST_F(Library, RefusesSettingsBeforeAnyThreadStarts) {
+  TrainOptions options = small_run();
+  options.batch = 30;
+  test::expect_error<InvalidArgument>([&] { run(options, std::make_shared<Signs>(options)); },
+                                      {"--batch 30: a worker has 21 training samples"});
+  options.batch = 4;
+  options.dtype = "int4";
+  test::expect_error<InvalidArgument>([&] { run(options, std::make_shared<Signs>(options)); },
+                                      {"--dtype int4: must be one of float32, bfloat16"});
+}
+
+}  // namespace
+}  // namespace pride::train
