@@ -37,7 +37,7 @@ STAGES = [
               "src/train/settings/", "src/train/streams", "src/train/text/", "src/train/vision/"]),
     ("train", ["include/pride/train", "include/pride/train/", "src/train/"]),
     ("apps", ["apps/"]),
-    ("commands", ["apps/pride/cmd_*", "apps/pride/main", "apps/pride/no_train"]),
+    ("commands", ["apps/pride/cmd_*", "apps/pride/main", "apps/pride/program", "apps/pride/stubs"]),
 ]
 
 # Where foreign libraries may be included, and the headers of pride's own that bring them along.

@@ -12,16 +12,17 @@ using Arguments = std::vector<std::string>;
 
 class Compare : public SweepProgram {
  protected:
-  Outcome compare(const Arguments& more) const {
-    Arguments all = {
-        "--data", path(data_).string(), "--layers", "1",       "--heads", "2",         "--width",
-        "16",     "--context",          "16",       "--batch", "2",       "--workers", "2",
-        "--out",  path("out").string()};
+  Arguments arguments(const Arguments& more) const {
+    Arguments all = {"compare", "--data", path(data_).string(), "--out", path("out").string()};
+    for (const char* word : {"--layers", "1", "--heads", "2", "--width", "16", "--context", "16",
+                             "--batch", "2", "--workers", "2"}) {
+      all.emplace_back(word);
+    }
     all.insert(all.end(), more.begin(), more.end());
-    std::string command = concat(PRIDE_PROGRAM, " compare");
-    for (const std::string& argument : all) command += " '" + argument + "'";
-    return test::run_shell(command);
+    return all;
   }
+
+  Outcome compare(const Arguments& more) const { return test::run_program(arguments(more)); }
 
   // of one label, tuning apart
   std::vector<json> runs_of(const std::string& label, const std::string& phase = "run") const {
@@ -33,7 +34,7 @@ class Compare : public SweepProgram {
   }
 
   void expect_refusal(const Arguments& more, const std::string& part, int code = 1) const {
-    const Outcome outcome = compare(more);
+    const Outcome outcome = test::run_here(arguments(more));
     EXPECT_EQ(outcome.code, code) << outcome.err;
     expect_contains(outcome.err, part);
     EXPECT_EQ(outcome.out, "");

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "apps/io/run_program.h"
+#include "apps/io/run_here.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -48,6 +48,17 @@ class SweepProgram : public testing::Test {
   }
 
   Outcome sweep(const std::string& more = "") const { return test::run_shell(command(more)); }
+
+  // In this process; `more`: words between blanks. For sweeps that are refused before their first
+  // run.
+  Outcome refused(const std::string& more = "") const {
+    std::vector<std::string> all = {"sweep",  path("try.toml").string(),
+                                    "--data", path(data_).string(),
+                                    "--out",  path("out").string()};
+    std::istringstream words(more);
+    for (std::string word; words >> word;) all.push_back(word);
+    return test::run_here(all);
+  }
 
   // The sweep in the background; its messages are in the file `err`.
   pid_t start() const {

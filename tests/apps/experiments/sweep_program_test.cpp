@@ -236,22 +236,22 @@ TEST_F(SweepProgram, RecordsAFlagThatOneMethodRefuses) {
 
 TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
   write(std::string(kPair) + "task = \"mnist\"\n");
-  const Outcome outcome = sweep();
+  const Outcome outcome = refused();
   EXPECT_EQ(outcome.code, 1);
   expect_contains(outcome.err, "--task mnist: must be one of lm, fewshot, cifar10, imagenet");
   EXPECT_FALSE(fs::exists(path("out")));
   write(std::string(kPair) + "model = \"gpt-9\"\n");
-  expect_contains(sweep().err, "gpt-9");
+  expect_contains(refused().err, "gpt-9");
   // values of the runs themselves, not their common settings
   for (const char* wrong : {"lr = \"fast\"\n", "weight-decay = \"much\"\n"}) {
     write(std::string(kPair) + wrong);
-    const Outcome text = sweep();
+    const Outcome text = refused();
     EXPECT_EQ(text.code, 1);
     expect_contains(text.err, std::string(wrong).substr(0, std::string(wrong).find(' ')));
     EXPECT_FALSE(fs::exists(path("out"))) << wrong;
   }
   write(std::string(kPair) + "[tune]\n[tune.grid]\nlr = [\"slow\", \"fast\"]\n");
-  expect_contains(sweep().err, "lr");
+  expect_contains(refused().err, "lr");
   EXPECT_FALSE(fs::exists(path("out")));
 }
 
@@ -269,7 +269,7 @@ TEST_F(SweepProgram, RefusesNamesThatAreNotUtf8) {
 
 TEST_F(SweepProgram, RefusesAMethodThatDoesNotExistBeforeAnyRun) {
   write("[grid]\nmethod = [\"lion\", \"dlionvote\"]\nseed = 1\n");
-  const Outcome outcome = sweep();
+  const Outcome outcome = refused();
   EXPECT_EQ(outcome.code, 1);
   expect_contains(outcome.err, "try.toml: dlionvote: ");
   EXPECT_FALSE(fs::exists(path("out")));
@@ -295,7 +295,7 @@ TEST_F(SweepProgram, ShowsNoNumberWhereTheTaskOfARowHasNone) {
 TEST_F(SweepProgram, RefusesToSetWhatNoRunOfASweepCanHave) {
   write(kPair);
   for (const char* flag : {"nope", "seed", "save-every", "threads-per-process"}) {
-    const Outcome outcome = sweep(concat("--set ", flag, "=1"));
+    const Outcome outcome = refused(concat("--set ", flag, "=1"));
     EXPECT_EQ(outcome.code, 1);
     expect_contains(outcome.err, concat("--set ", flag, "=1: '", flag, "' is no flag"));
     EXPECT_FALSE(fs::exists(path("out")));
@@ -306,7 +306,7 @@ TEST_F(SweepProgram, RefusesTheFolderOfAComparison) {
   write(kPair);
   fs::create_directories(path("out"));
   folder_.write("out/compare.json", "{}");
-  const Outcome outcome = sweep();
+  const Outcome outcome = refused();
   EXPECT_EQ(outcome.code, 1);
   expect_contains(outcome.err, "holds a comparison of an earlier version");
 }

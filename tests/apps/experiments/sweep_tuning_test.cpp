@@ -10,7 +10,7 @@ namespace {
 
 TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
   write(std::string(kPair) + "[tune]\nby = \"accuracy\"\n[tune.grid]\nlr = [1e-3, 1e-2]\n");
-  const Outcome outcome = sweep();
+  const Outcome outcome = refused();
   EXPECT_EQ(outcome.code, 1);
   expect_contains(outcome.err, "the task lm has no accuracy");
   EXPECT_FALSE(fs::exists(path("out"))) << "no run was made";
@@ -19,10 +19,10 @@ TEST_F(SweepProgram, RefusesToTuneByWhatTheTaskHasNot) {
 // A row would be named by a rate of the grid, and have the chosen one.
 TEST_F(SweepProgram, RefusesToTuneWhatTellsItsCellsApart) {
   write(std::string(kPair) + "lr = [1e-3, 1e-1]\n[tune]\n[tune.grid]\nlr = [1e-4, 3e-4]\n");
-  expect_contains(sweep().err,
+  expect_contains(refused().err,
                   "try.toml: lion has several values of --lr, and its [tune.grid] chooses --lr");
   write(std::string(kPair) + "epochs = [1, 2]\n[tune]\n[tune.grid]\nsteps = [1, 2]\n");
-  expect_contains(sweep().err, "several values of --epochs, and its [tune.grid] chooses --steps");
+  expect_contains(refused().err, "several values of --epochs, and its [tune.grid] chooses --steps");
   EXPECT_FALSE(fs::exists(path("out")));
 }
 
@@ -93,18 +93,18 @@ TEST_F(SweepProgram, ClimbsFromTheMiddleOfTheGrid) {
 
 TEST_F(SweepProgram, RefusesToClimbOnValuesThatDoNotAscend) {
   write(std::string(kPair) + "[tune]\nsearch = \"climb\"\n[tune.grid]\nlr = [1e-3, 1e-4]\n");
-  expect_contains(sweep().err, "'lr' has 1e-4: search = \"climb\" needs numbers that ascend");
+  expect_contains(refused().err, "'lr' has 1e-4: search = \"climb\" needs numbers that ascend");
 }
 
 TEST_F(SweepProgram, RefusesTheFolderOfAnotherExperiment) {
   write(kPair);
   folder_.write("out/sweep.json", "{\"experiment\": \"compare\"}");
-  expect_contains(sweep().err, "holds the records of 'compare'");
+  expect_contains(refused().err, "holds the records of 'compare'");
 }
 
 TEST_F(SweepProgram, RefusesASearchThatIsNone) {
   write(std::string(kPair) + "[tune]\nsearch = \"luck\"\n[tune.grid]\nlr = [1e-3]\n");
-  expect_contains(sweep().err, "[tune] search = \"luck\": must be \"grid\" or \"climb\"");
+  expect_contains(refused().err, "[tune] search = \"luck\": must be \"grid\" or \"climb\"");
 }
 
 // No rate is shown that none of the runs had.
@@ -139,10 +139,10 @@ TEST_F(SweepProgram, LetsTheCommandLineWinOverTuningOrRefusesIt) {
       "[grid]\nmethod = \"lion\"\nseed = 1\n[tune]\nsteps = 5\n[tune.grid]\nlr = [1e-4, 1e-2]\n"
       "[method.lion.tune]\nbeta1 = [0.5]\n");
   for (const char* flag : {"lr", "beta1"}) {
-    const Outcome refused = sweep(concat("--set ", flag, "=0.5"));
-    EXPECT_EQ(refused.code, 1);
-    expect_contains(refused.err, concat("--set ", flag, ": [", *flag == 'l' ? "" : "method.lion."));
-    expect_contains(refused.err, concat("chooses --", flag));
+    const Outcome outcome = refused(concat("--set ", flag, "=0.5"));
+    EXPECT_EQ(outcome.code, 1);
+    expect_contains(outcome.err, concat("--set ", flag, ": [", *flag == 'l' ? "" : "method.lion."));
+    expect_contains(outcome.err, concat("chooses --", flag));
     EXPECT_FALSE(fs::exists(path("out")));
   }
   ASSERT_EQ(sweep("--set steps=2").code, 0);

@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "apps/fewshot/question_files.h"
-#include "apps/io/run_program.h"
+#include "apps/io/run_here.h"
 #include "apps/io/temp_folder.h"
 #include "apps/text/small_vocabulary.h"
 #include "apps/train/torch_gpt2.h"
@@ -54,7 +54,7 @@ class Evaluate : public ::testing::Test {
   Outcome evaluate(std::vector<std::string> more) const {
     std::vector<std::string> all = {"evaluate", "--model", folder_.path().string(), "--quiet"};
     all.insert(all.end(), more.begin(), more.end());
-    return run_program(all);
+    return test::run_here(all);
   }
   // The program's output for each question, and for the task.
   std::vector<json> predictions(const path& file, std::vector<std::string> more = {}) {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "apps/fewshot/question_files.h"
-#include "apps/io/run_program.h"
+#include "apps/io/run_here.h"
 #include "apps/io/temp_folder.h"
 #include "pride/registry.h"
 #include "pride/train/task.h"
@@ -241,7 +241,7 @@ TEST_F(Finetune, RefusesWhatCannotBe) {
   const auto fails = [&](const std::vector<std::string>& more, const std::string& part) {
     std::vector<std::string> all = small(more);
     all.insert(all.begin(), "train");
-    const Outcome outcome = run_program(all);
+    const Outcome outcome = test::run_here(all);
     EXPECT_EQ(outcome.code, 1);
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
   };

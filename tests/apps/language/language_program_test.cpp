@@ -7,7 +7,7 @@
 #include <regex>
 #include <sstream>
 
-#include "apps/io/run_program.h"
+#include "apps/io/run_here.h"
 #include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
 
@@ -20,7 +20,7 @@ using test::run_program;
 using test::TempFolder;
 
 void expect_failure(const std::vector<std::string>& arguments, const std::string& part) {
-  const Outcome outcome = run_program(arguments);
+  const Outcome outcome = test::run_here(arguments);
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("pride: error: ", 0), 0U) << outcome.err;
   EXPECT_NE(outcome.err.find(part), std::string::npos)

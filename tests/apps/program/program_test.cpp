@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/io/run_program.h"
+#include "apps/io/run_here.h"
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "train/io/safetensors.h"
@@ -28,7 +28,7 @@ using test::TempFolder;
 
 // A failed command: code 1, one line on stderr, nothing on stdout.
 void expect_failure(const std::vector<std::string>& arguments, const std::string& part) {
-  const Outcome outcome = run_program(arguments);
+  const Outcome outcome = test::run_here(arguments);
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("pride: error: ", 0), 0U) << outcome.err;
   expect_contains(outcome.err, part);
@@ -36,7 +36,7 @@ void expect_failure(const std::vector<std::string>& arguments, const std::string
 }
 
 void expect_usage(const std::vector<std::string>& arguments, const std::string& part) {
-  const Outcome outcome = run_program(arguments);
+  const Outcome outcome = test::run_here(arguments);
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   expect_contains(outcome.err, part);
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/io/run_program.h"
+#include "apps/io/run_here.h"
 
 namespace pride::app {
 
@@ -53,7 +53,9 @@ class Train : public testing::Test {
   }
 
   void expect_error(const Arguments& more, const std::string& part) const {
-    const Outcome outcome = train(tiny(more));
+    Arguments all = tiny(more);
+    all.insert(all.begin(), "train");
+    const Outcome outcome = test::run_here(all);
     EXPECT_EQ(outcome.code, 1) << outcome.err;
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
   }

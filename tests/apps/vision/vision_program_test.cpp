@@ -6,7 +6,7 @@
 #include <random>
 #include <sstream>
 
-#include "apps/io/run_program.h"
+#include "apps/io/run_here.h"
 #include "apps/io/temp_folder.h"
 #include "apps/vision/jpeg_files.h"
 #include "pride/error.h"
@@ -61,7 +61,7 @@ class ImageNet : public testing::Test {
   }
 
   void expect_error(const Arguments& more, std::initializer_list<std::string> parts) const {
-    const Outcome outcome = run_program(tiny(more));
+    const Outcome outcome = test::run_here(tiny(more));
     EXPECT_EQ(outcome.code, 1) << outcome.err;
     for (const std::string& part : parts) {
       EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
@@ -174,7 +174,7 @@ TEST_F(ImageNet, RefusesWhatDoesNotFit) {
   expect_error({"--label-smoothing", "1"}, {"--label-smoothing 1"});
   expect_error({"--mixup", "-1"}, {"--mixup -1"});
   const auto refused = [](const Arguments& arguments, const char* part) {
-    const Outcome outcome = run_program(arguments);
+    const Outcome outcome = test::run_here(arguments);
     EXPECT_EQ(outcome.code, 1);
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
   };
