@@ -7,7 +7,9 @@
 
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -97,6 +99,20 @@ int parse(CLI::App& app, int argc, char** argv) {
 }
 
 #if PRIDE_LISTS_ONLY
+bool is_rank_of_a_job() {
+  constexpr std::array kNames = {"RANK",     "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",     "PMI_RANK",
+                                 "PMI_SIZE", "MPI_LOCALNRANKS",      "PMI_LOCAL_RANK"};
+  return std::ranges::any_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+// Of a network and a model on paper. Methods with matrices are measured, with one thread of BLAS.
+bool is_word_of_a_plan_on_paper(const std::string& word) {
+  constexpr std::array kFlags = {"--params", "--backward", "--bandwidth", "--latency", "--message",
+                                 "--world",  "--methods",  "--cores",     "--json",    "--svg"};
+  if (word.find("muon") != word.npos) return false;
+  return !word.starts_with('-') || std::ranges::count(kFlags, word.substr(0, word.find('='))) > 0;
+}
+
 // Commands of this program; all others are pride-torch's, and the ranks of a job are, too.
 bool is_mine(const std::vector<std::string>& words) {
   const auto has = [&](const std::string& flag) {
@@ -106,8 +122,8 @@ bool is_mine(const std::vector<std::string>& words) {
   };
   if (words.empty() || words[0].starts_with('-')) return !has("--help-all");
   if (words[0] == "plan") {
-    const bool on_paper = has("--params") && has("--backward") && has("--bandwidth");
-    return on_paper && !has("--transport") && !has("--help") && !has("-h");
+    return has("--params") && has("--backward") && has("--bandwidth") && !is_rank_of_a_job() &&
+           std::ranges::all_of(words, is_word_of_a_plan_on_paper);
   }
   return words[0] == "methods" || words[0] == "report" || words[0] == "tokenize";
 }

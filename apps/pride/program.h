@@ -2,5 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Parses the command line, runs the command and returns the exit code; errors are on standard error.
+// Parses the command line, runs the command and returns the exit code; errors are on standard
+// error.
 extern "C" int pride_main(int argc, char** argv);

@@ -64,7 +64,6 @@ void check_number(const Flag& flag, double value) {
 
 void check_text(const Flag& flag, const std::string& value) {
   check_utf8("--" + flag.name, value);
-  if (value.empty()) return;
   PRIDE_CHECK(flag.rules.choices.empty() || std::ranges::count(flag.rules.choices, value) > 0, "--",
               flag.name, " ", value, ": must be one of ", joined(flag.rules.choices));
   const std::string wrong = flag.rules.wrong != nullptr ? flag.rules.wrong(value) : "";

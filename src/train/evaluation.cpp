@@ -57,6 +57,7 @@ void Task::add_eval_batch(Model& model, std::size_t /*index*/, const Batch& batc
 
 EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device) {
   const at::NoGradGuard no_grad;
+  model.set_training(false);
   EvalSums mine;
   const std::unique_ptr<BatchQueue> queue = task.make_queue();
   const auto world = static_cast<std::size_t>(comm.size());
@@ -67,6 +68,7 @@ EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::
     }
     task.add_eval_batch(model, b, moved_to(device, queue->take()), mine);
   }
+  model.set_training(true);
   std::vector<EvalSums> all(static_cast<std::size_t>(comm.size()));
   const Communicator::Scope scope(comm, "evaluation");
   comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "pride/error.h"
 #include "pride/train/observer.h"
 #include "train/io/tensorboard.h"
 
@@ -20,6 +21,8 @@ EventFile open_events(const TrainOptions& o, std::int64_t step) {
 class Events final : public Observer {
  public:
   void on_start(const TrainPlan& plan, const RunStart& start) override {
+    PRIDE_CHECK(!plan.options.tensorboard.empty(),
+                "tensorboard_events: options.tensorboard names no folder");
     file_.emplace(open_events(plan.options, start.step));
   }
 

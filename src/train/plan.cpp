@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "pride/error.h"
 #include "pride/registry.h"
@@ -19,7 +20,12 @@ OptimizerOptions optimizer_options(const TrainOptions& o) {
   OptimizerOptions options;
   options.method = o.method;
   std::vector<std::string> texts = o.method_options;
-  if (o.budget_bits) texts.push_back(concat("budget_bits=", *o.budget_bits));
+  if (o.budget_bits) {
+    std::ostringstream text;
+    text.precision(17);
+    text << "budget_bits=" << *o.budget_bits;
+    texts.push_back(text.str());
+  }
   options.options = parse_method_options(texts);
   ParamGroup decayed{
       .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};

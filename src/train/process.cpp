@@ -54,7 +54,10 @@ void pin_threads() {
   std::call_once(once, [] {
     pin_blas();
     keep_pages();
-    if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);
+    try {
+      if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);
+    } catch (const c10::Error&) {  // the program has set them: nothing here runs on them
+    }
   });
   at::set_num_threads(1);
 }
@@ -80,6 +83,8 @@ void catch_interrupts() {
 }
 
 bool interrupted() noexcept { return g_interrupted; }
+
+void forget_interrupts() noexcept { g_interrupted = false; }
 
 std::string torch_version() { return TORCH_VERSION; }
 

@@ -14,6 +14,9 @@ nlohmann::json thread_facts();
 // True after a signal that catch_interrupts() waits for.
 bool interrupted() noexcept;
 
+// Forgets a signal that an earlier run has answered.
+void forget_interrupts() noexcept;
+
 // Version of libtorch at run time.
 std::string torch_version();
 

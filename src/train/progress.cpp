@@ -60,6 +60,10 @@ class ProgressLine final : public Observer {
     plan_ = &plan;
     terminal_ = isatty(STDERR_FILENO) == 1;
     start_ = last_time_ = Clock::now();
+    first_step_ = -1;
+    steps_since_ = 0;
+    bytes_since_ = 0;
+    loss_since_ = 0;
     describe(plan, start);
   }
 

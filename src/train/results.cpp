@@ -16,6 +16,7 @@
 #include "train/hex.h"
 #include "train/io/tensorboard.h"
 #include "train/process.h"
+#include "train/run_folder.h"
 
 namespace pride::train {
 namespace fs = std::filesystem;
@@ -28,11 +29,6 @@ bool resumes_in_place(const TrainOptions& o) {
   if (o.resume.empty() || !fs::exists(o.out)) return false;
   const fs::path checkpoint = fs::weakly_canonical(find_checkpoint(o.resume));
   return checkpoint.parent_path().parent_path() == fs::weakly_canonical(o.out);
-}
-
-void remove_old_results(const TrainOptions& o) {
-  if (!o.overwrite || resumes_in_place(o)) return;
-  for (const char* name : kResults) fs::remove_all(fs::path(o.out) / name);
 }
 
 // A run that is resumed goes on in the folder; any other one would be mixed up with what is there.
@@ -152,9 +148,10 @@ nlohmann::ordered_json data_json(const DataFacts& data) {
 class JsonLines final : public Observer {
  public:
   void on_start(const TrainPlan& plan, const RunStart& start) override {
+    PRIDE_CHECK(!plan.options.out.empty(), "json_lines: options.out names no folder");
     plan_ = &plan;
     tensors_ = start.tensors;
-    remove_old_results(plan.options);
+    out_ = std::ofstream();
     file_ = fs::path(plan.options.out) / "metrics.jsonl";
     write_file(file_, start.step > 0 ? kept_metrics(file_, start.step) : "");
     out_.open(file_, std::ios::app);
@@ -214,6 +211,11 @@ void check_out_folder(const TrainOptions& options) {
   // one may be in the other; and a run that cannot begin leaves no folder of results behind
   make_folder("--tensorboard", options.tensorboard);
   make_folder("--out", options.out);
+}
+
+void remove_old_results(const TrainOptions& o) {
+  if (o.out.empty() || !o.overwrite || resumes_in_place(o)) return;
+  for (const char* name : kResults) fs::remove_all(fs::path(o.out) / name);
 }
 
 std::shared_ptr<Observer> json_lines() { return std::make_shared<JsonLines>(); }

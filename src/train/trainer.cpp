@@ -19,6 +19,7 @@
 #include "train/mix_up.h"
 #include "train/process.h"
 #include "train/replica.h"
+#include "train/run_folder.h"
 #include "train/settings/nodes.h"
 #include "train/streams.h"
 #include "train/torch_errors.h"
@@ -147,6 +148,7 @@ void Worker::start() {
   result_.received.resize(static_cast<std::size_t>(plan_.world));
   // rank 0 may remove old results only once every rank is sure to begin
   control_->barrier();
+  if (control_->rank() == 0) remove_old_results(plan_.options);
   notify([&](Observer& observer) { observer.on_start(plan_, start); });
   began_ = Clock::now();
 }
@@ -301,14 +303,15 @@ TrainResult run(const TrainOptions& options, std::shared_ptr<const Task> task,
                 const Observers& observers) {
   pin_threads();
   const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
-  check_out_folder(options);
   TrainPlan plan = make_plan(options, world, std::move(task));
+  check_out_folder(options);
   plan.optimizer.nodes = nodes_of_threads(world, options.hierarchical);
   TrainResult result;
   run_world(world, [&](Communicator& comm) {
     TrainResult mine = train_rank(comm, plan, observers);
     if (comm.rank() == 0) result = std::move(mine);
   });
+  if (result.interrupted) forget_interrupts();
   return result;
 }
 

@@ -48,6 +48,9 @@ class Model {
   // cost where a model can.
   virtual at::Tensor logits_at(const at::Tensor& input, const at::Tensor& places);
 
+  // Before steps, or before an evaluation: for models with dropout and the like.
+  virtual void set_training(bool) {}
+
   // In declaration order, which is the canonical order of coordinates.
   const std::vector<ModelParameter>& parameters() const noexcept { return parameters_; }
   std::int64_t n_parameters() const;

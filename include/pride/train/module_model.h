@@ -13,6 +13,12 @@
 
 namespace pride::train {
 
+// Torch's generator is one for all threads.
+inline std::mutex& generator_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 // A module whose forward(input) gives logits. Its parameters keep the values that its constructor
 // gave them; those of one dimension and embeddings are not decayed.
 template <typename Net>
@@ -26,6 +32,7 @@ class ModuleModel : public Model {
   }
 
   at::Tensor logits(const at::Tensor& input) override { return net_->forward(input); }
+  void set_training(bool training) override { net_->train(training); }
   Net& net() noexcept { return net_; }
 
  private:
@@ -37,8 +44,7 @@ class ModuleModel : public Model {
 template <typename Net, typename... Args>
 ModelMaker module_maker(std::string name, const TrainOptions& options, Args... args) {
   return {.name = std::move(name), .make = [seed = options.seed, args...] {
-            static std::mutex mutex;  // torch's generator is one for all threads
-            const std::lock_guard lock(mutex);
+            const std::lock_guard lock(generator_mutex());
             torch::manual_seed(seed);
             return std::make_unique<ModuleModel<Net>>(args...);
           }};

@@ -116,7 +116,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
-  // When nothing but the first step is left to do.
+  // When nothing but the first step is left to do. The plan lives until on_end() has returned.
   virtual void on_start(const TrainPlan&, const RunStart&) {}
   virtual void on_step(const WorldStep&) {}
   virtual void on_eval(std::int64_t /*step*/, const Facts& /*metrics*/, double /*seconds*/) {}
@@ -129,18 +129,18 @@ using Observers = std::vector<std::shared_ptr<Observer>>;
 // steps; lines of their own about the data, the run, evaluations and what the method decided.
 std::shared_ptr<Observer> progress_line();
 
-// metrics.jsonl and summary.json in options.out. Results that --overwrite replaces go on_start.
+// metrics.jsonl and summary.json in options.out. Throws InvalidArgument on_start if it is empty.
 std::shared_ptr<Observer> json_lines();
 
-// An event file of TensorBoard in options.tensorboard.
+// An event file of TensorBoard in options.tensorboard. Throws InvalidArgument if it is empty.
 std::shared_ptr<Observer> tensorboard_events();
 
 // Those that the options ask for.
 Observers observers_for(const TrainOptions& options);
 
 // Makes the folder options.out. Refuses one with results, unless options.overwrite is set
-// (json_lines() then removes them) or the run resumes from that very folder (json_lines() then
-// removes the metrics of later steps than the checkpoint's). The same for the event files of
+// (which removes them when the run begins) or the run resumes from that very folder (json_lines()
+// then removes the metrics of later steps than the checkpoint's). The same for the event files of
 // options.tensorboard. Removes nothing. Throws InvalidArgument, DataError.
 void check_out_folder(const TrainOptions& options);
 

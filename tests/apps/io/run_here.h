@@ -1,5 +1,6 @@
 // Runs the program `pride` in the test's own process: libtorch is loaded once for all command lines
-// of a test. For refusals and short runs; a command that ends its process, or is a job, is not for it.
+// of a test. For refusals and short runs; a command that ends its process, or is a job, is not for
+// it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -167,6 +167,9 @@ TEST(Options, RefuseValuesThatNoRunCanHave) {
   refused([](TrainOptions& o) { o.init_std = 0; });
   refused([](TrainOptions& o) { o.embedding_std = -1; });
   refused([](TrainOptions& o) { o.device = "tpu"; });
+  refused([](TrainOptions& o) { o.device = ""; });
+  refused([](TrainOptions& o) { o.vote_weight = ""; });
+  refused([](TrainOptions& o) { o.warmup = std::int64_t{1} << 62; });
   refused([](TrainOptions& o) { o.schedule = "steep"; });
   refused([](TrainOptions& o) { o.non_finite = "hope"; });
   refused([](TrainOptions& o) { o.save_every = 5; });

@@ -146,6 +146,32 @@ TEST_F(Library, SavesAndResumesToTheSameBits) {
   EXPECT_EQ(rest.param_hash, whole.param_hash);
 }
 
+TEST_F(Library, WritesAndRemovesNothingWithoutAFolder) {
+  TrainOptions options = small_run();
+  options.overwrite = true;
+  const auto task = std::make_shared<Signs>(options);
+  test::expect_error<InvalidArgument>([&] { run(options, task, {json_lines()}); }, {"options.out"});
+  test::expect_error<InvalidArgument>([&] { run(options, task, {tensorboard_events()}); },
+                                      {"options.tensorboard"});
+}
+
+TEST_F(Library, ReplacesAnOldRunWhoeverObserves) {
+  const test::TempFolder folder;
+  TrainOptions options = small_run();
+  const auto task = std::make_shared<Signs>(options);
+  options.out = (folder.path() / "run").string();
+  options.save_every = 2;
+  const auto lines = json_lines();
+  run(options, task, {lines});
+  options.overwrite = true;
+  options.steps = 2;
+  run(options, task);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "run" / "checkpoints" / "step-4"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "run" / "summary.json"));
+  run(options, task, {lines});
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "run" / "summary.json")) << "a second run";
+}
+
 TEST_F(Library, RefusesSettingsBeforeAnyThreadStarts) {
   TrainOptions options = small_run();
   options.batch = 30;

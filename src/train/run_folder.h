@@ -1,0 +1,12 @@
+// The folder of a run's results.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pride/train/options.h"
+
+namespace pride::train {
+
+// With options.overwrite the results in options.out go, unless the run resumes from that folder.
+void remove_old_results(const TrainOptions& options);
+
+}  // namespace pride::train
