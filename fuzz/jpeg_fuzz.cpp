@@ -49,8 +49,8 @@ std::string file_of(Input input) {
 void one_input(Input input) {
   const std::string bytes = file_of(input);
   try {
-    const app::RgbImage image =
-        app::decode_jpeg(std::as_bytes(std::span(bytes)), "x.jpg", kMostPixels);
+    const train::RgbImage image =
+        train::decode_jpeg(std::as_bytes(std::span(bytes)), "x.jpg", kMostPixels);
     const auto n = static_cast<std::int64_t>(image.width) * image.height;
     must(n >= 1 && n <= kMostPixels, "a size that was to be refused");
     must(static_cast<std::int64_t>(image.pixels.size()) == 3 * n, "pixels do not fit the size");

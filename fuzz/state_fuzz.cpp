@@ -120,8 +120,10 @@ StateDict as_saved_again(StateDict state, const StateDict& before) {
     // kinds may be missing; buckets are the optimizer's
     if (name.starts_with("kind.") || name == "bucket size") state.scalars[name] = value;
   }
+  // " ", or a default that was written out: load() has compared what the options say
+  state.scalars["options"] = before.scalars.at("options");
   if (state.scalars.contains("version")) return state;
-  for (const char* name : {"version", "options"}) state.scalars[name] = before.scalars.at(name);
+  state.scalars["version"] = before.scalars.at("version");
   rename(state, "owner_error/", "server_error/");
   return state;
 }

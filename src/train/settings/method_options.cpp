@@ -25,10 +25,9 @@ std::map<std::string, std::string> checked_options(const MethodChoice& choice) {
   std::string entry = choice.name;
   for (const std::string& option : choice.options) entry += ":" + option;
   auto options = parse_method_options(choice.options, concat("--methods ", entry));
-  for (const auto& [key, value] : options) {
-    const bool known =
-        std::ranges::any_of(info.options, [&](const auto& option) { return option.name == key; });
-    PRIDE_CHECK(known, choice.name, ": no option '", key, "'");
+  for (const auto& option : options) {
+    const bool known = std::ranges::count(info.options, option.first, &MethodOption::name) > 0;
+    PRIDE_CHECK(known, choice.name, ": no option '", option.first, "'");
   }
   return options;
 }
