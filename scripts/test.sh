@@ -187,18 +187,14 @@ main() {
   fi
   stage "tests" 10 run_tests dev
   stage "python" 3 python_package
-  # without torch and MPI; together they also show that core needs neither
+  # without torch and MPI, ThreadSanitizer's without BLAS, too: they also show that core needs none
   export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # not what is long for its sizes, steps or measured seconds, and whose code shorter tests share
-  stage "asan + ubsan" 8 build_and_test asan --exclude-regex \
-    'PapersBits|OneThirtySecond|HundredsOfRanks|ForAMillion|VoteMemory|DenseMemory|Quadratic|For2000|BoxScore|FindsEveryKernelRight|NetworkBench|NetworkSays'
-  # threads: not what runs on one, nor the bytes of millions of coordinates, which small runs share
-  # what is long and has threads only as ranks is left to the other stages
-  stage "tsan" 6 build_and_test tsan --label-exclude serial --exclude-regex \
-    'PapersBits|OneThirtySecond|ForAMillion|BucketSize|HundredsOfRanks|VoteMemory|DenseMemory|Quadratic|Stall|ForTwoThousand|For2000|BoxScore|RealData|DefaultText'
+  stage "asan + ubsan" 8 build_and_test asan --label-exclude '^long$'
+  # threads: not what runs on one
+  stage "tsan" 7 build_and_test tsan --label-exclude '^(serial|long|long-threads)$'
   stage fuzz 4 fuzz
-  stage "core alone" 4 build_and_test core --label-exclude slow
   finish
 }
 
