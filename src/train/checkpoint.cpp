@@ -2,26 +2,21 @@
 #include "pride/train/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "pride/error.h"
+#include "pride/train/flags.h"
+#include "train/checkpoint_files.h"
 #include "train/facts_json.h"
 #include "train/files.h"
 #include "train/hex.h"
+#include "train/io/mapped_file.h"
 #include "train/io/safetensors.h"
 
 namespace pride::train {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kFacts = "checkpoint.json";
-constexpr std::string_view kPrefix = "step-";
-
-fs::path state_file(const fs::path& folder, int rank) {
-  return folder / concat("state-rank", rank, ".safetensors");
-}
 
 // what the step counter, the data order and the schedule depend on
 nlohmann::json facts_of(const TrainPlan& plan) {
@@ -63,11 +58,11 @@ template <typename... Why>
 void load_state(const fs::path& folder, int rank, const Resumed& saved, const std::string& local,
                 Optimizer& optimizer) {
   const auto state_of = [&](int r) {
-    StateDict state = read_state(state_file(folder, r));
+    StateDict state = read_state(folder / state_name(r));
     const std::string& step = state.scalars["step"];
     if (step != std::to_string(saved.step)) {
-      refuse_mixed(folder, state_file("", r).string(), " is of step ", step, ", ", kFacts,
-                   " of step ", saved.step);
+      refuse_mixed(folder, state_name(r), " is of step ", step, ", ", kCheckpointFacts, " of step ",
+                   saved.step);
     }
     return state;
   };
@@ -89,17 +84,65 @@ void check_parameters(Communicator& comm, const fs::path& folder, const nlohmann
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (hex16(all[r]) == hash) continue;
     refuse_mixed(folder, "model.safetensors, as rank ", r, " reads it, has param_hash ",
-                 hex16(all[r]), ", ", kFacts, " ", hash);
+                 hex16(all[r]), ", ", kCheckpointFacts, " ", hash);
   }
 }
 
-std::int64_t step_of(const fs::path& folder) {
-  const std::string name = folder.filename().string();
-  std::int64_t step = -1;
-  if (!name.starts_with(kPrefix)) return -1;
-  const char* end = name.data() + name.size();
-  const auto [last, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  return error == std::errc() && last == end ? step : -1;
+// The first reason that a rank has not to take the checkpoint, on all ranks; empty if none has one.
+// Collective.
+std::string first_reason(Communicator& comm, const std::string& mine) {
+  using Text = std::array<char, 512>;
+  Text text = {};
+  mine.copy(text.data(), text.size() - 1);
+  std::vector<Text> all(static_cast<std::size_t>(comm.size()));
+  const Communicator::Scope scope(comm, "choice of the checkpoint");
+  comm.all_gather(std::as_bytes(std::span(text)), std::as_writable_bytes(std::span(all)));
+  const auto bad = std::ranges::find_if(all, [](const Text& t) { return t[0] != 0; });
+  return bad == all.end() ? "" : bad->data();
+}
+
+// Why this rank cannot go on from the checkpoint; empty: it can.
+std::string reason_against(const fs::path& folder, int rank, const std::string& local) {
+  try {
+    const nlohmann::json facts = read_checkpoint_facts(folder);
+    std::vector<std::string> files = {"model.safetensors"};
+    if (local.empty()) files.push_back(state_name(rank));
+    for (int r = 0; !local.empty() && r < facts.value("world", 0); ++r)
+      files.push_back(state_name(r));
+    check_checkpoint_files(folder, facts, files);
+    return "";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+// The newest checkpoint that every rank finds whole; `notes` gets why newer ones are not taken.
+// Collective.
+fs::path choose_checkpoint(Communicator& comm, const TrainOptions& options,
+                           std::vector<std::string>& notes) {
+  const std::vector<fs::path> all = find_checkpoints(options.resume);
+  for (const fs::path& folder : all) {
+    const std::string why =
+        first_reason(comm, reason_against(folder, comm.rank(), options.resume_local));
+    if (why.empty()) return folder;
+    if (folder == all.back()) throw DataError(concat("--resume ", options.resume, ": ", why));
+    notes.push_back(concat("passed over: ", why));
+  }
+  throw DataError(concat("--resume ", options.resume, ": no checkpoint"));
+}
+
+// "--lr was 0.001 and is 0.01": what decides the run's result and is not what it was.
+std::vector<std::string> changes(const nlohmann::json& saved, const nlohmann::ordered_json& now) {
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : now.items()) {
+    const Role role = role_of(name);
+    const bool decides = role == Role::kTask || role == Role::kBatches || role == Role::kMethod ||
+                         role == Role::kTraining;
+    const auto before = saved.find(name);
+    if (!decides || name == "workers" || before == saved.end() || *before == value) continue;
+    texts.push_back(concat("--", name, " was ", before->dump(), " and is ", value.dump()));
+  }
+  return texts;
 }
 
 }  // namespace
@@ -141,9 +184,10 @@ void load_parameters(const fs::path& file, const Layout& layout, std::span<float
 }
 
 void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer& optimizer,
-                     std::span<const float> params, std::int64_t ahead) {
+                     std::span<const float> params, std::int64_t ahead,
+                     std::optional<double> loss) {
   const fs::path parent = fs::path(plan.options.out) / "checkpoints";
-  const std::string name = concat(kPrefix, optimizer.steps_done());
+  const std::string name = checkpoint_name(optimizer.steps_done());
   const fs::path partial = parent / (name + ".partial");
   const Communicator::Scope scope(comm, "checkpoint");
   if (comm.rank() == 0) {
@@ -151,38 +195,38 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer&
     fs::create_directories(partial);
   }
   comm.barrier();
-  save_state(state_file(partial, comm.rank()), optimizer);
-  if (comm.rank() == 0) {
-    save_model(partial, *plan.task, optimizer.layout(), params);
-    nlohmann::json facts = facts_of(plan);
-    facts["step"] = optimizer.steps_done();
-    facts["batches_ahead"] = ahead;
-    facts["param_hash"] = hex16(param_hash(optimizer.layout(), params));
-    write_file(partial / kFacts, facts.dump(2) + "\n");
+  const fs::path state = partial / state_name(comm.rank());
+  save_state(state, optimizer);
+  const std::uint64_t mine = file_hash(state);
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(hashes)));
+  if (comm.rank() != 0) return comm.barrier();
+  save_model(partial, *plan.task, optimizer.layout(), params);
+  nlohmann::json facts = facts_of(plan), files;
+  for (const auto& entry : fs::directory_iterator(partial)) {  // a rank's state: as the rank has it
+    const std::string file = entry.path().filename().string();
+    if (!file.starts_with("state-")) files[file] = hex16(file_hash(entry.path()));
   }
+  for (int r = 0; r < comm.size(); ++r) {
+    files[state_name(r)] = hex16(hashes[static_cast<std::size_t>(r)]);
+  }
+  facts["files"] = files;
+  facts["settings"] = to_json(plan.options);
+  facts["step"] = optimizer.steps_done();
+  facts["batches_ahead"] = ahead;
+  facts["param_hash"] = hex16(param_hash(optimizer.layout(), params));
+  if (loss) facts["loss"] = *loss;
+  write_checkpoint_facts(partial, facts);
+  put_in_place(partial, parent / name);
+  keep_newest(parent, plan.options.keep_checkpoints);
   comm.barrier();
-  if (comm.rank() == 0) {
-    fs::remove_all(parent / name);
-    fs::rename(partial, parent / name);
-  }
 }
 
-fs::path find_checkpoint(const fs::path& folder) {
-  if (fs::exists(folder / kFacts)) return folder;
-  fs::path last;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", none)) {
-    const bool complete = fs::exists(entry.path() / kFacts);
-    if (complete && step_of(entry.path()) > step_of(last)) last = entry.path();
-  }
-  if (last.empty())
-    throw DataError(concat("--resume ", folder.string(), ": no complete checkpoint there"));
-  return last;
-}
-
-Resumed load_checkpoint(Communicator& comm, const fs::path& folder, const TrainPlan& plan,
-                        Optimizer& optimizer, std::span<float> params) {
-  const nlohmann::json saved = read_json(folder / kFacts);
+Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, Optimizer& optimizer,
+                        std::span<float> params) {
+  Resumed resumed;
+  const fs::path folder = choose_checkpoint(comm, plan.options, resumed.notes);
+  const nlohmann::json saved = read_checkpoint_facts(folder);
   const std::string& local = plan.options.resume_local;
   const nlohmann::json wanted = facts_of(plan);
   for (const auto& [key, value] : wanted.items()) {
@@ -196,12 +240,26 @@ Resumed load_checkpoint(Communicator& comm, const fs::path& folder, const TrainP
         found == saved.end() ? std::string("none") : found->dump(), ", this run ", value.dump(),
         other_world ? "; --resume-local keep, average or reset goes on with other workers" : "");
   }
-  const Resumed resumed{saved.value("step", std::int64_t{0}), saved["world"].get<int>(),
-                        saved.value("batches_ahead", std::int64_t{0})};
+  resumed.step = saved.value("step", std::int64_t{0});
+  resumed.world = saved["world"].get<int>();
+  resumed.ahead = saved.value("batches_ahead", std::int64_t{0});
   load_parameters(folder / "model.safetensors", optimizer.layout(), params);
   load_state(folder, comm.rank(), resumed, local, optimizer);
   check_parameters(comm, folder, saved, param_hash(optimizer.layout(), params));
+  if (!saved.contains("files")) {
+    resumed.notes.push_back(concat(folder.string(), ": of pride 0.1, without checksums"));
+  }
+  for (const std::string& change :
+       changes(saved.value("settings", nlohmann::json::object()), to_json(plan.options))) {
+    resumed.notes.push_back("changed since the checkpoint: " + change);
+  }
   return resumed;
+}
+
+bool resumes_in_place(const TrainOptions& o) {
+  if (o.resume.empty() || !fs::exists(o.out)) return false;
+  const fs::path checkpoint = fs::weakly_canonical(find_checkpoints(o.resume).front());
+  return checkpoint.parent_path().parent_path() == fs::weakly_canonical(o.out);
 }
 
 }  // namespace pride::train

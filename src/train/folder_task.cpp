@@ -18,7 +18,7 @@
 namespace pride::train {
 namespace {
 
-constexpr std::int64_t kSide = 224, kChannels = 3;
+constexpr std::int64_t kCropSide = 224, kRgb = 3;
 constexpr int kLoaderThreads = 2;
 constexpr std::size_t kDepth = 3;  // the batch that is waited for, and two behind it
 
@@ -26,12 +26,12 @@ class FolderTask final : public Task {
  public:
   FolderTask(const TrainOptions& options, const std::filesystem::path& folder)
       : images_(scan_images(folder)),
-        side_(options.image_size.value_or(kSide)),
+        side_(options.image_size.value_or(kCropSide)),
         model_(model_maker(options,
                            {.kind = ModelInput::Kind::kImages,
                             .classes = static_cast<std::int64_t>(images_.classes.size()),
                             .image_size = side_,
-                            .channels = kChannels,
+                            .channels = kRgb,
                             .labels = images_.classes},
                            "vit-s16")),
         source_(folder.string()),
@@ -63,7 +63,7 @@ class FolderTask final : public Task {
   // The batch that make(row, floats) fills, begun by `prefetcher`.
   template <typename Make>
   Batch begin(Prefetcher& prefetcher, std::size_t rows, Make make) const {
-    Batch batch = empty_images(rows, kChannels, side_);
+    Batch batch = empty_images(rows, kRgb, side_);
     const std::size_t floats = view_floats(side());
     // the pointer is valid while a copy of the batch is
     prefetcher.begin(

@@ -97,7 +97,11 @@ class ProgressLine final : public Observer {
     for (const auto& [route, n] : start.routes) {
       note(concat("route: ", route, ", ", n, n == 1 ? " bucket" : " buckets"));
     }
-    if (start.step > 0) note(concat("resumed after step ", start.step));
+    if (start.step > 0) {
+      note(concat("resumed after step ", start.step,
+                  start.finished ? ": the run was at its end, its results stay as they are" : ""));
+    }
+    for (const std::string& text : start.notes) note(text);
     if (start.saved_by > 0 && start.saved_by != plan.world) {
       note(concat("the checkpoint is of ", start.saved_by, " workers: their local state, ",
                   plan.options.resume_local, "; data in the order of ", plan.world,

@@ -1,5 +1,6 @@
 // The files of a run: metrics.jsonl, summary.json, and the folder that they lie in.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -14,6 +15,7 @@
 #include "train/facts_json.h"
 #include "train/files.h"
 #include "train/hex.h"
+#include "train/io/folder_lock.h"
 #include "train/io/tensorboard.h"
 #include "train/process.h"
 #include "train/run_folder.h"
@@ -25,17 +27,17 @@ namespace {
 constexpr const char* kResults[] = {"metrics.jsonl", "summary.json", "model.safetensors",
                                     "config.json", "checkpoints"};
 
-bool resumes_in_place(const TrainOptions& o) {
-  if (o.resume.empty() || !fs::exists(o.out)) return false;
-  const fs::path checkpoint = fs::weakly_canonical(find_checkpoint(o.resume));
-  return checkpoint.parent_path().parent_path() == fs::weakly_canonical(o.out);
-}
-
 // A run that is resumed goes on in the folder; any other one would be mixed up with what is there.
 void check_event_folder(const TrainOptions& o) {
   if (o.tensorboard.empty() || !o.resume.empty()) return;
   PRIDE_CHECK(o.overwrite || event_files_in(o.tensorboard).empty(), "--tensorboard ", o.tensorboard,
               ": the folder has event files of an earlier run; --overwrite removes them");
+}
+
+bool has_contents(const fs::path& folder) {
+  return std::ranges::any_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
+    return entry.path().filename() != kLockFile;
+  });
 }
 
 void make_folder(const char* flag, const std::string& folder) {
@@ -150,6 +152,7 @@ class JsonLines final : public Observer {
   void on_start(const TrainPlan& plan, const RunStart& start) override {
     PRIDE_CHECK(!plan.options.out.empty(), "json_lines: options.out names no folder");
     plan_ = &plan;
+    if (start.finished) return;
     tensors_ = start.tensors;
     out_ = std::ofstream();
     file_ = fs::path(plan.options.out) / "metrics.jsonl";
@@ -179,13 +182,17 @@ class JsonLines final : public Observer {
   }
 
   void on_end(const TrainResult& result) override {
+    if (result.start.finished) return;
     write_file(file_.parent_path() / "summary.json", summary_json(*plan_, result) + "\n");
   }
 
  private:
   void write(const nlohmann::ordered_json& record) {
     out_ << record.dump() << '\n' << std::flush;
-    if (!out_) throw DataError(concat(file_.string(), ": cannot write"));
+    if (!out_ || !fs::exists(file_)) {
+      throw DataError(concat(
+          file_.string(), out_ ? ": it was removed while the run wrote there" : ": cannot write"));
+    }
   }
 
   const TrainPlan* plan_ = nullptr;
@@ -201,7 +208,7 @@ void check_out_folder(const TrainOptions& options) {
   const fs::path out = options.out;
   const bool there = !out.empty() && fs::exists(out);
   PRIDE_CHECK(!there || fs::is_directory(out), "--out ", options.out, ": is not a folder");
-  if (there && !fs::is_empty(out) && !resumes_in_place(options)) {
+  if (there && has_contents(out) && !resumes_in_place(options)) {
     PRIDE_CHECK(options.overwrite, "--out ", options.out,
                 ": the folder is not empty; --overwrite replaces the results in it");
     PRIDE_CHECK(
@@ -216,6 +223,14 @@ void check_out_folder(const TrainOptions& options) {
 void remove_old_results(const TrainOptions& o) {
   if (o.out.empty() || !o.overwrite || resumes_in_place(o)) return;
   for (const char* name : kResults) fs::remove_all(fs::path(o.out) / name);
+}
+
+void check_no_new_results(const TrainOptions& o) {
+  if (o.overwrite || resumes_in_place(o)) return;
+  for (const char* name : kResults) {
+    PRIDE_CHECK(!fs::exists(fs::path(o.out) / name), "--out ", o.out, ": another run has left its ",
+                name, " there since this one began; --overwrite replaces it");
+  }
 }
 
 std::shared_ptr<Observer> json_lines() { return std::make_shared<JsonLines>(); }
@@ -255,6 +270,7 @@ std::string summary_json(const TrainPlan& plan, const TrainResult& result) {
       {"steps_planned", plan.steps},
       {"steps_run", result.steps_run},
       {"steps_skipped", result.steps_skipped},
+      {"notes", start.notes},
       {"epochs", static_cast<double>(result.steps) / plan.steps_per_epoch},
       {"interrupted", result.interrupted},
       {"bytes", bytes_json(result)},

@@ -9,4 +9,7 @@ namespace pride::train {
 // With options.overwrite the results in options.out go, unless the run resumes from that folder.
 void remove_old_results(const TrainOptions& options);
 
+// Throws InvalidArgument if options.out has results that check_out_folder() would have refused.
+void check_no_new_results(const TrainOptions& options);
+
 }  // namespace pride::train

@@ -6,16 +6,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/torch/flat_module.h"
 #include "pride/train/checkpoint.h"
-#include "pride/train/trainer.h"
+#include "train/checkpoint_files.h"
 #include "train/clip.h"
 #include "train/clock.h"
 #include "train/evaluation.h"
 #include "train/hex.h"
+#include "train/io/folder_lock.h"
 #include "train/mix_up.h"
 #include "train/process.h"
 #include "train/replica.h"
@@ -25,6 +27,7 @@
 #include "train/torch_errors.h"
 
 namespace pride::train {
+namespace fs = std::filesystem;
 namespace {
 
 // After so many skipped steps in a row the loss is NaN for good, and the rest of the run wasted.
@@ -72,6 +75,7 @@ class Worker {
     for (const auto& observer : observers_) call(*observer);
   }
   void start();
+  void take_folder();
   WorldStep take_step();
   Batch next_batch(RankStep& mine);
   double backward(const Batch& batch);
@@ -98,6 +102,7 @@ class Worker {
   std::vector<Draw> draws_;
   Clock::time_point began_;
   TrainResult result_;
+  std::optional<FolderLock> lock_;  // of options.out, on rank 0
   std::int64_t last_eval_ = -1;
   int skips_in_a_row_ = 0;
   std::string skip_reason_;  // of the last one
@@ -124,11 +129,12 @@ TrainResult Worker::run() {
 
 void Worker::start() {
   RunStart& start = result_.start;
-  if (!plan_.options.resume.empty()) {
-    const auto folder = find_checkpoint(plan_.options.resume);
-    const Resumed from = load_checkpoint(*control_, folder, plan_, optimizer_, flat_.params());
+  const std::string& resume = plan_.options.resume;
+  if (!resume.empty()) {
+    Resumed from = load_checkpoint(*control_, plan_, optimizer_, flat_.params());
     start.step = from.step;
     start.saved_by = from.world;
+    start.notes = std::move(from.notes);
     ahead_ = from.ahead;
     flat_.push();
   }
@@ -146,11 +152,30 @@ void Worker::start() {
   result_.steps = start.step;
   result_.sent.resize(static_cast<std::size_t>(plan_.world));
   result_.received.resize(static_cast<std::size_t>(plan_.world));
-  // rank 0 may remove old results only once every rank is sure to begin
-  control_->barrier();
-  if (control_->rank() == 0) remove_old_results(plan_.options);
+  take_folder();
   notify([&](Observer& observer) { observer.on_start(plan_, start); });
   began_ = Clock::now();
+}
+
+// Rank 0 may remove old results only once every rank is sure to begin, and no other run is there.
+void Worker::take_folder() {
+  const TrainOptions& o = plan_.options;
+  RunStart& start = result_.start;
+  control_->barrier();
+  if (control_->rank() == 0 && !o.out.empty()) {
+    lock_.emplace(o.out, "run");
+    check_no_new_results(o);
+    remove_old_results(o);
+    const bool in_place = resumes_in_place(o);
+    start.finished = in_place && start.step >= plan_.steps;
+    if (in_place && !start.finished) {
+      for (const std::string& name : drop_later(fs::path(o.out) / "checkpoints", start.step)) {
+        start.notes.push_back(
+            concat(name, " is of another course of the run: now ", name, ".dropped"));
+      }
+    }
+  }
+  control_->barrier();
 }
 
 void Worker::add(const WorldStep& step) {
@@ -266,10 +291,16 @@ void Worker::evaluate_now() {
   result_.metrics = plan_.task->eval_metrics(sums);
   const double seconds = seconds_since(start);
   result_.evaluation_s += seconds;
+  if (result_.start.finished) return;  // it is in the records
   notify([&](Observer& observer) { observer.on_eval(last_eval_, result_.metrics, seconds); });
 }
 
-void Worker::save_now() { save_checkpoint(*control_, plan_, optimizer_, flat_.params(), ahead_); }
+void Worker::save_now() {
+  if (lock_) lock_->check();
+  std::optional<double> loss;
+  if (evaluated() && has_fact(result_.metrics, "loss")) loss = number_of(result_.metrics, "loss");
+  save_checkpoint(*control_, plan_, optimizer_, flat_.params(), ahead_, loss);
+}
 
 void Worker::finish() {
   if (!result_.interrupted && !evaluated()) evaluate_now();
@@ -284,7 +315,8 @@ void Worker::finish() {
   result_.param_hash = hash;
   result_.total_s = seconds_since(began_);
   if (result_.steps_run > 0) result_.metrics.emplace_back("train_loss", last_loss_);
-  if (control_->rank() == 0 && !plan_.options.out.empty()) {
+  if (lock_) {
+    lock_->check();
     save_model(plan_.options.out, *plan_.task, flat_.layout(), flat_.params());
   }
   notify([&](Observer& observer) { observer.on_end(result_); });

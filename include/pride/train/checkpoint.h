@@ -2,11 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A folder OUT/checkpoints/step-<n> holds model.safetensors, state-rank<k>.safetensors for each
-// rank and checkpoint.json; it appears under that name once all of it is written.
+// rank and checkpoint.json, which has a hash of each of them and of itself; it appears under that
+// name once all of it is on disk.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "pride/communicator.h"
 #include "pride/layout.h"
@@ -27,27 +31,29 @@ void save_model(const std::filesystem::path& folder, const Task& task, const Lay
 void load_parameters(const std::filesystem::path& file, const Layout& layout,
                      std::span<float> params);
 
-// Collective. Throws DataError.
+// Then removes all but the newest options.keep_checkpoints checkpoints and the one of the lowest
+// `loss`, which is that of an evaluation after the same step. Collective. Throws DataError.
 void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer& optimizer,
-                     std::span<const float> params, std::int64_t ahead);
-
-// The checkpoint that --resume means: the folder itself, or the last complete one below an --out
-// folder (one without checkpoint.json is not complete).
-// Throws DataError if there is none.
-std::filesystem::path find_checkpoint(const std::filesystem::path& folder);
+                     std::span<const float> params, std::int64_t ahead,
+                     std::optional<double> loss = std::nullopt);
 
 struct Resumed {
-  std::int64_t step = 0;   // steps done
-  int world = 0;           // ranks that saved it
-  std::int64_t ahead = 0;  // batches that the order of their data was ahead of the steps
+  std::int64_t step = 0;           // steps done
+  int world = 0;                   // ranks that saved it
+  std::int64_t ahead = 0;          // batches that the order of their data was ahead of the steps
+  std::vector<std::string> notes;  // damaged checkpoints passed over, settings that have changed
 };
 
-// Loads this rank's part, with --resume-local from the states of all ranks; the ranks then compare
-// the step of their states and the hash of their parameters with each other and with
-// checkpoint.json. Collective. Throws InvalidArgument if the checkpoint is of another method, seed
-// or step length, or, without --resume-local, of another number of ranks; DataError if a file is
-// missing or broken, on all ranks if files of different steps are mixed.
-Resumed load_checkpoint(Communicator& comm, const std::filesystem::path& folder,
-                        const TrainPlan& plan, Optimizer& optimizer, std::span<float> params);
+// Loads this rank's part of the checkpoint that options.resume means, with options.resume_local
+// from the states of all ranks: the folder itself, or the newest one below an --out folder that
+// every rank finds undamaged. The ranks then compare the hash of their parameters with each other
+// and with checkpoint.json. Collective. Throws InvalidArgument if the checkpoint is of another
+// method, seed or step length, or, without options.resume_local, of another number of ranks;
+// DataError, on all ranks, if there is none or a file is missing, damaged or of another checkpoint.
+Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, Optimizer& optimizer,
+                        std::span<float> params);
+
+// True if options.out is the run that options.resume goes on with. Throws DataError.
+bool resumes_in_place(const TrainOptions& options);
 
 }  // namespace pride::train

@@ -84,8 +84,10 @@ struct WorldStep {
 
 // What is known of a run before its first step.
 struct RunStart {
-  std::int64_t step = 0;  // steps done already, by the run that is resumed
-  int saved_by = 0;       // its workers; 0: none is resumed
+  std::int64_t step = 0;           // steps done already, by the run that is resumed
+  int saved_by = 0;                // its workers; 0: none is resumed
+  bool finished = false;           // no step is left, and options.out has the results already
+  std::vector<std::string> notes;  // damaged checkpoints passed over, settings that have changed
   std::string transport;
   std::int64_t n_parameters = 0;
   std::uint64_t state_floats = 0;

@@ -51,6 +51,7 @@ struct TrainOptions {
   std::int64_t eval_every = 0;                    // steps; 0: at the end only
   std::optional<std::int64_t> eval_batches = {};  // 0: the whole evaluation set
   std::int64_t save_every = 0;                    // steps; 0: never
+  std::int64_t keep_checkpoints = 3;              // the newest, and the best; 0: all
   std::string resume = {};
   std::string resume_local = {};  // "keep", "average", "reset"; empty: as many workers as before
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/io/pending_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,6 +35,14 @@ fs::path file_behind(const fs::path& target) {
 
 }  // namespace
 
+void sync_folder(const fs::path& folder) noexcept {
+  const int descriptor =
+      open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  fsync(descriptor);
+  close(descriptor);
+}
+
 PendingFile::PendingFile(const fs::path& target)
     : target_(file_behind(target)), temporary_(concat(target_.string(), ".tmp.", getpid())) {
   file_ = std::fopen(temporary_.c_str(), "wb");
@@ -66,6 +75,7 @@ void PendingFile::commit() {
   if (file_ != nullptr) finish();
   if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail("rename");
   committed_ = true;
+  sync_folder(target_.parent_path());
 }
 
 void PendingFile::fail(const char* what) const {

@@ -33,4 +33,7 @@ class PendingFile {
   bool committed_ = false;
 };
 
+// Names that were given or changed in the folder are on disk then, where its file system can.
+void sync_folder(const std::filesystem::path& folder) noexcept;
+
 }  // namespace pride::train

@@ -307,6 +307,14 @@ std::vector<Flag> output_flags() {
        kOutput,
        "Checkpoint into --out each so many steps, and when interrupted. 0: never",
        {.highest = kMostSteps, .needs = "out", .by_experiment = true}},
+      {"keep-checkpoints",
+       &O::keep_checkpoints,
+       Role::kRecords,
+       kOutput,
+       "With --save-every: newest checkpoints to keep, beside the one of the lowest evaluation "
+       "loss. "
+       "0: all",
+       {.highest = kMostSteps, .by_experiment = true}},
       {"resume",
        &O::resume,
        Role::kRecords,

@@ -36,6 +36,10 @@ class Train : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
 
+  std::filesystem::path checkpoint(const std::string& out, int step) const {
+    return folder_.path() / out / "checkpoints" / concat("step-", step);
+  }
+
   // a run of a second or so; later flags override earlier ones nowhere, so keep them apart
   Arguments tiny(Arguments more) const {
     Arguments all = {"--data", path("text"), "--layers", "1",       "--heads", "2",      "--width",

@@ -1,0 +1,252 @@
+// Checkpoints of `pride train`, and the folder of its results: what is kept, refused, and gone on
+// from.
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <set>
+
+#include "train/io/folder_lock.h"
+#include "train_program.h"
+
+namespace pride::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+Arguments with(Arguments all, const Arguments& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST_F(Train, ResumesToTheSameBits) {
+  const json whole = summary({"--steps", "8", "--save-every", "4", "--out", path("whole")});
+  const std::string middle = checkpoint("whole", 4).string();
+  const json rest = summary({"--steps", "8", "--resume", middle, "--out", path("rest")});
+  EXPECT_EQ(rest["param_hash"], whole["param_hash"]);
+  EXPECT_EQ(rest["final"]["loss"], whole["final"]["loss"]);
+  EXPECT_EQ(metrics("rest").front()["step"], 5);
+  expect_error({"--steps", "8", "--resume", middle, "--workers", "3"}, "has world 4, this run 3");
+  expect_error({"--steps", "8", "--resume", middle, "--method", "lion"}, "has method");
+  expect_error({"--steps", "8", "--resume-local", "keep"}, "needs --resume");
+  expect_error({"--steps", "8", "--resume", path("text")}, "no complete checkpoint there");
+  // a folder that a stopped save left behind is passed over
+  std::filesystem::create_directories(path("rest") + "/checkpoints/step-6");
+  expect_error({"--steps", "8", "--resume", path("rest")}, "no complete checkpoint there");
+  // in place: the later records of the first run make room
+  const json again = summary({"--steps", "8", "--resume", middle, "--out", path("whole")});
+  EXPECT_EQ(again["param_hash"], whole["param_hash"]);
+  int steps = 0;
+  for (const json& record : metrics("whole")) steps += record["type"] == "step" ? 1 : 0;
+  EXPECT_EQ(steps, 8);
+}
+
+TEST_F(Train, ResumesOnAnotherNumberOfWorkers) {
+  const std::string middle = checkpoint("whole", 4).string();
+  const json whole = summary({"--steps", "8", "--save-every", "4", "--out", path("whole")});
+  const Arguments resume = {"--steps", "8", "--resume", middle};
+  const auto resumed = [&](const Arguments& more) {
+    Arguments all = resume;
+    all.insert(all.end(), more.begin(), more.end());
+    return summary(all);
+  };
+  // as many: nothing changes unless local state does
+  EXPECT_EQ(resumed({"--resume-local", "keep"})["param_hash"], whole["param_hash"]);
+  EXPECT_NE(resumed({"--resume-local", "reset"})["param_hash"], whole["param_hash"]);
+  std::set<std::string> hashes;
+  for (const char* workers : {"2", "3", "6"}) {
+    for (const char* local : {"keep", "average", "reset"}) {
+      const json run = resumed({"--workers", workers, "--resume-local", local});
+      EXPECT_LT(run["final"]["loss"].get<double>(), 1.2 * whole["final"]["loss"].get<double>())
+          << workers << " workers, " << local;
+      hashes.insert(run["param_hash"].get<std::string>());
+    }
+  }
+  EXPECT_EQ(hashes.size(), 9u) << "policies and numbers of workers make runs of their own";
+}
+
+TEST_F(Train, RefusesAMixedCheckpoint) {
+  summary({"--steps", "4", "--save-every", "2", "--out", path("out")});
+  const fs::path two = checkpoint("out", 2), four = checkpoint("out", 4);
+  const Arguments resume = {"--steps", "4", "--resume", four.string()};
+  for (const char* file : {"state-rank2.safetensors", "model.safetensors"}) {
+    fs::rename(four / file, path("kept"));
+    fs::copy_file(two / file, four / file);
+    expect_error(resume, concat(file, ": damaged, or of another checkpoint"));
+    fs::rename(path("kept"), four / file);
+  }
+  const std::string facts = bytes_of(four / "checkpoint.json");
+  folder_.write(four / "checkpoint.json", "");
+  expect_error(resume, "checkpoint.json: it is empty");
+  folder_.write(four / "checkpoint.json", facts);
+  summary(resume);
+}
+
+// One bit at a time, in each file at its begin, middle and end; and a state that is all zeros, or
+// of a run with another rate.
+TEST_F(Train, RefusesACheckpointWithAWrongBit) {
+  const auto save = [&](const char* out, const char* lr) {
+    summary(
+        {"--steps", "2", "--workers", "2", "--save-every", "2", "--lr", lr, "--out", path(out)});
+    return checkpoint(out, 2);
+  };
+  const fs::path saved = save("out", "1e-3"), other = save("other", "1e-2");
+  const Arguments resume = {"--steps", "4",    "--workers", "2",
+                            "--lr",    "1e-3", "--resume",  saved.string()};
+  for (const char* file : {"checkpoint.json", "model.safetensors", "state-rank0.safetensors",
+                           "state-rank1.safetensors"}) {
+    const std::string good = bytes_of(saved / file);
+    for (const std::size_t at : {good.size() / 8, good.size() / 2, good.size() - 3}) {
+      SCOPED_TRACE(concat(file, ", byte ", at));
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ 4);
+      folder_.write(saved / file, bad);
+      expect_error(resume, file);
+    }
+    folder_.write(saved / file, good);
+  }
+  const fs::path state = saved / "state-rank1.safetensors";
+  const std::string good = bytes_of(state);
+  folder_.write(state, std::string(good.size(), '\0'));
+  expect_error(resume, "state-rank1.safetensors: damaged");
+  folder_.write(state, bytes_of(other / "state-rank1.safetensors"));
+  expect_error(resume, "state-rank1.safetensors: damaged, or of another checkpoint");
+  folder_.write(state, good);
+  EXPECT_EQ(summary(resume)["steps"], 4);
+}
+
+TEST_F(Train, ResumesFromTheNewestGoodCheckpointAndSaysSo) {
+  const json whole = summary({"--steps", "6", "--save-every", "2", "--out", path("out")});
+  std::string bytes = bytes_of(checkpoint("out", 6) / "model.safetensors");
+  bytes.back() ^= 1;
+  folder_.write(checkpoint("out", 6) / "model.safetensors", bytes);
+  fs::remove(checkpoint("out", 4) / "state-rank3.safetensors");
+  const json rest = summary({"--steps", "6", "--resume", path("out"), "--out", path("rest")});
+  EXPECT_EQ(metrics("rest").front()["step"], 3);
+  EXPECT_EQ(rest["param_hash"], whole["param_hash"]);
+  ASSERT_EQ(rest["notes"].size(), 2u) << rest["notes"];
+  EXPECT_NE(rest["notes"][0].dump().find("step-6/model.safetensors: damaged"), std::string::npos);
+  EXPECT_NE(rest["notes"][1].dump().find("state-rank3.safetensors"), std::string::npos);
+}
+
+TEST_F(Train, ReadsCheckpointsOfVersion01) {
+  const json whole = summary({"--steps", "4", "--save-every", "2", "--out", path("out")});
+  const fs::path file = checkpoint("out", 2) / "checkpoint.json";
+  json facts = json::parse(bytes_of(file));
+  for (const char* newer : {"files", "checksum", "settings"}) facts.erase(newer);
+  folder_.write(file, facts.dump());
+  const json rest = summary({"--steps", "4", "--resume", file.parent_path().string()});
+  EXPECT_EQ(rest["param_hash"], whole["param_hash"]);
+  EXPECT_NE(rest["notes"].dump().find("without checksums"), std::string::npos);
+  // its parts are told apart by their step, and the hash of the parameters
+  const fs::path state = file.parent_path() / "state-rank0.safetensors";
+  folder_.write(state, bytes_of(checkpoint("out", 4) / "state-rank0.safetensors"));
+  expect_error({"--steps", "4", "--resume", file.parent_path().string()}, "is of step 4");
+}
+
+// A kill between the two renames leaves the old checkpoint under its second name.
+TEST_F(Train, ResumesFromACheckpointThatWasMovedAside) {
+  const json whole = summary({"--steps", "4", "--save-every", "2", "--out", path("out")});
+  fs::remove_all(checkpoint("out", 2));
+  fs::rename(checkpoint("out", 4), checkpoint("out", 4).string() + ".old");
+  const json again = summary({"--steps", "5", "--resume", path("out"), "--out", path("more")});
+  EXPECT_EQ(metrics("more").front()["step"], 5);
+}
+
+TEST_F(Train, SaysWhichSettingsHaveChangedSinceTheCheckpoint) {
+  summary({"--steps", "4", "--save-every", "2", "--lr", "1e-3", "--out", path("out")});
+  const Arguments resume = {"--steps", "4", "--resume", checkpoint("out", 2).string()};
+  EXPECT_EQ(summary(with(resume, {"--lr", "1e-3"}))["notes"], json::array());
+  const json other = summary(with(resume, {"--lr", "1e-2", "--beta2", "0.9", "--weight-decay",
+                                           "0.5", "--schedule", "constant", "--eval-every", "1"}));
+  EXPECT_EQ(other["notes"],
+            json({"changed since the checkpoint: --lr was 0.001 and is 0.01",
+                  "changed since the checkpoint: --beta2 was null and is 0.9",
+                  "changed since the checkpoint: --weight-decay was null and is 0.5",
+                  "changed since the checkpoint: --schedule was \"cosine\" and is \"constant\""}));
+}
+
+TEST_F(Train, LeavesTheResultsOfAFinishedRunAsTheyAre) {
+  summary({"--steps", "4", "--save-every", "2", "--eval-every", "2", "--out", path("out")});
+  const std::string results = bytes_of(path("out") + "/summary.json"),
+                    records = bytes_of(path("out") + "/metrics.jsonl");
+  const json again = summary({"--steps", "4", "--save-every", "2", "--eval-every", "2", "--resume",
+                              path("out"), "--out", path("out")});
+  EXPECT_EQ(again["steps_run"], 0);
+  EXPECT_EQ(again["final"]["loss"], json::parse(results)["final"]["loss"]);
+  EXPECT_EQ(bytes_of(path("out") + "/summary.json"), results);
+  EXPECT_EQ(bytes_of(path("out") + "/metrics.jsonl"), records);
+}
+
+TEST_F(Train, KeepsTheNewestCheckpointsAndTheBest) {
+  const auto kept = [&](const Arguments& more) {
+    fs::remove_all(path("out"));
+    summary(with({"--steps", "8", "--save-every", "1", "--eval-every", "1", "--out", path("out")},
+                 more));
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path("out") + "/checkpoints")) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  };
+  // the loss falls from step to step, so that the newest is the best
+  EXPECT_EQ(kept({}), (std::set<std::string>{"step-6", "step-7", "step-8"}));
+  EXPECT_EQ(kept({"--keep-checkpoints", "0"}).size(), 8u);
+  // a rate that is far too large: the best comes early
+  const std::set<std::string> names = kept({"--keep-checkpoints", "2", "--lr", "1"});
+  std::map<double, int> steps;
+  for (const json& record : metrics("out")) {
+    if (record["type"] == "eval") steps[record["loss"].get<double>()] = record["step"].get<int>();
+  }
+  ASSERT_LT(steps.begin()->second, 7);
+  EXPECT_EQ(names,
+            (std::set<std::string>{concat("step-", steps.begin()->second), "step-7", "step-8"}));
+}
+
+// What comes after the checkpoint is of another course of the run.
+TEST_F(Train, SetsLaterCheckpointsAsideWhenItGoesOnInPlace) {
+  summary({"--steps", "6", "--save-every", "2", "--out", path("out")});
+  const json again = summary({"--steps", "4", "--save-every", "2", "--resume",
+                              checkpoint("out", 2).string(), "--out", path("out")});
+  EXPECT_TRUE(fs::exists(checkpoint("out", 4)));
+  EXPECT_FALSE(fs::exists(checkpoint("out", 6)));
+  EXPECT_TRUE(fs::exists(checkpoint("out", 6).string() + ".dropped"));
+  EXPECT_NE(again["notes"].dump().find("step-6 is of another course"), std::string::npos);
+}
+
+TEST_F(Train, LetsOneRunAtATimeIntoItsFolder) {
+  const train::FolderLock other(path(""), "run");
+  expect_error({"--steps", "1", "--out", path(""), "--overwrite"}, "another run (process ");
+}
+
+TEST_F(Train, EndsWithAnErrorWhereItsFolderIsRemoved) {
+  const auto remove_while_running = [&](const char* what, const char* error) {
+    const Outcome outcome =
+        run_shell(concat("(", command_line(tiny({"--steps", "100000", "--out", path("gone")})),
+                         " & pid=$!; "
+                         "for i in $(seq 300); do [ -s ",
+                         path("gone"),
+                         "/metrics.jsonl ] && break; sleep 0.1; done; "
+                         "rm -r ",
+                         path(what), "; wait $pid)"));
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(error), std::string::npos) << outcome.err;
+    fs::remove_all(path("gone"));
+  };
+  remove_while_running("gone", "metrics.jsonl: it was removed while the run wrote there");
+  remove_while_running("gone/metrics.jsonl", "metrics.jsonl: it was removed");
+}
+
+TEST_F(Train, OverwritesOnlyOnceTheRunBegins) {
+  const json before = summary({"--steps", "2", "--save-every", "1", "--out", path("out")});
+  const std::string kept = bytes_of(path("out") + "/summary.json");
+  expect_error({"--steps", "2", "--out", path("out"), "--overwrite", "--resume", path("text")},
+               "no complete checkpoint there");
+  expect_error({"--steps", "2", "--out", path("out"), "--overwrite", "--sharding", "dirichlet:1"},
+               "needs a task with labels");
+  EXPECT_EQ(bytes_of(path("out") + "/summary.json"), kept);
+  EXPECT_TRUE(std::filesystem::exists(path("out") + "/checkpoints/step-2"));
+  summary({"--steps", "1", "--out", path("out"), "--overwrite"});
+  EXPECT_FALSE(std::filesystem::exists(path("out") + "/checkpoints"));
+}
+
+}  // namespace
+}  // namespace pride::app
