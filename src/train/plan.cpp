@@ -62,6 +62,16 @@ void fill_freeze_steps(const MethodInfo& method, TrainPlan& plan) {
                               "=N sets another number"));
 }
 
+// Methods whose steps are as large as their rate, as signs and Adam's are, take the model's scale.
+void fill_rate(const MethodInfo& method, TrainPlan& plan) {
+  constexpr double kLargestOfSuchMethods = 1e-3;
+  const double scale = method.default_lr <= kLargestOfSuchMethods ? plan.task->model().lr_scale : 1;
+  plan.peak_lr = plan.options.lr.value_or(scale * method.default_lr);
+  if (plan.options.lr || scale == 1) return;
+  plan.notes.push_back(concat("--lr ", plan.peak_lr, ": ", scale, " times the default of ",
+                              method.name, ", for a model as small as ", plan.task->model().name));
+}
+
 }  // namespace
 
 Layout layout_of(const Model& model, bool decay_all) {
@@ -92,7 +102,6 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   plan.world = world;
   plan.options.workers = world;
   const MethodInfo method = method_info(options.method, world);
-  plan.peak_lr = options.lr.value_or(method.default_lr);
   plan.sharding = parse_sharding(options.sharding);
   plan.optimizer = optimizer_options(options);
 
@@ -100,6 +109,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   if (!plan.task) plan.task = with_short_errors([&] { return make_task(options); });
   plan.notes = plan.task->notes();
   plan.options.task = plan.task->name();
+  fill_rate(method, plan);
   if (plan.options.batch == 0) {
     plan.options.batch = registered ? task_info(plan.options.task).default_batch : kBatch;
   }

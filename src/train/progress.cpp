@@ -94,6 +94,9 @@ class ProgressLine final : public Observer {
                 " steps of ", plan.samples_per_step(), " samples, ",
                 bytes_text(static_cast<double>(start.cost.bytes())), " per step and worker"));
     for (const std::string& text : plan.notes) note(text);
+    if (plan.options.out.empty()) {
+      note("no --out: neither the metrics nor the model are kept");
+    }
     for (const auto& [route, n] : start.routes) {
       note(concat("route: ", route, ", ", n, n == 1 ? " bucket" : " buckets"));
     }

@@ -88,7 +88,10 @@ struct ModelMaker {
   std::string name = {};
   Facts size = {};           // layers, width ...; equal on all ranks of a job
   std::int64_t context = 0;  // of tokens: the longest input
-  std::string config = {};   // text of config.json beside model.safetensors; empty: no such file
+  // The default rate of a run, in default rates of its method: those are for models of hundreds of
+  // millions of parameters, and small ones learn faster with larger rates (docs/training.md).
+  double lr_scale = 1;
+  std::string config = {};  // text of config.json beside model.safetensors; empty: no such file
   std::function<std::unique_ptr<Model>()> make = {};
   // Replaces the initial values drawn from the seed, on host tensors; empty: they stay.
   std::function<void(Model&)> load_initial = {};

@@ -1,5 +1,6 @@
 // The GPTs of the registry: their sizes, from a preset or from a checkpoint.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "pride/error.h"
@@ -77,7 +78,10 @@ ModelInfo gpt_info(const char* name, const char* about, const GptSize& preset, b
     if (!o.init.empty()) return maker_of("gpt from --init", size_of_init(o, input.classes), o);
     GptSize size = preset;
     size.vocabulary = input.classes;
-    return maker_of(name, size_of_preset(o, size, small), o);
+    const GptSize full = size_of_preset(o, size, small);
+    ModelMaker maker = maker_of(name, full, o);
+    if (small) maker.lr_scale = std::clamp(10.0 * 128 / static_cast<double>(full.width), 1.0, 10.0);
+    return maker;
   };
   return {name, about, ModelInput::Kind::kTokens, make};
 }

@@ -2,6 +2,7 @@
 #include "train/models/vit.h"
 
 #include <ATen/ATen.h>
+#include <algorithm>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -171,10 +172,13 @@ ModelInfo vit_info(const char* name, const char* about, const char* architecture
       facts.emplace_back("classes", size.classes);
     }
     if (size.init_std != VitSize{}.init_std) facts.emplace_back("init_std", size.init_std);
-    return ModelMaker{.name = name,
-                      .size = std::move(facts),
-                      .config = timm_config(architecture, size, input.labels),
-                      .make = [size] { return make_vit(size); }};
+    const auto width = static_cast<double>(size.width);
+    return ModelMaker{
+        .name = name,
+        .size = std::move(facts),
+        .lr_scale = preset.width == 128 ? std::clamp(3.0 * 128 / width, 1.0, 3.0) : 1.0,
+        .config = timm_config(architecture, size, input.labels),
+        .make = [size] { return make_vit(size); }};
   };
   return {name, about, ModelInput::Kind::kImages, make};
 }

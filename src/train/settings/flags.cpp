@@ -159,7 +159,7 @@ std::vector<Flag> method_flags() {
        "lion-cub-auto: bits sent per parameter, step and rank at most, on average; the same as "
        "--method-opt budget_bits=",
        {.above = true}},
-      own("lr", &O::lr, "Peak learning rate. Default: the method's"),
+      own("lr", &O::lr, "Peak learning rate. Default: the method's, larger for small models"),
       own("beta1", &O::beta1, "Default: the method's"),
       own("beta2", &O::beta2, "Default: the method's"),
       own("eps", &O::eps, "Default: the method's"),

@@ -182,6 +182,19 @@ TEST_F(Train, StartsWithTheDeviationsOfItsModelOrThoseGiven) {
   EXPECT_EQ(two["settings"]["embedding-std"], 0.07);
 }
 
+TEST_F(Train, TakesLargerDefaultRatesForSmallModels) {
+  const auto rate = [&](const Arguments& more) {
+    Arguments all = {"--steps", "1", "--eval-batches", "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return summary(all)["method"]["lr"].get<double>();
+  };
+  EXPECT_DOUBLE_EQ(rate({}), 1e-3);
+  EXPECT_DOUBLE_EQ(rate({"--method", "adamw"}), 1e-2);
+  EXPECT_DOUBLE_EQ(rate({"--lr", "2e-4"}), 2e-4);
+  EXPECT_DOUBLE_EQ(rate({"--model", "gpt2"}), 1e-4) << "a large model's preset, made narrow";
+  EXPECT_DOUBLE_EQ(rate({"--method", "sgdm"}), 0.1) << "its steps are as large as the gradient";
+}
+
 TEST_F(Train, SaysWhatTorchSaysInOneLine) {
   // attention's mask of 640 GB
   folder_.write("long", std::string(4'200'000, 'a'));
