@@ -37,5 +37,6 @@ void add_methods_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_info_command(CLI::App& app);
+void add_manual_commands(CLI::App& app);  // of the commands that `app` has when they run
 
 }  // namespace pride::app

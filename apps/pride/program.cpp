@@ -161,6 +161,7 @@ int run(int argc, char** argv) {
   pride::app::add_bench_command(app);
   pride::app::add_plan_command(app);
   pride::app::add_info_command(app);
+  pride::app::add_manual_commands(app);
   return parse(app, argc, argv);
 }
 

@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "pride/error.h"
-#include "pride/schedule.h"
 #include "pride/train/flags.h"
 #include "pride/train/model.h"
 #include "pride/train/task.h"
@@ -103,7 +102,6 @@ std::string help_of(const Flag& flag) {
 
 void check(const TrainOptions& options) {
   const TaskInfo* task = options.task.empty() ? nullptr : &task_info(options.task);
-  schedule_kind(options.schedule);
   for (const Flag& flag : Flag::table()) {
     if (!flag.given(options)) continue;
     std::visit([&](auto member) { check_value(flag, options.*member); }, flag.member);
