@@ -38,9 +38,9 @@ GptSize size_of_preset(const TrainOptions& o, GptSize size, bool small) {
   size.context = o.context.value_or(size.context);
   if (small) {
     // GPT-2's 0.02 is made for its width. A narrow model that starts so learns under the sign
-    // updates of Lion how frequent each byte is, and stays there (docs/results.md, lm-small). These
-    // are the deviation of torch's nn.Linear with so many inputs, and one that gives the scores of
-    // the tied head a deviation of 1.
+    // updates of Lion how frequent each byte is, and stays there
+    // (docs/results/language_long_memory.md). These are the deviation of torch's nn.Linear with so
+    // many inputs, and one that gives the scores of the tied head a deviation of 1.
     const auto width = static_cast<double>(size.width);
     size.init_std = 1 / std::sqrt(3 * width);
     size.embedding_std = 1 / std::sqrt(width);
