@@ -72,10 +72,10 @@ def unescaped(text):
 
 
 def literals(text):
-    """The string literals of a source, adjacent ones joined, others apart by a NUL."""
+    """The string literals of a source, those with at most a comma between joined, others apart by a NUL."""
     parts, end = [], 0
     for match in LITERAL.finditer(text):
-        if text[end:match.start()].strip():
+        if text[end:match.start()].strip(" \t\n,"):
             parts.append("\0")
         parts.append(match["raw"] or unescaped(match["text"] or ""))
         end = match.end()
@@ -139,7 +139,7 @@ def self_test():
                      "    [code](is/not/checked.md)\n[out](https://example.org/x.md)\n",
         "docs/a.md": "## Two words, `x`\n```\n# no heading\n```\n[up](../README.md#no-heading)\n",
         "src/x.cpp": '// docs/gone.md has more; docs/a.md is there.\n'
-                     'f("one part " "and " + x + " the \\"end\\"");\n',
+                     'f("one part ", "and " + x + " the \\"end\\"");\n',
         "docs/errors.md": "| message | |\n|---|---|\n| `one part and ... the \"end\"` | |\n"
                           "| `the \"end\" ... one part and` | |\n| `part that is gone` | |\n| no code | |\n\n"
                           "| other |\n|---|\n| `not checked` |\n",
