@@ -13,9 +13,9 @@ touches nothing of the machine's own network.
 
   -n, --ranks N       ranks (4)
       --hosts H       hosts that share the ranks evenly, in order (as many as ranks)
-  -r, --rate RATE     of each link, in each direction: 100mbit, 1gbit, ... as tc writes it; none: unshaped (1gbit)
-      --burst BYTES   the shaper's bucket. Large ones let short exchanges run above the rate.
-                      Default: what the link carries in 1 ms, 32 KB at least
+  -r, --rate RATE     of each link, in each direction: 100mbit, 1Gbit/s, 1Gbps (bits), ...; none: unshaped (1gbit)
+      --burst BYTES   the shaper's bucket. Large ones let short exchanges run above the rate, those below a packet of
+                      64 KB hold every one of these up. Default: what the link carries in 1 ms, 64 KB at least
       --congestion C  TCP's congestion control in the hosts (reno; bbr shares links badly among streams that start at once)
   -l, --launcher L    mpi: mpirun over TCP (default)
                       env: COMMAND once per rank with MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK and
@@ -84,8 +84,9 @@ whole "$hosts" || die 2 "--hosts $hosts: not a number from 1 to 9999"
 # "1gbit" -> 1000000000
 bits_per_second() {
   local number unit
-  [[ $1 =~ ^([0-9]{1,6})([kmg]?)bit$ ]] || die 2 "--rate $1: none, or as 100mbit, 1gbit"
-  number=${BASH_REMATCH[1]} unit=${BASH_REMATCH[2]}
+  [[ $1 =~ ^([0-9]{1,6})([kmgKMG]?)(bits?|bits?/s|bps|b/s)$ ]] ||
+    die 2 "--rate $1: none, or as 100mbit, 1Gbit/s, 1Gbps"
+  number=${BASH_REMATCH[1]} unit=${BASH_REMATCH[2],,}
   case $unit in
     k) number=${number}000 ;;
     m) number=${number}000000 ;;
@@ -99,7 +100,8 @@ if [ "$rate" != none ]; then
   bps=$(bits_per_second "$rate")
   if [ -z "$burst" ]; then
     burst=$((bps / 8 / 1000))
-    [ "$burst" -ge 32768 ] || burst=32768
+    # tbf cuts a packet that is larger than its bucket, and TCP hands over 64 KB at a time
+    [ "$burst" -ge 65536 ] || burst=65536
   fi
 fi
 

@@ -51,18 +51,19 @@ expect "ended soon" yes "$([ $((SECONDS - begun)) -lt 30 ] && echo yes)"
 
 # both ends of a link are shaped
 # shellcheck disable=SC2016
-"$slownet" -n 1 -r 80mbit -l env -- sh -c 'tc qdisc show dev net0
+"$slownet" -n 1 -r 80Mbit/s -l env -- sh -c 'tc qdisc show dev net0
   own=$(ip netns identify $$)  # another network may be there
   hub=${own%-0}-hub
   tc -n "$hub" qdisc show dev port0' >"$work/tc" 2>"$work/error" || true
 expect "shaped ends" 2 "$(grep -c 'tbf .* rate 80Mbit' "$work/tc" || true)"
+expect "room for a packet of 64 KB" 2 "$(grep -cE 'burst (64Kb|65536b|65536)' "$work/tc" || true)"
 
 if command -v mpirun >/dev/null; then
   "$slownet" -n 2 -r 100mbit -- cat /sys/class/net/net0/address >"$work/out" 2>"$work/error" || true
   expect "hosts under mpirun" 2 "$(sort -u "$work/out" | wc -l)"
 fi
 
-for wrong in '-n 0' '-n 3 --hosts 2' '-r 1parsec' '-r 10' '-r 0100bit' '--burst x' '--counters /no/such/folder/file' '-l ssh' '--no-such 1'; do
+for wrong in '-n 0' '-n 3 --hosts 2' '-r 1parsec' '-r 10' '-r 1GB' '-r 0100bit' '--burst x' '--counters /no/such/folder/file' '-l ssh' '--no-such 1'; do
   status=0
   # shellcheck disable=SC2086
   "$slownet" $wrong -- true 2>"$work/error" || status=$?
