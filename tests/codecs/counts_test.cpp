@@ -9,6 +9,7 @@
 #include <bit>
 
 #include "codecs/made_frames.h"
+#include "kernels/radix.h"
 
 namespace pride {
 namespace {
@@ -139,13 +140,23 @@ TEST(PackedCounts, FrameHasTheseBytes) {
   EXPECT_EQ(example.error(), "");
 }
 
-// The example's packed words are those that the kernel writes for its counts.
+// What the kernel unpacks from the example's words: counts of coordinate 0, and of 1, of each.
 TEST(PackedCounts, ExamplesWordsHoldItsCounts) {
-  std::uint64_t v = 0;
-  for (const std::uint64_t count : {4, 3, 2, 1, 0, 4, 3, 2, 1, 0, 4, 3, 2}) v = 5 * v + count;
-  const std::uint64_t m = 1'220'703'125;  // 5^13
-  EXPECT_EQ(((v << 32) + m - 1) / m, 0xF01A3909u);
-  EXPECT_EQ(((std::uint64_t{1} << 32) + m - 1) / m, 4u);
+  const Example example;
+  constexpr std::size_t kWords = 13, kPlanes = 3;
+  std::vector<std::uint64_t> planes(kPlanes * kWords);
+  kernels::unpack_digits(example.view.packed, {.base = 5, .n_digits = kWords}, 0, kWords, kPlanes,
+                         kWords, planes);
+  const auto counts_of = [&](std::size_t coordinate) {
+    std::vector<unsigned> counts(kWords);
+    for (std::size_t at = 0; at < planes.size(); ++at) {
+      counts[at % kWords] += (planes[at] >> coordinate & 1u) << (at / kWords);
+    }
+    return counts;
+  };
+  EXPECT_EQ(counts_of(0), (std::vector<unsigned>{4, 3, 2, 1, 0, 4, 3, 2, 1, 0, 4, 3, 2}));
+  EXPECT_EQ(counts_of(1), (std::vector<unsigned>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}));
+  EXPECT_EQ(counts_of(2), std::vector<unsigned>(kWords));
 }
 
 TEST(PackedCounts, UsersFollowThePieces) {

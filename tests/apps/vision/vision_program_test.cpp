@@ -62,7 +62,7 @@ class ImageNet : public testing::Test {
 
   void expect_error(const Arguments& more, std::initializer_list<std::string> parts) const {
     const Outcome outcome = test::run_here(tiny(more));
-    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
     for (const std::string& part : parts) {
       EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
     }
@@ -164,7 +164,23 @@ TEST_F(ImageNet, StartsWithTheDeviationItIsGiven) {
 }
 
 TEST_F(ImageNet, DealsSkewedClassesToItsWorkers) {
-  summary({"--steps", "2", "--sharding", "dirichlet:1"});
+  // with so small a parameter a class goes to one worker: both to the same with some seeds, which
+  // leaves the other without samples, and each to its own with others
+  int unequal = 0, refused = 0;
+  const json even = summary({"--steps", "2"});
+  for (const char* seed : {"0", "1", "2", "3", "4", "5"}) {
+    const Outcome outcome =
+        test::run_here(tiny({"--steps", "2", "--sharding", "dirichlet:1e-6", "--seed", seed}));
+    if (outcome.code == 0) {
+      const json skewed = json::parse(outcome.out);
+      unequal += skewed["param_hash"] != even["param_hash"] ? 1 : 0;
+    } else {
+      refused += outcome.err.find("leaves worker") != std::string::npos ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(unequal + refused, 6);
+  EXPECT_GT(unequal, 0);
+  EXPECT_GT(refused, 0);
 }
 
 TEST_F(ImageNet, RefusesWhatDoesNotFit) {
@@ -173,17 +189,14 @@ TEST_F(ImageNet, RefusesWhatDoesNotFit) {
   expect_error({"--patch", "5"}, {"do not tile an image of 32"});
   expect_error({"--label-smoothing", "1"}, {"--label-smoothing 1"});
   expect_error({"--mixup", "-1"}, {"--mixup -1"});
-  const auto refused = [](const Arguments& arguments, const char* part) {
-    const Outcome outcome = test::run_here(arguments);
-    EXPECT_EQ(outcome.code, 1);
-    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
-  };
-  refused({"train", "--task", "imagenet", "--data", path("data"), "--image-size", "4096"},
-          "an image of 4096 pixels has 65536 patches of 16, at most 4096");
-  refused({"train", "--image-size", "32"}, "--image-size is for imagenet only");
-  refused({"train", "--loader-threads", "2"}, "--loader-threads is for imagenet only");
-  refused({"train", "--mixup", "0.5"}, "--mixup is for cifar10 and imagenet only");
-  refused({"train", "--task", "imagenet", "--data", path("nowhere")}, "train is no folder");
+  test::expect_usage(
+      {"train", "--task", "imagenet", "--data", path("data"), "--image-size", "4096"},
+      "an image of 4096 pixels has 65536 patches of 16, at most 4096");
+  test::expect_usage({"train", "--image-size", "32"}, "--image-size is for imagenet only");
+  test::expect_usage({"train", "--loader-threads", "2"}, "--loader-threads is for imagenet only");
+  test::expect_usage({"train", "--mixup", "0.5"}, "--mixup is for cifar10 and imagenet only");
+  test::expect_failure({"train", "--task", "imagenet", "--data", path("nowhere")},
+                       "train is no folder");
 }
 
 TEST_F(ImageNet, BenchLoaderMeasuresAndChecks) {
