@@ -7,12 +7,10 @@
 
 #include "bench/fields.h"
 #include "commands.h"
-#include "integer_check.h"
-#include "number_check.h"
+#include "flag_values.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
 #include "pride/plan.h"
-#include "settings_of.h"
 #include "train/settings/method_options.h"
 #include "train/settings/nodes.h"
 #include "world.h"
@@ -27,13 +25,13 @@
 namespace pride::app {
 namespace {
 
-constexpr std::int64_t kMostCoords = std::int64_t{1} << 33;
+constexpr double kMostCoords = 0x1p33;
 
 // The flags of all kinds; each kind has some of them, and may have other defaults.
 struct Arguments {
   Workers workers = {};
   Settings settings = {};  // what all ranks must have alike
-  std::vector<std::int64_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
+  std::vector<std::size_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
   double seconds = 1;
   int reps = 5;
   bool json = false;
@@ -41,7 +39,7 @@ struct Arguments {
   std::vector<std::string> methods = {"lion",       "lion:dense=native", "lion:dense=bf16",
                                       "dlion-vote", "dlion-avg",         "lion-cub"};
   std::vector<std::string> method_options = {};
-  std::int64_t bucket_coords = std::int64_t{1} << 20;
+  std::size_t bucket_coords = std::size_t{1} << 20;
   int exchange_threads = 4;
   std::string hierarchical = {};
   // kernels
@@ -55,8 +53,6 @@ struct Arguments {
   int image_size = 224;
   std::vector<int> threads = {1};
   bool check = false;
-
-  std::vector<std::size_t> all_sizes() const { return {sizes.begin(), sizes.end()}; }
 };
 
 using RankedBody = std::function<void(Communicator&, RowPrinter&, bool threads_may_talk)>;
@@ -79,8 +75,7 @@ NetworkFacts network_row(Communicator& comm, const Arguments& args, RowPrinter& 
 void run_network(const Arguments& args) {
   on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool) {
     network_row(comm, args, print);
-    const PatternBench how{
-        .sizes = args.all_sizes(), .seconds = args.seconds / 4, .least = args.reps};
+    const PatternBench how{.sizes = args.sizes, .seconds = args.seconds / 4, .least = args.reps};
     bench_patterns(comm, how, [&](const PatternCell& cell) { print.row(fields_of(comm, cell)); });
     if (comm.size() == 1) return;
     print.note(
@@ -109,8 +104,8 @@ void run_exchange(const Arguments& args) {
   on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
     ExchangeBench how{.methods = args.methods,
                       .method_options = args.method_options,
-                      .sizes = args.all_sizes(),
-                      .bucket_coords = static_cast<std::size_t>(args.bucket_coords),
+                      .sizes = args.sizes,
+                      .bucket_coords = args.bucket_coords,
                       .nodes = nodes_of(comm, args.hierarchical),
                       .exchange_threads = granted_threads(comm, args, threads_may_talk),
                       .seconds = args.seconds,
@@ -129,11 +124,11 @@ void run_exchange(const Arguments& args) {
 void run_optimizer(const Arguments& args) {
   on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
     const OptimizerBench how{.methods = args.methods,
-                             .bucket_coords = static_cast<std::size_t>(args.bucket_coords),
+                             .bucket_coords = args.bucket_coords,
                              .exchange_threads = granted_threads(comm, args, threads_may_talk),
                              .seconds = args.seconds,
                              .least = args.reps};
-    for (const std::size_t coords : args.all_sizes()) {
+    for (const std::size_t coords : args.sizes) {
       const auto rows = bench_optimizer(comm, how, coords);
       for (const StepRow& row : rows) print.row(optimizer_fields(comm, row, rows.front(), coords));
     }
@@ -165,10 +160,8 @@ std::vector<std::string> isas_of(const Arguments& args) {
 void run_kernels(const Arguments& args) {
   if (args.small_pages) ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   RowPrinter print(args.json ? RowPrinter::Form::kJson : RowPrinter::Form::kTable);
-  const KernelBench how{.sizes = args.all_sizes(),
-                        .isas = isas_of(args),
-                        .seconds = args.seconds,
-                        .least = args.reps};
+  const KernelBench how{
+      .sizes = args.sizes, .isas = isas_of(args), .seconds = args.seconds, .least = args.reps};
   bench_kernels(matching_rows(kernel_rows(args.rows), args.filter), how,
                 [&](const KernelCell& cell) { print.row(fields_of(cell)); });
   print.note(
@@ -202,17 +195,13 @@ CLI::App* add_kind(CLI::App& bench, const char* name, const char* what, Argument
   return kind;
 }
 
-void add_sizes(CLI::App& kind, Arguments& args, std::int64_t most,
-               const char* what = "Coordinates, separated by commas") {
-  add_integers(kind, "--sizes", args.sizes, what, std::int64_t{1}, most);
+void add_sizes(CLI::App& kind, Arguments& args, double most) {
+  add_value(kind, "--sizes", args.sizes, "Coordinates, separated by commas", {1, most});
 }
 
 void add_times(CLI::App& kind, Arguments& args, const char* seconds, const char* reps) {
-  kind.add_option("--seconds", args.seconds, seconds)
-      ->capture_default_str()
-      ->check(number_check())
-      ->check(CLI::Range(0.001, 3600.0));
-  add_integers(kind, "--reps", args.reps, reps, 1, 1'000'000);
+  add_value(kind, "--seconds", args.seconds, seconds, {0.001, 3600});
+  add_value(kind, "--reps", args.reps, reps, {1, 1e6});
 }
 
 // A kind that runs on ranks.
@@ -225,19 +214,16 @@ CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what, Argume
 }
 
 void add_methods(CLI::App& kind, Arguments& args) {
-  kind.add_option("--methods", args.methods,
-                  "Separated by commas, each perhaps with options of its own, as lion:dense=bf16")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_value(kind, "--methods", args.methods, kMethodsHelp)->delimiter(',');
 }
 
 // Of exchange and optimizer.
 void add_exchange_flags(CLI::App& kind, Arguments& args, const char* threads) {
   add_methods(kind, args);
   add_sizes(kind, args, kMostCoords);
-  add_integers(kind, "--bucket-coords", args.bucket_coords, "Target size of a bucket",
-               std::int64_t{1}, kMostCoords);
-  add_integers(kind, "--exchange-threads", args.exchange_threads, threads, 0, 16);
+  add_value(kind, "--bucket-coords", args.bucket_coords, "Target size of a bucket",
+            {1, kMostCoords});
+  add_value(kind, "--exchange-threads", args.exchange_threads, threads, {0, 16});
 }
 
 // `run` is called with the arguments and, on ranks, with the settings that they must have alike.
@@ -255,8 +241,9 @@ void add_network(CLI::App& bench) {
   CLI::App* kind =
       add_ranked(bench, "network",
                  "Latency and goodput between the ranks, and patterns of messages by size", *args);
-  add_sizes(*kind, *args, std::int64_t{1} << 32,
-            "Bytes of each rank's data in a pattern, separated by commas");
+  add_value(*kind, "--sizes", args->sizes,
+            "Bytes of each rank's data in a pattern, as 8 or 64kB, separated by commas")
+      ->transform(number_reader<std::size_t>({1, 0x1p32}, true));
   set_callback(kind, args, run_network);
 }
 
@@ -299,8 +286,8 @@ void add_step(CLI::App& bench) {
                               *args, "Rounds, at least");
   add_workload_flags(*kind, *options);
   add_methods(*kind, *args);
-  add_integers(*kind, "--exchange-threads", options->exchange_threads,
-               "With overlap: buckets on their way at a time", 1, 16);
+  add_value(*kind, "--exchange-threads", options->exchange_threads,
+            "With overlap: buckets on their way at a time", {1, 16});
   set_callback(kind, args, [options](const Arguments& all) { run_step(all, *options); });
 }
 #endif
@@ -312,19 +299,18 @@ void add_kernels(CLI::App& bench) {
   CLI::App* kind =
       add_kind(bench, "kernels",
                "Every kernel of a step on one core, beside memcpy, checked; no other ranks", *args);
-  add_sizes(*kind, *args, std::int64_t{1} << 30);
+  add_sizes(*kind, *args, 0x1p30);
   add_times(*kind, *args, "Of each kernel, at least; memcpy takes as long",
             "Measurements of each kernel, at least");
-  kind->add_option("--filter", args->filter,
-                   "Kernels of whose name this regular expression matches a part")
-      ->capture_default_str();
-  kind->add_option("--isa", args->isas,
-                   "Instruction sets, separated by commas, as `pride info` names them, or all. "
-                   "Default: the one that training would use")
+  add_value(*kind, "--filter", args->filter,
+            "Kernels of whose name this regular expression matches a part");
+  add_value(*kind, "--isa", args->isas,
+            "Instruction sets, separated by commas, as `pride info` names them, or all. "
+            "Default: the one that training would use")
       ->delimiter(',');
-  add_integers(*kind, "--rows", args->rows,
-               "Ranks whose rows votes, counts and means read; a row of the table for each",
-               std::size_t{1}, std::size_t{1024});
+  add_value(*kind, "--rows", args->rows,
+            "Ranks whose rows votes, counts and means read; a row of the table for each",
+            {1, 1024});
   kind->add_flag("--small-pages", args->small_pages,
                  "Arrays on pages of 4 KiB. Default: on huge pages, where the system grants them");
   set_callback(kind, args, run_kernels);
@@ -337,11 +323,9 @@ void add_loader(CLI::App& bench) {
                "Images of the task imagenet, decoded and cropped as in training; no ranks", *args);
   kind->add_option("--data", args->data,
                    "Folder with train/CLASS/*.jpg and val/CLASS/*.jpg; default: $PRIDE_DATA");
-  add_integers(*kind, "--images", args->images, "Of the training set, evenly spread",
-               std::size_t{1});
-  add_integers(*kind, "--image-size", args->image_size, "Side of the crops in pixels", 1, 4096);
-  add_integers(*kind, "--threads", args->threads, "Numbers of threads, separated by commas", 1,
-               256);
+  add_value(*kind, "--images", args->images, "Of the training set, evenly spread", {1});
+  add_value(*kind, "--image-size", args->image_size, "Side of the crops in pixels", {1, 4096});
+  add_value(*kind, "--threads", args->threads, "Numbers of threads, separated by commas", {1, 256});
   kind->add_flag("--check", args->check,
                  "Instead: decode every image of both splits, and name those that cannot be");
   set_callback(kind, args, run_loader);

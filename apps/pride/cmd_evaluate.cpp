@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "commands.h"
-#include "integer_check.h"
+#include "flag_values.h"
 #include "pride/error.h"
 #include "pride/train/trainer.h"
 #include "text/table.h"
@@ -302,20 +302,13 @@ void run(Arguments args) {
 }
 
 void add_prompt_flags(CLI::App& command, Arguments& args) {
-  command.add_option("--shots", args.shots, "Examples, with their answers, before each question")
-      ->capture_default_str()
-      ->check(integer_check<std::size_t>(0, 1 << 20));
-  command.add_option("--seed", args.seed, "Chooses the examples of each question")
-      ->capture_default_str()
-      ->check(integer_check<std::uint64_t>(0));
-  command
-      .add_option("--part", args.part,
-                  "Questions to ask: all of the file; train or held-out: those that `pride train "
-                  "--task fewshot` learns from, or never sees")
-      ->capture_default_str();
-  command.add_option("--limit", args.limit, "Only the first N questions of each task. 0: all")
-      ->capture_default_str()
-      ->check(integer_check<std::size_t>(0));
+  add_value(command, "--shots", args.shots, "Examples, with their answers, before each question",
+            {0, kMostOfASize});
+  add_value(command, "--seed", args.seed, "Chooses the examples of each question");
+  add_value(command, "--part", args.part,
+            "Questions to ask: all of the file; train or held-out: those that `pride train "
+            "--task fewshot` learns from, or never sees");
+  add_value(command, "--limit", args.limit, "Only the first N questions of each task. 0: all");
   command.add_option("--delimiter", args.delimiter,
                      "Between a query and its answer. Default: \"\\nAnswer: \" for tasks whose "
                      "queries say \"Question:\", else a blank");
@@ -338,17 +331,13 @@ void add_flags(CLI::App& command, Arguments& args) {
   command.add_option("--vocab", args.vocab,
                      "Folder with encoder.json and vocab.bpe; not for models of bytes");
   add_prompt_flags(command, args);
-  command.add_option("--batch", args.batch, "Questions at a time; does not change scores")
-      ->capture_default_str()
-      ->check(integer_check<std::size_t>(1, 1 << 20));
-  command.add_option("--threads", args.threads, "Batches at a time. 0: one for each core")
-      ->capture_default_str()
-      ->check(integer_check<int>(0, 1024));
-  command.add_option("--device", args.device, "cpu or cuda")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  command.add_option("--heads", args.heads, "Attention heads, if no config.json says how many")
-      ->check(integer_check<std::int64_t>(1, 1 << 20));
+  add_value(command, "--batch", args.batch, "Questions at a time; does not change scores",
+            {1, kMostOfASize});
+  add_value(command, "--threads", args.threads, "Batches at a time. 0: one for each core",
+            {0, 1024});
+  add_value(command, "--device", args.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+  add_value(command, "--heads", args.heads, "Attention heads, if no config.json says how many",
+            {1, kMostOfASize});
   command.add_option("--predictions", args.predictions,
                      "File for a JSON line per question: prompt, scores, picks");
   command.add_flag("--json", args.json, "A JSON line per task instead of a table");

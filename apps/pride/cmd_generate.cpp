@@ -7,8 +7,7 @@
 #include <optional>
 
 #include "commands.h"
-#include "integer_check.h"
-#include "number_check.h"
+#include "flag_values.h"
 #include "pride/error.h"
 #include "pride/train/trainer.h"
 #include "train/clock.h"
@@ -186,30 +185,17 @@ void add_flags(CLI::App& command, Arguments& args) {
       .add_option("--prompt-file", args.prompt_file,
                   "The same, from a file or a pipe, of 64 MiB at most")
       ->excludes(prompt);
-  command.add_option("--tokens", args.tokens, "Most tokens to add; <|endoftext|> ends it before")
-      ->capture_default_str()
-      ->check(integer_check<std::size_t>(1));
-  command
-      .add_option("--temperature", args.sampling.temperature,
-                  "Divides the logits: lower is surer of itself; 0 always takes the likeliest")
-      ->capture_default_str()
-      ->check(number_check());
-  command.add_option("--top-k", args.sampling.top_k, "Of the K likeliest tokens only; 0: of all")
-      ->capture_default_str()
-      ->check(integer_check<std::size_t>(0));
-  command
-      .add_option("--top-p", args.sampling.top_p,
-                  "Of the fewest likeliest tokens that have this probability together")
-      ->capture_default_str()
-      ->check(number_check());
-  command.add_option("--samples", args.samples, "Texts to write, each from the prompt")
-      ->capture_default_str()
-      ->check(integer_check<std::size_t>(1));
-  command.add_option("--seed", args.seed, "Of the draws; the same seed, the same text")
-      ->capture_default_str()
-      ->check(integer_check<std::uint64_t>(0));
-  command.add_option("--heads", args.heads, "Attention heads, if no config.json says how many")
-      ->check(integer_check<std::int64_t>(1, 1 << 20));
+  add_value(command, "--tokens", args.tokens, "Most tokens to add; <|endoftext|> ends it before",
+            {1});
+  add_value(command, "--temperature", args.sampling.temperature,
+            "Divides the logits: lower is surer of itself; 0 always takes the likeliest");
+  add_value(command, "--top-k", args.sampling.top_k, "Of the K likeliest tokens only; 0: of all");
+  add_value(command, "--top-p", args.sampling.top_p,
+            "Of the fewest likeliest tokens that have this probability together");
+  add_value(command, "--samples", args.samples, "Texts to write, each from the prompt", {1});
+  add_value(command, "--seed", args.seed, "Of the draws; the same seed, the same text");
+  add_value(command, "--heads", args.heads, "Attention heads, if no config.json says how many",
+            {1, kMostOfASize});
   command.add_flag("--json", args.json, "Print JSON at the end, not text as it comes");
 }
 

@@ -1,7 +1,5 @@
 // `pride info`: what this build is, and what it can use here.
 // SPDX-License-Identifier: Apache-2.0
-#include <cinttypes>
-#include <cstdio>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -14,6 +12,7 @@
 #include "pride/registry.h"
 #include "train/build_info.h"
 #include "train/data/text.h"
+#include "train/hex.h"
 #include "train/process.h"
 #include "train_names.h"
 
@@ -56,12 +55,10 @@ Json describe_default_text() {
   Json text = {{"path", folder->string()}};
   try {
     const TextCorpus corpus = load_default_text();
-    char hash[17];
-    std::snprintf(hash, sizeof hash, "%016" PRIx64, corpus.hash);
     text["files"] = corpus.n_files;
     text["train_bytes"] = corpus.train.size();
     text["valid_bytes"] = corpus.valid.size();
-    text["hash"] = hash;
+    text["hash"] = hex16(corpus.hash);
   } catch (const DataError& e) {
     text["error"] = e.what();
   }

@@ -32,17 +32,6 @@ void collect(const CLI::App& app, const std::string& path, Commands& all) {
   }
 }
 
-std::vector<std::string> flags_of(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_fnames()) {
-      if (!std::ranges::count(names, "--" + name)) names.push_back("--" + name);
-    }
-  }
-  return names;
-}
-
 // Of roff: a backslash, and a dot or a quote that begins a line, mean something else.
 std::string roff(const std::string& text) {
   std::string out;

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "integer_check.h"
+#include "flag_values.h"
 #include "pride/error.h"
 #include "pride/plan.h"
 #include "pride/registry.h"
@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostWorkers = 65535;
-constexpr std::int64_t kMostParams = std::int64_t{1} << 50;
+constexpr double kMostParams = 0x1p50;
 constexpr std::int64_t kMostBuckets = 1000;              // each of which is counted by itself
 constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
 
@@ -30,7 +30,7 @@ struct Arguments {
   std::int64_t params = 10'000'000;
   std::string method;  // empty: all, as a table
   std::vector<std::string> method_options;
-  int ranks_per_node = 0;  // 0: no nodes
+  std::optional<int> ranks_per_node;
   bool json = false;
 };
 
@@ -45,7 +45,7 @@ CostQuery query(const Arguments& args, std::int64_t step) {
           .world = args.workers,
           .step = step,
           .bucket_coords = bucket_coords(args),
-          .ranks_per_node = args.ranks_per_node};
+          .ranks_per_node = args.ranks_per_node.value_or(0)};
 }
 
 // True if options were given: then the paper's bits, which are those of the defaults, do not hold.
@@ -88,7 +88,7 @@ Json describe(const std::string& name, const Arguments& args) {
           {"bytes_up", cost.bytes_up},
           {"bytes_down", cost.bytes_down},
           {"bytes_per_step", cost.bytes()},
-          {"bytes_off_node", args.ranks_per_node > 0 ? Json(cost.bytes_off_node()) : Json(nullptr)},
+          {"bytes_off_node", args.ranks_per_node ? Json(cost.bytes_off_node()) : Json(nullptr)},
           {"exact", cost.exact},
           {"bound", cost.bound},
           {"bytes_of_first_step", first.bytes()},
@@ -237,29 +237,20 @@ void run(const Arguments& args) {
 void add_methods_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("methods", "Say what each method sends, keeps and takes");
   const auto args = std::make_shared<Arguments>();
-  command->add_option("--workers", args->workers, "World size N")
-      ->capture_default_str()
-      ->check(integer_check<int>(1, kMostWorkers));
-  command
-      ->add_option("--params", args->params,
-                   "Parameters, in one tensor and buckets of 1,048,576; above a thousand million "
-                   "in a thousand buckets")
-      ->capture_default_str()
-      ->check(integer_check<std::int64_t>(1, kMostParams));
+  add_value(*command, "--workers", args->workers, "World size N", {1, kMostWorkers});
+  add_value(*command, "--params", args->params,
+            "Parameters, in one tensor and buckets of 1,048,576; above a thousand million in a "
+            "thousand buckets; 1e7 or 10M",
+            {1, kMostParams});
   CLI::Option* method =
-      command->add_option("--method", args->method, "One method only, with its options")
-          ->check(CLI::Validator(
-              [](const std::string& name) { return name.empty() ? "must name a method" : ""; },
-              ""));
+      command->add_option("--method", args->method, "One method only, with its options");
   command
       ->add_option("--method-opt", args->method_options,
                    "An option of that method as key=value, for the bytes; may be repeated")
       ->allow_extra_args(false)
       ->needs(method);
-  command
-      ->add_option("--hierarchical", args->ranks_per_node,
-                   "Ranks a node: what that method costs on the hierarchical route")
-      ->check(integer_check<int>(1, kMostWorkers))
+  add_value(*command, "--hierarchical", args->ranks_per_node,
+            "Ranks a node: what that method costs on the hierarchical route", {1, kMostWorkers})
       ->needs(method);
   command->add_flag("--json", args->json, "Print JSON, options included");
   command->callback([args] { run(*args); });

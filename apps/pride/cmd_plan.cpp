@@ -9,14 +9,11 @@
 
 #include "bench/network.h"
 #include "commands.h"
-#include "integer_check.h"
-#include "number_check.h"
+#include "flag_values.h"
 #include "plan/outcome.h"
-#include "plan/unit_check.h"
 #include "plan/units.h"
 #include "pride/error.h"
 #include "pride/plan.h"
-#include "settings_of.h"
 #include "train/settings/method_options.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
@@ -38,12 +35,13 @@ struct Arguments {
   std::vector<int> worlds;
   std::string bandwidth, latency, message, backward, svg;
   std::optional<std::int64_t> params;
-  double cores = 0;
+  std::optional<double> cores;
   int exchange_threads = 4;
   double seconds = 1;
   std::vector<std::string> methods = {"lion", "lion:dense=bf16", "dlion-vote", "dlion-avg",
                                       "lion-cub"};
   bool json = false;
+  bool one_measured = false;  // of the ranks that are planned for
 #if PRIDE_HAVE_TORCH
   TrainOptions workload;
 #endif
@@ -68,15 +66,16 @@ double measured_compute(Communicator& comm, const Arguments& args) {
 }
 #endif
 
-PlanFacts gather(Communicator& comm, const Arguments& args) {
-  PlanFacts facts;
+Plan gather(Communicator& comm, const Arguments& args) {
+  Plan plan;
+  PlanFacts& facts = plan.facts;
   facts.exchange_threads = args.exchange_threads;
-  facts.world = args.worlds.empty() ? comm.size() : args.worlds.front();
   facts.network = network_of(comm, args);
   if (args.bandwidth.empty()) facts.transport = comm.transport();
   const int beside = ranks_on_this_host(comm);
-  const double all = std::max(1u, std::thread::hardware_concurrency());
-  facts.cores = args.cores > 0 ? args.cores : all / beside;
+  const auto all = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  facts.cores = args.cores.value_or(static_cast<double>(all) / beside);
+  if (args.backward.empty()) plan.measured = {beside, all};
 #if PRIDE_HAVE_TORCH
   if (!args.params) facts.tensors = model_layout(args.workload);
   facts.params = args.params ? static_cast<double>(*args.params)
@@ -87,7 +86,7 @@ PlanFacts gather(Communicator& comm, const Arguments& args) {
   facts.params = static_cast<double>(*args.params);
   facts.compute_s = parse_time(args.backward);
 #endif
-  return facts;
+  return plan;
 }
 
 PlanRow planned(Communicator& comm, PlanFacts& facts, const std::string& text) {
@@ -120,24 +119,30 @@ void check(const Arguments& args) {
 }
 
 std::vector<Plan> all_plans(Communicator& comm, const Arguments& args) {
-  const std::vector<int> worlds = args.worlds.empty() ? std::vector{comm.size()} : args.worlds;
+  std::vector<int> worlds = args.worlds;
+  if (worlds.empty()) worlds = {args.one_measured ? kDefaultWorkers : comm.size()};
   for (const std::string& name : args.methods) {
     for (const int world : worlds) check_method(name, world);  // before anything takes time
   }
-  PlanFacts facts = gather(comm, args);
+  Plan known = gather(comm, args);
   std::vector<Plan> plans;
   for (const int world : worlds) {
-    facts.world = world;
-    plans.push_back({facts, {}});
+    known.facts.world = world;
+    Plan& plan = plans.emplace_back(known);
     for (const std::string& name : args.methods) {
-      plans.back().rows.push_back(planned(comm, facts, name));
+      plan.rows.push_back(planned(comm, known.facts, name));
     }
   }
   return plans;
 }
 
-void run(const Arguments& args) {
+void run(Arguments& args) {
   check(args);
+  // on paper ranks have machines of their own, as this one is: one rank is measured, not several
+  // that wait for each other's cores
+  args.one_measured = !args.bandwidth.empty() && args.workers.total == 0 &&
+                      args.workers.per_process == 0 && !launched_as_job();
+  if (args.one_measured) args.workers.total = 1;
 #if PRIDE_HAVE_TORCH
   pin_threads();
 #endif
@@ -145,13 +150,13 @@ void run(const Arguments& args) {
     check_same_settings(comm, args.settings);
     const std::vector<Plan> plans = all_plans(comm, args);
     if (comm.rank() != 0) return;
-    if (!args.svg.empty()) write_svg(plans, args.methods, args.svg);
+    if (!args.svg.empty()) write_svg(plans, args.svg);
     if (plans.size() == 1) {
       if (!args.json) return print(plans[0]);
       std::cout << to_json(plans[0]).dump(2) << std::endl;
       return;
     }
-    if (!args.json) return print_scaling(plans, args.methods);
+    if (!args.json) return print_scaling(plans);
     Json all = {{"worlds", Json::array()}};
     for (const Plan& plan : plans) all["worlds"].push_back(to_json(plan));
     std::cout << all.dump(2) << std::endl;
@@ -166,63 +171,45 @@ void add_plan_command(CLI::App& app) {
   const auto args = std::make_shared<Arguments>();
   const char* group = "Network";
   add_rank_flags(*command, args->workers);
-  command
-      ->add_option("--world", args->worlds,
-                   "Ranks of the network that is planned for; several, ascending, make a table "
-                   "over them. Default: those that are measured")
-      ->delimiter(',')
-      ->check(integer_check<int>(1, 65535))
+  add_value(*command, "--world", args->worlds,
+            "Ranks of the network that is planned for; several, ascending, make a table over them. "
+            "Default: those that are measured",
+            {1, 65535})
       ->group(group);
-  command->add_option("--svg", args->svg,
-                      "With several numbers in --world: a chart of them, as a file");
-  command
-      ->add_option(
-          "--bandwidth", args->bandwidth,
-          "Goodput of each rank in each direction, as 1Gbit or 12.5MB per second. Default: "
-          "measured")
+  add_value(*command, "--svg", args->svg,
+            "With several numbers in --world: a chart of them, as a file");
+  add_value(*command, "--bandwidth", args->bandwidth,
+            "Goodput of each rank in each direction, as 1Gbit/s, 1Gbps or 12.5MB/s. Default: "
+            "measured")
       ->check(unit_check(parse_rate))
       ->group(group);
-  command->add_option("--latency", args->latency, "Of a message one way, as 50us; with --bandwidth")
+  add_value(*command, "--latency", args->latency, "Of a message one way, as 50us; with --bandwidth")
       ->check(unit_check(parse_time))
       ->group(group);
-  command
-      ->add_option(
-          "--message", args->message,
-          "With --bandwidth: time of each further message where a rank sends several at once. "
-          "Default: 0")
+  add_value(*command, "--message", args->message,
+            "With --bandwidth: time of each further message where a rank sends several at once. "
+            "Default: 0")
       ->check(unit_check(parse_time))
       ->group(group);
 #if PRIDE_HAVE_TORCH
   add_workload_flags(*command, args->workload);
 #endif
-  command->add_option("--params", args->params, "Parameters, instead of the model's")
-      ->check(integer_check<std::int64_t>(1, std::int64_t{1} << 40))
+  add_value(*command, "--params", args->params, "Parameters, instead of the model's; 1e7 or 10M",
+            {1, 0x1p40})
       ->group("Model");
-  command
-      ->add_option("--backward", args->backward,
-                   "Time of forward and backward of a step, as 120ms. Default: measured")
+  add_value(*command, "--backward", args->backward,
+            "Time of forward and backward of a step, as 120ms. Default: measured")
       ->check(unit_check(parse_time))
       ->group("Model");
-  command
-      ->add_option("--cores", args->cores,
-                   "Cores of each rank; below 2, votes and backward take turns. Default: this "
-                   "machine's, shared by the ranks on it")
-      ->check(number_check())
-      ->check(CLI::Range(0.01, 1024.0))
+  add_value(*command, "--cores", args->cores,
+            "Cores of each rank; below 2, votes and backward take turns. Default: this machine's, "
+            "shared by the ranks on it",
+            {0.01, 1024})
       ->group("Network");
-  command
-      ->add_option("--methods", args->methods,
-                   "Separated by commas, each perhaps with options of its own, as lion:dense=bf16")
-      ->delimiter(',')
-      ->capture_default_str();
-  command
-      ->add_option("--exchange-threads", args->exchange_threads, "Buckets on their way at a time")
-      ->capture_default_str()
-      ->check(integer_check<int>(1, 16));
-  command->add_option("--seconds", args->seconds, "Of each measurement, at least")
-      ->capture_default_str()
-      ->check(number_check())
-      ->check(CLI::Range(0.001, 3600.0));
+  add_value(*command, "--methods", args->methods, kMethodsHelp)->delimiter(',');
+  add_value(*command, "--exchange-threads", args->exchange_threads,
+            "Buckets on their way at a time", {1, 16});
+  add_value(*command, "--seconds", args->seconds, "Of each measurement, at least", {0.001, 3600});
   command->add_flag("--json", args->json, "Print JSON");
   command->callback([args, command] {
     args->settings = settings_of(*command);

@@ -1,19 +1,19 @@
 // `pride replay`: command line of the replay of recorded gradients.
 // SPDX-License-Identifier: Apache-2.0
-#include <cinttypes>
-#include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "commands.h"
-#include "integer_check.h"
-#include "number_check.h"
+#include "flag_values.h"
 #include "pride/error.h"
 #include "replay/recording.h"
 #include "replay/replay.h"
+#include "train/hex.h"
 #include "train/io/safetensors.h"
+#include "train/settings/method_options.h"
 #include "train_names.h"
 
 namespace pride::app {
@@ -26,26 +26,6 @@ struct Arguments {
   bool json = false;
   ReplayOptions replay;
 };
-
-std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& given) {
-  std::map<std::string, std::string> options;
-  for (const std::string& text : given) {
-    const auto equals = text.find('=');
-    if (equals == 0 || equals == std::string::npos) {
-      throw CLI::ValidationError("--method-opt", "\"" + text + "\" is not KEY=VALUE");
-    }
-    if (!options.emplace(text.substr(0, equals), text.substr(equals + 1)).second) {
-      throw CLI::ValidationError("--method-opt", text.substr(0, equals) + " given twice");
-    }
-  }
-  return options;
-}
-
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016" PRIx64, value);
-  return text;
-}
 
 nlohmann::ordered_json number_or_null(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
@@ -60,7 +40,7 @@ void print_json(const Arguments& args, const Recording& recording, const ReplayR
       {"n_coords", result.n_coords},
       {"bytes_per_step_and_rank", number_or_null(result.bytes_per_step_and_rank)},
       {"ratio_to_fp32_ring", number_or_null(result.ratio_to_fp32_ring)},
-      {"param_hash", hex(result.param_hash)}};
+      {"param_hash", hex16(result.param_hash)}};
   std::cout << report.dump(2) << '\n';
 }
 
@@ -76,7 +56,7 @@ void print_text(const Arguments& args, const Recording& recording, const ReplayR
     }
     std::cout << '\n';
   }
-  std::cout << "param_hash: " << hex(result.param_hash) << "\nwritten: " << args.output << '\n';
+  std::cout << "param_hash: " << hex16(result.param_hash) << "\nwritten: " << args.output << '\n';
 }
 
 void run(Arguments& args) {
@@ -84,13 +64,21 @@ void run(Arguments& args) {
   optimizer.options = parse_method_options(args.method_options);
   optimizer.non_finite =
       args.non_finite == "skip" ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
+  std::error_code none;
+  PRIDE_CHECK(!std::filesystem::equivalent(args.input, args.output, none), "--output ", args.output,
+              " is the recording itself, which it would replace");
   const Recording recording = make_recording(args.input, read_safetensors(args.input));
   const ReplayResult result = replay(recording, args.replay);
+  if (recording.steps > 0 && result.skipped_steps == recording.steps) {
+    throw NonFiniteGradient(concat(args.input, ": all ", recording.steps,
+                                   " steps were skipped for NaN or Inf in a gradient; nothing is "
+                                   "written"));
+  }
   write_safetensors(args.output, result.params,
                     {{"producer", "pride replay"},
                      {"method", optimizer.method},
                      {"workers", std::to_string(recording.workers)},
-                     {"param_hash", hex(result.param_hash)}});
+                     {"param_hash", hex16(result.param_hash)}});
   args.json ? print_json(args, recording, result) : print_text(args, recording, result);
 }
 
@@ -115,18 +103,12 @@ void add_method(CLI::App& command, Arguments& args) {
   ParamGroup& group = optimizer.groups.front();
   command.add_option("--method", optimizer.method, "Method; `pride methods` lists them")
       ->required();
-  command.add_option("--lr", group.lr, "Learning rate (default: the method's)")
-      ->check(number_check());
-  command.add_option("--beta1", group.beta1, "First beta (default: the method's)")
-      ->check(number_check());
-  command.add_option("--beta2", group.beta2, "Second beta (default: the method's)")
-      ->check(number_check());
-  command.add_option("--eps", group.eps, "AdamW's epsilon (default: the method's)")
-      ->check(number_check());
-  command
-      .add_option("--weight-decay", group.weight_decay,
-                  "Decoupled weight decay of every tensor (default: the method's)")
-      ->check(number_check());
+  add_value(command, "--lr", group.lr, "Learning rate (default: the method's)");
+  add_value(command, "--beta1", group.beta1, "First beta (default: the method's)");
+  add_value(command, "--beta2", group.beta2, "Second beta (default: the method's)");
+  add_value(command, "--eps", group.eps, "AdamW's epsilon (default: the method's)");
+  add_value(command, "--weight-decay", group.weight_decay,
+            "Decoupled weight decay of every tensor (default: the method's)");
   command
       .add_option("--no-decay", args.replay.no_decay,
                   "Glob of tensor names without weight decay; may be repeated")
@@ -137,18 +119,11 @@ void add_method(CLI::App& command, Arguments& args) {
                   "An option of the method's own, e.g. tie=zero; may be repeated")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
-  command.add_option("--seed", optimizer.seed, "Seed of the bits for zeros, ties and rounding")
-      ->capture_default_str()
-      ->check(integer_check<std::uint64_t>(0));
-  command
-      .add_option("--bucket-coords", optimizer.bucket_coords,
-                  "Target size of a bucket in coordinates; never changes a bit of the result")
-      ->capture_default_str()
-      ->check(integer_check<std::size_t>(1));
-  command
-      .add_option("--non-finite", args.non_finite,
-                  "A gradient with NaN or Inf: raise an error, or skip the step on all workers")
-      ->capture_default_str()
+  add_value(command, "--seed", optimizer.seed, "Seed of the bits for zeros, ties and rounding");
+  add_value(command, "--bucket-coords", optimizer.bucket_coords,
+            "Target size of a bucket in coordinates; never changes a bit of the result", {1});
+  add_value(command, "--non-finite", args.non_finite,
+            "A gradient with NaN or Inf: raise an error, or skip the step on all workers")
       ->check(CLI::IsMember({"raise", "skip"}));
 }
 

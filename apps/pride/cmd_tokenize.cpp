@@ -10,8 +10,7 @@
 #include <system_error>
 
 #include "commands.h"
-#include "integer_check.h"
-#include "number_check.h"
+#include "flag_values.h"
 #include "pride/error.h"
 #include "train/clock.h"
 #include "train/data/tokenize.h"
@@ -177,30 +176,20 @@ void add_flags(CLI::App& command, Arguments& args) {
   command.add_option("--vocab", args.vocab,
                      "Folder with GPT-2's encoder.json and vocab.bpe (or vocab.json, merges.txt)");
   command.add_option("--out", args.out, "Folder for the shards");
-  command
-      .add_option("--layout", args.layout,
-                  "plain: uint16 alone, as nanoGPT has them; llmc: with llm.c's header")
-      ->capture_default_str()
+  add_value(command, "--layout", args.layout,
+            "plain: uint16 alone, as nanoGPT has them; llmc: with llm.c's header")
       ->check(CLI::IsMember({"plain", "llmc"}));
-  command
-      .add_option("--end-of-text", args.ends,
-                  "Where <|endoftext|> stands: none, before or after each document. auto: none for "
-                  "a single text, else after (plain) or before (llmc)")
-      ->capture_default_str()
+  add_value(command, "--end-of-text", args.ends,
+            "Where <|endoftext|> stands: none, before or after each document. auto: none for a "
+            "single text, else after (plain) or before (llmc)")
       ->check(CLI::IsMember({"auto", "none", "before", "after"}));
-  command
-      .add_option("--val-fraction", args.valid_share,
-                  "Share of the documents that validates, by the hash of their names; of a single "
-                  "text, its last bytes")
-      ->capture_default_str()
-      ->check(number_check());
-  command
-      .add_option("--shard-tokens", args.shard_tokens,
-                  "Most tokens of a file; 0: one file for each side. Default: 0 for plain, 100 "
-                  "million for llmc")
-      ->check(integer_check<std::uint64_t>(0));
-  command.add_option("--field", args.field, "Of a line of *.jsonl: the key of its text")
-      ->capture_default_str();
+  add_value(command, "--val-fraction", args.valid_share,
+            "Share of the documents that validates, by the hash of their names; of a single text, "
+            "its last bytes");
+  add_value(command, "--shard-tokens", args.shard_tokens,
+            "Most tokens of a file; 0: one file for each side. Default: 0 for plain, 100 million "
+            "for llmc");
+  add_value(command, "--field", args.field, "Of a line of *.jsonl: the key of its text");
   command.add_flag("--named-ends", args.named_ends,
                    "Take <|endoftext|> in a text for the token, not for plain text");
   command.add_flag("--overwrite", args.overwrite,

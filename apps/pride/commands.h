@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace pride::app {
 
@@ -24,6 +25,12 @@ inline constexpr const char* kReplayAbout =
 inline constexpr const char* kBenchAbout = "Measure this machine and this network";
 inline constexpr const char* kInfoAbout = "Say what this build is and what it can use here";
 
+inline constexpr double kMostOfASize = 1 << 20;  // heads, a batch, examples of a prompt
+
+// Of --methods, wherever several are measured or planned.
+inline constexpr const char* kMethodsHelp =
+    "Separated by commas, each perhaps with options of its own, as lion:dense=bf16";
+
 // Callbacks report failure by exceptions; main prints "pride: error: ..." and returns 1.
 void add_train_command(CLI::App& app);
 void add_compare_command(CLI::App& app);
@@ -38,5 +45,8 @@ void add_bench_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_manual_commands(CLI::App& app);  // of the commands that `app` has when they run
+
+// With their dashes, the negative forms too.
+std::vector<std::string> flags_of(const CLI::App& command);
 
 }  // namespace pride::app

@@ -13,8 +13,11 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands.h"
@@ -22,16 +25,40 @@
 #include "program.h"
 #include "train/build_info.h"
 #include "train_names.h"
+#include "world.h"
 
 namespace {
 
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-int fail(const std::string& why) {
+// At the end of each command's help.
+const std::map<std::string, std::vector<const char*>> kExamples = {
+    {"train",
+     {"--task lm --method dlion-vote --workers 4 --lr 1e-3 --steps 300 --out runs/vote",
+      "--task cifar10 --data data --method lion-cub --epochs 1 --out runs/cub"}},
+    {"compare",
+     {"--task lm --methods lion,dlion-vote --seeds 1,2,3 --steps 300 --out runs/lm",
+      "--task cifar10 --data data --methods all --tune --epochs 1"}},
+    {"sweep", {"experiments/demo.toml --list", "experiments/demo.toml --jobs 2"}},
+    {"replay", {"--method dlion-vote --input grads.safetensors --output params.safetensors"}},
+    {"tokenize", {"books/ --vocab gpt2 --out shards", "--check shards --vocab gpt2"}},
+    {"generate", {"--model runs/vote --prompt \"To be\" --temperature 0.8"}},
+    {"evaluate", {"--model runs/gpt2 --vocab gpt2 --tasks questions/ --shots 3"}},
+    {"report", {"runs/lm --out report.html", "runs/lm --svg loss.svg --chart loss"}},
+    {"methods", {"--workers 8 --params 124M", "--method dlion-vote --method-opt tie=zero"}},
+    {"bench",
+     {"network --workers 4", "exchange --sizes 1M,10M --methods lion,dlion-vote", "kernels"}},
+    {"plan",
+     {"--params 10M --backward 120ms --bandwidth 1Gbit --latency 50us --world 4",
+      "--task lm --workers 4"}},
+    {"info", {"--json"}},
+};
+
+int fail(const std::string& why, int code = kFailed) {
   std::cout.flush();
   std::cerr << "pride: error: " << why << std::endl;
-  return kFailed;
+  return code;
 }
 
 // True if stdout is a pipe whose reader has gone, as in `pride info | head -1`.
@@ -56,18 +83,74 @@ struct HelpFormatter : CLI::Formatter {
   }
 };
 
-bool is_subcommand(const CLI::App& app, const std::string& name) {
-  const auto all = app.get_subcommands({});
-  return std::any_of(all.begin(), all.end(),
-                     [&](const CLI::App* known) { return known->get_name() == name; });
+using Words = std::vector<std::string>;
+
+Words subcommands_of(const CLI::App& app) {
+  Words names;
+  for (const CLI::App* known : app.get_subcommands({})) names.push_back(known->get_name());
+  return names;
 }
 
-// CLI11 would only say that a subcommand is required.
-int unknown_subcommand(const CLI::App& app, const std::string& name) {
-  std::cerr << "unknown subcommand \"" << name << "\"; there are";
-  for (const CLI::App* known : app.get_subcommands({})) std::cerr << ' ' << known->get_name();
-  std::cerr << "\nRun with --help for more information.\n";
-  return kUsage;
+// Letters to add, drop or replace to make one word of the other.
+std::size_t distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// "; did you mean --steps?", or nothing where no known word is near.
+std::string suggestion(const std::string& word, const Words& known) {
+  const auto from_word = [&](const std::string& name) { return distance(word, name); };
+  const auto nearest = std::ranges::min_element(known, {}, from_word);
+  if (nearest == known.end() || from_word(*nearest) > 1 + word.size() / 4) return "";
+  return pride::concat("; did you mean ", *nearest, "?");
+}
+
+// What CLI11 reports as a missing value or as one word too many: a flag or a subcommand that there
+// is not. Empty if it is neither.
+std::string unknown_word(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  const Words left = command->remaining(), known = subcommands_of(*command);
+  for (const std::string& word : left) {
+    if (!word.starts_with("-") && known.empty()) continue;
+    if (word.starts_with("-")) {
+      const std::string flag = word.substr(0, word.find('='));
+      return pride::concat("unknown flag ", flag, suggestion(flag, pride::app::flags_of(*command)));
+    }
+    std::string names;
+    for (const std::string& name : known) names += " " + name;
+    return pride::concat("unknown subcommand \"", word, "\"", suggestion(word, known),
+                         "; there are", names);
+  }
+  return "";
+}
+
+// An empty value counts as none given wherever it is used, so that it is refused where it stands.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_single_name();
+    if (option->get_items_expected_max() == 0 || name == "delimiter" || name == "prompt") continue;
+    option->check(CLI::Validator(
+        [](const std::string& text) { return text.empty() ? "must not be empty" : ""; }, ""));
+  }
+  for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
+}
+
+void add_examples(CLI::App& app) {
+  for (const auto& [name, lines] : kExamples) {
+    std::string text = "Examples:\n";
+    for (const char* line : lines) text += pride::concat("  pride ", name, " ", line, "\n");
+    app.get_subcommand(name)->footer(text);
+  }
 }
 
 // Of "--steps= --quiet" CLI11 would make the number of steps "--quiet".
@@ -81,9 +164,6 @@ std::string flag_without_value(int argc, char** argv) {
 }
 
 int parse(CLI::App& app, int argc, char** argv) {
-  if (argc > 1 && argv[1][0] != '-' && !is_subcommand(app, argv[1])) {
-    return unknown_subcommand(app, argv[1]);
-  }
   if (const std::string word = flag_without_value(argc, argv); !word.empty()) {
     std::cerr << word << ": there is nothing after the \"=\"; an empty value is a word of its own: "
               << word.substr(0, word.size() - 1)
@@ -94,7 +174,10 @@ int parse(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : kUsage;
+    const std::string unknown = e.get_exit_code() == 0 ? "" : unknown_word(app);
+    if (unknown.empty()) return app.exit(e) == 0 ? 0 : kUsage;
+    std::cerr << unknown << "\nRun with --help for more information.\n";
+    return kUsage;
   }
 }
 
@@ -114,13 +197,15 @@ bool is_word_of_a_plan_on_paper(const std::string& word) {
 }
 
 // Commands of this program; all others are pride-torch's, and the ranks of a job are, too.
-bool is_mine(const std::vector<std::string>& words) {
+bool is_mine(const CLI::App& app, const Words& words) {
   const auto has = [&](const std::string& flag) {
     return std::ranges::any_of(words, [&](const std::string& word) {
       return word == flag || word.starts_with(flag + "=");
     });
   };
   if (words.empty() || words[0].starts_with('-')) return !has("--help-all");
+  const Words known = subcommands_of(app);
+  if (std::ranges::count(known, words[0]) == 0) return true;  // and says that there is none
   if (words[0] == "plan") {
     return has("--params") && has("--backward") && has("--bandwidth") && !is_rank_of_a_job() &&
            std::ranges::all_of(words, is_word_of_a_plan_on_paper);
@@ -141,9 +226,6 @@ void become_torch(char** argv) {
 #endif
 
 int run(int argc, char** argv) {
-#if PRIDE_LISTS_ONLY
-  if (!is_mine({argv + 1, argv + argc})) become_torch(argv);
-#endif
   CLI::App app("Data-parallel training with about one bit per parameter on the wire.", "pride");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", std::string("pride ") + pride::app::kVersion);
@@ -162,15 +244,30 @@ int run(int argc, char** argv) {
   pride::app::add_plan_command(app);
   pride::app::add_info_command(app);
   pride::app::add_manual_commands(app);
+#if PRIDE_LISTS_ONLY
+  if (!is_mine(app, {argv + 1, argv + argc})) become_torch(argv);
+#endif
+  add_examples(app);
+  refuse_empty_values(app);
   return parse(app, argc, argv);
 }
 
 }  // namespace
 
+std::vector<std::string> pride::app::flags_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const auto* kind : {&option->get_lnames(), &option->get_fnames()}) {
+      for (const std::string& name : *kind) names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
 int pride_main(int argc, char** argv) {
   try {
     return finish(run(argc, argv));
   } catch (const std::exception& e) {
-    return fail(e.what());
+    return fail(e.what(), pride::app::exit_code_of(e));
   }
 }

@@ -4,9 +4,6 @@
 
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -17,8 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "integer_check.h"
-#include "number_check.h"
+#include "flag_values.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #if PRIDE_HAVE_MPI
@@ -131,13 +127,13 @@ void add_rank_flags(CLI::App& command, Workers& workers) {
       .add_option("--workers", workers.total,
                   "Threads that run, each a rank. Default: 4. In a job (mpirun, torchrun) every "
                   "process is a rank and the flag may be left out")
-      ->check(integer_check<int>(1, 1024));
+      ->transform(number_reader<int>({1, 1024}));
   add_transport_flag(command);
   command
       .add_option(
           "--threads-per-process", workers.per_process,
           "Under mpirun: workers in each process, threads of it. Default: every process is one")
-      ->check(integer_check<int>(1, 1024));
+      ->transform(number_reader<int>({1, 1024}));
   const auto set = [&workers](const double& seconds) {
     workers.timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
@@ -147,8 +143,7 @@ void add_rank_flags(CLI::App& command, Workers& workers) {
                                    "Longest wait for another rank, in seconds, also at the start; "
                                    "at most a week (604800)")
       ->default_str("300")
-      ->check(number_check())
-      ->check(CLI::Range(0.001, 604800.0));
+      ->transform(number_reader<double>({0.001, 604800}));
 }
 
 bool launched_as_job() noexcept { return under_mpi() || under_torchrun(); }
@@ -198,6 +193,10 @@ void check_workers(const Workers& workers, const Communicator& job) {
               "; leave the flag out");
 }
 
+int exit_code_of(const std::exception& error) noexcept {
+  return dynamic_cast<const InvalidArgument*>(&error) != nullptr ? 2 : 1;
+}
+
 void leave_job(Communicator& comm, const std::exception& error) {
   comm.fail(error.what());
   leave_job(comm.rank(), error);
@@ -212,7 +211,7 @@ void leave_job(int rank, const std::exception& error) {
   }
   // the peers get time to hear of it from us rather than from the launcher
   std::this_thread::sleep_for(std::chrono::seconds(1));
-  std::_Exit(1);
+  std::_Exit(exit_code_of(error));
 }
 
 int ranks_on_this_host(Communicator& comm) {

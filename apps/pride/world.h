@@ -68,6 +68,9 @@ int ranks_on_this_host(Communicator& comm);
 
 inline constexpr int kDefaultWorkers = 4;
 
+// What a program returns that ends with this error: 2 for wrong usage, else 1.
+int exit_code_of(const std::exception& error) noexcept;
+
 // Ends this process and, through the launcher, the job. One rank speaks for an error that all have.
 [[noreturn]] void leave_job(Communicator& comm, const std::exception& error);
 

@@ -6,8 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "integer_check.h"
-#include "number_check.h"
+#include "flag_values.h"
 #include "pride/error.h"
 #include "pride/registry.h"
 
@@ -34,7 +33,7 @@ void add_common_flags(CLI::App& app, ExperimentOptions& o, const std::string& ou
   app.add_option("--jobs", o.runner.jobs,
                  "Runs at a time. Default: as many as there are cores for their workers, at least "
                  "one")
-      ->check(integer_check<int>(1, kMostJobs))
+      ->transform(number_reader<int>({1, kMostJobs}))
       ->group(group);
   app.add_flag("--list", o.list, "Print the runs and what is known of them; make none")
       ->group(group);
@@ -53,7 +52,7 @@ void add_what_to_compare(CLI::App& app, CompareOptions& o) {
                  "Each method is trained on each of these, separated by commas. Runs of one seed "
                  "have the same initial values and see the same batches, whatever their method")
       ->delimiter(',')
-      ->check(integer_check<std::uint64_t>(0))
+      ->transform(number_reader<std::uint64_t>())
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--set", o.set,
@@ -78,7 +77,7 @@ void add_tuning(CLI::App& app, CompareOptions& o) {
       ->delimiter(',')
       ->group(kGroup);
   app.add_option("--tune-seed", o.tune_seed, "Seed of the tuning runs; none of --seeds")
-      ->check(integer_check<std::uint64_t>(0))
+      ->transform(number_reader<std::uint64_t>())
       ->capture_default_str()
       ->group(kGroup);
   CLI::Option* epochs =
@@ -87,7 +86,7 @@ void add_tuning(CLI::App& app, CompareOptions& o) {
           ->group(kGroup);
   app.add_option("--tune-steps", o.tune_steps, "The same in steps")
       ->excludes(epochs)
-      ->check(integer_check<std::int64_t>(1))
+      ->transform(number_reader<std::int64_t>({1}))
       ->group(kGroup);
 }
 

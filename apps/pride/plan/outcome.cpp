@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/outcome.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iostream>
 
-#include "plan/scaling.h"
 #include "plan/units.h"
 #include "pride/error.h"
 #include "report/svg.h"
@@ -44,13 +44,10 @@ Json row_json(const PlanRow& row, const PlanFacts& facts) {
           {"rounds", row.method.rounds}};
 }
 
-std::vector<WorldSteps> steps_of(const std::vector<Plan>& plans) {
-  std::vector<WorldSteps> worlds;
-  for (const Plan& plan : plans) {
-    worlds.push_back({plan.facts.world});
-    for (const PlanRow& row : plan.rows) worlds.back().step_s.push_back(row.best_s());
-  }
-  return worlds;
+// Share of a step that is forward and backward, in per cent: 100 is what a rank alone reaches
+// without any arithmetic of a method. Batch and work of a rank stay the same (weak scaling).
+double efficiency(const PlanFacts& facts, const PlanRow& row) {
+  return 100 * facts.compute_s / row.best_s();
 }
 
 std::string title_of(const PlanFacts& facts) {
@@ -66,10 +63,27 @@ std::string arithmetic_text(const PlanRow& row) {
                 matrix_s > 0 ? concat(" (Newton-Schulz: ", time_text(matrix_s), ")") : "");
 }
 
+std::string measured_text(const Measured& on) {
+  return concat(on.ranks, on.ranks == 1 ? " rank with " : " ranks that share ", on.cores,
+                on.cores == 1 ? " core" : " cores");
+}
+
+// Ranks that wait for each other's cores are slower than those of a machine each, and hide the
+// network's time. Empty where they do not.
+std::string measured_note(const Plan& plan) {
+  const Measured& on = plan.measured;
+  if (on.ranks <= std::max(1, on.cores)) return "";
+  return concat("Forward and backward were measured on ", measured_text(on),
+                ", which is what the verdict is about; for ranks with cores of their own give "
+                "--backward, or --bandwidth and --latency, for which one rank is measured.\n");
+}
+
+Json or_null(int count) { return count > 0 ? Json(count) : Json(nullptr); }
+
 }  // namespace
 
 std::string verdict(const Plan& plan) {
-  const auto& [facts, rows] = plan;
+  const auto& [facts, rows, measured] = plan;
   const PlanRow* dense = best_of(rows, true);
   const PlanRow* small = best_of(rows, false);
   if (dense == nullptr || small == nullptr) return "";
@@ -101,9 +115,11 @@ std::string verdict(const Plan& plan) {
 }
 
 void print(const Plan& plan) {
-  const auto& [facts, rows] = plan;
+  const auto& [facts, rows, measured] = plan;
   std::cout << facts.world << " ranks, " << grouped(facts.params)
-            << " parameters, forward and backward " << time_text(facts.compute_s) << "; network "
+            << " parameters, forward and backward " << time_text(facts.compute_s)
+            << (measured.ranks > 0 ? concat(" (measured on ", measured_text(measured), ")") : "")
+            << "; network "
             << (facts.transport.empty() ? "as given" : "measured over " + facts.transport) << ": "
             << time_text(facts.network.latency_s) << " latency, "
             << (facts.world == 1 ? "none" : bandwidth_text(facts.network.bytes_per_s))
@@ -120,7 +136,7 @@ void print(const Plan& plan) {
                      grouped(std::ceil(facts.params / row.buckets)), row.route,
                      row.overlapped.bottleneck});
   }
-  std::cout << markdown_table(table, 1) << '\n' << verdict(plan) << '\n';
+  std::cout << markdown_table(table, 1) << '\n' << verdict(plan) << '\n' << measured_note(plan);
 }
 
 nlohmann::ordered_json to_json(const Plan& plan) {
@@ -128,6 +144,8 @@ nlohmann::ordered_json to_json(const Plan& plan) {
   Json all = {{"workers", facts.world},
               {"params", facts.params},
               {"compute_s", facts.compute_s},
+              {"compute_measured_on_ranks", or_null(plan.measured.ranks)},
+              {"compute_measured_on_cores", or_null(plan.measured.cores)},
               {"cores_per_rank", facts.cores},
               {"latency_s", facts.network.latency_s},
               {"message_s", facts.network.message_s},
@@ -140,21 +158,57 @@ nlohmann::ordered_json to_json(const Plan& plan) {
   return all;
 }
 
-void print_scaling(const std::vector<Plan>& plans, const std::vector<std::string>& methods) {
+std::string scaling_table(const std::vector<Plan>& plans) {
+  std::vector<std::vector<std::string>> table = {{"ranks"}};
+  for (const PlanRow& row : plans.front().rows) table[0].push_back(row.method.name);
+  for (const auto& [facts, rows, measured] : plans) {
+    std::vector<std::string>& line = table.emplace_back(1, grouped(facts.world));
+    for (const PlanRow& row : rows) {
+      line.push_back(
+          concat(time_text(row.best_s()), " (", std::round(efficiency(facts, row)), " %)"));
+    }
+  }
+  return markdown_table(table, 1);
+}
+
+Chart scaling_chart(const std::vector<Plan>& plans) {
+  PRIDE_CHECK(plans.size() >= 2, "a chart over numbers of ranks needs two of them, not ",
+              plans.size());
+  Chart chart{.id = "scaling",
+              .title = title_of(plans.front().facts),
+              .x = {.label = "ranks",
+                    .log2 = true,
+                    .min = static_cast<double>(plans.front().facts.world),
+                    .max = static_cast<double>(plans.back().facts.world)},
+              .y = {.label = "forward and backward, % of the step", .min = 0, .max = 100}};
+  for (const Plan& plan : plans) {
+    chart.x.ticks.push_back(plan.facts.world);
+    chart.series.resize(plan.rows.size());
+    for (std::size_t m = 0; m < plan.rows.size(); ++m) {
+      Series& series = chart.series[m];
+      series.name = plan.rows[m].method.name;
+      series.color = static_cast<int>(m);
+      series.x.push_back(plan.facts.world);
+      series.y.push_back(efficiency(plan.facts, plan.rows[m]));
+    }
+  }
+  return chart;
+}
+
+void print_scaling(const std::vector<Plan>& plans) {
   const PlanFacts& facts = plans.front().facts;
   std::cout << title_of(facts) << " goodput a rank, " << time_text(facts.network.latency_s)
             << " latency: step time (share of forward and backward)\n\n"
-            << scaling_table(methods, facts.compute_s, steps_of(plans)) << '\n';
+            << scaling_table(plans) << '\n';
   for (const Plan& plan : plans) {
     std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan) << '\n';
   }
+  std::cout << measured_note(plans.front());
 }
 
-void write_svg(const std::vector<Plan>& plans, const std::vector<std::string>& methods,
-               const std::string& file) {
-  const PlanFacts& facts = plans.front().facts;
+void write_svg(const std::vector<Plan>& plans, const std::string& file) {
   std::ofstream out(file, std::ios::binary);
-  out << svg_file(scaling_chart(title_of(facts), methods, facts.compute_s, steps_of(plans)));
+  out << svg_file(scaling_chart(plans));
   out.close();
   if (!out) throw DataError(concat(file, ": cannot write"));
 }

@@ -7,12 +7,19 @@
 #include <vector>
 
 #include "pride/plan.h"
+#include "report/charts.h"
 
 namespace pride::app {
+
+// Where forward and backward were measured; no ranks: they were not, but given.
+struct Measured {
+  int ranks = 0, cores = 0;  // of this machine
+};
 
 struct Plan {
   PlanFacts facts;
   std::vector<PlanRow> rows = {};
+  Measured measured = {};
 };
 
 // Whether compression pays: the fastest compressed method against the fastest dense one, and what
@@ -23,10 +30,14 @@ std::string verdict(const Plan& plan);
 void print(const Plan& plan);
 nlohmann::ordered_json to_json(const Plan& plan);
 
-// Plans for several numbers of ranks, by the methods in the order of their rows.
-void print_scaling(const std::vector<Plan>& plans, const std::vector<std::string>& methods);
-// Throws DataError if the file cannot be written. REQUIRES: two plans or more, ranks ascending.
-void write_svg(const std::vector<Plan>& plans, const std::vector<std::string>& methods,
-               const std::string& file);
+// Plans for several numbers of ranks, each of the same methods: step time and efficiency with a row
+// for each number and a column for each method, and efficiency over the number of ranks. A step is
+// the shorter of those in order and overlapped. REQUIRES of the chart: two plans or more,
+// ascending.
+std::string scaling_table(const std::vector<Plan>& plans);
+Chart scaling_chart(const std::vector<Plan>& plans);
+void print_scaling(const std::vector<Plan>& plans);
+// Throws DataError if the file cannot be written.
+void write_svg(const std::vector<Plan>& plans, const std::string& file);
 
 }  // namespace pride::app

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/units.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "pride/error.h"
@@ -14,38 +16,61 @@
 namespace pride::app {
 namespace {
 
-using Unit = std::pair<const char*, double>;
+struct Unit {
+  const char* name;
+  double factor;
+};
 
-constexpr std::array kRates = {Unit{"bit", 1.0 / 8},  Unit{"kbit", 1e3 / 8},  Unit{"Mbit", 1e6 / 8},
-                               Unit{"Gbit", 1e9 / 8}, Unit{"Tbit", 1e12 / 8}, Unit{"B", 1},
-                               Unit{"kB", 1e3},       Unit{"MB", 1e6},        Unit{"GB", 1e9}};
-constexpr std::array kTimes = {Unit{"ns", 1e-9}, Unit{"us", 1e-6}, Unit{"ms", 1e-3}, Unit{"s", 1}};
+constexpr std::array kPrefixes = {Unit{"", 1},        Unit{"k", 1e3},     Unit{"M", 1e6},
+                                  Unit{"G", 1e9},     Unit{"T", 1e12},    Unit{"K", 1e3},
+                                  Unit{"m", 1e6},     Unit{"g", 1e9},     Unit{"t", 1e12},
+                                  Unit{"Ki", 0x1p10}, Unit{"Mi", 0x1p20}, Unit{"Gi", 0x1p30}};
+constexpr std::array kSizes = {Unit{"bits", 1.0 / 8}, Unit{"bit", 1.0 / 8}, Unit{"b", 1.0 / 8},
+                               Unit{"B", 1}};
+constexpr std::array kTimes = {Unit{"ns", 1e-9}, Unit{"us", 1e-6}, Unit{"\u00B5s", 1e-6},
+                               Unit{"ms", 1e-3}, Unit{"s", 1},     Unit{"min", 60}};
 
-double parse(const std::string& text, std::span<const Unit> units, const char* what) {
-  double number = 0;
+// The number of a text and what stands behind it, a blank between them or none.
+std::pair<double, std::string_view> split(const std::string& text) {
+  double number = NAN;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc() && std::isfinite(number)) {
-    const std::string unit(rest, end);
-    for (const auto& [name, factor] : units) {
-      if (unit == name && std::isfinite(number * factor)) return number * factor;
-    }
+  const char* rest = std::from_chars(text.data(), end, number).ptr;
+  if (rest != end && *rest == ' ') ++rest;
+  return {number, {rest, end}};
+}
+
+double factor_of(std::string_view unit, std::span<const Unit> units) {
+  const auto found = std::ranges::find(units, unit, &Unit::name);
+  return found == units.end() ? NAN : found->factor;
+}
+
+// Bytes in one "Gbit", "MB", "KiB".
+double bytes_in(std::string_view unit) {
+  for (const auto& [name, factor] : kSizes) {
+    if (!unit.ends_with(name)) continue;
+    return factor *
+           factor_of(unit.substr(0, unit.size() - std::string_view(name).size()), kPrefixes);
   }
-  std::string names;
-  for (const auto& [name, factor] : units) names += concat(names.empty() ? "" : ", ", name);
-  throw InvalidArgument(concat("'", text, "' is no ", what, ": a number with one of ", names));
+  return NAN;
 }
 
 }  // namespace
 
 double parse_rate(const std::string& text) {
-  const double rate = parse(text, kRates, "rate per second");
+  auto [number, unit] = split(text);
+  if (unit.ends_with("/s") || unit.ends_with("ps")) unit.remove_suffix(2);
+  const double rate = number * bytes_in(unit);
+  PRIDE_CHECK(std::isfinite(rate), "'", text,
+              "' is no rate: a number with a unit, as 1Gbit/s, 1Gbps, 100Mbit or 12.5MB/s");
   PRIDE_CHECK(rate > 0, "'", text, "' is no rate: must be above 0");
   return rate;
 }
 
 double parse_time(const std::string& text) {
-  const double seconds = parse(text, kTimes, "time");
+  const auto [number, unit] = split(text);
+  const double seconds = number * factor_of(unit, kTimes);
+  PRIDE_CHECK(std::isfinite(seconds), "'", text,
+              "' is no time: a number with one of ns, us, ms, s, min");
   PRIDE_CHECK(seconds >= 0, "'", text, "' is no time: must not be negative");
   return seconds;
 }

@@ -6,13 +6,13 @@
 
 namespace pride::app {
 
-// "1Gbit", "100Mbit", "12.5MB" (per second; bit, kbit, Mbit, Gbit, Tbit, B, kB, MB, GB; powers of
-// ten) -> bytes per second. Throws InvalidArgument, naming
-// the text, if it is none of these or not above 0.
+// "1Gbit/s", "1Gbps", "100mbit", "12.5MB/s" -> bytes per second. A small b is a bit, a large one a
+// byte; k, M, G and T are powers of ten in either case, Ki, Mi and Gi of two; "/s" and "ps" may be
+// left out. Throws InvalidArgument, naming the text, if it is none of these or not above 0.
 double parse_rate(const std::string& text);
 
-// "50us", "2ms", "1.5s" (ns, us, ms, s) -> seconds. Throws InvalidArgument, naming the text, if it
-// is none of these or below 0.
+// "50us", "2ms", "1.5s" (ns, us, ms, s, min) -> seconds. Throws InvalidArgument, naming the text,
+// if it is none of these or below 0.
 double parse_time(const std::string& text);
 
 // 0.0153 -> "15.3 ms"; 2.1e-5 -> "21 us"

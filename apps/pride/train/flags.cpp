@@ -10,8 +10,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "integer_check.h"
-#include "number_check.h"
+#include "flag_values.h"
 #include "pride/error.h"
 #include "train_names.h"
 
@@ -28,27 +27,6 @@ std::string neither_true_nor_false(const std::string& value) {
   }
 }
 
-template <typename T>
-struct Plain {
-  using type = T;
-};
-template <typename T>
-struct Plain<std::optional<T>> {
-  using type = T;
-};
-
-template <typename T>
-CLI::Validator limits_of(const Flag& flag) {
-  if constexpr (std::is_integral_v<T>) {
-    constexpr T kMost = std::numeric_limits<T>::max();
-    const bool all = flag.rules.highest >= static_cast<double>(kMost);
-    return integer_check<T>(static_cast<T>(flag.rules.lowest),
-                            all ? kMost : static_cast<T>(flag.rules.highest));
-  } else {
-    return number_check();
-  }
-}
-
 // A default outside the limits stands for a value that depends on other things.
 template <typename T>
 bool shows_default(const Flag& flag, const T& value) {
@@ -59,7 +37,7 @@ bool shows_default(const Flag& flag, const T& value) {
 
 template <typename T>
 CLI::Option* add(CLI::App& app, const Flag& flag, T& value) {
-  using Value = typename Plain<T>::type;
+  using Value = typename NumberIn<T>::type;
   const std::string name = "--" + flag.name;
   CLI::Option* option = nullptr;
   if constexpr (std::is_same_v<T, std::optional<bool>>) {
@@ -72,7 +50,12 @@ CLI::Option* add(CLI::App& app, const Flag& flag, T& value) {
     option = app.add_flag(name, value, help_of(flag));
   } else {
     option = app.add_option(name, value, help_of(flag));
-    if constexpr (std::is_arithmetic_v<Value>) option->check(limits_of<Value>(flag));
+    // of others than integers the table's limits are checked with the settings
+    if constexpr (std::is_integral_v<Value>) {
+      option->transform(number_reader<Value>({flag.rules.lowest, flag.rules.highest}));
+    } else if constexpr (std::is_floating_point_v<Value>) {
+      option->transform(number_reader<Value>());
+    }
     if (shows_default(flag, value)) option->capture_default_str();
   }
   if (flag.rules.wrong != nullptr) option->check(CLI::Validator(flag.rules.wrong, ""));

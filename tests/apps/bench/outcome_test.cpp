@@ -1,8 +1,11 @@
-// The verdict on a plan: what is the network's, and what the arithmetic's. Oracle: rows by hand.
+// The verdict on a plan (what is the network's, and what the arithmetic's), and the table and the
+// chart over numbers of ranks. Oracle: rows and divisions by hand.
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/outcome.h"
 
 #include <gtest/gtest.h>
+
+#include "pride/error.h"
 
 namespace pride::app {
 namespace {
@@ -48,6 +51,31 @@ TEST(Verdict, TellsArithmeticFromTheNetwork) {
   expect_verdict(row("lion", true, 1, 0.5), row("dlion-muon", false, 1, 0.9),
                  {"will not help", "1 times its steps per second, for its arithmetic.", "0.56"},
                  "pays");
+}
+
+std::vector<Plan> two_worlds() {
+  const auto plan = [](int world, double lion_s, double vote_s) {
+    return Plan{{.world = world, .compute_s = 0.2},
+                {row("lion", true, lion_s, 1), row("dlion-vote", false, vote_s, 1)}};
+  };
+  return {plan(4, 0.4, 0.2), plan(1024, 0.8, 0.25)};
+}
+
+TEST(Scaling, TheTableHasARowForEachNumberOfRanks) {
+  const std::string table = scaling_table(two_worlds());
+  for (const char* part : {"| 1,024 |", "dlion-vote", "800 ms (25 %)", "250 ms (80 %)"}) {
+    EXPECT_NE(table.find(part), std::string::npos) << part << " in\n" << table;
+  }
+}
+
+TEST(Scaling, TheChartHasALineForEachMethod) {
+  const Chart chart = scaling_chart(two_worlds());
+  ASSERT_EQ(chart.series.size(), 2u);
+  EXPECT_EQ(chart.x.ticks, (std::vector<double>{4, 1024}));
+  EXPECT_EQ(chart.series[1].name, "dlion-vote");
+  EXPECT_NEAR(chart.series[0].y[1], 25, 1e-9);
+  EXPECT_NEAR(chart.series[1].y[0], 100, 1e-9);
+  EXPECT_THROW(scaling_chart({two_worlds()[0]}), Error);
 }
 
 TEST(Verdict, NeedsBothKinds) { EXPECT_EQ(verdict({{}, {row("lion", true, 1, 1)}}), ""); }

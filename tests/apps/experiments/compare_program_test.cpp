@@ -33,7 +33,7 @@ class Compare : public SweepProgram {
     return found;
   }
 
-  void expect_refusal(const Arguments& more, const std::string& part, int code = 1) const {
+  void expect_refusal(const Arguments& more, const std::string& part, int code = 2) const {
     const Outcome outcome = test::run_here(arguments(more));
     EXPECT_EQ(outcome.code, code) << outcome.err;
     expect_contains(outcome.err, part);
@@ -287,7 +287,7 @@ TEST_F(Compare, RefusesWhatTrainingWouldRefuse) {
   expect_refusal({"--methods", "lion", "--sharding", "none"}, "--sharding");
   expect_refusal({"--methods", "lion", "--sharding", "dirichlet:1"}, "needs a task with labels");
   fs::remove(path("text"));
-  expect_refusal({"--methods", "lion"}, path("text").string());
+  expect_refusal({"--methods", "lion"}, path("text").string(), 1);
   EXPECT_FALSE(fs::exists(path("out")));
 }
 

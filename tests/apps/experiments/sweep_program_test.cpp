@@ -237,7 +237,7 @@ TEST_F(SweepProgram, RecordsAFlagThatOneMethodRefuses) {
 TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
   write(std::string(kPair) + "task = \"mnist\"\n");
   const Outcome outcome = refused();
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   expect_contains(outcome.err, "--task mnist: must be one of lm, fewshot, cifar10, imagenet");
   EXPECT_FALSE(fs::exists(path("out")));
   write(std::string(kPair) + "model = \"gpt-9\"\n");
@@ -246,7 +246,7 @@ TEST_F(SweepProgram, RefusesAFileOfWhichNothingCanBeRun) {
   for (const char* wrong : {"lr = \"fast\"\n", "weight-decay = \"much\"\n"}) {
     write(std::string(kPair) + wrong);
     const Outcome text = refused();
-    EXPECT_EQ(text.code, 1);
+    EXPECT_EQ(text.code, 2);
     expect_contains(text.err, std::string(wrong).substr(0, std::string(wrong).find(' ')));
     EXPECT_FALSE(fs::exists(path("out"))) << wrong;
   }
@@ -261,7 +261,7 @@ TEST_F(SweepProgram, RefusesNamesThatAreNotUtf8) {
   const std::string file = path("try.toml").string(), bad = path("bad\xFF").string();
   for (const std::string& words : {file + end + bad, bad + end + path("out").string()}) {
     const Outcome outcome = test::run_shell(concat(PRIDE_PROGRAM, " sweep ", words));
-    EXPECT_EQ(outcome.code, 1);
+    EXPECT_EQ(outcome.code, 2);
     expect_contains(outcome.err, "not UTF-8");
   }
   EXPECT_FALSE(fs::exists(bad));
@@ -270,7 +270,7 @@ TEST_F(SweepProgram, RefusesNamesThatAreNotUtf8) {
 TEST_F(SweepProgram, RefusesAMethodThatDoesNotExistBeforeAnyRun) {
   write("[grid]\nmethod = [\"lion\", \"dlionvote\"]\nseed = 1\n");
   const Outcome outcome = refused();
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   expect_contains(outcome.err, "try.toml: dlionvote: ");
   EXPECT_FALSE(fs::exists(path("out")));
 }
@@ -296,7 +296,7 @@ TEST_F(SweepProgram, RefusesToSetWhatNoRunOfASweepCanHave) {
   write(kPair);
   for (const char* flag : {"nope", "seed", "save-every", "threads-per-process"}) {
     const Outcome outcome = refused(concat("--set ", flag, "=1"));
-    EXPECT_EQ(outcome.code, 1);
+    EXPECT_EQ(outcome.code, 2);
     expect_contains(outcome.err, concat("--set ", flag, "=1: '", flag, "' is no flag"));
     EXPECT_FALSE(fs::exists(path("out")));
   }
@@ -307,7 +307,7 @@ TEST_F(SweepProgram, RefusesTheFolderOfAComparison) {
   fs::create_directories(path("out"));
   folder_.write("out/compare.json", "{}");
   const Outcome outcome = refused();
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   expect_contains(outcome.err, "holds a comparison of an earlier version");
 }
 
@@ -343,7 +343,7 @@ TEST_F(SweepProgram, RefusesAFolderInWhichAnotherIsAtWork) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   const Outcome outcome = sweep();
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   expect_contains(outcome.err, concat("another sweep (process ", child, ")"));
   EXPECT_EQ(sweep("--list").code, 0) << "looking is allowed";
   kill(child, SIGTERM);

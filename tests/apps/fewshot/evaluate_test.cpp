@@ -241,21 +241,24 @@ TEST_F(Evaluate, CutsLongPromptsOnTheLeftAndSaysSo) {
 
 TEST_F(Evaluate, SaysWhatIsWrong) {
   make_model(256, 12);
-  const auto fails = [&](std::vector<std::string> more, const std::string& part) {
-    const Outcome outcome = evaluate(std::move(more));
-    EXPECT_EQ(outcome.code, 1);
-    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  const auto with_code = [&](int code) {
+    return [&, code](std::vector<std::string> more, const std::string& part) {
+      const Outcome outcome = evaluate(std::move(more));
+      EXPECT_EQ(outcome.code, code) << outcome.err;
+      test::expect_contains(outcome.err, part);
+    };
   };
+  const auto fails = with_code(1), misused = with_code(2);
   const std::string good = folder_.write("good.jsonl", records(6)).string();
   const std::string bad = folder_.write("bad.jsonl", records(2) + "{\"query\": \"?\"}\n").string();
   fails({"--tasks", bad}, "bad.jsonl:3: no \"choices\"");
   fails({"--tasks", good}, "good.jsonl:1: a choice has more tokens than the model reads");
-  fails({"--tasks", good, "--part", "half"}, "--part half");
+  misused({"--tasks", good, "--part", "half"}, "--part half");
   const std::string vocab = test::write_small_vocabulary(folder_).string();
-  fails({"--tasks", good, "--vocab", vocab}, "has 269 tokens, the model only 256");
+  misused({"--tasks", good, "--vocab", vocab}, "has 269 tokens, the model only 256");
   make_model(300, 64);
-  fails({"--tasks", good}, "this model has 300 tokens, which are no bytes: give --vocab");
-  fails({"--tasks", good, "--vocab", vocab, "--shots", "6"}, "6 examples are asked for");
+  misused({"--tasks", good}, "this model has 300 tokens, which are no bytes: give --vocab");
+  misused({"--tasks", good, "--vocab", vocab, "--shots", "6"}, "6 examples are asked for");
   EXPECT_EQ(evaluate({"--tasks", good, "--vocab", vocab, "--batch", "0"}).code, 2);
   fails({"--tasks", good, good, "--vocab", vocab}, "good.jsonl is given twice");
   fails({"--tasks", good, "--vocab", vocab, "--predictions", folder_.path().string()},

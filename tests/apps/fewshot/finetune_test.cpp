@@ -36,15 +36,13 @@ class Finetune : public ::testing::Test {
 
   std::vector<std::string> small(const std::vector<std::string>& more) const {
     std::vector<std::string> all = {
-        "--task",    "fewshot", "--layers", "2",         "--heads", "2",       "--width", "32",
-        "--context", "120",     "--quiet",  "--workers", "2",       "--batch", "4",       "--json"};
+        "train",     "--task", "fewshot", "--layers",  "2", "--heads", "2", "--width", "32",
+        "--context", "120",    "--quiet", "--workers", "2", "--batch", "4", "--json"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
   json train(const std::vector<std::string>& more) const {
-    std::vector<std::string> all = small(more);
-    all.insert(all.begin(), "train");
-    const Outcome outcome = run_program(all);
+    const Outcome outcome = run_program(small(more));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return json::parse(outcome.out, nullptr, false);
   }
@@ -238,12 +236,12 @@ TEST_F(Finetune, GoesOnFromALanguageModel) {
 }
 
 TEST_F(Finetune, RefusesWhatCannotBe) {
-  const auto fails = [&](const std::vector<std::string>& more, const std::string& part) {
-    std::vector<std::string> all = small(more);
-    all.insert(all.begin(), "train");
-    const Outcome outcome = test::run_here(all);
-    EXPECT_EQ(outcome.code, 1);
-    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  using Words = std::vector<std::string>;
+  const auto fails = [&](const Words& more, const char* part) {
+    test::expect_failure(small(more), part);
+  };
+  const auto misused = [&](const Words& more, const char* part) {
+    test::expect_usage(small(more), part);
   };
   fails({}, "task fewshot: give --data");
   folder_.write("bad.jsonl", records(3) + "nothing\n");
@@ -255,8 +253,9 @@ TEST_F(Finetune, RefusesWhatCannotBe) {
                 .at("notes")
                 .size(),
             1U);
-  fails({"--data", at("task.jsonl"), "--shots", "30"}, "30 examples are asked for");
-  fails({"--data", at("task.jsonl"), "--mixup", "0.5"}, "--mixup is for cifar10 and imagenet only");
+  misused({"--data", at("task.jsonl"), "--shots", "30"}, "30 examples are asked for");
+  misused({"--data", at("task.jsonl"), "--mixup", "0.5"},
+          "--mixup is for cifar10 and imagenet only");
   EXPECT_NE(run_program({"train", "--examples", "3"}).err.find("--examples is for fewshot only"),
             std::string::npos);
 }

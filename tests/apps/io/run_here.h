@@ -48,4 +48,21 @@ inline Outcome run_here(std::vector<std::string> arguments) {
   return {code, out.text(), err.text()};
 }
 
+// Wrong usage: code 2, the part on standard error, nothing on standard output.
+inline void expect_usage(const std::vector<std::string>& arguments, const std::string& part) {
+  const Outcome outcome = run_here(arguments);
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  expect_contains(outcome.err, part);
+  EXPECT_EQ(outcome.out, "");
+}
+
+// A command that fails on what it finds: code 1, one line that begins with "pride: error: ".
+inline void expect_failure(const std::vector<std::string>& arguments, const std::string& part) {
+  const Outcome outcome = run_here(arguments);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_EQ(outcome.err.rfind("pride: error: ", 0), 0U) << outcome.err;
+  expect_contains(outcome.err, part);
+  EXPECT_EQ(outcome.out, "");
+}
+
 }  // namespace pride::app::test

@@ -15,17 +15,11 @@ namespace pride::app {
 namespace {
 
 using test::bytes_of;
+using test::expect_failure;
+using test::expect_usage;
 using test::Outcome;
 using test::run_program;
 using test::TempFolder;
-
-void expect_failure(const std::vector<std::string>& arguments, const std::string& part) {
-  const Outcome outcome = test::run_here(arguments);
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
-  EXPECT_EQ(outcome.err.rfind("pride: error: ", 0), 0U) << outcome.err;
-  EXPECT_NE(outcome.err.find(part), std::string::npos)
-      << "no \"" << part << "\" in " << outcome.err;
-}
 
 class LanguageProgram : public ::testing::Test {
  protected:
@@ -53,7 +47,7 @@ TEST_F(LanguageProgram, TokenizesInBothLayoutsAndChecksThem) {
   EXPECT_EQ(report.at("vocabulary"), 269);
   const auto n = report.at("train").at("tokens").get<std::size_t>();
   EXPECT_EQ(bytes_of(folder_.path() / "shards/train.bin").size(), 2 * n);
-  expect_failure(tokenize(), "--overwrite");
+  expect_usage(tokenize(), "--overwrite");
   const Outcome llmc = run_program(tokenize({"--layout", "llmc", "--overwrite"}));
   ASSERT_EQ(llmc.code, 0) << llmc.err;
   EXPECT_EQ(bytes_of(folder_.path() / "shards/train_000001.bin").size(), 1024 + 2 * n);
@@ -96,9 +90,9 @@ TEST_F(LanguageProgram, ReplacesOnlyItsOwnShardsAndOnlyIfItSucceeds) {
     EXPECT_EQ(entry.path().extension(), ".bin") << "left behind: " << entry.path();
   }
   std::filesystem::rename(at_out("weights.bin"), at_out("my_train.bin"));
-  expect_failure({"tokenize", at_out("text.bin").string(), "--vocab", vocab_.string(), "--out",
-                  at("shards"), "--overwrite"},
-                 "my_train.bin would be taken for one of its shards");
+  expect_usage({"tokenize", at_out("text.bin").string(), "--vocab", vocab_.string(), "--out",
+                at("shards"), "--overwrite"},
+               "my_train.bin would be taken for one of its shards");
   folder_.write("file", "no folder");
   expect_failure({"tokenize", at_out("text.bin").string(), "--vocab", vocab_.string(), "--out",
                   at("file"), "--overwrite"},
@@ -111,7 +105,7 @@ TEST_F(LanguageProgram, SaysWhatIsWrongWithShards) {
   expect_failure({"tokenize", "--check", at("odd.bin")}, "odd.bin: not a shard of tokens");
   expect_failure({"tokenize", "--check", at("outside.bin"), "--vocab", vocab_.string()},
                  "token 1 is 269, the vocabulary has 269");
-  expect_failure({"tokenize", at("text.txt"), "--out", at("x")}, "--vocab");
+  expect_usage({"tokenize", at("text.txt"), "--out", at("x")}, "--vocab");
   expect_failure({"tokenize", at("none"), "--out", at("x"), "--vocab", vocab_.string()}, "none");
   EXPECT_EQ(run_program(tokenize({"--layout", "gpt"})).code, 2);
 }
@@ -184,14 +178,14 @@ TEST_F(LanguageTraining, GoesOnFromWhatItSavedInHuggingFacesLayout) {
   EXPECT_EQ(second.at("model").at("size").at("layers"), 1);
   auto other = init;
   other.insert(other.end(), {"--width", "64"});
-  expect_failure(other, "--width 64: the model of --init has 32");
+  expect_usage(other, "--width 64: the model of --init has 32");
   other = init;
   other.insert(other.end(), {"--context", "17"});
-  expect_failure(other, "--context 17: the model of --init has 16 positions");
+  expect_usage(other, "--context 17: the model of --init has 16 positions");
   for (const char* flag : {"--init-std", "--embedding-std"}) {
     other = init;
     other.insert(other.end(), {flag, "0.1"});
-    expect_failure(other, "--init-std and --embedding-std: the values come from --init");
+    expect_usage(other, "--init-std and --embedding-std: the values come from --init");
   }
 }
 
@@ -263,14 +257,15 @@ TEST_F(LanguageTraining, StopsWritingWhenNobodyReads) {
 
 TEST_F(LanguageTraining, SaysWhyItCannotWrite) {
   ASSERT_EQ(run_program(on_shards("run", {"--steps", "1"})).code, 0);
-  expect_failure({"generate", "--model", at("run")}, "give --vocab");
+  expect_usage({"generate", "--model", at("run")}, "give --vocab");
   expect_failure({"generate", "--model", at("none")}, "none");
-  expect_failure({"generate", "--model", at("run"), "--temperature", "-1"}, "--temperature");
+  expect_usage({"generate", "--model", at("run"), "--temperature", "-1"}, "--temperature");
   const auto write_with = [&](std::vector<std::string> more, const std::string& part) {
     more.insert(more.begin(), {"generate", "--model", at("run"), "--vocab", vocab_.string()});
     expect_failure(more, part);
   };
-  write_with({"--heads", "1"}, "config.json says n_head 2");
+  expect_usage({"generate", "--model", at("run"), "--vocab", vocab_.string(), "--heads", "1"},
+               "config.json says n_head 2");
   write_with({"--prompt-file", at("run")}, "run: it is a folder");
   write_with({"--prompt-file", "/dev/zero"}, "/dev/zero has more than 67108864 bytes");
   const auto config = folder_.path() / "run/config.json";
@@ -282,7 +277,7 @@ TEST_F(LanguageTraining, SaysWhyItCannotWrite) {
   std::filesystem::create_directory(config);
   write_with({}, "config.json: it is a folder");
   std::filesystem::remove(config);
-  expect_failure({"generate", "--model", at("run"), "--vocab", vocab_.string()}, "--heads");
+  expect_usage({"generate", "--model", at("run"), "--vocab", vocab_.string()}, "--heads");
 }
 
 TEST_F(LanguageTraining, RefusesWhatCannotBe) {
@@ -290,8 +285,8 @@ TEST_F(LanguageTraining, RefusesWhatCannotBe) {
   expect_failure(train("x", {"--data", at("shards"), "--vocab", at("none")}), "no vocabulary");
   expect_failure(train("x", {"--data", at("vocab"), "--vocab", at("vocab")}),
                  "with the word train in its name");
-  expect_failure({"train", "--task", "cifar10", "--vocab", at("vocab")},
-                 "--vocab is for lm and fewshot only");
+  expect_usage({"train", "--task", "cifar10", "--vocab", at("vocab")},
+               "--vocab is for lm and fewshot only");
 }
 #endif
 

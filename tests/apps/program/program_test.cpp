@@ -6,7 +6,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,25 +23,12 @@ namespace {
 
 using test::bytes_of;
 using test::expect_contains;
+using test::expect_failure;
+using test::expect_usage;
 using test::Outcome;
 using test::quoted;
 using test::run_program;
 using test::TempFolder;
-
-// A failed command: code 1, one line on stderr, nothing on stdout.
-void expect_failure(const std::vector<std::string>& arguments, const std::string& part) {
-  const Outcome outcome = test::run_here(arguments);
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
-  EXPECT_EQ(outcome.err.rfind("pride: error: ", 0), 0U) << outcome.err;
-  expect_contains(outcome.err, part);
-  EXPECT_EQ(outcome.out, "");
-}
-
-void expect_usage(const std::vector<std::string>& arguments, const std::string& part) {
-  const Outcome outcome = test::run_here(arguments);
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
-  expect_contains(outcome.err, part);
-}
 
 SafeTensor tensor(std::vector<std::int64_t> shape, std::vector<float> values) {
   return {.dtype = "F32", .shape = std::move(shape), .values = std::move(values)};
@@ -92,16 +81,68 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
   EXPECT_EQ(train.out.find("{false}"), std::string::npos) << train.out;
 }
 
+// Flags of the examples are flags of the command.
+TEST(Program, HelpEndsWithExamples) {
+  for (const char* command : {"train", "compare", "sweep", "replay", "tokenize", "generate",
+                              "evaluate", "report", "methods", "bench", "plan", "info"}) {
+    const Outcome help = test::run_here({command, "--help"});
+    const std::size_t at = help.out.find("Examples:\n  pride " + std::string(command));
+    if (help.out.find("not in this build") != std::string::npos) continue;
+    ASSERT_NE(at, std::string::npos) << help.out;
+    std::istringstream words(help.out.substr(at));
+    for (std::string word; words >> word;) {
+      const std::string above = help.out.substr(0, at);
+      if (!word.starts_with("--") || std::string(command) == "bench") continue;
+      EXPECT_NE(above.find(word), std::string::npos) << command << ": " << word;
+    }
+  }
+}
+
+TEST(Program, SuggestsTheNearestWordItKnows) {
+  expect_usage({"methods", "--paramz", "10"}, "unknown flag --paramz; did you mean --params?");
+  expect_usage({"replay", "--metod=lion"}, "unknown flag --metod; did you mean --method?");
+  expect_usage({"methods", "--colour", "red"}, "unknown flag --colour\n");
+  expect_usage({"trian"}, "unknown subcommand \"trian\"; did you mean train?; there are");
+  expect_usage({"bench", "netwrk"}, "unknown subcommand \"netwrk\"; did you mean network?");
+#ifdef PRIDE_HAVE_TORCH
+  expect_usage({"train", "--step", "10"}, "unknown flag --step; did you mean --steps?");
+  expect_usage({"train", "--no-overlp"}, "did you mean --no-overlap?");
+#endif
+}
+
+TEST(Program, RefusesEmptyValues) {
+  expect_usage({"report", "runs", "--out", ""}, "--out: must not be empty");
+  expect_usage({"tokenize", "x", "--out", ""}, "--out: must not be empty");
+  expect_usage({"bench", "loader", "--data", ""}, "--data: must not be empty");
+  expect_usage({"methods", "--method", ""}, "--method: must not be empty");
+#ifdef PRIDE_HAVE_TORCH
+  for (const char* flag : {"--out", "--data", "--init", "--resume", "--config"}) {
+    expect_usage({"train", flag, ""}, concat(flag, ": must not be empty"));
+  }
+  expect_usage({"sweep", "x.toml", "--out", ""}, "--out: must not be empty");
+#endif
+}
+
+// Whoever finds out: the parser, the settings, a method.
+TEST(Program, ReturnsTwoForEveryWrongUsage) {
+  expect_usage({"methods", "--method", "sgd"}, "method 'sgd' is not known");
+  expect_usage({"plan", "--params", "1000"}, "--params needs --backward");
+#ifdef PRIDE_HAVE_TORCH
+  expect_usage({"train", "--vote-weight", "none"}, "--vote-weight none");
+  expect_usage({"train", "--steps", "x"}, "--steps");
+  expect_usage({"train", "--image-size", "32"}, "--image-size is for imagenet only");
+#endif
+}
+
 TEST(Program, RefusesWrongUsage) {
   expect_usage({}, "subcommand");
   expect_usage({"trian"},
-               "unknown subcommand \"trian\"; there are train compare sweep replay tokenize "
-               "generate evaluate "
-               "report methods bench plan info");
+               "there are train compare sweep replay tokenize generate evaluate report methods "
+               "bench plan info");
   expect_usage({"--colour"}, "Run with --help");
   expect_usage({"methods", "--workers", "0"}, "--workers");
   expect_usage({"methods", "--workers", "65536"}, "--workers");
-  expect_usage({"methods", "--params", "1e7"}, "--params");
+  expect_usage({"methods", "--params", "1.5"}, "1.5 is not an integer from 1 to");
   expect_usage({"methods", "--method-opt", "tie=zero"}, "--method");
   expect_usage({"methods", "--workers=", "4"}, "--workers=: there is nothing after the \"=\"");
   expect_usage({"info", "extra"}, "extra");
@@ -230,10 +271,8 @@ TEST(Methods, TellOneWithItsOptions) {
       run_program({"methods", "--method", "dlion-vote", "--method-opt", "tie=zero"});
   expect_contains(zero.out, "1 up, 1 down per coordinate and worker with default options");
   EXPECT_EQ(hash.out.find("with default options"), std::string::npos) << hash.out;
-  expect_usage({"methods", "--method", ""}, "must name a method");
-  expect_failure({"methods", "--method", "sgd"}, "method 'sgd' is not known");
-  expect_failure({"methods", "--method", "lion", "--method-opt", "tie=zero"}, "no option 'tie'");
-  expect_failure({"methods", "--method", "lion", "--method-opt", "dense"}, "must be key=value");
+  expect_usage({"methods", "--method", "lion", "--method-opt", "tie=zero"}, "no option 'tie'");
+  expect_usage({"methods", "--method", "lion", "--method-opt", "dense"}, "must be key=value");
 }
 
 TEST(Methods, TellABoundFromAnEstimate) {
@@ -278,6 +317,9 @@ TEST(Program, IsWithoutLibtorchUntilItTrains) {
     EXPECT_EQ(outcome.code, 1) << arguments;
     expect_contains(outcome.err, "needs the program pride-torch, at " + alone.string() + "-torch");
   }
+  const Outcome unknown = run("trian --steps 1");
+  EXPECT_EQ(unknown.code, 2);
+  expect_contains(unknown.err, "unknown subcommand \"trian\"; did you mean train?");
 }
 #else
 TEST(Program, TrainSaysThatItNeedsLibtorch) {
@@ -322,14 +364,14 @@ TEST_F(ReplayProgram, DecaysAllTensorsUnlessTold) {
 }
 
 TEST_F(ReplayProgram, FailsWithTheReason) {
-  expect_failure(arguments({"--no-decay", "bias"}), "\"bias\" matches none");
-  expect_failure(arguments({"--lr", "nan"}), "learning rate = nan");
+  expect_usage(arguments({"--no-decay", "bias"}), "\"bias\" matches none");
+  expect_usage(arguments({"--lr", "nan"}), "learning rate = nan");
   expect_usage(arguments({"--lr", "1e-400"}), "1e-400 is too small for a number");
   expect_usage(arguments({"--lr", "1e400"}), "1e400 is too large for a number");
   expect_usage(arguments({"--beta1", "0.9x"}), "'0.9x' is not a number");
-  expect_failure(arguments({"--method-opt", "colour=red"}), "colour");
-  expect_failure({"replay", "--method", "sgd", "--input", in_.string(), "--output", out_.string()},
-                 "sgd");
+  expect_usage(arguments({"--method-opt", "colour=red"}), "colour");
+  expect_usage({"replay", "--method", "sgd", "--input", in_.string(), "--output", out_.string()},
+               "sgd");
   expect_failure({"replay", "--method", "lion", "--input", "/none", "--output", out_.string()},
                  "cannot read /none");
   EXPECT_FALSE(std::filesystem::exists(out_));
@@ -339,6 +381,31 @@ TEST_F(ReplayProgram, FailsWithTheReason) {
   expect_failure(arguments(), "\"grad.w\" is missing");
 }
 
+TEST_F(ReplayProgram, LeavesTheRecordingAsItIs) {
+  const std::string before = bytes_of(in_);
+  const auto link = folder_.path() / "link";
+  std::filesystem::create_symlink(in_, link);
+  for (const auto& file : {in_, folder_.path() / "." / "in.safetensors", link}) {
+    out_ = file;
+    expect_usage(arguments(), "is the recording itself");
+  }
+  EXPECT_EQ(bytes_of(in_), before);
+}
+
+TEST_F(ReplayProgram, FailsWhereEveryStepIsSkipped) {
+  const auto record = [&](float last) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    write_safetensors(
+        in_, {{"param.w", tensor({1}, {1.0F})}, {"grad.w", tensor({2, 1, 1}, {nan, last})}});
+    return arguments({"--non-finite", "skip"});
+  };
+  expect_failure(record(std::numeric_limits<float>::infinity()), "all 2 steps were skipped");
+  EXPECT_FALSE(std::filesystem::exists(out_));
+  const Outcome one = run_program(record(1.0F));
+  EXPECT_EQ(one.code, 0) << one.err;
+  expect_contains(one.out, "1 steps skipped");
+}
+
 TEST_F(ReplayProgram, FailsWhenTheOutputCannotBeWritten) {
   out_ = folder_.path() / "none" / "out.safetensors";
   expect_failure(arguments(), "cannot create");
@@ -346,7 +413,7 @@ TEST_F(ReplayProgram, FailsWhenTheOutputCannotBeWritten) {
 
 TEST_F(ReplayProgram, RefusesWrongUsage) {
   expect_usage(arguments({"--lr", "fast"}), "--lr");
-  expect_usage(arguments({"--method-opt", "tie"}), "\"tie\" is not KEY=VALUE");
+  expect_usage(arguments({"--method-opt", "tie"}), "'tie' must be key=value");
   expect_usage(arguments({"--method-opt", "tie=zero", "--method-opt", "tie=hash"}), "given twice");
   expect_usage(arguments({"--non-finite", "ignore"}), "--non-finite");
   expect_usage(arguments({"--bucket-coords", "0"}), "--bucket-coords");

@@ -27,10 +27,10 @@ TEST_F(Train, ResumesToTheSameBits) {
   expect_error({"--steps", "8", "--resume", middle, "--workers", "3"}, "has world 4, this run 3");
   expect_error({"--steps", "8", "--resume", middle, "--method", "lion"}, "has method");
   expect_error({"--steps", "8", "--resume-local", "keep"}, "needs --resume");
-  expect_error({"--steps", "8", "--resume", path("text")}, "no complete checkpoint there");
+  expect_error({"--steps", "8", "--resume", path("text")}, "no complete checkpoint there", 1);
   // a folder that a stopped save left behind is passed over
   std::filesystem::create_directories(path("rest") + "/checkpoints/step-6");
-  expect_error({"--steps", "8", "--resume", path("rest")}, "no complete checkpoint there");
+  expect_error({"--steps", "8", "--resume", path("rest")}, "no complete checkpoint there", 1);
   // in place: the later records of the first run make room
   const json again = summary({"--steps", "8", "--resume", middle, "--out", path("whole")});
   EXPECT_EQ(again["param_hash"], whole["param_hash"]);
@@ -70,12 +70,12 @@ TEST_F(Train, RefusesAMixedCheckpoint) {
   for (const char* file : {"state-rank2.safetensors", "model.safetensors"}) {
     fs::rename(four / file, path("kept"));
     fs::copy_file(two / file, four / file);
-    expect_error(resume, concat(file, ": damaged, or of another checkpoint"));
+    expect_error(resume, concat(file, ": damaged, or of another checkpoint"), 1);
     fs::rename(path("kept"), four / file);
   }
   const std::string facts = bytes_of(four / "checkpoint.json");
   folder_.write(four / "checkpoint.json", "");
-  expect_error(resume, "checkpoint.json: it is empty");
+  expect_error(resume, "checkpoint.json: it is empty", 1);
   folder_.write(four / "checkpoint.json", facts);
   summary(resume);
 }
@@ -99,16 +99,16 @@ TEST_F(Train, RefusesACheckpointWithAWrongBit) {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ 4);
       folder_.write(saved / file, bad);
-      expect_error(resume, file);
+      expect_error(resume, file, 1);
     }
     folder_.write(saved / file, good);
   }
   const fs::path state = saved / "state-rank1.safetensors";
   const std::string good = bytes_of(state);
   folder_.write(state, std::string(good.size(), '\0'));
-  expect_error(resume, "state-rank1.safetensors: damaged");
+  expect_error(resume, "state-rank1.safetensors: damaged", 1);
   folder_.write(state, bytes_of(other / "state-rank1.safetensors"));
-  expect_error(resume, "state-rank1.safetensors: damaged, or of another checkpoint");
+  expect_error(resume, "state-rank1.safetensors: damaged, or of another checkpoint", 1);
   folder_.write(state, good);
   EXPECT_EQ(summary(resume)["steps"], 4);
 }
@@ -139,7 +139,7 @@ TEST_F(Train, ReadsCheckpointsOfVersion01) {
   // its parts are told apart by their step, and the hash of the parameters
   const fs::path state = file.parent_path() / "state-rank0.safetensors";
   folder_.write(state, bytes_of(checkpoint("out", 4) / "state-rank0.safetensors"));
-  expect_error({"--steps", "4", "--resume", file.parent_path().string()}, "is of step 4");
+  expect_error({"--steps", "4", "--resume", file.parent_path().string()}, "is of step 4", 1);
 }
 
 // A kill between the two renames leaves the old checkpoint under its second name.
@@ -239,7 +239,7 @@ TEST_F(Train, OverwritesOnlyOnceTheRunBegins) {
   const json before = summary({"--steps", "2", "--save-every", "1", "--out", path("out")});
   const std::string kept = bytes_of(path("out") + "/summary.json");
   expect_error({"--steps", "2", "--out", path("out"), "--overwrite", "--resume", path("text")},
-               "no complete checkpoint there");
+               "no complete checkpoint there", 1);
   expect_error({"--steps", "2", "--out", path("out"), "--overwrite", "--sharding", "dirichlet:1"},
                "needs a task with labels");
   EXPECT_EQ(bytes_of(path("out") + "/summary.json"), kept);

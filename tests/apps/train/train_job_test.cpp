@@ -160,7 +160,7 @@ TEST_F(Train, RefusesAJobOfWhichOnlySomeProcessesHaveThreads) {
   threads.insert(threads.end(), {"--threads-per-process", "2"});
   const Outcome outcome =
       run_shell(concat("timeout 30 env ", mpiexec(1, threads), " : -n 1 ", command_line(all)));
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
   EXPECT_NE(
       outcome.err.find("--threads-per-process differs: 2 on process 0, not given on process 1"),
       std::string::npos)

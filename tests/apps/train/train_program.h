@@ -56,11 +56,12 @@ class Train : public testing::Test {
     return json::parse(outcome.out, nullptr, false);
   }
 
-  void expect_error(const Arguments& more, const std::string& part) const {
+  // Code 2 for wrong usage, 1 for a failure.
+  void expect_error(const Arguments& more, const std::string& part, int code = 2) const {
     Arguments all = tiny(more);
     all.insert(all.begin(), "train");
     const Outcome outcome = test::run_here(all);
-    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_EQ(outcome.code, code) << outcome.err;
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
   }
 

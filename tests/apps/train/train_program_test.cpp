@@ -111,7 +111,7 @@ TEST_F(Train, GivesTheSameBitsInTwoLevels) {
 }
 
 TEST_F(Train, NamesTensorRankAndStepOfANonFiniteGradient) {
-  expect_error({"--steps", "5", "--lr", "1e30"}, "NaN or Inf in the gradient of");
+  expect_error({"--steps", "5", "--lr", "1e30"}, "NaN or Inf in the gradient of", 1);
   const json skipped =
       summary({"--steps", "5", "--lr", "1e30", "--non-finite", "skip", "--eval-batches", "1"});
   EXPECT_GT(skipped["steps_skipped"].get<int>(), 0);
@@ -119,7 +119,7 @@ TEST_F(Train, NamesTensorRankAndStepOfANonFiniteGradient) {
   EXPECT_TRUE(skipped["final"]["bits_per_byte"].is_null());
   const Arguments endless = {"--steps",      "50",   "--lr",      "1e30",
                              "--non-finite", "skip", "--workers", "2"};
-  expect_error(endless, "20 steps in a row were skipped, up to step 2");
+  expect_error(endless, "20 steps in a row were skipped, up to step 2", 1);
 }
 
 TEST_F(Train, RefusesWhatCannotBe) {
@@ -147,13 +147,13 @@ TEST_F(Train, WritesItsEventsIntoTheFolderOfItsResults) {
 
 TEST_F(Train, MakesNoFolderOfResultsWhereEventsCannotGo) {
   expect_error({"--steps", "1", "--tensorboard", path("text") + "/x", "--out", path("out")},
-               "--tensorboard " + path("text"));
+               "--tensorboard " + path("text"), 1);
   EXPECT_FALSE(std::filesystem::exists(path("out")));
 }
 
 TEST_F(Train, RefusesABatchLargerThanAWorkersSamples) {
   const Outcome outcome = train({"--data", path("text"), "--context", "16", "--batch", "100000"});
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.err.find("--batch 100000: a worker has "), std::string::npos) << outcome.err;
 }
 
@@ -270,7 +270,7 @@ TEST_F(Train, WeighsVotesBySamples) {
   }
   const Outcome dense = train({"--task", "cifar10", "--data", data, "--steps", "1", "--method",
                                "lion", "--sharding", "dirichlet:0.3", "--vote-weight", "samples"});
-  EXPECT_EQ(dense.code, 1);
+  EXPECT_EQ(dense.code, 2);
   EXPECT_NE(dense.err.find("lion"), std::string::npos) << dense.err;
 }
 
