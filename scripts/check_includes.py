@@ -33,7 +33,7 @@ STAGES = [
                "include/pride/c/", "src/c/"]),
     ("data", ["include/pride/train/facts", "include/pride/train/flags",
               "include/pride/train/options", "src/train/clock", "src/train/data/",
-              "src/train/final_metrics", "src/train/fewshot/", "src/train/hex", "src/train/io/",
+              "src/train/files", "src/train/final_metrics", "src/train/fewshot/", "src/train/hex", "src/train/io/",
               "src/train/settings/", "src/train/streams", "src/train/text/", "src/train/vision/"]),
     ("train", ["include/pride/train", "include/pride/train/", "src/train/"]),
     ("apps", ["apps/"]),

@@ -7,16 +7,14 @@
 #include <memory>
 
 #include "commands.h"
-#include "experiments/lock.h"
 #include "experiments/options.h"
+#include "experiments/process.h"
 #include "experiments/records.h"
-#include "experiments/table.h"
 #include "pride/error.h"
 #include "pride/train/trainer.h"
 #include "train/files.h"
 #include "train/process.h"
 #include "train/text/utf8.h"
-#include "train_names.h"
 #include "world.h"
 
 namespace pride::app {

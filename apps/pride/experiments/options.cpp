@@ -9,13 +9,13 @@
 #include "flag_values.h"
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "train/flags.h"
 
 namespace pride::app {
 namespace {
 
 constexpr int kMostJobs = 1024;
 constexpr const char* kGroup = "Comparison";
-constexpr const char* kMethodOption = "method-opt";
 
 // What --set may not touch: a comparison has one task, and runs of a seed have the same batches.
 bool is_shared(const Flag& flag) {
@@ -24,43 +24,37 @@ bool is_shared(const Flag& flag) {
 }
 
 // memories of an average, in steps: 10, 20, 50, 100; of squares 20, 50, 100, 1000
-constexpr const char* kBeta2[] = {"0.9", "0.95", "0.98", "0.99"};
-constexpr const char* kBeta2OfSquares[] = {"0.95", "0.98", "0.99", "0.999"};
+const std::vector<std::string> kBeta2 = {"0.9", "0.95", "0.98", "0.99"};
+const std::vector<std::string> kBeta2OfSquares = {"0.95", "0.98", "0.99", "0.999"};
 
-void add_common_flags(CLI::App& app, ExperimentOptions& o, const std::string& out,
-                      const std::string& group) {
-  app.add_option("--out", o.out, out)->group(group);
+void add_common_flags(CLI::App& app, ExperimentOptions& o, const std::string& out) {
+  app.add_option("--out", o.out, out);
   app.add_option("--jobs", o.runner.jobs,
                  "Runs at a time. Default: as many as there are cores for their workers, at least "
                  "one")
-      ->transform(number_reader<int>({1, kMostJobs}))
-      ->group(group);
-  app.add_flag("--list", o.list, "Print the runs and what is known of them; make none")
-      ->group(group);
-  app.add_flag("--retry", o.runner.retry, "Make runs again that failed")->group(group);
-  app.add_flag("--quiet", o.runner.quiet, "No progress on standard error")->group(group);
-  app.add_flag("--json", o.json, "Print sweep.json instead of the table")->group(group);
+      ->transform(number_reader<int>({1, kMostJobs}));
+  app.add_flag("--list", o.list, "Print the runs and what is known of them; make none");
+  app.add_flag("--retry", o.runner.retry, "Make runs again that failed");
+  app.add_flag("--quiet", o.runner.quiet, "No progress on standard error");
+  app.add_flag("--json", o.json, "Print sweep.json instead of the table");
 }
 
 void add_what_to_compare(CLI::App& app, CompareOptions& o) {
   app.add_option("--methods", o.methods,
                  "Methods to compare, separated by commas, or all. LABEL=METHOD names an entry, so "
                  "that one method can take part with several settings")
-      ->delimiter(',')
-      ->group(kGroup);
+      ->delimiter(',');
   app.add_option("--seeds", o.seeds,
                  "Each method is trained on each of these, separated by commas. Runs of one seed "
                  "have the same initial values and see the same batches, whatever their method")
       ->delimiter(',')
       ->transform(number_reader<std::uint64_t>())
-      ->capture_default_str()
-      ->group(kGroup);
+      ->capture_default_str();
   app.add_option("--set", o.set,
                  "A flag of `pride train` for one method only, as METHOD:FLAG=VALUE, e.g. "
                  "dgc:lr=0.1 or dgc:method-opt=ratio=0.01; may be repeated. Replaces the value "
                  "that all have; of --method-opt, the one of the same key")
-      ->allow_extra_args(false)
-      ->group(kGroup);
+      ->allow_extra_args(false);
 }
 
 void add_tuning(CLI::App& app, CompareOptions& o) {
@@ -68,26 +62,21 @@ void add_tuning(CLI::App& app, CompareOptions& o) {
                "Choose each method's learning rate and beta2 first, by one rule: from rates 1, 3, "
                "10, ... and --tune-beta2, by the final loss on --tune-seed, beginning next to the "
                "method's default rate (or --lr) and going on until no neighbour of the best point "
-               "is better")
-      ->group(kGroup);
+               "is better");
   app.add_option("--tune-beta2", o.tune_beta2,
                  "Values of beta2 to choose from, ascending and separated by commas; none: rates "
                  "alone. Default: 0.9,0.95,0.98,0.99; of methods whose beta2 averages squares "
                  "0.95,0.98,0.99,0.999")
-      ->delimiter(',')
-      ->group(kGroup);
+      ->delimiter(',');
   app.add_option("--tune-seed", o.tune_seed, "Seed of the tuning runs; none of --seeds")
       ->transform(number_reader<std::uint64_t>())
-      ->capture_default_str()
-      ->group(kGroup);
+      ->capture_default_str();
   CLI::Option* epochs =
       app.add_option("--tune-epochs", o.tune_epochs,
-                     "Length of the tuning runs in epochs. Default: the length of the others")
-          ->group(kGroup);
+                     "Length of the tuning runs in epochs. Default: the length of the others");
   app.add_option("--tune-steps", o.tune_steps, "The same in steps")
       ->excludes(epochs)
-      ->transform(number_reader<std::int64_t>({1}))
-      ->group(kGroup);
+      ->transform(number_reader<std::int64_t>({1}));
 }
 
 // The flags of `pride train` that were given, --config applied.
@@ -128,22 +117,37 @@ void add_method(const std::string& text, Experiment& experiment) {
   experiment.grids.front().labels.push_back(label);
 }
 
+// LABEL:FLAG=VALUE or FLAG=VALUE of --set, as `form` says.
+struct SetFlag {
+  std::string label, value;
+  const Flag* flag = nullptr;
+};
+
+SetFlag parse_set(const std::string& text, const std::string& form) {
+  const std::size_t colon = form.find(':') != std::string::npos ? text.find(':') : 0;
+  const std::size_t begin = colon + (colon > 0 ? 1 : 0), equals = text.find('=', colon);
+  PRIDE_CHECK(colon != std::string::npos && equals != std::string::npos && equals > begin &&
+                  equals + 1 < text.size(),
+              "--set ", text, ": must be ", form);
+  SetFlag set{.label = text.substr(0, colon), .value = text.substr(equals + 1)};
+  const std::string name = text.substr(begin, equals - begin);
+  set.flag = flag_of(name, set.value);
+  PRIDE_CHECK(set.flag != nullptr, "--set ", text, ": '", name, "' is no flag of `pride train`");
+  return set;
+}
+
 void apply_set(const std::string& text, Experiment& experiment) {
-  const std::size_t colon = text.find(':'), equals = text.find('=', colon);
-  PRIDE_CHECK(colon != std::string::npos && equals != std::string::npos && equals > colon + 1,
-              "--set ", text, ": must be METHOD:FLAG=VALUE");
-  const std::string label = text.substr(0, colon), value = text.substr(equals + 1);
-  const std::string flag = text.substr(colon + 1, equals - colon - 1);
-  const auto own = experiment.own.find(label);
-  PRIDE_CHECK(own != experiment.own.end(), "--set ", text, ": '", label, "' is not in --methods");
-  const Flag* known = Flag::find(flag);
-  PRIDE_CHECK(known != nullptr, "--set ", text, ": '", flag, "' is no flag of `pride train`");
-  PRIDE_CHECK(!is_shared(*known), "--set ", text, ": --", flag,
+  const SetFlag set = parse_set(text, "METHOD:FLAG=VALUE");
+  const auto own = experiment.own.find(set.label);
+  PRIDE_CHECK(own != experiment.own.end(), "--set ", text, ": '", set.label,
+              "' is not in --methods");
+  const std::string& flag = set.flag->name;
+  PRIDE_CHECK(!is_shared(*set.flag), "--set ", text, ": --", flag,
               " is the same for all methods of a comparison");
-  if (flag == kMethodOption) return own->second.options.push_back(value);
+  if (flag == kMethodOption) return own->second.options.push_back(set.value);
   PRIDE_CHECK(std::ranges::count(own->second.axes, flag, &Axis::flag) == 0, "--set ", text, ": --",
               flag, " is set twice");
-  own->second.axes.push_back({flag, {value}});
+  own->second.axes.push_back({flag, {set.value}});
 }
 
 // The rate from which a method's search starts: its own, that of all, or the method's default.
@@ -161,19 +165,18 @@ double first_rate(const Experiment& experiment, const std::string& label) {
   }
 }
 
+const std::vector<std::string> kNone = {"none"};
+
 // "none" alone, or numbers of [0, 1), ascending.
 void check_beta2(const std::vector<std::string>& values) {
-  if (values == std::vector<std::string>{"none"}) return;
-  double last = -1;
+  if (values == kNone) return;
   for (const std::string& value : values) {
-    char* end = nullptr;
-    const double beta2 = std::strtod(value.c_str(), &end);
-    const bool good = !value.empty() && *end == '\0' && beta2 >= 0 && beta2 < 1;
-    PRIDE_CHECK(good, "--tune-beta2 ", value,
+    const double beta2 = number_of(value).value_or(-1);
+    PRIDE_CHECK(beta2 >= 0 && beta2 < 1, "--tune-beta2 ", value,
                 ": must be a number from 0 to below 1, or none alone");
-    PRIDE_CHECK(beta2 > last, "--tune-beta2 ", value, ": values must ascend");
-    last = beta2;
   }
+  const std::string* wrong = out_of_order(values);
+  PRIDE_CHECK(wrong == nullptr, "--tune-beta2 ", *wrong, ": values must ascend");
 }
 
 void add_search(const CompareOptions& o, Experiment& experiment) {
@@ -192,13 +195,8 @@ void add_search(const CompareOptions& o, Experiment& experiment) {
       throw InvalidArgument(concat(label, ": ", error.what()));
     }
     std::vector<std::string> values = o.tune_beta2;
-    if (values.empty()) {
-      if (info.default_eps > 0)
-        values.assign(std::begin(kBeta2OfSquares), std::end(kBeta2OfSquares));
-      else
-        values.assign(std::begin(kBeta2), std::end(kBeta2));
-    }
-    if (info.default_beta2 == 0 || values == std::vector<std::string>{"none"}) continue;
+    if (values.empty()) values = info.default_eps > 0 ? kBeta2OfSquares : kBeta2;
+    if (info.default_beta2 == 0 || values == kNone) continue;
     const bool given = experiment.shared.contains("beta2") ||
                        std::ranges::count(own.axes, "beta2", &Axis::flag) > 0;
     PRIDE_CHECK(!given, label,
@@ -220,11 +218,11 @@ void add_sweep_flags(CLI::App& app, SweepOptions& o) {
       ->allow_extra_args(false);
   add_common_flags(app, o,
                    "Folder for the runs, sweep.jsonl and sweep.json. Complete runs in it are not "
-                   "repeated. Default: runs/NAME, after the file's name",
-                   "Options");
+                   "repeated. Default: runs/NAME, after the file's name");
 }
 
 void add_compare_flags(CLI::App& app, CompareOptions& o) {
+  app.option_defaults()->group(kGroup);
   add_what_to_compare(app, o);
   add_tuning(app, o);
   add_train_flags(app, o.train);
@@ -234,21 +232,16 @@ void add_compare_flags(CLI::App& app, CompareOptions& o) {
   }
   add_common_flags(app, o,
                    "Folder for the runs, sweep.jsonl and sweep.json. Complete runs in it are not "
-                   "repeated: the same command goes on where it was interrupted",
-                   kGroup);
+                   "repeated: the same command goes on where it was interrupted");
 }
 
 FlagValues flags_instead(const SweepOptions& options) {
   FlagValues flags;
   for (const std::string& text : options.set) {
-    const std::size_t equals = text.find('=');
-    PRIDE_CHECK(equals != std::string::npos && equals > 0 && equals + 1 < text.size(), "--set ",
-                text, ": must be FLAG=VALUE");
-    const std::string flag = text.substr(0, equals);
-    const Flag* known = Flag::find(flag);
-    PRIDE_CHECK(known != nullptr && !known->rules.by_experiment, "--set ", text, ": '", flag,
+    const SetFlag set = parse_set(text, "FLAG=VALUE");
+    PRIDE_CHECK(!set.flag->rules.by_experiment, "--set ", text, ": '", set.flag->name,
                 "' is no flag of `pride train` that all runs of a sweep can have");
-    flags[flag].push_back(text.substr(equals + 1));
+    flags[set.flag->name].push_back(set.value);
   }
   if (!options.data.empty()) flags["data"] = {options.data};
   return flags;

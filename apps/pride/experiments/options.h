@@ -10,8 +10,6 @@
 
 #include "experiments/experiment.h"
 #include "experiments/runner.h"
-#include "train/flags.h"
-#include "train_names.h"
 
 namespace pride::app {
 

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/plan.h"
 
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <set>
 
+#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
+#include "pride/optimizer.h"
 #include "pride/random_bits.h"
 #include "pride/registry.h"
-#include "pride/train/flags.h"
 #include "train/facts_json.h"
+#include "train/flags.h"
 #include "train/hex.h"
-#include "train/text/utf8.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;
@@ -46,7 +48,7 @@ std::string for_file_name(std::string text) {
   return text;
 }
 
-std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) {
+std::string id_of(const Run& run, const FlagValues& flags) {
   FlagValues deciding = flags;
   std::erase_if(deciding, [](const auto& entry) { return !decides(entry.first); });
   std::vector<std::string> words = arguments_of(deciding);
@@ -54,12 +56,30 @@ std::string id_of(const Run& run, const Point& varied, const FlagValues& flags) 
   const std::string init = run.model_size.value("init_hash", "");
   if (!init.empty()) words.push_back(init);
   std::string id = concat(run.tuning ? "tune-" : "", run.label);
-  for (const auto& [flag, value] : varied) {
+  for (const auto& [flag, value] : run.varied) {
     if (role_of(flag) != Role::kData) id += concat("-", flag, "=", for_file_name(value));
   }
   // what is cut off is in the hash
   if (id.size() > kLongestName) id.resize(kLongestName);
   return concat(id, "-seed=", run.seed, "-", hex16(hash_of(words)).substr(0, 10));
+}
+
+nlohmann::json settings_json(const TrainOptions& options) {
+  return nlohmann::json::parse(to_json(options).dump());
+}
+
+// Everything of a run short of its first step, on one rank. What this accepts is refused by `pride
+// train` for its device or for want of memory only. Throws InvalidArgument, DataError.
+TrainPlan dry_run(const TrainOptions& options, std::shared_ptr<const Task> task) {
+  TrainPlan plan = make_plan(options, options.workers, std::move(task));
+  OptimizerOptions alike = plan.optimizer;
+  alike.overlap = false;  // no thread is needed to say no
+  const auto alone = make_thread_world(1);
+  const Optimizer optimizer(*alone.front(),
+                            layout_of(*plan.task->model().make(), options.decay_all), alike);
+  const Sampler sampler(plan.task->n_samples(), plan.task->labels(),
+                        {.sharding = plan.sharding, .seed = options.seed, .world = plan.world});
+  return plan;
 }
 
 // --epochs and --steps exclude each other.
@@ -89,6 +109,29 @@ void overrule_tuning(const FlagValues& given, Experiment& experiment) {
 }
 
 }  // namespace
+
+std::vector<std::string> arguments_of(const FlagValues& flags) {
+  std::vector<std::string> arguments;
+  for (const auto& [name, values] : flags) {
+    for (const std::string& value : values) arguments.push_back(concat("--", name, "=", value));
+  }
+  return arguments;
+}
+
+TrainOptions parse_train(const std::vector<std::string>& arguments) {
+  TrainOptions options;
+  CLI::App app("", "pride train");
+  add_train_flags(app, options);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& error) {
+    throw InvalidArgument(error.what());
+  }
+  check(options);
+  if (options.batch == 0) options.batch = task_info(options.task).default_batch;
+  return options;
+}
 
 ExperimentPlan::ExperimentPlan(Experiment experiment, const FlagValues& given, fs::path out)
     : experiment_(std::move(experiment)), given_(given), out_(std::move(out)) {
@@ -144,8 +187,7 @@ void ExperimentPlan::check_all() const {
   bool some = false;
   for (const Cell& cell : cells_) {
     check_method(cell);
-    const std::string& lacks = checked(cell.flags).lacks;
-    PRIDE_CHECK(lacks.empty(), experiment_.where, ": ", lacks);
+    checked(cell.flags);  // throws if the task lacks what [tune] chooses by
     if (some && !experiment_.all_or_none) continue;
     const std::string refused = why_not(cell);
     PRIDE_CHECK(refused.empty() || !experiment_.all_or_none, cell.label, ": ", refused);
@@ -155,7 +197,7 @@ void ExperimentPlan::check_all() const {
   PRIDE_CHECK(some, experiment_.where, ": ", first);
 }
 
-const ExperimentPlan::Checked& ExperimentPlan::checked(const FlagValues& flags) const {
+const Run& ExperimentPlan::checked(const FlagValues& flags) const {
   FlagValues deciding = flags;
   for (const std::string& flag : kOnlyNumbers) deciding.erase(flag);
   std::string key;
@@ -165,8 +207,9 @@ const ExperimentPlan::Checked& ExperimentPlan::checked(const FlagValues& flags) 
                                  : checked_.emplace(key, check(deciding)).first->second;
 }
 
-ExperimentPlan::Checked ExperimentPlan::check(const FlagValues& flags) const {
-  Checked result;
+Run ExperimentPlan::check(const FlagValues& flags) const {
+  Run result;
+  std::string lacks;
   try {
     const TrainOptions options = parse_train(arguments_of(flags));
     std::string made_by;
@@ -179,8 +222,8 @@ ExperimentPlan::Checked ExperimentPlan::check(const FlagValues& flags) const {
     result.data_hash = task->data().hash;
     result.model_size = to_json(task->model().size);
     if (experiment_.tune && !has_fact(task->eval_metrics({.count = 1}), experiment_.tune->by)) {
-      result.lacks = concat("[tune] by = \"", experiment_.tune->by, "\": the task ", task->name(),
-                            " has no ", experiment_.tune->by, ", only a loss");
+      lacks = concat("[tune] by = \"", experiment_.tune->by, "\": the task ", task->name(),
+                     " has no ", experiment_.tune->by, ", only a loss");
     }
     const TrainPlan plan = dry_run(options, task);
     result.samples = static_cast<double>(plan.samples_per_step()) * static_cast<double>(plan.steps);
@@ -188,31 +231,31 @@ ExperimentPlan::Checked ExperimentPlan::check(const FlagValues& flags) const {
   } catch (const InvalidArgument& error) {
     result.refused = error.what();
   }
+  PRIDE_CHECK(lacks.empty(), experiment_.where, ": ", lacks);
   return result;
 }
 
-Run ExperimentPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed,
+Run ExperimentPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed, Point varied,
                          bool tuning) const {
-  const Checked& known = checked(flags);
-  Run made{.label = cell.label, .seed = seed, .tuning = tuning};
-  made.refused = known.refused;
-  made.samples = known.samples;
-  made.workers = known.workers;
+  Run made = checked(flags);
+  made.label = cell.label;
+  made.seed = seed;
+  made.tuning = tuning;
+  made.varied = std::move(varied);
+  made.id = id_of(made, flags);
+  made.folder = out_ / "runs" / made.id;
   flags["seed"] = {std::to_string(seed)};
   made.arguments = arguments_of(flags);
-  made.data_hash = known.data_hash;
-  made.model_size = known.model_size;
-  if (made.refused.empty()) {
-    try {
-      const TrainOptions options = parse_train(made.arguments);
-      made.rate = options.lr.value_or(method_info(options.method, 1).default_lr);
-      made.settings = settings_json(options);
-      for (const Flag& flag : Flag::table()) {
-        if (flag.role == Role::kData) made.settings.erase(flag.name);
-      }
-    } catch (const InvalidArgument& error) {
-      made.refused = error.what();
+  if (!made.refused.empty()) return made;
+  try {
+    const TrainOptions options = parse_train(made.arguments);
+    made.rate = options.lr.value_or(method_info(options.method, 1).default_lr);
+    made.settings = settings_json(options);
+    for (const Flag& flag : Flag::table()) {
+      if (flag.role == Role::kData) made.settings.erase(flag.name);
     }
+  } catch (const InvalidArgument& error) {
+    made.refused = error.what();
   }
   return made;
 }
@@ -221,29 +264,22 @@ Run ExperimentPlan::tuning_run(const Cell& cell, const Point& point) const {
   const Tuning& tune = *experiment_.tune;
   Point instead;
   for (const auto& [flag, values] : tune.flags) {
-    if (flag != "method-opt") instead.emplace_back(flag, values.front());
+    if (flag != kMethodOption) instead.emplace_back(flag, values.front());
   }
   FlagValues flags = with_point(with_point(cell.flags, instead), point);
-  const auto options = tune.flags.find("method-opt");
-  if (options != tune.flags.end()) flags["method-opt"] = options->second;
-  Run made = make(cell, flags, tune.seed, true);
+  const auto options = tune.flags.find(kMethodOption);
+  if (options != tune.flags.end()) flags[kMethodOption] = options->second;
+  Point varied;
   for (const auto& value : cell.varied) {
     const auto set_here = [&](const std::string& flag) { return tune.flags.contains(flag); };
-    if (!std::ranges::any_of(with_rival(value.first), set_here)) made.varied.push_back(value);
+    if (std::ranges::none_of(with_rival(value.first), set_here)) varied.push_back(value);
   }
-  made.varied.insert(made.varied.end(), point.begin(), point.end());
-  made.id = id_of(made, made.varied, flags);
-  made.folder = out_ / "runs" / made.id;
-  return made;
+  varied.insert(varied.end(), point.begin(), point.end());
+  return make(cell, std::move(flags), tune.seed, std::move(varied), true);
 }
 
 Run ExperimentPlan::final_run(const Cell& cell, const Point& chosen, std::uint64_t seed) const {
-  const FlagValues flags = with_point(cell.flags, chosen);
-  Run made = make(cell, flags, seed, false);
-  made.varied = cell.varied;
-  made.id = id_of(made, made.varied, flags);
-  made.folder = out_ / "runs" / made.id;
-  return made;
+  return make(cell, with_point(cell.flags, chosen), seed, cell.varied, false);
 }
 
 bool same_run(const nlohmann::json& summary, const Run& wanted) {

@@ -10,27 +10,35 @@
 #include <string>
 #include <vector>
 
-#include "experiments/cells.h"
-#include "pride/train/task.h"
+#include "experiments/experiment.h"
+#include "pride/train/plan.h"
 #include "train_names.h"
 
 namespace pride::app {
 
+// "--name=value" for each value of each flag.
+std::vector<std::string> arguments_of(const FlagValues& flags);
+
+// What `pride train` would understand. Throws InvalidArgument.
+TrainOptions parse_train(const std::vector<std::string>& arguments);
+
 struct Run {
-  std::string label;
+  // What is the same for runs that differ in rates, decay and seed only.
+  std::string refused = {};    // why `pride train` would not begin; empty if it would
+  std::string data_hash = {};  // what summary.json will say under "data"
+  nlohmann::json model_size = nlohmann::json::object();  // and under "model", "size"
+  double samples = 0;                                    // that all its steps see
+  int workers = 1;
+
+  std::string label = {};
   double rate = 0;
   std::uint64_t seed = 0;
   bool tuning = false;
   std::vector<std::string> arguments = {};  // of `pride train`, but for --out and what goes with it
   nlohmann::json settings = {};             // what summary.json will say under "settings"
-  std::string data_hash = {};               // and under "data"
-  nlohmann::json model_size = nlohmann::json::object();  // and under "model", "size"
-  std::filesystem::path folder = {};                     // OUT/runs/ID
+  Point varied = {};                        // what tells the cell from others of its label
   std::string id = {};  // made of label, settings, seed, and a hash of all that decides the result
-  Point varied = {};    // what tells the cell from others of its label
-  std::string refused = {};  // why `pride train` would not begin; empty if it would
-  double samples = 0;        // that all its steps see
-  int workers = 1;
+  std::filesystem::path folder = {};  // OUT/runs/ID
 };
 
 class ExperimentPlan {
@@ -53,17 +61,9 @@ class ExperimentPlan {
   Run final_run(const Cell& cell, const Point& chosen, std::uint64_t seed) const;
 
  private:
-  // What is the same for runs that differ in rates, decay and seed only.
-  struct Checked {
-    std::string refused, data_hash;
-    nlohmann::json model_size = nlohmann::json::object();
-    std::string lacks;  // what is wrong with [tune] by; empty: the task has that metric
-    double samples = 0;
-    int workers = 1;
-  };
-  Run make(const Cell& cell, FlagValues flags, std::uint64_t seed, bool tuning) const;
-  const Checked& checked(const FlagValues& flags) const;
-  Checked check(const FlagValues& flags) const;
+  Run make(const Cell& cell, FlagValues flags, std::uint64_t seed, Point varied, bool tuning) const;
+  const Run& checked(const FlagValues& flags) const;
+  Run check(const FlagValues& flags) const;
   std::string why_not(const Cell& cell) const;
   void check_all() const;
   void check_method(const Cell& cell) const;
@@ -73,7 +73,7 @@ class ExperimentPlan {
   FlagValues given_;
   std::filesystem::path out_;
   std::vector<Cell> cells_;
-  mutable std::map<std::string, Checked> checked_;                    // by arguments
+  mutable std::map<std::string, Run> checked_;                        // by arguments
   mutable std::map<std::string, std::shared_ptr<const Task>> tasks_;  // by the flags that make them
 };
 

@@ -2,14 +2,16 @@
 #include "experiments/records.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
 
 #include "commands.h"
-#include "experiments/table.h"
 #include "pride/error.h"
 #include "shell_quoted.h"
+#include "text/table.h"
 #include "train/build_info.h"
 #include "train/process.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -18,9 +20,61 @@ using Json = nlohmann::ordered_json;
 using State = Entry::State;
 
 // of a run's summary, what its line repeats
-constexpr const char* kFacts[] = {"settings",      "task",    "data",     "model",
-                                  "world",         "threads", "epochs",   "samples_per_step",
-                                  "steps_planned", "seconds", "transport"};
+constexpr const char* kFacts[] = {"param_hash",    "steps",
+                                  "steps_skipped", "method",
+                                  "isa",           "versions",
+                                  "settings",      "task",
+                                  "data",          "model",
+                                  "world",         "threads",
+                                  "epochs",        "samples_per_step",
+                                  "steps_planned", "seconds",
+                                  "transport"};
+
+// what decides a run's initial values and first batch, beside its seed
+constexpr const char* kStart[] = {"task",       "model",   "layers",    "heads",
+                                  "width",      "context", "patch",     "batch",
+                                  "image-size", "shots",   "skip-long", "accumulate",
+                                  "sharding",   "workers", "init-std",  "embedding-std"};
+
+constexpr double kSameBytes = 0.01;  // late steps that differ less are not worth a second number
+
+// The runs of one cell that were made, one a seed, and the values of those that have a result.
+struct Row {
+  std::string label;  // with what varies: "lion, workers 4"
+  std::vector<const Entry*> runs = {};
+  std::vector<const RunData*> good = {};
+
+  const Run& first() const { return runs.front()->run; }
+
+  template <typename Value>
+  Spread spread(const Value& value) const {
+    return spread_of(values(value));
+  }
+  template <typename Value>
+  std::vector<double> values(const Value& value) const {
+    std::vector<double> found;
+    for (const RunData* run : good) found.push_back(std::invoke(value, *run));
+    return found;
+  }
+  double mean_bytes() const { return spread(&RunData::bytes_per_step).mean; }
+  double late_bytes() const { return spread(&RunData::late_bytes_per_step).mean; }
+  double ring_bytes() const {
+    return fp32_ring_bytes(good.front()->parameters(), good.front()->world());
+  }
+  // None if not all runs have the metric: another task's.
+  std::vector<double> finals(const std::string& key) const {
+    const auto has = [&](const RunData* run) { return run->final.contains(key); };
+    if (!std::ranges::all_of(good, has)) return {};
+    return values([&](const RunData& run) { return run.final.at(key); });
+  }
+};
+
+// ", workers 4, lr 1e-3"
+std::string text_of(const Point& point) {
+  std::string text;
+  for (const auto& [flag, value] : point) text += concat(", ", flag, " ", value);
+  return text;
+}
 
 Json json_of(const Point& point) {
   Json json = Json::object();
@@ -29,9 +83,7 @@ Json json_of(const Point& point) {
 }
 
 int count(const std::deque<Entry>& entries, State state) {
-  return static_cast<int>(
-      std::count_if(entries.begin(), entries.end(),
-                    [state](const Entry& entry) { return entry.state == state; }));
+  return static_cast<int>(std::ranges::count(entries, state, &Entry::state));
 }
 
 // Runs that [tune] has yet to decide on; they have no entry.
@@ -43,6 +95,161 @@ int undecided(const std::vector<Choice>& choices) {
   return runs;
 }
 
+std::vector<Row> rows_of(const std::deque<Entry>& entries) {
+  std::vector<Row> rows;
+  for (const Entry& entry : entries) {
+    if (entry.run.tuning || entry.state == State::kMissing) continue;
+    const std::string label = entry.run.label + text_of(entry.run.varied);
+    auto row = std::ranges::find(rows, label, &Row::label);
+    if (row == rows.end()) row = rows.insert(row, {.label = label});
+    row->runs.push_back(&entry);
+    if (entry.result.ok()) row->good.push_back(&entry.result);
+  }
+  return rows;
+}
+
+// what the tasks call their result, next to the loss
+std::string second_metric(const std::vector<Row>& rows) {
+  for (const char* key : {"accuracy", "bits_per_byte", "perplexity"}) {
+    for (const Row& row : rows) {
+      for (const Entry* entry : row.runs) {
+        if (entry->result.final.contains(key)) return key;
+      }
+    }
+  }
+  return "train_loss";
+}
+
+// Both numbers where a method's beginning is dearer: "4,930,736 (late 154,504)"
+template <typename Text>
+std::string with_late(const Row& row, const Text& text) {
+  const double mean = row.mean_bytes(), late = row.late_bytes();
+  const bool same = std::abs(late - mean) <= kSameBytes * mean;
+  return same ? text(mean) : concat(text(mean), " (late ", text(late), ")");
+}
+
+std::string milliseconds(double ms) {
+  const double digits = ms < 10 ? 10 : 1;  // one decimal below 10
+  return concat(std::round(ms * digits) / digits);
+}
+
+// Of the first run; null if the method's default holds, or the run was refused.
+Json beta2_of(const Row& row) {
+  const nlohmann::json& settings = row.first().settings;
+  return settings.is_object() ? Json(settings.value("beta2", nlohmann::json())) : Json(nullptr);
+}
+
+// "?" of a run that was to have the rate that tuning chooses, and got none.
+std::string rate_text(const Run& run) {
+  return std::isfinite(run.rate) ? number_text(run.rate) : "?";
+}
+
+std::vector<std::string> line_of(const Row& row, const std::string& metric) {
+  std::string name = concat("`", row.label, "`");
+  if (row.good.size() < row.runs.size()) {
+    name += concat(" (", row.good.size(), " of ", row.runs.size(), " runs)");
+  }
+  const Json beta2 = beta2_of(row);
+  std::vector<std::string> line = {name, rate_text(row.first()),
+                                   beta2.is_number() ? number_text(beta2.get<double>()) : "-"};
+  if (row.good.empty()) {
+    for (const char* cell : {"failed", "failed", "-", "-", "-"}) line.emplace_back(cell);
+    return line;
+  }
+  for (const std::string& key : {std::string("loss"), metric}) {
+    const std::vector<double> values = row.finals(key);
+    line.push_back(values.empty() ? "-" : spread_text(values));
+  }
+  line.push_back(with_late(row, grouped));
+  line.push_back(with_late(row, [&](double n) { return ratio_text(n, row.ring_bytes()); }));
+  line.push_back(milliseconds(row.spread(&RunData::step_ms).mean));
+  return line;
+}
+
+std::string failures(const std::vector<Row>& rows) {
+  std::string text;
+  for (const Row& row : rows) {
+    for (const Entry* entry : row.runs) {
+      const Run& run = entry->run;
+      if (entry->result.ok()) continue;
+      const bool tell = std::isfinite(run.rate) && !has_rate(run.varied);
+      text += concat("\nfailed: ", row.label, tell ? concat(", lr ", number_text(run.rate)) : "",
+                     ", seed ", run.seed, ": ", entry->result.error);
+    }
+  }
+  return text.empty() ? "" : text + "\n";
+}
+
+std::string results_table(const std::vector<Row>& rows) {
+  const std::string metric = second_metric(rows);
+  std::string heading = metric;
+  std::ranges::replace(heading, '_', ' ');
+  std::vector<std::vector<std::string>> lines = {{"method", "lr", "beta2", "loss", heading,
+                                                  "bytes sent per step and rank", "of fp32 ring",
+                                                  "ms per step"}};
+  for (const Row& row : rows) lines.push_back(line_of(row, metric));
+  if (std::none_of(lines.begin() + 1, lines.end(), [](const auto& l) { return l[2] != "-"; })) {
+    for (auto& line : lines) line.erase(line.begin() + 2);
+  }
+  return markdown_table(lines, 1) + failures(rows);
+}
+
+// A row's means and deviations; null if no run gave a result.
+Json results_json(const Row& row) {
+  if (row.good.empty()) return nullptr;
+  Json final = Json::object();
+  for (const auto& [key, value] : row.good.front()->final) {
+    const std::vector<double> values = row.finals(key);
+    if (values.empty()) continue;
+    const Spread spread = spread_of(values);
+    final[key] = {{"mean", spread.mean}, {"sd", spread.deviation}, {"n", values.size()}};
+  }
+  const double bytes = row.mean_bytes(), late = row.late_bytes(), ring = row.ring_bytes();
+  const auto ratio = [ring](double n) { return ring > 0 ? Json(n / ring) : Json(nullptr); };
+  return {{"final", final},
+          {"bytes_per_step", bytes},
+          {"late_bytes_per_step", late},
+          {"ratio_to_fp32_ring", ratio(bytes)},
+          {"late_ratio_to_fp32_ring", ratio(late)},
+          {"step_ms", row.spread(&RunData::step_ms).mean}};
+}
+
+// "`lion, workers 4`"
+std::string name_of(const Choice& choice) {
+  return concat("`", choice.cell->label, text_of(choice.cell->varied), "`");
+}
+
+// What [tune] tried: "lr 1e-3, beta2 0.9: 2.150; ..."
+std::string tried_points(const std::vector<Choice>& choices) {
+  std::string text;
+  for (const Choice& choice : choices) {
+    text += concat("\n- ", name_of(choice), ": ");
+    for (std::size_t i = 0; i < choice.trials.size(); ++i) {
+      const Trial& trial = choice.trials[i];
+      const std::string point = text_of(choice.points[trial.point]).substr(2);
+      text += concat(i == 0 ? "" : "; ", point, ": ",
+                     trial.loss ? spread_text({std::abs(*trial.loss)}) : "failed");
+    }
+  }
+  return text.empty() ? "" : concat("\nPoints that [tune] tried, on its own seed:\n", text, "\n");
+}
+
+// Notes of values at the end of their axis: "- `lion, workers 4`: lr 1e-2".
+std::string chosen_at_end(const std::vector<Choice>& choices) {
+  std::string notes;
+  for (const Choice& choice : choices) {
+    const std::vector<std::string> flags = at_end_of_grid(choice);
+    for (const std::string& flag : flags) {
+      const auto chosen = std::ranges::find(choice.chosen, flag, &Point::value_type::first);
+      notes += flag == flags.front() ? concat("\n- ", name_of(choice), ": ") : ", ";
+      notes += concat(flag, " ", chosen->second);
+    }
+  }
+  if (notes.empty()) return "";
+  return concat("\nChosen at the end of [tune.grid], better values may lie beyond it:\n", notes,
+                "\n");
+}
+
 }  // namespace
 
 std::string name_of(const Run& run) {
@@ -50,28 +257,38 @@ std::string name_of(const Run& run) {
 }
 
 Json record_of(const ExperimentPlan& plan, const Entry& entry) {
+  const Run& run = entry.run;
+  const RunData& result = entry.result;
   std::string command = "pride train";
-  for (const std::string& argument : entry.run.arguments) command += " " + shell_quoted(argument);
-  Json json = {{"id", entry.run.id},
+  for (const std::string& argument : run.arguments) command += " " + shell_quoted(argument);
+  Json json = {{"id", run.id},
                {"experiment", plan.experiment().name},
-               {"phase", entry.run.tuning ? "tune" : "run"},
+               {"phase", run.tuning ? "tune" : "run"},
                {"status", entry.state == State::kDone ? "done" : "failed"},
-               {"label", entry.run.label},
-               {"cell", json_of(entry.run.varied)},
-               {"command", command}};
-  json.update(to_json(entry.result));
-  json["folder"] = "runs/" + entry.run.id;  // within that of this file
-  if (entry.result.summary.is_null()) return json;
+               {"label", run.label},
+               {"cell", json_of(run.varied)},
+               {"command", command},
+               {"seed", run.seed},
+               {"lr", run.rate},
+               {"folder", "runs/" + run.id},  // within that of this file
+               {"arguments", run.arguments}};
+  if (!result.ok()) json["error"] = result.error;
+  if (result.summary.is_null()) return json;
+  json["first_loss"] = result.first_loss;
+  json["final"] = result.final;
+  json["bytes_per_step"] = result.bytes_per_step;
+  json["late_bytes_per_step"] = result.late_bytes_per_step;
+  json["step_ms"] = result.step_ms();
   for (const char* key : kFacts) {
-    const auto found = entry.result.summary.find(key);
-    if (found != entry.result.summary.end()) json[key] = *found;
+    const auto found = result.summary.find(key);
+    if (found != result.summary.end()) json[key] = *found;
   }
   return json;
 }
 
 Json overview_of(const ExperimentPlan& plan, const std::deque<Entry>& entries,
                  const std::vector<Choice>& choices, bool complete) {
-  Json tuned = Json::array();
+  Json tuned = Json::array(), rows = Json::array();
   for (const Choice& choice : choices) {
     tuned.push_back({{"label", choice.cell->label},
                      {"cell", json_of(choice.cell->varied)},
@@ -79,16 +296,12 @@ Json overview_of(const ExperimentPlan& plan, const std::deque<Entry>& entries,
                      {"at_end_of_grid", at_end_of_grid(choice)},
                      {"tried", choice.runs}});
   }
-  Json rows = Json::array();
   for (const Row& row : rows_of(entries)) {
     Json runs = Json::array();
-    for (const RunResult* result : row.runs) runs.push_back(result->run.id);
-    const nlohmann::json& settings = row.runs.front()->run.settings;  // null: refused
-    const double rate = row.runs.front()->run.rate;  // not a number: tuning found none
+    for (const Entry* entry : row.runs) runs.push_back(entry->run.id);
     rows.push_back({{"row", row.label},
-                    {"lr", rate == rate ? Json(rate) : Json(nullptr)},
-                    {"beta2", settings.is_object() ? Json(settings.value("beta2", nlohmann::json()))
-                                                   : Json(nullptr)},
+                    {"lr", row.first().rate},
+                    {"beta2", beta2_of(row)},
                     {"results", results_json(row)},
                     {"runs", runs}});
   }
@@ -124,6 +337,49 @@ std::string list_of_runs(const ExperimentPlan& plan, const std::deque<Entry>& en
                  " missing");
   if (undecided(choices) > 0) text += concat(", ", undecided(choices), " after tuning");
   return text + "\n";
+}
+
+std::string experiment_table(const std::deque<Entry>& entries, const std::vector<Choice>& choices) {
+  const std::vector<Row> rows = rows_of(entries);
+  const std::string tried = tried_points(choices);
+  if (rows.empty()) return "no run is complete\n" + tried;
+  return results_table(rows) + tried + chosen_at_end(choices);
+}
+
+std::vector<std::string> at_end_of_grid(const Choice& choice) {
+  std::vector<std::string> flags;
+  for (const auto& [flag, value] : choice.chosen) {
+    std::set<double> numbers;
+    bool words = false;
+    for (const Point& point : choice.points) {
+      const auto at = std::ranges::find(point, flag, &Point::value_type::first);
+      const auto number = at != point.end() ? number_of(at->second) : std::nullopt;
+      words = words || !number;
+      if (number) numbers.insert(*number);
+    }
+    if (words || numbers.size() < 2) continue;
+    const double chosen = number_of(value).value_or(0), least = *numbers.begin();
+    if (chosen == *numbers.rbegin() || (chosen == least && least != 0)) flags.push_back(flag);
+  }
+  return flags;
+}
+
+std::vector<std::string> unequal_starts(const std::deque<Entry>& entries) {
+  std::map<std::string, const RunData*> first;
+  std::vector<std::string> found;
+  for (const Entry& entry : entries) {
+    const RunData& result = entry.result;
+    if (entry.state == State::kMissing || result.summary.is_null()) continue;
+    std::string key = concat(entry.run.seed, " ", entry.run.data_hash);
+    for (const char* flag : kStart) {
+      key += concat(" ", entry.run.settings.value(flag, nlohmann::json()).dump());
+    }
+    const RunData& other = *first.emplace(key, &result).first->second;
+    if (result.first_loss == other.first_loss) continue;
+    found.push_back(concat(result.folder, " and ", other.folder, " have seed ", entry.run.seed,
+                           " and began with different losses"));
+  }
+  return found;
 }
 
 }  // namespace pride::app

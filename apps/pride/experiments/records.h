@@ -1,4 +1,4 @@
-// Records of an experiment: a line of JSON a run, and an overview.
+// Records of an experiment: a line of JSON a run, an overview, and a table for people.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,5 +24,17 @@ nlohmann::ordered_json overview_of(const ExperimentPlan& plan, const std::deque<
 // One line a run: done, failed (and why) or missing.
 std::string list_of_runs(const ExperimentPlan& plan, const std::deque<Entry>& entries,
                          const std::vector<Choice>& choices);
+
+// Markdown: one line a cell, then what failed, the points that [tune] tried, and those chosen at
+// the end of an axis. Means and sample standard deviations over the seeds that did not fail.
+std::string experiment_table(const std::deque<Entry>& entries, const std::vector<Choice>& choices);
+
+// The flags whose chosen value is the largest or the smallest of their axis (but 0): a better one
+// may lie beyond it. Axes of one value, and of words, have no end.
+std::vector<std::string> at_end_of_grid(const Choice& choice);
+
+// A sentence for each run that began with another loss than the first run of the same seed, task
+// and batches: initial values and first batch depend on these only. Empty if all is well.
+std::vector<std::string> unequal_starts(const std::deque<Entry>& entries);
 
 }  // namespace pride::app

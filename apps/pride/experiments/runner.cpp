@@ -12,7 +12,6 @@
 #include "train/clock.h"
 #include "train/files.h"
 #include "train/progress.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace fs = std::filesystem;
@@ -28,10 +27,8 @@ int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurre
 // That [tune] would have chosen.
 constexpr double kUnknownRate = std::numeric_limits<double>::quiet_NaN();
 
-RunResult failure(const Run& run, const std::string& why) {
-  RunResult result{.run = run};
-  result.error = why;
-  return result;
+RunData failure(const Run& run, const std::string& why) {
+  return {.folder = run.folder.string(), .error = why};
 }
 
 }  // namespace
@@ -107,13 +104,13 @@ Entry& Runner::add(Run run) {
 
 void Runner::look_for_earlier(Entry& entry) const {
   const Run& run = entry.run;
-  const auto set = [&](State state, RunResult result) {
+  const auto set = [&](State state, RunData result) {
     entry.state = state;
     entry.result = std::move(result);
   };
   if (!entry.run.refused.empty()) return set(State::kFailed, failure(run, entry.run.refused));
   std::string unusable;
-  if (std::optional<RunResult> before = made_before(run, unusable)) {
+  if (std::optional<RunData> before = made_before(run, unusable)) {
     const bool ok = before->ok();
     if (ok || !options_.retry) set(ok ? State::kDone : State::kFailed, std::move(*before));
     return;
@@ -235,7 +232,7 @@ void Runner::make(Entry& entry) {
   try {
     const auto start = std::chrono::steady_clock::now();
     fs::remove(entry.run.folder / kFailure);
-    std::optional<RunResult> result = make_run(entry.run, stop_asked_);
+    std::optional<RunData> result = make_run(entry.run, stop_asked_);
     finish(entry, std::move(result), seconds_since(start));
   } catch (...) {
     const std::lock_guard lock(mutex_);
@@ -243,7 +240,7 @@ void Runner::make(Entry& entry) {
   }
 }
 
-void Runner::finish(Entry& entry, std::optional<RunResult> result, double seconds) {
+void Runner::finish(Entry& entry, std::optional<RunData> result, double seconds) {
   if (!result && stop_asked_()) return;  // the run in progress: made anew next time
   const bool from_outside = !result;
   if (from_outside) result = failure(entry.run, kStoppedBySignal);

@@ -21,8 +21,8 @@ struct Entry {
 
   Run run;
   State state = State::kMissing;
-  RunResult result = {};  // kDone, kFailed
-  double seconds = 0;     // that it took, if it was made now
+  RunData result = {};  // kDone, kFailed
+  double seconds = 0;   // that it took, if it was made now
 };
 
 // What [tune] found for one cell.
@@ -71,7 +71,7 @@ class Runner {
   Entry* next_that_fits();
   bool any_missing() const;
   void make(Entry& entry);
-  void finish(Entry& entry, std::optional<RunResult> result, double seconds);
+  void finish(Entry& entry, std::optional<RunData> result, double seconds);
   void tell(const Entry& entry) const;
   void tell_refusal(const Entry& entry) const;
   std::string time_left() const;

@@ -121,4 +121,20 @@ std::string number_text(double number) {
          (digits == std::string::npos ? "0" : written.substr(digits));
 }
 
+std::optional<double> number_of(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  return text.empty() || *end != '\0' ? std::nullopt : std::optional(number);
+}
+
+const std::string* out_of_order(const std::vector<std::string>& texts) {
+  double last = -INFINITY;
+  for (const std::string& text : texts) {
+    const auto number = number_of(text);
+    if (!number || !(*number > last)) return &text;
+    last = *number;
+  }
+  return nullptr;
+}
+
 }  // namespace pride::app

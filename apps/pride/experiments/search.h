@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,10 @@ struct Axis {
 
 // Flags and values.
 using Point = std::vector<std::pair<std::string, std::string>>;
+
+inline bool has_rate(const Point& point) {
+  return std::ranges::count(point, "lr", &Point::value_type::first) > 0;
+}
 
 // Every combination of the axes; the last one changes fastest.
 std::vector<Point> combinations(const std::vector<Axis>& axes);
@@ -44,5 +49,11 @@ Axis rate_axis(double rate);
 
 // "3e-4", "0.1": the shortest text that reads back as the same number.
 std::string number_text(double number);
+
+// The number that the text is, from its first letter to its last.
+std::optional<double> number_of(const std::string& text);
+
+// The first text that is no number, or not above the one before it; null: they ascend.
+const std::string* out_of_order(const std::vector<std::string>& texts);
 
 }  // namespace pride::app

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <numeric>
 #include <string_view>
 #include <system_error>
 
 #include "pride/error.h"
+#include "train/files.h"
 #include "train/final_metrics.h"
 #include "train_names.h"
 
@@ -16,16 +18,6 @@ namespace fs = std::filesystem;
 namespace {
 
 using Json = nlohmann::json;
-
-Json read_json_file(const fs::path& file) {
-  std::ifstream in(file);
-  if (!in) throw DataError(concat(file.string(), ": cannot read"));
-  try {
-    return Json::parse(in);
-  } catch (const Json::exception& error) {
-    throw DataError(concat(file.string(), ": not JSON: ", error.what()));
-  }
-}
 
 // Means of stretches of equal length; a stretch with a value that is not finite has none.
 Curve binned(const Curve& curve) {
@@ -45,18 +37,24 @@ Curve binned(const Curve& curve) {
   return bins;
 }
 
+double mean_of_last(const std::vector<double>& values, std::size_t n) {
+  return std::accumulate(values.end() - static_cast<std::ptrdiff_t>(n), values.end(), 0.0) /
+         static_cast<double>(n);
+}
+
 // The last line, if it was cut short when the run was killed, is left out.
 void read_metrics(const fs::path& file, RunData& run) {
   std::ifstream in(file);
   if (!in) throw DataError(concat(file.string(), ": cannot read"));
   Curve losses;
-  double bytes = 0;
+  std::vector<double> bytes;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
     const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object()) {
-      if (in.peek() == EOF) break;
+      run.cut_short = in.peek() == EOF;
+      if (run.cut_short) break;
       throw DataError(concat(file.string(), ":", number, ": not a JSON object"));
     }
     const std::string type = record.value("type", "");
@@ -64,7 +62,7 @@ void read_metrics(const fs::path& file, RunData& run) {
       const Json& loss = record.at("loss");
       const double step = record.at("step");
       losses.emplace_back(step, loss.is_number() ? loss.get<double>() : NAN);
-      bytes += record.at("bytes_sent").get<double>();
+      bytes.push_back(record.at("bytes_sent"));
     } else if (type == "eval") {
       const double step = record.at("step");
       for (const auto& [name, value] : record.items()) {
@@ -74,7 +72,10 @@ void read_metrics(const fs::path& file, RunData& run) {
     }
   }
   if (losses.empty()) throw DataError(concat(file.string(), ": no steps"));
-  run.bytes_per_step = bytes / static_cast<double>(losses.size());
+  run.steps = losses.size();
+  run.first_loss = std::isfinite(losses.front().second) ? losses.front().second : 0;
+  run.bytes_per_step = mean_of_last(bytes, run.steps);
+  run.late_bytes_per_step = mean_of_last(bytes, std::max<std::size_t>(run.steps / 10, 1));
   run.train_loss = binned(losses);
 }
 
@@ -139,25 +140,6 @@ void reading(const fs::path& file, const Body& body) {
   }
 }
 
-// What the folder holds. `run.error`, if it has one already, stays.
-void read_run(const fs::path& folder, RunData& run) {
-  run.folder = folder.string();
-  const std::string known = run.error;
-  try {
-    const fs::path summary = folder / "summary.json", metrics = folder / "metrics.jsonl";
-    if (!fs::exists(summary)) throw DataError("not finished: no summary.json");
-    reading(summary, [&] {
-      run.summary = read_json_file(summary);
-      read_summary(run);
-    });
-    reading(metrics, [&] { read_metrics(metrics, run); });
-  } catch (const std::exception& error) {
-    run.error = error.what();
-    run.summary = nullptr;
-  }
-  if (!known.empty()) run.error = known;
-}
-
 fs::path real_place(const fs::path& folder) {
   std::error_code error;
   const fs::path found = fs::weakly_canonical(folder.empty() ? "." : folder, error);
@@ -176,7 +158,7 @@ void add_run(RunData run, Loaded& into) {
 
 void load_sweep(const fs::path& folder, Loaded& into) {
   Source source{.name = folder.string()};
-  const Json overview = read_json_file(folder / "sweep.json");
+  const Json overview = read_json(folder / "sweep.json");
   source.title = overview.value("title", "");
   source.note = overview.value("note", "");
   source.file = overview.value("file", "");
@@ -187,19 +169,18 @@ void load_sweep(const fs::path& folder, Loaded& into) {
   for (std::string line; std::getline(in, line);) {
     ++number;
     RunData run{.source = source.name};
-    fs::path place;
     try {
       const Json record = Json::parse(line);
       run.label = record.at("label");
       run.tuning = record.at("phase") == "tune";
       run.error = record.value("error", "");
       run.command = record.value("command", "");
-      place = record.at("folder").get<std::string>();
+      run.folder = (folder / record.at("folder").get<std::string>()).string();
     } catch (const Json::exception& error) {
       throw DataError(concat((folder / "sweep.jsonl").string(), ":", number,
                              ": not what `pride sweep` writes, and writes again: ", error.what()));
     }
-    read_run(folder / place, run);
+    read_run(run);
     add_run(std::move(run), into);
   }
   into.sources.push_back(std::move(source));
@@ -207,8 +188,8 @@ void load_sweep(const fs::path& folder, Loaded& into) {
 
 void load_one(const fs::path& folder, Loaded& into) {
   Source source{.name = folder.string()};
-  RunData run{.source = source.name};
-  read_run(folder, run);
+  RunData run{.source = source.name, .folder = source.name};
+  read_run(run);
   if (run.label.empty()) run.label = real_place(folder).filename().string();
   const std::size_t n = into.runs.size();
   add_run(std::move(run), into);
@@ -216,6 +197,24 @@ void load_one(const fs::path& folder, Loaded& into) {
 }
 
 }  // namespace
+
+void read_run(RunData& run) {
+  const std::string known = run.error;
+  const fs::path folder = run.folder, summary = folder / "summary.json",
+                 metrics = folder / "metrics.jsonl";
+  try {
+    if (!fs::exists(summary)) throw DataError("not finished: no summary.json");
+    reading(summary, [&] {
+      run.summary = read_json(summary);
+      read_summary(run);
+    });
+    reading(metrics, [&] { read_metrics(metrics, run); });
+  } catch (const std::exception& error) {
+    run.error = error.what();
+    run.summary = nullptr;
+  }
+  if (!known.empty()) run.error = known;
+}
 
 double RunData::steps_per_epoch() const {
   const double epochs = summary.at("epochs"), steps = summary.at("steps");

@@ -1,4 +1,4 @@
-// RunData: a run as the report sees it, read from the folder that `pride train` wrote.
+// RunData: what a run came to, read from the folder that `pride train` wrote.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,13 +24,25 @@ struct RunData {
   std::map<std::string, double> final = {};       // of the last evaluation
   std::map<std::string, Curve> evaluations = {};  // by metric
   Curve train_loss = {};                          // means over at most kBins stretches of steps
-  double bytes_per_step = 0;                      // sent by the rank that sends most
-  bool tuning = false;                            // it served to choose settings only
-  bool diverged = false;                          // a final metric is not finite; `error` says so
+  double first_loss = 0;  // of step 1: initial values and first batch, no method yet
+  // Sent by the rank that sends most: mean over all steps, and over the last tenth of them.
+  double bytes_per_step = 0, late_bytes_per_step = 0;
+  std::size_t steps = 0;   // of metrics.jsonl
+  bool cut_short = false;  // metrics.jsonl: its last line is no record, and was left out
+  bool tuning = false;     // it served to choose settings only
+  bool diverged = false;   // a final metric is not finite; `error` says so
 
   bool ok() const noexcept { return error.empty(); }
+  bool interrupted() const { return summary.value("interrupted", false); }
+  double step_ms() const { return summary.at("step_ms"); }
+  int world() const { return summary.at("world"); }
+  double parameters() const { return summary.at("model").at("parameters"); }
   double steps_per_epoch() const;
 };
+
+// Reads `run.folder`. What is wrong becomes `run.error`, with the file's name, and there is no
+// summary; an error that is known already stays.
+void read_run(RunData& run);
 
 inline constexpr std::size_t kBins = 100;
 

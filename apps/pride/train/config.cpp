@@ -1,15 +1,12 @@
 // Settings from a TOML file, for the flags that the command line left out.
 // SPDX-License-Identifier: Apache-2.0
-#include <filesystem>
 #include <set>
 #include <string>
-#include <vector>
-
-#define TOML_HEADER_ONLY 1
-#include <toml++/toml.h>
 
 #include "pride/error.h"
 #include "train/flags.h"
+#include "train/io/mapped_file.h"
+#include "train/toml_values.h"
 #include "train_names.h"
 
 namespace pride::app {
@@ -17,29 +14,6 @@ namespace {
 
 std::string place(const std::string& file, const toml::node& node) {
   return concat(file, ":", node.source().begin.line);
-}
-
-// the text that the command line would have held
-std::string flag_text(const toml::node& node, const std::string& where, const std::string& key) {
-  if (const auto* text = node.as_string()) return text->get();
-  if (const auto* number = node.as_integer()) return std::to_string(number->get());
-  if (const auto* number = node.as_floating_point()) {
-    std::ostringstream text;
-    text.precision(17);
-    text << number->get();
-    return text.str();
-  }
-  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
-  throw InvalidArgument(concat(where, ": '", key, "' must be a string, a number or true/false"));
-}
-
-std::vector<std::string> flag_texts(const toml::node& node, const std::string& where,
-                                    const std::string& key) {
-  const toml::array* list = node.as_array();
-  if (list == nullptr) return {flag_text(node, where, key)};
-  std::vector<std::string> texts;
-  for (const toml::node& item : *list) texts.push_back(flag_text(item, where, key));
-  return texts;
 }
 
 // what the command line's parser would take, or turn into something else, but nobody means
@@ -62,11 +36,19 @@ void check_kind(const CLI::Option& option, const toml::node& node, const std::st
   need(node.is_integer(), "an integer");
 }
 
-void check_kinds(const CLI::Option& option, const toml::node& node, const std::string& where,
-                 const std::string& key) {
+// The values of a key, for the option's parser; "no-overlap" turns round what it says.
+void add_values(CLI::Option& option, const toml::node& node, const std::string& where,
+                const std::string& key) {
+  const auto add = [&](const toml::node& item) {
+    check_kind(option, item, where, key);
+    const std::string text = toml_text(item).value();
+    const bool is_flag = option.get_items_expected_max() == 0;
+    option.add_result(is_flag ? option.get_flag_value(key, text) : text);
+  };
   const toml::array* list = option.get_items_expected_max() > 1 ? node.as_array() : nullptr;
-  if (list == nullptr) return check_kind(option, node, where, key);
-  for (const toml::node& item : *list) check_kind(option, item, where, key);
+  option.clear();
+  if (list == nullptr) return add(node);
+  for (const toml::node& item : *list) add(item);
 }
 
 // flags that contradict one given on the command line give way to it
@@ -87,10 +69,8 @@ void apply_table(CLI::App& app, const toml::table& table, const std::string& fil
     PRIDE_CHECK(option != nullptr, where, ": unknown key '", key,
                 "'; keys are the names of `pride train` flags");
     if (given.contains(option) || outvoted(*option, given)) continue;
-    check_kinds(*option, node, where, key);
     try {
-      option->clear();
-      for (std::string& text : flag_texts(node, where, key)) option->add_result(std::move(text));
+      add_values(*option, node, where, key);
       option->run_callback();
     } catch (const CLI::Error& error) {
       throw InvalidArgument(concat(where, ": ", error.what()));
@@ -98,23 +78,10 @@ void apply_table(CLI::App& app, const toml::table& table, const std::string& fil
   }
 }
 
-toml::table parse(const std::string& file) {
-  if (!std::filesystem::is_regular_file(file)) {
-    throw DataError(concat("--config ", file, ": ",
-                           std::filesystem::exists(file) ? "is no regular file" : "no such file"));
-  }
-  try {
-    return toml::parse_file(file);
-  } catch (const toml::parse_error& error) {
-    throw DataError(
-        concat(file, ":", error.source().begin.line, ": not TOML: ", error.description()));
-  }
-}
-
 }  // namespace
 
 void apply_config(CLI::App& app, const std::string& file) {
-  toml::table table = parse(file);
+  toml::table table = parse_toml(MappedFile(file).text(), file);
   std::set<const CLI::Option*> given;
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0) given.insert(option);

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "apps/io/temp_folder.h"
-#include "experiments/cells.h"
 #include "pride/error.h"
 
 namespace pride::app {

@@ -1,4 +1,5 @@
-// One run as a process of its own, so that whatever happens to it happens to it alone.
+// Runs as processes of their own, so that whatever happens to one happens to it alone, in a folder
+// that one sweep has at a time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,5 +16,20 @@ namespace pride::app {
 // Throws Error if it cannot be started.
 int run_child(const std::vector<std::string>& arguments, const std::filesystem::path& log,
               bool (*stop_asked)() noexcept);
+
+// Held until it is destroyed, and by the runs that were started meanwhile until they end: should
+// the sweep be killed, nobody writes into a folder in which one of them still does.
+class FolderLock {
+ public:
+  // Waits for the runs of a sweep that was killed to end. Throws InvalidArgument if another sweep
+  // holds it, or they do not end; DataError if the folder cannot be written.
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
 
 }  // namespace pride::app
