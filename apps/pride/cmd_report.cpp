@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 struct ReportOptions {
   std::vector<std::string> runs;
   std::string out = "report.html", title, svg, chart, numbers, from;
+  Look look;
 };
 
 void write_text(const std::string& file, const std::string& text) {
@@ -82,12 +83,12 @@ void report(const ReportOptions& options) {
     const std::string why = loaded.runs.empty() ? "there is none" : loaded.runs.front().error;
     throw DataError(concat("no run has a result yet: ", why));
   }
-  if (one_chart) return write_chart(options, chart_named(sections, options.chart));
+  if (one_chart) return write_chart(options, chart_named(sections, options.chart, options.look));
   const std::string commit = kGitDescribe;
   const PageFacts facts{
       .title = title_of(options, loaded),
       .program = concat("pride ", kVersion, commit.empty() ? "" : " (" + commit + ")")};
-  write_text(options.out, page_of(facts, loaded, sections));
+  write_text(options.out, page_of(facts, loaded, sections, options.look));
   std::cout << options.out << std::endl;
 }
 
@@ -97,8 +98,9 @@ void add_report_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "report", "Show runs as one HTML page: charts, tables and settings, nothing to install");
   const auto options = std::make_shared<ReportOptions>();
-  command->add_option("runs", options->runs,
-                      "Folders of `pride sweep`, `pride compare`, `pride train`");
+  command->add_option(
+      "runs", options->runs,
+      "Folders of `pride sweep`, `pride compare`, `pride train`, or folders of such folders");
   command->add_option("--out", options->out, "The page")->capture_default_str();
   command->add_option("--title", options->title,
                       "Of the page. Default: of the experiment, or the folder");
@@ -107,10 +109,16 @@ void add_report_command(CLI::App& app) {
                       "Write the numbers of one chart as JSON into this file, and no page");
   command->add_option(
       "--chart", options->chart,
-      "With --svg or --numbers: epoch, loss, workers, batch or bits, or as an error message lists "
-      "them; s2-loss is that of the second section. Default: the first of the page");
+      "With --svg or --numbers: epoch, loss, rate, gradient, workers, batch or bits, or as an "
+      "error "
+      "message lists them; s2-loss is that of the second section. Default: the first of the page");
   command->add_option("--from", options->from,
                       "Draw the chart from this file, which --numbers wrote, instead of runs");
+  command->add_option("--x", options->look.x, "What curves are drawn against")
+      ->check(CLI::IsMember({"epoch", "step", "time", "bytes"}))
+      ->capture_default_str();
+  command->add_flag("--log-y", options->look.log_y,
+                    "Logarithmic values, in charts whose values are all above 0");
   command->callback([options] { report(*options); });
 }
 

@@ -22,8 +22,8 @@ RunData read_whole(const Run& run) {
   read_run(data);
   if (data.summary.is_null()) throw DataError(data.error);
   const std::size_t n = data.summary.at("steps");
-  if (data.cut_short || data.steps != n) {
-    throw DataError(concat((run.folder / "metrics.jsonl").string(), ": ", data.steps,
+  if (data.cut_short || data.n_steps != n) {
+    throw DataError(concat((run.folder / "metrics.jsonl").string(), ": ", data.n_steps,
                            " steps, summary.json has ", n, data.cut_short ? "; cut short" : ""));
   }
   return data;

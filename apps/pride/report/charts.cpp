@@ -21,8 +21,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kFarOut = 3;  // times the range of nearly all values: such peaks are cut
+// of an axis, in its own values: what is narrower has no ticks that a double tells apart
+constexpr double kNarrow = 1e-9;
 
 using Groups = std::vector<const Group*>;  // of which each has a run
+
+bool is_narrow(double low, double high) {
+  return high - low <= kNarrow * std::max(std::abs(low), std::abs(high));
+}
 
 // Some room around what is drawn; true if peaks were cut off.
 bool fit_y(Chart& chart) {
@@ -33,11 +39,19 @@ bool fit_y(Chart& chart) {
     }
   }
   if (all.empty()) return false;
+  if (chart.y.log2) std::erase_if(all, [](double value) { return value <= 0; });
   std::sort(all.begin(), all.end());
   const double low = all.front(), most = all[(all.size() - 1) * 97 / 100];
-  const bool cut = all.back() - low > kFarOut * (most - low) && most > low;
+  if (chart.y.log2) {
+    const double room = is_narrow(low, all.back()) ? 1.5 : std::pow(all.back() / low, 0.06);
+    chart.y.min = low / room;
+    chart.y.max = all.back() * room;
+    return false;
+  }
+  const bool cut = all.back() - low > kFarOut * (most - low) && !is_narrow(low, most);
   const double high = cut ? low + 1.5 * (most - low) : all.back();
-  const double room = high > low ? 0.06 * (high - low) : std::max(std::abs(high) * 0.05, 1e-3);
+  const double room =
+      is_narrow(low, high) ? std::max(std::abs(high) * 0.05, 1e-3) : 0.06 * (high - low);
   chart.y.min = low >= 0 ? std::max(0.0, low - room) : low - room;
   chart.y.max = high + room;
   return cut;
@@ -80,49 +94,75 @@ Series series_of(const Groups& groups, const Group& group) {
   return {.name = n > 1 ? group.name : group.label, .color = group.color};
 }
 
-// Mean curve of a group: at each step that all of its runs have.
-Series mean_curve(const Groups& groups, const Group& group,
-                  const std::function<Curve(const RunData&)>& curve) {
-  Series series = series_of(groups, group);
-  std::map<double, std::vector<double>> at;
-  for (const RunData* run : group.runs) {
-    for (const auto& [step, value] : curve(*run)) at[step].push_back(value);
-  }
-  for (const auto& [step, values] : at) {
-    if (values.size() < group.runs.size()) continue;
-    append(series, step / group.runs.front()->steps_per_epoch(), spread_of(values));
-  }
-  return series;
+// What runs along the x of a curve: where a run is after so many steps.
+struct CurveAxis {
+  const char* name;
+  const char* label;
+  double (*at)(const RunData&, double step);
+};
+constexpr CurveAxis kCurveAxes[] = {
+    {"epoch", "epochs", [](const RunData& run, double n) { return n / run.steps_per_epoch(); }},
+    {"step", "steps", [](const RunData&, double n) { return n; }},
+    {"time", "seconds, at the run's mean step",
+     [](const RunData& run, double n) { return n * run.step_ms() / 1e3; }},
+    {"bytes", "MB sent, of the rank that sends most",
+     [](const RunData& run, double n) { return run.sent_until(n) / 1e6; }}};
+
+const CurveAxis& curve_axis(const std::string& name) {
+  const auto found =
+      std::ranges::find_if(kCurveAxes, [&](const CurveAxis& axis) { return name == axis.name; });
+  PRIDE_CHECK(found != std::end(kCurveAxes), "--x ", name, ": must be epoch, step, time or bytes");
+  return *found;
 }
 
-Chart result_curves(const Section& section, const Groups& groups) {
-  const Metric& metric = section.metric;
-  Chart chart{.title = metric.name,
-              .note = "Mean over the seeds; the band is one standard deviation to each side.",
-              .x = {.label = "epochs"},
-              .y = {.label = metric.heading}};
+// Mean curve of each group: at each step that all of its runs have. One point is no curve.
+template <typename Curve>
+void add_curves(const Groups& groups, const Look& look, const Curve& curve, Chart& chart) {
+  const CurveAxis& axis = curve_axis(look.x);
+  chart.x.label = axis.label;
   for (const Group* group : groups) {
-    Series series = mean_curve(groups, *group, [&](const RunData& run) {
-      const auto found = run.evaluations.find(metric.key);
-      Curve curve = found != run.evaluations.end() ? found->second : Curve();
-      for (auto& [step, value] : curve) value *= metric.factor;
-      return curve;
-    });
-    if (series.x.size() > 1) chart.series.push_back(std::move(series));  // one point is no curve
+    std::map<double, std::pair<std::vector<double>, std::vector<double>>> at;  // x, y by step
+    for (const RunData* run : group->runs) {
+      for (const auto& [step, value] : curve(*run)) {
+        at[step].first.push_back(axis.at(*run, step));
+        at[step].second.push_back(value);
+      }
+    }
+    Series series = series_of(groups, *group);
+    for (const auto& [step, values] : at) {
+      if (values.first.size() < group->runs.size()) continue;
+      append(series, spread_of(values.first).mean, spread_of(values.second));
+    }
+    if (series.x.size() > 1) chart.series.push_back(std::move(series));
   }
+}
+
+Curve curve_of(const std::map<std::string, Curve>& curves, const std::string& key) {
+  const auto found = curves.find(key);
+  return found != curves.end() ? found->second : Curve();
+}
+
+Chart result_curves(const Section& section, const Groups& groups, const Look& look) {
+  const Metric& metric = section.metric;
+  Chart chart{.title = metric.name, .x = {}, .y = {.label = metric.heading}};
+  const auto curve = [&](const RunData& run) {
+    Curve found = curve_of(run.evaluations, metric.key);
+    for (auto& [step, value] : found) value *= metric.factor;
+    return found;
+  };
+  add_curves(groups, look, curve, chart);
   return chart;
 }
 
-Chart loss_curves(const Section&, const Groups& groups) {
-  Chart chart{
-      .title = "training loss",
-      .note = "Of the steps' own batches, averaged over stretches of a hundredth of the run.",
-      .x = {.label = "epochs"},
-      .y = {.label = "training loss, nats"}};
-  for (const Group* group : groups) {
-    chart.series.push_back(
-        mean_curve(groups, *group, [](const RunData& run) { return run.train_loss; }));
-  }
+// Of the steps themselves: "loss", "lr" or "grad_norm".
+Chart step_curves(const Groups& groups, const Look& look, const char* key, const char* title,
+                  const char* label) {
+  Chart chart{.title = title,
+              .note = "Averaged over stretches of a hundredth of the run.",
+              .x = {},
+              .y = {.label = label}};
+  add_curves(
+      groups, look, [&](const RunData& run) { return curve_of(run.steps, key); }, chart);
   return chart;
 }
 
@@ -146,7 +186,7 @@ std::set<std::string> differing_at_one_value(const Groups& groups, const std::st
 Chart against(const Section& section, const Groups& groups, const std::string& flag,
               const std::string& label) {
   Chart chart{.title = concat(section.metric.name, " against ", label),
-              .note = "At the end of the runs: mean and standard deviation over the seeds.",
+              .note = "At the end of the runs.",
               .x = {.label = label, .log2 = true},
               .y = {.label = section.metric.heading}};
   if (std::ranges::find(section.varied, flag) == section.varied.end()) return chart;
@@ -179,19 +219,17 @@ Chart against(const Section& section, const Groups& groups, const std::string& f
   return chart;
 }
 
-Chart against_workers(const Section& section, const Groups& groups) {
+Chart against_workers(const Section& section, const Groups& groups, const Look&) {
   return against(section, groups, "workers", "workers");
 }
 
-Chart against_batch(const Section& section, const Groups& groups) {
+Chart against_batch(const Section& section, const Groups& groups, const Look&) {
   return against(section, groups, "batch", "batch per worker, samples");
 }
 
-Chart against_bits(const Section& section, const Groups& groups) {
+Chart against_bits(const Section& section, const Groups& groups, const Look&) {
   Chart chart{.title = concat(section.metric.name, " against bits sent"),
-              .note =
-                  "Counted bytes of the rank that sends most, frames included; the bars are one "
-                  "standard deviation over the seeds.",
+              .note = "Counted bytes of the rank that sends most, frames included.",
               .points = true,
               .x = {.label = "bits sent per parameter and step", .log2 = true},
               .y = {.label = section.metric.heading}};
@@ -208,13 +246,26 @@ Chart against_bits(const Section& section, const Groups& groups) {
 struct Entry {
   const char* id;
   bool each_facet;
-  Chart (*make)(const Section&, const Groups&);
+  Chart (*make)(const Section&, const Groups&, const Look&);
 };
-constexpr Entry kCharts[] = {{"epoch", true, result_curves},
-                             {"loss", true, loss_curves},
-                             {"workers", false, against_workers},
-                             {"batch", false, against_batch},
-                             {"bits", true, against_bits}};
+constexpr Entry kCharts[] = {
+    {"epoch", true, result_curves},
+    {"loss", true,
+     [](const Section&, const Groups& groups, const Look& look) {
+       return step_curves(groups, look, "loss", "training loss", "training loss, nats");
+     }},
+    {"rate", true,
+     [](const Section&, const Groups& groups, const Look& look) {
+       return step_curves(groups, look, "lr", "learning rate", "learning rate");
+     }},
+    {"gradient", true,
+     [](const Section&, const Groups& groups, const Look& look) {
+       return step_curves(groups, look, "grad_norm", "norm of the gradient",
+                          "2-norm of the mean gradient");
+     }},
+    {"workers", false, against_workers},
+    {"batch", false, against_batch},
+    {"bits", true, against_bits}};
 
 // "epoch-workers-16"
 std::string plain_id(const std::string& text) {
@@ -227,16 +278,41 @@ std::string plain_id(const std::string& text) {
   return plain;
 }
 
-Chart chart_of(const Entry& entry, const Section& section, Groups groups,
-               const std::string& facet) {
-  Chart chart = entry.make(section, groups);
+// Bands and bars where seeds differ, and a word on them.
+void tell_spread(Chart& chart) {
+  const auto spreads = [](const Series& s) {
+    return std::ranges::any_of(s.spread, [](double d) { return d > 0; });
+  };
+  if (std::ranges::none_of(chart.series, spreads)) {
+    for (Series& s : chart.series) s.spread.clear();
+    return;
+  }
+  chart.note += concat(chart.note.empty() ? "" : " ", "Mean over the seeds; the ",
+                       chart.points || chart.x.log2 ? "bars are" : "band is",
+                       " one standard deviation to each side.");
+}
+
+// Without series if there is one point only: it has no axes.
+Chart chart_of(const Entry& entry, const Section& section, const Groups& groups,
+               const std::string& facet, const Look& look) {
+  Chart chart = entry.make(section, groups, look);
   const std::string of_facet = facet.empty() ? "" : concat(", ", facet);
   chart.id = plain_id(entry.id + of_facet);
   chart.title += of_facet;
   chart.title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(chart.title[0])));
   std::erase_if(chart.series, [](const Series& s) { return s.x.empty(); });
+  std::set<std::pair<double, double>> points;
+  double least = INFINITY;
+  for (const Series& s : chart.series) {
+    for (std::size_t i = 0; i < s.x.size(); ++i) points.emplace(s.x[i], s.y[i]);
+    least = std::min(least, std::ranges::min(s.y));
+  }
+  if (points.size() < 2) chart.series.clear();
+  chart.y.log2 = look.log_y && least > 0;
   fit_x(chart);
-  if (fit_y(chart)) chart.note += " Peaks above the frame are cut.";
+  const bool cut = fit_y(chart);
+  tell_spread(chart);
+  if (cut) chart.note += " Peaks above the frame are cut.";
   return chart;
 }
 
@@ -249,12 +325,15 @@ double rounded(double value) {
 
 void check_axis(const ChartAxis& axis) {
   if (!(axis.min < axis.max)) throw DataError(concat("axis '", axis.label, "': min >= max"));
+  if (is_narrow(axis.min, axis.max)) {
+    throw DataError(concat("axis '", axis.label, "': min and max are too close"));
+  }
   if (axis.log2 && !(axis.min > 0)) throw DataError(concat("axis '", axis.label, "': min <= 0"));
 }
 
 }  // namespace
 
-std::vector<Chart> charts_of(const Section& section) {
+std::vector<Chart> charts_of(const Section& section, const Look& look) {
   std::vector<std::pair<std::string, Groups>> facets;
   Groups all;
   for (const Group& group : section.groups) {
@@ -272,7 +351,7 @@ std::vector<Chart> charts_of(const Section& section) {
   std::set<std::string> ids;
   for (const Entry& entry : kCharts) {
     for (const auto& [facet, groups] : entry.each_facet ? facets : whole) {
-      Chart chart = chart_of(entry, section, groups, facet);
+      Chart chart = chart_of(entry, section, groups, facet, look);
       if (chart.series.empty()) continue;
       // facets that differ in signs alone, as "a_1" and "a-1", have one id: it is numbered
       const std::string id = chart.id;
@@ -283,11 +362,11 @@ std::vector<Chart> charts_of(const Section& section) {
   return charts;
 }
 
-Chart chart_named(const std::vector<Section>& sections, const std::string& id) {
+Chart chart_named(const std::vector<Section>& sections, const std::string& id, const Look& look) {
   std::string known;
   std::optional<Chart> plain;
   for (std::size_t i = 0; i < sections.size(); ++i) {
-    for (Chart& chart : charts_of(sections[i])) {
+    for (Chart& chart : charts_of(sections[i], look)) {
       const std::string full = concat("s", i + 1, "-", chart.id);
       if (id == full) return chart;
       known += concat(known.empty() ? "" : ", ", sections.size() > 1 ? full : chart.id);

@@ -18,7 +18,7 @@ struct Series {
 
 struct ChartAxis {
   std::string label;  // with its unit
-  bool log2 = false;
+  bool log2 = false;  // logarithmic
   double min = 0, max = 1;
   std::vector<double> ticks = {};  // empty: where the drawer likes
 };
@@ -30,13 +30,21 @@ struct Chart {
   std::vector<Series> series = {};
 };
 
-// In the order of the page: result against epochs, training loss, result against workers, against
-// the batch, against bits. Those of which there is nothing to show are left out.
-std::vector<Chart> charts_of(const Section& section);
+// How the curves of a report are drawn.
+struct Look {
+  std::string x = "epoch";  // or "step", "time", "bytes"
+  bool log_y = false;       // where all values are above 0
+};
+
+// In the order of the page: result over the run, training loss, learning rate, norm of the
+// gradient, result against workers, against the batch, against bits. Those that would show one
+// point are left out.
+std::vector<Chart> charts_of(const Section& section, const Look& look = {});
 
 // By its id: "loss" of the first section that has one, "s2-loss" of the second section; without an
 // id the first of all. Throws InvalidArgument, with all ids, if there is none.
-Chart chart_named(const std::vector<Section>& sections, const std::string& id);
+Chart chart_named(const std::vector<Section>& sections, const std::string& id,
+                  const Look& look = {});
 
 // As JSON, one series a line, and back. chart_of throws DataError with what is wrong.
 std::string json_of(const Chart& chart);

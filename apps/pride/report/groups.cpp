@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "pride/error.h"
 #include "pride/train/flags.h"
@@ -12,13 +13,16 @@
 namespace pride::app {
 namespace {
 
-// settings without influence on a result, or that the groups are made of
-const std::set<std::string> kNoSetting = {"seed", "hierarchical", "bucket-coords", "bucket-mb"};
+// settings that change no result, beside those whose role says so
+const std::set<std::string> kNoResult = {"hierarchical", "bucket-coords", "bucket-mb"};
+
+bool is_of_speed(const std::string& flag) {
+  return role_of(flag) == Role::kSpeed || kNoResult.contains(flag) || flag == "transport";
+}
 
 bool is_setting(const std::string& flag) {
   const Role role = role_of(flag);
-  return role != Role::kData && role != Role::kSpeed && role != Role::kRecords &&
-         !kNoSetting.contains(flag);
+  return role != Role::kData && role != Role::kRecords && flag != "seed" && !is_of_speed(flag);
 }
 
 std::string text_of(const nlohmann::json& value) {
@@ -39,6 +43,7 @@ SettingTexts settings_of(const RunData& run) {
   for (const auto& [flag, value] : run.summary.at("settings").items()) {
     if (is_setting(flag)) settings[flag] = text_of(value);
   }
+  settings["workers"] = text_of(run.summary.at("world"));  // in a job the flag is left out
   // those that were left to the method, as far as they are known
   const auto& method = run.summary.at("method");
   for (const auto& [flag, key] : {std::pair("lr", "lr"), std::pair("weight-decay", "weight_decay"),
@@ -64,6 +69,21 @@ bool all_in(const SettingTexts& some, const SettingTexts& others) {
 bool same_settings(const SettingTexts& a, const SettingTexts& b) {
   return all_in(a, b) && all_in(b, a);
 }
+
+// What decides a run's time alone.
+SettingTexts speed_of(const RunData& run) {
+  SettingTexts settings;
+  if (run.summary.contains("transport")) {
+    settings["transport"] = text_of(run.summary.at("transport"));
+  }
+  for (const auto& [flag, value] : run.summary.at("settings").items()) {
+    const bool is_limit = flag == "timeout";  // of a wait, which takes as long as it takes
+    if (is_of_speed(flag) && !is_limit) settings[flag] = text_of(value);
+  }
+  return settings;
+}
+
+nlohmann::json seed_of(const RunData& run) { return run.summary.at("settings").at("seed"); }
 
 std::string section_of(const RunData& run) {
   const auto& s = run.summary;
@@ -99,7 +119,7 @@ Metric metric_of(const Section& section) {
 
 void add(Section& section, const RunData& run) {
   if (!run.ok()) section.failed.push_back(&run);
-  const auto settings = settings_of(run);
+  const SettingTexts settings = settings_of(run);
   const auto same = [&](const Group& g) {
     return g.label == run.label && same_settings(g.settings, settings);
   };
@@ -110,16 +130,56 @@ void add(Section& section, const RunData& run) {
     group->label = run.label;
     group->settings = settings;
   }
-  if (run.ok()) {
-    const auto seed_of = [](const RunData& r) { return r.summary.at("settings").at("seed"); };
-    const auto again = std::ranges::find_if(
-        group->runs, [&](const RunData* known) { return seed_of(*known) == seed_of(run); });
-    if (again != group->runs.end()) return section.repeated.emplace_back(&run, *again), void();
-    group->runs.push_back(&run);
-  } else {
-    ++group->failed;
-    group->diverged += run.diverged ? 1 : 0;
+  if (run.ok()) return group->runs.push_back(&run);
+  ++group->failed;
+  group->diverged += run.diverged ? 1 : 0;
+}
+
+// Leaves one run a seed in the group; the others are repetitions.
+void take_repetitions(Group& group, Section& section) {
+  std::vector<const RunData*> kept;
+  for (const RunData* run : group.runs) {
+    const auto same_seed = [&](const RunData* known) { return seed_of(*known) == seed_of(*run); };
+    const auto again = std::ranges::find_if(kept, same_seed);
+    if (again == kept.end()) {
+      kept.push_back(run);
+    } else {
+      section.repeated.emplace_back(run, *again);
+    }
   }
+  group.runs = std::move(kept);
+}
+
+// Where a seed ran at several speeds (over threads and MPI, with overlap and without), each is a
+// group of its own, named by what differs.
+std::vector<Group> by_speed(const Group& group) {
+  std::set<std::string> flags;
+  for (const RunData* a : group.runs) {
+    for (const RunData* b : group.runs) {
+      if (seed_of(*a) != seed_of(*b)) continue;
+      const SettingTexts one = speed_of(*a), other = speed_of(*b);
+      for (const auto& [flag, value] : one) {
+        if (!all_in({{flag, value}}, other)) flags.insert(flag);
+      }
+    }
+  }
+  std::vector<Group> groups;
+  std::map<SettingTexts, std::size_t> index;
+  for (const RunData* run : group.runs) {
+    SettingTexts own;
+    for (const auto& [flag, value] : speed_of(*run)) {
+      if (flags.contains(flag)) own[flag] = value;
+    }
+    const auto [at, is_new] = index.emplace(own, groups.size());
+    if (is_new) {
+      groups.push_back(group);
+      groups.back().runs.clear();
+      groups.back().settings.insert(own.begin(), own.end());
+      if (groups.size() > 1) groups.back().failed = groups.back().diverged = 0;
+    }
+    groups[at->second].runs.push_back(run);
+  }
+  return groups.empty() ? std::vector{group} : groups;
 }
 
 // Flags of which the groups that `chosen` takes have several values.
@@ -153,17 +213,26 @@ void name_groups(Section& section) {
   const auto all = [](const Group&) { return true; };
   const std::vector<std::string> flags = differing(section.groups, all);
   for (const std::string& flag : flags) {
-    if (!(role_of(flag) == Role::kMethod)) section.varied.push_back(flag);
+    if (role_of(flag) != Role::kMethod && !is_of_speed(flag)) section.varied.push_back(flag);
   }
   for (const auto& [flag, value] : section.groups.front().settings) {
     if (std::find(flags.begin(), flags.end(), flag) == flags.end()) section.shared[flag] = value;
   }
+  section.columns = section.varied;
+  for (const char* flag : {"lr", "weight-decay"}) {
+    if (std::ranges::count(flags, flag) > 0) section.columns.emplace_back(flag);
+  }
   std::vector<std::string> labels;
   for (Group& group : section.groups) {
-    const auto own =
-        differing(section.groups, [&](const Group& g) { return g.label == group.label; });
-    const std::string more = values_of(group, own);
-    group.name = group.label + (more.empty() ? "" : ", " + more);
+    auto own = differing(section.groups, [&](const Group& g) { return g.label == group.label; });
+    const auto named = [&] {
+      return group.label + (own.empty() ? "" : ", ") + values_of(group, own);
+    };
+    group.name = named();
+    std::erase_if(own, [&](const std::string& flag) {
+      return std::ranges::count(section.columns, flag) > 0;
+    });
+    group.row = named();
     group.facet = values_of(group, section.varied);
     const auto at = std::find(labels.begin(), labels.end(), group.label);
     group.color = static_cast<int>(at - labels.begin());
@@ -202,6 +271,12 @@ std::vector<Section> sections_of(const Loaded& loaded) {
     add(section, run);
   }
   for (Section& section : sections) {
+    for (const Group& whole : std::exchange(section.groups, {})) {
+      for (Group& group : by_speed(whole)) {
+        take_repetitions(group, section);
+        section.groups.push_back(std::move(group));
+      }
+    }
     name_groups(section);
     section.metric = metric_of(section);
   }

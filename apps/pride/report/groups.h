@@ -16,19 +16,21 @@ namespace pride::app {
 
 struct Group {
   std::string label;
-  std::string name;  // label, and the values in which it differs from others of its label
-  std::string
-      facet;  // "workers 16": the values that are not the method's own; "" if all share them
-  std::map<std::string, std::string> settings;  // but for the seed
-  std::vector<const RunData*> runs;             // that have a result
-  int failed = 0;                               // of the others
-  int diverged = 0;                             // of those that failed
-  int color = 0;                                // one a label
+  std::string name;   // label, and the values in which it differs from others of its label
+  std::string row;    // the same without what the columns of a table have
+  std::string facet;  // "workers 16": the values that are not the method's own; "": all share them
+  // But for the seed. Of those that decide time alone, and the transport, only what tells runs of
+  // one seed apart.
+  std::map<std::string, std::string> settings;
+  std::vector<const RunData*> runs;  // that have a result, one a seed
+  int failed = 0;                    // of the others
+  int diverged = 0;                  // of those that failed
+  int color = 0;                     // one a label
 
   // REQUIRES: at least one run.
   const nlohmann::json& summary() const { return runs.front()->summary; }
-  double world() const { return summary().at("world"); }
-  double parameters() const { return summary().at("model").at("parameters"); }
+  int world() const { return runs.front()->world(); }
+  double parameters() const { return runs.front()->parameters(); }
   double bits() const;  // sent per parameter and step
   // "default" where runs of an older version have no such flag.
   std::string setting(const std::string& flag) const;
@@ -47,8 +49,9 @@ struct Metric {
 struct Section {
   std::string title;
   Metric metric;
-  std::vector<Group> groups;                  // in the order of the runs
-  std::vector<std::string> varied;            // flags in which groups differ, the method's own not
+  std::vector<Group> groups;         // in the order of the runs
+  std::vector<std::string> varied;   // flags in which groups differ, the method's own not
+  std::vector<std::string> columns;  // of a table: these, and rate and decay if they differ
   std::map<std::string, std::string> shared;  // settings that all groups have in common
   std::vector<const RunData*> failed;
   // of settings and seed that the second has as well; in no group

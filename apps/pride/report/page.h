@@ -15,6 +15,10 @@ struct PageFacts {
 };
 
 std::string page_of(const PageFacts& facts, const Loaded& loaded,
-                    const std::vector<Section>& sections);
+                    const std::vector<Section>& sections, const Look& look = {});
+
+// Files that are compiled into the program: what every page carries.
+extern const char* const kPageJs;
+extern const char* const kPageCss;
 
 }  // namespace pride::app

@@ -46,7 +46,7 @@ double mean_of_last(const std::vector<double>& values, std::size_t n) {
 void read_metrics(const fs::path& file, RunData& run) {
   std::ifstream in(file);
   if (!in) throw DataError(concat(file.string(), ": cannot read"));
-  Curve losses;
+  std::map<std::string, Curve> steps;
   std::vector<double> bytes;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -59,9 +59,12 @@ void read_metrics(const fs::path& file, RunData& run) {
     }
     const std::string type = record.value("type", "");
     if (type == "step") {
-      const Json& loss = record.at("loss");
       const double step = record.at("step");
-      losses.emplace_back(step, loss.is_number() ? loss.get<double>() : NAN);
+      for (const char* key : {"loss", "lr", "grad_norm"}) {
+        const auto value = record.find(key);
+        if (value == record.end()) continue;
+        steps[key].emplace_back(step, value->is_number() ? value->get<double>() : NAN);
+      }
       bytes.push_back(record.at("bytes_sent"));
     } else if (type == "eval") {
       const double step = record.at("step");
@@ -71,12 +74,20 @@ void read_metrics(const fs::path& file, RunData& run) {
       }
     }
   }
-  if (losses.empty()) throw DataError(concat(file.string(), ": no steps"));
-  run.steps = losses.size();
+  const Curve& losses = steps["loss"];
+  run.n_steps = bytes.size();
+  if (bytes.empty()) throw DataError(concat(file.string(), ": no steps"));
+  if (losses.size() != run.n_steps) throw DataError("a step has no loss");
   run.first_loss = std::isfinite(losses.front().second) ? losses.front().second : 0;
-  run.bytes_per_step = mean_of_last(bytes, run.steps);
-  run.late_bytes_per_step = mean_of_last(bytes, std::max<std::size_t>(run.steps / 10, 1));
-  run.train_loss = binned(losses);
+  run.bytes_per_step = mean_of_last(bytes, run.n_steps);
+  run.late_bytes_per_step = mean_of_last(bytes, std::max<std::size_t>(run.n_steps / 10, 1));
+  const std::size_t stretch = (run.n_steps + kBins - 1) / kBins;
+  double sum = 0;
+  for (std::size_t i = 0; i < run.n_steps; ++i) {
+    sum += bytes[i];
+    if (i == 0 || (i + 1) % stretch == 0) run.sent.emplace_back(losses[i].first, sum);
+  }
+  for (auto& [key, curve] : steps) run.steps[key] = binned(curve);
 }
 
 // Checks what the page will ask for: "settings.seed" is the key `seed` in the object `settings`.
@@ -134,9 +145,8 @@ void reading(const fs::path& file, const Body& body) {
     body();
   } catch (const std::exception& error) {
     const bool named = std::string_view(error.what()).starts_with(file.string());
-    throw DataError(named
-                        ? error.what()
-                        : concat(file.string(), ": not what `pride train` writes: ", error.what()));
+    throw DataError(named ? error.what()
+                          : concat(file.string(), ": not what pride writes: ", error.what()));
   }
 }
 
@@ -158,12 +168,14 @@ void add_run(RunData run, Loaded& into) {
 
 void load_sweep(const fs::path& folder, Loaded& into) {
   Source source{.name = folder.string()};
-  const Json overview = read_json(folder / "sweep.json");
-  source.title = overview.value("title", "");
-  source.note = overview.value("note", "");
-  source.file = overview.value("file", "");
-  source.complete = overview.value("complete", true);
-  source.missing = overview.value("missing", 0);
+  reading(folder / "sweep.json", [&] {
+    const Json overview = read_json(folder / "sweep.json");
+    source.title = overview.value("title", "");
+    source.note = overview.value("note", "");
+    source.file = overview.value("file", "");
+    source.complete = overview.value("complete", true);
+    source.missing = overview.value("missing", 0);
+  });
   std::ifstream in(folder / "sweep.jsonl");
   int number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -196,6 +208,19 @@ void load_one(const fs::path& folder, Loaded& into) {
   if (into.runs.size() > n) into.sources.push_back(std::move(source));
 }
 
+// The folders in which a folder of runs has some.
+std::vector<fs::path> folders_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const auto has = [&](const char* file) { return fs::exists(entry.path() / file); };
+    if (has("sweep.json") || has("summary.json") || has("metrics.jsonl")) {
+      found.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
 }  // namespace
 
 void read_run(RunData& run) {
@@ -221,23 +246,36 @@ double RunData::steps_per_epoch() const {
   return epochs > 0 ? steps / epochs : 1;
 }
 
+double RunData::sent_until(double step) const {
+  std::pair<double, double> before = {0, 0};
+  for (const auto& at : sent) {
+    if (at.first >= step) {
+      const double share = (step - before.first) / (at.first - before.first);
+      return before.second + share * (at.second - before.second);
+    }
+    before = at;
+  }
+  return before.second + (step - before.first) * late_bytes_per_step;
+}
+
 void load_runs(const fs::path& given, Loaded& into) {
   fs::path folder = fs::is_directory(given) ? given : given.parent_path();
   if (folder.empty()) folder = ".";  // of "summary.json"
   if (!fs::exists(given)) throw DataError(concat(given.string(), ": no such folder"));
-  const bool known = std::any_of(into.sources.begin(), into.sources.end(), [&](const Source& s) {
-    return real_place(s.name) == real_place(folder);
-  });
+  const bool known = std::ranges::any_of(
+      into.sources, [&](const Source& s) { return real_place(s.name) == real_place(folder); });
   if (known) return;
-  try {
-    if (fs::exists(folder / "sweep.json")) return load_sweep(folder, into);
-  } catch (const Json::exception& error) {
-    throw DataError(concat(folder.string(), ": not what pride writes: ", error.what()));
-  }
+  if (fs::exists(folder / "sweep.json")) return load_sweep(folder, into);
   if (fs::exists(folder / "summary.json") || fs::exists(folder / "metrics.jsonl")) {
     return load_one(folder, into);
   }
-  throw DataError(concat(given.string(), ": no sweep.json, summary.json or metrics.jsonl in it"));
+  const std::vector<fs::path> inside = folders_in(folder);
+  for (const fs::path& one : inside) load_runs(one, into);
+  if (inside.empty()) {
+    throw DataError(concat(given.string(),
+                           ": neither sweep.json, summary.json nor metrics.jsonl in "
+                           "it, nor in a folder in it"));
+  }
 }
 
 }  // namespace pride::app

@@ -23,14 +23,16 @@ struct RunData {
   nlohmann::json summary = {};  // null if there is none
   std::map<std::string, double> final = {};       // of the last evaluation
   std::map<std::string, Curve> evaluations = {};  // by metric
-  Curve train_loss = {};                          // means over at most kBins stretches of steps
+  // "loss", "lr", "grad_norm": means over at most kBins stretches of steps.
+  std::map<std::string, Curve> steps = {};
+  Curve sent = {};        // bytes of the rank that sends most, from the start to some steps
   double first_loss = 0;  // of step 1: initial values and first batch, no method yet
   // Sent by the rank that sends most: mean over all steps, and over the last tenth of them.
   double bytes_per_step = 0, late_bytes_per_step = 0;
-  std::size_t steps = 0;   // of metrics.jsonl
-  bool cut_short = false;  // metrics.jsonl: its last line is no record, and was left out
-  bool tuning = false;     // it served to choose settings only
-  bool diverged = false;   // a final metric is not finite; `error` says so
+  std::size_t n_steps = 0;  // of metrics.jsonl
+  bool cut_short = false;   // metrics.jsonl: its last line is no record, and was left out
+  bool tuning = false;      // it served to choose settings only
+  bool diverged = false;    // a final metric is not finite; `error` says so
 
   bool ok() const noexcept { return error.empty(); }
   bool interrupted() const { return summary.value("interrupted", false); }
@@ -38,6 +40,7 @@ struct RunData {
   int world() const { return summary.at("world"); }
   double parameters() const { return summary.at("model").at("parameters"); }
   double steps_per_epoch() const;
+  double sent_until(double step) const;
 };
 
 // Reads `run.folder`. What is wrong becomes `run.error`, with the file's name, and there is no

@@ -53,6 +53,17 @@ std::vector<double> round_ticks(double low, double high) {
   return ticks;
 }
 
+// 1, 2 and 5 times the powers of ten; round numbers where these are too few.
+std::vector<double> log_ticks(double low, double high) {
+  std::vector<double> ticks;
+  for (double power = std::pow(10, std::floor(std::log10(low))); power <= high; power *= 10) {
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      if (digit * power >= low && digit * power <= high) ticks.push_back(digit * power);
+    }
+  }
+  return ticks.size() > 2 ? ticks : round_ticks(low, high);
+}
+
 double spread(const Series& s, std::size_t i) { return s.spread.empty() ? 0 : s.spread[i]; }
 
 std::string attributes(const Series& s, const char* kind) {
@@ -76,16 +87,13 @@ class Drawing {
   std::string svg(bool is_file);
 
  private:
-  double x(double value) const {
-    const ChartAxis& a = chart_.x;
-    const double share = a.log2 ? std::log(value / a.min) / std::log(a.max / a.min)
-                                : (value - a.min) / (a.max - a.min);
-    return kLeft + share * (right_ - kLeft);
+  // From 0 to 1 between the axis's ends; of a logarithm's 0 and below, far outside.
+  static double share(const ChartAxis& a, double value) {
+    if (!a.log2) return (value - a.min) / (a.max - a.min);
+    return std::log(std::max(value, a.min * 1e-3) / a.min) / std::log(a.max / a.min);
   }
-  double y(double value) const {
-    const double share = (value - chart_.y.min) / (chart_.y.max - chart_.y.min);
-    return kFloor - share * (kFloor - kTop);
-  }
+  double x(double value) const { return kLeft + share(chart_.x, value) * (right_ - kLeft); }
+  double y(double value) const { return kFloor - share(chart_.y, value) * (kFloor - kTop); }
   static constexpr double kFloor = kHeight - kBottom;
 
   void axes();
@@ -117,7 +125,8 @@ void Drawing::axes() {
     text(x(tick), kFloor + 18, "text-anchor=\"middle\"", words);
     free = x(tick) + half + kLetter;
   }
-  for (const double tick : round_ticks(chart_.y.min, chart_.y.max)) {
+  const auto y_ticks = chart_.y.log2 ? log_ticks : round_ticks;
+  for (const double tick : y_ticks(chart_.y.min, chart_.y.max)) {
     grid += concat("M", kLeft, " ", number(y(tick)), "H", number(right_));
     text(kLeft - 8, y(tick) + 4, "text-anchor=\"end\"", short_text(tick));
   }

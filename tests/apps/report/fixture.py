@@ -21,7 +21,7 @@ def write_run(folder, method, workers, seed, accuracy, bytes_sent, data_source="
     folder.mkdir(parents=True)
     with open(folder / "metrics.jsonl", "w") as out:
         for step in range(1, STEPS + 1):
-            record = {"type": "step", "step": step, "loss": 2 - step / STEPS, "lr": 0.001,
+            record = {"type": "step", "step": step, "loss": 2 - step / STEPS, "lr": 0.001 * (2 - step / STEPS),
                       "bytes_sent": bytes_sent, "bytes_received": bytes_sent, "backward_s": 0.01,
                       "encode_s": 0.001, "exchange_s": 0.002, "apply_s": 0.0005}
             out.write(json.dumps(record) + "\n")

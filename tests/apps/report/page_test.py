@@ -14,8 +14,8 @@ from browser import Browser, find_chromium  # noqa: E402
 import fixture  # noqa: E402
 
 SKIPPED = 77
-# epochs and loss for 4 and 16 workers, against workers, bits for 4 and 16 workers
-CHARTS = 2 + 2 + 1 + 2
+# epochs, loss and rate for 4 and 16 workers, against workers, bits for 4 and 16 workers
+CHARTS = 2 + 2 + 2 + 1 + 2
 
 # Pixels of each chart in a screenshot that are clearly coloured: lines, points, bands, names.
 INK = """(async () => {
@@ -61,6 +61,10 @@ def check_look(browser, page, width, dark, keep):
         expect(f"{where}: chart {i} has {n} coloured pixels", n > 300)
     expect(f"{where}: the page scrolls sideways",
            browser.value("document.documentElement.scrollWidth") <= width)
+    if width >= 1280:
+        expect(f"{where}: the table of results is cut off",
+               browser.value("(() => { const t = document.querySelector('.scroll');"
+                             "return t.scrollWidth <= t.clientWidth; })()"))
     expect(f"{where}: not as wide as asked for", browser.value("innerWidth") == width)
     ground = browser.value("getComputedStyle(document.body).backgroundColor")
     light = sum(map(int, ground[4:-1].split(","))) > 380
@@ -130,7 +134,7 @@ def main():
         subprocess.run([program, "report", str(folder / "sweep"), "--out", str(page)], check=True)
         browser = Browser(chromium)
         try:
-            for width in (1280, 400):
+            for width in (1920, 1280, 400):
                 for dark in (False, True):
                     check_look(browser, page, width, dark, keep)
             check_use(browser, page)
