@@ -26,9 +26,17 @@ bool is_blank(std::string_view text) {
 // One record; messages begin with its place.
 class Record {
  public:
-  Record(std::string_view line, std::string place)
-      : json_(nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false)),
-        place_(std::move(place)) {
+  Record(std::string_view line, std::string place) : place_(std::move(place)) {
+    std::vector<std::set<std::string>> keys;  // of the objects that are open
+    using Event = nlohmann::json::parse_event_t;
+    const auto each = [&](int, Event event, const nlohmann::json& json) {
+      if (event == Event::object_start) keys.emplace_back();
+      if (event == Event::object_end) keys.pop_back();
+      const bool again = event == Event::key && !keys.back().insert(json).second;
+      if (again) refuse(json.dump(), " stands twice");
+      return true;
+    };
+    json_ = nlohmann::json::parse(line, each, /*allow_exceptions=*/false);
     if (!json_.is_object()) refuse("not a JSON object");
   }
 
@@ -38,6 +46,7 @@ class Record {
     if (!choices.is_array() || choices.size() < 2)
       refuse("\"choices\" is not a list of two texts or more");
     for (const nlohmann::json& choice : choices) {
+      // equal ones too: published files have some
       found.choices.push_back(text(choice, concat("choice ", found.choices.size())));
     }
     const nlohmann::json& gold = at("gold");

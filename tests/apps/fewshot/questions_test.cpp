@@ -54,6 +54,8 @@ TEST(Questions, AreRefusedWithFileAndLine) {
       {R"({"query": "q", "choices": "ab", "gold": 0})", "\"choices\" is not a list of two"},
       {R"({"query": "q", "choices": ["a", 1], "gold": 0})", "choice 1 is not a text"},
       {R"({"query": "q", "choices": ["a", " "], "gold": 0})", "choice 1 is blank"},
+      {R"({"query": "q", "query": "r", "choices": ["a", "b"], "gold": 0})",
+       "\"query\" stands twice"},
       {R"({"query": "q", "choices": ["a", "b"]})", "no \"gold\""},
       {R"({"query": "q", "choices": ["a", "b"], "gold": 2})", "\"gold\" 2 is no index of 2"},
       {R"({"query": "q", "choices": ["a", "b"], "gold": -1})", "\"gold\" -1 is no index"},
