@@ -55,9 +55,25 @@ const std::map<std::string, std::vector<const char*>> kExamples = {
     {"info", {"--json"}},
 };
 
+constexpr std::size_t kLongestWord = 400;  // a name that is longer is a slip, and fills the screen
+
+// The middle of what is longer than a name stays out.
+std::string without_long_words(const std::string& text) {
+  std::string shown;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find_first_of(" \n", begin) + 1, text.size());
+    const std::size_t n = (end > begin ? end : text.size()) - begin;
+    shown += n <= kLongestWord ? text.substr(begin, n)
+                               : text.substr(begin, kLongestWord / 4) + "[...]" +
+                                     text.substr(begin + n - kLongestWord / 4, kLongestWord / 4);
+    begin += n;
+  }
+  return shown;
+}
+
 int fail(const std::string& why, int code = kFailed) {
   std::cout.flush();
-  std::cerr << "pride: error: " << why << std::endl;
+  std::cerr << "pride: error: " << without_long_words(why) << std::endl;
   return code;
 }
 
