@@ -8,11 +8,11 @@
 
 #include "commands.h"
 #include "experiments/options.h"
-#include "experiments/process.h"
 #include "experiments/records.h"
 #include "pride/error.h"
 #include "pride/train/trainer.h"
 #include "train/files.h"
+#include "train/io/folder_lock.h"
 #include "train/process.h"
 #include "train/text/utf8.h"
 #include "world.h"
@@ -53,7 +53,10 @@ void check_folder(const ExperimentPlan& plan) {
   const fs::path file = plan.out() / "sweep.json";
   if (!fs::exists(file)) return;
   const nlohmann::json earlier = read_json(file);
-  const std::string had = earlier.is_object() ? earlier.value("experiment", "") : "";
+  const auto name = earlier.find("experiment");
+  const std::string had = name == earlier.end() ? ""
+                          : name->is_string()   ? name->get<std::string>()
+                                                : name->dump();
   PRIDE_CHECK(had.empty() || had == plan.experiment().name, file.string(),
               ": holds the records of '", had, "'; choose another --out");
 }
@@ -64,7 +67,7 @@ int make_runs(const ExperimentPlan& plan, const ExperimentOptions& options) {
   std::error_code error;
   fs::create_directories(plan.out(), error);
   if (error) throw DataError(concat("--out ", plan.out().string(), ": ", error.message()));
-  const FolderLock lock(plan.out());
+  const FolderLock lock(plan.out(), "sweep");
   catch_interrupts();
   Runner runner(plan, options.runner, interrupted);
   const bool complete = runner.run();

@@ -5,9 +5,13 @@
 #include <utility>
 
 #include "experiments/experiment.h"
+#include "pride/error.h"
+#include "text/table.h"
 
 namespace pride::app {
 namespace {
+
+constexpr double kMostRuns = 10'000;  // more would take minutes to list, and years to make
 
 // `axes`, with those of `own` in place of the ones of the same flag, or after them.
 std::vector<Axis> replaced(std::vector<Axis> axes, const std::vector<Axis>& own) {
@@ -27,6 +31,38 @@ void put(FlagValues& flags, const std::string& flag, std::vector<std::string> va
   if (flag == "steps") flags.erase("epochs");
   if (flag == "epochs") flags.erase("steps");
   flags[flag] = std::move(values);
+}
+
+double n_points(const std::vector<Axis>& axes) {
+  double n = 1;
+  for (const Axis& axis : axes) n *= static_cast<double>(axis.values.size());
+  return n;
+}
+
+OwnSettings own_of(const Experiment& experiment, const std::string& label) {
+  const auto found = experiment.own.find(label);
+  return found != experiment.own.end() ? found->second : OwnSettings{.method = label};
+}
+
+// Before anything of its size is made: how many runs the experiment means, those of [tune] too.
+void check_size(const Experiment& experiment) {
+  double runs = 0;
+  for (const Grid& grid : experiment.grids) {
+    for (const std::string& label : grid.labels) {
+      const OwnSettings own = own_of(experiment, label);
+      double tuning = 0;
+      if (experiment.tune) {
+        const double points = n_points(replaced(experiment.tune->grid, own.tune));
+        PRIDE_CHECK(points <= kMostRuns, experiment.where, ": [tune.grid] of ", label, " has ",
+                    grouped(points), " points; it may have ", grouped(kMostRuns));
+        tuning = experiment.tune->climb ? std::min<double>(points, kMostTrials) : points;
+      }
+      runs += n_points(replaced(grid.axes, own.axes)) *
+              (static_cast<double>(grid.seeds.size()) + tuning);
+    }
+  }
+  PRIDE_CHECK(runs <= kMostRuns, experiment.where, ": means ", grouped(runs),
+              " runs; an experiment has at most ", grouped(kMostRuns));
 }
 
 // Flags in which cells of the label differ, whichever grid they are of; one that only some have,
@@ -73,6 +109,7 @@ FlagValues with_point(FlagValues flags, const Point& point) {
 }
 
 std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more) {
+  check_size(experiment);
   std::vector<Cell> cells;
   std::map<std::pair<std::string, FlagValues>, std::size_t> places;
   const auto add = [&](Cell cell) {
@@ -86,9 +123,7 @@ std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more)
   };
   for (const Grid& grid : experiment.grids) {
     for (const std::string& label : grid.labels) {
-      const auto found = experiment.own.find(label);
-      const OwnSettings own =
-          found != experiment.own.end() ? found->second : OwnSettings{.method = label};
+      const OwnSettings own = own_of(experiment, label);
       for (const Point& point : combinations(replaced(grid.axes, own.axes))) {
         Cell cell{.label = label, .flags = with_point(experiment.shared, point)};
         if (!own.options.empty()) cell.flags[kMethodOption] = own.options;

@@ -14,7 +14,6 @@ namespace pride::app {
 namespace {
 
 constexpr std::size_t kMostFailures = 5;
-constexpr std::size_t kMostTrials = 20;
 constexpr int kReach = 20;  // half decades of a rate axis on each side
 constexpr const char* kRate = "lr";
 

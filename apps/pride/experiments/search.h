@@ -37,10 +37,12 @@ struct Trial {
 // The trial with the lowest loss, of equal ones the first; null if all failed.
 const Trial* best_trial(std::span<const Trial> trials);
 
+inline constexpr std::size_t kMostTrials = 20;  // of a climb
+
 // The point to try next, climbing from the middle of every axis (the lower of two): the neighbours
 // of the best point so far, by one value on one axis, rates before other flags and lower values
 // first, until none is left. An equal loss is not better. While all runs fail, the next lower rate
-// is tried, five points at most. Nothing after 20 points in any case.
+// is tried, five points at most. Nothing after kMostTrials points in any case.
 std::optional<std::size_t> next_point(const std::vector<Axis>& axes, std::span<const Trial> trials);
 
 // Rates 1, 3, 10, ... around the one next to `rate` in the logarithm, which is the middle: ten

@@ -85,7 +85,8 @@ void append(Series& series, double x, const Spread& spread) {
   if (!std::isfinite(spread.mean + spread.deviation)) return;
   series.x.push_back(x);
   series.y.push_back(spread.mean);
-  series.spread.push_back(spread.deviation);
+  const double low = spread.mean - spread.deviation, high = spread.mean + spread.deviation;
+  series.spread.push_back(is_narrow(low, high) ? 0 : spread.deviation);  // rounding
 }
 
 // Groups of one label differ in the method's own settings, which their names have.

@@ -126,15 +126,17 @@ void Drawing::axes() {
     free = x(tick) + half + kLetter;
   }
   const auto y_ticks = chart_.y.log2 ? log_ticks : round_ticks;
+  std::size_t longest = 0;
   for (const double tick : y_ticks(chart_.y.min, chart_.y.max)) {
+    longest = std::max(longest, short_text(tick).size());
     grid += concat("M", kLeft, " ", number(y(tick)), "H", number(right_));
     text(kLeft - 8, y(tick) + 4, "text-anchor=\"end\"", short_text(tick));
   }
   out_ += concat("<path class=\"grid\" d=\"", grid, "\"/>\n");
   text((kLeft + right_) / 2, kHeight - 10, "text-anchor=\"middle\"", chart_.x.label);
   out_ +=
-      concat("<text text-anchor=\"middle\" transform=\"translate(15 ", number((kTop + kFloor) / 2),
-             ") rotate(-90)\">", escaped(chart_.y.label), "</text>\n");
+      concat("<text text-anchor=\"middle\" transform=\"translate(", longest > 5 ? 10 : 15, " ",
+             number((kTop + kFloor) / 2), ") rotate(-90)\">", escaped(chart_.y.label), "</text>\n");
 }
 
 void Drawing::band(const Series& s) {

@@ -27,7 +27,9 @@ void check_kind(const CLI::Option& option, const toml::node& node, const std::st
   };
   if (option.get_items_expected_max() == 0) return need(node.is_boolean(), "true or false");
   if (type == "TEXT") return need(node.is_string(), "a string");
-  if (type == "FLOAT") return need(node.is_number(), "a number");
+  // in quotes too, as experiment files have it
+  const bool quoted = node.is_string() && number_of(node.as_string()->get());
+  if (type == "FLOAT") return need(node.is_number() || quoted, "a number");
   if (type.ends_with("|auto"))
     return need(node.is_integer() || node.is_string(), "an integer or \"auto\"");
   // no flag may fall through to this by mistake

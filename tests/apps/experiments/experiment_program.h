@@ -60,6 +60,15 @@ class SweepProgram : public testing::Test {
     return test::run_here(all);
   }
 
+  void expect_refusal(const std::string& file, const std::string& part,
+                      const std::string& more = "") const {
+    write(file);
+    const Outcome outcome = refused(more);
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    expect_contains(outcome.err, part);
+    EXPECT_FALSE(fs::exists(path("out"))) << part;
+  }
+
   // The sweep in the background; its messages are in the file `err`.
   pid_t start() const {
     const pid_t child = fork();

@@ -22,12 +22,7 @@ class ExperimentFile : public testing::Test {
   }
 
   void expect_refusal(const std::string& text, const std::string& part) const {
-    try {
-      read(text);
-      FAIL() << "taken: " << text;
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-    }
+    test::expect_error<Error>([&] { read(text); }, {part});
   }
 
   test::TempFolder folder_;
@@ -71,6 +66,26 @@ method-opt = ["ratio=0.04"]
   EXPECT_EQ(value(cells[2], "weight-decay"), "0");
   EXPECT_EQ(value(cells[2], "method-opt"), "ratio=0.04");
   EXPECT_EQ(value(cells[0], "method-opt"), "");
+}
+
+TEST_F(ExperimentFile, TakesTheNegativeFormOfAFlag) {
+  const auto cells = cells_of(read(std::string(kGrid) + "no-overlap = [true, false]\n"), {});
+  ASSERT_EQ(cells.size(), 2U * 2);
+  EXPECT_EQ(value(cells[0], "overlap"), "false");
+  EXPECT_EQ(value(cells[1], "overlap"), "true");
+}
+
+// Nine million runs would have no answer and fill the memory.
+TEST_F(ExperimentFile, RefusesMoreRunsThanAnExperimentMayHave) {
+  std::string axis = "[0.1";
+  for (int i = 2; i <= 1500; ++i) axis += concat(", ", i, ".5");
+  const Experiment grid = read(concat(kGrid, "lr = ", axis, "]\nweight-decay = ", axis, "]\n"));
+  test::expect_error<InvalidArgument>([&] { cells_of(grid, {}); },
+                                      {"try.toml: means 9,000,000 runs", "at most 10,000"});
+  const Experiment tune = read(concat(kGrid, "[tune]\nsearch = \"climb\"\n[tune.grid]\nlr = ", axis,
+                                      "]\nweight-decay = ", axis, "]\n"));
+  test::expect_error<InvalidArgument>([&] { cells_of(tune, {}); },
+                                      {"of lion has 2,250,000 points"});
 }
 
 TEST_F(ExperimentFile, LetsLabelsNameOneMethodTwice) {
@@ -182,6 +197,13 @@ TEST_F(ExperimentFile, RefusesWhatItDoesNotKnowNamingTheLine) {
   expect_refusal(grid + "[method.lion]\nlr = [1e-3, \"high\"]\n", "--lr");
   expect_refusal(grid + "[tune]\nseed = 3\ngrid.lr = [\"low\"]\n", "--lr");
   expect_refusal("title = \n", "try.toml:1: not TOML");
+  expect_refusal(grid + "no-overlap = \"maybe\"\n", "--overlap: ");
+  expect_refusal(grid + "no-batch = true\n", "unknown key 'no-batch'");
+  const std::string climb = "[tune]\nseed = 3\nsearch = \"climb\"\ngrid.lr = ";
+  expect_refusal(grid + climb + "[1e-3, 1e-4]\n",
+                 "'lr' has 1e-4: search = \"climb\" needs numbers that ascend");
+  expect_refusal(grid + "[tune]\nsearch = \"luck\"\ngrid.lr = [1]\n",
+                 "[tune] search = \"luck\": must be \"grid\" or \"climb\"");
   test::expect_error<DataError>([&] { read_experiment(folder_.path() / "none.toml"); },
                                 {"none.toml: No such file"});
   test::expect_error<DataError>([&] { read_experiment(folder_.path()); }, {"it is a folder"});

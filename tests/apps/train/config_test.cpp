@@ -80,13 +80,16 @@ TEST_F(Config, RefusesTheWrongKindOfValue) {
   expect("quiet = \"true\"", "'quiet' must be true or false");
   expect("out = 5", "'out' must be a string");
   expect("steps = 5.0", "'steps' must be an integer");
-  expect("lr = \"1e-3\"", "'lr' must be a number");
+  expect("lr = \"high\"", "'lr' must be a number");
   expect("lr = [1, 2]", "'lr' must be a number");
   expect("method-opt = [1]", "'method-opt' must be a string");
   expect("seed = -1", "--seed: -1 is not an integer from 0 to 18446744073709551615");
   expect("help = true", "unknown key 'help'");
   expect("hierarchical = true", "'hierarchical' must be an integer or \"auto\"");
   EXPECT_EQ(read({}, "lr = 1\n").lr, 1.0);
+  EXPECT_EQ(read({}, "budget-bits = \"4\"\n").budget_bits, 4.0);
+  EXPECT_EQ(read({}, "no-overlap = true\n").overlap, false);
+  EXPECT_EQ(read({}, "no-overlap = false\n").overlap, true);
   EXPECT_EQ(read({}, "hierarchical = \"auto\"\n").hierarchical, "auto");
   EXPECT_EQ(read({}, "hierarchical = 2\n").hierarchical, "2");
 }
