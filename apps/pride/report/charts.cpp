@@ -143,7 +143,16 @@ Curve curve_of(const std::map<std::string, Curve>& curves, const std::string& ke
   return found != curves.end() ? found->second : Curve();
 }
 
-Chart result_curves(const Section& section, const Groups& groups, const Look& look) {
+// A chart of the page. One of each facet shows groups that differ in the method alone.
+struct Entry {
+  const char* id;
+  bool each_facet;
+  Chart (*make)(const Section&, const Groups&, const Look&, const Entry&);
+  const char* key = "";  // of RunData::steps, or the flag along x
+  const char *title = "", *label = "";
+};
+
+Chart result_curves(const Section& section, const Groups& groups, const Look& look, const Entry&) {
   const Metric& metric = section.metric;
   Chart chart{.title = metric.name, .x = {}, .y = {.label = metric.heading}};
   const auto curve = [&](const RunData& run) {
@@ -155,15 +164,14 @@ Chart result_curves(const Section& section, const Groups& groups, const Look& lo
   return chart;
 }
 
-// Of the steps themselves: "loss", "lr" or "grad_norm".
-Chart step_curves(const Groups& groups, const Look& look, const char* key, const char* title,
-                  const char* label) {
-  Chart chart{.title = title,
+// Of the steps themselves.
+Chart step_curves(const Section&, const Groups& groups, const Look& look, const Entry& entry) {
+  Chart chart{.title = entry.title,
               .note = "Averaged over stretches of a hundredth of the run.",
               .x = {},
-              .y = {.label = label}};
+              .y = {.label = entry.label}};
   add_curves(
-      groups, look, [&](const RunData& run) { return curve_of(run.steps, key); }, chart);
+      groups, look, [&](const RunData& run) { return curve_of(run.steps, entry.key); }, chart);
   return chart;
 }
 
@@ -184,13 +192,13 @@ std::set<std::string> differing_at_one_value(const Groups& groups, const std::st
 // One line a label and value of the other varied flags, over the values of `flag`; what belongs to
 // a method (rates chosen for each value of `flag`) makes lines only where there would be two points
 // at one place.
-Chart against(const Section& section, const Groups& groups, const std::string& flag,
-              const std::string& label) {
-  Chart chart{.title = concat(section.metric.name, " against ", label),
+Chart against(const Section& section, const Groups& groups, const Look&, const Entry& entry) {
+  const std::string flag = entry.key;
+  Chart chart{.title = concat(section.metric.name, " against ", entry.label),
               .note = "At the end of the runs.",
-              .x = {.label = label, .log2 = true},
+              .x = {.label = entry.label, .log2 = true},
               .y = {.label = section.metric.heading}};
-  if (std::ranges::find(section.varied, flag) == section.varied.end()) return chart;
+  if (std::ranges::count(section.varied, flag) == 0) return chart;
   std::map<std::string, Groups> alike;
   for (const Group* group : groups) {
     std::string name = group->label;
@@ -220,15 +228,7 @@ Chart against(const Section& section, const Groups& groups, const std::string& f
   return chart;
 }
 
-Chart against_workers(const Section& section, const Groups& groups, const Look&) {
-  return against(section, groups, "workers", "workers");
-}
-
-Chart against_batch(const Section& section, const Groups& groups, const Look&) {
-  return against(section, groups, "batch", "batch per worker, samples");
-}
-
-Chart against_bits(const Section& section, const Groups& groups, const Look&) {
+Chart against_bits(const Section& section, const Groups& groups, const Look&, const Entry&) {
   Chart chart{.title = concat(section.metric.name, " against bits sent"),
               .note = "Counted bytes of the rank that sends most, frames included.",
               .points = true,
@@ -242,30 +242,15 @@ Chart against_bits(const Section& section, const Groups& groups, const Look&) {
   return chart;
 }
 
-// All charts of a section, in the order of the page. A chart of each facet shows groups that differ
-// in the method alone.
-struct Entry {
-  const char* id;
-  bool each_facet;
-  Chart (*make)(const Section&, const Groups&, const Look&);
-};
+// In the order of the page.
 constexpr Entry kCharts[] = {
     {"epoch", true, result_curves},
-    {"loss", true,
-     [](const Section&, const Groups& groups, const Look& look) {
-       return step_curves(groups, look, "loss", "training loss", "training loss, nats");
-     }},
-    {"rate", true,
-     [](const Section&, const Groups& groups, const Look& look) {
-       return step_curves(groups, look, "lr", "learning rate", "learning rate");
-     }},
-    {"gradient", true,
-     [](const Section&, const Groups& groups, const Look& look) {
-       return step_curves(groups, look, "grad_norm", "norm of the gradient",
-                          "2-norm of the mean gradient");
-     }},
-    {"workers", false, against_workers},
-    {"batch", false, against_batch},
+    {"loss", true, step_curves, "loss", "training loss", "training loss, nats"},
+    {"rate", true, step_curves, "lr", "learning rate", "learning rate"},
+    {"gradient", true, step_curves, "grad_norm", "norm of the gradient",
+     "2-norm of the mean gradient"},
+    {"workers", false, against, "workers", "", "workers"},
+    {"batch", false, against, "batch", "", "batch per worker, samples"},
     {"bits", true, against_bits}};
 
 // "epoch-workers-16"
@@ -296,7 +281,7 @@ void tell_spread(Chart& chart) {
 // Without series if there is one point only: it has no axes.
 Chart chart_of(const Entry& entry, const Section& section, const Groups& groups,
                const std::string& facet, const Look& look) {
-  Chart chart = entry.make(section, groups, look);
+  Chart chart = entry.make(section, groups, look, entry);
   const std::string of_facet = facet.empty() ? "" : concat(", ", facet);
   chart.id = plain_id(entry.id + of_facet);
   chart.title += of_facet;
@@ -335,19 +320,14 @@ void check_axis(const ChartAxis& axis) {
 }  // namespace
 
 std::vector<Chart> charts_of(const Section& section, const Look& look) {
-  std::vector<std::pair<std::string, Groups>> facets;
-  Groups all;
+  std::vector<std::pair<std::string, Groups>> facets, whole = {{"", {}}};
   for (const Group& group : section.groups) {
     if (group.runs.empty()) continue;
-    all.push_back(&group);
-    const auto known = std::ranges::find(facets, group.facet, &decltype(facets)::value_type::first);
-    if (known != facets.end()) {
-      known->second.push_back(&group);
-    } else {
-      facets.push_back({group.facet, {&group}});
-    }
+    whole.front().second.push_back(&group);
+    auto facet = std::ranges::find(facets, group.facet, &decltype(facets)::value_type::first);
+    if (facet == facets.end()) facet = facets.insert(facet, {group.facet, {}});
+    facet->second.push_back(&group);
   }
-  const auto whole = decltype(facets){{"", all}};
   std::vector<Chart> charts;
   std::set<std::string> ids;
   for (const Entry& entry : kCharts) {

@@ -60,7 +60,7 @@ bool is_off(const std::string& value) {
 }
 
 bool all_in(const SettingTexts& some, const SettingTexts& others) {
-  return std::all_of(some.begin(), some.end(), [&](const auto& setting) {
+  return std::ranges::all_of(some, [&](const auto& setting) {
     const auto other = others.find(setting.first);
     return other != others.end() ? other->second == setting.second : is_off(setting.second);
   });
@@ -182,13 +182,12 @@ std::vector<Group> by_speed(const Group& group) {
   return groups.empty() ? std::vector{group} : groups;
 }
 
-// Flags of which the groups that `chosen` takes have several values.
-template <typename Chosen>
-std::vector<std::string> differing(const std::vector<Group>& groups, const Chosen& chosen) {
+// Flags of which the groups of the label, or of any, have several values.
+std::vector<std::string> differing(const std::vector<Group>& groups, const std::string& label) {
   SettingTexts first;  // value of each flag in the first group that has it
   std::vector<const SettingTexts*> all;
   for (const Group& group : groups) {
-    if (!chosen(group)) continue;
+    if (!label.empty() && group.label != label) continue;
     first.insert(group.settings.begin(), group.settings.end());
     all.push_back(&group.settings);
   }
@@ -196,7 +195,7 @@ std::vector<std::string> differing(const std::vector<Group>& groups, const Chose
   for (const auto& [flag, value] : first) {
     const SettingTexts one = {{flag, value}};
     const auto same = [&](const SettingTexts* settings) { return all_in(one, *settings); };
-    if (!std::all_of(all.begin(), all.end(), same)) flags.push_back(flag);
+    if (!std::ranges::all_of(all, same)) flags.push_back(flag);
   }
   return flags;
 }
@@ -210,13 +209,12 @@ std::string values_of(const Group& group, const std::vector<std::string>& flags)
 }
 
 void name_groups(Section& section) {
-  const auto all = [](const Group&) { return true; };
-  const std::vector<std::string> flags = differing(section.groups, all);
+  const std::vector<std::string> flags = differing(section.groups, "");
   for (const std::string& flag : flags) {
     if (role_of(flag) != Role::kMethod && !is_of_speed(flag)) section.varied.push_back(flag);
   }
   for (const auto& [flag, value] : section.groups.front().settings) {
-    if (std::find(flags.begin(), flags.end(), flag) == flags.end()) section.shared[flag] = value;
+    if (std::ranges::count(flags, flag) == 0) section.shared[flag] = value;
   }
   section.columns = section.varied;
   for (const char* flag : {"lr", "weight-decay"}) {
@@ -224,7 +222,7 @@ void name_groups(Section& section) {
   }
   std::vector<std::string> labels;
   for (Group& group : section.groups) {
-    auto own = differing(section.groups, [&](const Group& g) { return g.label == group.label; });
+    auto own = differing(section.groups, group.label);
     const auto named = [&] {
       return group.label + (own.empty() ? "" : ", ") + values_of(group, own);
     };
