@@ -123,7 +123,7 @@ def main():
         assert scalars == {key: float32(value) for key, value in wanted.items()}
         assert ("eval/loss", 6) in scalars and ("train/loss", 1) in scalars
 
-        error = train(code=1)
+        error = train(code=2)
         assert "event files of an earlier run" in error, error
         train("--resume", out)
         _, newer = sorted((folder / "tb").iterdir())
