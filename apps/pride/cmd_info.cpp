@@ -1,11 +1,12 @@
 // `pride info`: what this build is, and what it can use here.
 // SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+
 #include <iomanip>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "blas_info.h"
 #include "commands.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
@@ -71,6 +72,42 @@ Json c10d_engine() {
 #else
   return nullptr;
 #endif
+}
+
+// Result of a loaded function `const char* name()`, or "".
+std::string ask(const char* name) {
+  using Function = const char* (*)();
+  const auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  const char* text = function != nullptr ? function() : nullptr;
+  return text != nullptr ? text : "";
+}
+
+std::string trimmed(std::string text) {
+  text.erase(text.find_last_not_of(" \n") + 1);
+  return text;
+}
+
+// Which BLAS this process has loaded, asked of the loaded libraries themselves: pride itself calls
+// none here. "OpenBLAS 0.3.21 NO_AFFINITY USE64... core Haswell"; "unknown (FILE)" for a BLAS that
+// does not say its name; "none" if no BLAS is loaded.
+std::string blas_in_use() {
+  if (const std::string config = ask("openblas_get_config"); !config.empty()) {
+    return trimmed(config) + ", core " + ask("openblas_get_corename");
+  }
+  if (const std::string version = ask("bli_info_get_version_str"); !version.empty()) {
+    return "BLIS " + version;
+  }
+  using Version = void (*)(char*, int);
+  if (const auto mkl = reinterpret_cast<Version>(dlsym(RTLD_DEFAULT, "mkl_get_version_string"))) {
+    char text[256] = {};
+    mkl(text, sizeof text - 1);
+    return trimmed(text);
+  }
+  Dl_info where{};
+  if (void* sgemm = dlsym(RTLD_DEFAULT, "sgemm_"); sgemm != nullptr && dladdr(sgemm, &where) != 0) {
+    return std::string("unknown (") + where.dli_fname + ")";
+  }
+  return "none";
 }
 
 Json gather() {

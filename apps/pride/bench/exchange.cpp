@@ -10,7 +10,6 @@
 #include <type_traits>
 
 #include "base/bucket.h"
-#include "bench/memory.h"
 #include "methods/registry.h"
 #include "optimizer/pipeline.h"
 #include "optimizer/step_scalars.h"

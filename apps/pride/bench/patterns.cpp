@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <span>
 
-#include "bench/memory.h"
-
 namespace pride::app {
 namespace {
 

@@ -1,15 +1,19 @@
-// What repeated measurements come to.
+// What repeated measurements come to, and rows for which there is no memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <new>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "pride/communicator.h"
+#include "pride/error.h"
+#include "text/table.h"
 #include "train/clock.h"
 #include "train_names.h"
 
@@ -59,6 +63,18 @@ Times measure(Communicator& comm, double seconds, int least, Work&& work) {
     total += all.back() * calls;
   }
   return times_of(std::move(all));
+}
+
+// Returns what `work` does; if the system has no memory for it, throws an Error that says of which
+// row (with its size) and how many bytes it takes at least on each rank.
+template <typename Work>
+auto with_memory_for(const std::string& row, double bytes, Work&& work) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const std::bad_alloc&) {
+    throw Error(concat(row, ": out of memory: each rank needs ", grouped(bytes),
+                       " bytes or more; ask for smaller --sizes"));
+  }
 }
 
 }  // namespace pride::app

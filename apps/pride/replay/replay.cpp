@@ -13,6 +13,7 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/flat_buffer.h"
+#include "text/table.h"
 
 namespace pride::app {
 namespace {
@@ -137,7 +138,7 @@ void summarise(const Recording& recording, const Layout& layout, const Shared& s
   const double n = recording.workers;
   const double bytes =
       static_cast<double>(result.bytes_sent) / (static_cast<double>(recording.steps) * n);
-  const double ring = 2 * (n - 1) / n * 4 * static_cast<double>(result.n_coords);
+  const double ring = fp32_ring_bytes(static_cast<double>(result.n_coords), recording.workers);
   result.bytes_per_step_and_rank = bytes;
   if (ring > 0) result.ratio_to_fp32_ring = bytes / ring;
 }

@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "bench/exchange.h"
-#include "bench/memory.h"
 #include "bench/network.h"
 #include "bench/optimizer.h"
 #include "bench/patterns.h"

@@ -126,8 +126,8 @@ TEST(Program, RefusesEmptyValues) {
 // Whoever finds out: the parser, the settings, a method.
 TEST(Program, ReturnsTwoForEveryWrongUsage) {
   expect_usage({"methods", "--method", "sgd"}, "method 'sgd' is not known");
-  expect_usage({"plan", "--params", "1000"}, "--params needs --backward");
 #ifdef PRIDE_HAVE_TORCH
+  expect_usage({"plan", "--params", "1000"}, "--params needs --backward");
   expect_usage({"train", "--vote-weight", "none"}, "--vote-weight none");
   expect_usage({"train", "--steps", "x"}, "--steps");
   expect_usage({"train", "--image-size", "32"}, "--image-size is for imagenet only");

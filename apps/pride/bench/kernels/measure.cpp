@@ -8,7 +8,6 @@
 #include <regex>
 #include <utility>
 
-#include "bench/memory.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
 
