@@ -64,7 +64,7 @@ class SweepProgram : public testing::Test {
                       const std::string& more = "") const {
     write(file);
     const Outcome outcome = refused(more);
-    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
     expect_contains(outcome.err, part);
     EXPECT_FALSE(fs::exists(path("out"))) << part;
   }

@@ -278,7 +278,7 @@ TEST_F(SweepProgram, RefusesToRunAsAJob) {
          {command(""),
           concat(PRIDE_PROGRAM, " compare --methods lion --out ", path("out").string())}) {
       const Outcome outcome = test::run_shell(concat("env ", launcher, " ", words));
-      EXPECT_EQ(outcome.code, 1);
+      EXPECT_EQ(outcome.code, 2);
       expect_contains(outcome.err, "run it without mpirun, srun or torchrun");
     }
   }
@@ -303,7 +303,7 @@ TEST_F(SweepProgram, RefusesNamesThatAreNotUtf8) {
   const std::string file = path("try.toml").string(), bad = path("bad\xFF").string();
   for (const std::string& words : {file + end + bad, bad + end + path("out").string()}) {
     const Outcome outcome = test::run_shell(concat(PRIDE_PROGRAM, " sweep ", words));
-    EXPECT_EQ(outcome.code, 1);
+    EXPECT_EQ(outcome.code, 2);
     expect_contains(outcome.err, "not UTF-8");
   }
   EXPECT_FALSE(fs::exists(bad));
@@ -358,7 +358,7 @@ TEST_F(SweepProgram, RefusesAFolderInWhichAnotherIsAtWork) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   const Outcome outcome = sweep();
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   expect_contains(outcome.err, concat("another sweep (process ", child, ")"));
   EXPECT_EQ(sweep("--list").code, 0) << "looking is allowed";
   kill(child, SIGTERM);

@@ -106,7 +106,7 @@ TEST_F(SweepProgram, LetsTheCommandLineWinOverTuningOrRefusesIt) {
       "[method.lion.tune]\nbeta1 = [0.5]\n");
   for (const char* flag : {"lr", "beta1"}) {
     const Outcome outcome = refused(concat("--set ", flag, "=0.5"));
-    EXPECT_EQ(outcome.code, 1);
+    EXPECT_EQ(outcome.code, 2);
     expect_contains(outcome.err, concat("--set ", flag, ": [", *flag == 'l' ? "" : "method.lion."));
     expect_contains(outcome.err, concat("chooses --", flag));
     EXPECT_FALSE(fs::exists(path("out")));
