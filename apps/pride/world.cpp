@@ -106,6 +106,15 @@ Job join_c10d_job(const Workers& workers) {
 #endif
 }
 
+// As the launcher's variables say it; 1 without a launcher.
+int processes_of_job() {
+  for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && std::atoi(value) > 1) return std::atoi(value);
+  }
+  return 1;
+}
+
 std::string transport_to_use() {
   if (asked_transport() != "auto") return asked_transport();
   return under_mpi() ? "mpi" : under_torchrun() ? "c10d" : "threads";
@@ -150,7 +159,12 @@ bool launched_as_job() noexcept { return under_mpi() || under_torchrun(); }
 
 std::optional<Job> join_job(const Workers& workers) {
   const std::string transport = transport_to_use();
-  if (transport == "threads") return std::nullopt;
+  if (transport == "threads") {
+    const int processes = launched_as_job() ? processes_of_job() : 1;
+    PRIDE_CHECK(processes == 1, "--transport threads: a launcher started ", processes,
+                " processes, and each would work alone, beside the others; leave --transport out");
+    return std::nullopt;
+  }
   Job job = transport == "mpi" ? join_mpi_job(workers) : join_c10d_job(workers);
   if (job.comm->size() > 1 || workers.total == 0) return job;
   if (asked_transport() == "auto") return std::nullopt;
@@ -206,7 +220,12 @@ void leave_job(int rank, const std::exception& error) {
   const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
                       dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
                       dynamic_cast<const InvalidArgument*>(&error) != nullptr;
-  if (rank == 0 || !shared) {
+  // rank 0 speaks for all, unless it is the one that the others miss
+  const std::string text = error.what();
+  const bool rank_0_is_gone = text.find("rank 0 has left") != text.npos ||
+                              text.find("from rank 0") != text.npos ||
+                              text.find("to rank 0") != text.npos;
+  if (rank == 0 || !shared || rank_0_is_gone) {
     std::cerr << "pride: error: rank " << rank << ": " << error.what() << std::endl;
   }
   // the peers get time to hear of it from us rather than from the launcher

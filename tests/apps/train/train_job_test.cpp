@@ -39,6 +39,33 @@ TEST_F(Train, EndsTheWholeC10dJobOnAnError) {
   EXPECT_NE(diverged.err.find("NaN or Inf in the gradient of"), std::string::npos) << diverged.err;
 }
 
+// Rank 0 speaks for all in other cases; here nobody would.
+TEST_F(Train, SurvivorsOfRank0SayThatItIsGone) {
+  for (const char* signal : {"KILL", "STOP"}) {
+    const std::string out = path(signal);
+    const std::string job =
+        launch(3, tiny({"--steps", "1000000", "--timeout", "3", "--out", out, "--overwrite"}));
+    const Outcome outcome = run_shell(concat("(", job, " & for i in $(seq 300); do [ -s ", out,
+                                             "/metrics.jsonl ] && break; sleep 0.1; "
+                                             "done; for p in $(pgrep -f ",
+                                             out,
+                                             "); do tr '\\0' '\\n' </proc/$p/environ 2>/dev/null | "
+                                             "grep -qx RANK=0 && kill -",
+                                             signal, " $p; done; wait $!)"));
+    EXPECT_NE(outcome.code, 0);
+    EXPECT_NE(outcome.err.find("rank 0"), std::string::npos) << signal << ": " << outcome.err;
+    EXPECT_NE(outcome.err.find("pride: error: rank "), std::string::npos) << outcome.err;
+  }
+}
+
+TEST_F(Train, RefusesThreadsInAJobOfSeveralProcesses) {
+  const Outcome outcome = run_shell(launch(2, tiny({"--steps", "1", "--transport", "threads"})));
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("a launcher started 2 processes, and each would work alone"),
+            std::string::npos)
+      << outcome.err;
+}
+
 TEST_F(Train, WaitsForTorchrunsRanksNoLongerThanItsTimeout) {
   const std::string place = concat(
       "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + getpid() % 10000, " ");
