@@ -49,8 +49,8 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const char* what)
     }
     close(descriptor_);
     if (why != EWOULDBLOCK) throw DataError(concat(file_.string(), ": ", system_text(why)));
-    throw InvalidArgument(concat(folder.string(), ": another ", what, " (process ", other,
-                                 ") is at work in this folder, or one that it started"));
+    throw Error(concat(folder.string(), ": another ", what, " (process ", other,
+                       ") is at work in this folder, or one that it started"));
   }
   const std::string me = std::to_string(getpid()) + "\n";
   if (ftruncate(descriptor_, 0) != 0 ||

@@ -14,7 +14,7 @@ inline constexpr const char* kLockFile = ".lock";
 class FolderLock {
  public:
   // `what` is at work in the folder, for messages: "run". Waits a minute for the processes of a
-  // holder that was killed. Throws InvalidArgument if another holds the lock, or they do not end;
+  // holder that was killed. Throws Error if another holds the lock, or they do not end;
   // DataError if the folder cannot be written.
   FolderLock(const std::filesystem::path& folder, const char* what);
   ~FolderLock();

@@ -358,7 +358,7 @@ TEST_F(SweepProgram, RefusesAFolderInWhichAnotherIsAtWork) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   const Outcome outcome = sweep();
-  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.code, 1);
   expect_contains(outcome.err, concat("another sweep (process ", child, ")"));
   EXPECT_EQ(sweep("--list").code, 0) << "looking is allowed";
   kill(child, SIGTERM);

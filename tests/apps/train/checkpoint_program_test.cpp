@@ -214,7 +214,7 @@ TEST_F(Train, SetsLaterCheckpointsAsideWhenItGoesOnInPlace) {
 
 TEST_F(Train, LetsOneRunAtATimeIntoItsFolder) {
   const train::FolderLock other(path(""), "run");
-  expect_error({"--steps", "1", "--out", path(""), "--overwrite"}, "another run (process ");
+  expect_error({"--steps", "1", "--out", path(""), "--overwrite"}, "another run (process ", 1);
 }
 
 TEST_F(Train, EndsWithAnErrorWhereItsFolderIsRemoved) {
