@@ -51,7 +51,7 @@ const std::map<std::string, std::vector<const char*>> kExamples = {
      {"network --workers 4", "exchange --sizes 1M,10M --methods lion,dlion-vote", "kernels"}},
     {"plan",
      {"--params 10M --backward 120ms --bandwidth 1Gbit --latency 50us --world 4",
-      "--task lm --workers 4"}},
+      "--params 124M --backward 1s --bandwidth 10Gbit --latency 30us --world 8,64,512"}},
     {"info", {"--json"}},
 };
 
