@@ -124,9 +124,9 @@ void put_in_place(const fs::path& partial, const fs::path& place) {
 void keep_newest(const fs::path& parent, std::int64_t keep) {
   const std::vector<fs::path> all = checkpoints_below(parent);
   if (keep <= 0 || std::ssize(all) <= keep) return;
-  const auto best = std::ranges::min_element(all, {}, loss_of);
+  const auto best = std::ranges::min_element(all, {}, loss_of);  // without any loss, the newest
   for (auto at = all.begin() + keep; at != all.end(); ++at) {
-    if (at != best || loss_of(*at) == std::numeric_limits<double>::infinity()) fs::remove_all(*at);
+    if (at != best) fs::remove_all(*at);
   }
 }
 

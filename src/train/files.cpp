@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/files.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
 
 #include "pride/error.h"
 #include "train/io/mapped_file.h"
@@ -17,18 +18,29 @@ void write_file(const fs::path& file, std::string_view text) {
   pending.commit();
 }
 
-nlohmann::json read_json(const fs::path& file) {
-  std::ifstream in(file);
-  if (!in) throw DataError(concat(file.string(), ": cannot read"));
-  require_regular_file(file);
-  if (in.peek() == std::ifstream::traits_type::eof()) {
-    throw DataError(concat(file.string(), ": it is empty"));
-  }
+nlohmann::json parse_json(std::string_view text, const std::string& place) {
+  constexpr std::size_t kLongest = 300;     // the parser repeats the word that it read last
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  using Event = nlohmann::json::parse_event_t;
+  const auto each = [&](int, Event event, const nlohmann::json& json) {
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    const bool again = event == Event::key && !keys.back().insert(json).second;
+    if (again)
+      throw DataError(concat(place, ": ", json.dump().substr(0, kLongest), " stands twice"));
+    return true;
+  };
   try {
-    return nlohmann::json::parse(in);
+    return nlohmann::json::parse(text, each);
   } catch (const nlohmann::json::exception& e) {
-    throw DataError(concat(file.string(), ": not JSON: ", e.what()));
+    throw DataError(concat(place, ": not JSON: ", std::string_view(e.what()).substr(0, kLongest)));
   }
+}
+
+nlohmann::json read_json(const fs::path& file) {
+  const MappedFile mapped(file);
+  if (mapped.text().empty()) throw DataError(concat(file.string(), ": it is empty"));
+  return parse_json(mapped.text(), file.string());
 }
 
 }  // namespace pride::train

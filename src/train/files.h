@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 
 namespace pride::train {
@@ -11,7 +12,10 @@ namespace pride::train {
 // Writes beside `file` and renames over it. Throws DataError.
 void write_file(const std::filesystem::path& file, std::string_view text);
 
-// Throws DataError, naming the file, if it is missing or not JSON.
+// Throws DataError beginning with `place` if the text is not JSON, or an object has a key twice.
+nlohmann::json parse_json(std::string_view text, const std::string& place);
+
+// The same of a file; throws DataError, naming the file, if it is missing, too.
 nlohmann::json read_json(const std::filesystem::path& file);
 
 }  // namespace pride::train

@@ -10,6 +10,7 @@
 
 #include "pride/error.h"
 #include "pride/random_bits.h"
+#include "train/files.h"
 #include "train/io/mapped_file.h"
 
 namespace pride::train {
@@ -27,16 +28,7 @@ bool is_blank(std::string_view text) {
 class Record {
  public:
   Record(std::string_view line, std::string place) : place_(std::move(place)) {
-    std::vector<std::set<std::string>> keys;  // of the objects that are open
-    using Event = nlohmann::json::parse_event_t;
-    const auto each = [&](int, Event event, const nlohmann::json& json) {
-      if (event == Event::object_start) keys.emplace_back();
-      if (event == Event::object_end) keys.pop_back();
-      const bool again = event == Event::key && !keys.back().insert(json).second;
-      if (again) refuse(json.dump(), " stands twice");
-      return true;
-    };
-    json_ = nlohmann::json::parse(line, each, /*allow_exceptions=*/false);
+    json_ = parse_json(line, place_);
     if (!json_.is_object()) refuse("not a JSON object");
   }
 

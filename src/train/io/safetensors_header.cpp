@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <system_error>
 
 #include "pride/error.h"
+#include "train/files.h"
 #include "train/io/mapped_file.h"
 
 namespace pride::train {
@@ -55,25 +55,10 @@ std::string read_text(const path& file, std::ifstream& in, std::uint64_t file_si
   return text;
 }
 
-// The JSON library keeps the last of two equal keys in silence, so they are looked for here.
 json parse(const path& file, const std::string& text) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) refuse(file, concat("name \"", key, "\" given twice"));
-    }
-    return true;
-  };
-  try {
-    json header = json::parse(text, watch);
-    if (!header.is_object()) refuse(file, "the header is not a JSON object");
-    return header;
-  } catch (const json::exception& e) {
-    refuse(file, concat("the header is not JSON: ", e.what()));
-  }
+  json header = parse_json(text, concat(file.string(), ": header"));
+  if (!header.is_object()) refuse(file, "the header is not a JSON object");
+  return header;
 }
 
 std::map<std::string, std::string> metadata_of(const path& file, const json& value) {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "pride/error.h"
-#include "train/io/mapped_file.h"
+#include "train/files.h"
 #include "train/io/safetensors.h"
 #include "train/io/safetensors_header.h"
 
@@ -20,7 +20,7 @@ namespace pride::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
+using nlohmann::json;
 using Shape = std::vector<std::int64_t>;
 
 constexpr std::string_view kPrefix = "transformer.";
@@ -104,8 +104,7 @@ std::int64_t count_layers(const fs::path& file, const std::map<std::string, Shap
   }
 }
 
-void check_size(const fs::path& file, const ordered_json& config, const char* key,
-                std::int64_t size) {
+void check_size(const fs::path& file, const json& config, const char* key, std::int64_t size) {
   const auto found = config.find(key);
   if (found == config.end() || *found == size) return;
   throw DataError(
@@ -113,8 +112,8 @@ void check_size(const fs::path& file, const ordered_json& config, const char* ke
 }
 
 // What changes the results and has one value in pride. A key that is absent has that value.
-void check_config(const fs::path& file, const ordered_json& config, const GptSize& size) {
-  const auto is = [&](const char* key, std::initializer_list<ordered_json> allowed) {
+void check_config(const fs::path& file, const json& config, const GptSize& size) {
+  const auto is = [&](const char* key, std::initializer_list<json> allowed) {
     const auto found = config.find(key);
     if (found == config.end() || std::ranges::count(allowed, *found) > 0) return;
     throw DataError(concat(file.string(), ": ", key, " ", found->dump(),
@@ -136,9 +135,7 @@ void check_config(const fs::path& file, const ordered_json& config, const GptSiz
 
 std::optional<std::int64_t> heads_of_config(const fs::path& file, const GptSize& size) {
   if (!fs::exists(file)) return std::nullopt;
-  require_regular_file(file);
-  std::ifstream in(file);
-  const ordered_json config = ordered_json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const json config = read_json(file);
   if (!config.is_object()) throw DataError(concat(file.string(), ": not a JSON object"));
   check_config(file, config, size);
   const auto heads = config.find("n_head");
@@ -238,20 +235,20 @@ void load_gpt2(const fs::path& file, Model& model) {
 }
 
 std::string gpt2_config(const GptSize& size) {
-  const ordered_json config = {{"model_type", "gpt2"},
-                               {"architectures", {"GPT2LMHeadModel"}},
-                               {"n_layer", size.layers},
-                               {"n_head", size.heads},
-                               {"n_embd", size.width},
-                               {"n_positions", size.context},
-                               {"n_ctx", size.context},
-                               {"vocab_size", size.vocabulary},
-                               {"activation_function", "gelu_new"},
-                               {"layer_norm_epsilon", 1e-5},
-                               {"tie_word_embeddings", true},
-                               {"embd_pdrop", 0.0},
-                               {"attn_pdrop", 0.0},
-                               {"resid_pdrop", 0.0}};
+  const nlohmann::ordered_json config = {{"model_type", "gpt2"},
+                                         {"architectures", {"GPT2LMHeadModel"}},
+                                         {"n_layer", size.layers},
+                                         {"n_head", size.heads},
+                                         {"n_embd", size.width},
+                                         {"n_positions", size.context},
+                                         {"n_ctx", size.context},
+                                         {"vocab_size", size.vocabulary},
+                                         {"activation_function", "gelu_new"},
+                                         {"layer_norm_epsilon", 1e-5},
+                                         {"tie_word_embeddings", true},
+                                         {"embd_pdrop", 0.0},
+                                         {"attn_pdrop", 0.0},
+                                         {"resid_pdrop", 0.0}};
   return config.dump();
 }
 

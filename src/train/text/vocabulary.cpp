@@ -10,6 +10,7 @@
 
 #include "pride/error.h"
 #include "train/data/text_folder.h"
+#include "train/files.h"
 #include "train/text/utf8.h"
 
 namespace pride::train {
@@ -67,12 +68,7 @@ TokenIds read_ids(const path& file, const std::string& text) {
     throw DataError(concat(file.string(), ": not a vocabulary: ", why...));
   };
   if (text.empty()) refuse("it is empty");
-  nlohmann::json parsed;
-  try {
-    parsed = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    refuse("not JSON: ", e.what());
-  }
+  const nlohmann::json parsed = parse_json(text, concat(file.string(), ": not a vocabulary"));
   if (!parsed.is_object() || parsed.empty()) refuse("not an object of tokens and ids");
   if (parsed.size() > kMostTokens) refuse(parsed.size(), " tokens, at most ", kMostTokens);
   TokenIds ids;

@@ -245,7 +245,7 @@ TEST_F(Finetune, RefusesWhatCannotBe) {
   };
   fails({}, "task fewshot: give --data");
   folder_.write("bad.jsonl", records(3) + "nothing\n");
-  fails({"--data", at("bad.jsonl")}, "bad.jsonl:4: not a JSON object");
+  fails({"--data", at("bad.jsonl")}, "bad.jsonl:4: not JSON");
   folder_.write("long.jsonl", records(30) + record("long?", {"no", std::string(200, 'x')}, 0));
   fails({"--data", at("long.jsonl")}, "long.jsonl:31: a choice has more tokens");
   EXPECT_EQ(train({"--data", at("long.jsonl"), "--skip-long", "--steps", "1"})

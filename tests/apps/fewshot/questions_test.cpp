@@ -44,7 +44,7 @@ TEST(Questions, AreReadWithTheirPlaces) {
 TEST(Questions, AreRefusedWithFileAndLine) {
   const TempFolder folder;
   const std::pair<const char*, const char*> bad[] = {
-      {"{\"query\": \"q\"", "not a JSON object"},
+      {"{\"query\": \"q\"", "not JSON"},
       {"[1]", "not a JSON object"},
       {R"({"choices": ["a", "b"], "gold": 0})", "no \"query\""},
       {R"({"query": 3, "choices": ["a", "b"], "gold": 0})", "\"query\" is not a text"},
