@@ -14,7 +14,7 @@ process) on the text that came with the compiler, by adamw, lion, dlion-vote and
 two tables: validation loss and bytes that a worker sends per step; the time of a step at 100 Mbit/s
 and 1 Gbit/s, with gradients in bfloat16 beside them. As root, where ip and tc are, the second one is
 measured on ranks in network namespaces; else `pride plan` predicts it, and the table says so.
-About six minutes on two cores once pride is built; docs/quick_start.md says how long that takes.
+About four minutes on two cores once pride is built; docs/quick_start.md says how long that takes.
 
 Flags are those of `pride sweep` but --out, for experiments/demo.toml: --set steps=50 makes shorter
 runs. They go to out/demo; runs that are there already are not repeated. out/demo/time.svg shows loss
