@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <random>
+#include <span>
 #include <string>
 
 #include "pride/cpu.h"
@@ -231,6 +233,25 @@ void check_no_new_results(const TrainOptions& o) {
     PRIDE_CHECK(!fs::exists(fs::path(o.out) / name), "--out ", o.out, ": another run has left its ",
                 name, " there since this one began; --overwrite replaces it");
   }
+}
+
+void check_shared_folder(Communicator& comm, const fs::path& folder) {
+  const Communicator::Scope scope(comm, "look into --out");
+  auto number = static_cast<std::uint64_t>(std::random_device()()) << 32 | std::random_device()();
+  comm.broadcast(std::as_writable_bytes(std::span(&number, 1)), 0);
+  // a name that no disk, and no cache of a network's, can have seen before
+  const fs::path file = folder / concat(".shared-", hex16(number));
+  if (comm.rank() == 0) write_file(file, "");
+  comm.barrier();
+  const char sees = fs::exists(file) ? 1 : 0;
+  std::vector<char> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(&sees, 1)), std::as_writable_bytes(std::span(all)));
+  if (comm.rank() == 0) fs::remove(file);
+  const auto blind = std::ranges::find(all, 0);
+  if (blind == all.end()) return;
+  throw DataError(concat("--save-every: rank ", blind - all.begin(),
+                         " does not see rank 0's --out ", folder.string(),
+                         ": checkpoints need a folder that all machines share"));
 }
 
 std::shared_ptr<Observer> json_lines() { return std::make_shared<JsonLines>(); }

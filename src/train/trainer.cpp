@@ -161,6 +161,7 @@ void Worker::start() {
 void Worker::take_folder() {
   const TrainOptions& o = plan_.options;
   RunStart& start = result_.start;
+  if (o.save_every > 0) check_shared_folder(*control_, o.out);
   control_->barrier();
   if (control_->rank() == 0 && !o.out.empty()) {
     lock_.emplace(o.out, "run");

@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cctype>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "apps/io/temp_folder.h"
+#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "train/io/folder_lock.h"
+#include "train/run_folder.h"
 
 namespace pride::train {
 namespace {
@@ -101,6 +104,22 @@ TEST_F(CheckpointFiles, RefuseFactsAndFilesThatChanged) {
     folder_.write(fs::path("checkpoints/step-1") / kCheckpointFacts, bad);
     EXPECT_THROW(read_checkpoint_facts(made), DataError) << "bit 0 of byte " << at;
   }
+}
+
+TEST(RunFolder, IsRefusedWhereARankSeesAnotherOne) {
+  const TempFolder shared, own;
+  run_world(3, [&](Communicator& comm) { check_shared_folder(comm, shared.path()); });
+  EXPECT_TRUE(fs::is_empty(shared.path()));
+  std::atomic<int> refused = 0;
+  run_world(3, [&](Communicator& comm) {
+    try {
+      check_shared_folder(comm, comm.rank() == 2 ? own.path() : shared.path());
+    } catch (const DataError& e) {
+      refused +=
+          std::string(e.what()).find("rank 2 does not see rank 0's --out") != std::string::npos;
+    }
+  });
+  EXPECT_EQ(refused, 3);
 }
 
 TEST(FolderLock, SeesThatItsFileOrFolderIsGone) {
