@@ -33,11 +33,11 @@ STAGES = [
                "include/pride/c/", "src/c/"]),
     ("data", ["include/pride/train/facts", "include/pride/train/flags",
               "include/pride/train/options", "src/train/clock", "src/train/data/",
-              "src/train/files", "src/train/final_metrics", "src/train/fewshot/", "src/train/hex", "src/train/io/",
+              "src/train/files", "src/train/run_folder", "src/train/fewshot/", "src/train/hex", "src/train/io/",
               "src/train/settings/", "src/train/streams", "src/train/text/", "src/train/vision/"]),
     ("train", ["include/pride/train", "include/pride/train/", "src/train/"]),
     ("apps", ["apps/"]),
-    ("commands", ["apps/pride/cmd_*", "apps/pride/main", "apps/pride/program", "apps/pride/stubs"]),
+    ("commands", ["apps/pride/cmd_*", "apps/pride/main", "apps/pride/program"]),
 ]
 
 # Where foreign libraries may be included, and the headers of pride's own that bring them along.

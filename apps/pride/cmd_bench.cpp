@@ -11,15 +11,13 @@
 #include "pride/cpu.h"
 #include "pride/error.h"
 #include "pride/plan.h"
-#include "train/settings/method_options.h"
-#include "train/settings/nodes.h"
+#include "train/settings/settings.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
 #include "pride/train/trainer.h"
 #include "train/flags.h"
 #include "train/process.h"
 #include "train/step_times.h"
-#include "train_names.h"
 #endif
 
 namespace pride::app {
@@ -333,17 +331,16 @@ void add_loader(CLI::App& bench) {
 
 }  // namespace
 
-void add_bench_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", kBenchAbout);
-  bench->require_subcommand(1);
-  add_kernels(*bench);
-  add_network(*bench);
-  add_exchange(*bench);
-  add_optimizer(*bench);
+void add_bench(CLI::App& command) {
+  command.require_subcommand(1);
+  add_kernels(command);
+  add_network(command);
+  add_exchange(command);
+  add_optimizer(command);
 #if PRIDE_HAVE_TORCH
-  add_step(*bench);
+  add_step(command);
 #endif
-  add_loader(*bench);
+  add_loader(command);
 }
 
 }  // namespace pride::app

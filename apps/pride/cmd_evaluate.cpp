@@ -21,7 +21,6 @@
 #include "train/choices.h"
 #include "train/clock.h"
 #include "train/fewshot/prompt.h"
-#include "train/fewshot/tally.h"
 #include "train/hex.h"
 #include "train/io/mapped_file.h"
 #include "train/io/pending_file.h"
@@ -30,7 +29,6 @@
 #include "train/progress.h"
 #include "train/replica.h"
 #include "train/torch_errors.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -346,11 +344,10 @@ void add_flags(CLI::App& command, Arguments& args) {
 
 }  // namespace
 
-void add_evaluate_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("evaluate", kEvaluateAbout);
+void add_evaluate(CLI::App& command) {
   const auto args = std::make_shared<Arguments>();
-  add_flags(*command, *args);
-  command->callback([args] { with_short_errors([&] { run(*args); }); });
+  add_flags(command, *args);
+  command.callback([args] { with_short_errors([&] { run(*args); }); });
 }
 
 }  // namespace pride::app

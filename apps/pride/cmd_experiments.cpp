@@ -107,22 +107,20 @@ void run(const char* command, Experiment experiment, const FlagValues& given,
 
 }  // namespace
 
-void add_sweep_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("sweep", kSweepAbout);
+void add_sweep(CLI::App& command) {
   const auto options = std::make_shared<SweepOptions>();
-  add_sweep_flags(*command, *options);
-  command->callback([options] {
+  add_sweep_flags(command, *options);
+  command.callback([options] {
     const FlagValues given = flags_instead(*options);
     run("pride sweep", read_experiment(options->file), given, *options);
   });
 }
 
-void add_compare_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("compare", kCompareAbout);
+void add_compare(CLI::App& command) {
   const auto options = std::make_shared<CompareOptions>();
-  add_compare_flags(*command, *options);
-  command->callback([command, options] {
-    run("pride compare", comparison_of(*command, *options), {}, *options);
+  add_compare_flags(command, *options);
+  command.callback([&command, options] {
+    run("pride compare", comparison_of(command, *options), {}, *options);
   });
 }
 

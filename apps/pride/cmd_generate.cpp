@@ -11,7 +11,7 @@
 #include "pride/error.h"
 #include "pride/train/trainer.h"
 #include "train/clock.h"
-#include "train/data/text_folder.h"
+#include "train/data/text.h"
 #include "train/models/generator.h"
 #include "train/models/gpt2_file.h"
 #include "train/process.h"
@@ -19,7 +19,6 @@
 #include "train/text/bpe.h"
 #include "train/text/utf8.h"
 #include "train/torch_errors.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -201,11 +200,10 @@ void add_flags(CLI::App& command, Arguments& args) {
 
 }  // namespace
 
-void add_generate_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", kGenerateAbout);
+void add_generate(CLI::App& command) {
   const auto args = std::make_shared<Arguments>();
-  add_flags(*command, *args);
-  command->callback([args] { with_short_errors([&] { run(*args); }); });
+  add_flags(command, *args);
+  command.callback([args] { with_short_errors([&] { run(*args); }); });
 }
 
 }  // namespace pride::app

@@ -15,7 +15,6 @@
 #include "train/data/text.h"
 #include "train/hex.h"
 #include "train/process.h"
-#include "train_names.h"
 
 #ifdef PRIDE_HAVE_MPI
 #include <mpi.h>
@@ -176,11 +175,10 @@ void run(bool json) {
 
 }  // namespace
 
-void add_info_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("info", kInfoAbout);
+void add_info(CLI::App& command) {
   const auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "Print JSON");
-  command->callback([json] { run(*json); });
+  command.add_flag("--json", *json, "Print JSON");
+  command.callback([json] { run(*json); });
 }
 
 }  // namespace pride::app

@@ -3,12 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "commands.h"
-#include "pride/error.h"
 #include "pride/registry.h"
 #if PRIDE_HAVE_TORCH
 #include "pride/train/model.h"
@@ -16,7 +14,6 @@
 #endif
 #include "pride/train/flags.h"
 #include "train/build_info.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -143,12 +140,12 @@ void print_bash(std::ostream& out, const CLI::App& app) {
 
 }  // namespace
 
-void add_manual_commands(CLI::App& app) {
-  app.add_subcommand("manual", "Print the manual page, for man")->callback([&app] {
-    print_manual(std::cout, app);
-  });
-  app.add_subcommand("completion", "Print the completion of bash: source <(pride completion)")
-      ->callback([&app] { print_bash(std::cout, app); });
+void add_manual(CLI::App& command) {
+  command.callback([&command] { print_manual(std::cout, *command.get_parent()); });
+}
+
+void add_completion(CLI::App& command) {
+  command.callback([&command] { print_bash(std::cout, *command.get_parent()); });
 }
 
 }  // namespace pride::app

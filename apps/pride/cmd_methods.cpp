@@ -12,8 +12,7 @@
 #include "pride/plan.h"
 #include "pride/registry.h"
 #include "text/table.h"
-#include "train/settings/method_options.h"
-#include "train_names.h"
+#include "train/settings/settings.h"
 
 namespace pride::app {
 namespace {
@@ -234,26 +233,25 @@ void run(const Arguments& args) {
 
 }  // namespace
 
-void add_methods_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("methods", "Say what each method sends, keeps and takes");
+void add_methods(CLI::App& command) {
   const auto args = std::make_shared<Arguments>();
-  add_value(*command, "--workers", args->workers, "World size N", {1, kMostWorkers});
-  add_value(*command, "--params", args->params,
+  add_value(command, "--workers", args->workers, "World size N", {1, kMostWorkers});
+  add_value(command, "--params", args->params,
             "Parameters, in one tensor and buckets of 1,048,576; above a thousand million in a "
             "thousand buckets; 1e7 or 10M",
             {1, kMostParams});
   CLI::Option* method =
-      command->add_option("--method", args->method, "One method only, with its options");
+      command.add_option("--method", args->method, "One method only, with its options");
   command
-      ->add_option("--method-opt", args->method_options,
-                   "An option of that method as key=value, for the bytes; may be repeated")
+      .add_option("--method-opt", args->method_options,
+                  "An option of that method as key=value, for the bytes; may be repeated")
       ->allow_extra_args(false)
       ->needs(method);
-  add_value(*command, "--hierarchical", args->ranks_per_node,
+  add_value(command, "--hierarchical", args->ranks_per_node,
             "Ranks a node: what that method costs on the hierarchical route", {1, kMostWorkers})
       ->needs(method);
-  command->add_flag("--json", args->json, "Print JSON, options included");
-  command->callback([args] { run(*args); });
+  command.add_flag("--json", args->json, "Print JSON, options included");
+  command.callback([args] { run(*args); });
 }
 
 }  // namespace pride::app

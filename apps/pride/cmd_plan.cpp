@@ -14,14 +14,13 @@
 #include "plan/units.h"
 #include "pride/error.h"
 #include "pride/plan.h"
-#include "train/settings/method_options.h"
+#include "train/settings/settings.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
 #include "pride/train/trainer.h"
 #include "train/flags.h"
 #include "train/process.h"
 #include "train/step_times.h"
-#include "train_names.h"
 #endif
 
 namespace pride::app {
@@ -165,54 +164,52 @@ void run(Arguments& args) {
 
 }  // namespace
 
-void add_plan_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "plan", "Predict step times by method and network, and say whether compression pays");
+void add_plan(CLI::App& command) {
   const auto args = std::make_shared<Arguments>();
   const char* group = "Network";
-  add_rank_flags(*command, args->workers);
-  add_value(*command, "--world", args->worlds,
+  add_rank_flags(command, args->workers);
+  add_value(command, "--world", args->worlds,
             "Ranks of the network that is planned for; several, ascending, make a table over them. "
             "Default: those that are measured",
             {1, 65535})
       ->group(group);
-  add_value(*command, "--svg", args->svg,
+  add_value(command, "--svg", args->svg,
             "With several numbers in --world: a chart of them, as a file");
-  add_value(*command, "--bandwidth", args->bandwidth,
+  add_value(command, "--bandwidth", args->bandwidth,
             "Goodput of each rank in each direction, as 1Gbit/s, 1Gbps or 12.5MB/s. Default: "
             "measured")
       ->check(unit_check(parse_rate))
       ->group(group);
-  add_value(*command, "--latency", args->latency, "Of a message one way, as 50us; with --bandwidth")
+  add_value(command, "--latency", args->latency, "Of a message one way, as 50us; with --bandwidth")
       ->check(unit_check(parse_time))
       ->group(group);
-  add_value(*command, "--message", args->message,
+  add_value(command, "--message", args->message,
             "With --bandwidth: time of each further message where a rank sends several at once. "
             "Default: 0")
       ->check(unit_check(parse_time))
       ->group(group);
 #if PRIDE_HAVE_TORCH
-  add_workload_flags(*command, args->workload);
+  add_workload_flags(command, args->workload);
 #endif
-  add_value(*command, "--params", args->params, "Parameters, instead of the model's; 1e7 or 10M",
+  add_value(command, "--params", args->params, "Parameters, instead of the model's; 1e7 or 10M",
             {1, 0x1p40})
       ->group("Model");
-  add_value(*command, "--backward", args->backward,
+  add_value(command, "--backward", args->backward,
             "Time of forward and backward of a step, as 120ms. Default: measured")
       ->check(unit_check(parse_time))
       ->group("Model");
-  add_value(*command, "--cores", args->cores,
+  add_value(command, "--cores", args->cores,
             "Cores of each rank; below 2, votes and backward take turns. Default: this machine's, "
             "shared by the ranks on it",
             {0.01, 1024})
       ->group("Network");
-  add_value(*command, "--methods", args->methods, kMethodsHelp)->delimiter(',');
-  add_value(*command, "--exchange-threads", args->exchange_threads,
-            "Buckets on their way at a time", {1, 16});
-  add_value(*command, "--seconds", args->seconds, "Of each measurement, at least", {0.001, 3600});
-  command->add_flag("--json", args->json, "Print JSON");
-  command->callback([args, command] {
-    args->settings = settings_of(*command);
+  add_value(command, "--methods", args->methods, kMethodsHelp)->delimiter(',');
+  add_value(command, "--exchange-threads", args->exchange_threads, "Buckets on their way at a time",
+            {1, 16});
+  add_value(command, "--seconds", args->seconds, "Of each measurement, at least", {0.001, 3600});
+  command.add_flag("--json", args->json, "Print JSON");
+  command.callback([args, &command] {
+    args->settings = settings_of(command);
     run(*args);
   });
 }

@@ -9,12 +9,10 @@
 #include "commands.h"
 #include "flag_values.h"
 #include "pride/error.h"
-#include "replay/recording.h"
 #include "replay/replay.h"
 #include "train/hex.h"
 #include "train/io/safetensors.h"
-#include "train/settings/method_options.h"
-#include "train_names.h"
+#include "train/settings/settings.h"
 
 namespace pride::app {
 namespace {
@@ -129,12 +127,11 @@ void add_method(CLI::App& command, Arguments& args) {
 
 }  // namespace
 
-void add_replay_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("replay", kReplayAbout);
+void add_replay(CLI::App& command) {
   const auto args = std::make_shared<Arguments>();
-  add_files(*command, *args);
-  add_method(*command, *args);
-  command->callback([args] { run(*args); });
+  add_files(command, *args);
+  add_method(command, *args);
+  command.callback([args] { run(*args); });
 }
 
 }  // namespace pride::app

@@ -14,7 +14,6 @@
 #include "report/page.h"
 #include "report/svg.h"
 #include "train/build_info.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -94,32 +93,30 @@ void report(const ReportOptions& options) {
 
 }  // namespace
 
-void add_report_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "report", "Show runs as one HTML page: charts, tables and settings, nothing to install");
+void add_report(CLI::App& command) {
   const auto options = std::make_shared<ReportOptions>();
-  command->add_option(
+  command.add_option(
       "runs", options->runs,
       "Folders of `pride sweep`, `pride compare`, `pride train`, or folders of such folders");
-  command->add_option("--out", options->out, "The page")->capture_default_str();
-  command->add_option("--title", options->title,
-                      "Of the page. Default: of the experiment, or the folder");
-  command->add_option("--svg", options->svg, "Write one chart as SVG into this file, and no page");
-  command->add_option("--numbers", options->numbers,
-                      "Write the numbers of one chart as JSON into this file, and no page");
-  command->add_option(
+  command.add_option("--out", options->out, "The page")->capture_default_str();
+  command.add_option("--title", options->title,
+                     "Of the page. Default: of the experiment, or the folder");
+  command.add_option("--svg", options->svg, "Write one chart as SVG into this file, and no page");
+  command.add_option("--numbers", options->numbers,
+                     "Write the numbers of one chart as JSON into this file, and no page");
+  command.add_option(
       "--chart", options->chart,
       "With --svg or --numbers: epoch, loss, rate, gradient, workers, batch or bits, or as an "
       "error "
       "message lists them; s2-loss is that of the second section. Default: the first of the page");
-  command->add_option("--from", options->from,
-                      "Draw the chart from this file, which --numbers wrote, instead of runs");
-  command->add_option("--x", options->look.x, "What curves are drawn against")
+  command.add_option("--from", options->from,
+                     "Draw the chart from this file, which --numbers wrote, instead of runs");
+  command.add_option("--x", options->look.x, "What curves are drawn against")
       ->check(CLI::IsMember({"epoch", "step", "time", "bytes"}))
       ->capture_default_str();
-  command->add_flag("--log-y", options->look.log_y,
-                    "Logarithmic values, in charts whose values are all above 0");
-  command->callback([options] { report(*options); });
+  command.add_flag("--log-y", options->look.log_y,
+                   "Logarithmic values, in charts whose values are all above 0");
+  command.callback([options] { report(*options); });
 }
 
 }  // namespace pride::app

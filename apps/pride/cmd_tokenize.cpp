@@ -14,7 +14,6 @@
 #include "pride/error.h"
 #include "train/clock.h"
 #include "train/data/tokenize.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -203,11 +202,10 @@ void add_flags(CLI::App& command, Arguments& args) {
 
 }  // namespace
 
-void add_tokenize_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("tokenize", "Turn text into shards of GPT-2 tokens");
+void add_tokenize(CLI::App& command) {
   const auto args = std::make_shared<Arguments>();
-  add_flags(*command, *args);
-  command->callback([args] { args->check ? check_shards(*args) : make_shards(*args); });
+  add_flags(command, *args);
+  command.callback([args] { args->check ? check_shards(*args) : make_shards(*args); });
 }
 
 }  // namespace pride::app

@@ -5,7 +5,6 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -13,14 +12,12 @@
 #include <optional>
 
 #include "commands.h"
-#include "pride/error.h"
 #include "pride/train/observer.h"
 #include "pride/train/trainer.h"
-#include "train/bucket_size.h"
 #include "train/flags.h"
 #include "train/hex.h"
 #include "train/progress.h"
-#include "train_names.h"
+#include "train/step_times.h"
 #include "world.h"
 
 namespace pride::app {
@@ -119,13 +116,12 @@ bool train_anywhere(const TrainOptions& options) {
 
 }  // namespace
 
-void add_train_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("train", kTrainAbout);
+void add_train(CLI::App& command) {
   const auto options = std::make_shared<TrainOptions>();
-  add_train_flags(*command, *options);
-  add_transport_flag(*command);
-  command->callback([command, options] {
-    if (!options->config.empty()) apply_config(*command, options->config);
+  add_train_flags(command, *options);
+  add_transport_flag(command);
+  command.callback([&command, options] {
+    if (!options->config.empty()) apply_config(command, options->config);
     check(*options);
     if (train_anywhere(*options)) std::exit(kInterrupted);
   });

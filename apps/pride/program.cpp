@@ -13,7 +13,6 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -24,7 +23,6 @@
 #include "pride/error.h"
 #include "program.h"
 #include "train/build_info.h"
-#include "train_names.h"
 #include "world.h"
 
 namespace {
@@ -32,27 +30,87 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-// At the end of each command's help.
-const std::map<std::string, std::vector<const char*>> kExamples = {
+// What a function of commands.h is where the program has it: without libtorch there is no training,
+// and the program `pride` of a build with libtorch becomes pride-torch for all but a few commands.
+#if PRIDE_HAVE_TORCH
+#define PRIDE_TORCH_HAS(add) pride::app::add
+#else
+#define PRIDE_TORCH_HAS(add) nullptr
+#endif
+#if PRIDE_LISTS_ONLY
+#define PRIDE_FULL_HAS(add) nullptr
+#else
+#define PRIDE_FULL_HAS(add) pride::app::add
+#endif
+
+struct Command {
+  const char* name;
+  std::string about;                  // in `pride --help`
+  std::vector<const char*> examples;  // at the end of its own help
+  void (*add)(CLI::App& command);     // null: not in this program
+};
+
+const std::vector<Command> kCommands = {
     {"train",
+     "Train a model with N workers",
      {"--task lm --method dlion-vote --workers 4 --lr 1e-3 --steps 300 --out runs/vote",
-      "--task cifar10 --data data --method lion-cub --epochs 1 --out runs/cub"}},
+      "--task cifar10 --data data --method lion-cub --epochs 1 --out runs/cub"},
+     PRIDE_TORCH_HAS(add_train)},
     {"compare",
+     "Train by several methods and compare: the same task and, for each seed, the same initial "
+     "values and batches. Every run is a `pride train` of its own, with threads as workers; its "
+     "flags may be given here, for all methods. The same command goes on where it was interrupted.",
      {"--task lm --methods lion,dlion-vote --seeds 1,2,3 --steps 300 --out runs/lm",
-      "--task cifar10 --data data --methods all --tune --epochs 1"}},
-    {"sweep", {"experiments/demo.toml --list", "experiments/demo.toml --jobs 2"}},
-    {"replay", {"--method dlion-vote --input grads.safetensors --output params.safetensors"}},
-    {"tokenize", {"books/ --vocab gpt2 --out shards", "--check shards --vocab gpt2"}},
-    {"generate", {"--model runs/vote --prompt \"To be\" --temperature 0.8"}},
-    {"evaluate", {"--model runs/gpt2 --vocab gpt2 --tasks questions/ --shots 3"}},
-    {"report", {"runs/lm --out report.html", "runs/lm --svg loss.svg --chart loss"}},
-    {"methods", {"--workers 8 --params 124M", "--method dlion-vote --method-opt tie=zero"}},
+      "--task cifar10 --data data --methods all --tune --epochs 1"},
+     PRIDE_TORCH_HAS(add_compare)},
+    {"sweep",
+     "Make the runs of an experiment file: methods x workers x seeds x whatever else it varies. "
+     "Every run is a `pride train` of its own, with threads as workers. The same command goes on "
+     "where it was interrupted, and makes only what is missing or changed.",
+     {"experiments/demo.toml --list", "experiments/demo.toml --jobs 2"},
+     PRIDE_TORCH_HAS(add_sweep)},
+    {"replay",
+     "Push recorded gradients through a method, with threads as workers",
+     {"--method dlion-vote --input grads.safetensors --output params.safetensors"},
+     PRIDE_FULL_HAS(add_replay)},
+    {"tokenize",
+     "Turn text into shards of GPT-2 tokens",
+     {"books/ --vocab gpt2 --out shards", "--check shards --vocab gpt2"},
+     pride::app::add_tokenize},
+    {"generate",
+     "Let a trained language model write",
+     {"--model runs/vote --prompt \"To be\" --temperature 0.8"},
+     PRIDE_TORCH_HAS(add_generate)},
+    {"evaluate",
+     "Ask a language model questions with choices",
+     {"--model runs/gpt2 --vocab gpt2 --tasks questions/ --shots 3"},
+     PRIDE_TORCH_HAS(add_evaluate)},
+    {"report",
+     "Show runs as one HTML page: charts, tables and settings, nothing to install",
+     {"runs/lm --out report.html", "runs/lm --svg loss.svg --chart loss"},
+     pride::app::add_report},
+    {"methods",
+     "Say what each method sends, keeps and takes",
+     {"--workers 8 --params 124M", "--method dlion-vote --method-opt tie=zero"},
+     pride::app::add_methods},
     {"bench",
-     {"network --workers 4", "exchange --sizes 1M,10M --methods lion,dlion-vote", "kernels"}},
+     "Measure this machine and this network",
+     {"network --workers 4", "exchange --sizes 1M,10M --methods lion,dlion-vote", "kernels"},
+     PRIDE_FULL_HAS(add_bench)},
     {"plan",
+     "Predict step times by method and network, and say whether compression pays",
      {"--params 10M --backward 120ms --bandwidth 1Gbit --latency 50us --world 4",
-      "--params 124M --backward 1s --bandwidth 10Gbit --latency 30us --world 8,64,512"}},
-    {"info", {"--json"}},
+      "--params 124M --backward 1s --bandwidth 10Gbit --latency 30us --world 8,64,512"},
+     pride::app::add_plan},
+    {"info",
+     "Say what this build is and what it can use here",
+     {"--json"},
+     PRIDE_FULL_HAS(add_info)},
+    {"manual", "Print the manual page, for man", {}, pride::app::add_manual},
+    {"completion",
+     "Print the completion of bash: source <(pride completion)",
+     {},
+     pride::app::add_completion},
 };
 
 constexpr std::size_t kLongestWord = 400;  // a name that is longer is a slip, and fills the screen
@@ -161,12 +219,29 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
 }
 
-void add_examples(CLI::App& app) {
-  for (const auto& [name, lines] : kExamples) {
-    std::string text = "Examples:\n";
-    for (const char* line : lines) text += pride::concat("  pride ", name, " ", line, "\n");
-    app.get_subcommand(name)->footer(text);
+// Listed in the help, and refused where it is called for want of libtorch.
+void add_missing(CLI::App& command) {
+#if !PRIDE_LISTS_ONLY
+  command.description(command.get_description() + " (not in this build: it has no libtorch)");
+  command.allow_extras();
+  command.callback([&command] {
+    throw pride::Error(pride::concat("this build of pride has no libtorch, which `pride ",
+                                     command.get_name(),
+                                     "` needs: install libtorch (Debian: libtorch-dev) and "
+                                     "configure with -DPRIDE_WITH_TORCH=ON"));
+  });
+#endif
+}
+
+void add_command(CLI::App& app, const Command& row) {
+  CLI::App& command = *app.add_subcommand(row.name, row.about);
+  row.add != nullptr ? row.add(command) : add_missing(command);
+  if (row.examples.empty()) return;
+  std::string text = "Examples:\n";
+  for (const char* line : row.examples) {
+    text += pride::concat("  pride ", row.name, " ", line, "\n");
   }
+  command.footer(text);
 }
 
 // Of "--steps= --quiet" CLI11 would make the number of steps "--quiet".
@@ -247,23 +322,10 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("pride ") + pride::app::kVersion);
   app.set_help_all_flag("--help-all", "Print the help of all subcommands and exit");
   app.require_subcommand(1);
-  pride::app::add_train_command(app);
-  pride::app::add_compare_command(app);
-  pride::app::add_sweep_command(app);
-  pride::app::add_replay_command(app);
-  pride::app::add_tokenize_command(app);
-  pride::app::add_generate_command(app);
-  pride::app::add_evaluate_command(app);
-  pride::app::add_report_command(app);
-  pride::app::add_methods_command(app);
-  pride::app::add_bench_command(app);
-  pride::app::add_plan_command(app);
-  pride::app::add_info_command(app);
-  pride::app::add_manual_commands(app);
+  for (const Command& row : kCommands) add_command(app, row);
 #if PRIDE_LISTS_ONLY
   if (!is_mine(app, {argv + 1, argv + argc})) become_torch(argv);
 #endif
-  add_examples(app);
   refuse_empty_values(app);
   return parse(app, argc, argv);
 }

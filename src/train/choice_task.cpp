@@ -9,7 +9,6 @@
 #include "pride/random_bits.h"
 #include "train/choices.h"
 #include "train/fewshot/prompt.h"
-#include "train/fewshot/tally.h"
 #include "train/hex.h"
 #include "train/streams.h"
 #include "train/task_rows.h"

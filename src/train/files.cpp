@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/files.h"
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "pride/error.h"
 #include "train/io/mapped_file.h"
 #include "train/io/pending_file.h"
+#include "train/text/utf8.h"
 
 namespace pride::train {
 namespace fs = std::filesystem;
@@ -41,6 +43,18 @@ nlohmann::json read_json(const fs::path& file) {
   const MappedFile mapped(file);
   if (mapped.text().empty()) throw DataError(concat(file.string(), ": it is empty"));
   return parse_json(mapped.text(), file.string());
+}
+
+std::filesystem::path find_data(const std::string& flag, const std::string& task,
+                                const std::string& files) {
+  if (!flag.empty()) return flag;
+  const char* variable = std::getenv("PRIDE_DATA");
+  if (variable == nullptr || *variable == '\0') {
+    throw DataError(concat("no data for task ", task,
+                           ": give --data FOLDER or set PRIDE_DATA to a folder with ", files));
+  }
+  check_utf8("PRIDE_DATA", variable);
+  return variable;
 }
 
 }  // namespace pride::train

@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
-#include "pride/error.h"
-#include "train/augment.h"
 #include "train/data/cifar10.h"
-#include "train/data/find_data.h"
+#include "train/files.h"
 #include "train/hex.h"
 #include "train/images.h"
 #include "train/task_rows.h"

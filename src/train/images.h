@@ -1,11 +1,17 @@
-// What the tasks of images have in common: which images an evaluation takes, and its metrics.
+// What the tasks of images have in common: which images an evaluation takes, its metrics,
+// CIFAR-10's images as floats, with the standard crop and flip, and MixUp.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
+#include "pride/random_bits.h"
+#include "pride/train/sampler.h"
 #include "pride/train/task.h"
+#include "train/data/cifar10.h"
 
 namespace pride::train {
 
@@ -43,5 +49,25 @@ inline Facts image_metrics(const EvalSums& sums) {
           {"accuracy", static_cast<double>(sums.correct) / count},
           {"images", sums.count}};
 }
+
+// Floats of one image: channels * height * width.
+std::size_t image_floats(const ImageSet& set);
+
+// Channel-wise (pixel / 255 - mean) / deviation with CIFAR-10's training mean and deviation.
+// REQUIRES: index < set.size(); three channels; out.size() == image_floats(set).
+void normalise(const ImageSet& set, std::size_t index, std::span<float> out);
+
+// The same after a random crop of the image padded with 4 black pixels on each side, and a flip
+// left to right with probability 1/2; drawn from (seed, sample, epoch) alone.
+void augment(const ImageSet& set, const Draw& draw, std::uint64_t seed, std::span<float> out);
+
+// 64-bit digest of pixels and labels.
+std::uint64_t image_hash(const ImageSet& train, const ImageSet& test);
+
+// MixUp: a batch is added to itself in another order, in shares drawn for the batch (Zhang et al.
+// 2018, arXiv:1710.09412; one share a batch and the reversed order as timm).
+// Row i becomes share * row i + (1 - share) * row n - 1 - i, share drawn from Beta(alpha, alpha);
+// `other` and `share` of the batch say so. REQUIRES: alpha > 0; images on the host.
+void mix_up(double alpha, PhiloxStream bits, Batch& batch);
 
 }  // namespace pride::train

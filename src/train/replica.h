@@ -1,10 +1,11 @@
-// A worker's own copy of the model.
+// A worker's own copy of the model, and local clipping of its gradient.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "pride/torch/flat_module.h"
@@ -21,5 +22,12 @@ std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& devic
 
 // What a FlatModule is made of; groups as group_of() says.
 std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all);
+
+// 2-norm, summed in double in one fixed order.
+double norm(std::span<const float> values);
+
+// Scales `values` to the norm `limit` if theirs is larger. A norm that is not finite changes
+// nothing: the optimizer then names the tensor. Returns the norm before.
+double clip(std::span<float> values, double limit);
 
 }  // namespace pride::train

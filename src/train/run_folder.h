@@ -1,10 +1,14 @@
-// The folder of a run's results.
+// The folder of a run's results, and what its summary.json says of the last evaluation: numbers, or
+// why they are no result.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include "pride/communicator.h"
+#include "pride/error.h"
 #include "pride/train/options.h"
 
 namespace pride::train {
@@ -18,5 +22,20 @@ void check_no_new_results(const TrainOptions& options);
 // Throws DataError on every rank, naming the first one that does not see what rank 0 writes into
 // the folder: each rank's part of a checkpoint goes there. Collective.
 void check_shared_folder(Communicator& comm, const std::filesystem::path& folder);
+
+// Copies the metrics that are numbers into `numbers`. Returns why the run diverged, or nothing: a
+// metric is null, as JSON has it, if it is not finite. That of the last step alone, train_loss, may
+// be one of a step that was skipped. Throws what `Json` throws if `metrics` is no object.
+template <typename Json>
+std::string read_final_metrics(const Json& metrics, std::map<std::string, double>& numbers) {
+  std::string diverged;
+  for (const auto& [name, value] : metrics.items()) {
+    if (value.is_number()) numbers[name] = value;
+    if (value.is_null() && name != "train_loss") {
+      diverged = concat("diverged: the final ", name, " is not finite");
+    }
+  }
+  return diverged;
+}
 
 }  // namespace pride::train

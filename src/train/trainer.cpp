@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <optional>
 
 #include "pride/comm/thread_comm.h"
@@ -13,16 +12,15 @@
 #include "pride/torch/flat_module.h"
 #include "pride/train/checkpoint.h"
 #include "train/checkpoint_files.h"
-#include "train/clip.h"
 #include "train/clock.h"
 #include "train/evaluation.h"
 #include "train/hex.h"
+#include "train/images.h"
 #include "train/io/folder_lock.h"
-#include "train/mix_up.h"
 #include "train/process.h"
 #include "train/replica.h"
 #include "train/run_folder.h"
-#include "train/settings/nodes.h"
+#include "train/settings/settings.h"
 #include "train/streams.h"
 #include "train/torch_errors.h"
 

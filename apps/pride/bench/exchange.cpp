@@ -19,7 +19,7 @@
 #include "pride/optimizer.h"
 #include "pride/registry.h"
 #include "text/table.h"
-#include "train/settings/method_options.h"
+#include "train/settings/settings.h"
 #include "train_names.h"
 
 namespace pride::app {

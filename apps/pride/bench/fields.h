@@ -11,7 +11,6 @@
 #include "bench/loader.h"
 #include "bench/network.h"
 #include "bench/optimizer.h"
-#include "bench/patterns.h"
 #include "pride/communicator.h"
 
 namespace pride::app {

@@ -10,7 +10,6 @@
 #include "train/vision/jpeg.h"
 #include "train/vision/prefetcher.h"
 #include "train/vision/view.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

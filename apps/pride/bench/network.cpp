@@ -1,4 +1,5 @@
-// Ping-pong, and everybody to everybody.
+// Ping-pong, and everybody to everybody; each pattern as its buffers, a call, and what every rank
+// must have received.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/network.h"
 
@@ -8,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace pride::app {
@@ -128,6 +130,141 @@ NetworkFacts measure_network(Communicator& comm, double seconds) {
     comm.wait(ticket);
   });
   return facts;
+}
+
+namespace {
+
+constexpr int kAll = -1;  // as a receiver
+
+// What rank `from` sends to rank `to` at an offset.
+std::byte sent_byte(int from, int to, std::size_t i) {
+  const auto mixed = (static_cast<std::uint32_t>(i) + 977u * static_cast<std::uint32_t>(from + 1) +
+                      131071u * static_cast<std::uint32_t>(to + 2)) *
+                     2654435761u;
+  return static_cast<std::byte>(mixed >> 24);
+}
+
+// A part of a buffer that goes from a rank to a rank.
+struct Part {
+  int from, to;
+};
+
+std::vector<std::byte> bytes_of(const std::vector<Part>& parts, std::size_t part_size) {
+  std::vector<std::byte> bytes(parts.size() * part_size);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const Part& part = parts[i / part_size];
+    bytes[i] = sent_byte(part.from, part.to, i % part_size);
+  }
+  return bytes;
+}
+
+// One pattern on one rank: what it sends and must receive, as parts of equal size.
+struct Pattern {
+  const char* name;
+  double sent_share;    // of the data, by a rank
+  std::size_t n_parts;  // of the data
+  std::vector<Part> sent = {}, received = {};
+  std::function<void(std::span<const std::byte> out, std::span<std::byte> in)> run = {};
+  double ways = 1;  // on which a run sends the data one after the other
+};
+
+// `echo`: sends when the other's bytes have arrived.
+auto send_and_receive(Communicator& comm, int to, int from, bool echo = false) {
+  return [=, &comm](std::span<const std::byte> out, std::span<std::byte> in) {
+    Ticket receive = comm.start_recv(from, kTag, in);
+    if (echo) comm.wait(receive);
+    Ticket send = comm.start_send(to, kTag, out);
+    comm.wait(receive);
+    comm.wait(send);
+  };
+}
+
+Pattern ping_pong(Communicator& comm) {
+  const int rank = comm.rank(), last = comm.size() - 1, peer = rank == 0 ? last : 0;
+  if (rank != 0 && rank != last) return {"ping-pong", 1, 1, {}, {}, [](auto, auto) {}, 2};
+  const auto run = send_and_receive(comm, peer, peer, rank == last);
+  return {"ping-pong", 1, 1, {{rank, kAll}}, {{peer, kAll}}, run, 2};
+}
+
+Pattern shift(Communicator& comm) {
+  const int rank = comm.rank(), n = comm.size(), before = (rank - 1 + n) % n;
+  const auto run = send_and_receive(comm, (rank + 1) % n, before);
+  return {"shift", 1, 1, {{rank, kAll}}, {{before, kAll}}, run};
+}
+
+// The share of the data that goes to other ranks.
+double others_of(const Communicator& comm) { return (comm.size() - 1.0) / comm.size(); }
+
+Pattern all_to_all(Communicator& comm) {
+  const int rank = comm.rank();
+  Pattern pattern{"all-to-all", others_of(comm), static_cast<std::size_t>(comm.size())};
+  for (int r = 0; r < comm.size(); ++r) {
+    pattern.sent.push_back({rank, r});
+    pattern.received.push_back({r, rank});
+  }
+  pattern.run = [&comm](auto out, auto in) { comm.all_to_all(out, in); };
+  return pattern;
+}
+
+Pattern all_gather(Communicator& comm) {
+  Pattern pattern{"all-gather", others_of(comm), static_cast<std::size_t>(comm.size())};
+  pattern.sent = {{comm.rank(), kAll}};
+  for (int r = 0; r < comm.size(); ++r) pattern.received.push_back({r, kAll});
+  pattern.run = [&comm](auto out, auto in) { comm.all_gather(out, in); };
+  return pattern;
+}
+
+PatternCell measured(Communicator& comm, const Pattern& pattern, std::size_t bytes,
+                     const PatternBench& how) {
+  const std::size_t part = (bytes + pattern.n_parts - 1) / pattern.n_parts;
+  PatternCell cell{.name = pattern.name, .bytes = part * pattern.n_parts};
+  const auto out = bytes_of(pattern.sent, part), expected = bytes_of(pattern.received, part);
+  std::vector in(expected.size(), std::byte{0x5A});
+  cell.sent_share = pattern.sent_share;
+  cell.times = measure(comm, how.seconds, how.least, [&] { pattern.run(out, in); });
+  for (double* t : {&cell.times.min_s, &cell.times.median_s, &cell.times.p99_s}) *t /= pattern.ways;
+  cell.wrong_ranks = count_ranks(comm, in != expected);
+  return cell;
+}
+
+// Whole numbers, so small that every order of additions is exact.
+float term(int rank, std::size_t i) {
+  return static_cast<float>(std::to_integer<int>(sent_byte(rank, kAll, i)) - 128);
+}
+
+// Works in place, so that every run adds up what the one before has left. Zeros are measured, and
+// one more run is checked.
+PatternCell measured_sum(Communicator& comm, std::size_t bytes, const PatternBench& how) {
+  std::vector<float> values((bytes + sizeof(float) - 1) / sizeof(float)), expected(values);
+  PatternCell cell{.name = "all-reduce", .bytes = values.size() * sizeof(float)};
+  cell.sent_share = 2 * others_of(comm);
+  cell.times = measure(comm, how.seconds, how.least, [&] { comm.native_sum(std::span(values)); });
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = term(comm.rank(), i);
+    for (int r = 0; r < comm.size(); ++r) expected[i] += term(r, i);
+  }
+  comm.native_sum(std::span(values));
+  cell.wrong_ranks = count_ranks(comm, values != expected);
+  return cell;
+}
+
+}  // namespace
+
+void bench_patterns(Communicator& comm, const PatternBench& how,
+                    const std::function<void(const PatternCell&)>& done) {
+  if (comm.size() == 1) return;
+  const auto sizes = [&](const char* name, const auto& measured_cell) {
+    for (const std::size_t bytes : how.sizes) {
+      const auto size = static_cast<double>(bytes);
+      done(with_memory_for(concat(name, " of ", grouped(size), " bytes"), size,
+                           [&] { return measured_cell(bytes); }));
+    }
+  };
+  for (const Pattern& pattern :
+       {ping_pong(comm), shift(comm), all_to_all(comm), all_gather(comm)}) {
+    sizes(pattern.name, [&](std::size_t bytes) { return measured(comm, pattern, bytes, how); });
+  }
+  sizes("all-reduce", [&](std::size_t bytes) { return measured_sum(comm, bytes, how); });
 }
 
 }  // namespace pride::app

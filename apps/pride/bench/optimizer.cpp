@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/flat_buffer.h"
-#include "train/settings/method_options.h"
+#include "train/settings/settings.h"
 #include "train_names.h"
 
 namespace pride::app {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "bench/steps.h"
+#include "bench/timing.h"
 
 namespace pride::app {
 

@@ -1,8 +1,9 @@
-// Statistics of times.
+// Statistics of times; rounds of steps, and the comparison of parameters after the first.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/timing.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "pride/error.h"
@@ -24,6 +25,66 @@ double largest_of(Communicator& comm, double mine) {
 
 int count_ranks(Communicator& comm, bool is_true) {
   return static_cast<int>(std::ranges::count(gathered(comm, static_cast<char>(is_true)), 1));
+}
+
+namespace {
+
+// Times of one kind of step on this rank, and those of the slowest rank.
+struct Samples {
+  std::vector<double> slowest, encode, exchange, apply;
+};
+
+double timed(Communicator& comm, TimedStep& step, StepReport& report) {
+  if (step.prepare) step.prepare();
+  comm.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  report = step.run();
+  return largest_of(comm, seconds_since(start));
+}
+
+void finish(Communicator& comm, const Samples& samples, StepRow& row) {
+  const auto slowest_median = [&](const std::vector<double>& seconds) {
+    return largest_of(comm, times_of(seconds).median_s);
+  };
+  row.times = times_of(samples.slowest);
+  row.encode_s = slowest_median(samples.encode);
+  row.exchange_s = slowest_median(samples.exchange);
+  row.apply_s = slowest_median(samples.apply);
+  row.bytes = largest_of(comm, row.bytes);
+}
+
+}  // namespace
+
+std::vector<StepRow> time_steps(Communicator& comm, std::vector<TimedStep> steps,
+                                const StepParams& params, double seconds, int least) {
+  StepReport report;
+  std::uint64_t right = 0;
+  for (TimedStep& step : steps) {
+    params.restore();
+    timed(comm, step, report);
+    if (step.row.bucket_coords == 0) continue;
+    const std::uint64_t hash = params.hash();
+    if (!step.row.overlap) right = gathered(comm, hash).front();
+    step.row.wrong_ranks = count_ranks(comm, hash != right);
+  }
+  std::vector<Samples> samples(steps.size());
+  double total = 0;
+  for (int round = 0; round < least || total < seconds; ++round) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      samples[i].slowest.push_back(timed(comm, steps[i], report));
+      samples[i].encode.push_back(report.encode_s);
+      samples[i].exchange.push_back(report.exchange_s);
+      samples[i].apply.push_back(report.apply_s);
+      steps[i].row.bytes = static_cast<double>(report.bytes_sent);
+      total += samples[i].slowest.back();
+    }
+  }
+  std::vector<StepRow> rows;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    finish(comm, samples[i], steps[i].row);
+    rows.push_back(std::move(steps[i].row));
+  }
+  return rows;
 }
 
 }  // namespace pride::app

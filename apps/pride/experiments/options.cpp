@@ -4,7 +4,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cstdlib>
 
 #include "flag_values.h"
 #include "pride/error.h"

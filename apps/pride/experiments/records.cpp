@@ -8,7 +8,6 @@
 
 #include "commands.h"
 #include "pride/error.h"
-#include "shell_quoted.h"
 #include "text/table.h"
 #include "train/build_info.h"
 #include "train/process.h"

@@ -10,7 +10,7 @@
 
 #include "pride/error.h"
 #include "train/files.h"
-#include "train/final_metrics.h"
+#include "train/run_folder.h"
 #include "train_names.h"
 
 namespace pride::app {

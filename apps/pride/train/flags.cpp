@@ -1,4 +1,5 @@
-// The table of settings as flags of CLI11.
+// The table of settings as flags of CLI11, and as keys of a TOML file for the flags that the
+// command line left out.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/flags.h"
 
@@ -6,13 +7,15 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #include "flag_values.h"
 #include "pride/error.h"
-#include "train_names.h"
+#include "train/io/mapped_file.h"
+#include "train/toml_values.h"
 
 namespace pride::app {
 namespace {
@@ -90,6 +93,91 @@ void add_workload_flags(CLI::App& app, TrainOptions& options) {
            std::ranges::count(kNames, flag.name) > 0;
   };
   add_flags(app, options, wanted);
+}
+
+namespace {
+
+std::string place(const std::string& file, const toml::node& node) {
+  return concat(file, ":", node.source().begin.line);
+}
+
+// what the command line's parser would take, or turn into something else, but nobody means
+void check_kind(const CLI::Option& option, const toml::node& node, const std::string& where,
+                const std::string& key) {
+  // "TEXT", or with what checks say of themselves "TEXT:{raise,skip}"
+  const std::string named = option.get_type_name();
+  const std::string type = named.substr(0, named.find(':'));
+  const auto need = [&](bool is_right, const char* kind) {
+    PRIDE_CHECK(is_right, where, ": '", key, "' must be ", kind);
+  };
+  if (option.get_items_expected_max() == 0) return need(node.is_boolean(), "true or false");
+  if (type == "TEXT") return need(node.is_string(), "a string");
+  // in quotes too, as experiment files have it
+  const bool quoted = node.is_string() && number_of(node.as_string()->get());
+  if (type == "FLOAT") return need(node.is_number() || quoted, "a number");
+  if (type.ends_with("|auto"))
+    return need(node.is_integer() || node.is_string(), "an integer or \"auto\"");
+  // no flag may fall through to this by mistake
+  PRIDE_CHECK(type == "INT" || type == "UINT", "--", key, " takes ", named,
+              ", unknown to --config");
+  need(node.is_integer(), "an integer");
+}
+
+// The values of a key, for the option's parser; "no-overlap" turns round what it says.
+void add_values(CLI::Option& option, const toml::node& node, const std::string& where,
+                const std::string& key) {
+  const auto add = [&](const toml::node& item) {
+    check_kind(option, item, where, key);
+    const std::string text = toml_text(item).value();
+    const bool is_flag = option.get_items_expected_max() == 0;
+    option.add_result(is_flag ? option.get_flag_value(key, text) : text);
+  };
+  const toml::array* list = option.get_items_expected_max() > 1 ? node.as_array() : nullptr;
+  option.clear();
+  if (list == nullptr) return add(node);
+  for (const toml::node& item : *list) add(item);
+}
+
+// flags that contradict one given on the command line give way to it
+bool outvoted(const CLI::Option& option, const std::set<const CLI::Option*>& given) {
+  for (const CLI::Option* rival : option.get_excludes()) {
+    if (given.contains(rival)) return true;
+  }
+  return false;
+}
+
+void apply_table(CLI::App& app, const toml::table& table, const std::string& file,
+                 const std::set<const CLI::Option*>& given) {
+  for (const auto& [name, node] : table) {
+    const std::string key(name.str());
+    const std::string where = place(file, node);
+    CLI::Option* option = key == "config" ? nullptr : app.get_option_no_throw("--" + key);
+    if (option == app.get_help_ptr() || option == app.get_help_all_ptr()) option = nullptr;
+    PRIDE_CHECK(option != nullptr, where, ": unknown key '", key,
+                "'; keys are the names of `pride train` flags");
+    if (given.contains(option) || outvoted(*option, given)) continue;
+    try {
+      add_values(*option, node, where, key);
+      option->run_callback();
+    } catch (const CLI::Error& error) {
+      throw InvalidArgument(concat(where, ": ", error.what()));
+    }
+  }
+}
+
+}  // namespace
+
+void apply_config(CLI::App& app, const std::string& file) {
+  toml::table table = parse_toml(MappedFile(file).text(), file);
+  std::set<const CLI::Option*> given;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) given.insert(option);
+  }
+  if (const toml::table* section = table["train"].as_table()) {
+    apply_table(app, *section, file, given);
+    table.erase("train");
+  }
+  apply_table(app, table, file, given);
 }
 
 }  // namespace pride::app

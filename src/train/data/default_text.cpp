@@ -1,17 +1,14 @@
 // The default text: the headers of the C++ standard library, found at build or at run time.
 // SPDX-License-Identifier: Apache-2.0
-#include "train/data/default_text.h"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdlib>
 #include <sstream>
 #include <system_error>
 
 #include "pride/error.h"
 #include "train/data/text.h"
-#include "train/data/text_folder.h"
 
 namespace pride::train {
 namespace {

@@ -1,4 +1,5 @@
-// Text to shards of tokens, split into training and validation.
+// Text to shards of tokens, split into training and validation; and the documents that it reads:
+// the texts of files, of folders and of the lines of JSON files, one after the other.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/data/shard.h"
@@ -51,5 +53,29 @@ bool is_single_text(const std::vector<std::filesystem::path>& inputs);
 // of the same names; nothing has changed if it throws before.
 Tokenized tokenize(const TokenizeOptions& options, const Vocabulary& vocabulary,
                    const std::function<void(std::uint64_t)>& progress);
+
+struct Document {
+  std::string name;       // path below the folder given or file name; of a line, with ":<line>"
+  std::string_view text;  // valid during the call
+};
+
+// A source of documents, listed but not read yet.
+struct DocumentFile {
+  std::filesystem::path path;
+  std::string name;
+  bool lines = false;        // a JSON text per line (*.jsonl in any case), each with a string under
+                             // the field
+  bool skip_binary = false;  // found in a folder: not a document if it has a NUL byte
+};
+
+// The files that `inputs` mean: a file itself, a folder every regular file below it, in order of
+// relative path. Throws DataError if one is not there.
+std::vector<DocumentFile> list_documents(const std::vector<std::filesystem::path>& inputs);
+
+// Calls `take` for each document of the file that is not empty, in order; the file is mapped, not
+// read whole. Throws DataError, naming file and line: not JSON, no string under `field`, a NUL byte
+// in a text that was given by its own name.
+void read_documents(const DocumentFile& file, const std::string& field,
+                    const std::function<void(const Document&)>& take);
 
 }  // namespace pride::train

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -32,5 +33,13 @@ std::map<std::string, std::string> read_safetensors_metadata(const std::filesyst
 void write_safetensors(const std::filesystem::path& file,
                        const std::map<std::string, SafeTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
+
+// IEEE 754 binary16, exactly. Subnormals, infinities and NaN payloads are kept.
+float half_to_float(std::uint16_t bits);
+
+// bfloat16: the upper half of a float.
+constexpr float bfloat16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
 
 }  // namespace pride::train

@@ -7,7 +7,6 @@
 #include <span>
 
 #include "pride/error.h"
-#include "train/io/half.h"
 #include "train/io/safetensors.h"
 #include "train/io/safetensors_header.h"
 
@@ -70,6 +69,20 @@ std::map<std::string, SafeTensor> read_safetensors(const std::filesystem::path& 
 std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& file) {
   std::ifstream in;
   return read_safetensors_header(file, in).metadata;
+}
+
+float half_to_float(std::uint16_t bits) {
+  const std::uint32_t sign = std::uint32_t{bits} >> 15 << 31;
+  const std::uint32_t exponent = (bits >> 10) & 31u;
+  const std::uint32_t fraction = bits & 1023u;
+  // all ones: infinity or NaN, the payload moved up
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | fraction << 13);
+  // zero or subnormal: fraction * 2^-24 is exact in float
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
 }  // namespace pride::train

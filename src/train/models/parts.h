@@ -1,6 +1,10 @@
-// What the built-in models share: memory, affine maps and self-attention.
+// What the built-in models share: memory, affine maps, self-attention and initial values.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "pride/train/model.h"
 
@@ -27,5 +31,11 @@ at::Tensor self_attention(const at::Tensor& qkv, std::int64_t heads, const at::T
 ModelInfo gpt_small_info();
 ModelInfo gpt2_info();
 std::vector<ModelInfo> vit_infos();
+
+// FNV-1a over the name: the key of a parameter's stream.
+std::uint64_t name_hash(std::string_view name);
+
+// Draws by Box-Muller in double, rounded once to float.
+void fill_initial(std::uint64_t seed, std::string_view name, Init init, std::span<float> values);
 
 }  // namespace pride::train

@@ -6,7 +6,7 @@
 
 #include "pride/error.h"
 #include "pride/registry.h"
-#include "train/settings/nodes.h"
+#include "train/settings/settings.h"
 
 namespace pride::train {
 namespace {

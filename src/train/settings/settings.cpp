@@ -2,9 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/settings/settings.h"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <iterator>
+#include <vector>
+
 #include "base/digest.h"
+#include "base/machine.h"
 #include "optimizer/agreement.h"
 #include "pride/error.h"
+#include "pride/registry.h"
 
 namespace pride::train {
 
@@ -27,6 +35,90 @@ void check_same_settings(Communicator& comm, const Settings& settings) {
                 " have another value than rank 0 (here ", settings[k].second,
                 "); all ranks of a job need the same settings");
   }
+}
+
+// An empty part is kept, also behind a last colon: it is refused as no key=value.
+MethodChoice parse_method(const std::string& text) {
+  std::size_t end = std::min(text.find(':'), text.size());
+  MethodChoice choice{text.substr(0, end), {}};
+  while (end < text.size()) {
+    const std::size_t begin = end + 1;
+    end = std::min(text.find(':', begin), text.size());
+    choice.options.push_back(text.substr(begin, end - begin));
+  }
+  return choice;
+}
+
+std::map<std::string, std::string> checked_options(const MethodChoice& choice) {
+  const MethodInfo info = method_info(choice.name, 1);
+  std::string entry = choice.name;
+  for (const std::string& option : choice.options) entry += ":" + option;
+  auto options = parse_method_options(choice.options, concat("--methods ", entry));
+  for (const auto& option : options) {
+    const bool known = std::ranges::count(info.options, option.first, &MethodOption::name) > 0;
+    PRIDE_CHECK(known, choice.name, ": no option '", option.first, "'");
+  }
+  return options;
+}
+
+void check_method(const std::string& text, int world) {
+  const MethodChoice choice = parse_method(text);
+  const Layout layout({{"w", {64}}});
+  method_cost(choice.name, layout, {.options = checked_options(choice), .world = world});
+}
+
+std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& texts,
+                                                        const std::string& where) {
+  std::map<std::string, std::string> parsed;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    PRIDE_CHECK(equals != std::string::npos && equals > 0, where, ": '", text,
+                "' must be key=value");
+    const bool is_new = parsed.emplace(text.substr(0, equals), text.substr(equals + 1)).second;
+    PRIDE_CHECK(is_new, where, ": '", text.substr(0, equals), "' is given twice");
+  }
+  return parsed;
+}
+
+namespace {
+
+// 0: no number.
+int ranks_per_node(const std::string& value) {
+  int number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stopped, error] = std::from_chars(value.data(), end, number);
+  return error == std::errc() && stopped == end && number > 0 ? number : 0;
+}
+
+}  // namespace
+
+std::string wrong_hierarchical(const std::string& value) {
+  if (value == "auto" || ranks_per_node(value) > 0) return "";
+  return concat("'", value, "': a number of ranks a node, or auto");
+}
+
+Nodes nodes_of(Communicator& comm, const std::string& value) {
+  if (value != "auto") return nodes_of_threads(comm.size(), value);
+  using Name = std::array<char, 512>;
+  Name mine{};
+  node_name().copy(mine.data(), mine.size() - 1);
+  std::vector<Name> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  std::vector<int> node_of_rank;
+  for (const Name& name : all) {
+    const auto first = std::ranges::find(all, name);
+    node_of_rank.push_back(static_cast<int>(std::distance(all.begin(), first)));
+  }
+  return Nodes(node_of_rank);
+}
+
+Nodes nodes_of_threads(int world, const std::string& value) {
+  if (value.empty()) return {};
+  if (value == "auto") return Nodes::of_size(world, world);
+  const int per_node = ranks_per_node(value);
+  PRIDE_CHECK(per_node > 0 && world % per_node == 0, "--hierarchical ", value, ": the ", world,
+              " ranks are not whole nodes of as many");
+  return Nodes::of_size(world, per_node);
 }
 
 }  // namespace pride::train

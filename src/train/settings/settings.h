@@ -1,12 +1,14 @@
-// Start-up check of a job of several processes: was every one asked for the same?
+// What commands share of settings: that ranks have the same ones, methods with options, nodes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "pride/communicator.h"
+#include "pride/nodes.h"
 
 namespace pride::train {
 
@@ -15,5 +17,40 @@ using Settings = std::vector<std::pair<std::string, std::string>>;  // name, val
 // Throws InvalidArgument on all ranks, naming the first setting that differs and the ranks that
 // differ from rank 0, or the ranks that have settings of other names. Collective.
 void check_same_settings(Communicator& comm, const Settings& settings);
+
+// "lion", or with options of its own "lion:dense=bf16", "lion-cub:bits=2:sync=none".
+struct MethodChoice {
+  std::string name;
+  std::vector<std::string> options;  // "key=value"
+};
+MethodChoice parse_method(const std::string& text);
+
+// The options of a choice, checked: throws InvalidArgument if there is no such method or option, or
+// if an option is no key=value or given twice.
+std::map<std::string, std::string> checked_options(const MethodChoice& choice);
+
+// Makes the method of `text` for so many ranks, without parameters to speak of. Throws
+// InvalidArgument if there is no such method, option or value, or not for so many ranks.
+void check_method(const std::string& text, int world);
+
+// Throws InvalidArgument on a text without a key or "=", and on a key that is given twice; `where`
+// is what the person wrote them behind.
+std::map<std::string, std::string> parse_method_options(const std::vector<std::string>& texts,
+                                                        const std::string& where = "--method-opt");
+
+inline constexpr const char* kHierarchicalHelp =
+    "Exchange on the hierarchical route, so that fewer bytes leave a node: ranks that share a node "
+    "add their signs up, nodes exchange counts. L: L ranks a node, in order; auto: by machine and "
+    "network namespace. Only for methods that exchange signs; never changes a result";
+
+// Empty, or what is wrong with the flag's value, as CLI11's checks say it.
+std::string wrong_hierarchical(const std::string& value);
+
+// Nodes of the ranks of `comm`; not known if `value` is empty. Collective.
+// Throws InvalidArgument if not all nodes have as many ranks.
+Nodes nodes_of(Communicator& comm, const std::string& value);
+
+// The same of `world` threads of one process: auto finds one node.
+Nodes nodes_of_threads(int world, const std::string& value);
 
 }  // namespace pride::train

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "pride/error.h"
-#include "train/data/text_folder.h"
+#include "train/data/text.h"
 #include "train/files.h"
 #include "train/text/utf8.h"
 

@@ -10,8 +10,7 @@
 #include <system_error>
 
 #include "pride/error.h"
-#include "train/data/find_data.h"
-#include "train/io/ending.h"
+#include "train/files.h"
 #include "train/text/utf8.h"
 
 namespace pride::train {

@@ -6,13 +6,11 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <numeric>
 
 #include "bench/exchange.h"
 #include "bench/network.h"
 #include "bench/optimizer.h"
-#include "bench/patterns.h"
 #include "bench/timing.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
@@ -20,12 +18,13 @@
 #include "pride/registry.h"
 #include "support/faulty_comm.h"
 #include "support/replayed_peers.h"
-#include "train/settings/method_options.h"
 #include "train/settings/settings.h"
 #include "train_names.h"
 
 namespace pride::app {
 namespace {
+
+using test::expect_contains;
 
 TEST(Times, AreMinimumMedianAndP99) {
   std::vector<double> seconds(200);
@@ -159,7 +158,7 @@ TEST(MethodChoice, IsNamedWhereItIsWrong) {
   EXPECT_EQ(said("dlion-vote:"), "--methods dlion-vote:: '' must be key=value");
   EXPECT_EQ(said("lion:dense=bf16:dense=native"),
             "--methods lion:dense=bf16:dense=native: 'dense' is given twice");
-  EXPECT_NE(said("dlion-vote:route=round").find("'round'"), std::string::npos);
+  expect_contains(said("dlion-vote:route=round"), "'round'");
   EXPECT_EQ(said("dlion-vote:route=one-shot"), "");
 }
 

@@ -7,9 +7,7 @@
 #include <memory>
 
 #include "bench/network.h"
-#include "bench/patterns.h"
 #include "pride/comm/thread_comm.h"
-#include "pride/error.h"
 #include "support/faulty_comm.h"
 
 namespace pride::app {

@@ -19,6 +19,8 @@ namespace pride::app {
 namespace {
 
 using nlohmann::json;
+using test::expect_contains;
+using test::json_of;
 using test::Outcome;
 
 Outcome pride(const std::string& arguments) {
@@ -50,12 +52,10 @@ TEST(BenchProgram, NetworkSaysLatencyAndGoodput) {
   EXPECT_EQ(lines[1]["name"], "ping-pong");
   EXPECT_EQ(lines[2]["bytes"], 3000);
   const Outcome text = pride("bench network --workers 2 --seconds 0.01 --sizes 64");
-  for (const char* part : {"pattern", "p99", "bus", "wrong", "all-to-all", "shift"}) {
-    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in\n" << text.out;
-  }
+  expect_contains(text.out, {"pattern", "p99", "bus", "wrong", "all-to-all", "shift"});
   const Outcome alone = pride("bench network --workers 1");
   EXPECT_EQ(alone.code, 0);
-  EXPECT_NE(alone.out.find("one rank has no network"), std::string::npos) << alone.out;
+  expect_contains(alone.out, "one rank has no network");
 }
 
 TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
@@ -109,9 +109,7 @@ TEST(BenchProgram, OptimizerHasARowForEachSizeMethodAndDenseStep) {
     EXPECT_GE(line["p99_s"], line["median_s"]) << line;
   }
   const Outcome text = pride(flags);
-  for (const char* part : {"x alone", "native all-reduce + lion", "encode ms", "wrong"}) {
-    EXPECT_NE(text.out.find(part), std::string::npos) << part << " in\n" << text.out;
-  }
+  expect_contains(text.out, {"x alone", "native all-reduce + lion", "encode ms", "wrong"});
 }
 
 TEST(BenchProgram, KernelsHasARowForEachSizeKernelAndInstructionSet) {
@@ -146,12 +144,10 @@ TEST(BenchProgram, KernelsPrintsATableAndSaysWhatItIs) {
       pride("bench kernels --sizes 1000 --filter adamw --seconds 0.001 --small-pages");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const std::string isa = active_isa();
-  for (const char* text : {"x memcpy", "p99 us", "adamw", isa.c_str()}) {
-    EXPECT_NE(outcome.out.find(text), std::string::npos) << text << " in\n" << outcome.out;
-  }
+  expect_contains(outcome.out, {"x memcpy", "p99 us", "adamw", isa.c_str()});
   const Outcome none = pride("bench kernels --filter no-such");
   EXPECT_EQ(none.code, 2);
-  EXPECT_NE(none.err.find("lion_sign_update"), std::string::npos) << none.err;
+  expect_contains(none.err, "lion_sign_update");
   EXPECT_EQ(pride("bench kernels --isa NO_SUCH --sizes 10").code, 2);
   EXPECT_EQ(pride("bench kernels --isa '' --sizes 10").code, 2);
   EXPECT_EQ(pride("bench kernels --sizes 0").code, 2);
@@ -161,13 +157,13 @@ TEST(BenchProgram, KernelsPrintsATableAndSaysWhatItIs) {
 TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
   const Outcome method = pride("bench exchange --workers 2 --methods no-such --sizes 10");
   EXPECT_EQ(method.code, 2);
-  EXPECT_NE(method.err.find("no-such"), std::string::npos) << method.err;
+  expect_contains(method.err, "no-such");
   const Outcome option = pride("bench exchange --workers 2 --methods lion:tie=zero --sizes 10");
   EXPECT_EQ(option.code, 2);
-  EXPECT_NE(option.err.find("lion: no option 'tie'"), std::string::npos) << option.err;
+  expect_contains(option.err, "lion: no option 'tie'");
   const Outcome value = pride("bench exchange --workers 2 --methods lion:dense=x --sizes 10");
   EXPECT_EQ(value.code, 2);
-  EXPECT_NE(value.err.find("dense = 'x'"), std::string::npos) << value.err;
+  expect_contains(value.err, "dense = 'x'");
   EXPECT_EQ(value.out, "") << "before the network is measured";
   const Outcome late =
       pride("plan --workers 2 --seconds 100 --params 1000 --backward 1ms --methods lion:dense=x");
@@ -192,17 +188,15 @@ TEST(BenchProgram, RefusesAJobOfDifferentSettings) {
   };
   const Outcome reps = run(common + "--reps 1", common + "--reps 2 --json --timeout 100");
   EXPECT_EQ(reps.code, 2) << reps.err;
-  EXPECT_NE(reps.err.find("--reps differs: rank(s) 1"), std::string::npos) << reps.err;
+  expect_contains(reps.err, "--reps differs: rank(s) 1");
   const Outcome other = run(common, concat(PRIDE_PROGRAM, " bench network --seconds 0.01"));
   EXPECT_EQ(other.code, 2) << other.err;
-  EXPECT_NE(other.err.find("the command differs: rank(s) 1"), std::string::npos) << other.err;
+  expect_contains(other.err, "the command differs: rank(s) 1");
 }
 #endif
 
 json plan(const std::string& arguments) {
-  const Outcome outcome = pride("plan --json --workers 1 --seconds 0.01 " + arguments);
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  return json::parse(outcome.out);
+  return json_of(pride("plan --json --workers 1 --seconds 0.01 " + arguments));
 }
 
 double step_of(const json& plan, const std::string& method) {
@@ -256,8 +250,7 @@ TEST(PlanProgram, NamesTheFlagWhoseNumberHasNoUnit) {
   for (const char* flag : {"--bandwidth", "--latency", "--message", "--backward"}) {
     const Outcome outcome = pride(concat("plan ", flag, " 1parsec"));
     EXPECT_EQ(outcome.code, 2) << flag;
-    EXPECT_NE(outcome.err.find(concat(flag, ": '1parsec' is no ")), std::string::npos)
-        << outcome.err;
+    expect_contains(outcome.err, concat(flag, ": '1parsec' is no "));
   }
 }
 
@@ -290,7 +283,7 @@ TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
   std::ifstream in(svg);
   const std::string picture((std::istreambuf_iterator<char>(in)), {});
   EXPECT_EQ(picture.rfind("<svg", 0), 0u);
-  EXPECT_NE(picture.find("dlion-vote"), std::string::npos);
+  expect_contains(picture, "dlion-vote");
   std::filesystem::remove(svg);
 
   EXPECT_EQ(pride("plan --workers 1 " + network + "--world 512,4").code, 2);
@@ -308,7 +301,7 @@ TEST(PlanProgram, PlansNoLargerBucketsThanThereCanBe) {
 }
 
 TEST(PlanProgram, SaysThatParametersAreAWholeNumber) {
-  EXPECT_NE(pride("plan --help").out.find("--params INT"), std::string::npos);
+  expect_contains(pride("plan --help").out, "--params INT");
   EXPECT_EQ(pride("plan --params 1.5 --backward 1s").code, 2);
 }
 
@@ -323,12 +316,10 @@ TEST(PlanProgram, MeasuresOneRankForANetworkOnPaperAndSaysWhatItMeasured) {
   EXPECT_GE(p["compute_measured_on_cores"], 1);
   EXPECT_EQ(p["cores_per_rank"], p["compute_measured_on_cores"]);
   const std::string own = pride(paper).out;
-  EXPECT_NE(own.find("(measured on 1 rank with "), std::string::npos) << own;
+  expect_contains(own, "(measured on 1 rank with ");
   EXPECT_EQ(own.find("Forward and backward were measured on"), std::string::npos) << own;
   const std::string shared = pride(model + "--workers 16 --bandwidth 100Mbps --latency 1ms").out;
-  EXPECT_NE(shared.find("Forward and backward were measured on 16 ranks that share "),
-            std::string::npos)
-      << shared;
+  expect_contains(shared, "Forward and backward were measured on 16 ranks that share ");
 }
 #endif
 

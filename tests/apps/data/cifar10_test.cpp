@@ -11,8 +11,7 @@
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
-#include "train/data/find_data.h"
-#include "train_names.h"
+#include "train/files.h"
 
 namespace pride::app {
 namespace {

@@ -12,14 +12,12 @@
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
-#include "train/data/default_text.h"
-#include "train/data/text_folder.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
 
 using std::filesystem::path;
+using test::expect_contains;
 using test::expect_error;
 using test::TempFolder;
 
@@ -42,7 +40,7 @@ TEST(TextFile, TrainsOnTheFirstNineTenths) {
     EXPECT_EQ(corpus.train.size(), n * 9 / 10);
     EXPECT_EQ(corpus.n_files, 1U);
     EXPECT_EQ(corpus.hash, hash_of(corpus));
-    EXPECT_NE(corpus.source.find("a.txt"), std::string::npos) << corpus.source;
+    expect_contains(corpus.source, "a.txt");
   }
 }
 
@@ -129,7 +127,7 @@ TEST(TextFolder, SkipsAndCountsWhatIsNotText) {
   EXPECT_EQ(corpus.n_files, 2U);
   EXPECT_EQ(corpus.n_skipped, 1U);
   EXPECT_EQ(corpus.train.size() + corpus.valid.size(), 18U);
-  EXPECT_NE(corpus.source.find("1 others skipped"), std::string::npos) << corpus.source;
+  expect_contains(corpus.source, "1 others skipped");
 }
 
 TEST(TextFolder, RefusesAFolderWithoutText) {
@@ -170,9 +168,9 @@ TEST(DefaultText, IsTheStandardLibraryWithoutLicences) {
   EXPECT_GT(corpus.n_files, 300U);
   EXPECT_EQ(corpus.hash, hash_of(corpus));
   EXPECT_EQ(corpus.hash, load_default_text().hash);
-  EXPECT_NE(corpus.source.find(folder->string()), std::string::npos) << corpus.source;
+  expect_contains(corpus.source, folder->string());
   const std::string train = text(corpus.train);
-  EXPECT_NE(train.find("namespace std"), std::string::npos);
+  expect_contains(train, "namespace std");
   // a phrase of the licence header that nearly every file of libstdc++ begins with
   std::size_t n_notices = 0;
   for (std::size_t at = 0;

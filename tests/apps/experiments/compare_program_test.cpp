@@ -91,8 +91,8 @@ TEST_F(Compare, GivesAllMethodsTheSameStartAndBatches) {
 
 // With a rate of 0 the parameters stay the initial ones, which depend on nothing but the seed.
 TEST_F(Compare, GivesAllMethodsTheSameInitialValues) {
-  const Outcome outcome = compare({"--methods", "adamw,lion,dlion-vote,dlion-avg", "--seeds", "5",
-                                   "--steps", "2", "--lr", "0", "--json"});
+  const Outcome outcome =
+      compare(words("--methods adamw,lion,dlion-vote,dlion-avg --seeds 5 --steps 2 --lr 0 --json"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(json::parse(outcome.out), overview());
   const auto all = records();
@@ -154,10 +154,9 @@ TEST_F(Compare, GoesOnWhenAMethodFails) {
 }
 
 TEST_F(Compare, SetsFlagsForOneMethodOnly) {
-  const Outcome outcome =
-      compare({"--methods", "vote=dlion-vote,zero=dlion-vote", "--seeds", "1", "--steps", "2",
-               "--weight-decay", "0.5", "--set", "zero:method-opt=tie=zero", "--set",
-               "zero:weight-decay=0.25", "--set", "zero:decay-all=true"});
+  const Outcome outcome = compare(words(
+      "--methods vote=dlion-vote,zero=dlion-vote --seeds 1 --steps 2 --weight-decay 0.5 --set "
+      "zero:method-opt=tie=zero --set zero:weight-decay=0.25 --set zero:decay-all=true"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json vote = runs_of("vote")[0]["settings"], zero = runs_of("zero")[0]["settings"];
   EXPECT_EQ(vote["method-opt"], json::array());
@@ -168,9 +167,9 @@ TEST_F(Compare, SetsFlagsForOneMethodOnly) {
 }
 
 TEST_F(Compare, AddsMethodOptionsOfItsOwnToTheSharedOnes) {
-  ASSERT_EQ(compare({"--methods", "a=dgc,b=dgc,c=dgc", "--seeds", "1", "--steps", "2",
-                     "--method-opt", "ratio=0.01", "--method-opt", "masking=no", "--set",
-                     "b:method-opt=ratio=0.1", "--set", "c:method-opt=warmup_steps=1"})
+  ASSERT_EQ(compare(words("--methods a=dgc,b=dgc,c=dgc --seeds 1 --steps 2 --method-opt ratio=0.01 "
+                          "--method-opt masking=no --set b:method-opt=ratio=0.1 --set "
+                          "c:method-opt=warmup_steps=1"))
                 .code,
             0);
   const auto options = [&](const char* label) {
@@ -183,8 +182,8 @@ TEST_F(Compare, AddsMethodOptionsOfItsOwnToTheSharedOnes) {
 
 TEST_F(Compare, TunesRateAndBeta2OnASeedThatIsNotShown) {
   const Outcome outcome =
-      compare({"--methods", "lion,sgdm", "--seeds", "1", "--steps", "20", "--lr", "0.02", "--tune",
-               "--tune-seed", "7", "--tune-steps", "10", "--tune-beta2", "0.9,0.99"});
+      compare(words("--methods lion,sgdm --seeds 1 --steps 20 --lr 0.02 --tune --tune-seed 7 "
+                    "--tune-steps 10 --tune-beta2 0.9,0.99"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   expect_contains(outcome.out, "Points that [tune] tried, on its own seed:");
   for (const char* label : {"lion", "sgdm"}) {

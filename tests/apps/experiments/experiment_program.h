@@ -25,6 +25,7 @@ using nlohmann::json;
 using test::bytes_of;
 using test::expect_contains;
 using test::Outcome;
+using test::words;
 
 // every run loads libtorch anew, which takes longer than its steps: two where two will do
 inline constexpr const char* kPair = "[grid]\nmethod = [\"lion\", \"dlion-vote\"]\nseed = 1\n";
@@ -52,9 +53,8 @@ class SweepProgram : public testing::Test {
   // In this process; `more`: words between blanks. For sweeps that are refused before their first
   // run.
   Outcome refused(const std::string& more = "") const {
-    std::vector<std::string> all = {"sweep",  path("try.toml").string(),
-                                    "--data", path(data_).string(),
-                                    "--out",  path("out").string()};
+    std::vector<std::string> all = words("sweep ", path("try.toml").string(), " --data ",
+                                         path(data_).string(), " --out ", path("out").string());
     std::istringstream words(more);
     for (std::string word; words >> word;) all.push_back(word);
     return test::run_here(all);

@@ -1,17 +1,19 @@
 // Experiment files: their cells, and refusals with the line. The oracle is the list that a reader
-// of the file would write down.
+// of the file would write down. Tables and warnings, on results made up here.
 // SPDX-License-Identifier: Apache-2.0
-#include "experiments/experiment.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "apps/io/temp_folder.h"
+#include "experiments/experiment.h"
+#include "experiments/records.h"
 #include "pride/error.h"
 
 namespace pride::app {
 namespace {
+
+using test::expect_contains;
 
 namespace fs = std::filesystem;
 
@@ -241,5 +243,43 @@ TEST_F(ExperimentFile, OfThePaperHasItsRuns) {
   EXPECT_EQ(signum, 6U);
 }
 
+Entry entry_of(const std::string& folder, std::uint64_t seed, double first_loss, int batch = 8) {
+  return {.run = {.label = "lion",
+                  .seed = seed,
+                  .settings = {{"batch", batch}},
+                  .varied = {{"batch", std::to_string(batch)}}},
+          .state = Entry::State::kDone,
+          .result = {.folder = folder,
+                     .summary = {{"model", {{"parameters", 10}}}, {"world", 4}, {"step_ms", 2}},
+                     .first_loss = first_loss}};
+}
+
+TEST(UnequalStarts, AreNoneWhereRunsOfASeedBeginAlike) {
+  EXPECT_TRUE(
+      unequal_starts({entry_of("a", 1, 5), entry_of("b", 2, 6), entry_of("c", 1, 5)}).empty());
+  EXPECT_TRUE(unequal_starts({entry_of("a", 1, 5), entry_of("b", 1, 6, 16)}).empty())
+      << "other batches";
+}
+
+TEST(UnequalStarts, NameRunsOfASeedWithOtherLosses) {
+  for (const bool tuning : {false, true}) {
+    Entry first = entry_of("a", 1, 5);
+    first.run.tuning = tuning;
+    const auto found = unequal_starts({first, entry_of("b", 1, 6)});
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0], "b and a have seed 1 and began with different losses");
+  }
+}
+
+TEST(ExperimentTable, HasNoCellOfAMetricThatARunHasNot) {
+  Entry text = entry_of("a", 1, 2), image = entry_of("b", 1, 2, 16);
+  text.result.final["loss"] = 1.5;
+  image.result.final = {{"loss", 1.5}, {"accuracy", 0.25}};
+  const std::string table = experiment_table({text, image}, {});
+  expect_contains(table, "| 1.500 |    0.250 |");
+  expect_contains(table, "| 1.500 |        - |");
+}
+
 }  // namespace
+
 }  // namespace pride::app

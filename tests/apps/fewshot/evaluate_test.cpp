@@ -20,14 +20,15 @@
 #include "train/choices.h"
 #include "train/models/gpt2_file.h"
 #include "train/text/bpe.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
 
 using nlohmann::json;
 using std::filesystem::path;
+using test::expect_contains;
 using test::Outcome;
+using test::plus;
 using test::record;
 using test::records;
 using test::run_program;
@@ -52,9 +53,7 @@ class Evaluate : public ::testing::Test {
     folder_.write("config.json", gpt2_config(size_));
   }
   Outcome evaluate(std::vector<std::string> more) const {
-    std::vector<std::string> all = {"evaluate", "--model", folder_.path().string(), "--quiet"};
-    all.insert(all.end(), more.begin(), more.end());
-    return test::run_here(all);
+    return test::run_here(plus({"evaluate", "--model", folder_.path().string(), "--quiet"}, more));
   }
   // The program's output for each question, and for the task.
   std::vector<json> predictions(const path& file, std::vector<std::string> more = {}) {
@@ -236,7 +235,7 @@ TEST_F(Evaluate, CutsLongPromptsOnTheLeftAndSaysSo) {
     }
   }
   EXPECT_EQ(summary_.at("cut_prompts"), 10);
-  EXPECT_NE(said_.find("10 of 10 prompts are longer than the context"), std::string::npos) << said_;
+  expect_contains(said_, "10 of 10 prompts are longer than the context");
 }
 
 TEST_F(Evaluate, SaysWhatIsWrong) {
@@ -266,9 +265,7 @@ TEST_F(Evaluate, SaysWhatIsWrong) {
   const std::string other = folder_.write("other.jsonl", records(5)).string();
   const Outcome table = evaluate({"--tasks", good, other, "--vocab", vocab});
   ASSERT_EQ(table.code, 0) << table.err;
-  for (const char* part : {"acc_norm", "good", "other", "±", "chance", "mean"}) {
-    EXPECT_NE(table.out.find(part), std::string::npos) << table.out;
-  }
+  expect_contains(table.out, {"acc_norm", "good", "other", "±", "chance", "mean"});
 }
 
 TEST_F(Evaluate, GivesTorchsScoresOfRealQuestionsInGpt2sTokens) {

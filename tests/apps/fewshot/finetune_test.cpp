@@ -13,17 +13,20 @@
 #include "pride/registry.h"
 #include "pride/train/task.h"
 #include "train/evaluation.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
 
 using nlohmann::json;
+using test::expect_contains;
 using test::expect_error;
+using test::json_of;
 using test::Outcome;
+using test::plus;
 using test::record;
 using test::records;
 using test::run_program;
+using test::words;
 
 class Finetune : public ::testing::Test {
  protected:
@@ -35,23 +38,15 @@ class Finetune : public ::testing::Test {
   std::string at(const std::string& name) const { return (folder_.path() / name).string(); }
 
   std::vector<std::string> small(const std::vector<std::string>& more) const {
-    std::vector<std::string> all = {
-        "train",     "--task", "fewshot", "--layers",  "2", "--heads", "2", "--width", "32",
-        "--context", "120",    "--quiet", "--workers", "2", "--batch", "4", "--json"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return plus(words("train --task fewshot --layers 2 --heads 2 --width 32 --context 120 --quiet "
+                      "--workers 2 --batch 4 --json"),
+                more);
   }
   json train(const std::vector<std::string>& more) const {
-    const Outcome outcome = run_program(small(more));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
+    return json_of(run_program(small(more)));
   }
   json evaluate(const std::vector<std::string>& more) const {
-    std::vector<std::string> all = {"evaluate", "--quiet", "--json"};
-    all.insert(all.end(), more.begin(), more.end());
-    const Outcome outcome = run_program(all);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
+    return json_of(run_program(plus({"evaluate", "--quiet", "--json"}, more)));
   }
   TrainOptions options(const std::string& data) const {
     TrainOptions o;
@@ -147,8 +142,8 @@ TEST_F(Finetune, LearnsAHandfulOfQuestionsByHeart) {
   }
   folder_.write("heart.train.jsonl", questions);
   folder_.write("heart.jsonl", ask("bear", 1));
-  const json run = train({"--data", at("heart.jsonl"), "--steps", "200", "--method", "dlion-vote",
-                          "--lr", "4e-3", "--out", at("run")});
+  const json run = train(words("--data ", at("heart.jsonl"),
+                               " --steps 200 --method dlion-vote --lr 4e-3 --out ", at("run")));
   EXPECT_EQ(run.at("data").at("train_questions"), 8);
   EXPECT_EQ(run.at("final").at("questions"), 1);
   EXPECT_LT(run.at("final").at("train_loss"), 0.1);
@@ -160,10 +155,11 @@ TEST_F(Finetune, LearnsAHandfulOfQuestionsByHeart) {
 }
 
 TEST_F(Finetune, EndsWithWhatEvaluateSaysOfItsCheckpoint) {
-  const json run = train({"--data", at("task.jsonl"), "--steps", "10", "--method", "lion", "--lr",
-                          "3e-3", "--shots", "1", "--seed", "4", "--out", at("run")});
-  const json said = evaluate({"--init", at("run"), "--tasks", at("task.jsonl"), "--part",
-                              "held-out", "--shots", "1", "--seed", "4"});
+  const json run =
+      train(words("--data ", at("task.jsonl"),
+                  " --steps 10 --method lion --lr 3e-3 --shots 1 --seed 4 --out ", at("run")));
+  const json said = evaluate(words("--init ", at("run"), " --tasks ", at("task.jsonl"),
+                                   " --part held-out --shots 1 --seed 4"));
   EXPECT_EQ(said.at("questions"), run.at("final").at("questions"));
   EXPECT_EQ(said.at("acc_norm"), run.at("final").at("accuracy"));
   EXPECT_EQ(said.at("acc_norm_stderr"), run.at("final").at("accuracy_stderr"));
@@ -182,8 +178,8 @@ TEST_F(Finetune, RunsByEveryMethod) {
 }
 
 TEST_F(Finetune, ResumesToTheSameBits) {
-  const std::vector<std::string> flags = {"--data", at("task.jsonl"), "--steps",    "6",
-                                          "--lr",   "1e-3",           "--examples", "12"};
+  const std::vector<std::string> flags =
+      words("--data ", at("task.jsonl"), " --steps 6 --lr 1e-3 --examples 12");
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), flags.begin(), flags.end());
     return more;
@@ -201,32 +197,16 @@ TEST_F(Finetune, ResumesToTheSameBits) {
 }
 
 TEST_F(Finetune, GoesOnFromALanguageModel) {
-  const Outcome pretrained = run_program(
-      {"train",   "--task", "lm",      "--data",  at("task.jsonl"), "--layers", "2",
-       "--heads", "2",      "--width", "32",      "--context",      "128",      "--steps",
-       "5",       "--out",  at("lm"),  "--quiet", "--batch",        "2"});
+  const Outcome pretrained =
+      run_program(words("train --task lm --data ", at("task.jsonl"),
+                        " --layers 2 --heads 2 --width 32 --context 128 --steps 5 --out ", at("lm"),
+                        " --quiet --batch 2"));
   ASSERT_EQ(pretrained.code, 0) << pretrained.err;
   const auto from = [&](const char* rate) {
-    std::vector<std::string> all = {"train",
-                                    "--task",
-                                    "fewshot",
-                                    "--data",
-                                    at("few.jsonl"),
-                                    "--init",
-                                    at("lm"),
-                                    "--steps",
-                                    "1",
-                                    "--lr",
-                                    rate,
-                                    "--json",
-                                    "--quiet",
-                                    "--batch",
-                                    "2",
-                                    "--weight-decay",
-                                    "0"};
-    const Outcome outcome = run_program(all);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
+    std::vector<std::string> all =
+        words("train --task fewshot --data ", at("few.jsonl"), " --init ", at("lm"),
+              " --steps 1 --lr ", rate, " --json --quiet --batch 2 --weight-decay 0");
+    return json_of(run_program(all));
   };
   const json untouched = from("0");
   EXPECT_EQ(untouched.at("model").at("size").at("context"), 128);
@@ -256,8 +236,7 @@ TEST_F(Finetune, RefusesWhatCannotBe) {
   misused({"--data", at("task.jsonl"), "--shots", "30"}, "30 examples are asked for");
   misused({"--data", at("task.jsonl"), "--mixup", "0.5"},
           "--mixup is for cifar10 and imagenet only");
-  EXPECT_NE(run_program({"train", "--examples", "3"}).err.find("--examples is for fewshot only"),
-            std::string::npos);
+  expect_contains(run_program({"train", "--examples", "3"}).err, "--examples is for fewshot only");
 }
 
 }  // namespace

@@ -11,8 +11,6 @@
 #include "apps/fewshot/question_files.h"
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
-#include "train/fewshot/tally.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -9,7 +9,6 @@
 #include "apps/fewshot/question_files.h"
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -6,6 +6,9 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,6 +16,28 @@
 #include "pride/error.h"
 
 namespace pride::app::test {
+
+using Words = std::vector<std::string>;
+
+// The words of a command line, which stand between blanks.
+template <typename... Parts>
+Words words(const Parts&... parts) {
+  std::istringstream in(concat(parts...));
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+inline Words plus(Words all, const Words& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// The values of JSON lines.
+inline std::vector<nlohmann::json> json_lines(const std::string& text) {
+  std::vector<nlohmann::json> all;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
+  return all;
+}
 
 struct Outcome {
   int code = -1;  // 128 + signal if one killed it
@@ -47,8 +72,10 @@ inline Outcome run_program(const std::vector<std::string>& arguments,
   return run_shell(command_of(arguments), tail);
 }
 
-inline void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
+// What a command that succeeds prints with --json.
+inline nlohmann::json json_of(const Outcome& outcome) {
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return nlohmann::json::parse(outcome.out, nullptr, false);
 }
 
 // lines with structure, so that a few steps lower the loss

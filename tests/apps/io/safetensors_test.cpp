@@ -9,13 +9,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 #include <random>
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
-#include "train/io/half.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -7,11 +7,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
+
+#include "train_names.h"
 
 namespace pride::app::test {
 
@@ -50,6 +53,15 @@ inline std::string bytes_of(const std::filesystem::path& file) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
+inline void expect_contains(const std::string& text, std::string_view part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
+}
+
+inline void expect_contains(const std::string& text,
+                            std::initializer_list<std::string_view> parts) {
+  for (const std::string_view part : parts) expect_contains(text, part);
+}
+
 // Runs `action`, which must throw E with every given part in its text.
 template <typename E, typename Action>
 void expect_error(const Action& action, std::initializer_list<std::string_view> parts) {
@@ -57,10 +69,7 @@ void expect_error(const Action& action, std::initializer_list<std::string_view> 
     action();
     ADD_FAILURE() << "nothing was thrown; expected a text with \"" << *parts.begin() << "\"";
   } catch (const E& e) {
-    for (const std::string_view part : parts) {
-      EXPECT_NE(std::string_view(e.what()).find(part), std::string_view::npos)
-          << "no \"" << part << "\" in: " << e.what();
-    }
+    expect_contains(e.what(), parts);
   }
 }
 

@@ -15,11 +15,15 @@ namespace pride::app {
 namespace {
 
 using test::bytes_of;
+using test::expect_contains;
 using test::expect_failure;
 using test::expect_usage;
+using test::json_of;
 using test::Outcome;
+using test::plus;
 using test::run_program;
 using test::TempFolder;
+using test::words;
 
 class LanguageProgram : public ::testing::Test {
  protected:
@@ -30,10 +34,9 @@ class LanguageProgram : public ::testing::Test {
   }
   std::string at(const char* name) const { return (folder_.path() / name).string(); }
   std::vector<std::string> tokenize(std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"tokenize", at("text.txt"), "--vocab", vocab_.string(),
-                                    "--out",    at("shards"),   "--quiet"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return plus(words("tokenize ", at("text.txt"), " --vocab ", vocab_.string(), " --out ",
+                      at("shards"), " --quiet"),
+                more);
   }
 
   TempFolder folder_;
@@ -73,15 +76,16 @@ TEST_F(LanguageProgram, ReplacesOnlyItsOwnShardsAndOnlyIfItSucceeds) {
   std::string lines;
   for (int i = 0; i < 200; ++i) lines += "{\"text\": \"another text, number 7, for it\"}\n";
   folder_.write("bad.jsonl", lines + "nonsense\n");
-  expect_failure({"tokenize", at("bad.jsonl"), "--vocab", vocab_.string(), "--out", at("shards"),
-                  "--shard-tokens", "300", "--overwrite", "--quiet"},
+  expect_failure(words("tokenize ", at("bad.jsonl"), " --vocab ", vocab_.string(), " --out ",
+                       at("shards"), " --shard-tokens 300 --overwrite --quiet"),
                  "bad.jsonl:201");
   EXPECT_EQ(bytes_of(at_out("train_000001.bin")), first);
   EXPECT_EQ(bytes_of(at_out("train_000002.bin")), second);
   // an input in the folder that is written to
   std::filesystem::rename(folder_.path() / "text.txt", at_out("text.bin"));
-  const Outcome again = run_program({"tokenize", at_out("text.bin").string(), "--vocab",
-                                     vocab_.string(), "--out", at("shards"), "--overwrite"});
+  const Outcome again =
+      run_program(words("tokenize ", at_out("text.bin").string(), " --vocab ", vocab_.string(),
+                        " --out ", at("shards"), " --overwrite"));
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_TRUE(std::filesystem::exists(at_out("train.bin")));
   EXPECT_FALSE(std::filesystem::exists(at_out("train_000001.bin"))) << "of the earlier call";
@@ -90,12 +94,12 @@ TEST_F(LanguageProgram, ReplacesOnlyItsOwnShardsAndOnlyIfItSucceeds) {
     EXPECT_EQ(entry.path().extension(), ".bin") << "left behind: " << entry.path();
   }
   std::filesystem::rename(at_out("weights.bin"), at_out("my_train.bin"));
-  expect_usage({"tokenize", at_out("text.bin").string(), "--vocab", vocab_.string(), "--out",
-                at("shards"), "--overwrite"},
+  expect_usage(words("tokenize ", at_out("text.bin").string(), " --vocab ", vocab_.string(),
+                     " --out ", at("shards"), " --overwrite"),
                "my_train.bin would be taken for one of its shards");
   folder_.write("file", "no folder");
-  expect_failure({"tokenize", at_out("text.bin").string(), "--vocab", vocab_.string(), "--out",
-                  at("file"), "--overwrite"},
+  expect_failure(words("tokenize ", at_out("text.bin").string(), " --vocab ", vocab_.string(),
+                       " --out ", at("file"), " --overwrite"),
                  "file");
 }
 
@@ -115,12 +119,10 @@ class LanguageTraining : public LanguageProgram {
  protected:
   LanguageTraining() { EXPECT_EQ(run_program(tokenize()).code, 0); }
   std::vector<std::string> train(const char* out, std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"train",    "--task", "lm",      "--workers", "2",
-                                    "--batch",  "4",      "--quiet", "--context", "16",
-                                    "--layers", "1",      "--heads", "2",         "--width",
-                                    "32",       "--out",  at(out),   "--json"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return plus(words("train --task lm --workers 2 --batch 4 --quiet --context 16 --layers 1 "
+                      "--heads 2 --width 32 --out ",
+                      at(out), " --json"),
+                more);
   }
   std::vector<std::string> on_shards(const char* out, std::vector<std::string> more = {}) const {
     more.insert(more.end(), {"--data", at("shards"), "--vocab", vocab_.string()});
@@ -159,19 +161,16 @@ TEST_F(LanguageTraining, GivesTheSameBitsFromBothLayouts) {
 
 TEST_F(LanguageTraining, GoesOnFromWhatItSavedInHuggingFacesLayout) {
   const auto metrics = [&](const std::vector<std::string>& arguments) {
-    const Outcome outcome = run_program(arguments);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out);
+    return json_of(run_program(arguments));
   };
   const auto first = metrics(on_shards("first", {"--steps", "30", "--lr", "3e-3"}));
   const auto config = nlohmann::json::parse(bytes_of(folder_.path() / "first/config.json"));
   EXPECT_EQ(config.at("n_head"), 2);
   EXPECT_EQ(config.at("vocab_size"), 269);
   // a rate of 0 leaves the weights as they were loaded
-  const std::vector<std::string> init = {
-      "train",  "--task",    "lm",        "--data", at("shards"), "--vocab", vocab_.string(),
-      "--init", at("first"), "--workers", "2",      "--steps",    "1",       "--lr",
-      "0",      "--json",    "--quiet"};
+  const std::vector<std::string> init =
+      words("train --task lm --data ", at("shards"), " --vocab ", vocab_.string(), " --init ",
+            at("first"), " --workers 2 --steps 1 --lr 0 --json --quiet");
   const auto second = metrics(init);
   EXPECT_EQ(second.at("param_hash"), first.at("param_hash"));
   EXPECT_EQ(second.at("final").at("perplexity"), first.at("final").at("perplexity"));
@@ -199,7 +198,7 @@ TEST_F(LanguageTraining, WritesWhatItLearnt) {
   const Outcome text = run_program(generate);
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out.rfind("the thing number ", 0), 0U) << text.out;
-  EXPECT_NE(text.out.find(" in there\nthe thing number "), std::string::npos) << text.out;
+  expect_contains(text.out, " in there\nthe thing number ");
   generate.push_back("--json");
   const Outcome json = run_program(generate);
   ASSERT_EQ(json.code, 0) << json.err;
@@ -213,9 +212,9 @@ TEST_F(LanguageTraining, WritesWhatItLearnt) {
 TEST_F(LanguageTraining, DrawsTheSameTextFromTheSameSeed) {
   ASSERT_EQ(run_program(on_shards("run", {"--steps", "3"})).code, 0);
   const auto samples = [&](const char* seed) {
-    const Outcome outcome = run_program(
-        {"generate", "--model", at("run"), "--vocab", vocab_.string(), "--samples", "2", "--seed",
-         seed, "--tokens", "30", "--top-k", "50", "--top-p", "0.95", "--json"});
+    const Outcome outcome = run_program(words("generate --model ", at("run"), " --vocab ",
+                                              vocab_.string(), " --samples 2 --seed ", seed,
+                                              " --tokens 30 --top-k 50 --top-p 0.95 --json"));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return nlohmann::json::parse(outcome.out).at("samples");
   };
@@ -238,10 +237,10 @@ TEST_F(LanguageTraining, WritesBytesWithoutAVocabulary) {
   EXPECT_EQ(nlohmann::json::parse(bytes.out).at("prompt_tokens"),
             (nlohmann::json::array({0xC3, 0xA9})));
   // a prompt may come out of a pipe
-  const Outcome piped =
-      test::run_shell("printf 'the thing num' | " +
-                      test::command_of({"generate", "--model", at("bytes"), "--prompt-file",
-                                        "/dev/stdin", "--tokens", "30", "--temperature", "0"}));
+  const Outcome piped = test::run_shell(
+      "printf 'the thing num' | " +
+      test::command_of(words("generate --model ", at("bytes"),
+                             " --prompt-file /dev/stdin --tokens 30 --temperature 0")));
   EXPECT_EQ(piped.out, text.out) << piped.err;
 }
 

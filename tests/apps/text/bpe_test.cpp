@@ -8,12 +8,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <random>
 
 #include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

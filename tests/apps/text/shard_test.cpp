@@ -12,7 +12,6 @@
 #include "pride/error.h"
 #include "train/data/tokenize.h"
 #include "train/text/bpe.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -13,9 +13,8 @@
 #include "apps/text/small_vocabulary.h"
 #include "pride/error.h"
 #include "pride/train/task.h"
-#include "train/augment.h"
-#include "train/clip.h"
-#include "train_names.h"
+#include "train/images.h"
+#include "train/replica.h"
 
 namespace pride::app {
 namespace {

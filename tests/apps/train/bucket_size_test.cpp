@@ -1,6 +1,6 @@
 // The choice of bucket size: the rule, and cases without a choice.
 // SPDX-License-Identifier: Apache-2.0
-#include "train/bucket_size.h"
+#include "train/step_times.h"
 
 #include <gtest/gtest.h>
 

@@ -89,8 +89,7 @@ TEST_F(Train, RefusesACheckpointWithAWrongBit) {
     return checkpoint(out, 2);
   };
   const fs::path saved = save("out", "1e-3"), other = save("other", "1e-2");
-  const Arguments resume = {"--steps", "4",    "--workers", "2",
-                            "--lr",    "1e-3", "--resume",  saved.string()};
+  const Arguments resume = words("--steps 4 --workers 2 --lr 1e-3 --resume ", saved.string());
   for (const char* file : {"checkpoint.json", "model.safetensors", "state-rank0.safetensors",
                            "state-rank1.safetensors"}) {
     const std::string good = bytes_of(saved / file);
@@ -123,8 +122,8 @@ TEST_F(Train, ResumesFromTheNewestGoodCheckpointAndSaysSo) {
   EXPECT_EQ(metrics("rest").front()["step"], 3);
   EXPECT_EQ(rest["param_hash"], whole["param_hash"]);
   ASSERT_EQ(rest["notes"].size(), 2u) << rest["notes"];
-  EXPECT_NE(rest["notes"][0].dump().find("step-6/model.safetensors: damaged"), std::string::npos);
-  EXPECT_NE(rest["notes"][1].dump().find("state-rank3.safetensors"), std::string::npos);
+  expect_contains(rest["notes"][0].dump(), "step-6/model.safetensors: damaged");
+  expect_contains(rest["notes"][1].dump(), "state-rank3.safetensors");
 }
 
 TEST_F(Train, ReadsCheckpointsOfVersion01) {
@@ -135,7 +134,7 @@ TEST_F(Train, ReadsCheckpointsOfVersion01) {
   folder_.write(file, facts.dump());
   const json rest = summary({"--steps", "4", "--resume", file.parent_path().string()});
   EXPECT_EQ(rest["param_hash"], whole["param_hash"]);
-  EXPECT_NE(rest["notes"].dump().find("without checksums"), std::string::npos);
+  expect_contains(rest["notes"].dump(), "without checksums");
   // its parts are told apart by their step, and the hash of the parameters
   const fs::path state = file.parent_path() / "state-rank0.safetensors";
   folder_.write(state, bytes_of(checkpoint("out", 4) / "state-rank0.safetensors"));
@@ -155,8 +154,9 @@ TEST_F(Train, SaysWhichSettingsHaveChangedSinceTheCheckpoint) {
   summary({"--steps", "4", "--save-every", "2", "--lr", "1e-3", "--out", path("out")});
   const Arguments resume = {"--steps", "4", "--resume", checkpoint("out", 2).string()};
   EXPECT_EQ(summary(with(resume, {"--lr", "1e-3"}))["notes"], json::array());
-  const json other = summary(with(resume, {"--lr", "1e-2", "--beta2", "0.9", "--weight-decay",
-                                           "0.5", "--schedule", "constant", "--eval-every", "1"}));
+  const json other = summary(
+      with(resume,
+           words("--lr 1e-2 --beta2 0.9 --weight-decay 0.5 --schedule constant --eval-every 1")));
   EXPECT_EQ(other["notes"],
             json({"changed since the checkpoint: --lr was 0.001 and is 0.01",
                   "changed since the checkpoint: --beta2 was null and is 0.9",
@@ -168,8 +168,8 @@ TEST_F(Train, LeavesTheResultsOfAFinishedRunAsTheyAre) {
   summary({"--steps", "4", "--save-every", "2", "--eval-every", "2", "--out", path("out")});
   const std::string results = bytes_of(path("out") + "/summary.json"),
                     records = bytes_of(path("out") + "/metrics.jsonl");
-  const json again = summary({"--steps", "4", "--save-every", "2", "--eval-every", "2", "--resume",
-                              path("out"), "--out", path("out")});
+  const json again = summary(words("--steps 4 --save-every 2 --eval-every 2 --resume ", path("out"),
+                                   " --out ", path("out")));
   EXPECT_EQ(again["steps_run"], 0);
   EXPECT_EQ(again["final"]["loss"], json::parse(results)["final"]["loss"]);
   EXPECT_EQ(bytes_of(path("out") + "/summary.json"), results);
@@ -209,7 +209,7 @@ TEST_F(Train, SetsLaterCheckpointsAsideWhenItGoesOnInPlace) {
   EXPECT_TRUE(fs::exists(checkpoint("out", 4)));
   EXPECT_FALSE(fs::exists(checkpoint("out", 6)));
   EXPECT_TRUE(fs::exists(checkpoint("out", 6).string() + ".dropped"));
-  EXPECT_NE(again["notes"].dump().find("step-6 is of another course"), std::string::npos);
+  expect_contains(again["notes"].dump(), "step-6 is of another course");
 }
 
 TEST_F(Train, LetsOneRunAtATimeIntoItsFolder) {
@@ -228,7 +228,7 @@ TEST_F(Train, EndsWithAnErrorWhereItsFolderIsRemoved) {
                          "rm -r ",
                          path(what), "; wait $pid)"));
     EXPECT_EQ(outcome.code, 1) << outcome.err;
-    EXPECT_NE(outcome.err.find(error), std::string::npos) << outcome.err;
+    expect_contains(outcome.err, error);
     fs::remove_all(path("gone"));
   };
   remove_while_running("gone", "metrics.jsonl: it was removed while the run wrote there");

@@ -11,11 +11,10 @@
 #include "pride/error.h"
 #include "pride/train/task.h"
 #include "train/evaluation.h"
-#include "train/mix_up.h"
+#include "train/images.h"
 #include "train/models/vit.h"
 #include "train/streams.h"
 #include "train/vision/view.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

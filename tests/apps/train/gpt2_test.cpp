@@ -14,7 +14,6 @@
 #include "pride/error.h"
 #include "train/io/safetensors.h"
 #include "train/models/generator.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

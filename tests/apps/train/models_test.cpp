@@ -10,9 +10,8 @@
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
 #include "train/models/gpt.h"
-#include "train/models/init.h"
+#include "train/models/parts.h"
 #include "train/models/vit.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

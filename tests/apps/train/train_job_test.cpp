@@ -33,10 +33,10 @@ TEST_F(Train, GivesTheSameBitsOverC10d) {
 TEST_F(Train, EndsTheWholeC10dJobOnAnError) {
   const Outcome count = run_shell(launch(2, tiny({"--workers", "3", "--steps", "2"})));
   EXPECT_NE(count.code, 0);
-  EXPECT_NE(count.err.find("this torchrun job has 2 processes"), std::string::npos) << count.err;
+  expect_contains(count.err, "this torchrun job has 2 processes");
   const Outcome diverged = run_shell(launch(2, tiny({"--steps", "5", "--lr", "1e30"})));
   EXPECT_NE(diverged.code, 0);
-  EXPECT_NE(diverged.err.find("NaN or Inf in the gradient of"), std::string::npos) << diverged.err;
+  expect_contains(diverged.err, "NaN or Inf in the gradient of");
 }
 
 // Rank 0 speaks for all in other cases; here nobody would.
@@ -53,17 +53,15 @@ TEST_F(Train, SurvivorsOfRank0SayThatItIsGone) {
                                              "grep -qx RANK=0 && kill -",
                                              signal, " $p; done; wait $!)"));
     EXPECT_NE(outcome.code, 0);
-    EXPECT_NE(outcome.err.find("rank 0"), std::string::npos) << signal << ": " << outcome.err;
-    EXPECT_NE(outcome.err.find("pride: error: rank "), std::string::npos) << outcome.err;
+    expect_contains(outcome.err, "rank 0");
+    expect_contains(outcome.err, "pride: error: rank ");
   }
 }
 
 TEST_F(Train, RefusesThreadsInAJobOfSeveralProcesses) {
   const Outcome outcome = run_shell(launch(2, tiny({"--steps", "1", "--transport", "threads"})));
   EXPECT_NE(outcome.code, 0);
-  EXPECT_NE(outcome.err.find("a launcher started 2 processes, and each would work alone"),
-            std::string::npos)
-      << outcome.err;
+  expect_contains(outcome.err, "a launcher started 2 processes, and each would work alone");
 }
 
 TEST_F(Train, WaitsForTorchrunsRanksNoLongerThanItsTimeout) {
@@ -72,7 +70,7 @@ TEST_F(Train, WaitsForTorchrunsRanksNoLongerThanItsTimeout) {
   const Outcome alone = run_shell(
       concat("timeout 30 env ", place, command_line(tiny({"--steps", "1", "--timeout", "0.5"}))));
   EXPECT_EQ(alone.code, 1) << alone.err;
-  EXPECT_NE(alone.err.find("the ranks do not meet at"), std::string::npos) << alone.err;
+  expect_contains(alone.err, "the ranks do not meet at");
 }
 
 TEST_F(Train, UsesTheTransportThatTheFlagNames) {
@@ -82,7 +80,7 @@ TEST_F(Train, UsesTheTransportThatTheFlagNames) {
   EXPECT_EQ(json::parse(threads.out)["transport"], "threads");
   const Outcome alone = run_shell(command_line(tiny({"--steps", "1", "--transport", "c10d"})));
   EXPECT_NE(alone.code, 0);
-  EXPECT_NE(alone.err.find("RANK, WORLD_SIZE"), std::string::npos) << alone.err;
+  expect_contains(alone.err, "RANK, WORLD_SIZE");
 }
 #endif
 
@@ -107,9 +105,7 @@ TEST_F(Train, GivesTheSameBitsUnderMpi) {
 TEST_F(Train, ChoosesTheBucketsFromTheNetworkBetweenProcesses) {
   const auto summary_of = [&](Arguments more) {
     more.insert(more.end(), {"--steps", "1", "--json"});
-    const Outcome outcome = run_shell(mpiexec(2, tiny(more)));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
+    return json_of(run_shell(mpiexec(2, tiny(more))));
   };
   const json chosen = summary_of({});
   EXPECT_EQ(chosen["bucket_coords"], chosen["model"]["parameters"]) << "too small to cut";
@@ -132,17 +128,17 @@ TEST_F(Train, GivesTheSameBitsWithThreadsInTheProcessesOfAJob) {
   const Outcome count =
       run_shell(mpiexec(2, tiny({"--workers", "5", "--steps", "2", "--threads-per-process", "2"})));
   EXPECT_NE(count.code, 0);
-  EXPECT_NE(count.err.find("2 processes, and each is 2 workers"), std::string::npos) << count.err;
+  expect_contains(count.err, "2 processes, and each is 2 workers");
   expect_error({"--threads-per-process", "2"}, "this is no MPI job");
 }
 
 TEST_F(Train, EndsTheWholeMpiJobOnAnError) {
   const Outcome count = run_shell(mpiexec(2, tiny({"--workers", "3", "--steps", "2"})));
   EXPECT_NE(count.code, 0);
-  EXPECT_NE(count.err.find("this MPI job has 2 processes"), std::string::npos) << count.err;
+  expect_contains(count.err, "this MPI job has 2 processes");
   const Outcome diverged = run_shell(mpiexec(2, tiny({"--steps", "5", "--lr", "1e30"})));
   EXPECT_NE(diverged.code, 0);
-  EXPECT_NE(diverged.err.find("NaN or Inf in the gradient of"), std::string::npos) << diverged.err;
+  expect_contains(diverged.err, "NaN or Inf in the gradient of");
 }
 
 TEST_F(Train, IsOneWorkerAsTheOnlyProcessOfAJob) {
@@ -156,9 +152,7 @@ TEST_F(Train, IsOneWorkerAsTheOnlyProcessOfAJob) {
   const Outcome mpi =
       run_shell(command_line(tiny({"--steps", "1", "--transport", "mpi", "--workers", "2"})));
   EXPECT_NE(mpi.code, 0);
-  EXPECT_NE(mpi.err.find("this is one process, so one worker; start 2 with mpirun"),
-            std::string::npos)
-      << mpi.err;
+  expect_contains(mpi.err, "this is one process, so one worker; start 2 with mpirun");
 }
 
 TEST_F(Train, RefusesAJobOfDifferentSettings) {
@@ -168,14 +162,14 @@ TEST_F(Train, RefusesAJobOfDifferentSettings) {
     const std::string job = mpiexec(1, all);
     const Outcome outcome = run_shell(concat(job, " : -n 1 ", command_line(all), " ", more));
     EXPECT_NE(outcome.code, 0) << more;
-    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+    expect_contains(outcome.err, part);
   };
   expect_refusal("--eval-every 1", "--eval-every differs: rank(s) 1");
   const std::string job = mpiexec(1, all), text = path("text");
   std::string elsewhere = command_line(all);
   elsewhere.replace(elsewhere.find(text), text.size(), path("other"));
   const Outcome data = run_shell(concat(job, " : -n 1 ", elsewhere));
-  EXPECT_NE(data.err.find("the data (--data) differs: rank(s) 1"), std::string::npos) << data.err;
+  expect_contains(data.err, "the data (--data) differs: rank(s) 1");
   const Outcome allowed = run_shell(
       concat(job, " : -n 1 ", command_line(all), " --log-every 3 --json --out ", path("out")));
   EXPECT_EQ(allowed.code, 0) << allowed.err;
@@ -200,9 +194,7 @@ TEST_F(Train, WaitsForTheProcessesOfAJobNoLongerThanItsTimeout) {
   const Outcome outcome =
       run_shell(concat("timeout 30 env ", job, " : -n 1 ", PRIDE_MPI_DEATH, " late"));
   EXPECT_EQ(outcome.code, 1) << outcome.err;
-  EXPECT_NE(outcome.err.find("not all 2 processes of this MPI job have come within 500 ms"),
-            std::string::npos)
-      << outcome.err;
+  expect_contains(outcome.err, "not all 2 processes of this MPI job have come within 500 ms");
 }
 #endif
 

@@ -15,17 +15,19 @@ namespace pride::app {
 
 using nlohmann::json;
 using test::bytes_of;
+using test::expect_contains;
+using test::json_of;
 using test::Outcome;
+using test::plus;
 using test::run_shell;
 using test::TempFolder;
+using test::words;
 using Arguments = std::vector<std::string>;
 
 constexpr const char* kMethods[] = {"adamw", "lion", "dlion-vote", "dlion-avg"};
 
 inline std::string command_line(const Arguments& arguments) {
-  Arguments all = {"train"};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  return test::command_of(all);
+  return test::command_of(plus({"train"}, arguments));
 }
 
 inline Outcome train(const Arguments& arguments) { return run_shell(command_line(arguments)); }
@@ -42,18 +44,15 @@ class Train : public testing::Test {
 
   // a run of a second or so; later flags override earlier ones nowhere, so keep them apart
   Arguments tiny(Arguments more) const {
-    Arguments all = {"--data", path("text"), "--layers", "1",       "--heads", "2",      "--width",
-                     "32",     "--context",  "16",       "--batch", "4",       "--quiet"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return plus(words("--data ", path("text"),
+                      " --layers 1 --heads 2 --width 32 --context 16 --batch 4 --quiet"),
+                more);
   }
 
   json summary(const Arguments& more) const {
     Arguments all = tiny(more);
     all.push_back("--json");
-    const Outcome outcome = train(all);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
+    return json_of(train(all));
   }
 
   // Code 2 for wrong usage, 1 for a failure.
@@ -62,7 +61,7 @@ class Train : public testing::Test {
     all.insert(all.begin(), "train");
     const Outcome outcome = test::run_here(all);
     EXPECT_EQ(outcome.code, code) << outcome.err;
-    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+    expect_contains(outcome.err, part);
   }
 
   std::vector<json> metrics(const std::string& out) const {

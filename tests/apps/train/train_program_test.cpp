@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "train/io/safetensors.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {
@@ -42,8 +41,8 @@ TEST_F(Train, LearnsWithGradientsSentInBf16AndSendsHalfTheBytes) {
 }
 
 TEST_F(Train, RecordsWhatHappened) {
-  const json s = summary({"--steps", "6", "--workers", "3", "--eval-every", "3", "--out",
-                          path("out"), "--accumulate", "2", "--clip-norm", "1"});
+  const json s = summary(words("--steps 6 --workers 3 --eval-every 3 --out ", path("out"),
+                               " --accumulate 2 --clip-norm 1"));
   EXPECT_EQ(json::parse(bytes_of(path("out") + "/summary.json")), s);
   EXPECT_EQ(s["world"], 3);
   EXPECT_EQ(s["steps"], 6);
@@ -117,8 +116,7 @@ TEST_F(Train, NamesTensorRankAndStepOfANonFiniteGradient) {
   EXPECT_GT(skipped["steps_skipped"].get<int>(), 0);
   EXPECT_TRUE(skipped["final"]["loss"].is_null()) << "JSON knows no NaN";
   EXPECT_TRUE(skipped["final"]["bits_per_byte"].is_null());
-  const Arguments endless = {"--steps",      "50",   "--lr",      "1e30",
-                             "--non-finite", "skip", "--workers", "2"};
+  const Arguments endless = words("--steps 50 --lr 1e30 --non-finite skip --workers 2");
   expect_error(endless, "20 steps in a row were skipped, up to step 2", 1);
 }
 
@@ -154,7 +152,7 @@ TEST_F(Train, MakesNoFolderOfResultsWhereEventsCannotGo) {
 TEST_F(Train, RefusesABatchLargerThanAWorkersSamples) {
   const Outcome outcome = train({"--data", path("text"), "--context", "16", "--batch", "100000"});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.err.find("--batch 100000: a worker has "), std::string::npos) << outcome.err;
+  expect_contains(outcome.err, "--batch 100000: a worker has ");
 }
 
 TEST_F(Train, StartsWithTheDeviationsOfItsModelOrThoseGiven) {
@@ -184,9 +182,8 @@ TEST_F(Train, StartsWithTheDeviationsOfItsModelOrThoseGiven) {
 
 TEST_F(Train, TakesLargerDefaultRatesForSmallModels) {
   const auto rate = [&](const Arguments& more) {
-    Arguments all = {"--steps", "1", "--eval-batches", "1"};
-    all.insert(all.end(), more.begin(), more.end());
-    return summary(all)["method"]["lr"].get<double>();
+    return summary(plus({"--steps", "1", "--eval-batches", "1"}, more))["method"]["lr"]
+        .get<double>();
   };
   EXPECT_DOUBLE_EQ(rate({}), 1e-3);
   EXPECT_DOUBLE_EQ(rate({"--method", "adamw"}), 1e-2);
@@ -198,11 +195,11 @@ TEST_F(Train, TakesLargerDefaultRatesForSmallModels) {
 TEST_F(Train, SaysWhatTorchSaysInOneLine) {
   // attention's mask of 640 GB
   folder_.write("long", std::string(4'200'000, 'a'));
-  const Outcome outcome =
-      train({"--data", path("long"), "--width", "8", "--heads", "1", "--layers", "1", "--context",
-             "400000", "--workers", "1", "--batch", "1", "--steps", "1", "--quiet"});
+  const Outcome outcome = train(words(
+      "--data ", path("long"),
+      " --width 8 --heads 1 --layers 1 --context 400000 --workers 1 --batch 1 --steps 1 --quiet"));
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.err.find("pride: error: torch: "), std::string::npos) << outcome.err;
+  expect_contains(outcome.err, "pride: error: torch: ");
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
 }
 
@@ -243,9 +240,9 @@ constexpr const char* kNoImages = "no CIFAR-10: set PRIDE_DATA to a folder with 
 TEST_F(Train, LearnsRealImages) {
   const std::string data = real_images();
   if (data.empty()) GTEST_SKIP() << kNoImages;
-  const Outcome outcome = train({"--task", "cifar10", "--data", data, "--steps", "40", "--lr",
-                                 "1e-3", "--eval-batches", "4", "--layers", "2", "--width", "64",
-                                 "--sharding", "dirichlet:10", "--quiet", "--json"});
+  const Outcome outcome = train(words("--task cifar10 --data ", data,
+                                      " --steps 40 --lr 1e-3 --eval-batches 4 --layers 2 --width "
+                                      "64 --sharding dirichlet:10 --quiet --json"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   // a guess is right once in ten
   EXPECT_GT(json::parse(outcome.out)["final"]["accuracy"].get<double>(), 0.18);
@@ -257,10 +254,10 @@ TEST_F(Train, WeighsVotesBySamples) {
   if (data.empty()) GTEST_SKIP() << kNoImages;
   const auto hash = [&](const std::string& method, const std::string& sharding,
                         const std::string& weight) {
-    const Outcome outcome = train(
-        {"--task",         "cifar10", "--data",   data,    "--steps", "3",  "--method",   method,
-         "--eval-batches", "1",       "--layers", "1",     "--width", "16", "--sharding", sharding,
-         "--vote-weight",  weight,    "--quiet",  "--json"});
+    const Outcome outcome =
+        train(words("--task cifar10 --data ", data, " --steps 3 --method ", method,
+                    " --eval-batches 1 --layers 1 --width 16 --sharding ", sharding,
+                    " --vote-weight ", weight, " --quiet --json"));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome.code == 0 ? json::parse(outcome.out)["param_hash"] : json();
   };
@@ -268,18 +265,19 @@ TEST_F(Train, WeighsVotesBySamples) {
     EXPECT_NE(hash(method, "dirichlet:0.3", "samples"), hash(method, "dirichlet:0.3", "equal"));
     EXPECT_EQ(hash(method, "replicate", "samples"), hash(method, "replicate", "equal"));
   }
-  const Outcome dense = train({"--task", "cifar10", "--data", data, "--steps", "1", "--method",
-                               "lion", "--sharding", "dirichlet:0.3", "--vote-weight", "samples"});
+  const Outcome dense =
+      train(words("--task cifar10 --data ", data,
+                  " --steps 1 --method lion --sharding dirichlet:0.3 --vote-weight samples"));
   EXPECT_EQ(dense.code, 2);
-  EXPECT_NE(dense.err.find("lion"), std::string::npos) << dense.err;
+  expect_contains(dense.err, "lion");
 }
 
 TEST_F(Train, StartsWithTheDeviationGivenOnImages) {
   const std::string data = real_images();
   if (data.empty()) GTEST_SKIP() << kNoImages;
-  const Arguments images = {"--task",         "cifar10", "--data",  data,    "--layers", "1",
-                            "--width",        "16",      "--steps", "1",     "--lr",     "0",
-                            "--eval-batches", "1",       "--quiet", "--json"};
+  const Arguments images =
+      words("--task cifar10 --data ", data,
+            " --layers 1 --width 16 --steps 1 --lr 0 --eval-batches 1 --quiet --json");
   const auto with = [&](const char* flag) {
     Arguments all = images;
     all.insert(all.end(), {flag, "0.5"});
@@ -290,8 +288,7 @@ TEST_F(Train, StartsWithTheDeviationGivenOnImages) {
   ASSERT_EQ(none.code, 0) << none.err;
   EXPECT_EQ(json::parse(wide.out)["model"]["size"].value("init_std", 0.0), 0.5);
   EXPECT_NE(json::parse(wide.out)["param_hash"], json::parse(none.out)["param_hash"]);
-  EXPECT_NE(with("--embedding-std").err.find("--embedding-std is for lm and fewshot only"),
-            std::string::npos);
+  expect_contains(with("--embedding-std").err, "--embedding-std is for lm and fewshot only");
 }
 }  // namespace
 }  // namespace pride::app

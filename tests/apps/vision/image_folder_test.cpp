@@ -7,7 +7,6 @@
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -5,12 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "apps/io/temp_folder.h"
 #include "apps/vision/jpeg_files.h"
 #include "pride/error.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

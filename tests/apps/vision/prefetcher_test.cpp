@@ -12,7 +12,6 @@
 #include "apps/vision/jpeg_files.h"
 #include "pride/error.h"
 #include "train/vision/view.h"
-#include "train_names.h"
 
 namespace pride::app {
 namespace {

@@ -1,13 +1,16 @@
 // Crops: within the image, of the areas and ratios that their definition says; the views of them.
+// Oracle: torchvision's definition; means of uniform distributions, at 5 standard errors. Resizing
+// against sums of a triangle in double precision, written from its definition.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: torchvision's definition; means of uniform distributions, at 5 standard errors.
-#include "train/vision/view.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "apps/vision/jpeg_files.h"
+#include "pride/error.h"
+#include "train/vision/view.h"
 #include "train_names.h"
 
 namespace pride::app {
@@ -122,5 +125,154 @@ TEST(EvalView, IsNormalisedPerChannelAndPlane) {
   for (std::size_t i = 0; i < out.size(); ++i) ASSERT_FLOAT_EQ(out[i], want[i / 256]) << i;
 }
 
+// half a unit for each of the two roundings to bytes
+constexpr double kRounding = 1.001;
+
+RgbImage noise(int width, int height, unsigned seed = 5) {
+  RgbImage image{.width = width, .height = height};
+  std::mt19937 random(seed);
+  for (int i = 0; i < 3 * width * height; ++i) {
+    image.pixels.push_back(static_cast<std::uint8_t>(random() % 256));
+  }
+  return image;
+}
+
+std::vector<std::uint8_t> resized(const RgbImage& image, const Resize& resize) {
+  std::vector<std::uint8_t> out(
+      static_cast<std::size_t>(3 * resize.window.width * resize.window.height));
+  resample(image, resize, out);
+  return out;
+}
+
+Resize whole(const RgbImage& image, int width, int height) {
+  return {{0, 0, image.width, image.height}, width, height, {0, 0, width, height}};
+}
+
+// the weights of all inputs for one output: a triangle around its centre
+std::vector<double> triangle(int in, int out, int i) {
+  const double scale = static_cast<double>(in) / out, wide = scale > 1 ? scale : 1;
+  std::vector<double> weights(static_cast<std::size_t>(in));
+  double sum = 0;
+  for (int x = 0; x < in; ++x) {
+    const double distance = std::abs(x + 0.5 - (i + 0.5) * scale) / wide;
+    sum += weights[static_cast<std::size_t>(x)] = distance < 1 ? 1 - distance : 0;
+  }
+  for (double& weight : weights) weight /= sum;
+  return weights;
+}
+
+double exact(const RgbImage& image, const Resize& resize, int x, int y, int c) {
+  const auto columns = triangle(resize.from.width, resize.width, x);
+  const auto rows = triangle(resize.from.height, resize.height, y);
+  double sum = 0;
+  for (int v = 0; v < resize.from.height; ++v) {
+    for (int u = 0; u < resize.from.width; ++u) {
+      const auto at = 3 * ((resize.from.top + v) * image.width + resize.from.left + u) + c;
+      sum += rows[static_cast<std::size_t>(v)] * columns[static_cast<std::size_t>(u)] *
+             image.pixels[static_cast<std::size_t>(at)];
+    }
+  }
+  return sum;
+}
+
+void expect_exact(const RgbImage& image, const Resize& resize) {
+  const auto out = resized(image, resize);
+  for (int i = 0; i < static_cast<int>(out.size()); ++i) {
+    const int x = i / 3 % resize.window.width, y = i / 3 / resize.window.width;
+    const double want = exact(image, resize, resize.window.left + x, resize.window.top + y, i % 3);
+    ASSERT_NEAR(out[static_cast<std::size_t>(i)], want, kRounding)
+        << resize.from.width << " x " << resize.from.height << " to " << resize.width << " x "
+        << resize.height << ", at " << x << ", " << y;
+  }
+}
+
+TEST(Resample, IsTheTrianglesSumForAnySizes) {
+  for (const auto& [in, out] :
+       {std::pair{40, 17}, {17, 40}, {30, 10}, {10, 30}, {33, 32}, {1, 9}, {9, 1}, {64, 3}}) {
+    const RgbImage image = noise(in, out + 5);
+    expect_exact(image, whole(image, out, in));
+  }
+}
+
+TEST(Resample, ToTheSameSizeChangesNothing) {
+  const RgbImage image = noise(31, 23);
+  EXPECT_EQ(resized(image, whole(image, 31, 23)), image.pixels);
+}
+
+TEST(Resample, OfOneColourIsThatColour) {
+  for (const int value : {0, 1, 127, 254, 255}) {
+    RgbImage image{.width = 50, .height = 37};
+    image.pixels.assign(50 * 37 * 3, static_cast<std::uint8_t>(value));
+    for (const auto& [width, height] : {std::pair{224, 224}, {7, 11}, {50, 3}}) {
+      for (const std::uint8_t got : resized(image, whole(image, width, height))) {
+        ASSERT_EQ(got, value) << width << " x " << height;
+      }
+    }
+  }
+}
+
+TEST(Resample, OfASlopeIsThatSlope) {
+  // 4 a pixel: twice as many pixels make 2 a pixel, half as many 8; away from the ends
+  RgbImage image{.width = 60, .height = 8};
+  for (int i = 0; i < 60 * 8; ++i) image.pixels.insert(image.pixels.end(), 3, i % 60 * 4);
+  const auto wide = resized(image, whole(image, 120, 8));
+  const auto narrow = resized(image, whole(image, 30, 8));
+  for (int x = 2; x < 118; ++x) {
+    ASSERT_NEAR(wide[static_cast<std::size_t>(3 * x)], (x + 0.5) * 2 - 2, 0.5 + 1e-6) << x;
+  }
+  for (int x = 1; x < 29; ++x) {
+    ASSERT_NEAR(narrow[static_cast<std::size_t>(3 * x)], (x + 0.5) * 8 - 2, 0.5 + 1e-6) << x;
+  }
+}
+
+TEST(Resample, ByHalfWeighsFourPixelsOneThreeThreeOne) {
+  RgbImage image{.width = 8, .height = 1};
+  for (int x = 0; x < 8; ++x) image.pixels.insert(image.pixels.end(), 3, x == 3 ? 160 : 0);
+  const auto out = resized(image, whole(image, 4, 1));
+  // pixel 3 lies in the triangles of outputs 1 (pixels 1 to 4) and 2 (pixels 3 to 6)
+  EXPECT_EQ(out[0], 0);
+  EXPECT_EQ(out[3], 60);
+  EXPECT_EQ(out[6], 20);
+  EXPECT_EQ(out[9], 0);
+}
+
+TEST(Resample, TakesAWindowAsIfTheRestWereThere) {
+  const RgbImage image = noise(57, 43);
+  Resize resize = whole(image, 29, 31);
+  const auto all = resized(image, resize);
+  resize.window = {5, 9, 13, 11};
+  const auto part = resized(image, resize);
+  for (int y = 0; y < 11; ++y) {
+    for (int i = 0; i < 13 * 3; ++i) {
+      ASSERT_EQ(part[static_cast<std::size_t>(y * 39 + i)],
+                all[static_cast<std::size_t>((y + 9) * 87 + 15 + i)]);
+    }
+  }
+}
+
+TEST(Resample, SeesNothingOutsideOfItsBox) {
+  RgbImage image = noise(40, 40);
+  const Resize resize{{11, 7, 20, 16}, 9, 30, {0, 0, 9, 30}};
+  expect_exact(image, resize);
+  const auto before = resized(image, resize);
+  for (int y = 0; y < 40; ++y) {
+    for (int x = 0; x < 40; ++x) {
+      const bool inside = x >= 11 && x < 31 && y >= 7 && y < 23;
+      for (int c = 0; c < 3 && !inside; ++c) {
+        image.pixels[static_cast<std::size_t>(3 * (y * 40 + x) + c)] ^= 0xFF;
+      }
+    }
+  }
+  EXPECT_EQ(resized(image, resize), before);
+}
+
+TEST(Resample, RefusesBoxesOutside) {
+  const RgbImage image = noise(10, 10);
+  EXPECT_THROW(resized(image, {{1, 0, 10, 10}, 5, 5, {0, 0, 5, 5}}), InvalidArgument);
+  EXPECT_THROW(resized(image, {{0, 0, 10, 10}, 5, 5, {0, 1, 5, 5}}), InvalidArgument);
+  EXPECT_THROW(resized(image, {{0, 0, 0, 10}, 5, 5, {0, 0, 5, 5}}), InvalidArgument);
+}
+
 }  // namespace
+
 }  // namespace pride::app

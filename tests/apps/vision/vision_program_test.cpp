@@ -15,8 +15,12 @@ namespace pride::app {
 namespace {
 
 using nlohmann::json;
+using test::expect_contains;
+using test::json_of;
 using test::Outcome;
+using test::plus;
 using test::run_program;
+using test::words;
 using Arguments = std::vector<std::string>;
 
 // Noise that is redder or bluer: two classes that a small model tells apart.
@@ -46,26 +50,20 @@ class ImageNet : public testing::Test {
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
 
   Arguments tiny(const Arguments& more) const {
-    Arguments all = {"train",     "--task",       "imagenet", "--data",  path("data"), "--model",
-                     "vit-small", "--layers",     "1",        "--heads", "2",          "--width",
-                     "32",        "--image-size", "32",       "--batch", "4",          "--workers",
-                     "2",         "--lr",         "3e-3",     "--quiet", "--json"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return plus(words("train --task imagenet --data ", path("data"),
+                      " --model vit-small --layers 1 --heads 2 --width 32 --image-size 32 --batch "
+                      "4 --workers 2 --lr 3e-3 --quiet --json"),
+                more);
   }
 
-  json summary(const Arguments& more) const {
-    const Outcome outcome = run_program(tiny(more));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
-  }
+  json summary(const Arguments& more) const { return json_of(run_program(tiny(more))); }
 
   void expect_error(const Arguments& more, std::initializer_list<std::string> parts,
                     int code = 2) const {
     const Outcome outcome = test::run_here(tiny(more));
     EXPECT_EQ(outcome.code, code) << outcome.err;
     for (const std::string& part : parts) {
-      EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+      expect_contains(outcome.err, part);
     }
   }
 
@@ -82,8 +80,8 @@ TEST_F(ImageNet, LearnsToTellTwoColoursApart) {
 
 TEST_F(ImageNet, HasTheSameBitsForAnyNumberOfLoaderThreads) {
   const auto hash = [&](const char* threads) {
-    return summary({"--steps", "9", "--accumulate", "2", "--eval-every", "4", "--loader-threads",
-                    threads})["param_hash"];
+    return summary(
+        words("--steps 9 --accumulate 2 --eval-every 4 --loader-threads ", threads))["param_hash"];
   };
   const json alone = hash("0");
   for (const char* threads : {"1", "2", "5"}) EXPECT_EQ(hash(threads), alone) << threads;
@@ -222,9 +220,9 @@ TEST_F(ImageNet, BenchLoaderMeasuresAndChecks) {
   folder_.write("data/val/red/b.jpg", "");
   const Outcome bad = run_program(check);
   EXPECT_EQ(bad.code, 1);
-  EXPECT_NE(bad.err.find("2 of 70 images cannot be read"), std::string::npos) << bad.err;
-  EXPECT_NE(bad.out.find("train/red/a.jpg: a GIF"), std::string::npos) << bad.out;
-  EXPECT_NE(bad.out.find("val/red/b.jpg: an empty file"), std::string::npos) << bad.out;
+  expect_contains(bad.err, "2 of 70 images cannot be read");
+  expect_contains(bad.out, "train/red/a.jpg: a GIF");
+  expect_contains(bad.out, "val/red/b.jpg: an empty file");
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/augment.h"
+#include "train/images.h"
+
+#include <ATen/ATen.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "pride/random_bits.h"
+#include "train/gamma.h"
 #include "train/streams.h"
 
 namespace pride::train {
@@ -87,6 +91,13 @@ std::uint64_t image_hash(const ImageSet& train, const ImageSet& test) {
     hash = mix64(hash, bytes->size());
   }
   return hash;
+}
+
+void mix_up(double alpha, PhiloxStream bits, Batch& batch) {
+  const double a = log_gamma_variate(alpha, bits), b = log_gamma_variate(alpha, bits);
+  batch.share = 1 / (1 + std::exp(b - a));
+  batch.other = batch.target.flip({0});
+  batch.input = batch.input * batch.share + batch.input.flip({0}) * (1 - batch.share);
 }
 
 }  // namespace pride::train
