@@ -254,20 +254,6 @@ std::vector<std::string> mean_row(const std::vector<Result>& results) {
       mean([](const Result& r) { return r.majority; })};
 }
 
-// What is not as asked is said, in whatever form the results are.
-void warn(const QuestionSet& set, const Result& result) {
-  const EncodedSet& asked = result.asked;
-  if (asked.n_cut > 0) {
-    std::cerr << set.name() << ": " << asked.n_cut << " of " << asked.questions.size()
-              << " prompts are longer than the context and lost " << asked.cut_tokens
-              << " tokens on their left\n";
-  }
-  if (asked.n_left_out > 0) {
-    std::cerr << set.name() << ": " << asked.n_left_out
-              << " questions with a choice longer than the context are left out\n";
-  }
-}
-
 void run(Arguments args) {
   pin_threads();
   parse_part(args.part);
@@ -285,7 +271,10 @@ void run(Arguments args) {
     std::string predictions;
     results.push_back(evaluate(subject, set, args, predictions));
     if (file) file->write(predictions.data(), predictions.size());
-    warn(set, results.back());
+    // in whatever form the results are
+    for (const std::string& note : results.back().asked.notes(set.name())) {
+      std::cerr << note << '\n';
+    }
     rows.push_back(row_of(set, results.back()));
     if (args.json) {
       std::cout << result_json(subject, set, args, results.back())

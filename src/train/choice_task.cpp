@@ -180,15 +180,7 @@ class ChoiceTask final : public Task {
   }
 
   void note(const std::string& what, const EncodedSet& set) {
-    if (set.n_cut > 0) {
-      notes_.push_back(concat(what, ": ", set.n_cut, " of ", set.questions.size(),
-                              " prompts are longer than the context and lost ", set.cut_tokens,
-                              " tokens on their left"));
-    }
-    if (set.n_left_out > 0) {
-      notes_.push_back(concat(what, ": ", set.n_left_out, " questions with a choice longer than ",
-                              "the context are left out"));
-    }
+    std::ranges::move(set.notes(what), std::back_inserter(notes_));
   }
 
   // the same questions, but as other tokens or fewer of them, are other data

@@ -45,6 +45,18 @@ nlohmann::json read_json(const fs::path& file) {
   return parse_json(mapped.text(), file.string());
 }
 
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  fs::recursive_directory_iterator at(folder, error), end;
+  for (; !error && at != end; at.increment(error)) {
+    std::error_code gone;  // a dangling link is no regular file
+    if (at->is_regular_file(gone)) files.push_back(at->path());
+  }
+  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
+  return files;
+}
+
 std::filesystem::path find_data(const std::string& flag, const std::string& task,
                                 const std::string& files) {
   if (!flag.empty()) return flag;

@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace pride::train {
 
@@ -17,6 +18,9 @@ nlohmann::json parse_json(std::string_view text, const std::string& place);
 
 // The same of a file; throws DataError, naming the file, if it is missing, too.
 nlohmann::json read_json(const std::filesystem::path& file);
+
+// Regular files anywhere below a folder, in any order. Throws DataError.
+std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
 
 // `flag`, or $PRIDE_DATA if the flag is empty. Throws DataError, naming the task and the `files` of
 // such a folder, if neither is set; InvalidArgument if $PRIDE_DATA is no UTF-8. Does not look

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/data/shard.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -13,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/digest.h"
 #include "pride/error.h"
 #include "train/text/utf8.h"
 
@@ -95,19 +94,19 @@ bool is_shard_of(const path& file, std::string_view part) {
   return file.extension() == ".bin" && has_word(file.stem().string(), part);
 }
 
-void add(XXH3_state_t* state, const Shard& shard) {
+void add(const Shard& shard, Digest& digest) {
   constexpr std::size_t kWhole = std::size_t{1} << 23, kPieces = std::size_t{1} << 12,
                         kPiece = std::size_t{1} << 11;
   const std::span<const Token> tokens = shard.tokens();
-  const std::uint64_t n = tokens.size();
-  XXH3_64bits_update(state, &n, sizeof n);
+  const std::size_t n = tokens.size();
+  digest.number(n);
   if (n <= kWhole) {
-    XXH3_64bits_update(state, tokens.data(), tokens.size_bytes());
+    digest.bytes(std::as_bytes(tokens));
     return;
   }
   for (std::size_t i = 0; i < kPieces; ++i) {
     const std::size_t at = (n - kPiece) / (kPieces - 1) * i;
-    XXH3_64bits_update(state, tokens.data() + at, kPiece * sizeof(Token));
+    digest.bytes(std::as_bytes(tokens.subspan(at, kPiece)));
   }
 }
 
@@ -219,13 +218,10 @@ ShardSet open_shards(const path& file_or_folder) {
 }
 
 std::uint64_t hash_of(const ShardSet& shards) {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       &XXH3_freeState);
-  if (!state) throw std::bad_alloc();
-  XXH3_64bits_reset(state.get());
-  for (const Shard& shard : shards.train) add(state.get(), shard);
-  for (const Shard& shard : shards.valid) add(state.get(), shard);
-  return XXH3_64bits_digest(state.get());
+  Digest digest;
+  for (const Shard& shard : shards.train) add(shard, digest);
+  for (const Shard& shard : shards.valid) add(shard, digest);
+  return digest.value();
 }
 
 }  // namespace pride::train

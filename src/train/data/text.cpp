@@ -3,16 +3,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/data/text.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <fstream>
 #include <memory>
 #include <new>
 #include <system_error>
 
+#include "base/digest.h"
 #include "pride/error.h"
 #include "train/data/shard.h"
+#include "train/files.h"
 
 namespace pride::train {
 namespace {
@@ -65,7 +65,9 @@ TextCorpus load_text(const path& file_or_folder) {
 
 namespace {
 
-std::uint64_t path_hash(const std::string& name) { return XXH3_64bits(name.data(), name.size()); }
+std::uint64_t path_hash(const std::string& name) {
+  return hash_bytes(std::as_bytes(std::span(name)));
+}
 
 // One file in ten by hash, and never none or all: then the extreme hash changes sides.
 std::vector<bool> choose_validation(const std::vector<TextFile>& files) {
@@ -84,25 +86,11 @@ std::vector<bool> choose_validation(const std::vector<TextFile>& files) {
 }
 
 std::uint64_t corpus_hash(const TextCorpus& corpus) {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       &XXH3_freeState);
-  if (!state) throw std::bad_alloc();
-  XXH3_64bits_reset(state.get());
-  XXH3_64bits_update(state.get(), corpus.train.data(), corpus.train.size());
-  XXH3_64bits_update(state.get(), corpus.valid.data(), corpus.valid.size());
-  return XXH3_64bits_digest(state.get());
-}
-
-std::vector<path> regular_files(const path& folder) {
-  std::vector<path> files;
-  std::error_code error;
-  std::filesystem::recursive_directory_iterator at(folder, error), end;
-  for (; !error && at != end; at.increment(error)) {
-    std::error_code gone;  // a dangling link is no regular file
-    if (at->is_regular_file(gone)) files.push_back(at->path());
+  Digest digest;
+  for (const auto* part : {&corpus.train, &corpus.valid}) {
+    digest.bytes(std::as_bytes(std::span(*part)));
   }
-  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
-  return files;
+  return digest.value();
 }
 
 }  // namespace
@@ -130,7 +118,7 @@ std::string read_file(const path& file, std::size_t most) {
 
 TextFolder read_text_folder(const path& folder) {
   TextFolder found;
-  for (const path& file : regular_files(folder)) {
+  for (const path& file : files_below(folder)) {
     std::string bytes = read_file(file);
     if (bytes.find('\0') != std::string::npos) {
       ++found.n_skipped;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/data/tokenize.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/digest.h"
 #include "pride/error.h"
 #include "train/files.h"
 #include "train/io/mapped_file.h"
@@ -85,7 +84,7 @@ class Tokenizer {
 
   // A share of all names, whatever they are.
   void add(const Document& document) {
-    const auto hash = XXH3_64bits(document.name.data(), document.name.size());
+    const auto hash = hash_bytes(std::as_bytes(std::span(document.name)));
     const bool validates = static_cast<double>(hash >> 11) * 0x1p-53 < options_.valid_share;
     add(document.text, validates ? valid_ : train_);
   }
@@ -208,15 +207,10 @@ DocumentFile file_of(const path& file, std::string name, bool in_folder) {
 
 void list_folder(const path& folder, std::vector<DocumentFile>& files) {
   const auto first = static_cast<std::ptrdiff_t>(files.size());
-  std::error_code error;
-  std::filesystem::recursive_directory_iterator at(folder, error), end;
-  for (; !error && at != end; at.increment(error)) {
-    std::error_code gone;  // a dangling link is no regular file
-    if (!at->is_regular_file(gone)) continue;
-    files.push_back(file_of(at->path(), at->path().lexically_relative(folder).generic_string(),
-                            /*in_folder=*/true));
+  for (const path& file : files_below(folder)) {
+    files.push_back(
+        file_of(file, file.lexically_relative(folder).generic_string(), /*in_folder=*/true));
   }
-  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
   std::sort(files.begin() + first, files.end(),
             [](const DocumentFile& a, const DocumentFile& b) { return a.name < b.name; });
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/fewshot/prompt.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <span>
 
+#include "base/digest.h"
 #include "pride/error.h"
 #include "pride/random_bits.h"
 #include "train/streams.h"
@@ -30,6 +29,20 @@ std::size_t head_size(std::string_view delimiter) {
 
 }  // namespace
 
+std::vector<std::string> EncodedSet::notes(const std::string& what) const {
+  std::vector<std::string> texts;
+  if (n_cut > 0) {
+    texts.push_back(concat(what, ": ", n_cut, " of ", questions.size(),
+                           " prompts are longer than the context and lost ", cut_tokens,
+                           " tokens on their left"));
+  }
+  if (n_left_out > 0) {
+    texts.push_back(concat(what, ": ", n_left_out,
+                           " questions with a choice longer than the context are left out"));
+  }
+  return texts;
+}
+
 QuestionList draw_examples(const QuestionList& pool, const Question& question, std::size_t k,
                            std::uint64_t seed) {
   if (k == 0) return {};
@@ -37,8 +50,7 @@ QuestionList draw_examples(const QuestionList& pool, const Question& question, s
   const auto others = pool.size() - static_cast<std::size_t>(std::ranges::count_if(pool, same));
   PRIDE_CHECK(k <= others, question.place, ": ", k, " examples are asked for, there are ", others,
               " other questions to take them from");
-  PhiloxStream bits(seed, streams::kExamples,
-                    XXH3_64bits(question.query.data(), question.query.size()));
+  PhiloxStream bits(seed, streams::kExamples, hash_bytes(std::as_bytes(std::span(question.query))));
   QuestionList drawn;
   while (drawn.size() < k) {
     const Question* next = pool[bits.next_below(static_cast<std::uint32_t>(pool.size()))];

@@ -38,6 +38,9 @@ struct EncodedSet {
   std::vector<EncodedQuestion> questions;
   std::size_t n_cut = 0, cut_tokens = 0;  // prompts that lost tokens, and how many in all
   std::size_t n_left_out = 0;             // questions with a choice longer than the context
+
+  // What is not as asked, each beginning with `what`.
+  std::vector<std::string> notes(const std::string& what) const;
 };
 
 // `k` of `pool`, in a random order that is a function of (seed, query, the pool's order) alone;

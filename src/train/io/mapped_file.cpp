@@ -5,13 +5,12 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
-
 #include <cerrno>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "base/digest.h"
 #include "pride/error.h"
 
 namespace pride::train {
@@ -65,7 +64,7 @@ void require_regular_file(const std::filesystem::path& file) {
 
 std::uint64_t file_hash(const std::filesystem::path& file) {
   const MappedFile mapped(file);
-  return XXH3_64bits(mapped.text().data(), mapped.text().size());
+  return hash_bytes(std::as_bytes(std::span(mapped.text())));
 }
 
 }  // namespace pride::train

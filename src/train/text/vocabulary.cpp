@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/text/vocabulary.h"
 
-#include <xxhash.h>
-
 #include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "base/digest.h"
 #include "pride/error.h"
 #include "train/data/text.h"
 #include "train/files.h"
@@ -181,8 +180,8 @@ Vocabulary::Vocabulary(const path& folder) {
   for (const auto& [name, token] : ids) bytes_[token] = bytes_of_name(name, byte_of);
   const auto end = ids.find(std::string(kEndOfText));
   if (end != ids.end()) end_of_text_ = end->second;
-  hash_ = XXH3_64bits_withSeed(merges_text.data(), merges_text.size(),
-                               XXH3_64bits(ids_text.data(), ids_text.size()));
+  hash_ = hash_bytes(std::as_bytes(std::span(merges_text)),
+                     hash_bytes(std::as_bytes(std::span(ids_text))));
 }
 
 std::string Vocabulary::decode(std::span<const Token> tokens) const {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/vision/image_folder.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <memory>
-#include <new>
 #include <string_view>
 #include <system_error>
 
+#include "base/digest.h"
 #include "pride/error.h"
 #include "train/files.h"
 #include "train/text/utf8.h"
@@ -49,19 +46,6 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   std::sort(names.begin(), names.end());
   return names;
 }
-
-class Hash {
- public:
-  Hash() : state_(XXH3_createState(), &XXH3_freeState) {
-    if (!state_) throw std::bad_alloc();
-    XXH3_64bits_reset(state_.get());
-  }
-  void add(std::string_view text) { XXH3_64bits_update(state_.get(), text.data(), text.size()); }
-  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
-
- private:
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
-};
 
 struct Found {
   std::string name;
@@ -107,14 +91,13 @@ std::vector<Found> images_of(const fs::path& split, const std::string& name, std
 }
 
 // Adds one class's images to the split and to the hash.
-void add_class(const std::string& name, std::size_t label, ImageSplit& split, Hash& hash,
+void add_class(const std::string& name, std::size_t label, ImageSplit& split, Digest& hash,
                std::size_t& others) {
   for (Found& image : images_of(split.folder, name, others)) {
-    // no file name holds a NUL byte
-    hash.add(image.name);
-    hash.add(std::string_view("\0", 1));
-    hash.add(std::to_string(image.size));
-    hash.add(std::string_view("\0", 1));
+    // with their NUL bytes, which no file name holds
+    for (const std::string& word : {image.name, std::to_string(image.size)}) {
+      hash.bytes(std::as_bytes(std::span(word.c_str(), word.size() + 1)));
+    }
     split.names.push_back(std::move(image.name));
     split.labels.push_back(static_cast<std::uint16_t>(label));
   }
@@ -140,12 +123,12 @@ ImageFolder scan_images(const fs::path& folder) {
                            ", expected one for each of ", kFewestClasses, " to ", kMostClasses,
                            " classes"));
   }
-  Hash hash;
-  hash.add(std::string_view("train\0", 6));
+  Digest hash;
+  hash.bytes(std::as_bytes(std::span("train")));
   for (std::size_t label = 0; label < n; ++label) {
     add_class(images.classes[label], label, images.train, hash, images.n_others);
   }
-  hash.add(std::string_view("val\0", 4));
+  hash.bytes(std::as_bytes(std::span("val")));
   for (const std::string& name : folders_in(images.val.folder)) {
     const auto at = std::lower_bound(images.classes.begin(), images.classes.end(), name);
     if (at == images.classes.end() || *at != name) {
