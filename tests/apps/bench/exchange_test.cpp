@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 
+#include "apps/io/temp_folder.h"
 #include "bench/exchange.h"
 #include "bench/network.h"
 #include "bench/optimizer.h"
@@ -175,14 +176,10 @@ TEST(ExchangeBench, RefusesOptionsThatNoMethodOfTheListHas) {
 
 TEST(WithMemoryFor, SaysOfWhatAndHowMuchThereIsNone) {
   EXPECT_EQ(with_memory_for("lion", 10, [] { return 3; }), 3);
-  try {
-    with_memory_for("lion of 8 coordinates", 12'000, [] { throw std::bad_alloc(); });
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "lion of 8 coordinates: out of memory: each rank needs 12,000 bytes or more; ask "
-              "for smaller --sizes");
-  }
+  test::expect_error<Error>(
+      [] { with_memory_for("lion of 8 coordinates", 12'000, [] { throw std::bad_alloc(); }); },
+      {"lion of 8 coordinates: out of memory: each rank needs 12,000 bytes or more; ask for "
+       "smaller --sizes"});
 }
 
 TEST(BytesOf, AreThoseOfTheOptions) {

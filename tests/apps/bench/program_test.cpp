@@ -29,10 +29,7 @@ Outcome pride(const std::string& arguments) {
 
 std::vector<json> lines_of(const Outcome& outcome) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  std::vector<json> lines;
-  std::istringstream text(outcome.out);
-  for (std::string line; std::getline(text, line);) lines.push_back(json::parse(line));
-  return lines;
+  return test::json_lines(outcome.out);
 }
 
 TEST(BenchProgram, NetworkSaysLatencyAndGoodput) {
@@ -155,16 +152,15 @@ TEST(BenchProgram, KernelsPrintsATableAndSaysWhatItIs) {
 }
 
 TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
-  const Outcome method = pride("bench exchange --workers 2 --methods no-such --sizes 10");
-  EXPECT_EQ(method.code, 2);
-  expect_contains(method.err, "no-such");
-  const Outcome option = pride("bench exchange --workers 2 --methods lion:tie=zero --sizes 10");
-  EXPECT_EQ(option.code, 2);
-  expect_contains(option.err, "lion: no option 'tie'");
-  const Outcome value = pride("bench exchange --workers 2 --methods lion:dense=x --sizes 10");
-  EXPECT_EQ(value.code, 2);
-  expect_contains(value.err, "dense = 'x'");
-  EXPECT_EQ(value.out, "") << "before the network is measured";
+  for (const auto& [method, part] : {std::pair("no-such", "no-such"),
+                                     {"lion:tie=zero", "lion: no option 'tie'"},
+                                     {"lion:dense=x", "dense = 'x'"}}) {
+    const Outcome outcome =
+        pride(concat("bench exchange --workers 2 --methods ", method, " --sizes 10"));
+    EXPECT_EQ(outcome.code, 2);
+    expect_contains(outcome.err, part);
+    EXPECT_EQ(outcome.out, "") << "before the network is measured";
+  }
   const Outcome late =
       pride("plan --workers 2 --seconds 100 --params 1000 --backward 1ms --methods lion:dense=x");
   EXPECT_EQ(late.code, 2) << "before the network is measured";

@@ -13,13 +13,10 @@ using Arguments = std::vector<std::string>;
 class Compare : public SweepProgram {
  protected:
   Arguments arguments(const Arguments& more) const {
-    Arguments all = {"compare", "--data", path(data_).string(), "--out", path("out").string()};
-    for (const char* word : {"--layers", "1", "--heads", "2", "--width", "16", "--context", "16",
-                             "--batch", "2", "--workers", "2"}) {
-      all.emplace_back(word);
-    }
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return test::plus(
+        words("compare --data ", path(data_).string(), " --out ", path("out").string(),
+              " --layers 1 --heads 2 --width 16 --context 16", " --batch 2 --workers 2"),
+        more);
   }
 
   Outcome compare(const Arguments& more) const { return test::run_program(arguments(more)); }
@@ -44,13 +41,8 @@ class Compare : public SweepProgram {
 const Arguments kTwo = {"--methods", "lion,dlion-vote", "--seeds", "1", "--steps", "3"};
 const Arguments kFour = {"--methods", "lion,dlion-vote", "--seeds", "1,2", "--steps", "3"};
 
-Arguments with(Arguments all, const Arguments& more) {
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 TEST_F(Compare, TrainsEveryMethodOnEverySeed) {
-  const Outcome outcome = compare(with(kFour, {"--lr", "1e-3"}));
+  const Outcome outcome = compare(test::plus(kFour, {"--lr", "1e-3"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   expect_contains(outcome.out, "| `dlion-vote` | 1e-3 |");
   expect_contains(outcome.err, "[4/4] ");
@@ -103,15 +95,6 @@ TEST_F(Compare, GivesAllMethodsTheSameInitialValues) {
   }
 }
 
-TEST_F(Compare, RepeatsNoCompleteRunAndMakesWhatIsMissing) {
-  ASSERT_EQ(compare(kTwo).code, 0);
-  const auto before = summaries();
-  ASSERT_EQ(compare(with(kFour, {"--overlap", "--log-every", "1"})).code, 0);
-  const auto after = summaries();
-  EXPECT_EQ(after.size(), 4U);
-  for (const auto& [id, time] : before) EXPECT_EQ(after.at(id), time) << id;
-}
-
 // Damaged contents of the folder.
 TEST_F(Compare, MakesRunsWithUnreadableFilesAnew) {
   ASSERT_EQ(compare(kTwo).code, 0);
@@ -139,18 +122,6 @@ TEST_F(Compare, MakesRunsWithUnreadableFilesAnew) {
   const std::size_t loss = summary.find("\"loss\": ", summary.find("\"final\""));
   folder_.write(folder / "summary.json", summary.insert(loss + 8, "\"abc\", \"had\": "));
   expect_again(folder / "summary.json");
-}
-
-TEST_F(Compare, GoesOnWhenAMethodFails) {
-  const Outcome outcome = compare(with(kTwo, {"--set", "lion:lr=1e30"}));
-  EXPECT_EQ(outcome.code, 1);
-  expect_contains(outcome.out, "| `lion` (0 of 1 runs) | 1e30 |");
-  expect_contains(outcome.out, "failed: lion, lr 1e30, seed 1: ");
-  expect_contains(outcome.out, "NaN or Inf in the gradient of");
-  expect_contains(outcome.err, "pride: error: 1 run failed");
-  EXPECT_EQ(overview()["failed"], 1);
-  EXPECT_TRUE(overview()["rows"][0]["results"].is_null());
-  EXPECT_TRUE(overview()["rows"][1]["results"].is_object());
 }
 
 TEST_F(Compare, SetsFlagsForOneMethodOnly) {
@@ -225,15 +196,6 @@ TEST_F(Compare, CountsADenseBeginning) {
   EXPECT_LT(late, dense / 10);
   EXPECT_NEAR(mean, 0.2 * dense + 0.8 * late, 0.05 * dense);
   expect_contains(outcome.out, " (late 1/");
-}
-
-TEST_F(Compare, SaysWhyNoRateWorked) {
-  const Outcome failed =
-      compare({"--methods", "lion", "--seeds", "1", "--steps", "2", "--tune", "--lr", "1e30"});
-  EXPECT_EQ(failed.code, 1);
-  expect_contains(failed.out,
-                  "not run: no point of [tune.grid] gave a result; the last: step 2: NaN or Inf");
-  EXPECT_EQ(runs_of("lion", "tune").size(), 5U);
 }
 
 TEST_F(Compare, ReadsItsFlagsFromAFile) {

@@ -53,11 +53,8 @@ class SweepProgram : public testing::Test {
   // In this process; `more`: words between blanks. For sweeps that are refused before their first
   // run.
   Outcome refused(const std::string& more = "") const {
-    std::vector<std::string> all = words("sweep ", path("try.toml").string(), " --data ",
-                                         path(data_).string(), " --out ", path("out").string());
-    std::istringstream words(more);
-    for (std::string word; words >> word;) all.push_back(word);
-    return test::run_here(all);
+    return test::run_here(words("sweep ", path("try.toml").string(), " --data ",
+                                path(data_).string(), " --out ", path("out").string(), " ", more));
   }
 
   void expect_refusal(const std::string& file, const std::string& part,
@@ -89,11 +86,7 @@ class SweepProgram : public testing::Test {
   }
 
   std::vector<json> records() const {
-    std::vector<json> all;
-    if (!fs::exists(path("out") / "sweep.jsonl")) return all;
-    std::istringstream in(bytes_of(path("out") / "sweep.jsonl"));
-    for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
-    return all;
+    return test::json_lines(bytes_of(path("out") / "sweep.jsonl"));  // none: no file yet
   }
 
   json overview() const { return json::parse(bytes_of(path("out") / "sweep.json")); }

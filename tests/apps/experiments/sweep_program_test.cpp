@@ -44,7 +44,7 @@ TEST_F(SweepProgram, MakesOnlyWhatIsMissingOrChanged) {
   ASSERT_EQ(sweep().code, 0);
   const auto before = summaries();
   ASSERT_EQ(before.size(), 2U);
-  ASSERT_EQ(sweep().code, 0);
+  ASSERT_EQ(sweep("--set overlap=true --set log-every=1").code, 0);
   EXPECT_EQ(summaries(), before) << "nothing was made again";
   write(std::string(kPair) + "[method.lion]\nlr = 1e-3\n");
   ASSERT_EQ(sweep().code, 0);
@@ -158,7 +158,13 @@ TEST_F(SweepProgram, RecordsARunThatFailsAndGoesOn) {
   write(std::string(kPair) + "[method.lion]\nlr = 1e30\n", 20);
   const Outcome outcome = sweep();
   EXPECT_EQ(outcome.code, 1);
-  expect_contains(outcome.err, "1 run failed");
+  expect_contains(outcome.err, "pride: error: 1 run failed");
+  expect_contains(outcome.out,
+                  {"| `lion` (0 of 1 runs) | 1e30 |",
+                   "failed: lion, lr 1e30, seed 1: ", "NaN or Inf in the gradient of"});
+  EXPECT_EQ(overview()["failed"], 1);
+  EXPECT_TRUE(overview()["rows"][0]["results"].is_null());
+  EXPECT_TRUE(overview()["rows"][1]["results"].is_object());
   int failed = 0;
   for (const json& record : records()) {
     const bool lion = record["label"] == "lion";

@@ -79,7 +79,9 @@ TEST_F(SweepProgram, NamesNoRateWhereTuningFoundNone) {
         20);
   const Outcome outcome = sweep();
   EXPECT_EQ(outcome.code, 1);
-  expect_contains(outcome.out, "failed: lion, seed 1: not run: no point of [tune.grid]");
+  expect_contains(
+      outcome.out,
+      "failed: lion, seed 1: not run: no point of [tune.grid] gave a result; the last: step ");
   expect_contains(outcome.out, "| `lion` (0 of 1 runs) |   ? |");
 }
 

@@ -36,13 +36,6 @@ using test::run_program;
 // float32 logits of sums in another order, in sums over some hundred tokens
 constexpr double kTolerance = 1e-4;
 
-std::vector<json> lines_of(const std::string& text) {
-  std::vector<json> all;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) all.push_back(json::parse(line));
-  return all;
-}
-
 class Evaluate : public ::testing::Test {
  protected:
   // Writes a checkpoint with random weights, small enough to be unsure.
@@ -63,7 +56,7 @@ class Evaluate : public ::testing::Test {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     said_ = outcome.err;
     summary_ = json::parse(outcome.out);
-    return lines_of(test::bytes_of(to));
+    return test::json_lines(test::bytes_of(to));
   }
 
   double log_prob(std::vector<std::int64_t> prompt, const std::vector<std::int64_t>& choice) const {
@@ -148,7 +141,7 @@ TEST_F(Evaluate, ShowsKOtherQuestionsAndScoresWhatFollowsThem) {
   make_model(256, 600);
   const path file = folder_.write("task.jsonl", records(12));
   std::map<std::string, json> known;  // by how it is shown
-  for (const json& r : lines_of(test::bytes_of(file))) known[shown(r)] = r;
+  for (const json& r : test::json_lines(test::bytes_of(file))) known[shown(r)] = r;
   for (const json& p : predictions(file, {"--shots", "3", "--seed", "5"})) {
     const json asked = record_at(file, p);
     std::string rest = p.at("prompt");

@@ -142,10 +142,8 @@ TEST_F(LanguageTraining, LearnsFromShardsAndTellsItsPerplexity) {
   EXPECT_NEAR(final.at("perplexity"), std::exp(loss), 1e-9 * std::exp(loss));
   EXPECT_GT(final.at("tokens"), 100);
   EXPECT_EQ(summary.at("data").at("vocabulary"), vocab_.string());
-  std::string last;
-  std::istringstream lines(bytes_of(folder_.path() / "run/metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) last = line;
-  EXPECT_EQ(nlohmann::json::parse(last).at("perplexity"), final.at("perplexity"));
+  const auto records = test::json_lines(bytes_of(at("run/metrics.jsonl")));
+  EXPECT_EQ(records.back().at("perplexity"), final.at("perplexity"));
 }
 
 TEST_F(LanguageTraining, GivesTheSameBitsFromBothLayouts) {
@@ -175,16 +173,12 @@ TEST_F(LanguageTraining, GoesOnFromWhatItSavedInHuggingFacesLayout) {
   EXPECT_EQ(second.at("param_hash"), first.at("param_hash"));
   EXPECT_EQ(second.at("final").at("perplexity"), first.at("final").at("perplexity"));
   EXPECT_EQ(second.at("model").at("size").at("layers"), 1);
-  auto other = init;
-  other.insert(other.end(), {"--width", "64"});
-  expect_usage(other, "--width 64: the model of --init has 32");
-  other = init;
-  other.insert(other.end(), {"--context", "17"});
-  expect_usage(other, "--context 17: the model of --init has 16 positions");
+  expect_usage(plus(init, {"--width", "64"}), "--width 64: the model of --init has 32");
+  expect_usage(plus(init, {"--context", "17"}),
+               "--context 17: the model of --init has 16 positions");
   for (const char* flag : {"--init-std", "--embedding-std"}) {
-    other = init;
-    other.insert(other.end(), {flag, "0.1"});
-    expect_usage(other, "--init-std and --embedding-std: the values come from --init");
+    expect_usage(plus(init, {flag, "0.1"}),
+                 "--init-std and --embedding-std: the values come from --init");
   }
 }
 
@@ -259,9 +253,9 @@ TEST_F(LanguageTraining, SaysWhyItCannotWrite) {
   expect_usage({"generate", "--model", at("run")}, "give --vocab");
   expect_failure({"generate", "--model", at("none")}, "none");
   expect_usage({"generate", "--model", at("run"), "--temperature", "-1"}, "--temperature");
-  const auto write_with = [&](std::vector<std::string> more, const std::string& part) {
-    more.insert(more.begin(), {"generate", "--model", at("run"), "--vocab", vocab_.string()});
-    expect_failure(more, part);
+  const auto write_with = [&](const std::vector<std::string>& more, const std::string& part) {
+    expect_failure(plus({"generate", "--model", at("run"), "--vocab", vocab_.string()}, more),
+                   part);
   };
   expect_usage({"generate", "--model", at("run"), "--vocab", vocab_.string(), "--heads", "1"},
                "config.json says n_head 2");

@@ -270,9 +270,8 @@ TEST(Methods, TellOneWithItsOptions) {
 }
 
 TEST(Methods, TellABoundFromAnEstimate) {
-  const auto out = [](std::vector<std::string> more) {
-    more.insert(more.begin(), {"methods", "--params", "100000", "--method"});
-    return run_program(more).out;
+  const auto out = [](const std::vector<std::string>& more) {
+    return run_program(plus({"methods", "--params", "100000", "--method"}, more)).out;
   };
   expect_contains(out({"dgc"}), "bytes     <= ");
   expect_contains(out({"lion", "--method-opt", "dense=native"}), "bytes     about 6");
@@ -281,9 +280,8 @@ TEST(Methods, TellABoundFromAnEstimate) {
 
 TEST(Methods, TellWhichWorldIsRefused) {
   const std::string refusal = "terngrad refuses more than 32767 workers";
-  const auto out = [](std::vector<std::string> more) {
-    more.insert(more.begin(), {"methods", "--params", "1000"});
-    return run_program(more).out;
+  const auto out = [](const std::vector<std::string>& more) {
+    return run_program(plus({"methods", "--params", "1000"}, more)).out;
   };
   expect_contains(out({"--workers", "40000"}), refusal);
   expect_contains(out({"--workers", "40000", "--method", "terngrad"}), refusal);

@@ -12,11 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Arguments with(Arguments all, const Arguments& more) {
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 TEST_F(Train, ResumesToTheSameBits) {
   const json whole = summary({"--steps", "8", "--save-every", "4", "--out", path("whole")});
   const std::string middle = checkpoint("whole", 4).string();
@@ -43,11 +38,7 @@ TEST_F(Train, ResumesOnAnotherNumberOfWorkers) {
   const std::string middle = checkpoint("whole", 4).string();
   const json whole = summary({"--steps", "8", "--save-every", "4", "--out", path("whole")});
   const Arguments resume = {"--steps", "8", "--resume", middle};
-  const auto resumed = [&](const Arguments& more) {
-    Arguments all = resume;
-    all.insert(all.end(), more.begin(), more.end());
-    return summary(all);
-  };
+  const auto resumed = [&](const Arguments& more) { return summary(plus(resume, more)); };
   // as many: nothing changes unless local state does
   EXPECT_EQ(resumed({"--resume-local", "keep"})["param_hash"], whole["param_hash"]);
   EXPECT_NE(resumed({"--resume-local", "reset"})["param_hash"], whole["param_hash"]);
@@ -153,9 +144,9 @@ TEST_F(Train, ResumesFromACheckpointThatWasMovedAside) {
 TEST_F(Train, SaysWhichSettingsHaveChangedSinceTheCheckpoint) {
   summary({"--steps", "4", "--save-every", "2", "--lr", "1e-3", "--out", path("out")});
   const Arguments resume = {"--steps", "4", "--resume", checkpoint("out", 2).string()};
-  EXPECT_EQ(summary(with(resume, {"--lr", "1e-3"}))["notes"], json::array());
+  EXPECT_EQ(summary(plus(resume, {"--lr", "1e-3"}))["notes"], json::array());
   const json other = summary(
-      with(resume,
+      plus(resume,
            words("--lr 1e-2 --beta2 0.9 --weight-decay 0.5 --schedule constant --eval-every 1")));
   EXPECT_EQ(other["notes"],
             json({"changed since the checkpoint: --lr was 0.001 and is 0.01",
@@ -179,7 +170,7 @@ TEST_F(Train, LeavesTheResultsOfAFinishedRunAsTheyAre) {
 TEST_F(Train, KeepsTheNewestCheckpointsAndTheBest) {
   const auto kept = [&](const Arguments& more) {
     fs::remove_all(path("out"));
-    summary(with({"--steps", "8", "--save-every", "1", "--eval-every", "1", "--out", path("out")},
+    summary(plus({"--steps", "8", "--save-every", "1", "--eval-every", "1", "--out", path("out")},
                  more));
     std::set<std::string> names;
     for (const auto& entry : fs::directory_iterator(path("out") + "/checkpoints")) {

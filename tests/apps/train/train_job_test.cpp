@@ -15,6 +15,13 @@ void expect_same(const json& job, const char* transport, const json& threads) {
   EXPECT_EQ(job["final"], threads["final"]);
 }
 
+// A job that ends with an error, said by one of its ranks.
+[[maybe_unused]] void expect_end(const std::string& job, const std::string& part, int code = 0) {
+  const Outcome outcome = run_shell(job);
+  EXPECT_TRUE(code == 0 ? outcome.code != 0 : outcome.code == code) << outcome.err;
+  expect_contains(outcome.err, part);
+}
+
 #ifdef PRIDE_RANK_LAUNCHER
 std::string launch(int n, const Arguments& arguments) {
   return concat(PRIDE_RANK_LAUNCHER, " ", n, " ", command_line(arguments));
@@ -23,20 +30,16 @@ std::string launch(int n, const Arguments& arguments) {
 TEST_F(Train, GivesTheSameBitsOverC10d) {
   for (const std::string method : {"dlion-vote", "adamw"}) {
     SCOPED_TRACE(method);
-    const Outcome outcome =
-        run_shell(launch(4, tiny({"--steps", "4", "--method", method, "--json"})));
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-    expect_same(json::parse(outcome.out), "c10d", summary({"--steps", "4", "--method", method}));
+    const json job =
+        json_of(run_shell(launch(4, tiny({"--steps", "4", "--method", method, "--json"}))));
+    expect_same(job, "c10d", summary({"--steps", "4", "--method", method}));
   }
 }
 
 TEST_F(Train, EndsTheWholeC10dJobOnAnError) {
-  const Outcome count = run_shell(launch(2, tiny({"--workers", "3", "--steps", "2"})));
-  EXPECT_NE(count.code, 0);
-  expect_contains(count.err, "this torchrun job has 2 processes");
-  const Outcome diverged = run_shell(launch(2, tiny({"--steps", "5", "--lr", "1e30"})));
-  EXPECT_NE(diverged.code, 0);
-  expect_contains(diverged.err, "NaN or Inf in the gradient of");
+  expect_end(launch(2, tiny({"--workers", "3", "--steps", "2"})),
+             "this torchrun job has 2 processes");
+  expect_end(launch(2, tiny({"--steps", "5", "--lr", "1e30"})), "NaN or Inf in the gradient of");
 }
 
 // Rank 0 speaks for all in other cases; here nobody would.
@@ -59,28 +62,22 @@ TEST_F(Train, SurvivorsOfRank0SayThatItIsGone) {
 }
 
 TEST_F(Train, RefusesThreadsInAJobOfSeveralProcesses) {
-  const Outcome outcome = run_shell(launch(2, tiny({"--steps", "1", "--transport", "threads"})));
-  EXPECT_NE(outcome.code, 0);
-  expect_contains(outcome.err, "a launcher started 2 processes, and each would work alone");
+  expect_end(launch(2, tiny({"--steps", "1", "--transport", "threads"})),
+             "a launcher started 2 processes, and each would work alone");
 }
 
 TEST_F(Train, WaitsForTorchrunsRanksNoLongerThanItsTimeout) {
   const std::string place = concat(
       "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + getpid() % 10000, " ");
-  const Outcome alone = run_shell(
-      concat("timeout 30 env ", place, command_line(tiny({"--steps", "1", "--timeout", "0.5"}))));
-  EXPECT_EQ(alone.code, 1) << alone.err;
-  expect_contains(alone.err, "the ranks do not meet at");
+  expect_end(
+      concat("timeout 30 env ", place, command_line(tiny({"--steps", "1", "--timeout", "0.5"}))),
+      "the ranks do not meet at", 1);
 }
 
 TEST_F(Train, UsesTheTransportThatTheFlagNames) {
-  const Outcome threads =
-      run_shell(launch(1, tiny({"--steps", "1", "--json", "--transport", "threads"})));
-  ASSERT_EQ(threads.code, 0) << threads.err;
-  EXPECT_EQ(json::parse(threads.out)["transport"], "threads");
-  const Outcome alone = run_shell(command_line(tiny({"--steps", "1", "--transport", "c10d"})));
-  EXPECT_NE(alone.code, 0);
-  expect_contains(alone.err, "RANK, WORLD_SIZE");
+  const Arguments threads = {"--steps", "1", "--json", "--transport", "threads"};
+  EXPECT_EQ(json_of(run_shell(launch(1, tiny(threads))))["transport"], "threads");
+  expect_end(command_line(tiny({"--steps", "1", "--transport", "c10d"})), "RANK, WORLD_SIZE");
 }
 #endif
 
@@ -95,10 +92,9 @@ std::string mpiexec(int n, const Arguments& arguments) {
 TEST_F(Train, GivesTheSameBitsUnderMpi) {
   for (const std::string method : kMethods) {
     SCOPED_TRACE(method);
-    const Outcome outcome =
-        run_shell(mpiexec(4, tiny({"--steps", "4", "--method", method, "--json"})));
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-    expect_same(json::parse(outcome.out), "mpi", summary({"--steps", "4", "--method", method}));
+    const json job =
+        json_of(run_shell(mpiexec(4, tiny({"--steps", "4", "--method", method, "--json"}))));
+    expect_same(job, "mpi", summary({"--steps", "4", "--method", method}));
   }
 }
 
@@ -119,40 +115,27 @@ TEST_F(Train, ChoosesTheBucketsFromTheNetworkBetweenProcesses) {
 TEST_F(Train, GivesTheSameBitsWithThreadsInTheProcessesOfAJob) {
   const json threads = summary({"--steps", "4"});
   for (const Arguments& more : {Arguments{}, Arguments{"--hierarchical", "2", "--overlap"}}) {
-    Arguments arguments = {"--steps", "4", "--threads-per-process", "2", "--json"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const Outcome outcome = run_shell(mpiexec(2, tiny(arguments)));
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-    expect_same(json::parse(outcome.out), "threads+mpi", threads);
+    const Arguments arguments = words("--steps 4 --threads-per-process 2 --json");
+    expect_same(json_of(run_shell(mpiexec(2, tiny(plus(arguments, more))))), "threads+mpi",
+                threads);
   }
-  const Outcome count =
-      run_shell(mpiexec(2, tiny({"--workers", "5", "--steps", "2", "--threads-per-process", "2"})));
-  EXPECT_NE(count.code, 0);
-  expect_contains(count.err, "2 processes, and each is 2 workers");
+  expect_end(mpiexec(2, tiny({"--workers", "5", "--steps", "2", "--threads-per-process", "2"})),
+             "2 processes, and each is 2 workers");
   expect_error({"--threads-per-process", "2"}, "this is no MPI job");
 }
 
 TEST_F(Train, EndsTheWholeMpiJobOnAnError) {
-  const Outcome count = run_shell(mpiexec(2, tiny({"--workers", "3", "--steps", "2"})));
-  EXPECT_NE(count.code, 0);
-  expect_contains(count.err, "this MPI job has 2 processes");
-  const Outcome diverged = run_shell(mpiexec(2, tiny({"--steps", "5", "--lr", "1e30"})));
-  EXPECT_NE(diverged.code, 0);
-  expect_contains(diverged.err, "NaN or Inf in the gradient of");
+  expect_end(mpiexec(2, tiny({"--workers", "3", "--steps", "2"})), "this MPI job has 2 processes");
+  expect_end(mpiexec(2, tiny({"--steps", "5", "--lr", "1e30"})), "NaN or Inf in the gradient of");
 }
 
 TEST_F(Train, IsOneWorkerAsTheOnlyProcessOfAJob) {
-  const Outcome alone = run_shell(mpiexec(1, tiny({"--steps", "1", "--json"})));
-  ASSERT_EQ(alone.code, 0) << alone.err;
-  EXPECT_EQ(json::parse(alone.out)["world"], 1);
-  const Outcome threads = run_shell(mpiexec(1, tiny({"--steps", "1", "--json", "--workers", "2"})));
-  ASSERT_EQ(threads.code, 0) << threads.err;
-  EXPECT_EQ(json::parse(threads.out)["transport"], "threads");
+  EXPECT_EQ(json_of(run_shell(mpiexec(1, tiny({"--steps", "1", "--json"}))))["world"], 1);
+  const Arguments threads = {"--steps", "1", "--json", "--workers", "2"};
+  EXPECT_EQ(json_of(run_shell(mpiexec(1, tiny(threads))))["transport"], "threads");
   // threads contradict the requested transport
-  const Outcome mpi =
-      run_shell(command_line(tiny({"--steps", "1", "--transport", "mpi", "--workers", "2"})));
-  EXPECT_NE(mpi.code, 0);
-  expect_contains(mpi.err, "this is one process, so one worker; start 2 with mpirun");
+  expect_end(command_line(tiny({"--steps", "1", "--transport", "mpi", "--workers", "2"})),
+             "this is one process, so one worker; start 2 with mpirun");
 }
 
 TEST_F(Train, RefusesAJobOfDifferentSettings) {
@@ -160,9 +143,7 @@ TEST_F(Train, RefusesAJobOfDifferentSettings) {
   const Arguments all = tiny({"--steps", "2"});
   const auto expect_refusal = [&](const std::string& more, const std::string& part) {
     const std::string job = mpiexec(1, all);
-    const Outcome outcome = run_shell(concat(job, " : -n 1 ", command_line(all), " ", more));
-    EXPECT_NE(outcome.code, 0) << more;
-    expect_contains(outcome.err, part);
+    expect_end(concat(job, " : -n 1 ", command_line(all), " ", more), part);
   };
   expect_refusal("--eval-every 1", "--eval-every differs: rank(s) 1");
   const std::string job = mpiexec(1, all), text = path("text");
@@ -191,10 +172,8 @@ TEST_F(Train, RefusesAJobOfWhichOnlySomeProcessesHaveThreads) {
 // The other program begins MPI, and then sleeps.
 TEST_F(Train, WaitsForTheProcessesOfAJobNoLongerThanItsTimeout) {
   const std::string job = mpiexec(1, tiny({"--steps", "1", "--timeout", "0.5"}));
-  const Outcome outcome =
-      run_shell(concat("timeout 30 env ", job, " : -n 1 ", PRIDE_MPI_DEATH, " late"));
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
-  expect_contains(outcome.err, "not all 2 processes of this MPI job have come within 500 ms");
+  expect_end(concat("timeout 30 env ", job, " : -n 1 ", PRIDE_MPI_DEATH, " late"),
+             "not all 2 processes of this MPI job have come within 500 ms", 1);
 }
 #endif
 

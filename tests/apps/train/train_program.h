@@ -49,26 +49,17 @@ class Train : public testing::Test {
                 more);
   }
 
-  json summary(const Arguments& more) const {
-    Arguments all = tiny(more);
-    all.push_back("--json");
-    return json_of(train(all));
-  }
+  json summary(const Arguments& more) const { return json_of(train(plus(tiny(more), {"--json"}))); }
 
   // Code 2 for wrong usage, 1 for a failure.
   void expect_error(const Arguments& more, const std::string& part, int code = 2) const {
-    Arguments all = tiny(more);
-    all.insert(all.begin(), "train");
-    const Outcome outcome = test::run_here(all);
+    const Outcome outcome = test::run_here(plus({"train"}, tiny(more)));
     EXPECT_EQ(outcome.code, code) << outcome.err;
     expect_contains(outcome.err, part);
   }
 
   std::vector<json> metrics(const std::string& out) const {
-    std::vector<json> records;
-    std::istringstream lines(bytes_of(path(out) + "/metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) records.push_back(json::parse(line));
-    return records;
+    return test::json_lines(bytes_of(path(out) + "/metrics.jsonl"));
   }
 
   TempFolder folder_;

@@ -156,10 +156,8 @@ TEST_F(Train, RefusesABatchLargerThanAWorkersSamples) {
 }
 
 TEST_F(Train, StartsWithTheDeviationsOfItsModelOrThoseGiven) {
-  const auto with = [&](Arguments more) {
-    const Arguments still = {"--steps", "1", "--lr", "0"};
-    more.insert(more.end(), still.begin(), still.end());
-    return summary(more);
+  const auto with = [&](const Arguments& more) {
+    return summary(plus({"--steps", "1", "--lr", "0"}, more));
   };
   const json own = with({});
   EXPECT_DOUBLE_EQ(own["model"]["size"].value("init_std", 0.0), 1 / std::sqrt(3 * 32.0));

@@ -90,10 +90,7 @@ TEST_F(ImageNet, HasTheSameBitsForAnyNumberOfLoaderThreads) {
 TEST_F(ImageNet, ResumesInTheMiddleOfAnEpochToTheSameBits) {
   // an epoch is 6 steps of 2 workers x 4 images
   const Arguments flags = {"--steps", "14", "--mixup", "0.5", "--label-smoothing", "0.1"};
-  const auto with = [&](Arguments more) {
-    more.insert(more.begin(), flags.begin(), flags.end());
-    return summary(more);
-  };
+  const auto with = [&](const Arguments& more) { return summary(plus(flags, more)); };
   const json whole = with({"--out", path("whole"), "--save-every", "5", "--loader-threads", "3"});
   for (const char* step : {"step-5", "step-10"}) {
     const json rest =
@@ -131,9 +128,7 @@ TEST_F(ImageNet, RecordsItsClassesDataAndTheTimeWaitedForThem) {
   EXPECT_EQ(s["model"]["size"]["image"], 32);
   EXPECT_EQ(s["model"]["size"]["classes"], 2);
   EXPECT_GT(s["seconds"]["data_s"].get<double>(), 0);
-  std::istringstream lines(test::bytes_of(folder_.path() / "out/metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
-    const json record = json::parse(line);
+  for (const json& record : test::json_lines(test::bytes_of(path("out/metrics.jsonl")))) {
     if (record["type"] != "step") continue;
     EXPECT_GE(record["data_s"].get<double>(), 0);
     EXPECT_GT(record["backward_s"].get<double>(), 0);
@@ -202,11 +197,9 @@ TEST_F(ImageNet, BenchLoaderMeasuresAndChecks) {
   const Outcome rows = run_program(
       {"bench", "loader", "--data", path("data"), "--images", "10", "--threads", "1,2", "--json"});
   EXPECT_EQ(rows.code, 0) << rows.err;
-  std::istringstream lines(rows.out);
   int n = 0;
-  for (std::string line; std::getline(lines, line); ++n) {
-    const json row = json::parse(line);
-    EXPECT_EQ(row["threads"], n + 1);
+  for (const json& row : test::json_lines(rows.out)) {
+    EXPECT_EQ(row["threads"], ++n);
     EXPECT_EQ(row["images"], 10);
     EXPECT_GT(row["images_per_s"].get<double>(), 0);
     EXPECT_GT(row["decode_ms"].get<double>(), 0);
