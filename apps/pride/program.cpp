@@ -220,7 +220,7 @@ void refuse_empty_values(CLI::App& app) {
 }
 
 // Listed in the help, and refused where it is called for want of libtorch.
-void add_missing(CLI::App& command) {
+void add_missing([[maybe_unused]] CLI::App& command) {
 #if !PRIDE_LISTS_ONLY
   command.description(command.get_description() + " (not in this build: it has no libtorch)");
   command.allow_extras();

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "pride/error.h"
+#include "train/io/mapped_file.h"
 
 namespace pride::train {
 namespace {
@@ -59,10 +60,7 @@ path find_folder(const path& folder) {
 using GzFile = std::unique_ptr<gzFile_s, decltype(&gzclose_r)>;
 
 GzFile open(const path& file) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored)) {
-    throw DataError(concat("cannot read ", file.string(), ": it is a folder"));
-  }
+  require_regular_file(file);  // a device never ends, a pipe may never begin
   errno = 0;
   GzFile in(gzopen(file.c_str(), "rb"), &gzclose_r);
   if (!in) {

@@ -3,6 +3,7 @@
 #include "train/data/cifar10.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -151,12 +152,21 @@ TEST(Cifar10, RefusesDamagedGzip) {
   refuse("", "not a gzip file");
 }
 
-TEST(Cifar10, RefusesAFolderInPlaceOfAFile) {
+TEST(Cifar10, RefusesFoldersPipesAndDevicesInPlaceOfAFile) {
   const TempFolder folder;
   write_set(folder);
-  std::filesystem::remove(folder.path() / "test_batch.bin");
-  std::filesystem::create_directory(folder.path() / "test_batch.bin");
-  expect_error<DataError>([&] { load_cifar10(folder.path()); }, {"test_batch.bin", "folder"});
+  const path file = folder.path() / "test_batch.bin";
+  const auto refused = [&](const char* why) {
+    expect_error<DataError>([&] { load_cifar10(folder.path()); }, {"test_batch.bin", why});
+    std::filesystem::remove(file);
+  };
+  std::filesystem::remove(file);
+  std::filesystem::create_directory(file);
+  refused("it is a folder");
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  refused("no regular file");
+  std::filesystem::create_symlink("/dev/zero", file);
+  refused("no regular file");
 }
 
 std::array<int, 10> class_counts(const std::uint8_t* labels, std::size_t n) {
