@@ -13,7 +13,6 @@
 #include "pride/error.h"
 #include "train/data/shard.h"
 #include "train/files.h"
-#include "train/io/mapped_file.h"
 
 namespace pride::train {
 namespace {
@@ -97,7 +96,9 @@ std::uint64_t corpus_hash(const TextCorpus& corpus) {
 }  // namespace
 
 std::string read_file(const path& file, std::size_t most) {
-  if (std::filesystem::exists(file)) require_regular_file(file);
+  if (std::filesystem::is_directory(file)) {
+    throw DataError(concat("cannot read ", file.string(), ": it is a folder"));
+  }
   std::ifstream in(file, std::ios::binary);
   if (!in) throw DataError(concat("cannot open ", file.string()));
   constexpr std::size_t kChunk = std::size_t{1} << 20;
