@@ -43,6 +43,7 @@ CostQuery query(const Arguments& args, std::int64_t step) {
   return {.options = parse_method_options(args.method_options),
           .world = args.workers,
           .step = step,
+          .mean = true,
           .bucket_coords = bucket_coords(args),
           .ranks_per_node = args.ranks_per_node.value_or(0)};
 }

@@ -39,7 +39,9 @@ struct ParamGroup {
 enum class LocalState { kKeep, kAverage, kReset };
 
 // What a gradient with NaN or Inf does: kRaise throws NonFiniteGradient on all ranks and refuses
-// further steps until state is loaded; kSkip drops the step's parameter update on all ranks.
+// further steps until state is loaded; kSkip drops the step's parameter update on all ranks. In a
+// step without exchange no other rank knows of it: kRaise throws on its rank, and the communicator
+// has failed with the text; kSkip drops the step of its rank alone.
 enum class NonFinitePolicy { kRaise, kSkip };
 
 struct OptimizerOptions {
@@ -96,11 +98,11 @@ class Optimizer {
   void broadcast(std::span<float> params);
 
   // One step with the gradients of this rank's batch. Collective. `params` must be equal on all
-  // ranks and stays so: the first step, and the first after load() or add(), compares a hash and
-  // throws InvalidArgument on all ranks, naming those that differ from rank 0. unused[i]: tensor i
-  // has no gradient on this rank (empty span: all have).
-  // REQUIRES: params.size() == grads.size() == layout().flat_size(); padding of grads is zero.
-  // Throws InvalidArgument, and then nothing was begun. Any other error ends the step and leaves it
+  // ranks and stays so (but see to_common()): the first step, and the first after load() or add(),
+  // compares a hash and throws InvalidArgument on all ranks, naming those that differ from rank 0.
+  // unused[i]: tensor i has no gradient on this rank (empty span: all have). REQUIRES:
+  // params.size() == grads.size() == layout().flat_size(); padding of grads is zero. Throws
+  // InvalidArgument, and then nothing was begun. Any other error ends the step and leaves it
   // unfinished in params and state: NonFiniteGradient, until state is loaded; else (CommError, no
   // memory) all ranks of the communicator have failed with this rank's reason.
   StepReport step(std::span<float> params, std::span<const float> grads,
@@ -145,8 +147,20 @@ class Optimizer {
   std::string_view method() const noexcept;
   std::uint64_t state_floats() const noexcept;  // optimizer state held by this rank, in floats
 
-  // What the given step costs this rank in bytes sent.
+  // What the given step costs this rank in bytes sent; and the mean over the MethodInfo::period
+  // that the step is in, rounded up.
   Cost cost(std::int64_t step = 0) const;
+  Cost mean_cost(std::int64_t step = 0) const;
+
+  // Methods with local steps (MethodInfo::period > 1): between exchanges each rank has parameters
+  // of its own, and the ranks have those of the last exchange in common. Between steps, to_common()
+  // replaces this rank's parameters by the common ones, to evaluate, hash or save those; and
+  // to_local() goes back, before the next gradient. A saved state goes with the common parameters:
+  // to_local() after load(). With all other methods neither changes anything.
+  // REQUIRES: params.size() == layout().flat_size(). Throws InvalidArgument in the middle of a
+  // step.
+  void to_common(std::span<float> params) const;
+  void to_local(std::span<float> params) const;
 
   // How many buckets take each route ("sharded", "one-shot", "hierarchical", "native"), the same on
   // all ranks. Empty alone.

@@ -25,10 +25,11 @@ struct MethodInfo {
   std::string source;  // paper and equation
   double bits_up = 0;  // per coordinate, of one worker, at the given world size (the paper's count)
   double bits_down = 0;
-  bool exact_cost = true;  // false: with default options, bytes depend on data or transport
-  int max_world = 65535;   // a world of more ranks is refused
-  std::string growth;      // growth with N of the bytes that a rank sends: "none", "log N", "N"
-  int state_floats = 0;    // per coordinate, with the options that were given
+  bool exact_cost = true;   // false: with default options, bytes depend on data or transport
+  std::int64_t period = 1;  // every so many steps there is an exchange: bits are means over them
+  int max_world = 65535;    // a world of more ranks is refused
+  std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
+  int state_floats = 0;     // per coordinate, with the options that were given
   // 0 for a beta or eps: the method has none, and a value that is set is refused.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
          default_weight_decay = 0;
@@ -46,6 +47,7 @@ struct CostQuery {
   std::map<std::string, std::string> options = {};  // the method's own; others have their defaults
   int world = 4, rank = 0;
   std::int64_t step = 0;  // a method may begin with dense steps
+  bool mean = false;      // mean over the MethodInfo::period that `step` is in, rounded up
   std::size_t bucket_coords = std::size_t{1} << 20;
   int ranks_per_node = 0;              // Nodes::of_size(); 0: nodes are not known
   std::vector<int> vote_weights = {};  // OptimizerOptions::vote_weight of each rank; empty: equal
@@ -71,7 +73,8 @@ struct BucketRoute {
   int rounds = 2;
 };
 
-// For each bucket of such a step, the same on all ranks.
+// For each bucket of such a step, the same on all ranks; of a step without exchange, that of the
+// next one with it.
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,
                                        const CostQuery& query);
 

@@ -40,8 +40,8 @@ const char* name_of(StateKind kind) {
 
 }  // namespace
 
-FlatBuffer& StateTable::add(std::string name, StateKind kind, Values values) {
-  return entries_.emplace_back(Entry{std::move(name), kind, values}).buffer;
+FlatBuffer& StateTable::add(const std::string& name, StateKind kind, Values values) {
+  return entries_.emplace_back(Entry{prefix_ + name, kind, values}).buffer;
 }
 
 void StateTable::add_text(std::string name, WriteText write, ReadText read) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "pride/flat_buffer.h"
@@ -21,7 +22,10 @@ class StateTable {
   enum class Values { kAny, kSquares };  // kSquares: a negative mean square is refused
 
   // A buffer of the layout's flat size, empty until allocate() and zero then. The name is unique.
-  FlatBuffer& add(std::string name, StateKind kind, Values values = Values::kAny);
+  FlatBuffer& add(const std::string& name, StateKind kind, Values values = Values::kAny);
+
+  // Names of the buffers that are added from now on begin with it.
+  void begin_names_with(std::string prefix) { prefix_ = std::move(prefix); }
 
   // A text beside the buffers. `read` checks the whole text before it changes anything: what is
   // wrong throws InvalidArgument; with `commit` false it only checks.
@@ -66,6 +70,7 @@ class StateTable {
     ReadText read;
   };
 
+  std::string prefix_;
   std::deque<Entry> entries_;  // whose addresses methods keep
   std::deque<Text> texts_;
 };

@@ -50,7 +50,8 @@ using ConstView = FlatView<const float>;
 // Scalars of one group at one step, rounded to float once. Their bits are in every frame's check.
 struct StepScalars {
   float lr = 0;
-  float decay = 1;  // 1 - lr * weight_decay
+  float decay = 1;         // 1 - lr * weight_decay
+  float weight_decay = 0;  // for rates other than lr
   float beta1 = 0, one_minus_beta1 = 0, beta2 = 0, one_minus_beta2 = 0;
   float eps = 0;
   float adam_step = 0;        // lr / (1 - beta1^t), t = step + 1

@@ -39,4 +39,32 @@ std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> bucke
   return costs;
 }
 
+std::int64_t period_of(const Method& method) {
+  MethodInfo info;
+  method.describe(info);
+  return info.period;
+}
+
+std::int64_t last_of_period(std::int64_t step, std::int64_t period) {
+  return step - step % period + period - 1;
+}
+
+std::vector<Cost> mean_costs(const Method& method, std::span<const Bucket> buckets,
+                             const Round& round, const Nodes& nodes) {
+  const std::int64_t period = period_of(method);
+  Round last = round;  // the others send nothing
+  last.step = last_of_period(round.step, period);
+  std::vector<Cost> costs = step_costs(method, buckets, last, nodes);
+  const auto mean = [&](std::uint64_t bytes) {
+    const auto steps = static_cast<std::uint64_t>(period);
+    return (bytes + steps - 1) / steps;
+  };
+  for (Cost& cost : costs) {
+    cost.bytes_up = mean(cost.bytes_up);
+    cost.bytes_down = mean(cost.bytes_down);
+    cost.bytes_local = mean(cost.bytes_local);
+  }
+  return costs;
+}
+
 }  // namespace pride

@@ -81,6 +81,19 @@ class Method : public Server {
   using VisitBlock = std::function<void(std::span<const float> g)>;
   virtual void visit_mean_gradient(const Bucket&, const Flight&, const VisitBlock&) const {}
 
+  // Before the first step, and the first after a load or after tensors were added: the parameters
+  // that must be equal on all ranks. A method whose ranks have parameters of their own between
+  // exchanges takes over those of tensors that it does not hold yet.
+  virtual std::span<const float> begin(std::span<const float> x) { return x; }
+
+  // Between steps, of such a method: x = the parameters that all ranks have alike, or from them
+  // back to this rank's own.
+  virtual void to_common(View /*x*/) const {}
+  virtual void to_local(View /*x*/) const {}
+
+  // Changes that the method's options make in its period and in the defaults of its scalars.
+  virtual void describe(MethodInfo&) const {}
+
   // Throws InvalidArgument if tensors cannot be added once steps were taken.
   virtual void check_can_grow() const {}
 
@@ -99,6 +112,15 @@ class Method : public Server {
 
 // Cost for each rank of a step over these buckets.
 std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> buckets,
+                             const Round& round, const Nodes& nodes);
+
+// Steps after which costs repeat, MethodInfo::period; and the last step of the period that `step`
+// is in, which exchanges in any method.
+std::int64_t period_of(const Method& method);
+std::int64_t last_of_period(std::int64_t step, std::int64_t period);
+
+// The same as step_costs(), mean over that period, rounded up.
+std::vector<Cost> mean_costs(const Method& method, std::span<const Bucket> buckets,
                              const Round& round, const Nodes& nodes);
 
 }  // namespace pride

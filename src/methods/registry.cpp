@@ -15,7 +15,8 @@ namespace pride {
 namespace methods {
 extern const MethodEntry kAdamW, kSgdm, kLion, kMuon, kDistributedLionVote, kDistributedLionAverage,
     kDistributedMuonVote, kDistributedMuonAverage, kSignumVote, kSignumAverage, kLionCub,
-    kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf, kOneBitAdam;
+    kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf, kOneBitAdam, kLocalVote, kLocalAverage,
+    kLocalMuon, kLocalCub, kLocalEf, kDsm, kDiLoCo;
 }  // namespace methods
 
 namespace {
@@ -42,6 +43,15 @@ constexpr const MethodEntry* kMethods[] = {
     &methods::kGradDrop,
     &methods::kSignSgdEf,
     &methods::kOneBitAdam,
+    &methods::kLocalVote,
+    &methods::kLocalAverage,
+#if PRIDE_HAVE_BLAS
+    &methods::kLocalMuon,
+#endif
+    &methods::kLocalCub,
+    &methods::kLocalEf,
+    &methods::kDsm,
+    &methods::kDiLoCo,
 };
 
 const MethodEntry& find(std::string_view name) {
@@ -109,6 +119,9 @@ MethodInfo method_info(std::string_view name, int world,
   const Layout layout({{"w", {1}}});
   const auto method =
       entry.make({layout, std::min(world, info.max_world), complete_options(info.name, options)});
+  method->describe(info);
+  info.bits_up /= static_cast<double>(info.period);
+  info.bits_down /= static_cast<double>(info.period);
   info.state_floats = static_cast<int>(method->state().n_buffers());
   return info;
 }
@@ -133,16 +146,21 @@ std::unique_ptr<Method> make_method(std::string_view name, const MethodContext& 
   return find(name).make(ctx);
 }
 
-Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query) {
+namespace {
+
+std::vector<Cost> costs_of(std::string_view name, const Layout& layout, const CostQuery& query) {
   const Made made(name, layout, query);
-  const auto costs = step_costs(*made.method, made.buckets, made.round, made.nodes);
-  return costs[static_cast<std::size_t>(query.rank)];
+  return (query.mean ? mean_costs : step_costs)(*made.method, made.buckets, made.round, made.nodes);
+}
+
+}  // namespace
+
+Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& query) {
+  return costs_of(name, layout, query)[static_cast<std::size_t>(query.rank)];
 }
 
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query) {
-  const Made made(name, layout, query);
-  const auto costs = step_costs(*made.method, made.buckets, made.round, made.nodes);
-  return std::ranges::max(costs, {}, &Cost::bytes);
+  return std::ranges::max(costs_of(name, layout, query), {}, &Cost::bytes);
 }
 
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query) {
@@ -151,7 +169,8 @@ double matrix_operations(std::string_view name, const Layout& layout, const Cost
 
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,
                                        const CostQuery& query) {
-  const Made made(name, layout, query);
+  Made made(name, layout, query);
+  made.round.step = last_of_period(made.round.step, period_of(*made.method));
   std::vector<BucketRoute> routes;
   const auto before = made.method->protocol(made.round).before;
   for (const Bucket& bucket : made.buckets) {

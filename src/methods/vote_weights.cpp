@@ -22,7 +22,9 @@ std::string text_of(std::span<const std::int64_t> weights) {
   return weights.size() > kMostInText ? text + ", ..." : text;
 }
 
-std::string methods_with_weights() {
+}  // namespace
+
+std::string methods_of_signs() {
   std::string names;
   const Layout layout({{"w", {1}}});
   for (const std::string& name : method_names()) {
@@ -32,9 +34,6 @@ std::string methods_with_weights() {
   }
   return names;
 }
-
-}  // namespace
-
 std::vector<int> vote_weights(std::string_view method, const Protocol& protocol, const Nodes& nodes,
                               std::span<const std::int64_t> given) {
   std::int64_t divisor = 0, votes = 0;
@@ -48,7 +47,7 @@ std::vector<int> vote_weights(std::string_view method, const Protocol& protocol,
   PRIDE_CHECK(protocol.most_votes > 0, method,
               ": every rank has one vote, the ranks' vote weights ", "are ", text_of(given),
               "; methods whose ranks send one sign for each coordinate ", "have weights (",
-              methods_with_weights(), ")");
+              methods_of_signs(), ")");
   votes /= divisor;
   PRIDE_CHECK(votes <= protocol.most_votes, method, ": the ranks' vote weights ", text_of(given),
               " over their common divisor ", divisor, " have the sum ", votes, ", at most ",

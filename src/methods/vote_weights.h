@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,5 +21,9 @@ inline constexpr std::int64_t kMostVoteWeight = 65535;  // 16 bits of a frame's 
 // (Protocol::most_votes), and if their sum over all ranks or over a node is too large.
 std::vector<int> vote_weights(std::string_view method, const Protocol& protocol, const Nodes& nodes,
                               std::span<const std::int64_t> given);
+
+// Names of the methods whose ranks send one sign for each coordinate, which have vote weights and
+// the hierarchical route.
+std::string methods_of_signs();
 
 }  // namespace pride

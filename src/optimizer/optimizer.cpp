@@ -92,9 +92,30 @@ Cost Optimizer::cost(std::int64_t step) const {
                     impl_->options.nodes)[static_cast<std::size_t>(impl_->comms.front()->rank())];
 }
 
+Cost Optimizer::mean_cost(std::int64_t step) const {
+  return mean_costs(*impl_->method, impl_->buckets, impl_->round_of(step),
+                    impl_->options.nodes)[static_cast<std::size_t>(impl_->comms.front()->rank())];
+}
+
+void Optimizer::Impl::check_between_steps(std::span<float> params, const char* call) const {
+  PRIDE_CHECK(!in_step, "optimizer: ", call, "() in the middle of a step");
+  PRIDE_CHECK(params.size() == layout.flat_size(), "optimizer: ", call, "(): ", params.size(),
+              " parameters given, the layout has ", layout.flat_size(), " with padding");
+}
+
+void Optimizer::to_common(std::span<float> params) const {
+  impl_->check_between_steps(params, "to_common");
+  impl_->method->to_common({params.data(), params.size()});
+}
+
+void Optimizer::to_local(std::span<float> params) const {
+  impl_->check_between_steps(params, "to_local");
+  impl_->method->to_local({params.data(), params.size()});
+}
+
 std::map<std::string, int> Optimizer::routes() const {
   std::map<std::string, int> routes;
-  const Round round = impl_->round_of(impl_->steps_done);
+  const Round round = impl_->round_of(last_of_period(impl_->steps_done, impl_->info.period));
   for (const Bucket& bucket : impl_->buckets) {
     const auto parts = impl_->method->parts(bucket, round);
     if (round.voters > 1) ++routes[std::string(route_name(main_route(parts)))];

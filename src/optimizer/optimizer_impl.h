@@ -26,6 +26,7 @@ struct Optimizer::Impl {
   using Setting = std::pair<std::string, std::uint64_t>;
   void agree(const char* verdict, const std::function<std::vector<Setting>()>& body);
   void check_parameters(std::span<const float> params);
+  void check_between_steps(std::span<float> params, const char* call) const;
   void load(const std::function<StateDict()>& make);
   void check_same_run(const StateDict& state) const;
   std::vector<Bucket> buckets_of(const StateDict& state) const;

@@ -73,12 +73,13 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
               "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
               options.groups.size());
+  options.options = complete_options(options.method, options.options);
+  method = make_method(options.method, {layout, user_comm.size(), options.options, options.nodes});
+  method->describe(info);
   for (std::size_t g = 0; g < options.groups.size(); ++g) {
     groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));
   }
   group_starts.resize(groups.size(), 0);
-  options.options = complete_options(options.method, options.options);
-  method = make_method(options.method, {layout, user_comm.size(), options.options, options.nodes});
   const Protocol protocol = method->protocol({.voters = user_comm.size()});
   check_nodes(user_comm.size(), protocol.hierarchical);
   PRIDE_CHECK(std::isfinite(options.clip_global_norm) && options.clip_global_norm >= 0,
@@ -100,7 +101,8 @@ void Optimizer::Impl::check_nodes(int world, bool hierarchical) const {
               " ranks, there are ", world);
   PRIDE_CHECK(!nodes.known() || hierarchical, "optimizer: nodes: ", options.method,
               " has no hierarchical route; methods whose ranks send one sign for each coordinate "
-              "have it (dlion-vote, dlion-avg, dlion-muon, signum-vote, signum-avg)");
+              "have it (",
+              methods_of_signs(), ")");
 }
 
 // Returns the vote weights of all ranks.
@@ -180,10 +182,11 @@ void Optimizer::Impl::agree(const char* verdict,
 
 void Optimizer::Impl::check_parameters(std::span<const float> params) {
   Communicator& comm = *comms.front();
+  const std::span<const float> common = method->begin(params);
   std::string ranks;
   if (comm.size() > 1) {
     const Communicator::Scope scope(comm, "comparison of the initial parameters");
-    const auto hashes = gather_rows(comm, {param_hash(layout, params)});
+    const auto hashes = gather_rows(comm, {param_hash(layout, common)});
     ranks = ranks_that_differ(hashes, 1, 0);
   }
   params_checked = ranks.empty();

@@ -197,6 +197,7 @@ std::string Optimizer::Impl::describe(const NonFinite& seen) const {
 void Optimizer::Impl::raise(const NonFinite& seen) {
   const std::string text = describe(seen);
   refusal = text + "; load a state to go on";
+  if (!method->protocol(ctx).exchanges) caller.fail(text);  // no other rank knows of it
   throw NonFiniteGradient(text);
 }
 

@@ -70,6 +70,7 @@ StepScalars scalars_of(const GroupValues& v, std::int64_t step) {
   StepScalars s;
   s.lr = static_cast<float>(v.lr);
   s.decay = static_cast<float>(1 - v.lr * v.weight_decay);
+  s.weight_decay = static_cast<float>(v.weight_decay);
   s.beta1 = static_cast<float>(v.beta1);
   s.one_minus_beta1 = static_cast<float>(1 - v.beta1);
   s.beta2 = static_cast<float>(v.beta2);

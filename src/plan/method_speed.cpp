@@ -41,6 +41,7 @@ double bytes_of(const PlanMethod& method, int world, double d, std::size_t bucke
                                    {.options = method.options,
                                     .world = world,
                                     .step = kSteady,
+                                    .mean = true,
                                     .bucket_coords = static_cast<std::size_t>(bucket)});
     return static_cast<double>(cost.bytes());
   };

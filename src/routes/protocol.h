@@ -72,6 +72,8 @@ int rounds_of(const Part& part);
 struct Protocol {
   std::size_t alignment = kAlignment;  // buckets and shards are cut at multiples of it; the same in
                                        // every step
+  bool exchanges = true;  // false: nothing is sent in this step, so that ranks do not learn of each
+                          // other's non-finite gradients
   bool whole_gradient = false;      // prepare() comes when all gradients are complete, before any
                                     // bucket is encoded
   std::optional<Part> before = {};  // exchange of prepare()

@@ -246,7 +246,14 @@ void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
     wire.down[j].resize(part.down.bytes ? part.down.bytes(shard) : 0);
     if (!part.up.bytes || !part.up.sized) continue;
     wire.up[j].resize(part.up.bytes(shard));
-    if (!part.up.unused_bits) continue;
+  }
+  mark_unused(part, ctx, wire);
+}
+
+void mark_unused(const Part& part, const StepContext& ctx, Wire& wire) {
+  if (!part.up.bytes || !part.up.sized || !part.up.unused_bits) return;
+  for (std::size_t j = 0; j < part.shards.size(); ++j) {
+    const Shard& shard = part.shards[j];
     const auto unused = unused_bits(wire.up[j].span().data(), shard);
     std::ranges::fill(unused, std::uint64_t{0});
     for (std::size_t k = 0; k < shard.pieces.size(); ++k) {

@@ -22,6 +22,9 @@ struct Scratch {
 // Sizes the frames of the part, and sets the unused bits of this rank.
 void prepare(const Part& part, const StepContext& ctx, Wire& wire);
 
+// The unused bits of this rank, in all frames that have them.
+void mark_unused(const Part& part, const StepContext& ctx, Wire& wire);
+
 // wire.up -> wire.down, through the server of each shard. Afterwards wire.non_finite is the same on
 // all ranks; if it is set, wire.down is unspecified. Collective. Throws CommError.
 void exchange(Communicator& comm, const Server& server, const Part& part, const StepContext& ctx,

@@ -18,6 +18,12 @@ class Rule {
   // One step of flat coordinates [begin, begin + x.size()) for their gradient g; same size.
   virtual void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
                     std::span<float> x) = 0;
+
+  virtual double operations() const { return 0; }  // of a step, in products of matrices
+
+  // After step() of a part of a tensor: what waits for the whole of it, in flat x.
+  virtual void end_piece(std::size_t /*tensor*/, std::int64_t /*step*/, const StepScalars& /*s*/,
+                         View /*x*/) {}
 };
 
 // Each rule adds its buffers, of the given kind, to the table, which outlives the rule.

@@ -97,6 +97,14 @@ inline const std::vector<Variant>& variants() {
       {"signsgd-ef", ""},
       {"signsgd-ef", "momentum", {{"momentum", "0.9"}}},
       {"onebit-adam", "", {{"freeze_steps", "3"}}},
+      {"local-vote", "h=2", {{"h", "2"}}},
+      {"local-vote", "h=1,lion", {{"h", "1"}, {"local", "lion"}}},
+      {"local-vote", "h=2,feedback", {{"h", "2"}, {"drift_feedback", "0.5"}}},
+      {"local-avg", "h=2", {{"h", "2"}}},
+      {"local-cub", "h=2", {{"h", "2"}}},
+      {"local-ef", "h=2", {{"h", "2"}}},
+      {"dsm", "h=2,sgdm", {{"h", "2"}, {"local", "sgdm"}}},
+      {"diloco", "h=2", {{"h", "2"}}},
   };
   return all;
 }
@@ -104,7 +112,8 @@ inline const std::vector<Variant>& variants() {
 // The routes that a variant can be told to take; the empty name leaves it the choice, if it has
 // one.
 inline std::vector<std::string> routes_of(const Variant& v) {
-  const bool signs = v.method.starts_with("dlion-") || v.method.starts_with("signum-");
+  const bool signs =
+      v.method.starts_with("dlion-") || v.method.starts_with("signum-") || v.method == "local-vote";
   if (signs) return {"", "two-shot", "one-shot", "hierarchical"};
   const bool levels = v.method == "lion-cub" && v.label != "bits=1";
   return levels ? std::vector<std::string>{"", "two-shot", "native"} : std::vector<std::string>{""};
@@ -225,6 +234,7 @@ inline Row run_rank(Communicator& comm, const Case& run) {
     row.bytes += report.bytes_sent;
     row.messages += report.messages_sent;
   }
+  optimizer.to_common(params.span());
   row.hash = param_hash(optimizer.layout(), params.span());
   return row;
 }

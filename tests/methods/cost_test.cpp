@@ -35,7 +35,7 @@ TEST_P(MethodCost, EqualsCountedBytesOnEveryRank) {
     for (const std::int64_t d : {std::int64_t{1}, std::int64_t{63}, std::int64_t{1000}}) {
       const Layout layout({{"w", {d}}, {"rows", {d, 3}}});
       Training run{.world = world, .steps = 2};
-      run.options.method = GetParam();
+      testing::set_method(run.options, GetParam());
       run.options.bucket_coords = 512;
       for (const auto& rank : testing::train(layout, run)) {
         for (const StepReport& report : rank.reports) {
@@ -55,7 +55,7 @@ TEST_P(MethodCost, EqualsCountedBytesForAMillion) {
   for (const int world : {1, 2, 3, 8}) {
     const Layout layout({{"w", {1'000'003}}});
     Training run{.world = world, .steps = 1};
-    run.options.method = GetParam();
+    testing::set_method(run.options, GetParam());
     std::uint64_t sent = 0, received = 0;
     SCOPED_TRACE(concat(GetParam(), " N=", world));
     for (const auto& rank : testing::train(layout, run)) {
@@ -139,7 +139,9 @@ TEST(MethodCost, ApproachesThePapersBits) {
         // on two ranks one shot of signs sends less
         if (option.name == "round_bytes") run.options.options = {{"route", "sharded"}};
       }
-      const double payload = (world - 1.0) / world * d / 8 * (info.bits_up + info.bits_down);
+      if (info.period > 1) run.options.options.merge(testing::in_every_step(name));
+      const double bits = (info.bits_up + info.bits_down) * static_cast<double>(info.period);
+      const double payload = (world - 1.0) / world * d / 8 * bits;
       const auto ranks = testing::train(layout, run);
       double cost = 0;
       for (const auto& rank : ranks) cost += static_cast<double>(rank.last_cost.bytes()) / world;

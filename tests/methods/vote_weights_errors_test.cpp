@@ -18,7 +18,8 @@ using testing::Training;
 using Weights = std::vector<int>;
 
 bool has_weights(const std::string& method) {
-  return method.starts_with("dlion") || method.starts_with("signum");
+  return method.starts_with("dlion") || method.starts_with("signum") || method == "local-vote" ||
+         method == "local-avg" || method == "local-muon";
 }
 
 std::vector<std::string> errors_of(const std::string& method, const Weights& weights,

@@ -135,7 +135,11 @@ TEST_P(NonFinite, RaisesTheSameErrorOnAllRanksAndRefusesFurtherSteps) {
   const auto [method, overlap] = GetParam();
   const Layout layout({{"a", {500}}, {"b", {500}}, {"c", {500}}});
   const auto texts = testing::errors_of<NonFiniteGradient>(3, [&](Communicator& comm) {
-    Optimizer optimizer(comm, layout, {.method = method, .bucket_coords = 128, .overlap = overlap});
+    Optimizer optimizer(comm, layout,
+                        {.method = method,
+                         .options = testing::in_every_step(method),
+                         .bucket_coords = 128,
+                         .overlap = overlap});
     FlatBuffer x(layout.flat_size()), g(layout.flat_size());
     optimizer.step(x.span(), g.span());
     if (comm.rank() == 2)
@@ -161,6 +165,7 @@ TEST_P(NonFinite, SkipDropsTheStepOnAllRanks) {
   run_world(3, [&](Communicator& comm) {
     Optimizer optimizer(comm, layout,
                         {.method = method,
+                         .options = testing::in_every_step(method),
                          .non_finite = NonFinitePolicy::kSkip,
                          .bucket_coords = 128,
                          .overlap = overlap});
@@ -222,6 +227,7 @@ TEST(GradientsApart, GiveTheSameBitsByEveryMethod) {
           }
           optimizer.finish_step();
         }
+        optimizer.to_common(x.span());
         const std::uint64_t hash = param_hash(layout, x.span());
         if (!narrow) {
           EXPECT_EQ(hash, expected) << method;

@@ -195,7 +195,7 @@ TEST(Groups, DecayOnlyWhereTheyAreToldTo) {
   const Layout layout({{"decays", {100}, 0}, {"stays", {100}, 1}});
   for (const std::string& method : method_names()) {
     Training run{.world = 2, .steps = 2};
-    run.options.method = method;
+    testing::set_method(run.options, method);
     run.options.groups = {{.lr = 0.1, .weight_decay = 0.5}, {.lr = 0.1, .weight_decay = 0.0}};
     run.unused = [](int, std::int64_t, std::size_t) { return true; };
     const auto ranks = testing::train(layout, run);

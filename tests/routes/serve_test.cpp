@@ -130,7 +130,11 @@ std::vector<ServeCase> cases() {
   for (const std::string& name : testing::method_variants()) {
     OptimizerOptions options;
     testing::set_method(options, name);
-    all.push_back({.method = options.method, .options = options.options, .voters = 3});
+    const std::int64_t period = method_info(options.method, 3, options.options).period;
+    all.push_back({.method = options.method,
+                   .options = options.options,
+                   .voters = 3,
+                   .step = static_cast<int>(period - 1)});
   }
   all.push_back({.method = "dlion-vote", .options = {{"tie", "zero"}}, .voters = 4, .per_node = 2});
   all.push_back({.method = "dlion-avg", .voters = 4, .per_node = 2});

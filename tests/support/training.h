@@ -6,6 +6,7 @@
 #include <bit>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,23 +62,31 @@ struct Training {
       gradient;
 };
 
-// "dlion-vote", or with an option "dlion-vote:route=sharded".
+// Options with which a method exchanges in every step.
+inline std::map<std::string, std::string> in_every_step(const std::string& method) {
+  if (method_info(method, 1).period == 1) return {};
+  return {{"h", "1"}};
+}
+
+// "dlion-vote", or with an option "dlion-vote:route=sharded"; without one, exchanges in every step.
 inline void set_method(OptimizerOptions& options, const std::string& text) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   options.method = text.substr(0, colon);
+  options.options = in_every_step(options.method);
   if (colon == text.size()) return;
   const std::size_t equals = text.find('=', colon);
-  options.options = {{text.substr(colon + 1, equals - colon - 1), text.substr(equals + 1)}};
+  options.options[text.substr(colon + 1, equals - colon - 1)] = text.substr(equals + 1);
 }
 
-// All methods; the route that small buckets do not take by default; and stochastic signs.
+// All methods; the route that small buckets do not take by default; stochastic signs; local steps.
 inline std::vector<std::string> method_variants() {
   std::vector<std::string> all = method_names();
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
     all.push_back(std::string(method) + ":route=sharded");
   }
   all.insert(all.end(), {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
-                         "dlion-avg:signs=stochastic"});
+                         "dlion-avg:signs=stochastic", "local-vote:h=2",
+                         "local-vote:drift_feedback=0.9", "diloco:h=3"});
   return all;
 }
 
@@ -114,6 +123,7 @@ inline RankResult train_rank(Communicator& comm, const Layout& layout, const Tra
     result.costs.push_back(optimizer.cost(step));
     result.reports.push_back(optimizer.step(params.span(), grads.span(), {flags.get(), n}));
   }
+  optimizer.to_common(params.span());
   result.params.assign(params.span().begin(), params.span().end());
   result.cost = optimizer.cost();
   result.last_cost = optimizer.cost(run.steps - 1);

@@ -48,6 +48,9 @@ class ExchangeOnly final : public Method {
   void prepare(Communicator& comm, const StepContext& ctx, ConstView grad) override {
     method_->prepare(comm, ctx, grad);
   }
+  void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override {
+    if (!only_exchange_) method_->tensor_ready(tensor, ctx, grad);
+  }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!only_exchange_) return method_->encode(b, ctx, flight);
     // integers are summed where they lie: sums of sums would leave their range
@@ -113,13 +116,13 @@ class Exchange {
         params_(layout_.flat_size()),
         grads_(gradients(layout_, comm.rank())),
         unused_(1, 0) {
-    const MethodInfo info = method_info(choice.name, comm.size());
+    const MethodInfo info = method_info(choice.name, comm.size(), options_of(choice, how));
     auto made = make_method(
         choice.name,
         {layout_, comm.size(), complete_options(choice.name, options_of(choice, how)), how.nodes});
     made->state().allocate(layout_.flat_size());
     scalars_.push_back(scalars_of(complete_group({}, info, 0), kSteady));
-    ctx_.step = kSteady;
+    ctx_.step = last_of_period(kSteady, info.period);
     ctx_.rank = comm.rank();
     ctx_.voters = comm.size();
     ctx_.groups = scalars_;
@@ -144,6 +147,7 @@ class Exchange {
   void step() {
     // held: each bucket keeps a flight of its own, which later rounds exchange again
     pipeline_->begin(ctx_, {params_.data(), params_.size()}, {grads_.data(), grads_.size()}, true);
+    pipeline_->tensor_ready(0);
     for (std::size_t b = 0; b < buckets_.size(); ++b) pipeline_->submit(b);
     const auto non_finite = pipeline_->finish();
     PRIDE_CHECK(!non_finite, "bench: the gradients are finite, the exchange says they are not");
@@ -202,10 +206,11 @@ std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const Excha
 // What the method says that the rank with most sends.
 Cost stated_cost(const MethodChoice& choice, const ExchangeBench& how, std::size_t coords,
                  int world) {
+  const MethodInfo info = method_info(choice.name, world, options_of(choice, how));
   return largest_cost(choice.name, Layout({{"w", {static_cast<std::int64_t>(coords)}}}),
                       {.options = options_of(choice, how),
                        .world = world,
-                       .step = kSteady,
+                       .step = last_of_period(kSteady, info.period),
                        .bucket_coords = how.bucket_coords});
 }
 

@@ -114,7 +114,9 @@ void run_rank(Communicator& comm, Shared& shared) {
     shared.recording.copy_grads(shared.layout, step, rank, grads.span());
     const StepReport report = optimizer.step(params.span(), grads.span());
     shared.bytes[rank] += report.bytes_sent;
+    optimizer.to_common(params.span());
     after_step(comm, shared, step, report);
+    optimizer.to_local(params.span());
   }
 }
 

@@ -211,14 +211,14 @@ TEST(Methods, TellWhatACostQueryTells) {
   std::vector<std::string> names;
   for (const auto& method : all.at("methods")) {
     names.push_back(method.at("name"));
-    const Cost late =
-        largest_cost(names.back(), layout, {.world = 7, .step = std::int64_t{1} << 40});
+    const Cost late = largest_cost(names.back(), layout,
+                                   {.world = 7, .step = std::int64_t{1} << 40, .mean = true});
     EXPECT_EQ(method.at("bytes_per_step"), late.bytes()) << names.back();
     EXPECT_EQ(method.at("bytes_up"), late.bytes_up) << names.back();
     EXPECT_EQ(method.at("exact"), late.exact) << names.back();
     EXPECT_EQ(method.at("bound"), late.bound) << names.back();
     EXPECT_EQ(method.at("bits_of_these_options"), true) << names.back();
-    const Cost first = largest_cost(names.back(), layout, {.world = 7});
+    const Cost first = largest_cost(names.back(), layout, {.world = 7, .mean = true});
     EXPECT_EQ(method.at("bytes_of_first_step"), first.bytes()) << names.back();
     EXPECT_EQ(method.at("bits_down"), method_info(names.back(), 7).bits_down);
     EXPECT_FALSE(method.at("title").get<std::string>().empty());

@@ -1,0 +1,347 @@
+// Local steps on each worker, then a step of another method for the drifts; local_forms.cpp has the
+// methods.
+// SPDX-License-Identifier: Apache-2.0
+// Source    Local steps, drifts and an outer optimizer: McMahan et al. 2017, arXiv:1602.05629,
+//           Algorithm 1; Reddi et al. 2021, arXiv:2003.00295, Algorithm 1. Outer sign momentum: Yu
+//           et al. 2024, arXiv:2411.17866, Algorithm 1.
+// Cost      that of the outer method, every h steps; nothing in between.
+// State     that of the outer method; common (n): the parameters of the last exchange, equal on all
+//           ranks; drift (n) and local_m, with AdamW and Muon local_v (n each): local, never sent;
+//           with drift_feedback rest (n), local.
+// Deviates  the drift has a buffer of its own: (x - lr g) - x is not -lr g in floats. A tensor with
+//           neither gradient nor drift on a rank is unused there. Parameters decay at the exchange:
+//           local steps do not.
+#include "methods/local_steps.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/power.h"
+#include "kernels/kernels.h"
+#include "kernels/ternary.h"
+#include "methods/muon_rule.h"
+#include "methods/options.h"
+#include "pride/error.h"
+
+namespace pride::methods {
+namespace {
+
+constexpr std::int64_t kMostSteps = 100'000;
+constexpr double kMostRate = 1e6;
+
+// Local rules, and the defaults of the scalars that they take.
+struct LocalRule {
+  double lr, beta1, beta2, eps;
+};
+constexpr LocalRule kLocalRules[] = {
+    {1e-4, 0.9, 0.99, 0}, {1e-3, 0.9, 0.999, 1e-8}, {0.1, 0.9, 0, 0}, {1e-3, 0.9, 0.999, 1e-8}};
+
+std::unique_ptr<rules::Rule> make_muon(const std::string& name, const MethodContext& ctx,
+                                       StateTable& state) {
+  MethodContext own{ctx.layout, ctx.world, {}, ctx.nodes};
+  for (const MethodOption& option : MuonRule::options()) {
+    own.options[option.name] = option.default_value;
+  }
+  for (const char* option : kMatrixOptions) own.options[option] = ctx.options.at(option);
+  return std::make_unique<MuonRule>(state, StateKind::kLocal, name, own);
+}
+
+std::unique_ptr<rules::Rule> make_rule(std::size_t local, const std::string& name,
+                                       const MethodContext& ctx, StateTable& state) {
+  if (local == 0) return std::make_unique<rules::Lion>(state, StateKind::kLocal);
+  if (local == 1) return std::make_unique<rules::AdamW>(state, StateKind::kLocal);
+  if (local == 3) return make_muon(name, ctx, state);
+  return std::make_unique<rules::SgdMomentum>(state, StateKind::kLocal, false);
+}
+
+StepScalars betas_of(const std::string& name, const MethodContext& ctx) {
+  const auto beta = [&](const char* option) {
+    if (!ctx.options.contains(option)) return 0.0;
+    const double value = number_option(name, ctx, option, 0, 1);
+    PRIDE_CHECK(value < 1, name, ": option ", option, " = '", ctx.options.at(option),
+                "': must be below 1, or no drift enters the momentum");
+    return value;
+  };
+  const double beta1 = beta("outer_beta1"), beta2 = beta("outer_beta2");
+  return {.beta1 = static_cast<float>(beta1),
+          .one_minus_beta1 = static_cast<float>(1 - beta1),
+          .beta2 = static_cast<float>(beta2),
+          .one_minus_beta2 = static_cast<float>(1 - beta2)};
+}
+
+// The outer method's table, in which the local buffers have names of their own.
+FlatBuffer& add_common(StateTable& state) { return state.add("common", StateKind::kShared); }
+FlatBuffer& add_drift(StateTable& state) { return state.add("drift", StateKind::kLocal); }
+StateTable& named_local(StateTable& state) {
+  state.begin_names_with("local_");
+  return state;
+}
+
+void add(std::span<const float> a, std::span<const float> b, std::span<float> sum) {
+  const float* const rows[] = {a.data(), b.data()};
+  kernels::sum_rows(rows, sum);
+}
+
+}  // namespace
+
+LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
+                       std::unique_ptr<Method> outer, OuterStep kind)
+    : layout_(ctx.layout),
+      period_(whole_option(name, ctx, "h", 1, kMostSteps)),
+      kind_(kind),
+      outer_lr_(number_option(name, ctx, "outer_lr", 0, kMostRate)),
+      outer_betas_(betas_of(name, ctx)),
+      outer_(std::move(outer)),
+      local_(word_option(name, ctx, "local", {"lion", "adamw", "sgdm", "muon"})),
+      feedback_(static_cast<float>(number_option(name, ctx, "drift_feedback", 0, 1))),
+      common_(add_common(outer_->state())),
+      drift_(add_drift(outer_->state())),
+      rest_(feedback_ > 0 ? &outer_->state().add("rest", StateKind::kLocal) : nullptr),
+      rule_(make_rule(local_, name, ctx, named_local(outer_->state()))),
+      handed_over_(layout_.tensors().size(), -1),
+      idle_(layout_.tensors().size(), 1) {
+  outer_->state().add_text(
+      "held", [this] { return std::to_string(held_); },
+      [this](const std::string& text, std::size_t n_tensors, bool commit) {
+        read_held(text, n_tensors, commit);
+      });
+}
+
+void LocalSteps::read_held(const std::string& text, std::size_t n_tensors, bool commit) {
+  std::size_t held = 0;
+  while (held <= n_tensors && std::to_string(held) != text) ++held;
+  PRIDE_CHECK(held <= n_tensors, "load: the state's method.held is '", text, "', not a number from",
+              " 0 to ", n_tensors);
+  if (commit) held_ = held;
+}
+
+void LocalSteps::describe(MethodInfo& info) const {
+  const LocalRule& rule = kLocalRules[local_];
+  info.period = period_;
+  info.default_lr = rule.lr;
+  info.default_beta1 = rule.beta1;
+  info.default_beta2 = rule.beta2;
+  info.default_eps = rule.eps;
+}
+
+double LocalSteps::matrix_operations() const {
+  return outer_->matrix_operations() / static_cast<double>(period_) + rule_->operations();
+}
+
+// --- What the outer method sees: every h-th step, and drifts as gradients. ----------------------
+
+Round LocalSteps::outer_round(const Round& round) const {
+  Round outer = round;
+  outer.step = round.step / period_;
+  return outer;
+}
+
+const StepContext& LocalSteps::outer_context(const StepContext& ctx) {
+  outer_scalars_.clear();
+  for (const StepScalars& s : ctx.groups) {
+    const bool signs = kind_ == OuterStep::kSigns;
+    const double rate = signs ? outer_lr_ * s.lr : outer_lr_;
+    StepScalars& outer = outer_scalars_.emplace_back(outer_betas_);
+    outer.lr = static_cast<float>(rate);
+    outer.decay = static_cast<float>(signs ? 1 - rate * s.weight_decay : power(s.decay, period_));
+  }
+  outer_ctx_ = ctx;
+  outer_ctx_.step = ctx.step / period_;
+  outer_ctx_.groups = outer_scalars_;
+  outer_ctx_.unused = idle_;
+  return outer_ctx_;
+}
+
+ConstView LocalSteps::direction() {
+  if (direction_.size() == 0) direction_ = FlatBuffer(layout_.flat_size());
+  return {direction_.data(), direction_.size()};
+}
+
+Protocol LocalSteps::protocol(const Round& round) const {
+  Protocol protocol = outer_->protocol(outer_round(round));
+  protocol.mean_gradient = false;  // it would be that of drifts
+  protocol.gradient_by_piece = true;
+  if (exchanges(round)) return protocol;
+  protocol.exchanges = protocol.whole_gradient = false;
+  protocol.before.reset();
+  protocol.slack = {};
+  protocol.exact = protocol.bound = true;
+  return protocol;
+}
+
+std::vector<Part> LocalSteps::parts(const Bucket& b, const Round& round) const {
+  return exchanges(round) ? outer_->parts(b, outer_round(round)) : std::vector<Part>();
+}
+
+void LocalSteps::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+                       Reply& reply) const {
+  outer_->serve(part, shard, up, outer_round(round), reply);
+}
+
+void LocalSteps::settle(const Part& part, const Shard& shard, std::span<const float> pending) {
+  outer_->settle(part, shard, pending);
+}
+
+// --- Worker. -------------------------------------------------------------------------------------
+
+// y = the local rule's step for g, the gradient of a part of the tensor
+void LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::span<const float> g,
+                           const StepContext& ctx) {
+  const int group = layout_.tensors()[tensor].spec.group;
+  StepScalars local = ctx.groups[static_cast<std::size_t>(group)];
+  local.decay = 1;
+  rule_->step(begin, g, local, drift_.span().subspan(begin, g.size()));
+  rule_->end_piece(tensor, ctx.step, local, {drift_.data(), drift_.size()});
+}
+
+// D of a tensor, whose drift is complete; NaN where its gradient was not finite, which the outer
+// method reports.
+void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, bool finite) {
+  const TensorSlot& slot = layout_.tensors()[tensor];
+  const float lr = ctx.groups[static_cast<std::size_t>(slot.spec.group)].lr;
+  const ConstView all = direction();
+  const auto d = direction_.span().subspan(slot.offset, slot.n);
+  std::ranges::copy(drift_.span().subspan(slot.offset, slot.n), d.begin());
+  if (rest_ != nullptr) add(d, rest_->span().subspan(slot.offset, slot.n), d);
+  // with a rate of 0 the outer step is 0, too
+  kernels::scale(kind_ == OuterStep::kSigns && lr != 0 ? -1 / lr : -1, d);
+  if (!finite) std::ranges::fill(d, std::numeric_limits<float>::quiet_NaN());
+  idle_[tensor] = 0;
+  handed_over_[tensor] = ctx.step;
+  outer_->tensor_ready(tensor, outer_context(ctx), all);
+}
+
+// The last local step of a phase comes before the exchange, by whole tensors, which outer methods
+// may need. A gradient that is not finite changes no drift.
+void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) {
+  if (!exchanges(ctx)) return;
+  const TensorSlot& slot = layout_.tensors()[tensor];
+  const auto g = grad.f32(slot.offset, slot.offset + slot.n);
+  const bool finite = kernels::first_non_finite(g) == kernels::kAllFinite;
+  if (finite) take_step(tensor, slot.offset, g, ctx);
+  hand_over(tensor, ctx, finite);
+}
+
+// A tensor without a gradient in this step takes part if it has drifted before.
+void LocalSteps::settle_unused(std::size_t tensor, const StepContext& ctx) {
+  if (handed_over_[tensor] == ctx.step) return;
+  const TensorSlot& slot = layout_.tensors()[tensor];
+  const auto drifted = [&](const FlatBuffer& y) {
+    return kernels::max_abs(y.span().subspan(slot.offset, slot.n)) > 0;
+  };
+  if (drifted(drift_) || (rest_ != nullptr && drifted(*rest_))) {
+    return hand_over(tensor, ctx, true);
+  }
+  idle_[tensor] = 1;
+  handed_over_[tensor] = ctx.step;
+}
+
+void LocalSteps::prepare(Communicator& comm, const StepContext& ctx, ConstView) {
+  for (std::size_t t = 0; t < idle_.size(); ++t) settle_unused(t, ctx);
+  outer_->prepare(comm, outer_context(ctx), direction());
+}
+
+void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
+  held_ = layout_.tensors().size();
+  const bool last = exchanges(ctx);
+  for (const Shard& shard : b.shards) {
+    for (const Piece& p : shard.pieces) {
+      if (last) {
+        settle_unused(p.tensor, ctx);
+      } else if (!ctx.is_unused(p.tensor) && !flight.non_finite &&
+                 kernels::first_non_finite(flight.grad.f32(p.begin, p.end)) !=
+                     kernels::kAllFinite) {
+        flight.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
+      }
+    }
+  }
+  if (!last) return;
+  flight.grad = direction();
+  const StepContext& outer = outer_context(ctx);
+  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+    mark_unused(flight.parts[k], outer, flight.wires[k]);
+  }
+  outer_->encode(b, outer, flight);
+}
+
+// x' = the outer method's step;  rest = feedback (rest + y - (x' - decayed x))
+void LocalSteps::apply_and_keep_rest(const Bucket& b, const Flight& flight,
+                                     const StepContext& outer) {
+  moved_.clear();
+  for (const Shard& shard : b.shards) {
+    for (const Piece& p : shard.pieces) {
+      const auto old = common_.span().subspan(p.begin, p.n());
+      const std::size_t first = moved_.size();
+      moved_.insert(moved_.end(), old.begin(), old.end());
+      kernels::apply_decay(outer.scalars_of(p).decay, std::span(moved_).subspan(first));
+    }
+  }
+  outer_->apply(b, flight, outer, {common_.data(), common_.size()});
+  auto moved = std::span(moved_);
+  for (const Shard& shard : b.shards) {
+    for (const Piece& p : shard.pieces) {
+      const auto at = [&](FlatBuffer& buffer) { return buffer.span().subspan(p.begin, p.n()); };
+      const auto part = moved.first(p.n()), rest = at(*rest_);
+      moved = moved.subspan(p.n());
+      kernels::scale(-1, part);
+      add(part, at(common_), part);
+      kernels::scale(-1, part);
+      add(rest, at(drift_), rest);
+      add(rest, part, rest);
+      kernels::scale(feedback_, rest);
+    }
+  }
+}
+
+// x = the common parameters plus the drift, which an exchange makes 0
+void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
+  const bool last = exchanges(ctx);
+  if (last && rest_ != nullptr) {
+    apply_and_keep_rest(b, flight, outer_context(ctx));
+  } else if (last) {
+    outer_->apply(b, flight, outer_context(ctx), {common_.data(), common_.size()});
+  }
+  for (const Shard& shard : b.shards) {
+    for (const Piece& p : shard.pieces) {
+      const auto y = drift_.span().subspan(p.begin, p.n());
+      if (last) {
+        std::ranges::fill(y, 0.0F);
+      } else if (!ctx.is_unused(p.tensor)) {
+        take_step(p.tensor, p.begin, flight.grad.f32(p.begin, p.end), ctx);
+      }
+      add(common_.span().subspan(p.begin, p.n()), y, x.f32(p.begin, p.end));
+    }
+  }
+}
+
+StepNotes LocalSteps::end_step(const StepContext& ctx) {
+  return exchanges(ctx) ? outer_->end_step(outer_context(ctx)) : StepNotes{};
+}
+
+// --- The common parameters. ----------------------------------------------------------------------
+
+std::span<const float> LocalSteps::begin(std::span<const float> x) {
+  for (std::size_t t = held_; t < layout_.tensors().size(); ++t) {
+    const TensorSlot& slot = layout_.tensors()[t];
+    std::ranges::copy(x.subspan(slot.offset, slot.n), common_.span().subspan(slot.offset).begin());
+  }
+  return common_.span();
+}
+
+void LocalSteps::to_common(View x) const {
+  for (std::size_t t = 0; t < held_; ++t) {
+    const TensorSlot& slot = layout_.tensors()[t];
+    const auto common = common_.span().subspan(slot.offset, slot.n);
+    std::ranges::copy(common, x.f32(slot.offset, slot.offset + slot.n).begin());
+  }
+}
+
+void LocalSteps::to_local(View x) const {
+  for (std::size_t t = 0; t < held_; ++t) {
+    const TensorSlot& slot = layout_.tensors()[t];
+    add(common_.span().subspan(slot.offset, slot.n), drift_.span().subspan(slot.offset, slot.n),
+        x.f32(slot.offset, slot.offset + slot.n));
+  }
+}
+
+}  // namespace pride::methods

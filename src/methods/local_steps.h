@@ -1,0 +1,86 @@
+// LocalSteps: h steps of a local rule on each worker, then one step of another method, the outer
+// one, for which a worker's drift is its gradient.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "methods/method.h"
+#include "rules/rule.h"
+
+namespace pride::methods {
+
+// The outer step. kSigns: by signs, whose length says nothing of the drift's: its gradient is the
+// drift over the learning rate lr, its rate outer_lr lr, its decay 1 - outer_lr lr wd. kMeans: by
+// the drifts themselves: its rate is outer_lr, its decay (1 - lr wd)^h, that of h local steps.
+enum class OuterStep { kSigns, kMeans };
+
+// Of Muon's own options a local rule has only those that tell which tensors are matrices.
+inline constexpr const char* kMatrixOptions[] = {"not_matrices", "fused"};
+
+// Step t of worker i, h = period, with x the common parameters and y_i the drift:
+//   gradient g at x + y_i;  y_i = the local rule's step for g without decay, from y_i
+// and in steps h-1, 2h-1, ... after it
+//   D_i = -(y_i + e_i) / lr (kSigns) or -(y_i + e_i) (kMeans);  x' = the outer method's step
+//   e_i = feedback (e_i + y_i - (x' - decayed x));  y_i = 0
+class LocalSteps final : public Method {
+ public:
+  // `outer` is made of the same context. Throws InvalidArgument, naming the method, on bad options.
+  LocalSteps(const std::string& name, const MethodContext& ctx, std::unique_ptr<Method> outer,
+             OuterStep kind);
+
+  Protocol protocol(const Round& round) const override;
+  std::vector<Part> parts(const Bucket& b, const Round& round) const override;
+  void prepare(Communicator& comm, const StepContext& ctx, ConstView grad) override;
+  void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override;
+  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override;
+  void settle(const Part& part, const Shard& shard, std::span<const float> pending) override;
+  void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
+  StepNotes end_step(const StepContext& ctx) override;
+  std::span<const float> begin(std::span<const float> x) override;
+  void to_common(View x) const override;
+  void to_local(View x) const override;
+  void describe(MethodInfo& info) const override;
+  void check_can_grow() const override { outer_->check_can_grow(); }
+  double matrix_operations() const override;
+  StateTable& state() noexcept override { return outer_->state(); }
+
+ private:
+  bool exchanges(const Round& round) const noexcept { return round.step % period_ == period_ - 1; }
+  Round outer_round(const Round& round) const;
+  const StepContext& outer_context(const StepContext& ctx);
+  void take_step(std::size_t tensor, std::size_t begin, std::span<const float> g,
+                 const StepContext& ctx);
+  void hand_over(std::size_t tensor, const StepContext& ctx, bool finite);
+  void settle_unused(std::size_t tensor, const StepContext& ctx);
+  ConstView direction();
+  void apply_and_keep_rest(const Bucket& b, const Flight& flight, const StepContext& outer);
+  void read_held(const std::string& text, std::size_t n_tensors, bool commit);
+
+  Layout layout_;
+  std::int64_t period_;
+  OuterStep kind_;
+  double outer_lr_;
+  StepScalars outer_betas_;
+  std::unique_ptr<Method> outer_;
+  std::size_t local_;  // the local rule's index among kLocalRules
+  float feedback_;
+  FlatBuffer &common_, &drift_;
+  FlatBuffer* rest_;  // what exchanges did not apply; null without feedback
+  std::unique_ptr<rules::Rule> rule_;
+  std::size_t held_ = 0;  // the first tensors, whose common parameters are in common_
+
+  // of the exchange at hand
+  FlatBuffer direction_;                    // D; empty before the first
+  std::vector<std::int64_t> handed_over_;   // by tensor: the step in which D was made, or found 0
+  std::vector<char> idle_;                  // by tensor: neither gradient nor drift
+  std::vector<StepScalars> outer_scalars_;  // by group
+  StepContext outer_ctx_;
+  std::vector<float> moved_;  // of a bucket, by the outer step
+};
+
+}  // namespace pride::methods

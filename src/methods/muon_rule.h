@@ -1,0 +1,77 @@
+// MuonRule: a step of Muon for the matrices of a layout, and of AdamW for all else.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "methods/options.h"
+#include "methods/orthogonal_blend.h"
+#include "pride/error.h"
+#include "rules/rule.h"
+
+namespace pride::methods {
+
+// Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. Keeps the gradient of a matrix
+// until it is whole; AdamW's step for all else. Options: those of OrthogonalBlend, and `momentum`.
+class MuonRule final : public rules::Rule {
+ public:
+  MuonRule(StateTable& state, StateKind kind, const std::string& name, const MethodContext& ctx)
+      : adamw_(state, kind), matrices_(name, ctx, state, kind), layout_(ctx.layout) {
+    const double mu = number_option(name, ctx, "momentum", 0, 1);
+    PRIDE_CHECK(static_cast<float>(mu) < 1, name, ": option momentum = '",
+                ctx.options.at("momentum"), "': must be below 1, or no gradient enters it");
+    betas_ = {static_cast<float>(mu * mu), static_cast<float>(1 - mu * mu), static_cast<float>(mu),
+              static_cast<float>(1 - mu)};
+    const std::size_t n = layout_.tensors().size();
+    gradients_.resize(n);
+    arrived_.resize(n, 0);
+    for (const TensorSlot& slot : layout_.tensors()) offsets_.push_back(slot.offset);
+  }
+
+  void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
+            std::span<float> x) override {
+    const auto next = std::ranges::upper_bound(offsets_, begin);
+    const auto tensor = static_cast<std::size_t>(next - offsets_.begin()) - 1;
+    if (!matrices_.has(tensor)) return adamw_.step(begin, g, s, x);
+    const TensorSlot& slot = layout_.tensors()[tensor];
+    gradients_[tensor].resize(slot.n);
+    std::ranges::copy(
+        g, gradients_[tensor].begin() + static_cast<std::ptrdiff_t>(begin - slot.offset));
+    arrived_[tensor] += g.size();
+  }
+
+  static std::vector<MethodOption> options() {
+    std::vector<MethodOption> all = {
+        {"momentum", "0.95", "Nesterov's momentum of a matrix, from 0 to below 1"}};
+    std::ranges::move(OrthogonalBlend::options("rms"), std::back_inserter(all));
+    return all;
+  }
+
+  double operations() const override { return matrices_.operations(); }
+
+  // x = (1 - lr wd) x - lr scale newton_schulz(u), once the whole gradient is there.
+  void end_piece(std::size_t tensor, std::int64_t step, const StepScalars& s, View x) override {
+    const TensorSlot& slot = layout_.tensors()[tensor];
+    if (arrived_[tensor] < slot.n || !matrices_.has(tensor)) return;
+    arrived_[tensor] = 0;
+    const auto m = adamw_.m().span().subspan(slot.offset, slot.n);
+    matrices_.blend(tensor, step, betas_, gradients_[tensor], m);
+    // m of this kernel is 0 * m + u: its own copy of u
+    kernels::sgd_momentum(matrices_.direction(tensor), 0, false,
+                          {s.decay, s.lr * matrices_.step_scale(tensor)}, gradients_[tensor],
+                          x.f32(slot.offset, slot.offset + slot.n));
+  }
+
+ private:
+  rules::AdamW adamw_;
+  OrthogonalBlend matrices_;
+  kernels::Blend betas_;
+  const Layout& layout_;
+  std::vector<std::size_t> offsets_;
+  std::vector<std::vector<float>> gradients_;  // by tensor
+  std::vector<std::size_t> arrived_;           // coordinates of this step
+};
+
+}  // namespace pride::methods
