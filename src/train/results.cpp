@@ -171,7 +171,8 @@ class JsonLines final : public Observer {
                                      {"bytes_received", step.max_bytes_received()}};
     if (step.grad_norm) record["grad_norm"] = *step.grad_norm;
     record.update(seconds_json(step.max_seconds()));
-    if (step.ranks.front().skipped != 0) record["skipped"] = true;
+    const auto dropped = [](const RankStep& rank) { return rank.skipped != 0; };
+    if (std::ranges::any_of(step.ranks, dropped)) record["skipped"] = true;
     write(record);
     if (!step.diagnostics.empty()) write(diagnostics_json(step, tensors_));
     if (!step.note.empty()) write({{"type", "choice"}, {"step", step.step}, {"text", step.note}});

@@ -45,6 +45,11 @@ OptimizerOptions with_vote_weight(const TrainPlan& plan, const Sampler& sampler)
   return options;
 }
 
+// By a rank; in an exchange, by all.
+bool skipped(const WorldStep& step) {
+  return std::ranges::any_of(step.ranks, [](const RankStep& r) { return r.skipped != 0; });
+}
+
 class Worker {
  public:
   Worker(Communicator& comm, const TrainPlan& plan, const Observers& observers)
@@ -80,6 +85,9 @@ class Worker {
   StepReport step(RankStep& mine);
   WorldStep share(const RankStep& mine, double lr);
   void check_skips(const WorldStep& step);
+  void take_common();
+  template <typename Body>
+  void with_common(const Body& body);
   void evaluate_now();
   void save_now();
   void add(const WorldStep& step);
@@ -134,6 +142,7 @@ void Worker::start() {
     start.saved_by = from.world;
     start.notes = std::move(from.notes);
     ahead_ = from.ahead;
+    optimizer_.to_local(flat_.params());
     flat_.push();
   }
   taken_ = asked_ = optimizer_.steps_done() * plan_.options.accumulate;
@@ -144,7 +153,7 @@ void Worker::start() {
   start.transport = control_->transport();
   start.n_parameters = model_->n_parameters();
   start.state_floats = optimizer_.state_floats();
-  start.cost = optimizer_.cost(start.step);
+  start.cost = optimizer_.mean_cost(start.step);
   start.routes = optimizer_.routes();
   start.tensors = flat_.layout().tensors();
   result_.steps = start.step;
@@ -179,7 +188,7 @@ void Worker::take_folder() {
 
 void Worker::add(const WorldStep& step) {
   ++result_.steps_run;
-  result_.steps_skipped += step.ranks.front().skipped;
+  result_.steps_skipped += skipped(step) ? 1 : 0;
   result_.steps = step.step;
   result_.seconds += step.max_seconds();
   last_loss_ = step.mean_loss();
@@ -274,18 +283,34 @@ WorldStep Worker::share(const RankStep& mine, double lr) {
   return world;
 }
 
-// a step is skipped on all ranks or on none, so all of them throw
+// all ranks have the metrics of all, so all of them throw
 void Worker::check_skips(const WorldStep& step) {
-  skips_in_a_row_ = step.ranks.front().skipped != 0 ? skips_in_a_row_ + 1 : 0;
+  skips_in_a_row_ = skipped(step) ? skips_in_a_row_ + 1 : 0;
   if (skips_in_a_row_ < kMostSkipsInARow) return;
   throw NonFiniteGradient(concat("--non-finite skip: ", kMostSkipsInARow,
                                  " steps in a row were skipped, up to step ", step.step, ": ",
                                  skip_reason_));
 }
 
+// The model with the parameters that all ranks have alike.
+void Worker::take_common() {
+  optimizer_.to_common(flat_.params());
+  flat_.push();
+}
+
+// Runs the body with them; then the rank goes on with its own.
+template <typename Body>
+void Worker::with_common(const Body& body) {
+  take_common();
+  body();
+  optimizer_.to_local(flat_.params());
+  flat_.push();
+}
+
 void Worker::evaluate_now() {
   const Clock::time_point start = Clock::now();
-  const EvalSums sums = evaluate(*control_, *model_, *plan_.task, device_);
+  EvalSums sums;
+  with_common([&] { sums = evaluate(*control_, *model_, *plan_.task, device_); });
   last_eval_ = optimizer_.steps_done();
   result_.metrics = plan_.task->eval_metrics(sums);
   const double seconds = seconds_since(start);
@@ -298,11 +323,12 @@ void Worker::save_now() {
   if (lock_) lock_->check();
   std::optional<double> loss;
   if (evaluated() && has_fact(result_.metrics, "loss")) loss = number_of(result_.metrics, "loss");
-  save_checkpoint(*control_, plan_, optimizer_, flat_.params(), ahead_, loss);
+  with_common([&] { save_checkpoint(*control_, plan_, optimizer_, flat_.params(), ahead_, loss); });
 }
 
 void Worker::finish() {
   if (!result_.interrupted && !evaluated()) evaluate_now();
+  take_common();
   const std::uint64_t hash = param_hash(flat_.layout(), flat_.params());
   std::vector<std::uint64_t> all(static_cast<std::size_t>(control_->size()));
   control_->all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));

@@ -18,6 +18,7 @@ METHODS = {
     "onebit-adam": ["--method-opt", "freeze_steps=4"],
     "signsgd-ef": [],
     "dgc": [],
+    "local-ef": ["--method-opt", "h=3"],
 }
 STEPS = 60
 # two threads of a worker's own keep buckets on their way when the kill comes
