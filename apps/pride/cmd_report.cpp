@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "commands.h"
+#include "flag_values.h"
+#include "plan/units.h"
 #include "pride/error.h"
 #include "report/page.h"
 #include "report/svg.h"
@@ -71,6 +73,7 @@ void redraw(const ReportOptions& options) {
 void report(const ReportOptions& options) {
   PRIDE_CHECK(options.runs.empty() != options.from.empty(),
               "pride report needs folders of runs, or --from with the numbers of a chart");
+  PRIDE_CHECK(options.look.link.empty() || options.look.x == "time", "--link needs --x time");
   const bool one_chart = !options.svg.empty() || !options.numbers.empty();
   PRIDE_CHECK(one_chart || (options.chart.empty() && options.from.empty()),
               "--chart and --from need --svg or --numbers");
@@ -114,6 +117,12 @@ void add_report(CLI::App& command) {
   command.add_option("--x", options->look.x, "What curves are drawn against")
       ->check(CLI::IsMember({"epoch", "step", "time", "bytes"}))
       ->capture_default_str();
+  command
+      .add_option(
+          "--link", options->look.link,
+          "With --x time, a rate such as 10Mbit/s: a step takes as long as it computed, and "
+          "its bytes over such a link, one after the other. Default: as long as it took")
+      ->check(unit_check(parse_rate));
   command.add_flag("--log-y", options->look.log_y,
                    "Logarithmic values, in charts whose values are all above 0");
   command.callback([options] { report(*options); });

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "plan/units.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -23,6 +24,7 @@ using Json = nlohmann::json;
 constexpr double kFarOut = 3;  // times the range of nearly all values: such peaks are cut
 // of an axis, in its own values: what is narrower has no ticks that a double tells apart
 constexpr double kNarrow = 1e-9;
+constexpr std::size_t kMostTicks = 12;  // of a logarithmic axis, each at a value; else powers of 2
 
 using Groups = std::vector<const Group*>;  // of which each has a run
 
@@ -70,7 +72,7 @@ void fit_x(Chart& chart) {
   const double room = std::pow(2, std::max(0.08 * std::log2(high / low), 0.15));
   chart.x.min = low / room;
   chart.x.max = high * room;
-  if (!chart.points) {
+  if (!chart.points && values.size() <= kMostTicks) {
     chart.x.ticks.assign(values.begin(), values.end());
     return;
   }
@@ -99,15 +101,22 @@ Series series_of(const Groups& groups, const Group& group) {
 struct CurveAxis {
   const char* name;
   const char* label;
-  double (*at)(const RunData&, double step);
+  double (*at)(const RunData&, double step, const Look&);
 };
+
+// Nothing of the exchange is hidden behind backward.
+double seconds_at(const RunData& run, double n, const Look& look) {
+  if (look.link.empty()) return n * run.step_ms() / 1e3;
+  return n * run.compute_ms() / 1e3 + run.sent_until(n) / parse_rate(look.link);
+}
+
 constexpr CurveAxis kCurveAxes[] = {
-    {"epoch", "epochs", [](const RunData& run, double n) { return n / run.steps_per_epoch(); }},
-    {"step", "steps", [](const RunData&, double n) { return n; }},
-    {"time", "seconds, at the run's mean step",
-     [](const RunData& run, double n) { return n * run.step_ms() / 1e3; }},
+    {"epoch", "epochs",
+     [](const RunData& run, double n, const Look&) { return n / run.steps_per_epoch(); }},
+    {"step", "steps", [](const RunData&, double n, const Look&) { return n; }},
+    {"time", "seconds, at the run's mean step", seconds_at},
     {"bytes", "MB sent, of the rank that sends most",
-     [](const RunData& run, double n) { return run.sent_until(n) / 1e6; }}};
+     [](const RunData& run, double n, const Look&) { return run.sent_until(n) / 1e6; }}};
 
 const CurveAxis& curve_axis(const std::string& name) {
   const auto found =
@@ -121,11 +130,15 @@ template <typename Curve>
 void add_curves(const Groups& groups, const Look& look, const Curve& curve, Chart& chart) {
   const CurveAxis& axis = curve_axis(look.x);
   chart.x.label = axis.label;
+  if (!look.link.empty()) {
+    chart.x.label = concat("seconds: compute as measured, then bytes over ", look.link);
+    chart.x.log2 = true;
+  }
   for (const Group* group : groups) {
     std::map<double, std::pair<std::vector<double>, std::vector<double>>> at;  // x, y by step
     for (const RunData* run : group->runs) {
       for (const auto& [step, value] : curve(*run)) {
-        at[step].first.push_back(axis.at(*run, step));
+        at[step].first.push_back(axis.at(*run, step, look));
         at[step].second.push_back(value);
       }
     }

@@ -34,6 +34,8 @@ struct Chart {
 struct Look {
   std::string x = "epoch";  // or "step", "time", "bytes"
   bool log_y = false;       // where all values are above 0
+  std::string link = {};    // "10Mbit/s", with x = "time": a step takes as long as it computed, and
+                            // its bytes over such a link; empty: as long as it took
 };
 
 // In the order of the page: result over the run, training loss, learning rate, norm of the

@@ -246,6 +246,15 @@ double RunData::steps_per_epoch() const {
   return epochs > 0 ? steps / epochs : 1;
 }
 
+double RunData::compute_ms() const {
+  const Json& seconds = summary.at("seconds");
+  double sum = 0;
+  for (const char* stage : {"data_s", "backward_s", "encode_s", "apply_s"}) {
+    sum += seconds.value(stage, 0.0);
+  }
+  return 1e3 * sum / summary.at("steps_run").get<double>();
+}
+
 double RunData::sent_until(double step) const {
   std::pair<double, double> before = {0, 0};
   for (const auto& at : sent) {

@@ -37,6 +37,7 @@ struct RunData {
   bool ok() const noexcept { return error.empty(); }
   bool interrupted() const { return summary.value("interrupted", false); }
   double step_ms() const { return summary.at("step_ms"); }
+  double compute_ms() const;  // the same without the exchange
   int world() const { return summary.at("world"); }
   double parameters() const { return summary.at("model").at("parameters"); }
   double steps_per_epoch() const;

@@ -18,6 +18,7 @@ TEST_F(Report, DrawsCurvesAgainstWhatIsAskedFor) {
       {{.x = "epoch"}, {1.25, 2.5}},
       {{.x = "step"}, {125, 250}},
       {{.x = "time"}, {125 * 0.008, 250 * 0.008}},
+      {{.x = "time", .link = "8kbit/s"}, {125 * (0.004 + 0.1), 250 * (0.004 + 0.1)}},
       {{.x = "bytes"}, {125 * 100 / 1e6, 250 * 100 / 1e6}}};
   for (const auto& [look, ends] : kEnds) {
     const auto charts = charts_of(found[0], look);
