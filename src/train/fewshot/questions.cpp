@@ -151,7 +151,8 @@ QuestionList QuestionSet::examples(Part part) const {
 std::vector<QuestionSet> read_question_sets(const std::vector<fs::path>& inputs) {
   std::vector<fs::path> files;
   for (const fs::path& input : inputs) {
-    if (!fs::exists(input)) throw DataError(concat(input.string(), " is not there"));
+    if (!fs::exists(input))
+      throw DataError(concat("no questions: ", input.string(), " is not there"));
     if (!fs::is_directory(input)) {
       files.push_back(input);
       continue;
