@@ -189,23 +189,24 @@ std::string suggestion(const std::string& word, const Words& known) {
 }
 
 // What CLI11 reports as a missing value or as one word too many: a flag or a subcommand that there
-// is not. Empty if it is neither.
+// is not, or none where one is needed. Empty if it is none of these.
 std::string unknown_word(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
   const Words left = command->remaining(), known = subcommands_of(*command);
+  std::string names;
+  for (const std::string& name : known) names += " " + name;
   for (const std::string& word : left) {
     if (!word.starts_with("-") && known.empty()) continue;
     if (word.starts_with("-")) {
       const std::string flag = word.substr(0, word.find('='));
       return pride::concat("unknown flag ", flag, suggestion(flag, pride::app::flags_of(*command)));
     }
-    std::string names;
-    for (const std::string& name : known) names += " " + name;
-    return pride::concat("unknown subcommand \"", word, "\"", suggestion(word, known),
-                         "; there are", names);
+    const std::string near = suggestion(word, known);
+    return pride::concat("unknown subcommand \"", word, "\"",
+                         near.empty() ? "; there are" + names : near);
   }
-  return "";
+  return known.empty() ? "" : pride::concat(command->get_name(), " needs a subcommand:", names);
 }
 
 // An empty value counts as none given wherever it is used, so that it is refused where it stands.

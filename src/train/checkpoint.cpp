@@ -106,6 +106,8 @@ std::string reason_against(const fs::path& folder, int rank, const std::string& 
   try {
     const nlohmann::json facts = read_checkpoint_facts(folder);
     std::vector<std::string> files = {"model.safetensors"};
+    const nlohmann::json all = facts.value("files", nlohmann::json::object());
+    if (all.contains("config.json")) files.emplace_back("config.json");
     if (local.empty()) files.push_back(state_name(rank));
     for (int r = 0; !local.empty() && r < facts.value("world", 0); ++r)
       files.push_back(state_name(r));

@@ -16,6 +16,7 @@
 #include "pride/train/task.h"
 #include "pride/train/trainer.h"
 #include "train/facts_json.h"
+#include "train/process.h"
 #include "train/settings/settings.h"
 #include "train/text/utf8.h"
 #include "train/torch_errors.h"
@@ -116,7 +117,10 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   plan.optimizer = optimizer_options(options);
 
   plan.task = std::move(task);
-  if (!plan.task) plan.task = with_short_errors([&] { return make_task(options); });
+  if (!plan.task) {
+    const EndsAtOnce loading;
+    plan.task = with_short_errors([&] { return make_task(options); });
+  }
   plan.notes = plan.task->notes();
   plan.options.task = plan.task->name();
   fill_rate(method, plan);

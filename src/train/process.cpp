@@ -17,11 +17,15 @@
 namespace pride::train {
 namespace {
 
-// set by the handler, read by every worker
-std::atomic<bool> g_interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may not wait");
+// the signal, set by the handler, read by every worker; 0: none
+std::atomic<int> g_interrupted = 0;
+std::atomic<int> g_ends_at_once = 0;  // how many there are of that class
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait");
 
-void on_interrupt(int) { g_interrupted = true; }
+void on_interrupt(int signal) {
+  g_interrupted = signal;
+  if (g_ends_at_once > 0) std::raise(signal);  // the handler is there no more
+}
 
 template <typename Function>
 Function* loaded_symbol(const char* name) {
@@ -82,9 +86,16 @@ void catch_interrupts() {
   }
 }
 
-bool interrupted() noexcept { return g_interrupted; }
+bool interrupted() noexcept { return g_interrupted != 0; }
 
-void forget_interrupts() noexcept { g_interrupted = false; }
+EndsAtOnce::EndsAtOnce() {
+  ++g_ends_at_once;
+  if (interrupted()) std::raise(g_interrupted);
+}
+
+EndsAtOnce::~EndsAtOnce() { --g_ends_at_once; }
+
+void forget_interrupts() noexcept { g_interrupted = 0; }
 
 std::string torch_version() { return TORCH_VERSION; }
 

@@ -14,6 +14,16 @@ nlohmann::json thread_facts();
 // True after a signal that catch_interrupts() waits for.
 bool interrupted() noexcept;
 
+// While one lives, such a signal ends the process at once, and one that came before does so when it
+// is made: data may take minutes to load, and there is nothing yet to bring to an end.
+class EndsAtOnce {
+ public:
+  EndsAtOnce();
+  ~EndsAtOnce();
+  EndsAtOnce(const EndsAtOnce&) = delete;
+  EndsAtOnce& operator=(const EndsAtOnce&) = delete;
+};
+
 // Forgets a signal that an earlier run has answered.
 void forget_interrupts() noexcept;
 

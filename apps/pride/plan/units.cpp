@@ -83,7 +83,8 @@ std::string time_text(double seconds) {
   } else if (us < 999500) {
     std::snprintf(text, sizeof text, us < 99950 ? "%.3g ms" : "%.0f ms", us / 1e3);
   } else {
-    std::snprintf(text, sizeof text, seconds < 100 ? "%.3g s" : "%.0f s", seconds);
+    std::snprintf(text, sizeof text, seconds < 100 || seconds >= 1e7 ? "%.3g s" : "%.0f s",
+                  seconds);
   }
   return text;
 }

@@ -2,6 +2,7 @@
 #include "report/run_data.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <numeric>
@@ -271,6 +272,10 @@ void load_runs(const fs::path& given, Loaded& into) {
   fs::path folder = fs::is_directory(given) ? given : given.parent_path();
   if (folder.empty()) folder = ".";  // of "summary.json"
   if (!fs::exists(given)) throw DataError(concat(given.string(), ": no such folder"));
+  constexpr std::array kFiles = {"sweep.json", "sweep.jsonl", "summary.json", "metrics.jsonl"};
+  if (!fs::is_directory(given) && std::ranges::count(kFiles, given.filename()) == 0) {
+    throw DataError(concat(given.string(), ": no folder, and no file that a run's folder has"));
+  }
   const bool known = std::ranges::any_of(
       into.sources, [&](const Source& s) { return real_place(s.name) == real_place(folder); });
   if (known) return;

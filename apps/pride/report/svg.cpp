@@ -23,6 +23,7 @@ constexpr double kWidth = 640, kHeight = 360, kTitle = 34;
 constexpr double kLeft = 68, kTop = 10, kBottom = 50;
 constexpr double kEdge = 5;                  // around the frame, for points that lie on it
 constexpr double kLine = 15, kLetter = 6.6;  // of names
+constexpr std::size_t kMostLetters = 26;     // of a name
 constexpr std::size_t kMarked = 9;           // lines of fewer points show them
 
 std::string number(double value) {
@@ -70,9 +71,21 @@ std::string attributes(const Series& s, const char* kind) {
   return concat("<g class=\"", kind, " ", line_class(s.color), "\" data-color=\"", s.color, "\"");
 }
 
+bool begins_letter(char c) { return (c & 0xC0) != 0x80; }
+
 // Letters of UTF-8, not bytes.
 std::size_t length(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  return std::count_if(text.begin(), text.end(), begins_letter);
+}
+
+// A name that ends within the picture.
+std::string short_name(const std::string& name) {
+  if (length(name) <= kMostLetters) return name;
+  auto end = name.begin();
+  for (std::size_t letters = 0; letters < kMostLetters || !begins_letter(*end); ++end) {
+    letters += begins_letter(*end) ? 1 : 0;
+  }
+  return std::string(name.begin(), end) + "\u2026";
 }
 
 class Drawing {
@@ -194,7 +207,7 @@ void Drawing::names() {
     const Series& s = *name.series;
     out_ += concat(attributes(s, "name"), "><path d=\"M", number(x(s.x.back()) + 5), " ",
                    number(name.wanted), "L", number(right_ + 12), " ", number(name.at), "\"/>");
-    text(right_ + 16, name.at + 4, "", s.name);
+    text(right_ + 16, name.at + 4, "", short_name(s.name));
     out_ += "</g>\n";
   }
 }

@@ -179,7 +179,9 @@ int buckets_for(double bytes_s, double latency_s, double coords) {
 void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   if (o.bucket_mb || o.bucket_coords || comm.size() == 1 || comm.transport() == "threads") return;
-  const auto coords = static_cast<double>(plan.task->model().make()->n_parameters());
+  // with what aligns the tensors, or the last of them would be a bucket more
+  const Layout layout = layout_of(*plan.task->model().make(), o.decay_all);
+  const auto coords = static_cast<double>(layout.flat_size());
   const NetworkFacts facts = measure_network(comm, kBriefly);
   NetworkModel network{facts.latency_s, facts.message_s, facts.goodput, facts.cpu_s_per_byte};
   comm.broadcast(std::as_writable_bytes(std::span(&network, 1)), 0);

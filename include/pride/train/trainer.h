@@ -29,8 +29,8 @@ TrainResult train_rank(Communicator& comm, const TrainPlan& plan, const Observer
 // soon enough, and again on each thread (torch keeps a setting per thread).
 void pin_threads();
 
-// From now on SIGINT and SIGTERM ask the run to stop after its step; a second one ends the process.
-// One that was ignored when the process began stays ignored.
+// From now on SIGINT and SIGTERM ask the run to stop after its step; a second one ends the process,
+// as does the first one while data load. One that was ignored when the process began stays ignored.
 void catch_interrupts();
 
 }  // namespace pride::train

@@ -151,7 +151,8 @@ QuestionList QuestionSet::examples(Part part) const {
 std::vector<QuestionSet> read_question_sets(const std::vector<fs::path>& inputs) {
   std::vector<fs::path> files;
   for (const fs::path& input : inputs) {
-    if (!fs::exists(input)) throw DataError(concat(input.string(), " is not there"));
+    if (!fs::exists(input))
+      throw DataError(concat("no questions: ", input.string(), " is not there"));
     if (!fs::is_directory(input)) {
       files.push_back(input);
       continue;
@@ -162,6 +163,7 @@ std::vector<QuestionSet> read_question_sets(const std::vector<fs::path>& inputs)
   }
   std::set<fs::path> seen;
   for (const fs::path& file : files) {
+    require_regular_file(file);  // a pipe has no place by which to know it
     if (!seen.insert(fs::weakly_canonical(file)).second) {
       throw DataError(concat(file.string(), " is given twice: each question counts once"));
     }

@@ -122,6 +122,7 @@ TEST(Units, WriteThreeDigits) {
   EXPECT_EQ(time_text(0.254), "254 ms");
   EXPECT_EQ(time_text(2.5), "2.5 s");
   EXPECT_EQ(time_text(1234), "1234 s");
+  EXPECT_EQ(time_text(1e300), "1e+300 s");
   EXPECT_EQ(bandwidth_text(117.6e6), "940.8 Mbit/s");
   EXPECT_EQ(bandwidth_text(1.25e9), "10.00 Gbit/s");
 }

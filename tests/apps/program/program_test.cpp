@@ -100,7 +100,8 @@ TEST(Program, SuggestsTheNearestWordItKnows) {
   expect_usage({"methods", "--paramz", "10"}, "unknown flag --paramz; did you mean --params?");
   expect_usage({"replay", "--metod=lion"}, "unknown flag --metod; did you mean --method?");
   expect_usage({"methods", "--colour", "red"}, "unknown flag --colour\n");
-  expect_usage({"trian"}, "unknown subcommand \"trian\"; did you mean train?; there are");
+  expect_usage({"trian"}, "unknown subcommand \"trian\"; did you mean train?\n");
+  expect_usage({"bench"}, "bench needs a subcommand: kernels network exchange");
   expect_usage({"bench", "netwrk"}, "unknown subcommand \"netwrk\"; did you mean network?");
 #ifdef PRIDE_HAVE_TORCH
   expect_usage({"train", "--step", "10"}, "unknown flag --step; did you mean --steps?");
@@ -134,7 +135,7 @@ TEST(Program, ReturnsTwoForEveryWrongUsage) {
 
 TEST(Program, RefusesWrongUsage) {
   expect_usage({}, "subcommand");
-  expect_usage({"trian"},
+  expect_usage({"nothing-like-them"},
                "there are train compare sweep replay tokenize generate evaluate report methods "
                "bench plan info");
   expect_usage({"--colour"}, "Run with --help");

@@ -38,6 +38,15 @@ INK = """(async () => {
   });
 })()"""
 
+# Charts whose text lies on other text, or ends outside of the picture; a letter does not fill its box.
+UNREADABLE = """[...document.querySelectorAll('.plot')].filter((plot) => {
+  const [outer, label] = [plot, plot.querySelector('text[transform]')].map((e) => e.getBoundingClientRect());
+  const shown = [...plot.querySelectorAll('text')].map((e) => e.getBoundingClientRect()).filter((b) => b.width > 0);
+  const numbers = [...plot.querySelectorAll('text[text-anchor=end]')].map((e) => e.getBoundingClientRect());
+  return shown.some((b) => b.left < outer.left - 3 || b.right > outer.right + 1) ||
+    numbers.some((b) => b.left < label.right && b.top < label.bottom && b.bottom > label.top);
+}).map((plot) => plot.querySelector('svg').getAttribute('aria-label'))"""
+
 faults = []
 
 
@@ -59,6 +68,8 @@ def check_look(browser, page, width, dark, keep):
     expect(f"{where}: {len(ink)} charts instead of {CHARTS}", len(ink) == CHARTS)
     for i, n in enumerate(ink):
         expect(f"{where}: chart {i} has {n} coloured pixels", n > 300)
+    unreadable = browser.value(UNREADABLE)
+    expect(f"{where}: unreadable charts {unreadable}", unreadable == [])
     expect(f"{where}: the page scrolls sideways",
            browser.value("document.documentElement.scrollWidth") <= width)
     if width >= 1280:
@@ -127,6 +138,8 @@ def main():
         return SKIPPED
     program = sys.argv[1]
     keep = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         fixture.write_sweep(folder / "sweep")

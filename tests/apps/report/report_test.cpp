@@ -75,6 +75,7 @@ TEST_F(Report, NamesWhatItCannotRead) {
   refuses("none", "none: no such folder");
   folder_.write("empty/x", "");
   refuses("empty", "neither sweep.json, summary.json nor metrics.jsonl");
+  refuses("empty/x", "empty/x: no folder, and no file that a run's folder has");
   folder_.write("bad/sweep.json", "{\"title\": 3}");
   refuses("bad", "bad/sweep.json: ");
   folder_.write("sweep/sweep.json", "{}");

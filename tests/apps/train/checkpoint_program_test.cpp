@@ -81,8 +81,8 @@ TEST_F(Train, RefusesACheckpointWithAWrongBit) {
   };
   const fs::path saved = save("out", "1e-3"), other = save("other", "1e-2");
   const Arguments resume = words("--steps 4 --workers 2 --lr 1e-3 --resume ", saved.string());
-  for (const char* file : {"checkpoint.json", "model.safetensors", "state-rank0.safetensors",
-                           "state-rank1.safetensors"}) {
+  for (const char* file : {"checkpoint.json", "config.json", "model.safetensors",
+                           "state-rank0.safetensors", "state-rank1.safetensors"}) {
     const std::string good = bytes_of(saved / file);
     for (const std::size_t at : {good.size() / 8, good.size() / 2, good.size() - 3}) {
       SCOPED_TRACE(concat(file, ", byte ", at));

@@ -1,12 +1,14 @@
 // Signals that stop a run.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/process.h"
+#include "pride/train/plan.h"
 #include "pride/train/trainer.h"
 #include "train_names.h"
 
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdlib>
 
 namespace pride::app {
 namespace {
@@ -21,6 +23,28 @@ TEST(Interrupts, LeaveIgnoredWhatWasInheritedAsIgnored) {
   EXPECT_TRUE(interrupted());
   std::signal(SIGINT, SIG_DFL);
   train::forget_interrupts();  // or the next run in this process would stop at once
+}
+
+// Data may take minutes to load: the signal does not wait for them.
+TEST(Interrupts, EndTheProcessAtOnceWhileDataLoad) {
+  const auto load = [] {
+    catch_interrupts();
+    const train::EndsAtOnce loading;
+    std::raise(SIGINT);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(load(), testing::KilledBySignal(SIGINT), "");
+}
+
+TEST(Interrupts, ThatCameBeforeDataLoadKeepThemFromIt) {
+  const auto load = [] {
+    catch_interrupts();
+    std::raise(SIGTERM);
+    if (!interrupted()) std::_Exit(1);
+    train::make_plan({}, 1);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(load(), testing::KilledBySignal(SIGTERM), "");
 }
 
 }  // namespace
