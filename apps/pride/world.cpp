@@ -123,6 +123,7 @@ std::string transport_to_use() {
 }  // namespace
 
 void add_transport_flag(CLI::App& command) {
+  asked_transport() = "auto";  // whatever an earlier command line of this process said
   command
       .add_option("--transport", asked_transport(),
                   "threads of this process, or the processes that mpirun or srun (mpi) or torchrun "

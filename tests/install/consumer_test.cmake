@@ -53,7 +53,7 @@ if(MODE STREQUAL "find_package")
 else()
   set(source ${CMAKE_CURRENT_LIST_DIR}/subproject)
   # two instruction sets: enough to test that it builds and links
-  list(APPEND configure -DPRIDE_SOURCE_DIR=${PRIDE_SOURCE_DIR} -DPRIDE_FEW_KERNELS=ON)
+  list(APPEND configure -DPRIDE_SOURCE_DIR=${PRIDE_SOURCE_DIR} -DPRIDE_KERNELS=FEW)
 endif()
 
 run("configure" ${configure} -S ${source} -B ${work}/build)

@@ -30,82 +30,71 @@ std::string joined(const std::vector<std::string>& words, const char* between = 
   return text;
 }
 
+// Makes the rows of a group of the help.
+struct Group {
+  const char* name;
+  Flag operator()(const char* flag, Flag::Member member, Role role, std::string help,
+                  Flag::Rules rules = {}) const {
+    return {flag, member, role, name, std::move(help), std::move(rules)};
+  }
+};
+
 std::vector<Flag> task_flags() {
+  const Group task{kTask};
   return {
-      {"task", &O::task, Role::kTask, kTask, ""},
-      {"data", &O::data, Role::kData, kTask, "", {.may_differ = true}},
-      {"vocab",
-       &O::vocab,
-       Role::kData,
-       kTask,
-       "lm: the data are shards of 16-bit tokens (`pride tokenize`, nanoGPT's or llm.c's) of the "
-       "vocabulary in this folder: encoder.json and vocab.bpe. A file (its last tenth validates), "
-       "or a folder of *.bin with the word train or val in their names. fewshot: the model's",
-       {.may_differ = true}},
-      {"examples",
-       &O::examples,
-       Role::kTask,
-       kTask,
-       "fewshot: questions of each task to train on, chosen by the seed. 0: all of those that are "
-       "to train on",
-       {.highest = kLargestSize}},
-      {"shots",
-       &O::shots,
-       Role::kTask,
-       kTask,
-       "fewshot: questions with their answers before each question of an evaluation",
-       {.highest = kLargestSize}},
-      {"skip-long", &O::skip_long, Role::kTask, kTask,
-       "fewshot: leave out questions with a choice that is longer than the context, which are an "
-       "error otherwise"},
-      {"sharding", &O::sharding, Role::kBatches, kTask,
-       "Each worker's samples: partition (its own part of each epoch's shuffle), replicate (all "
-       "of them, in its own order) or dirichlet:A (images: parts with skewed labels, the more the "
-       "smaller A > 0)"},
-      {"vote-weight",
-       &O::vote_weight,
-       Role::kTraining,
-       kTask,
-       "A worker's votes: equal (one each), or samples (as many as it has training samples, which "
-       "dirichlet deals unequally; in units of N / 65535 of more than 65535 samples). For methods "
-       "that exchange signs",
-       {.choices = {"equal", "samples"}}},
-      {"seed",
-       &O::seed,
-       Role::kBatches,
-       kTask,
-       "Of initial values, data order, augmentation, ties and zeros",
-       {.highest = kMostSeed, .by_experiment = true}},
+      task("task", &O::task, Role::kTask, ""),
+      task("data", &O::data, Role::kData, "", {.may_differ = true}),
+      task("vocab", &O::vocab, Role::kData,
+           "lm: the data are shards of 16-bit tokens (`pride tokenize`, nanoGPT's or llm.c's) of "
+           "the vocabulary in this folder: encoder.json and vocab.bpe. A file (its last tenth "
+           "validates), or a folder of *.bin with the word train or val in their names. fewshot: "
+           "the model's",
+           {.may_differ = true}),
+      task("examples", &O::examples, Role::kTask,
+           "fewshot: questions of each task to train on, chosen by the seed. 0: all of those that "
+           "are to train on",
+           {.highest = kLargestSize}),
+      task("shots", &O::shots, Role::kTask,
+           "fewshot: questions with their answers before each question of an evaluation",
+           {.highest = kLargestSize}),
+      task("skip-long", &O::skip_long, Role::kTask,
+           "fewshot: leave out questions with a choice that is longer than the context, which are "
+           "an error otherwise"),
+      task("sharding", &O::sharding, Role::kBatches,
+           "Each worker's samples: partition (its own part of each epoch's shuffle), replicate "
+           "(all of them, in its own order) or dirichlet:A (images: parts with skewed labels, the "
+           "more the smaller A > 0)"),
+      task("vote-weight", &O::vote_weight, Role::kTraining,
+           "A worker's votes: equal (one each), or samples (as many as it has training samples, "
+           "which dirichlet deals unequally; in units of N / 65535 of more than 65535 samples). "
+           "For methods that exchange signs",
+           {.choices = {"equal", "samples"}}),
+      task("seed", &O::seed, Role::kBatches,
+           "Of initial values, data order, augmentation, ties and zeros",
+           {.highest = kMostSeed, .by_experiment = true}),
   };
 }
 
 std::vector<Flag> model_flags() {
-  const auto size = [](const char* name, Flag::Member member, const char* help) {
-    return Flag{name, member, Role::kTask, kModel, help, {.lowest = 1, .highest = kLargestSize}};
+  const Group model{kModel}, images{kImages};
+  const auto size = [&](const char* name, Flag::Member member, const char* help) {
+    return model(name, member, Role::kTask, help, {.lowest = 1, .highest = kLargestSize});
   };
   return {
-      {"model", &O::model, Role::kTask, kModel, ""},
-      {"init",
-       &O::init,
-       Role::kData,
-       kModel,
-       "lm, fewshot: begin with this GPT-2 checkpoint in Hugging Face's layout (a folder with "
-       "model.safetensors and config.json, or the file), which settles the model's sizes",
-       {.rival = "model", .may_differ = true}},
-      {"init-std",
-       &O::init_std,
-       Role::kTask,
-       kModel,
-       "Standard deviation of the initial weights (GPT-2's initializer_range); where a branch of a "
-       "GPT ends, over sqrt(2 layers). Default: 1/sqrt(3 width) of gpt-small, 0.02 of the others",
-       {.above = true}},
-      {"embedding-std",
-       &O::embedding_std,
-       Role::kTask,
-       kModel,
-       "lm, fewshot: the same of the tokens' embeddings, which are the head too. Default: "
-       "1/sqrt(width) of gpt-small, 0.02 of gpt2",
-       {.above = true}},
+      model("model", &O::model, Role::kTask, ""),
+      model("init", &O::init, Role::kData,
+            "lm, fewshot: begin with this GPT-2 checkpoint in Hugging Face's layout (a folder with "
+            "model.safetensors and config.json, or the file), which settles the model's sizes",
+            {.rival = "model", .may_differ = true}),
+      model("init-std", &O::init_std, Role::kTask,
+            "Standard deviation of the initial weights (GPT-2's initializer_range); where a branch "
+            "of a GPT ends, over sqrt(2 layers). Default: 1/sqrt(3 width) of gpt-small, 0.02 of "
+            "the others",
+            {.above = true}),
+      model("embedding-std", &O::embedding_std, Role::kTask,
+            "lm, fewshot: the same of the tokens' embeddings, which are the head too. Default: "
+            "1/sqrt(width) of gpt-small, 0.02 of gpt2",
+            {.above = true}),
       size("layers", &O::layers, "Transformer blocks, instead of the model's"),
       size("heads", &O::heads, "Attention heads, instead of the model's"),
       size("width", &O::width, "Width of the residual stream, instead of the model's"),
@@ -113,52 +102,37 @@ std::vector<Flag> model_flags() {
            "lm: length of a sample in tokens, instead of the model's; fewshot: most tokens of a "
            "question"),
       size("patch", &O::patch, "Images: side of a patch in pixels, instead of the model's"),
-      {"image-size",
-       &O::image_size,
-       Role::kTask,
-       kImages,
-       "imagenet: side of the crops that the model sees, in pixels. Default: 224",
-       {.lowest = 1, .highest = 4096}},
-      {"loader-threads",
-       &O::loader_threads,
-       Role::kSpeed,
-       kImages,
-       "imagenet: threads of each worker that read and decode images ahead of the step; never "
-       "changes a result. 0: none, the worker does it itself. Default: 2",
-       {.highest = 256, .may_differ = true}},
-      {"label-smoothing",
-       &O::label_smoothing,
-       Role::kTraining,
-       kImages,
-       "Images, in training: this part of each target is spread over all classes",
-       {.highest = 1, .below = true}},
-      {"mixup", &O::mixup, Role::kTraining, kImages,
-       "Images, in training: batches are mixed with their own reverse, in shares from Beta(A, A). "
-       "0: none"},
+      images("image-size", &O::image_size, Role::kTask,
+             "imagenet: side of the crops that the model sees, in pixels. Default: 224",
+             {.lowest = 1, .highest = 4096}),
+      images("loader-threads", &O::loader_threads, Role::kSpeed,
+             "imagenet: threads of each worker that read and decode images ahead of the step; "
+             "never changes a result. 0: none, the worker does it itself. Default: 2",
+             {.highest = 256, .may_differ = true}),
+      images("label-smoothing", &O::label_smoothing, Role::kTraining,
+             "Images, in training: this part of each target is spread over all classes",
+             {.highest = 1, .below = true}),
+      images("mixup", &O::mixup, Role::kTraining,
+             "Images, in training: batches are mixed with their own reverse, in shares from "
+             "Beta(A, A). 0: none"),
   };
 }
 
 std::vector<Flag> method_flags() {
-  const auto own = [](const char* name, Flag::Member member, std::string help) {
-    return Flag{name, member, Role::kMethod, kMethod, std::move(help)};
+  const Group method{kMethod};
+  const auto own = [&](const char* name, Flag::Member member, std::string help) {
+    return method(name, member, Role::kMethod, std::move(help));
   };
   return {
-      {"method",
-       &O::method,
-       Role::kMethod,
-       kMethod,
-       concat("One of: ", joined(method_names())),
-       {.by_experiment = true}},
+      method("method", &O::method, Role::kMethod, concat("One of: ", joined(method_names())),
+             {.by_experiment = true}),
       own("method-opt", &O::method_options,
           "The method's own option as key=value; may be repeated. `pride methods --method NAME` "
           "lists them"),
-      {"budget-bits",
-       &O::budget_bits,
-       Role::kMethod,
-       kMethod,
-       "lion-cub-auto: bits sent per parameter, step and rank at most, on average; the same as "
-       "--method-opt budget_bits=",
-       {.above = true}},
+      method("budget-bits", &O::budget_bits, Role::kMethod,
+             "lion-cub-auto: bits sent per parameter, step and rank at most, on average; the same "
+             "as --method-opt budget_bits=",
+             {.above = true}),
       own("lr", &O::lr, "Peak learning rate. Default: the method's, larger for small models"),
       own("beta1", &O::beta1, "Default: the method's"),
       own("beta2", &O::beta2, "Default: the method's"),
@@ -167,200 +141,116 @@ std::vector<Flag> method_flags() {
           "Decoupled, times the learning rate; biases, norms, embeddings and position tables are "
           "left out. Default: the method's"),
       own("decay-all", &O::decay_all, "Weight decay on every tensor"),
-      {"schedule",
-       &O::schedule,
-       Role::kTraining,
-       kMethod,
-       "Of the learning rate",
-       {.choices = {"constant", "cosine", "linear"}}},
-      {"warmup",
-       &O::warmup,
-       Role::kMethod,
-       kMethod,
-       "Steps of linear rise of the learning rate",
-       {.highest = kMostSteps}},
-      {"final-lr-factor", &O::final_lr_factor, Role::kTraining, kMethod,
-       "Where cosine and linear end, as a factor of the peak"},
+      method("schedule", &O::schedule, Role::kTraining, "Of the learning rate",
+             {.choices = {"constant", "cosine", "linear"}}),
+      method("warmup", &O::warmup, Role::kMethod, "Steps of linear rise of the learning rate",
+             {.highest = kMostSteps}),
+      method("final-lr-factor", &O::final_lr_factor, Role::kTraining,
+             "Where cosine and linear end, as a factor of the peak"),
       own("clip-norm", &O::clip_norm,
           "Local clipping: each worker scales its own gradient down to this 2-norm before it "
           "enters the method. 0: none"),
       own("clip-global-norm", &O::clip_global_norm,
           "Scales the mean gradient of all workers down to this 2-norm. Only for methods that have "
           "it: adamw, sgdm, lion. 0: none"),
-      {"non-finite",
-       &O::non_finite,
-       Role::kTraining,
-       kMethod,
-       "On NaN or Inf in a gradient: raise (stop all workers with an error) or skip (drop the step "
-       "on all workers; 20 dropped steps in a row are an error)",
-       {.choices = {"raise", "skip"}}},
+      method("non-finite", &O::non_finite, Role::kTraining,
+             "On NaN or Inf in a gradient: raise (stop all workers with an error) or skip (drop "
+             "the step on all workers; 20 dropped steps in a row are an error)",
+             {.choices = {"raise", "skip"}}),
   };
 }
 
 std::vector<Flag> size_flags() {
+  const Group run{kSize};
   return {
-      {"workers",
-       &O::workers,
-       Role::kBatches,
-       kSize,
-       "Threads, each a worker with a model of its own. Default: 4. Under mpirun every process is "
-       "a worker and the flag may be left out",
-       {.lowest = 1, .highest = 1024}},
-      {"threads-per-process",
-       &O::threads_per_process,
-       Role::kSpeed,
-       kSize,
-       "Under mpirun: workers in each process, threads of it. Default: every process is one worker",
-       {.lowest = 1, .highest = 1024, .by_experiment = true}},
-      {"batch", &O::batch, Role::kBatches, kSize, "", {.lowest = 1, .highest = kMostSteps}},
-      {"accumulate",
-       &O::accumulate,
-       Role::kBatches,
-       kSize,
-       "Backward passes per step",
-       {.lowest = 1, .highest = kLargestSize}},
-      {"epochs",
-       &O::epochs,
-       Role::kBatches,
-       kSize,
-       "Passes over the training set, fractions allowed; with replicate, of each worker. Default: "
-       "1",
-       {.above = true}},
-      {"steps",
-       &O::steps,
-       Role::kBatches,
-       kSize,
-       "Steps, instead of --epochs",
-       {.lowest = 1, .highest = kMostSteps, .rival = "epochs"}},
-      {"device",
-       &O::device,
-       Role::kTraining,
-       kSize,
-       "cpu or cuda (needs a CUDA build of libtorch; the method still runs on the host)",
-       {.choices = {"cpu", "cuda"}}},
-      {"dtype",
-       &O::dtype,
-       Role::kTraining,
-       kSize,
-       "float32, or bfloat16 for the model's weights, activations and gradients; the parameters "
-       "that the method steps, and its state, are float32 in any case",
-       {.choices = {"float32", "bfloat16"}}},
-      {"bucket-mb",
-       &O::bucket_mb,
-       Role::kTraining,
-       kSize,
-       "Target size of a bucket, in MiB of float32 gradients; never changes a result. Default: "
-       "between processes chosen from the network, which is measured; else 4",
-       {.highest = kLargestSize, .above = true}},
-      {"bucket-coords",
-       &O::bucket_coords,
-       Role::kTraining,
-       kSize,
-       "The same, in coordinates",
-       {.lowest = 1, .highest = kMostSteps, .rival = "bucket-mb"}},
-      {"overlap", &O::overlap, Role::kSpeed, kSize,
-       "Exchange on threads of its own, beside backward and the method's arithmetic. Default: "
-       "between processes"},
-      {"exchange-threads",
-       &O::exchange_threads,
-       Role::kSpeed,
-       kSize,
-       "With --overlap: buckets on their way at a time",
-       {.lowest = 1, .highest = 16}},
-      {"hierarchical",
-       &O::hierarchical,
-       Role::kTraining,
-       kSize,
-       kHierarchicalHelp,
-       {.wrong = wrong_hierarchical, .type = "L|auto"}},
-      {"timeout",
-       &O::timeout_s,
-       Role::kSpeed,
-       kSize,
-       "Longest wait for another worker, in seconds, also at the start; at most a week (604800)",
-       {.highest = kLongestTimeout, .above = true}},
+      run("workers", &O::workers, Role::kBatches,
+          "Threads, each a worker with a model of its own. Default: 4. Under mpirun every process "
+          "is a worker and the flag may be left out",
+          {.lowest = 1, .highest = 1024}),
+      run("threads-per-process", &O::threads_per_process, Role::kSpeed,
+          "Under mpirun: workers in each process, threads of it. Default: every process is one "
+          "worker",
+          {.lowest = 1, .highest = 1024, .by_experiment = true}),
+      run("batch", &O::batch, Role::kBatches, "", {.lowest = 1, .highest = kMostSteps}),
+      run("accumulate", &O::accumulate, Role::kBatches, "Backward passes per step",
+          {.lowest = 1, .highest = kLargestSize}),
+      run("epochs", &O::epochs, Role::kBatches,
+          "Passes over the training set, fractions allowed; with replicate, of each worker. "
+          "Default: 1",
+          {.above = true}),
+      run("steps", &O::steps, Role::kBatches, "Steps, instead of --epochs",
+          {.lowest = 1, .highest = kMostSteps, .rival = "epochs"}),
+      run("device", &O::device, Role::kTraining,
+          "cpu or cuda (needs a CUDA build of libtorch; the method still runs on the host)",
+          {.choices = {"cpu", "cuda"}}),
+      run("dtype", &O::dtype, Role::kTraining,
+          "float32, or bfloat16 for the model's weights, activations and gradients; the parameters "
+          "that the method steps, and its state, are float32 in any case",
+          {.choices = {"float32", "bfloat16"}}),
+      run("bucket-mb", &O::bucket_mb, Role::kTraining,
+          "Target size of a bucket, in MiB of float32 gradients; never changes a result. Default: "
+          "between processes chosen from the network, which is measured; else 4",
+          {.highest = kLargestSize, .above = true}),
+      run("bucket-coords", &O::bucket_coords, Role::kTraining, "The same, in coordinates",
+          {.lowest = 1, .highest = kMostSteps, .rival = "bucket-mb"}),
+      run("overlap", &O::overlap, Role::kSpeed,
+          "Exchange on threads of its own, beside backward and the method's arithmetic. Default: "
+          "between processes"),
+      run("exchange-threads", &O::exchange_threads, Role::kSpeed,
+          "With --overlap: buckets on their way at a time", {.lowest = 1, .highest = 16}),
+      run("hierarchical", &O::hierarchical, Role::kTraining, kHierarchicalHelp,
+          {.wrong = wrong_hierarchical, .type = "L|auto"}),
+      run("timeout", &O::timeout_s, Role::kSpeed,
+          "Longest wait for another worker, in seconds, also at the start; at most a week (604800)",
+          {.highest = kLongestTimeout, .above = true}),
   };
 }
 
 std::vector<Flag> output_flags() {
-  const auto steps = [](const char* name, Flag::Member member, Role role, const char* help,
-                        double lowest = 0) {
-    return Flag{name, member, role, kOutput, help, {.lowest = lowest, .highest = kMostSteps}};
+  const Group output{kOutput};
+  const auto steps = [&](const char* name, Flag::Member member, Role role, const char* help,
+                         double lowest = 0) {
+    return output(name, member, role, help, {.lowest = lowest, .highest = kMostSteps});
   };
-  std::vector<Flag> flags = {
-      {"out",
-       &O::out,
-       Role::kOutput,
-       kOutput,
-       "Folder for metrics.jsonl, summary.json, model.safetensors and checkpoints",
-       {.by_experiment = true}},
-      {"overwrite",
-       &O::overwrite,
-       Role::kOutput,
-       kOutput,
-       "Replace the results of an earlier run in --out",
-       {.by_experiment = true}},
+  return {
+      output("out", &O::out, Role::kOutput,
+             "Folder for metrics.jsonl, summary.json, model.safetensors and checkpoints",
+             {.by_experiment = true}),
+      output("overwrite", &O::overwrite, Role::kOutput,
+             "Replace the results of an earlier run in --out", {.by_experiment = true}),
       steps("eval-every", &O::eval_every, Role::kRecords,
             "Evaluate each so many steps. 0: at the end only"),
       steps("eval-batches", &O::eval_batches, Role::kBatches,
             "Batches of an evaluation (16 texts, 8 questions or 250 images each), spread evenly "
             "over the validation or test set. 0: all of it. Default: 64 for lm, else 0"),
-      {"save-every",
-       &O::save_every,
-       Role::kRecords,
-       kOutput,
-       "Checkpoint into --out each so many steps, and when interrupted. 0: never",
-       {.highest = kMostSteps, .needs = "out", .by_experiment = true}},
-      {"keep-checkpoints",
-       &O::keep_checkpoints,
-       Role::kRecords,
-       kOutput,
-       "With --save-every: newest checkpoints to keep, beside the one of the lowest evaluation "
-       "loss. "
-       "0: all",
-       {.highest = kMostSteps, .by_experiment = true}},
-      {"resume",
-       &O::resume,
-       Role::kRecords,
-       kOutput,
-       "Go on from a checkpoint folder, or from the last checkpoint in an --out folder",
-       {.by_experiment = true}},
-      {"resume-local",
-       &O::resume_local,
-       Role::kRecords,
-       kOutput,
-       "With --resume, on any number of workers: what becomes of state that each worker has of its "
-       "own. keep: worker r goes on with that of worker r (modulo their number then), average: all "
-       "with the mean, reset: all with zeros",
-       {.choices = {"keep", "average", "reset"}, .needs = "resume"}},
-      {"tensorboard",
-       &O::tensorboard,
-       Role::kOutput,
-       kOutput,
-       "Folder for an event file of TensorBoard, beside whatever --out says",
-       {.by_experiment = true}},
+      output("save-every", &O::save_every, Role::kRecords,
+             "Checkpoint into --out each so many steps, and when interrupted. 0: never",
+             {.highest = kMostSteps, .needs = "out", .by_experiment = true}),
+      output("keep-checkpoints", &O::keep_checkpoints, Role::kRecords,
+             "With --save-every: newest checkpoints to keep, beside the one of the lowest "
+             "evaluation loss. 0: all",
+             {.highest = kMostSteps, .by_experiment = true}),
+      output("resume", &O::resume, Role::kRecords,
+             "Go on from a checkpoint folder, or from the last checkpoint in an --out folder",
+             {.by_experiment = true}),
+      output("resume-local", &O::resume_local, Role::kRecords,
+             "With --resume, on any number of workers: what becomes of state that each worker has "
+             "of its own. keep: worker r goes on with that of worker r (modulo their number then), "
+             "average: all with the mean, reset: all with zeros",
+             {.choices = {"keep", "average", "reset"}, .needs = "resume"}),
+      output("tensorboard", &O::tensorboard, Role::kOutput,
+             "Folder for an event file of TensorBoard, beside whatever --out says",
+             {.by_experiment = true}),
       steps("log-every", &O::log_every, Role::kOutput,
             "Steps between progress lines when not on a terminal", 1),
-      {"quiet",
-       &O::quiet,
-       Role::kOutput,
-       kOutput,
-       "No progress on standard error",
-       {.by_experiment = true}},
-      {"json",
-       &O::json,
-       Role::kOutput,
-       kOutput,
-       "The summary as JSON on standard output",
-       {.by_experiment = true}},
-      {"config",
-       &O::config,
-       Role::kOutput,
-       kOutput,
-       "TOML file whose keys are the names of these flags; the command line wins",
-       {.by_experiment = true}},
+      output("quiet", &O::quiet, Role::kOutput, "No progress on standard error",
+             {.by_experiment = true}),
+      output("json", &O::json, Role::kOutput, "The summary as JSON on standard output",
+             {.by_experiment = true}),
+      output("config", &O::config, Role::kOutput,
+             "TOML file whose keys are the names of these flags; the command line wins",
+             {.by_experiment = true}),
   };
-  return flags;
 }
 
 }  // namespace

@@ -1,17 +1,12 @@
 // `pride bench` and `pride plan` from the command line: rows, JSON, and refusals.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "apps/io/run_program.h"
+#include "apps/io/run_here.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
 
@@ -19,13 +14,9 @@ namespace pride::app {
 namespace {
 
 using nlohmann::json;
-using test::expect_contains;
-using test::json_of;
-using test::Outcome;
+using namespace test;
 
-Outcome pride(const std::string& arguments) {
-  return test::run_shell(concat(PRIDE_PROGRAM, " ", arguments));
-}
+Outcome pride(const std::string& arguments) { return test::run_here(test::words(arguments)); }
 
 std::vector<json> lines_of(const Outcome& outcome) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -111,7 +102,7 @@ TEST(BenchProgram, OptimizerHasARowForEachSizeMethodAndDenseStep) {
 
 TEST(BenchProgram, KernelsHasARowForEachSizeKernelAndInstructionSet) {
   const auto lines = lines_of(
-      pride("bench kernels --sizes 100,5000 --filter '^(memcpy|apply_signs|vote/)' --rows 3,8 "
+      pride("bench kernels --sizes 100,5000 --filter ^(memcpy|apply_signs|vote/) --rows 3,8 "
             "--isa all --seconds 0.001 --reps 2 --json"));
   const std::size_t isas = available_isas().size();
   ASSERT_EQ(lines.size(), 2 * (1 + 3 * isas));
@@ -146,7 +137,7 @@ TEST(BenchProgram, KernelsPrintsATableAndSaysWhatItIs) {
   EXPECT_EQ(none.code, 2);
   expect_contains(none.err, "lion_sign_update");
   EXPECT_EQ(pride("bench kernels --isa NO_SUCH --sizes 10").code, 2);
-  EXPECT_EQ(pride("bench kernels --isa '' --sizes 10").code, 2);
+  EXPECT_EQ(test::run_here({"bench", "kernels", "--isa", "", "--sizes", "10"}).code, 2);
   EXPECT_EQ(pride("bench kernels --sizes 0").code, 2);
   EXPECT_EQ(pride("bench kernels --rows 0").code, 2);
 }
@@ -173,14 +164,10 @@ TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
 TEST(BenchProgram, RefusesAJobOfDifferentSettings) {
   const std::string common = concat(PRIDE_PROGRAM, " bench exchange --sizes 1000 --seconds 0.01 ");
   const auto run = [&](const std::string& first, const std::string& second) {
-    const test::TempFolder folder;
-    const auto err = folder.path() / "err";
-    const std::string command = concat(
-        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-        "OMPI_MCA_rmaps_base_oversubscribe=1 timeout 60 ",
-        PRIDE_MPIEXEC, " -n 1 ", first, " : -n 1 ", second, " >/dev/null 2>", err.string());
-    const int status = std::system(command.c_str());
-    return Outcome{WEXITSTATUS(status), "", test::bytes_of(err)};
+    return test::run_shell(
+        concat("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+               "OMPI_MCA_rmaps_base_oversubscribe=1 timeout 60 ",
+               PRIDE_MPIEXEC, " -n 1 ", first, " : -n 1 ", second));
   };
   const Outcome reps = run(common + "--reps 1", common + "--reps 2 --json --timeout 100");
   EXPECT_EQ(reps.code, 2) << reps.err;
@@ -195,12 +182,16 @@ json plan(const std::string& arguments) {
   return json_of(pride("plan --json --workers 1 --seconds 0.01 " + arguments));
 }
 
-double step_of(const json& plan, const std::string& method) {
+json row_of(const json& plan, const std::string& method) {
   for (const json& row : plan["methods"]) {
-    if (row["name"] == method) return row["overlapped_s"];
+    if (row["name"] == method) return row;
   }
   ADD_FAILURE() << "no row " << method << " in " << plan;
-  return 0;
+  return {{"overlapped_s", 0}};
+}
+
+double step_of(const json& plan, const std::string& method) {
+  return row_of(plan, method)["overlapped_s"];
 }
 
 TEST(PlanProgram, SaysOnPaperThatCompressionPaysOnASlowNetwork) {
@@ -218,13 +209,6 @@ TEST(PlanProgram, SaysOnPaperThatCompressionPaysOnASlowNetwork) {
   // the baseline of compression is the faster of the two
   EXPECT_NE(p["verdict"].get<std::string>().find("of lion:dense=bf16."), std::string::npos)
       << p["verdict"];
-}
-
-json row_of(const json& plan, const std::string& method) {
-  for (const json& row : plan["methods"]) {
-    if (row["name"] == method) return row;
-  }
-  return {};
 }
 
 TEST(PlanProgram, PrintsTheRouteOfBuckets) {
@@ -263,7 +247,8 @@ TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
   const std::string network =
       "--bandwidth 1Gbit --latency 50us --params 2000000 --backward 200ms --methods "
       "lion,dlion-vote ";  // too few parameters for buckets by measured arithmetic
-  const std::string svg = ::testing::TempDir() + "scaling.svg";
+  const test::TempFolder folder;
+  const std::string svg = (folder.path() / "scaling.svg").string();
   const json both = plan(network + "--world 4,512 --svg " + svg);
   ASSERT_EQ(both["worlds"].size(), 2u);
   EXPECT_EQ(both["worlds"][0]["workers"], 4);
@@ -276,12 +261,9 @@ TEST(PlanProgram, SeveralNumbersOfRanksMakeATableAndAChart) {
   EXPECT_EQ(both["worlds"][1]["methods"][1]["bytes_sent"], alone["methods"][1]["bytes_sent"]);
   EXPECT_GT(step_of(both["worlds"][1], "lion"), step_of(both["worlds"][0], "lion"));
 
-  std::ifstream in(svg);
-  const std::string picture((std::istreambuf_iterator<char>(in)), {});
+  const std::string picture = test::bytes_of(svg);
   EXPECT_EQ(picture.rfind("<svg", 0), 0u);
   expect_contains(picture, "dlion-vote");
-  std::filesystem::remove(svg);
-
   EXPECT_EQ(pride("plan --workers 1 " + network + "--world 512,4").code, 2);
   EXPECT_EQ(pride("plan --workers 1 " + network + "--world 4 --svg x.svg").code, 2);
 }

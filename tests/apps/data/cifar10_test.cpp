@@ -18,9 +18,7 @@ namespace pride::app {
 namespace {
 
 using std::filesystem::path;
-using test::bytes_of;
-using test::expect_error;
-using test::TempFolder;
+using namespace test;
 
 // A record whose pixels say where they are: pixel i is (label * 31 + i) mod 251.
 std::string record(int label) {

@@ -17,9 +17,7 @@ namespace pride::app {
 namespace {
 
 using std::filesystem::path;
-using test::expect_contains;
-using test::expect_error;
-using test::TempFolder;
+using namespace test;
 
 std::string text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 

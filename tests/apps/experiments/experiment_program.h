@@ -22,10 +22,7 @@ namespace pride::app {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using test::bytes_of;
-using test::expect_contains;
-using test::Outcome;
-using test::words;
+using namespace test;
 
 // every run loads libtorch anew, which takes longer than its steps: two where two will do
 inline constexpr const char* kPair = "[grid]\nmethod = [\"lion\", \"dlion-vote\"]\nseed = 1\n";

@@ -26,12 +26,7 @@ namespace {
 
 using nlohmann::json;
 using std::filesystem::path;
-using test::expect_contains;
-using test::Outcome;
-using test::plus;
-using test::record;
-using test::records;
-using test::run_program;
+using namespace test;
 
 // float32 logits of sums in another order, in sums over some hundred tokens
 constexpr double kTolerance = 1e-4;

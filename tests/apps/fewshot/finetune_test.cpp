@@ -18,15 +18,7 @@ namespace pride::app {
 namespace {
 
 using nlohmann::json;
-using test::expect_contains;
-using test::expect_error;
-using test::json_of;
-using test::Outcome;
-using test::plus;
-using test::record;
-using test::records;
-using test::run_program;
-using test::words;
+using namespace test;
 
 class Finetune : public ::testing::Test {
  protected:
@@ -42,11 +34,9 @@ class Finetune : public ::testing::Test {
                       "--workers 2 --batch 4 --json"),
                 more);
   }
-  json train(const std::vector<std::string>& more) const {
-    return json_of(run_program(small(more)));
-  }
+  json train(const std::vector<std::string>& more) const { return json_of(run_here(small(more))); }
   json evaluate(const std::vector<std::string>& more) const {
-    return json_of(run_program(plus({"evaluate", "--quiet", "--json"}, more)));
+    return json_of(run_here(plus({"evaluate", "--quiet", "--json"}, more)));
   }
   TrainOptions options(const std::string& data) const {
     TrainOptions o;
@@ -194,15 +184,15 @@ TEST_F(Finetune, ResumesToTheSameBits) {
 
 TEST_F(Finetune, GoesOnFromALanguageModel) {
   const Outcome pretrained =
-      run_program(words("train --task lm --data ", at("task.jsonl"),
-                        " --layers 2 --heads 2 --width 32 --context 128 --steps 5 --out ", at("lm"),
-                        " --quiet --batch 2"));
+      run_here(words("train --task lm --data ", at("task.jsonl"),
+                     " --layers 2 --heads 2 --width 32 --context 128 --steps 5 --out ", at("lm"),
+                     " --quiet --batch 2"));
   ASSERT_EQ(pretrained.code, 0) << pretrained.err;
   const auto from = [&](const char* rate) {
     std::vector<std::string> all =
         words("train --task fewshot --data ", at("few.jsonl"), " --init ", at("lm"),
               " --steps 1 --lr ", rate, " --json --quiet --batch 2 --weight-decay 0");
-    return json_of(run_program(all));
+    return json_of(run_here(all));
   };
   const json untouched = from("0");
   EXPECT_EQ(untouched.at("model").at("size").at("context"), 128);
@@ -232,7 +222,7 @@ TEST_F(Finetune, RefusesWhatCannotBe) {
   misused({"--data", at("task.jsonl"), "--shots", "30"}, "30 examples are asked for");
   misused({"--data", at("task.jsonl"), "--mixup", "0.5"},
           "--mixup is for cifar10 and imagenet only");
-  expect_contains(run_program({"train", "--examples", "3"}).err, "--examples is for fewshot only");
+  expect_contains(run_here({"train", "--examples", "3"}).err, "--examples is for fewshot only");
 }
 
 }  // namespace

@@ -16,10 +16,7 @@ namespace pride::app {
 namespace {
 
 using std::filesystem::path;
-using test::expect_error;
-using test::record;
-using test::records;
-using test::TempFolder;
+using namespace test;
 
 Question question(const std::string& query, std::vector<std::string> choices, std::size_t gold) {
   return {.query = query, .choices = std::move(choices), .gold = gold, .place = "here:1"};

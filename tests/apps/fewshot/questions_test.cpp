@@ -14,10 +14,7 @@ namespace pride::app {
 namespace {
 
 using std::filesystem::path;
-using test::expect_error;
-using test::record;
-using test::records;
-using test::TempFolder;
+using namespace test;
 
 std::set<std::string> queries(const QuestionList& list) {
   std::set<std::string> all;

@@ -35,7 +35,8 @@ class Captured {
 inline Outcome run_here(std::vector<std::string> arguments) {
   using Main = int(int, char**);
   static Main* const pride_main = [] {
-    void* program = dlopen(PRIDE_HERE, RTLD_NOW | RTLD_LOCAL);
+    // global: the program asks for the threads of a BLAS by name
+    void* program = dlopen(PRIDE_HERE, RTLD_NOW | RTLD_GLOBAL);
     if (program == nullptr) throw std::runtime_error(dlerror());
     return reinterpret_cast<Main*>(dlsym(program, "pride_main"));
   }();

@@ -17,9 +17,7 @@
 namespace pride::app {
 namespace {
 
-using test::bytes_of;
-using test::expect_error;
-using test::TempFolder;
+using namespace test;
 
 std::string with_length(std::uint64_t length, const std::string& rest) {
   std::string bytes(8, '\0');

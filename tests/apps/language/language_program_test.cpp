@@ -14,16 +14,7 @@
 namespace pride::app {
 namespace {
 
-using test::bytes_of;
-using test::expect_contains;
-using test::expect_failure;
-using test::expect_usage;
-using test::json_of;
-using test::Outcome;
-using test::plus;
-using test::run_program;
-using test::TempFolder;
-using test::words;
+using namespace test;
 
 class LanguageProgram : public ::testing::Test {
  protected:
@@ -44,21 +35,17 @@ class LanguageProgram : public ::testing::Test {
 };
 
 TEST_F(LanguageProgram, TokenizesInBothLayoutsAndChecksThem) {
-  const Outcome plain = run_program(tokenize({"--json"}));
-  ASSERT_EQ(plain.code, 0) << plain.err;
-  const auto report = nlohmann::json::parse(plain.out);
+  const auto report = json_of(run_here(tokenize({"--json"})));
   EXPECT_EQ(report.at("vocabulary"), 269);
   const auto n = report.at("train").at("tokens").get<std::size_t>();
   EXPECT_EQ(bytes_of(folder_.path() / "shards/train.bin").size(), 2 * n);
   expect_usage(tokenize(), "--overwrite");
-  const Outcome llmc = run_program(tokenize({"--layout", "llmc", "--overwrite"}));
+  const Outcome llmc = run_here(tokenize({"--layout", "llmc", "--overwrite"}));
   ASSERT_EQ(llmc.code, 0) << llmc.err;
   EXPECT_EQ(bytes_of(folder_.path() / "shards/train_000001.bin").size(), 1024 + 2 * n);
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "shards/train.bin"));
-  const Outcome check =
-      run_program({"tokenize", "--check", at("shards"), "--vocab", vocab_.string(), "--json"});
-  ASSERT_EQ(check.code, 0) << check.err;
-  const auto facts = nlohmann::json::parse(check.out);
+  const auto facts = json_of(
+      run_here({"tokenize", "--check", at("shards"), "--vocab", vocab_.string(), "--json"}));
   ASSERT_EQ(facts.size(), 2U);
   EXPECT_EQ(facts[0].at("layout"), "llmc");
   EXPECT_EQ(facts[0].at("tokens"), n);
@@ -67,7 +54,7 @@ TEST_F(LanguageProgram, TokenizesInBothLayoutsAndChecksThem) {
 
 TEST_F(LanguageProgram, ReplacesOnlyItsOwnShardsAndOnlyIfItSucceeds) {
   const auto at_out = [&](const char* name) { return folder_.path() / "shards" / name; };
-  ASSERT_EQ(run_program(tokenize({"--shard-tokens", "300"})).code, 0);
+  ASSERT_EQ(run_here(tokenize({"--shard-tokens", "300"})).code, 0);
   const std::string first = bytes_of(at_out("train_000001.bin"));
   const std::string second = bytes_of(at_out("train_000002.bin"));
   ASSERT_EQ(first.size(), 600U);
@@ -83,9 +70,8 @@ TEST_F(LanguageProgram, ReplacesOnlyItsOwnShardsAndOnlyIfItSucceeds) {
   EXPECT_EQ(bytes_of(at_out("train_000002.bin")), second);
   // an input in the folder that is written to
   std::filesystem::rename(folder_.path() / "text.txt", at_out("text.bin"));
-  const Outcome again =
-      run_program(words("tokenize ", at_out("text.bin").string(), " --vocab ", vocab_.string(),
-                        " --out ", at("shards"), " --overwrite"));
+  const Outcome again = run_here(words("tokenize ", at_out("text.bin").string(), " --vocab ",
+                                       vocab_.string(), " --out ", at("shards"), " --overwrite"));
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_TRUE(std::filesystem::exists(at_out("train.bin")));
   EXPECT_FALSE(std::filesystem::exists(at_out("train_000001.bin"))) << "of the earlier call";
@@ -111,13 +97,13 @@ TEST_F(LanguageProgram, SaysWhatIsWrongWithShards) {
                  "token 1 is 269, the vocabulary has 269");
   expect_usage({"tokenize", at("text.txt"), "--out", at("x")}, "--vocab");
   expect_failure({"tokenize", at("none"), "--out", at("x"), "--vocab", vocab_.string()}, "none");
-  EXPECT_EQ(run_program(tokenize({"--layout", "gpt"})).code, 2);
+  EXPECT_EQ(run_here(tokenize({"--layout", "gpt"})).code, 2);
 }
 
 #ifdef PRIDE_HAVE_TORCH
 class LanguageTraining : public LanguageProgram {
  protected:
-  LanguageTraining() { EXPECT_EQ(run_program(tokenize()).code, 0); }
+  LanguageTraining() { EXPECT_EQ(run_here(tokenize()).code, 0); }
   std::vector<std::string> train(const char* out, std::vector<std::string> more = {}) const {
     return plus(words("train --task lm --workers 2 --batch 4 --quiet --context 16 --layers 1 "
                       "--heads 2 --width 32 --out ",
@@ -131,10 +117,8 @@ class LanguageTraining : public LanguageProgram {
 };
 
 TEST_F(LanguageTraining, LearnsFromShardsAndTellsItsPerplexity) {
-  const Outcome outcome =
-      run_program(on_shards("run", {"--steps", "60", "--lr", "3e-3", "--method", "dlion-vote"}));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const auto summary = nlohmann::json::parse(outcome.out);
+  const auto summary = json_of(
+      run_here(on_shards("run", {"--steps", "60", "--lr", "3e-3", "--method", "dlion-vote"})));
   EXPECT_EQ(summary.at("model").at("size").at("vocabulary"), 269);
   const auto& final = summary.at("final");
   const double loss = final.at("loss");
@@ -148,18 +132,16 @@ TEST_F(LanguageTraining, LearnsFromShardsAndTellsItsPerplexity) {
 
 TEST_F(LanguageTraining, GivesTheSameBitsFromBothLayouts) {
   const auto hash = [&](const char* out) {
-    const Outcome outcome = run_program(on_shards(out, {"--steps", "3"}));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out).at("param_hash");
+    return json_of(run_here(on_shards(out, {"--steps", "3"}))).at("param_hash");
   };
   const auto plain = hash("plain");
-  ASSERT_EQ(run_program(tokenize({"--layout", "llmc", "--overwrite"})).code, 0);
+  ASSERT_EQ(run_here(tokenize({"--layout", "llmc", "--overwrite"})).code, 0);
   EXPECT_EQ(hash("llmc"), plain);
 }
 
 TEST_F(LanguageTraining, GoesOnFromWhatItSavedInHuggingFacesLayout) {
   const auto metrics = [&](const std::vector<std::string>& arguments) {
-    return json_of(run_program(arguments));
+    return json_of(run_here(arguments));
   };
   const auto first = metrics(on_shards("first", {"--steps", "30", "--lr", "3e-3"}));
   const auto config = nlohmann::json::parse(bytes_of(folder_.path() / "first/config.json"));
@@ -185,18 +167,16 @@ TEST_F(LanguageTraining, GoesOnFromWhatItSavedInHuggingFacesLayout) {
 TEST_F(LanguageTraining, WritesWhatItLearnt) {
   // far enough that the likeliest text is the only one seen
   const auto learn = on_shards("run", {"--steps", "600", "--lr", "3e-3", "--method", "adamw"});
-  ASSERT_EQ(run_program(learn).code, 0);
+  ASSERT_EQ(run_here(learn).code, 0);
   std::vector<std::string> generate = {
       "generate", "--model", at("run"),       "--vocab", vocab_.string(), "--prompt", "the thing",
       "--tokens", "40",      "--temperature", "0"};
-  const Outcome text = run_program(generate);
+  const Outcome text = run_here(generate);
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out.rfind("the thing number ", 0), 0U) << text.out;
   expect_contains(text.out, " in there\nthe thing number ");
   generate.push_back("--json");
-  const Outcome json = run_program(generate);
-  ASSERT_EQ(json.code, 0) << json.err;
-  const auto report = nlohmann::json::parse(json.out);
+  const auto report = json_of(run_here(generate));
   const auto& sample = report.at("samples").at(0);
   EXPECT_EQ(sample.at("tokens").size(), 40U);
   EXPECT_EQ(sample.at("end"), "length");
@@ -204,13 +184,12 @@ TEST_F(LanguageTraining, WritesWhatItLearnt) {
 }
 
 TEST_F(LanguageTraining, DrawsTheSameTextFromTheSameSeed) {
-  ASSERT_EQ(run_program(on_shards("run", {"--steps", "3"})).code, 0);
+  ASSERT_EQ(run_here(on_shards("run", {"--steps", "3"})).code, 0);
   const auto samples = [&](const char* seed) {
-    const Outcome outcome = run_program(words("generate --model ", at("run"), " --vocab ",
-                                              vocab_.string(), " --samples 2 --seed ", seed,
-                                              " --tokens 30 --top-k 50 --top-p 0.95 --json"));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out).at("samples");
+    return json_of(run_here(words("generate --model ", at("run"), " --vocab ", vocab_.string(),
+                                  " --samples 2 --seed ", seed,
+                                  " --tokens 30 --top-k 50 --top-p 0.95 --json")))
+        .at("samples");
   };
   const auto a = samples("1");
   EXPECT_EQ(a, samples("1"));
@@ -220,12 +199,12 @@ TEST_F(LanguageTraining, DrawsTheSameTextFromTheSameSeed) {
 
 TEST_F(LanguageTraining, WritesBytesWithoutAVocabulary) {
   const auto run = train("bytes", {"--data", at("text.txt"), "--steps", "150", "--lr", "3e-3"});
-  ASSERT_EQ(run_program(run).code, 0);
-  const Outcome text = run_program({"generate", "--model", at("bytes"), "--prompt", "the thing num",
-                                    "--tokens", "30", "--temperature", "0"});
+  ASSERT_EQ(run_here(run).code, 0);
+  const Outcome text = run_here({"generate", "--model", at("bytes"), "--prompt", "the thing num",
+                                 "--tokens", "30", "--temperature", "0"});
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out.rfind("the thing number ", 0), 0U) << text.out;
-  const auto bytes = run_program(
+  const auto bytes = run_here(
       {"generate", "--model", at("bytes"), "--prompt", "\xC3\xA9", "--tokens", "1", "--json"});
   ASSERT_EQ(bytes.code, 0) << bytes.err;
   EXPECT_EQ(nlohmann::json::parse(bytes.out).at("prompt_tokens"),
@@ -240,7 +219,7 @@ TEST_F(LanguageTraining, WritesBytesWithoutAVocabulary) {
 
 // or `pride generate | head` would go on unheard
 TEST_F(LanguageTraining, StopsWritingWhenNobodyReads) {
-  ASSERT_EQ(run_program(on_shards("run", {"--steps", "1"})).code, 0);
+  ASSERT_EQ(run_here(on_shards("run", {"--steps", "1"})).code, 0);
   const std::string command = test::command_of(
       {"generate", "--model", at("run"), "--vocab", vocab_.string(), "--tokens", "100000000"});
   const Outcome ended =
@@ -249,7 +228,7 @@ TEST_F(LanguageTraining, StopsWritingWhenNobodyReads) {
 }
 
 TEST_F(LanguageTraining, SaysWhyItCannotWrite) {
-  ASSERT_EQ(run_program(on_shards("run", {"--steps", "1"})).code, 0);
+  ASSERT_EQ(run_here(on_shards("run", {"--steps", "1"})).code, 0);
   expect_usage({"generate", "--model", at("run")}, "give --vocab");
   expect_failure({"generate", "--model", at("none")}, "none");
   expect_usage({"generate", "--model", at("run"), "--temperature", "-1"}, "--temperature");

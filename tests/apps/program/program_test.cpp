@@ -19,16 +19,7 @@
 namespace pride::app {
 namespace {
 
-using test::bytes_of;
-using test::expect_contains;
-using test::expect_failure;
-using test::expect_usage;
-using test::Outcome;
-using test::plus;
-using test::quoted;
-using test::run_program;
-using test::TempFolder;
-using test::words;
+using namespace test;
 
 SafeTensor tensor(std::vector<std::int64_t> shape, std::vector<float> values) {
   return {.dtype = "F32", .shape = std::move(shape), .values = std::move(values)};
@@ -83,7 +74,7 @@ TEST(Program, HelpNamesEverySubcommandAndOption) {
 TEST(Program, HelpEndsWithExamples) {
   for (const char* command : {"train", "compare", "sweep", "replay", "tokenize", "generate",
                               "evaluate", "report", "methods", "bench", "plan", "info"}) {
-    const Outcome help = test::run_here({command, "--help"});
+    const Outcome help = run_here({command, "--help"});
     const std::size_t at = help.out.find("Examples:\n  pride " + std::string(command));
     if (help.out.find("not in this build") != std::string::npos) continue;
     ASSERT_NE(at, std::string::npos) << help.out;
@@ -168,9 +159,7 @@ TEST(Program, EndsQuietlyWhenItsReaderHasGone) {
 }
 
 TEST(Program, InfoTellsWhatThisBuildIs) {
-  const Outcome outcome = run_program({"info", "--json"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const auto info = nlohmann::json::parse(outcome.out);
+  const auto info = json_of(run_program({"info", "--json"}));
   EXPECT_FALSE(info.at("version").get<std::string>().empty());
   EXPECT_FALSE(info.at("compiler").get<std::string>().empty());
   const auto sets = info.at("isa").at("available").get<std::vector<std::string>>();
@@ -201,10 +190,8 @@ TEST(Program, InfoTellsThePersonTheSame) {
 }
 
 TEST(Methods, TellWhatACostQueryTells) {
-  const Outcome outcome =
-      run_program({"methods", "--json", "--workers", "7", "--params", "100000"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const auto all = nlohmann::json::parse(outcome.out);
+  const auto all =
+      json_of(run_program({"methods", "--json", "--workers", "7", "--params", "100000"}));
   EXPECT_EQ(all.at("workers"), 7);
   EXPECT_EQ(all.at("params"), 100000);
   EXPECT_DOUBLE_EQ(all.at("fp32_ring_bytes"), 2.0 * 6 / 7 * 400000);
@@ -342,17 +329,17 @@ TEST_F(ReplayProgram, WritesTheParametersAfterEachStep) {
 }
 
 TEST_F(ReplayProgram, SaysTheSameInWords) {
-  const Outcome outcome = run_program(arguments());
+  const Outcome outcome = run_here(arguments());
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   expect_contains(outcome.out, "dlion-vote: 2 steps of 3 workers, 2 coordinates");
   expect_contains(outcome.out, "param_hash: ");
 }
 
 TEST_F(ReplayProgram, DecaysAllTensorsUnlessTold) {
-  ASSERT_EQ(run_program(arguments({"--lr", "0.25", "--weight-decay", "1"})).code, 0);
+  ASSERT_EQ(run_here(arguments({"--lr", "0.25", "--weight-decay", "1"})).code, 0);
   EXPECT_EQ(read_safetensors(out_).at("param.w").values[0], 0.5F);
-  ASSERT_EQ(
-      run_program(arguments({"--lr", "0.25", "--weight-decay", "1", "--no-decay", "w*"})).code, 0);
+  ASSERT_EQ(run_here(arguments({"--lr", "0.25", "--weight-decay", "1", "--no-decay", "w*"})).code,
+            0);
   EXPECT_EQ(read_safetensors(out_).at("param.w").values[0], 0.75F);
 }
 
@@ -394,7 +381,7 @@ TEST_F(ReplayProgram, FailsWhereEveryStepIsSkipped) {
   };
   expect_failure(record(std::numeric_limits<float>::infinity()), "all 2 steps were skipped");
   EXPECT_FALSE(std::filesystem::exists(out_));
-  const Outcome one = run_program(record(1.0F));
+  const Outcome one = run_here(record(1.0F));
   EXPECT_EQ(one.code, 0) << one.err;
   expect_contains(one.out, "1 steps skipped");
 }

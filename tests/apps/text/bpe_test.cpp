@@ -17,10 +17,7 @@ namespace pride::app {
 namespace {
 
 using std::filesystem::path;
-using test::bytes_of;
-using test::expect_error;
-using test::Pairs;
-using test::TempFolder;
+using namespace test;
 using Tokens = std::vector<Token>;
 
 Tokens encode(const Vocabulary& vocabulary, std::string_view text) {

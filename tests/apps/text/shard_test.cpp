@@ -17,9 +17,7 @@ namespace pride::app {
 namespace {
 
 using std::filesystem::path;
-using test::bytes_of;
-using test::expect_error;
-using test::TempFolder;
+using namespace test;
 using Tokens = std::vector<Token>;
 
 // llm.c's header as its own scripts write it: 256 int32.

@@ -19,12 +19,7 @@ namespace pride::app {
 namespace {
 
 using std::filesystem::path;
-using test::checkpoint;
-using test::expect_error;
-using test::random_tensor;
-using test::TempFolder;
-using test::Tensors;
-using test::TorchGpt2;
+using namespace test;
 
 constexpr GptSize kSize = {.layers = 3, .heads = 4, .width = 32, .context = 24, .vocabulary = 50};
 // float32 sums of at most 128 terms in another order

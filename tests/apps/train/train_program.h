@@ -14,14 +14,7 @@
 namespace pride::app {
 
 using nlohmann::json;
-using test::bytes_of;
-using test::expect_contains;
-using test::json_of;
-using test::Outcome;
-using test::plus;
-using test::run_shell;
-using test::TempFolder;
-using test::words;
+using namespace test;
 using Arguments = std::vector<std::string>;
 
 constexpr const char* kMethods[] = {"adamw", "lion", "dlion-vote", "dlion-avg"};
@@ -49,7 +42,9 @@ class Train : public testing::Test {
                 more);
   }
 
-  json summary(const Arguments& more) const { return json_of(train(plus(tiny(more), {"--json"}))); }
+  json summary(const Arguments& more) const {
+    return json_of(test::run_here(plus({"train"}, tiny(plus(more, {"--json"})))));
+  }
 
   // Code 2 for wrong usage, 1 for a failure.
   void expect_error(const Arguments& more, const std::string& part, int code = 2) const {

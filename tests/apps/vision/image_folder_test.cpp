@@ -11,8 +11,7 @@
 namespace pride::app {
 namespace {
 
-using test::expect_error;
-using test::TempFolder;
+using namespace test;
 using Names = std::vector<std::string>;
 
 // Nothing is read: the files need not be images.

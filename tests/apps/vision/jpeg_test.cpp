@@ -12,9 +12,7 @@
 namespace pride::app {
 namespace {
 
-using test::expect_error;
-using test::JpegKind;
-using test::make_jpeg;
+using namespace test;
 
 // of a flat picture: quantisation of the mean, and the rounding of two colour conversions
 constexpr int kFlatError = 3;

@@ -15,12 +15,7 @@ namespace pride::app {
 namespace {
 
 using nlohmann::json;
-using test::expect_contains;
-using test::json_of;
-using test::Outcome;
-using test::plus;
-using test::run_program;
-using test::words;
+using namespace test;
 using Arguments = std::vector<std::string>;
 
 // Noise that is redder or bluer: two classes that a small model tells apart.
@@ -56,11 +51,11 @@ class ImageNet : public testing::Test {
                 more);
   }
 
-  json summary(const Arguments& more) const { return json_of(run_program(tiny(more))); }
+  json summary(const Arguments& more) const { return json_of(run_here(tiny(more))); }
 
   void expect_error(const Arguments& more, std::initializer_list<std::string> parts,
                     int code = 2) const {
-    const Outcome outcome = test::run_here(tiny(more));
+    const Outcome outcome = run_here(tiny(more));
     EXPECT_EQ(outcome.code, code) << outcome.err;
     for (const std::string& part : parts) {
       expect_contains(outcome.err, part);
@@ -164,7 +159,7 @@ TEST_F(ImageNet, DealsSkewedClassesToItsWorkers) {
   const json even = summary({"--steps", "2"});
   for (const char* seed : {"0", "1", "2", "3", "4", "5"}) {
     const Outcome outcome =
-        test::run_here(tiny({"--steps", "2", "--sharding", "dirichlet:1e-6", "--seed", seed}));
+        run_here(tiny({"--steps", "2", "--sharding", "dirichlet:1e-6", "--seed", seed}));
     if (outcome.code == 0) {
       const json skewed = json::parse(outcome.out);
       unequal += skewed["param_hash"] != even["param_hash"] ? 1 : 0;
@@ -194,7 +189,7 @@ TEST_F(ImageNet, RefusesWhatDoesNotFit) {
 }
 
 TEST_F(ImageNet, BenchLoaderMeasuresAndChecks) {
-  const Outcome rows = run_program(
+  const Outcome rows = run_here(
       {"bench", "loader", "--data", path("data"), "--images", "10", "--threads", "1,2", "--json"});
   EXPECT_EQ(rows.code, 0) << rows.err;
   int n = 0;
@@ -206,12 +201,12 @@ TEST_F(ImageNet, BenchLoaderMeasuresAndChecks) {
   }
   EXPECT_EQ(n, 2);
   const Arguments check = {"bench", "loader", "--data", path("data"), "--check", "--threads", "2"};
-  const Outcome good = run_program(check);
+  const Outcome good = run_here(check);
   EXPECT_EQ(good.code, 0) << good.err;
   EXPECT_EQ(good.out, "all 68 images can be read\n");
   folder_.write("data/train/red/a.jpg", "GIF89a");
   folder_.write("data/val/red/b.jpg", "");
-  const Outcome bad = run_program(check);
+  const Outcome bad = run_here(check);
   EXPECT_EQ(bad.code, 1);
   expect_contains(bad.err, "2 of 70 images cannot be read");
   expect_contains(bad.out, "train/red/a.jpg: a GIF");
