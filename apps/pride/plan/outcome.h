@@ -26,6 +26,9 @@ struct Plan {
 // of it is arithmetic, if that makes a difference. Empty without one of either.
 std::string verdict(const Plan& plan);
 
+// What the numbers do not hold for, a line each; empty if there is nothing to say.
+std::string notes_on(const Plan& plan);
+
 // One plan as a table on standard output, and as JSON.
 void print(const Plan& plan);
 nlohmann::ordered_json to_json(const Plan& plan);

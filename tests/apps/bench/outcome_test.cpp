@@ -56,6 +56,15 @@ TEST(Verdict, TellsArithmeticFromTheNetwork) {
                  "pays");
 }
 
+TEST(Notes, SayWhatIsNotModelledWhereRanksHaveLessThanTwoCores) {
+  const auto notes = [](int world, double cores) {
+    return notes_on({{.world = world, .cores = cores}, {row("lion", true, 1, 1)}});
+  };
+  expect_contains(notes(4, 0.5), "Not in the model: here backward needs the cores that move bytes");
+  EXPECT_EQ(notes(4, 2), "");
+  EXPECT_EQ(notes(1, 0.5), "") << "no bytes";
+}
+
 std::vector<Plan> two_worlds() {
   const auto plan = [](int world, double lion_s, double vote_s) {
     return Plan{{.world = world, .compute_s = 0.2},
