@@ -7,11 +7,11 @@
 
 #include "pride/error.h"
 #include "pride/random_bits.h"
+#include "pride/train/task.h"
 #include "train/choices.h"
 #include "train/fewshot/prompt.h"
 #include "train/hex.h"
 #include "train/streams.h"
-#include "train/task_rows.h"
 
 namespace pride::train {
 namespace {

@@ -10,7 +10,6 @@
 #include "train/hex.h"
 #include "train/images.h"
 #include "train/streams.h"
-#include "train/task_rows.h"
 #include "train/vision/image_folder.h"
 #include "train/vision/prefetcher.h"
 #include "train/vision/view.h"

@@ -6,7 +6,6 @@
 #include "train/files.h"
 #include "train/hex.h"
 #include "train/images.h"
-#include "train/task_rows.h"
 
 namespace pride::train {
 namespace {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "pride/error.h"
-#include "train/task_rows.h"
 
 namespace pride::train {
 namespace {
@@ -50,6 +49,9 @@ Facts Task::eval_metrics(const EvalSums& sums) const {
           {"accuracy", static_cast<double>(sums.correct) / count},
           {"count", sums.count}};
 }
+
+// the tasks of pride's own, each in a file of its own
+TaskInfo lm_info(), fewshot_info(), cifar10_info(), imagenet_info();
 
 namespace {
 

@@ -20,7 +20,6 @@
 #include "train/data/text.h"
 #include "train/hex.h"
 #include "train/streams.h"
-#include "train/task_rows.h"
 #include "train/text/vocabulary.h"
 
 namespace pride::train {
