@@ -42,24 +42,24 @@ struct Ballot {
 };
 
 struct CoordinatorWelcome {
-  int number = 0;               // of this worker: rank in its frames, key of its random signs
-  std::int64_t open_round = 0;  // the round that workers vote on now
-  std::int64_t first_record = 0;       // the oldest record that can be had; open_round: none
+  int number = 0;                 // of this worker: rank in its frames, key of its random signs
+  std::int64_t open_round = 0;    // the round that workers vote on now
+  std::int64_t first_record = 0;  // the oldest record that can be had; open_round: none
   std::optional<std::int64_t> parameters_round;  // before which round they are; none: nobody has
                                                  // given any yet, and this worker is to
   std::uint64_t parameters_hash = 0;
 };
 
 struct CoordinatorVote {
-  std::vector<std::byte> record;  // of the ballot's round, encoded (routes/record.h)
+  std::vector<std::byte> record;  // of the ballot's round, encoded (docs/wire_format.md)
   bool counted = false;           // the ballot is among its voters
   std::string why_not;            // "late", "other parameters than most", ...
   std::int64_t open_round = 0;    // when it was answered: above round + 1 if this worker is behind
   bool wants_parameters = false;  // those after this round are asked of this worker
 };
 
-// Calls block, with the time-outs and retries of the implementation, and throw CommError, naming the
-// coordinator and the round, when it is not to be reached for longer or refuses this worker for
+// Calls block, with the time-outs and retries of the implementation, and throw CommError, naming
+// the coordinator and the round, when it is not to be reached for longer or refuses this worker for
 // good. One thread calls.
 class CoordinatorClient {
  public:
@@ -71,6 +71,9 @@ class CoordinatorClient {
 
   // Sends the ballot and waits for the round's record.
   virtual CoordinatorVote vote(const Ballot& ballot) = 0;
+
+  // Waits for the record of a round without a ballot: this worker has none.
+  virtual CoordinatorVote wait(std::int64_t round) = 0;
 
   // Record of a round that is closed. REQUIRES: first_record <= round < open_round.
   virtual std::vector<std::byte> record(std::int64_t round) = 0;
