@@ -22,6 +22,7 @@ constexpr const char* kModel = "Model";
 constexpr const char* kImages = "Images";
 constexpr const char* kMethod = "Method";
 constexpr const char* kSize = "Size of the run";
+constexpr const char* kCoordinator = "Coordinator";
 constexpr const char* kOutput = "Output";
 
 std::string joined(const std::vector<std::string>& words, const char* between = ", ") {
@@ -206,6 +207,34 @@ std::vector<Flag> size_flags() {
   };
 }
 
+std::vector<Flag> coordinator_flags() {
+  const Group group{kCoordinator};
+  const auto own = [&](const char* name, Flag::Member member, const char* help) {
+    return group(name, member, Role::kRecords, help,
+                 {.needs = "coordinator", .may_differ = true, .by_experiment = true});
+  };
+  const auto part = [&](const char* name, Flag::Member member, double lowest, const char* needs,
+                        const char* help) {
+    return group(name, member, Role::kBatches, help,
+                 {.lowest = lowest, .highest = 65535, .needs = needs, .by_experiment = true});
+  };
+  return {
+      group("coordinator", &O::coordinator, Role::kTraining,
+            "Train as one worker of the run of `pride serve` at this HOST:PORT, with workers that "
+            "come and go; steps are those of the run. For methods that vote",
+            {.may_differ = true, .by_experiment = true}),
+      own("certificates", &O::certificates,
+          "Folder of `pride certs worker`; without it the coordinator must be on this machine"),
+      own("worker-name", &O::worker_name,
+          "Of this worker in the run. Default: its certificate's; else of host and process"),
+      part("shards", &O::shards, 1, "coordinator",
+           "Parts that --sharding deals the data to. Default: none, each worker draws from all of "
+           "its data, in an order of its own"),
+      part("shard", &O::shard, 0, "shards",
+           "This worker's part, from 0. Default: its number in the run, modulo --shards"),
+  };
+}
+
 std::vector<Flag> output_flags() {
   const Group output{kOutput};
   const auto steps = [&](const char* name, Flag::Member member, Role role, const char* help,
@@ -258,7 +287,8 @@ std::vector<Flag> output_flags() {
 const std::vector<Flag>& Flag::table() {
   static const std::vector<Flag> flags = [] {
     std::vector<Flag> all;
-    for (auto make : {task_flags, model_flags, method_flags, size_flags, output_flags}) {
+    for (auto make :
+         {task_flags, model_flags, method_flags, size_flags, coordinator_flags, output_flags}) {
       std::ranges::move(make(), std::back_inserter(all));
     }
     return all;
