@@ -42,9 +42,9 @@ struct Ballot {
 };
 
 struct CoordinatorWelcome {
-  int number = 0;               // of this worker: rank in its frames, key of its random signs
-  std::int64_t open_round = 0;  // the round that workers vote on now
-  std::int64_t first_record = 0;       // the oldest record that can be had; open_round: none
+  int number = 0;                 // of this worker: rank in its frames, key of its random signs
+  std::int64_t open_round = 0;    // the round that workers vote on now
+  std::int64_t first_record = 0;  // the oldest record that can be had; open_round: none
   std::optional<std::int64_t> parameters_round;  // before which round they are; none: nobody has
                                                  // given any yet, and this worker is to
   std::uint64_t parameters_hash = 0;
@@ -58,8 +58,8 @@ struct CoordinatorVote {
   bool wants_parameters = false;  // those after this round are asked of this worker
 };
 
-// Calls block, with the time-outs and retries of the implementation, and throw CommError, naming the
-// coordinator and the round, when it is not to be reached for longer or refuses this worker for
+// Calls block, with the time-outs and retries of the implementation, and throw CommError, naming
+// the coordinator and the round, when it is not to be reached for longer or refuses this worker for
 // good. One thread calls.
 class CoordinatorClient {
  public:

@@ -22,11 +22,11 @@ struct Voter {
 
 struct RoundRecord {
   std::int64_t round = 0;
-  std::int64_t step = 0;              // of the exchange: the last of its period
-  std::uint64_t params_hash = 0;      // of the parameters that all workers have alike, before it
-  std::vector<StepScalars> scalars;   // of each group
-  std::vector<Voter> voters;          // by ascending number; at least one
-  std::vector<std::byte> frames;      // results, bucket by bucket, part by part
+  std::int64_t step = 0;             // of the exchange: the last of its period
+  std::uint64_t params_hash = 0;     // of the parameters that all workers have alike, before it
+  std::vector<StepScalars> scalars;  // of each group
+  std::vector<Voter> voters;         // by ascending number; at least one
+  std::vector<std::byte> frames;     // results, bucket by bucket, part by part
 };
 
 std::vector<std::byte> encode_record(const RoundRecord& record);
@@ -55,8 +55,8 @@ class CentralRound {
 
   // The frames of the record. REQUIRES: ballots were checked, and belong to `voters`, whose numbers
   // ascend.
-  std::vector<std::byte> serve(std::int64_t round, std::uint64_t seed,
-                               std::uint64_t scalars_digest, std::span<const Voter> voters,
+  std::vector<std::byte> serve(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
+                               std::span<const Voter> voters,
                                std::span<const std::span<const std::byte>> ballots) const;
 
  private:
