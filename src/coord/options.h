@@ -20,11 +20,11 @@ enum class Weighting {
 };
 
 struct QuorumOptions {
-  int min_workers = 1;       // a round never closes with fewer voters
-  std::optional<int> count;  // voters of a quorum; not set: share
-  double share = 0.5;        // of the workers that are waited for, rounded up
-  std::optional<Seconds>
-      grace;  // after the quorum; not set: by recent arrivals, from least to most
+  int min_workers = 1;            // a round never closes with fewer voters
+  std::optional<int> count = {};  // voters of a quorum; not set: share
+  double share = 0.5;             // of the workers that are waited for, rounded up
+  // Time after the quorum; not set: by recent arrivals, within these limits.
+  std::optional<Seconds> grace = {};
   Seconds least_grace{0.05}, most_grace{30};
   bool odd = false;  // leave out the last of an even number of equal voters
 };
