@@ -16,7 +16,7 @@ using Seconds = std::chrono::duration<double>;
 enum class Weighting {
   kEqual,    // one vote a worker
   kGiven,    // what the worker asks for when it registers, at most most_weight
-  kLearned,  // from how often its signs agree with the result of the others: coord/weights.h
+  kLearned,  // from how often its signs agree with the others': coord/weights.h
 };
 
 struct QuorumOptions {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -72,10 +74,26 @@ class Rig {
 
   void start() {
     coordinator_ = std::make_unique<Coordinator>(
-        options_, make_, [](const std::function<void()>& task) { task(); }, seen, now());
+        options_, make_central_serving,
+        [this](const std::function<void()>& task) {
+          tasks_.push_back(task);
+          if (!deferred) run_tasks();
+        },
+        seen, now());
   }
   // As when its process was killed: nothing is said to anybody.
-  void kill() { coordinator_.reset(); }
+  void kill() {
+    tasks_.clear();
+    coordinator_.reset();
+  }
+  // What the coordinator has put off: served rounds, the journal.
+  void run_tasks() {
+    while (!tasks_.empty()) {
+      const auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      task();
+    }
+  }
   void restart() {
     kill();
     start();
@@ -216,15 +234,16 @@ class Rig {
   static bool all_positive(std::size_t) { return true; }
 
   Seen seen;
+  bool deferred = false;  // tasks wait for run_tasks()
 
  private:
   app::test::TempFolder folder_;
   CoordinatorOptions options_;
   RunDescription run_;
-  MakeServing make_ = make_central_serving;
   Peer peer_{.certificate = "", .address = "192.0.2.1:1000"};
   std::chrono::nanoseconds elapsed_{0};
   std::map<int, std::string> sessions_;
+  std::deque<std::function<void()>> tasks_;
   std::unique_ptr<Coordinator> coordinator_;
 };
 
