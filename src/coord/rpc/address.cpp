@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coord/rpc/address.h"
+
+#include <arpa/inet.h>
+
+#include <charconv>
+
+#include "pride/error.h"
+
+namespace pride::coord {
+
+HostPort parse_host_port(const std::string& text, const std::string& flag) {
+  const auto colon = text.rfind(':');
+  const bool bracketed = text.starts_with('[') && colon > 0 && text[colon - 1] == ']';
+  const std::string host = colon == text.npos ? ""
+                           : bracketed        ? text.substr(1, colon - 2)
+                                              : text.substr(0, colon);
+  PRIDE_CHECK(!host.empty() && (bracketed || host.find(':') == host.npos), flag, ": \"", text,
+              "\" is not HOST:PORT, as 127.0.0.1:4770 or [::1]:4770");
+  const char* const begin = text.data() + colon + 1;
+  const char* const end = text.data() + text.size();
+  int port = -1;
+  const auto [last, error] = std::from_chars(begin, end, port);
+  PRIDE_CHECK(error == std::errc() && last == end && port >= 0 && port <= 65535, flag,
+              ": the port of \"", text, "\" is not a number from 0 to 65535");
+  return {host, port};
+}
+
+bool is_loopback(const std::string& host) {
+  if (host == "localhost") return true;
+  in_addr four{};
+  if (inet_pton(AF_INET, host.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
+  in6_addr six{};
+  return inet_pton(AF_INET6, host.c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six) != 0;
+}
+
+}  // namespace pride::coord
