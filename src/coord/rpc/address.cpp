@@ -3,7 +3,10 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <utility>
 
 #include "pride/error.h"
 
@@ -32,6 +35,25 @@ bool is_loopback(const std::string& host) {
   if (inet_pton(AF_INET, host.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
   in6_addr six{};
   return inet_pton(AF_INET6, host.c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six) != 0;
+}
+
+std::string peer_address(const std::string& grpc_peer) {
+  std::string text = grpc_peer.substr(grpc_peer.find(':') + 1);
+  for (const auto& [code, letter] : {std::pair("%5B", "["), {"%5D", "]"}}) {
+    if (const auto at = text.find(code); at != text.npos) text.replace(at, 3, letter);
+  }
+  return text;
+}
+
+void check_worker_name(const std::string& name) {
+  constexpr std::size_t kLongest = 64;
+  const auto may_be = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+  };
+  const bool begins = !name.empty() && std::isalnum(static_cast<unsigned char>(name[0])) != 0;
+  PRIDE_CHECK(begins && name.size() <= kLongest && std::ranges::all_of(name, may_be),
+              "the name of a worker is of letters, digits, '.', '_' and '-', ", kLongest,
+              " at most, and begins with a letter or digit, not \"", name, "\"");
 }
 
 }  // namespace pride::coord

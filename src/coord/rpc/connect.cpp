@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <openssl/rand.h>
 
-#include <algorithm>
-#include <cctype>
 #include <filesystem>
 
 #include "coord/rpc/address.h"
@@ -16,17 +14,6 @@
 namespace pride {
 namespace coord {
 namespace {
-
-constexpr std::size_t kLongestName = 64;
-
-void check_name(const std::string& name) {
-  const auto may_be = [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
-  };
-  PRIDE_CHECK(!name.empty() && name.size() <= kLongestName && std::ranges::all_of(name, may_be),
-              "the name of a worker is of letters, digits, '.', '_' and '-', ", kLongestName,
-              " at most, not \"", name, "\"");
-}
 
 std::string name_of(const CoordinatorAddress& address) {
   if (address.certificates.empty()) return address.name;
@@ -64,12 +51,11 @@ std::shared_ptr<CoordinatorClient> connect_coordinator(const CoordinatorAddress&
   const coord::HostPort there = coord::parse_host_port(address.host_port, "coordinator");
   PRIDE_CHECK(there.port > 0, "coordinator ", address.host_port, " has no port");
   PRIDE_CHECK(!address.certificates.empty() || coord::is_loopback(there.host), "coordinator ",
-              address.host_port,
-              " is another machine: certificates are needed (`pride certs`, docs/federated.md)");
+              address.host_port, " is another machine: certificates are needed (`pride certs`)");
   PRIDE_CHECK(address.patience.count() > 0, "coordinator ", address.host_port, ": a patience of ",
               address.patience.count(), " ms");
   const std::string name = coord::name_of(address);
-  coord::check_name(name);
+  coord::check_worker_name(name);
   return std::make_shared<coord::Client>(address, name, coord::secret_of(address.secret_file));
 }
 
