@@ -53,7 +53,7 @@ FOREIGN = [
     ("MPI", re.compile(r"mpi\.h$"), MPI_USERS),
     ("CLI11", re.compile(r"CLI/"), ["apps/", "tests/apps/"]),
     ("JSON", re.compile(r"nlohmann/"), ["src/train/", "apps/", "tests/", "fuzz/"]),
-    ("protobuf", re.compile(r"(google/protobuf/|grpc|coord\.(grpc\.)?pb\.h)"),
+    ("protobuf", re.compile(r"(google/protobuf/|grpc|coord/\w+\.(grpc\.)?pb\.h)"),
      ["src/coord/", "apps/", "tests/", "fuzz/"]),
     ("OpenSSL", re.compile(r"openssl/"), ["src/coord/", "apps/", "tests/"]),
     ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/"]),

@@ -51,7 +51,7 @@ struct CoordinatorWelcome {
 };
 
 struct CoordinatorVote {
-  std::vector<std::byte> record;  // of the ballot's round, encoded (routes/record.h)
+  std::vector<std::byte> record;  // of the ballot's round, encoded (docs/wire_format.md)
   bool counted = false;           // the ballot is among its voters
   std::string why_not;            // "late", "other parameters than most", ...
   std::int64_t open_round = 0;    // when it was answered: above round + 1 if this worker is behind
@@ -71,6 +71,9 @@ class CoordinatorClient {
 
   // Sends the ballot and waits for the round's record.
   virtual CoordinatorVote vote(const Ballot& ballot) = 0;
+
+  // Waits for the record of a round without a ballot: this worker has none.
+  virtual CoordinatorVote wait(std::int64_t round) = 0;
 
   // Record of a round that is closed. REQUIRES: first_record <= round < open_round.
   virtual std::vector<std::byte> record(std::int64_t round) = 0;

@@ -65,6 +65,7 @@ struct Round {
   std::uint64_t seed = 0;
   std::uint64_t scalars_digest = 0;
   std::span<const int> weights = {};  // votes of each rank; empty: one
+  bool central = false;  // by a coordinator: one shard a bucket, whose server is no worker
 
   int weight_of(int rank) const {
     return weights.empty() ? 1 : weights[static_cast<std::size_t>(rank)];

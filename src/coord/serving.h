@@ -29,7 +29,8 @@ class Serving {
   // Largest sum of weights; 0: the method has none.
   virtual std::int64_t most_votes() const = 0;
 
-  // Throws CommError, naming the worker and the frame.
+  // Throws CommError, naming the worker and the frame. `voter`: with the weight that it registered,
+  // which is in its frames, whatever the coordinator's own weight for it is.
   virtual void check_ballot(std::int64_t round, std::uint64_t scalars_digest, Voter voter,
                             std::span<const std::byte> ballot) const = 0;
   virtual std::vector<std::byte> serve(

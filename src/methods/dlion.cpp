@@ -138,7 +138,8 @@ class DistributedLion final : public Method {
   Protocol protocol(const Round&) const override {
     return {.hierarchical = true,
             .gradient_by_piece = true,
-            .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max()};
+            .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max(),
+            .replays = true};
   }
 
   // The faster route: rounds * latency + bytes / rate on average over the ranks, with latency *
@@ -152,7 +153,7 @@ class DistributedLion final : public Method {
       return two_shots;
     }
     two_shots.push_back(sharded_part(b, sign_frames(), result_frames(round.votes(), counts_)));
-    if (choice_ == RouteChoice::kSharded || round.voters == 1) return two_shots;
+    if (choice_ == RouteChoice::kSharded || round.voters == 1 || round.central) return two_shots;
     one_shot.push_back(one_shot_part(b, sign_frames(Codec::kAllSigns),
                                      result_frames(round.votes(), CountForm::kPlanes)));
     const bool faster = total_bytes(one_shot, round.voters) <=

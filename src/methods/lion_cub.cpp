@@ -88,7 +88,7 @@ void LionCub::set_plan(Plan plan) {
 }
 
 bool LionCub::probes(const Round& round) const {
-  if (round.voters == 1) return false;
+  if (round.voters == 1 || round.central) return false;
   return (probe_every_ > 0 && (round.step + 1) % probe_every_ == 0) ||
          (measures_ && measures_(round.step));
 }
@@ -101,11 +101,12 @@ Protocol LionCub::protocol(const Round&) const {
   p.alignment = blocks ? kScaleBlock : kAlignment;
   p.whole_gradient = plan_.bits > 1 && quantiser_.needs_whole_gradient();
   if (p.whole_gradient) p.before = quantiser_.before();
+  p.replays = !e_ && !measures_ && std::ranges::count(plan_.synced, 1) == 0;
   return p;
 }
 
 std::vector<Part> LionCub::parts(const Bucket& b, const Round& round) const {
-  std::vector<Part> parts = vote_parts(b, plan_.bits, round.voters);
+  std::vector<Part> parts = vote_parts(b, plan_.bits, round.central ? 1 : round.voters);
   if (auto momenta = sync_.part(b, round)) {
     momenta->id = kMomenta;
     parts.push_back(std::move(*momenta));

@@ -314,6 +314,18 @@ void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext&
   }
 }
 
+// As an exchange without this worker's drift; what earlier ones left of its drifts stays.
+void LocalSteps::replay(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
+  held_ = layout_.tensors().size();
+  outer_->replay(b, flight, outer_context(ctx), {common_.data(), common_.size()});
+  for (const Shard& shard : b.shards) {
+    for (const Piece& p : shard.pieces) {
+      std::ranges::fill(drift_.span().subspan(p.begin, p.n()), 0.0F);
+      std::ranges::copy(common_.span().subspan(p.begin, p.n()), x.f32(p.begin, p.end).begin());
+    }
+  }
+}
+
 StepNotes LocalSteps::end_step(const StepContext& ctx) {
   return exchanges(ctx) ? outer_->end_step(outer_context(ctx)) : StepNotes{};
 }
@@ -326,6 +338,12 @@ std::span<const float> LocalSteps::begin(std::span<const float> x) {
     std::ranges::copy(x.subspan(slot.offset, slot.n), common_.span().subspan(slot.offset).begin());
   }
   return common_.span();
+}
+
+void LocalSteps::rebase(std::span<const float> x) {
+  held_ = layout_.tensors().size();
+  std::ranges::copy(x, common_.span().begin());
+  std::ranges::fill(drift_.span(), 0.0F);
 }
 
 void LocalSteps::to_common(View x) const {

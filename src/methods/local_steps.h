@@ -40,6 +40,8 @@ class LocalSteps final : public Method {
              Reply& reply) const override;
   void settle(const Part& part, const Shard& shard, std::span<const float> pending) override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
+  void replay(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
+  void rebase(std::span<const float> x) override;
   StepNotes end_step(const StepContext& ctx) override;
   std::span<const float> begin(std::span<const float> x) override;
   void to_common(View x) const override;

@@ -76,6 +76,13 @@ class Method : public Server {
   virtual void apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
                      View param) = 0;
 
+  // Worker: the same for results of a step that it has not encoded, or whose frames were not among
+  // those served: what is its own stays, but that a drift since the last exchange is dropped.
+  // REQUIRES: Protocol::replays, and results in the flight's wires.
+  virtual void replay(const Bucket& bucket, const Flight& flight, const StepContext& ctx, View x) {
+    apply(bucket, flight, ctx, x);
+  }
+
   // With Protocol::mean_gradient, between exchange and apply: visits the bucket's mean gradient in
   // ascending blocks, padding included. apply() takes it times ctx.grad_scale.
   using VisitBlock = std::function<void(std::span<const float> g)>;
@@ -85,6 +92,9 @@ class Method : public Server {
   // that must be equal on all ranks. A method whose ranks have parameters of their own between
   // exchanges takes over those of tensors that it does not hold yet.
   virtual std::span<const float> begin(std::span<const float> x) { return x; }
+
+  // Between steps: x is what all ranks have alike from now on; a drift is dropped.
+  virtual void rebase(std::span<const float> /*x*/) {}
 
   // Between steps, of such a method: x = the parameters that all ranks have alike, or from them
   // back to this rank's own.
@@ -105,6 +115,7 @@ class Method : public Server {
   virtual StepNotes end_step(const StepContext&) { return {}; }
 
   virtual StateTable& state() noexcept { return state_; }
+  const StateTable& state() const noexcept { return const_cast<Method*>(this)->state(); }
 
  protected:
   StateTable state_;

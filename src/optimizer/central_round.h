@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,33 +32,62 @@ struct RoundRecord {
 
 std::vector<std::byte> encode_record(const RoundRecord& record);
 // Throws CommError, beginning with `where`, unless these are the whole bytes of a record of this
-// version with a checksum that fits.
+// version with a checksum that fits. CentralRound::check_record() checks its frames.
 RoundRecord decode_record(std::span<const std::byte> bytes, const std::string& where);
 
+// Their digest is digest_of() in step_scalars.h.
 std::vector<std::byte> encode_scalars(std::span<const StepScalars> scalars);
 std::vector<StepScalars> decode_scalars(std::span<const std::byte> bytes, int groups,
                                         const std::string& where);
 
 // Both halves of rounds of one run, without parameters and gradients. The method is one for a world
-// of one rank, its buckets have one shard each.
+// of one rank, its buckets have one shard each; both must outlive this object. Calls may come from
+// several threads.
 class CentralRound {
  public:
   // Throws InvalidArgument if a coordinator cannot serve the method, with the reason: shared scales
-  // before a step, state of its servers, frames whose length depends on data.
+  // before a step, state of its servers or shared by its workers, frames whose length depends on
+  // data.
   CentralRound(const Method& method, std::span<const Bucket> buckets);
 
-  std::int64_t step_of(std::int64_t round) const;  // the step whose exchange is this round
+  std::int64_t period() const noexcept { return period_; }
+  std::int64_t step_of(std::int64_t round) const noexcept { return round * period_ + period_ - 1; }
   std::size_t ballot_bytes(std::int64_t round) const;
+  std::size_t record_bytes(std::int64_t round, int groups, std::span<const Voter> voters) const;
+
+  // The step as the server of these voters has it. `weights` must be weights_of(voters), and must
+  // outlive the result.
+  Round round_of(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
+                 std::span<const Voter> voters, std::span<const int> weights) const;
+
+  // Over their common divisor; empty: equal. Throws InvalidArgument if the method has no weights,
+  // or their sum is above what it counts.
+  std::vector<int> weights_of(std::span<const Voter> voters) const;
+
+  // What encode() left in the flights of all buckets, sealed.
+  std::vector<std::byte> ballot(const Round& round, Voter voter,
+                                std::span<const Flight> flights) const;
 
   // Throws CommError, naming the worker and the frame, unless this is a ballot of that round.
+  // REQUIRES: it begins at a multiple of 8.
   void check_ballot(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
                     Voter voter, std::span<const std::byte> ballot) const;
 
-  // The frames of the record. REQUIRES: ballots were checked, and belong to `voters`, whose numbers
+  // The frames of the record. Votes count by the weights of `voters`, which need not be those of
+  // their ballots' headers. REQUIRES: ballots were checked, and belong to `voters`, whose numbers
   // ascend.
   std::vector<std::byte> serve(std::int64_t round, std::uint64_t seed, std::uint64_t scalars_digest,
                                std::span<const Voter> voters,
                                std::span<const std::span<const std::byte>> ballots) const;
+
+  // Throws CommError, beginning with `where`, unless the record's step and frames are those of its
+  // round, voters and scalars in this run.
+  void check_record(const RoundRecord& record, std::uint64_t seed, const std::string& where) const;
+
+  // Visits the frames of a round in their order. `shard`: the only one of the part.
+  using VisitPart =
+      std::function<void(std::size_t bucket, std::size_t part, const Part& p, const Shard& shard)>;
+  void for_parts(const Round& round, const VisitPart& visit) const;
 
  private:
   const Method& method_;

@@ -88,7 +88,8 @@ void Pipeline::abandon(std::string_view why) noexcept {
   ctx_ = nullptr;
 }
 
-void Pipeline::begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip) {
+void Pipeline::begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip,
+                     ExchangeAll all) {
   ctx_ = &ctx;
   ctx.grad_scale = 1;
   whole_gradient_ = method_.protocol(ctx).whole_gradient;
@@ -97,7 +98,9 @@ void Pipeline::begin(StepContext& ctx, View params, ConstView grads, bool hold, 
   hold_ = hold;
   clip_ = clip;
   grad_norm_ = 0;
-  separate_ = overlap_ || hold;
+  all_ = std::move(all);
+  results_ = Results::kApply;
+  separate_ = overlap_ || hold || all_ != nullptr;
   timing_ = {};
   flights_.resize(std::max(flights_.size(), separate_ ? buckets_.size() : 1));
   encoded_.assign(buckets_.size(), 0);
@@ -147,6 +150,7 @@ std::optional<NonFinite> Pipeline::run_step() {
   for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
     if (encoded_[b] == 0) encode(b);
   }
+  if (all_) return run_as_one();
   if (!overlap_) return run_in_order();
   const auto non_finite = hold_ ? apply_held() : apply_as_they_arrive();
   // then the other lanes go on to the ends of theirs, on every rank
@@ -205,6 +209,10 @@ void Pipeline::keep_error(std::exception_ptr error) {
 void Pipeline::apply(std::size_t bucket) {
   const Stopwatch watch(timing_.apply_s);
   const Flight& flight = flight_of(bucket);
+  if (results_ == Results::kReplay) {
+    method_.replay(buckets_[bucket], flight, *ctx_, params_);
+    return;
+  }
   method_.apply(buckets_[bucket], flight, *ctx_, params_);
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
     const std::span<const Shard> shards = flight.parts[k].shards;
@@ -230,6 +238,25 @@ std::optional<NonFinite> Pipeline::run_in_order() {
   // schedule
   if (hold_ && !first) apply_all();
   return first;
+}
+
+// A worker whose gradient is not finite has no vote.
+std::optional<NonFinite> Pipeline::run_as_one() {
+  std::optional<NonFinite> first;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    encode(b);
+    if (!first) first = flights_[b].non_finite;
+    for (std::size_t k = 0; k < flights_[b].parts.size() && !first; ++k) {
+      first = flights_[b].wires[k].non_finite;
+    }
+  }
+  if (first) return first;
+  {
+    const Stopwatch watch(timing_.exchange_s);
+    results_ = all_(*ctx_, std::span(flights_).first(buckets_.size()));
+  }
+  for (std::size_t b = 0; b < buckets_.size() && results_ != Results::kNothing; ++b) apply(b);
+  return std::nullopt;
 }
 
 // Every rank has the whole mean gradient, so nothing is sent for its norm. The sum goes over words

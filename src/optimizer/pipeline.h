@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -37,10 +38,19 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
+  // In the place of exchanges bucket by bucket: takes the flights of all buckets, encoded, and
+  // leaves their results in them, and in ctx the round's voters and scalars. What becomes of them:
+  // kReplay: the results are not of this worker's frames; kNothing: they are not for its
+  // parameters.
+  enum class Results { kApply, kReplay, kNothing };
+  using ExchangeAll = std::function<Results(StepContext& ctx, std::span<Flight> flights)>;
+
   // Starts a step. `ctx` and what it points at must live until finish(). With `hold`, nothing is
   // applied until every bucket is known to be good; `clip` above 0, which needs it, scales the mean
   // gradient down to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient.
-  void begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip = 0);
+  // `all`: empty, or without overlap the exchange of this step.
+  void begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip = 0,
+             ExchangeAll all = {});
 
   // The gradient of a tensor is complete; comes before its buckets are submitted.
   void tensor_ready(std::size_t tensor);
@@ -78,6 +88,7 @@ class Pipeline {
   void apply(std::size_t bucket);
   std::optional<NonFinite> run_step();
   std::optional<NonFinite> run_in_order();
+  std::optional<NonFinite> run_as_one();
   std::optional<NonFinite> apply_as_they_arrive();
   std::optional<NonFinite> apply_held();
   void exchange_loop(Lane& lane);
@@ -102,6 +113,8 @@ class Pipeline {
   ConstView grads_;
   bool hold_ = false;
   double clip_ = 0, grad_norm_ = 0;
+  ExchangeAll all_;
+  Results results_ = Results::kApply;
   bool separate_ = false;  // a flight for each bucket, else one for all
   std::vector<char> encoded_;
   std::vector<Flight> flights_;
