@@ -264,42 +264,60 @@ VoteReply Client::send_vote(const Ballot& ballot, std::uint64_t hash) {
   }
 }
 
-WaitRoundReply Client::wait_for(std::int64_t round) {
+WaitRoundReply Client::wait_for(std::int64_t round, bool abstains) {
   const std::string what = concat("wait for round ", round);
   WaitRoundRequest request;
   request.set_round(round);
+  request.set_abstains(abstains);
   request.set_wait_ms(static_cast<std::uint32_t>(std::chrono::milliseconds(kPoll).count()));
   WaitRoundReply reply = ask(&Stub::WaitRound, request, what, kPoll + kShort);
   refuse(what, reply.refused());
   return reply;
 }
 
-CoordinatorVote Client::vote(const Ballot& ballot) {
-  {
-    const std::lock_guard lock(mutex_);
-    round_ = ballot.round;
-  }
-  const std::uint64_t hash = hash_bytes(ballot.frames);
+void Client::set_round(std::int64_t round) {
+  const std::lock_guard lock(mutex_);
+  round_ = round;
+}
+
+CoordinatorVote Client::result_of(std::int64_t round, const WaitRoundReply& reply) {
   CoordinatorVote vote;
-  WaitRoundReply reply;
-  do {  // a coordinator that was restarted has no ballots: this one is sent again
-    const VoteReply sent = send_vote(ballot, hash);
-    const std::string what = concat("ballot of round ", ballot.round);
-    if (sent.status() == VoteReply::AHEAD) refuse(what, sent.why());
-    vote.why_not = sent.status() == VoteReply::TAKEN ? "" : sent.why();
-    do {
-      reply = wait_for(ballot.round);
-    } while (!reply.closed() && (reply.has_ballot() || sent.status() == VoteReply::REFUSED));
-  } while (!reply.closed());
-  vote.record = record(ballot.round);
+  vote.record = record(round);
+  if (hash_bytes(vote.record) != reply.hash()) {
+    refuse(concat("record of round ", round), "it is damaged");
+  }
   vote.counted = reply.counted();
-  if (!reply.why_not().empty()) vote.why_not = reply.why_not();
+  vote.why_not = reply.why_not();
   vote.open_round = reply.state().open_round();
   vote.wants_parameters = reply.wants_parameters();
-  if (hash_bytes(vote.record) != reply.hash()) {
-    refuse(concat("record of round ", ballot.round), "it is damaged");
-  }
   return vote;
+}
+
+CoordinatorVote Client::wait(std::int64_t round) {
+  set_round(round);
+  for (;;) {
+    const WaitRoundReply reply = wait_for(round, true);
+    if (reply.closed()) return result_of(round, reply);
+  }
+}
+
+CoordinatorVote Client::vote(const Ballot& ballot) {
+  set_round(ballot.round);
+  const std::uint64_t hash = hash_bytes(ballot.frames);
+  for (;;) {  // a coordinator that was restarted has no ballots: this one is sent again
+    const VoteReply sent = send_vote(ballot, hash);
+    if (sent.status() == VoteReply::AHEAD)
+      refuse(concat("ballot of round ", ballot.round), sent.why());
+    const bool refused = sent.status() == VoteReply::REFUSED;
+    WaitRoundReply reply;
+    do {
+      reply = wait_for(ballot.round, refused);
+    } while (!reply.closed() && (reply.has_ballot() || refused));
+    if (!reply.closed()) continue;
+    CoordinatorVote vote = result_of(ballot.round, reply);
+    if (!vote.counted && vote.why_not.empty()) vote.why_not = sent.why();
+    return vote;
+  }
 }
 
 }  // namespace pride::coord

@@ -20,6 +20,7 @@ class Client final : public CoordinatorClient {
 
   CoordinatorWelcome join(const RunDescription& run, int vote_weight) override;
   CoordinatorVote vote(const Ballot& ballot) override;
+  CoordinatorVote wait(std::int64_t round) override;
   std::vector<std::byte> record(std::int64_t round) override;
   void get_parameters(std::int64_t parameters_round, std::span<float> params) override;
   void put_parameters(std::int64_t before_round, std::uint64_t hash,
@@ -45,7 +46,9 @@ class Client final : public CoordinatorClient {
   void refuse(const std::string& what, const std::string& why) const;
   bool upload(const Upload& upload, const std::string& what);
   VoteReply send_vote(const Ballot& ballot, std::uint64_t hash);
-  WaitRoundReply wait_for(std::int64_t round);
+  WaitRoundReply wait_for(std::int64_t round, bool abstains);
+  CoordinatorVote result_of(std::int64_t round, const WaitRoundReply& reply);
+  void set_round(std::int64_t round);
   std::vector<std::byte> download(Kind kind, std::int64_t round, const std::string& what);
   void beat();
 

@@ -7,11 +7,16 @@
 
 namespace pride::coord {
 
+struct FailedConnection {
+  std::string address;  // as gRPC writes it; empty where it is not known
+  std::string why;
+};
+
 // Takes gRPC's log of this process while it lives; one at a time. Other lines of gRPC are dropped.
 class GrpcLog {
  public:
-  // `on_refused`, by any thread: a connection failed, and why.
-  explicit GrpcLog(std::function<void(const std::string&)> on_refused);
+  // `on_failed` is called by any thread, and must not call gRPC.
+  explicit GrpcLog(std::function<void(const FailedConnection&)> on_failed);
   ~GrpcLog();
   GrpcLog(const GrpcLog&) = delete;
   GrpcLog& operator=(const GrpcLog&) = delete;

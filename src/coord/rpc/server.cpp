@@ -64,7 +64,7 @@ struct Server::Impl {
   Impl(ServerOptions given, Coordinator& coordinator)
       : options(std::move(given)),
         coordinator(coordinator),
-        log([this](const std::string& text) { on_grpc(text); }),
+        log([this](const FailedConnection& failed) { on_failed(failed); }),
         service(options, coordinator) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(options.listen, credentials_of(options), &port);
@@ -78,8 +78,9 @@ struct Server::Impl {
   }
 
   // Connections that end before there is a call.
-  void on_grpc(const std::string& text) const {
-    if (options.on_refused) options.on_refused({"connection", "", "", text});
+  void on_failed(const FailedConnection& failed) const {
+    if (!options.on_refused) return;
+    options.on_refused({"connection", "", peer_address(failed.address), failed.why});
   }
 
   void keep_time() {
