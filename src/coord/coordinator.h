@@ -55,8 +55,9 @@ class Coordinator {
 
   Status status(Time now) const;
 
+  struct Impl;  // coordinator_impl.h
+
  private:
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

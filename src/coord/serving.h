@@ -24,6 +24,7 @@ class Serving {
   virtual std::size_t ballot_bytes(std::int64_t round) const = 0;
   virtual std::size_t parameter_floats() const = 0;  // padding included
   virtual std::uint64_t parameters_hash(std::span<const float> params) const = 0;
+  virtual std::uint64_t coordinates() const = 0;  // padding left out
   virtual int groups() const = 0;
   virtual std::uint64_t digest_of(std::span<const StepScalars> scalars) const = 0;
   // Largest sum of weights; 0: the method has none.

@@ -49,8 +49,9 @@ void LearnedWeights::learn(int number, double agreement) {
   wrong_[at] = wrong_[at] ? *wrong_[at] + kNew * (wrong - *wrong_[at]) : wrong;
 }
 
-void LearnedWeights::recall(int number, int weight) {
-  const double odds = std::exp(static_cast<double>(weight) / most_ * std::log(1 / kLeastWrong - 1));
+void LearnedWeights::recall(int number, int weight, int largest) {
+  // only their proportions are known: the largest is taken for a worker that is right at 3 of 4
+  const double odds = std::exp(static_cast<double>(weight) / largest * std::log(3.0));
   const auto at = static_cast<std::size_t>(number);
   if (wrong_.size() <= at) wrong_.resize(at + 1);
   wrong_[at] = 1 / (1 + odds);

@@ -33,12 +33,13 @@ class LearnedWeights {
   explicit LearnedWeights(int most) : most_(most) {}
 
   void learn(int number, double agreement);
-  // As in the last record: after a restart. A worker that it knows nothing of counts like the mean.
-  void recall(int number, int weight);
+  // As in the last record, whose largest weight was `largest`: after a restart.
+  void recall(int number, int weight, int largest);
 
   std::optional<double> agreement(int number) const;  // the average
 
-  // Of these workers, from 0 to `most`, equal ones all 1. At least one is above 0.
+  // Of these workers, from 0 to `most`; one that nothing is known of counts like their mean. All 1
+  // where nobody is right more often than wrong.
   std::vector<int> weights(std::span<const int> numbers) const;
 
  private:
