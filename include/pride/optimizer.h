@@ -6,7 +6,9 @@
 //   for (...) { compute grads; optimizer.step(params.span(), grads.span()); }
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,6 +25,8 @@
 #include "pride/state.h"
 
 namespace pride {
+
+class CoordinatorClient;  // pride/coordinator.h
 
 // Hyper-parameters of one group of tensors (TensorSpec::group is its index). Values that are not
 // set are the method's own defaults, e.g. betas (0.9, 0.99) for Lion and (0.9, 0.999) for AdamW.
@@ -68,6 +72,25 @@ struct OptimizerOptions {
   // ones only for methods that exchange signs; of the averages, their sum over their greatest
   // common divisor is at most 65535, and with `nodes` that of each node.
   int vote_weight = 1;
+
+  // In the place of other ranks: a coordinator, for workers that come and go
+  // (docs/design/coordinator.md). Every exchange is a round of its run; broadcast() joins it.
+  // REQUIRES: a communicator of size 1; no nodes; a method whose servers need frames alone. Steps
+  // do not overlap. `run_settings`: a text that all workers of the run must have alike.
+  // `report_loss`: called before each ballot, for the coordinator's status page.
+  std::shared_ptr<CoordinatorClient> coordinator = nullptr;
+  std::string run_settings = {};
+  std::function<std::optional<double>()> report_loss = nullptr;
+};
+
+// What became of this worker's ballot in a step that ends a round by a coordinator.
+struct RoundReport {
+  std::int64_t round = 0;        // 0 for the first
+  int voters = 0;                // whose ballots were counted
+  bool counted = false;          // this worker's is among them
+  std::string why_not = {};      // "late", ...
+  std::int64_t replayed = 0;     // later rounds, of which this worker applied the records
+  bool took_parameters = false;  // from the coordinator, as fewer bytes than records or for its own
 };
 
 // What one step did on this rank.
@@ -79,7 +102,8 @@ struct StepReport {
   std::optional<double> grad_norm =
       {};  // with clip_global_norm: of the mean, before it was clipped
   std::vector<TensorDiagnostics> diagnostics = {};  // by tensor, in steps that the method measures
-  std::string note = {};  // what the method decided in this step, for the log
+  std::string note = {};                  // what the method decided in this step, for the log
+  std::optional<RoundReport> round = {};  // by a coordinator, if this step ended one
   double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap: exchange_s is the waiting only
 };
 
@@ -95,7 +119,20 @@ class Optimizer {
 
   // Copies rank 0's parameters to all ranks: before the first forward, where ranks may have begun
   // with others. Collective. REQUIRES: params.size() == layout().flat_size().
+  // With a coordinator: joins its run, before the first step and after each load(). The first
+  // worker of a run gives its parameters, others take them, or replay the rounds that they missed,
+  // whatever is fewer bytes: then steps_done() has jumped to the open round. Momentum stays this
+  // worker's own, local steps since the last exchange are dropped where rounds were replayed.
   void broadcast(std::span<float> params);
+
+  // Of this worker in the run that it has joined; without a coordinator the rank.
+  int worker_number() const;
+
+  // One round's record on parameters from before it: for a journal's replay, by an optimizer
+  // of the run's settings on a communicator of size 1, between steps. steps_done() is then that
+  // after the round. Throws CommError, and has changed nothing, unless it is the record of the next
+  // round, for parameters with this hash, and undamaged.
+  void replay(std::span<float> params, std::span<const std::byte> record);
 
   // One step with the gradients of this rank's batch. Collective. `params` must be equal on all
   // ranks and stays so (but see to_common()): the first step, and the first after load() or add(),

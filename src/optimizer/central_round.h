@@ -50,6 +50,7 @@ class CentralRound {
   // data.
   CentralRound(const Method& method, std::span<const Bucket> buckets);
 
+  std::span<const Bucket> buckets() const noexcept { return buckets_; }
   std::int64_t period() const noexcept { return period_; }
   std::int64_t step_of(std::int64_t round) const noexcept { return round * period_ + period_ - 1; }
   std::size_t ballot_bytes(std::int64_t round) const;

@@ -71,9 +71,44 @@ void Optimizer::broadcast(std::span<float> params) {
   PRIDE_CHECK(params.size() == impl_->layout.flat_size(), "optimizer: broadcast() of ",
               params.size(), " parameters, the layout has ", impl_->layout.flat_size(),
               " with padding");
+  if (impl_->central) return impl_->join(params);
   Communicator& comm = *impl_->comms.front();
   const Communicator::Scope scope(comm, "broadcast of the parameters");
   if (comm.size() > 1) comm.broadcast(std::as_writable_bytes(params), 0);
+}
+
+int Optimizer::worker_number() const {
+  return impl_->central ? impl_->central->number() : impl_->comms.front()->rank();
+}
+
+void Optimizer::replay(std::span<float> params, std::span<const std::byte> record) {
+  impl_->check_between_steps(params, "replay");
+  impl_->replay(params, record);
+}
+
+// A worker that is not in the middle of a period has nothing that a missed round would drop.
+void Optimizer::Impl::join(std::span<float> params) {
+  PRIDE_CHECK(refusal.empty(), "optimizer: broadcast() after a step that failed: ", refusal);
+  const std::int64_t done = steps_done / central->period();
+  try {
+    const std::int64_t open = central->join(params, done);
+    if (open != done) steps_done = open * central->period();
+  } catch (const CommError& e) {
+    refusal = e.what();
+    throw;
+  }
+  params_checked = true;
+}
+
+void Optimizer::Impl::replay(std::span<float> params, std::span<const std::byte> record) {
+  PRIDE_CHECK(comms.front()->size() == 1, "optimizer: replay() on a communicator of size ",
+              comms.front()->size(), ", must be 1");
+  std::unique_ptr<Central> own;
+  if (!central) own = std::make_unique<Central>(layout, *method, buckets, options);
+  Central& rounds = central ? *central : *own;
+  const std::int64_t round = steps_done / rounds.period();
+  rounds.replay(params, round, record, concat("replay of round ", round));
+  steps_done = (round + 1) * rounds.period();
 }
 
 const Layout& Optimizer::layout() const noexcept { return impl_->layout; }
@@ -84,15 +119,33 @@ std::uint64_t Optimizer::state_floats() const noexcept { return impl_->method->s
 std::vector<StateBuffer> Optimizer::state_buffers() { return impl_->method->state().buffers(); }
 
 Round Optimizer::Impl::round_of(std::int64_t step) const {
-  return {.step = step, .voters = comms.front()->size(), .seed = options.seed, .weights = weights};
+  Round round{.step = step, .voters = comms.front()->size(), .seed = options.seed};
+  round.weights = weights;
+  round.central = central != nullptr;
+  return round;
 }
 
-Cost Optimizer::cost(std::int64_t step) const {
-  return step_costs(*impl_->method, impl_->buckets, impl_->round_of(step),
-                    impl_->options.nodes)[static_cast<std::size_t>(impl_->comms.front()->rank())];
+// A worker of a coordinator sends its ballot; what the messages around it take is the client's.
+Cost Optimizer::Impl::cost_of(std::int64_t step) const {
+  if (!central) {
+    return step_costs(*method, buckets, round_of(step),
+                      options.nodes)[static_cast<std::size_t>(comms.front()->rank())];
+  }
+  Cost cost{.exact = false, .bound = false};
+  if (ends_round(step)) cost.bytes_up = central->ballot_bytes(step / central->period());
+  return cost;
 }
+
+Cost Optimizer::cost(std::int64_t step) const { return impl_->cost_of(step); }
 
 Cost Optimizer::mean_cost(std::int64_t step) const {
+  if (impl_->central) {
+    const std::int64_t period = impl_->central->period();
+    Cost cost = impl_->cost_of(last_of_period(step, period));
+    cost.bytes_up = (cost.bytes_up + static_cast<std::uint64_t>(period) - 1) /
+                    static_cast<std::uint64_t>(period);
+    return cost;
+  }
   return mean_costs(*impl_->method, impl_->buckets, impl_->round_of(step),
                     impl_->options.nodes)[static_cast<std::size_t>(impl_->comms.front()->rank())];
 }
@@ -118,6 +171,7 @@ std::map<std::string, int> Optimizer::routes() const {
   const Round round = impl_->round_of(last_of_period(impl_->steps_done, impl_->info.period));
   for (const Bucket& bucket : impl_->buckets) {
     const auto parts = impl_->method->parts(bucket, round);
+    if (round.central) ++routes["coordinator"];
     if (round.voters > 1) ++routes[std::string(route_name(main_route(parts)))];
   }
   return routes;

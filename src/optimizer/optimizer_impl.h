@@ -10,6 +10,7 @@
 
 #include "base/bucket.h"
 #include "methods/method.h"
+#include "optimizer/central.h"
 #include "optimizer/pipeline.h"
 #include "optimizer/step_scalars.h"
 #include "pride/optimizer.h"
@@ -33,6 +34,13 @@ struct Optimizer::Impl {
   void check_nodes(int world, bool hierarchical) const;
   std::vector<std::int64_t> check_ranks_agree(Communicator& user_comm, bool usable);
   Round round_of(std::int64_t step) const;
+  Cost cost_of(std::int64_t step) const;
+  bool ends_round(std::int64_t step) const {
+    return central && (step + 1) % central->period() == 0;
+  }
+  void check_coordinator(const Communicator& user_comm) const;
+  void join(std::span<float> params);
+  void replay(std::span<float> params, std::span<const std::byte> record);
   void begin(std::span<float> params, std::span<const float> grads);
   void begin(std::span<float> params, std::span<const BFloat16> grads);
   void begin(std::span<float> params);
@@ -62,7 +70,8 @@ struct Optimizer::Impl {
   std::vector<std::unique_ptr<Communicator>> comms;
   std::vector<Bucket> buckets;
   std::unique_ptr<Method> method;
-  std::vector<int> weights;  // votes of each rank; empty: one
+  std::unique_ptr<Central> central;  // with a coordinator
+  std::vector<int> weights;          // votes of each rank; empty: one
 
   std::int64_t steps_done = 0;
   bool in_step = false;
@@ -71,6 +80,7 @@ struct Optimizer::Impl {
 
   // the step at hand
   StepContext ctx;
+  std::span<float> params_of_step;
   std::vector<StepScalars> scalars;
   std::vector<char> unused;
   std::vector<char> reported;

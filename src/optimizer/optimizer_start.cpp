@@ -93,6 +93,17 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
               "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
               kMostExchangeThreads);
   buckets = make_buckets(layout, options.bucket_coords, user_comm.size(), protocol.alignment);
+  if (!options.coordinator) return;
+  check_coordinator(user_comm);
+  options.overlap = false;  // all buckets of a step are one ballot
+  central = std::make_unique<Central>(layout, *method, buckets, options);
+}
+
+void Optimizer::Impl::check_coordinator(const Communicator& user_comm) const {
+  PRIDE_CHECK(user_comm.size() == 1,
+              "optimizer: a coordinator's worker has a communicator of size ", "1, not ",
+              user_comm.size());
+  PRIDE_CHECK(!options.nodes.known(), "optimizer: nodes with a coordinator: its workers are alone");
 }
 
 void Optimizer::Impl::check_nodes(int world, bool hierarchical) const {
@@ -141,6 +152,8 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
   std::ranges::move(tensors, std::back_inserter(specs));
   std::optional<Layout> grown;
   agree("verdict on the tensors to add (usable or not)", [&] {
+    PRIDE_CHECK(!central, "optimizer: add() with a coordinator: all workers of its run have the ",
+                "tensors that it began with");
     if (steps_done > 0) method->check_can_grow();
     grown.emplace(std::move(specs));
     return std::vector<Setting>{};
@@ -181,6 +194,9 @@ void Optimizer::Impl::agree(const char* verdict,
 }
 
 void Optimizer::Impl::check_parameters(std::span<const float> params) {
+  PRIDE_CHECK(!central,
+              "optimizer: broadcast() joins the coordinator's run, before the first step ",
+              "and after load()");
   Communicator& comm = *comms.front();
   const std::span<const float> common = method->begin(params);
   std::string ranks;

@@ -61,14 +61,21 @@ void Optimizer::Impl::begin_with(std::span<float> params, ConstView grads) {
   traffic_before = traffic();
 
   static_cast<Round&>(ctx) = round_of(steps_done);
-  ctx.rank = comms.front()->rank();
+  params_of_step = params;
+  ctx.rank = central ? central->number() : comms.front()->rank();
   ctx.groups = scalars;
   ctx.scalars_digest = digest_of(scalars);
   ctx.unused = unused;
+  Pipeline::ExchangeAll all;
+  if (ends_round(steps_done)) {
+    all = [this](StepContext& step, std::span<Flight> flights) {
+      return central->exchange(params_of_step, step, flights);
+    };
+  }
   guarded([&] {
     pipeline->begin(ctx, {params.data(), params.size()}, grads,
                     options.non_finite == NonFinitePolicy::kSkip || options.clip_global_norm > 0,
-                    options.clip_global_norm);
+                    options.clip_global_norm, std::move(all));
   });
   in_step = true;
 }
@@ -138,7 +145,7 @@ void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
 }
 
 Traffic Optimizer::Impl::traffic() const {
-  Traffic sum;
+  Traffic sum = central ? central->traffic() : Traffic{};
   for (const auto& comm : comms) {
     const Traffic t = comm->traffic();
     sum.bytes_sent += t.bytes_sent;
@@ -169,6 +176,15 @@ StepReport Optimizer::Impl::finish() {
       report.note = std::move(notes.note);
     });
   }
+  ++steps_done;
+  if (ends_round(report.step)) {
+    guarded([&] {
+      RoundReport& round = report.round.emplace();
+      steps_done =
+          central->period() *
+          central->finish(params_of_step, report.step / central->period(), !non_finite, round);
+    });
+  }
   const Traffic now = traffic();
   report.bytes_sent = now.bytes_sent - traffic_before.bytes_sent;
   report.bytes_received = now.bytes_received - traffic_before.bytes_received;
@@ -177,7 +193,6 @@ StepReport Optimizer::Impl::finish() {
   report.encode_s = pipeline->timing().encode_s;
   report.exchange_s = pipeline->timing().exchange_s;
   report.apply_s = pipeline->timing().apply_s;
-  ++steps_done;
   return report;
 }
 

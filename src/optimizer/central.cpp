@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/central.h"
+
+#include <algorithm>
+
+#include "codecs/frame.h"
+#include "optimizer/step_scalars.h"
+#include "pride/error.h"
+#include "pride/flat_buffer.h"
+
+namespace pride {
+
+Central::Central(const Layout& layout, Method& method, std::span<const Bucket> buckets,
+                 const OptimizerOptions& options)
+    : layout_(layout),
+      method_(method),
+      options_(options),
+      client_(options.coordinator),
+      rounds_(method, buckets),
+      voter_{0, static_cast<std::uint16_t>(options.vote_weight)},
+      replayed_(buckets.size()) {}
+
+RunDescription Central::description() const {
+  RunDescription run{.method = options_.method,
+                     .options = options_.options,
+                     .tensors = {},
+                     .groups = static_cast<int>(options_.groups.size()),
+                     .bucket_coords = options_.bucket_coords,
+                     .seed = options_.seed,
+                     .settings = options_.run_settings};
+  for (const TensorSlot& slot : layout_.tensors()) run.tensors.push_back(slot.spec);
+  return run;
+}
+
+std::string Central::where(std::int64_t round) const {
+  return concat("coordinator, round ", round);
+}
+
+std::uint64_t Central::hash_of(std::span<const float> x) const {
+  return param_hash(layout_, method_.begin(x));
+}
+
+// --- Records. ------------------------------------------------------------------------------------
+
+RoundRecord Central::read(std::span<const std::byte> bytes, std::int64_t round,
+                          const std::string& where) const {
+  RoundRecord record = decode_record(bytes, where);
+  if (record.round != round) {
+    throw CommError(concat(where, ": the record is of round ", record.round));
+  }
+  if (record.scalars.size() != options_.groups.size()) {
+    throw CommError(concat(where, ": the record has scalars of ", record.scalars.size(),
+                           " groups, this worker has ", options_.groups.size()));
+  }
+  rounds_.check_record(record, options_.seed, where);
+  return record;
+}
+
+// The record's voters and scalars in ctx, its frames in the flights. The record must outlive both.
+void Central::take_results(const RoundRecord& record, StepContext& ctx, std::span<Flight> flights) {
+  weights_ = rounds_.weights_of(record.voters);
+  static_cast<Round&>(ctx) = rounds_.round_of(record.round, options_.seed,
+                                              digest_of(record.scalars), record.voters, weights_);
+  ctx.groups = record.scalars;
+  std::span<const std::byte> rest = record.frames;
+  rounds_.for_parts(ctx, [&](std::size_t b, std::size_t k, const Part& part, const Shard& shard) {
+    const std::size_t n = part.down.bytes(shard);
+    Wire& wire = flights[b].wires[k];
+    wire.down.resize(1);
+    wire.down[0].resize(n);
+    std::ranges::copy(rest.first(n), wire.down[0].span().begin());
+    rest = rest.subspan(n);
+  });
+}
+
+void Central::apply(std::span<float> x, const RoundRecord& record) {
+  const std::vector<char> unused(layout_.tensors().size(), 1);  // no gradient of this worker
+  StepContext ctx;
+  ctx.rank = voter_.number;
+  ctx.unused = unused;
+  static_cast<Round&>(ctx) = {.step = record.step, .central = true};
+  const auto buckets = rounds_.buckets();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    replayed_[b].parts = method_.parts(buckets[b], ctx);
+    replayed_[b].wires.resize(replayed_[b].parts.size());
+  }
+  take_results(record, ctx, replayed_);
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    method_.replay(buckets[b], replayed_[b], ctx, {x.data(), x.size()});
+  }
+}
+
+void Central::replay(std::span<float> x, std::int64_t round, std::span<const std::byte> bytes,
+                     const std::string& where) {
+  const RoundRecord record = read(bytes, round, where);
+  const std::uint64_t hash = hash_of(x);
+  if (record.params_hash != hash) {
+    throw CommError(concat(where, ": the record is for parameters with hash ", record.params_hash,
+                           ", those given have ", hash));
+  }
+  apply(x, record);
+}
+
+// --- A round of which this worker has a ballot. --------------------------------------------------
+
+Pipeline::Results Central::exchange(std::span<const float> x, StepContext& ctx,
+                                    std::span<Flight> flights) {
+  const std::int64_t round = ctx.step / period();
+  const std::vector<std::byte> frames = rounds_.ballot(ctx, voter_, flights);
+  const std::uint64_t hash = hash_of(x);
+  answer_ = client_->vote({.round = round,
+                           .params_hash = hash,
+                           .scalars = encode_scalars(ctx.groups),
+                           .frames = frames,
+                           .loss = options_.report_loss ? options_.report_loss() : std::nullopt});
+  record_ = read(answer_.record, round, where(round));
+  other_parameters_ = record_.params_hash != hash;
+  const bool listed = std::ranges::count(record_.voters, voter_.number, &Voter::number) > 0;
+  if (answer_.counted && (other_parameters_ || !listed)) {
+    throw CommError(concat(where(round), ": the ballot counts as taken, but the record is ",
+                           listed ? "for other parameters" : "without it"));
+  }
+  if (other_parameters_) return Pipeline::Results::kNothing;
+  take_results(record_, ctx, flights);
+  return answer_.counted ? Pipeline::Results::kApply : Pipeline::Results::kReplay;
+}
+
+std::int64_t Central::finish(std::span<float> x, std::int64_t round, bool voted,
+                             RoundReport& report) {
+  if (!voted) {
+    answer_ = client_->wait(round);
+    record_ = read(answer_.record, round, where(round));
+    other_parameters_ = record_.params_hash != hash_of(x);
+    answer_.counted = false;
+    answer_.why_not = "its gradient is not finite";
+    if (!other_parameters_) apply(x, record_);
+  }
+  report.round = round;
+  report.voters = static_cast<int>(record_.voters.size());
+  report.counted = answer_.counted;
+  report.why_not = answer_.why_not;
+  const std::int64_t done = other_parameters_ ? round : round + 1;
+  if (answer_.wants_parameters && !other_parameters_) give(x, done);
+  if (!other_parameters_ && answer_.open_round <= done) return done;
+  welcome_ = client_->look();
+  return catch_up(x, done, other_parameters_, report);
+}
+
+// --- Parameters, and rounds that this worker missed. ---------------------------------------------
+
+void Central::give(std::span<const float> x, std::int64_t round) {
+  const std::span<const float> common = method_.begin(x);
+  client_->put_parameters(round, param_hash(layout_, common), common);
+}
+
+// The newest that the coordinator has. Returns the round before which they are.
+std::int64_t Central::take(std::span<float> x) {
+  const std::int64_t round = *welcome_.parameters_round;
+  FlatBuffer common(layout_.flat_size());
+  client_->get_parameters(round, common.span());
+  const std::uint64_t hash = param_hash(layout_, common.span());
+  if (hash != welcome_.parameters_hash) {
+    throw CommError(concat(where(round), ": the parameters before it have hash ", hash,
+                           ", must be ", welcome_.parameters_hash));
+  }
+  std::ranges::copy(common.span(), x.begin());
+  method_.rebase(x);
+  return round;
+}
+
+// Of records their sizes by one voter: those of votes do not depend on it.
+bool Central::replays_are_fewer_bytes(std::int64_t from) const {
+  const auto groups = static_cast<int>(options_.groups.size());
+  const auto record = static_cast<double>(rounds_.record_bytes(from, groups, {&voter_, 1}));
+  const auto parameters = static_cast<double>(sizeof(float) * layout_.flat_size());
+  return record * static_cast<double>(*welcome_.parameters_round - from) <= parameters;
+}
+
+// From the parameters before `round` to those before the open round, as welcome_ has it.
+std::int64_t Central::catch_up(std::span<float> x, std::int64_t round, bool take_parameters,
+                               RoundReport& report) {
+  const bool any = welcome_.parameters_round.has_value();
+  const auto take_now = [&] {
+    if (!any) {
+      throw CommError(concat(where(round), ": this worker's parameters are not those of the run, ",
+                             "and the coordinator has none to give"));
+    }
+    report.took_parameters = true;
+    return take(x);
+  };
+  if (!take_parameters && round > welcome_.open_round) {
+    throw CommError(concat(where(welcome_.open_round), " is open, this worker is at round ", round,
+                           ": its run is another course than the coordinator's"));
+  }
+  const bool gone = round < welcome_.first_record && round < welcome_.open_round;
+  if (take_parameters || gone ||
+      (any && *welcome_.parameters_round > round && !replays_are_fewer_bytes(round))) {
+    round = take_now();
+  }
+  while (round < welcome_.open_round) {
+    for (; round < welcome_.open_round; ++round) {
+      const RoundRecord record = read(client_->record(round), round, where(round));
+      if (record.params_hash != hash_of(x)) {
+        if (report.took_parameters) {
+          throw CommError(concat(where(round), ": the record is for other parameters than those ",
+                                 "that the coordinator gave"));
+        }
+        round = take_now() - 1;
+        continue;
+      }
+      apply(x, record);
+      ++report.replayed;
+    }
+    welcome_ = client_->look();
+  }
+  return round;
+}
+
+std::int64_t Central::join(std::span<float> x, std::int64_t done) {
+  welcome_ = client_->join(description(), options_.vote_weight);
+  if (welcome_.number < 0 || welcome_.number >= kMaxWorld) {
+    throw CommError(concat("coordinator: this worker's number is ", welcome_.number,
+                           ", not from 0 to ", kMaxWorld - 1));
+  }
+  voter_.number = static_cast<std::uint16_t>(welcome_.number);
+  if (!welcome_.parameters_round && done == welcome_.open_round) {
+    give(x, done);
+    welcome_ = client_->look();  // another worker may have been first
+  }
+  const bool others = welcome_.parameters_round && *welcome_.parameters_round == done &&
+                      welcome_.parameters_hash != hash_of(x);
+  RoundReport report;
+  return catch_up(x, done, others, report);
+}
+
+}  // namespace pride

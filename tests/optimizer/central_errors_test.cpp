@@ -1,0 +1,126 @@
+// What a coordinator's worker and a journal's replay refuse.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "optimizer/central_workers.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+using testing::joined;
+using testing::layout;
+using testing::run_all;
+using testing::TestCoordinator;
+using testing::Worker;
+
+OptimizerOptions options_of(const char* method, std::map<std::string, std::string> options = {}) {
+  return {.method = method, .options = std::move(options), .bucket_coords = 1000, .seed = 11};
+}
+
+TEST(CentralWorker, RefusesWhatItCannotDo) {
+  const OptimizerOptions good = options_of("dlion-vote");
+  TestCoordinator coordinator(layout(), good);
+  const auto refusal = [&](OptimizerOptions options, int world = 1) {
+    options.coordinator = coordinator.client(0);
+    const auto texts = testing::errors_of<InvalidArgument>(
+        world, [&](Communicator& comm) { const Optimizer optimizer(comm, layout(), options); });
+    return texts[0];
+  };
+  EXPECT_NE(refusal(good, 2).find("size 1"), std::string::npos);
+  OptimizerOptions bad = good;
+  bad.nodes = Nodes::of_size(1, 1);
+  EXPECT_NE(refusal(bad).find("nodes"), std::string::npos);
+  bad = good;
+  bad.method = "adamw";
+  EXPECT_NE(refusal(bad).find("coordinator cannot serve"), std::string::npos);
+
+  Worker worker(coordinator, 0, good);
+  EXPECT_THROW(worker.step(), InvalidArgument) << "it has not joined";
+  worker.join();
+  EXPECT_THROW(worker.optimizer().add({{"more", {3}}}), InvalidArgument);
+  bad = good;
+  bad.run_settings = "another model";
+  Worker other(coordinator, 1, bad);
+  EXPECT_THROW(other.join(), InvalidArgument);
+}
+
+TEST(CentralWorker, IsStoppedByItsGradientThatIsNotFinite) {
+  const OptimizerOptions options = options_of("dlion-vote");
+  TestCoordinator coordinator(layout(), options);
+  auto workers = joined(coordinator, options, 1);
+  workers[0]->poisoned = true;
+  EXPECT_THROW(workers[0]->step(), NonFiniteGradient);
+  EXPECT_EQ(coordinator.open_round(), 0);
+}
+
+// Its record of round 2 has a changed byte: an error that names the round, and no hang.
+TEST(CentralWorker, RefusesADamagedRecord) {
+  const OptimizerOptions options = options_of("dlion-vote");
+  TestCoordinator coordinator(layout(), options);
+  auto workers = joined(coordinator, options, 1);
+  coordinator.tamper = [](std::int64_t round, std::vector<std::byte>& record) {
+    if (round == 2) record[record.size() / 2] ^= std::byte{4};
+  };
+  workers[0]->steps(2);
+  try {
+    workers[0]->step();
+    FAIL() << "no error";
+  } catch (const CommError& e) {
+    EXPECT_NE(std::string(e.what()).find("round 2"), std::string::npos) << e.what();
+  }
+  EXPECT_THROW(workers[0]->step(), InvalidArgument) << "no further steps";
+}
+
+TEST(CentralWorker, RefusesARecordOfAnotherRound) {
+  const OptimizerOptions options = options_of("dlion-avg");
+  TestCoordinator coordinator(layout(), options);
+  auto workers = joined(coordinator, options, 1);
+  workers[0]->steps(1);
+  const std::vector<std::byte> first = coordinator.records()[0];
+  coordinator.tamper = [&](std::int64_t, std::vector<std::byte>& record) { record = first; };
+  EXPECT_THROW(workers[0]->step(), CommError);
+}
+
+TEST(Replay, RefusesEveryChangedByteAndChangesNothing) {
+  const OptimizerOptions options = options_of("local-avg", {{"h", "2"}});
+  TestCoordinator coordinator(layout(), options);
+  auto workers = joined(coordinator, options, 2);
+  run_all(workers, 4);
+  const auto records = coordinator.records();
+  const auto comms = make_thread_world(1);
+  Optimizer shadow(*comms[0], layout(), options);
+  FlatBuffer x(layout().flat_size());
+  testing::fill(layout(), x, testing::initial);
+  const std::uint64_t before = param_hash(layout(), x.span());
+  EXPECT_THROW(shadow.replay(x.span(), records[1]), CommError) << "round 1 before round 0";
+  std::vector<std::byte> bytes = records[0];
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] ^= std::byte{0x21};
+    EXPECT_THROW(shadow.replay(x.span(), bytes), CommError) << "byte " << i;
+    bytes[i] ^= std::byte{0x21};
+  }
+  EXPECT_EQ(param_hash(layout(), x.span()), before);
+  EXPECT_EQ(shadow.steps_done(), 0);
+  shadow.replay(x.span(), bytes);
+  EXPECT_EQ(shadow.steps_done(), 2);
+  EXPECT_THROW(shadow.replay(x.span(), bytes), CommError) << "twice";
+  x.span()[0] += 1;
+  // the parameters in common are the optimizer's own: a caller's copy is no source
+  shadow.replay(x.span(), records[1]);
+  EXPECT_EQ(param_hash(layout(), x.span()), workers[0]->hash());
+}
+
+TEST(Replay, RefusesOtherParameters) {
+  const OptimizerOptions options = options_of("dlion-vote");
+  TestCoordinator coordinator(layout(), options);
+  auto workers = joined(coordinator, options, 1);
+  workers[0]->steps(1);
+  const auto comms = make_thread_world(1);
+  Optimizer shadow(*comms[0], layout(), options);
+  FlatBuffer x(layout().flat_size());
+  EXPECT_THROW(shadow.replay(x.span(), coordinator.records()[0]), CommError);
+}
+
+}  // namespace
+}  // namespace pride
