@@ -85,6 +85,8 @@ void add_serve(CLI::App& command) {
 void add_journal(CLI::App& command) {
   const auto options = std::make_shared<JournalOptions>();
   command.add_option("dir", options->dir, "Folder of `pride serve --dir`")->required();
+  command.add_flag("--replay", options->replay,
+                   "Apply all records to the oldest parameters, and print the hash at the end");
   command.callback([options] { verify_journal(*options); });
 }
 

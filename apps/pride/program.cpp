@@ -104,7 +104,7 @@ const std::vector<Command> kCommands = {
      true},
     {"journal",
      "Check the journal of a coordinator, and print its rounds as JSON lines",
-     {"runs/coordinator"},
+     {"runs/coordinator", "runs/coordinator --replay | tail -1"},
      PRIDE_COORD_HAS(add_journal),
      true},
     {"certs",

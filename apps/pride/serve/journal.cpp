@@ -9,6 +9,7 @@
 #include "coord/run_message.h"
 #include "optimizer/central_round.h"
 #include "pride/error.h"
+#include "serve/journal_replay.h"
 #include "serve/options.h"
 #include "train/hex.h"
 
@@ -83,6 +84,14 @@ void verify_journal(const JournalOptions& options) {
             << '\n';
   for (const auto& segment : files.segments) {
     for (const auto& entry : segment.entries) print(segment, entry, names);
+  }
+  if (options.replay) {
+    const Replayed end = replay_journal(files, run);
+    std::cout << Json{{"replayed_from", end.from},
+                      {"before_round", end.round},
+                      {"params_hash", train::hex16(end.params_hash)}}
+                     .dump()
+              << '\n';
   }
   std::cout.flush();
 }

@@ -32,6 +32,7 @@ struct ServeOptions {
 
 struct JournalOptions {
   std::string dir;
+  bool replay = false;
 };
 
 struct CertsOptions {
