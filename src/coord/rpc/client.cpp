@@ -171,14 +171,15 @@ void Client::beat() {
 // --- Uploads and downloads.
 // -----------------------------------------------------------------------
 
-// False if the round is over, so that nobody wants it any more.
-bool Client::upload(const Upload& upload, const std::string& what) {
+// Empty if it is there, or its round is over, so that nobody wants it any more. Else why it is
+// refused.
+std::string Client::upload(const Upload& upload, const std::string& what) {
   MissingRequest missing;
   missing.set_kind(upload.kind);
   missing.set_round(upload.round);
   missing.set_total(upload.bytes.size());
   const MissingReply wanted = ask(&Stub::Missing, missing, what, kShort);
-  refuse(what, wanted.refused());
+  if (!wanted.refused().empty()) return wanted.refused();
   PutChunkRequest put;
   put.set_kind(upload.kind);
   put.set_round(upload.round);
@@ -191,10 +192,9 @@ bool Client::upload(const Upload& upload, const std::string& what) {
     put.set_hash(hash_bytes(bytes));
     put.set_data(text_of(bytes));
     const PutChunkReply reply = ask(&Stub::PutChunk, put, what, kLong);
-    refuse(what, reply.refused());
-    if (reply.closed()) return false;
+    if (reply.closed() || !reply.refused().empty()) return reply.refused();
   }
-  return !wanted.closed();
+  return "";
 }
 
 std::vector<std::byte> Client::download(Kind kind, std::int64_t round, const std::string& what) {
@@ -235,13 +235,15 @@ void Client::put_parameters(std::int64_t before_round, std::uint64_t hash,
                             std::span<const float> params) {
   const std::string what = concat("parameters before round ", before_round);
   const Upload all{.kind = PARAMETERS, .round = before_round, .bytes = std::as_bytes(params)};
-  if (!upload(all, what)) return;
+  // a refusal is no fault of this worker's: others may have been first, or the coordinator was
+  // restarted, and does not know that it had asked
+  if (!upload(all, what).empty()) return;
   OfferParametersRequest request;
   request.set_before_round(before_round);
   request.set_total(all.bytes.size());
   request.set_hash(hash_bytes(all.bytes));
   request.set_params_hash(hash);
-  refuse(what, ask(&Stub::OfferParameters, request, what, kLong).refused());
+  ask(&Stub::OfferParameters, request, what, kLong);
 }
 
 // --- A round.
@@ -258,7 +260,7 @@ VoteReply Client::send_vote(const Ballot& ballot, std::uint64_t hash) {
   if (ballot.loss) request.set_loss(*ballot.loss);
   for (;;) {
     const Upload frames{.kind = BALLOT, .round = ballot.round, .bytes = ballot.frames};
-    upload(frames, what);
+    refuse(what, upload(frames, what));
     VoteReply reply = ask(&Stub::Vote, request, what, kLong);
     if (reply.status() != VoteReply::INCOMPLETE) return reply;
   }

@@ -44,7 +44,7 @@ class Client final : public CoordinatorClient {
   Reply ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
             Request& request, const std::string& what, std::chrono::milliseconds deadline);
   void refuse(const std::string& what, const std::string& why) const;
-  bool upload(const Upload& upload, const std::string& what);
+  std::string upload(const Upload& upload, const std::string& what);
   VoteReply send_vote(const Ballot& ballot, std::uint64_t hash);
   WaitRoundReply wait_for(std::int64_t round, bool abstains);
   CoordinatorVote result_of(std::int64_t round, const WaitRoundReply& reply);
