@@ -96,7 +96,7 @@ void Impl::close(std::shared_ptr<Closing> round) {
       for (const HeldBallot& ballot : round->ballots) {
         samples.push_back(rules->sample(round->round, ballot.frames->bytes(), key, kSampledWords));
       }
-      round->agreement = agreements(samples, round->weights);
+      round->agreement = agreements(samples);
     }
     const std::vector<Voter> voters = voters_of(*round);
     std::vector<std::span<const std::byte>> frames;
@@ -135,7 +135,7 @@ void Impl::report(Closing& round) {
     at(ballot.number).weight = round.weights[i];
     if (round.weights[i] == 0) {
       round.why_not.try_emplace(ballot.number,
-                                "weight 0: its signs agree with the others' too rarely");
+                                "weight 0: its signs agree too rarely with the others'");
       continue;
     }
     ++at(ballot.number).counted;

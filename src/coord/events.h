@@ -22,7 +22,7 @@ struct VoterReport {
   std::string name;
   int weight = 1;
   Seconds waited{0};                // from its ballot to the closing
-  std::optional<double> agreement;  // of its signs with the result of the others, of a sample
+  std::optional<double> agreement;  // of its signs with the median other's: coord/weights.h
   std::optional<double> loss;
 };
 

@@ -7,14 +7,19 @@
 namespace pride::coord {
 
 const HeldBallot* OpenRound::of(int number) const {
-  const auto found = std::ranges::find(ballots_, number, &HeldBallot::number);
-  return found == ballots_.end() ? nullptr : &*found;
+  const auto found = places_.find(number);
+  return found == places_.end() ? nullptr : &ballots_[found->second];
 }
 
-void OpenRound::add(HeldBallot ballot) { ballots_.push_back(std::move(ballot)); }
+void OpenRound::add(HeldBallot ballot) {
+  places_[ballot.number] = ballots_.size();
+  ballots_.push_back(std::move(ballot));
+}
 
 void OpenRound::remove(int number) {
   std::erase_if(ballots_, [&](const HeldBallot& b) { return b.number == number; });
+  places_.clear();
+  for (std::size_t i = 0; i < ballots_.size(); ++i) places_[ballots_[i].number] = i;
 }
 
 std::vector<const HeldBallot*> OpenRound::group(std::optional<std::uint64_t> known) const {

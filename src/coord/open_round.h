@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "coord/options.h"
@@ -45,6 +46,7 @@ class OpenRound {
  private:
   std::int64_t round_;
   std::vector<HeldBallot> ballots_;
+  std::unordered_map<int, std::size_t> places_;  // by number
 };
 
 // Voters of a quorum. `waited_for`: workers that are waited for, those that voted among them.

@@ -16,15 +16,15 @@ using Seconds = std::chrono::duration<double>;
 enum class Weighting {
   kEqual,    // one vote a worker
   kGiven,    // what the worker asks for when it registers, at most most_weight
-  kLearned,  // from how often its signs agree with the result of the others: coord/weights.h
+  kLearned,  // from how often its signs agree with the others': coord/weights.h
 };
 
 struct QuorumOptions {
-  int min_workers = 1;       // a round never closes with fewer voters
-  std::optional<int> count;  // voters of a quorum; not set: share
-  double share = 0.5;        // of the workers that are waited for, rounded up
-  std::optional<Seconds>
-      grace;  // after the quorum; not set: by recent arrivals, from least to most
+  int min_workers = 1;            // a round never closes with fewer voters
+  std::optional<int> count = {};  // voters of a quorum; not set: share
+  double share = 0.5;             // of the workers that are waited for, rounded up
+  // Time after the quorum; not set: by recent arrivals, within these limits.
+  std::optional<Seconds> grace = {};
   Seconds least_grace{0.05}, most_grace{30};
   bool odd = false;  // leave out the last of an even number of equal voters
 };
