@@ -6,7 +6,7 @@ import pathlib
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 
-C_VERSION = 3
+C_VERSION = 4
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
 FLOAT32 = 0
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -130,6 +130,10 @@ _FUNCTIONS = {
     "pride_optimizer_broadcast": (None, [_handle, c.POINTER(Array)]),
     "pride_optimizer_steps_done": (c.c_int64, [_handle]),
     "pride_optimizer_cost": (None, [_handle, c.c_int64, c.POINTER(Cost)]),
+    "pride_optimizer_mean_cost": (None, [_handle, c.c_int64, c.POINTER(Cost)]),
+    "pride_optimizer_period": (c.c_int64, [_handle]),
+    "pride_optimizer_to_common": (None, [_handle, c.POINTER(Array)]),
+    "pride_optimizer_to_local": (None, [_handle, c.POINTER(Array)]),
     "pride_optimizer_state_buffer": (None, [_handle, c.c_uint64, *_strings, c.POINTER(c.c_int32),
                                             _out]),
     "pride_optimizer_state_memory": (None, [_handle, _out]),
@@ -152,7 +156,7 @@ _FUNCTIONS = {
     "pride_plan": (None, [_handle, c.POINTER(Options), c.POINTER(PlanFacts), c.POINTER(PlanRow)]),
     "pride_method_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32, c.c_int64,
                                  c.POINTER(Cost)]),
-    "pride_method_weighted_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32,
+    "pride_method_mean_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32,
                                           c.c_int64, c.POINTER(c.c_int32), c.POINTER(Cost)]),
 }
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from . import _copies, _load, _state
+from . import _common, _copies, _load, _state
 from . import _library as library
 from ._construction import Construction
 from ._flat import Slot
@@ -201,33 +201,63 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._flat.push()
 
     def check_replicas(self) -> int:
-        """A 64-bit hash of all parameters, which is equal on all ranks. Collective.
+        """A 64-bit hash of all parameters, which is equal on all ranks. Collective. With local
+        steps, of those that the ranks have in common.
 
         Raises:
             InvalidArgument: on all ranks, naming those whose parameters differ from rank 0's.
         """
         self._usable()
         self._flat.pull()
-        rows = self._meet("check_replicas", None, lambda: [self._hash(self._flat.params)])
+        rows = self._meet("check_replicas", None,
+                          lambda: [self._hash(_common.flat_common(self))])
         self._same(rows, 0, "parameters")
         return rows[0][2]
 
     def traffic(self) -> Dict[str, Any]:
         """Bytes of this rank: of all steps since the optimizer was made, and of the last one.
 
-        ``cost_bytes`` is what the method's next step sends; ``fp32_bytes`` what a ring all-reduce
+        ``cost_bytes`` is what the method's next step sends, ``mean_cost_bytes`` the mean over the h
+        steps that it is in, of a method with local steps; ``fp32_bytes`` what a ring all-reduce
         of float32 gradients sends.
         """
         if self._handle is None:
             raise Error("pride: no traffic before the first step of a copied optimizer")
-        cost = library.Cost()
+        cost, mean = library.Cost(), library.Cost()
         steps = library.lib.pride_optimizer_steps_done(self._handle)
         library.call("pride_optimizer_cost", self._handle, steps, c.byref(cost))
+        library.call("pride_optimizer_mean_cost", self._handle, steps, c.byref(mean))
         n = sum(slot.n for slot in self._slots)
         world = self._world.size
         return dict(self._totals, last_step=dict(self._last),
                     cost_bytes=cost.bytes_up + cost.bytes_down, cost_exact=bool(cost.exact),
+                    mean_cost_bytes=mean.bytes_up + mean.bytes_down,
                     fp32_bytes=8 * n * (world - 1) // world)
+
+    # --- Local steps. -----------------------------------------------------------------------------
+
+    def to_common(self) -> None:
+        """The model's parameters become those that all ranks have in common: to evaluate or save.
+
+        Of methods with local steps (``local-vote``, ``diloco``, ...), between steps; then
+        :meth:`to_local`, before the next gradient. Other methods have the same parameters on all
+        ranks anyway. Not collective; with the option ``delay`` it waits for the exchanges that are
+        on their way.
+        """
+        _common.set_parameters(self, "common")
+
+    def to_local(self) -> None:
+        """The way back from :meth:`to_common`, to this rank's own parameters, bit for bit."""
+        _common.set_parameters(self, "local")
+
+    @contextlib.contextmanager
+    def common_parameters(self):
+        """``with optimizer.common_parameters(): evaluate(model)``: :meth:`to_common`, and back."""
+        self.to_common()
+        try:
+            yield
+        finally:
+            self.to_local()
 
     # --- State. -----------------------------------------------------------------------------------
 
@@ -241,6 +271,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: Dict[str, Any], *, local: str = "keep") -> None:
         """Loads what :meth:`state_dict` returned. Collective: all ranks load, or none does.
+
+        With local steps it gives the model this rank's own parameters: load the model before.
 
         Args:
             state_dict: of this rank, of all ranks (consolidated), or of one rank for all, which

@@ -248,6 +248,18 @@ int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* par
   return guarded([&] { idle(optimizer).broadcast(params_of(params)); });
 }
 
+int pride_optimizer_to_common(const pride_optimizer* optimizer, const pride_array* params) {
+  return guarded([&] { idle(optimizer).to_common(params_of(params)); });
+}
+
+int pride_optimizer_to_local(const pride_optimizer* optimizer, const pride_array* params) {
+  return guarded([&] { idle(optimizer).to_local(params_of(params)); });
+}
+
+int64_t pride_optimizer_period(const pride_optimizer* optimizer) {
+  return optimizer == nullptr ? -1 : optimizer->optimizer->period();
+}
+
 int64_t pride_optimizer_steps_done(const pride_optimizer* optimizer) {
   if (optimizer == nullptr) return -1;
   return optimizer->finishing.valid() ? optimizer->steps_done : optimizer->optimizer->steps_done();
