@@ -53,6 +53,9 @@ std::string reason_of(const grpc::Status& status) {
   if (why.find("is not in peer certificate") != why.npos) {
     return "its certificate is not for this name (`pride certs server --name`): " + why;
   }
+  if (why.find("handshaker shutdown") != why.npos) {
+    return why + " (does one side use certificates, and the other not?)";
+  }
   return why;
 }
 
