@@ -115,7 +115,7 @@ def another_secret_is_refused(run):
     except RuntimeError as error:
         expect(f"refused with {error}", "refuses worker a" in str(error))
     run.check_end()
-    expect("not in the log", any("a" == e["worker"] for e in run.coordinator.events("refused")))
+    expect("not in the log", any("another secret" in e["why"] for e in run.coordinator.events("refused")))
 
 
 def commands_say_what_is_wrong(run):
@@ -133,7 +133,7 @@ def commands_say_what_is_wrong(run):
     expect_failure(1, "cannot listen on --http", *serve, "--listen", "127.0.0.1:0", "--http",
                    f"127.0.0.1:{run.coordinator.port}")
     expect_failure(1, "cannot read", *serve, "--listen", "127.0.0.1:0", "--certs", folder / "nothing")
-    expect_failure(1, "another program", "serve", "--dir", run.coordinator.folder, "--listen", "127.0.0.1:0")
+    expect_failure(1, "another coordinator (process", "serve", "--dir", run.coordinator.folder, "--listen", "127.0.0.1:0")
     expect_failure(2, "is not an integer", *serve, "--quorum", "0")
     expect_failure(2, "--dir is required", "serve")
     expect_failure(1, "holds no journal", "journal", folder / "nothing")
