@@ -87,7 +87,23 @@ void Calls::renew(const std::shared_ptr<Stub>& hanging) {
   if (stub_ == hanging) stub_.reset();
 }
 
-void Calls::stop() { stopped_ = true; }
+Calls::Active::Active(Calls& calls, grpc::ClientContext& context)
+    : calls_(calls), context_(context) {
+  const std::lock_guard lock(calls_.mutex_);
+  calls_.active_.insert(&context_);
+  if (calls_.stopped_) context_.TryCancel();
+}
+
+Calls::Active::~Active() {
+  const std::lock_guard lock(calls_.mutex_);
+  calls_.active_.erase(&context_);
+}
+
+void Calls::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  for (grpc::ClientContext* const context : active_) context->TryCancel();
+}
 
 void Calls::wait_after(const grpc::Status& status, const std::string& what, Clock::time_point began,
                        int attempt) {

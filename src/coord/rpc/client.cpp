@@ -57,6 +57,7 @@ Client::~Client() {
     stopping_ = true;
   }
   wake_.notify_all();
+  calls_.stop();
   if (beats_.joinable()) beats_.join();
 }
 
@@ -143,10 +144,14 @@ CoordinatorWelcome Client::look() {
   return welcome(reply.state());
 }
 
-// Of the heartbeat's thread: if it fails, the next call of the worker says why.
-void Client::try_registration() {
+// If it fails, the next call of the worker says why.
+void Client::beat_once(const HeartbeatRequest& request) {
   try {
-    send_registration();
+    HeartbeatReply reply;
+    if (!calls_.try_once(&Stub::Heartbeat, request, kShort, reply)) return;
+    if (!is_unknown_session(reply)) return;
+    const std::lock_guard alone(registering_);
+    if (request.session() == session()) send_registration();
   } catch (const Error&) {
   }
 }

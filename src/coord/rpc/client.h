@@ -36,7 +36,6 @@ class Client final : public CoordinatorClient {
   };
 
   RegisterReply send_registration();
-  void try_registration();
   std::string session();
   CoordinatorWelcome welcome(const RunState& state);
   // Fills in the session and calls; registers anew where the coordinator does not know it.
@@ -51,6 +50,7 @@ class Client final : public CoordinatorClient {
   void set_round(std::int64_t round);
   std::vector<std::byte> download(Kind kind, std::int64_t round, const std::string& what);
   void beat();
+  void beat_once(const HeartbeatRequest& request);
 
   const std::string name_, secret_;
   Calls calls_;
