@@ -59,6 +59,7 @@ Coordinator::Impl::Impl(CoordinatorOptions given, MakeServing make, Run run_task
   run = decode_run(*journal.run());
   serving = make_serving(*run);
   recall_last_record(time);
+  learn_hash(follow());
 }
 
 std::string Coordinator::Impl::stopped() const {

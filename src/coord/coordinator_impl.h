@@ -18,6 +18,7 @@
 #include "coord/journal.h"
 #include "coord/open_round.h"
 #include "coord/registrations.h"
+#include "coord/shadow.h"
 #include "coord/uploads.h"
 #include "coord/weights.h"
 
@@ -168,14 +169,23 @@ struct Coordinator::Impl {
   std::string take_offer(Work& work, ParametersOffer offer);
   void confirm_offer(Work& work, const Closing& closing);
   void keep(Work& work, ParametersOffer offer);
+  // Tasks of run_later(), without the lock. The hash before the open round, once it is known.
+  struct Known {
+    std::int64_t round = 0;
+    std::uint64_t hash = 0;
+    std::int64_t kept = -1;  // parameters that were written on the way
+  };
+  std::optional<Known> follow();
+  void learn_hash(const std::optional<Known>& now_known);
 
   const CoordinatorOptions options;
   const MakeServing make_serving;
   const Run run_later;
   Observer& observer;
 
-  Journal journal;           // has a lock of its own
-  mutable std::mutex mutex;  // guards all below
+  Journal journal;                 // has a lock of its own
+  std::unique_ptr<Shadow> shadow;  // of the tasks of run_later(), one at a time
+  mutable std::mutex mutex;        // guards all below
 
   Time now;
   bool stopping = false;
@@ -203,7 +213,8 @@ struct Coordinator::Impl {
   std::optional<ParametersAsk> ask;
   std::optional<ParametersOffer> offer;  // waits until its round is closed, which shows its hash
   std::optional<std::pair<int, Time>> first_giver;  // uploads those before round 0; last seen so
-  std::int64_t keeping = -1;                        // round of parameters that are being written
+  std::optional<Known> shadow_knows;
+  std::int64_t keeping = -1;  // round of parameters that are being written
 
   std::uint64_t ballots_counted = 0, ballots_late = 0, ballots_refused = 0, calls_refused = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0;

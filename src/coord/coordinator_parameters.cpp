@@ -21,6 +21,7 @@ constexpr std::int64_t kPatience = 8;  // rounds, until another worker is asked
 
 void Impl::ask_for_parameters(const Closing& round) {
   const std::int64_t before = round.round + 1;
+  if (shadow_knows) return;
   const bool none = !journal.newest_parameters() && keeping < 0;
   const bool due = none || (options.parameters_every > 0 && before % options.parameters_every == 0);
   const bool broken = ask && (!at(ask->number).live || before - ask->before_round >= kPatience);
@@ -71,10 +72,12 @@ void Impl::keep(Work& work, ParametersOffer given) {
   work.later([this, given] {
     run_later([this, given] {
       std::string why;
+      std::optional<Known> known;
       try {
         const auto bytes = given.bytes->bytes();
         journal.keep_parameters(given.before_round, given.params_hash,
                                 {reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4});
+        known = follow();
       } catch (const std::exception& error) {
         why = error.what();
       }
@@ -84,9 +87,45 @@ void Impl::keep(Work& work, ParametersOffer given) {
       first_giver = {};
       if (!why.empty()) return fail(after, why);
       observer.on_parameters(given.before_round, given.params_hash, name_of(given.number));
+      learn_hash(known);
       evaluate(after);
     });
   });
+}
+
+std::optional<Impl::Known> Impl::follow() {
+  if (!options.shadow) return {};
+  if (!shadow) shadow = std::make_unique<Shadow>(*run);
+  if (shadow->round() < 0) {
+    const auto newest = journal.newest_parameters();
+    if (!newest) return {};
+    const std::string bytes =
+        journal.parameters(newest->before_round)->read(0, 4 * newest->n_floats);
+    shadow->take(newest->before_round,
+                 {reinterpret_cast<const float*>(bytes.data()), newest->n_floats});
+  }
+  Known known;
+  while (shadow->round() < journal.next_round()) {
+    const auto stored = *journal.record(shadow->round());
+    const std::string bytes = stored.read(0, stored.size());
+    shadow->apply(std::as_bytes(std::span(bytes)), concat("shadow, round ", shadow->round()));
+    const std::int64_t round = shadow->round();
+    if (options.parameters_every == 0 || round % options.parameters_every != 0) continue;
+    journal.keep_parameters(round, shadow->hash(), shadow->params());
+    known.kept = round;
+  }
+  known.round = shadow->round();
+  known.hash = shadow->hash();
+  return known;
+}
+
+void Impl::learn_hash(const std::optional<Known>& now_known) {
+  if (!now_known) return;
+  shadow_knows = now_known;
+  ask = {};
+  if (now_known->kept >= 0) {
+    observer.on_parameters(now_known->kept, journal.newest_parameters()->params_hash, "the shadow");
+  }
 }
 
 OfferParametersReply Coordinator::offer_parameters(const OfferParametersRequest& request,

@@ -82,6 +82,7 @@ void Impl::start_closing(Work& work, Close how) {
 void Impl::close(std::shared_ptr<Closing> round) {
   const auto began = std::chrono::steady_clock::now();  // a measurement: nothing depends on it
   std::string why;
+  std::optional<Known> known;
   try {
     std::shared_ptr<const Serving> rules;
     std::uint64_t key = 0;
@@ -113,12 +114,14 @@ void Impl::close(std::shared_ptr<Closing> round) {
                        .voters = voters,
                        .frames = rules->serve(round->round, first.scalars_digest, voters, frames)});
     journal.append(round->round, round->record);  // on disk before anybody is told
+    known = follow();
   } catch (const std::exception& error) {
     why = concat("round ", round->round, ": ", error.what());
   }
   round->report.served = Seconds(std::chrono::steady_clock::now() - began);
   Work work(*this);
   if (!why.empty()) return fail(work, why);
+  learn_hash(known);
   finish(work, *round);
 }
 

@@ -48,8 +48,9 @@ std::string scalar_difference(std::span<const StepScalars> one, std::span<const 
 
 }  // namespace
 
-// The hash of the parameters before the open round, where they are kept.
+// The hash of the parameters before the open round, where they are kept or the shadow has them.
 std::optional<std::uint64_t> Impl::known_hash() const {
+  if (shadow_knows && shadow_knows->round == open.round()) return shadow_knows->hash;
   const auto newest = journal.newest_parameters();
   if (!newest || newest->before_round != open.round()) return {};
   return newest->params_hash;

@@ -41,6 +41,8 @@ struct CoordinatorOptions {
   int registrations_per_minute = 600;   // new names
   int attempts_per_minute = 120;        // to register, from one address
   std::int64_t parameters_every = 100;  // rounds; 0: only the first are kept
+  // Parameters are the coordinator's own, by applying records (coord/shadow.h): no worker is asked.
+  bool shadow = false;
   bool retain_all = true;  // false: only records since the older of the newest two parameters
   std::size_t segment_bytes = std::size_t{256} << 20;
 };

@@ -53,9 +53,9 @@ struct Seen final : Observer {
   std::string failed;
 };
 
-inline testing::AssertionResult has(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << '"' << text << "\" has no \"" << part << '"';
+inline ::testing::AssertionResult has(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << '"' << text << "\" has no \"" << part << '"';
 }
 
 inline std::string secret_of(const std::string& name) {
