@@ -43,7 +43,11 @@ class Client final : public CoordinatorClient {
   Reply ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
             Request& request, const std::string& what, std::chrono::milliseconds deadline);
   void refuse(const std::string& what, const std::string& why) const;
-  std::string upload(const Upload& upload, const std::string& what);
+  struct Uploaded {
+    bool closed = false;  // nobody wants it any more
+    std::string refused = {};
+  };
+  Uploaded upload(const Upload& upload, const std::string& what);
   VoteReply send_vote(const Ballot& ballot, std::uint64_t hash);
   WaitRoundReply wait_for(std::int64_t round, bool abstains);
   CoordinatorVote result_of(std::int64_t round, const WaitRoundReply& reply);
