@@ -62,6 +62,8 @@ void add_kept(CLI::App& command, ServeOptions& options) {
             "Ask a worker for the parameters after so many rounds, for workers that come later; 0: "
             "those of the beginning only",
             {0, 1e15});
+  command.add_flag("--shadow", options.shadow,
+                   "Apply the records here, too, so that no worker is asked for parameters");
   add_value(command, "--keep", options.keep,
             "Records: all, or recent ones, since the older of the newest two parameters")
       ->check(CLI::IsMember({"all", "recent"}));

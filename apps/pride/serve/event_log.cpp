@@ -74,7 +74,9 @@ std::string kind_of_refusal(const std::string& why) {
                                  Kind{"oversized", "oversized"},
                                  Kind{"malformed", "malformed"},
                                  Kind{"flood", "flood"},
-                                 Kind{"slow reader", "slow_reader"}};
+                                 Kind{"slow reader", "slow_reader"},
+                                 Kind{"belongs to", "other_owner"},
+                                 Kind{"register again", "unknown_session"}};
   const auto found = std::ranges::find_if(
       kKinds, [&](const Kind& kind) { return why.find(kind.part) != why.npos; });
   return found == kKinds.end() ? "other" : found->name;

@@ -53,6 +53,9 @@ std::string reason_of(const grpc::Status& status) {
   if (why.find("is not in peer certificate") != why.npos) {
     return "its certificate is not for this name (`pride certs server --name`): " + why;
   }
+  if (why.find("handshaker shutdown") != why.npos) {
+    return why + " (does one side use certificates, and the other not?)";
+  }
   return why;
 }
 
@@ -84,7 +87,23 @@ void Calls::renew(const std::shared_ptr<Stub>& hanging) {
   if (stub_ == hanging) stub_.reset();
 }
 
-void Calls::stop() { stopped_ = true; }
+Calls::Active::Active(Calls& calls, grpc::ClientContext& context)
+    : calls_(calls), context_(context) {
+  const std::lock_guard lock(calls_.mutex_);
+  calls_.active_.insert(&context_);
+  if (calls_.stopped_) context_.TryCancel();
+}
+
+Calls::Active::~Active() {
+  const std::lock_guard lock(calls_.mutex_);
+  calls_.active_.erase(&context_);
+}
+
+void Calls::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  for (grpc::ClientContext* const context : active_) context->TryCancel();
+}
 
 void Calls::wait_after(const grpc::Status& status, const std::string& what, Clock::time_point began,
                        int attempt) {

@@ -112,7 +112,6 @@ void Service::cut_slow_readers(Admission::Time now) {
 
 // Empty: the caller may go on. Sets who it is.
 std::string Service::refusal_of(Call& call, const Buffer& in, std::size_t most_bytes) {
-  if (!in.Valid()) return "oversized: a message that gRPC did not take";
   if (in.Length() > most_bytes) {
     return concat("oversized: a message of ", in.Length(), " bytes; ", most_bytes, " at most");
   }

@@ -84,7 +84,7 @@ class Worker:
         out, err = self.process.communicate(timeout=patience_s)
         if self.process.returncode != 0:
             raise RuntimeError(f"{self.command}: {self.process.returncode}: {err}")
-        return json.loads(out.splitlines()[-1])
+        return json.loads(out[out.index("{"):])
 
 
 class Wire:
