@@ -160,7 +160,7 @@ void Pipeline::encode(std::size_t bucket) {
     flight.parts = method_.parts(buckets_[bucket], *ctx_);
     flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-      prepare(flight.parts[k], *ctx_, flight.wires[k]);
+      prepare(flight.parts[k], late ? *late_[bucket].ctx : *ctx_, flight.wires[k]);
     }
     method_.encode(buckets_[bucket], *ctx_, flight);
   }

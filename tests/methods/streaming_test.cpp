@@ -125,6 +125,18 @@ TEST(Streaming, BucketsThreadsAndLooksChangeNoBit) {
   }
 }
 
+TEST(Streaming, NodesChangeNoBit) {
+  for (const char* method : {"local-vote", "local-avg"}) {
+    Stream run = run_of(method, {{"h", "4"}, {"fragments", "2"}, {"delay", "2"}});
+    run.world = 4;
+    const auto want = train(run);
+    run.options.nodes = Nodes::of_size(4, 2);
+    run.options.overlap = true;
+    run.options.bucket_coords = 640;
+    EXPECT_EQ(train(run)[3].hash, want[0].hash) << method;
+  }
+}
+
 TEST(Streaming, TheCommonParametersAreThoseOfAllExchangesThatWereBegun) {
   Stream run = run_of("local-vote", {{"h", "4"}, {"delay", "3"}});
   const auto ranks = train(run);
