@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "commands.h"
+#include "pride/error.h"
 #include "pride/train/observer.h"
 #include "pride/train/trainer.h"
 #include "train/flags.h"
@@ -19,6 +20,11 @@
 #include "train/progress.h"
 #include "train/step_times.h"
 #include "world.h"
+#if PRIDE_HAVE_COORD
+#include <unistd.h>
+
+#include "pride/coord/client.h"
+#endif
 
 namespace pride::app {
 namespace {
@@ -100,9 +106,44 @@ bool train_with_threads_of_processes(const TrainOptions& options) {
   return stopped;
 }
 
+#if PRIDE_HAVE_COORD
+std::string name_of_process() {
+  char host[40] = "worker";
+  gethostname(host, sizeof(host) - 1);  // what is longer is cut off
+  return concat(host, "-", getpid());
+}
+
+// The secret of a worker with a name of its own lies beside its results, so that a restart is the
+// same worker to the coordinator.
+CoordinatorAddress address_of(const TrainOptions& o) {
+  const std::chrono::duration<double> patience(o.timeout_s);
+  CoordinatorAddress address{.host_port = o.coordinator,
+                             .certificates = o.certificates,
+                             .name = o.worker_name,
+                             .secret_file = {},
+                             .patience = std::chrono::ceil<std::chrono::milliseconds>(patience)};
+  const bool named = !o.worker_name.empty() || !o.certificates.empty();
+  if (!named) address.name = name_of_process();
+  if (named && !o.out.empty()) {
+    address.secret_file = o.out.substr(0, o.out.find_last_not_of('/') + 1) + ".secret";
+  }
+  return address;
+}
+
+bool train_with_coordinator(const TrainOptions& options) {
+  const Connect connect = [&] { return connect_coordinator(address_of(options)); };
+  return run(options, connect, nullptr, observers_of(options)).interrupted;
+}
+#else
+bool train_with_coordinator(const TrainOptions&) {
+  throw InvalidArgument("--coordinator: this build of pride has no gRPC");
+}
+#endif
+
 bool train_anywhere(const TrainOptions& options) {
   pin_threads();
   catch_interrupts();
+  if (!options.coordinator.empty()) return train_with_coordinator(options);
   if (options.threads_per_process > 0) return train_with_threads_of_processes(options);
   const std::optional<Job> job = join_job(workers_of(options));
   if (!job) return run(options, nullptr, observers_of(options)).interrupted;

@@ -82,6 +82,45 @@ void fill_rate(const MethodInfo& method, TrainPlan& plan) {
                               method.name, ", for a model as small as ", plan.task->model().name));
 }
 
+// With a coordinator the data are dealt to --shards, or to nobody.
+void deal_data(TrainPlan& plan) {
+  const TrainOptions& o = plan.options;
+  plan.sharding = parse_sharding(o.sharding);
+  plan.shards = plan.world;
+  if (o.coordinator.empty()) return;
+  PRIDE_CHECK(plan.world == 1, "--coordinator: this process is one worker of its run, not ",
+              plan.world);
+  PRIDE_CHECK(o.hierarchical.empty(), "--hierarchical with --coordinator: its workers are alone");
+  plan.shards = o.shards.value_or(1);
+  PRIDE_CHECK(!o.shard || *o.shard < plan.shards, "--shard ", *o.shard, " of ", plan.shards,
+              ", counted from 0");
+  const bool dirichlet = plan.sharding.kind == Sharding::Kind::kDirichlet;
+  PRIDE_CHECK(!dirichlet || o.shards, "--sharding ", o.sharding, " with --coordinator needs ",
+              "--shards");
+  PRIDE_CHECK(!dirichlet || o.vote_weight == "equal" || o.shard, "--vote-weight samples with ",
+              "--sharding ", o.sharding, " and --coordinator needs --shard");
+  if (o.shards || plan.sharding.kind == Sharding::Kind::kReplicate) return;
+  plan.sharding.kind = Sharding::Kind::kReplicate;
+  plan.notes.push_back("this worker draws from all of its data; --shards N deals them to N parts");
+}
+
+// What all workers of a coordinator's run must have alike, beside what the optimizer compares.
+std::string run_settings(const TrainPlan& plan) {
+  const TrainOptions& o = plan.options;
+  nlohmann::ordered_json settings = {{"task", plan.task->name()},
+                                     {"model", to_json(plan.task->model().size)},
+                                     {"steps", plan.steps},
+                                     {"lr", plan.peak_lr},
+                                     {"schedule", o.schedule},
+                                     {"warmup", o.warmup},
+                                     {"final-lr-factor", o.final_lr_factor}};
+  if (o.shards) {
+    settings.update(
+        {{"data", plan.task->data().hash}, {"sharding", o.sharding}, {"shards", plan.shards}});
+  }
+  return settings.dump();
+}
+
 }  // namespace
 
 Layout layout_of(const Model& model, bool decay_all) {
@@ -112,12 +151,12 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   plan.world = world;
   plan.options.workers = world;
   const MethodInfo method = method_info(options.method, world);
-  plan.sharding = parse_sharding(options.sharding);
   plan.optimizer = optimizer_options(options);
 
   plan.task = std::move(task);
   if (!plan.task) plan.task = with_short_errors([&] { return make_task(options); });
   plan.notes = plan.task->notes();
+  deal_data(plan);
   plan.options.task = plan.task->name();
   fill_rate(method, plan);
   if (plan.options.batch == 0) {
@@ -125,7 +164,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   }
   const std::size_t n = plan.task->n_samples();
   const bool all = plan.sharding.kind == Sharding::Kind::kReplicate;
-  const double per_worker = static_cast<double>(n) / (all ? 1 : world);
+  const double per_worker = static_cast<double>(n) / (all ? 1 : plan.shards);
   PRIDE_CHECK(static_cast<double>(plan.options.batch) <= per_worker, "--batch ", plan.options.batch,
               ": a worker has ", static_cast<std::uint64_t>(per_worker), " training samples");
   plan.steps_per_epoch =
@@ -139,6 +178,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   PRIDE_CHECK(plan.schedule.kind == ScheduleKind::kConstant || options.warmup < plan.steps,
               "--warmup ", options.warmup, ": the run has ", plan.steps,
               " steps in all; only --schedule constant can warm up to the end");
+  if (!options.coordinator.empty()) plan.optimizer.run_settings = run_settings(plan);
   return plan;
 }
 

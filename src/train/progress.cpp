@@ -78,6 +78,8 @@ class ProgressLine final : public Observer {
     for (const RankStep& rank : step.ranks) bytes_since_ += rank.bytes_sent;
     const Clock::time_point now = Clock::now();
     if (due(step.step, now)) print(step, now);
+    if (step.round && (!step.round->counted || step.round->replayed > 0))
+      note(text_of(*step.round));
     if (!step.note.empty()) {
       note(concat(plan_->options.method, ", step ", step.step, ": ", step.note));
     }
@@ -89,6 +91,12 @@ class ProgressLine final : public Observer {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  static std::string text_of(const RoundReport& r) {
+    return concat("round ", r.round, ": ", r.counted ? "counted" : "not counted: " + r.why_not,
+                  r.took_parameters ? ", took the coordinator's parameters" : "",
+                  r.replayed > 0 ? concat(", replayed ", r.replayed, " later rounds") : "");
+  }
 
   void describe(const TrainPlan& plan, const RunStart& start) {
     const DataFacts data = plan.task->data();

@@ -93,6 +93,14 @@ nlohmann::ordered_json versions_json() {
           {"build", kBuildType}};
 }
 
+nlohmann::ordered_json round_json(const RoundReport& r) {
+  nlohmann::ordered_json json = {{"round", r.round}, {"voters", r.voters}, {"counted", r.counted}};
+  if (!r.counted) json["why_not"] = r.why_not;
+  if (r.replayed > 0) json["replayed"] = r.replayed;
+  if (r.took_parameters) json["took_parameters"] = true;
+  return json;
+}
+
 // By tensor, and the mean over the coordinates of all that have samples.
 nlohmann::ordered_json diagnostics_json(const WorldStep& step,
                                         const std::vector<TensorSlot>& slots) {
@@ -173,6 +181,7 @@ class JsonLines final : public Observer {
     record.update(seconds_json(step.max_seconds()));
     const auto dropped = [](const RankStep& rank) { return rank.skipped != 0; };
     if (std::ranges::any_of(step.ranks, dropped)) record["skipped"] = true;
+    if (step.round) record.update(round_json(*step.round));
     write(record);
     if (!step.diagnostics.empty()) write(diagnostics_json(step, tensors_));
     if (!step.note.empty()) write({{"type", "choice"}, {"step", step.step}, {"text", step.note}});

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <optional>
 
-#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/torch/flat_module.h"
 #include "pride/train/checkpoint.h"
@@ -45,6 +44,19 @@ OptimizerOptions with_vote_weight(const TrainPlan& plan, const Sampler& sampler)
   return options;
 }
 
+// The part of the data that a rank draws from; with a coordinator that of its number, which it
+// learns when it joins.
+SamplerOptions sampler_options(const TrainPlan& plan, int number) {
+  return {.sharding = plan.sharding,
+          .seed = plan.options.seed,
+          .rank = plan.options.shard.value_or(plan.shards > 1 ? number % plan.shards : number),
+          .world = plan.shards};
+}
+
+bool is_due(std::int64_t every, std::int64_t before, std::int64_t after) {
+  return every > 0 && after / every > before / every;
+}
+
 // By a rank; in an exchange, by all.
 bool skipped(const WorldStep& step) {
   return std::ranges::any_of(step.ranks, [](const RankStep& r) { return r.skipped != 0; });
@@ -59,12 +71,9 @@ class Worker {
         device_(device_of(plan.options)),
         model_(make_model(plan, device_)),
         flat_(named_parameters(*model_, plan.options.decay_all)),
-        sampler_(plan.task->n_samples(), plan.task->labels(),
-                 {.sharding = plan.sharding,
-                  .seed = plan.options.seed,
-                  .rank = comm.rank(),
-                  .world = comm.size()}),
-        optimizer_(comm, flat_.layout(), with_vote_weight(plan, sampler_)),
+        number_(comm.rank()),
+        sampler_(plan.task->n_samples(), plan.task->labels(), sampler_options(plan, number_)),
+        optimizer_(comm, flat_.layout(), optimizer_options()),
         queue_(plan.task->make_queue()),
         draws_(static_cast<std::size_t>(plan.options.batch)) {
     control_->set_timeout(comm.timeout());
@@ -77,7 +86,9 @@ class Worker {
   void notify(const Call& call) {
     for (const auto& observer : observers_) call(*observer);
   }
+  OptimizerOptions optimizer_options();
   void start();
+  void join();
   void take_folder();
   WorldStep take_step();
   Batch next_batch(RankStep& mine);
@@ -100,7 +111,9 @@ class Worker {
   at::Device device_;
   std::unique_ptr<Model> model_;
   FlatModule flat_;
+  int number_;  // the rank, or the worker's in a coordinator's run
   Sampler sampler_;
+  double loss_ = 0;  // of this rank's gradient
   Optimizer optimizer_;
   std::unique_ptr<BatchQueue> queue_;
   std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, those before a resume too
@@ -120,17 +133,38 @@ TrainResult Worker::run() {
   const TrainOptions& o = plan_.options;
   bool stop = false;
   while (!stop && optimizer_.steps_done() < plan_.steps) {
+    const std::int64_t before = optimizer_.steps_done();
     const WorldStep step = take_step();
     add(step);
     notify([&](Observer& observer) { observer.on_step(step); });
     check_skips(step);
     stop = step.interrupted();
-    if (o.eval_every > 0 && step.step % o.eval_every == 0 && !stop) evaluate_now();
-    if (o.save_every > 0 && (stop || step.step % o.save_every == 0)) save_now();
+    if (is_due(o.eval_every, before, step.step) && !stop) evaluate_now();
+    if (is_due(o.save_every, before, step.step) || (stop && o.save_every > 0)) save_now();
   }
   result_.interrupted = optimizer_.steps_done() < plan_.steps;
   finish();
   return std::move(result_);
+}
+
+OptimizerOptions Worker::optimizer_options() {
+  OptimizerOptions options = with_vote_weight(plan_, sampler_);
+  if (options.coordinator) options.report_loss = [this] { return loss_; };
+  return options;
+}
+
+// The coordinator's run, at the round that is open.
+void Worker::join() {
+  const std::int64_t before = optimizer_.steps_done();
+  optimizer_.broadcast(flat_.params());
+  flat_.push();
+  number_ = optimizer_.worker_number();
+  sampler_ =
+      Sampler(plan_.task->n_samples(), plan_.task->labels(), sampler_options(plan_, number_));
+  result_.start.notes.push_back(concat(
+      "worker ", number_, " of the run at ", plan_.options.coordinator, ", from step ",
+      optimizer_.steps_done() + 1, " on",
+      optimizer_.steps_done() > before ? concat("; it was at step ", before, " before") : ""));
 }
 
 void Worker::start() {
@@ -145,12 +179,13 @@ void Worker::start() {
     optimizer_.to_local(flat_.params());
     flat_.push();
   }
+  if (plan_.optimizer.coordinator) join();
   taken_ = asked_ = optimizer_.steps_done() * plan_.options.accumulate;
   // after another number of workers: as many samples in all, in the order of this number
   if (start.saved_by > 0 && start.saved_by != plan_.world) {
     ahead_ = (taken_ + ahead_) * start.saved_by / plan_.world - taken_;
   }
-  start.transport = control_->transport();
+  start.transport = plan_.optimizer.coordinator ? "coordinator" : control_->transport();
   start.n_parameters = model_->n_parameters();
   start.state_floats = optimizer_.state_floats();
   start.cost = optimizer_.mean_cost(start.step);
@@ -216,6 +251,7 @@ WorldStep Worker::take_step() {
   world.grad_norm = report.grad_norm;
   world.diagnostics = report.diagnostics;
   world.note = report.note;
+  world.round = report.round;
   return world;
 }
 
@@ -230,6 +266,7 @@ StepReport Worker::step(RankStep& mine) {
     if (overlap && micro == last) flat_.begin_step(optimizer_);
     mine.loss += backward(batch) / static_cast<double>(plan_.options.accumulate);
   }
+  loss_ = mine.loss;
   if (plan_.options.clip_norm > 0) {
     flat_.collect();
     clip(flat_.grads(), plan_.options.clip_norm);
@@ -256,7 +293,7 @@ Batch Worker::next_batch(RankStep& mine) {
   if (o.mixup > 0) {
     mix_up(o.mixup,
            PhiloxStream(o.seed, streams::kMixUp, static_cast<std::uint64_t>(taken_),
-                        static_cast<std::uint32_t>(control_->rank())),
+                        static_cast<std::uint32_t>(number_)),
            batch);
   }
   ++taken_;
@@ -354,22 +391,6 @@ TrainResult train_rank(Communicator& comm, const TrainPlan& plan, const Observer
   const std::chrono::duration<double> timeout(plan.options.timeout_s);
   comm.set_timeout(std::chrono::ceil<std::chrono::milliseconds>(timeout));
   return with_short_errors([&] { return Worker(comm, plan, observers).run(); });
-}
-
-TrainResult run(const TrainOptions& options, std::shared_ptr<const Task> task,
-                const Observers& observers) {
-  pin_threads();
-  const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
-  TrainPlan plan = make_plan(options, world, std::move(task));
-  check_out_folder(options);
-  plan.optimizer.nodes = nodes_of_threads(world, options.hierarchical);
-  TrainResult result;
-  run_world(world, [&](Communicator& comm) {
-    TrainResult mine = train_rank(comm, plan, observers);
-    if (comm.rank() == 0) result = std::move(mine);
-  });
-  if (result.interrupted) forget_interrupts();
-  return result;
 }
 
 }  // namespace pride::train

@@ -13,6 +13,7 @@
 #include "pride/cost.h"
 #include "pride/diagnostics.h"
 #include "pride/layout.h"
+#include "pride/optimizer.h"
 #include "pride/train/facts.h"
 #include "pride/train/plan.h"
 
@@ -47,6 +48,7 @@ struct WorldStep {
   std::optional<double> grad_norm;             // of the mean gradient, if it is clipped
   std::vector<TensorDiagnostics> diagnostics;  // by tensor, in the steps that have them
   std::string note;                            // what the method decided
+  std::optional<RoundReport> round;            // by a coordinator, in steps that end one
   std::vector<RankStep> ranks;
 
   double mean_loss() const {

@@ -48,6 +48,12 @@ struct TrainOptions {
   std::optional<std::int64_t> steps = {};
   std::uint64_t seed = 0;
 
+  // A coordinator in the place of other workers: this process is one worker of its run.
+  std::string coordinator = {};   // "host:port"; empty: none
+  std::string certificates = {};  // folder; empty: none, for a coordinator of this machine
+  std::string worker_name = {};   // its own; empty: of the certificate, or of host and process
+  std::optional<int> shards = {}, shard = {};  // parts that the data are dealt to; this worker's
+
   std::int64_t eval_every = 0;                    // steps; 0: at the end only
   std::optional<std::int64_t> eval_batches = {};  // 0: the whole evaluation set
   std::int64_t save_every = 0;                    // steps; 0: never

@@ -22,6 +22,7 @@ struct TrainPlan {
   std::shared_ptr<const Task> task;
   int world = 1;
   Sharding sharding;
+  int shards = 1;  // parts of the data: one for each worker, or with a coordinator --shards
   std::int64_t steps = 0;
   double steps_per_epoch = 0;
   double peak_lr = 0;

@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "pride/communicator.h"
+#include "pride/coordinator.h"
 #include "pride/train/observer.h"
 #include "pride/train/plan.h"
 
@@ -15,6 +17,12 @@ namespace pride::train {
 // catch_interrupts(). Throws what make_plan(), the optimizer, files and observers throw.
 TrainResult run(const TrainOptions& options, std::shared_ptr<const Task> task = nullptr,
                 const Observers& observers = {});
+
+// The same as one worker of a coordinator's run, on this thread: options.coordinator names it for
+// people. `connect` is called once the settings are checked and options.out is there.
+using Connect = std::function<std::shared_ptr<CoordinatorClient>()>;
+TrainResult run(const TrainOptions& options, const Connect& connect,
+                std::shared_ptr<const Task> task = nullptr, const Observers& observers = {});
 
 // Before train_rank() among processes: sets options.timeout_s, throws InvalidArgument on all ranks
 // where settings or data differ, and settles which ranks share a node. Collective.

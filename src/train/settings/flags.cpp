@@ -6,6 +6,7 @@
 
 #include "pride/error.h"
 #include "pride/registry.h"
+#include "train/settings/flag_lists.h"
 #include "train/settings/settings.h"
 
 namespace pride::train {
@@ -13,7 +14,6 @@ namespace {
 
 using O = TrainOptions;
 
-constexpr double kMostSteps = 0x1p40;
 constexpr double kLargestSize = 0x1p20;  // of a model, in any direction
 constexpr double kMostSeed = 0x1p64;
 constexpr double kLongestTimeout = 7 * 24 * 3600;
@@ -22,7 +22,6 @@ constexpr const char* kModel = "Model";
 constexpr const char* kImages = "Images";
 constexpr const char* kMethod = "Method";
 constexpr const char* kSize = "Size of the run";
-constexpr const char* kOutput = "Output";
 
 std::string joined(const std::vector<std::string>& words, const char* between = ", ") {
   std::string text;
@@ -282,93 +281,13 @@ std::vector<Flag> size_flags() {
   };
 }
 
-std::vector<Flag> output_flags() {
-  const auto steps = [](const char* name, Flag::Member member, Role role, const char* help,
-                        double lowest = 0) {
-    return Flag{name, member, role, kOutput, help, {.lowest = lowest, .highest = kMostSteps}};
-  };
-  std::vector<Flag> flags = {
-      {"out",
-       &O::out,
-       Role::kOutput,
-       kOutput,
-       "Folder for metrics.jsonl, summary.json, model.safetensors and checkpoints",
-       {.by_experiment = true}},
-      {"overwrite",
-       &O::overwrite,
-       Role::kOutput,
-       kOutput,
-       "Replace the results of an earlier run in --out",
-       {.by_experiment = true}},
-      steps("eval-every", &O::eval_every, Role::kRecords,
-            "Evaluate each so many steps. 0: at the end only"),
-      steps("eval-batches", &O::eval_batches, Role::kBatches,
-            "Batches of an evaluation (16 texts, 8 questions or 250 images each), spread evenly "
-            "over the validation or test set. 0: all of it. Default: 64 for lm, else 0"),
-      {"save-every",
-       &O::save_every,
-       Role::kRecords,
-       kOutput,
-       "Checkpoint into --out each so many steps, and when interrupted. 0: never",
-       {.highest = kMostSteps, .needs = "out", .by_experiment = true}},
-      {"keep-checkpoints",
-       &O::keep_checkpoints,
-       Role::kRecords,
-       kOutput,
-       "With --save-every: newest checkpoints to keep, beside the one of the lowest evaluation "
-       "loss. "
-       "0: all",
-       {.highest = kMostSteps, .by_experiment = true}},
-      {"resume",
-       &O::resume,
-       Role::kRecords,
-       kOutput,
-       "Go on from a checkpoint folder, or from the last checkpoint in an --out folder",
-       {.by_experiment = true}},
-      {"resume-local",
-       &O::resume_local,
-       Role::kRecords,
-       kOutput,
-       "With --resume, on any number of workers: what becomes of state that each worker has of its "
-       "own. keep: worker r goes on with that of worker r (modulo their number then), average: all "
-       "with the mean, reset: all with zeros",
-       {.choices = {"keep", "average", "reset"}, .needs = "resume"}},
-      {"tensorboard",
-       &O::tensorboard,
-       Role::kOutput,
-       kOutput,
-       "Folder for an event file of TensorBoard, beside whatever --out says",
-       {.by_experiment = true}},
-      steps("log-every", &O::log_every, Role::kOutput,
-            "Steps between progress lines when not on a terminal", 1),
-      {"quiet",
-       &O::quiet,
-       Role::kOutput,
-       kOutput,
-       "No progress on standard error",
-       {.by_experiment = true}},
-      {"json",
-       &O::json,
-       Role::kOutput,
-       kOutput,
-       "The summary as JSON on standard output",
-       {.by_experiment = true}},
-      {"config",
-       &O::config,
-       Role::kOutput,
-       kOutput,
-       "TOML file whose keys are the names of these flags; the command line wins",
-       {.by_experiment = true}},
-  };
-  return flags;
-}
-
 }  // namespace
 
 const std::vector<Flag>& Flag::table() {
   static const std::vector<Flag> flags = [] {
     std::vector<Flag> all;
-    for (auto make : {task_flags, model_flags, method_flags, size_flags, output_flags}) {
+    for (auto make :
+         {task_flags, model_flags, method_flags, size_flags, coordinator_flags, output_flags}) {
       std::ranges::move(make(), std::back_inserter(all));
     }
     return all;

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
 #include "pride/train/model.h"
 #include "pride/train/task.h"
 #include "pride/train/trainer.h"
+#include "support/coordinator.h"
 
 namespace pride::train {
 namespace {
@@ -85,7 +88,7 @@ TrainOptions small_run() {
   return options;
 }
 
-class Library : public testing::Test {
+class Library : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     const auto line = [](const TrainOptions&, const ModelInput& input) {
@@ -181,6 +184,100 @@ TEST_F(Library, RefusesSettingsBeforeAnyThreadStarts) {
   options.dtype = "int4";
   test::expect_error<InvalidArgument>([&] { run(options, std::make_shared<Signs>(options)); },
                                       {"--dtype int4: must be one of float32, bfloat16"});
+}
+
+// --- As workers of a coordinator. ----------------------------------------------------------------
+
+using ::pride::testing::TestCoordinator;
+
+TrainOptions run_by_coordinator() {
+  TrainOptions options = small_run();
+  options.method = "dlion-vote";
+  options.workers = 0;
+  options.coordinator = "in this process";
+  options.shards = 2;
+  return options;
+}
+
+struct CoordinatedRun {
+  explicit CoordinatedRun(const TrainOptions& options)
+      : task(std::make_shared<Signs>(options)),
+        plan(make_plan(options, 1, task)),
+        coordinator(layout_of(*task->model().make()), plan.optimizer) {}
+
+  TrainResult run_worker(const TrainOptions& options, int number) {
+    return run(
+        options, [&] { return coordinator.client(number); }, task, observers_for(options));
+  }
+
+  std::shared_ptr<Signs> task;
+  TrainPlan plan;
+  TestCoordinator coordinator;
+};
+
+TEST_F(Library, WorkersOfACoordinatorTrainAsThoseOfAWorldDo) {
+  TrainOptions options = run_by_coordinator();
+  options.quiet = true;
+  CoordinatedRun two(options);
+  two.coordinator.voters = 2;
+  std::vector<TrainResult> results(2);
+  {
+    std::jthread other([&] { results[1] = two.run_worker(options, 1); });
+    results[0] = two.run_worker(options, 0);
+  }
+  EXPECT_EQ(results[0].steps_run, 4);
+  EXPECT_EQ(results[0].start.transport, "coordinator");
+  EXPECT_EQ(results[0].start.routes.at("coordinator"), 1);
+  TrainOptions world = options;
+  world.workers = 2;
+  world.coordinator.clear();
+  world.shards.reset();
+  const TrainResult ranks = run(world, two.task);
+  EXPECT_EQ(results[0].param_hash, ranks.param_hash);
+  EXPECT_EQ(results[1].param_hash, ranks.param_hash);
+}
+
+TEST_F(Library, AWorkerOfACoordinatorResumesInTheRoundThatIsOpen) {
+  const test::TempFolder folder;
+  TrainOptions options = run_by_coordinator();
+  options.quiet = true;
+  options.save_every = 2;
+  options.out = (folder.path() / "run").string();
+  CoordinatedRun alone(options);
+  const TrainResult whole = alone.run_worker(options, 0);
+  std::ifstream metrics(folder.path() / "run" / "metrics.jsonl");
+  std::string line;
+  std::getline(metrics, line);
+  EXPECT_NE(line.find("\"round\":0,\"voters\":1,\"counted\":true"), std::string::npos) << line;
+
+  options.resume = (folder.path() / "run" / "checkpoints" / "step-2").string();
+  options.out.clear();
+  options.save_every = 0;
+  const TrainResult rest = alone.run_worker(options, 0);
+  EXPECT_EQ(rest.start.step, 2);
+  EXPECT_EQ(rest.steps_run, 0) << "the run was at its end";
+  EXPECT_EQ(rest.param_hash, whole.param_hash);
+}
+
+TEST_F(Library, RefusesSettingsThatAWorkerOfACoordinatorCannotHave) {
+  const TrainOptions good = run_by_coordinator();
+  CoordinatedRun any(good);
+  const auto refused = [&](const std::function<void(TrainOptions&)>& change,
+                           const std::string& text) {
+    TrainOptions options = good;
+    change(options);
+    test::expect_error<InvalidArgument>([&] { any.run_worker(options, 0); }, {text});
+  };
+  refused([](auto& o) { o.workers = 3; }, "one worker");
+  refused([](auto& o) { o.shard = 2; }, "--shard 2 of 2");
+  refused([](auto& o) { o.sharding = "dirichlet:1", o.shards.reset(); }, "--shards");
+  refused([](auto& o) { o.sharding = "dirichlet:1", o.vote_weight = "samples"; }, "--shard");
+  refused([](auto& o) { o.method = "lion"; }, "coordinator cannot serve");
+  refused([](auto& o) { o.schedule = "linear"; }, "another run");
+  TrainOptions parts = good;
+  parts.coordinator.clear();
+  test::expect_error<InvalidArgument>([&] { run(parts, any.task); },
+                                      {"--shards needs --coordinator"});
 }
 
 }  // namespace
