@@ -30,11 +30,12 @@ STAGES = [
     ("parts", ["include/pride/torch/", "include/pride/torch*", "src/torch/",
                "include/pride/comm/mpi_comm", "include/pride/comm/hybrid_comm", "src/comm/mpi*",
                "src/comm/hybrid*", "include/pride/comm/c10d_*", "src/comm/c10d/",
-               "include/pride/c/", "src/c/", "include/pride/coord/", "src/coord/"]),
+               "include/pride/c/", "src/c/", "include/pride/coord/"]),
     ("data", ["include/pride/train/facts", "include/pride/train/flags",
               "include/pride/train/options", "src/train/clock", "src/train/data/",
               "src/train/files", "src/train/run_folder", "src/train/fewshot/", "src/train/hex", "src/train/io/",
               "src/train/settings/", "src/train/streams", "src/train/text/", "src/train/vision/"]),
+    ("coord", ["src/coord/"]),
     ("train", ["include/pride/train", "include/pride/train/", "src/train/"]),
     ("apps", ["apps/"]),
     ("commands", ["apps/pride/cmd_*", "apps/pride/main", "apps/pride/program"]),
@@ -52,6 +53,9 @@ FOREIGN = [
     ("MPI", re.compile(r"mpi\.h$"), MPI_USERS),
     ("CLI11", re.compile(r"CLI/"), ["apps/", "tests/apps/"]),
     ("JSON", re.compile(r"nlohmann/"), ["src/train/", "apps/", "tests/", "fuzz/"]),
+    ("protobuf", re.compile(r"(google/protobuf/|grpc|coord/\w+\.(grpc\.)?pb\.h)"),
+     ["src/coord/", "apps/", "tests/", "fuzz/"]),
+    ("OpenSSL", re.compile(r"openssl/"), ["src/coord/", "apps/", "tests/"]),
     ("Highway", re.compile(r"hwy/"), ["src/kernels/", "tests/kernels/"]),
 ]
 CARRIERS = [

@@ -30,6 +30,9 @@ void add_methods(CLI::App& command);
 void add_bench(CLI::App& command);
 void add_plan(CLI::App& command);
 void add_info(CLI::App& command);
+void add_serve(CLI::App& command);
+void add_journal(CLI::App& command);
+void add_certs(CLI::App& command);
 void add_manual(CLI::App& command);  // of all commands that the program has when it runs
 void add_completion(CLI::App& command);
 

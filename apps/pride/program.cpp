@@ -22,6 +22,7 @@
 #include "commands.h"
 #include "pride/error.h"
 #include "program.h"
+#include "serve/options.h"
 #include "train/build_info.h"
 #include "world.h"
 
@@ -37,6 +38,11 @@ constexpr int kUsage = 2;
 #else
 #define PRIDE_TORCH_HAS(add) nullptr
 #endif
+#if PRIDE_HAVE_COORD
+#define PRIDE_COORD_HAS(add) pride::app::add
+#else
+#define PRIDE_COORD_HAS(add) nullptr
+#endif
 #if PRIDE_LISTS_ONLY
 #define PRIDE_FULL_HAS(add) nullptr
 #else
@@ -48,6 +54,7 @@ struct Command {
   std::string about;                  // in `pride --help`
   std::vector<const char*> examples;  // at the end of its own help
   void (*add)(CLI::App& command);     // null: not in this program
+  bool needs_grpc = false;            // instead of libtorch, where it is in no program
 };
 
 const std::vector<Command> kCommands = {
@@ -89,6 +96,23 @@ const std::vector<Command> kCommands = {
      "Show runs as one HTML page: charts, tables and settings, nothing to install",
      {"runs/lm --out report.html", "runs/lm --svg loss.svg --chart loss"},
      pride::app::add_report},
+    {"serve",
+     "Coordinate workers that come and go: a round closes when all have voted, or at a quorum",
+     {"--dir runs/coordinator --listen 127.0.0.1:4770 --http 127.0.0.1:8080",
+      "--dir runs/coordinator --listen 0.0.0.0:4770 --certs certs/server --quorum 5"},
+     PRIDE_COORD_HAS(add_serve),
+     true},
+    {"journal",
+     "Check the journal of a coordinator, and print its rounds as JSON lines",
+     {"runs/coordinator", "runs/coordinator --replay | tail -1"},
+     PRIDE_COORD_HAS(add_journal),
+     true},
+    {"certs",
+     "Make and revoke the certificates of a project's coordinator and workers",
+     {"init certs", "server certs --name coordinator.example.org,192.0.2.1", "worker certs alice",
+      "revoke certs alice", "list certs"},
+     PRIDE_COORD_HAS(add_certs),
+     true},
     {"methods",
      "Say what each method sends, keeps and takes",
      {"--workers 8 --params 124M", "--method dlion-vote --method-opt tie=zero"},
@@ -219,23 +243,28 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
 }
 
-// Listed in the help, and refused where it is called for want of libtorch.
-void add_missing([[maybe_unused]] CLI::App& command) {
+// Listed in the help, and refused where it is called for want of a library.
+void add_missing([[maybe_unused]] CLI::App& command, [[maybe_unused]] bool needs_grpc) {
 #if !PRIDE_LISTS_ONLY
-  command.description(command.get_description() + " (not in this build: it has no libtorch)");
+  struct Library {
+    const char *name, *package, *option;
+  };
+  const Library it = needs_grpc ? Library{"gRPC", "libgrpc++-dev", "PRIDE_WITH_COORD"}
+                                : Library{"libtorch", "libtorch-dev", "PRIDE_WITH_TORCH"};
+  command.description(
+      pride::concat(command.get_description(), " (not in this build: it has no ", it.name, ")"));
   command.allow_extras();
-  command.callback([&command] {
-    throw pride::Error(pride::concat("this build of pride has no libtorch, which `pride ",
-                                     command.get_name(),
-                                     "` needs: install libtorch (Debian: libtorch-dev) and "
-                                     "configure with -DPRIDE_WITH_TORCH=ON"));
+  command.callback([&command, it] {
+    throw pride::Error(pride::concat("this build of pride has no ", it.name, ", which `pride ",
+                                     command.get_name(), "` needs: install ", it.name, " (Debian: ",
+                                     it.package, ") and configure with -D", it.option, "=ON"));
   });
 #endif
 }
 
 void add_command(CLI::App& app, const Command& row) {
   CLI::App& command = *app.add_subcommand(row.name, row.about);
-  row.add != nullptr ? row.add(command) : add_missing(command);
+  row.add != nullptr ? row.add(command) : add_missing(command, row.needs_grpc);
   if (row.examples.empty()) return;
   std::string text = "Examples:\n";
   for (const char* line : row.examples) {
@@ -272,7 +301,21 @@ int parse(CLI::App& app, int argc, char** argv) {
   }
 }
 
-#if PRIDE_LISTS_ONLY
+#if !PRIDE_IS_COORD
+char** arguments;  // of main()
+
+// Becomes a program that lies beside this one or in libexec/pride.
+[[noreturn]] void become(const char* program) {
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path beside = here / program;
+  const std::filesystem::path installed = here.parent_path() / PRIDE_LIBEXEC / "pride" / program;
+  for (const auto& file : {beside, installed}) execv(file.c_str(), arguments);
+  throw pride::Error(pride::concat("`pride ", arguments[1], "` needs the program ", program,
+                                   ", at ", beside.string(), " or ", installed.string()));
+}
+#endif
+
+#if PRIDE_BECOMES_TORCH
 bool is_rank_of_a_job() {
   constexpr std::array kNames = {"RANK",     "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",     "PMI_RANK",
                                  "PMI_SIZE", "MPI_LOCALNRANKS",      "PMI_LOCAL_RANK"};
@@ -301,18 +344,8 @@ bool is_mine(const CLI::App& app, const Words& words) {
     return has("--params") && has("--backward") && has("--bandwidth") && !is_rank_of_a_job() &&
            std::ranges::all_of(words, is_word_of_a_plan_on_paper);
   }
-  return words[0] == "methods" || words[0] == "report" || words[0] == "tokenize";
-}
-
-// Becomes pride-torch, which lies beside this program or in libexec/pride.
-void become_torch(char** argv) {
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  const std::filesystem::path beside = here / "pride-torch";
-  const std::filesystem::path installed =
-      here.parent_path() / PRIDE_LIBEXEC / "pride" / "pride-torch";
-  for (const auto& file : {beside, installed}) execv(file.c_str(), argv);
-  throw pride::Error(pride::concat("`pride ", argv[1], "` needs the program pride-torch, at ",
-                                   beside.string(), " or ", installed.string()));
+  constexpr std::array kMine = {"methods", "report", "tokenize", "serve", "journal", "certs"};
+  return std::ranges::count(kMine, words[0]) > 0;
 }
 #endif
 
@@ -323,8 +356,11 @@ int run(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "Print the help of all subcommands and exit");
   app.require_subcommand(1);
   for (const Command& row : kCommands) add_command(app, row);
-#if PRIDE_LISTS_ONLY
-  if (!is_mine(app, {argv + 1, argv + argc})) become_torch(argv);
+#if !PRIDE_IS_COORD
+  arguments = argv;
+#endif
+#if PRIDE_BECOMES_TORCH
+  if (!is_mine(app, {argv + 1, argv + argc})) become("pride-torch");
 #endif
   refuse_empty_values(app);
   return parse(app, argc, argv);
@@ -341,6 +377,19 @@ std::vector<std::string> pride::app::flags_of(const CLI::App& app) {
   }
   return names;
 }
+
+#if !PRIDE_IS_COORD && PRIDE_HAVE_COORD
+// The flags are checked here, too; what they ask for is done by pride-coord.
+namespace pride::app {
+void serve(const ServeOptions&) { become("pride-coord"); }
+void verify_journal(const JournalOptions&) { become("pride-coord"); }
+void certs_init(const CertsOptions&) { become("pride-coord"); }
+void certs_server(const CertsOptions&) { become("pride-coord"); }
+void certs_worker(const CertsOptions&) { become("pride-coord"); }
+void certs_revoke(const CertsOptions&) { become("pride-coord"); }
+void certs_list(const CertsOptions&) { become("pride-coord"); }
+}  // namespace pride::app
+#endif
 
 int pride_main(int argc, char** argv) {
   try {

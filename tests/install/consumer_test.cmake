@@ -42,7 +42,7 @@ if(MODE STREQUAL "find_package")
   set(source ${CMAKE_CURRENT_LIST_DIR}/consumer)
   run("install" ${CMAKE_COMMAND} --install ${PRIDE_BINARY_DIR} --prefix ${work}/prefix)
   list(APPEND configure -DCMAKE_PREFIX_PATH=${work}/prefix -DWITH_MPI=${HAVE_MPI}
-       -DWITH_TORCH=${HAVE_TORCH} -DWITH_C10D=${HAVE_C10D})
+       -DWITH_TORCH=${HAVE_TORCH} -DWITH_C10D=${HAVE_C10D} -DWITH_COORD=${HAVE_COORD})
 
   # a part that does not exist must be refused, and named
   execute_process(COMMAND ${configure} -DEXTRA_COMPONENT=zebra -S ${source} -B ${work}/refused

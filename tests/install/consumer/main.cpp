@@ -17,6 +17,11 @@
 #include "pride/comm/c10d_env.h"
 #endif
 
+#ifdef WITH_COORD
+#include "pride/coord/client.h"
+#include "pride/error.h"
+#endif
+
 #ifdef WITH_TORCH
 bool torch_part_works();
 #endif
@@ -27,6 +32,13 @@ int main() {
 #endif
 #ifdef WITH_C10D
   if (pride::launched_by_torchrun()) return 2;
+#endif
+#ifdef WITH_COORD
+  try {
+    pride::connect_coordinator({.host_port = "example.org:4770"});
+    return 4;  // another machine without certificates
+  } catch (const pride::InvalidArgument&) {
+  }
 #endif
 #ifdef WITH_TORCH
   if (!torch_part_works()) {

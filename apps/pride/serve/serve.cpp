@@ -1,0 +1,169 @@
+// What `pride serve` does: a coordinator, its server, its log and its status page, until a signal.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "coord/central_serving.h"
+#include "coord/coordinator.h"
+#include "coord/rpc/address.h"
+#include "coord/rpc/server.h"
+#include "coord/work_thread.h"
+#include "pride/error.h"
+#include "serve/event_log.h"
+#include "serve/http.h"
+#include "serve/options.h"
+#include "serve/status_page.h"
+#include "train/build_info.h"
+
+namespace pride::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kInterrupted = 130;
+constexpr const char* kLogFile = "coordinator.jsonl";
+
+coord::Weighting weighting_of(const std::string& name) {
+  if (name == "samples") return coord::Weighting::kGiven;
+  return name == "learned" ? coord::Weighting::kLearned : coord::Weighting::kEqual;
+}
+
+coord::CoordinatorOptions coordinator_options(const ServeOptions& options) {
+  coord::CoordinatorOptions out;
+  out.folder = options.dir;
+  out.quorum.min_workers = options.min_workers;
+  out.quorum.count = options.quorum;
+  out.quorum.share = options.quorum_share;
+  if (options.grace_s) out.quorum.grace = coord::Seconds(*options.grace_s);
+  out.quorum.most_grace = coord::Seconds(options.most_grace_s);
+  out.quorum.odd = options.odd;
+  out.weighting = weighting_of(options.weights);
+  out.most_weight = options.most_weight;
+  out.dead_after = coord::Seconds(options.dead_after_s);
+  // three lost heartbeats are no death
+  const double beat_ms = std::clamp(options.dead_after_s * 1000 / 5, 100.0, 3000.0);
+  out.heartbeat_ms = static_cast<std::uint32_t>(beat_ms);
+  out.max_workers = options.max_workers;
+  out.parameters_every = options.parameters_every;
+  out.shadow = options.shadow;
+  out.retain_all = options.keep == "all";
+  return out;
+}
+
+coord::ServerOptions server_options(const ServeOptions& options, EventLog& log) {
+  coord::ServerOptions out;
+  out.listen = options.listen;
+  if (!options.certs.empty()) out.certificates = options.certs;
+  out.limits.per_second = options.calls_per_second;
+  out.limits.burst = 5 * options.calls_per_second;
+  out.on_refused = [&log](const coord::Refused& refused) { log.on_connection_refused(refused); };
+  return out;
+}
+
+// SIGINT and SIGTERM wait for wait_for_signal(), in this thread and in those that it starts.
+sigset_t block_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// Returns after a signal. Throws if the coordinator fails.
+void wait_for_signal(const sigset_t& signals, const EventLog& log) {
+  const timespec moment{.tv_sec = 0, .tv_nsec = 200'000'000};
+  while (sigtimedwait(&signals, nullptr, &moment) < 0) {
+    if (const std::string why = log.failed(); !why.empty()) throw Error(why);
+  }
+}
+
+// What is on its way may take long; who asks twice does not want to wait.
+void leave_at_the_next_signal(const sigset_t& signals) {
+  for (const int number : {SIGINT, SIGTERM}) std::signal(number, [](int) { _exit(kInterrupted); });
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+std::string listen_text(const ServeOptions& options, int port) {
+  return options.listen.substr(0, options.listen.rfind(':') + 1) + std::to_string(port);
+}
+
+// The coordinator and the thread of its long work, which is over before the coordinator goes.
+class Run {
+ public:
+  Run(const ServeOptions& options, EventLog& log)
+      : work_(std::make_unique<coord::WorkThread>()),
+        coordinator_(
+            coordinator_options(options), coord::make_central_serving,
+            [this](std::function<void()> task) { work_->run(std::move(task)); }, log,
+            Clock::now()) {}
+  ~Run() { work_.reset(); }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  coord::Coordinator& coordinator() { return coordinator_; }
+
+ private:
+  std::unique_ptr<coord::WorkThread> work_;
+  coord::Coordinator coordinator_;
+};
+
+std::unique_ptr<HttpServer> status_server(const ServeOptions& options, const StatusFacts& facts,
+                                          const coord::Coordinator& coordinator,
+                                          const EventLog& log) {
+  if (options.http.empty()) return nullptr;
+  const auto now = [facts, began = Clock::now()] {
+    StatusFacts current = facts;
+    current.up_s = std::chrono::duration<double>(Clock::now() - began).count();
+    return current;
+  };
+  return std::make_unique<HttpServer>(
+      options.http,
+      Pages{.json =
+                [&coordinator, &log, now] {
+                  const auto json = status_json(coordinator.status(Clock::now()), log, now());
+                  return json.dump(-1, ' ', false, EventLog::Json::error_handler_t::replace);
+                },
+            .metrics = [&coordinator, &log,
+                        now] { return metrics_text(coordinator.status(Clock::now()), log, now()); },
+            .page = status_page()});
+}
+
+}  // namespace
+
+void serve(const ServeOptions& options) {
+  coord::parse_host_port(options.listen, "--listen");
+  if (!options.http.empty()) coord::parse_host_port(options.http, "--http");
+  const sigset_t signals = block_signals();
+  std::filesystem::create_directories(options.dir);
+  EventLog log(std::filesystem::path(options.dir) / kLogFile, options.json);
+  Run run(options, log);
+  coord::Server server(server_options(options, log), run.coordinator());
+  const std::string commit = train::kGitDescribe;
+  const StatusFacts facts{
+      .program = concat("pride ", train::kVersion, commit.empty() ? "" : " (" + commit + ")"),
+      .listen = listen_text(options, server.port()),
+      .certificates = !options.certs.empty()};
+  const auto http = status_server(options, facts, run.coordinator(), log);
+  const std::int64_t open_round = run.coordinator().status(Clock::now()).open_round;
+  log.note("ready",
+           {{"listen", facts.listen},
+            {"http", http ? http->address() : ""},
+            {"dir", options.dir},
+            {"open_round", open_round}},
+           concat("ready: ", facts.listen, ", journal ", options.dir, ", round ", open_round,
+                  http ? ", status " + http->address() : ""));
+  wait_for_signal(signals, log);
+  leave_at_the_next_signal(signals);
+  server.stop();
+  const std::int64_t reached = run.coordinator().status(Clock::now()).open_round;
+  log.note("stopped", {{"open_round", reached}},
+           concat("stopped before round ", reached, "; the same command goes on from there"));
+}
+
+}  // namespace pride::app

@@ -1,0 +1,36 @@
+// What a coordinator shows of itself: as JSON, as a Prometheus text, and as a page that reads the
+// JSON.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "coord/events.h"
+#include "serve/event_log.h"
+
+namespace pride::app {
+
+struct StatusFacts {
+  std::string program;  // "pride 0.1.0 (abc1234)"
+  std::string listen;
+  bool certificates = false;
+  double up_s = 0;
+};
+
+nlohmann::ordered_json status_json(const coord::Status& status, const EventLog& log,
+                                   const StatusFacts& facts);
+
+// docs/federated.md lists the names.
+std::string metrics_text(const coord::Status& status, const EventLog& log,
+                         const StatusFacts& facts);
+
+// One for all coordinators: script and style are in it, and it fetches /status.json alone.
+std::string status_page();
+
+// Files that are compiled into the program.
+extern const char* const kStatusHtml;
+extern const char* const kStatusJs;
+extern const char* const kStatusCss;
+
+}  // namespace pride::app

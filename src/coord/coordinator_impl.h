@@ -1,0 +1,225 @@
+// The state of a coordinator, and its parts over several files.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "coord/coordinator.h"
+#include "coord/grace.h"
+#include "coord/journal.h"
+#include "coord/open_round.h"
+#include "coord/registrations.h"
+#include "coord/shadow.h"
+#include "coord/uploads.h"
+#include "coord/weights.h"
+
+namespace pride::coord {
+
+// A call of WaitRound that was not answered yet.
+struct Waiter {
+  std::int64_t round = 0;
+  Time until{};
+  bool abstains = false;
+  std::uint64_t bytes = 0;  // of the request
+  Coordinator::Answer answer;
+};
+
+// What is known of a registered worker in this process.
+struct Worker {
+  std::string session;            // empty: none since the start
+  std::deque<std::string> ended;  // earlier sessions, so that they are told why
+  Peer peer;
+  std::optional<Time> seen;
+  bool live = false;
+  std::int64_t round = -1;  // that it works on, as it said last
+  std::shared_ptr<Upload> ballot, parameters;
+  std::int64_t late_round = -1, refused_round = -1;
+  std::optional<Waiter> waiter;
+  std::uint64_t counted = 0, late = 0, refused = 0, bytes_in = 0, bytes_out = 0;
+  int weight = 1;
+  std::optional<double> loss;
+};
+
+// A closed round, as far as calls ask for it.
+struct ClosedRound {
+  std::int64_t round = 0;
+  std::uint64_t params_hash = 0;
+  std::vector<int> voters;             // ascending
+  std::map<int, std::string> why_not;  // of workers whose ballots were left out
+};
+
+// A round on its way into the journal.
+struct Closing {
+  std::int64_t round = 0;
+  std::vector<HeldBallot> ballots;  // by ascending number
+  std::vector<int> weights;         // of each; 0: left out
+  std::vector<std::optional<double>> agreement;
+  std::map<int, std::string> why_not;
+  RoundReport report;
+  std::vector<std::byte> record;
+};
+
+struct ParametersAsk {
+  int number = 0;
+  std::int64_t before_round = 0;
+};
+
+struct ParametersOffer {
+  int number = 0;
+  std::int64_t before_round = 0;
+  std::uint64_t params_hash = 0;
+  std::shared_ptr<const Upload> bytes;
+};
+
+struct Coordinator::Impl {
+  Impl(CoordinatorOptions given, MakeServing make, Run run, Observer& watcher, Time now);
+
+  // Holds the lock; what was put off is done once it is released.
+  class Work {
+   public:
+    explicit Work(Impl& impl) : lock_(impl.mutex) {}
+    ~Work() {
+      lock_.unlock();
+      for (auto& task : later_) task();
+    }
+    void later(std::function<void()> task) { later_.push_back(std::move(task)); }
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+    std::vector<std::function<void()>> later_;
+  };
+
+  // All of these need the lock, but for those that say otherwise.
+
+  // coordinator.cpp
+  struct Caller {
+    int number = -1;
+    std::string refused = {};
+    explicit operator bool() const { return number >= 0; }
+  };
+  Caller caller(const std::string& session, const Peer& peer, Time now);
+  Worker& at(int number) { return workers[static_cast<std::size_t>(number)]; }
+  const std::string& name_of(int number) const {
+    return registrations.entries()[static_cast<std::size_t>(number)].name;
+  }
+  void set_state(RunState& state) const;
+  std::string register_refusal(const RegisterRequest& request, const Peer& peer, Time now,
+                               Registrations::Found& found);
+  void begin_session(int number, const Peer& peer, Time now);
+  void count_bytes(int number, std::uint64_t in, std::uint64_t out);
+  void note_refused(const char* call, int number, const Peer& peer, const std::string& why);
+  void pass(Time time) { now = std::max(now, time); }
+  std::string stopped() const;
+  void fail(Work& work, const std::string& why);
+
+  // coordinator_uploads.cpp
+  struct Place {  // where a chunk goes
+    std::shared_ptr<Upload> upload = {};
+    bool closed = false;
+    std::string refused = {};
+  };
+  Place place_of(Kind kind, int number, std::int64_t round, std::uint64_t total, Time now);
+  std::uint64_t ballot_size();  // of the open round
+  Place ballot_place(int number, std::int64_t round, std::uint64_t total, Time now);
+  Place parameters_place(int number, std::int64_t before_round, std::uint64_t total, Time now);
+
+  // coordinator_votes.cpp
+  std::optional<std::uint64_t> known_hash() const;
+  bool is_waited_for(const Worker& worker) const;
+  Votes votes() const;
+  void count_late(int number, std::int64_t round, Time time);
+  std::optional<VoteReply> settled_vote(int number, std::int64_t round, Time time);
+  VoteReply begin_vote(const VoteRequest& request, int number,
+                       std::shared_ptr<const Upload>& frames);
+  std::optional<HeldBallot> check(const VoteRequest& request, int number,
+                                  std::shared_ptr<const Upload> frames, const Serving& rules,
+                                  VoteReply& reply) const;  // without the lock
+  Voter registered_voter(int number) const;                 // without the lock
+  void end_vote(Work& work, int number, std::int64_t round, std::optional<HeldBallot> ballot,
+                VoteReply& reply);
+  void hold(Work& work, HeldBallot ballot, Time time);
+  void evaluate(Work& work);
+  void refuse_minority(Work& work);
+  std::string difference(const HeldBallot& ballot, const HeldBallot& most) const;
+
+  // coordinator_rounds.cpp
+  void start_closing(Work& work, Close how);
+  std::vector<int> weights_of(const std::vector<HeldBallot>& ballots) const;
+  void close(std::shared_ptr<Closing> closing);  // without the lock
+  void finish(Work& work, Closing& closing);
+  void report(Closing& closing);
+  const ClosedRound* closed_round(std::int64_t round) const;
+  bool was_counted(int number, std::int64_t round) const;
+  WaitRoundReply round_reply(int number, std::int64_t round) const;
+  void answer(Work& work, int number, WaitRoundReply reply);
+  void answer_all(Work& work);
+  void recall_last_record(Time now);
+
+  // coordinator_parameters.cpp
+  void ask_for_parameters(const Closing& closing);
+  std::string take_offer(Work& work, ParametersOffer offer);
+  void confirm_offer(Work& work, const Closing& closing);
+  void keep(Work& work, ParametersOffer offer);
+  // Tasks of run_later(), without the lock. The hash before the open round, once it is known.
+  struct Known {
+    std::int64_t round = 0;
+    std::uint64_t hash = 0;
+    std::int64_t kept = -1;  // parameters that were written on the way
+  };
+  std::optional<Known> follow();
+  void learn_hash(const std::optional<Known>& now_known);
+
+  const CoordinatorOptions options;
+  const MakeServing make_serving;
+  const Run run_later;
+  Observer& observer;
+
+  Journal journal;                 // has a lock of its own
+  std::unique_ptr<Shadow> shadow;  // of the tasks of run_later(), one at a time
+  mutable std::mutex mutex;        // guards all below
+
+  Time now;
+  bool stopping = false;
+  std::string failed;
+  std::optional<RunDescription> run;
+  std::shared_ptr<const Serving> serving;
+  Registrations registrations;
+  std::vector<Worker> workers;  // by number
+  std::unordered_map<std::string, int> sessions;
+
+  OpenRound open;
+  bool closing = false;
+  std::pair<std::int64_t, std::uint64_t> known_size{-1, 0};  // round, bytes of its ballots
+  std::optional<Time> first_ballot, quorum_at, split_since;
+  Seconds window{0};
+  GraceWindow grace;
+  LearnedWeights learned;
+  std::uint64_t sample_key = 0;
+
+  std::deque<ClosedRound> closed;   // the newest, ascending
+  std::deque<RoundReport> reports;  // the newest, ascending
+  std::int64_t last_round = -1;     // of last_record
+  std::shared_ptr<const std::vector<std::byte>> last_record;
+
+  std::optional<ParametersAsk> ask;
+  std::optional<ParametersOffer> offer;  // waits until its round is closed, which shows its hash
+  std::optional<std::pair<int, Time>> first_giver;  // uploads those before round 0; last seen so
+  std::optional<Known> shadow_knows;
+  std::int64_t keeping = -1;  // round of parameters that are being written
+
+  std::uint64_t ballots_counted = 0, ballots_late = 0, ballots_refused = 0, calls_refused = 0;
+  std::uint64_t bytes_in = 0, bytes_out = 0;
+};
+
+inline constexpr std::size_t kRoundsKept = 256;
+
+}  // namespace pride::coord

@@ -1,0 +1,181 @@
+// Chunks up and down.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/digest.h"
+#include "coord/coordinator_impl.h"
+#include "pride/error.h"
+
+namespace pride::coord {
+
+using Impl = Coordinator::Impl;
+
+namespace {
+
+// An upload for this round and size: the one that is there, if it is.
+std::shared_ptr<Upload> fitting(std::shared_ptr<Upload>& slot, std::int64_t round,
+                                std::uint64_t total) {
+  if (slot == nullptr || slot->round() != round) slot = std::make_shared<Upload>(round, total);
+  return slot;
+}
+
+}  // namespace
+
+std::uint64_t Impl::ballot_size() {
+  if (known_size.first != open.round()) {
+    known_size = {open.round(), serving->ballot_bytes(open.round())};
+  }
+  return known_size.second;
+}
+
+Impl::Place Impl::ballot_place(int number, std::int64_t round, std::uint64_t total, Time time) {
+  if (round > open.round()) {
+    return {.refused =
+                concat("a ballot of round ", round, ", but round ", open.round(), " is open")};
+  }
+  if (open.round() == round && open.of(number) != nullptr) return {};
+  if (round < open.round() || closing) {
+    count_late(number, round, time);
+    return {.closed = true};
+  }
+  const std::uint64_t size = ballot_size();
+  if (total != size) {
+    return {.refused =
+                concat("a ballot of ", total, " bytes; those of round ", round, " have ", size)};
+  }
+  return {.upload = fitting(at(number).ballot, round, total)};
+}
+
+Impl::Place Impl::parameters_place(int number, std::int64_t before_round, std::uint64_t total,
+                                   Time time) {
+  const std::uint64_t size = 4 * std::uint64_t{serving->parameter_floats()};
+  if (total != size) {
+    return {.refused = concat("parameters of ", total, " bytes; this run's have ", size)};
+  }
+  if (keeping == before_round || journal.parameters(before_round)) return {.closed = true};
+  const bool asked = ask && ask->number == number && ask->before_round == before_round;
+  const bool first = before_round == 0 && open.round() == 0 && !journal.newest_parameters();
+  if (!asked && !first) {
+    return {.refused =
+                concat("parameters before round ", before_round, " are not asked of this worker")};
+  }
+  if (first) {
+    const bool given_up = first_giver && Seconds(time - first_giver->second) >= options.dead_after;
+    if (first_giver && first_giver->first != number && !given_up) return {.closed = true};
+    first_giver = {number, time};
+  }
+  return {.upload = fitting(at(number).parameters, before_round, total)};
+}
+
+Impl::Place Impl::place_of(Kind kind, int number, std::int64_t round, std::uint64_t total,
+                           Time time) {
+  switch (kind) {
+    case BALLOT:
+      return ballot_place(number, round, total, time);
+    case PARAMETERS:
+      return parameters_place(number, round, total, time);
+    default:
+      return {.refused = "only ballots and parameters are sent to a coordinator"};
+  }
+}
+
+MissingReply Coordinator::missing(const MissingRequest& request, const Peer& peer, Time now) {
+  Impl::Work work(*impl_);
+  MissingReply reply;
+  const Impl::Caller caller = impl_->caller(request.session(), peer, now);
+  Impl::Place place{.refused = caller.refused};
+  if (caller) {
+    place = impl_->place_of(request.kind(), caller.number, request.round(), request.total(),
+                            impl_->now);
+  }
+  if (place.upload) {
+    const auto chunks = place.upload->missing();
+    reply.mutable_chunks()->Add(chunks.begin(), chunks.end());
+  }
+  reply.set_closed(place.closed);
+  reply.set_refused(place.refused);
+  impl_->note_refused("Missing", caller.number, peer, reply.refused());
+  impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
+  return reply;
+}
+
+PutChunkReply Coordinator::put_chunk(const PutChunkRequest& request, const Peer& peer, Time now) {
+  // outside the lock: the hash takes longest
+  const std::string bad =
+      refuse_chunk(request.total(), request.chunk(), request.hash(), request.data());
+  PutChunkReply reply;
+  std::shared_ptr<Upload> upload;
+  {
+    Impl::Work work(*impl_);
+    const Impl::Caller caller = impl_->caller(request.session(), peer, now);
+    Impl::Place place{.refused = caller ? bad : caller.refused};
+    if (caller && bad.empty()) {
+      place = impl_->place_of(request.kind(), caller.number, request.round(), request.total(),
+                              impl_->now);
+    }
+    upload = place.upload;
+    reply.set_closed(place.closed);
+    reply.set_refused(place.refused);
+    impl_->note_refused("PutChunk", caller.number, peer, reply.refused());
+    impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
+  }
+  if (upload) upload->put(request.chunk(), request.data());
+  return reply;
+}
+
+namespace {
+
+// Fills the reply from bytes that `read(begin, n)` gives.
+void set_chunk(GetChunkReply& reply, std::uint64_t total, std::uint32_t chunk, const auto& read) {
+  if (chunk >= chunks_of(total)) {
+    reply.set_refused(concat("chunk ", chunk, " of ", chunks_of(total), " chunks"));
+    return;
+  }
+  std::string data = read(chunk * kChunkBytes, chunk_bytes(total, chunk));
+  reply.set_hash(hash_bytes(std::as_bytes(std::span(data))));
+  reply.set_total(total);
+  reply.set_data(std::move(data));
+}
+
+}  // namespace
+
+GetChunkReply Coordinator::get_chunk(const GetChunkRequest& request, const Peer& peer, Time now) {
+  GetChunkReply reply;
+  Impl::Caller caller;
+  std::shared_ptr<const std::vector<std::byte>> newest;
+  std::optional<StoredBytes> stored;
+  {
+    Impl::Work work(*impl_);
+    caller = impl_->caller(request.session(), peer, now);
+    const bool is_newest = request.round() == impl_->last_round && impl_->last_record != nullptr;
+    if (caller && request.kind() == RECORD && is_newest) newest = impl_->last_record;
+  }
+  try {
+    if (caller && newest == nullptr && request.kind() == RECORD) {
+      stored = impl_->journal.record(request.round());
+    } else if (caller && request.kind() == PARAMETERS) {
+      stored = impl_->journal.parameters(request.round());
+    }
+    if (newest) {
+      set_chunk(reply, newest->size(), request.chunk(), [&](std::size_t begin, std::size_t n) {
+        return std::string(reinterpret_cast<const char*>(newest->data()) + begin, n);
+      });
+    } else if (stored) {
+      set_chunk(reply, stored->size(), request.chunk(),
+                [&](std::uint64_t begin, std::uint64_t n) { return stored->read(begin, n); });
+    } else {
+      reply.set_refused(caller ? concat("there is no such ",
+                                        request.kind() == RECORD ? "record" : "file of parameters",
+                                        ": round ", request.round())
+                               : caller.refused);
+    }
+  } catch (const DataError& error) {
+    reply.set_refused(error.what());
+  }
+  Impl::Work work(*impl_);
+  impl_->note_refused("GetChunk", caller.number, peer, reply.refused());
+  impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
+  return reply;
+}
+
+}  // namespace pride::coord

@@ -1,0 +1,282 @@
+// Ballots of the open round: taken, checked, counted, until it can close.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/digest.h"
+#include "coord/coordinator_impl.h"
+#include "pride/error.h"
+
+namespace pride::coord {
+
+using Impl = Coordinator::Impl;
+
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string hex(std::uint64_t hash) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+// The first scalar that differs, by name.
+std::string scalar_difference(std::span<const StepScalars> one, std::span<const StepScalars> most) {
+  static constexpr struct {
+    const char* name;
+    float StepScalars::*value;
+  } kAll[] = {{"lr", &StepScalars::lr},
+              {"1 - lr * weight decay", &StepScalars::decay},
+              {"weight decay", &StepScalars::weight_decay},
+              {"beta1", &StepScalars::beta1},
+              {"beta2", &StepScalars::beta2},
+              {"eps", &StepScalars::eps},
+              {"the step's bias correction", &StepScalars::adam_step}};
+  for (std::size_t g = 0; g < std::min(one.size(), most.size()); ++g) {
+    for (const auto& [name, value] : kAll) {
+      if (one[g].*value == most[g].*value) continue;
+      return concat("other scalars than most: ", name, " of group ", g, " is ", one[g].*value,
+                    ", most have ", most[g].*value);
+    }
+  }
+  return "other scalars than most";
+}
+
+}  // namespace
+
+// The hash of the parameters before the open round, where they are kept or the shadow has them.
+std::optional<std::uint64_t> Impl::known_hash() const {
+  if (shadow_knows && shadow_knows->round == open.round()) return shadow_knows->hash;
+  const auto newest = journal.newest_parameters();
+  if (!newest || newest->before_round != open.round()) return {};
+  return newest->params_hash;
+}
+
+// A worker that is more than a round behind replays records and is not waited for.
+bool Impl::is_waited_for(const Worker& worker) const {
+  const bool abstains =
+      worker.waiter && worker.waiter->round == open.round() && worker.waiter->abstains;
+  return worker.live && worker.round >= open.round() - 1 && worker.refused_round != open.round() &&
+         !abstains;
+}
+
+Votes Impl::votes() const {
+  Votes votes{.in_group = static_cast<int>(open.group(known_hash()).size())};
+  for (int number = 0; number < std::ssize(workers); ++number) {
+    if (!is_waited_for(workers[static_cast<std::size_t>(number)])) continue;
+    ++votes.waited_for;
+    if (open.of(number) != nullptr) ++votes.waited_and_in;
+  }
+  return votes;
+}
+
+std::string Impl::difference(const HeldBallot& ballot, const HeldBallot& most) const {
+  if (ballot.params_hash != most.params_hash) {
+    return concat("other parameters than most: hash ", hex(ballot.params_hash), ", most have ",
+                  hex(most.params_hash));
+  }
+  return scalar_difference(decode_scalars(bytes_of(ballot.scalars), run->groups, "ballot"),
+                           decode_scalars(bytes_of(most.scalars), run->groups, "ballot"));
+}
+
+void Impl::count_late(int number, std::int64_t round, Time time) {
+  Worker& worker = at(number);
+  // once for each round; what came in time but was left out is not late
+  if (worker.late_round >= round || was_counted(number, round)) return;
+  const ClosedRound* known = closed_round(round);
+  if (known != nullptr && known->why_not.contains(number)) return;
+  worker.late_round = round;
+  ++worker.late;
+  ++ballots_late;
+  const auto after = grace.arrived(round, time);
+  observer.on_late(number, name_of(number), round, after.value_or(Seconds(0)));
+}
+
+// The answer to a ballot that is settled already; not set: it is to be checked.
+std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time time) {
+  VoteReply reply;
+  set_state(*reply.mutable_state());
+  if (round > open.round()) {
+    reply.set_status(VoteReply::AHEAD);
+    reply.set_why(concat("a ballot of round ", round, ", but round ", open.round(), " is open"));
+    return reply;
+  }
+  const bool here = round == open.round() && open.of(number) != nullptr;
+  if (here || (round < open.round() && was_counted(number, round))) {
+    reply.set_status(VoteReply::TAKEN);
+    return reply;
+  }
+  if (round == open.round() && !closing) return {};
+  count_late(number, round, time);
+  reply.set_status(VoteReply::LATE);
+  reply.set_why("late");
+  return reply;
+}
+
+// Not set: the reply says why.
+std::optional<HeldBallot> Impl::check(const VoteRequest& request, int number,
+                                      std::shared_ptr<const Upload> frames, const Serving& rules,
+                                      VoteReply& reply) const {
+  if (hash_bytes(frames->bytes()) != request.hash()) {
+    reply.set_status(VoteReply::INCOMPLETE);
+    reply.set_why("the ballot's hash does not fit its bytes; it is to be sent again");
+    return {};
+  }
+  HeldBallot ballot{.number = number,
+                    .params_hash = request.params_hash(),
+                    .scalars = request.scalars(),
+                    .scalars_digest = 0,
+                    .frames = std::move(frames),
+                    .loss = {}};
+  if (request.has_loss() && std::isfinite(request.loss())) ballot.loss = request.loss();
+  try {
+    const std::string who = concat("ballot of worker ", number, ", round ", request.round());
+    ballot.scalars_digest =
+        rules.digest_of(decode_scalars(bytes_of(request.scalars()), rules.groups(), who));
+    rules.check_ballot(request.round(), ballot.scalars_digest, registered_voter(number),
+                       ballot.frames->bytes());
+  } catch (const CommError& error) {
+    reply.set_status(VoteReply::REFUSED);
+    reply.set_why(error.what());
+    return {};
+  }
+  return ballot;
+}
+
+Voter Impl::registered_voter(int number) const {
+  const std::lock_guard lock(mutex);
+  const int weight = registrations.entries()[static_cast<std::size_t>(number)].vote_weight;
+  return {static_cast<std::uint16_t>(number), static_cast<std::uint16_t>(weight)};
+}
+
+void Impl::hold(Work& work, HeldBallot ballot, Time time) {
+  Worker& worker = at(ballot.number);
+  worker.round = std::max(worker.round, open.round());
+  worker.loss = ballot.loss;
+  worker.ballot = nullptr;
+  ballot.arrived = time;
+  if (quorum_at) grace.arrived(open.round(), time);
+  if (!first_ballot) first_ballot = time;
+  open.add(std::move(ballot));
+  evaluate(work);
+}
+
+// Closes the round if it can be closed, or sees what it waits for.
+void Impl::evaluate(Work& work) {
+  if (closing || !serving || !stopped().empty()) return;
+  const Votes now_in = votes();
+  const int needed = std::max(1, quorum_of(options.quorum, now_in.waited_for));
+  if (!quorum_at && now_in.in_group >= needed) {
+    window = grace.window();
+    quorum_at = now;
+    grace.quorum(open.round(), now);
+  }
+  const Close how = may_close(options.quorum, now_in, quorum_at, window, now);
+  if (how != Close::kNot) return start_closing(work, how);
+  // all have voted, and too few go together: some are told, so that nobody waits for ever
+  const bool split = now_in.waited_for > 0 && now_in.waited_and_in == now_in.waited_for &&
+                     now_in.in_group < std::ssize(open.ballots());
+  if (!split) {
+    split_since = {};
+  } else if (!split_since) {
+    split_since = now;
+  } else if (Seconds(now - *split_since) >= options.quorum.most_grace) {
+    refuse_minority(work);
+  }
+}
+
+void Impl::refuse_minority(Work& work) {
+  split_since = {};
+  const auto group = open.group(known_hash());
+  std::map<int, std::string> why;
+  for (const HeldBallot& ballot : open.ballots()) {
+    if (std::ranges::find(group, &ballot) != group.end()) continue;
+    why[ballot.number] =
+        group.empty() ? "other parameters than those that are kept" : difference(ballot, *group[0]);
+  }
+  for (const auto& [number, reason] : why) {
+    open.remove(number);
+    at(number).refused_round = open.round();
+    ++at(number).refused;
+    ++ballots_refused;
+    const std::string text =
+        concat("round ", open.round(), " has too few ballots that go together: ", reason,
+               "; begin again from the coordinator's parameters");
+    note_refused("Vote", number, at(number).peer, text);
+    WaitRoundReply reply;
+    reply.set_refused(text);
+    answer(work, number, reply);
+  }
+}
+
+// What can be said without the ballot's bytes; else these are in `frames`, to be checked.
+VoteReply Impl::begin_vote(const VoteRequest& request, int number,
+                           std::shared_ptr<const Upload>& frames) {
+  if (auto settled = settled_vote(number, request.round(), now)) return *settled;
+  VoteReply reply;
+  const std::uint64_t size = ballot_size();
+  const std::shared_ptr<Upload>& upload = at(number).ballot;
+  if (request.total() != size) {
+    reply.set_status(VoteReply::REFUSED);
+    reply.set_why(concat("a ballot of ", request.total(), " bytes; those of round ",
+                         request.round(), " have ", size));
+  } else if (!upload || upload->round() != request.round() || !upload->complete()) {
+    reply.set_status(VoteReply::INCOMPLETE);
+  } else {
+    frames = upload;
+  }
+  return reply;
+}
+
+VoteReply Coordinator::vote(const VoteRequest& request, const Peer& peer, Time now) {
+  VoteReply reply;
+  std::shared_ptr<const Upload> frames;
+  std::shared_ptr<const Serving> serving;
+  Impl::Caller caller;
+  {
+    Impl::Work work(*impl_);
+    caller = impl_->caller(request.session(), peer, now);
+    if (caller) {
+      reply = impl_->begin_vote(request, caller.number, frames);
+      serving = impl_->serving;
+    } else {
+      reply.set_status(VoteReply::REFUSED);
+      reply.set_why(caller.refused);
+    }
+  }
+  // without the lock: passes over the whole ballot
+  std::optional<HeldBallot> ballot;
+  if (frames) ballot = impl_->check(request, caller.number, frames, *serving, reply);
+  Impl::Work work(*impl_);
+  if (frames) impl_->end_vote(work, caller.number, request.round(), std::move(ballot), reply);
+  if (caller) impl_->set_state(*reply.mutable_state());
+  const bool refused = reply.status() == VoteReply::REFUSED;
+  impl_->note_refused("Vote", caller.number, peer, refused ? reply.why() : "");
+  impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
+  return reply;
+}
+
+// The round may have been closed during the check.
+void Impl::end_vote(Work& work, int number, std::int64_t round, std::optional<HeldBallot> ballot,
+                    VoteReply& reply) {
+  Worker& worker = at(number);
+  if (auto settled = settled_vote(number, round, now)) {
+    reply = *settled;
+  } else if (ballot) {
+    reply.set_status(VoteReply::TAKEN);
+    hold(work, std::move(*ballot), now);
+  } else {
+    worker.ballot = nullptr;
+    if (reply.status() != VoteReply::REFUSED) return;  // it is sent again
+    ++worker.refused;
+    ++ballots_refused;
+    worker.refused_round = round;
+    evaluate(work);
+  }
+}
+
+}  // namespace pride::coord

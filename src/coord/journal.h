@@ -1,0 +1,83 @@
+// Journal: the rounds of a run on disk, so that a coordinator that was killed goes on from there.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "coord/journal_scan.h"
+#include "train/io/folder_lock.h"
+
+namespace pride::coord {
+
+// A range of a file that stays readable while this lives, even if the file's name is gone.
+class StoredBytes {
+ public:
+  struct File;
+  StoredBytes(std::shared_ptr<const File> file, std::uint64_t offset, std::uint64_t length,
+              std::uint64_t hash)
+      : file_(std::move(file)), offset_(offset), length_(length), hash_(hash) {}
+
+  std::uint64_t size() const noexcept { return length_; }
+  std::uint64_t hash() const noexcept { return hash_; }  // XXH3 of all
+  // Throws DataError. REQUIRES: begin + n <= size().
+  std::string read(std::uint64_t begin, std::uint64_t n) const;
+
+ private:
+  std::shared_ptr<const File> file_;
+  std::uint64_t offset_, length_, hash_;
+};
+
+// One thread appends; others may read meanwhile.
+class Journal {
+ public:
+  // Reads the folder, which is made if it is not there, and locks it. A torn end of the last
+  // segment is cut off. retain_all = false: records before the older of the newest two parameters
+  // are removed, as whole segments, and so are older parameters.
+  // Throws DataError, naming file and offset, if anything else is damaged; Error if the folder is
+  // locked.
+  Journal(const std::filesystem::path& folder, std::size_t segment_bytes, bool retain_all);
+  ~Journal();
+
+  const std::optional<std::string>& run() const noexcept { return files_.run; }
+  const std::optional<std::string>& registrations() const noexcept { return files_.registrations; }
+  // All are on disk when they return. Throw DataError; the journal is not to be used any more then.
+  void begin(const std::string& run);
+  void save_registrations(const std::string& bytes);
+  // REQUIRES: begun, round = next_round().
+  void append(std::int64_t round, std::span<const std::byte> record);
+  void keep_parameters(std::int64_t before_round, std::uint64_t params_hash,
+                       std::span<const float> params);
+
+  std::int64_t first_record() const;
+  std::int64_t next_round() const;
+  std::uint64_t bytes() const;  // of all files
+  std::optional<StoredBytes> record(std::int64_t round) const;
+  // The newest, or those before that round; not set: there are none.
+  std::optional<JournalParameters> newest_parameters() const;
+  std::optional<StoredBytes> parameters(std::int64_t before_round) const;
+
+ private:
+  void recover();
+  void add_segment(std::int64_t first_round);
+  void drop_old();
+
+  std::filesystem::path folder_;
+  std::size_t segment_bytes_;
+  bool retain_all_;
+  std::unique_ptr<train::FolderLock> lock_;
+  std::uint64_t run_hash_ = 0;
+
+  mutable std::mutex mutex_;  // guards the below against readers
+  JournalFiles files_;
+  std::vector<std::shared_ptr<StoredBytes::File>> segments_;  // open, as files_.segments
+  bool rotate_ = false;                                       // the next record begins a segment
+};
+
+}  // namespace pride::coord

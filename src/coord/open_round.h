@@ -1,0 +1,66 @@
+// OpenRound: the ballots of the round that workers vote on, and whether it can close.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "coord/options.h"
+#include "coord/uploads.h"
+
+namespace pride::coord {
+
+// A ballot that was checked.
+struct HeldBallot {
+  int number = 0;  // of the worker
+  std::uint64_t params_hash = 0;
+  std::string scalars;  // encoded
+  std::uint64_t scalars_digest = 0;
+  std::shared_ptr<const Upload> frames;
+  std::optional<double> loss;
+  Time arrived{};
+
+  bool agrees_with(const HeldBallot& other) const {
+    return params_hash == other.params_hash && scalars == other.scalars;
+  }
+};
+
+class OpenRound {
+ public:
+  explicit OpenRound(std::int64_t round) : round_(round) {}
+
+  std::int64_t round() const noexcept { return round_; }
+  const std::vector<HeldBallot>& ballots() const noexcept { return ballots_; }  // as they came
+  const HeldBallot* of(int number) const;
+  void add(HeldBallot ballot);
+  void remove(int number);
+
+  // The ballots that go together: equal parameters and scalars, the most of them, of several
+  // groups the one that began first; where `known` is set, only those with this hash.
+  std::vector<const HeldBallot*> group(std::optional<std::uint64_t> known) const;
+
+ private:
+  std::int64_t round_;
+  std::vector<HeldBallot> ballots_;
+  std::unordered_map<int, std::size_t> places_;  // by number
+};
+
+// Voters of a quorum. `waited_for`: workers that are waited for, those that voted among them.
+int quorum_of(const QuorumOptions& options, int waited_for);
+
+// What a round is like at a moment.
+struct Votes {
+  int in_group = 0;       // ballots that go together
+  int waited_for = 0;     // workers that are waited for
+  int waited_and_in = 0;  // of these, with a ballot in any group
+};
+enum class Close { kNot, kAll, kQuorum };
+// `quorum_at`: since when there is a quorum; `window`: of grace after it.
+Close may_close(const QuorumOptions& options, const Votes& votes, std::optional<Time> quorum_at,
+                Seconds window, Time now);
+
+}  // namespace pride::coord

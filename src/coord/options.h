@@ -1,0 +1,50 @@
+// CoordinatorOptions: when a round closes, who may vote, what is kept.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace pride::coord {
+
+using Time = std::chrono::steady_clock::time_point;
+using Seconds = std::chrono::duration<double>;
+
+enum class Weighting {
+  kEqual,    // one vote a worker
+  kGiven,    // what the worker asks for when it registers, at most most_weight
+  kLearned,  // from how often its signs agree with the others': coord/weights.h
+};
+
+struct QuorumOptions {
+  int min_workers = 1;            // a round never closes with fewer voters
+  std::optional<int> count = {};  // voters of a quorum; not set: share
+  double share = 0.5;             // of the workers that are waited for, rounded up
+  // Time after the quorum; not set: by recent arrivals, within these limits.
+  std::optional<Seconds> grace = {};
+  Seconds least_grace{0.05}, most_grace{30};
+  bool odd = false;  // leave out the last of an even number of equal voters
+};
+
+struct CoordinatorOptions {
+  std::filesystem::path folder;  // of the journal
+  QuorumOptions quorum;
+  Weighting weighting = Weighting::kEqual;
+  int most_weight = 64;    // of a worker: given, or learned
+  Seconds dead_after{15};  // without a call
+  std::uint32_t heartbeat_ms = 3000;
+  std::uint32_t most_wait_ms = 60'000;  // of WaitRound
+  int max_workers = 1024;               // registrations in all
+  int registrations_per_minute = 600;   // new names
+  int attempts_per_minute = 120;        // to register, from one address
+  std::int64_t parameters_every = 100;  // rounds; 0: only the first are kept
+  // Parameters are the coordinator's own, by applying records (coord/shadow.h): no worker is asked.
+  bool shadow = false;
+  bool retain_all = true;  // false: only records since the older of the newest two parameters
+  std::size_t segment_bytes = std::size_t{256} << 20;
+};
+
+}  // namespace pride::coord

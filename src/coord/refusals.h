@@ -1,0 +1,12 @@
+// What a refusal begins with, where a client is to do something about it by itself.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace pride::coord {
+
+// The session is not known: register, then send the open round's ballot again.
+inline constexpr std::string_view kRegisterAgain = "register again";
+
+}  // namespace pride::coord

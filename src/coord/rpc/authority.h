@@ -1,0 +1,56 @@
+// A project's certificate authority: a folder with its key, and a folder for each certificate.
+// SPDX-License-Identifier: Apache-2.0
+//
+//   DIR/ca.pem, ca.key        who has ca.key can make workers
+//   DIR/issued.txt            serial, kind, name, first and last moment of each certificate
+//   DIR/revoked.txt           serial, name, moment: what `pride serve` reads, see server/
+//   DIR/server/               ca.pem, cert.pem, key.pem, revoked.txt: for `pride serve --certs`
+//   DIR/workers/NAME/         ca.pem, cert.pem, key.pem: for `pride train --certs`
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace pride::coord {
+
+struct Issued {
+  std::string serial, kind, name, from, until;  // moments as 2026-11-24T22:00:00Z
+  bool revoked = false;
+};
+
+// Seconds from now; tests make certificates of the past and of the future.
+struct Validity {
+  long from_s = -300;  // clocks differ
+  long until_s = 365L * 24 * 3600;
+};
+
+class Authority {
+ public:
+  // Makes the folder, and key and certificate of a CA in it. Throws DataError if there is one.
+  static void create(const std::filesystem::path& folder, const std::string& project,
+                     Validity validity);
+
+  // Throws DataError unless the folder has a CA.
+  explicit Authority(std::filesystem::path folder);
+
+  // `names`: host names and addresses by which workers call the server. Returns the new folder,
+  // which must not be there yet, or for a server be replaced.
+  std::filesystem::path issue_server(const std::vector<std::string>& names, Validity validity);
+  std::filesystem::path issue_worker(const std::string& name, Validity validity);
+
+  // All certificates that are for this name, or the one with this serial. Returns their serials;
+  // throws DataError where there are none.
+  std::vector<std::string> revoke(const std::string& name_or_serial);
+
+  std::vector<Issued> issued() const;
+
+ private:
+  struct Request;
+  void issue(const Request& request, const std::filesystem::path& into);
+  void publish_revoked() const;
+
+  std::filesystem::path folder_;
+};
+
+}  // namespace pride::coord

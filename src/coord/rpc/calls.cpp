@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coord/rpc/calls.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "coord/rpc/certificate_files.h"
+#include "pride/error.h"
+
+namespace pride::coord {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstWait{100};
+constexpr milliseconds kLongestWait{3000};
+
+grpc::ChannelArguments channel_arguments() {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 3000);
+  // pings go only while a call is under way: a worker that computes is left alone
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 15'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
+// What another attempt would not mend.
+bool is_final(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return true;
+    default:
+      break;
+  }
+  const std::string why = status.error_message();
+  return why.find("certificate verify failed") != why.npos ||
+         why.find("is not in peer certificate") != why.npos;
+}
+
+std::string reason_of(const grpc::Status& status) {
+  std::string why = status.error_message();
+  if (why.find("certificate verify failed") != why.npos) {
+    return "its certificate is not of this project's CA, or has expired";
+  }
+  if (why.find("is not in peer certificate") != why.npos) {
+    return "its certificate is not for this name (`pride certs server --name`): " + why;
+  }
+  if (why.find("handshaker shutdown") != why.npos) {
+    return why + " (does one side use certificates, and the other not?)";
+  }
+  return why;
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::ChannelCredentials> worker_credentials(const std::string& folder) {
+  if (folder.empty()) return grpc::InsecureChannelCredentials();
+  const CertificateFiles files = read_certificate_files(folder);
+  return grpc::SslCredentials(
+      {.pem_root_certs = files.ca, .pem_private_key = files.key, .pem_cert_chain = files.cert});
+}
+
+Calls::Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
+             milliseconds patience)
+    : host_port_(std::move(host_port)), credentials_(std::move(credentials)), patience_(patience) {}
+
+std::shared_ptr<Stub> Calls::stub() {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) throw CommError("coordinator " + host_port_ + ": this client has been closed");
+  if (stub_ == nullptr) {
+    stub_ = CoordinatorCalls::NewStub(
+        grpc::CreateCustomChannel(host_port_, credentials_, channel_arguments()));
+  }
+  return stub_;
+}
+
+void Calls::renew(const std::shared_ptr<Stub>& hanging) {
+  const std::lock_guard lock(mutex_);
+  if (stub_ == hanging) stub_.reset();
+}
+
+Calls::Active::Active(Calls& calls, grpc::ClientContext& context)
+    : calls_(calls), context_(context) {
+  const std::lock_guard lock(calls_.mutex_);
+  calls_.active_.insert(&context_);
+  if (calls_.stopped_) context_.TryCancel();
+}
+
+Calls::Active::~Active() {
+  const std::lock_guard lock(calls_.mutex_);
+  calls_.active_.erase(&context_);
+}
+
+void Calls::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  for (grpc::ClientContext* const context : active_) context->TryCancel();
+}
+
+void Calls::wait_after(const grpc::Status& status, const std::string& what, Clock::time_point began,
+                       int attempt) {
+  const std::string where = concat("coordinator ", host_port_, ", ", what, ": ");
+  if (is_final(status)) throw CommError(where + reason_of(status));
+  const auto tried = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+  if (tried >= patience_) {
+    throw CommError(concat(where, "no answer in ", tried.count() / 1000, " s and ", attempt + 1,
+                           " attempts: ", reason_of(status)));
+  }
+  const auto wait = std::min(kFirstWait * (1 << std::min(attempt, 5)), kLongestWait);
+  std::this_thread::sleep_for(std::min(wait, patience_ - tried));
+}
+
+void Calls::count_sent(std::size_t bytes) {
+  bytes_sent_ += bytes;
+  ++sent_;
+}
+
+void Calls::count_received(std::size_t bytes) {
+  bytes_received_ += bytes;
+  ++received_;
+}
+
+Traffic Calls::traffic() const {
+  return {.bytes_sent = bytes_sent_,
+          .bytes_received = bytes_received_,
+          .messages_sent = sent_,
+          .messages_received = received_};
+}
+
+}  // namespace pride::coord

@@ -1,0 +1,122 @@
+// Calls to a coordinator that are made again until they are answered, and bytes of their messages.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "coord/coord.grpc.pb.h"
+#include "pride/communicator.h"
+#include "pride/coord/client.h"
+
+namespace pride::coord {
+
+using Stub = CoordinatorCalls::Stub;
+
+// The credentials of a worker's side. Throws InvalidArgument where files of the folder are missing
+// or are not what they should be.
+std::shared_ptr<grpc::ChannelCredentials> worker_credentials(const std::string& folder);
+
+// One connection that is made anew where it hangs. Several threads may call.
+class Calls {
+ public:
+  Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
+        std::chrono::milliseconds patience);
+
+  // Makes the call, each attempt with this deadline, until it is answered. Throws CommError, naming
+  // the coordinator and `what`, once it could not be reached for the whole patience, or refuses.
+  template <typename Request, typename Reply>
+  Reply call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+             const Request& request, const std::string& what, std::chrono::milliseconds deadline);
+
+  // The same, once: nothing if there was no answer.
+  template <typename Request, typename Reply>
+  bool try_once(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                const Request& request, std::chrono::milliseconds deadline, Reply& reply);
+
+  // Calls of other threads end, and later ones throw CommError.
+  void stop();
+
+  Traffic traffic() const;
+  const std::string& host_port() const { return host_port_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // A call on its way: stop() cancels it.
+  class Active {
+   public:
+    Active(Calls& calls, grpc::ClientContext& context);
+    ~Active();
+    Active(const Active&) = delete;
+    Active& operator=(const Active&) = delete;
+
+   private:
+    Calls& calls_;
+    grpc::ClientContext& context_;
+  };
+
+  std::shared_ptr<Stub> stub();
+  void renew(const std::shared_ptr<Stub>& hanging);
+  void wait_after(const grpc::Status& status, const std::string& what, Clock::time_point began,
+                  int attempt);
+  void count_sent(std::size_t bytes);
+  void count_received(std::size_t bytes);
+  template <typename Request, typename Reply>
+  grpc::Status attempt(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                       const Request& request, std::chrono::milliseconds deadline, Reply& reply);
+
+  const std::string host_port_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  const std::chrono::milliseconds patience_;
+  std::mutex mutex_;  // of the next three
+  std::shared_ptr<Stub> stub_;
+  std::set<grpc::ClientContext*> active_;
+  bool stopped_ = false;
+  std::atomic<std::uint64_t> bytes_sent_ = 0, bytes_received_ = 0, sent_ = 0, received_ = 0;
+};
+
+template <typename Request, typename Reply>
+grpc::Status Calls::attempt(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                         Reply*),
+                            const Request& request, std::chrono::milliseconds deadline,
+                            Reply& reply) {
+  const std::shared_ptr<Stub> line = stub();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + deadline);
+  const Active active(*this, context);
+  count_sent(request.ByteSizeLong());
+  const grpc::Status status = ((*line).*method)(&context, request, &reply);
+  if (status.ok()) count_received(reply.ByteSizeLong());
+  // a connection that was cut without a word lets calls run into their deadlines, all of them
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) renew(line);
+  return status;
+}
+
+template <typename Request, typename Reply>
+Reply Calls::call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                  const Request& request, const std::string& what,
+                  std::chrono::milliseconds deadline) {
+  const auto began = Clock::now();
+  for (int i = 0;; ++i) {
+    Reply reply;
+    const grpc::Status status = attempt(method, request, deadline, reply);
+    if (status.ok()) return reply;
+    wait_after(status, what, began, i);
+  }
+}
+
+template <typename Request, typename Reply>
+bool Calls::try_once(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                     const Request& request, std::chrono::milliseconds deadline, Reply& reply) {
+  return attempt(method, request, deadline, reply).ok();
+}
+
+}  // namespace pride::coord

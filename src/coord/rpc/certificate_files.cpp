@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coord/rpc/certificate_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "coord/rpc/x509.h"
+#include "pride/error.h"
+
+namespace pride::coord {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string reason() { return std::generic_category().message(errno); }
+
+void check_only_owner_reads(const fs::path& file) {
+  const auto others = fs::perms::group_all | fs::perms::others_all;
+  if ((fs::status(file).permissions() & others) == fs::perms::none) return;
+  throw DataError(
+      concat(file.string(), " can be read by others than its owner: chmod 600 ", file.string()));
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& file) {
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw DataError(concat("cannot read ", file.string(), ": ", reason()));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write_file(const fs::path& file, const std::string& text, int mode) {
+  const std::string part = file.string() + ".part";
+  ::unlink(part.c_str());
+  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (fd < 0) throw DataError(concat("cannot write ", part, ": ", reason()));
+  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                       ::fsync(fd) == 0;
+  const std::string why = reason();
+  ::close(fd);
+  if (!written) throw DataError(concat("cannot write ", part, ": ", why));
+  fs::rename(part, file);
+}
+
+CertificateFiles read_certificate_files(const fs::path& folder) {
+  const CertificateFiles files{.ca = read_file(folder / kCaFile),
+                               .cert = read_file(folder / kCertFile),
+                               .key = read_file(folder / kKeyFile)};
+  const X509Ptr ca = read_certificate(files.ca), cert = read_certificate(files.cert);
+  const KeyPtr key = read_key(files.key);
+  const auto check = [&](bool is_so, const char* name, const char* why) {
+    if (!is_so) throw DataError(concat((folder / name).string(), " ", why));
+  };
+  check(ca != nullptr, kCaFile, "is no certificate in PEM");
+  check(cert != nullptr, kCertFile, "is no certificate in PEM");
+  check(key != nullptr, kKeyFile, "is no key in PEM without a password");
+  check(X509_check_private_key(cert.get(), key.get()) == 1, kKeyFile,
+        "is not the key of cert.pem beside it");
+  check_only_owner_reads(folder / kKeyFile);
+  return files;
+}
+
+}  // namespace pride::coord

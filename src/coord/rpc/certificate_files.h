@@ -1,0 +1,29 @@
+// The folder of one side's certificates: ca.pem, cert.pem and key.pem.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace pride::coord {
+
+inline constexpr const char* kCaFile = "ca.pem";
+inline constexpr const char* kCertFile = "cert.pem";
+inline constexpr const char* kKeyFile = "key.pem";
+inline constexpr const char* kRevokedFile = "revoked.txt";  // of a server
+
+struct CertificateFiles {
+  std::string ca, cert, key;  // PEM
+};
+
+// Throws DataError, naming the file, where one cannot be read or is not what its name says, where
+// the key is not the certificate's, or where others than its owner may read the key.
+CertificateFiles read_certificate_files(const std::filesystem::path& folder);
+
+// The whole file. Throws DataError, naming it.
+std::string read_file(const std::filesystem::path& file);
+
+// Writes it under another name first, with these permissions from the beginning, and fsyncs it.
+void write_file(const std::filesystem::path& file, const std::string& text, int mode);
+
+}  // namespace pride::coord

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coord/rpc/checker.h"
+
+#include <openssl/err.h>
+#include <openssl/sha.h>
+#include <openssl/x509_vfy.h>
+#include <openssl/x509v3.h>
+
+#include <ctime>
+
+#include "coord/rpc/certificate_files.h"
+#include "pride/error.h"
+
+namespace pride::coord {
+namespace {
+
+constexpr std::size_t kMostKnown = 10'000;  // then all are looked at anew
+
+std::time_t seconds_of(const ASN1_TIME* time) {
+  std::tm parts{};
+  return ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
+}
+
+std::string fingerprint(const std::string& pem) {
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(pem.data()), pem.size(),
+         reinterpret_cast<unsigned char*>(digest.data()));
+  return digest;
+}
+
+// Why libcrypto does not take the chain; dates are looked at later, at every call.
+std::string chain_fault(X509_STORE& store, X509& certificate) {
+  const std::unique_ptr<X509_STORE_CTX, FreedBy<X509_STORE_CTX_free>> context(X509_STORE_CTX_new());
+  if (!context || X509_STORE_CTX_init(context.get(), &store, &certificate, nullptr) != 1) {
+    return "it could not be looked at: " + openssl_error();
+  }
+  X509_STORE_CTX_set_flags(context.get(), X509_V_FLAG_NO_CHECK_TIME);
+  X509_STORE_CTX_set_purpose(context.get(), X509_PURPOSE_SSL_CLIENT);
+  if (X509_verify_cert(context.get()) == 1) return "";
+  const int error = X509_STORE_CTX_get_error(context.get());
+  ERR_clear_error();
+  if (error == X509_V_ERR_INVALID_PURPOSE) return "is not one of a worker";
+  return concat("is not of this project's CA (", X509_verify_cert_error_string(error), ")");
+}
+
+}  // namespace
+
+CertificateChecker::CertificateChecker(const std::filesystem::path& folder)
+    : ca_(read_certificate(read_file(folder / kCaFile))),
+      store_(X509_STORE_new()),
+      revocations_(folder / kRevokedFile) {
+  if (!ca_ || !store_ || X509_STORE_add_cert(store_.get(), ca_.get()) != 1) {
+    throw DataError(concat((folder / kCaFile).string(), " is no certificate in PEM"));
+  }
+  ca_until_ = seconds_of(X509_get0_notAfter(ca_.get()));
+}
+
+CertificateChecker::Known CertificateChecker::read(const std::string& pem) const {
+  Known known;
+  const X509Ptr certificate = read_certificate(pem);
+  if (!certificate) {
+    known.refused = "the certificate cannot be read";
+    return known;
+  }
+  known.name = common_name(*certificate);
+  known.serial = serial_of(*certificate);
+  known.from = seconds_of(X509_get0_notBefore(certificate.get()));
+  known.until = seconds_of(X509_get0_notAfter(certificate.get()));
+  known.from_text = time_text(X509_get0_notBefore(certificate.get()));
+  known.until_text = time_text(X509_get0_notAfter(certificate.get()));
+  const std::string fault = chain_fault(*store_, *certificate);
+  if (!fault.empty()) known.refused = concat("the certificate of ", known.name, " ", fault);
+  return known;
+}
+
+const CertificateChecker::Known& CertificateChecker::known(const std::string& pem) {
+  const std::string key = fingerprint(pem);
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  if (known_.size() >= kMostKnown) known_.clear();
+  return known_.emplace(key, read(pem)).first->second;
+}
+
+Verdict CertificateChecker::check(const std::string& pem, Now now) {
+  if (pem.empty()) return {"", "no certificate: this coordinator asks for one of its project"};
+  const std::time_t second = std::chrono::system_clock::to_time_t(now);
+  const std::lock_guard lock(mutex_);
+  const Known& it = known(pem);
+  const std::string which = "the certificate of " + it.name;
+  if (!it.refused.empty()) return {it.name, it.refused};
+  if (second < it.from) return {it.name, concat(which, " is not valid before ", it.from_text)};
+  if (second > it.until) return {it.name, concat(which, " has expired, on ", it.until_text)};
+  if (second > ca_until_) return {it.name, "the project's CA has expired"};
+  if (revocations_.contains(it.serial)) {
+    return {it.name, concat(which, " has been revoked (serial ", it.serial, ")")};
+  }
+  return {it.name, ""};
+}
+
+}  // namespace pride::coord

@@ -1,0 +1,50 @@
+// Whether a worker's certificate is good now. gRPC asks for one when a connection is made and
+// proves that the worker has its key; chain, dates and revocation are looked at here, at every
+// call.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "coord/rpc/revocations.h"
+#include "coord/rpc/x509.h"
+
+namespace pride::coord {
+
+struct Verdict {
+  std::string name;     // of the worker, where the certificate can be read
+  std::string refused;  // empty: it is good
+};
+
+// Several threads may ask.
+class CertificateChecker {
+ public:
+  using Now = std::chrono::system_clock::time_point;
+
+  // The server's folder: ca.pem, and revoked.txt where there is one. Throws DataError.
+  explicit CertificateChecker(const std::filesystem::path& folder);
+
+  Verdict check(const std::string& pem, Now now);
+
+ private:
+  struct Known {  // what does not change about a certificate
+    std::string name, serial, refused;
+    std::time_t from = 0, until = 0;
+    std::string from_text, until_text;
+  };
+  const Known& known(const std::string& pem);
+  Known read(const std::string& pem) const;
+
+  X509Ptr ca_;
+  std::unique_ptr<X509_STORE, FreedBy<X509_STORE_free>> store_;
+  std::time_t ca_until_ = 0;
+  Revocations revocations_;
+  std::mutex mutex_;                    // of known_
+  std::map<std::string, Known> known_;  // by fingerprint
+};
+
+}  // namespace pride::coord

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coord/rpc/client.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "base/digest.h"
+#include "coord/refusals.h"
+#include "coord/run_message.h"
+#include "pride/error.h"
+
+namespace pride::coord {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kChunk = std::size_t{1} << 20;
+constexpr auto kShort = 20s;  // deadline of a call that carries little
+constexpr auto kLong = 120s;  // of one that carries a chunk: 70 kbit/s are enough
+constexpr auto kMoment = 100ms;
+constexpr auto kPoll = 20s;  // that one call waits for a round
+
+std::size_t chunks_of(std::size_t total) { return (total + kChunk - 1) / kChunk; }
+
+std::span<const std::byte> chunk_of(std::span<const std::byte> bytes, std::size_t i) {
+  return bytes.subspan(i * kChunk, std::min(kChunk, bytes.size() - i * kChunk));
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <typename Reply>
+bool is_unknown_session(const Reply& reply) {
+  if constexpr (std::is_same_v<Reply, VoteReply>) {
+    return reply.why().starts_with(kRegisterAgain);
+  } else {
+    return reply.refused().starts_with(kRegisterAgain);
+  }
+}
+
+}  // namespace
+
+Client::Client(const CoordinatorAddress& address, std::string name, std::string secret)
+    : name_(std::move(name)),
+      secret_(std::move(secret)),
+      calls_(address.host_port, worker_credentials(address.certificates), address.patience) {}
+
+Client::~Client() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  calls_.stop();
+  if (beats_.joinable()) beats_.join();
+}
+
+void Client::refuse(const std::string& what, const std::string& why) const {
+  if (why.empty()) return;
+  throw CommError(concat("coordinator ", calls_.host_port(), ", ", what, ": ", why));
+}
+
+// --- Registration.
+// --------------------------------------------------------------------------------
+
+RegisterReply Client::send_registration() {
+  RegisterRequest request;
+  request.set_protocol(kProtocol);
+  request.set_name(name_);
+  request.set_secret(secret_);
+  request.set_run(run_);
+  request.set_vote_weight(vote_weight_);
+  const RegisterReply reply =
+      calls_.call(&Stub::Register, request, "registration of worker " + name_, kLong);
+  if (!reply.refused().empty()) return reply;
+  const std::lock_guard lock(mutex_);
+  session_ = reply.session();
+  number_ = reply.number();
+  if (reply.heartbeat_ms() > 0) beat_every_ = std::chrono::milliseconds(reply.heartbeat_ms());
+  return reply;
+}
+
+std::string Client::session() {
+  const std::lock_guard lock(mutex_);
+  return session_;
+}
+
+CoordinatorWelcome Client::welcome(const RunState& state) {
+  CoordinatorWelcome welcome;
+  welcome.open_round = state.open_round();
+  welcome.first_record = state.first_record();
+  if (state.parameters_round() >= 0) welcome.parameters_round = state.parameters_round();
+  welcome.parameters_hash = state.parameters_hash();
+  const std::lock_guard lock(mutex_);
+  welcome.number = static_cast<int>(number_);
+  return welcome;
+}
+
+CoordinatorWelcome Client::join(const RunDescription& run, int vote_weight) {
+  PRIDE_CHECK(vote_weight >= 1, "worker ", name_, ": a vote of weight ", vote_weight);
+  RegisterReply reply;
+  {
+    const std::lock_guard lock(registering_);
+    run_ = encode_run(run);
+    vote_weight_ = static_cast<std::uint32_t>(vote_weight);
+    reply = send_registration();
+  }
+  PRIDE_CHECK(reply.refused().empty(), "coordinator ", calls_.host_port(), " refuses worker ",
+              name_, ": ", reply.refused());
+  if (!beats_.joinable()) beats_ = std::thread([this] { beat(); });
+  return welcome(reply.state());
+}
+
+template <typename Request, typename Reply>
+Reply Client::ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                  Request& request, const std::string& what, std::chrono::milliseconds deadline) {
+  for (;;) {
+    const std::string session = this->session();
+    request.set_session(session);
+    Reply reply = calls_.call(method, request, what, deadline);
+    if (!is_unknown_session(reply)) return reply;
+    const std::lock_guard lock(registering_);
+    // the other thread may have been first
+    if (session == this->session()) {
+      refuse("registration of worker " + name_ + " again", send_registration().refused());
+    }
+  }
+}
+
+CoordinatorWelcome Client::look() {
+  HeartbeatRequest request;
+  {
+    const std::lock_guard lock(mutex_);
+    request.set_round(round_);
+  }
+  const HeartbeatReply reply = ask(&Stub::Heartbeat, request, "heartbeat", kShort);
+  refuse("heartbeat", reply.refused());
+  return welcome(reply.state());
+}
+
+// If it fails, the next call of the worker says why.
+void Client::beat_once(const HeartbeatRequest& request) {
+  try {
+    HeartbeatReply reply;
+    if (!calls_.try_once(&Stub::Heartbeat, request, kShort, reply)) return;
+    if (!is_unknown_session(reply)) return;
+    const std::lock_guard alone(registering_);
+    if (request.session() == session()) send_registration();
+  } catch (const Error&) {
+  }
+}
+
+// Its own thread, so that a worker that computes for minutes is known to be there.
+void Client::beat() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, beat_every_, [this] { return stopping_; })) {
+    HeartbeatRequest request;
+    request.set_session(session_);
+    request.set_round(round_);
+    lock.unlock();
+    HeartbeatReply reply;
+    if (calls_.try_once(&Stub::Heartbeat, request, kShort, reply) && is_unknown_session(reply)) {
+      const std::lock_guard alone(registering_);
+      if (request.session() == session()) try_registration();
+    }
+    lock.lock();
+  }
+}
+
+// --- Uploads and downloads.
+// -----------------------------------------------------------------------
+
+Client::Uploaded Client::upload(const Upload& upload, const std::string& what) {
+  MissingRequest missing;
+  missing.set_kind(upload.kind);
+  missing.set_round(upload.round);
+  missing.set_total(upload.bytes.size());
+  const MissingReply wanted = ask(&Stub::Missing, missing, what, kShort);
+  if (wanted.closed() || !wanted.refused().empty()) return {wanted.closed(), wanted.refused()};
+  PutChunkRequest put;
+  put.set_kind(upload.kind);
+  put.set_round(upload.round);
+  put.set_total(upload.bytes.size());
+  for (const std::uint32_t i : wanted.chunks()) {
+    PRIDE_CHECK(i < chunks_of(upload.bytes.size()), what, ": chunk ", i, " is asked for, of ",
+                chunks_of(upload.bytes.size()));
+    const std::span<const std::byte> bytes = chunk_of(upload.bytes, i);
+    put.set_chunk(i);
+    put.set_hash(hash_bytes(bytes));
+    put.set_data(text_of(bytes));
+    const PutChunkReply reply = ask(&Stub::PutChunk, put, what, kLong);
+    if (reply.closed() || !reply.refused().empty()) return {reply.closed(), reply.refused()};
+  }
+  return {};
+}
+
+std::vector<std::byte> Client::download(Kind kind, std::int64_t round, const std::string& what) {
+  std::vector<std::byte> all;
+  for (std::size_t i = 0; i == 0 || i < chunks_of(all.size()); ++i) {
+    GetChunkRequest request;
+    request.set_kind(kind);
+    request.set_round(round);
+    request.set_chunk(static_cast<std::uint32_t>(i));
+    const GetChunkReply reply = ask(&Stub::GetChunk, request, what, kLong);
+    refuse(what, reply.refused());
+    if (i == 0) all.resize(reply.total());
+    const std::size_t size = std::min(kChunk, all.size() - i * kChunk);
+    if (reply.total() != all.size() || reply.data().size() != size ||
+        hash_bytes(bytes_of(reply.data())) != reply.hash()) {
+      throw CommError(concat("coordinator ", calls_.host_port(), ", ", what, ": chunk ", i, " of ",
+                             all.size(), " bytes is damaged or of another size"));
+    }
+    std::memcpy(all.data() + i * kChunk, reply.data().data(), size);
+  }
+  return all;
+}
+
+std::vector<std::byte> Client::record(std::int64_t round) {
+  return download(RECORD, round, concat("record of round ", round));
+}
+
+void Client::get_parameters(std::int64_t parameters_round, std::span<float> params) {
+  const std::string what = concat("parameters before round ", parameters_round);
+  const std::vector<std::byte> bytes = download(PARAMETERS, parameters_round, what);
+  if (bytes.size() != params.size_bytes()) {
+    refuse(what, concat(bytes.size(), " bytes instead of ", params.size_bytes()));
+  }
+  std::memcpy(params.data(), bytes.data(), bytes.size());
+}
+
+void Client::put_parameters(std::int64_t before_round, std::uint64_t hash,
+                            std::span<const float> params) {
+  const std::string what = concat("parameters before round ", before_round);
+  const Upload all{.kind = PARAMETERS, .round = before_round, .bytes = std::as_bytes(params)};
+  Uploaded there = upload(all, what);
+  // two workers began at once, and the other is giving its parameters: this one is to take them;
+  // should the other die, the coordinator takes those of this one
+  while (there.closed && before_round == 0 && !look().parameters_round) {
+    std::this_thread::sleep_for(kMoment);
+    there = upload(all, what);
+  }
+  // a refusal is no fault of this worker's: the coordinator may have been restarted, and not know
+  // that it had asked
+  if (there.closed || !there.refused.empty()) return;
+  OfferParametersRequest request;
+  request.set_before_round(before_round);
+  request.set_total(all.bytes.size());
+  request.set_hash(hash_bytes(all.bytes));
+  request.set_params_hash(hash);
+  ask(&Stub::OfferParameters, request, what, kLong);
+}
+
+// --- A round.
+// -------------------------------------------------------------------------------------
+
+VoteReply Client::send_vote(const Ballot& ballot, std::uint64_t hash) {
+  const std::string what = concat("ballot of round ", ballot.round);
+  VoteRequest request;
+  request.set_round(ballot.round);
+  request.set_total(ballot.frames.size());
+  request.set_hash(hash);
+  request.set_params_hash(ballot.params_hash);
+  request.set_scalars(text_of(ballot.scalars));
+  if (ballot.loss) request.set_loss(*ballot.loss);
+  for (;;) {
+    const Upload frames{.kind = BALLOT, .round = ballot.round, .bytes = ballot.frames};
+    refuse(what, upload(frames, what).refused);
+    VoteReply reply = ask(&Stub::Vote, request, what, kLong);
+    if (reply.status() != VoteReply::INCOMPLETE) return reply;
+  }
+}
+
+WaitRoundReply Client::wait_for(std::int64_t round, bool abstains) {
+  const std::string what = concat("wait for round ", round);
+  WaitRoundRequest request;
+  request.set_round(round);
+  request.set_abstains(abstains);
+  request.set_wait_ms(static_cast<std::uint32_t>(std::chrono::milliseconds(kPoll).count()));
+  WaitRoundReply reply = ask(&Stub::WaitRound, request, what, kPoll + kShort);
+  refuse(what, reply.refused());
+  return reply;
+}
+
+void Client::set_round(std::int64_t round) {
+  const std::lock_guard lock(mutex_);
+  round_ = round;
+}
+
+CoordinatorVote Client::result_of(std::int64_t round, const WaitRoundReply& reply) {
+  CoordinatorVote vote;
+  vote.record = record(round);
+  if (hash_bytes(vote.record) != reply.hash()) {
+    refuse(concat("record of round ", round), "it is damaged");
+  }
+  vote.counted = reply.counted();
+  vote.why_not = reply.why_not();
+  vote.open_round = reply.state().open_round();
+  vote.wants_parameters = reply.wants_parameters();
+  return vote;
+}
+
+CoordinatorVote Client::wait(std::int64_t round) {
+  set_round(round);
+  for (;;) {
+    const WaitRoundReply reply = wait_for(round, true);
+    if (reply.closed()) return result_of(round, reply);
+  }
+}
+
+CoordinatorVote Client::vote(const Ballot& ballot) {
+  set_round(ballot.round);
+  const std::uint64_t hash = hash_bytes(ballot.frames);
+  for (;;) {  // a coordinator that was restarted has no ballots: this one is sent again
+    const VoteReply sent = send_vote(ballot, hash);
+    if (sent.status() == VoteReply::AHEAD)
+      refuse(concat("ballot of round ", ballot.round), sent.why());
+    const bool refused = sent.status() == VoteReply::REFUSED;
+    WaitRoundReply reply;
+    do {
+      reply = wait_for(ballot.round, refused);
+    } while (!reply.closed() && (reply.has_ballot() || refused));
+    if (!reply.closed()) continue;
+    CoordinatorVote vote = result_of(ballot.round, reply);
+    if (!vote.counted && vote.why_not.empty()) vote.why_not = sent.why();
+    return vote;
+  }
+}
+
+}  // namespace pride::coord

@@ -1,0 +1,74 @@
+// The worker's side of a coordinator's calls: what it registers, uploads, waits for and downloads.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coord/rpc/calls.h"
+#include "pride/coord/client.h"
+
+namespace pride::coord {
+
+class Client final : public CoordinatorClient {
+ public:
+  Client(const CoordinatorAddress& address, std::string name, std::string secret);
+  ~Client() override;
+
+  CoordinatorWelcome join(const RunDescription& run, int vote_weight) override;
+  CoordinatorVote vote(const Ballot& ballot) override;
+  CoordinatorVote wait(std::int64_t round) override;
+  std::vector<std::byte> record(std::int64_t round) override;
+  void get_parameters(std::int64_t parameters_round, std::span<float> params) override;
+  void put_parameters(std::int64_t before_round, std::uint64_t hash,
+                      std::span<const float> params) override;
+  CoordinatorWelcome look() override;
+  Traffic traffic() const override { return calls_.traffic(); }
+
+ private:
+  struct Upload {
+    Kind kind;
+    std::int64_t round;
+    std::span<const std::byte> bytes;
+  };
+
+  RegisterReply send_registration();
+  std::string session();
+  CoordinatorWelcome welcome(const RunState& state);
+  // Fills in the session and calls; registers anew where the coordinator does not know it.
+  template <typename Request, typename Reply>
+  Reply ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+            Request& request, const std::string& what, std::chrono::milliseconds deadline);
+  void refuse(const std::string& what, const std::string& why) const;
+  struct Uploaded {
+    bool closed = false;  // nobody wants it any more
+    std::string refused = {};
+  };
+  Uploaded upload(const Upload& upload, const std::string& what);
+  VoteReply send_vote(const Ballot& ballot, std::uint64_t hash);
+  WaitRoundReply wait_for(std::int64_t round, bool abstains);
+  CoordinatorVote result_of(std::int64_t round, const WaitRoundReply& reply);
+  void set_round(std::int64_t round);
+  std::vector<std::byte> download(Kind kind, std::int64_t round, const std::string& what);
+  void beat();
+  void beat_once(const HeartbeatRequest& request);
+
+  const std::string name_, secret_;
+  Calls calls_;
+  std::string run_;  // encoded; empty before join()
+  std::uint32_t vote_weight_ = 1;
+  std::mutex registering_;  // one thread at a time makes the session that others lack
+  std::mutex mutex_;        // of the next four
+  std::condition_variable wake_;
+  std::string session_;
+  bool stopping_ = false;
+  std::int64_t round_ = 0;  // that this worker is at, for the coordinator's status page
+  std::uint32_t number_ = 0;
+  std::chrono::milliseconds beat_every_{3000};
+  std::thread beats_;
+};
+
+}  // namespace pride::coord

@@ -1,0 +1,27 @@
+// What gRPC itself has to say of connections: a handshake that fails never becomes a call.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace pride::coord {
+
+struct FailedConnection {
+  std::string address;  // as gRPC writes it; empty where it is not known
+  std::string why;
+};
+
+// Takes gRPC's log of this process while it lives; one at a time. Other lines of gRPC are dropped.
+class GrpcLog {
+ public:
+  // `on_failed` is called by any thread, and must not call gRPC.
+  explicit GrpcLog(std::function<void(const FailedConnection&)> on_failed);
+  ~GrpcLog();
+  GrpcLog(const GrpcLog&) = delete;
+  GrpcLog& operator=(const GrpcLog&) = delete;
+
+  std::string newest_error() const;  // "" if there was none
+};
+
+}  // namespace pride::coord

@@ -1,0 +1,33 @@
+// Serials of certificates that are no longer good: a plain file, a line each, read again when it
+// changes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace pride::coord {
+
+// "SERIAL anything else" a line; '#' begins a comment. Several threads may ask.
+class Revocations {
+ public:
+  // A file that is not there has none.
+  explicit Revocations(std::filesystem::path file);
+
+  bool contains(const std::string& serial);
+
+ private:
+  using Stamp = std::pair<std::filesystem::file_time_type, std::uintmax_t>;
+
+  void read_if_changed();
+
+  const std::filesystem::path file_;
+  std::mutex mutex_;  // of the rest
+  Stamp stamp_{};
+  std::set<std::string> serials_;
+};
+
+}  // namespace pride::coord

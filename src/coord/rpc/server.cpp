@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coord/rpc/server.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "coord/rpc/address.h"
+#include "coord/rpc/certificate_files.h"
+#include "coord/rpc/grpc_log.h"
+#include "coord/rpc/service.h"
+#include "coord/run_message.h"
+#include "pride/error.h"
+
+namespace pride::coord {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLongestSleep = 20ms;  // of the clock's thread: calls may bring an event forward
+constexpr int kMostStreams = 8;       // calls of one connection at a time; a worker makes two
+constexpr std::size_t kMemory = std::size_t{1} << 30;  // of gRPC's buffers
+
+std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& options) {
+  const HostPort where = parse_host_port(options.listen, "--listen");
+  if (!options.certificates) {
+    PRIDE_CHECK(is_loopback(where.host), "--listen ", options.listen,
+                ": other machines could call, so certificates are needed (--certs, made by `pride "
+                "certs`); without them 127.0.0.1 or [::1] can be listened on");
+    return grpc::InsecureServerCredentials();
+  }
+  const CertificateFiles files = read_certificate_files(*options.certificates);
+  // asked for, and looked at by CertificateChecker, which can say why it does not like one
+  grpc::SslServerCredentialsOptions tls(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
+  tls.pem_root_certs = files.ca;
+  tls.pem_key_cert_pairs = {{files.key, files.cert}};
+  return grpc::SslServerCredentials(tls);
+}
+
+void set_limits(grpc::ServerBuilder& builder) {
+  // what is larger than a call may be is refused by us, with a line in the log; above this gRPC
+  // refuses it by itself, and tells the caller alone
+  builder.SetMaxReceiveMessageSize(static_cast<int>(2 * kMostRunBytes));
+  builder.SetResourceQuota(grpc::ResourceQuota("pride").Resize(kMemory));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8 << 10);
+  builder.AddChannelArgument("grpc.server_handshake_timeout_ms", 10'000);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // a worker that computes is left alone, and one that pings is not punished; who has gone without
+  // a word is found after 40 s
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(ServerOptions given, Coordinator& coordinator)
+      : options(std::move(given)),
+        coordinator(coordinator),
+        log([this](const FailedConnection& failed) { on_failed(failed); }),
+        service(options, coordinator) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(options.listen, credentials_of(options), &port);
+    builder.RegisterService(&service);
+    set_limits(builder);
+    server = builder.BuildAndStart();
+    if (server == nullptr || port == 0) {
+      throw CommError(concat("cannot listen on ", options.listen, ": ", log.newest_error()));
+    }
+    clock = std::thread([this] { keep_time(); });
+  }
+
+  // Connections that end before there is a call.
+  void on_failed(const FailedConnection& failed) const {
+    if (!options.on_refused) return;
+    options.on_refused({"connection", "", peer_address(failed.address), failed.why});
+  }
+
+  void keep_time() {
+    std::unique_lock lock(mutex);
+    Clock::time_point looked = Clock::now();
+    for (;;) {
+      const Clock::time_point now = Clock::now();
+      const auto next = coordinator.next_event().value_or(now + kLongestSleep);
+      if (next <= now) coordinator.tick(now);
+      if (now - looked > 1s) {
+        service.cut_slow_readers(now);
+        looked = now;
+      }
+      const auto sleep = std::clamp<Clock::duration>(next - now, 1ms, kLongestSleep);
+      if (wake.wait_for(lock, sleep, [this] { return stopping; })) return;
+    }
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex);
+      if (std::exchange(stopping, true)) return;
+    }
+    wake.notify_all();
+    if (clock.joinable()) clock.join();
+    coordinator.shutdown();
+    if (server == nullptr) return;
+    server->Shutdown(std::chrono::system_clock::now() + 2s);
+    server->Wait();
+  }
+
+  ServerOptions options;
+  Coordinator& coordinator;
+  GrpcLog log;
+  Service service;
+  int port = 0;
+  std::unique_ptr<grpc::Server> server;
+  std::mutex mutex;  // of stopping
+  std::condition_variable wake;
+  bool stopping = false;
+  std::thread clock;
+};
+
+Server::Server(ServerOptions options, Coordinator& coordinator)
+    : impl_(std::make_unique<Impl>(std::move(options), coordinator)) {}
+
+Server::~Server() { stop(); }
+
+int Server::port() const { return impl_->port; }
+
+void Server::stop() { impl_->stop(); }
+
+}  // namespace pride::coord

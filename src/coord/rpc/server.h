@@ -1,0 +1,49 @@
+// A Coordinator on the network: gRPC, certificates, limits, and the clock.
+// SPDX-License-Identifier: Apache-2.0
+//
+// A call is looked at before the coordinator sees it: the caller's certificate, how much it asks,
+// size and form of its message. WaitRound keeps no thread.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "coord/coordinator.h"
+#include "coord/rpc/admission.h"
+
+namespace pride::coord {
+
+// A call or a connection that the coordinator has not seen. Fields are empty where not known.
+struct Refused {
+  std::string call, worker, address, why;
+};
+
+struct ServerOptions {
+  std::string listen = "127.0.0.1:4770";                   // port 0: any that is free
+  std::optional<std::filesystem::path> certificates = {};  // `pride certs server` made the folder
+  CallLimits limits = {};
+  std::chrono::seconds slow_reader{60};                 // that one answer may take to be read
+  std::function<void(const Refused&)> on_refused = {};  // by any thread
+};
+
+class Server {
+ public:
+  // Listens when it returns. Throws InvalidArgument where another machine could call without
+  // certificates, DataError for files of certificates, CommError where it cannot listen.
+  Server(ServerOptions options, Coordinator& coordinator);
+  ~Server();  // stops first
+
+  int port() const;
+
+  // Answers what waits, then takes no more calls.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pride::coord

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coord/rpc/service.h"
+
+#include <chrono>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "coord/rpc/address.h"
+#include "coord/run_message.h"
+#include "pride/error.h"
+
+namespace pride::coord {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using grpc::StatusCode;
+
+constexpr std::size_t kMostBytes = (std::size_t{1} << 20) + (std::size_t{64} << 10);
+constexpr std::size_t kMostRegisterBytes = kMostRunBytes + (std::size_t{64} << 10);
+constexpr int kThreads = 2;
+constexpr std::size_t kMostTasks = 128;  // of at most 1 MiB each
+
+// Arguments are the buffers of gRPC; false if this is no such message.
+template <typename Message>
+bool parse(const grpc::ByteBuffer& in, Message& message) {
+  grpc::ByteBuffer bytes = in;  // shares them
+  return grpc::SerializationTraits<Message>::Deserialize(&bytes, &message).ok();
+}
+
+template <typename Message>
+grpc::Status write(const Message& message, grpc::ByteBuffer& out) {
+  bool own = false;
+  return grpc::SerializationTraits<Message>::Serialize(message, &out, &own);
+}
+
+std::string certificate_of(const grpc::CallbackServerContext& context) {
+  const auto found = context.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return found.empty() ? "" : std::string(found.front().data(), found.front().size());
+}
+
+}  // namespace
+
+// One call in progress: it goes, with its place among the caller's, when gRPC is done with it.
+class Service::Call final : public Reactor {
+ public:
+  Call(Service& service, const char* name, Context& context)
+      : name(name), peer{"", peer_address(context.peer())}, service_(service), context_(context) {}
+
+  void answer(const grpc::Status& status) {
+    answered_ = Clock::now().time_since_epoch().count();
+    Finish(status);
+  }
+  void OnDone() override {
+    service_.forget(*this);
+    delete this;
+  }
+
+  bool is_read_slowly(Clock::time_point now, std::chrono::seconds limit) const {
+    const Clock::rep at = answered_;
+    return at != 0 && now - Clock::time_point(Clock::duration(at)) > limit;
+  }
+  void cut() { context_.TryCancel(); }
+  std::string certificate() const { return certificate_of(context_); }
+
+  const char* const name;
+  Peer peer;
+  std::string caller;  // set: it has a place in admission_
+
+ private:
+  Service& service_;
+  Context& context_;
+  std::atomic<Clock::rep> answered_ = 0;
+};
+
+Service::Service(const ServerOptions& options, Coordinator& coordinator)
+    : options_(options),
+      coordinator_(coordinator),
+      admission_(options.limits),
+      pool_(kThreads, kMostTasks) {
+  if (options.certificates) {
+    checker_ = std::make_unique<CertificateChecker>(*options.certificates);
+  }
+}
+
+void Service::forget(Call& call) {
+  if (!call.caller.empty()) admission_.leave(call.caller);
+  const std::lock_guard lock(mutex_);
+  calls_.erase(&call);
+}
+
+void Service::refuse(Call& call, StatusCode code, const std::string& why) const {
+  if (options_.on_refused) {
+    options_.on_refused({call.name, call.peer.certificate, call.peer.address, why});
+  }
+  call.answer({code, why});
+}
+
+void Service::cut_slow_readers(Admission::Time now) {
+  const std::lock_guard lock(mutex_);
+  const std::vector<Call*> all(calls_.begin(), calls_.end());
+  for (Call* const call : all) {
+    if (!calls_.contains(call) || !call->is_read_slowly(now, options_.slow_reader)) continue;
+    if (options_.on_refused) {
+      options_.on_refused({call->name, call->peer.certificate, call->peer.address,
+                           concat("slow reader: its answer was not read within ",
+                                  options_.slow_reader.count(), " s")});
+    }
+    call->cut();
+  }
+}
+
+// Empty: the caller may go on. Sets who it is.
+std::string Service::refusal_of(Call& call, const Buffer& in, std::size_t most_bytes) {
+  if (in.Length() > most_bytes) {
+    return concat("oversized: a message of ", in.Length(), " bytes; ", most_bytes, " at most");
+  }
+  const std::string caller = checker_ ? call.peer.certificate : call.peer.address;
+  const std::string why = admission_.enter(caller, Clock::now());
+  if (why.empty()) call.caller = caller;
+  return why.empty() ? "" : "flood: " + why;
+}
+
+template <typename Request, typename Handle>
+Service::Reactor* Service::handle(const char* name, Context* context, const Buffer* in, Buffer* out,
+                                  std::size_t most_bytes, Handle handle) {
+  auto* const call = new Call(*this, name, *context);
+  {
+    const std::lock_guard lock(mutex_);
+    calls_.insert(call);
+  }
+  if (checker_) {
+    const Verdict verdict = checker_->check(call->certificate(), std::chrono::system_clock::now());
+    call->peer.certificate = verdict.name;
+    if (!verdict.refused.empty()) {
+      refuse(*call, StatusCode::UNAUTHENTICATED, verdict.refused);
+      return call;
+    }
+  }
+  if (const std::string why = refusal_of(*call, *in, most_bytes); !why.empty()) {
+    refuse(*call, StatusCode::RESOURCE_EXHAUSTED, why);
+    return call;
+  }
+  auto request = std::make_shared<Request>();
+  if (!parse(*in, *request)) {
+    refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: the bytes are no such message");
+    return call;
+  }
+  const auto send = [call, out](const auto& reply) { call->answer(write(reply, *out)); };
+  const bool taken = pool_.add([this, call, request, handle, send] {
+    try {
+      handle(*request, call->peer, send);
+    } catch (const std::exception& error) {
+      refuse(*call, StatusCode::INTERNAL, error.what());
+    }
+  });
+  if (!taken) refuse(*call, StatusCode::RESOURCE_EXHAUSTED, "too much work at the moment");
+  return call;
+}
+
+Service::Reactor* Service::Register(Context* context, const Buffer* in, Buffer* out) {
+  return handle<RegisterRequest>("Register", context, in, out, kMostRegisterBytes,
+                                 [this](const auto& request, const Peer& peer, const auto& send) {
+                                   send(coordinator_.register_worker(request, peer, Clock::now()));
+                                 });
+}
+
+Service::Reactor* Service::Heartbeat(Context* context, const Buffer* in, Buffer* out) {
+  return handle<HeartbeatRequest>("Heartbeat", context, in, out, kMostBytes,
+                                  [this](const auto& request, const Peer& peer, const auto& send) {
+                                    send(coordinator_.heartbeat(request, peer, Clock::now()));
+                                  });
+}
+
+Service::Reactor* Service::Missing(Context* context, const Buffer* in, Buffer* out) {
+  return handle<MissingRequest>("Missing", context, in, out, kMostBytes,
+                                [this](const auto& request, const Peer& peer, const auto& send) {
+                                  send(coordinator_.missing(request, peer, Clock::now()));
+                                });
+}
+
+Service::Reactor* Service::PutChunk(Context* context, const Buffer* in, Buffer* out) {
+  return handle<PutChunkRequest>("PutChunk", context, in, out, kMostBytes,
+                                 [this](const auto& request, const Peer& peer, const auto& send) {
+                                   send(coordinator_.put_chunk(request, peer, Clock::now()));
+                                 });
+}
+
+Service::Reactor* Service::Vote(Context* context, const Buffer* in, Buffer* out) {
+  return handle<VoteRequest>("Vote", context, in, out, kMostBytes,
+                             [this](const auto& request, const Peer& peer, const auto& send) {
+                               send(coordinator_.vote(request, peer, Clock::now()));
+                             });
+}
+
+Service::Reactor* Service::OfferParameters(Context* context, const Buffer* in, Buffer* out) {
+  return handle<OfferParametersRequest>(
+      "OfferParameters", context, in, out, kMostBytes,
+      [this](const auto& request, const Peer& peer, const auto& send) {
+        send(coordinator_.offer_parameters(request, peer, Clock::now()));
+      });
+}
+
+Service::Reactor* Service::WaitRound(Context* context, const Buffer* in, Buffer* out) {
+  return handle<WaitRoundRequest>("WaitRound", context, in, out, kMostBytes,
+                                  [this](const auto& request, const Peer& peer, const auto& send) {
+                                    coordinator_.wait_round(request, peer, Clock::now(), send);
+                                  });
+}
+
+Service::Reactor* Service::GetChunk(Context* context, const Buffer* in, Buffer* out) {
+  return handle<GetChunkRequest>("GetChunk", context, in, out, kMostBytes,
+                                 [this](const auto& request, const Peer& peer, const auto& send) {
+                                   send(coordinator_.get_chunk(request, peer, Clock::now()));
+                                 });
+}
+
+}  // namespace pride::coord

@@ -1,0 +1,70 @@
+// The calls as gRPC has them: each is checked, parsed, and handed to the coordinator.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "coord/coord.grpc.pb.h"
+#include "coord/rpc/admission.h"
+#include "coord/rpc/checker.h"
+#include "coord/rpc/server.h"
+#include "coord/rpc/work_pool.h"
+
+namespace pride::coord {
+
+template <typename Base>
+using RawCalls = CoordinatorCalls::WithRawCallbackMethod_Register<
+    CoordinatorCalls::WithRawCallbackMethod_Heartbeat<
+        CoordinatorCalls::WithRawCallbackMethod_Missing<
+            CoordinatorCalls::WithRawCallbackMethod_PutChunk<
+                CoordinatorCalls::WithRawCallbackMethod_Vote<
+                    CoordinatorCalls::WithRawCallbackMethod_OfferParameters<
+                        CoordinatorCalls::WithRawCallbackMethod_WaitRound<
+                            CoordinatorCalls::WithRawCallbackMethod_GetChunk<Base>>>>>>>>;
+
+class Service final : public RawCalls<CoordinatorCalls::Service> {
+ public:
+  using Context = grpc::CallbackServerContext;
+  using Buffer = grpc::ByteBuffer;
+  using Reactor = grpc::ServerUnaryReactor;
+
+  Service(const ServerOptions& options, Coordinator& coordinator);
+
+  Reactor* Register(Context* context, const Buffer* in, Buffer* out) override;
+  Reactor* Heartbeat(Context* context, const Buffer* in, Buffer* out) override;
+  Reactor* Missing(Context* context, const Buffer* in, Buffer* out) override;
+  Reactor* PutChunk(Context* context, const Buffer* in, Buffer* out) override;
+  Reactor* Vote(Context* context, const Buffer* in, Buffer* out) override;
+  Reactor* OfferParameters(Context* context, const Buffer* in, Buffer* out) override;
+  Reactor* WaitRound(Context* context, const Buffer* in, Buffer* out) override;
+  Reactor* GetChunk(Context* context, const Buffer* in, Buffer* out) override;
+
+  // Ends the calls whose answers nobody reads.
+  void cut_slow_readers(Admission::Time now);
+
+ private:
+  class Call;
+
+  std::string refusal_of(Call& call, const Buffer& in, std::size_t most_bytes);
+  template <typename Request, typename Handle>
+  Reactor* handle(const char* name, Context* context, const Buffer* in, Buffer* out,
+                  std::size_t most_bytes, Handle handle);
+  void refuse(Call& call, grpc::StatusCode code, const std::string& why) const;
+  void forget(Call& call);
+
+  const ServerOptions& options_;
+  Coordinator& coordinator_;
+  std::unique_ptr<CertificateChecker> checker_;
+  Admission admission_;
+  std::recursive_mutex mutex_;  // of calls_; ending a call may forget it at once
+  std::set<Call*> calls_;
+  WorkPool pool_;
+};
+
+}  // namespace pride::coord

@@ -1,0 +1,36 @@
+// A few threads for a bounded number of tasks.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace pride::coord {
+
+class WorkPool {
+ public:
+  WorkPool(int threads, std::size_t most_tasks);
+  ~WorkPool();  // after the tasks that it has
+  WorkPool(const WorkPool&) = delete;
+  WorkPool& operator=(const WorkPool&) = delete;
+
+  // False if it has too many already: then the task is not taken. Tasks do not throw.
+  bool add(std::function<void()> task);
+
+ private:
+  void work();
+
+  const std::size_t most_tasks_;
+  std::mutex mutex_;  // of the next two
+  std::deque<std::function<void()>> tasks_;
+  bool over_ = false;
+  std::condition_variable wake_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace pride::coord

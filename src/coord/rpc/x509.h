@@ -1,0 +1,33 @@
+// What pride asks of libcrypto: certificates and keys that own themselves, and names in them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+#include <memory>
+#include <string>
+
+namespace pride::coord {
+
+template <auto Free>
+struct FreedBy {
+  template <typename T>
+  void operator()(T* p) const noexcept {
+    Free(p);
+  }
+};
+using X509Ptr = std::unique_ptr<X509, FreedBy<X509_free>>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, FreedBy<EVP_PKEY_free>>;
+using BioPtr = std::unique_ptr<BIO, FreedBy<BIO_free_all>>;
+
+// Null unless the text begins with one.
+X509Ptr read_certificate(const std::string& pem);
+KeyPtr read_key(const std::string& pem);
+
+std::string common_name(const X509& certificate);
+std::string serial_of(const X509& certificate);  // hexadecimal, upper case
+std::string time_text(const ASN1_TIME* time);    // 2026-11-24T22:00:00Z
+std::string openssl_error();                     // the oldest in the queue, which is cleared
+
+}  // namespace pride::coord

@@ -1,0 +1,26 @@
+// The description of a run as a message, and where two of them differ.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "pride/coordinator.h"
+
+namespace pride::coord {
+
+inline constexpr unsigned kProtocol = 1;
+inline constexpr std::size_t kMostRunBytes = std::size_t{4} << 20;
+inline constexpr std::size_t kSecretBytes = 16;
+
+// Equal descriptions have equal bytes.
+std::string encode_run(const RunDescription& run);
+// Throws InvalidArgument unless these are the bytes of a description: names and shapes that are
+// those of a layout of at most 2^40 coordinates, groups that are there.
+RunDescription decode_run(std::string_view bytes);
+
+// "method is dlion-vote here and lion-cub there": the first that is not equal.
+std::optional<std::string> difference(const RunDescription& here, const RunDescription& there);
+
+}  // namespace pride::coord

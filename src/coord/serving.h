@@ -1,0 +1,54 @@
+// Serving: what a run's method does with ballots; all that a coordinator needs to know of a method.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "optimizer/central_round.h"
+#include "pride/coordinator.h"
+
+namespace pride::coord {
+
+// The functions may be called by several threads.
+class Serving {
+ public:
+  virtual ~Serving() = default;
+
+  virtual std::int64_t step_of(std::int64_t round) const = 0;
+  virtual std::size_t ballot_bytes(std::int64_t round) const = 0;
+  virtual std::size_t parameter_floats() const = 0;  // padding included
+  virtual std::uint64_t parameters_hash(std::span<const float> params) const = 0;
+  virtual std::uint64_t coordinates() const = 0;  // padding left out
+  virtual int groups() const = 0;
+  virtual std::uint64_t digest_of(std::span<const StepScalars> scalars) const = 0;
+  // Largest sum of weights; 0: the method has none.
+  virtual std::int64_t most_votes() const = 0;
+
+  // Throws CommError, naming the worker and the frame. `voter`: with the weight that it registered,
+  // which is in its frames, whatever the coordinator's own weight for it is.
+  virtual void check_ballot(std::int64_t round, std::uint64_t scalars_digest, Voter voter,
+                            std::span<const std::byte> ballot) const = 0;
+  virtual std::vector<std::byte> serve(
+      std::int64_t round, std::uint64_t scalars_digest, std::span<const Voter> voters,
+      std::span<const std::span<const std::byte>> ballots) const = 0;
+
+  // Words of signs at places that depend on `key` alone, the same for all ballots of a round, at
+  // most `most`; bits that belong to no coordinate are 0 in `mask`. Empty: the ballots are no
+  // signs.
+  struct Signs {
+    std::vector<std::uint64_t> words, mask;
+  };
+  virtual Signs sample(std::int64_t round, std::span<const std::byte> ballot, std::uint64_t key,
+                       std::size_t most) const = 0;
+};
+
+// Throws InvalidArgument if a coordinator cannot serve the run, with the reason.
+using MakeServing = std::function<std::unique_ptr<Serving>(const RunDescription&)>;
+
+}  // namespace pride::coord

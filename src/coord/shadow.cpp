@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coord/shadow.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "methods/registry.h"
+#include "optimizer/central.h"
+#include "pride/flat_buffer.h"
+
+namespace pride::coord {
+namespace {
+
+// What of a worker's options a record does not have.
+OptimizerOptions options_of(const RunDescription& run) {
+  OptimizerOptions options;
+  options.method = run.method;
+  options.options = run.options;
+  options.groups.resize(static_cast<std::size_t>(run.groups));
+  options.bucket_coords = run.bucket_coords;
+  options.seed = run.seed;
+  return options;
+}
+
+}  // namespace
+
+struct Shadow::Impl {
+  explicit Impl(const RunDescription& run)
+      : layout(run.tensors),
+        options(options_of(run)),
+        method(make_method(run.method, {layout, 1, run.options})),
+        buckets(make_buckets(layout, run.bucket_coords, 1,
+                             method->protocol({.central = true}).alignment)),
+        x(layout.flat_size()) {
+    method->state().allocate(layout.flat_size());
+    central = std::make_unique<Central>(layout, *method, buckets, options);
+  }
+
+  const Layout layout;
+  const OptimizerOptions options;
+  const std::unique_ptr<Method> method;
+  const std::vector<Bucket> buckets;
+  std::unique_ptr<Central> central;
+  FlatBuffer x;
+  std::int64_t round = -1;
+};
+
+Shadow::Shadow(const RunDescription& run) : impl_(std::make_unique<Impl>(run)) {}
+
+Shadow::~Shadow() = default;
+
+void Shadow::take(std::int64_t before_round, std::span<const float> params) {
+  std::ranges::copy(params, impl_->x.span().begin());
+  impl_->method->begin(impl_->x.span());
+  impl_->method->rebase(impl_->x.span());
+  impl_->round = before_round;
+}
+
+void Shadow::apply(std::span<const std::byte> record, const std::string& where) {
+  impl_->central->replay(impl_->x.span(), impl_->round, record, where);
+  ++impl_->round;
+}
+
+std::int64_t Shadow::round() const { return impl_->round; }
+
+std::span<const float> Shadow::params() const { return impl_->x.span(); }
+
+std::uint64_t Shadow::hash() const { return param_hash(impl_->layout, impl_->x.span()); }
+
+}  // namespace pride::coord

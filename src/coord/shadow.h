@@ -1,0 +1,37 @@
+// Shadow: the parameters that all workers have alike, followed by applying records to them. With
+// one a coordinator knows the hash before each round, and needs no worker's parameters.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "pride/coordinator.h"
+
+namespace pride::coord {
+
+class Shadow {
+ public:
+  // Takes the memory of a worker's optimizer: parameters and the method's state.
+  explicit Shadow(const RunDescription& run);
+  ~Shadow();
+
+  // Parameters before a round, padding included. REQUIRES: of the layout's flat size.
+  void take(std::int64_t before_round, std::span<const float> params);
+  // Throws CommError, and has changed nothing, unless it is the record of the next round, for
+  // parameters with this hash. REQUIRES: take() was called.
+  void apply(std::span<const std::byte> record, const std::string& where);
+
+  std::int64_t round() const;  // before which the parameters are; -1: none yet
+  std::span<const float> params() const;
+  std::uint64_t hash() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pride::coord

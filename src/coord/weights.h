@@ -1,0 +1,56 @@
+// Weights that are learned from how often workers' signs agree.
+//
+// Source: Nitzan and Paroush 1982: the vote that is right most often weighs voters by
+//         ln((1-p)/p), p = the probability that a voter is wrong. signSGD-FV (arXiv:2403.16372)
+//         estimates p on the server, from agreement with results.
+// Deviates: p is from agreement with the median other worker, on a sample of coordinates. Agreement
+//         with the result of the others, weighted or not, lets two that send the same signs look
+//         right to each other, and outvotes six honest ones (measured: right at 0.50 of the
+//         coordinates, where a plain vote is right at 0.71). A minority does not move a median.
+//         It is averaged exponentially; weights are whole numbers from 0 to a bound, in proportion;
+//         a worker that is wrong half of the time, or more, is left out, where signSGD-FD
+//         (arXiv:2402.01340) would turn its votes over.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "coord/serving.h"
+
+namespace pride::coord {
+
+// Of each ballot: with each other one, the share of the sampled coordinates at which both have the
+// same sign, of those that both use; the median of these. Not set: there is no other ballot, or
+// none that uses the same coordinates.
+std::vector<std::optional<double>> agreements(std::span<const Serving::Signs> ballots);
+
+class LearnedWeights {
+ public:
+  static constexpr double kNew = 0.2;          // share of the newest round in the average
+  static constexpr double kLeastWrong = 0.02;  // p is taken for at least this
+
+  explicit LearnedWeights(int most) : most_(most) {}
+
+  void learn(int number, double agreement);
+  // As in the last record, whose largest weight was `largest`: after a restart.
+  void recall(int number, int weight, int largest);
+
+  std::optional<double> agreement(int number) const;  // the average
+
+  // Of these workers, from 0 to `most`; one that nothing is known of counts like their mean. All 1
+  // where nobody is right more often than wrong.
+  std::vector<int> weights(std::span<const int> numbers) const;
+
+ private:
+  int most_;
+  std::vector<std::optional<double>> agreement_;  // by number
+};
+
+// Divides weights, where their sum is above `most_votes` (0: no limit), and then by their greatest
+// common divisor. None that was above 0 becomes 0.
+void reduce_weights(std::span<int> weights, std::int64_t most_votes);
+
+}  // namespace pride::coord

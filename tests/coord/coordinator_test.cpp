@@ -1,0 +1,409 @@
+// Calls of workers and what they are answered: registrations, ballots, waits, parameters. The
+// oracle of results is a replica that applies records (run_of_signs.h).
+// SPDX-License-Identifier: Apache-2.0
+#include "coord/coordinator.h"
+
+#include <gtest/gtest.h>
+
+#include "coord/rig.h"
+
+namespace pride::coord::test {
+namespace {
+
+using Numbers = std::vector<int>;
+
+CoordinatorOptions with_quorum(QuorumOptions quorum) {
+  CoordinatorOptions options;
+  options.quorum = quorum;
+  return options;
+}
+
+// Numbers of the voters of the newest round.
+Numbers voters(const Seen& seen) {
+  Numbers numbers;
+  for (const VoterReport& voter : seen.rounds.back().voters) numbers.push_back(voter.number);
+  return numbers;
+}
+
+TEST(Coordinator, ClosesARoundWhenAllLiveWorkersHaveVotedAndAnswersThemWithItsRecord) {
+  Rig rig;
+  Replica replica(rig.run());
+  for (const char* name : {"ann", "bob", "cy"}) ASSERT_EQ(rig.join(name).refused(), "");
+  const auto odd = [](std::size_t i) { return i % 2 == 1; };
+  EXPECT_EQ(rig.vote({.number = 0}, replica.hash()).status(), VoteReply::TAKEN);
+  const auto early = rig.wait(0, 0);
+  EXPECT_EQ(rig.vote({.number = 1}, replica.hash(), odd).status(), VoteReply::TAKEN);
+  EXPECT_FALSE(early->has_value());
+  EXPECT_TRUE(rig.seen.rounds.empty());
+  EXPECT_EQ(rig.vote({.number = 2}, replica.hash(), odd).status(), VoteReply::TAKEN);
+  ASSERT_TRUE(early->has_value());
+  EXPECT_TRUE((*early)->closed());
+  EXPECT_TRUE((*early)->counted());
+  EXPECT_EQ((*early)->state().open_round(), 1);
+
+  const std::string record = rig.get(RECORD, 0, 0);
+  EXPECT_EQ((*early)->total(), record.size());
+  EXPECT_EQ((*early)->hash(), hash_bytes(bytes_of(record)));
+  const RoundRecord decoded = replica.apply(bytes_of(record));
+  ASSERT_EQ(decoded.voters.size(), 3U);
+  EXPECT_EQ(decoded.voters[2].number, 2);
+  EXPECT_EQ(replica.params()[1], 1 - kRate);  // all voted +
+  EXPECT_EQ(replica.params()[2], 2 + kRate);  // two of three voted -
+  EXPECT_EQ(rig.seen.rounds[0].loss, 2.0);
+}
+
+TEST(Coordinator, ClosesAtAQuorumAfterTheGraceWindowAndAnswersLateBallotsWithTheRecord) {
+  Rig rig(with_quorum({.min_workers = 1, .count = 2, .grace = Seconds(5)}));
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  for (const char* name : {"ann", "bob", "cy"}) rig.join(name);
+  rig.vote({.number = 0}, hash);
+  rig.pass(8);
+  rig.tick();
+  EXPECT_TRUE(rig.seen.rounds.empty());  // no quorum yet
+  rig.heartbeat(0, 0), rig.heartbeat(1, 0), rig.heartbeat(2, 0);
+  rig.vote({.number = 1}, hash);
+  ASSERT_TRUE(rig->next_event());
+  EXPECT_EQ(*rig->next_event(), rig.now() + std::chrono::seconds(5));
+  rig.pass(4.9);
+  rig.tick();
+  EXPECT_TRUE(rig.seen.rounds.empty());
+  rig.pass(0.1);
+  rig.tick();
+  ASSERT_EQ(rig.seen.rounds.size(), 1U);
+  EXPECT_TRUE(rig.seen.rounds[0].by_quorum);
+  EXPECT_EQ(voters(rig.seen), Numbers({0, 1}));
+  EXPECT_EQ(rig.seen.rounds[0].missing, Numbers({2}));
+
+  rig.pass(2);
+  const VoteReply late = rig.vote({.number = 2}, hash);
+  EXPECT_EQ(late.status(), VoteReply::LATE);
+  EXPECT_EQ(late.state().open_round(), 1);
+  const auto reply = rig.wait(2, 0);
+  ASSERT_TRUE(reply->has_value());
+  EXPECT_TRUE((*reply)->closed());
+  EXPECT_FALSE((*reply)->counted());
+  EXPECT_EQ((*reply)->why_not(), "late");
+  ASSERT_EQ(rig.seen.late.size(), 1U);  // though Missing, PutChunk and Vote all were late
+  EXPECT_DOUBLE_EQ(rig.seen.late[0].after, 7);
+  EXPECT_EQ(rig.status().workers[2].late, 1U);
+}
+
+TEST(Coordinator, CountsAWorkerOnceHoweverOftenItVotes) {
+  Rig rig(with_quorum({.min_workers = 2}));
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  rig.join("ann"), rig.join("bob");
+  EXPECT_EQ(rig.vote({.number = 0}, hash).status(), VoteReply::TAKEN);
+  EXPECT_EQ(rig.vote({.number = 0}, hash).status(), VoteReply::TAKEN);
+  const auto other = [](std::size_t) { return false; };
+  EXPECT_EQ(rig.vote({.number = 0}, hash, other).status(), VoteReply::TAKEN);
+  EXPECT_TRUE(rig.seen.rounds.empty());
+  rig.vote({.number = 1}, hash);
+  EXPECT_EQ(voters(rig.seen), Numbers({0, 1}));
+  // also when the answer was lost, and the round is over
+  EXPECT_EQ(rig.vote({.number = 0}, hash).status(), VoteReply::TAKEN);
+  EXPECT_TRUE(rig.seen.late.empty());
+  EXPECT_EQ(rig.status().ballots_counted, 2U);
+}
+
+TEST(Coordinator, TakesTheNewestOfTwoSessionsOfAName) {
+  Rig rig(with_quorum({.min_workers = 2}));
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  rig.join("ann");
+  const std::string first = rig.session(0);
+  rig.join("ann");
+  EXPECT_NE(rig.session(0), first);
+  HeartbeatRequest request;
+  request.set_session(first);
+  EXPECT_TRUE(has(rig->heartbeat(request, {}, rig.now()).refused(), "registered again"));
+  EXPECT_EQ(rig.heartbeat(0, 0).refused(), "");
+  EXPECT_EQ(rig.vote({.number = 0}, hash).status(), VoteReply::TAKEN);
+  EXPECT_EQ(rig.status().workers.size(), 1U);
+}
+
+TEST(Coordinator, RefusesAnotherRunWithTheFirstDifference) {
+  Rig rig;
+  rig.join("ann");
+  RegisterRequest request;
+  request.set_protocol(kProtocol);
+  request.set_name("bob");
+  request.set_secret(secret_of("bob"));
+  RunDescription other = rig.run();
+  other.seed = 6;
+  request.set_run(encode_run(other));
+  EXPECT_TRUE(
+      has(rig->register_worker(request, {}, rig.now()).refused(), "seed is 5 here and 6 there"));
+  request.set_run("no run");
+  EXPECT_NE(rig->register_worker(request, {}, rig.now()).refused(), "");
+  request.set_run(encode_run(rig.run()));
+  request.set_protocol(2);
+  EXPECT_TRUE(has(rig->register_worker(request, {}, rig.now()).refused(), "protocol 2"));
+}
+
+TEST(Coordinator, RefusesAMethodThatItCannotServe) {
+  Rig rig({}, run_of_signs(200, "onebit-adam"));
+  EXPECT_TRUE(has(rig.join("ann").refused(), "cannot serve"));
+  EXPECT_EQ(rig.status().method, "");
+}
+
+TEST(Coordinator, TellsThoseWithOtherParametersThanMost) {
+  Rig rig;
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  rig.join("ann"), rig.join("bob"), rig.join("cy");
+  rig.vote({.number = 0}, 77);
+  const auto reply = rig.wait(0, 0);
+  rig.vote({.number = 1}, hash);
+  rig.vote({.number = 2}, hash);
+  EXPECT_EQ(voters(rig.seen), Numbers({1, 2}));
+  ASSERT_TRUE(reply->has_value());
+  EXPECT_FALSE((*reply)->counted());
+  EXPECT_TRUE(has((*reply)->why_not(), "other parameters than most: hash 000000000000004d"));
+}
+
+TEST(Coordinator, TellsThoseWithOtherScalarsWhichOne) {
+  Rig rig;
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  rig.join("ann"), rig.join("bob"), rig.join("cy");
+  rig.vote({.number = 0, .lr = 0.5F}, hash);
+  const auto reply = rig.wait(0, 0);
+  rig.vote({.number = 1}, hash);
+  rig.vote({.number = 2}, hash);
+  ASSERT_TRUE(reply->has_value());
+  EXPECT_EQ((*reply)->why_not(), "other scalars than most: lr of group 0 is 0.5, most have 0.125");
+}
+
+TEST(Coordinator, BelievesKeptParametersRatherThanMost) {
+  Rig rig;
+  const Replica replica(rig.run());
+  rig.join("ann"), rig.join("bob"), rig.join("cy");
+  ASSERT_EQ(rig.offer(0, 0, replica.params(), replica.hash()).refused(), "");
+  rig.vote({.number = 1}, 77);
+  rig.vote({.number = 2}, 77);
+  rig.vote({.number = 0}, replica.hash());
+  EXPECT_EQ(voters(rig.seen), Numbers({0}));
+}
+
+TEST(Coordinator, DoesNotWaitForEverForBallotsThatDoNotGoTogether) {
+  Rig rig(with_quorum({.min_workers = 2, .most_grace = Seconds(10)}));
+  rig.join("ann"), rig.join("bob");
+  rig.vote({.number = 0}, 1);
+  rig.vote({.number = 1}, 2);
+  const auto first = rig.wait(0, 0), second = rig.wait(1, 0);
+  rig.pass(10);
+  ASSERT_TRUE(rig->next_event());
+  EXPECT_LE(*rig->next_event(), rig.now());
+  rig.tick();
+  EXPECT_FALSE(first->has_value());
+  ASSERT_TRUE(second->has_value());
+  EXPECT_TRUE(has((*second)->refused(), "other parameters than most"));
+}
+
+TEST(Coordinator, NamesWorkerAndReasonOfABallotThatIsRefused) {
+  Rig rig;
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  rig.join("ann"), rig.join("bob");
+  const VoteReply foreign =
+      rig.vote({.number = 1}, hash, ballot_of(rig.run(), {.number = 0}, Rig::all_positive));
+  EXPECT_EQ(foreign.status(), VoteReply::REFUSED);
+  EXPECT_TRUE(has(foreign.why(), "worker 1"));
+  ASSERT_EQ(rig.seen.refused.size(), 1U);
+  EXPECT_TRUE(has(rig.seen.refused[0], "Vote 1: ballot of worker 1, round 0"));
+  rig.vote({.number = 0}, hash);  // nobody waits for the other any more
+  EXPECT_EQ(voters(rig.seen), Numbers({0}));
+  EXPECT_EQ(rig.status().workers[1].refused, 1U);
+}
+
+TEST(Coordinator, RefusesBallotsOfAnotherSizeAndChunksThatAreDamaged) {
+  Rig rig;
+  rig.join("ann");
+  const std::string frames = ballot_of(rig.run(), {.number = 0}, Rig::all_positive);
+  EXPECT_TRUE(has(rig.put_all(BALLOT, 0, 0, frames + "more").refused(),
+                  concat("those of round 0 have ", frames.size())));
+  EXPECT_TRUE(has(rig.put_all(BALLOT, 0, 3, frames).refused(), "round 0 is open"));
+  PutChunkRequest request;
+  request.set_session(rig.session(0));
+  request.set_total(frames.size());
+  request.set_data(frames);
+  request.set_hash(1);
+  EXPECT_TRUE(has(rig->put_chunk(request, {}, rig.now()).refused(), "does not fit"));
+  VoteRequest vote;
+  vote.set_session(rig.session(0));
+  vote.set_total(frames.size());
+  EXPECT_EQ(rig->vote(vote, {}, rig.now()).status(), VoteReply::INCOMPLETE);
+}
+
+TEST(Coordinator, AnswersWaitsAtTheirTimeOutAndAtShutdown) {
+  Rig rig(with_quorum({.min_workers = 2}));
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  rig.join("ann");
+  const auto without = rig.wait(0, 0);
+  ASSERT_TRUE(without->has_value());  // its ballot is to be sent again
+  EXPECT_FALSE((*without)->has_ballot());
+  rig.vote({.number = 0}, hash);
+  const auto short_one = rig.wait(0, 0, 1000);
+  rig.pass(1);
+  EXPECT_EQ(*rig->next_event(), rig.now());
+  rig.tick();
+  ASSERT_TRUE(short_one->has_value());
+  EXPECT_FALSE((*short_one)->closed());
+  EXPECT_TRUE((*short_one)->has_ballot());
+  const auto other = rig.wait(0, 0), again = rig.wait(0, 0);
+  EXPECT_TRUE(other->has_value());  // the newest call counts
+  rig->shutdown();
+  ASSERT_TRUE(again->has_value());
+  EXPECT_EQ((*again)->refused(), "the coordinator stops");
+}
+
+TEST(Coordinator, DoesNotWaitForWorkersThatAreSilentAbstainOrAreBehind) {
+  Rig rig;
+  Replica replica(rig.run());
+  rig.join("ann"), rig.join("bob");
+  rig.vote({.number = 0}, replica.hash());
+  const auto abstains = rig.wait(1, 0, 20'000, true);
+  ASSERT_EQ(rig.seen.rounds.size(), 1U);
+  EXPECT_TRUE(abstains->has_value());
+  replica.apply(bytes_of(rig.get(RECORD, 0, 0)));
+
+  rig.vote({.number = 0, .round = 1}, replica.hash());
+  EXPECT_EQ(rig.seen.rounds.size(), 1U);
+  rig.heartbeat(1, 1);
+  EXPECT_EQ(rig.seen.rounds.size(), 1U);
+  rig.pass(14);
+  rig.heartbeat(0, 1);
+  rig.pass(1);
+  rig.tick();
+  ASSERT_EQ(rig.seen.rounds.size(), 2U);
+  EXPECT_EQ(rig.seen.log.back(), "lost 1: no heartbeat");
+  replica.apply(bytes_of(rig.get(RECORD, 0, 1)));
+
+  rig.heartbeat(1, 0);  // back, and two rounds behind
+  rig.vote({.number = 0, .round = 2}, replica.hash());
+  EXPECT_EQ(rig.seen.rounds.size(), 3U);
+}
+
+TEST(Coordinator, LeavesOutTheLastOfAnEvenNumberOfEqualVoters) {
+  Rig rig(with_quorum({.odd = true}));
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  for (const char* name : {"ann", "bob", "cy", "di"}) rig.join(name);
+  for (const int number : {3, 1, 0, 2}) {
+    rig.pass(1);
+    rig.vote({.number = number}, hash);
+  }
+  EXPECT_EQ(voters(rig.seen), Numbers({0, 1, 3}));
+  EXPECT_EQ(rig.seen.rounds[0].left_out, Numbers({2}));
+  EXPECT_TRUE(has((*rig.wait(2, 0))->why_not(), "even number"));
+}
+
+TEST(Coordinator, CountsWeightsThatWorkersAskForWithinTheBound) {
+  CoordinatorOptions options;
+  options.weighting = Weighting::kGiven;
+  options.most_weight = 10;
+  Rig rig(options);
+  Replica replica(rig.run());
+  EXPECT_TRUE(has(rig.join("eve", 11).refused(), "from 1 to 10"));
+  rig.join("ann", 6), rig.join("bob", 2), rig.join("cy", 2);
+  const auto minus = [](std::size_t) { return false; };
+  rig.vote({.number = 0, .weight = 6}, replica.hash());
+  rig.vote({.number = 1, .weight = 2}, replica.hash(), minus);
+  EXPECT_EQ(rig.vote({.number = 2, .weight = 2}, replica.hash(), minus).status(), VoteReply::TAKEN);
+  const RoundRecord record = replica.apply(bytes_of(rig.get(RECORD, 0, 0)));
+  EXPECT_EQ(record.voters[0].weight, 3);  // over the common divisor
+  EXPECT_EQ(record.voters[1].weight, 1);
+  EXPECT_EQ(replica.params()[0], -kRate);
+}
+
+TEST(Coordinator, GivesParametersOfTheFirstWorkerToTheOthers) {
+  Rig rig;
+  const Replica replica(rig.run());
+  EXPECT_EQ(rig.join("ann").state().parameters_round(), -1);
+  rig.join("bob");
+  const std::uint64_t bytes = replica.params().size_bytes();
+  EXPECT_EQ(rig.missing(PARAMETERS, 0, 0, bytes).chunks_size(), 1);
+  EXPECT_TRUE(rig.missing(PARAMETERS, 1, 0, bytes).closed());  // one is at it
+  EXPECT_TRUE(has(rig.offer(0, 0, replica.params(), 3).refused(), "hash"));
+  EXPECT_EQ(rig.offer(0, 0, replica.params(), replica.hash()).refused(), "");
+  const HeartbeatReply state = rig.heartbeat(1, 0);
+  EXPECT_EQ(state.state().parameters_round(), 0);
+  EXPECT_EQ(state.state().parameters_hash(), replica.hash());
+  EXPECT_EQ(state.state().parameters_bytes(), bytes);
+  const std::string got = rig.get(PARAMETERS, 1, 0);
+  EXPECT_EQ(got, std::string(reinterpret_cast<const char*>(replica.params().data()), bytes));
+}
+
+TEST(Coordinator, AsksAVoterForParametersAndKeepsThemOnlyWithTheHashThatMostHad) {
+  CoordinatorOptions options;
+  options.parameters_every = 2;
+  Rig rig(options);
+  Replica replica(rig.run());
+  rig.join("ann"), rig.join("bob");
+  rig.offer(0, 0, replica.params(), replica.hash());
+  bool asked = false;
+  for (int round = 0; round < 2; ++round) {
+    rig.vote({.number = 1, .round = round}, replica.hash());
+    const auto reply = rig.wait(1, round);
+    rig.pass(1);
+    rig.vote({.number = 0, .round = round}, replica.hash());
+    replica.apply(bytes_of(rig.get(RECORD, 0, round)));
+    asked = (*reply)->wants_parameters();
+    EXPECT_EQ(asked, round == 1);
+  }
+  EXPECT_TRUE(
+      has(rig.offer(0, 2, replica.params(), replica.hash()).refused(), "not asked of this worker"));
+  std::vector<float> wrong(replica.params().begin(), replica.params().end());
+  wrong[3] += 1;
+  const std::uint64_t wrong_hash = param_hash(Layout(rig.run().tensors), wrong);
+  EXPECT_EQ(rig.offer(1, 2, wrong, wrong_hash).refused(), "");  // round 2 will tell
+  EXPECT_EQ(rig.status().parameters_round, 0);
+  rig.vote({.number = 0, .round = 2}, replica.hash());
+  rig.vote({.number = 1, .round = 2}, replica.hash());
+  EXPECT_EQ(rig.status().parameters_round, 0);
+  EXPECT_TRUE(has(rig.seen.refused.back(), "another hash than most"));
+
+  replica.apply(bytes_of(rig.get(RECORD, 0, 2)));
+  rig.vote({.number = 0, .round = 3}, replica.hash());
+  const auto reply = rig.wait(0, 3);
+  rig.vote({.number = 1, .round = 3}, replica.hash());
+  ASSERT_TRUE((*reply)->wants_parameters());
+  replica.apply(bytes_of(rig.get(RECORD, 0, 3)));
+  EXPECT_EQ(rig.offer(0, 4, replica.params(), replica.hash()).refused(), "");
+  rig.vote({.number = 0, .round = 4}, replica.hash());
+  rig.vote({.number = 1, .round = 4}, replica.hash());
+  EXPECT_EQ(rig.status().parameters_round, 4);
+}
+
+TEST(Coordinator, GoesOnFromItsJournalAndKnowsItsWorkers) {
+  Rig rig;
+  Replica replica(rig.run());
+  rig.join("ann"), rig.join("bob");
+  rig.offer(0, 0, replica.params(), replica.hash());
+  rig.vote({.number = 0}, replica.hash());
+  rig.vote({.number = 1}, replica.hash());
+  rig.vote({.number = 0, .round = 1}, replica.hash());  // lost with the process
+  rig.restart();
+  EXPECT_TRUE(has(rig.heartbeat(0, 1).refused(), "register again"));
+  const RegisterReply bob = rig.join("bob");
+  EXPECT_EQ(bob.number(), 1U);
+  EXPECT_EQ(bob.state().open_round(), 1);
+  EXPECT_EQ(bob.state().parameters_round(), 0);
+  EXPECT_TRUE((*rig.wait(1, 0))->counted());
+  replica.apply(bytes_of(rig.get(RECORD, 1, 0)));
+  rig.vote({.number = 1, .round = 1}, replica.hash());
+  EXPECT_EQ(rig.seen.rounds.size(), 1U);  // the other is waited for: it voted last time
+  rig.join("ann");
+  EXPECT_FALSE((*rig.wait(0, 1))->has_ballot());
+  rig.vote({.number = 0, .round = 1}, replica.hash());
+  EXPECT_EQ(voters(rig.seen), Numbers({0, 1}));
+}
+
+TEST(Coordinator, ServesNoMoreOnceItsJournalCannotBeWritten) {
+  Rig rig;
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  rig.join("ann");
+  std::filesystem::remove_all(rig.folder());
+  rig.vote({.number = 0}, hash);
+  EXPECT_TRUE(has(rig.seen.failed, "records-"));
+  EXPECT_TRUE(has(rig.heartbeat(0, 0).refused(), "the coordinator failed"));
+  EXPECT_NE(rig.status().failed, "");
+}
+
+}  // namespace
+}  // namespace pride::coord::test

@@ -1,0 +1,218 @@
+// Optimizers whose coordinator is this one, on threads. Oracles: an optimizer that replays the
+// journal; the sizes of messages by protobuf's rules, written out.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "coord/direct_client.h"
+#include "coord/shadow.h"
+#include "coord/work_thread.h"
+#include "pride/comm/thread_comm.h"
+#include "support/training.h"
+
+namespace pride::coord::test {
+namespace {
+
+using pride::testing::fill;
+using pride::testing::gradient;
+using pride::testing::initial;
+
+OptimizerOptions options_of(const std::string& method) {
+  OptimizerOptions options;
+  options.method = method;
+  options.groups.resize(1);
+  options.groups[0].lr = 0.01;
+  options.bucket_coords = 1000;
+  options.seed = 3;
+  return options;
+}
+
+const Layout& layout() {
+  static const Layout all(pride::testing::kTensors);
+  return all;
+}
+
+class Worker {
+ public:
+  Worker(int key, OptimizerOptions options, std::shared_ptr<CoordinatorClient> client,
+         float shift = 0)
+      : key_(key), comms_(make_thread_world(1)) {
+    options.coordinator = std::move(client);
+    optimizer_ = std::make_unique<Optimizer>(*comms_[0], layout(), options);
+    fill(layout(), params_, [&](std::size_t t, std::size_t i) { return initial(t, i) + shift; });
+    optimizer_->broadcast(params_.span());
+  }
+  void steps(std::int64_t until) {
+    while (optimizer_->steps_done() < until) {
+      const std::int64_t at = optimizer_->steps_done();
+      fill(layout(), grads_,
+           [&](std::size_t t, std::size_t i) { return gradient(key_, at, t, i); });
+      optimizer_->step(params_.span(), grads_.span());
+    }
+  }
+  std::uint64_t hash() {
+    optimizer_->to_common(params_.span());
+    return param_hash(layout(), params_.span());
+  }
+
+ private:
+  int key_;
+  std::vector<std::unique_ptr<Communicator>> comms_;
+  std::unique_ptr<Optimizer> optimizer_;
+  FlatBuffer params_{layout().flat_size()}, grads_{layout().flat_size()};
+};
+
+// A coordinator that serves on a thread of its own, in real time.
+class Server {
+ public:
+  explicit Server(CoordinatorOptions options) {
+    options.folder = folder_.path() / "journal";
+    coordinator_ = std::make_unique<Coordinator>(
+        options, make_central_serving,
+        [this](std::function<void()> task) { tasks_->run(std::move(task)); }, seen,
+        std::chrono::steady_clock::now());
+  }
+  // What was put off is done first.
+  ~Server() {
+    tasks_.reset();
+    coordinator_.reset();
+  }
+  std::shared_ptr<DirectClient> client(int number) {
+    return std::make_shared<DirectClient>(*coordinator_, concat("worker-", number));
+  }
+  Status status() { return coordinator_->status(std::chrono::steady_clock::now()); }
+  std::filesystem::path folder() const { return folder_.path() / "journal"; }
+
+  Seen seen;
+
+ private:
+  app::test::TempFolder folder_;
+  std::unique_ptr<WorkThread> tasks_ = std::make_unique<WorkThread>();
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+void at_once(int n, const std::function<void(int)>& body) {
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < n; ++i) threads.emplace_back([&body, i] { body(i); });
+}
+
+CoordinatorOptions four_with_shadow() {
+  CoordinatorOptions options;
+  options.quorum.min_workers = 4;
+  options.quorum.most_grace = Seconds(60);
+  options.parameters_every = 2;
+  options.shadow = true;
+  return options;
+}
+
+class Methods : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Methods, LeaveAllWorkersTheReplayAndTheShadowWithTheSameParameters) {
+  constexpr int kWorkers = 4;
+  const OptimizerOptions options = options_of(GetParam());
+  const std::int64_t steps = 5 * method_info(options.method, 1).period;
+  Server server(four_with_shadow());
+  std::vector<std::unique_ptr<Worker>> workers;
+  // one after the other: the first gives its parameters, which are not those of the others
+  for (int i = 0; i < kWorkers; ++i) {
+    workers.push_back(std::make_unique<Worker>(i, options, server.client(i), i == 0 ? 0.5F : 0));
+  }
+  at_once(kWorkers, [&](int i) { workers[static_cast<std::size_t>(i)]->steps(steps); });
+  const std::uint64_t hash = workers[0]->hash();
+  for (auto& worker : workers) EXPECT_EQ(worker->hash(), hash);
+  EXPECT_EQ(server.seen.failed, "");
+
+  const JournalFiles files = scan_journal(server.folder());
+  ASSERT_EQ(files.next_round(), 5);
+  const auto comms = make_thread_world(1);
+  Optimizer replay(*comms[0], layout(), options);
+  FlatBuffer params(layout().flat_size());
+  fill(layout(), params, [](std::size_t t, std::size_t i) { return initial(t, i) + 0.5F; });
+  for (const JournalSegment& segment : files.segments) {
+    for (const JournalEntry& entry : segment.entries) {
+      const auto record = read_bytes(segment.file, entry.offset, entry.length);
+      EXPECT_EQ(decode_record(record, "test").voters.size(), 4U);
+      replay.replay(params.span(), record);
+    }
+  }
+  replay.to_common(params.span());
+  EXPECT_EQ(param_hash(layout(), params.span()), hash);
+
+  // the shadow's, after 2 and 4 rounds; nobody was asked
+  ASSERT_EQ(files.parameters.size(), 3U);
+  EXPECT_EQ(files.parameters[2].before_round, 4);
+  Worker late(9, options, server.client(9));  // from there, and by one record
+  EXPECT_EQ(late.hash(), hash);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Methods,
+                         ::testing::Values("dlion-vote", "dlion-avg", "local-vote", "local-avg"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+TEST(Optimizers, EndAliveWhereWorkersJoinAndVoteAllAtOnce) {
+  CoordinatorOptions options;
+  options.quorum.min_workers = 2;
+  options.quorum.grace = Seconds(0.01);
+  options.parameters_every = 3;
+  Server server(options);
+  std::vector<std::uint64_t> hashes(6);
+  at_once(6, [&](int i) {
+    Worker worker(i, options_of("dlion-vote"), server.client(i));
+    worker.steps(12);
+    hashes[static_cast<std::size_t>(i)] = worker.hash();
+  });
+  EXPECT_EQ(server.seen.failed, "");
+  EXPECT_GE(scan_journal(server.folder()).next_round(), 12);
+}
+
+// --- Bytes of a round. docs/wire_format.md, "A coordinator". -------------------------------------
+
+std::uint64_t varint(std::uint64_t v) { return v < 128 ? 1 : 1 + varint(v / 128); }
+// Of a field that is left out where it is 0.
+std::uint64_t field(std::uint64_t v) { return v == 0 ? 0 : 1 + varint(v); }
+std::uint64_t bytes_field(std::uint64_t n) { return 1 + varint(n) + n; }
+
+TEST(Optimizers, SendAndReceiveTheBytesThatAreStated) {
+  constexpr std::uint64_t kSession = 18, kHash = 9;
+  Server server({});
+  const auto client = server.client(0);
+  const OptimizerOptions options = options_of("dlion-vote");
+  Worker worker(0, options, client);
+  worker.steps(1);
+  const Traffic before = client->traffic();
+  worker.steps(2);
+  const Traffic after = client->traffic();
+
+  const auto method = make_method("dlion-vote", {layout(), 1, complete_options("dlion-vote", {})});
+  const auto buckets = make_buckets(layout(), options.bucket_coords, 1);
+  const CentralRound rounds(*method, buckets);
+  const std::uint64_t ballot = rounds.ballot_bytes(1), round = field(1);
+  const Voter voter;
+  const std::uint64_t record = rounds.record_bytes(1, 1, {&voter, 1});
+  // before round 0, so that two fields of it are 0
+  const std::uint64_t run_state = field(2) + kHash + field(4 * layout().flat_size());
+  const std::uint64_t state = bytes_field(run_state);
+
+  const std::uint64_t up =
+      (kSession + round + field(ballot)) +                                // Missing
+      (kSession + round + field(ballot) + kHash + bytes_field(ballot)) +  // PutChunk
+      (kSession + round + field(ballot) + 2 * kHash + bytes_field(40)) +  // Vote
+      (kSession + round + field(1000)) +                                  // WaitRound
+      (kSession + 2 + round);                                             // GetChunk
+  EXPECT_EQ(after.bytes_sent - before.bytes_sent, up);
+  const std::uint64_t missing = 1 + 1 + 1;  // one chunk
+  // the state of Vote: the round is open still, or over
+  const std::uint64_t down = missing + state + (2 + 2 + field(record) + kHash + state) +
+                             (bytes_field(record) + kHash + field(record));
+  EXPECT_EQ(after.bytes_received - before.bytes_received, down);
+  EXPECT_LE(up - ballot, 220U);
+  EXPECT_LE(down - record, 100U);
+}
+
+}  // namespace
+}  // namespace pride::coord::test

@@ -1,0 +1,140 @@
+// Certificates of a project: what is made, who is taken, and why others are not.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "coord/rpc/certificate_files.h"
+#include "coord/rpc/checker.h"
+#include "pride/error.h"
+#include "project.h"
+
+namespace pride::coord::testing {
+namespace {
+
+const auto kNow = std::chrono::system_clock::now();
+constexpr long kDay = 86'400;
+
+// Where the text is, its part must be; else it is a name.
+void expect_refused(const Verdict& verdict, const std::string& part) {
+  EXPECT_NE(verdict.refused.find(part), std::string::npos)
+      << verdict.refused << "\nhas no: " << part;
+}
+
+struct Project {
+  Folder folder;
+  fs::path ca = make_project(folder / "ca");
+  Authority authority{ca};
+  CertificateChecker checker{ca / "server"};
+
+  std::string worker(const std::string& name, Validity validity = {}) {
+    return read_file(authority.issue_worker(name, validity) / kCertFile);
+  }
+};
+
+TEST(Certificates, OfAWorkerAreTakenWithTheirName) {
+  Project project;
+  const Verdict verdict = project.checker.check(project.worker("alice"), kNow);
+  EXPECT_EQ(verdict.refused, "");
+  EXPECT_EQ(verdict.name, "alice");
+}
+
+TEST(Certificates, AreRefusedWithTheReason) {
+  Project project, other;
+  expect_refused(project.checker.check("", kNow), "no certificate");
+  expect_refused(project.checker.check("-----BEGIN", kNow), "cannot be read");
+  expect_refused(project.checker.check(other.worker("eve"), kNow), "is not of this project's CA");
+  expect_refused(project.checker.check(project.worker("old", {-2 * kDay, -kDay}), kNow),
+                 "the certificate of old has expired, on 20");
+  expect_refused(project.checker.check(project.worker("new", {kDay, 2 * kDay}), kNow),
+                 "the certificate of new is not valid before 20");
+  const std::string server = read_file(project.ca / "server" / kCertFile);
+  expect_refused(project.checker.check(server, kNow), "is not one of a worker");
+  const std::string ca = read_file(project.ca / kCaFile);
+  EXPECT_NE(project.checker.check(ca, kNow).refused, "") << "the CA is a worker";
+}
+
+TEST(Certificates, ExpireWhileTheyAreKnown) {
+  Project project;
+  const std::string pem = project.worker("alice");
+  EXPECT_EQ(project.checker.check(pem, kNow).refused, "");
+  expect_refused(project.checker.check(pem, kNow + 24h * 366), "has expired");
+  EXPECT_EQ(project.checker.check(pem, kNow).refused, "");
+}
+
+TEST(Certificates, AreRevokedFromTheNextLookOn) {
+  Project project;
+  const std::string alice = project.worker("alice"), bob = project.worker("bob");
+  EXPECT_EQ(project.checker.check(alice, kNow).refused, "");
+  EXPECT_EQ(project.authority.revoke("alice").size(), 1U);
+  expect_refused(project.checker.check(alice, kNow), "the certificate of alice has been revoked");
+  EXPECT_EQ(project.checker.check(bob, kNow).refused, "");
+  const std::string serial = serial_of(*read_certificate(bob));
+  EXPECT_EQ(project.authority.revoke(serial), std::vector<std::string>{serial});
+  expect_refused(project.checker.check(bob, kNow), "(serial " + serial + ")");
+  EXPECT_THROW(project.authority.revoke("nobody"), DataError);
+}
+
+TEST(Certificates, StayRevokedWhenTheListIsLost) {
+  Project project;
+  const std::string alice = project.worker("alice");
+  project.authority.revoke("alice");
+  expect_refused(project.checker.check(alice, kNow), "revoked");
+  fs::remove(project.ca / "server" / kRevokedFile);
+  expect_refused(project.checker.check(alice, kNow), "revoked");
+}
+
+TEST(Certificates, AreListedWithWhatBecameOfThem) {
+  Project project;
+  project.worker("alice");
+  project.worker("bob");
+  project.authority.revoke("bob");
+  const std::vector<Issued> all = project.authority.issued();
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[0].kind, "server");
+  EXPECT_EQ(all[1].name, "alice");
+  EXPECT_FALSE(all[1].revoked);
+  EXPECT_TRUE(all[2].revoked);
+  EXPECT_NE(all[1].serial, all[2].serial);
+}
+
+TEST(Certificates, OfANameAreMadeOnce) {
+  Project project;
+  project.worker("alice");
+  EXPECT_THROW(project.worker("alice"), DataError);
+  EXPECT_THROW(Authority::create(project.ca, "again", {}), DataError);
+  EXPECT_THROW(Authority(project.folder / "elsewhere"), DataError);
+}
+
+TEST(Certificates, OfAServerNeedPlainNames) {
+  Project project;
+  EXPECT_THROW(project.authority.issue_server({}, {}), InvalidArgument);
+  EXPECT_THROW(project.authority.issue_server({"a,DNS:b"}, {}), InvalidArgument);
+}
+
+TEST(CertificateFiles, AreRefusedWhereTheyAreNotWhatTheySay) {
+  Project project;
+  const fs::path alice = project.authority.issue_worker("alice", {});
+  EXPECT_NO_THROW(read_certificate_files(alice));
+  const auto mode = fs::status(alice / kKeyFile).permissions() & fs::perms::all;
+  EXPECT_EQ(mode, fs::perms::owner_read | fs::perms::owner_write);
+  const auto why = [&] {
+    try {
+      read_certificate_files(alice);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  fs::permissions(alice / kKeyFile, fs::perms::group_read, fs::perm_options::add);
+  EXPECT_NE(why().find("can be read by others"), std::string::npos) << why();
+  fs::permissions(alice / kKeyFile, mode);
+  const fs::path bob = project.authority.issue_worker("bob", {});
+  fs::copy_file(bob / kCertFile, alice / kCertFile, fs::copy_options::overwrite_existing);
+  EXPECT_NE(why().find("is not the key of cert.pem"), std::string::npos) << why();
+  write_file(alice / kCertFile, "garbage", 0644);
+  EXPECT_NE(why().find("is no certificate in PEM"), std::string::npos) << why();
+  fs::remove(alice / kCertFile);
+  EXPECT_NE(why().find("cannot read "), std::string::npos) << why();
+}
+
+}  // namespace
+}  // namespace pride::coord::testing

@@ -1,0 +1,177 @@
+# `pride serve` and three workers as processes: killed and restarted, cut off, and a second coordinator
+# on the same journal. Every worker ends with the parameters that a replay of the journal gives.
+# usage: run_test.py PRIDE TEST_WORKER [NAME of one test]
+# SPDX-License-Identifier: Apache-2.0
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from processes import Coordinator, Wire, Worker, last_round, wait_until
+
+PATIENCE_S = 120
+ROUNDS = 120
+LONG = 400
+FLAGS = ("--dead-after", "2", "--most-grace", "1", "--parameters-every", "20")
+
+faults = []
+
+
+def expect(what, is_so):
+    if not is_so:
+        faults.append(what)
+        print("FAULT:", what, flush=True)
+
+
+class Run:
+    def __init__(self, pride, program, folder, *flags):
+        self.program, self.folder = program, pathlib.Path(folder)
+        self.coordinator = Coordinator(pride, self.folder / "journal", *FLAGS, *flags)
+        self.coordinator.start()
+        self.workers = []
+
+    def worker(self, name, port=None, rounds=ROUNDS, **settings):
+        settings = {"pause_ms": 5, "secret": self.folder / f"{name}.secret", **settings}
+        worker = Worker([self.program, f"127.0.0.1:{port or self.coordinator.port}", name, str(rounds),
+                         *(f"{key}={value}" for key, value in settings.items())])
+        worker.start()
+        self.workers.append(worker)
+        return worker
+
+    def wait_for_round(self, n):
+        wait_until(f"round {n}", lambda: last_round(self.coordinator) >= n, PATIENCE_S)
+
+    def check_end(self, rounds=ROUNDS):
+        results = [worker.result(PATIENCE_S) for worker in self.workers]
+        expect(f"stopped with {self.coordinator.process.poll()}", self.coordinator.stop() == 0)
+        _, records, end = self.coordinator.journal()
+        expect(f"{len(records)} records", [r["round"] for r in records] == list(range(rounds)))
+        for result in results:
+            expect(f"{result} is not the journal's {end}",
+                   result["hash"] == end["params_hash"] and result["rounds"] == rounds)
+        for record in records:
+            numbers = [voter["number"] for voter in record["voters"]]
+            expect(f"voted twice: {record}", len(set(numbers)) == len(numbers))
+        return results
+
+
+def workers_end_alike(run):
+    for name in "abc":
+        run.worker(name)
+    results = run.check_end()
+    expect(f"few ballots counted: {results}", all(r["counted"] > 0 for r in results))
+
+
+def killed_worker_comes_back(run):
+    for name in "abc":
+        run.worker(name, rounds=LONG, pause_ms=20)
+    run.wait_for_round(20)
+    run.workers[0].kill()
+    wait_until("the loss in the log", lambda: any(e["name"] == "a" for e in run.coordinator.events("lost")))
+    run.workers[0].start()
+    results = run.check_end(LONG)
+    expect(f"a is not counted again: {results[0]}", results[0]["counted"] > 0)
+    numbers = {e["number"] for e in run.coordinator.events("joined") if e["name"] == "a"}
+    expect(f"a came back under another number: {numbers}", len(numbers) == 1)
+
+
+def killed_coordinator_goes_on(run):
+    for name in "abc":
+        run.worker(name)
+    for n in (15, 40, 70):
+        run.wait_for_round(n)
+        run.coordinator.kill()
+        time.sleep(0.5)
+        run.coordinator.start()
+    run.check_end()
+
+
+def cut_wires_are_mended(run):
+    wire = Wire(run.coordinator.port)
+    run.worker("a", wire.port)
+    for name in "bc":
+        run.worker(name)
+    for n in (10, 30, 50):
+        run.wait_for_round(n)
+        wire.cut()
+    run.wait_for_round(60)
+    wire.hang()
+    run.wait_for_round(80)
+    wire.mend()
+    run.check_end()
+    wire.close()
+
+
+def another_secret_is_refused(run):
+    for name in "abc":
+        run.worker(name)
+    run.wait_for_round(10)
+    thief = run.worker("a", secret=run.folder / "thief.secret")
+    run.workers.remove(thief)
+    try:
+        thief.result(PATIENCE_S)
+        expect("a second a was taken", False)
+    except RuntimeError as error:
+        expect(f"refused with {error}", "refuses worker a" in str(error))
+    run.check_end()
+    expect("not in the log", any("another secret" in e["why"] for e in run.coordinator.events("refused")))
+
+
+def commands_say_what_is_wrong(run):
+    """Exit codes and texts of `pride serve`, `certs` and `journal`."""
+    pride, folder = run.coordinator.pride, run.folder
+
+    def expect_failure(code, part, *arguments):
+        done = subprocess.run([pride, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        expect(f"{arguments}: {done.returncode}, {done.stderr}", done.returncode == code and part in done.stderr)
+
+    serve = ("serve", "--dir", folder / "other")
+    expect_failure(2, "certificates are needed", *serve, "--listen", "0.0.0.0:0")
+    expect_failure(2, "is not HOST:PORT", *serve, "--listen", "4770")
+    expect_failure(1, "cannot listen on", *serve, "--listen", f"127.0.0.1:{run.coordinator.port}")
+    expect_failure(1, "cannot listen on --http", *serve, "--listen", "127.0.0.1:0", "--http",
+                   f"127.0.0.1:{run.coordinator.port}")
+    expect_failure(1, "cannot read", *serve, "--listen", "127.0.0.1:0", "--certs", folder / "nothing")
+    expect_failure(1, "another coordinator (process", "serve", "--dir", run.coordinator.folder, "--listen", "127.0.0.1:0")
+    expect_failure(2, "is not an integer", *serve, "--quorum", "0")
+    expect_failure(2, "--dir is required", "serve")
+    expect_failure(1, "holds no journal", "journal", folder / "nothing")
+    certs = folder / "certs"
+    expect_failure(1, "has no CA", "certs", "worker", certs, "alice")
+    for command in (("init", certs), ("server", certs, "--name", "localhost"), ("worker", certs, "alice"),
+                    ("revoke", certs, "alice"), ("list", certs, "--json")):
+        subprocess.run([pride, "certs", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+    expect_failure(1, "has a CA already", "certs", "init", certs)
+    expect_failure(2, "the name of a worker", "certs", "worker", certs, "../bob")
+    expect_failure(1, "no certificate for bob", "certs", "revoke", certs, "bob")
+    revoked = (certs / "server/revoked.txt").read_text()
+    expect(f"not in the server's list: {revoked}", " alice " in revoked)
+    keys = [f.stat().st_mode & 0o777 for f in certs.rglob("key.pem")] + [(certs / "ca.key").stat().st_mode & 0o777]
+    expect(f"modes {keys}", keys == [0o600] * 3)
+    expect("stopped", run.coordinator.stop() == 0)
+
+
+def main():
+    pride, program, *names = sys.argv[1:]
+    tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on, cut_wires_are_mended,
+             another_secret_is_refused, commands_say_what_is_wrong)
+    for test in tests:
+        if names and test.__name__ not in names:
+            continue
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run(pride, program, folder)
+            try:
+                test(run)
+            finally:
+                for process in [run.coordinator, *run.workers]:
+                    if process.process.poll() is None:
+                        process.kill()
+        print(f"{test.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+    print("faults:", len(faults))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,355 @@
+// Those who should not: each is refused with a line that says why, while two workers train to their
+// end, to equal parameters.
+// SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <random>
+
+#include "coord/coord.grpc.pb.h"
+#include "coord/rpc/certificate_files.h"
+#include "coord/run_message.h"
+#include "pride/error.h"
+#include "project.h"
+
+namespace pride::coord::testing {
+namespace {
+
+constexpr std::int64_t kRounds = 40;
+using Channel = std::shared_ptr<grpc::Channel>;
+
+// A project, a coordinator, and two good workers that train while the test does its worst.
+class Security : public ::testing::Test {
+ protected:
+  void start(CallLimits limits = {}, std::int64_t coords = kCoords) {
+    running.emplace(folder / "journal", ca / "server", limits);
+    std::vector<CoordinatorAddress> addresses;
+    for (const char* name : {"good1", "good2"}) addresses.push_back(address_of(name));
+    good =
+        std::async(std::launch::async, [=] { return train_all(addresses, kRounds, 20ms, coords); });
+  }
+
+  CoordinatorAddress address_of(const std::string& name, Validity validity = {}) {
+    CoordinatorAddress address;
+    address.host_port = running->address();
+    address.certificates = Authority(ca).issue_worker(name, validity).string();
+    address.patience = 20s;
+    return address;
+  }
+
+  Channel channel(const std::string& certificates, int port = 0) {
+    const CertificateFiles files = read_certificate_files(certificates);
+    return channel(grpc::SslCredentials({files.ca, files.key, files.cert}), port);
+  }
+  Channel channel(const std::shared_ptr<grpc::ChannelCredentials>& credentials, int port = 0) {
+    return grpc::CreateChannel("localhost:" + std::to_string(port == 0 ? running->port() : port),
+                               credentials);
+  }
+
+  void expect_in_log(const std::string& part) {
+    for (int i = 0; i < 200 && !running->notes.has(part); ++i) std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(running->notes.has(part)) << part << " is not among:\n" << running->notes.text();
+  }
+
+  void TearDown() override {
+    const std::vector<Trained> all = good.get();
+    for (const Trained& one : all) {
+      EXPECT_EQ(one.error, "");
+      EXPECT_EQ(one.steps, kRounds);
+      EXPECT_EQ(one.hash, all[0].hash);
+    }
+  }
+
+  Folder folder;
+  fs::path ca = make_project(folder / "ca");
+  std::optional<Running> running;
+  std::future<std::vector<Trained>> good;
+};
+
+// A call by its bytes.
+grpc::Status call(const Channel& channel, const std::string& method, const std::string& bytes) {
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 10s);
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer reply;
+  std::promise<grpc::Status> done;
+  stub.UnaryCall(&context, "/pride.coord.CoordinatorCalls/" + method, grpc::StubOptions(), &request,
+                 &reply, [&](grpc::Status status) { done.set_value(std::move(status)); });
+  return done.get_future().get();
+}
+
+std::string random_bytes(std::size_t n) {
+  std::mt19937 generator(7);
+  std::string bytes(n, '\0');
+  for (char& c : bytes) c = static_cast<char>(generator());
+  return bytes;
+}
+
+void send_raw(int port, const std::string& bytes) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(port));
+  inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+  ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  char answer[256];
+  const timeval patience{.tv_sec = 5, .tv_usec = 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  while (recv(fd, answer, sizeof answer, 0) > 0) {
+  }
+  close(fd);
+}
+
+TEST_F(Security, WhoHasNoCertificateIsRefused) {
+  start();
+  const std::string root = read_file(ca / kCaFile);
+  const grpc::Status status = call(channel(grpc::SslCredentials({root, "", ""})), "Register", "");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_NE(status.error_message().find("no certificate"), std::string::npos);
+  expect_in_log("no certificate: this coordinator asks for one of its project");
+}
+
+TEST_F(Security, WhoSpeaksWithoutTlsIsRefused) {
+  start();
+  EXPECT_FALSE(call(channel(grpc::InsecureChannelCredentials()), "Register", "").ok());
+  expect_in_log("connection | ");
+  expect_in_log("handshake failed");
+}
+
+TEST_F(Security, CertificatesOfAnotherCaAreRefused) {
+  start();
+  const fs::path other = make_project(folder / "other");
+  const fs::path eve = Authority(other).issue_worker("eve", {});
+  fs::copy_file(ca / kCaFile, eve / kCaFile, fs::copy_options::overwrite_existing);
+  CoordinatorAddress address;
+  address.host_port = running->address();
+  address.certificates = eve.string();
+  EXPECT_NE(train(address, 1).error.find("is not of this project's CA"), std::string::npos);
+  expect_in_log("the certificate of eve is not of this project's CA");
+}
+
+TEST_F(Security, CertificatesThatAreOverAreRefused) {
+  start();
+  EXPECT_NE(train(address_of("old", {-7200, -3600}), 1).error.find("has expired"),
+            std::string::npos);
+  expect_in_log("the certificate of old has expired");
+}
+
+TEST_F(Security, ACertificateRevokedInMidRunEndsItsWorkerAlone) {
+  start();
+  const CoordinatorAddress mallory = address_of("mallory");
+  auto training = std::async(std::launch::async, [&] { return train(mallory, 1'000'000, 20ms); });
+  while (running->notes.rounds().size() < 5) std::this_thread::sleep_for(10ms);
+  Authority(ca).revoke("mallory");
+  EXPECT_NE(training.get().error.find("the certificate of mallory has been revoked"),
+            std::string::npos);
+  expect_in_log("| mallory | ");
+  expect_in_log("has been revoked (serial ");
+}
+
+TEST_F(Security, ACertificateIsOneName) {
+  start();
+  CoordinatorAddress address = address_of("mallory");
+  RegisterRequest request;
+  request.set_protocol(kProtocol);
+  request.set_name("good1");
+  request.set_secret(std::string(kSecretBytes, 'x'));
+  const auto stub = CoordinatorCalls::NewStub(channel(address.certificates));
+  grpc::ClientContext context;
+  RegisterReply reply;
+  ASSERT_TRUE(stub->Register(&context, request, &reply).ok());
+  EXPECT_NE(reply.refused(), "");
+  address.name = "good1";
+  EXPECT_THROW(connect_coordinator(address), InvalidArgument);
+  expect_in_log("Register | ");
+}
+
+TEST_F(Security, OversizedMessagesAreRefused) {
+  start();
+  const Channel mine = channel(address_of("big").certificates);
+  for (const std::size_t size : {std::size_t{2} << 20, std::size_t{40} << 20}) {
+    EXPECT_EQ(call(mine, "PutChunk", std::string(size, 'x')).error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED)
+        << size;
+  }
+  expect_in_log("oversized: a message of 2097152 bytes");
+}
+
+TEST_F(Security, MalformedMessagesAreRefused) {
+  start();
+  const Channel mine = channel(address_of("fuzz").certificates);
+  for (const char* method : {"Register", "Heartbeat", "Missing", "PutChunk", "Vote",
+                             "OfferParameters", "WaitRound", "GetChunk"}) {
+    EXPECT_EQ(call(mine, method, random_bytes(1000)).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT)
+        << method;
+  }
+  EXPECT_EQ(call(mine, "Nothing", "").error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  expect_in_log("| fuzz | ");
+  expect_in_log("malformed");
+}
+
+TEST_F(Security, BytesThatAreNoTlsAreRefused) {
+  start();
+  send_raw(running->port(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  expect_in_log("http request");
+  send_raw(running->port(), random_bytes(3000));
+  expect_in_log("it does not begin as TLS does");
+}
+
+TEST_F(Security, AFloodIsRefusedToItsCallerAlone) {
+  start({.per_second = 50, .burst = 200, .at_a_time = 16, .all_at_a_time = 4096});
+  const Channel mine = channel(address_of("flood").certificates);
+  int refused = 0;
+  for (int i = 0; i < 600; ++i) {
+    refused += call(mine, "Heartbeat", "").error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+  }
+  EXPECT_GT(refused, 100);
+  expect_in_log("flood: too many calls: 50 a second at most");
+  EXPECT_EQ(running->notes.text().find("| good"), std::string::npos) << running->notes.text();
+}
+
+// Bytes from the server stop after a while.
+class Dam {
+ public:
+  Dam(int target, std::size_t most_back) : target_(target), most_back_(most_back) {
+    listener_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in here{};
+    here.sin_family = AF_INET;
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof here;
+    if (bind(listener_, reinterpret_cast<sockaddr*>(&here), size) != 0 ||
+        listen(listener_, 4) != 0 ||
+        getsockname(listener_, reinterpret_cast<sockaddr*>(&here), &size) != 0) {
+      throw std::runtime_error("no port for the dam");
+    }
+    port = ntohs(here.sin_port);
+    threads_.emplace_back([this] { run(); });
+  }
+  ~Dam() {
+    for (const int fd : {listener_, near_, far_}) shutdown(fd, SHUT_RDWR);
+    for (std::thread& thread : threads_) thread.join();
+    for (const int fd : {listener_, near_, far_}) close(fd);
+  }
+  Dam(const Dam&) = delete;
+  Dam& operator=(const Dam&) = delete;
+
+  int port = 0;
+
+ private:
+  void run() {
+    near_ = accept(listener_, nullptr, nullptr);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(target_));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    far_ = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(far_, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) return;
+    std::thread back([this] { carry(far_, near_, most_back_); });
+    carry(near_, far_, ~std::size_t{0});
+    back.join();
+  }
+  static void carry(int from, int to, std::size_t most) {
+    std::vector<char> bytes(1 << 14);
+    for (std::size_t all = 0; all < most;) {
+      const ssize_t n = recv(from, bytes.data(), bytes.size(), 0);
+      if (n <= 0) return;
+      if (send(to, bytes.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL) != n) return;
+      all += static_cast<std::size_t>(n);
+    }
+  }
+
+  const int target_;
+  const std::size_t most_back_;
+  int listener_ = -1, near_ = -1, far_ = -1;
+  std::vector<std::thread> threads_;
+};
+
+// Takes the description of a run from its first worker.
+class Eavesdropper final : public CoordinatorClient {
+ public:
+  CoordinatorWelcome join(const RunDescription& run, int) override {
+    description = run;
+    throw CommError("heard enough");
+  }
+  CoordinatorWelcome look() override { return {}; }
+  CoordinatorVote vote(const Ballot&) override { return {}; }
+  CoordinatorVote wait(std::int64_t) override { return {}; }
+  std::vector<std::byte> record(std::int64_t) override { return {}; }
+  void get_parameters(std::int64_t, std::span<float>) override {}
+  void put_parameters(std::int64_t, std::uint64_t, std::span<const float>) override {}
+  Traffic traffic() const override { return {}; }
+  RunDescription description;
+};
+
+RegisterRequest registration(const std::string& name, std::int64_t coords = kCoords) {
+  const auto ear = std::make_shared<Eavesdropper>();
+  OptimizerOptions options;
+  options.coordinator = ear;
+  const auto world = make_thread_world(1);
+  Optimizer optimizer(*world.front(), layout_of(coords), options);
+  std::vector<float> params(optimizer.layout().flat_size());
+  EXPECT_THROW(optimizer.broadcast(params), CommError);
+  RegisterRequest request;
+  request.set_protocol(kProtocol);
+  request.set_name(name);
+  request.set_secret(std::string(kSecretBytes, 'x'));
+  request.set_run(encode_run(ear->description));
+  request.set_vote_weight(1);
+  return request;
+}
+
+TEST_F(Security, ASessionIsOfNoUseToOthers) {
+  start();
+  const auto alice = CoordinatorCalls::NewStub(channel(address_of("alice").certificates));
+  const auto mallory = CoordinatorCalls::NewStub(channel(address_of("mallory").certificates));
+  RegisterReply registered;
+  grpc::ClientContext first;
+  ASSERT_TRUE(alice->Register(&first, registration("alice"), &registered).ok());
+  ASSERT_EQ(registered.refused(), "");
+  HeartbeatRequest beat;
+  beat.set_session(registered.session());
+  HeartbeatReply reply;
+  grpc::ClientContext second, third;
+  ASSERT_TRUE(mallory->Heartbeat(&second, beat, &reply).ok());
+  EXPECT_NE(reply.refused(), "") << "alice's session served mallory";
+  ASSERT_TRUE(alice->Heartbeat(&third, beat, &reply).ok());
+  EXPECT_EQ(reply.refused(), "");
+  expect_in_log("| mallory |");
+}
+
+// Twelve answers of 1 MiB: more than the buffers of both ends hold.
+TEST_F(Security, ASlowReaderIsCutOff) {
+  constexpr std::int64_t kMany = 600'000;
+  start({}, kMany);
+  const std::string certificates = address_of("slow").certificates;
+  const auto near = CoordinatorCalls::NewStub(channel(certificates));
+  RegisterReply registered;
+  grpc::ClientContext context;
+  while (running->status().parameters_round < 0) std::this_thread::sleep_for(10ms);
+  ASSERT_TRUE(near->Register(&context, registration("slow", kMany), &registered).ok());
+  ASSERT_EQ(registered.refused(), "");
+  GetChunkRequest request;
+  request.set_session(registered.session());
+  request.set_kind(PARAMETERS);
+  request.set_round(registered.state().parameters_round());
+  const Dam dam(running->port(), 200'000);
+  const Channel slow = channel(certificates, dam.port);
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 12; ++i) {
+    callers.emplace_back([&] { call(slow, "GetChunk", request.SerializeAsString()); });
+  }
+  expect_in_log("slow reader: its answer was not read within 2 s");
+  for (std::thread& caller : callers) caller.join();
+}
+
+}  // namespace
+}  // namespace pride::coord::testing
