@@ -132,6 +132,12 @@ TEST(Coordinator, RefusesAnotherRunWithTheFirstDifference) {
   request.set_run(encode_run(other));
   EXPECT_TRUE(
       has(rig->register_worker(request, {}, rig.now()).refused(), "seed is 5 here and 6 there"));
+  other.settings = std::string(100'000, '\xff');
+  other.seed = 5;
+  request.set_run(encode_run(other));
+  EXPECT_TRUE(has(rig->register_worker(request, {}, rig.now()).refused(),
+                  "settings is a test here and ????"));
+  EXPECT_LT(rig.seen.refused.back().size(), 600U);
   request.set_run("no run");
   EXPECT_NE(rig->register_worker(request, {}, rig.now()).refused(), "");
   request.set_run(encode_run(rig.run()));
