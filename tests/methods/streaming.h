@@ -27,7 +27,8 @@ struct Trace {
 struct Stream {
   int world = 3, steps = 11;
   OptimizerOptions options = {};
-  bool look = true;  // at the common parameters after every step
+  bool look = true;   // at the common parameters after every step
+  bool pull = false;  // gradients depend on where the worker is
   std::function<float(int rank, std::int64_t step, std::size_t tensor, std::size_t index)> grad =
       testing::gradient;
 };
@@ -44,8 +45,10 @@ inline void take(Optimizer& optimizer, Communicator& comm, FlatBuffer& x, const 
   const std::size_t n = layout.tensors().size();
   FlatBuffer grads(layout.flat_size()), seen(layout.flat_size());
   for (int step = from; step < to; ++step) {
-    testing::fill(layout, grads,
-                  [&](std::size_t t, std::size_t i) { return run.grad(comm.rank(), step, t, i); });
+    testing::fill(layout, grads, [&](std::size_t t, std::size_t i) {
+      const float pulled = run.pull ? x.span()[layout.tensors()[t].offset + i] : 0;
+      return run.grad(comm.rank(), step, t, i) + pulled;
+    });
     const auto flags = std::make_unique<bool[]>(n);
     for (std::size_t t = 0; t < n; ++t) flags[t] = unused(comm.rank(), step, t);
     StepReport report = optimizer.step(x.span(), grads.span(), {flags.get(), n});
@@ -102,6 +105,7 @@ inline Stream run_of(const std::string& method, const Options& options) {
   run.options.method = method;
   run.options.options = options;
   run.options.groups = {{.lr = 0.02, .weight_decay = 0.1}};
+  run.pull = true;
   return run;
 }
 

@@ -51,6 +51,7 @@ TEST(Streaming, ASumThatOverflowsIsDroppedWhenItIsAdopted) {
                      {"outer_lr", "1"}, {"outer_beta1", "0"}, {"nesterov", "no"}};
   Stream run = run_of("diloco", options);
   run.options.groups = {{.lr = 1, .beta1 = 0}};
+  run.pull = false;
   run.options.non_finite = NonFinitePolicy::kSkip;
   run.grad = [](int, std::int64_t step, std::size_t t, std::size_t i) {
     if (t != 1 || i != 7) return 0.0F;
