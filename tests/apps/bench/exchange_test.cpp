@@ -306,18 +306,6 @@ TEST(ExchangeBench, HasTheRouteOfBuckets) {
   EXPECT_EQ(cells_of(4, settings)[0].route, "hierarchical");
 }
 
-TEST(ExchangeBench, HasMemcpyBesideTheExchanges) {
-  for (const int world : {1, 2}) {
-    const ExchangeCell cell = cells_of(world, briefly({}, {1000})).back();
-    EXPECT_EQ(cell.name, "memcpy");
-    EXPECT_EQ(cell.bytes, 0);
-    EXPECT_EQ(cell.wrong_ranks, 0);
-    EXPECT_EQ(cell.checked_against, "its source");
-    EXPECT_GT(cell.times.min_s, 0);
-    EXPECT_GE(cell.times.p99_s, cell.times.median_s);
-  }
-}
-
 // Exceptions of three ranks; rank 2 has `other`.
 std::vector<std::string> errors_of(const Settings& all, const Settings& other) {
   std::vector<std::string> errors(3);

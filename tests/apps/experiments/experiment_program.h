@@ -3,20 +3,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "apps/io/run_here.h"
-#include "pride/error.h"
 
 namespace pride::app {
 

@@ -6,8 +6,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 
 #include "apps/fewshot/question_files.h"
 #include "apps/text/small_vocabulary.h"

@@ -8,13 +8,8 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
-
 #include "apps/fewshot/question_files.h"
 #include "apps/io/run_here.h"
-#include "apps/io/temp_folder.h"
 #include "apps/text/small_vocabulary.h"
 #include "apps/train/torch_gpt2.h"
 #include "train/choices.h"

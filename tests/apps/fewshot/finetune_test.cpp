@@ -3,13 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "apps/fewshot/question_files.h"
 #include "apps/io/run_here.h"
-#include "apps/io/temp_folder.h"
 #include "pride/registry.h"
 #include "pride/train/task.h"
 #include "train/evaluation.h"

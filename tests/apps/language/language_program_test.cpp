@@ -3,13 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <regex>
-#include <sstream>
 
 #include "apps/io/run_here.h"
 #include "apps/text/small_vocabulary.h"
-#include "pride/error.h"
 
 namespace pride::app {
 namespace {

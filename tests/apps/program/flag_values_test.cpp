@@ -48,6 +48,7 @@ TEST(NumberReader, RefusesWhatDoesNotFitItsTypeOrLimits) {
   EXPECT_EQ(read(number_reader<double>({0.001, 3600}), "nan"),
             "nan is not a number from 0.001 to 3600");
   EXPECT_EQ(read(number_reader<double>(), "1e-400"), "1e-400 is too small for a number");
+  EXPECT_EQ(read(number_reader<double>(), "1e400"), "1e400 is too large for a number");
   EXPECT_EQ(read(number_reader<double>(), "0.9x"), "'0.9x' is not a number");
 }
 

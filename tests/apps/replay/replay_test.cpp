@@ -294,16 +294,6 @@ TEST(Replay, NonFiniteGradientsRaiseOrSkip) {
   }
 }
 
-TEST(Replay, RefusesWhatTheOptimizerRefuses) {
-  const Recording recording = record(2);
-  expect_error<InvalidArgument>([&] { replay(recording, options("sgd", {})); },
-                                {"sgd", "dlion-vote"});
-  expect_error<InvalidArgument>([&] { replay(recording, options("lion", {.lr = -1.0})); }, {"-1"});
-  ReplayOptions unknown = options("dlion-vote", {});
-  unknown.optimizer.options = {{"colour", "red"}};
-  expect_error<InvalidArgument>([&] { replay(recording, unknown); }, {"colour"});
-}
-
 using Tensors = std::map<std::string, SafeTensor>;
 
 // A tensor with the values 1, 2, 3, ...

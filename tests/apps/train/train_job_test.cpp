@@ -99,9 +99,8 @@ TEST_F(Train, GivesTheSameBitsUnderMpi) {
 }
 
 TEST_F(Train, ChoosesTheBucketsFromTheNetworkBetweenProcesses) {
-  const auto summary_of = [&](Arguments more) {
-    more.insert(more.end(), {"--steps", "1", "--json"});
-    return json_of(run_shell(mpiexec(2, tiny(more))));
+  const auto summary_of = [&](const Arguments& more) {
+    return json_of(run_shell(mpiexec(2, tiny(plus(more, {"--steps", "1", "--json"})))));
   };
   const json chosen = summary_of({});
   EXPECT_EQ(chosen["routes"].front(), 1) << "too small to cut: " << chosen["routes"];
@@ -158,15 +157,9 @@ TEST_F(Train, RefusesAJobOfDifferentSettings) {
 
 TEST_F(Train, RefusesAJobOfWhichOnlySomeProcessesHaveThreads) {
   const Arguments all = tiny({"--steps", "1", "--timeout", "60"});
-  Arguments threads = all;
-  threads.insert(threads.end(), {"--threads-per-process", "2"});
-  const Outcome outcome =
-      run_shell(concat("timeout 30 env ", mpiexec(1, threads), " : -n 1 ", command_line(all)));
-  EXPECT_EQ(outcome.code, 2) << outcome.err;
-  EXPECT_NE(
-      outcome.err.find("--threads-per-process differs: 2 on process 0, not given on process 1"),
-      std::string::npos)
-      << outcome.err;
+  const std::string job = mpiexec(1, plus(all, {"--threads-per-process", "2"}));
+  expect_end(concat("timeout 30 env ", job, " : -n 1 ", command_line(all)),
+             "--threads-per-process differs: 2 on process 0, not given on process 1", 2);
 }
 
 // The other program begins MPI, and then sleeps.

@@ -2,14 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "apps/io/run_here.h"
-#include "apps/io/temp_folder.h"
 #include "apps/vision/jpeg_files.h"
-#include "pride/error.h"
 
 namespace pride::app {
 namespace {
@@ -181,7 +177,6 @@ TEST_F(ImageNet, RefusesWhatDoesNotFit) {
   test::expect_usage(
       {"train", "--task", "imagenet", "--data", path("data"), "--image-size", "4096"},
       "an image of 4096 pixels has 65536 patches of 16, at most 4096");
-  test::expect_usage({"train", "--image-size", "32"}, "--image-size is for imagenet only");
   test::expect_usage({"train", "--loader-threads", "2"}, "--loader-threads is for imagenet only");
   test::expect_usage({"train", "--mixup", "0.5"}, "--mixup is for cifar10 and imagenet only");
   test::expect_failure({"train", "--task", "imagenet", "--data", path("nowhere")},
