@@ -71,8 +71,8 @@ Coordinator::Impl::Impl(CoordinatorOptions given, MakeServing make, Run run_task
 }
 
 std::string Coordinator::Impl::stopped() const {
-  if (!failed.empty()) return "the coordinator failed: " + failed;
-  return stopping ? "the coordinator stops" : "";
+  if (!failed.empty()) return concat(kFailed, ": ", failed);
+  return stopping ? std::string(kStops) : "";
 }
 
 Coordinator::Impl::Caller Coordinator::Impl::caller(const std::string& session, const Peer& peer,

@@ -103,9 +103,8 @@ void Optimizer::Impl::join(std::span<float> params) {
 void Optimizer::Impl::replay(std::span<float> params, std::span<const std::byte> record) {
   PRIDE_CHECK(comms.front()->size() == 1, "optimizer: replay() on a communicator of size ",
               comms.front()->size(), ", must be 1");
-  std::unique_ptr<Central> own;
-  if (!central) own = std::make_unique<Central>(layout, *method, buckets, options);
-  Central& rounds = central ? *central : *own;
+  if (!central && !shadow) shadow = std::make_unique<Central>(layout, *method, buckets, options);
+  Central& rounds = central ? *central : *shadow;
   const std::int64_t round = steps_done / rounds.period();
   rounds.replay(params, round, record, concat("replay of round ", round));
   steps_done = (round + 1) * rounds.period();

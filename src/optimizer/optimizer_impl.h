@@ -71,6 +71,7 @@ struct Optimizer::Impl {
   std::vector<Bucket> buckets;
   std::unique_ptr<Method> method;
   std::unique_ptr<Central> central;  // with a coordinator
+  std::unique_ptr<Central> shadow;   // without, once a record was replayed
   std::vector<int> weights;          // votes of each rank; empty: one
 
   std::int64_t steps_done = 0;

@@ -67,8 +67,7 @@ void Client::refuse(const std::string& what, const std::string& why) const {
   throw CommError(concat("coordinator ", calls_.host_port(), ", ", what, ": ", why));
 }
 
-// --- Registration.
-// --------------------------------------------------------------------------------
+// --- Registration. ---
 
 RegisterReply Client::send_registration() {
   RegisterRequest request;
@@ -165,17 +164,12 @@ void Client::beat() {
     request.set_session(session_);
     request.set_round(round_);
     lock.unlock();
-    HeartbeatReply reply;
-    if (calls_.try_once(&Stub::Heartbeat, request, kShort, reply) && is_unknown_session(reply)) {
-      const std::lock_guard alone(registering_);
-      if (request.session() == session()) try_registration();
-    }
+    beat_once(request);
     lock.lock();
   }
 }
 
-// --- Uploads and downloads.
-// -----------------------------------------------------------------------
+// --- Uploads and downloads. ---
 
 Client::Uploaded Client::upload(const Upload& upload, const std::string& what) {
   MissingRequest missing;
@@ -257,8 +251,7 @@ void Client::put_parameters(std::int64_t before_round, std::uint64_t hash,
   ask(&Stub::OfferParameters, request, what, kLong);
 }
 
-// --- A round.
-// -------------------------------------------------------------------------------------
+// --- A round. ---
 
 VoteReply Client::send_vote(const Ballot& ballot, std::uint64_t hash) {
   const std::string what = concat("ballot of round ", ballot.round);

@@ -69,13 +69,14 @@ class Worker:
 
     def __init__(self, command):
         self.command, self.process = command, None
+        self.outputs = []  # of its lives
 
     def start(self):
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def kill(self):
         self.process.kill()
-        self.process.wait()
+        self.outputs.append(self.process.communicate()[0])
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -84,6 +85,7 @@ class Worker:
         out, err = self.process.communicate(timeout=patience_s)
         if self.process.returncode != 0:
             raise RuntimeError(f"{self.command}: {self.process.returncode}: {err}")
+        self.outputs.append(out)
         return json.loads(out[out.index("{"):])
 
 

@@ -87,6 +87,16 @@ def killed_coordinator_goes_on(run):
     run.check_end()
 
 
+def stopped_coordinator_goes_on(run):
+    for name in "abc":
+        run.worker(name)
+    for n in (15, 40, 70):
+        run.wait_for_round(n)
+        expect("stopped", run.coordinator.stop() == 0)
+        run.coordinator.start()
+    run.check_end()
+
+
 def cut_wires_are_mended(run):
     wire = Wire(run.coordinator.port)
     run.worker("a", wire.port)
@@ -154,8 +164,8 @@ def commands_say_what_is_wrong(run):
 
 def main():
     pride, program, *names = sys.argv[1:]
-    tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on, cut_wires_are_mended,
-             another_secret_is_refused, commands_say_what_is_wrong)
+    tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on,
+             stopped_coordinator_goes_on, cut_wires_are_mended, another_secret_is_refused, commands_say_what_is_wrong)
     for test in tests:
         if names and test.__name__ not in names:
             continue
