@@ -37,7 +37,7 @@ if(TARGET pride_coord_client)  # the messages and calls go with it; the coordina
 else()
   list(APPEND header_filters PATTERN "pride/coord" EXCLUDE)
 endif()
-foreach(part mpi torch c10d train c c_mpi)
+foreach(part mpi torch c10d train c c_mpi c_coord)
   if(TARGET pride_${part})
     set_target_properties(pride_${part} PROPERTIES EXPORT_NAME ${part})
     pride_install_library(pride_${part} pride_${part})

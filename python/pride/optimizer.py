@@ -56,6 +56,12 @@ class Optimizer(Construction, torch.optim.Optimizer):
         equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps,
             which are those of DDP's averaging or of the same data everywhere; or ``"allow"``.
         node_of_rank: for each rank the number of its node: the hierarchical route.
+        coordinator: ``"host:port"`` of ``pride serve``: in the place of other ranks this process is
+            one worker of a run that others join and leave. Parameters become those of the run when
+            the optimizer is made; :meth:`last_round` says what became of a step.
+        certificates: with ``coordinator``: the folder of ``pride certs worker``; without it the
+            coordinator must be on this machine.
+        worker_name: with ``coordinator``: of this worker in the run; with certificates theirs.
 
     Raises:
         InvalidArgument: on all ranks, if ranks differ in parameters, options or initial values, or
@@ -76,7 +82,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
-                 node_of_rank: Optional[List[int]] = None) -> None:
+                 node_of_rank: Optional[List[int]] = None, coordinator: Optional[str] = None,
+                 certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
         if not timeout > 0:
             raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
         self._settings = dict(
@@ -84,7 +91,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             overlap=overlap, bucket_size=bucket_size, lanes=lanes, seed=seed,
             vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
-            equal_gradients=equal_gradients, node_of_rank=node_of_rank)
+            equal_gradients=equal_gradients, node_of_rank=node_of_rank, coordinator=coordinator,
+            certificates=certificates, worker_name=worker_name)
         self._names: Dict[int, str] = {}
         self._reset()
 
@@ -191,8 +199,21 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._adopt(new)
         self._checks_left = max(1, self._checks_left)  # ranks agree on the new ones too
 
+    def last_round(self) -> Optional[Dict[str, Any]]:
+        """With a coordinator: what became of the round that the last step ended, or None."""
+        if self._handle is None:
+            return None
+        out = library.Round(struct_size=c.sizeof(library.Round))
+        library.call("pride_optimizer_round", self._handle, c.byref(out))
+        if out.round < 0:
+            return None
+        return dict(round=out.round, voters=out.voters, counted=bool(out.counted),
+                    why_not=out.why_not.decode(), replayed=out.replayed,
+                    took_parameters=bool(out.took_parameters))
+
     def broadcast_parameters(self) -> None:
-        """Copies rank 0's parameters to all ranks. Collective."""
+        """Copies rank 0's parameters to all ranks. Collective. With a coordinator: takes those of
+        its run, at the round that is open."""
         self._usable()
         self._meet("broadcast_parameters", self._flat.pull)
         array = library.Array(data=self._flat.params.data_ptr(), n=self._flat.params.numel(),
@@ -283,6 +304,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """
         self._usable()
         _load.load(self, state_dict, local)
+        if self._settings["coordinator"] is not None:
+            self.broadcast_parameters()
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Gathers the state of all ranks on rank ``to``, for its next :meth:`state_dict`.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
-#include <iostream>
 #include <system_error>
 #include <utility>
 
@@ -112,9 +111,9 @@ void EventLog::write(const std::string& event, Json fields, const std::string& t
   out_ << json << std::flush;
   bytes_ += json.size();
   if (json_to_stdout_) {
-    std::cout << json << std::flush;
+    output_.add(json);
   } else if (!text.empty()) {
-    std::cout << text << std::endl;
+    output_.add(text + "\n");
   }
 }
 

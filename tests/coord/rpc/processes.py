@@ -18,6 +18,7 @@ class Coordinator:
     def __init__(self, pride, folder, *flags):
         self.pride, self.folder, self.flags = pride, pathlib.Path(folder), flags
         self.port, self.process, self.http = 0, None, ""
+        self.drains = True  # reads its standard output
 
     def start(self, patience_s=60):
         command = [self.pride, "serve", "--dir", str(self.folder), "--listen", f"127.0.0.1:{self.port}",
@@ -32,7 +33,8 @@ class Coordinator:
             if event["event"] == "ready":
                 self.port = int(event["listen"].rsplit(":", 1)[1])
                 self.http = event["http"]
-                threading.Thread(target=self.drain, args=(self.process.stdout,), daemon=True).start()
+                if self.drains:
+                    threading.Thread(target=self.drain, args=(self.process.stdout,), daemon=True).start()
                 return
         raise TimeoutError("pride serve is not ready")
 

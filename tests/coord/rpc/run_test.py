@@ -25,9 +25,9 @@ def expect(what, is_so):
 
 
 class Run:
-    def __init__(self, pride, program, folder, *flags):
+    def __init__(self, pride, program, folder):
         self.program, self.folder = program, pathlib.Path(folder)
-        self.coordinator = Coordinator(pride, self.folder / "journal", *FLAGS, *flags)
+        self.coordinator = Coordinator(pride, self.folder / "journal", *FLAGS)
         self.coordinator.start()
         self.workers = []
 
@@ -113,6 +113,18 @@ def cut_wires_are_mended(run):
     wire.close()
 
 
+def unread_output_stops_nobody(run):
+    """600 rounds as JSON lines, of which nobody reads more than the first."""
+    run.coordinator.stop()
+    run.coordinator.drains = False
+    run.coordinator.start()
+    for name in "abc":
+        run.worker(name, rounds=600, pause_ms=1)
+    run.check_end(600)
+    size = (run.coordinator.folder / "coordinator.jsonl").stat().st_size
+    expect(f"{size} bytes fit into a pipe", size > 1 << 17)
+
+
 def another_secret_is_refused(run):
     for name in "abc":
         run.worker(name)
@@ -165,7 +177,8 @@ def commands_say_what_is_wrong(run):
 def main():
     pride, program, *names = sys.argv[1:]
     tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on,
-             stopped_coordinator_goes_on, cut_wires_are_mended, another_secret_is_refused, commands_say_what_is_wrong)
+             stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
+             another_secret_is_refused, commands_say_what_is_wrong)
     for test in tests:
         if names and test.__name__ not in names:
             continue
