@@ -14,7 +14,8 @@ from setuptools.dist import Distribution
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent
-LIBRARIES = ("libpride.so", "libpride_mpi.so")  # the second where MPI is found
+# the second where MPI is found, the third where gRPC is
+LIBRARIES = ("libpride.so", "libpride_mpi.so", "libpride_coord.so")
 
 
 def version():

@@ -49,7 +49,7 @@ void add_rounds(CLI::App& command, ServeOptions& options) {
 void add_votes(CLI::App& command, ServeOptions& options) {
   add_value(command, "--weights", options.weights,
             "Votes of a worker: equal; samples, what the worker says when it joins; learned, from "
-            "how often its signs agree with the results of the others")
+            "how often its signs agree with the others'")
       ->check(CLI::IsMember({"equal", "samples", "learned"}));
   add_value(command, "--most-weight", options.most_weight, "Most votes of one worker", {1, 65535});
   command.add_flag("--odd", options.odd,
@@ -62,6 +62,8 @@ void add_kept(CLI::App& command, ServeOptions& options) {
             "Ask a worker for the parameters after so many rounds, for workers that come later; 0: "
             "those of the beginning only",
             {0, 1e15});
+  command.add_flag("--shadow", options.shadow,
+                   "Apply the records here, too, so that no worker is asked for parameters");
   add_value(command, "--keep", options.keep,
             "Records: all, or recent ones, since the older of the newest two parameters")
       ->check(CLI::IsMember({"all", "recent"}));

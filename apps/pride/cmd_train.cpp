@@ -132,7 +132,7 @@ CoordinatorAddress address_of(const TrainOptions& o) {
 
 bool train_with_coordinator(const TrainOptions& options) {
   const Connect connect = [&] { return connect_coordinator(address_of(options)); };
-  return run(options, connect, nullptr, observers_of(options)).interrupted;
+  return run_worker(options, connect, nullptr, observers_of(options)).interrupted;
 }
 #else
 bool train_with_coordinator(const TrainOptions&) {

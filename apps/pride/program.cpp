@@ -345,8 +345,9 @@ bool is_mine(const CLI::App& app, const Words& words) {
     return has("--params") && has("--backward") && has("--bandwidth") && !is_rank_of_a_job() &&
            std::ranges::all_of(words, is_word_of_a_plan_on_paper);
   }
-  constexpr std::array kMine = {"methods", "report", "tokenize", "serve", "journal", "certs"};
-  return std::ranges::count(kMine, words[0]) > 0;
+  const bool coordinates = words[0] == "serve" || words[0] == "journal" || words[0] == "certs";
+  if (coordinates) return PRIDE_HAVE_COORD != 0;
+  return words[0] == "methods" || words[0] == "report" || words[0] == "tokenize";
 }
 #endif
 

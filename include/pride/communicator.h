@@ -22,6 +22,15 @@ struct Traffic {
   std::uint64_t bytes_received = 0;
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
+
+  friend Traffic operator+(const Traffic& a, const Traffic& b) {
+    return {a.bytes_sent + b.bytes_sent, a.bytes_received + b.bytes_received,
+            a.messages_sent + b.messages_sent, a.messages_received + b.messages_received};
+  }
+  friend Traffic operator-(const Traffic& a, const Traffic& b) {
+    return {a.bytes_sent - b.bytes_sent, a.bytes_received - b.bytes_received,
+            a.messages_sent - b.messages_sent, a.messages_received - b.messages_received};
+  }
 };
 
 // A pending send or receive. Its buffer must stay alive until wait() returned, test() was true, or

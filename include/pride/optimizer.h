@@ -44,8 +44,9 @@ enum class LocalState { kKeep, kAverage, kReset };
 
 // What a gradient with NaN or Inf does: kRaise throws NonFiniteGradient on all ranks and refuses
 // further steps until state is loaded; kSkip drops the step's parameter update on all ranks. In a
-// step without exchange no other rank knows of it: kRaise throws on its rank, and the communicator
-// has failed with the text; kSkip drops the step of its rank alone.
+// step without exchange, and with the options `fragments` and `delay` in all steps, no other rank
+// knows of it: kRaise throws on its rank, and the communicator has failed with the text; kSkip
+// drops the step of its rank alone.
 enum class NonFinitePolicy { kRaise, kSkip };
 
 struct OptimizerOptions {
@@ -98,6 +99,7 @@ struct StepReport {
   std::int64_t step = 0;  // 0 for the first
   bool skipped = false;   // non-finite gradient under kSkip
   std::string skip_reason;
+  // With the option `delay`: of the exchange that was begun so many steps before.
   std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
   std::optional<double> grad_norm =
       {};  // with clip_global_norm: of the mean, before it was clipped
@@ -175,8 +177,8 @@ class Optimizer {
   // adds others is named. Tensors keep their coordinates and their state, new ones begin with
   // zeros; Adam's bias correction of a new group begins with its first step. From now on params and
   // grads have layout().flat_size() floats, and references to layout() are no longer valid. Throws
-  // InvalidArgument on all ranks, and then nothing has changed; always with onebit-adam once a step
-  // was taken.
+  // InvalidArgument on all ranks, and then nothing has changed; always with onebit-adam, and with
+  // the options `fragments` and `delay`, once a step was taken.
   void add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups = {});
 
   const Layout& layout() const noexcept;
@@ -188,14 +190,16 @@ class Optimizer {
   // that the step is in, rounded up.
   Cost cost(std::int64_t step = 0) const;
   Cost mean_cost(std::int64_t step = 0) const;
+  std::int64_t period() const noexcept;  // MethodInfo::period
 
   // Methods with local steps (MethodInfo::period > 1): between exchanges each rank has parameters
-  // of its own, and the ranks have those of the last exchange in common. Between steps, to_common()
-  // replaces this rank's parameters by the common ones, to evaluate, hash or save those; and
-  // to_local() goes back, before the next gradient. A saved state goes with the common parameters:
+  // of its own, and the ranks have those of the last exchange that was begun in common, for which
+  // to_common(), save() and state_buffers() wait. Between steps, to_common() replaces this rank's
+  // parameters by the common ones, to evaluate, hash or save those; and to_local() goes back,
+  // before the next gradient. A saved state goes with the common parameters:
   // to_local() after load(). With all other methods neither changes anything.
   // REQUIRES: params.size() == layout().flat_size(). Throws InvalidArgument in the middle of a
-  // step.
+  // step; CommError, after which no step is welcome, if an exchange on its way fails.
   void to_common(std::span<float> params) const;
   void to_local(std::span<float> params) const;
 

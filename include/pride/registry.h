@@ -26,7 +26,7 @@ struct MethodInfo {
   double bits_up = 0;  // per coordinate, of one worker, at the given world size (the paper's count)
   double bits_down = 0;
   bool exact_cost = true;   // false: with default options, bytes depend on data or transport
-  std::int64_t period = 1;  // every so many steps there is an exchange: bits are means over them
+  std::int64_t period = 1;  // steps after which exchanges repeat: bits are means over them
   int max_world = 65535;    // a world of more ranks is refused
   std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
   int state_floats = 0;     // per coordinate, with the options that were given

@@ -4,6 +4,8 @@ import atexit
 import ctypes as c
 import datetime
 import os
+import socket
+import uuid
 import warnings
 import weakref
 from typing import Any, Dict, List, Optional
@@ -16,7 +18,7 @@ from ._flat import Flat, Slot, check_memory, check_parameter
 from ._state import view_state
 from ._steps import CHECKED_STEPS, Steps
 from ._together import digest
-from ._world import listed, make_world
+from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
 
 _ALL = weakref.WeakSet()  # optimizers whose threads must end before the interpreter
@@ -103,7 +105,11 @@ class Construction(Steps):
         that all ranks have the error of one."""
         s = self._settings
         timeout = datetime.timedelta(seconds=s["timeout"])
-        self._world = make_world(s["process_group"], timeout)
+        coordinator = s.get("coordinator")  # pickles of version 0.1 have none
+        if coordinator is not None and s["process_group"] is not None:
+            raise InvalidArgument("pride: coordinator and process_group: give one of them")
+        self._world = Alone(timeout) if coordinator is not None else make_world(
+            s["process_group"], timeout)
         made = {}
 
         def prepare():
@@ -136,17 +142,31 @@ class Construction(Steps):
         if nodes is not None:
             options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
         with self._failures():
-            self._handle = library.Handle(
-                "optimizer", "pride_optimizer_create", self._world.handle, made["layout"],
-                c.byref(options), parents=(self._world,))
+            self._handle = self._new_worker(made["layout"], options) if coordinator else (
+                library.Handle(
+                    "optimizer", "pride_optimizer_create", self._world.handle, made["layout"],
+                    c.byref(options), parents=(self._world,)))
         self._layout = made["layout"]
         self._adopt(made["slots"])
         self._sent_groups = list(map(bytes, made["groups"]))
         _ALL.add(self)
-        if broadcast:
+        if broadcast or coordinator is not None:
             self.broadcast_parameters()
         elif self._world.size > 1:
             self._check_start()
+
+    def _new_worker(self, layout, options):
+        s = self._settings
+        name = s["worker_name"]
+        if name is None and s["certificates"] is None:
+            name = f"{socket.gethostname()[:40]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        address = library.CoordinatorAddress(
+            struct_size=c.sizeof(library.CoordinatorAddress), host_port=s["coordinator"].encode(),
+            certificates=s["certificates"] and os.fsencode(s["certificates"]),
+            name=name and name.encode(), patience_ms=int(1000 * s["timeout"]))
+        line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
+        return library.Handle("optimizer", "pride_optimizer_create_worker", line, layout,
+                              c.byref(options), None, parents=(self._world, line))
 
     def _device_digest(self, slots):
         kinds = sorted({f"{slot.param.device.type}" for slot in slots})

@@ -6,7 +6,7 @@ import pathlib
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 
-C_VERSION = 3
+C_VERSION = 4
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
 FLOAT32 = 0
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
@@ -46,6 +46,18 @@ class Report(c.Structure):
                 ("bytes_sent", c.c_uint64), ("bytes_received", c.c_uint64),
                 ("messages_sent", c.c_uint64), ("grad_norm", c.c_double),
                 ("encode_s", c.c_double), ("exchange_s", c.c_double), ("apply_s", c.c_double)]
+
+
+class CoordinatorAddress(c.Structure):
+    _fields_ = [("struct_size", c.c_uint32), ("reserved", c.c_int32), ("host_port", c.c_char_p),
+                ("certificates", c.c_char_p), ("name", c.c_char_p), ("secret_file", c.c_char_p),
+                ("patience_ms", c.c_int64)]
+
+
+class Round(c.Structure):
+    _fields_ = [("struct_size", c.c_uint32), ("counted", c.c_int32), ("round", c.c_int64),
+                ("replayed", c.c_int64), ("voters", c.c_int32), ("took_parameters", c.c_int32),
+                ("why_not", c.c_char_p)]
 
 
 class Cost(c.Structure):
@@ -119,6 +131,11 @@ _FUNCTIONS = {
     "pride_options_init": ("void", [c.POINTER(Options), c.c_uint32]),
     "pride_optimizer_create": (None, [_handle, _handle, c.POINTER(Options), _out]),
     "pride_optimizer_destroy": ("void", [_handle]),
+    "pride_coordinator_connect": (None, [c.POINTER(CoordinatorAddress), _out]),
+    "pride_coordinator_destroy": ("void", [_handle]),
+    "pride_optimizer_create_worker": (None, [_handle, _handle, c.POINTER(Options), c.c_char_p,
+                                             _out]),
+    "pride_optimizer_round": (None, [_handle, c.POINTER(Round)]),
     "pride_optimizer_begin": (None, [_handle, c.POINTER(Array), c.POINTER(Array)]),
     "pride_optimizer_ready": (None, [_handle, c.c_uint64, c.c_int32]),
     "pride_optimizer_ready_at": (None, [_handle, c.c_uint64, c.POINTER(Array)]),
@@ -130,6 +147,10 @@ _FUNCTIONS = {
     "pride_optimizer_broadcast": (None, [_handle, c.POINTER(Array)]),
     "pride_optimizer_steps_done": (c.c_int64, [_handle]),
     "pride_optimizer_cost": (None, [_handle, c.c_int64, c.POINTER(Cost)]),
+    "pride_optimizer_mean_cost": (None, [_handle, c.c_int64, c.POINTER(Cost)]),
+    "pride_optimizer_period": (c.c_int64, [_handle]),
+    "pride_optimizer_to_common": (None, [_handle, c.POINTER(Array)]),
+    "pride_optimizer_to_local": (None, [_handle, c.POINTER(Array)]),
     "pride_optimizer_state_buffer": (None, [_handle, c.c_uint64, *_strings, c.POINTER(c.c_int32),
                                             _out]),
     "pride_optimizer_state_memory": (None, [_handle, _out]),
@@ -152,7 +173,7 @@ _FUNCTIONS = {
     "pride_plan": (None, [_handle, c.POINTER(Options), c.POINTER(PlanFacts), c.POINTER(PlanRow)]),
     "pride_method_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32, c.c_int64,
                                  c.POINTER(Cost)]),
-    "pride_method_weighted_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32,
+    "pride_method_mean_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32,
                                           c.c_int64, c.POINTER(c.c_int32), c.POINTER(Cost)]),
 }
 
@@ -163,13 +184,23 @@ def find(name):
     return pathlib.Path(folder) / name
 
 
-def _load():
+def _open():
+    """libpride_coord.so, which is libpride.so with gRPC, where it was built and gRPC is there."""
+    path = find("libpride_coord.so")
+    try:
+        return path, c.CDLL(str(path))
+    except OSError:
+        pass
     path = find("libpride.so")
     try:
-        library = c.CDLL(str(path))
+        return path, c.CDLL(str(path))
     except OSError as error:
         raise ImportError(f"pride: cannot load {path}: {error}. Build the package with "
                           "`pip install ./python` from pride's source folder") from error
+
+
+def _load():
+    path, library = _open()
     for name, (result, arguments) in _FUNCTIONS.items():
         try:
             function = getattr(library, name)

@@ -8,6 +8,7 @@ import warnings
 import torch
 
 from . import _library as library
+from ._common import set_parameters
 from ._state import ABOUT, FORMAT, MASTER, buffers_in, key_of, kind_of, packed_groups, stepped
 from ._together import digest
 from .errors import DataError, InvalidArgument
@@ -63,6 +64,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
         with torch.no_grad():
             slot.view.copy_(values)
     optimizer._send_groups()
+    set_parameters(optimizer, "local")
     stepped(optimizer)
     for hook in getattr(optimizer, "_optimizer_load_state_dict_post_hooks", {}).values():
         hook(optimizer)

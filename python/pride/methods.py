@@ -60,7 +60,7 @@ def methods(world: int = 4) -> List[MethodInfo]:
 def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: int, *,
                options: Optional[Dict[str, Any]] = None, step: int = 1000,
                bucket_size: int = 4 << 20, vote_weights: Optional[Sequence[int]] = None) -> int:
-    """Bytes that the rank with most sends in a step.
+    """Bytes that the rank with most sends in a step; with local steps, the mean of h steps.
 
     Args:
         method: its name.
@@ -80,7 +80,7 @@ def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: 
         if len(vote_weights) != world:
             raise InvalidArgument(f"{len(vote_weights)} vote weights for {world} ranks")
         weights = (c.c_int32 * world)(*vote_weights)
-    library.call("pride_method_weighted_cost", c.byref(made), layout, world, -1, step,
+    library.call("pride_method_mean_cost", c.byref(made), layout, world, -1, step,
                  weights, c.byref(cost))
     return cost.bytes_up + cost.bytes_down
 

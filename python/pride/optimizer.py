@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from . import _copies, _load, _state
+from . import _common, _copies, _load, _state
 from . import _library as library
 from ._construction import Construction
 from ._flat import Slot
@@ -56,6 +56,12 @@ class Optimizer(Construction, torch.optim.Optimizer):
         equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps,
             which are those of DDP's averaging or of the same data everywhere; or ``"allow"``.
         node_of_rank: for each rank the number of its node: the hierarchical route.
+        coordinator: ``"host:port"`` of ``pride serve``: in the place of other ranks this process is
+            one worker of a run that others join and leave. Parameters become those of the run when
+            the optimizer is made; :meth:`last_round` says what became of a step.
+        certificates: with ``coordinator``: the folder of ``pride certs worker``; without it the
+            coordinator must be on this machine.
+        worker_name: with ``coordinator``: of this worker in the run; with certificates theirs.
 
     Raises:
         InvalidArgument: on all ranks, if ranks differ in parameters, options or initial values, or
@@ -76,7 +82,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
-                 node_of_rank: Optional[List[int]] = None) -> None:
+                 node_of_rank: Optional[List[int]] = None, coordinator: Optional[str] = None,
+                 certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
         if not timeout > 0:
             raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
         self._settings = dict(
@@ -84,7 +91,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             overlap=overlap, bucket_size=bucket_size, lanes=lanes, seed=seed,
             vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
-            equal_gradients=equal_gradients, node_of_rank=node_of_rank)
+            equal_gradients=equal_gradients, node_of_rank=node_of_rank, coordinator=coordinator,
+            certificates=certificates, worker_name=worker_name)
         self._names: Dict[int, str] = {}
         self._reset()
 
@@ -191,8 +199,21 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._adopt(new)
         self._checks_left = max(1, self._checks_left)  # ranks agree on the new ones too
 
+    def last_round(self) -> Optional[Dict[str, Any]]:
+        """With a coordinator: what became of the round that the last step ended, or None."""
+        if self._handle is None:
+            return None
+        out = library.Round(struct_size=c.sizeof(library.Round))
+        library.call("pride_optimizer_round", self._handle, c.byref(out))
+        if out.round < 0:
+            return None
+        return dict(round=out.round, voters=out.voters, counted=bool(out.counted),
+                    why_not=out.why_not.decode(), replayed=out.replayed,
+                    took_parameters=bool(out.took_parameters))
+
     def broadcast_parameters(self) -> None:
-        """Copies rank 0's parameters to all ranks. Collective."""
+        """Copies rank 0's parameters to all ranks. Collective. With a coordinator: takes those of
+        its run, at the round that is open."""
         self._usable()
         self._meet("broadcast_parameters", self._flat.pull)
         array = library.Array(data=self._flat.params.data_ptr(), n=self._flat.params.numel(),
@@ -201,33 +222,63 @@ class Optimizer(Construction, torch.optim.Optimizer):
         self._flat.push()
 
     def check_replicas(self) -> int:
-        """A 64-bit hash of all parameters, which is equal on all ranks. Collective.
+        """A 64-bit hash of all parameters, which is equal on all ranks. Collective. With local
+        steps, of those that the ranks have in common.
 
         Raises:
             InvalidArgument: on all ranks, naming those whose parameters differ from rank 0's.
         """
         self._usable()
         self._flat.pull()
-        rows = self._meet("check_replicas", None, lambda: [self._hash(self._flat.params)])
+        rows = self._meet("check_replicas", None,
+                          lambda: [self._hash(_common.flat_common(self))])
         self._same(rows, 0, "parameters")
         return rows[0][2]
 
     def traffic(self) -> Dict[str, Any]:
         """Bytes of this rank: of all steps since the optimizer was made, and of the last one.
 
-        ``cost_bytes`` is what the method's next step sends; ``fp32_bytes`` what a ring all-reduce
+        ``cost_bytes`` is what the method's next step sends, ``mean_cost_bytes`` the mean over the h
+        steps that it is in, of a method with local steps; ``fp32_bytes`` what a ring all-reduce
         of float32 gradients sends.
         """
         if self._handle is None:
             raise Error("pride: no traffic before the first step of a copied optimizer")
-        cost = library.Cost()
+        cost, mean = library.Cost(), library.Cost()
         steps = library.lib.pride_optimizer_steps_done(self._handle)
         library.call("pride_optimizer_cost", self._handle, steps, c.byref(cost))
+        library.call("pride_optimizer_mean_cost", self._handle, steps, c.byref(mean))
         n = sum(slot.n for slot in self._slots)
         world = self._world.size
         return dict(self._totals, last_step=dict(self._last),
                     cost_bytes=cost.bytes_up + cost.bytes_down, cost_exact=bool(cost.exact),
+                    mean_cost_bytes=mean.bytes_up + mean.bytes_down,
                     fp32_bytes=8 * n * (world - 1) // world)
+
+    # --- Local steps. -----------------------------------------------------------------------------
+
+    def to_common(self) -> None:
+        """The model's parameters become those that all ranks have in common: to evaluate or save.
+
+        Of methods with local steps (``local-vote``, ``diloco``, ...), between steps; then
+        :meth:`to_local`, before the next gradient. Other methods have the same parameters on all
+        ranks anyway. Not collective; with the option ``delay`` it waits for the exchanges that are
+        on their way.
+        """
+        _common.set_parameters(self, "common")
+
+    def to_local(self) -> None:
+        """The way back from :meth:`to_common`, to this rank's own parameters, bit for bit."""
+        _common.set_parameters(self, "local")
+
+    @contextlib.contextmanager
+    def common_parameters(self):
+        """``with optimizer.common_parameters(): evaluate(model)``: :meth:`to_common`, and back."""
+        self.to_common()
+        try:
+            yield
+        finally:
+            self.to_local()
 
     # --- State. -----------------------------------------------------------------------------------
 
@@ -242,6 +293,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Dict[str, Any], *, local: str = "keep") -> None:
         """Loads what :meth:`state_dict` returned. Collective: all ranks load, or none does.
 
+        With local steps it gives the model this rank's own parameters: load the model before.
+
         Args:
             state_dict: of this rank, of all ranks (consolidated), or of one rank for all, which
                 warns where the momentum is another rank's.
@@ -251,6 +304,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """
         self._usable()
         _load.load(self, state_dict, local)
+        if self._settings.get("coordinator") is not None:
+            self.broadcast_parameters()
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Gathers the state of all ranks on rank ``to``, for its next :meth:`state_dict`.

@@ -27,35 +27,23 @@ std::vector<Piece> pieces_between(const Layout& layout, std::size_t begin, std::
   return pieces;
 }
 
-}  // namespace
-
-std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world,
-                                 std::size_t alignment) {
-  PRIDE_CHECK(target_coords >= 1, "make_buckets: a bucket needs at least 1 coordinate");
-  PRIDE_CHECK(world >= 1, "make_buckets: world size ", world);
-  PRIDE_CHECK(alignment >= kAlignment && alignment % kAlignment == 0, "make_buckets: alignment ",
-              alignment, ", must be a multiple of ", kAlignment);
-  const auto blocks_for = [alignment](std::size_t n) { return (n + alignment - 1) / alignment; };
-  const std::size_t blocks = blocks_for(layout.flat_size());
-  const std::size_t target_blocks =
-      std::max<std::size_t>(1, blocks_for(std::min(target_coords, layout.flat_size())));
-  const std::size_t n_buckets = (blocks + target_blocks - 1) / target_blocks;
-  // the last block of the layout may be partial
+// Even cuts of [begin, end), the last part first.
+void add_buckets(const Layout& layout, std::size_t begin, std::size_t end,
+                 std::size_t target_blocks, std::size_t ranks, std::size_t alignment,
+                 std::vector<Bucket>& buckets) {
+  if (begin == end) return;
+  // the first and the last block may be partial
+  const std::size_t base = begin / alignment, blocks = (end + alignment - 1) / alignment - base;
+  const std::size_t parts = (blocks + target_blocks - 1) / target_blocks;
   const auto at = [&](std::size_t block) {
-    return std::min(block * alignment, layout.flat_size());
+    return std::clamp((base + block) * alignment, begin, end);
   };
-  const auto ranks = static_cast<std::size_t>(world);
-
-  std::vector<Bucket> buckets(n_buckets);
-  for (std::size_t b = 0; b < n_buckets; ++b) {
-    // even cuts; bucket 0 is the last part of the layout
-    const std::size_t part = n_buckets - 1 - b;
-    const std::size_t first = blocks * part / n_buckets;
-    const std::size_t last = blocks * (part + 1) / n_buckets;
-    Bucket& bucket = buckets[b];
-    bucket.index = static_cast<int>(b);
-    bucket.begin = at(first);
-    bucket.end = at(last);
+  for (std::size_t part = parts; part-- > 0;) {
+    const std::size_t first = blocks * part / parts, last = blocks * (part + 1) / parts;
+    Bucket bucket{.index = static_cast<int>(buckets.size()),
+                  .begin = at(first),
+                  .end = at(last),
+                  .shards = {}};
     for (std::size_t r = 0; r < ranks; ++r) {
       Shard shard;
       shard.begin = at(first + (last - first) * r / ranks);
@@ -63,6 +51,27 @@ std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords
       shard.pieces = pieces_between(layout, shard.begin, shard.end);
       bucket.shards.push_back(std::move(shard));
     }
+    buckets.push_back(std::move(bucket));
+  }
+}
+
+}  // namespace
+
+std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world,
+                                 std::size_t alignment, std::span<const std::size_t> cuts) {
+  PRIDE_CHECK(target_coords >= 1, "make_buckets: a bucket needs at least 1 coordinate");
+  PRIDE_CHECK(world >= 1, "make_buckets: world size ", world);
+  PRIDE_CHECK(alignment >= kAlignment && alignment % kAlignment == 0, "make_buckets: alignment ",
+              alignment, ", must be a multiple of ", kAlignment);
+  const std::size_t target = std::min(target_coords, layout.flat_size());
+  const std::size_t target_blocks = std::max<std::size_t>(1, (target + alignment - 1) / alignment);
+  std::vector<Bucket> buckets;
+  std::size_t end = layout.flat_size();
+  for (std::size_t c = cuts.size() + 1; c-- > 0;) {
+    const std::size_t begin = c == 0 ? 0 : cuts[c - 1];
+    add_buckets(layout, begin, end, target_blocks, static_cast<std::size_t>(world), alignment,
+                buckets);
+    end = begin;
   }
   return buckets;
 }

@@ -46,8 +46,10 @@ struct Bucket {
 // Cuts the flat coordinates into buckets of about `target_coords`, numbered in the order in which
 // backward completes them: bucket 0 holds the end of the layout. All cuts but the end of the layout
 // are at multiples of `alignment`, and shards of a bucket differ by at most one such block.
+// Coordinates in `cuts`, which are ascending beginnings of tensors, are ends of buckets besides.
 // REQUIRES: target_coords >= 1, world >= 1, alignment a multiple of 64.
 std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world,
-                                 std::size_t alignment = kAlignment);
+                                 std::size_t alignment = kAlignment,
+                                 std::span<const std::size_t> cuts = {});
 
 }  // namespace pride

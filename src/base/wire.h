@@ -54,6 +54,7 @@ struct Wire {
   ByteBuffer room;                                  // scratch memory of the method: bodies, sums
   ByteBuffer pending;                               // the server's next state, until settle()
   std::optional<NonFinite> non_finite;  // after encode: this rank's; after exchange: of all ranks
+  std::span<const char> unused;         // by tensor: this rank has nothing for it in this exchange
 
   std::size_t capacity_bytes() const noexcept;
 };

@@ -22,11 +22,17 @@ struct pride_comm {
   std::unique_ptr<pride::Communicator> comm;
 };
 
+struct pride_coordinator {
+  std::shared_ptr<pride::CoordinatorClient> client;
+};
+
 struct pride_optimizer {
   pride::Communicator* comm;
-  std::unique_ptr<pride::Optimizer> optimizer;
+  std::unique_ptr<pride::Communicator> own = nullptr;  // of a coordinator's worker
+  std::unique_ptr<pride::Optimizer> optimizer = nullptr;
   std::vector<pride::StateBuffer> buffers = {};  // the texts of pride_optimizer_state_buffer()
   std::string note = {};
+  std::optional<pride::RoundReport> round = {};   // of the last step
   std::int64_t steps_done = 0;                    // when `finishing` began
   std::future<pride::StepReport> finishing = {};  // last: it uses the optimizer
 };

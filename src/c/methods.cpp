@@ -18,11 +18,31 @@ pride_cost cost_of(const pride::Cost& cost) {
           .bound = cost.bound};
 }
 
+void write_cost(const pride_options* options, const pride_layout* layout, int32_t rank,
+                const int32_t* vote_weights, pride::CostQuery query, pride_cost* cost) {
+  PRIDE_CHECK(query.world >= 1, "a world of ", query.world, " ranks");
+  const pride::OptimizerOptions all = options_of(given(options, "options"), query.world);
+  query.options = all.options;
+  query.rank = std::max(rank, 0);
+  query.bucket_coords = all.bucket_coords;
+  query.ranks_per_node = all.nodes.per_node();
+  if (vote_weights != nullptr) query.vote_weights.assign(vote_weights, vote_weights + query.world);
+  const pride::Layout& shape = given(layout, "layout").layout;
+  given(cost, "cost") = cost_of(rank < 0 ? pride::largest_cost(all.method, shape, query)
+                                         : pride::method_cost(all.method, shape, query));
+}
+
 }  // namespace
 
 int pride_optimizer_cost(const pride_optimizer* optimizer, int64_t step, pride_cost* cost) {
   return guarded(
       [&] { given(cost, "cost") = cost_of(given(optimizer, "optimizer").optimizer->cost(step)); });
+}
+
+int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_t step, pride_cost* cost) {
+  return guarded([&] {
+    given(cost, "cost") = cost_of(given(optimizer, "optimizer").optimizer->mean_cost(step));
+  });
 }
 
 int pride_method_cost(const pride_options* options, const pride_layout* layout, int32_t world,
@@ -34,18 +54,16 @@ int pride_method_weighted_cost(const pride_options* options, const pride_layout*
                                int32_t world, int32_t rank, int64_t step,
                                const int32_t* vote_weights, pride_cost* cost) {
   return guarded([&] {
-    PRIDE_CHECK(world >= 1, "a world of ", world, " ranks");
-    const pride::OptimizerOptions all = options_of(given(options, "options"), world);
-    pride::CostQuery query{.options = all.options,
-                           .world = world,
-                           .rank = std::max(rank, 0),
-                           .step = step,
-                           .bucket_coords = all.bucket_coords,
-                           .ranks_per_node = all.nodes.per_node()};
-    if (vote_weights != nullptr) query.vote_weights.assign(vote_weights, vote_weights + world);
-    const pride::Layout& shape = given(layout, "layout").layout;
-    given(cost, "cost") = cost_of(rank < 0 ? pride::largest_cost(all.method, shape, query)
-                                           : pride::method_cost(all.method, shape, query));
+    write_cost(options, layout, rank, vote_weights, {.world = world, .step = step}, cost);
+  });
+}
+
+int pride_method_mean_cost(const pride_options* options, const pride_layout* layout, int32_t world,
+                           int32_t rank, int64_t step, const int32_t* vote_weights,
+                           pride_cost* cost) {
+  return guarded([&] {
+    write_cost(options, layout, rank, vote_weights, {.world = world, .step = step, .mean = true},
+               cost);
   });
 }
 

@@ -51,6 +51,7 @@ void check_report(const pride_report* out) {
 // REQUIRES: check_report(out).
 void write(const StepReport& report, pride_optimizer& optimizer, pride_report* out) {
   optimizer.note = report.skipped ? report.skip_reason : report.note;
+  optimizer.round = report.round;
   if (out == nullptr) return;
   *out = {.struct_size = out->struct_size,
           .skipped = report.skipped,
@@ -150,7 +151,7 @@ int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,
     pride::Communicator& world = *given(comm, "comm").comm;
     auto made = std::make_unique<pride::Optimizer>(
         world, given(layout, "layout").layout, options_of(given(options, "options"), world.size()));
-    *out = new pride_optimizer{&world, std::move(made)};
+    *out = new pride_optimizer{.comm = &world, .optimizer = std::move(made)};
   });
 }
 
@@ -246,6 +247,18 @@ int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors,
 
 int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params) {
   return guarded([&] { idle(optimizer).broadcast(params_of(params)); });
+}
+
+int pride_optimizer_to_common(const pride_optimizer* optimizer, const pride_array* params) {
+  return guarded([&] { idle(optimizer).to_common(params_of(params)); });
+}
+
+int pride_optimizer_to_local(const pride_optimizer* optimizer, const pride_array* params) {
+  return guarded([&] { idle(optimizer).to_local(params_of(params)); });
+}
+
+int64_t pride_optimizer_period(const pride_optimizer* optimizer) {
+  return optimizer == nullptr ? -1 : optimizer->optimizer->period();
 }
 
 int64_t pride_optimizer_steps_done(const pride_optimizer* optimizer) {

@@ -16,7 +16,8 @@ std::size_t count_scale_blocks(const Shard& shard) {
 }
 
 std::vector<ScaleBlock> scale_blocks(const Shard& shard) {
-  assert(shard.size() == 0 || shard.begin % kScaleBlock == 0);
+  assert(shard.size() == 0 || shard.begin % kScaleBlock == 0 ||
+         shard.begin == shard.pieces.front().begin);
   std::vector<ScaleBlock> blocks;
   blocks.reserve(count_scale_blocks(shard));
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {

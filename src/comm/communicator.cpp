@@ -63,12 +63,7 @@ void Communicator::set_timeout(std::chrono::milliseconds timeout) {
   timeout_ = std::min(timeout, kLongestTimeout);
 }
 
-void Communicator::count(const Traffic& more) noexcept {
-  traffic_.bytes_sent += more.bytes_sent;
-  traffic_.bytes_received += more.bytes_received;
-  traffic_.messages_sent += more.messages_sent;
-  traffic_.messages_received += more.messages_received;
-}
+void Communicator::count(const Traffic& more) noexcept { traffic_ = traffic_ + more; }
 
 Communicator::Scope::Scope(Communicator& comm, std::string what)
     : comm_(comm), outer_(std::move(comm.what_)) {

@@ -30,6 +30,14 @@ const CoordinatorOptions& checked(const CoordinatorOptions& o) {
   return o;
 }
 
+// A worker's own texts may be in it, and it goes to logs and pages.
+std::string printable(std::string text) {
+  constexpr std::size_t kMost = 500;
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
+  return text;
+}
+
 std::uint64_t random_number() {
   std::uint64_t number = 0;
   std::memcpy(&number, random_token().data(), sizeof number);
@@ -63,8 +71,8 @@ Coordinator::Impl::Impl(CoordinatorOptions given, MakeServing make, Run run_task
 }
 
 std::string Coordinator::Impl::stopped() const {
-  if (!failed.empty()) return "the coordinator failed: " + failed;
-  return stopping ? "the coordinator stops" : "";
+  if (!failed.empty()) return concat(kFailed, ": ", failed);
+  return stopping ? std::string(kStops) : "";
 }
 
 Coordinator::Impl::Caller Coordinator::Impl::caller(const std::string& session, const Peer& peer,
@@ -182,7 +190,7 @@ RegisterReply Coordinator::register_worker(const RegisterRequest& request, const
   RegisterReply reply;
   Registrations::Found found;
   try {
-    reply.set_refused(impl_->register_refusal(request, peer, impl_->now, found));
+    reply.set_refused(printable(impl_->register_refusal(request, peer, impl_->now, found)));
     if (reply.refused().empty() && found.changed) {
       impl_->workers.resize(impl_->registrations.entries().size());
       impl_->journal.save_registrations(impl_->registrations.save());

@@ -1,6 +1,7 @@
 // Chunks up and down.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <new>
 
 #include "base/digest.h"
 #include "coord/coordinator_impl.h"
@@ -52,7 +53,7 @@ Impl::Place Impl::parameters_place(int number, std::int64_t before_round, std::u
   if (total != size) {
     return {.refused = concat("parameters of ", total, " bytes; this run's have ", size)};
   }
-  if (keeping == before_round || journal.parameters(before_round)) return {.closed = true};
+  if (keeping == before_round || journal.has_parameters(before_round)) return {.closed = true};
   const bool asked = ask && ask->number == number && ask->before_round == before_round;
   const bool first = before_round == 0 && open.round() == 0 && !journal.newest_parameters();
   if (!asked && !first) {
@@ -119,7 +120,11 @@ PutChunkReply Coordinator::put_chunk(const PutChunkRequest& request, const Peer&
     impl_->note_refused("PutChunk", caller.number, peer, reply.refused());
     impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
   }
-  if (upload) upload->put(request.chunk(), request.data());
+  try {
+    if (upload) upload->put(request.chunk(), request.data());
+  } catch (const std::bad_alloc&) {
+    reply.set_refused("the coordinator has no memory for it");
+  }
   return reply;
 }
 

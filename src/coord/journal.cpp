@@ -233,6 +233,11 @@ std::optional<JournalParameters> Journal::newest_parameters() const {
   return files_.parameters.back();
 }
 
+bool Journal::has_parameters(std::int64_t before_round) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::count(files_.parameters, before_round, &JournalParameters::before_round) > 0;
+}
+
 std::optional<StoredBytes> Journal::parameters(std::int64_t before_round) const {
   const std::lock_guard lock(mutex_);
   const auto found =

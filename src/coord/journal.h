@@ -62,6 +62,7 @@ class Journal {
   // The newest, or those before that round; not set: there are none.
   std::optional<JournalParameters> newest_parameters() const;
   std::optional<StoredBytes> parameters(std::int64_t before_round) const;
+  bool has_parameters(std::int64_t before_round) const;
 
  private:
   void recover();

@@ -30,8 +30,8 @@ struct QuorumOptions {
 };
 
 struct CoordinatorOptions {
-  std::filesystem::path folder;  // of the journal
-  QuorumOptions quorum;
+  std::filesystem::path folder = {};  // of the journal
+  QuorumOptions quorum = {};
   Weighting weighting = Weighting::kEqual;
   int most_weight = 64;    // of a worker: given, or learned
   Seconds dead_after{15};  // without a call

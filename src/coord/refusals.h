@@ -9,4 +9,8 @@ namespace pride::coord {
 // The session is not known: register, then send the open round's ballot again.
 inline constexpr std::string_view kRegisterAgain = "register again";
 
+// The coordinator is about to end: it may be started again, and the call then be made again.
+inline constexpr std::string_view kStops = "the coordinator stops";
+inline constexpr std::string_view kFailed = "the coordinator failed";
+
 }  // namespace pride::coord

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint64_t kMostCoordinates = std::uint64_t{1} << 40;
 constexpr int kMostGroups = 4096;
+constexpr std::uint64_t kMostBuckets = std::uint64_t{1} << 22;
 
 std::string shape_text(const TensorSpec& tensor) {
   std::string text = "[";
@@ -35,6 +36,8 @@ void check_sizes(const RunDescription& run) {
     all += n;
     PRIDE_CHECK(all <= kMostCoordinates, "the run has more than ", kMostCoordinates,
                 " coordinates");
+    PRIDE_CHECK(all / run.bucket_coords < kMostBuckets, "the run has more than ", kMostBuckets,
+                " buckets");
     PRIDE_CHECK(tensor.group >= 0 && tensor.group < run.groups, "the run's tensor '", tensor.name,
                 "' is of group ", tensor.group, " of ", run.groups);
   }

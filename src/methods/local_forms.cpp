@@ -100,6 +100,7 @@ std::vector<MethodOption> options_of(const LocalForm& form) {
   if (form.beta2 != nullptr) {
     options.push_back({"outer_beta2", form.beta2, "what the outer momentum keeps at an exchange"});
   }
+  for (MethodOption& option : Fragments::options()) options.push_back(std::move(option));
   options.push_back({"drift_feedback", "0",
                      "share of the drift that an exchange did not apply which the next one gets, "
                      "0 to 1 (above 0: 1 float of state)"});

@@ -7,7 +7,8 @@
 // Cost      that of the outer method, every h steps; nothing in between.
 // State     that of the outer method; common (n): the parameters of the last exchange, equal on all
 //           ranks; drift (n) and local_m, with AdamW and Muon local_v (n each): local, never sent;
-//           with drift_feedback rest (n), local.
+//           with drift_feedback rest (n), local; with a delay before (n), shared, and sent (n),
+//           local.
 // Deviates  the drift has a buffer of its own: (x - lr g) - x is not -lr g in floats. A tensor with
 //           neither gradient nor drift on a rank is unused there. Parameters decay at the exchange:
 //           local steps do not.
@@ -18,6 +19,7 @@
 
 #include "base/power.h"
 #include "kernels/kernels.h"
+#include "kernels/levels.h"
 #include "kernels/ternary.h"
 #include "methods/muon_rule.h"
 #include "methods/options.h"
@@ -77,9 +79,15 @@ StateTable& named_local(StateTable& state) {
   return state;
 }
 
-void add(std::span<const float> a, std::span<const float> b, std::span<float> sum) {
-  const float* const rows[] = {a.data(), b.data()};
-  kernels::sum_rows(rows, sum);
+std::span<float> of(FlatBuffer& buffer, const Piece& p) {
+  return buffer.span().subspan(p.begin, p.n());
+}
+
+template <typename Body>
+void for_pieces(const Bucket& b, const Body& body) {
+  for (const Shard& shard : b.shards) {
+    for (const Piece& p : shard.pieces) body(p);
+  }
 }
 
 }  // namespace
@@ -87,6 +95,7 @@ void add(std::span<const float> a, std::span<const float> b, std::span<float> su
 LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
                        std::unique_ptr<Method> outer, OuterStep kind)
     : layout_(ctx.layout),
+      name_(name),
       period_(whole_option(name, ctx, "h", 1, kMostSteps)),
       kind_(kind),
       outer_lr_(number_option(name, ctx, "outer_lr", 0, kMostRate)),
@@ -97,9 +106,13 @@ LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
       common_(add_common(outer_->state())),
       drift_(add_drift(outer_->state())),
       rest_(feedback_ > 0 ? &outer_->state().add("rest", StateKind::kLocal) : nullptr),
+      fragments_(name, ctx, period_, outer_->state()),
       rule_(make_rule(local_, name, ctx, named_local(outer_->state()))),
       handed_over_(layout_.tensors().size(), -1),
       idle_(layout_.tensors().size(), 1) {
+  PRIDE_CHECK(!fragments_.stream() || !outer_->protocol({.voters = ctx.world}).whole_gradient, name,
+              ": options fragments and delay: the ranks would agree on scales of all tensors at "
+              "once; set granularity = block and shared = no");
   outer_->state().add_text(
       "held", [this] { return std::to_string(held_); },
       [this](const std::string& text, std::size_t n_tensors, bool commit) {
@@ -122,6 +135,14 @@ void LocalSteps::describe(MethodInfo& info) const {
   info.default_beta1 = rule.beta1;
   info.default_beta2 = rule.beta2;
   info.default_eps = rule.eps;
+}
+
+// Other tensors would be other fragments.
+void LocalSteps::check_can_grow() const {
+  PRIDE_CHECK(
+      !fragments_.stream(), name_,
+      ": tensors cannot be added after the first step with the options fragments and delay");
+  outer_->check_can_grow();
 }
 
 double LocalSteps::matrix_operations() const {
@@ -161,7 +182,15 @@ Protocol LocalSteps::protocol(const Round& round) const {
   Protocol protocol = outer_->protocol(outer_round(round));
   protocol.mean_gradient = false;  // it would be that of drifts
   protocol.gradient_by_piece = true;
-  if (exchanges(round)) return protocol;
+  protocol.cuts.assign(fragments_.cuts().begin(), fragments_.cuts().end());
+  protocol.delay = fragments_.delay();
+  protocol.replays = protocol.replays && !fragments_.stream();  // a round is one exchange of all
+  if (fragments_.sends(round.step)) {
+    const auto [begin, end] = fragments_.sent_range(round.step);
+    protocol.sent_begin = begin;
+    protocol.sent_end = end;
+    return protocol;
+  }
   protocol.exchanges = protocol.whole_gradient = false;
   protocol.before.reset();
   protocol.slack = {};
@@ -170,7 +199,7 @@ Protocol LocalSteps::protocol(const Round& round) const {
 }
 
 std::vector<Part> LocalSteps::parts(const Bucket& b, const Round& round) const {
-  return exchanges(round) ? outer_->parts(b, outer_round(round)) : std::vector<Part>();
+  return sends(b, round) ? outer_->parts(b, outer_round(round)) : std::vector<Part>();
 }
 
 void LocalSteps::serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
@@ -202,7 +231,7 @@ void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, bool fini
   const ConstView all = direction();
   const auto d = direction_.span().subspan(slot.offset, slot.n);
   std::ranges::copy(drift_.span().subspan(slot.offset, slot.n), d.begin());
-  if (rest_ != nullptr) add(d, rest_->span().subspan(slot.offset, slot.n), d);
+  if (rest_ != nullptr) kernels::add(rest_->span().subspan(slot.offset, slot.n), d);
   // with a rate of 0 the outer step is 0, too
   kernels::scale(kind_ == OuterStep::kSigns && lr != 0 ? -1 / lr : -1, d);
   if (!finite) std::ranges::fill(d, std::numeric_limits<float>::quiet_NaN());
@@ -211,15 +240,23 @@ void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, bool fini
   outer_->tensor_ready(tensor, outer_context(ctx), all);
 }
 
+// No other rank needs to know: the step is dropped here, and the drift as it is goes on.
+void LocalSteps::note_fault(std::size_t tensor, const StepContext& ctx) {
+  if (faulty(ctx)) return;
+  fault_ = NonFinite{ctx.rank, static_cast<std::uint32_t>(tensor)};
+  fault_step_ = ctx.step;
+}
+
 // The last local step of a phase comes before the exchange, by whole tensors, which outer methods
 // may need. A gradient that is not finite changes no drift.
 void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) {
-  if (!exchanges(ctx)) return;
   const TensorSlot& slot = layout_.tensors()[tensor];
+  if (!fragments_.sends(slot.offset, ctx.step)) return;
   const auto g = grad.f32(slot.offset, slot.offset + slot.n);
   const bool finite = kernels::first_non_finite(g) == kernels::kAllFinite;
   if (finite) take_step(tensor, slot.offset, g, ctx);
-  hand_over(tensor, ctx, finite);
+  if (!finite && fragments_.stream()) note_fault(tensor, ctx);
+  hand_over(tensor, ctx, finite || fragments_.stream());
 }
 
 // A tensor without a gradient in this step takes part if it has drifted before.
@@ -243,15 +280,15 @@ void LocalSteps::prepare(Communicator& comm, const StepContext& ctx, ConstView) 
 
 void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
   held_ = layout_.tensors().size();
-  const bool last = exchanges(ctx);
+  const bool last = sends(b, ctx);
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
       if (last) {
         settle_unused(p.tensor, ctx);
-      } else if (!ctx.is_unused(p.tensor) && !flight.non_finite &&
+      } else if (!ctx.is_unused(p.tensor) && !faulty(ctx) &&
                  kernels::first_non_finite(flight.grad.f32(p.begin, p.end)) !=
                      kernels::kAllFinite) {
-        flight.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
+        note_fault(p.tensor, ctx);
       }
     }
   }
@@ -262,56 +299,46 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
     mark_unused(flight.parts[k], outer, flight.wires[k]);
   }
   outer_->encode(b, outer, flight);
+  if (fragments_.delay() == 0) return;
+  for_pieces(b, [&](const Piece& p) { fragments_.send(p.begin, of(common_, p), of(drift_, p)); });
 }
 
 // x' = the outer method's step;  rest = feedback (rest + y - (x' - decayed x))
-void LocalSteps::apply_and_keep_rest(const Bucket& b, const Flight& flight,
-                                     const StepContext& outer) {
+void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const StepContext& outer) {
+  if (rest_ == nullptr) return outer_->apply(b, flight, outer, {common_.data(), common_.size()});
   moved_.clear();
-  for (const Shard& shard : b.shards) {
-    for (const Piece& p : shard.pieces) {
-      const auto old = common_.span().subspan(p.begin, p.n());
-      const std::size_t first = moved_.size();
-      moved_.insert(moved_.end(), old.begin(), old.end());
-      kernels::apply_decay(outer.scalars_of(p).decay, std::span(moved_).subspan(first));
-    }
-  }
+  for_pieces(b, [&](const Piece& p) {
+    const auto old = of(common_, p);
+    const std::size_t first = moved_.size();
+    moved_.insert(moved_.end(), old.begin(), old.end());
+    kernels::apply_decay(outer.scalars_of(p).decay, std::span(moved_).subspan(first));
+  });
   outer_->apply(b, flight, outer, {common_.data(), common_.size()});
   auto moved = std::span(moved_);
-  for (const Shard& shard : b.shards) {
-    for (const Piece& p : shard.pieces) {
-      const auto at = [&](FlatBuffer& buffer) { return buffer.span().subspan(p.begin, p.n()); };
-      const auto part = moved.first(p.n()), rest = at(*rest_);
-      moved = moved.subspan(p.n());
-      kernels::scale(-1, part);
-      add(part, at(common_), part);
-      kernels::scale(-1, part);
-      add(rest, at(drift_), rest);
-      add(rest, part, rest);
-      kernels::scale(feedback_, rest);
-    }
-  }
+  for_pieces(b, [&](const Piece& p) {
+    const auto part = moved.first(p.n()), rest = of(*rest_, p);
+    moved = moved.subspan(p.n());
+    kernels::scale(-1, part);
+    kernels::add(of(common_, p), part);
+    kernels::scale(-1, part);
+    kernels::add(fragments_.delay() > 0 ? fragments_.sent(p.begin, p.n()) : of(drift_, p), rest);
+    kernels::add(part, rest);
+    kernels::scale(feedback_, rest);
+  });
 }
 
-// x = the common parameters plus the drift, which an exchange makes 0
+// Without a delay the exchange makes the drift 0.
 void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
-  const bool last = exchanges(ctx);
-  if (last && rest_ != nullptr) {
-    apply_and_keep_rest(b, flight, outer_context(ctx));
-  } else if (last) {
-    outer_->apply(b, flight, outer_context(ctx), {common_.data(), common_.size()});
-  }
-  for (const Shard& shard : b.shards) {
-    for (const Piece& p : shard.pieces) {
-      const auto y = drift_.span().subspan(p.begin, p.n());
-      if (last) {
-        std::ranges::fill(y, 0.0F);
-      } else if (!ctx.is_unused(p.tensor)) {
-        take_step(p.tensor, p.begin, flight.grad.f32(p.begin, p.end), ctx);
-      }
-      add(common_.span().subspan(p.begin, p.n()), y, x.f32(p.begin, p.end));
+  const bool last = sends(b, ctx), at_once = last && fragments_.delay() == 0;
+  if (at_once) take_outer_step(b, flight, outer_context(ctx));
+  for_pieces(b, [&](const Piece& p) {
+    const auto y = of(drift_, p);
+    if (at_once) std::ranges::fill(y, 0.0F);
+    if (!last && !faulty(ctx) && !ctx.is_unused(p.tensor)) {
+      take_step(p.tensor, p.begin, flight.grad.f32(p.begin, p.end), ctx);
     }
-  }
+    fragments_.place(p.begin, of(common_, p), y, x.f32(p.begin, p.end), ctx.step);
+  });
 }
 
 // As an exchange without this worker's drift; what earlier ones left of its drifts stays.
@@ -326,13 +353,35 @@ void LocalSteps::replay(const Bucket& b, const Flight& flight, const StepContext
   }
 }
 
+void LocalSteps::arrive(const Bucket& b, const Flight& flight, const StepContext& begun) {
+  take_outer_step(b, flight, outer_context(begun));
+}
+
+void LocalSteps::drop(const StepContext& begun, const NonFinite& why) {
+  fragments_.drop(begun.step, why);
+}
+
+// The outer method's step ends when all fragments have taken it.
 StepNotes LocalSteps::end_step(const StepContext& ctx) {
-  return exchanges(ctx) ? outer_->end_step(outer_context(ctx)) : StepNotes{};
+  StepNotes notes;
+  const auto adopted = fragments_.end_step(ctx.step);
+  if (adopted && adopted->step % period_ == period_ - 1 && !adopted->dropped) {
+    StepContext begun = ctx;
+    begun.step = adopted->step;
+    notes = outer_->end_step(outer_context(begun));
+  }
+  if (adopted && adopted->dropped) {
+    notes.dropped = adopted->dropped;
+    notes.dropped_step = adopted->step;
+  }
+  if (faulty(ctx)) notes.alone = fault_;
+  return notes;
 }
 
 // --- The common parameters. ----------------------------------------------------------------------
 
 std::span<const float> LocalSteps::begin(std::span<const float> x) {
+  fault_.reset();
   for (std::size_t t = held_; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
     std::ranges::copy(x.subspan(slot.offset, slot.n), common_.span().subspan(slot.offset).begin());
@@ -357,8 +406,9 @@ void LocalSteps::to_common(View x) const {
 void LocalSteps::to_local(View x) const {
   for (std::size_t t = 0; t < held_; ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
-    add(common_.span().subspan(slot.offset, slot.n), drift_.span().subspan(slot.offset, slot.n),
-        x.f32(slot.offset, slot.offset + slot.n));
+    fragments_.place(slot.offset, common_.span().subspan(slot.offset, slot.n),
+                     drift_.span().subspan(slot.offset, slot.n),
+                     x.f32(slot.offset, slot.offset + slot.n));
   }
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "methods/method.h"
+#include "methods/fragments.h"
 #include "rules/rule.h"
 
 namespace pride::methods {
@@ -25,6 +25,7 @@ inline constexpr const char* kMatrixOptions[] = {"not_matrices", "fused"};
 // and in steps h-1, 2h-1, ... after it
 //   D_i = -(y_i + e_i) / lr (kSigns) or -(y_i + e_i) (kMeans);  x' = the outer method's step
 //   e_i = feedback (e_i + y_i - (x' - decayed x));  y_i = 0
+// for each fragment with a clock of its own; with a delay, x' is adopted later (fragments.h).
 class LocalSteps final : public Method {
  public:
   // `outer` is made of the same context. Throws InvalidArgument, naming the method, on bad options.
@@ -42,17 +43,25 @@ class LocalSteps final : public Method {
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
   void replay(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
   void rebase(std::span<const float> x) override;
+  void arrive(const Bucket& b, const Flight& flight, const StepContext& begun) override;
+  void drop(const StepContext& begun, const NonFinite& why) override;
   StepNotes end_step(const StepContext& ctx) override;
   std::span<const float> begin(std::span<const float> x) override;
   void to_common(View x) const override;
   void to_local(View x) const override;
   void describe(MethodInfo& info) const override;
-  void check_can_grow() const override { outer_->check_can_grow(); }
+  std::vector<std::int64_t> exchanging_steps() const override { return fragments_.steps(); }
+  void check_can_grow() const override;
   double matrix_operations() const override;
   StateTable& state() noexcept override { return outer_->state(); }
 
  private:
-  bool exchanges(const Round& round) const noexcept { return round.step % period_ == period_ - 1; }
+  bool sends(const Bucket& b, const Round& round) const {
+    return fragments_.sends(b.begin, round.step);
+  }
+  void take_outer_step(const Bucket& b, const Flight& flight, const StepContext& outer);
+  bool faulty(const StepContext& ctx) const { return fault_ && fault_step_ == ctx.step; }
+  void note_fault(std::size_t tensor, const StepContext& ctx);
   Round outer_round(const Round& round) const;
   const StepContext& outer_context(const StepContext& ctx);
   void take_step(std::size_t tensor, std::size_t begin, std::span<const float> g,
@@ -60,10 +69,10 @@ class LocalSteps final : public Method {
   void hand_over(std::size_t tensor, const StepContext& ctx, bool finite);
   void settle_unused(std::size_t tensor, const StepContext& ctx);
   ConstView direction();
-  void apply_and_keep_rest(const Bucket& b, const Flight& flight, const StepContext& outer);
   void read_held(const std::string& text, std::size_t n_tensors, bool commit);
 
   Layout layout_;
+  std::string name_;
   std::int64_t period_;
   OuterStep kind_;
   double outer_lr_;
@@ -73,8 +82,12 @@ class LocalSteps final : public Method {
   float feedback_;
   FlatBuffer &common_, &drift_;
   FlatBuffer* rest_;  // what exchanges did not apply; null without feedback
+  Fragments fragments_;
   std::unique_ptr<rules::Rule> rule_;
   std::size_t held_ = 0;  // the first tensors, whose common parameters are in common_
+
+  std::optional<NonFinite> fault_;  // of this rank's gradient, in the step of that number
+  std::int64_t fault_step_ = -1;
 
   // of the exchange at hand
   FlatBuffer direction_;                    // D; empty before the first

@@ -45,26 +45,45 @@ std::int64_t period_of(const Method& method) {
   return info.period;
 }
 
-std::int64_t last_of_period(std::int64_t step, std::int64_t period) {
-  return step - step % period + period - 1;
+std::vector<std::int64_t> exchanging_steps(const Method& method, std::int64_t step) {
+  std::vector<std::int64_t> steps = method.exchanging_steps();
+  const std::int64_t begin = step - step % period_of(method);
+  for (std::int64_t& s : steps) s += begin;
+  return steps;
+}
+
+std::vector<Part> parts_in_period(const Method& method, const Bucket& bucket, Round round) {
+  for (const std::int64_t step : exchanging_steps(method, round.step)) {
+    round.step = step;
+    std::vector<Part> parts = method.parts(bucket, round);
+    if (!parts.empty()) return parts;
+  }
+  return {};
 }
 
 std::vector<Cost> mean_costs(const Method& method, std::span<const Bucket> buckets,
                              const Round& round, const Nodes& nodes) {
-  const std::int64_t period = period_of(method);
-  Round last = round;  // the others send nothing
-  last.step = last_of_period(round.step, period);
-  std::vector<Cost> costs = step_costs(method, buckets, last, nodes);
-  const auto mean = [&](std::uint64_t bytes) {
-    const auto steps = static_cast<std::uint64_t>(period);
-    return (bytes + steps - 1) / steps;
-  };
-  for (Cost& cost : costs) {
+  std::vector<Cost> sums(static_cast<std::size_t>(round.voters));
+  Round at = round;
+  for (const std::int64_t step : exchanging_steps(method, round.step)) {
+    at.step = step;
+    const std::vector<Cost> costs = step_costs(method, buckets, at, nodes);
+    for (std::size_t r = 0; r < sums.size(); ++r) {
+      sums[r].bytes_up += costs[r].bytes_up;
+      sums[r].bytes_down += costs[r].bytes_down;
+      sums[r].bytes_local += costs[r].bytes_local;
+      sums[r].exact = sums[r].exact && costs[r].exact;
+      sums[r].bound = sums[r].bound && costs[r].bound;
+    }
+  }
+  const auto steps = static_cast<std::uint64_t>(period_of(method));
+  const auto mean = [&](std::uint64_t bytes) { return (bytes + steps - 1) / steps; };
+  for (Cost& cost : sums) {
     cost.bytes_up = mean(cost.bytes_up);
     cost.bytes_down = mean(cost.bytes_down);
     cost.bytes_local = mean(cost.bytes_local);
   }
-  return costs;
+  return sums;
 }
 
 }  // namespace pride

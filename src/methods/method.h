@@ -44,10 +44,15 @@ struct Flight {
   std::size_t capacity_bytes() const noexcept;
 };
 
-// Results of a completed step, the same on all ranks.
+// Results of a completed step, the same on all ranks but for `alone`.
 struct StepNotes {
   std::vector<TensorDiagnostics> diagnostics = {};
   std::string note = {};  // the decision taken, a line for the log
+  // This rank's gradient was not finite, so that it took no step; no other rank knows of it.
+  std::optional<NonFinite> alone = {};
+  // What was dropped in this step of the exchange that was begun in that one.
+  std::optional<NonFinite> dropped = {};
+  std::int64_t dropped_step = 0;
 };
 
 class Method : public Server {
@@ -82,6 +87,11 @@ class Method : public Server {
   virtual void replay(const Bucket& bucket, const Flight& flight, const StepContext& ctx, View x) {
     apply(bucket, flight, ctx, x);
   }
+  // With Protocol::delay, between steps or before apply() of the step that it ends in, with the
+  // context of the step in which the exchange was begun: takes the result of a bucket; or, if one
+  // of that step's buckets is not finite, drops them all. apply() of such a method takes no result.
+  virtual void arrive(const Bucket&, const Flight&, const StepContext& /*begun*/) {}
+  virtual void drop(const StepContext& /*begun*/, const NonFinite&) {}
 
   // With Protocol::mean_gradient, between exchange and apply: visits the bucket's mean gradient in
   // ascending blocks, padding included. apply() takes it times ctx.grad_scale.
@@ -101,8 +111,10 @@ class Method : public Server {
   virtual void to_common(View /*x*/) const {}
   virtual void to_local(View /*x*/) const {}
 
-  // Changes that the method's options make in its period and in the defaults of its scalars.
+  // Changes that the method's options make in its period and in the defaults of its scalars; and
+  // the steps of a period in which it exchanges, ascending.
   virtual void describe(MethodInfo&) const {}
+  virtual std::vector<std::int64_t> exchanging_steps() const { return {0}; }
 
   // Throws InvalidArgument if tensors cannot be added once steps were taken.
   virtual void check_can_grow() const {}
@@ -125,10 +137,13 @@ class Method : public Server {
 std::vector<Cost> step_costs(const Method& method, std::span<const Bucket> buckets,
                              const Round& round, const Nodes& nodes);
 
-// Steps after which costs repeat, MethodInfo::period; and the last step of the period that `step`
-// is in, which exchanges in any method.
+// Steps after which costs repeat, MethodInfo::period; and of the period that `step` is in the
+// steps that exchange. A bucket has parts in one of them.
 std::int64_t period_of(const Method& method);
-std::int64_t last_of_period(std::int64_t step, std::int64_t period);
+std::vector<std::int64_t> exchanging_steps(const Method& method, std::int64_t step);
+
+// The bucket's parts in that step.
+std::vector<Part> parts_in_period(const Method& method, const Bucket& bucket, Round round);
 
 // The same as step_costs(), mean over that period, rounded up.
 std::vector<Cost> mean_costs(const Method& method, std::span<const Bucket> buckets,

@@ -89,7 +89,8 @@ struct Made {
       weights = vote_weights(name, protocol, nodes, given);
     }
     round.weights = weights;
-    buckets = make_buckets(layout, query.bucket_coords, query.world, protocol.alignment);
+    buckets =
+        make_buckets(layout, query.bucket_coords, query.world, protocol.alignment, protocol.cuts);
   }
 
   Made(const Made&) = delete;  // `round` points at `weights`
@@ -170,11 +171,11 @@ double matrix_operations(std::string_view name, const Layout& layout, const Cost
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,
                                        const CostQuery& query) {
   Made made(name, layout, query);
-  made.round.step = last_of_period(made.round.step, period_of(*made.method));
+  made.round.step = exchanging_steps(*made.method, made.round.step).back();
   std::vector<BucketRoute> routes;
   const auto before = made.method->protocol(made.round).before;
   for (const Bucket& bucket : made.buckets) {
-    const auto parts = made.method->parts(bucket, made.round);
+    const auto parts = parts_in_period(*made.method, bucket, made.round);
     routes.push_back({std::string(route_name(main_route(parts))), before ? rounds_of(*before) : 0});
     for (const Part& part : parts) routes.back().rounds += rounds_of(part);
     if (query.world == 1) routes.back().rounds = 0;

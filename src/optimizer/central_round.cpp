@@ -181,8 +181,8 @@ CentralRound::CentralRound(const Method& method, std::span<const Bucket> buckets
     }
   }
   PRIDE_CHECK(protocol.replays,
-              "a coordinator cannot serve this method: its workers share more than parameters, or "
-              "keep what a result did not apply");
+              "a coordinator cannot serve this method: its workers share more than parameters, "
+              "keep what a result did not apply, or exchange fragments in turn");
 }
 
 void CentralRound::for_parts(const Round& round, const VisitPart& visit) const {

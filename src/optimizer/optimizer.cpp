@@ -63,6 +63,7 @@ void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> gro
   PRIDE_CHECK(!impl_->in_step, "optimizer: add() in the middle of a step");
   PRIDE_CHECK(impl_->refusal.empty(),
               "optimizer: add() after a step that failed: ", impl_->refusal);
+  impl_->complete();
   impl_ = impl_->with(std::move(tensors), std::move(groups));
 }
 
@@ -71,6 +72,7 @@ void Optimizer::broadcast(std::span<float> params) {
   PRIDE_CHECK(params.size() == impl_->layout.flat_size(), "optimizer: broadcast() of ",
               params.size(), " parameters, the layout has ", impl_->layout.flat_size(),
               " with padding");
+  impl_->complete();
   if (impl_->central) return impl_->join(params);
   Communicator& comm = *impl_->comms.front();
   const Communicator::Scope scope(comm, "broadcast of the parameters");
@@ -103,9 +105,8 @@ void Optimizer::Impl::join(std::span<float> params) {
 void Optimizer::Impl::replay(std::span<float> params, std::span<const std::byte> record) {
   PRIDE_CHECK(comms.front()->size() == 1, "optimizer: replay() on a communicator of size ",
               comms.front()->size(), ", must be 1");
-  std::unique_ptr<Central> own;
-  if (!central) own = std::make_unique<Central>(layout, *method, buckets, options);
-  Central& rounds = central ? *central : *own;
+  if (!central && !shadow) shadow = std::make_unique<Central>(layout, *method, buckets, options);
+  Central& rounds = central ? *central : *shadow;
   const std::int64_t round = steps_done / rounds.period();
   rounds.replay(params, round, record, concat("replay of round ", round));
   steps_done = (round + 1) * rounds.period();
@@ -116,7 +117,10 @@ std::int64_t Optimizer::steps_done() const noexcept { return impl_->steps_done; 
 std::string_view Optimizer::method() const noexcept { return impl_->options.method; }
 std::uint64_t Optimizer::state_floats() const noexcept { return impl_->method->state().floats(); }
 
-std::vector<StateBuffer> Optimizer::state_buffers() { return impl_->method->state().buffers(); }
+std::vector<StateBuffer> Optimizer::state_buffers() {
+  if (!impl_->in_step) impl_->complete();
+  return impl_->method->state().buffers();
+}
 
 Round Optimizer::Impl::round_of(std::int64_t step) const {
   Round round{.step = step, .voters = comms.front()->size(), .seed = options.seed};
@@ -141,7 +145,7 @@ Cost Optimizer::cost(std::int64_t step) const { return impl_->cost_of(step); }
 Cost Optimizer::mean_cost(std::int64_t step) const {
   if (impl_->central) {
     const std::int64_t period = impl_->central->period();
-    Cost cost = impl_->cost_of(last_of_period(step, period));
+    Cost cost = impl_->cost_of(step - step % period + period - 1);
     cost.bytes_up = (cost.bytes_up + static_cast<std::uint64_t>(period) - 1) /
                     static_cast<std::uint64_t>(period);
     return cost;
@@ -150,14 +154,22 @@ Cost Optimizer::mean_cost(std::int64_t step) const {
                     impl_->options.nodes)[static_cast<std::size_t>(impl_->comms.front()->rank())];
 }
 
+std::int64_t Optimizer::period() const noexcept { return impl_->info.period; }
+
 void Optimizer::Impl::check_between_steps(std::span<float> params, const char* call) const {
   PRIDE_CHECK(!in_step, "optimizer: ", call, "() in the middle of a step");
   PRIDE_CHECK(params.size() == layout.flat_size(), "optimizer: ", call, "(): ", params.size(),
               " parameters given, the layout has ", layout.flat_size(), " with padding");
 }
 
+// Waits for the exchanges that are on their way: what they bring is state.
+void Optimizer::Impl::complete() {
+  if (refusal.empty()) guarded([&] { pipeline->complete(); });
+}
+
 void Optimizer::to_common(std::span<float> params) const {
   impl_->check_between_steps(params, "to_common");
+  impl_->complete();
   impl_->method->to_common({params.data(), params.size()});
 }
 
@@ -168,9 +180,9 @@ void Optimizer::to_local(std::span<float> params) const {
 
 std::map<std::string, int> Optimizer::routes() const {
   std::map<std::string, int> routes;
-  const Round round = impl_->round_of(last_of_period(impl_->steps_done, impl_->info.period));
+  const Round round = impl_->round_of(impl_->steps_done);
   for (const Bucket& bucket : impl_->buckets) {
-    const auto parts = impl_->method->parts(bucket, round);
+    const auto parts = parts_in_period(*impl_->method, bucket, round);
     if (round.central) ++routes["coordinator"];
     if (round.voters > 1) ++routes[std::string(route_name(main_route(parts)))];
   }

@@ -55,10 +55,20 @@ struct Optimizer::Impl {
   template <typename T>
   StepReport whole_step(std::span<float> params, std::span<const T> grads,
                         std::span<const bool> unused_here);
+  // Whatever a part of a step throws ends the step, and leaves momentum and parameters half done.
   template <typename Body>
-  void guarded(Body&& body);
-  [[noreturn]] void raise(const NonFinite& seen);
-  std::string describe(const NonFinite& seen) const;
+  void guarded(Body&& body) {
+    try {
+      body();
+    } catch (const std::exception& e) {
+      in_step = false;
+      refusal = e.what();
+      throw;
+    }
+  }
+  void complete();
+  void skip(const std::string& text, bool alone, StepReport& report);
+  std::string describe(const NonFinite& seen, std::int64_t step) const;
 
   Communicator& caller;
   Layout layout;
@@ -71,6 +81,7 @@ struct Optimizer::Impl {
   std::vector<Bucket> buckets;
   std::unique_ptr<Method> method;
   std::unique_ptr<Central> central;  // with a coordinator
+  std::unique_ptr<Central> shadow;   // without, once a record was replayed
   std::vector<int> weights;          // votes of each rank; empty: one
 
   std::int64_t steps_done = 0;

@@ -92,7 +92,8 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   PRIDE_CHECK(options.exchange_threads >= 1 && options.exchange_threads <= kMostExchangeThreads,
               "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
               kMostExchangeThreads);
-  buckets = make_buckets(layout, options.bucket_coords, user_comm.size(), protocol.alignment);
+  buckets = make_buckets(layout, options.bucket_coords, user_comm.size(), protocol.alignment,
+                         protocol.cuts);
   if (!options.coordinator) return;
   check_coordinator(user_comm);
   options.overlap = false;  // all buckets of a step are one ballot

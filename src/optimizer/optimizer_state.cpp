@@ -111,6 +111,7 @@ StateDict Optimizer::save() const {
   PRIDE_CHECK(!impl_->in_step, "optimizer: save() in the middle of a step");
   PRIDE_CHECK(impl_->refusal.empty(),
               "optimizer: save() after a step that failed: ", impl_->refusal);
+  impl_->complete();
   StateDict state;
   state.scalars = {{"version", std::to_string(kStateVersion)},
                    {"method", impl_->options.method},
@@ -150,12 +151,14 @@ std::vector<Bucket> Optimizer::Impl::buckets_of(const StateDict& state) const {
   const std::int64_t size = number_in(state, "bucket size"), world = number_in(state, "world");
   PRIDE_CHECK(size >= 1 && world >= 1 && world <= kMaxWorld, "load: the state is of ", world,
               " ranks and has a bucket size of ", size);
+  const Protocol protocol = method->protocol({.voters = comms.front()->size()});
   return make_buckets(layout, static_cast<std::size_t>(size), static_cast<int>(world),
-                      method->protocol({.voters = comms.front()->size()}).alignment);
+                      protocol.alignment, protocol.cuts);
 }
 
 // Collective: all ranks take their states, or none does.
 void Optimizer::Impl::load(const std::function<StateDict()>& make) {
+  pipeline->discard();
   StateDict state;
   std::int64_t step = 0;
   std::vector<std::int64_t> starts(groups.size(), 0);  // as 0.1 had them

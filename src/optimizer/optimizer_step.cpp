@@ -5,18 +5,6 @@
 
 namespace pride {
 
-// Whatever a part of a step throws ends the step, and leaves momentum and parameters half done.
-template <typename Body>
-void Optimizer::Impl::guarded(Body&& body) {
-  try {
-    body();
-  } catch (const std::exception& e) {
-    in_step = false;
-    refusal = e.what();
-    throw;
-  }
-}
-
 void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grads) {
   PRIDE_CHECK(grads.size() == layout.flat_size(), "optimizer: ", grads.size(),
               " gradients given, the layout has ", layout.flat_size(), " with padding");
@@ -58,7 +46,7 @@ void Optimizer::Impl::begin_with(std::span<float> params, ConstView grads) {
   narrow = {};
   lie_apart = false;
   waiting = tensors_of_bucket;
-  traffic_before = traffic();
+  if (!pipeline->has_delay()) traffic_before = traffic();
 
   static_cast<Round&>(ctx) = round_of(steps_done);
   params_of_step = params;
@@ -145,14 +133,9 @@ void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
 }
 
 Traffic Optimizer::Impl::traffic() const {
+  if (pipeline->has_delay()) return pipeline->traffic();  // the others count at this moment
   Traffic sum = central ? central->traffic() : Traffic{};
-  for (const auto& comm : comms) {
-    const Traffic t = comm->traffic();
-    sum.bytes_sent += t.bytes_sent;
-    sum.bytes_received += t.bytes_received;
-    sum.messages_sent += t.messages_sent;
-    sum.messages_received += t.messages_received;
-  }
+  for (const auto& comm : comms) sum = sum + comm->traffic();
   return sum;
 }
 
@@ -164,17 +147,15 @@ StepReport Optimizer::Impl::finish() {
   narrow = {};
   StepReport report;
   report.step = steps_done;
-  if (non_finite && options.non_finite == NonFinitePolicy::kRaise) raise(*non_finite);
   if (non_finite) {
-    report.skipped = true;
-    report.skip_reason = describe(*non_finite);
-  }
-  if (!non_finite) {
-    guarded([&] {
-      StepNotes notes = method->end_step(ctx);
-      report.diagnostics = std::move(notes.diagnostics);
-      report.note = std::move(notes.note);
-    });
+    skip(describe(*non_finite, steps_done), false, report);
+  } else {
+    StepNotes notes;
+    guarded([&] { notes = method->end_step(ctx); });
+    if (notes.alone) skip(describe(*notes.alone, steps_done), true, report);
+    if (notes.dropped) skip(describe(*notes.dropped, notes.dropped_step), false, report);
+    report.diagnostics = std::move(notes.diagnostics);
+    report.note = std::move(notes.note);
   }
   ++steps_done;
   if (ends_round(report.step)) {
@@ -185,10 +166,11 @@ StepReport Optimizer::Impl::finish() {
           central->finish(params_of_step, report.step / central->period(), !non_finite, round);
     });
   }
-  const Traffic now = traffic();
-  report.bytes_sent = now.bytes_sent - traffic_before.bytes_sent;
-  report.bytes_received = now.bytes_received - traffic_before.bytes_received;
-  report.messages_sent = now.messages_sent - traffic_before.messages_sent;
+  const Traffic now = traffic(), counted = now - traffic_before;
+  traffic_before = now;
+  report.bytes_sent = counted.bytes_sent;
+  report.bytes_received = counted.bytes_received;
+  report.messages_sent = counted.messages_sent;
   if (options.clip_global_norm > 0 && !non_finite) report.grad_norm = pipeline->grad_norm();
   report.encode_s = pipeline->timing().encode_s;
   report.exchange_s = pipeline->timing().exchange_s;
@@ -197,23 +179,26 @@ StepReport Optimizer::Impl::finish() {
 }
 
 // Steps are counted from 1 in texts, as the trainer does.
-std::string Optimizer::Impl::describe(const NonFinite& seen) const {
+std::string Optimizer::Impl::describe(const NonFinite& seen, std::int64_t step) const {
   const auto& tensors = layout.tensors();
   const std::string name =
       seen.tensor < tensors.size() ? tensors[seen.tensor].spec.name : std::string("?");
   if (seen.rank == NonFinite::kSum) {
-    return concat("step ", steps_done + 1, ": the sum of the ranks' gradients of '", name,
-                  "' overflows");
+    return concat("step ", step + 1, ": the sum of the ranks' gradients of '", name, "' overflows");
   }
-  return concat("step ", steps_done + 1, ": NaN or Inf in the gradient of '", name, "' on rank ",
+  return concat("step ", step + 1, ": NaN or Inf in the gradient of '", name, "' on rank ",
                 seen.rank);
 }
 
-void Optimizer::Impl::raise(const NonFinite& seen) {
-  const std::string text = describe(seen);
-  refusal = text + "; load a state to go on";
-  if (!method->protocol(ctx).exchanges) caller.fail(text);  // no other rank knows of it
-  throw NonFiniteGradient(text);
+// Of this rank alone: no other rank knows of it.
+void Optimizer::Impl::skip(const std::string& text, bool alone, StepReport& report) {
+  if (options.non_finite == NonFinitePolicy::kRaise) {
+    refusal = text + "; load a state to go on";
+    if (alone) caller.fail(text);
+    throw NonFiniteGradient(text);
+  }
+  report.skip_reason += (report.skipped ? "; " : "") + text;
+  report.skipped = true;
 }
 
 template <typename T>

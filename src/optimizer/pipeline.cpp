@@ -3,53 +3,29 @@
 #include "optimizer/pipeline.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "kernels/kernels.h"
+#include "optimizer/reporting.h"
 #include "pride/error.h"
 
 namespace pride {
-namespace {
-
-// Adds the seconds of its life to a counter.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& total) : total_(total) {}
-  ~Stopwatch() {
-    total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& total_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-// Runs the body; rethrows its exception after `report` has got its text.
-template <typename Body, typename Report>
-auto reporting(Body&& body, Report&& report) {
-  try {
-    return body();
-  } catch (const std::exception& e) {
-    report(e.what());
-    throw;
-  } catch (...) {
-    report("an exception of unknown type");
-    throw;
-  }
-}
-
-}  // namespace
 
 Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
                    Method& method, std::span<const Bucket> buckets, const Nodes& nodes,
                    bool overlap)
-    : caller_(caller), method_(method), buckets_(buckets), nodes_(nodes), overlap_(overlap) {
+    : caller_(caller),
+      method_(method),
+      buckets_(buckets),
+      nodes_(nodes),
+      overlap_(overlap),
+      delay_(method.protocol({.voters = caller.size()}).delay) {
   PRIDE_CHECK(!comms.empty(), "pipeline: no communicator given");
   lanes_.resize(overlap ? comms.size() : 1);
   for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].comm = comms[i].get();
+  if (delay_ > 0) late_.resize(buckets.size());
+  ready_.resize(buckets.size());
+  done_.resize(buckets.size());
   if (!overlap_) return;
   try {
     for (Lane& lane : lanes_) lane.thread = std::thread([this, &lane] { exchange_loop(lane); });
@@ -61,6 +37,7 @@ Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communi
 
 Pipeline::~Pipeline() {
   if (ctx_ != nullptr) abandon("the optimizer was destroyed in the middle of a step");
+  discard();
   end_threads();
 }
 
@@ -84,15 +61,15 @@ void Pipeline::abandon(std::string_view why) noexcept {
   changed_.wait(lock, [&] {
     return std::ranges::none_of(lanes_, [](const Lane& lane) { return lane.exchanging; });
   });
-  running_ = false;
   ctx_ = nullptr;
 }
 
 void Pipeline::begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip,
                      ExchangeAll all) {
+  if (delay_ > 0) rethrow_error();
   ctx_ = &ctx;
   ctx.grad_scale = 1;
-  whole_gradient_ = method_.protocol(ctx).whole_gradient;
+  protocol_ = method_.protocol(ctx);
   params_ = params;
   grads_ = grads;
   hold_ = hold;
@@ -100,25 +77,29 @@ void Pipeline::begin(StepContext& ctx, View params, ConstView grads, bool hold, 
   grad_norm_ = 0;
   all_ = std::move(all);
   results_ = Results::kApply;
-  separate_ = overlap_ || hold || all_ != nullptr;
+  separate_ = delay_ == 0 && (overlap_ || hold || all_ != nullptr);
   timing_ = {};
   flights_.resize(std::max(flights_.size(), separate_ ? buckets_.size() : 1));
   encoded_.assign(buckets_.size(), 0);
+  if (delay_ > 0) return begin_late();
 
   const std::lock_guard lock(mutex_);
   ready_.assign(buckets_.size(), 0);
   done_.assign(buckets_.size(), 0);
-  for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    lanes_[i].next = i;
-    lanes_[i].stopped = false;
+  for (Lane& lane : lanes_) {
+    lane.order.clear();
+    lane.stopped = false;
   }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) lanes_[b % lanes_.size()].order.push_back(b);
   failed_ = false;
   error_ = nullptr;
-  running_ = true;
-  changed_.notify_all();
 }
 
 void Pipeline::tensor_ready(std::size_t tensor) {
+  // before any bucket with a part of it goes to a thread, which reads this
+  if (delay_ > 0 && !sent_.empty() && sent_.back()->ctx.step == ctx_->step) {
+    sent_.back()->unused[tensor] = 0;
+  }
   const Stopwatch watch(timing_.encode_s);
   reporting([&] { method_.tensor_ready(tensor, *ctx_, grads_); },
             [&](const char* why) { abandon(why); });
@@ -127,7 +108,7 @@ void Pipeline::tensor_ready(std::size_t tensor) {
 void Pipeline::submit(std::size_t bucket) {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: bucket ", bucket, " submitted outside a step");
   // without overlap the one flight is still in use by an earlier bucket: wait for finish()
-  if (!overlap_ || whole_gradient_) return;
+  if (!overlap_ || protocol_.whole_gradient) return;
   reporting([&] { encode(bucket); }, [&](const char* why) { abandon(why); });
 }
 
@@ -135,14 +116,16 @@ std::optional<NonFinite> Pipeline::finish() {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: finish() without begin()");
   const auto non_finite =
       reporting([&] { return run_step(); }, [&](const char* why) { abandon(why); });
-  const std::lock_guard lock(mutex_);
-  running_ = false;
   ctx_ = nullptr;
   return non_finite;
 }
 
 std::optional<NonFinite> Pipeline::run_step() {
-  if (whole_gradient_) {
+  if (delay_ > 0) {
+    run_late();
+    return std::nullopt;
+  }
+  if (protocol_.whole_gradient) {
     // nothing is encoded yet, so the threads have nothing to do and their communicators are free
     const Stopwatch watch(timing_.encode_s);
     method_.prepare(*lanes_.front().comm, *ctx_, grads_);
@@ -162,20 +145,27 @@ std::optional<NonFinite> Pipeline::run_step() {
   return non_finite;
 }
 
+void Pipeline::rethrow_error() {
+  const std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
 void Pipeline::encode(std::size_t bucket) {
+  const bool late = sends_late(bucket);
   {
     const Stopwatch watch(timing_.encode_s);
-    Flight& flight = flight_of(bucket);
+    Flight& flight = late ? late_[bucket].flight : flight_of(bucket);
     flight.grad = grads_;
     flight.non_finite.reset();
     flight.parts = method_.parts(buckets_[bucket], *ctx_);
     flight.wires.resize(std::max(flight.wires.size(), flight.parts.size()));
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-      prepare(flight.parts[k], *ctx_, flight.wires[k]);
+      prepare(flight.parts[k], late ? *late_[bucket].ctx : *ctx_, flight.wires[k]);
     }
     method_.encode(buckets_[bucket], *ctx_, flight);
   }
   encoded_[bucket] = 1;
+  if (delay_ > 0 && !late) return;  // a local step
   const std::lock_guard lock(mutex_);
   ready_[bucket] = 1;
   changed_.notify_all();
@@ -185,14 +175,18 @@ void Pipeline::encode(std::size_t bucket) {
 // itself: a frame is refused afterwards. The error is kept before another lane can receive it, so
 // that this error is thrown.
 void Pipeline::exchange(Lane& lane, std::size_t bucket) {
-  Flight& flight = flight_of(bucket);
+  Late* const late = delay_ > 0 ? &late_[bucket] : nullptr;
+  Flight& flight = late != nullptr ? late->flight : flight_of(bucket);
+  const StepContext& ctx = late != nullptr ? *late->ctx : *ctx_;
   reporting(
       [&] {
+        const Traffic before = lane.comm->traffic();
         for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
-          pride::exchange(*lane.comm, method_, flight.parts[k], *ctx_, nodes_, lane.scratch,
+          pride::exchange(*lane.comm, method_, flight.parts[k], ctx, nodes_, lane.scratch,
                           flight.wires[k]);
           flight.non_finite = flight.wires[k].non_finite;
         }
+        if (late != nullptr) late->traffic = lane.comm->traffic() - before;
       },
       [&](const char* why) {
         keep_error(std::current_exception());
@@ -214,10 +208,14 @@ void Pipeline::apply(std::size_t bucket) {
     return;
   }
   method_.apply(buckets_[bucket], flight, *ctx_, params_);
+  settle(flight);
+}
+
+void Pipeline::settle(const Flight& flight) {
   for (std::size_t k = 0; k < flight.parts.size(); ++k) {
     const std::span<const Shard> shards = flight.parts[k].shards;
     const auto pending = flight.wires[k].pending.floats();
-    const std::size_t mine = shards.size() == 1 ? 0 : static_cast<std::size_t>(ctx_->rank);
+    const std::size_t mine = shards.size() == 1 ? 0 : static_cast<std::size_t>(caller_.rank());
     if (!pending.empty()) method_.settle(flight.parts[k], shards[mine], pending);
   }
 }
@@ -313,21 +311,20 @@ std::optional<NonFinite> Pipeline::apply_held() {
   return first;
 }
 
-// No exchange is on, and none will be in this step.
+// No exchange is on, and none of those that were begun will be.
 bool Pipeline::idle(const Lane& lane) const {
-  return !lane.exchanging && (failed_ || lane.stopped || lane.next >= buckets_.size());
+  return !lane.exchanging && (failed_ || lane.stopped || lane.order.empty());
 }
 
 void Pipeline::exchange_loop(Lane& lane) {
   std::unique_lock lock(mutex_);
   while (true) {
     const auto can_go = [&] {
-      return running_ && !failed_ && !lane.stopped && lane.next < ready_.size() &&
-             ready_[lane.next] != 0;
+      return !failed_ && !lane.stopped && !lane.order.empty() && ready_[lane.order.front()] != 0;
     };
     changed_.wait(lock, [&] { return quit_ || can_go(); });
     if (quit_) return;
-    const std::size_t bucket = lane.next;
+    const std::size_t bucket = lane.order.front();
     lane.exchanging = true;
     lock.unlock();
     bool good = false;
@@ -340,9 +337,9 @@ void Pipeline::exchange_loop(Lane& lane) {
     lane.exchanging = false;
     if (good) {
       done_[bucket] = 1;
-      lane.next += lanes_.size();
+      lane.order.pop_front();
       // every rank stops this lane at the same bucket, unless the step is held as a whole
-      lane.stopped = flight_of(bucket).non_finite && !hold_;
+      lane.stopped = delay_ == 0 && flight_of(bucket).non_finite && !hold_;
     }
     changed_.notify_all();
   }
@@ -351,6 +348,7 @@ void Pipeline::exchange_loop(Lane& lane) {
 std::size_t Pipeline::wire_bytes() const noexcept {
   std::size_t bytes = 0;
   for (const Flight& flight : flights_) bytes += flight.capacity_bytes();
+  for (const Late& late : late_) bytes += late.flight.capacity_bytes();
   for (const Lane& lane : lanes_) bytes += lane.scratch.capacity_bytes();
   return bytes;
 }

@@ -1,10 +1,11 @@
 // Pipeline: takes the buckets of a step through encode, exchange (with serve) and apply; with
 // overlap, the exchanges run on threads of their own, beside encode and backward and beside each
-// other.
+// other; of methods with Protocol::delay, beside the steps that follow, too.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -26,14 +27,15 @@ class Pipeline {
   };
 
   // All must outlive the pipeline. With overlap, each of `comms` has a thread, which alone uses it
-  // between begin() and finish(); bucket b goes through number b modulo their number, so that one
-  // bucket's vote hides behind another's transfer. Without, the first does all. `caller` is of
-  // the same family and belongs to the caller's thread, which fails the world through it if a step
-  // breaks while the threads are inside theirs.
-  // REQUIRES: at least one of `comms`, as many on every rank.
+  // between begin() and finish(), and with a delay until complete(); bucket b goes through number b
+  // modulo their number, so that one bucket's vote hides behind another's transfer. Without, the
+  // first does all. `caller` is of the same family and belongs to the caller's thread, which fails
+  // the world through it if a step breaks while the threads are inside theirs. REQUIRES: at least
+  // one of `comms`, as many on every rank.
   Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
            Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap);
-  // In the middle of a step: fails the world, as for an error.
+  // In the middle of a step: fails the world, as for an error. Else waits for the exchanges that
+  // are on their way: other ranks need this rank's part of them.
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -59,12 +61,23 @@ class Pipeline {
   void submit(std::size_t bucket);
 
   // Does what is left and returns the non-finite flag, if any: then no bucket from that one on was
-  // applied; with `hold`, none at all.
+  // applied; with `hold`, none at all. Of exchanges with a delay there is no flag: the method has
+  // it in drop().
   std::optional<NonFinite> finish();
 
-  // An error in submit() or finish(), on either thread, ends the step: the world has failed with
-  // its text, so that no rank waits for this one; nothing uses the caller's buffers any more; and
-  // what encode or exchange threw is thrown.
+  // Between steps: waits for the exchanges that are on their way, for the method to take their
+  // results, or to discard them.
+  void complete();
+  void discard() noexcept;
+
+  // An error in begin(), submit(), finish() or complete(), on either thread, ends the step: the
+  // world has failed with its text, so that no rank waits for this one; nothing uses the caller's
+  // buffers any more; and what encode or exchange threw is thrown. What an exchange with a delay
+  // throws between steps, the next of these throws.
+
+  // Of the exchanges with a delay whose results were taken: what their threads counted.
+  bool has_delay() const noexcept { return delay_ > 0; }
+  const Traffic& traffic() const noexcept { return traffic_; }
 
   // 2-norm of the step's mean gradient before it was clipped; 0 without clipping.
   double grad_norm() const noexcept { return grad_norm_; }
@@ -72,28 +85,48 @@ class Pipeline {
   std::size_t wire_bytes() const noexcept;
 
  private:
-  // One of the communicators, and with overlap its thread. What is below `next` is shared.
+  // One of the communicators, and with overlap its thread. From `order` on it is shared.
   struct Lane {
     Communicator* comm = nullptr;
     Scratch scratch;
     std::thread thread;
-    std::size_t next = 0;     // its next bucket
-    bool exchanging = false;  // the thread is inside an exchange, and uses buffers
-    bool stopped = false;     // not finite: no further bucket of this lane will be exchanged
+    std::deque<std::size_t> order;  // the buckets that it is to exchange
+    bool exchanging = false;        // the thread is inside an exchange, and uses buffers
+    bool stopped = false;           // not finite: no further bucket of this lane will be exchanged
+  };
+
+  // The exchanges that were begun in one step, with a delay.
+  struct Sent {
+    StepContext ctx;  // points at these copies
+    std::vector<StepScalars> groups;
+    std::vector<char> unused;
+    std::vector<std::size_t> buckets;
+  };
+  // A bucket's last exchange with a delay.
+  struct Late {
+    Flight flight;
+    const StepContext* ctx = nullptr;
+    Traffic traffic;
   };
 
   Flight& flight_of(std::size_t bucket) { return flights_[separate_ ? bucket : 0]; }
+  bool sends_late(std::size_t bucket) const;
   void encode(std::size_t bucket);
   void exchange(Lane& lane, std::size_t bucket);
   void apply(std::size_t bucket);
   std::optional<NonFinite> run_step();
   std::optional<NonFinite> run_in_order();
   std::optional<NonFinite> run_as_one();
+  void run_late();
+  void begin_late();
+  void arrive(const Sent& sent);
+  void settle(const Flight& flight);
   std::optional<NonFinite> apply_as_they_arrive();
   std::optional<NonFinite> apply_held();
   void exchange_loop(Lane& lane);
   void end_threads() noexcept;
   void keep_error(std::exception_ptr error);
+  void rethrow_error();
   bool idle(const Lane& lane) const;
   bool wait_for_result(std::size_t bucket);
   void apply_all();
@@ -105,10 +138,11 @@ class Pipeline {
   std::span<const Bucket> buckets_;
   const Nodes nodes_;
   const bool overlap_;
+  const std::int64_t delay_;
 
   // the step at hand
   StepContext* ctx_ = nullptr;
-  bool whole_gradient_ = false;
+  Protocol protocol_;
   View params_;
   ConstView grads_;
   bool hold_ = false;
@@ -120,12 +154,16 @@ class Pipeline {
   std::vector<Flight> flights_;
   Timing timing_;
 
+  // exchanges with a delay
+  std::vector<Late> late_;                  // by bucket
+  std::deque<std::unique_ptr<Sent>> sent_;  // in the order of their steps
+  Traffic traffic_;
+
   // between the threads, under mutex_
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<char> ready_;  // encoded, may be exchanged
   std::vector<char> done_;   // exchanged
-  bool running_ = false;     // a step is on
   bool failed_ = false;      // nothing further will be exchanged
   bool quit_ = false;
   std::exception_ptr error_;  // the first

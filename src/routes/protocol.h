@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -72,8 +73,14 @@ int rounds_of(const Part& part);
 struct Protocol {
   std::size_t alignment = kAlignment;  // buckets and shards are cut at multiples of it; the same in
                                        // every step
-  bool exchanges = true;  // false: nothing is sent in this step, so that ranks do not learn of each
-                          // other's non-finite gradients
+  std::vector<std::size_t> cuts = {};  // beginnings of tensors at which buckets are cut as well;
+                                       // the same in every step
+  bool exchanges = true;               // false: nothing is sent in this step
+  // Flat coordinates of the buckets that are exchanged in this step: those outside have no parts.
+  std::size_t sent_begin = 0, sent_end = std::numeric_limits<std::size_t>::max();
+  // Above 0: what was exchanged in a step is waited for so many steps later, and goes to
+  // Method::arrive() or drop() rather than to apply(). The same in every step.
+  std::int64_t delay = 0;
   bool whole_gradient = false;      // prepare() comes when all gradients are complete, before any
                                     // bucket is encoded
   std::optional<Part> before = {};  // exchange of prepare()

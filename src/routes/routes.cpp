@@ -89,7 +89,7 @@ void Exchange::check(const FrameKind& kind, const Shard& shard, const Frame& fra
   if (&kind == &part_.partial) {
     received.most_votes = weight_of(kind, from);
   } else {
-    received.unused_here = ctx_.unused;
+    received.unused_here = wire_.unused;
     received.weight_here = ctx_.weight_of(ctx_.rank);
   }
   check_payload(kind, received, &kind == &part_.down);
@@ -251,6 +251,7 @@ void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
 }
 
 void mark_unused(const Part& part, const StepContext& ctx, Wire& wire) {
+  wire.unused = ctx.unused;
   if (!part.up.bytes || !part.up.sized || !part.up.unused_bits) return;
   for (std::size_t j = 0; j < part.shards.size(); ++j) {
     const Shard& shard = part.shards[j];

@@ -22,7 +22,8 @@ struct Scratch {
 // Sizes the frames of the part, and sets the unused bits of this rank.
 void prepare(const Part& part, const StepContext& ctx, Wire& wire);
 
-// The unused bits of this rank, in all frames that have them.
+// The unused bits of this rank, in all frames that have them, and for the check of results.
+// ctx.unused stays as it is for these tensors until the exchange is over.
 void mark_unused(const Part& part, const StepContext& ctx, Wire& wire);
 
 // wire.up -> wire.down, through the server of each shard. Afterwards wire.non_finite is the same on

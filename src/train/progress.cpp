@@ -136,7 +136,8 @@ class ProgressLine final : public Observer {
     const auto done = static_cast<double>(step.step - first_step_);
     const double left = run / done * static_cast<double>(plan_->steps - step.step);
     const auto steps = static_cast<double>(steps_since_);
-    std::fprintf(stderr, "%sstep %lld/%lld  loss %.4f  lr %.2e  %.0f samples/s  %s/s  %s left%s",
+    std::fprintf(stderr,
+                 "%sstep %lld/%lld  loss %.4f  lr %.2e  %.0f samples/s  %s/s sent  %s left%s",
                  terminal_ ? "\r\033[K" : "", static_cast<long long>(step.step),
                  static_cast<long long>(plan_->steps), loss_since_ / steps, step.lr,
                  steps * static_cast<double>(plan_->samples_per_step()) / window,

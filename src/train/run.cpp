@@ -27,8 +27,8 @@ TrainResult run(const TrainOptions& options, std::shared_ptr<const Task> task,
   return result;
 }
 
-TrainResult run(const TrainOptions& options, const Connect& connect,
-                std::shared_ptr<const Task> task, const Observers& observers) {
+TrainResult run_worker(const TrainOptions& options, const Connect& connect,
+                       std::shared_ptr<const Task> task, const Observers& observers) {
   PRIDE_CHECK(!options.coordinator.empty(), "train: options.coordinator names no coordinator");
   pin_threads();
   TrainPlan plan = make_plan(options, std::max(options.workers, 1), std::move(task));

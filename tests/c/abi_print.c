@@ -151,6 +151,25 @@ static void print_plan(void) {
   MEMBER(pride_plan_row, bottleneck);
 }
 
+static void print_coordinator(void) {
+  STRUCT(pride_coordinator_address);
+  MEMBER(pride_coordinator_address, struct_size);
+  MEMBER(pride_coordinator_address, reserved);
+  MEMBER(pride_coordinator_address, host_port);
+  MEMBER(pride_coordinator_address, certificates);
+  MEMBER(pride_coordinator_address, name);
+  MEMBER(pride_coordinator_address, secret_file);
+  MEMBER(pride_coordinator_address, patience_ms);
+  STRUCT(pride_round);
+  MEMBER(pride_round, struct_size);
+  MEMBER(pride_round, counted);
+  MEMBER(pride_round, round);
+  MEMBER(pride_round, replayed);
+  MEMBER(pride_round, voters);
+  MEMBER(pride_round, took_parameters);
+  MEMBER(pride_round, why_not);
+}
+
 int main(void) {
   printf("PRIDE_C_VERSION = %d\n", PRIDE_C_VERSION);
   print_values();
@@ -159,5 +178,6 @@ int main(void) {
   print_options();
   print_results();
   print_plan();
+  print_coordinator();
   return 0;
 }

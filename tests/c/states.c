@@ -259,8 +259,76 @@ static void test_bad_tensors(void) {
   pride_state_destroy(state);
 }
 
+/* Local steps with exchanges that are on their way while a state is saved: common parameters are
+ * equal on all ranks, a rank's own come back, and a load goes on to the same bits. */
+static void local_steps(pride_comm* comm, void* shared) {
+  training* run = shared;
+  const int rank = pride_comm_rank(comm);
+  pride_layout* layout = make_layout();
+  pride_optimizer *whole = NULL, *other = NULL;
+  CHECK_OK(pride_optimizer_create(comm, layout, &run->options, &whole));
+  CHECK_OK(pride_optimizer_create(comm, layout, &run->options, &other));
+  CHECK_EQUAL(4, pride_optimizer_period(whole));
+  float own[kFlat] = {0}, params[kFlat] = {0};
+  const pride_array p = array_of(params, kFlat, PRIDE_FLOAT32);
+  take_steps(whole, layout, rank, 0, 6, own);
+  memcpy(params, own, sizeof own);
+  CHECK_OK(pride_optimizer_to_common(whole, &p));
+  CHECK(memcmp(params, own, sizeof own) != 0);
+  uint64_t hash = 0, all[kMaxWorld];
+  CHECK_OK(pride_hash(layout, params, &hash));
+  CHECK_OK(pride_comm_all_gather(comm, &hash, sizeof hash, all));
+  for (int r = 0; r < pride_comm_size(comm); ++r) CHECK(all[r] == hash);
+  CHECK_OK(pride_optimizer_to_local(whole, &p));
+  CHECK(memcmp(params, own, sizeof own) == 0);
+
+  pride_state* state = NULL;
+  CHECK_OK(pride_optimizer_save(whole, &state));
+  CHECK_OK(pride_optimizer_load(other, state));
+  memset(params, 0, sizeof params);
+  CHECK_OK(pride_optimizer_to_local(other, &p));
+  CHECK(memcmp(params, own, sizeof own) == 0);
+  take_steps(whole, layout, rank, 6, 11, own);
+  take_steps(other, layout, rank, 6, 11, params);
+  CHECK(memcmp(params, own, sizeof own) == 0);
+
+  pride_cost cost, mean, of_method;
+  uint64_t sum = 0;
+  for (int step = 4; step < 8; ++step) {
+    CHECK_OK(pride_optimizer_cost(whole, step, &cost));
+    sum += cost.bytes_up + cost.bytes_down;
+  }
+  CHECK_OK(pride_optimizer_mean_cost(whole, 5, &mean));
+  const uint64_t bytes = mean.bytes_up + mean.bytes_down;
+  CHECK(4 * bytes >= sum && 4 * bytes <= sum + 8); /* both directions rounded up */
+  CHECK_OK(pride_method_mean_cost(&run->options, layout, pride_comm_size(comm), rank, 5, NULL,
+                                  &of_method));
+  CHECK_EQUAL(bytes, of_method.bytes_up + of_method.bytes_down);
+  const pride_array small = array_of(params, 64, PRIDE_FLOAT32);
+  CHECK_FAILS(PRIDE_INVALID, "64 parameters", pride_optimizer_to_common(whole, &small));
+  CHECK_FAILS(PRIDE_INVALID, "optimizer is NULL", pride_optimizer_to_local(NULL, &p));
+  pride_state_destroy(state);
+  pride_optimizer_destroy(whole);
+  pride_optimizer_destroy(other);
+  pride_layout_destroy(layout);
+}
+
+static void test_local_steps(void) {
+  static const char* const names[] = {"h", "fragments", "delay"};
+  static const char* const values[] = {"4", "2", "2"};
+  training run = training_of("local-vote");
+  run.options.names = names;
+  run.options.values = values;
+  for (int streams = 0; streams < 2; ++streams) {
+    run.options.n_options = streams ? 3 : 1;
+    run.options.overlap = streams;
+    in_threads(3, local_steps, &run);
+  }
+}
+
 void test_states(void) {
   test_bad_tensors();
+  test_local_steps();
   static const char* const methods[] = {"dlion-vote", "adamw", "signsgd-ef", "onebit-adam"};
   for (int m = 0; m < 4; ++m) {
     saved_run run = {.method = methods[m]};

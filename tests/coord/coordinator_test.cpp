@@ -5,7 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "coord/rig.h"
+#include "pride/random_bits.h"
 
 namespace pride::coord::test {
 namespace {
@@ -132,6 +135,12 @@ TEST(Coordinator, RefusesAnotherRunWithTheFirstDifference) {
   request.set_run(encode_run(other));
   EXPECT_TRUE(
       has(rig->register_worker(request, {}, rig.now()).refused(), "seed is 5 here and 6 there"));
+  other.settings = std::string(100'000, '\xff');
+  other.seed = 5;
+  request.set_run(encode_run(other));
+  EXPECT_TRUE(has(rig->register_worker(request, {}, rig.now()).refused(),
+                  "settings is a test here and ????"));
+  EXPECT_LT(rig.seen.refused.back().size(), 600U);
   request.set_run("no run");
   EXPECT_NE(rig->register_worker(request, {}, rig.now()).refused(), "");
   request.set_run(encode_run(rig.run()));
@@ -392,6 +401,80 @@ TEST(Coordinator, GoesOnFromItsJournalAndKnowsItsWorkers) {
   EXPECT_FALSE((*rig.wait(0, 1))->has_ballot());
   rig.vote({.number = 0, .round = 1}, replica.hash());
   EXPECT_EQ(voters(rig.seen), Numbers({0, 1}));
+}
+
+TEST(Coordinator, KnowsTheParametersByItsShadowAlsoAfterARestart) {
+  CoordinatorOptions options;
+  options.shadow = true;
+  options.parameters_every = 2;
+  Rig rig(options);
+  Replica replica(rig.run());
+  for (const char* name : {"ann", "bob", "cy"}) rig.join(name);
+  rig.offer(0, 0, replica.params(), replica.hash());
+  const auto round = [&](std::int64_t at) {
+    rig.vote({.number = 1, .round = at}, 77);  // two of three are wrong
+    rig.vote({.number = 2, .round = at}, 77);
+    rig.vote({.number = 0, .round = at}, replica.hash());
+    EXPECT_EQ(voters(rig.seen), Numbers({0})) << "round " << at;
+    EXPECT_FALSE((*rig.wait(0, at))->wants_parameters());
+    replica.apply(bytes_of(rig.get(RECORD, 0, at)));
+  };
+  round(0), round(1), round(2);
+  EXPECT_EQ(rig.status().parameters_round, 2);
+  EXPECT_EQ(rig.seen.log.back(), "parameters 2 from the shadow");
+  rig.restart();
+  for (const char* name : {"ann", "bob", "cy"}) rig.join(name);
+  round(3);
+  EXPECT_EQ(rig.status().parameters_round, 4);
+  const std::string kept = rig.get(PARAMETERS, 1, 4);
+  EXPECT_EQ(std::memcmp(kept.data(), replica.params().data(), kept.size()), 0);
+}
+
+TEST(Coordinator, LeavesOutAWorkerWhoseSignsAreWrong) {
+  CoordinatorOptions options;
+  options.weighting = Weighting::kLearned;
+  Rig rig(options);
+  Replica replica(rig.run());
+  for (const char* name : {"ann", "bob", "cy", "eve"}) rig.join(name);
+  const auto signs = [](int number, std::int64_t round) {
+    return [=](std::size_t i) {
+      const bool right = mix64(static_cast<std::uint64_t>(8 * round + number), i) % 10 < 8;
+      return right == (number != 3);  // the last one votes for the opposite
+    };
+  };
+  for (std::int64_t round = 0; round < 4; ++round) {
+    for (int number = 0; number < 4; ++number) {
+      rig.vote({.number = number, .round = round}, replica.hash(), signs(number, round));
+    }
+    replica.apply(bytes_of(rig.get(RECORD, 0, round)));
+  }
+  EXPECT_EQ(voters(rig.seen), Numbers({0, 1, 2}));
+  EXPECT_EQ(rig.seen.rounds.back().left_out, Numbers({3}));
+  EXPECT_TRUE(has((*rig.wait(3, 3))->why_not(), "weight 0"));
+  EXPECT_GT(*rig.status().workers[0].agreement, 0.6);
+  EXPECT_LT(*rig.status().workers[3].agreement, 0.4);
+}
+
+TEST(Coordinator, SaysWhichRecordsItStillHas) {
+  CoordinatorOptions options;
+  options.retain_all = false;
+  options.shadow = true;
+  options.parameters_every = 2;
+  Rig rig(options);
+  Replica replica(rig.run());
+  rig.join("ann");
+  rig.offer(0, 0, replica.params(), replica.hash());
+  for (std::int64_t round = 0; round < 9; ++round) {
+    rig.vote({.number = 0, .round = round}, replica.hash());
+    replica.apply(bytes_of(rig.get(RECORD, 0, round)));
+  }
+  const RunState state = rig.heartbeat(0, 9).state();
+  EXPECT_EQ(state.first_record(), 6);
+  EXPECT_EQ(state.parameters_round(), 8);
+  EXPECT_TRUE(has((*rig.wait(0, 5))->refused(), "not kept any more"));
+  EXPECT_TRUE((*rig.wait(0, 6))->closed());
+  EXPECT_TRUE(has(rig.chunk(RECORD, 0, 5, 0).refused(), "there is no such record: round 5"));
+  EXPECT_TRUE(has(rig.chunk(PARAMETERS, 0, 4, 0).refused(), "there is no such file"));
 }
 
 TEST(Coordinator, ServesNoMoreOnceItsJournalCannotBeWritten) {

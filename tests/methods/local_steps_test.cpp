@@ -503,6 +503,22 @@ TEST(LocalSteps, SkipDropsTheStepOfTheRankAlone) {
   EXPECT_EQ(hashes[0], hashes[2]);
 }
 
+// A drift is sent by a rank that has no gradient in the exchange's step, too: it counts as a user.
+TEST(LocalSteps, ATensorThatHasDriftedTakesPartWithoutAGradient) {
+  const Layout layout(kTensors);
+  for (const char* method : {"local-vote", "local-avg", "diloco"}) {
+    Training run{.world = 3, .steps = 6};
+    run.options.method = method;
+    run.options.options = {{"h", "2"}};
+    if (std::string(method) != "diloco") run.options.options["route"] = "sharded";
+    run.unused = [](int rank, std::int64_t step, std::size_t tensor) {
+      return tensor == 3 && rank == 1 && step % 2 == 1;
+    };
+    const auto ranks = testing::train(layout, run);
+    EXPECT_EQ(ranks[0].hash, ranks[1].hash) << method;
+  }
+}
+
 TEST(LocalSteps, TensorsAreAddedInTheMiddleOfAPhase) {
   const Layout layout(kTensors);
   run_world(2, [&](Communicator& comm) {

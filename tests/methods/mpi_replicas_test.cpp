@@ -34,8 +34,10 @@ void expect_same_as_on_threads(const std::string& method, bool overlap, std::siz
   const auto mine = testing::train_rank(*comm, layout, run);
   const auto on_threads = testing::train(layout, run)[static_cast<std::size_t>(comm->rank())];
   EXPECT_EQ(mine.hash, on_threads.hash) << method << ", rank " << comm->rank();
+  // of the exchange that the step adopts
+  const std::size_t delay = options.contains("delay") ? std::stoul(options.at("delay")) : 0;
   for (std::size_t step = 0; step < mine.reports.size(); ++step) {
-    const Cost& cost = mine.costs[step];
+    const Cost cost = step < delay ? Cost{} : mine.costs[step - delay];
     if (cost.exact) {
       EXPECT_EQ(mine.reports[step].bytes_sent, cost.bytes()) << method << " step " << step;
     }
@@ -69,6 +71,16 @@ TEST(MpiReplicas, EqualThoseOnThreadsInTheDirectForm) {
 
 TEST(MpiReplicas, EqualThoseOnThreadsWithOverlap) {
   for (const std::string& method : method_names()) expect_same_as_on_threads(method, true, 200);
+}
+
+// The exchange of a step goes on while the next ones are taken.
+TEST(MpiReplicas, EqualThoseOnThreadsWhileFragmentsStream) {
+  for (const char* method : {"local-vote", "local-ef", "diloco"}) {
+    for (const bool overlap : {false, true}) {
+      expect_same_as_on_threads(method, overlap, 200,
+                                {{"h", "2"}, {"fragments", "2"}, {"delay", "1"}});
+    }
+  }
 }
 
 // One rank refuses a frame; the others hear of it from the step, not from their deadlines.

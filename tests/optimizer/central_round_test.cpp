@@ -108,6 +108,7 @@ TEST(CentralRound, RefusesMethodsThatNeedMoreThanFrames) {
   EXPECT_NE(refusal("graddrop", {}).find("depends on data"), std::string::npos);
   EXPECT_NE(refusal("lion", {}).find("more than parameters"), std::string::npos);
   EXPECT_NE(refusal("diloco", {}).find("more than parameters"), std::string::npos);
+  EXPECT_NE(refusal("local-vote", {{"fragments", "2"}}).find("fragments"), std::string::npos);
 }
 
 TEST(CentralRound, CountsAVoteOfWeightWAsWVotes) {

@@ -175,6 +175,59 @@ TEST(Pipeline, HasAsManyBucketsOnTheirWayAsItHasCommunicators) {
   EXPECT_EQ(method.first_thread_, method.third_thread_) << "a lane keeps its buckets";
 }
 
+// Exchanges in step 0 with a delay of 2; its server waits until it is let go.
+class Late final : public Frames {
+ public:
+  Protocol protocol(const Round& round) const override {
+    Protocol protocol;
+    protocol.delay = 2;
+    protocol.exchanges = round.step == 0;
+    return protocol;
+  }
+  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
+    return round.step == 0 ? Frames::parts(b, round) : std::vector<Part>();
+  }
+  void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    go_.wait();
+    Frames::serve(part, shard, up, round, reply);
+  }
+  void apply(const Bucket&, const Flight&, const StepContext& ctx, View) override {
+    log_ += concat("apply ", ctx.step, "; ");
+  }
+  void arrive(const Bucket&, const Flight&, const StepContext& begun) override {
+    log_ += concat("arrive ", begun.step, "; ");
+  }
+
+  std::string log_;
+  mutable std::latch go_{1};
+};
+
+// A deadline is the oracle of the first half: a step that waited for its exchange would hang.
+TEST(Pipeline, ADelayedExchangeGoesOnBesideTheStepsThatFollow) {
+  const Layout layout({{"w", {64}}});
+  const auto world = make_thread_world(1);
+  const auto buckets = make_buckets(layout, 64, 1);
+  std::vector<std::unique_ptr<Communicator>> comms;
+  comms.push_back(world[0]->duplicate());
+  for (const bool by_hand : {false, true}) {
+    Late method;
+    Pipeline pipeline(comms, *world[0], method, buckets, {}, true);
+    StepContext ctx;
+    ctx.unused = kUnused;
+    for (; ctx.step < 2; ++ctx.step) {
+      pipeline.begin(ctx, {}, {}, false);
+      EXPECT_FALSE(pipeline.finish());
+    }
+    EXPECT_EQ(method.log_, "apply 0; apply 1; ");
+    method.go_.count_down();
+    if (by_hand) pipeline.complete();
+    pipeline.begin(ctx, {}, {}, false);
+    EXPECT_FALSE(pipeline.finish());
+    EXPECT_EQ(method.log_, "apply 0; apply 1; arrive 0; apply 2; ");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, BrokenStep, ::testing::Bool(), [](const auto& info) {
   return std::string(info.param ? "overlap" : "in_order");
 });

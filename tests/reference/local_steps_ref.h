@@ -3,6 +3,8 @@
 //
 // Oracle of: McMahan et al. 2017, Algorithm 1, with an outer method (Reddi et al. 2021, Algorithm
 // 1). The local rules are written here; the outer step is that of methods_ref.h for the drifts.
+// With a phase and a delay: Douillard et al. 2025, arXiv:2501.18512, Algorithm 2, where what a
+// worker has drifted since it sent is kept.
 // Limits: those of methods_ref.h.
 #pragma once
 
@@ -17,8 +19,10 @@ namespace pride::reference {
 struct LocalHyper {
   std::string rule = "sgdm";  // "lion", "adamw" or "sgdm"
   std::int64_t h = 1;
-  Hyper local, outer;  // outer.lr: as the option outer_lr
-  bool signs = true;   // drifts over the learning rate, and an outer rate of lr outer_lr
+  std::int64_t phase = -1;  // of its exchanges, in the h steps; -1: the last
+  std::int64_t delay = 0;   // steps from an exchange to the use of its result
+  Hyper local, outer;       // outer.lr: as the option outer_lr
+  bool signs = true;        // drifts over the learning rate, and an outer rate of lr outer_lr
 };
 
 // One tensor on N ranks, as Oracle.
@@ -30,16 +34,20 @@ class LocalOracle {
       : h_(std::move(hyper)),
         outer_(outer, world, x, outer_of(h_), flat_offset, false, seed),
         ranks_(static_cast<std::size_t>(world)) {
-    for (Rank& rank : ranks_) rank.y = rank.m = rank.v = std::vector<float>(x.size());
+    for (Rank& rank : ranks_) rank.y = rank.sent = rank.m = rank.v = std::vector<float>(x.size());
+    if (h_.phase < 0) h_.phase = h_.h - 1;
   }
 
   const std::vector<float>& x() const { return outer_.x(); }
 
-  // x + y of a rank.
+  // x + y of a rank; with an exchange on its way x_before + y_sent + y.
   std::vector<float> local(int rank) const {
-    std::vector<float> sum = outer_.x();
-    const auto& y = ranks_[static_cast<std::size_t>(rank)].y;
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += y[i];
+    const Rank& r = ranks_[static_cast<std::size_t>(rank)];
+    std::vector<float> sum = away() ? before_ : outer_.x();
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      if (away()) sum[i] += r.sent[i];
+      sum[i] += r.y[i];
+    }
     return sum;
   }
 
@@ -47,13 +55,16 @@ class LocalOracle {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       if (!unused[r]) take_step(ranks_[r], grads[r]);
     }
-    if (++t_ % h_.h != 0) return;
+    if (t_++ % h_.h != h_.phase) return;
+    sent_at_ = t_;
+    before_ = outer_.x();
     std::vector<std::vector<float>> drifts;
     std::vector<bool> idle;
     const float factor = h_.signs ? -1 / static_cast<float>(h_.local.lr) : -1.0F;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       bool moved = false;
       auto& d = drifts.emplace_back();
+      ranks_[r].sent = ranks_[r].y;
       for (float& y : ranks_[r].y) {
         moved = moved || y != 0;
         d.push_back(y * factor);
@@ -66,8 +77,10 @@ class LocalOracle {
 
  private:
   struct Rank {
-    std::vector<float> y, m, v;
+    std::vector<float> y, sent, m, v;
   };
+
+  bool away() const { return sent_at_ > 0 && t_ < sent_at_ + h_.delay; }
 
   static Hyper outer_of(const LocalHyper& h) {
     Hyper outer = h.outer;
@@ -111,7 +124,8 @@ class LocalOracle {
   LocalHyper h_;
   Oracle outer_;
   std::vector<Rank> ranks_;
-  std::int64_t t_ = 0;
+  std::vector<float> before_;
+  std::int64_t t_ = 0, sent_at_ = 0;
 };
 
 }  // namespace pride::reference

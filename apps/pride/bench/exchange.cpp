@@ -30,6 +30,11 @@ constexpr std::size_t kMostChecked = std::size_t{8} << 20;  // coordinates times
 constexpr int kMostCheckingThreads = 64;
 constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
 
+// The last step of the period that `step` is in, which exchanges in any method.
+std::int64_t last_of_period(std::int64_t step, std::int64_t period) {
+  return step - step % period + period - 1;
+}
+
 // Encodes and applies in the first step only.
 class ExchangeOnly final : public Method {
  public:
@@ -130,7 +135,11 @@ class Exchange {
     ctx_.unused = unused_;
     const Protocol protocol = made->protocol(ctx_);
     if (protocol.hierarchical) nodes_ = how.nodes;
-    buckets_ = make_buckets(layout_, how.bucket_coords, comm.size(), protocol.alignment);
+    PRIDE_CHECK(
+        protocol.delay == 0, "bench exchange: ", choice.name,
+        ": option delay: an exchange is waited for at once here; `pride bench step` has it");
+    buckets_ =
+        make_buckets(layout_, how.bucket_coords, comm.size(), protocol.alignment, protocol.cuts);
     method_ = std::make_unique<ExchangeOnly>(std::move(made));
     for (int i = 0; i < std::max(1, how.exchange_threads); ++i) comms_.push_back(comm.duplicate());
     pipeline_ = std::make_unique<Pipeline>(comms_, comm, *method_, buckets_, nodes_,

@@ -11,7 +11,7 @@ namespace pride::app {
 
 struct Series {
   std::string name;
-  int color = 0;                       // one a label of the section
+  int color = 0;                       // one a row of the section
   std::vector<double> x = {}, y = {};  // y: mean over the seeds
   std::vector<double> spread = {};     // standard deviation over the seeds; empty: none
 };

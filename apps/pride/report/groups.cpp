@@ -220,7 +220,7 @@ void name_groups(Section& section) {
   for (const char* flag : {"lr", "weight-decay"}) {
     if (std::ranges::count(flags, flag) > 0) section.columns.emplace_back(flag);
   }
-  std::vector<std::string> labels;
+  std::vector<std::string> rows;
   for (Group& group : section.groups) {
     auto own = differing(section.groups, group.label);
     const auto named = [&] {
@@ -232,9 +232,9 @@ void name_groups(Section& section) {
     });
     group.row = named();
     group.facet = values_of(group, section.varied);
-    const auto at = std::find(labels.begin(), labels.end(), group.label);
-    group.color = static_cast<int>(at - labels.begin());
-    if (at == labels.end()) labels.push_back(group.label);
+    const auto at = std::find(rows.begin(), rows.end(), group.row);
+    group.color = static_cast<int>(at - rows.begin());
+    if (at == rows.end()) rows.push_back(group.row);
   }
 }
 

@@ -25,7 +25,7 @@ struct Group {
   std::vector<const RunData*> runs;  // that have a result, one a seed
   int failed = 0;                    // of the others
   int diverged = 0;                  // of those that failed
-  int color = 0;                     // one a label
+  int color = 0;                     // one a row
 
   // REQUIRES: at least one run.
   const nlohmann::json& summary() const { return runs.front()->summary; }

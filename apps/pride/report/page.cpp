@@ -218,7 +218,7 @@ std::string tag(const char* name, const std::string& text) {
   return concat("<", name, ">", escaped(text), "</", name, ">\n");
 }
 
-// A button for each label, with its line: page.js hides and shows what has its colour.
+// A button for each row, with its line: page.js hides and shows what has its colour.
 std::string keys_of(const Section& section) {
   std::string html;
   int next = 0;
@@ -227,7 +227,7 @@ std::string keys_of(const Section& section) {
     html += concat("<li><button type=\"button\" aria-pressed=\"true\" data-key=\"", next++,
                    "\"><svg class=\"chart\" width=\"26\" height=\"8\"><g class=\"series ",
                    line_class(group.color), "\"><path d=\"M0 4H26\"/></g></svg>",
-                   escaped(group.label), "</button></li>\n");
+                   escaped(group.row), "</button></li>\n");
   }
   return concat("<ul class=\"keys\">\n", html, "</ul>\n");
 }

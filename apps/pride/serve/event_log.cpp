@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
-#include <iostream>
 #include <system_error>
 #include <utility>
 
@@ -74,7 +73,9 @@ std::string kind_of_refusal(const std::string& why) {
                                  Kind{"oversized", "oversized"},
                                  Kind{"malformed", "malformed"},
                                  Kind{"flood", "flood"},
-                                 Kind{"slow reader", "slow_reader"}};
+                                 Kind{"slow reader", "slow_reader"},
+                                 Kind{"belongs to", "other_owner"},
+                                 Kind{"register again", "unknown_session"}};
   const auto found = std::ranges::find_if(
       kKinds, [&](const Kind& kind) { return why.find(kind.part) != why.npos; });
   return found == kKinds.end() ? "other" : found->name;
@@ -110,9 +111,9 @@ void EventLog::write(const std::string& event, Json fields, const std::string& t
   out_ << json << std::flush;
   bytes_ += json.size();
   if (json_to_stdout_) {
-    std::cout << json << std::flush;
+    output_.add(json);
   } else if (!text.empty()) {
-    std::cout << text << std::endl;
+    output_.add(text + "\n");
   }
 }
 

@@ -16,6 +16,7 @@
 
 #include "coord/events.h"
 #include "coord/rpc/server.h"
+#include "serve/output.h"
 
 namespace pride::app {
 
@@ -71,6 +72,7 @@ class EventLog final : public coord::Observer {
   const std::filesystem::path file_;
   const bool json_to_stdout_;
   const std::uintmax_t most_bytes_;
+  Output output_;
   mutable std::mutex mutex_;  // of the rest
   std::ofstream out_;
   std::uintmax_t bytes_ = 0;

@@ -1,6 +1,7 @@
 // What `pride journal` does: every record of a journal is read and checked, and said as a JSON
 // line.
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -62,7 +63,8 @@ void print(const coord::JournalSegment& segment, const coord::JournalEntry& entr
 }  // namespace
 
 void verify_journal(const JournalOptions& options) {
-  const coord::JournalFiles files = coord::scan_journal(options.dir);
+  const bool there = std::filesystem::is_directory(options.dir);
+  const auto files = there ? coord::scan_journal(options.dir) : coord::JournalFiles{};
   if (!files.run) {
     throw DataError(options.dir + " holds no journal, or one to which no worker has come yet");
   }

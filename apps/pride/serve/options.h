@@ -22,7 +22,7 @@ struct ServeOptions {
   double most_grace_s = 30, dead_after_s = 15;
   std::string weights = "equal";
   int most_weight = 64;
-  bool odd = false;
+  bool odd = false, shadow = false;
   std::int64_t parameters_every = 100;
   std::string keep = "all";
   int max_workers = 1024;

@@ -50,6 +50,7 @@ coord::CoordinatorOptions coordinator_options(const ServeOptions& options) {
   out.heartbeat_ms = static_cast<std::uint32_t>(beat_ms);
   out.max_workers = options.max_workers;
   out.parameters_every = options.parameters_every;
+  out.shadow = options.shadow;
   out.retain_all = options.keep == "all";
   return out;
 }

@@ -125,7 +125,7 @@ function show(s) {
   ], s.rounds.slice(-12).reverse(), null, "no round has closed since the start");
   at("kinds").textContent = Object.entries(s.refused).map(([kind, n]) => `${kind.replaceAll("_", " ")}: ${grouped(n)}`).join(", ");
   table("refusals", [
-    ["time", "text", (r) => r.time], ["call", "text", (r) => r.call], ["who", "text", (r) => r.worker || "-"],
+    ["time", "text", (r) => r.time.slice(11, 19)], ["call", "text", (r) => r.call], ["who", "text", (r) => r.worker || "-"],
     ["address", "text", (r) => r.address || "-"], ["why", "text wide", (r) => r.why],
   ], s.refusals, null, "nothing since the start");
   at("footer").textContent = `${s.program}. Also as /status.json and, for Prometheus, /metrics.`;

@@ -12,7 +12,7 @@ extern "C" {
 
 /* Grows when a function, an enumerator or the last member of a struct is added. What is there keeps
  * its meaning and place as long as the library's name ends in .so.1. */
-#define PRIDE_C_VERSION 3
+#define PRIDE_C_VERSION 4
 
 /* What every function that can fail returns. Of any other than PRIDE_OK and PRIDE_PENDING the text
  * is in pride_last_error(). No C++ exception leaves the library. */

@@ -35,6 +35,11 @@ PRIDE_API int pride_method_cost(const pride_options* options, const pride_layout
 PRIDE_API int pride_method_weighted_cost(const pride_options* options, const pride_layout* layout,
                                          int32_t world, int32_t rank, int64_t step,
                                          const int32_t* vote_weights, pride_cost* cost);
+/* The same, mean over the period that the step is in, rounded up: of a method with local steps one
+ * step in h sends. Since PRIDE_C_VERSION 4. */
+PRIDE_API int pride_method_mean_cost(const pride_options* options, const pride_layout* layout,
+                                     int32_t world, int32_t rank, int64_t step,
+                                     const int32_t* vote_weights, pride_cost* cost);
 
 /* A network on paper, and the model's own work. */
 typedef struct pride_plan_facts {

@@ -100,6 +100,19 @@ PRIDE_API int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_
 PRIDE_API int64_t pride_optimizer_steps_done(const pride_optimizer* optimizer);
 PRIDE_API int pride_optimizer_cost(const pride_optimizer* optimizer, int64_t step,
                                    pride_cost* cost);
+/* Mean over the period that the step is in, rounded up. Since PRIDE_C_VERSION 4. */
+PRIDE_API int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_t step,
+                                        pride_cost* cost);
+/* Steps after which exchanges repeat: 1, or h of a method with local steps. Since version 4. */
+PRIDE_API int64_t pride_optimizer_period(const pride_optimizer* optimizer);
+
+/* With local steps a rank has parameters of its own between exchanges. Between steps: `params`
+ * become those that all ranks have in common, to evaluate, hash or save; and from them this rank's
+ * own again, before the next gradient and after a load. With other methods neither changes
+ * anything. to_common waits for exchanges that are on their way. Since version 4. */
+PRIDE_API int pride_optimizer_to_common(const pride_optimizer* optimizer,
+                                        const pride_array* params);
+PRIDE_API int pride_optimizer_to_local(const pride_optimizer* optimizer, const pride_array* params);
 
 /* State: named tensors of float32 and named texts. */
 typedef struct pride_state pride_state;

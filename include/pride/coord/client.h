@@ -11,20 +11,21 @@
 namespace pride {
 
 struct CoordinatorAddress {
-  std::string host_port;  // "host:4770", "[::1]:4770"; the worker dials, nobody dials the worker
+  std::string host_port =
+      {};  // "host:4770", "[::1]:4770"; the worker dials, nobody dials the worker
 
   // Folder with ca.pem, cert.pem and key.pem, as `pride certs worker` makes them. Empty: no TLS,
   // and host_port must be of the loopback interface.
-  std::string certificates;
+  std::string certificates = {};
 
   // Of this worker among all of the run: letters, digits, '.', '_' and '-', 64 at most. With
   // certificates the certificate has it, and this is empty or equal.
-  std::string name;
+  std::string name = {};
 
   // File of the 16 bytes that prove, to a coordinator that knows the name, that this is the same
   // worker; made, readable by its owner only, where it is not there. Empty: random bytes of this
   // process, so that the name is lost with it.
-  std::string secret_file;
+  std::string secret_file = {};
 
   // How long a call is tried again while the coordinator is not to be reached. A round that waits
   // for other workers may take longer. REQUIRES: > 0.

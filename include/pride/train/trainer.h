@@ -21,8 +21,8 @@ TrainResult run(const TrainOptions& options, std::shared_ptr<const Task> task = 
 // The same as one worker of a coordinator's run, on this thread: options.coordinator names it for
 // people. `connect` is called once the settings are checked and options.out is there.
 using Connect = std::function<std::shared_ptr<CoordinatorClient>()>;
-TrainResult run(const TrainOptions& options, const Connect& connect,
-                std::shared_ptr<const Task> task = nullptr, const Observers& observers = {});
+TrainResult run_worker(const TrainOptions& options, const Connect& connect,
+                       std::shared_ptr<const Task> task = nullptr, const Observers& observers = {});
 
 // Before train_rank() among processes: sets options.timeout_s, throws InvalidArgument on all ranks
 // where settings or data differ, and settles which ranks share a node. Collective.

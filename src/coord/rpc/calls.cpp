@@ -14,13 +14,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstWait{100};
-constexpr milliseconds kLongestWait{3000};
+constexpr milliseconds kLongestWait{1000};
 
 grpc::ChannelArguments channel_arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 3000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // pings go only while a call is under way: a worker that computes is left alone
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 15'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
@@ -53,6 +53,9 @@ std::string reason_of(const grpc::Status& status) {
   if (why.find("is not in peer certificate") != why.npos) {
     return "its certificate is not for this name (`pride certs server --name`): " + why;
   }
+  if (why.find("handshaker shutdown") != why.npos) {
+    return why + " (does one side use certificates, and the other not?)";
+  }
   return why;
 }
 
@@ -84,7 +87,23 @@ void Calls::renew(const std::shared_ptr<Stub>& hanging) {
   if (stub_ == hanging) stub_.reset();
 }
 
-void Calls::stop() { stopped_ = true; }
+Calls::Active::Active(Calls& calls, grpc::ClientContext& context)
+    : calls_(calls), context_(context) {
+  const std::lock_guard lock(calls_.mutex_);
+  calls_.active_.insert(&context_);
+  if (calls_.stopped_) context_.TryCancel();
+}
+
+Calls::Active::~Active() {
+  const std::lock_guard lock(calls_.mutex_);
+  calls_.active_.erase(&context_);
+}
+
+void Calls::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  for (grpc::ClientContext* const context : active_) context->TryCancel();
+}
 
 void Calls::wait_after(const grpc::Status& status, const std::string& what, Clock::time_point began,
                        int attempt) {

@@ -7,9 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "coord/coord.grpc.pb.h"
@@ -41,7 +41,7 @@ class Calls {
   bool try_once(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                 const Request& request, std::chrono::milliseconds deadline, Reply& reply);
 
-  // Calls of other threads end, and later ones throw.
+  // Calls of other threads end, and later ones throw CommError.
   void stop();
 
   Traffic traffic() const;
@@ -49,6 +49,19 @@ class Calls {
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  // A call on its way: stop() cancels it.
+  class Active {
+   public:
+    Active(Calls& calls, grpc::ClientContext& context);
+    ~Active();
+    Active(const Active&) = delete;
+    Active& operator=(const Active&) = delete;
+
+   private:
+    Calls& calls_;
+    grpc::ClientContext& context_;
+  };
 
   std::shared_ptr<Stub> stub();
   void renew(const std::shared_ptr<Stub>& hanging);
@@ -63,9 +76,10 @@ class Calls {
   const std::string host_port_;
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const std::chrono::milliseconds patience_;
-  std::mutex mutex_;  // of stub_
+  std::mutex mutex_;  // of the next three
   std::shared_ptr<Stub> stub_;
-  std::atomic<bool> stopped_ = false;
+  std::set<grpc::ClientContext*> active_;
+  bool stopped_ = false;
   std::atomic<std::uint64_t> bytes_sent_ = 0, bytes_received_ = 0, sent_ = 0, received_ = 0;
 };
 
@@ -77,6 +91,7 @@ grpc::Status Calls::attempt(grpc::Status (Stub::*method)(grpc::ClientContext*, c
   const std::shared_ptr<Stub> line = stub();
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + deadline);
+  const Active active(*this, context);
   count_sent(request.ByteSizeLong());
   const grpc::Status status = ((*line).*method)(&context, request, &reply);
   if (status.ok()) count_received(reply.ByteSizeLong());

@@ -19,7 +19,8 @@ using namespace std::chrono_literals;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr auto kShort = 20s;  // deadline of a call that carries little
 constexpr auto kLong = 120s;  // of one that carries a chunk: 70 kbit/s are enough
-constexpr auto kPoll = 20s;   // that one call waits for a round
+constexpr auto kMoment = 100ms;
+constexpr auto kPoll = 20s;  // that one call waits for a round
 
 std::size_t chunks_of(std::size_t total) { return (total + kChunk - 1) / kChunk; }
 
@@ -57,6 +58,7 @@ Client::~Client() {
     stopping_ = true;
   }
   wake_.notify_all();
+  calls_.stop();
   if (beats_.joinable()) beats_.join();
 }
 
@@ -65,8 +67,7 @@ void Client::refuse(const std::string& what, const std::string& why) const {
   throw CommError(concat("coordinator ", calls_.host_port(), ", ", what, ": ", why));
 }
 
-// --- Registration.
-// --------------------------------------------------------------------------------
+// --- Registration. ---
 
 RegisterReply Client::send_registration() {
   RegisterRequest request;
@@ -143,10 +144,14 @@ CoordinatorWelcome Client::look() {
   return welcome(reply.state());
 }
 
-// Of the heartbeat's thread: if it fails, the next call of the worker says why.
-void Client::try_registration() {
+// If it fails, the next call of the worker says why.
+void Client::beat_once(const HeartbeatRequest& request) {
   try {
-    send_registration();
+    HeartbeatReply reply;
+    if (!calls_.try_once(&Stub::Heartbeat, request, kShort, reply)) return;
+    if (!is_unknown_session(reply)) return;
+    const std::lock_guard alone(registering_);
+    if (request.session() == session()) send_registration();
   } catch (const Error&) {
   }
 }
@@ -159,27 +164,20 @@ void Client::beat() {
     request.set_session(session_);
     request.set_round(round_);
     lock.unlock();
-    HeartbeatReply reply;
-    if (calls_.try_once(&Stub::Heartbeat, request, kShort, reply) && is_unknown_session(reply)) {
-      const std::lock_guard alone(registering_);
-      if (request.session() == session()) try_registration();
-    }
+    beat_once(request);
     lock.lock();
   }
 }
 
-// --- Uploads and downloads.
-// -----------------------------------------------------------------------
+// --- Uploads and downloads. ---
 
-// Empty if it is there, or its round is over, so that nobody wants it any more. Else why it is
-// refused.
-std::string Client::upload(const Upload& upload, const std::string& what) {
+Client::Uploaded Client::upload(const Upload& upload, const std::string& what) {
   MissingRequest missing;
   missing.set_kind(upload.kind);
   missing.set_round(upload.round);
   missing.set_total(upload.bytes.size());
   const MissingReply wanted = ask(&Stub::Missing, missing, what, kShort);
-  if (!wanted.refused().empty()) return wanted.refused();
+  if (wanted.closed() || !wanted.refused().empty()) return {wanted.closed(), wanted.refused()};
   PutChunkRequest put;
   put.set_kind(upload.kind);
   put.set_round(upload.round);
@@ -192,9 +190,9 @@ std::string Client::upload(const Upload& upload, const std::string& what) {
     put.set_hash(hash_bytes(bytes));
     put.set_data(text_of(bytes));
     const PutChunkReply reply = ask(&Stub::PutChunk, put, what, kLong);
-    if (reply.closed() || !reply.refused().empty()) return reply.refused();
+    if (reply.closed() || !reply.refused().empty()) return {reply.closed(), reply.refused()};
   }
-  return "";
+  return {};
 }
 
 std::vector<std::byte> Client::download(Kind kind, std::int64_t round, const std::string& what) {
@@ -235,9 +233,16 @@ void Client::put_parameters(std::int64_t before_round, std::uint64_t hash,
                             std::span<const float> params) {
   const std::string what = concat("parameters before round ", before_round);
   const Upload all{.kind = PARAMETERS, .round = before_round, .bytes = std::as_bytes(params)};
-  // a refusal is no fault of this worker's: others may have been first, or the coordinator was
-  // restarted, and does not know that it had asked
-  if (!upload(all, what).empty()) return;
+  Uploaded there = upload(all, what);
+  // two workers began at once, and the other is giving its parameters: this one is to take them;
+  // should the other die, the coordinator takes those of this one
+  while (there.closed && before_round == 0 && !look().parameters_round) {
+    std::this_thread::sleep_for(kMoment);
+    there = upload(all, what);
+  }
+  // a refusal is no fault of this worker's: the coordinator may have been restarted, and not know
+  // that it had asked
+  if (there.closed || !there.refused.empty()) return;
   OfferParametersRequest request;
   request.set_before_round(before_round);
   request.set_total(all.bytes.size());
@@ -246,8 +251,7 @@ void Client::put_parameters(std::int64_t before_round, std::uint64_t hash,
   ask(&Stub::OfferParameters, request, what, kLong);
 }
 
-// --- A round.
-// -------------------------------------------------------------------------------------
+// --- A round. ---
 
 VoteReply Client::send_vote(const Ballot& ballot, std::uint64_t hash) {
   const std::string what = concat("ballot of round ", ballot.round);
@@ -260,7 +264,7 @@ VoteReply Client::send_vote(const Ballot& ballot, std::uint64_t hash) {
   if (ballot.loss) request.set_loss(*ballot.loss);
   for (;;) {
     const Upload frames{.kind = BALLOT, .round = ballot.round, .bytes = ballot.frames};
-    refuse(what, upload(frames, what));
+    refuse(what, upload(frames, what).refused);
     VoteReply reply = ask(&Stub::Vote, request, what, kLong);
     if (reply.status() != VoteReply::INCOMPLETE) return reply;
   }

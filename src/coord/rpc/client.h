@@ -36,7 +36,6 @@ class Client final : public CoordinatorClient {
   };
 
   RegisterReply send_registration();
-  void try_registration();
   std::string session();
   CoordinatorWelcome welcome(const RunState& state);
   // Fills in the session and calls; registers anew where the coordinator does not know it.
@@ -44,13 +43,18 @@ class Client final : public CoordinatorClient {
   Reply ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
             Request& request, const std::string& what, std::chrono::milliseconds deadline);
   void refuse(const std::string& what, const std::string& why) const;
-  std::string upload(const Upload& upload, const std::string& what);
+  struct Uploaded {
+    bool closed = false;  // nobody wants it any more
+    std::string refused = {};
+  };
+  Uploaded upload(const Upload& upload, const std::string& what);
   VoteReply send_vote(const Ballot& ballot, std::uint64_t hash);
   WaitRoundReply wait_for(std::int64_t round, bool abstains);
   CoordinatorVote result_of(std::int64_t round, const WaitRoundReply& reply);
   void set_round(std::int64_t round);
   std::vector<std::byte> download(Kind kind, std::int64_t round, const std::string& what);
   void beat();
+  void beat_once(const HeartbeatRequest& request);
 
   const std::string name_, secret_;
   Calls calls_;

@@ -22,6 +22,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLongestSleep = 20ms;  // of the clock's thread: calls may bring an event forward
+constexpr int kMostStreams = 8;       // calls of one connection at a time; a worker makes two
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // of gRPC's buffers
 
 std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& options) {
@@ -41,10 +42,11 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& opt
 }
 
 void set_limits(grpc::ServerBuilder& builder) {
-  // what is larger than a call may be is refused by name, up to here
+  // what is larger than a call may be is refused by us, with a line in the log; above this gRPC
+  // refuses it by itself, and tells the caller alone
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * kMostRunBytes));
   builder.SetResourceQuota(grpc::ResourceQuota("pride").Resize(kMemory));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 32);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8 << 10);
   builder.AddChannelArgument("grpc.server_handshake_timeout_ms", 10'000);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

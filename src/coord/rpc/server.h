@@ -22,11 +22,11 @@ struct Refused {
 };
 
 struct ServerOptions {
-  std::string listen = "127.0.0.1:4770";              // port 0: any that is free
-  std::optional<std::filesystem::path> certificates;  // `pride certs server` made the folder
-  CallLimits limits;
-  std::chrono::seconds slow_reader{60};            // that one answer may take to be read
-  std::function<void(const Refused&)> on_refused;  // by any thread
+  std::string listen = "127.0.0.1:4770";                   // port 0: any that is free
+  std::optional<std::filesystem::path> certificates = {};  // `pride certs server` made the folder
+  CallLimits limits = {};
+  std::chrono::seconds slow_reader{60};                 // that one answer may take to be read
+  std::function<void(const Refused&)> on_refused = {};  // by any thread
 };
 
 class Server {

@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <exception>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "coord/refusals.h"
 #include "coord/rpc/address.h"
 #include "coord/run_message.h"
 #include "pride/error.h"
@@ -32,6 +34,19 @@ template <typename Message>
 grpc::Status write(const Message& message, grpc::ByteBuffer& out) {
   bool own = false;
   return grpc::SerializationTraits<Message>::Serialize(message, &out, &own);
+}
+
+// Workers try again: the coordinator may be back in a moment, from its journal.
+template <typename Reply>
+bool is_about_to_end(const Reply& reply) {
+  const auto& why = [&]() -> const std::string& {
+    if constexpr (std::is_same_v<Reply, VoteReply>) {
+      return reply.why();
+    } else {
+      return reply.refused();
+    }
+  }();
+  return why.starts_with(kStops) || why.starts_with(kFailed);
 }
 
 std::string certificate_of(const grpc::CallbackServerContext& context) {
@@ -112,7 +127,6 @@ void Service::cut_slow_readers(Admission::Time now) {
 
 // Empty: the caller may go on. Sets who it is.
 std::string Service::refusal_of(Call& call, const Buffer& in, std::size_t most_bytes) {
-  if (!in.Valid()) return "oversized: a message that gRPC did not take";
   if (in.Length() > most_bytes) {
     return concat("oversized: a message of ", in.Length(), " bytes; ", most_bytes, " at most");
   }
@@ -147,7 +161,11 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
     refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: the bytes are no such message");
     return call;
   }
-  const auto send = [call, out](const auto& reply) { call->answer(write(reply, *out)); };
+  const auto send = [call, out](const auto& reply) {
+    const bool over = is_about_to_end(reply);
+    call->answer(over ? grpc::Status(StatusCode::UNAVAILABLE, "the coordinator ends")
+                      : write(reply, *out));
+  };
   const bool taken = pool_.add([this, call, request, handle, send] {
     try {
       handle(*request, call->peer, send);

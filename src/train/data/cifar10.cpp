@@ -46,6 +46,10 @@ bool holds_any(const path& folder) {
 
 // The folder itself or one of the two usual ones below it.
 path find_folder(const path& folder) {
+  if (std::filesystem::exists(folder) && !std::filesystem::is_directory(folder)) {
+    throw DataError(concat("no CIFAR-10 found: ", folder.string(),
+                           " is no folder; --data is the one that holds data_batch_1.bin"));
+  }
   const std::array candidates = {folder, folder / "cifar-10-batches-bin", folder / "cifar10"};
   for (const path& candidate : candidates) {
     if (holds_any(candidate)) return candidate;

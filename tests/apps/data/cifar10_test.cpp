@@ -97,6 +97,14 @@ TEST(Cifar10, SaysWhatItLookedForAndWhereToGetIt) {
   expect_error<DataError>([&] { load_cifar10(folder.path() / "none"); }, {"none", "looked for"});
 }
 
+TEST(Cifar10, RefusesAFileOrDeviceInPlaceOfItsFolder) {
+  const TempFolder folder;
+  write_set(folder);
+  for (const path& file : {folder.path() / "data_batch_1.bin", path("/dev/zero")}) {
+    expect_error<DataError>([&] { load_cifar10(file); }, {file.string() + " is no folder"});
+  }
+}
+
 TEST(Cifar10, NamesTheFileThatIsMissing) {
   for (const char* name : {"data_batch_2.bin", "test_batch.bin"}) {
     const TempFolder folder;

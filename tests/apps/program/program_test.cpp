@@ -269,6 +269,26 @@ TEST(Methods, TellWhichWorldIsRefused) {
   EXPECT_EQ(out({"--workers", "32767", "--method", "terngrad"}).find("refuses"), std::string::npos);
 }
 
+// No command but those of a coordinator loads gRPC; flags are checked before.
+TEST(Program, IsWithoutGrpcUntilItServes) {
+  const TempFolder folder;
+  const std::filesystem::path alone = folder.path() / "pride";
+  std::filesystem::copy_file(PRIDE_PROGRAM, alone);
+  EXPECT_EQ(bytes_of(alone).find("libgrpc.so"), std::string::npos);
+#ifdef PRIDE_HAVE_COORD
+  const auto run = [&](const std::string& arguments) {
+    return test::run_shell(quoted(alone.string()) + " " + arguments);
+  };
+  EXPECT_EQ(run("serve --help").code, 0);
+  EXPECT_EQ(run("serve --dir x --quorum 0").code, 2);
+  const Outcome outcome = run("certs list " + quoted(folder.path().string()));
+  EXPECT_EQ(outcome.code, 1);
+  expect_contains(outcome.err, "needs the program pride-coord, at " + alone.string() + "-coord");
+#else
+  expect_failure({"serve", "--dir", "x"}, "no gRPC");
+#endif
+}
+
 #ifdef PRIDE_HAVE_TORCH
 // Commands that need no libtorch do not load it: they run where its program is not.
 TEST(Program, IsWithoutLibtorchUntilItTrains) {

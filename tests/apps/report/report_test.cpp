@@ -35,6 +35,8 @@ TEST_F(Report, ComparesTransportsAndSpeedsOfOneSeed) {
   EXPECT_EQ(found[0].groups[0].name, "lion, overlap default, transport threads");
   EXPECT_EQ(found[0].groups[1].row, "lion, overlap default, transport mpi");
   EXPECT_EQ(found[0].groups[2].name, "lion, overlap true, transport threads");
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(found[0].groups[i].color, i) << "alike";
+  EXPECT_PRED_FORMAT2(IsSubstring, "lion, overlap default, transport mpi</button>", page(found));
   EXPECT_EQ(found[0].groups[0].runs.size(), 2U) << "a and d: a timeout is no speed";
   EXPECT_TRUE(found[0].varied.empty()) << "one chart for all";
 }

@@ -201,6 +201,12 @@ TEST_F(Train, SaysWhatTorchSaysInOneLine) {
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
 }
 
+TEST_F(Train, SaysOfALineOfProgressWhatItsBytesAre) {
+  const Outcome outcome = train(words("--data ", path("text"), " --layers 1 --heads 1 --width 8 ",
+                                      "--context 16 --batch 2 --workers 2 --steps 1"));
+  expect_contains(outcome.err, {"step 1/1  loss ", "B/s sent  0:00 left"});
+}
+
 TEST_F(Train, StopsTogetherOnAnInterrupt) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);

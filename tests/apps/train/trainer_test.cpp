@@ -206,7 +206,7 @@ struct CoordinatedRun {
         coordinator(layout_of(*task->model().make()), plan.optimizer) {}
 
   TrainResult run_worker(const TrainOptions& options, int number) {
-    return run(
+    return train::run_worker(
         options, [&] { return coordinator.client(number); }, task, observers_for(options));
   }
 

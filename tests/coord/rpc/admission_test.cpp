@@ -71,7 +71,7 @@ TEST(Address, OfAPeerIsAsPeopleWriteIt) {
 
 TEST(WorkerName, IsNoPathAndNoMarkup) {
   EXPECT_NO_THROW(check_worker_name("site-1.lab_A"));
-  for (const std::string bad :
+  for (const std::string& bad :
        {std::string(), std::string("../x"), std::string("a/b"), std::string("<b>"),
         std::string(".hidden"), std::string("a b"), std::string(65, 'a')}) {
     EXPECT_THROW(check_worker_name(bad), InvalidArgument) << bad;

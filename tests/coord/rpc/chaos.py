@@ -139,6 +139,12 @@ def parse_time(text):
     return calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) + int(ms) / 1000
 
 
+def bytes_of_recoveries(chaos):
+    """What each worker that was started again received until it was back."""
+    lives = [out for site in chaos.sites for out in site.worker.outputs[1:]]
+    return [int(out.split()[2]) for out in lives if out.startswith("joined after")]
+
+
 def check(chaos, results):
     faults = []
     _, records, end = chaos.coordinator.journal()
@@ -179,13 +185,14 @@ def main():
             chaos.close()
     for fault in faults:
         print("FAULT:", fault)
+    received = bytes_of_recoveries(chaos) or [0]
     counted = sum(len(record["voters"]) for record in records)
     print(json.dumps({
         "minutes": args.minutes, "workers": args.workers, "seed": args.seed, "rounds": len(records),
         "votes": counted, "faults": dict(chaos.faults), "wrong": len(faults),
         "recovery_s": {fault: {"median": round(statistics.median(t), 2), "longest": round(max(t), 2)}
                        for fault, t in times.items()},
-        "replayed_by_last_processes": sum(r["replayed"] for r in results.values()),
+        "bytes_of_a_restarted_worker": {"median": statistics.median(received), "most": max(received)},
         "record_bytes": records[-1]["bytes"], "coordinator_cpu_s": round(chaos.cpu_s, 1)}))
     return 1 if faults else 0
 

@@ -18,6 +18,7 @@ class Coordinator:
     def __init__(self, pride, folder, *flags):
         self.pride, self.folder, self.flags = pride, pathlib.Path(folder), flags
         self.port, self.process, self.http = 0, None, ""
+        self.drains = True  # reads its standard output
 
     def start(self, patience_s=60):
         command = [self.pride, "serve", "--dir", str(self.folder), "--listen", f"127.0.0.1:{self.port}",
@@ -32,7 +33,8 @@ class Coordinator:
             if event["event"] == "ready":
                 self.port = int(event["listen"].rsplit(":", 1)[1])
                 self.http = event["http"]
-                threading.Thread(target=self.drain, args=(self.process.stdout,), daemon=True).start()
+                if self.drains:
+                    threading.Thread(target=self.drain, args=(self.process.stdout,), daemon=True).start()
                 return
         raise TimeoutError("pride serve is not ready")
 
@@ -69,13 +71,14 @@ class Worker:
 
     def __init__(self, command):
         self.command, self.process = command, None
+        self.outputs = []  # of its lives
 
     def start(self):
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def kill(self):
         self.process.kill()
-        self.process.wait()
+        self.outputs.append(self.process.communicate()[0])
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -84,7 +87,8 @@ class Worker:
         out, err = self.process.communicate(timeout=patience_s)
         if self.process.returncode != 0:
             raise RuntimeError(f"{self.command}: {self.process.returncode}: {err}")
-        return json.loads(out.splitlines()[-1])
+        self.outputs.append(out)
+        return json.loads(out[out.index("{"):])
 
 
 class Wire:

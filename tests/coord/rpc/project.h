@@ -124,6 +124,8 @@ class Running {
   int port() const { return server_->port(); }
   coord::Status status() const { return coordinator_->status(std::chrono::steady_clock::now()); }
 
+  void end_coordinator() { coordinator_->shutdown(); }
+
   Notes notes;
 
  private:

@@ -1,8 +1,10 @@
 // Whole runs over the network, in one process. Oracle: the same workers as ranks of a world of
 // threads, whose servers are the ranks themselves.
 // SPDX-License-Identifier: Apache-2.0
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "coord/coord.grpc.pb.h"
 #include "pride/error.h"
 #include "project.h"
 
@@ -137,6 +139,22 @@ TEST(Server, ListensToOtherMachinesWithCertificatesOnly) {
           << error.what();
     }
   }
+}
+
+// Else workers would take it for a refusal, and end.
+TEST(Server, IsUnavailableOnceItsCoordinatorEnds) {
+  const Folder folder;
+  Running running(folder / "journal", {});
+  const auto stub = CoordinatorCalls::NewStub(
+      grpc::CreateChannel(running.address(), grpc::InsecureChannelCredentials()));
+  const auto code = [&] {
+    grpc::ClientContext context;
+    RegisterReply reply;
+    return stub->Register(&context, {}, &reply).error_code();
+  };
+  EXPECT_EQ(code(), grpc::StatusCode::OK);
+  running.end_coordinator();
+  EXPECT_EQ(code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(Client, RefusesAddressesItCannotUse) {

@@ -3,6 +3,7 @@
 # usage: run_test.py PRIDE TEST_WORKER [NAME of one test]
 # SPDX-License-Identifier: Apache-2.0
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,9 +25,9 @@ def expect(what, is_so):
 
 
 class Run:
-    def __init__(self, pride, program, folder, *flags):
+    def __init__(self, pride, program, folder):
         self.program, self.folder = program, pathlib.Path(folder)
-        self.coordinator = Coordinator(pride, self.folder / "journal", *FLAGS, *flags)
+        self.coordinator = Coordinator(pride, self.folder / "journal", *FLAGS)
         self.coordinator.start()
         self.workers = []
 
@@ -86,6 +87,16 @@ def killed_coordinator_goes_on(run):
     run.check_end()
 
 
+def stopped_coordinator_goes_on(run):
+    for name in "abc":
+        run.worker(name)
+    for n in (15, 40, 70):
+        run.wait_for_round(n)
+        expect("stopped", run.coordinator.stop() == 0)
+        run.coordinator.start()
+    run.check_end()
+
+
 def cut_wires_are_mended(run):
     wire = Wire(run.coordinator.port)
     run.worker("a", wire.port)
@@ -102,6 +113,18 @@ def cut_wires_are_mended(run):
     wire.close()
 
 
+def unread_output_stops_nobody(run):
+    """600 rounds as JSON lines, of which nobody reads more than the first."""
+    run.coordinator.stop()
+    run.coordinator.drains = False
+    run.coordinator.start()
+    for name in "abc":
+        run.worker(name, rounds=600, pause_ms=1)
+    run.check_end(600)
+    size = (run.coordinator.folder / "coordinator.jsonl").stat().st_size
+    expect(f"{size} bytes fit into a pipe", size > 1 << 17)
+
+
 def another_secret_is_refused(run):
     for name in "abc":
         run.worker(name)
@@ -114,13 +137,48 @@ def another_secret_is_refused(run):
     except RuntimeError as error:
         expect(f"refused with {error}", "refuses worker a" in str(error))
     run.check_end()
-    expect("not in the log", any("a" == e["worker"] for e in run.coordinator.events("refused")))
+    expect("not in the log", any("another secret" in e["why"] for e in run.coordinator.events("refused")))
+
+
+def commands_say_what_is_wrong(run):
+    """Exit codes and texts of `pride serve`, `certs` and `journal`."""
+    pride, folder = run.coordinator.pride, run.folder
+
+    def expect_failure(code, part, *arguments):
+        done = subprocess.run([pride, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        expect(f"{arguments}: {done.returncode}, {done.stderr}", done.returncode == code and part in done.stderr)
+
+    serve = ("serve", "--dir", folder / "other")
+    expect_failure(2, "certificates are needed", *serve, "--listen", "0.0.0.0:0")
+    expect_failure(2, "is not HOST:PORT", *serve, "--listen", "4770")
+    expect_failure(1, "cannot listen on", *serve, "--listen", f"127.0.0.1:{run.coordinator.port}")
+    expect_failure(1, "cannot listen on --http", *serve, "--listen", "127.0.0.1:0", "--http",
+                   f"127.0.0.1:{run.coordinator.port}")
+    expect_failure(1, "cannot read", *serve, "--listen", "127.0.0.1:0", "--certs", folder / "nothing")
+    expect_failure(1, "another coordinator (process", "serve", "--dir", run.coordinator.folder, "--listen", "127.0.0.1:0")
+    expect_failure(2, "is not an integer", *serve, "--quorum", "0")
+    expect_failure(2, "--dir is required", "serve")
+    expect_failure(1, "holds no journal", "journal", folder / "nothing")
+    certs = folder / "certs"
+    expect_failure(1, "has no CA", "certs", "worker", certs, "alice")
+    for command in (("init", certs), ("server", certs, "--name", "localhost"), ("worker", certs, "alice"),
+                    ("revoke", certs, "alice"), ("list", certs, "--json")):
+        subprocess.run([pride, "certs", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+    expect_failure(1, "has a CA already", "certs", "init", certs)
+    expect_failure(2, "the name of a worker", "certs", "worker", certs, "../bob")
+    expect_failure(1, "no certificate for bob", "certs", "revoke", certs, "bob")
+    revoked = (certs / "server/revoked.txt").read_text()
+    expect(f"not in the server's list: {revoked}", " alice " in revoked)
+    keys = [f.stat().st_mode & 0o777 for f in certs.rglob("key.pem")] + [(certs / "ca.key").stat().st_mode & 0o777]
+    expect(f"modes {keys}", keys == [0o600] * 3)
+    expect("stopped", run.coordinator.stop() == 0)
 
 
 def main():
     pride, program, *names = sys.argv[1:]
-    tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on, cut_wires_are_mended,
-             another_secret_is_refused)
+    tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on,
+             stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
+             another_secret_is_refused, commands_say_what_is_wrong)
     for test in tests:
         if names and test.__name__ not in names:
             continue

@@ -120,7 +120,7 @@ TEST_F(Security, WhoHasNoCertificateIsRefused) {
 TEST_F(Security, WhoSpeaksWithoutTlsIsRefused) {
   start();
   EXPECT_FALSE(call(channel(grpc::InsecureChannelCredentials()), "Register", "").ok());
-  expect_in_log("connection |  | 127.0.0.1:");
+  expect_in_log("connection | ");
   expect_in_log("handshake failed");
 }
 
@@ -181,7 +181,6 @@ TEST_F(Security, OversizedMessagesAreRefused) {
         << size;
   }
   expect_in_log("oversized: a message of 2097152 bytes");
-  expect_in_log("oversized: a message that gRPC did not take");
 }
 
 TEST_F(Security, MalformedMessagesAreRefused) {

@@ -45,7 +45,7 @@ def check_texts(coordinator):
                    if not line.startswith("#"))
     expect(f"metrics {metrics}", float(metrics["pride_rounds_total"]) > 3
            and metrics['pride_worker_live{worker="lab"}'] == "1"
-           and float(metrics['pride_refused_total{kind="other"}']) >= 1)
+           and float(metrics['pride_refused_total{kind="other_owner"}']) >= 1)
     try:
         get(coordinator.http + "../../etc/passwd")
         expect("another address was served", False)

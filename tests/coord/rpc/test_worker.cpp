@@ -5,7 +5,8 @@
 // usage: test_worker HOST:PORT NAME ROUNDS|@FILE [certs=DIR] [secret=FILE] [coords=N] [pause_ms=N]
 //                    [method=NAME] [patience_s=N]
 // @FILE: a file that says the round, and may be changed until then.
-// Last line: JSON with hash, rounds, votes that were counted, replayed records, bytes.
+// First line: what it received until it had joined. Last line: JSON with hash, rounds, votes that
+// were counted, replayed records, bytes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -91,6 +92,9 @@ void train(const std::string& host_port, const std::string& name, const std::str
   params.assign(optimizer.layout().flat_size(), 0);
   std::vector<float> grads(params.size());
   optimizer.broadcast(params);
+  std::printf("joined after %llu bytes\n",
+              static_cast<unsigned long long>(options.coordinator->traffic().bytes_received));
+  std::fflush(stdout);
   Tally tally;
   const auto pause = std::chrono::milliseconds(number(settings, "pause_ms", 0));
   while (optimizer.steps_done() < read_rounds(rounds)) {

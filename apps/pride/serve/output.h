@@ -1,0 +1,36 @@
+// Lines on standard output, by a thread of their own: who does not read them stops nobody.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace pride::app {
+
+class Output {
+ public:
+  explicit Output(std::size_t most_lines = 1000);
+  ~Output();  // a reader has a second for what is left
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  // Never waits: a line for which there is no room is dropped.
+  void add(std::string line);
+
+ private:
+  void print();
+  bool write(const std::string& line);
+
+  const std::size_t most_lines_;
+  std::mutex mutex_;  // of the next two
+  std::deque<std::string> lines_;
+  bool over_ = false;
+  std::condition_variable wake_;
+  std::thread thread_;
+};
+
+}  // namespace pride::app

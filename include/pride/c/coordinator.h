@@ -1,0 +1,61 @@
+/* Workers of a coordinator (`pride serve`) in pride's C interface. libpride_coord.so is libpride.so
+ * with gRPC: take it in the place of libpride.so, whose pride_coordinator_connect() refuses. Since
+ * PRIDE_C_VERSION 4. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PRIDE_C_COORDINATOR_H
+#define PRIDE_C_COORDINATOR_H
+
+#include "pride/c/optimizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A worker's line to a coordinator. */
+typedef struct pride_coordinator pride_coordinator;
+
+typedef struct pride_coordinator_address {
+  uint32_t struct_size;     /* sizeof(pride_coordinator_address) */
+  int32_t reserved;         /* 0 */
+  const char* host_port;    /* "coordinator.example.org:4770" */
+  const char* certificates; /* folder of `pride certs worker`; NULL: none, on this machine only */
+  const char* name;         /* of this worker in the run; NULL: that of its certificate */
+  const char* secret_file;  /* shows that a restart is the same worker; NULL: it is another one */
+  int64_t patience_ms;      /* how long it may be out of reach; above 0 */
+} pride_coordinator_address;
+
+PRIDE_API int pride_coordinator_connect(const pride_coordinator_address* address,
+                                        pride_coordinator** out);
+/* After the optimizer. */
+PRIDE_API void pride_coordinator_destroy(pride_coordinator* coordinator);
+
+/* An optimizer whose exchanges are rounds of the coordinator's run: all functions of optimizers
+ * take it. pride_optimizer_broadcast() joins the run, before the first step and after each load:
+ * parameters are then the run's, and steps are done up to the round that is open. `settings`: a
+ * text that all workers must have alike, or NULL. */
+PRIDE_API int pride_optimizer_create_worker(pride_coordinator* coordinator,
+                                            const pride_layout* layout,
+                                            const pride_options* options, const char* settings,
+                                            pride_optimizer** out);
+
+/* This worker's number in the run that it has joined. */
+PRIDE_API int32_t pride_optimizer_worker(const pride_optimizer* optimizer);
+
+/* What became of a round. */
+typedef struct pride_round {
+  uint32_t struct_size;    /* set by the caller: sizeof(pride_round) */
+  int32_t counted;         /* this worker's ballot was */
+  int64_t round;           /* 0 for the first; -1: the last step ended none */
+  int64_t replayed;        /* later rounds, whose records this worker applied */
+  int32_t voters;          /* whose ballots were counted */
+  int32_t took_parameters; /* from the coordinator */
+  const char* why_not;     /* "late", ...; empty if counted; valid until the next step */
+} pride_round;
+
+/* Of the last step. */
+PRIDE_API int pride_optimizer_round(const pride_optimizer* optimizer, pride_round* out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

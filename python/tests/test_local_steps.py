@@ -1,0 +1,263 @@
+# Methods with local steps from Python: what ranks have in common, states in the middle of a phase
+# and of a delay, and the same bits as the library's threads.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Oracles: the other ranks, the run that nobody disturbed, and the C interface on threads.
+import ctypes as c
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import models
+import pride
+from checkpoints import BF16, loaded, saved
+from pride import _library as library
+
+PLAIN = {"h": 4}
+STREAM = {"h": 4, "fragments": 2, "delay": 2}
+KINDS = [("local-vote", PLAIN), ("diloco", PLAIN), ("local-vote", STREAM), ("local-ef", STREAM)]
+STEPS = 11
+
+
+def make(method, options, dtype=torch.float32, copies=False, **kwargs):
+    model = models.mlp(dtype=dtype)
+    if copies:  # parameters that are views of another tensor keep their memory
+        for p in model.parameters():
+            p.data = torch.zeros(p.numel() + 3, dtype=dtype)[3:].view_as(p).copy_(p.data)
+    return models.make(method, model, options=options, **kwargs)
+
+
+def bits(model):
+    return models.bits(model.parameters())
+
+
+def trace(method, options, dtype, copies, lanes):
+    """After each step: this rank's own parameters and the common ones."""
+    model, optimizer = make(method, options, dtype, copies, lanes=lanes)
+    own, common = [], []
+    for step in range(STEPS):
+        models.train(model, optimizer, 1, first=step)
+        own.append(bits(model))
+        with optimizer.common_parameters():
+            common.append(bits(model))
+        assert bits(model) == own[-1], "to_local() is not the way back"
+    hashes = optimizer.check_replicas()
+    optimizer.close()
+    return own, common, hashes
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("method, options", KINDS)
+def test_common_parameters_are_equal_on_all_ranks_after_every_step(world, n, method, options):
+    ranks = world(n).run(trace, method, options, torch.float32, False, 2)
+    for step in range(STEPS):
+        assert all(r[1][step] == ranks[0][1][step] for r in ranks), f"step {step}"
+    if n > 1:
+        assert ranks[0][0][1] != ranks[1][0][1], "between exchanges ranks go their own way"
+    assert ranks[0][1][3] != ranks[0][1][0], "an exchange moves what they have in common"
+    assert len({r[2] for r in ranks}) == 1
+
+
+@pytest.mark.parametrize("method, options", KINDS)
+def test_views_copies_and_lanes_have_the_same_bits(world, method, options):
+    want = world(2).run(trace, method, options, torch.float32, False, 2)
+    for copies, lanes in ((True, 2), (False, 0), (True, 1)):
+        assert world(2).run(trace, method, options, torch.float32, copies, lanes) == want
+
+
+def test_parameters_in_bfloat16_are_those_of_their_masters(world):
+    ranks = world(2).run(trace, "local-vote", STREAM, BF16, False, 2)
+    assert ranks[0][1] == ranks[1][1]
+    assert ranks[0][0][1] != ranks[1][0][1]
+
+
+def resumed(method, options, dtype, at, in_common, model_too):
+    def ended(model, optimizer):
+        with optimizer.common_parameters():
+            common = bits(model)
+        own = bits(model)
+        optimizer.close()
+        return own, common
+
+    model, optimizer = make(method, options, dtype)
+    models.train(model, optimizer, STEPS)
+    want = ended(model, optimizer)
+
+    model, optimizer = make(method, options, dtype)
+    models.train(model, optimizer, at)
+    if in_common:
+        with optimizer.common_parameters():
+            data = saved(model, optimizer)
+    else:
+        data = saved(model, optimizer)
+    optimizer.close()
+
+    model, optimizer = make(method, options, dtype)
+    state = loaded(data)
+    if model_too:
+        model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    models.train(model, optimizer, STEPS - at, first=at)
+    assert ended(model, optimizer) == want
+
+
+@pytest.mark.parametrize("method, options", KINDS)
+def test_a_state_from_the_middle_of_a_phase_goes_on_with_the_same_bits(world, method, options):
+    for at in range(1, 9):
+        world(2).run(resumed, method, options, torch.float32, at, at % 2 == 0, at % 3 > 0)
+    for at in (3, 5):
+        world(2).run(resumed, method, options, BF16, at, at == 3, at == 5)
+
+
+def consolidated(options):
+    model, optimizer = make("local-vote", options)
+    models.train(model, optimizer, 6)
+    optimizer.consolidate_state_dict()
+    with optimizer.common_parameters():
+        data = saved(model, optimizer) if dist.get_rank() == 0 else None
+        common = bits(model)
+    optimizer.close()
+    return data, common
+
+
+def elsewhere(options, data, local):
+    model, optimizer = make("local-vote", options)
+    optimizer.load_state_dict(loaded(data)["optimizer"], local=local)
+    with optimizer.common_parameters():
+        first = bits(model)
+    models.train(model, optimizer, 3, first=6)
+    with optimizer.common_parameters():
+        last = bits(model)
+    optimizer.close()
+    return first, last
+
+
+@pytest.mark.parametrize("options", [PLAIN, STREAM])
+def test_states_of_all_ranks_go_on_with_another_number_of_ranks(world, options):
+    data, common = world(3).run(consolidated, options)[0]
+    for local in ("keep", "average", "reset"):
+        ranks = world(2).run(elsewhere, options, data, local)
+        assert ranks[0] == ranks[1]
+        assert ranks[0][0] == common != ranks[0][1]
+
+
+def from_python(options):
+    """Common parameters after steps with gradients that the test makes itself."""
+    model, optimizer = make("local-vote", options, bucket_size=128, lanes=2)
+    for step in range(STEPS):
+        for i, p in enumerate(model.parameters()):
+            p.grad = made_gradient(dist.get_rank(), step, i, p.numel()).view_as(p)
+        optimizer.step()
+    value = optimizer.check_replicas()
+    optimizer.close()
+    return value
+
+
+def made_gradient(rank, step, i, n):
+    g = torch.Generator().manual_seed(rank + 10 * step + 1000 * i)
+    return torch.randn(n, generator=g)
+
+
+def on_threads(options, n):
+    """The same through the library's threads."""
+    model = models.mlp()
+    specs = [(name, tuple(p.shape), 0) for name, p in model.named_parameters()]
+    comms = (c.c_void_p * n)()
+    library.call("pride_comm_threads", n, comms)
+    hashes = [None] * n
+
+    def run(rank):
+        comm = library.Handle.owning("comm", comms[rank])
+        layout = library.make_layout(specs)
+        group = library.Group(1e-2, *[float("nan")] * 4)
+        made = library.make_options("local-vote", options, [group], bucket_coords=64)
+        optimizer = library.Handle("optimizer", "pride_optimizer_create", comm, layout,
+                                   c.byref(made), parents=(comm,))
+        size = library.lib.pride_layout_flat_size(layout)
+        params, grads = torch.zeros(size), torch.zeros(size)
+        offset, count = c.c_uint64(), c.c_uint64()
+
+        def part(flat_buffer, i):
+            library.call("pride_layout_slot", layout, i, c.byref(offset), c.byref(count))
+            return flat_buffer[offset.value:offset.value + count.value]
+
+        def array(t):
+            return c.byref(library.Array(data=t.data_ptr(), n=size, dtype=library.FLOAT32))
+
+        for i, p in enumerate(model.parameters()):
+            part(params, i).copy_(p.detach().reshape(-1))
+        for step in range(STEPS):
+            for i, p in enumerate(model.parameters()):
+                part(grads, i).copy_(made_gradient(rank, step, i, p.numel()))
+            library.call("pride_optimizer_step", optimizer, array(params), array(grads), None, None)
+        library.call("pride_optimizer_to_common", optimizer, array(params))
+        out = c.c_uint64()
+        library.call("pride_hash", layout, params.data_ptr(), c.byref(out))
+        hashes[rank] = out.value
+        optimizer.close()
+
+    threads = [threading.Thread(target=run, args=(r,)) for r in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return hashes
+
+
+@pytest.mark.parametrize("options", [PLAIN, STREAM])
+def test_the_hash_is_that_of_the_library_on_threads(world, options):
+    assert world(3).run(from_python, options) == on_threads(options, 3)
+
+
+def bytes_sent(options):
+    model, optimizer = make("local-vote", options)
+    models.train(model, optimizer, 4)
+    before = optimizer.traffic()["bytes_sent"]
+    models.train(model, optimizer, 8, first=4)
+    traffic = optimizer.traffic()
+    optimizer.close()
+    return traffic["bytes_sent"] - before, traffic["mean_cost_bytes"]
+
+
+@pytest.mark.parametrize("options", [PLAIN, STREAM])
+def test_bytes_are_the_mean_cost_times_the_steps(world, options):
+    for sent, mean in world(3).run(bytes_sent, options):
+        assert 8 * mean - 16 <= sent <= 8 * mean  # both directions are rounded up
+        assert mean > 0
+    shapes = [p.shape for p in models.mlp().parameters()]
+    assert pride.step_bytes("local-vote", shapes, 3, options=options, bucket_size=64) == max(
+        mean for _, mean in world(3).run(bytes_sent, options))
+
+
+def in_backward():
+    model, optimizer = make("local-vote", PLAIN, overlap=True)
+    models.train(model, optimizer, 3)
+    models.backward(model, 3)
+    with pytest.raises(pride.InvalidArgument, match="to_common.. between backward and step"):
+        optimizer.to_common()
+    optimizer.step()
+    optimizer.to_common()
+    optimizer.to_local()
+    optimizer.close()
+
+
+def test_the_middle_of_a_step_has_no_common_parameters(world):
+    world(2).run(in_backward)
+
+
+def without_local_steps():
+    model, optimizer = models.make()
+    models.train(model, optimizer, 3)
+    before, versions = bits(model), [p._version for p in model.parameters()]
+    with optimizer.common_parameters():
+        assert bits(model) == before
+    assert [p._version for p in model.parameters()] == versions
+    optimizer.close()
+    with pytest.raises(pride.Error):
+        optimizer.to_common()
+
+
+def test_other_methods_have_nothing_to_replace(world):
+    world(2).run(without_local_steps)

@@ -1,0 +1,79 @@
+// Workers of a coordinator in the C interface.
+// SPDX-License-Identifier: Apache-2.0
+#include "c/handles.h"
+#include "pride/comm/thread_comm.h"
+#include "pride/communicator.h"
+#if PRIDE_C_WITH_COORD
+#include "pride/coord/client.h"
+#endif
+
+namespace pride::c {
+namespace {
+
+std::shared_ptr<CoordinatorClient> connect(const pride_coordinator_address& a) {
+  PRIDE_CHECK(a.struct_size >= sizeof(pride_coordinator_address),
+              "pride_coordinator_address: struct_size is ", a.struct_size, ", must be ",
+              sizeof(pride_coordinator_address), " or more");
+  const std::string host_port = &given(a.host_port, "host_port");
+#if PRIDE_C_WITH_COORD
+  const auto text = [](const char* value) { return std::string(value == nullptr ? "" : value); };
+  return connect_coordinator({.host_port = host_port,
+                              .certificates = text(a.certificates),
+                              .name = text(a.name),
+                              .secret_file = text(a.secret_file),
+                              .patience = std::chrono::milliseconds(a.patience_ms)});
+#else
+  throw InvalidArgument(
+      concat("coordinator ", host_port, ": this libpride has no gRPC; libpride_coord.so has"));
+#endif
+}
+
+}  // namespace
+}  // namespace pride::c
+
+using namespace pride::c;
+
+int pride_coordinator_connect(const pride_coordinator_address* address, pride_coordinator** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    *out = new pride_coordinator{connect(given(address, "address"))};
+  });
+}
+
+void pride_coordinator_destroy(pride_coordinator* coordinator) { delete coordinator; }
+
+int pride_optimizer_create_worker(pride_coordinator* coordinator, const pride_layout* layout,
+                                  const pride_options* options, const char* settings,
+                                  pride_optimizer** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    pride::OptimizerOptions all = options_of(given(options, "options"), 1);
+    all.coordinator = given(coordinator, "coordinator").client;
+    if (settings != nullptr) all.run_settings = settings;
+    auto alone = std::move(pride::make_thread_world(1).front());
+    auto made = std::make_unique<pride::Optimizer>(*alone, given(layout, "layout").layout, all);
+    pride::Communicator* comm = alone.get();
+    *out = new pride_optimizer{.comm = comm, .own = std::move(alone), .optimizer = std::move(made)};
+  });
+}
+
+int32_t pride_optimizer_worker(const pride_optimizer* optimizer) {
+  return optimizer == nullptr ? -1 : optimizer->optimizer->worker_number();
+}
+
+int pride_optimizer_round(const pride_optimizer* optimizer, pride_round* out) {
+  return guarded([&] {
+    idle(optimizer);
+    PRIDE_CHECK(given(out, "out").struct_size >= sizeof(pride_round),
+                "pride_round: struct_size is ", out->struct_size, ", must be ", sizeof(pride_round),
+                " or more");
+    const auto& round = optimizer->round;
+    *out = {.struct_size = out->struct_size,
+            .counted = round && round->counted ? 1 : 0,
+            .round = round ? round->round : -1,
+            .replayed = round ? round->replayed : 0,
+            .voters = round ? round->voters : 0,
+            .took_parameters = round && round->took_parameters ? 1 : 0,
+            .why_not = round ? round->why_not.c_str() : ""};
+  });
+}

@@ -1,0 +1,96 @@
+// Exchanges with a delay: begun in one step, taken in a later one.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "optimizer/pipeline.h"
+#include "optimizer/reporting.h"
+
+namespace pride {
+
+bool Pipeline::sends_late(std::size_t bucket) const {
+  const Bucket& b = buckets_[bucket];
+  return delay_ > 0 && protocol_.exchanges && b.begin >= protocol_.sent_begin &&
+         b.end <= protocol_.sent_end;
+}
+
+// The exchanges of this step, behind those that are on their way: in one order on all ranks.
+void Pipeline::begin_late() {
+  auto sent = std::make_unique<Sent>();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (sends_late(b)) sent->buckets.push_back(b);
+  }
+  if (sent->buckets.empty()) return;
+  sent->groups.assign(ctx_->groups.begin(), ctx_->groups.end());
+  sent->unused.assign(ctx_->unused.begin(), ctx_->unused.end());
+  sent->ctx = *ctx_;
+  sent->ctx.groups = sent->groups;
+  sent->ctx.unused = sent->unused;
+  const std::lock_guard lock(mutex_);
+  for (const std::size_t b : sent->buckets) {
+    ready_[b] = done_[b] = 0;
+    late_[b].ctx = &sent->ctx;
+    if (overlap_) lanes_[b % lanes_.size()].order.push_back(b);
+  }
+  sent_.push_back(std::move(sent));
+}
+
+// Local steps for all buckets; what is exchanged in this step is left to the threads, and what was
+// exchanged `delay` steps ago is taken.
+void Pipeline::run_late() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (encoded_[b] == 0) encode(b);
+    if (overlap_ || !sends_late(b)) continue;
+    const Stopwatch watch(timing_.exchange_s);
+    exchange(lanes_.front(), b);
+    done_[b] = 1;
+  }
+  if (!sent_.empty() && sent_.front()->ctx.step + delay_ <= ctx_->step) {
+    arrive(*sent_.front());
+    sent_.pop_front();
+  }
+  rethrow_error();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Stopwatch watch(timing_.apply_s);
+    method_.apply(buckets_[b], flight_of(b), *ctx_, params_);
+  }
+}
+
+// All buckets of a step are good, or none is: their number never changes a bit.
+void Pipeline::arrive(const Sent& sent) {
+  std::optional<NonFinite> bad;
+  for (const std::size_t b : sent.buckets) {
+    wait_for_result(b);
+    if (!bad) bad = late_[b].flight.non_finite;
+  }
+  const Stopwatch watch(timing_.apply_s);
+  for (const std::size_t b : sent.buckets) {
+    const auto& [flight, ctx, traffic] = late_[b];
+    traffic_ = traffic_ + traffic;
+    if (bad) continue;
+    method_.arrive(buckets_[b], flight, sent.ctx);
+    settle(flight);
+  }
+  if (bad) method_.drop(sent.ctx, *bad);
+}
+
+void Pipeline::complete() {
+  reporting(
+      [&] {
+        for (; !sent_.empty(); sent_.pop_front()) arrive(*sent_.front());
+      },
+      [&](const char* why) { abandon(why); });
+}
+
+void Pipeline::discard() noexcept {
+  if (delay_ == 0) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return std::ranges::all_of(lanes_, [&](const Lane& lane) { return idle(lane); });
+  });
+  for (Lane& lane : lanes_) lane.order.clear();
+  sent_.clear();
+  failed_ = false;
+  error_ = nullptr;
+}
+
+}  // namespace pride

@@ -1,0 +1,39 @@
+// What a step's functions do around their work: they count its seconds and report its errors.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <exception>
+
+namespace pride {
+
+// Adds the seconds of its life to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total) {}
+  ~Stopwatch() {
+    total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Runs the body; rethrows its exception after `report` has got its text.
+template <typename Body, typename Report>
+auto reporting(Body&& body, Report&& report) {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    report(e.what());
+    throw;
+  } catch (...) {
+    report("an exception of unknown type");
+    throw;
+  }
+}
+
+}  // namespace pride

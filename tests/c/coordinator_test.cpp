@@ -1,0 +1,141 @@
+// Workers of a coordinator through the functions of the C interface. Oracle: ranks of a world.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "c/handles.h"
+#include "support/coordinator.h"
+#include "support/training.h"
+
+namespace pride {
+namespace {
+
+using testing::TestCoordinator;
+
+OptimizerOptions core_options() {
+  return {.method = "dlion-vote", .bucket_coords = 1000, .seed = 11};
+}
+
+struct CWorker {
+  CWorker(TestCoordinator& coordinator, int number)
+      : number(number), line{coordinator.client(number)} {
+    std::vector<pride_tensor> tensors;
+    for (const TensorSpec& spec : testing::kTensors) {
+      tensors.push_back({spec.name.c_str(), spec.shape.data(),
+                         static_cast<std::int32_t>(spec.shape.size()), spec.group});
+    }
+    EXPECT_EQ(pride_layout_create(tensors.data(), tensors.size(), &layout), PRIDE_OK);
+    pride_options options;
+    pride_options_init(&options, sizeof options);
+    options.bucket_coords = 1000;
+    options.seed = 11;
+    EXPECT_EQ(pride_optimizer_create_worker(&line, layout, &options, nullptr, &optimizer), PRIDE_OK)
+        << pride_last_error();
+    x = FlatBuffer(layout->layout.flat_size());
+    g = FlatBuffer(layout->layout.flat_size());
+    testing::fill(layout->layout, x, testing::initial);
+  }
+  ~CWorker() {
+    pride_optimizer_destroy(optimizer);
+    pride_layout_destroy(layout);
+  }
+  CWorker(const CWorker&) = delete;
+  CWorker& operator=(const CWorker&) = delete;
+
+  static pride_array array(FlatBuffer& values) {
+    return {.data = values.data(),
+            .n = values.size(),
+            .dtype = PRIDE_FLOAT32,
+            .device = PRIDE_CPU,
+            .device_index = 0,
+            .reserved = 0,
+            .stream = nullptr};
+  }
+  int join() {
+    const pride_array params = array(x);
+    return pride_optimizer_broadcast(optimizer, &params);
+  }
+  int step() {
+    const std::int64_t at = pride_optimizer_steps_done(optimizer);
+    testing::fill(layout->layout, g, [&](std::size_t t, std::size_t i) {
+      return testing::gradient(number, at, t, i);
+    });
+    const pride_array params = array(x), grads = array(g);
+    return pride_optimizer_step(optimizer, &params, &grads, nullptr, nullptr);
+  }
+  pride_round round() const {
+    pride_round out{};
+    out.struct_size = sizeof out;
+    EXPECT_EQ(pride_optimizer_round(optimizer, &out), PRIDE_OK);
+    return out;
+  }
+
+  int number;
+  pride_coordinator line;
+  pride_layout* layout = nullptr;
+  pride_optimizer* optimizer = nullptr;
+  FlatBuffer x, g;
+};
+
+TEST(CCoordinator, WorkersHaveTheParametersOfAWorld) {
+  const Layout layout(testing::kTensors);
+  const testing::Training world{.world = 2, .steps = 5, .options = core_options()};
+  const auto ranks = testing::train(layout, world);
+  TestCoordinator coordinator(layout, core_options());
+  CWorker a(coordinator, 0), b(coordinator, 1);
+  EXPECT_EQ(a.step(), PRIDE_INVALID) << "it has not joined";
+  EXPECT_NE(std::string(pride_last_error()).find("broadcast"), std::string::npos);
+  ASSERT_EQ(a.join(), PRIDE_OK) << pride_last_error();
+  ASSERT_EQ(b.join(), PRIDE_OK) << pride_last_error();
+  EXPECT_EQ(a.round().round, -1);
+  coordinator.voters = 2;
+  const auto run = [](CWorker& worker) {
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(worker.step(), PRIDE_OK) << pride_last_error();
+  };
+  {
+    std::jthread other([&] { run(b); });
+    run(a);
+  }
+  for (const CWorker* worker : {&a, &b}) {
+    EXPECT_EQ(param_hash(layout, worker->x.span()), ranks[0].hash);
+    EXPECT_EQ(worker->round().round, 4);
+    EXPECT_EQ(worker->round().voters, 2);
+    EXPECT_EQ(worker->round().counted, 1);
+    EXPECT_STREQ(worker->round().why_not, "");
+    EXPECT_EQ(pride_optimizer_worker(worker->optimizer), worker->number);
+  }
+  // one that comes later
+  CWorker late(coordinator, 7);
+  ASSERT_EQ(late.join(), PRIDE_OK) << pride_last_error();
+  EXPECT_EQ(pride_optimizer_steps_done(late.optimizer), 5);
+  EXPECT_EQ(param_hash(layout, late.x.span()), ranks[0].hash);
+}
+
+TEST(CCoordinator, RefusesWhatCannotBe) {
+  const Layout layout(testing::kTensors);
+  TestCoordinator coordinator(layout, core_options());
+  const CWorker good(coordinator, 0);
+  pride_optimizer* optimizer = nullptr;
+  pride_options options;
+  pride_options_init(&options, sizeof options);
+  EXPECT_EQ(pride_optimizer_create_worker(nullptr, good.layout, &options, nullptr, &optimizer),
+            PRIDE_INVALID);
+  options.method = "adamw";
+  pride_coordinator line{coordinator.client(1)};
+  EXPECT_EQ(pride_optimizer_create_worker(&line, good.layout, &options, nullptr, &optimizer),
+            PRIDE_INVALID);
+  EXPECT_EQ(optimizer, nullptr);
+  pride_coordinator* out = nullptr;
+  EXPECT_EQ(pride_coordinator_connect(nullptr, &out), PRIDE_INVALID);
+  pride_coordinator_address address{};
+  EXPECT_EQ(pride_coordinator_connect(&address, &out), PRIDE_INVALID) << "no struct_size";
+  address.struct_size = sizeof address;
+  address.host_port = "127.0.0.1:4770";
+  EXPECT_EQ(pride_coordinator_connect(&address, &out), PRIDE_INVALID);
+  EXPECT_NE(std::string(pride_last_error()).find("libpride_coord.so"), std::string::npos);
+  EXPECT_EQ(out, nullptr);
+}
+
+}  // namespace
+}  // namespace pride

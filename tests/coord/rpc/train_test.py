@@ -1,0 +1,58 @@
+# `pride serve` and three `pride train --coordinator`, as people start them, with certificates: a worker
+# is killed and started again, and so is the coordinator. All end with the hash that a replay of the
+# journal gives.
+# usage: train_test.py PRIDE
+# SPDX-License-Identifier: Apache-2.0
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from processes import Coordinator, Worker, last_round, wait_until
+
+STEPS, PATIENCE_S = 150, 240
+FLAGS = ["--task", "lm", "--method", "dlion-vote", "--steps", str(STEPS), "--lr", "1e-3", "--layers", "1", "--heads",
+         "2", "--width", "32", "--context", "16", "--batch", "4", "--eval-batches", "1", "--json"]
+
+
+def make_certificates(pride, folder):
+    for command in (["init", folder], ["server", folder, "--name", "localhost,127.0.0.1"],
+                    *(["worker", folder, name] for name in "abc")):
+        subprocess.run([pride, "certs", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+
+
+def main():
+    pride = sys.argv[1]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        make_certificates(pride, folder / "certs")
+        coordinator = Coordinator(pride, folder / "journal", "--certs", str(folder / "certs/server"),
+                                  "--dead-after", "3", "--most-grace", "2", "--parameters-every", "20")
+        coordinator.start()
+        workers = [Worker([pride, "train", *FLAGS, "--coordinator", f"localhost:{coordinator.port}",
+                           "--certificates", str(folder / "certs/workers" / site), "--out", str(folder / site)])
+                   for site in "abc"]
+        try:
+            for worker in workers:
+                worker.start()
+            wait_until("the first rounds", lambda: last_round(coordinator) > 10, PATIENCE_S)
+            workers[0].kill()
+            wait_until("rounds without a", lambda: last_round(coordinator) > 30, PATIENCE_S)
+            workers[0].command.append("--overwrite")
+            workers[0].start()
+            wait_until("rounds with a", lambda: last_round(coordinator) > 50, PATIENCE_S)
+            coordinator.kill()
+            coordinator.start()
+            hashes = [worker.result(PATIENCE_S)["param_hash"] for worker in workers]
+            code = coordinator.stop()
+            _, records, end = coordinator.journal()
+        finally:
+            for process in (*workers, coordinator):
+                if process.process.poll() is None:
+                    process.kill()
+    print("rounds", len(records), "hashes", hashes, "journal", end, "code", code)
+    return 0 if code == 0 and len(records) == STEPS and set(hashes) == {end["params_hash"]} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
