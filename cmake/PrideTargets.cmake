@@ -22,6 +22,11 @@ function(pride_target name)
   if(PRIDE_SANITIZE)
     target_compile_options(${name} PRIVATE -fsanitize=${PRIDE_SANITIZE} -fno-omit-frame-pointer
                                            -fno-sanitize-recover=all)
+    # under GCC these two take a quarter of the time that both sanitizers take to compile;
+    # AddressSanitizer finds what they find once it is used, and the fuzzers, built by clang, have them
+    if(PRIDE_SANITIZE MATCHES "address,undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${name} PRIVATE -fno-sanitize=null,object-size)
+    endif()
     target_link_options(${name} PUBLIC -fsanitize=${PRIDE_SANITIZE})
   endif()
 endfunction()
