@@ -191,6 +191,11 @@ void Worker::start() {
   start.cost = optimizer_.mean_cost(start.step);
   start.routes = optimizer_.routes();
   start.tensors = flat_.layout().tensors();
+  if (const std::int64_t lost = plan_.steps % optimizer_.period(); lost > 0) {
+    start.notes.push_back(concat("workers exchange every ", optimizer_.period(),
+                                 " steps: the last ", lost, " of ", plan_.steps,
+                                 " will be in no result"));
+  }
   result_.steps = start.step;
   result_.sent.resize(static_cast<std::size_t>(plan_.world));
   result_.received.resize(static_cast<std::size_t>(plan_.world));

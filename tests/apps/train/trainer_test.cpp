@@ -104,6 +104,17 @@ class Library : public ::testing::Test {
   }
 };
 
+TEST_F(Library, SaysWhichLocalStepsNoExchangeFollows) {
+  TrainOptions options = small_run();
+  options.method = "local-vote";
+  options.method_options = {"h=3"};
+  const auto task = std::make_shared<Signs>(options);
+  ASSERT_EQ(run(options, task).start.notes.size(), 1U);
+  EXPECT_NE(run(options, task).start.notes[0].find("the last 1 of 4"), std::string::npos);
+  options.method_options = {"h=2"};
+  EXPECT_TRUE(run(options, task).start.notes.empty());
+}
+
 TEST_F(Library, TrainsATaskOfItsOwnAndTellsItsObservers) {
   const auto watcher = std::make_shared<Watcher>();
   const TrainResult result = run(small_run(), std::make_shared<Signs>(small_run()), {watcher});
