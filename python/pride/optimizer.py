@@ -272,7 +272,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """
         self._usable()
         _load.load(self, state_dict, local)
-        if self._settings["coordinator"] is not None:
+        if self._settings.get("coordinator") is not None:
             self.broadcast_parameters()
 
     def consolidate_state_dict(self, to: int = 0) -> None:
