@@ -16,8 +16,7 @@ constexpr int kLastPolls = 10;
 
 }  // namespace
 
-Output::Output(std::size_t most_lines)
-    : most_lines_(most_lines), thread_([this] { print(); }) {}
+Output::Output(std::size_t most_lines) : most_lines_(most_lines), thread_([this] { print(); }) {}
 
 Output::~Output() {
   {
