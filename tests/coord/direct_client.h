@@ -6,6 +6,7 @@
 #include <cstring>
 #include <future>
 #include <string>
+#include <thread>
 
 #include "coord/refusals.h"
 #include "coord/rig.h"
@@ -56,7 +57,11 @@ class DirectClient final : public CoordinatorClient {
   }
   void put_parameters(std::int64_t before_round, std::uint64_t hash,
                       std::span<const float> params) override {
-    if (!put(PARAMETERS, before_round, std::as_bytes(params))) return;
+    if (!put(PARAMETERS, before_round, std::as_bytes(params))) {
+      // another worker gives them: they are there once they are on disk
+      while (!look().parameters_round) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
     OfferParametersRequest request;
     request.set_session(session_);
     request.set_before_round(before_round);
