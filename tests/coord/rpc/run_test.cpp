@@ -173,6 +173,28 @@ TEST(Client, RefusesAddressesItCannotUse) {
   EXPECT_NE(why("127.0.0.1:1", "a b").find("the name of a worker"), std::string::npos);
 }
 
+// At once, not after its patience: another attempt would not mend it.
+TEST(Client, KnowsItsCoordinatorByCaAndName) {
+  const Folder folder;
+  const fs::path ca = folder / "ca", other = make_project(folder / "other");
+  Authority::create(ca, "test", {});
+  Authority authority(ca);
+  authority.issue_server({"coordinator.example"}, {});
+  const fs::path alice = authority.issue_worker("alice", {});
+  Running running(folder / "journal", ca / "server");
+  CoordinatorAddress address;
+  address.host_port = running.address();
+  address.certificates = alice.string();
+  address.patience = 60s;
+  const auto began = std::chrono::steady_clock::now();
+  std::string error = train(address, 1).error;
+  EXPECT_NE(error.find("its certificate is not for this name"), std::string::npos) << error;
+  fs::copy_file(other / "ca.pem", alice / "ca.pem", fs::copy_options::overwrite_existing);
+  error = train(address, 1).error;
+  EXPECT_NE(error.find("its certificate is not of this project's CA"), std::string::npos) << error;
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 30s);
+}
+
 TEST(Client, GivesUpAfterItsPatienceAndNamesTheCoordinator) {
   CoordinatorAddress address;
   address.host_port = "127.0.0.1:1";  // nobody listens
