@@ -18,6 +18,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Beginnings of names in a folder to whose journal no worker has come yet.
+constexpr const char* kOwnNames[] = {kRegistrationsFile, kRecordsPrefix,      kParametersPrefix,
+                                     train::kLockFile,   "coordinator.jsonl", "run.tmp."};
+
 [[noreturn]] void fail(const char* what, const fs::path& file) {
   const std::string why = std::generic_category().message(errno);
   throw DataError(concat("cannot ", what, " ", file.string(), ": ", why));
@@ -81,8 +85,20 @@ std::string StoredBytes::read(std::uint64_t begin, std::uint64_t n) const {
   return bytes;
 }
 
+void check_is_no_other_folder(const fs::path& folder) {
+  if (!fs::is_directory(folder) || fs::exists(folder / kRunFile)) return;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const auto begins = [&](const char* own) { return name.starts_with(own); };
+    if (std::ranges::any_of(kOwnNames, begins)) continue;
+    throw DataError(concat(folder.string(), ": holds ", name,
+                           " and no journal; a journal has a folder ", "of its own"));
+  }
+}
+
 Journal::Journal(const fs::path& folder, std::size_t segment_bytes, bool retain_all)
     : folder_(folder), segment_bytes_(segment_bytes), retain_all_(retain_all) {
+  check_is_no_other_folder(folder);
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw DataError(concat("cannot create ", folder.string(), ": ", failed.message()));

@@ -34,6 +34,9 @@ class StoredBytes {
   std::uint64_t offset_, length_, hash_;
 };
 
+// Throws DataError, naming what is there, if the folder holds other things and no journal.
+void check_is_no_other_folder(const std::filesystem::path& folder);
+
 // One thread appends; others may read meanwhile.
 class Journal {
  public:

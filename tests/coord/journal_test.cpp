@@ -108,6 +108,21 @@ TEST_F(JournalTest, GivesBackWhatWasAppendedBeforeAndAfterItIsOpenedAgain) {
   EXPECT_EQ(std::memcmp(bytes.data(), &params_of(4)[1], 4), 0);
 }
 
+TEST_F(JournalTest, TakesNoFolderOfOtherThings) {
+  const fs::path other = temp_.path() / "other";
+  fs::create_directories(other);
+  std::ofstream(other / "summary.json") << "{}";
+  try {
+    const Journal journal(other, kSegment, true);
+    ADD_FAILURE() << "taken";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.what(), other.string() +
+                                ": holds summary.json and no journal; a journal has a folder of "
+                                "its own");
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(other), {}), 1);
+}
+
 // Every write of append() ends at some byte: whatever was not whole when the process was killed is
 // cut off, and the journal goes on from there.
 TEST_F(JournalTest, GoesOnAfterItsLastSegmentWasCutAtAnyByte) {

@@ -10,6 +10,7 @@
 
 #include "coord/central_serving.h"
 #include "coord/coordinator.h"
+#include "coord/journal.h"
 #include "coord/rpc/address.h"
 #include "coord/rpc/server.h"
 #include "coord/work_thread.h"
@@ -140,6 +141,7 @@ void serve(const ServeOptions& options) {
   coord::parse_host_port(options.listen, "--listen");
   if (!options.http.empty()) coord::parse_host_port(options.http, "--http");
   const sigset_t signals = block_signals();
+  coord::check_is_no_other_folder(options.dir);
   std::filesystem::create_directories(options.dir);
   EventLog log(std::filesystem::path(options.dir) / kLogFile, options.json);
   Run run(options, log);

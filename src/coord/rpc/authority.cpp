@@ -144,6 +144,7 @@ Authority::Authority(fs::path folder) : folder_(std::move(folder)) {
   if (!fs::exists(folder_ / kCaKeyFile)) {
     throw DataError(concat(folder_.string(), " has no CA: pride certs init ", folder_.string()));
   }
+  check_only_owner_reads(folder_ / kCaKeyFile);
 }
 
 void Authority::issue(const Request& request, const fs::path& into) {
@@ -151,6 +152,9 @@ void Authority::issue(const Request& request, const fs::path& into) {
   const X509Ptr ca = read_certificate(ca_pem);
   const KeyPtr ca_key = read_key(read_file(folder_ / kCaKeyFile)), key = make_key();
   if (!ca || !ca_key) throw DataError(concat("the CA in ", folder_.string(), " cannot be read"));
+  if (X509_check_private_key(ca.get(), ca_key.get()) != 1) {
+    throw DataError(concat((folder_ / kCaKeyFile).string(), " is not the key of ca.pem beside it"));
+  }
   const bool server = !request.alternatives.empty();
   const X509Ptr made = begin_certificate(request.name, key.get(), request.validity);
   check(X509_set_issuer_name(made.get(), X509_get_subject_name(ca.get())) == 1,
@@ -195,10 +199,15 @@ std::vector<Issued> Authority::issued() const {
   if (fs::exists(folder_ / kRevokedFile)) revoked = "\n" + read_file(folder_ / kRevokedFile);
   std::ifstream in(folder_ / kIssuedFile);
   std::vector<Issued> all;
+  int number = 0;
   for (std::string line; std::getline(in, line);) {
+    ++number;
     std::istringstream words(line);
     Issued one;
-    if (!(words >> one.serial >> one.kind >> one.name >> one.from >> one.until)) continue;
+    if (!(words >> one.serial >> one.kind >> one.name >> one.from >> one.until)) {
+      throw DataError(concat((folder_ / kIssuedFile).string(), ":", number,
+                             ": not a certificate's serial, kind, name and dates"));
+    }
     one.revoked = revoked.find("\n" + one.serial + " ") != revoked.npos;
     all.push_back(one);
   }

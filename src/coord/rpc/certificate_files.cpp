@@ -2,6 +2,7 @@
 #include "coord/rpc/certificate_files.h"
 
 #include <fcntl.h>
+#include <openssl/x509v3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +21,8 @@ namespace fs = std::filesystem;
 
 std::string reason() { return std::generic_category().message(errno); }
 
+}  // namespace
+
 void check_only_owner_reads(const fs::path& file) {
   const auto others = fs::perms::group_all | fs::perms::others_all;
   if ((fs::status(file).permissions() & others) == fs::perms::none) return;
@@ -27,7 +30,12 @@ void check_only_owner_reads(const fs::path& file) {
       concat(file.string(), " can be read by others than its owner: chmod 600 ", file.string()));
 }
 
-}  // namespace
+void check_is_of_server(const CertificateFiles& files, const fs::path& folder) {
+  const X509Ptr cert = read_certificate(files.cert);
+  if (X509_check_purpose(cert.get(), X509_PURPOSE_SSL_SERVER, 0) == 1) return;
+  throw DataError(concat((folder / kCertFile).string(),
+                         " is not one of a server: pride certs server makes one"));
+}
 
 std::string read_file(const fs::path& file) {
   errno = 0;

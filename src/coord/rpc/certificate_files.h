@@ -26,4 +26,10 @@ std::string read_file(const std::filesystem::path& file);
 // Writes it under another name first, with these permissions from the beginning, and fsyncs it.
 void write_file(const std::filesystem::path& file, const std::string& text, int mode);
 
+// Throws DataError, naming the file, if others than its owner can read it.
+void check_only_owner_reads(const std::filesystem::path& file);
+
+// Throws DataError, naming the file, if the certificate is not one of a server.
+void check_is_of_server(const CertificateFiles& files, const std::filesystem::path& folder);
+
 }  // namespace pride::coord

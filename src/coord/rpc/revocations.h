@@ -11,10 +11,12 @@
 
 namespace pride::coord {
 
-// "SERIAL anything else" a line; '#' begins a comment. Several threads may ask.
+// "SERIAL anything else" a line, the serial in hexadecimal; '#' begins a comment. Several threads
+// may ask.
 class Revocations {
  public:
-  // A file that is not there has none.
+  // A file that is not there has none. Throws DataError, naming file and line, if one is no such
+  // line; a file that becomes so later takes nothing back.
   explicit Revocations(std::filesystem::path file);
 
   bool contains(const std::string& serial);
@@ -22,7 +24,7 @@ class Revocations {
  private:
   using Stamp = std::pair<std::filesystem::file_time_type, std::uintmax_t>;
 
-  void read_if_changed();
+  int read_if_changed();
 
   const std::filesystem::path file_;
   std::mutex mutex_;  // of the rest

@@ -34,6 +34,7 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& opt
     return grpc::InsecureServerCredentials();
   }
   const CertificateFiles files = read_certificate_files(*options.certificates);
+  check_is_of_server(files, *options.certificates);
   // asked for, and looked at by CertificateChecker, which can say why it does not like one
   grpc::SslServerCredentialsOptions tls(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
   tls.pem_root_certs = files.ca;

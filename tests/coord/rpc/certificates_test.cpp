@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "coord/rpc/certificate_files.h"
 #include "coord/rpc/checker.h"
 #include "pride/error.h"
@@ -80,6 +82,50 @@ TEST(Certificates, StayRevokedWhenTheListIsLost) {
   expect_refused(project.checker.check(alice, kNow), "revoked");
   fs::remove(project.ca / "server" / kRevokedFile);
   expect_refused(project.checker.check(alice, kNow), "revoked");
+}
+
+TEST(Certificates, StayRevokedWhenTheListIsDamaged) {
+  Project project;
+  const std::string pem = project.worker("alice");
+  project.authority.revoke("alice");
+  expect_refused(project.checker.check(pem, kNow), "has been revoked");
+  const fs::path list = project.ca / "server" / kRevokedFile;
+  write_file(list, "garbage\n", 0644);
+  expect_refused(project.checker.check(pem, kNow), "has been revoked");
+  try {
+    CertificateChecker begun_with_it{project.ca / "server"};
+    ADD_FAILURE() << "a damaged list was taken";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.what(), list.string() + ":1: does not begin with a serial");
+  }
+}
+
+TEST(Certificates, AreNotMadeByADamagedAuthority) {
+  Project project, other;
+  project.worker("alice");
+  const auto refused = [&](const std::function<void()>& body, const std::string& part) {
+    try {
+      body();
+      ADD_FAILURE() << "not refused: " << part;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  fs::permissions(project.ca / "ca.key", fs::perms(0644));
+  refused([&] { Authority readable_by_all{project.ca}; }, "ca.key can be read by others");
+  fs::permissions(project.ca / "ca.key", fs::perms(0600));
+  write_file(project.ca / "ca.key", read_file(other.ca / "ca.key"), 0600);
+  refused([&] { project.worker("dave"); }, "ca.key is not the key of ca.pem");
+  write_file(project.ca / "issued.txt", "garbage\n", 0644);
+  refused([&] { project.authority.revoke("alice"); }, "issued.txt:1: not a certificate's serial");
+}
+
+TEST(CertificateFiles, OfAWorkerAreNoneOfAServer) {
+  Project project;
+  const fs::path server = project.ca / "server",
+                 alice = project.authority.issue_worker("alice", {});
+  check_is_of_server(read_certificate_files(server), server);
+  EXPECT_THROW(check_is_of_server(read_certificate_files(alice), alice), DataError);
 }
 
 TEST(Certificates, AreListedWithWhatBecameOfThem) {
