@@ -178,6 +178,11 @@ GetChunkReply Coordinator::get_chunk(const GetChunkRequest& request, const Peer&
     reply.set_refused(error.what());
   }
   Impl::Work work(*impl_);
+  if (request.kind() == RECORD && reply.refused().empty()) {
+    // it applies the record, and then works on the next round: it is waited for there
+    std::int64_t& round = impl_->at(caller.number).round;
+    round = std::max(round, std::min(request.round() + 1, impl_->open.round()));
+  }
   impl_->note_refused("GetChunk", caller.number, peer, reply.refused());
   impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
   return reply;

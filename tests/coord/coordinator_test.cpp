@@ -91,6 +91,26 @@ TEST(Coordinator, ClosesAtAQuorumAfterTheGraceWindowAndAnswersLateBallotsWithThe
   EXPECT_EQ(rig.status().workers[2].late, 1U);
 }
 
+TEST(Coordinator, WaitsAgainForAWorkerThatWasLateOnceItHasTheRecord) {
+  Rig rig(with_quorum({.min_workers = 1, .count = 1, .grace = Seconds(5)}));
+  Replica replica(rig.run());
+  for (const char* name : {"ann", "bob"}) rig.join(name);
+  rig.vote({.number = 0}, replica.hash());
+  rig.vote({.number = 1}, replica.hash());
+  replica.apply(bytes_of(rig.get(RECORD, 0, 0)));
+  rig.vote({.number = 0, .round = 1}, replica.hash());
+  rig.pass(5);
+  rig.tick();
+  ASSERT_EQ(rig.seen.rounds.size(), 2U) << "closed at the quorum";
+  EXPECT_EQ(rig.vote({.number = 1, .round = 1}, replica.hash()).status(), VoteReply::LATE);
+  replica.apply(bytes_of(rig.get(RECORD, 1, 1)));
+  rig.vote({.number = 0, .round = 2}, replica.hash());
+  EXPECT_EQ(rig.seen.rounds.size(), 2U) << "closed at once, without bob";
+  rig.vote({.number = 1, .round = 2}, replica.hash());
+  ASSERT_EQ(rig.seen.rounds.size(), 3U);
+  EXPECT_EQ(voters(rig.seen), Numbers({0, 1}));
+}
+
 TEST(Coordinator, CountsAWorkerOnceHoweverOftenItVotes) {
   Rig rig(with_quorum({.min_workers = 2}));
   const std::uint64_t hash = Replica(rig.run()).hash();
