@@ -26,6 +26,8 @@ const CoordinatorOptions& checked(const CoordinatorOptions& o) {
               o.most_weight, ", must be from 1 to 65535");
   PRIDE_CHECK(o.dead_after > Seconds(0), "coordinator: dead_after must be above 0");
   PRIDE_CHECK(o.max_workers >= 1, "coordinator: max_workers is ", o.max_workers);
+  PRIDE_CHECK(o.quorum.min_workers <= o.max_workers, "coordinator: min_workers is ",
+              o.quorum.min_workers, ", max_workers ", o.max_workers, ": no round could close");
   PRIDE_CHECK(o.parameters_every >= 0, "coordinator: parameters_every is ", o.parameters_every);
   return o;
 }

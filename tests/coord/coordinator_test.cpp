@@ -91,6 +91,14 @@ TEST(Coordinator, ClosesAtAQuorumAfterTheGraceWindowAndAnswersLateBallotsWithThe
   EXPECT_EQ(rig.status().workers[2].late, 1U);
 }
 
+TEST(Coordinator, RefusesToNeedMoreWorkersThanItTakes) {
+  CoordinatorOptions options = with_quorum({.min_workers = 3});
+  options.max_workers = 2;
+  EXPECT_THROW(Rig{options}, InvalidArgument);
+  options.max_workers = 3;
+  EXPECT_NO_THROW(Rig{options});
+}
+
 TEST(Coordinator, WaitsAgainForAWorkerThatWasLateOnceItHasTheRecord) {
   Rig rig(with_quorum({.min_workers = 1, .count = 1, .grace = Seconds(5)}));
   Replica replica(rig.run());
