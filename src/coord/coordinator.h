@@ -19,7 +19,8 @@ namespace pride::coord {
 
 class Coordinator {
  public:
-  // Runs a task later, tasks one after the other, in order. WorkThread, or in tests the caller.
+  // Runs a task later, tasks one after the other, in order. A WorkPool of one thread, or in tests
+  // the caller.
   using Run = std::function<void(std::function<void()> task)>;
   using Answer = std::function<void(const WaitRoundReply&)>;
 

@@ -9,9 +9,7 @@
 #include "pride/flat_buffer.h"
 
 namespace pride::coord {
-namespace {
 
-// What of a worker's options a record does not have.
 OptimizerOptions options_of(const RunDescription& run) {
   OptimizerOptions options;
   options.method = run.method;
@@ -21,8 +19,6 @@ OptimizerOptions options_of(const RunDescription& run) {
   options.seed = run.seed;
   return options;
 }
-
-}  // namespace
 
 struct Shadow::Impl {
   explicit Impl(const RunDescription& run)

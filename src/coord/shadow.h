@@ -10,8 +10,12 @@
 #include <string>
 
 #include "pride/coordinator.h"
+#include "pride/optimizer.h"
 
 namespace pride::coord {
+
+// What of a worker's options the records do not have.
+OptimizerOptions options_of(const RunDescription& run);
 
 class Shadow {
  public:

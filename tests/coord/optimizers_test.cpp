@@ -7,7 +7,7 @@
 
 #include "coord/direct_client.h"
 #include "coord/shadow.h"
-#include "coord/work_thread.h"
+#include "coord/work_pool.h"
 #include "pride/comm/thread_comm.h"
 #include "support/training.h"
 
@@ -70,7 +70,7 @@ class Server {
     options.folder = folder_.path() / "journal";
     coordinator_ = std::make_unique<Coordinator>(
         options, make_central_serving,
-        [this](std::function<void()> task) { tasks_->run(std::move(task)); }, seen,
+        [this](std::function<void()> task) { tasks_->add(std::move(task)); }, seen,
         std::chrono::steady_clock::now());
   }
   // What was put off is done first.
@@ -88,7 +88,7 @@ class Server {
 
  private:
   app::test::TempFolder folder_;
-  std::unique_ptr<WorkThread> tasks_ = std::make_unique<WorkThread>();
+  std::unique_ptr<WorkPool> tasks_ = std::make_unique<WorkPool>(1);
   std::unique_ptr<Coordinator> coordinator_;
 };
 

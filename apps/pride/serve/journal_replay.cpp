@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "coord/shadow.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "pride/optimizer.h"
@@ -59,12 +60,7 @@ Replayed replay_journal(const coord::JournalFiles& files, const RunDescription& 
   if (files.parameters.empty()) {
     throw DataError("the journal has no parameters yet, from which its records could be replayed");
   }
-  OptimizerOptions options;
-  options.method = run.method;
-  options.options = run.options;
-  options.groups.resize(static_cast<std::size_t>(run.groups));
-  options.bucket_coords = run.bucket_coords;
-  options.seed = run.seed;
+  OptimizerOptions options = coord::options_of(run);
   options.coordinator = std::make_shared<JournalClient>(files);
   const auto world = make_thread_world(1);
   Optimizer optimizer(*world.front(), Layout(run.tensors), options);

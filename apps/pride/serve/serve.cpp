@@ -13,7 +13,7 @@
 #include "coord/journal.h"
 #include "coord/rpc/address.h"
 #include "coord/rpc/server.h"
-#include "coord/work_thread.h"
+#include "coord/work_pool.h"
 #include "pride/error.h"
 #include "serve/event_log.h"
 #include "serve/http.h"
@@ -98,10 +98,10 @@ std::string listen_text(const ServeOptions& options, int port) {
 class Run {
  public:
   Run(const ServeOptions& options, EventLog& log)
-      : work_(std::make_unique<coord::WorkThread>()),
+      : work_(std::make_unique<coord::WorkPool>(1)),
         coordinator_(
             coordinator_options(options), coord::make_central_serving,
-            [this](std::function<void()> task) { work_->run(std::move(task)); }, log,
+            [this](std::function<void()> task) { work_->add(std::move(task)); }, log,
             Clock::now()) {}
   ~Run() { work_.reset(); }
   Run(const Run&) = delete;
@@ -110,7 +110,7 @@ class Run {
   coord::Coordinator& coordinator() { return coordinator_; }
 
  private:
-  std::unique_ptr<coord::WorkThread> work_;
+  std::unique_ptr<coord::WorkPool> work_;
   coord::Coordinator coordinator_;
 };
 

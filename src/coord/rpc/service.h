@@ -14,7 +14,7 @@
 #include "coord/rpc/admission.h"
 #include "coord/rpc/checker.h"
 #include "coord/rpc/server.h"
-#include "coord/rpc/work_pool.h"
+#include "coord/work_pool.h"
 
 namespace pride::coord {
 

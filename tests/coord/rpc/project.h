@@ -18,7 +18,7 @@
 #include "coord/coordinator.h"
 #include "coord/rpc/authority.h"
 #include "coord/rpc/server.h"
-#include "coord/work_thread.h"
+#include "coord/work_pool.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/coord/client.h"
 #include "pride/optimizer.h"
@@ -98,14 +98,14 @@ class Running {
   // Empty `certificates`: without TLS.
   Running(const fs::path& journal, const fs::path& certificates, CallLimits limits = {},
           int min_workers = 1)
-      : work_(std::make_unique<WorkThread>()) {
+      : work_(std::make_unique<WorkPool>(1)) {
     CoordinatorOptions options;
     options.folder = journal;
     options.quorum.min_workers = min_workers;
     options.heartbeat_ms = 200;
     options.parameters_every = 10;
     coordinator_ = std::make_unique<Coordinator>(
-        options, make_central_serving, [this](std::function<void()> task) { work_->run(task); },
+        options, make_central_serving, [this](std::function<void()> task) { work_->add(task); },
         notes, std::chrono::steady_clock::now());
     ServerOptions server;
     server.listen = "127.0.0.1:0";
@@ -132,7 +132,7 @@ class Running {
   Notes notes;
 
  private:
-  std::unique_ptr<WorkThread> work_;
+  std::unique_ptr<WorkPool> work_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Server> server_;
 };

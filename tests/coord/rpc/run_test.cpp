@@ -123,12 +123,12 @@ TEST(RunOverTheNetwork, CountsTheBytesOfBothEndsAlike) {
 
 TEST(Server, ListensToOtherMachinesWithCertificatesOnly) {
   const Folder folder;
-  WorkThread work;
+  WorkPool work(1);
   Notes notes;
   CoordinatorOptions options;
   options.folder = folder / "journal";
   Coordinator coordinator(
-      options, make_central_serving, [&](auto task) { work.run(task); }, notes,
+      options, make_central_serving, [&](auto task) { work.add(task); }, notes,
       std::chrono::steady_clock::now());
   for (const char* open : {"0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.org:0"}) {
     try {

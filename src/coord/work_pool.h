@@ -1,4 +1,5 @@
-// A few threads for a bounded number of tasks.
+// WorkPool: a few threads for a bounded number of tasks. With one thread they are done in order: a
+// Coordinator::Run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,6 +7,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -14,8 +16,8 @@ namespace pride::coord {
 
 class WorkPool {
  public:
-  WorkPool(int threads, std::size_t most_tasks);
-  ~WorkPool();  // after the tasks that it has
+  explicit WorkPool(int threads, std::size_t most_tasks = std::numeric_limits<std::size_t>::max());
+  ~WorkPool();  // after the tasks that it has, and those that they add
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coord/rpc/work_pool.h"
+#include "coord/work_pool.h"
 
 #include <utility>
 
@@ -21,7 +21,7 @@ WorkPool::~WorkPool() {
 bool WorkPool::add(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    if (over_ || tasks_.size() >= most_tasks_) return false;
+    if (tasks_.size() >= most_tasks_) return false;
     tasks_.push_back(std::move(task));
   }
   wake_.notify_one();
