@@ -105,6 +105,9 @@ std::vector<MethodOption> options_of(const LocalForm& form) {
                      "share of the drift that an exchange did not apply which the next one gets, "
                      "0 to 1 (above 0: 1 float of state)"});
   for (const MethodOption& option : MuonRule::options()) {
+    if (option.name == "momentum") {
+      options.push_back({kLocalMomentum, option.default_value, "of 'muon': " + option.help});
+    }
     if (std::ranges::count(kMatrixOptions, option.name) > 0) options.push_back(option);
   }
   return options;

@@ -45,7 +45,8 @@ std::unique_ptr<rules::Rule> make_muon(const std::string& name, const MethodCont
     own.options[option.name] = option.default_value;
   }
   for (const char* option : kMatrixOptions) own.options[option] = ctx.options.at(option);
-  return std::make_unique<MuonRule>(state, StateKind::kLocal, name, own);
+  own.options[kLocalMomentum] = ctx.options.at(kLocalMomentum);
+  return std::make_unique<MuonRule>(state, StateKind::kLocal, name, own, kLocalMomentum);
 }
 
 std::unique_ptr<rules::Rule> make_rule(std::size_t local, const std::string& name,

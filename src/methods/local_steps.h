@@ -19,6 +19,7 @@ enum class OuterStep { kSigns, kMeans };
 
 // Of Muon's own options a local rule has only those that tell which tensors are matrices.
 inline constexpr const char* kMatrixOptions[] = {"not_matrices", "fused"};
+inline constexpr const char* kLocalMomentum = "local_momentum";
 
 // Step t of worker i, h = period, with x the common parameters and y_i the drift:
 //   gradient g at x + y_i;  y_i = the local rule's step for g without decay, from y_i

@@ -17,11 +17,12 @@ namespace pride::methods {
 // until it is whole; AdamW's step for all else. Options: those of OrthogonalBlend, and `momentum`.
 class MuonRule final : public rules::Rule {
  public:
-  MuonRule(StateTable& state, StateKind kind, const std::string& name, const MethodContext& ctx)
+  MuonRule(StateTable& state, StateKind kind, const std::string& name, const MethodContext& ctx,
+           const char* momentum = "momentum")
       : adamw_(state, kind), matrices_(name, ctx, state, kind), layout_(ctx.layout) {
-    const double mu = number_option(name, ctx, "momentum", 0, 1);
-    PRIDE_CHECK(static_cast<float>(mu) < 1, name, ": option momentum = '",
-                ctx.options.at("momentum"), "': must be below 1, or no gradient enters it");
+    const double mu = number_option(name, ctx, momentum, 0, 1);
+    PRIDE_CHECK(static_cast<float>(mu) < 1, name, ": option ", momentum, " = '",
+                ctx.options.at(momentum), "': must be below 1, or no gradient enters it");
     betas_ = {static_cast<float>(mu * mu), static_cast<float>(1 - mu * mu), static_cast<float>(mu),
               static_cast<float>(1 - mu)};
     const std::size_t n = layout_.tensors().size();

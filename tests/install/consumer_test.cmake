@@ -52,8 +52,9 @@ if(MODE STREQUAL "find_package")
   endif()
 else()
   set(source ${CMAKE_CURRENT_LIST_DIR}/subproject)
-  # two instruction sets: enough to test that it builds and links
-  list(APPEND configure -DPRIDE_SOURCE_DIR=${PRIDE_SOURCE_DIR} -DPRIDE_KERNELS=FEW)
+  # two instruction sets, and nothing optimised: enough to test that it builds and links
+  list(APPEND configure -DPRIDE_SOURCE_DIR=${PRIDE_SOURCE_DIR} -DPRIDE_KERNELS=FEW
+       -DCMAKE_BUILD_TYPE=Debug)
 endif()
 
 run("configure" ${configure} -S ${source} -B ${work}/build)
