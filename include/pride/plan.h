@@ -25,13 +25,18 @@ struct NetworkModel {
 // What a method's step asks of a rank, beside the model's own work.
 struct MethodModel {
   std::string name;
-  double bytes = 0;     // sent per step
+  double bytes = 0;     // sent per step, in the mean
   int rounds = 2;       // messages, one after the other, that a bucket waits for
   double encode_s = 0;  // arithmetic, all of d, Newton-Schulz included
   double matrix_s = 0;  // Newton-Schulz alone
   double vote_s = 0;    // arithmetic between the rounds
   double apply_s = 0;
   bool whole_gradient = false;  // encode begins after backward
+  // Local steps: of each `period` steps `exchanges` send something, all of d together; what they
+  // send is adopted `delay` steps later. Encode, vote and apply are then those of an exchange of
+  // all of d, and local_s is what a step without one computes.
+  std::int64_t period = 1, exchanges = 1, delay = 0;
+  double local_s = 0;
 };
 
 struct StepModel {
@@ -51,7 +56,8 @@ struct Prediction {
   std::string bottleneck;   // "compute", "bandwidth", "latency" or "arithmetic"
 };
 
-// REQUIRES: buckets >= 1, bytes_per_s > 0 unless world is 1.
+// Of methods with local steps: the mean over a period. What delays hide is hidden with overlap
+// only. REQUIRES: buckets >= 1, bytes_per_s > 0 unless world is 1.
 Prediction predict(const NetworkModel& network, const MethodModel& method, const StepModel& step,
                    bool overlap);
 

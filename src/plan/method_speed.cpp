@@ -113,25 +113,21 @@ Layout transformer_layout(double params) {
 
 namespace {
 
-// Times of a method's encode, vote and apply for d coordinates, its bytes and rounds on `world`
-// ranks. Arithmetic is measured alone, on a part of d if d is large, on all ranks of `comm` at
-// once, and is that of the slowest: ranks that share a machine get in each other's way here as in
-// training. Collective.
-MethodModel measure_method(Communicator& comm, const PlanMethod& method, int world, double d,
-                           std::size_t bucket_coords) {
-  const MethodInfo info = method_info(method.name, world);
-  MethodModel model{.name = method.name,
-                    .bytes = bytes_of(method, world, d, bucket_coords),
-                    .rounds = route_of(method, world, bucket_coords).rounds};
+struct Times {
+  double encode_s = 0, vote_s = 0, apply_s = 0;
+};
+
+// Times of a method's encode, vote and apply for d coordinates, measured alone, on a part of d if d
+// is large, on all ranks of `comm` at once; of the slowest: ranks that share a machine get in each
+// other's way here as in training. Collective.
+Times measure_times(Communicator& comm, const std::string& method,
+                    const std::map<std::string, std::string>& method_options, double d,
+                    std::size_t bucket_coords) {
   const double measured = std::min(d, kMostMeasured);
   const Layout layout = layout_of(measured);
   const auto alone = make_thread_world(1);
-  OptimizerOptions options{.method = method.name, .options = method.options};
+  OptimizerOptions options{.method = method, .options = method_options};
   options.bucket_coords = bucket_coords;
-  model.whole_gradient =
-      make_method(method.name, {layout, 1, complete_options(method.name, method.options)})
-          ->protocol({.step = kSteady})
-          .whole_gradient;
   Optimizer optimizer(*alone.front(), layout, options);
   StateDict late = optimizer.save();
   late.scalars["step"] = std::to_string(kSteady);
@@ -156,10 +152,56 @@ MethodModel measure_method(Communicator& comm, const PlanMethod& method, int wor
     comm.all_gather(std::as_bytes(std::span(&*middle, 1)), std::as_writable_bytes(std::span(all)));
     return *std::ranges::max_element(all) * d / measured;
   };
-  model.encode_s = slowest(encode);
+  return {slowest(encode), slowest(vote), slowest(apply)};
+}
+
+// What a period of local steps sends, and the options with which each step, or none, exchanges all.
+void set_period(MethodModel& model, const PlanMethod& method, double d) {
+  const Layout layout = transformer_layout(std::min(d, kMostMeasured));
+  const auto made =
+      make_method(method.name, {layout, 1, complete_options(method.name, method.options)});
+  model.exchanges = 0;
+  for (std::int64_t i = 0; i < model.period; ++i) {
+    const Protocol protocol = made->protocol({.step = kSteady + i});
+    model.exchanges += protocol.exchanges ? 1 : 0;
+    model.delay = protocol.delay;
+  }
+}
+
+std::map<std::string, std::string> with_period(std::map<std::string, std::string> options,
+                                               const char* h) {
+  options["h"] = h;
+  options["fragments"] = "1";
+  options["delay"] = "0";
+  return options;
+}
+
+// A method's arithmetic, bytes and rounds on `world` ranks. Collective.
+MethodModel measure_method(Communicator& comm, const PlanMethod& method, int world, double d,
+                           std::size_t bucket_coords) {
+  const MethodInfo info = method_info(method.name, world, method.options);
+  MethodModel model{.name = method.name,
+                    .bytes = bytes_of(method, world, d, bucket_coords),
+                    .rounds = route_of(method, world, bucket_coords).rounds,
+                    .period = info.period};
+  auto options = method.options;
+  if (model.period > 1) {
+    set_period(model, method, d);
+    // none of the steps that are measured from kSteady on is the last of 1,000
+    const Times local =
+        measure_times(comm, method.name, with_period(options, "1000"), d, bucket_coords);
+    model.local_s = local.encode_s + local.apply_s;
+    options = with_period(options, "1");
+  }
+  model.whole_gradient =
+      make_method(method.name, {layout_of(1), 1, complete_options(method.name, options)})
+          ->protocol({.step = kSteady})
+          .whole_gradient;
+  const Times times = measure_times(comm, method.name, options, d, bucket_coords);
+  model.encode_s = times.encode_s;
   // every rank adds what all ranks send, where that grows with N
-  model.vote_s = slowest(vote) * (info.growth == "N" ? world : 1);
-  model.apply_s = slowest(apply);
+  model.vote_s = times.vote_s * (info.growth == "N" ? world : 1);
+  model.apply_s = times.apply_s;
   return model;
 }
 
@@ -215,6 +257,7 @@ PlanRow plan_step(Communicator& comm, const PlanMethod& given, PlanFacts& facts)
   MethodModel model = measure_method(comm, method, facts.world, facts.params, coords_of(8));
   model.matrix_s = matrix_seconds(comm, method, facts);
   model.encode_s += model.matrix_s;
+  if (model.period > 1) model.local_s += model.matrix_s;
   const auto sent = [&](int buckets) {
     return sent_in(method, facts.world, facts.params, coords_of(buckets));
   };

@@ -20,6 +20,40 @@ std::string bottleneck_of(double compute, double bytes, double latency, double a
   return most == latency ? "latency" : "arithmetic";
 }
 
+// Steps that exchange a part of d between steps that exchange nothing.
+Prediction predict_period(const NetworkModel& network, const MethodModel& method,
+                          const StepModel& step, bool overlap) {
+  const auto period = static_cast<double>(method.period),
+             exchanges = static_cast<double>(method.exchanges),
+             delay = static_cast<double>(method.delay);
+  const double part = 1 / exchanges;
+  const MethodModel plain{.name = method.name, .rounds = 0, .encode_s = method.local_s};
+  MethodModel sending = method;
+  sending.period = sending.exchanges = 1;
+  sending.bytes = method.bytes * period * part;
+  sending.encode_s = method.encode_s * part + method.local_s * (1 - part);
+  sending.vote_s *= part;
+  sending.apply_s *= part;
+  StepModel some = step;
+  some.buckets = std::max(1, static_cast<int>(step.buckets * part));
+  const Prediction without = predict(network, plain, step, overlap);
+  Prediction p = predict(network, sending, some, overlap);
+  // nothing hides encode and apply; exchanges wait for a link that is busy all the time
+  const double longer = std::max(0.0, p.step_s - without.step_s);
+  const double busy = p.network_s - period * part * without.step_s;
+  const double own = std::max(0.0, sending.encode_s + sending.apply_s - method.local_s);
+  const double waited =
+      overlap && method.delay > 0 ? std::max({own, longer - delay * without.step_s, busy}) : longer;
+  const double share = exchanges / period;
+  p.step_s = without.step_s + share * waited;
+  p.hidden_s = share * (p.hidden_s + longer - waited) + (1 - share) * without.hidden_s;
+  p.network_s *= share;
+  p.arithmetic_s = share * p.arithmetic_s + (1 - share) * without.arithmetic_s;
+  const double bytes_s = step.world == 1 ? 0 : method.bytes / network.bytes_per_s;
+  p.bottleneck = bottleneck_of(step.compute_s, bytes_s, p.network_s - bytes_s, p.arithmetic_s);
+  return p;
+}
+
 }  // namespace
 
 Prediction predict(const NetworkModel& network, const MethodModel& method, const StepModel& step,
@@ -27,6 +61,7 @@ Prediction predict(const NetworkModel& network, const MethodModel& method, const
   PRIDE_CHECK(step.buckets >= 1, "predict: ", step.buckets, " buckets");
   PRIDE_CHECK(step.world == 1 || network.bytes_per_s > 0, "predict: bandwidth ",
               network.bytes_per_s);
+  if (method.period > 1) return predict_period(network, method, step, overlap);
   const bool alone = step.world == 1;
   const double bytes_s = alone ? 0 : method.bytes / network.bytes_per_s;
   const double latency_s = alone ? 0 : latencies(network, method, step.world);

@@ -61,6 +61,50 @@ TEST(Predict, WholeGradientsAreExchangedAfterBackward) {
   EXPECT_GE(predict(kNetwork, whole, kStep, true).step_s, 0.5 + 0.1);
 }
 
+// of 10 steps one sends 1e5 bytes, which take 0.1 s
+MethodModel local_steps(std::int64_t exchanges, std::int64_t delay) {
+  MethodModel method = kMethod;
+  method.bytes = 1e4;
+  method.period = 10;
+  method.exchanges = exchanges;
+  method.delay = delay;
+  method.local_s = 0.004;
+  return method;
+}
+
+TEST(Predict, LocalStepsInOrderAreTheMeanOfTheirPeriod) {
+  const double exchange = predict(kNetwork, kMethod, kStep, false).step_s, plain = 0.5 + 0.004;
+  const Prediction p = predict(kNetwork, local_steps(1, 0), kStep, false);
+  EXPECT_NEAR(p.step_s, (exchange + 9 * plain) / 10, 1e-12);
+  EXPECT_NEAR(p.network_s, (0.1 + 5 * 2 * (1e-3 + 2 * 1e-4)) / 10, 1e-12);
+  EXPECT_NEAR(p.arithmetic_s, (0.06 + 9 * 0.004) / 10, 1e-12);
+  EXPECT_EQ(p.hidden_s, 0);
+  EXPECT_EQ(predict(kNetwork, local_steps(1, 5), kStep, false).step_s, p.step_s)
+      << "nothing is hidden in order";
+}
+
+TEST(Predict, AnExchangeOfLocalStepsHidesBehindTheStepsOfItsDelay) {
+  NetworkModel slow = kNetwork;
+  slow.bytes_per_s = 1e4;  // an exchange takes 10 s, a period of local steps 5.04
+  const auto step_s = [&](std::int64_t delay) {
+    return predict(slow, local_steps(1, delay), kStep, true).step_s;
+  };
+  const double plain =
+      predict(slow, {.name = "plain", .rounds = 0, .encode_s = 0.004}, kStep, true).step_s;
+  EXPECT_NEAR(step_s(0) - step_s(4), 4 * plain / 10, 1e-9);
+  EXPECT_GE(step_s(9), 10.0 / 10) << "the link is busy all the time";
+  slow.bytes_per_s = 1e5;  // 1 s
+  EXPECT_NEAR(step_s(4), plain + (0.01 + 0.03 - 0.004) / 10, 1e-9) << "encode and apply remain";
+  EXPECT_LT(step_s(4), step_s(0));
+}
+
+TEST(Predict, FragmentsSendTheSameBytesInMoreSteps) {
+  const Prediction one = predict(kNetwork, local_steps(1, 0), kStep, false);
+  const Prediction five = predict(kNetwork, local_steps(5, 0), kStep, false);
+  EXPECT_NEAR(five.network_s, one.network_s, 1e-12) << "a bucket each";
+  EXPECT_NEAR(five.step_s, one.step_s, 0.01);
+}
+
 TEST(Predict, ProcessorTimeOfTheTransportCountsWhereCoresAreShared) {
   NetworkModel network = kNetwork;
   network.cpu_s = 0.4 / kMethod.bytes;
@@ -111,6 +155,20 @@ TEST(Plan, MeasuresNewtonSchulzOnce) {
             matrix_operations("muon", transformer_layout(1e5), {.world = 4}) / 1e6);
   EXPECT_GE(muon.in_order.arithmetic_s, muon.method.matrix_s);
   EXPECT_LT(muon.no_network_s, muon.best_s());
+}
+
+TEST(Plan, KnowsFragmentsAndDelaysOfLocalSteps) {
+  const auto world = make_thread_world(1);
+  PlanFacts facts{.world = 4, .network = kNetwork, .params = 1e5, .compute_s = 0.1};
+  const PlanMethod streamed = {"local-vote", {{"h", "8"}, {"fragments", "2"}, {"delay", "3"}}};
+  const PlanRow row = plan_step(*world.front(), streamed, facts);
+  EXPECT_EQ(row.method.period, 8);
+  EXPECT_EQ(row.method.exchanges, 2);
+  EXPECT_EQ(row.method.delay, 3);
+  EXPECT_GT(row.method.local_s, 0);
+  const PlanRow vote = plan_step(*world.front(), {"dlion-vote"}, facts);
+  EXPECT_EQ(vote.method.period, 1);
+  EXPECT_NEAR(row.method.bytes, vote.method.bytes / 8, 0.1 * vote.method.bytes / 8);
 }
 
 TEST(TransformerLayout, HasBlocksOfMatricesOfAboutSoManyParameters) {
