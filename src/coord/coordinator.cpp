@@ -61,6 +61,7 @@ Coordinator::Impl::Impl(CoordinatorOptions given, MakeServing make, Run run_task
       grace(options.quorum),
       learned(options.most_weight),
       sample_key(random_number()) {
+  for (const std::string& note : journal.notes()) observer.on_journal(note);
   if (journal.registrations()) {
     registrations.load(*journal.registrations(), (options.folder / kRegistrationsFile).string());
     workers.resize(registrations.entries().size());

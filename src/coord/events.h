@@ -57,6 +57,8 @@ class Observer {
                        Seconds /*after_quorum*/) {}
   virtual void on_parameters(std::int64_t /*before_round*/, std::uint64_t /*hash*/,
                              const std::string& /*from*/) {}
+  // The journal was found with a torn end, or without a file: JournalFiles::notes().
+  virtual void on_journal(const std::string& /*note*/) {}
   // The journal could not be written, or the round not be served: the coordinator serves no more.
   virtual void on_failed(const std::string& /*why*/) {}
 };

@@ -40,6 +40,7 @@ struct Seen final : Observer {
   void on_parameters(std::int64_t round, std::uint64_t, const std::string& from) override {
     log.push_back(concat("parameters ", round, " from ", from));
   }
+  void on_journal(const std::string& note) override { log.push_back("journal " + note); }
   void on_failed(const std::string& why) override { failed = why; }
 
   struct Late {

@@ -213,6 +213,10 @@ void EventLog::on_parameters(std::int64_t before_round, std::uint64_t hash,
        concat("parameters before round ", before_round, ", from ", from));
 }
 
+void EventLog::on_journal(const std::string& note) {
+  this->note("journal", {{"note", note}}, note);
+}
+
 void EventLog::on_failed(const std::string& why) {
   const std::lock_guard lock(mutex_);
   failed_ = why;

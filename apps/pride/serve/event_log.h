@@ -50,6 +50,7 @@ class EventLog final : public coord::Observer {
                coord::Seconds after_quorum) override;
   void on_parameters(std::int64_t before_round, std::uint64_t hash,
                      const std::string& from) override;
+  void on_journal(const std::string& note) override;
   void on_failed(const std::string& why) override;
 
   std::map<std::string, std::uint64_t> refusals_by_kind() const;

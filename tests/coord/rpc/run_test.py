@@ -2,6 +2,8 @@
 # on the same journal. Every worker ends with the parameters that a replay of the journal gives.
 # usage: run_test.py PRIDE TEST_WORKER [NAME of one test]
 # SPDX-License-Identifier: Apache-2.0
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -174,11 +176,44 @@ def commands_say_what_is_wrong(run):
     expect("stopped", run.coordinator.stop() == 0)
 
 
+def damaged_journals_are_named(run):
+    """What `pride journal` and `pride serve` say of a torn end and of missing files."""
+    for name in "ab":
+        run.worker(name, rounds=30)
+    run.check_end(30)
+    folder = run.coordinator.folder
+
+    def journal(*flags):
+        return subprocess.run([run.coordinator.pride, "journal", str(folder), *flags], capture_output=True, text=True,
+                              timeout=60)
+
+    last = max(folder.glob("records-*"))
+    size = last.stat().st_size
+    os.truncate(last, size - 5)
+    said = journal("--replay")
+    expect(f"of a torn end: {said}", said.returncode == 0 and "pride: warning: " in said.stderr
+           and "are cut off when a coordinator begins; the journal ends before round 29" in said.stderr)
+    expect("not in the JSON", "torn at byte" in json.loads(said.stdout.splitlines()[0])["notes"][0])
+    run.coordinator.start()
+    expect("stopped", run.coordinator.stop() == 0)
+    notes = [e["note"] for e in run.coordinator.events("journal")]
+    expect(f"in the log: {notes}", len(notes) == 1 and f"{last}: torn at byte" in notes[0])
+    expect("it was not cut off", journal().stderr == "")
+    (folder / "registrations").rename(folder / "registrations.away")
+    said = journal()
+    expect(f"of registrations: {said}", said.returncode == 1 and f"{folder}/registrations: missing" in said.stderr)
+    try:
+        run.coordinator.start()
+        expect("served without registrations", False)
+    except RuntimeError as error:
+        expect(f"served: {error}", "/registrations: missing" in str(error))
+
+
 def main():
     pride, program, *names = sys.argv[1:]
     tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on,
              stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
-             another_secret_is_refused, commands_say_what_is_wrong)
+             another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named)
     for test in tests:
         if names and test.__name__ not in names:
             continue
