@@ -50,7 +50,8 @@ bool is_unknown_session(const Reply& reply) {
 Client::Client(const CoordinatorAddress& address, std::string name, std::string secret)
     : name_(std::move(name)),
       secret_(std::move(secret)),
-      calls_(address.host_port, worker_credentials(address.certificates), address.patience) {}
+      calls_(address.host_port, worker_credentials(address.certificates), address.patience,
+             address.on_notice) {}
 
 Client::~Client() {
   {
@@ -69,20 +70,28 @@ void Client::refuse(const std::string& what, const std::string& why) const {
 
 // --- Registration. ---
 
-RegisterReply Client::send_registration() {
+RegisterRequest Client::registration() const {
   RegisterRequest request;
   request.set_protocol(kProtocol);
   request.set_name(name_);
   request.set_secret(secret_);
   request.set_run(run_);
   request.set_vote_weight(vote_weight_);
-  const RegisterReply reply =
-      calls_.call(&Stub::Register, request, "registration of worker " + name_, kLong);
-  if (!reply.refused().empty()) return reply;
+  return request;
+}
+
+void Client::take_registration(const RegisterReply& reply) {
+  if (!reply.refused().empty()) return;
   const std::lock_guard lock(mutex_);
   session_ = reply.session();
   number_ = reply.number();
   if (reply.heartbeat_ms() > 0) beat_every_ = std::chrono::milliseconds(reply.heartbeat_ms());
+}
+
+RegisterReply Client::send_registration() {
+  RegisterReply reply =
+      calls_.call(&Stub::Register, registration(), "registration of worker " + name_, kLong);
+  take_registration(reply);
   return reply;
 }
 
@@ -151,7 +160,11 @@ void Client::beat_once(const HeartbeatRequest& request) {
     if (!calls_.try_once(&Stub::Heartbeat, request, kShort, reply)) return;
     if (!is_unknown_session(reply)) return;
     const std::lock_guard alone(registering_);
-    if (request.session() == session()) send_registration();
+    if (request.session() != session()) return;
+    RegisterReply registered;  // once: the worker's thread goes on trying, and gives notice
+    if (calls_.try_once(&Stub::Register, registration(), kLong, registered)) {
+      take_registration(registered);
+    }
   } catch (const Error&) {
   }
 }

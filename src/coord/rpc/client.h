@@ -35,6 +35,8 @@ class Client final : public CoordinatorClient {
     std::span<const std::byte> bytes;
   };
 
+  RegisterRequest registration() const;
+  void take_registration(const RegisterReply& reply);
   RegisterReply send_registration();
   std::string session();
   CoordinatorWelcome welcome(const RunState& state);
