@@ -268,6 +268,13 @@ TEST_F(Library, AWorkerOfACoordinatorResumesInTheRoundThatIsOpen) {
   EXPECT_EQ(rest.start.step, 2);
   EXPECT_EQ(rest.steps_run, 0) << "the run was at its end";
   EXPECT_EQ(rest.param_hash, whole.param_hash);
+
+  options.resume.clear();
+  const TrainResult late = alone.run_worker(options, 1);
+  EXPECT_EQ(late.steps_run, 0);
+  EXPECT_EQ(late.steps, 4) << "the run's, not this worker's";
+  EXPECT_EQ(late.param_hash, whole.param_hash);
+  EXPECT_NE(late.start.notes.back().find("which is at its end, after step 4"), std::string::npos);
 }
 
 TEST_F(Library, RefusesSettingsThatAWorkerOfACoordinatorCannotHave) {
