@@ -49,6 +49,7 @@ class Observer {
   virtual void on_joined(int /*number*/, const std::string& /*name*/, const Peer&,
                          bool /*new_name*/) {}
   virtual void on_lost(int /*number*/, const std::string& /*name*/, const std::string& /*why*/) {}
+  virtual void on_left(int /*number*/, const std::string& /*name*/) {}  // it said so
   // A call that was refused; number is -1 where the worker is not known.
   virtual void on_refused(const std::string& /*call*/, int /*number*/, const std::string& /*name*/,
                           const Peer&, const std::string& /*why*/) {}

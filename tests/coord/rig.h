@@ -30,6 +30,7 @@ struct Seen final : Observer {
   void on_lost(int number, const std::string&, const std::string& why) override {
     log.push_back(concat("lost ", number, ": ", why));
   }
+  void on_left(int number, const std::string&) override { log.push_back(concat("left ", number)); }
   void on_refused(const std::string& call, int number, const std::string&, const Peer&,
                   const std::string& why) override {
     refused.push_back(concat(call, " ", number, ": ", why));

@@ -72,6 +72,7 @@ std::string kind_of_refusal(const std::string& why) {
                                  Kind{"certificate", "certificate"},
                                  Kind{"oversized", "oversized"},
                                  Kind{"malformed", "malformed"},
+                                 Kind{"cancelled", "cancelled"},
                                  Kind{"flood", "flood"},
                                  Kind{"slow reader", "slow_reader"},
                                  Kind{"belongs to", "other_owner"},
@@ -157,6 +158,10 @@ void EventLog::on_joined(int number, const std::string& name, const coord::Peer&
 void EventLog::on_lost(int number, const std::string& name, const std::string& why) {
   note("lost", {{"number", number}, {"name", name}, {"why", why}},
        concat("worker ", name, " is lost: ", why));
+}
+
+void EventLog::on_left(int number, const std::string& name) {
+  note("left", {{"number", number}, {"name", name}}, concat("worker ", name, " left"));
 }
 
 void EventLog::on_connection_refused(const coord::Refused& refused) {

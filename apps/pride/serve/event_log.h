@@ -44,6 +44,7 @@ class EventLog final : public coord::Observer {
   void on_joined(int number, const std::string& name, const coord::Peer& peer,
                  bool new_name) override;
   void on_lost(int number, const std::string& name, const std::string& why) override;
+  void on_left(int number, const std::string& name) override;
   void on_refused(const std::string& call, int number, const std::string& name,
                   const coord::Peer& peer, const std::string& why) override;
   void on_late(int number, const std::string& name, std::int64_t round,

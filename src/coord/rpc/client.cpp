@@ -19,6 +19,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr auto kShort = 20s;  // deadline of a call that carries little
 constexpr auto kLong = 120s;  // of one that carries a chunk: 70 kbit/s are enough
+constexpr auto kLeave = 2s;   // of the last one
 constexpr auto kMoment = 100ms;
 constexpr auto kPoll = 20s;  // that one call waits for a round
 
@@ -60,7 +61,23 @@ Client::~Client() {
   }
   wake_.notify_all();
   calls_.stop();
-  if (beats_.joinable()) beats_.join();
+  if (!beats_.joinable()) return;  // it has not joined
+  beats_.join();
+  calls_.resume();
+  leave();
+}
+
+// Once: who gets no answer is taken for lost.
+void Client::leave() {
+  try {
+    HeartbeatRequest request;
+    request.set_session(session_);
+    request.set_round(round_);
+    request.set_leaves(true);
+    HeartbeatReply reply;
+    calls_.try_once(&Stub::Heartbeat, request, kLeave, reply);
+  } catch (const Error&) {
+  }
 }
 
 void Client::refuse(const std::string& what, const std::string& why) const {

@@ -56,6 +56,7 @@ class Client final : public CoordinatorClient {
   void set_round(std::int64_t round);
   std::vector<std::byte> download(Kind kind, std::int64_t round, const std::string& what);
   void beat();
+  void leave();
   void beat_once(const HeartbeatRequest& request);
 
   const std::string name_, secret_;

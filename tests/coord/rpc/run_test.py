@@ -64,6 +64,8 @@ def workers_end_alike(run):
         run.worker(name)
     results = run.check_end()
     expect(f"few ballots counted: {results}", all(r["counted"] > 0 for r in results))
+    left, lost = ([e["name"] for e in run.coordinator.events(kind)] for kind in ("left", "lost"))
+    expect(f"left {left}, lost {lost}", sorted(left) == ["a", "b", "c"] and lost == [])
 
 
 def killed_worker_comes_back(run):
