@@ -2,9 +2,11 @@
 # on the same journal. Every worker ends with the parameters that a replay of the journal gives.
 # usage: run_test.py PRIDE TEST_WORKER [NAME of one test]
 # SPDX-License-Identifier: Apache-2.0
+import ctypes
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -247,12 +249,23 @@ def idle_connections_hold_nobody_up(run):
     expect("stopped", run.coordinator.stop() == 0)
 
 
+def a_signal_to_any_thread_stops_it(run):
+    """A thread that a library began before main() does not block signals."""
+    pid = run.coordinator.process.pid
+    free = [int(task.name) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+            if not int((task / "status").read_text().split("SigBlk:")[1].split()[0], 16) >> (signal.SIGTERM - 1) & 1]
+    ctypes.CDLL(None).tgkill(pid, max([pid, *free]), signal.SIGTERM)
+    code = run.coordinator.process.wait(30)
+    expect(f"{code} after a signal to one of {free}", code == 0)
+    expect("not in the log", run.coordinator.events()[-1]["event"] == "stopped")
+
+
 def main():
     pride, program, *names = sys.argv[1:]
     tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on,
              stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
              another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
-             idle_connections_hold_nobody_up)
+             idle_connections_hold_nobody_up, a_signal_to_any_thread_stops_it)
     for test in tests:
         if names and test.__name__ not in names:
             continue
