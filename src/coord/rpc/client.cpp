@@ -48,7 +48,7 @@ bool is_unknown_session(const Reply& reply) {
 
 }  // namespace
 
-Client::Client(const CoordinatorAddress& address, std::string name, std::string secret)
+Client::Client(const CoordinatorAddress& address, std::string name, WorkerSecret secret)
     : name_(std::move(name)),
       secret_(std::move(secret)),
       calls_(address.host_port, worker_credentials(address.certificates), address.patience,
@@ -91,7 +91,7 @@ RegisterRequest Client::registration() const {
   RegisterRequest request;
   request.set_protocol(kProtocol);
   request.set_name(name_);
-  request.set_secret(secret_);
+  request.set_secret(secret_.bytes);
   request.set_run(run_);
   request.set_vote_weight(vote_weight_);
   return request;
@@ -137,8 +137,9 @@ CoordinatorWelcome Client::join(const RunDescription& run, int vote_weight) {
     vote_weight_ = static_cast<std::uint32_t>(vote_weight);
     reply = send_registration();
   }
+  const bool other_secret = reply.refused().find(kOtherSecret) != std::string::npos;
   PRIDE_CHECK(reply.refused().empty(), "coordinator ", calls_.host_port(), " refuses worker ",
-              name_, ": ", reply.refused());
+              name_, ": ", reply.refused(), other_secret ? "; this one's is " + secret_.where : "");
   if (!beats_.joinable()) beats_ = std::thread([this] { beat(); });
   return welcome(reply.state());
 }

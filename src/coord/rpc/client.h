@@ -13,9 +13,14 @@
 
 namespace pride::coord {
 
+struct WorkerSecret {
+  std::string bytes;
+  std::string where;  // for people: "that in runs/alice.secret"
+};
+
 class Client final : public CoordinatorClient {
  public:
-  Client(const CoordinatorAddress& address, std::string name, std::string secret);
+  Client(const CoordinatorAddress& address, std::string name, WorkerSecret secret);
   ~Client() override;
 
   CoordinatorWelcome join(const RunDescription& run, int vote_weight) override;
@@ -59,7 +64,8 @@ class Client final : public CoordinatorClient {
   void leave();
   void beat_once(const HeartbeatRequest& request);
 
-  const std::string name_, secret_;
+  const std::string name_;
+  const WorkerSecret secret_;
   Calls calls_;
   std::string run_;  // encoded; empty before join()
   std::uint32_t vote_weight_ = 1;

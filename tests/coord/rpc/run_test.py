@@ -142,7 +142,8 @@ def another_secret_is_refused(run):
         thief.result(PATIENCE_S)
         expect("a second a was taken", False)
     except RuntimeError as error:
-        expect(f"refused with {error}", "refuses worker a" in str(error))
+        expect(f"refused with {error}", "refuses worker a" in str(error)
+               and f"that in {run.folder / 'thief.secret'}, a new one: none was there" in str(error))
     run.check_end()
     expect("not in the log", any("another secret" in e["why"] for e in run.coordinator.events("refused")))
 
@@ -158,9 +159,11 @@ def commands_say_what_is_wrong(run):
     serve = ("serve", "--dir", folder / "other")
     expect_failure(2, "certificates are needed", *serve, "--listen", "0.0.0.0:0")
     expect_failure(2, "is not HOST:PORT", *serve, "--listen", "4770")
-    expect_failure(1, "cannot listen on", *serve, "--listen", f"127.0.0.1:{run.coordinator.port}")
-    expect_failure(1, "cannot listen on --http", *serve, "--listen", "127.0.0.1:0", "--http",
-                   f"127.0.0.1:{run.coordinator.port}")
+    port = run.coordinator.port
+    expect_failure(1, f"127.0.0.1:{port}: the port is taken; give --listen another one than {port}", *serve,
+                   "--listen", f"127.0.0.1:{port}")
+    expect_failure(1, f"cannot listen on --http 127.0.0.1:{port}: Address already in use; give --http another port than "
+                   f"{port}", *serve, "--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}")
     expect_failure(1, "cannot read", *serve, "--listen", "127.0.0.1:0", "--certs", folder / "nothing")
     expect_failure(1, "another coordinator (process", "serve", "--dir", run.coordinator.folder, "--listen", "127.0.0.1:0")
     expect_failure(2, "is not an integer", *serve, "--quorum", "0")
@@ -172,6 +175,10 @@ def commands_say_what_is_wrong(run):
                     ("revoke", certs, "alice"), ("list", certs, "--json")):
         subprocess.run([pride, "certs", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
     expect_failure(1, "has a CA already", "certs", "init", certs)
+    expect_failure(1, "and no CA; a CA has a folder of its own", "certs", "init", run.coordinator.folder)
+    expect_failure(1, "--overwrite replaces it", "certs", "server", certs, "--name", "localhost")
+    subprocess.run([pride, "certs", "server", str(certs), "--name", "localhost", "--overwrite"], check=True,
+                   stdout=subprocess.DEVNULL)
     expect_failure(2, "the name of a worker", "certs", "worker", certs, "../bob")
     expect_failure(1, "no certificate for bob", "certs", "revoke", certs, "bob")
     revoked = (certs / "server/revoked.txt").read_text()
