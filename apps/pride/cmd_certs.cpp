@@ -44,6 +44,8 @@ void add_certs(CLI::App& command) {
             "Host names and addresses by which workers call it")
       ->required();
   add_days(server, 365);
+  server.command.add_flag("--overwrite", server.options->overwrite,
+                          "Replace the certificate that is there");
   const Subcommand worker = add(
       command, "worker", "Make the certificate of one worker, in DIR/workers/NAME", certs_worker);
   worker.command.add_option("name", worker.options->name, "Of the worker: one name is one vote")

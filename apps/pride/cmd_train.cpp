@@ -121,7 +121,8 @@ CoordinatorAddress address_of(const TrainOptions& o) {
                              .certificates = o.certificates,
                              .name = o.worker_name,
                              .secret_file = {},
-                             .patience = std::chrono::ceil<std::chrono::milliseconds>(patience)};
+                             .patience = std::chrono::ceil<std::chrono::milliseconds>(patience),
+                             .on_notice = {}};
   const bool named = !o.worker_name.empty() || !o.certificates.empty();
   if (!named) address.name = name_of_process();
   if (named && !o.out.empty()) {
@@ -131,8 +132,13 @@ CoordinatorAddress address_of(const TrainOptions& o) {
 }
 
 bool train_with_coordinator(const TrainOptions& options) {
-  const Connect connect = [&] { return connect_coordinator(address_of(options)); };
-  return run_worker(options, connect, nullptr, observers_of(options)).interrupted;
+  const Observers observers = observers_of(options);
+  CoordinatorAddress address = address_of(options);
+  address.on_notice = [&](const std::string& text) {
+    for (const auto& observer : observers) observer->on_notice(text);
+  };
+  const Connect connect = [&] { return connect_coordinator(address); };
+  return run_worker(options, connect, nullptr, observers).interrupted;
 }
 #else
 bool train_with_coordinator(const TrainOptions&) {

@@ -19,6 +19,7 @@
 
 #include "pride/communicator.h"
 #include "pride/layout.h"
+#include "pride/optimizer.h"
 
 namespace pride {
 
@@ -27,10 +28,14 @@ struct RunDescription {
   std::string method;
   std::map<std::string, std::string> options;  // all of the method's, defaults filled in
   std::vector<TensorSpec> tensors;
-  int groups = 1;
+  // Of each group what the method has, defaults filled in, as the optimizer was made with it; no
+  // lr, which changes over a run.
+  std::vector<ParamGroup> groups = {};
   std::uint64_t bucket_coords = 0;  // buckets are those of one rank
   std::uint64_t seed = 0;           // of zeros, ties and stochastic rounding
-  std::string settings;             // of the caller's program: a text that must be equal
+  // Of the caller's program: a text that must be equal. Of lines "name=value" a refusal names the
+  // first that differs.
+  std::string settings;
 };
 
 struct Ballot {

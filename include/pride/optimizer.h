@@ -77,7 +77,8 @@ struct OptimizerOptions {
   // In the place of other ranks: a coordinator, for workers that come and go
   // (docs/design/coordinator.md). Every exchange is a round of its run; broadcast() joins it.
   // REQUIRES: a communicator of size 1; no nodes; a method whose servers need frames alone. Steps
-  // do not overlap. `run_settings`: a text that all workers of the run must have alike.
+  // do not overlap. `run_settings`: a text that all workers of the run must have alike,
+  // best of lines "name=value": a worker that differs is refused with the first that does.
   // `report_loss`: called before each ballot, for the coordinator's status page.
   std::shared_ptr<CoordinatorClient> coordinator = nullptr;
   std::string run_settings = {};

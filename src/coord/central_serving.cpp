@@ -17,7 +17,7 @@ class CentralServing final : public Serving {
   explicit CentralServing(const RunDescription& run)
       : layout_(run.tensors),
         seed_(run.seed),
-        groups_(run.groups),
+        groups_(checked_groups(run)),
         method_(make_method(run.method, {layout_, 1, checked_options(run)})),
         buckets_(make_buckets(layout_, run.bucket_coords, 1,
                               method_->protocol({.central = true}).alignment)),
@@ -59,6 +59,14 @@ class CentralServing final : public Serving {
     PRIDE_CHECK(all == run.options, "the run's options are not all of ", run.method,
                 "'s: this coordinator's version may be another");
     return all;
+  }
+  // Their number.
+  static int checked_groups(const RunDescription& run) {
+    const MethodInfo info = method_info(run.method, 1);
+    for (std::size_t g = 0; g < run.groups.size(); ++g) {
+      complete_group(run.groups[g], info, static_cast<int>(g));
+    }
+    return static_cast<int>(run.groups.size());
   }
   std::size_t sign_words(std::int64_t round) const;
 

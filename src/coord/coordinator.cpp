@@ -61,6 +61,7 @@ Coordinator::Impl::Impl(CoordinatorOptions given, MakeServing make, Run run_task
       grace(options.quorum),
       learned(options.most_weight),
       sample_key(random_number()) {
+  for (const std::string& note : journal.notes()) observer.on_journal(note);
   if (journal.registrations()) {
     registrations.load(*journal.registrations(), (options.folder / kRegistrationsFile).string());
     workers.resize(registrations.entries().size());
@@ -178,6 +179,12 @@ void Coordinator::Impl::begin_session(int number, const Peer& peer, Time time) {
   worker.live = true;
 }
 
+void Coordinator::Impl::put_away(int number) {
+  Worker& worker = at(number);
+  worker.live = false;
+  worker.ballot = worker.parameters = nullptr;
+}
+
 Coordinator::Coordinator(CoordinatorOptions options, MakeServing make_serving, Run run,
                          Observer& observer, Time now)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(make_serving), std::move(run),
@@ -222,6 +229,10 @@ HeartbeatReply Coordinator::heartbeat(const HeartbeatRequest& request, const Pee
   if (caller) {
     // one that says it is further than anybody can be is not waited for longer because of it
     impl_->at(caller.number).round = std::min(request.round(), impl_->open.round());
+    if (request.leaves()) {
+      impl_->put_away(caller.number);
+      impl_->observer.on_left(caller.number, impl_->name_of(caller.number));
+    }
     impl_->set_state(*reply.mutable_state());
     impl_->evaluate(work);
   }
@@ -238,8 +249,7 @@ void Coordinator::tick(Time time) {
   for (int number = 0; number < std::ssize(impl_->workers); ++number) {
     Worker& worker = impl_->at(number);
     if (worker.live && Seconds(now - *worker.seen) >= impl_->options.dead_after) {
-      worker.live = false;
-      worker.ballot = worker.parameters = nullptr;
+      impl_->put_away(number);
       impl_->observer.on_lost(number, impl_->name_of(number), "no heartbeat");
     }
     if (worker.waiter && worker.waiter->until <= now) {

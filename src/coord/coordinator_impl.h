@@ -114,6 +114,7 @@ struct Coordinator::Impl {
   void set_state(RunState& state) const;
   std::string register_refusal(const RegisterRequest& request, const Peer& peer, Time now,
                                Registrations::Found& found);
+  void put_away(int number);  // a worker that is not there any more
   void begin_session(int number, const Peer& peer, Time now);
   void count_bytes(int number, std::uint64_t in, std::uint64_t out);
   void note_refused(const char* call, int number, const Peer& peer, const std::string& why);

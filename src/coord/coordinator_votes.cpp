@@ -79,8 +79,9 @@ std::string Impl::difference(const HeldBallot& ballot, const HeldBallot& most) c
     return concat("other parameters than most: hash ", hex(ballot.params_hash), ", most have ",
                   hex(most.params_hash));
   }
-  return scalar_difference(decode_scalars(bytes_of(ballot.scalars), run->groups, "ballot"),
-                           decode_scalars(bytes_of(most.scalars), run->groups, "ballot"));
+  const auto groups = static_cast<int>(run->groups.size());
+  return scalar_difference(decode_scalars(bytes_of(ballot.scalars), groups, "ballot"),
+                           decode_scalars(bytes_of(most.scalars), groups, "ballot"));
 }
 
 void Impl::count_late(int number, std::int64_t round, Time time) {

@@ -49,6 +49,7 @@ class Observer {
   virtual void on_joined(int /*number*/, const std::string& /*name*/, const Peer&,
                          bool /*new_name*/) {}
   virtual void on_lost(int /*number*/, const std::string& /*name*/, const std::string& /*why*/) {}
+  virtual void on_left(int /*number*/, const std::string& /*name*/) {}  // it said so
   // A call that was refused; number is -1 where the worker is not known.
   virtual void on_refused(const std::string& /*call*/, int /*number*/, const std::string& /*name*/,
                           const Peer&, const std::string& /*why*/) {}
@@ -57,6 +58,8 @@ class Observer {
                        Seconds /*after_quorum*/) {}
   virtual void on_parameters(std::int64_t /*before_round*/, std::uint64_t /*hash*/,
                              const std::string& /*from*/) {}
+  // The journal was found with a torn end, or without a file: JournalFiles::notes().
+  virtual void on_journal(const std::string& /*note*/) {}
   // The journal could not be written, or the round not be served: the coordinator serves no more.
   virtual void on_failed(const std::string& /*why*/) {}
 };

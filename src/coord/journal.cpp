@@ -105,6 +105,7 @@ Journal::Journal(const fs::path& folder, std::size_t segment_bytes, bool retain_
   lock_ = std::make_unique<train::FolderLock>(folder, "coordinator");
   remove_temporaries(folder);
   files_ = scan_journal(folder);
+  notes_ = files_.notes(retain_all);
   if (files_.run) run_hash_ = run_hash_of(*files_.run);
   recover();
 }
@@ -112,9 +113,11 @@ Journal::Journal(const fs::path& folder, std::size_t segment_bytes, bool retain_
 Journal::~Journal() = default;
 
 void Journal::recover() {
+  std::optional<std::int64_t> without_header;
   if (!files_.segments.empty()) {
     JournalSegment& last = files_.segments.back();
     if (last.good_bytes < kSegmentHeaderBytes) {
+      without_header = last.first_round;
       fs::remove(last.file);
       files_.segments.pop_back();
     } else if (last.good_bytes < last.file_bytes) {
@@ -128,16 +131,22 @@ void Journal::recover() {
   for (const JournalSegment& segment : files_.segments) {
     segments_.push_back(std::make_shared<StoredBytes::File>(segment.file, O_RDWR | O_APPEND));
   }
+  if (without_header) add_segment(*without_header);
   if (!segments_.empty() && fsync(segments_.back()->descriptor) != 0) {
     fail("write", segments_.back()->path);
   }
 }
 
+// The first segment is there before the run is: a run without records has lost them.
 void Journal::begin(const std::string& run) {
+  {
+    const std::lock_guard lock(mutex_);
+    run_hash_ = run_hash_of(run);
+  }
+  add_segment(0);
   write_text(folder_ / kRunFile, true, run);
   const std::lock_guard lock(mutex_);
   files_.run = run;
-  run_hash_ = run_hash_of(run);
 }
 
 void Journal::save_registrations(const std::string& bytes) {
@@ -159,9 +168,8 @@ void Journal::add_segment(std::int64_t first_round) {
 
 void Journal::append(std::int64_t round, std::span<const std::byte> record) {
   PRIDE_CHECK(round == next_round(), "journal: record of round ", round, ", not ", next_round());
-  if (segments_.empty() || rotate_ || files_.segments.back().file_bytes >= segment_bytes_) {
-    add_segment(round);
-  }
+  const JournalSegment& last = files_.segments.back();
+  if (!last.entries.empty() && (rotate_ || last.file_bytes >= segment_bytes_)) add_segment(round);
   JournalSegment& segment = files_.segments.back();
   const StoredBytes::File& file = *segments_.back();
   const JournalEntry entry{round, segment.file_bytes + kEntryHeaderBytes, record.size(),

@@ -48,6 +48,8 @@ class Journal {
   Journal(const std::filesystem::path& folder, std::size_t segment_bytes, bool retain_all);
   ~Journal();
 
+  // JournalFiles::notes() as the folder was found.
+  const std::vector<std::string>& notes() const noexcept { return notes_; }
   const std::optional<std::string>& run() const noexcept { return files_.run; }
   const std::optional<std::string>& registrations() const noexcept { return files_.registrations; }
   // All are on disk when they return. Throw DataError; the journal is not to be used any more then.
@@ -77,6 +79,7 @@ class Journal {
   bool retain_all_;
   std::unique_ptr<train::FolderLock> lock_;
   std::uint64_t run_hash_ = 0;
+  std::vector<std::string> notes_;
 
   mutable std::mutex mutex_;  // guards the below against readers
   JournalFiles files_;

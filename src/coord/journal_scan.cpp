@@ -187,7 +187,59 @@ void scan_records(const fs::path& folder, std::uint64_t run_hash, JournalFiles& 
   }
 }
 
+DataError missing(const fs::path& file, const std::string& why) {
+  return DataError(concat(file.string(), ": missing; ", why));
+}
+
+// Journal::begin() makes the first segment, then the run.
+bool has_not_begun(const fs::path& folder) {
+  const std::vector<std::int64_t> rounds = rounds_of(folder, kRecordsPrefix);
+  const bool empty =
+      rounds.empty() || (rounds == std::vector<std::int64_t>{0} &&
+                         fs::file_size(segment_file(folder, 0)) <= kSegmentHeaderBytes);
+  return empty && rounds_of(folder, kParametersPrefix).empty();
+}
+
+void check_is_whole(const fs::path& folder, const JournalFiles& files) {
+  if (files.segments.empty()) {
+    throw missing(segment_file(folder, 0), "the run is there, and no records of it");
+  }
+  const std::int64_t first = files.first_record();
+  if (!files.registrations && (files.next_round() > first || !files.parameters.empty())) {
+    throw missing(folder / kRegistrationsFile, "records or parameters are there");
+  }
+  if (files.parameters.empty() || files.parameters.front().before_round >= first) return;
+  const auto& oldest = files.parameters.front();
+  throw missing(segment_file(folder, oldest.before_round),
+                concat("of the records since ", oldest.file.filename().string(),
+                       " the first that is there is ", segment_file(folder, first).string()));
+}
+
 }  // namespace
+
+std::vector<std::string> JournalFiles::notes(bool all) const {
+  std::vector<std::string> notes;
+  if (segments.empty()) return notes;
+  const JournalSegment& last = segments.back();
+  if (last.good_bytes < std::max<std::uint64_t>(last.file_bytes, kSegmentHeaderBytes)) {
+    notes.push_back(concat(last.file.string(), ": torn at byte ", last.good_bytes, ": the ",
+                           last.file_bytes - last.good_bytes,
+                           " bytes from there on are no whole record, and are cut off when a "
+                           "coordinator begins; the journal ends before round ",
+                           next_round()));
+  }
+  const std::int64_t first = first_record(), next = next_round();
+  const std::int64_t usable = parameters.empty() ? next : parameters.front().before_round;
+  const fs::path file = parameters_file(last.file.parent_path(), first);
+  if (first < next && parameters.empty()) {
+    notes.push_back(concat(file.string(), ": missing, as are all later ones: nobody new can join ",
+                           "before a worker has given its parameters"));
+  } else if (all && first < usable) {
+    notes.push_back(concat(file.string(), ": missing: the records of rounds ", first, " to ",
+                           usable - 1, " cannot be replayed"));
+  }
+  return notes;
+}
 
 std::int64_t JournalFiles::first_record() const {
   return segments.empty() ? 0 : segments.front().first_round;
@@ -210,11 +262,8 @@ JournalFiles scan_journal(const fs::path& folder) {
     files.registrations = read_text(folder / kRegistrationsFile, kNamesMagic);
   }
   if (!fs::exists(folder / kRunFile)) {
-    if (rounds_of(folder, kRecordsPrefix).empty() && rounds_of(folder, kParametersPrefix).empty()) {
-      return files;
-    }
-    throw DataError(
-        concat((folder / kRunFile).string(), ": missing; records or parameters are there"));
+    if (has_not_begun(folder)) return files;
+    throw missing(folder / kRunFile, "records or parameters are there");
   }
   files.run = read_text(folder / kRunFile, kRunMagic);
   const std::uint64_t run_hash = run_hash_of(*files.run);
@@ -228,6 +277,7 @@ JournalFiles scan_journal(const fs::path& folder) {
     }
     files.parameters.push_back(scan_parameters(file, run_hash, round));
   }
+  check_is_whole(folder, files);
   return files;
 }
 

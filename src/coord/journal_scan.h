@@ -53,10 +53,16 @@ struct JournalFiles {
 
   std::int64_t first_record() const;  // next_round(): there is none
   std::int64_t next_round() const;
+
+  // What is not as it should be, and no reason not to go on: a torn end, parameters that are not
+  // there. `all`: no records or parameters were removed since the beginning.
+  std::vector<std::string> notes(bool all) const;
 };
 
 // Throws DataError, naming file and offset, if anything is damaged but the end of the last segment,
-// where a program was stopped while it wrote. An empty folder is a journal that has not begun.
+// where a program was stopped while it wrote; and, naming the file, if one is missing that every
+// journal has: the run, registrations of those who voted, segments, those of the oldest parameters.
+// An empty folder is a journal that has not begun.
 JournalFiles scan_journal(const std::filesystem::path& folder);
 
 // Of a file that a scan found good. Throws DataError.

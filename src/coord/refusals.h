@@ -13,4 +13,7 @@ inline constexpr std::string_view kRegisterAgain = "register again";
 inline constexpr std::string_view kStops = "the coordinator stops";
 inline constexpr std::string_view kFailed = "the coordinator failed";
 
+// The client adds where this worker's secret is.
+inline constexpr std::string_view kOtherSecret = "belongs to a worker with another secret";
+
 }  // namespace pride::coord

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "codecs/frame.h"
+#include "coord/refusals.h"
 #include "coord/run_message.h"
 #include "coord/stored.pb.h"
 #include "pride/error.h"
@@ -91,7 +92,7 @@ std::string Registrations::refuse_owner(const Entry& entry, std::string_view sec
   if (entry.by_certificate) return concat("'", entry.name, "' belongs to a certificate");
   const SecretHash hash = hash_of(secret);
   const bool equal = CRYPTO_memcmp(hash.data(), entry.secret.data(), hash.size()) == 0;
-  return equal ? "" : concat("'", entry.name, "' belongs to a worker with another secret");
+  return equal ? "" : concat("'", entry.name, "' ", kOtherSecret);
 }
 
 Registrations::Found Registrations::find_or_add(const std::string& name, std::string_view secret,

@@ -2,6 +2,8 @@
 #include "coord/run_message.h"
 
 #include <algorithm>
+#include <map>
+#include <sstream>
 
 #include "coord/coord.pb.h"
 #include "pride/error.h"
@@ -10,7 +12,9 @@ namespace pride::coord {
 namespace {
 
 constexpr std::uint64_t kMostCoordinates = std::uint64_t{1} << 40;
-constexpr int kMostGroups = 4096;
+constexpr std::size_t kMostGroups = 4096;
+constexpr std::size_t kLongestText = 80;  // of a value in a refusal
+constexpr std::ptrdiff_t kBefore = 20;    // letters shown before the first that differs
 constexpr std::uint64_t kMostBuckets = std::uint64_t{1} << 22;
 
 std::string shape_text(const TensorSpec& tensor) {
@@ -38,9 +42,13 @@ void check_sizes(const RunDescription& run) {
                 " coordinates");
     PRIDE_CHECK(all / run.bucket_coords < kMostBuckets, "the run has more than ", kMostBuckets,
                 " buckets");
-    PRIDE_CHECK(tensor.group >= 0 && tensor.group < run.groups, "the run's tensor '", tensor.name,
-                "' is of group ", tensor.group, " of ", run.groups);
+    PRIDE_CHECK(tensor.group >= 0 && tensor.group < std::ssize(run.groups), "the run's tensor '",
+                tensor.name, "' is of group ", tensor.group, " of ", run.groups.size());
   }
+}
+
+std::string shortened(const std::string& text) {
+  return text.size() <= kLongestText ? text : text.substr(0, kLongestText) + "...";
 }
 
 template <typename T>
@@ -49,18 +57,70 @@ std::optional<std::string> compare(const std::string& what, const T& here, const
   return concat(what, " is ", here, " here and ", there, " there");
 }
 
-std::optional<std::string> compare_options(const RunDescription& here,
-                                           const RunDescription& there) {
-  for (const auto& [name, value] : here.options) {
-    const auto other = there.options.find(name);
-    const std::string text = other == there.options.end() ? "not set" : other->second;
-    if (text != value) return compare("option " + name, value, text);
-  }
-  for (const auto& [name, value] : there.options) {
-    if (!here.options.contains(name))
-      return compare<std::string>("option " + name, "not set", value);
+using Values = std::map<std::string, std::string>;
+
+std::optional<std::string> compare_values(const std::string& what, const Values& here,
+                                          const Values& there) {
+  const auto value_in = [](const Values& values, const std::string& name) {
+    const auto found = values.find(name);
+    return found == values.end() ? "not set" : shortened(found->second);
+  };
+  for (const Values* const names : {&here, &there}) {
+    for (const auto& [name, value] : *names) {
+      const auto a = here.find(name), b = there.find(name);
+      if (a != here.end() && b != there.end() && a->second == b->second) continue;
+      return concat(what, " ", shortened(name), " is ", value_in(here, name), " here and ",
+                    value_in(there, name), " there");
+    }
   }
   return {};
+}
+
+std::optional<std::string> compare_groups(const RunDescription& here, const RunDescription& there) {
+  if (auto d = compare("the number of groups", here.groups.size(), there.groups.size())) return d;
+  constexpr struct {
+    const char* name;
+    std::optional<double> ParamGroup::*value;
+  } kAll[] = {{"beta1", &ParamGroup::beta1},
+              {"beta2", &ParamGroup::beta2},
+              {"eps", &ParamGroup::eps},
+              {"weight decay", &ParamGroup::weight_decay}};
+  const auto text = [](const std::optional<double>& value) {
+    return value ? concat(*value) : std::string("not set");
+  };
+  for (std::size_t g = 0; g < here.groups.size(); ++g) {
+    for (const auto& [name, value] : kAll) {
+      const auto &a = here.groups[g].*value, &b = there.groups[g].*value;
+      if (a != b) return compare(concat(name, " of group ", g), text(a), text(b));
+    }
+  }
+  return {};
+}
+
+// Lines "name=value"; nothing if it has another one.
+std::optional<Values> values_of(const std::string& settings) {
+  Values values;
+  std::istringstream lines(settings);
+  for (std::string line; std::getline(lines, line);) {
+    const auto equals = line.find('=');
+    if (equals == line.npos) return {};
+    values[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return values;
+}
+
+std::optional<std::string> compare_settings(const std::string& here, const std::string& there) {
+  if (here == there) return {};
+  const auto a = values_of(here), b = values_of(there);
+  if (a && b) {
+    if (auto d = compare_values("setting", *a, *b)) return d;
+  }
+  const auto [at, other] = std::ranges::mismatch(here, there);
+  const auto begin = at - here.begin() > kBefore ? at - here.begin() - kBefore : 0;
+  const auto from = static_cast<std::size_t>(begin);
+  const std::string dots = from > 0 ? "..." : "";
+  return compare("settings", dots + shortened(here.substr(from)),
+                 dots + shortened(there.substr(from)));
 }
 
 std::optional<std::string> compare_tensors(const RunDescription& here,
@@ -93,7 +153,13 @@ std::string encode_run(const RunDescription& run) {
     for (const std::int64_t n : spec.shape) tensor.add_shape(n);
     tensor.set_group(spec.group);
   }
-  message.set_groups(run.groups);
+  for (const ParamGroup& values : run.groups) {
+    Run::Group& group = *message.add_groups();
+    if (values.beta1) group.set_beta1(*values.beta1);
+    if (values.beta2) group.set_beta2(*values.beta2);
+    if (values.eps) group.set_eps(*values.eps);
+    if (values.weight_decay) group.set_weight_decay(*values.weight_decay);
+  }
   message.set_bucket_coords(run.bucket_coords);
   message.set_seed(run.seed);
   message.set_settings(run.settings);
@@ -109,7 +175,7 @@ RunDescription decode_run(std::string_view bytes) {
   RunDescription run{.method = message.method(),
                      .options = {},
                      .tensors = {},
-                     .groups = message.groups(),
+                     .groups = {},
                      .bucket_coords = message.bucket_coords(),
                      .seed = message.seed(),
                      .settings = message.settings()};
@@ -118,7 +184,15 @@ RunDescription decode_run(std::string_view bytes) {
     run.tensors.push_back(
         {tensor.name(), {tensor.shape().begin(), tensor.shape().end()}, tensor.group()});
   }
-  PRIDE_CHECK(run.groups >= 1 && run.groups <= kMostGroups, "the run has ", run.groups, " groups");
+  for (const Run::Group& group : message.groups()) {
+    ParamGroup& values = run.groups.emplace_back();
+    if (group.has_beta1()) values.beta1 = group.beta1();
+    if (group.has_beta2()) values.beta2 = group.beta2();
+    if (group.has_eps()) values.eps = group.eps();
+    if (group.has_weight_decay()) values.weight_decay = group.weight_decay();
+  }
+  PRIDE_CHECK(!run.groups.empty() && run.groups.size() <= kMostGroups, "the run has ",
+              run.groups.size(), " groups");
   PRIDE_CHECK(run.bucket_coords >= 1, "the run's buckets have no coordinates");
   PRIDE_CHECK(!run.tensors.empty(), "the run has no tensors");
   check_sizes(run);
@@ -127,13 +201,13 @@ RunDescription decode_run(std::string_view bytes) {
 
 std::optional<std::string> difference(const RunDescription& here, const RunDescription& there) {
   if (auto d = compare("method", here.method, there.method)) return d;
-  if (auto d = compare_options(here, there)) return d;
+  if (auto d = compare_values("option", here.options, there.options)) return d;
   if (auto d = compare_tensors(here, there)) return d;
-  if (auto d = compare("the number of groups", here.groups, there.groups)) return d;
+  if (auto d = compare_groups(here, there)) return d;
   if (auto d = compare("coordinates of a bucket", here.bucket_coords, there.bucket_coords))
     return d;
   if (auto d = compare("seed", here.seed, there.seed)) return d;
-  return compare("settings", here.settings, there.settings);
+  return compare_settings(here.settings, there.settings);
 }
 
 }  // namespace pride::coord

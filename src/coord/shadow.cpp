@@ -14,7 +14,7 @@ OptimizerOptions options_of(const RunDescription& run) {
   OptimizerOptions options;
   options.method = run.method;
   options.options = run.options;
-  options.groups.resize(static_cast<std::size_t>(run.groups));
+  options.groups = run.groups;
   options.bucket_coords = run.bucket_coords;
   options.seed = run.seed;
   return options;

@@ -7,6 +7,7 @@
 #include "optimizer/step_scalars.h"
 #include "pride/error.h"
 #include "pride/flat_buffer.h"
+#include "pride/registry.h"
 
 namespace pride {
 
@@ -24,11 +25,17 @@ RunDescription Central::description() const {
   RunDescription run{.method = options_.method,
                      .options = options_.options,
                      .tensors = {},
-                     .groups = static_cast<int>(options_.groups.size()),
+                     .groups = {},
                      .bucket_coords = options_.bucket_coords,
                      .seed = options_.seed,
                      .settings = options_.run_settings};
   for (const TensorSlot& slot : layout_.tensors()) run.tensors.push_back(slot.spec);
+  const MethodInfo info = method_info(options_.method, 1);
+  for (std::size_t g = 0; g < options_.groups.size(); ++g) {
+    const auto values = complete_group(options_.groups[g], info, static_cast<int>(g));
+    run.groups.push_back(settings_of(values, info));
+    run.groups.back().lr.reset();
+  }
   return run;
 }
 

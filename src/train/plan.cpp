@@ -108,18 +108,20 @@ void deal_data(TrainPlan& plan) {
 // What all workers of a coordinator's run must have alike, beside what the optimizer compares.
 std::string run_settings(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
-  nlohmann::ordered_json settings = {{"task", plan.task->name()},
-                                     {"model", to_json(plan.task->model().size)},
-                                     {"steps", plan.steps},
-                                     {"lr", plan.peak_lr},
-                                     {"schedule", o.schedule},
-                                     {"warmup", o.warmup},
-                                     {"final-lr-factor", o.final_lr_factor}};
+  nlohmann::ordered_json settings = {
+      {"task", plan.task->name()}, {"steps", plan.steps}, {"lr", plan.peak_lr},
+      {"schedule", o.schedule},    {"warmup", o.warmup},  {"final-lr-factor", o.final_lr_factor}};
+  const auto size = to_json(plan.task->model().size);
+  for (const auto& [name, value] : size.items()) settings["model " + name] = value;
   if (o.shards) {
     settings.update(
         {{"data", plan.task->data().hash}, {"sharding", o.sharding}, {"shards", plan.shards}});
   }
-  return settings.dump();
+  std::string lines;
+  for (const auto& [name, value] : settings.items()) {
+    lines += concat(name, "=", value.is_string() ? value.get<std::string>() : value.dump(), "\n");
+  }
+  return lines;
 }
 
 }  // namespace

@@ -85,6 +85,8 @@ class ProgressLine final : public Observer {
     }
   }
 
+  void on_notice(const std::string& text) override { note(text); }
+
   void on_eval(std::int64_t step, const Facts& metrics, double) override {
     note(concat("evaluation after step ", step, ":", metric_text(metrics)));
   }

@@ -162,8 +162,10 @@ void Worker::join() {
   sampler_ =
       Sampler(plan_.task->n_samples(), plan_.task->labels(), sampler_options(plan_, number_));
   result_.start.notes.push_back(concat(
-      "worker ", number_, " of the run at ", plan_.options.coordinator, ", from step ",
-      optimizer_.steps_done() + 1, " on",
+      "worker ", number_, " of the run at ", plan_.options.coordinator,
+      optimizer_.steps_done() < plan_.steps
+          ? concat(", from step ", optimizer_.steps_done() + 1, " on")
+          : concat(", which is at its end, after step ", optimizer_.steps_done()),
       optimizer_.steps_done() > before ? concat("; it was at step ", before, " before") : ""));
 }
 
@@ -196,7 +198,7 @@ void Worker::start() {
                                  " steps: the last ", lost, " of ", plan_.steps,
                                  " will be in no result"));
   }
-  result_.steps = start.step;
+  result_.steps = optimizer_.steps_done();
   result_.sent.resize(static_cast<std::size_t>(plan_.world));
   result_.received.resize(static_cast<std::size_t>(plan_.world));
   take_folder();

@@ -506,11 +506,13 @@ TEST(Coordinator, SaysWhichRecordsItStillHas) {
 }
 
 TEST(Coordinator, ServesNoMoreOnceItsJournalCannotBeWritten) {
-  Rig rig;
-  const std::uint64_t hash = Replica(rig.run()).hash();
+  Rig rig({.segment_bytes = 1});  // each record begins a file
+  Replica replica(rig.run());
   rig.join("ann");
+  rig.vote({.number = 0}, replica.hash());
+  replica.apply(bytes_of(rig.get(RECORD, 0, 0)));
   std::filesystem::remove_all(rig.folder());
-  rig.vote({.number = 0}, hash);
+  rig.vote({.number = 0, .round = 1}, replica.hash());
   EXPECT_TRUE(has(rig.seen.failed, "records-"));
   EXPECT_TRUE(has(rig.heartbeat(0, 0).refused(), "the coordinator failed"));
   EXPECT_NE(rig.status().failed, "");

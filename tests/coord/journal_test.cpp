@@ -36,7 +36,10 @@ class JournalTest : public testing::Test {
   void write(std::int64_t first, std::int64_t end, bool retain_all = true,
              std::int64_t parameters_every = 4) {
     Journal journal(folder(), kSegment, retain_all);
-    if (!journal.run()) journal.begin("the run");
+    if (!journal.run()) {
+      journal.begin("the run");
+      journal.save_registrations("the names");
+    }
     for (std::int64_t round = first; round < end; ++round) {
       if (round % parameters_every == 0) {
         const auto hash = static_cast<std::uint64_t>(round);
@@ -186,6 +189,72 @@ TEST_F(JournalTest, RefusesACutWhereMoreFollows) {
   EXPECT_NE(error_of(to).find("records are missing"), std::string::npos);
 }
 
+TEST_F(JournalTest, NamesAFileThatIsMissing) {
+  write(0, 9, true, 8);
+  const std::vector<fs::path> files = segments(folder());
+  ASSERT_GT(files.size(), 2U);
+  const auto error_without = [&](const std::vector<fs::path>& gone) {
+    const fs::path to = copy();
+    for (const fs::path& file : gone) fs::remove(to / file.filename());
+    return error_of(to);
+  };
+  const std::string copied = (temp_.path() / "copy" / "").string();
+  EXPECT_EQ(error_without({kRegistrationsFile}),
+            copied + "registrations: missing; records or parameters are there");
+  EXPECT_EQ(error_without({files[0]}),
+            copied +
+                "records-00000000000000000000: missing; of the records since "
+                "parameters-00000000000000000000 the first that is there is " +
+                copied + files[1].filename().string());
+  const fs::path newest = parameters_file({}, 8);
+  std::vector<fs::path> all = files;
+  all.push_back(newest);
+  EXPECT_EQ(
+      error_without(all),
+      copied + "records-00000000000000000000: missing; the run is there, and no records of it");
+}
+
+TEST_F(JournalTest, NotesWhatATornEndAndMissingParametersTake) {
+  write(0, 9, true, 4);
+  EXPECT_EQ(scan_journal(folder()).notes(true).size(), 0U);
+  const fs::path last = segments(folder()).back();
+  const JournalFiles whole = scan_journal(folder());
+  const std::uint64_t end = whole.segments.back().good_bytes;
+  put(last, read(last) + std::string(7, 'x'));
+  const auto torn = [&](std::uint64_t from, std::uint64_t n, std::int64_t round) {
+    return concat(last.string(), ": torn at byte ", from, ": the ", n,
+                  " bytes from there on are no whole record, and are cut off when a coordinator "
+                  "begins; the journal ends before round ",
+                  round);
+  };
+  EXPECT_EQ(scan_journal(folder()).notes(true), std::vector<std::string>{torn(end, 7, 9)});
+  {
+    const Journal journal(folder(), kSegment, true);
+    EXPECT_EQ(journal.notes(), std::vector<std::string>{torn(end, 7, 9)});
+  }
+  EXPECT_EQ(Journal(folder(), kSegment, true).notes().size(), 0U) << "it was cut off";
+
+  fs::remove(parameters_file(folder(), 0));
+  const std::string first = parameters_file(folder(), 0).string();
+  EXPECT_EQ(scan_journal(folder()).notes(true),
+            std::vector<std::string>{first +
+                                     ": missing: the records of rounds 0 to 3 cannot be replayed"});
+  EXPECT_EQ(scan_journal(folder()).notes(false).size(), 0U) << "--keep recent removes them";
+  for (const std::int64_t round : {4, 8}) fs::remove(parameters_file(folder(), round));
+  EXPECT_EQ(scan_journal(folder()).notes(false),
+            std::vector<std::string>{first + ": missing, as are all later ones: nobody new can "
+                                             "join before a worker has given its parameters"});
+}
+
+// Killed between the first segment and the run.
+TEST_F(JournalTest, BeginsWhereOnlyItsFirstSegmentWasMade) {
+  write(0, 0);
+  fs::remove(folder() / kRunFile);
+  fs::remove(folder() / kRegistrationsFile);
+  write(0, 3, false, 3);
+  EXPECT_EQ(check(Journal(folder(), kSegment, false)), 3);
+}
+
 TEST_F(JournalTest, RefusesParametersOfRoundsThatAreNotThere) {
   write(0, 9, true, 8);
   const fs::path to = copy();
@@ -217,6 +286,7 @@ TEST_F(JournalTest, IsWholeInACopyMadeInOrderOfNamesAtAnyMoment) {
         }
         put(to / segment.file.filename(), read(segment.file).substr(0, n + 9));
       }
+      fs::copy(folder() / kRegistrationsFile, to / kRegistrationsFile);
       fs::copy(folder() / kRunFile, to / kRunFile);
       const Journal journal(to, kSegment, true);
       ASSERT_EQ(check(journal), end) << moment << " " << later;

@@ -170,6 +170,29 @@ TEST(Optimizers, EndAliveWhereWorkersJoinAndVoteAllAtOnce) {
   EXPECT_GE(scan_journal(server.folder()).next_round(), 12);
 }
 
+// Else it would train, and never be counted. The rate is no part of it: schedules change it.
+TEST(Optimizers, WithOtherConstantsAreRefusedWhenTheyJoinWithTheFirstThatDiffers) {
+  Server server({});
+  const OptimizerOptions options = options_of("dlion-vote");
+  const auto refusal = [&](const auto& change) {
+    OptimizerOptions other = options;
+    change(other.groups[0]);
+    try {
+      const Worker worker(1, other, server.client(1));
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const Worker first(0, options, server.client(0));
+  EXPECT_TRUE(has(refusal([](auto& g) { g.weight_decay = 0.25; }),
+                  "weight decay of group 0 is 0 here and 0.25 there"));
+  EXPECT_TRUE(
+      has(refusal([](auto& g) { g.beta2 = 0.5; }), "beta2 of group 0 is 0.99 here and 0.5"));
+  EXPECT_EQ(refusal([](auto& g) { g.beta1 = 0.9; }), "") << "that is the default";
+  EXPECT_EQ(refusal([](auto& g) { g.lr = 0.5; }), "");
+}
+
 // --- Bytes of a round. docs/wire_format.md, "A coordinator". -------------------------------------
 
 std::uint64_t varint(std::uint64_t v) { return v < 128 ? 1 : 1 + varint(v / 128); }

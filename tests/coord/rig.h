@@ -30,6 +30,7 @@ struct Seen final : Observer {
   void on_lost(int number, const std::string&, const std::string& why) override {
     log.push_back(concat("lost ", number, ": ", why));
   }
+  void on_left(int number, const std::string&) override { log.push_back(concat("left ", number)); }
   void on_refused(const std::string& call, int number, const std::string&, const Peer&,
                   const std::string& why) override {
     refused.push_back(concat(call, " ", number, ": ", why));
@@ -40,6 +41,7 @@ struct Seen final : Observer {
   void on_parameters(std::int64_t round, std::uint64_t, const std::string& from) override {
     log.push_back(concat("parameters ", round, " from ", from));
   }
+  void on_journal(const std::string& note) override { log.push_back("journal " + note); }
   void on_failed(const std::string& why) override { failed = why; }
 
   struct Late {

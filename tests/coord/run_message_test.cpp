@@ -16,7 +16,7 @@ RunDescription example() {
   return {.method = "dlion-vote",
           .options = {{"a", "1"}, {"b", "2"}},
           .tensors = {{"w", {3, 4}, 0}, {"v", {}, 1}},
-          .groups = 2,
+          .groups = {{.beta1 = 0.9, .weight_decay = 0.1}, {.beta1 = 0.9, .eps = 1e-8}},
           .bucket_coords = 64,
           .seed = ~std::uint64_t{0},
           .settings = "batch 8"};
@@ -42,7 +42,12 @@ TEST(RunMessage, NamesTheFirstDifference) {
        },
        "the shape of w is [3, 4] here and [4, 3]"},
       {[](auto& r) { r.tensors[0].group = 1; }, "the group of w is 0 here and 1 there"},
-      {[](auto& r) { r.groups = 3; }, "the number of groups is 2 here and 3 there"},
+      {[](auto& r) { r.groups.emplace_back(); }, "the number of groups is 2 here and 3 there"},
+      {[](auto& r) { r.groups[0].weight_decay = 0.2; },
+       "weight decay of group 0 is 0.1 here and 0.2 there"},
+      {[](auto& r) { r.groups[1].beta1 = 0.95; }, "beta1 of group 1 is 0.9 here and 0.95 there"},
+      {[](auto& r) { r.groups[1].beta2 = 0.5; }, "beta2 of group 1 is not set here and 0.5 there"},
+      {[](auto& r) { r.groups[1].eps.reset(); }, "eps of group 1 is 1e-08 here and not set there"},
       {[](auto& r) { r.bucket_coords = 65; }, "coordinates of a bucket is 64 here and 65 there"},
       {[](auto& r) { r.seed = 1; }, "seed is"},
       {[](auto& r) { r.settings = "batch 9"; }, "settings is batch 8 here and batch 9 there"}};
@@ -53,11 +58,32 @@ TEST(RunMessage, NamesTheFirstDifference) {
   }
 }
 
+// However long the texts are: not two of them from their beginning, of which nobody sees the end.
+TEST(RunMessage, NamesTheSettingThatDiffers) {
+  const auto difference_of = [](const std::string& a, const std::string& b) {
+    RunDescription here = example(), there = example();
+    here.settings = a, there.settings = b;
+    return difference(here, there).value_or("");
+  };
+  const std::string much = "data=" + std::string(1000, 'x') + "\n";
+  EXPECT_EQ(difference_of(much + "lr=1\nsteps=5\n", much + "lr=2\nsteps=6\n"),
+            "setting lr is 1 here and 2 there");
+  EXPECT_EQ(difference_of(much + "shards=4\n", much), "setting shards is 4 here and not set there");
+  EXPECT_EQ(difference_of(much, much + "shards=4\n"), "setting shards is not set here and 4 there");
+  EXPECT_LT(difference_of("data=y\n", much).size(), 200U);
+  const std::string text(1000, 'x');
+  EXPECT_EQ(difference_of(text + " lr 1", text + " lr 2"),
+            "settings is ...xxxxxxxxxxxxxxxx lr 1 here and ...xxxxxxxxxxxxxxxx lr 2 there");
+}
+
 TEST(RunMessage, RefusesWhatIsNoRun) {
   const std::vector<std::pair<std::function<void(coord::Run&)>, std::string>> changes = {
       {[](coord::Run& r) { r.clear_tensors(); }, "no tensors"},
-      {[](coord::Run& r) { r.set_groups(0); }, "0 groups"},
-      {[](coord::Run& r) { r.set_groups(1 << 20); }, "groups"},
+      {[](coord::Run& r) { r.clear_groups(); }, "0 groups"},
+      {[](coord::Run& r) {
+         while (r.groups_size() < 5000) r.add_groups();
+       },
+       "5000 groups"},
       {[](coord::Run& r) { r.set_bucket_coords(0); }, "buckets"},
       {[](coord::Run& r) { r.mutable_tensors(0)->set_group(2); }, "of group 2 of 2"},
       {[](coord::Run& r) { r.mutable_tensors(0)->set_shape(0, -1); }, "shape"},

@@ -27,7 +27,9 @@ void certs_init(const CertsOptions& options) {
 }
 
 void certs_server(const CertsOptions& options) {
-  std::cout << Authority(options.dir).issue_server(options.names, days(options.days)).string()
+  std::cout << Authority(options.dir)
+                   .issue_server(options.names, days(options.days), options.overwrite)
+                   .string()
             << std::endl;
 }
 

@@ -72,6 +72,7 @@ std::string kind_of_refusal(const std::string& why) {
                                  Kind{"certificate", "certificate"},
                                  Kind{"oversized", "oversized"},
                                  Kind{"malformed", "malformed"},
+                                 Kind{"cancelled", "cancelled"},
                                  Kind{"flood", "flood"},
                                  Kind{"slow reader", "slow_reader"},
                                  Kind{"belongs to", "other_owner"},
@@ -159,6 +160,10 @@ void EventLog::on_lost(int number, const std::string& name, const std::string& w
        concat("worker ", name, " is lost: ", why));
 }
 
+void EventLog::on_left(int number, const std::string& name) {
+  note("left", {{"number", number}, {"name", name}}, concat("worker ", name, " left"));
+}
+
 void EventLog::on_connection_refused(const coord::Refused& refused) {
   const std::lock_guard lock(mutex_);
   refuse(refused.call, refused.worker, refused.address, refused.why);
@@ -211,6 +216,10 @@ void EventLog::on_parameters(std::int64_t before_round, std::uint64_t hash,
                              const std::string& from) {
   note("parameters", {{"before_round", before_round}, {"hash", train::hex16(hash)}, {"from", from}},
        concat("parameters before round ", before_round, ", from ", from));
+}
+
+void EventLog::on_journal(const std::string& note) {
+  this->note("journal", {{"note", note}}, note);
 }
 
 void EventLog::on_failed(const std::string& why) {

@@ -44,12 +44,14 @@ class EventLog final : public coord::Observer {
   void on_joined(int number, const std::string& name, const coord::Peer& peer,
                  bool new_name) override;
   void on_lost(int number, const std::string& name, const std::string& why) override;
+  void on_left(int number, const std::string& name) override;
   void on_refused(const std::string& call, int number, const std::string& name,
                   const coord::Peer& peer, const std::string& why) override;
   void on_late(int number, const std::string& name, std::int64_t round,
                coord::Seconds after_quorum) override;
   void on_parameters(std::int64_t before_round, std::uint64_t hash,
                      const std::string& from) override;
+  void on_journal(const std::string& note) override;
   void on_failed(const std::string& why) override;
 
   std::map<std::string, std::uint64_t> refusals_by_kind() const;

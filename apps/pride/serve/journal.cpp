@@ -70,6 +70,8 @@ void verify_journal(const JournalOptions& options) {
   }
   const RunDescription run = coord::decode_run(*files.run);
   const std::vector<std::string> names = names_of(files, options.dir);
+  const std::vector<std::string> notes = files.notes(true);
+  for (const std::string& note : notes) std::cerr << "pride: warning: " << note << std::endl;
   Json parameters = Json::array();
   for (const auto& one : files.parameters) {
     parameters.push_back(
@@ -81,7 +83,8 @@ void verify_journal(const JournalOptions& options) {
                     {"first_record", files.first_record()},
                     {"next_round", files.next_round()},
                     {"workers", names},
-                    {"parameters", parameters}}
+                    {"parameters", parameters},
+                    {"notes", notes}}
                    .dump()
             << '\n';
   for (const auto& segment : files.segments) {

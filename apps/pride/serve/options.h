@@ -39,6 +39,7 @@ struct CertsOptions {
   std::string dir, project = "pride", name;
   std::vector<std::string> names;  // of a server's hosts
   int days = 365;
+  bool overwrite = false;  // a server's certificate
   bool json = false;
 };
 

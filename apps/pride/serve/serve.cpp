@@ -66,12 +66,19 @@ coord::ServerOptions server_options(const ServeOptions& options, EventLog& log) 
   return out;
 }
 
+volatile std::sig_atomic_t asked_to_stop = 0;
+
 // SIGINT and SIGTERM wait for wait_for_signal(), in this thread and in those that it starts.
+// Threads of libraries, begun before (OpenBLAS does), may get them, too: for these the handler.
 sigset_t block_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
+  for (const int number : {SIGINT, SIGTERM}) {
+    sigaddset(&signals, number);
+    if (std::signal(number, [](int) { asked_to_stop = 1; }) == SIG_IGN) {
+      std::signal(number, SIG_IGN);
+    }
+  }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
 }
@@ -79,7 +86,7 @@ sigset_t block_signals() {
 // Returns after a signal. Throws if the coordinator fails.
 void wait_for_signal(const sigset_t& signals, const EventLog& log) {
   const timespec moment{.tv_sec = 0, .tv_nsec = 200'000'000};
-  while (sigtimedwait(&signals, nullptr, &moment) < 0) {
+  while (asked_to_stop == 0 && sigtimedwait(&signals, nullptr, &moment) < 0) {
     if (const std::string why = log.failed(); !why.empty()) throw Error(why);
   }
 }

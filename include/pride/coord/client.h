@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,10 @@ struct CoordinatorAddress {
   // How long a call is tried again while the coordinator is not to be reached. A round that waits
   // for other workers may take longer. REQUIRES: > 0.
   std::chrono::milliseconds patience{600'000};
+
+  // Called with a line for people, by the thread whose call is tried again: after five seconds, and
+  // then every ten, while the coordinator is not to be reached.
+  std::function<void(const std::string&)> on_notice = {};
 };
 
 // Dials out at the first call, join(). Throws InvalidArgument if the address, the name or the

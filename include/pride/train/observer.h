@@ -119,6 +119,8 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
+  // A line for people while the run waits for others: its coordinator is not to be reached.
+  virtual void on_notice(const std::string&) {}
   // When nothing but the first step is left to do. The plan lives until on_end() has returned.
   virtual void on_start(const TrainPlan&, const RunStart&) {}
   virtual void on_step(const WorldStep&) {}

@@ -127,6 +127,11 @@ void Authority::create(const fs::path& folder, const std::string& project, Valid
   if (fs::exists(folder / kCaKeyFile) || fs::exists(folder / kCaFile)) {
     throw DataError(concat(folder.string(), " has a CA already"));
   }
+  if (fs::is_directory(folder) && !fs::is_empty(folder)) {
+    throw DataError(concat(folder.string(), ": holds ",
+                           fs::directory_iterator(folder)->path().filename().string(),
+                           " and no CA; a CA has a folder of its own"));
+  }
   fs::create_directories(folder);
   fs::permissions(folder, fs::perms::owner_all);
   const KeyPtr key = make_key();
@@ -176,10 +181,16 @@ void Authority::issue(const Request& request, const fs::path& into) {
   write_file(into / kCaFile, ca_pem, 0644);
 }
 
-fs::path Authority::issue_server(const std::vector<std::string>& names, Validity validity) {
+fs::path Authority::issue_server(const std::vector<std::string>& names, Validity validity,
+                                 bool overwrite) {
   PRIDE_CHECK(!names.empty(), "certs: a server needs a name by which workers call it");
+  const std::string alternatives = alternative_names(names);
   const fs::path into = folder_ / "server";
-  issue({"server", names.front(), alternative_names(names), validity}, into);
+  if (fs::exists(into) && !overwrite) {
+    throw DataError(concat("the coordinator has a certificate, in ", into.string(),
+                           ": --overwrite replaces it"));
+  }
+  issue({"server", names.front(), alternatives, validity}, into);
   publish_revoked();
   return into;
 }

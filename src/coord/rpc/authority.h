@@ -27,7 +27,7 @@ struct Validity {
 
 class Authority {
  public:
-  // Makes the folder, and key and certificate of a CA in it. Throws DataError if there is one.
+  // Makes the folder, and key and certificate of a CA in it. Throws DataError if it is not empty.
   static void create(const std::filesystem::path& folder, const std::string& project,
                      Validity validity);
 
@@ -35,8 +35,9 @@ class Authority {
   explicit Authority(std::filesystem::path folder);
 
   // `names`: host names and addresses by which workers call the server. Returns the new folder,
-  // which must not be there yet, or for a server be replaced.
-  std::filesystem::path issue_server(const std::vector<std::string>& names, Validity validity);
+  // which must not be there yet; a server's may be replaced.
+  std::filesystem::path issue_server(const std::vector<std::string>& names, Validity validity,
+                                     bool overwrite = false);
   std::filesystem::path issue_worker(const std::string& name, Validity validity);
 
   // All certificates that are for this name, or the one with this serial. Returns their serials;

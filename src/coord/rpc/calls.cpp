@@ -53,6 +53,10 @@ std::string reason_of(const grpc::Status& status) {
   if (why.find("is not in peer certificate") != why.npos) {
     return "its certificate is not for this name (`pride certs server --name`): " + why;
   }
+  if (why.find("Connection refused") != why.npos) {
+    return "nobody listens there (connection refused): is `pride serve` running, with this "
+           "--listen?";
+  }
   if (why.find("handshaker shutdown") != why.npos) {
     return why + " (does one side use certificates, and the other not?)";
   }
@@ -69,8 +73,11 @@ std::shared_ptr<grpc::ChannelCredentials> worker_credentials(const std::string& 
 }
 
 Calls::Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
-             milliseconds patience)
-    : host_port_(std::move(host_port)), credentials_(std::move(credentials)), patience_(patience) {}
+             milliseconds patience, Notice notice)
+    : host_port_(std::move(host_port)),
+      credentials_(std::move(credentials)),
+      patience_(patience),
+      notice_(std::move(notice)) {}
 
 std::shared_ptr<Stub> Calls::stub() {
   const std::lock_guard lock(mutex_);
@@ -105,14 +112,25 @@ void Calls::stop() {
   for (grpc::ClientContext* const context : active_) context->TryCancel();
 }
 
-void Calls::wait_after(const grpc::Status& status, const std::string& what, Clock::time_point began,
-                       int attempt) {
-  const std::string where = concat("coordinator ", host_port_, ", ", what, ": ");
+void Calls::resume() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = false;
+}
+
+void Calls::wait_after(const grpc::Status& status, Tries& tries) {
+  const std::string where = concat("coordinator ", host_port_, ", ", tries.what, ": ");
   if (is_final(status)) throw CommError(where + reason_of(status));
-  const auto tried = std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+  const Clock::time_point now = Clock::now();
+  const auto tried = std::chrono::duration_cast<milliseconds>(now - tries.began);
+  const int attempt = tries.failed++;
   if (tried >= patience_) {
-    throw CommError(concat(where, "no answer in ", tried.count() / 1000, " s and ", attempt + 1,
+    throw CommError(concat(where, "no answer in ", tried.count() / 1000, " s and ", tries.failed,
                            " attempts: ", reason_of(status)));
+  }
+  if (notice_ && now >= tries.next_notice) {
+    tries.next_notice = now + kNextNotice;
+    notice_(concat("still trying ", host_port_, " (", tries.what, "), ",
+                   (patience_ - tried).count() / 1000, " s left: ", reason_of(status)));
   }
   const auto wait = std::min(kFirstWait * (1 << std::min(attempt, 5)), kLongestWait);
   std::this_thread::sleep_for(std::min(wait, patience_ - tried));

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -27,8 +28,11 @@ std::shared_ptr<grpc::ChannelCredentials> worker_credentials(const std::string& 
 // One connection that is made anew where it hangs. Several threads may call.
 class Calls {
  public:
+  using Notice = std::function<void(const std::string&)>;
+
+  // `notice`: as CoordinatorAddress::on_notice, of call().
   Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
-        std::chrono::milliseconds patience);
+        std::chrono::milliseconds patience, Notice notice);
 
   // Makes the call, each attempt with this deadline, until it is answered. Throws CommError, naming
   // the coordinator and `what`, once it could not be reached for the whole patience, or refuses.
@@ -41,14 +45,16 @@ class Calls {
   bool try_once(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                 const Request& request, std::chrono::milliseconds deadline, Reply& reply);
 
-  // Calls of other threads end, and later ones throw CommError.
+  // Calls of other threads end, and later ones throw CommError, until resume().
   void stop();
+  void resume();
 
   Traffic traffic() const;
   const std::string& host_port() const { return host_port_; }
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kFirstNotice{5}, kNextNotice{10};
 
   // A call on its way: stop() cancels it.
   class Active {
@@ -65,8 +71,13 @@ class Calls {
 
   std::shared_ptr<Stub> stub();
   void renew(const std::shared_ptr<Stub>& hanging);
-  void wait_after(const grpc::Status& status, const std::string& what, Clock::time_point began,
-                  int attempt);
+  // Attempts at one call.
+  struct Tries {
+    const std::string& what;
+    Clock::time_point began = Clock::now(), next_notice = began + kFirstNotice;
+    int failed = 0;
+  };
+  void wait_after(const grpc::Status& status, Tries& tries);
   void count_sent(std::size_t bytes);
   void count_received(std::size_t bytes);
   template <typename Request, typename Reply>
@@ -76,6 +87,7 @@ class Calls {
   const std::string host_port_;
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const std::chrono::milliseconds patience_;
+  const Notice notice_;
   std::mutex mutex_;  // of the next three
   std::shared_ptr<Stub> stub_;
   std::set<grpc::ClientContext*> active_;
@@ -104,12 +116,11 @@ template <typename Request, typename Reply>
 Reply Calls::call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                   const Request& request, const std::string& what,
                   std::chrono::milliseconds deadline) {
-  const auto began = Clock::now();
-  for (int i = 0;; ++i) {
+  for (Tries tries{.what = what};;) {
     Reply reply;
     const grpc::Status status = attempt(method, request, deadline, reply);
     if (status.ok()) return reply;
-    wait_after(status, what, began, i);
+    wait_after(status, tries);
   }
 }
 

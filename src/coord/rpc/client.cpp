@@ -19,6 +19,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr auto kShort = 20s;  // deadline of a call that carries little
 constexpr auto kLong = 120s;  // of one that carries a chunk: 70 kbit/s are enough
+constexpr auto kLeave = 2s;   // of the last one
 constexpr auto kMoment = 100ms;
 constexpr auto kPoll = 20s;  // that one call waits for a round
 
@@ -47,10 +48,11 @@ bool is_unknown_session(const Reply& reply) {
 
 }  // namespace
 
-Client::Client(const CoordinatorAddress& address, std::string name, std::string secret)
+Client::Client(const CoordinatorAddress& address, std::string name, WorkerSecret secret)
     : name_(std::move(name)),
       secret_(std::move(secret)),
-      calls_(address.host_port, worker_credentials(address.certificates), address.patience) {}
+      calls_(address.host_port, worker_credentials(address.certificates), address.patience,
+             address.on_notice) {}
 
 Client::~Client() {
   {
@@ -59,7 +61,23 @@ Client::~Client() {
   }
   wake_.notify_all();
   calls_.stop();
-  if (beats_.joinable()) beats_.join();
+  if (!beats_.joinable()) return;  // it has not joined
+  beats_.join();
+  calls_.resume();
+  leave();
+}
+
+// Once: who gets no answer is taken for lost.
+void Client::leave() {
+  try {
+    HeartbeatRequest request;
+    request.set_session(session_);
+    request.set_round(round_);
+    request.set_leaves(true);
+    HeartbeatReply reply;
+    calls_.try_once(&Stub::Heartbeat, request, kLeave, reply);
+  } catch (const Error&) {
+  }
 }
 
 void Client::refuse(const std::string& what, const std::string& why) const {
@@ -69,20 +87,28 @@ void Client::refuse(const std::string& what, const std::string& why) const {
 
 // --- Registration. ---
 
-RegisterReply Client::send_registration() {
+RegisterRequest Client::registration() const {
   RegisterRequest request;
   request.set_protocol(kProtocol);
   request.set_name(name_);
-  request.set_secret(secret_);
+  request.set_secret(secret_.bytes);
   request.set_run(run_);
   request.set_vote_weight(vote_weight_);
-  const RegisterReply reply =
-      calls_.call(&Stub::Register, request, "registration of worker " + name_, kLong);
-  if (!reply.refused().empty()) return reply;
+  return request;
+}
+
+void Client::take_registration(const RegisterReply& reply) {
+  if (!reply.refused().empty()) return;
   const std::lock_guard lock(mutex_);
   session_ = reply.session();
   number_ = reply.number();
   if (reply.heartbeat_ms() > 0) beat_every_ = std::chrono::milliseconds(reply.heartbeat_ms());
+}
+
+RegisterReply Client::send_registration() {
+  RegisterReply reply =
+      calls_.call(&Stub::Register, registration(), "registration of worker " + name_, kLong);
+  take_registration(reply);
   return reply;
 }
 
@@ -111,8 +137,9 @@ CoordinatorWelcome Client::join(const RunDescription& run, int vote_weight) {
     vote_weight_ = static_cast<std::uint32_t>(vote_weight);
     reply = send_registration();
   }
+  const bool other_secret = reply.refused().find(kOtherSecret) != std::string::npos;
   PRIDE_CHECK(reply.refused().empty(), "coordinator ", calls_.host_port(), " refuses worker ",
-              name_, ": ", reply.refused());
+              name_, ": ", reply.refused(), other_secret ? "; this one's is " + secret_.where : "");
   if (!beats_.joinable()) beats_ = std::thread([this] { beat(); });
   return welcome(reply.state());
 }
@@ -151,7 +178,11 @@ void Client::beat_once(const HeartbeatRequest& request) {
     if (!calls_.try_once(&Stub::Heartbeat, request, kShort, reply)) return;
     if (!is_unknown_session(reply)) return;
     const std::lock_guard alone(registering_);
-    if (request.session() == session()) send_registration();
+    if (request.session() != session()) return;
+    RegisterReply registered;  // once: the worker's thread goes on trying, and gives notice
+    if (calls_.try_once(&Stub::Register, registration(), kLong, registered)) {
+      take_registration(registered);
+    }
   } catch (const Error&) {
   }
 }

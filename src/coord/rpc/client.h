@@ -13,9 +13,14 @@
 
 namespace pride::coord {
 
+struct WorkerSecret {
+  std::string bytes;
+  std::string where;  // for people: "that in runs/alice.secret"
+};
+
 class Client final : public CoordinatorClient {
  public:
-  Client(const CoordinatorAddress& address, std::string name, std::string secret);
+  Client(const CoordinatorAddress& address, std::string name, WorkerSecret secret);
   ~Client() override;
 
   CoordinatorWelcome join(const RunDescription& run, int vote_weight) override;
@@ -35,6 +40,8 @@ class Client final : public CoordinatorClient {
     std::span<const std::byte> bytes;
   };
 
+  RegisterRequest registration() const;
+  void take_registration(const RegisterReply& reply);
   RegisterReply send_registration();
   std::string session();
   CoordinatorWelcome welcome(const RunState& state);
@@ -54,9 +61,11 @@ class Client final : public CoordinatorClient {
   void set_round(std::int64_t round);
   std::vector<std::byte> download(Kind kind, std::int64_t round, const std::string& what);
   void beat();
+  void leave();
   void beat_once(const HeartbeatRequest& request);
 
-  const std::string name_, secret_;
+  const std::string name_;
+  const WorkerSecret secret_;
   Calls calls_;
   std::string run_;  // encoded; empty before join()
   std::uint32_t vote_weight_ = 1;

@@ -3,6 +3,7 @@
 #include <openssl/rand.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "coord/rpc/address.h"
 #include "coord/rpc/certificate_files.h"
@@ -33,15 +34,18 @@ std::string random_secret() {
   return secret;
 }
 
-std::string secret_of(const std::string& file) {
-  if (file.empty()) return random_secret();
-  if (!std::filesystem::exists(file)) write_file(file, random_secret(), 0600);
+WorkerSecret secret_of(const std::string& file) {
+  if (file.empty()) {
+    return {random_secret(), "of this process alone: no file keeps it (pride train: --out OUT)"};
+  }
+  const bool is_new = !std::filesystem::exists(file);
+  if (is_new) write_file(file, random_secret(), 0600);
   std::string secret = read_file(file);
   if (secret.size() != kSecretBytes) {
     throw DataError(concat(file, " is no worker's secret: it has ", secret.size(), " bytes, not ",
                            kSecretBytes));
   }
-  return secret;
+  return {std::move(secret), concat("that in ", file, is_new ? ", a new one: none was there" : "")};
 }
 
 }  // namespace

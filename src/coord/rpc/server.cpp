@@ -75,9 +75,18 @@ struct Server::Impl {
     set_limits(builder);
     server = builder.BuildAndStart();
     if (server == nullptr || port == 0) {
-      throw CommError(concat("cannot listen on ", options.listen, ": ", log.newest_error()));
+      throw CommError(why_not_listening());
     }
     clock = std::thread([this] { keep_time(); });
+  }
+
+  std::string why_not_listening() const {
+    const std::string why = log.newest_error();
+    const bool taken = why.find("Address already in use") != why.npos;
+    return concat("cannot listen on --listen ", options.listen, ": ",
+                  taken ? concat("the port is taken; give --listen another one than ",
+                                 parse_host_port(options.listen, "--listen").port)
+                        : why);
   }
 
   // Connections that end before there is a call.

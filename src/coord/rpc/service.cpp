@@ -158,7 +158,12 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
   }
   auto request = std::make_shared<Request>();
   if (!parse(*in, *request)) {
-    refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: the bytes are no such message");
+    // who was stopped and goes on finds calls that were given up meanwhile
+    if (!in->Valid() || context->IsCancelled()) {
+      refuse(*call, StatusCode::CANCELLED, "cancelled: the call ended before its message came");
+    } else {
+      refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: the bytes are no such message");
+    }
     return call;
   }
   const auto send = [call, out](const auto& reply) {

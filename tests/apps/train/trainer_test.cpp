@@ -268,6 +268,13 @@ TEST_F(Library, AWorkerOfACoordinatorResumesInTheRoundThatIsOpen) {
   EXPECT_EQ(rest.start.step, 2);
   EXPECT_EQ(rest.steps_run, 0) << "the run was at its end";
   EXPECT_EQ(rest.param_hash, whole.param_hash);
+
+  options.resume.clear();
+  const TrainResult late = alone.run_worker(options, 1);
+  EXPECT_EQ(late.steps_run, 0);
+  EXPECT_EQ(late.steps, 4) << "the run's, not this worker's";
+  EXPECT_EQ(late.param_hash, whole.param_hash);
+  EXPECT_NE(late.start.notes.back().find("which is at its end, after step 4"), std::string::npos);
 }
 
 TEST_F(Library, RefusesSettingsThatAWorkerOfACoordinatorCannotHave) {
@@ -285,6 +292,9 @@ TEST_F(Library, RefusesSettingsThatAWorkerOfACoordinatorCannotHave) {
   refused([](auto& o) { o.sharding = "dirichlet:1", o.vote_weight = "samples"; }, "--shard");
   refused([](auto& o) { o.method = "lion"; }, "coordinator cannot serve");
   refused([](auto& o) { o.schedule = "linear"; }, "another run");
+  for (const char* line : {"\nlr=", "\nschedule=cosine\n", "\nshards=2\n"}) {
+    EXPECT_NE(any.plan.optimizer.run_settings.find(line), std::string::npos) << line;
+  }
   TrainOptions parts = good;
   parts.coordinator.clear();
   test::expect_error<InvalidArgument>([&] { run(parts, any.task); },

@@ -150,6 +150,36 @@ TEST(Certificates, OfANameAreMadeOnce) {
   EXPECT_THROW(Authority(project.folder / "elsewhere"), DataError);
 }
 
+TEST(Certificates, OfAServerAreReplacedOnlyWhereThisIsMeant) {
+  Project project;
+  const std::string before = read_file(project.ca / "server" / kCertFile);
+  try {
+    project.authority.issue_server({"localhost"}, {});
+    ADD_FAILURE() << "replaced";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.what(), "the coordinator has a certificate, in " +
+                                (project.ca / "server").string() + ": --overwrite replaces it");
+  }
+  EXPECT_EQ(read_file(project.ca / "server" / kCertFile), before);
+  project.authority.issue_server({"localhost"}, {}, true);
+  EXPECT_NE(read_file(project.ca / "server" / kCertFile), before);
+}
+
+TEST(Certificates, HaveAFolderOfTheirOwn) {
+  const Folder folder;
+  fs::create_directory(folder / "other");
+  write_file(folder / "other" / "thesis.tex", "text", 0644);
+  try {
+    Authority::create(folder / "other", "test", {});
+    ADD_FAILURE() << "taken";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.what(), (folder / "other").string() +
+                                ": holds thesis.tex and no CA; a CA has a folder of its own");
+  }
+  fs::create_directory(folder / "empty");
+  Authority::create(folder / "empty", "test", {});
+}
+
 TEST(Certificates, OfAServerNeedPlainNames) {
   Project project;
   EXPECT_THROW(project.authority.issue_server({}, {}), InvalidArgument);

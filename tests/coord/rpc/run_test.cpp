@@ -195,6 +195,28 @@ TEST(Client, KnowsItsCoordinatorByCaAndName) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, 30s);
 }
 
+// Nobody listens: no word of certificates, and a line every ten seconds, so that people know.
+TEST(Client, SaysThatItStillTriesWhereNobodyListens) {
+  const Folder folder;
+  const fs::path alice = Authority(make_project(folder / "ca")).issue_worker("alice", {});
+  for (const std::string& certificates : {std::string(), alice.string()}) {
+    CoordinatorAddress address;
+    address.host_port = "127.0.0.1:1";
+    address.certificates = certificates;
+    address.name = "alice";
+    address.patience = 7s;
+    std::vector<std::string> notices;
+    address.on_notice = [&](const std::string& text) { notices.push_back(text); };
+    const std::string error = train(address, 1).error;
+    EXPECT_NE(error.find("nobody listens there (connection refused)"), std::string::npos) << error;
+    EXPECT_EQ(error.find("certificates"), std::string::npos) << error;
+    ASSERT_EQ(notices.size(), 1U);
+    EXPECT_EQ(notices[0].find("still trying 127.0.0.1:1 (registration of worker alice), "), 0U)
+        << notices[0];
+    EXPECT_NE(notices[0].find(" s left: nobody listens there"), std::string::npos) << notices[0];
+  }
+}
+
 TEST(Client, GivesUpAfterItsPatienceAndNamesTheCoordinator) {
   CoordinatorAddress address;
   address.host_port = "127.0.0.1:1";  // nobody listens

@@ -2,7 +2,12 @@
 # on the same journal. Every worker ends with the parameters that a replay of the journal gives.
 # usage: run_test.py PRIDE TEST_WORKER [NAME of one test]
 # SPDX-License-Identifier: Apache-2.0
+import ctypes
+import json
+import os
 import pathlib
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -61,6 +66,8 @@ def workers_end_alike(run):
         run.worker(name)
     results = run.check_end()
     expect(f"few ballots counted: {results}", all(r["counted"] > 0 for r in results))
+    left, lost = ([e["name"] for e in run.coordinator.events(kind)] for kind in ("left", "lost"))
+    expect(f"left {left}, lost {lost}", sorted(left) == ["a", "b", "c"] and lost == [])
 
 
 def killed_worker_comes_back(run):
@@ -135,7 +142,8 @@ def another_secret_is_refused(run):
         thief.result(PATIENCE_S)
         expect("a second a was taken", False)
     except RuntimeError as error:
-        expect(f"refused with {error}", "refuses worker a" in str(error))
+        expect(f"refused with {error}", "refuses worker a" in str(error)
+               and f"that in {run.folder / 'thief.secret'}, a new one: none was there" in str(error))
     run.check_end()
     expect("not in the log", any("another secret" in e["why"] for e in run.coordinator.events("refused")))
 
@@ -151,9 +159,11 @@ def commands_say_what_is_wrong(run):
     serve = ("serve", "--dir", folder / "other")
     expect_failure(2, "certificates are needed", *serve, "--listen", "0.0.0.0:0")
     expect_failure(2, "is not HOST:PORT", *serve, "--listen", "4770")
-    expect_failure(1, "cannot listen on", *serve, "--listen", f"127.0.0.1:{run.coordinator.port}")
-    expect_failure(1, "cannot listen on --http", *serve, "--listen", "127.0.0.1:0", "--http",
-                   f"127.0.0.1:{run.coordinator.port}")
+    port = run.coordinator.port
+    expect_failure(1, f"127.0.0.1:{port}: the port is taken; give --listen another one than {port}", *serve,
+                   "--listen", f"127.0.0.1:{port}")
+    expect_failure(1, f"cannot listen on --http 127.0.0.1:{port}: Address already in use; give --http another port than "
+                   f"{port}", *serve, "--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}")
     expect_failure(1, "cannot read", *serve, "--listen", "127.0.0.1:0", "--certs", folder / "nothing")
     expect_failure(1, "another coordinator (process", "serve", "--dir", run.coordinator.folder, "--listen", "127.0.0.1:0")
     expect_failure(2, "is not an integer", *serve, "--quorum", "0")
@@ -165,6 +175,10 @@ def commands_say_what_is_wrong(run):
                     ("revoke", certs, "alice"), ("list", certs, "--json")):
         subprocess.run([pride, "certs", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
     expect_failure(1, "has a CA already", "certs", "init", certs)
+    expect_failure(1, "and no CA; a CA has a folder of its own", "certs", "init", run.coordinator.folder)
+    expect_failure(1, "--overwrite replaces it", "certs", "server", certs, "--name", "localhost")
+    subprocess.run([pride, "certs", "server", str(certs), "--name", "localhost", "--overwrite"], check=True,
+                   stdout=subprocess.DEVNULL)
     expect_failure(2, "the name of a worker", "certs", "worker", certs, "../bob")
     expect_failure(1, "no certificate for bob", "certs", "revoke", certs, "bob")
     revoked = (certs / "server/revoked.txt").read_text()
@@ -174,11 +188,91 @@ def commands_say_what_is_wrong(run):
     expect("stopped", run.coordinator.stop() == 0)
 
 
+def damaged_journals_are_named(run):
+    """What `pride journal` and `pride serve` say of a torn end and of missing files."""
+    for name in "ab":
+        run.worker(name, rounds=30)
+    run.check_end(30)
+    folder = run.coordinator.folder
+
+    def journal(*flags):
+        return subprocess.run([run.coordinator.pride, "journal", str(folder), *flags], capture_output=True, text=True,
+                              timeout=60)
+
+    last = max(folder.glob("records-*"))
+    size = last.stat().st_size
+    os.truncate(last, size - 5)
+    said = journal("--replay")
+    expect(f"of a torn end: {said}", said.returncode == 0 and "pride: warning: " in said.stderr
+           and "are cut off when a coordinator begins; the journal ends before round 29" in said.stderr)
+    expect("not in the JSON", "torn at byte" in json.loads(said.stdout.splitlines()[0])["notes"][0])
+    run.coordinator.start()
+    expect("stopped", run.coordinator.stop() == 0)
+    notes = [e["note"] for e in run.coordinator.events("journal")]
+    expect(f"in the log: {notes}", len(notes) == 1 and f"{last}: torn at byte" in notes[0])
+    expect("it was not cut off", journal().stderr == "")
+    (folder / "registrations").rename(folder / "registrations.away")
+    said = journal()
+    expect(f"of registrations: {said}", said.returncode == 1 and f"{folder}/registrations: missing" in said.stderr)
+    try:
+        run.coordinator.start()
+        expect("served without registrations", False)
+    except RuntimeError as error:
+        expect(f"served: {error}", "/registrations: missing" in str(error))
+
+
+def idle_connections_hold_nobody_up(run):
+    """200 connections to the status page that say nothing, or half a request: others are answered, and these end."""
+    run.coordinator.stop()
+    run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
+    run.coordinator.start()
+    host, port = run.coordinator.http.removeprefix("http://").rstrip("/").split(":")
+
+    def ask(text):
+        with socket.create_connection((host, int(port)), 10) as line:
+            line.sendall(text.encode())
+            return b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
+
+    idle = [socket.create_connection((host, int(port)), 10) for _ in range(200)]
+    for line in idle[::2]:
+        line.send(b"GET /status.json HT")
+    began = time.monotonic()
+    for path, part in (("/", "<!doctype html>"), ("/status.json?x", '"open_round":0'), ("/metrics", "pride_open_round 0")):
+        answer = ask(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
+        expect(f"{path}: {answer[:200]}", answer.startswith("HTTP/1.1 200 OK\r\n") and part in answer
+               and "Content-Security-Policy: default-src 'none'" in answer)
+    expect(f"answers took {time.monotonic() - began:.1f} s", time.monotonic() - began < 2)
+    for text, status in (("GET /x HTTP/1.1\r\n\r\n", "404"), ("POST / HTTP/1.1\r\n\r\n", "405"),
+                         ("what\r\n\r\n", "400"), ("GET /" + "x" * 9000, "431")):
+        expect(f"{text[:20]}: no {status}", ask(text).startswith(f"HTTP/1.1 {status} "))
+    expect("HEAD has a body", ask("HEAD / HTTP/1.1\r\n\r\n").endswith("\r\n\r\n"))
+    for line in idle:
+        line.settimeout(10)
+        try:
+            expect("an idle connection got an answer", line.recv(1) == b"")
+        except ConnectionResetError:
+            pass
+    expect(f"idle ones lasted {time.monotonic() - began:.1f} s", time.monotonic() - began < 9)
+    expect("stopped", run.coordinator.stop() == 0)
+
+
+def a_signal_to_any_thread_stops_it(run):
+    """A thread that a library began before main() does not block signals."""
+    pid = run.coordinator.process.pid
+    free = [int(task.name) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+            if not int((task / "status").read_text().split("SigBlk:")[1].split()[0], 16) >> (signal.SIGTERM - 1) & 1]
+    ctypes.CDLL(None).tgkill(pid, max([pid, *free]), signal.SIGTERM)
+    code = run.coordinator.process.wait(30)
+    expect(f"{code} after a signal to one of {free}", code == 0)
+    expect("not in the log", run.coordinator.events()[-1]["event"] == "stopped")
+
+
 def main():
     pride, program, *names = sys.argv[1:]
     tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on,
              stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
-             another_secret_is_refused, commands_say_what_is_wrong)
+             another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
+             idle_connections_hold_nobody_up, a_signal_to_any_thread_stops_it)
     for test in tests:
         if names and test.__name__ not in names:
             continue

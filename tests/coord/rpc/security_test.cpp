@@ -197,6 +197,32 @@ TEST_F(Security, MalformedMessagesAreRefused) {
   expect_in_log("malformed");
 }
 
+// A call that begins, and is given up before its message.
+class GivenUp final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  explicit GivenUp(const Channel& channel) : stub_(channel) {
+    stub_.PrepareBidiStreamingCall(&context_, "/pride.coord.CoordinatorCalls/Heartbeat",
+                                   grpc::StubOptions(), this);
+    StartWritesDone();
+    StartCall();
+  }
+  void OnDone(const grpc::Status& status) override { done_.set_value(status); }
+  grpc::Status status() { return done_.get_future().get(); }
+
+ private:
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub_;
+  grpc::ClientContext context_;
+  std::promise<grpc::Status> done_;
+};
+
+TEST_F(Security, CallsThatWereGivenUpAreNotCalledMalformed) {
+  start();
+  GivenUp call(channel(address_of("frozen").certificates));
+  EXPECT_EQ(call.status().error_code(), grpc::StatusCode::CANCELLED);
+  expect_in_log("cancelled: the call ended before its message came");
+  EXPECT_FALSE(running->notes.has("malformed"));
+}
+
 TEST_F(Security, BytesThatAreNoTlsAreRefused) {
   start();
   send_raw(running->port(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
