@@ -24,6 +24,7 @@ core_packages=(
   libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev libpcre2-dev libjpeg62-turbo-dev
   libgtest-dev librandom123-dev
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libssl-dev  # the coordinator
+  libcpp-httplib-dev  # its status page
   python3
 )
 # what training, the MPI transport and the lint stage add
