@@ -68,7 +68,7 @@ std::vector<Flag> task_flags() {
       task("vote-weight", &O::vote_weight, Role::kTraining,
            "A worker's votes: equal (one each), or samples (as many as it has training samples, "
            "which dirichlet deals unequally; in units of N / 65535 of more than 65535 samples). "
-           "For methods that exchange signs",
+           "For methods that exchange signs, or with --coordinator means",
            {.choices = {"equal", "samples"}}),
       task("seed", &O::seed, Role::kBatches,
            "Of initial values, data order, augmentation, ties and zeros",
