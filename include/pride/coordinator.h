@@ -40,7 +40,8 @@ struct RunDescription {
 
 struct Ballot {
   std::int64_t round = 0;
-  std::uint64_t params_hash = 0;      // of the parameters that all workers have alike, before it
+  std::uint64_t params_hash = 0;      // of what all workers have alike, before it: the parameters,
+                                      // and with a method on the mean its shared state
   std::vector<std::byte> scalars;     // StepScalars of each group: equal for all voters of a round
   std::span<const std::byte> frames;  // bucket by bucket, part by part
   std::optional<double> loss;         // for the coordinator's status page
@@ -83,7 +84,8 @@ class CoordinatorClient {
   // Record of a round that is closed. REQUIRES: first_record <= round < open_round.
   virtual std::vector<std::byte> record(std::int64_t round) = 0;
 
-  // The newest parameters, padding left in: those before round `parameters_round`.
+  // The newest parameters, padding left in, then each shared buffer of the method's state: those
+  // before round `parameters_round`.
   virtual void get_parameters(std::int64_t parameters_round, std::span<float> params) = 0;
   virtual void put_parameters(std::int64_t before_round, std::uint64_t hash,
                               std::span<const float> params) = 0;

@@ -89,4 +89,4 @@ def test_refuses_a_process_group_with_a_coordinator():
 @needs_program
 def test_refuses_a_method_that_a_coordinator_cannot_serve(coordinator):
     with pytest.raises(pride.InvalidArgument, match="coordinator cannot serve"):
-        pride.Lion(model_of(1).parameters(), coordinator=coordinator)
+        pride.LionCub(model_of(1).parameters(), coordinator=coordinator)

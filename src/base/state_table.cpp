@@ -75,6 +75,18 @@ std::vector<std::span<float>> StateTable::buffers(StateKind kind) {
   return all;
 }
 
+std::vector<std::span<float>> StateTable::memory() {
+  std::vector<std::span<float>> all;
+  for (Entry& e : entries_) {
+    if (e.is_memory()) all.push_back(e.buffer.span());
+  }
+  return all;
+}
+
+std::size_t StateTable::n_memory() const noexcept {
+  return static_cast<std::size_t>(std::ranges::count_if(entries_, &Entry::is_memory));
+}
+
 std::vector<StateBuffer> StateTable::buffers() {
   std::vector<StateBuffer> all;
   for (Entry& e : entries_) all.push_back({e.name, e.kind, e.buffer.span(), e.buffer.memory()});

@@ -19,7 +19,7 @@ namespace pride {
 class StateTable {
  public:
   // What a buffer holds, for the check of what is loaded.
-  enum class Values { kAny, kSquares };  // kSquares: a negative mean square is refused
+  enum class Values { kAny, kSquares, kParameters };  // a negative mean square is refused
 
   // A buffer of the layout's flat size, empty until allocate() and zero then. The name is unique.
   FlatBuffer& add(const std::string& name, StateKind kind, Values values = Values::kAny);
@@ -47,6 +47,9 @@ class StateTable {
   void take(const StateTable& other, std::size_t n_tensors);
 
   std::vector<std::span<float>> buffers(StateKind kind);
+  // What ranks have alike beside parameters: the shared buffers that are not kParameters.
+  std::vector<std::span<float>> memory();
+  std::size_t n_memory() const noexcept;
   std::vector<StateBuffer> buffers();
   StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal
 
@@ -63,6 +66,7 @@ class StateTable {
     StateKind kind;
     Values values;
     FlatBuffer buffer = {};
+    bool is_memory() const { return kind == StateKind::kShared && values != Values::kParameters; }
   };
   struct Text {
     std::string name;

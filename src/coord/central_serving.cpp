@@ -5,9 +5,9 @@
 
 #include "codecs/signs.h"
 #include "methods/registry.h"
+#include "optimizer/replica.h"
 #include "optimizer/step_scalars.h"
 #include "pride/error.h"
-#include "pride/optimizer.h"
 
 namespace pride::coord {
 namespace {
@@ -27,9 +27,9 @@ class CentralServing final : public Serving {
   std::size_t ballot_bytes(std::int64_t round) const override {
     return rounds_.ballot_bytes(round);
   }
-  std::size_t parameter_floats() const override { return layout_.flat_size(); }
+  std::size_t parameter_floats() const override { return replica_floats(*method_, layout_); }
   std::uint64_t parameters_hash(std::span<const float> params) const override {
-    return param_hash(layout_, params);
+    return replica_hash(layout_, params);
   }
   std::uint64_t coordinates() const override { return layout_.n_coords(); }
   int groups() const override { return groups_; }
@@ -49,6 +49,7 @@ class CentralServing final : public Serving {
                                std::span<const std::span<const std::byte>> ballots) const override {
     return rounds_.serve(round, seed_, scalars_digest, voters, ballots);
   }
+  bool has_signs() const override { return sign_words(0) > 0; }
   Signs sample(std::int64_t round, std::span<const std::byte> ballot, std::uint64_t key,
                std::size_t most) const override;
 
@@ -111,9 +112,8 @@ Serving::Signs CentralServing::sample(std::int64_t round, std::span<const std::b
   std::size_t at = 0, word = 0;
   rounds_.for_parts({.step = step_of(round), .central = true},
                     [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
-                      const std::size_t n = part.up.bytes(shard);
-                      const Frame frame{ballot.subspan(at, n)};
-                      at += n;
+                      const Frame frame{ballot.subspan(at, part.up.bytes(shard))};
+                      at += part.up.all_bytes(shard);
                       if (part.up.codec != Codec::kSign) return;
                       for_words(frame, shard, [&](std::uint64_t bits, std::uint64_t mask) {
                         if (word++ % every != first) return;

@@ -155,6 +155,10 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
   if (new_serving && options.weighting != Weighting::kEqual && new_serving->most_votes() == 0) {
     return concat("the coordinator weighs votes, and ", theirs->method, " has no weights");
   }
+  if (new_serving && options.weighting == Weighting::kLearned && !new_serving->has_signs()) {
+    return concat("the coordinator learns weights from signs, and ballots of ", theirs->method,
+                  " have none; start it with --weights equal or samples");
+  }
   const int weight =
       request.vote_weight() == 0 ? 1 : static_cast<int>(std::min(request.vote_weight(), 65536u));
   found = registrations.find_or_add(request.name(), request.secret(), weight, peer, time);

@@ -111,7 +111,7 @@ std::optional<Impl::Known> Impl::follow() {
     shadow->apply(std::as_bytes(std::span(bytes)), concat("shadow, round ", shadow->round()));
     const std::int64_t round = shadow->round();
     if (options.parameters_every == 0 || round % options.parameters_every != 0) continue;
-    journal.keep_parameters(round, shadow->hash(), shadow->params());
+    journal.keep_parameters(round, shadow->hash(), shadow->params().span());
     known.kept = round;
   }
   known.round = shadow->round();

@@ -22,7 +22,8 @@ class Serving {
 
   virtual std::int64_t step_of(std::int64_t round) const = 0;
   virtual std::size_t ballot_bytes(std::int64_t round) const = 0;
-  virtual std::size_t parameter_floats() const = 0;  // padding included
+  // Parameters, and after them the state that all workers have alike: padding included.
+  virtual std::size_t parameter_floats() const = 0;
   virtual std::uint64_t parameters_hash(std::span<const float> params) const = 0;
   virtual std::uint64_t coordinates() const = 0;  // padding left out
   virtual int groups() const = 0;
@@ -38,6 +39,7 @@ class Serving {
       std::int64_t round, std::uint64_t scalars_digest, std::span<const Voter> voters,
       std::span<const std::span<const std::byte>> ballots) const = 0;
 
+  virtual bool has_signs() const = 0;  // in ballots
   // Words of signs at places that depend on `key` alone, the same for all ballots of a round, at
   // most `most`; bits that belong to no coordinate are 0 in `mask`. Empty: the ballots are no
   // signs.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/shadow.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "methods/registry.h"
 #include "optimizer/central.h"
-#include "pride/flat_buffer.h"
+#include "optimizer/replica.h"
 
 namespace pride::coord {
 
@@ -46,9 +45,7 @@ Shadow::Shadow(const RunDescription& run) : impl_(std::make_unique<Impl>(run)) {
 Shadow::~Shadow() = default;
 
 void Shadow::take(std::int64_t before_round, std::span<const float> params) {
-  std::ranges::copy(params, impl_->x.span().begin());
-  impl_->method->begin(impl_->x.span());
-  impl_->method->rebase(impl_->x.span());
+  take_replica(params, *impl_->method, impl_->x.span());
   impl_->round = before_round;
 }
 
@@ -59,8 +56,12 @@ void Shadow::apply(std::span<const std::byte> record, const std::string& where) 
 
 std::int64_t Shadow::round() const { return impl_->round; }
 
-std::span<const float> Shadow::params() const { return impl_->x.span(); }
+FlatBuffer Shadow::params() const {
+  return replica_of(impl_->layout, *impl_->method, impl_->x.span());
+}
 
-std::uint64_t Shadow::hash() const { return param_hash(impl_->layout, impl_->x.span()); }
+std::uint64_t Shadow::hash() const {
+  return replica_hash(impl_->layout, *impl_->method, impl_->x.span());
+}
 
 }  // namespace pride::coord

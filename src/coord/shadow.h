@@ -1,5 +1,6 @@
-// Shadow: the parameters that all workers have alike, followed by applying records to them. With
-// one a coordinator knows the hash before each round, and needs no worker's parameters.
+// Shadow: the parameters that all workers have alike, and the state that they have alike, followed
+// by applying records to them. With one a coordinator knows the hash before each round, and needs
+// no worker's parameters.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "pride/coordinator.h"
+#include "pride/flat_buffer.h"
 #include "pride/optimizer.h"
 
 namespace pride::coord {
@@ -23,14 +25,14 @@ class Shadow {
   explicit Shadow(const RunDescription& run);
   ~Shadow();
 
-  // Parameters before a round, padding included. REQUIRES: of the layout's flat size.
+  // Parameters before a round, as workers send them. REQUIRES: Serving::parameter_floats().
   void take(std::int64_t before_round, std::span<const float> params);
   // Throws CommError, and has changed nothing, unless it is the record of the next round, for
   // parameters with this hash. REQUIRES: take() was called.
   void apply(std::span<const std::byte> record, const std::string& where);
 
   std::int64_t round() const;  // before which the parameters are; -1: none yet
-  std::span<const float> params() const;
+  FlatBuffer params() const;
   std::uint64_t hash() const;
 
  private:

@@ -20,8 +20,14 @@ class DenseMethod : public Method {
   DenseMethod(const std::string& name, const MethodContext& ctx, const RuleArgs&... args)
       : mean_(dense_option(name, ctx)), rule_(state_, StateKind::kShared, args...) {}
 
-  Protocol protocol(const Round&) const override { return {.mean_gradient = true}; }
-  std::vector<Part> parts(const Bucket& b, const Round&) const override { return mean_.parts(b); }
+  Protocol protocol(const Round& round) const override {
+    return {.mean_gradient = true,
+            .most_votes = round.central ? DenseMean::kMostVotes : 0,
+            .replays = true};
+  }
+  std::vector<Part> parts(const Bucket& b, const Round& round) const override {
+    return mean_.parts(b, round.central);
+  }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     mean_.encode(b, ctx, flight);
   }

@@ -51,6 +51,24 @@ void check_finite(const ReceivedFrame& f) {
            " and does not report it");
 }
 
+// A worker's frame: what it uses, with the padding that belongs to it.
+template <typename T>
+void check_finite_used(const ReceivedFrame& f) {
+  const auto values = numbers<T>(f.frame.body);
+  const auto unused = unused_bits(f.frame.head.data(), f.shard);
+  for (std::size_t k = 0; k < f.shard.pieces.size(); ++k) {
+    const Piece& p = f.shard.pieces[k];
+    if (bit_at(unused, k)) continue;
+    const std::size_t first = 64 * p.first_word;
+    const auto used = values.subspan(first, 64 * p.n_words());
+    const std::size_t bad = first_bad(used);
+    if (bad == kernels::kAllFinite) continue;
+    alignas(64) Block block;
+    f.refuse("has ", widened(used.subspan(bad, 1), block)[0], " at coordinate ",
+             f.shard.begin + first + bad, ", in tensor ", p.tensor, ": this is no vote");
+  }
+}
+
 // out = mean of the rows. Returns the index of a non-finite number, or kAllFinite.
 std::size_t mean_of_rows(std::span<const float* const> rows, int voters, std::span<float> out) {
   kernels::mean_rows(rows, voters, out);
@@ -76,6 +94,31 @@ std::size_t mean_of_rows(std::span<const BFloat16* const> rows, int voters,
   return first_bad(std::span<const BFloat16>(out));
 }
 
+void narrowed(std::span<const float> values, std::span<float> out) {
+  std::ranges::copy(values, out.begin());
+}
+void narrowed(std::span<const float> values, std::span<BFloat16> out) { to_bf16(values, out); }
+
+// out = sum of weight times row, over `votes`; no weights: each is 1. In double and in row order,
+// rounded at the end: products are exact, and the mean of finite numbers is finite.
+template <typename T>
+void weighted_mean(std::span<const T* const> rows, std::span<const int> weights, int votes,
+                   std::span<T> out) {
+  std::array<double, kBlock> sums;
+  alignas(64) Block block;
+  for (std::size_t at = 0; at < out.size(); at += kBlock) {
+    const std::size_t n = std::min(kBlock, out.size() - at);
+    std::fill_n(sums.begin(), n, 0.0);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const double weight = weights.empty() ? 1 : weights[r];
+      const auto row = widened({rows[r] + at, n}, block);
+      for (std::size_t i = 0; i < n; ++i) sums[i] += weight * static_cast<double>(row[i]);
+    }
+    for (std::size_t i = 0; i < n; ++i) block[i] = static_cast<float>(sums[i] / votes);
+    narrowed(std::span<const float>(block).first(n), out.subspan(at, n));
+  }
+}
+
 NonFinite overflow_at(const Shard& shard, std::size_t index) {
   const auto piece = std::ranges::find_if(
       shard.pieces, [&](const Piece& p) { return shard.begin + index < p.end; });
@@ -85,7 +128,7 @@ NonFinite overflow_at(const Shard& shard, std::size_t index) {
 
 // The mean of the shard over the ranks that use its tensors; zero where no rank does.
 template <typename T>
-void serve_mean(const Shard& shard, const Ballots& up, int voters, Reply& reply) {
+void serve_mean(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) {
   const std::span<T> mean(reinterpret_cast<T*>(reply.body.data()), shard.size());
   for (const Run& run : runs_of(shard, up.frames)) {
     const auto out = mean.subspan(64 * run.first_word, 64 * run.n_words);
@@ -94,11 +137,18 @@ void serve_mean(const Shard& shard, const Ballots& up, int voters, Reply& reply)
       continue;
     }
     std::vector<const T*> rows;
+    std::vector<int> weights;
     for (const std::size_t i : run.frames) {
       rows.push_back(numbers<T>(up.frames[i].body).data() + 64 * run.first_word);
+      if (!round.weights.empty()) weights.push_back(round.weights[i]);
     }
-    const std::size_t bad = mean_of_rows(rows, voters, out);
-    if (bad == kernels::kAllFinite) continue;
+    const bool equal = weights.empty();
+    const std::size_t bad = equal ? mean_of_rows(rows, round.voters, out) : 0;
+    if (equal && bad == kernels::kAllFinite) continue;
+    if (round.central) {  // no step of a coordinator is dropped
+      weighted_mean<T>(rows, weights, round.votes(), out);
+      continue;
+    }
     // a rank's frame has the non-finite flag set: there is no mean
     for (std::size_t r = 0; r < rows.size(); ++r) {
       const ReceivedFrame f{up.frames[run.frames[r]], shard, static_cast<int>(run.frames[r]),
@@ -111,7 +161,7 @@ void serve_mean(const Shard& shard, const Ballots& up, int voters, Reply& reply)
 
 }  // namespace
 
-std::vector<Part> DenseMean::parts(const Bucket& bucket) const {
+std::vector<Part> DenseMean::parts(const Bucket& bucket, bool central) const {
   const bool narrow = kind_ == Dense::kBf16;
   const std::size_t width = kind_ == Dense::kNative ? 0 : narrow ? sizeof(BFloat16) : sizeof(float);
   FrameKind up = unused_bits_frames(narrow ? Codec::kDenseBf16 : Codec::kDense,
@@ -120,6 +170,7 @@ std::vector<Part> DenseMean::parts(const Bucket& bucket) const {
                                       narrow ? "mean bf16" : "mean", width);
   if (kind_ == Dense::kOrdered) down.check = check_finite<float>;
   if (narrow) down.check = check_finite<BFloat16>;
+  if (central) up.check = narrow ? check_finite_used<BFloat16> : check_finite_used<float>;
   std::vector<Part> parts;
   parts.push_back(sharded_part(bucket, std::move(up), std::move(down)));
   if (kind_ != Dense::kNative) return parts;
@@ -178,18 +229,25 @@ void DenseMean::serve(const Part& part, const Shard& shard, const Ballots& up, c
     return;
   }
   combine_unused(up.frames, shard, unused_bits(reply.head.data(), shard));
-  if (kind_ == Dense::kOrdered) serve_mean<float>(shard, up, round.voters, reply);
-  if (kind_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, round.voters, reply);
+  if (kind_ == Dense::kOrdered) serve_mean<float>(shard, up, round, reply);
+  if (kind_ == Dense::kBf16) serve_mean<BFloat16>(shard, up, round, reply);
+}
+
+// Of all shards, whose bodies lie one after the other.
+std::span<const std::byte> DenseMean::means(const Bucket& bucket, const Flight& flight) const {
+  if (kind_ == Dense::kNative) return flight.wire(kSum).room.span();
+  const std::size_t width = kind_ == Dense::kBf16 ? sizeof(BFloat16) : sizeof(float);
+  return {flight.wire(kFrames).down_body[0].data(), width * bucket.size()};
 }
 
 // Flat coordinates [begin, begin + n) of the mean; in bfloat16 widened into the block.
 std::span<const float> DenseMean::mean_of(const Bucket& bucket, const Flight& flight,
                                           std::size_t begin, std::size_t n,
                                           std::span<float> block) const {
-  const ByteBuffer& room = flight.wire(kind_ == Dense::kNative ? kSum : kFrames).room;
+  const auto all = means(bucket, flight);
   const std::size_t first = begin - bucket.begin;
-  if (kind_ != Dense::kBf16) return room.floats().subspan(first, n);
-  return widened(numbers<BFloat16>(room.span().last(room.size() / 2)).subspan(first, n), block);
+  if (kind_ != Dense::kBf16) return numbers<float>(all).subspan(first, n);
+  return widened(numbers<BFloat16>(all).subspan(first, n), block);
 }
 
 void DenseMean::visit(const Bucket& bucket, const Flight& flight,

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <limits>
+
 #include "methods/method.h"
 #include "rules/rule.h"
 
@@ -11,14 +13,18 @@ namespace pride::methods {
 // kOrdered: shards to their servers, summed in rank order, and back: the bytes of a ring, the same
 // bits everywhere. kNative: the transport's all-reduce, in an order of its own. kBf16: as kOrdered,
 // with every gradient, a rank's own too, rounded to bfloat16 before the sum, which is float32, and
-// the mean rounded again: half the bytes.
+// the mean rounded again: half the bytes. A coordinator sums in the order of its workers' numbers,
+// the same bits as ranks; in double where votes are weighted or the sum overflows.
 enum class Dense { kOrdered, kNative, kBf16 };
 
 class DenseMean {
  public:
   explicit DenseMean(Dense kind) : kind_(kind) {}
 
-  std::vector<Part> parts(const Bucket& bucket) const;
+  static constexpr int kMostVotes = std::numeric_limits<int>::max();  // by a coordinator
+
+  // `central`: what a coordinator gets is checked before it is summed.
+  std::vector<Part> parts(const Bucket& bucket, bool central = false) const;
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const;
@@ -29,6 +35,7 @@ class DenseMean {
              View x) const;
 
  private:
+  std::span<const std::byte> means(const Bucket& bucket, const Flight& flight) const;
   std::span<const float> mean_of(const Bucket& bucket, const Flight& flight, std::size_t begin,
                                  std::size_t n, std::span<float> block) const;
 

@@ -70,7 +70,7 @@ LionCub::LionCub(const std::string& name, const MethodContext& ctx, Measures mea
       probe_every_(whole_option(name, ctx, "probe_every", 0, 1'000'000'000)),
       sync_format_(value_format(name, ctx.options.at("sync_format"))),
       plan_{static_cast<int>(whole_option(name, ctx, "bits", 1, kernels::kMaxLevelBits)),
-            choose_tensors(name, ctx.layout, ctx.options.at("sync"))},
+            choose_tensors(name + ": option sync", ctx.layout, ctx.options.at("sync"))},
       sync_(ctx.layout, plan_.synced, schedule_, sync_format_),
       probe_(ctx.layout, ctx.world),
       measures_(std::move(measures)),

@@ -73,7 +73,9 @@ StepScalars betas_of(const std::string& name, const MethodContext& ctx) {
 }
 
 // The outer method's table, in which the local buffers have names of their own.
-FlatBuffer& add_common(StateTable& state) { return state.add("common", StateKind::kShared); }
+FlatBuffer& add_common(StateTable& state) {
+  return state.add("common", StateKind::kShared, StateTable::Values::kParameters);
+}
 FlatBuffer& add_drift(StateTable& state) { return state.add("drift", StateKind::kLocal); }
 StateTable& named_local(StateTable& state) {
   state.begin_names_with("local_");

@@ -66,19 +66,18 @@ ValueFormat value_format(const std::string& method, const std::string& text) {
   return {ValueFormat::Kind::kLevels, text[0] - '0'};
 }
 
-std::vector<char> choose_tensors(const std::string& method, const Layout& layout,
+std::vector<char> choose_tensors(const std::string& option, const Layout& layout,
                                  const std::string& text) {
   std::vector<char> chosen(layout.tensors().size(), 0);
   if (text == "none") return chosen;
-  PRIDE_CHECK(!text.empty(), method, ": option sync is empty; 'none' synchronises nothing");
+  PRIDE_CHECK(!text.empty(), option, " is empty; 'none' chooses nothing");
   std::istringstream items(text);
   std::string item;
   while (std::getline(items, item, ',')) {
     const auto found = named_by(item, layout);
     const bool is_kind = item == "all" || item == "vectors" || item == "embeddings" ||
                          item == "first" || item == "last";
-    PRIDE_CHECK(is_kind || !found.empty(), method, ": option sync = '", text,
-                "': no tensor is named by '", item,
+    PRIDE_CHECK(is_kind || !found.empty(), option, " = '", text, "': no tensor is named by '", item,
                 "'; an item is none, all, vectors, embeddings, first, last, or a pattern of "
                 "tensor names with *");
     for (const std::size_t t : found) chosen[t] = 1;

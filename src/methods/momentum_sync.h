@@ -23,8 +23,8 @@ ValueFormat value_format(const std::string& method, const std::string& text);
 // name with * for any characters, or none, all, vectors (one dimension or none: norms and biases),
 // embeddings ("emb", "wte", "wpe" or "pos" in the name), first and last (of the tensors with two
 // dimensions or more). A kind may match no tensor; a pattern that matches none throws
-// InvalidArgument, naming the method.
-std::vector<char> choose_tensors(const std::string& method, const Layout& layout,
+// InvalidArgument, which begins with `option`.
+std::vector<char> choose_tensors(const std::string& option, const Layout& layout,
                                  const std::string& text);
 
 class MomentumSync {

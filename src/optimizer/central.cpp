@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "codecs/frame.h"
+#include "optimizer/replica.h"
 #include "optimizer/step_scalars.h"
 #include "pride/error.h"
 #include "pride/flat_buffer.h"
@@ -44,7 +45,7 @@ std::string Central::where(std::int64_t round) const {
 }
 
 std::uint64_t Central::hash_of(std::span<const float> x) const {
-  return param_hash(layout_, method_.begin(x));
+  return replica_hash(layout_, method_, x);
 }
 
 // --- Records. ------------------------------------------------------------------------------------
@@ -71,12 +72,17 @@ void Central::take_results(const RoundRecord& record, StepContext& ctx, std::spa
   ctx.groups = record.scalars;
   std::span<const std::byte> rest = record.frames;
   rounds_.for_parts(ctx, [&](std::size_t b, std::size_t k, const Part& part, const Shard& shard) {
-    const std::size_t n = part.down.bytes(shard);
+    const std::size_t head = part.down.bytes(shard), body = part.down.body_bytes(shard);
     Wire& wire = flights[b].wires[k];
     wire.down.resize(1);
-    wire.down[0].resize(n);
-    std::ranges::copy(rest.first(n), wire.down[0].span().begin());
-    rest = rest.subspan(n);
+    wire.down[0].resize(head);
+    std::ranges::copy(rest.first(head), wire.down[0].span().begin());
+    if (body > 0 && wire.down_body.empty()) {  // of a step that was not encoded
+      wire.room.resize(body);
+      wire.down_body = {wire.room.span()};
+    }
+    if (body > 0) std::ranges::copy(rest.subspan(head, body), wire.down_body[0].begin());
+    rest = rest.subspan(head + body);
   });
 }
 
@@ -156,22 +162,21 @@ std::int64_t Central::finish(std::span<float> x, std::int64_t round, bool voted,
 // --- Parameters, and rounds that this worker missed. ---------------------------------------------
 
 void Central::give(std::span<const float> x, std::int64_t round) {
-  const std::span<const float> common = method_.begin(x);
-  client_->put_parameters(round, param_hash(layout_, common), common);
+  const FlatBuffer all = replica_of(layout_, method_, x);
+  client_->put_parameters(round, replica_hash(layout_, all.span()), all.span());
 }
 
 // The newest that the coordinator has. Returns the round before which they are.
 std::int64_t Central::take(std::span<float> x) {
   const std::int64_t round = *welcome_.parameters_round;
-  FlatBuffer common(layout_.flat_size());
-  client_->get_parameters(round, common.span());
-  const std::uint64_t hash = param_hash(layout_, common.span());
+  FlatBuffer all(replica_floats(method_, layout_));
+  client_->get_parameters(round, all.span());
+  const std::uint64_t hash = replica_hash(layout_, all.span());
   if (hash != welcome_.parameters_hash) {
     throw CommError(concat(where(round), ": the parameters before it have hash ", hash,
                            ", must be ", welcome_.parameters_hash));
   }
-  std::ranges::copy(common.span(), x.begin());
-  method_.rebase(x);
+  take_replica(all.span(), method_, x);
   return round;
 }
 
@@ -179,7 +184,7 @@ std::int64_t Central::take(std::span<float> x) {
 bool Central::replays_are_fewer_bytes(std::int64_t from) const {
   const auto groups = static_cast<int>(options_.groups.size());
   const auto record = static_cast<double>(rounds_.record_bytes(from, groups, {&voter_, 1}));
-  const auto parameters = static_cast<double>(sizeof(float) * layout_.flat_size());
+  const auto parameters = static_cast<double>(sizeof(float) * replica_floats(method_, layout_));
   return record * static_cast<double>(*welcome_.parameters_round - from) <= parameters;
 }
 

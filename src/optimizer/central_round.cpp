@@ -57,6 +57,13 @@ FrameHeader ballot_header(const Part& part, const Shard& shard, const Round& rou
           .non_finite = {}};
 }
 
+// One that begins there: its head, then its body.
+Frame frame_at(std::span<const std::byte> bytes, std::size_t at, const FrameKind& kind,
+               const Shard& shard) {
+  const std::size_t head = kind.bytes(shard);
+  return {bytes.subspan(at, head), bytes.subspan(at + head, kind.body_bytes(shard))};
+}
+
 FrameHeader record_header(const Part& part, const Shard& shard, const Round& round) {
   FrameHeader header = ballot_header(part, shard, round, {});
   header.codec = part.down.codec;
@@ -175,13 +182,16 @@ CentralRound::CentralRound(const Method& method, std::span<const Bucket> buckets
     PRIDE_CHECK(bucket.shards.size() == 1, "a coordinator's buckets have one shard each, bucket ",
                 bucket.index, " has ", bucket.shards.size());
     for (const Part& part : method.parts(bucket, first)) {
+      PRIDE_CHECK(part.route != Route::kNative,
+                  "a coordinator cannot serve this method: the sum is the transport's own; set ",
+                  "dense = ordered or bf16");
       PRIDE_CHECK(part.route == Route::kSharded && part.up.sized,
                   "a coordinator cannot serve this method: its frames go by the ",
                   route_name(part.route), " route or their length depends on data");
     }
   }
   PRIDE_CHECK(protocol.replays,
-              "a coordinator cannot serve this method: its workers share more than parameters, "
+              "a coordinator cannot serve this method: its workers share what no record has, "
               "keep what a result did not apply, or exchange fragments in turn");
 }
 
@@ -213,7 +223,7 @@ std::size_t CentralRound::ballot_bytes(std::int64_t round) const {
   std::size_t bytes = 0;
   for_parts({.step = step_of(round), .central = true},
             [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
-              bytes += part.up.bytes(shard);
+              bytes += part.up.all_bytes(shard);
             });
   return bytes;
 }
@@ -225,7 +235,7 @@ std::size_t CentralRound::record_bytes(std::int64_t round, int groups,
                       kVoterBytes * voters.size();
   for_parts(round_of(round, 0, 0, voters, weights),
             [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
-              bytes += part.down.bytes(shard);
+              bytes += part.down.all_bytes(shard);
             });
   return bytes;
 }
@@ -234,10 +244,14 @@ std::vector<std::byte> CentralRound::ballot(const Round& round, Voter voter,
                                             std::span<const Flight> flights) const {
   std::vector<std::byte> out;
   for_parts(round, [&](std::size_t b, std::size_t k, const Part& part, const Shard& shard) {
-    const auto encoded = flights[b].wires[k].up[0].span();
+    const Wire& wire = flights[b].wires[k];
+    const auto head = wire.up[0].span();
     const std::size_t begin = out.size();
-    out.insert(out.end(), encoded.begin(), encoded.end());
-    seal(ballot_header(part, shard, round, voter), std::span(out).subspan(begin));
+    out.insert(out.end(), head.begin(), head.end());
+    out.insert(out.end(), wire.up_body[0].begin(), wire.up_body[0].end());
+    const auto frame = std::span(out).subspan(begin);
+    seal(ballot_header(part, shard, round, voter), frame.first(head.size()),
+         frame.subspan(head.size()));
   });
   return out;
 }
@@ -252,12 +266,12 @@ void CentralRound::check_ballot(std::int64_t round, std::uint64_t seed,
   const Round r = round_of(round, seed, scalars_digest, {&voter, 1}, {});
   std::size_t at = 0;
   for_parts(r, [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
-    const Frame frame{ballot.subspan(at, part.up.bytes(shard))};
+    const Frame frame = frame_at(ballot, at, part.up, shard);
     const std::string where = concat(who, ": ", part.up.name, " frames of bucket ", part.bucket);
     const auto bad = open(frame, ballot_header(part, shard, r, voter), where);
     if (bad) refuse(where, "tensor ", bad->tensor, " is not finite: this is no vote");
     check_payload(part.up, {frame, shard, voter.number, where}, false);
-    at += frame.head.size();
+    at += part.up.all_bytes(shard);
   });
 }
 
@@ -271,19 +285,20 @@ std::vector<std::byte> CentralRound::serve(
   std::vector<std::byte> out;
   std::size_t at = 0;
   for_parts(r, [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
-    const std::size_t n = part.up.bytes(shard), begin = out.size();
+    const std::size_t begin = out.size();
     std::vector<Frame> frames;
-    for (const auto ballot : ballots) frames.push_back({ballot.subspan(at, n)});
-    at += n;
-    out.resize(begin + part.down.bytes(shard));
-    const auto head = std::span(out).subspan(begin);
+    for (const auto ballot : ballots) frames.push_back(frame_at(ballot, at, part.up, shard));
+    at += part.up.all_bytes(shard);
+    out.resize(begin + part.down.all_bytes(shard));
+    const auto head = std::span(out).subspan(begin, part.down.bytes(shard));
+    const auto body = std::span(out).subspan(begin + head.size());
     ByteBuffer pending;
-    Reply reply{part.down, head, {}, pending};
+    Reply reply{part.down, head, body, pending};
     const std::string where =
         concat("round ", round, ": ", part.up.name, " frames of bucket ", part.bucket);
     method_.serve(part, shard, {part.up, frames, where, weights}, r, reply);
     if (reply.non_finite) refuse(where, "tensor ", reply.non_finite->tensor, " overflows");
-    seal(record_header(part, shard, r), head);
+    seal(record_header(part, shard, r), head, body);
   });
   return out;
 }
@@ -304,11 +319,11 @@ void CentralRound::check_record(const RoundRecord& record, std::uint64_t seed,
   const std::span<const std::byte> frames = record.frames;
   std::size_t at = 0;
   for_parts(r, [&](std::size_t, std::size_t, const Part& part, const Shard& shard) {
-    const std::size_t n = part.down.bytes(shard);
+    const std::size_t n = part.down.all_bytes(shard);
     if (frames.size() - at < n) {
       refuse(where, "the record ends in the ", part.down.name, " frame of bucket ", part.bucket);
     }
-    const Frame frame{frames.subspan(at, n)};
+    const Frame frame = frame_at(frames, at, part.down, shard);
     const std::string text = concat(where, ": ", part.down.name, " frames of bucket ", part.bucket);
     const auto bad = open(frame, record_header(part, shard, r), text);
     if (bad) refuse(text, "tensor ", bad->tensor, " is not finite");

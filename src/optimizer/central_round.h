@@ -24,7 +24,7 @@ struct Voter {
 struct RoundRecord {
   std::int64_t round = 0;
   std::int64_t step = 0;             // of the exchange: the last of its period
-  std::uint64_t params_hash = 0;     // of the parameters that all workers have alike, before it
+  std::uint64_t params_hash = 0;     // replica_hash() of what all workers have alike, before it
   std::vector<StepScalars> scalars;  // of each group
   std::vector<Voter> voters;         // by ascending number; at least one
   std::vector<std::byte> frames;     // results, bucket by bucket, part by part
@@ -46,8 +46,8 @@ std::vector<StepScalars> decode_scalars(std::span<const std::byte> bytes, int gr
 class CentralRound {
  public:
   // Throws InvalidArgument if a coordinator cannot serve the method, with the reason: shared scales
-  // before a step, state of its servers or shared by its workers, frames whose length depends on
-  // data.
+  // before a step, state of its servers, state in common that records do not lead to, frames whose
+  // length depends on data.
   CentralRound(const Method& method, std::span<const Bucket> buckets);
 
   std::span<const Bucket> buckets() const noexcept { return buckets_; }

@@ -105,6 +105,10 @@ void Optimizer::Impl::check_coordinator(const Communicator& user_comm) const {
               "optimizer: a coordinator's worker has a communicator of size ", "1, not ",
               user_comm.size());
   PRIDE_CHECK(!options.nodes.known(), "optimizer: nodes with a coordinator: its workers are alone");
+  PRIDE_CHECK(
+      options.clip_global_norm == 0,
+      "optimizer: clip_global_norm with a coordinator: its records have no norm; clip each ",
+      "worker's own gradient instead (local clipping)");
 }
 
 void Optimizer::Impl::check_nodes(int world, bool hierarchical) const {

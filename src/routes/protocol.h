@@ -91,8 +91,8 @@ struct Protocol {
   // Upper bound of a rank's bytes beyond its parts, for so many buckets with so many coordinates,
   // where that depends on data.
   std::function<std::uint64_t(std::size_t n_coords, std::size_t n_buckets)> slack = {};
-  bool replays = false;  // apply() reads results alone, in frames without bodies, and parameters
-                         // are all that ranks share: results can be applied without a gradient
+  bool replays = false;  // apply() reads results alone, and ranks share parameters and the state's
+                         // memory() alone: results can be applied without a gradient
   bool exact = true;     // false: the parts that are sent may differ
   bool bound = true;     // if not exact: an upper bound
 };

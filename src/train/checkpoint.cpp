@@ -18,18 +18,28 @@ namespace pride::train {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr const char* kPersonalState = "personal.safetensors";
+
 // what the step counter, the data order and the schedule depend on
 nlohmann::json facts_of(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
-  return {{"world", plan.world},
-          {"method", o.method},
-          {"task", plan.task->name()},
-          {"seed", o.seed},
-          {"batch", o.batch},
-          {"accumulate", o.accumulate},
-          {"sharding", o.sharding},
-          {"model", to_json(plan.task->model().size)},
-          {"data", plan.task->data().hash}};
+  nlohmann::json facts = {{"world", plan.world},
+                          {"method", o.method},
+                          {"task", plan.task->name()},
+                          {"seed", o.seed},
+                          {"batch", o.batch},
+                          {"accumulate", o.accumulate},
+                          {"sharding", o.sharding},
+                          {"model", to_json(plan.task->model().size)},
+                          {"data", plan.task->data().hash}};
+  if (!o.personal.empty()) facts["personal"] = o.personal;
+  return facts;
+}
+
+// Of the parameters that all workers have.
+std::uint64_t common_hash(const Kept& kept) {
+  const Layout& common = kept.optimizer.layout();
+  return param_hash(common, kept.params.first(common.flat_size()));
 }
 
 void save_state(const fs::path& file, const Optimizer& optimizer) {
@@ -107,7 +117,9 @@ std::string reason_against(const fs::path& folder, int rank, const std::string& 
     const nlohmann::json facts = read_checkpoint_facts(folder);
     std::vector<std::string> files = {"model.safetensors"};
     const nlohmann::json all = facts.value("files", nlohmann::json::object());
-    if (all.contains("config.json")) files.emplace_back("config.json");
+    for (const char* file : {"config.json", kPersonalState}) {
+      if (all.contains(file)) files.emplace_back(file);
+    }
     if (local.empty()) files.push_back(state_name(rank));
     for (int r = 0; !local.empty() && r < facts.value("world", 0); ++r)
       files.push_back(state_name(r));
@@ -185,11 +197,10 @@ void load_parameters(const fs::path& file, const Layout& layout, std::span<float
   }
 }
 
-void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer& optimizer,
-                     std::span<const float> params, std::int64_t ahead,
-                     std::optional<double> loss) {
+void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept,
+                     std::int64_t ahead, std::optional<double> loss) {
   const fs::path parent = fs::path(plan.options.out) / "checkpoints";
-  const std::string name = checkpoint_name(optimizer.steps_done());
+  const std::string name = checkpoint_name(kept.optimizer.steps_done());
   const fs::path partial = parent / (name + ".partial");
   const Communicator::Scope scope(comm, "checkpoint");
   if (comm.rank() == 0) {
@@ -198,12 +209,13 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer&
   }
   comm.barrier();
   const fs::path state = partial / state_name(comm.rank());
-  save_state(state, optimizer);
+  save_state(state, kept.optimizer);
+  if (kept.personal != nullptr) save_state(partial / kPersonalState, *kept.personal);
   const std::uint64_t mine = file_hash(state);
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(comm.size()));
   comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(hashes)));
   if (comm.rank() != 0) return comm.barrier();
-  save_model(partial, *plan.task, optimizer.layout(), params);
+  save_model(partial, *plan.task, kept.layout, kept.params);
   nlohmann::json facts = facts_of(plan), files;
   for (const auto& entry : fs::directory_iterator(partial)) {  // a rank's state: as the rank has it
     const std::string file = entry.path().filename().string();
@@ -214,9 +226,9 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer&
   }
   facts["files"] = files;
   facts["settings"] = to_json(plan.options);
-  facts["step"] = optimizer.steps_done();
+  facts["step"] = kept.optimizer.steps_done();
   facts["batches_ahead"] = ahead;
-  facts["param_hash"] = hex16(param_hash(optimizer.layout(), params));
+  facts["param_hash"] = hex16(common_hash(kept));
   if (loss) facts["loss"] = *loss;
   write_checkpoint_facts(partial, facts);
   put_in_place(partial, parent / name);
@@ -224,8 +236,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer&
   comm.barrier();
 }
 
-Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, Optimizer& optimizer,
-                        std::span<float> params) {
+Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept) {
   Resumed resumed;
   const fs::path folder = choose_checkpoint(comm, plan.options, resumed.notes);
   const nlohmann::json saved = read_checkpoint_facts(folder);
@@ -245,9 +256,10 @@ Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, Optimizer& op
   resumed.step = saved.value("step", std::int64_t{0});
   resumed.world = saved["world"].get<int>();
   resumed.ahead = saved.value("batches_ahead", std::int64_t{0});
-  load_parameters(folder / "model.safetensors", optimizer.layout(), params);
-  load_state(folder, comm.rank(), resumed, local, optimizer);
-  check_parameters(comm, folder, saved, param_hash(optimizer.layout(), params));
+  load_parameters(folder / "model.safetensors", kept.layout, kept.params);
+  load_state(folder, comm.rank(), resumed, local, kept.optimizer);
+  if (kept.personal != nullptr) kept.personal->load(read_state(folder / kPersonalState));
+  check_parameters(comm, folder, saved, common_hash(kept));
   if (!saved.contains("files")) {
     resumed.notes.push_back(concat(folder.string(), ": of pride 0.1, without checksums"));
   }

@@ -16,10 +16,12 @@
 #include "train/hex.h"
 #include "train/images.h"
 #include "train/io/folder_lock.h"
+#include "train/personal.h"
 #include "train/process.h"
 #include "train/replica.h"
 #include "train/run_folder.h"
 #include "train/settings/settings.h"
+#include "train/shares.h"
 #include "train/streams.h"
 #include "train/torch_errors.h"
 
@@ -31,27 +33,6 @@ namespace {
 constexpr int kMostSkipsInARow = 20;
 
 using Clock = std::chrono::steady_clock;
-
-// With --vote-weight samples the size of the rank's part, in units that let all parts together stay
-// at 65535: exact of so many samples.
-OptimizerOptions with_vote_weight(const TrainPlan& plan, const Sampler& sampler) {
-  constexpr std::uint64_t kMostVotes = 65535;
-  OptimizerOptions options = plan.optimizer;
-  if (plan.options.vote_weight == "equal") return options;
-  const std::uint64_t unit = (plan.task->n_samples() + kMostVotes - 1) / kMostVotes;
-  options.vote_weight =
-      static_cast<int>(std::clamp<std::uint64_t>(sampler.part_size() / unit, 1, kMostVotes));
-  return options;
-}
-
-// The part of the data that a rank draws from; with a coordinator that of its number, which it
-// learns when it joins.
-SamplerOptions sampler_options(const TrainPlan& plan, int number) {
-  return {.sharding = plan.sharding,
-          .seed = plan.options.seed,
-          .rank = plan.options.shard.value_or(plan.shards > 1 ? number % plan.shards : number),
-          .world = plan.shards};
-}
 
 bool is_due(std::int64_t every, std::int64_t before, std::int64_t after) {
   return every > 0 && after / every > before / every;
@@ -70,13 +51,15 @@ class Worker {
         control_(comm.duplicate()),
         device_(device_of(plan.options)),
         model_(make_model(plan, device_)),
-        flat_(named_parameters(*model_, plan.options.decay_all)),
+        flat_(personal_last(named_parameters(*model_, plan.options.decay_all),
+                            plan.options.personal, n_personal_)),
         number_(comm.rank()),
         sampler_(plan.task->n_samples(), plan.task->labels(), sampler_options(plan, number_)),
-        optimizer_(comm, flat_.layout(), optimizer_options()),
+        optimizer_(comm, common_layout(flat_.layout(), n_personal_), optimizer_options()),
         queue_(plan.task->make_queue()),
         draws_(static_cast<std::size_t>(plan.options.batch)) {
     control_->set_timeout(comm.timeout());
+    if (n_personal_ > 0) personal_.emplace(flat_.layout(), optimizer_.layout(), plan);
   }
 
   TrainResult run();
@@ -93,7 +76,7 @@ class Worker {
   WorldStep take_step();
   Batch next_batch(RankStep& mine);
   double backward(const Batch& batch);
-  StepReport step(RankStep& mine);
+  StepReport step(RankStep& mine, double lr);
   WorldStep share(const RankStep& mine, double lr);
   void check_skips(const WorldStep& step);
   void take_common();
@@ -104,17 +87,24 @@ class Worker {
   void add(const WorldStep& step);
   void finish();
   bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
+  std::span<float> common() { return flat_.params().first(optimizer_.layout().flat_size()); }
+  Kept kept() {
+    return {flat_.layout(), flat_.params(), optimizer_,
+            personal_ ? &personal_->optimizer() : nullptr};
+  }
 
   const TrainPlan& plan_;
   Observers observers_;                    // of rank 0
   std::unique_ptr<Communicator> control_;  // metrics: their bytes are not the method's
   at::Device device_;
   std::unique_ptr<Model> model_;
+  std::size_t n_personal_ = 0;
   FlatModule flat_;
   int number_;  // the rank, or the worker's in a coordinator's run
   Sampler sampler_;
-  double loss_ = 0;  // of this rank's gradient
-  Optimizer optimizer_;
+  double loss_ = 0;      // of this rank's gradient
+  Optimizer optimizer_;  // of the tensors in common: all, without --personal
+  std::optional<Personal> personal_;
   std::unique_ptr<BatchQueue> queue_;
   std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, those before a resume too
   std::int64_t ahead_ = 0;  // batches that the data's order is ahead of the run, or behind
@@ -156,7 +146,7 @@ OptimizerOptions Worker::optimizer_options() {
 // The coordinator's run, at the round that is open.
 void Worker::join() {
   const std::int64_t before = optimizer_.steps_done();
-  optimizer_.broadcast(flat_.params());
+  optimizer_.broadcast(common());
   flat_.push();
   number_ = optimizer_.worker_number();
   sampler_ =
@@ -173,14 +163,15 @@ void Worker::start() {
   RunStart& start = result_.start;
   const std::string& resume = plan_.options.resume;
   if (!resume.empty()) {
-    Resumed from = load_checkpoint(*control_, plan_, optimizer_, flat_.params());
+    Resumed from = load_checkpoint(*control_, plan_, kept());
     start.step = from.step;
     start.saved_by = from.world;
     start.notes = std::move(from.notes);
     ahead_ = from.ahead;
-    optimizer_.to_local(flat_.params());
+    optimizer_.to_local(common());
     flat_.push();
   }
+  if (personal_) start.notes.push_back(personal_->note());
   if (plan_.optimizer.coordinator) join();
   taken_ = asked_ = optimizer_.steps_done() * plan_.options.accumulate;
   // after another number of workers: as many samples in all, in the order of this number
@@ -189,7 +180,8 @@ void Worker::start() {
   }
   start.transport = plan_.optimizer.coordinator ? "coordinator" : control_->transport();
   start.n_parameters = model_->n_parameters();
-  start.state_floats = optimizer_.state_floats();
+  start.state_floats =
+      optimizer_.state_floats() + (personal_ ? personal_->optimizer().state_floats() : 0);
   start.cost = optimizer_.mean_cost(start.step);
   start.routes = optimizer_.routes();
   start.tensors = flat_.layout().tensors();
@@ -242,10 +234,10 @@ void Worker::add(const WorldStep& step) {
 
 WorldStep Worker::take_step() {
   const double lr = plan_.peak_lr * plan_.schedule.factor(optimizer_.steps_done());
-  for (int group = 0; group < flat_.layout().n_groups(); ++group)
+  for (int group = 0; group < optimizer_.layout().n_groups(); ++group)
     optimizer_.set_group({.lr = lr}, group);
   RankStep mine;
-  const StepReport report = step(mine);
+  const StepReport report = step(mine, lr);
   mine.seconds.encode = report.encode_s;
   mine.seconds.exchange = report.exchange_s;
   mine.seconds.apply = report.apply_s;
@@ -263,10 +255,11 @@ WorldStep Worker::take_step() {
 }
 
 // the gradients of this rank's samples, then the method's step
-StepReport Worker::step(RankStep& mine) {
+StepReport Worker::step(RankStep& mine, double lr) {
   const Clock::time_point start = Clock::now();
   const std::int64_t last = plan_.options.accumulate - 1;
-  const bool overlap = plan_.optimizer.overlap && plan_.options.clip_norm == 0 && flat_.on_host();
+  const bool whole = plan_.options.clip_norm > 0 || personal_;  // gradients, before any step
+  const bool overlap = plan_.optimizer.overlap && !whole && flat_.on_host();
   flat_.zero_grad();
   for (std::int64_t micro = 0; micro <= last; ++micro) {
     const Batch batch = next_batch(mine);
@@ -274,16 +267,18 @@ StepReport Worker::step(RankStep& mine) {
     mine.loss += backward(batch) / static_cast<double>(plan_.options.accumulate);
   }
   loss_ = mine.loss;
-  if (plan_.options.clip_norm > 0) {
+  if (whole) {
     flat_.collect();
-    clip(flat_.grads(), plan_.options.clip_norm);
-    mine.seconds.backward = seconds_since(start) - mine.seconds.data;
-    // not flat_.step(), which would collect them anew
-    const StepReport report = optimizer_.step(flat_.params(), flat_.grads(), flat_.unused());
+    if (plan_.options.clip_norm > 0) clip(flat_.grads(), plan_.options.clip_norm);
+  }
+  mine.seconds.backward = seconds_since(start) - mine.seconds.data;
+  if (whole) {  // not flat_.step(), which would collect them anew
+    StepReport report = optimizer_.step(common(), flat_.grads().first(common().size()),
+                                        flat_.unused().first(optimizer_.layout().tensors().size()));
+    if (personal_) personal_->step(lr, flat_.params(), flat_.grads(), flat_.unused(), report);
     flat_.push();
     return report;
   }
-  mine.seconds.backward = seconds_since(start) - mine.seconds.data;
   return overlap ? flat_.finish_step() : flat_.step(optimizer_);
 }
 
@@ -338,7 +333,7 @@ void Worker::check_skips(const WorldStep& step) {
 
 // The model with the parameters that all ranks have alike.
 void Worker::take_common() {
-  optimizer_.to_common(flat_.params());
+  optimizer_.to_common(common());
   flat_.push();
 }
 
@@ -347,7 +342,7 @@ template <typename Body>
 void Worker::with_common(const Body& body) {
   take_common();
   body();
-  optimizer_.to_local(flat_.params());
+  optimizer_.to_local(common());
   flat_.push();
 }
 
@@ -367,13 +362,13 @@ void Worker::save_now() {
   if (lock_) lock_->check();
   std::optional<double> loss;
   if (evaluated() && has_fact(result_.metrics, "loss")) loss = number_of(result_.metrics, "loss");
-  with_common([&] { save_checkpoint(*control_, plan_, optimizer_, flat_.params(), ahead_, loss); });
+  with_common([&] { save_checkpoint(*control_, plan_, kept(), ahead_, loss); });
 }
 
 void Worker::finish() {
   if (!result_.interrupted && !evaluated()) evaluate_now();
   take_common();
-  const std::uint64_t hash = param_hash(flat_.layout(), flat_.params());
+  const std::uint64_t hash = param_hash(optimizer_.layout(), common());
   std::vector<std::uint64_t> all(static_cast<std::size_t>(control_->size()));
   control_->all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
   for (std::size_t r = 0; r < all.size(); ++r) {

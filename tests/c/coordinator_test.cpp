@@ -121,7 +121,7 @@ TEST(CCoordinator, RefusesWhatCannotBe) {
   pride_options_init(&options, sizeof options);
   EXPECT_EQ(pride_optimizer_create_worker(nullptr, good.layout, &options, nullptr, &optimizer),
             PRIDE_INVALID);
-  options.method = "adamw";
+  options.method = "terngrad";
   pride_coordinator line{coordinator.client(1)};
   EXPECT_EQ(pride_optimizer_create_worker(&line, good.layout, &options, nullptr, &optimizer),
             PRIDE_INVALID);

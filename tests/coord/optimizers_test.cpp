@@ -8,6 +8,7 @@
 #include "coord/direct_client.h"
 #include "coord/shadow.h"
 #include "coord/work_pool.h"
+#include "optimizer/replica.h"
 #include "pride/comm/thread_comm.h"
 #include "support/training.h"
 
@@ -106,6 +107,10 @@ CoordinatorOptions four_with_shadow() {
   return options;
 }
 
+std::string test_name_of(const ::testing::TestParamInfo<const char*>& info) {
+  return pride::testing::test_name(info.param);
+}
+
 class Methods : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Methods, LeaveAllWorkersTheReplayAndTheShadowWithTheSameParameters) {
@@ -147,12 +152,9 @@ TEST_P(Methods, LeaveAllWorkersTheReplayAndTheShadowWithTheSameParameters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Methods,
-                         ::testing::Values("dlion-vote", "dlion-avg", "local-vote", "local-avg"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         ::testing::Values("dlion-vote", "dlion-avg", "local-vote", "local-avg",
+                                           "adamw", "dsm", "diloco"),
+                         test_name_of);
 
 TEST(Optimizers, EndAliveWhereWorkersJoinAndVoteAllAtOnce) {
   CoordinatorOptions options;
@@ -193,6 +195,38 @@ TEST(Optimizers, WithOtherConstantsAreRefusedWhenTheyJoinWithTheFirstThatDiffers
   EXPECT_EQ(refusal([](auto& g) { g.lr = 0.5; }), "");
 }
 
+TEST(Optimizers, WeighMeansBySamples) {
+  OptimizerOptions options = options_of("diloco");
+  options.options = {
+      {"h", "2"}, {"outer_lr", "1"}, {"outer_beta1", "0"}, {"nesterov", "no"}};  // FedAvg
+  std::uint64_t hashes[2] = {};
+  for (const bool weighted : {false, true}) {
+    CoordinatorOptions by_samples;
+    by_samples.quorum.min_workers = 2;
+    by_samples.quorum.most_grace = Seconds(60);
+    by_samples.weighting = weighted ? Weighting::kGiven : Weighting::kEqual;
+    by_samples.most_weight = 65535;
+    Server server(by_samples);
+    std::vector<std::unique_ptr<Worker>> workers;
+    for (int i = 0; i < 2; ++i) {
+      options.vote_weight = i == 0 ? 12'000 : 500;
+      workers.push_back(std::make_unique<Worker>(i, options, server.client(i)));
+    }
+    at_once(2, [&](int i) { workers[static_cast<std::size_t>(i)]->steps(6); });
+    EXPECT_EQ(server.seen.failed, "");
+    EXPECT_EQ(workers[0]->hash(), workers[1]->hash());
+    hashes[weighted ? 1 : 0] = workers[0]->hash();
+    const JournalFiles files = scan_journal(server.folder());
+    const JournalEntry& entry = files.segments[0].entries[0];
+    const RoundRecord record =
+        decode_record(read_bytes(files.segments[0].file, entry.offset, entry.length), "test");
+    ASSERT_EQ(record.voters.size(), 2U);
+    EXPECT_EQ(record.voters[0].weight, weighted ? 24 : 1);
+    EXPECT_EQ(record.voters[1].weight, 1);
+  }
+  EXPECT_NE(hashes[0], hashes[1]);
+}
+
 // --- Bytes of a round. docs/wire_format.md, "A coordinator". -------------------------------------
 
 std::uint64_t varint(std::uint64_t v) { return v < 128 ? 1 : 1 + varint(v / 128); }
@@ -200,25 +234,28 @@ std::uint64_t varint(std::uint64_t v) { return v < 128 ? 1 : 1 + varint(v / 128)
 std::uint64_t field(std::uint64_t v) { return v == 0 ? 0 : 1 + varint(v); }
 std::uint64_t bytes_field(std::uint64_t n) { return 1 + varint(n) + n; }
 
-TEST(Optimizers, SendAndReceiveTheBytesThatAreStated) {
+class Bytes : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Bytes, AreThoseThatAreStated) {
   constexpr std::uint64_t kSession = 18, kHash = 9;
   Server server({});
   const auto client = server.client(0);
-  const OptimizerOptions options = options_of("dlion-vote");
+  const OptimizerOptions options = options_of(GetParam());
   Worker worker(0, options, client);
   worker.steps(1);
   const Traffic before = client->traffic();
   worker.steps(2);
   const Traffic after = client->traffic();
 
-  const auto method = make_method("dlion-vote", {layout(), 1, complete_options("dlion-vote", {})});
+  const auto method =
+      make_method(options.method, {layout(), 1, complete_options(options.method, {})});
   const auto buckets = make_buckets(layout(), options.bucket_coords, 1);
   const CentralRound rounds(*method, buckets);
   const std::uint64_t ballot = rounds.ballot_bytes(1), round = field(1);
   const Voter voter;
   const std::uint64_t record = rounds.record_bytes(1, 1, {&voter, 1});
   // before round 0, so that two fields of it are 0
-  const std::uint64_t run_state = field(2) + kHash + field(4 * layout().flat_size());
+  const std::uint64_t run_state = field(2) + kHash + field(4 * replica_floats(*method, layout()));
   const std::uint64_t state = bytes_field(run_state);
 
   const std::uint64_t up =
@@ -236,6 +273,8 @@ TEST(Optimizers, SendAndReceiveTheBytesThatAreStated) {
   EXPECT_LE(up - ballot, 220U);
   EXPECT_LE(down - record, 100U);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, Bytes, ::testing::Values("dlion-vote", "adamw"), test_name_of);
 
 }  // namespace
 }  // namespace pride::coord::test

@@ -32,8 +32,11 @@ TEST(CentralWorker, RefusesWhatItCannotDo) {
   bad.nodes = Nodes::of_size(1, 1);
   EXPECT_NE(refusal(bad).find("nodes"), std::string::npos);
   bad = good;
-  bad.method = "adamw";
+  bad.method = "terngrad";
   EXPECT_NE(refusal(bad).find("coordinator cannot serve"), std::string::npos);
+  bad.method = "adamw";
+  bad.clip_global_norm = 1;
+  EXPECT_NE(refusal(bad).find("clip_global_norm with a coordinator"), std::string::npos);
 
   Worker worker(coordinator, 0, good);
   EXPECT_THROW(worker.step(), InvalidArgument) << "it has not joined";

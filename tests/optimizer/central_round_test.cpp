@@ -6,85 +6,15 @@
 #include <gtest/gtest.h>
 
 #include "codecs/signs.h"
-#include "methods/registry.h"
-#include "optimizer/step_scalars.h"
-#include "pride/error.h"
-#include "support/training.h"
+#include "optimizer/central_half.h"
 
 namespace pride {
 namespace {
 
-constexpr std::uint64_t kSeed = 5;
-
-// A method's half of a worker, without an optimizer.
-struct Half {
-  explicit Half(const std::string& name, std::map<std::string, std::string> options = {})
-      : method(make_method(name, {layout, 1, complete_options(name, options)})),
-        buckets(make_buckets(layout, 1000, 1)) {
-    method->state().allocate(layout.flat_size());
-  }
-
-  std::vector<std::byte> ballot(const CentralRound& central, std::int64_t round, Voter voter) {
-    StepContext ctx;
-    static_cast<Round&>(ctx) = {.step = central.step_of(round),
-                                .seed = kSeed,
-                                .scalars_digest = digest_of(scalars),
-                                .central = true};
-    ctx.rank = voter.number;
-    ctx.groups = scalars;
-    std::vector<char> unused(layout.tensors().size(), 0);
-    for (std::size_t t = 0; t < unused.size(); ++t) {
-      unused[t] = testing::unused(voter.number, ctx.step, t) ? 1 : 0;
-    }
-    ctx.unused = unused;
-    FlatBuffer g(layout.flat_size());
-    testing::fill(layout, g, [&](std::size_t t, std::size_t i) {
-      return testing::gradient(voter.number, ctx.step, t, i);
-    });
-    std::vector<Flight> flights(buckets.size());
-    for (std::size_t b = 0; b < buckets.size(); ++b) {
-      Flight& flight = flights[b];
-      flight.grad = {g.data(), g.size()};
-      flight.parts = method->parts(buckets[b], ctx);
-      flight.wires.resize(flight.parts.size());
-      for (std::size_t k = 0; k < flight.parts.size(); ++k) {
-        prepare(flight.parts[k], ctx, flight.wires[k]);
-      }
-      method->encode(buckets[b], ctx, flight);
-    }
-    return central.ballot(ctx, voter, flights);
-  }
-
-  Layout layout{testing::kTensors};
-  std::unique_ptr<Method> method;
-  std::vector<Bucket> buckets;
-  std::vector<StepScalars> scalars = {
-      scalars_of({.lr = 0.5, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1}, 0)};
-};
-
-// The record of a round with ballots of these voters.
-RoundRecord record_of(const CentralRound& central, std::vector<Voter> voters,
-                      const std::vector<std::vector<std::byte>>& ballots,
-                      const std::vector<StepScalars>& scalars) {
-  const std::vector<std::span<const std::byte>> spans(ballots.begin(), ballots.end());
-  RoundRecord record;
-  record.round = 3;
-  record.step = central.step_of(3);
-  record.params_hash = 77;
-  record.scalars = scalars;
-  record.voters = std::move(voters);
-  record.frames = central.serve(3, kSeed, digest_of(scalars), record.voters, spans);
-  return record;
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const CommError& e) {
-    return e.what();
-  }
-  return {};
-}
+using testing::error_of;
+using testing::Half;
+using testing::kSeed;
+using testing::record_of;
 
 TEST(CentralRound, RefusesMethodsThatNeedMoreThanFrames) {
   const auto refusal = [](const std::string& method, std::map<std::string, std::string> options) {
@@ -96,8 +26,8 @@ TEST(CentralRound, RefusesMethodsThatNeedMoreThanFrames) {
     }
     return std::string();
   };
-  for (const char* method :
-       {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg", "local-vote", "local-avg"}) {
+  for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg", "local-vote",
+                             "local-avg", "adamw", "lion", "sgdm", "dsm", "diloco"}) {
     EXPECT_EQ(refusal(method, {}), "") << method;
   }
   EXPECT_EQ(refusal("lion-cub", {{"bits", "1"}, {"sync", "none"}}), "");
@@ -106,8 +36,10 @@ TEST(CentralRound, RefusesMethodsThatNeedMoreThanFrames) {
   EXPECT_NE(refusal("signsgd-ef", {}).find("servers keep state"), std::string::npos);
   EXPECT_NE(refusal("dgc", {}).find("depends on data"), std::string::npos);
   EXPECT_NE(refusal("graddrop", {}).find("depends on data"), std::string::npos);
-  EXPECT_NE(refusal("lion", {}).find("more than parameters"), std::string::npos);
-  EXPECT_NE(refusal("diloco", {}).find("more than parameters"), std::string::npos);
+  EXPECT_NE(refusal("onebit-adam", {}).find("servers keep state"), std::string::npos);
+  EXPECT_NE(refusal("lion", {{"dense", "native"}}).find("dense = ordered"), std::string::npos);
+  EXPECT_NE(refusal("diloco", {{"dense", "native"}}).find("dense = ordered"), std::string::npos);
+  EXPECT_NE(refusal("diloco", {{"fragments", "2"}}).find("fragments"), std::string::npos);
   EXPECT_NE(refusal("local-vote", {{"fragments", "2"}}).find("fragments"), std::string::npos);
 }
 
@@ -145,7 +77,7 @@ TEST(CentralRound, CountsAVoteOfWeightWAsWVotes) {
 }
 
 TEST(CentralRound, StatesTheBytesOfBallotsAndRecords) {
-  for (const char* method : {"dlion-vote", "dlion-avg", "local-vote"}) {
+  for (const char* method : {"dlion-vote", "dlion-avg", "local-vote", "sgdm", "diloco"}) {
     Half half(method), other(method);
     const CentralRound central(*half.method, half.buckets);
     const std::vector<Voter> voters = {{0, 1}, {1, 1}};

@@ -17,6 +17,7 @@
 
 #include "methods/registry.h"
 #include "optimizer/central_round.h"
+#include "optimizer/replica.h"
 #include "optimizer/step_scalars.h"
 #include "pride/coordinator.h"
 #include "pride/error.h"
@@ -104,7 +105,7 @@ class TestCoordinator {
     void put_parameters(std::int64_t round, std::uint64_t hash,
                         std::span<const float> params) override {
       const std::lock_guard lock(c_.mutex_);
-      EXPECT_EQ(hash, param_hash(c_.layout_, params));
+      EXPECT_EQ(hash, replica_hash(c_.layout_, params));
       if (c_.parameters_round_ && *c_.parameters_round_ >= round) return;
       ++c_.parameters_given;
       c_.parameters_round_ = round;

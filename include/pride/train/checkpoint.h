@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A folder OUT/checkpoints/step-<n> holds model.safetensors, state-rank<k>.safetensors for each
-// rank and checkpoint.json, which has a hash of each of them and of itself; it appears under that
-// name once all of it is on disk.
+// rank (of personal tensors personal.safetensors) and checkpoint.json, which has a hash of each of
+// them and of itself; it appears under that name once all of it is on disk.
 #pragma once
 
 #include <filesystem>
@@ -31,11 +31,19 @@ void save_model(const std::filesystem::path& folder, const Task& task, const Lay
 void load_parameters(const std::filesystem::path& file, const Layout& layout,
                      std::span<float> params);
 
+// What a checkpoint keeps, beside facts. The optimizer's tensors are the layout's first; the others
+// are personal, and have one of their own.
+struct Kept {
+  const Layout& layout;
+  std::span<float> params;  // all
+  Optimizer& optimizer;
+  Optimizer* personal = nullptr;
+};
+
 // Then removes all but the newest options.keep_checkpoints checkpoints and the one of the lowest
 // `loss`, which is that of an evaluation after the same step. Collective. Throws DataError.
-void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Optimizer& optimizer,
-                     std::span<const float> params, std::int64_t ahead,
-                     std::optional<double> loss = std::nullopt);
+void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept,
+                     std::int64_t ahead, std::optional<double> loss = std::nullopt);
 
 struct Resumed {
   std::int64_t step = 0;           // steps done
@@ -50,8 +58,7 @@ struct Resumed {
 // and with checkpoint.json. Collective. Throws InvalidArgument if the checkpoint is of another
 // method, seed or step length, or, without options.resume_local, of another number of ranks;
 // DataError, on all ranks, if there is none or a file is missing, damaged or of another checkpoint.
-Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, Optimizer& optimizer,
-                        std::span<float> params);
+Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept);
 
 // True if options.out is the run that options.resume goes on with. Throws DataError.
 bool resumes_in_place(const TrainOptions& options);

@@ -53,6 +53,7 @@ struct TrainOptions {
   std::string certificates = {};  // folder; empty: none, for a coordinator of this machine
   std::string worker_name = {};   // its own; empty: of the certificate, or of host and process
   std::optional<int> shards = {}, shard = {};  // parts that the data are dealt to; this worker's
+  std::string personal = {};  // patterns of tensors that it keeps to itself; empty: none
 
   std::int64_t eval_every = 0;                    // steps; 0: at the end only
   std::optional<std::int64_t> eval_batches = {};  // 0: the whole evaluation set

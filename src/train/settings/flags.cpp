@@ -68,7 +68,7 @@ std::vector<Flag> task_flags() {
       task("vote-weight", &O::vote_weight, Role::kTraining,
            "A worker's votes: equal (one each), or samples (as many as it has training samples, "
            "which dirichlet deals unequally; in units of N / 65535 of more than 65535 samples). "
-           "For methods that exchange signs",
+           "For methods that exchange signs, or with --coordinator means",
            {.choices = {"equal", "samples"}}),
       task("seed", &O::seed, Role::kBatches,
            "Of initial values, data order, augmentation, ties and zeros",
@@ -221,7 +221,7 @@ std::vector<Flag> coordinator_flags() {
   return {
       group("coordinator", &O::coordinator, Role::kTraining,
             "Train as one worker of the run of `pride serve` at this HOST:PORT, with workers that "
-            "come and go; steps are those of the run. For methods that vote",
+            "come and go; steps are those of the run. For methods that vote, or take a mean",
             {.may_differ = true, .by_experiment = true}),
       own("certificates", &O::certificates,
           "Folder of `pride certs worker`; without it the coordinator must be on this machine"),
@@ -232,6 +232,11 @@ std::vector<Flag> coordinator_flags() {
            "its data, in an order of its own"),
       part("shard", &O::shard, 0, "shards",
            "This worker's part, from 0. Default: its number in the run, modulo --shards"),
+      group("personal", &O::personal, Role::kTraining,
+            "Tensors that stay with this worker, as patterns of their names: 'head.*,*.norm.*'; or "
+            "vectors (norms and biases), embeddings, first, last. All workers give the same; they "
+            "take steps of their own, by the method or its local rule, and nothing of them is sent",
+            {.needs = "coordinator", .by_experiment = true}),
   };
 }
 

@@ -290,7 +290,7 @@ TEST_F(Library, RefusesSettingsThatAWorkerOfACoordinatorCannotHave) {
   refused([](auto& o) { o.shard = 2; }, "--shard 2 of 2");
   refused([](auto& o) { o.sharding = "dirichlet:1", o.shards.reset(); }, "--shards");
   refused([](auto& o) { o.sharding = "dirichlet:1", o.vote_weight = "samples"; }, "--shard");
-  refused([](auto& o) { o.method = "lion"; }, "coordinator cannot serve");
+  refused([](auto& o) { o.method = "terngrad"; }, "coordinator cannot serve");
   refused([](auto& o) { o.schedule = "linear"; }, "another run");
   for (const char* line : {"\nlr=", "\nschedule=cosine\n", "\nshards=2\n"}) {
     EXPECT_NE(any.plan.optimizer.run_settings.find(line), std::string::npos) << line;

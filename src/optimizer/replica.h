@@ -1,0 +1,31 @@
+// Replica: all that workers of a coordinator's run have alike before a round, as one row of floats:
+// the parameters, then each shared buffer of the method's state, such as an outer momentum.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "methods/method.h"
+#include "pride/flat_buffer.h"
+#include "pride/layout.h"
+
+namespace pride {
+
+std::size_t replica_floats(const Method& method, const Layout& layout);
+
+// Of the parameters alone it is param_hash(). Throws InvalidArgument unless these are rows of the
+// layout's flat size.
+std::uint64_t replica_hash(const Layout& layout, std::span<const float> row);
+
+// The same of what a worker has: `x` are its parameters, local or common.
+std::uint64_t replica_hash(const Layout& layout, Method& method, std::span<const float> x);
+
+FlatBuffer replica_of(const Layout& layout, Method& method, std::span<const float> x);
+
+// x and the method's state are those of the row from now on; drifts are dropped. REQUIRES:
+// replica_floats() floats.
+void take_replica(std::span<const float> row, Method& method, std::span<float> x);
+
+}  // namespace pride

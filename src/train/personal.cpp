@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/personal.h"
+
+#include <algorithm>
+
+#include "methods/local_steps.h"
+#include "methods/momentum_sync.h"
+#include "methods/registry.h"
+#include "pride/comm/thread_comm.h"
+#include "pride/error.h"
+
+namespace pride::train {
+namespace {
+
+std::vector<TensorSpec> specs_of(const Layout& layout) {
+  std::vector<TensorSpec> specs;
+  for (const TensorSlot& slot : layout.tensors()) specs.push_back(slot.spec);
+  return specs;
+}
+
+// A method with local steps moves a worker's own parameters by its local rule: so are those that
+// are never exchanged.
+OptimizerOptions options_alone(const OptimizerOptions& given) {
+  OptimizerOptions options = given;
+  options.coordinator = nullptr;
+  options.report_loss = nullptr;
+  options.run_settings.clear();
+  options.overlap = false;
+  options.vote_weight = 1;
+  const auto all = complete_options(given.method, given.options);
+  const auto local = all.find("local");
+  if (local == all.end()) return options;
+  options.method = local->second;
+  options.options.clear();
+  if (options.method == "muon") {
+    for (const char* name : methods::kMatrixOptions) options.options[name] = all.at(name);
+  }
+  return options;
+}
+
+}  // namespace
+
+std::vector<NamedParameter> personal_last(std::vector<NamedParameter> all,
+                                          const std::string& patterns, std::size_t& n_personal) {
+  n_personal = 0;
+  if (patterns.empty()) return all;
+  std::erase_if(all, [](const NamedParameter& p) { return !p.tensor.requires_grad(); });
+  std::vector<TensorSpec> specs;
+  for (const NamedParameter& p : all) {
+    specs.push_back({.name = p.name, .shape = p.tensor.sizes().vec(), .group = p.group});
+  }
+  const auto chosen = methods::choose_tensors("--personal", Layout(std::move(specs)), patterns);
+  n_personal = static_cast<std::size_t>(std::ranges::count(chosen, 1));
+  PRIDE_CHECK(n_personal > 0, "--personal ", patterns, ": matches no tensor of the model");
+  PRIDE_CHECK(n_personal < all.size(), "--personal ", patterns, ": matches every tensor of the ",
+              "model: nothing would be in common");
+  std::vector<NamedParameter> ordered;
+  for (const char personal : {0, 1}) {
+    for (std::size_t t = 0; t < all.size(); ++t) {
+      if (chosen[t] == personal) ordered.push_back(all[t]);
+    }
+  }
+  return ordered;
+}
+
+Layout common_layout(const Layout& all, std::size_t n_personal) {
+  std::vector<TensorSpec> specs = specs_of(all);
+  specs.resize(specs.size() - n_personal);
+  return Layout(std::move(specs));
+}
+
+Personal::Personal(const Layout& all, const Layout& common, const TrainPlan& plan)
+    : first_tensor_(common.tensors().size()),
+      begin_(common.flat_size()),
+      options_(options_alone(plan.optimizer)),
+      alone_(std::move(make_thread_world(1).front())) {
+  std::vector<TensorSpec> specs = specs_of(all);
+  specs.erase(specs.begin(), specs.begin() + static_cast<std::ptrdiff_t>(first_tensor_));
+  optimizer_ = std::make_unique<Optimizer>(*alone_, Layout(std::move(specs)), options_);
+}
+
+std::string Personal::note() const {
+  const auto& tensors = optimizer_->layout().tensors();
+  std::string names;
+  for (const TensorSlot& slot : tensors) names += concat(names.empty() ? "" : ", ", slot.spec.name);
+  return concat("personal, by ", options_.method, " on this worker alone: ", tensors.size(), " of ",
+                first_tensor_ + tensors.size(), " tensors, ", optimizer_->layout().n_coords(),
+                " parameters: ", names);
+}
+
+void Personal::step(double lr, std::span<float> params, std::span<const float> grads,
+                    std::span<const bool> unused, StepReport& report) {
+  for (int group = 0; group < optimizer_->layout().n_groups(); ++group) {
+    optimizer_->set_group({.lr = lr}, group);
+  }
+  const StepReport own = optimizer_->step(params.subspan(begin_), grads.subspan(begin_),
+                                          unused.subspan(first_tensor_));
+  report.apply_s += own.encode_s + own.exchange_s + own.apply_s;
+  if (own.skipped) {
+    report.skip_reason += concat(report.skipped ? "; " : "", "personal ", own.skip_reason);
+  }
+  report.skipped = report.skipped || own.skipped;
+}
+
+}  // namespace pride::train

@@ -1,0 +1,50 @@
+// Personal tensors (--personal): those that a coordinator's worker keeps to itself. Their gradients
+// are its own, and so are their steps: nothing of them is sent, or in the hash that workers
+// compare.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pride/communicator.h"
+#include "pride/layout.h"
+#include "pride/optimizer.h"
+#include "pride/torch/flat_module.h"
+#include "pride/train/plan.h"
+
+namespace pride::train {
+
+// The tensors that `patterns` match, n_personal of them, behind the others, so that flat buffers
+// begin with those that workers have in common. Empty patterns match none. Throws InvalidArgument
+// if others match none, or all.
+std::vector<NamedParameter> personal_last(std::vector<NamedParameter> all,
+                                          const std::string& patterns, std::size_t& n_personal);
+
+// The tensors in common, of a layout in that order: their flat coordinates are its first.
+Layout common_layout(const Layout& all, std::size_t n_personal);
+
+// The optimizer of the others, in a world of one: that of the method, or of the rule that its local
+// steps have.
+class Personal {
+ public:
+  Personal(const Layout& all, const Layout& common, const TrainPlan& plan);
+
+  Optimizer& optimizer() noexcept { return *optimizer_; }
+  // Which tensors, and by which method; for the log.
+  std::string note() const;
+
+  // A step with this worker's gradient; adds what became of it to the report. Buffers: whole ones.
+  void step(double lr, std::span<float> params, std::span<const float> grads,
+            std::span<const bool> unused, StepReport& report);
+
+ private:
+  std::size_t first_tensor_, begin_;  // of the whole layout
+  OptimizerOptions options_;
+  std::unique_ptr<Communicator> alone_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+}  // namespace pride::train

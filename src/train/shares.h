@@ -1,0 +1,19 @@
+// What of the data is a worker's, and how many votes it has by it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "pride/optimizer.h"
+#include "pride/train/plan.h"
+#include "pride/train/sampler.h"
+
+namespace pride::train {
+
+// The plan's, with --vote-weight samples the size of the rank's part, in units that let all parts
+// together stay at 65535: exact of so many samples.
+OptimizerOptions with_vote_weight(const TrainPlan& plan, const Sampler& sampler);
+
+// The part of the data that a rank draws from; with a coordinator that of its number, which it
+// learns when it joins.
+SamplerOptions sampler_options(const TrainPlan& plan, int number);
+
+}  // namespace pride::train
