@@ -1,7 +1,7 @@
 # `pride serve` and three `pride train --coordinator`, as people start them, with certificates: a worker
 # is killed and started again, and so is the coordinator. All end with the hash that a replay of the
 # journal gives.
-# usage: train_test.py PRIDE
+# usage: train_test.py PRIDE METHOD [FLAG...]
 # SPDX-License-Identifier: Apache-2.0
 import pathlib
 import subprocess
@@ -11,7 +11,7 @@ import tempfile
 from processes import Coordinator, Worker, last_round, wait_until
 
 STEPS, PATIENCE_S = 150, 240
-FLAGS = ["--task", "lm", "--method", "dlion-vote", "--steps", str(STEPS), "--lr", "1e-3", "--layers", "1", "--heads",
+FLAGS = ["--task", "lm", "--method", *sys.argv[2:], "--steps", str(STEPS), "--lr", "1e-3", "--layers", "1", "--heads",
          "2", "--width", "32", "--context", "16", "--batch", "4", "--eval-batches", "1", "--json"]
 
 
