@@ -2,6 +2,7 @@
 #include "coord/run_message.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <sstream>
 
@@ -86,7 +87,9 @@ std::optional<std::string> compare_groups(const RunDescription& here, const RunD
               {"eps", &ParamGroup::eps},
               {"weight decay", &ParamGroup::weight_decay}};
   const auto text = [](const std::optional<double>& value) {
-    return value ? concat(*value) : std::string("not set");
+    if (!value) return std::string("not set");
+    char digits[32];  // all that tell it from others
+    return std::string(digits, std::to_chars(digits, digits + sizeof digits, *value).ptr);
   };
   for (std::size_t g = 0; g < here.groups.size(); ++g) {
     for (const auto& [name, value] : kAll) {

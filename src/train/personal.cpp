@@ -34,6 +34,7 @@ OptimizerOptions options_alone(const OptimizerOptions& given) {
   options.options.clear();
   if (options.method == "muon") {
     for (const char* name : methods::kMatrixOptions) options.options[name] = all.at(name);
+    options.options["momentum"] = all.at(methods::kLocalMomentum);
   }
   return options;
 }

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -58,11 +59,13 @@ HttpServer::HttpServer(const std::string& address, Pages pages) : impl_(std::mak
   it.server.Get("/metrics", [&it](const httplib::Request&, httplib::Response& answer) {
     answer.set_content(it.pages.metrics(), "text/plain; version=0.0.4; charset=utf-8");
   });
+  errno = 0;
   it.port = where.port == 0 ? it.server.bind_to_any_port(where.host)
                             : (it.server.bind_to_port(where.host, where.port) ? where.port : -1);
   if (it.port <= 0) {
+    const std::string why = errno == 0 ? "" : ": " + std::generic_category().message(errno);
     throw CommError(
-        concat("cannot listen on --http ", address, ": ", std::generic_category().message(errno),
+        concat("cannot listen on --http ", address, why,
                errno == EADDRINUSE ? concat("; give --http another port than ", where.port) : ""));
   }
   it.thread = std::thread([&it] { it.server.listen_after_bind(); });

@@ -45,6 +45,9 @@ bool is_final(const grpc::Status& status) {
          why.find("is not in peer certificate") != why.npos;
 }
 
+// A connection that had no time to be refused: says nothing of the reason.
+constexpr const char* kCutShort = "tcp handshaker shutdown";
+
 std::string reason_of(const grpc::Status& status) {
   std::string why = status.error_message();
   if (why.find("certificate verify failed") != why.npos) {
@@ -57,7 +60,7 @@ std::string reason_of(const grpc::Status& status) {
     return "nobody listens there (connection refused): is `pride serve` running, with this "
            "--listen?";
   }
-  if (why.find("handshaker shutdown") != why.npos) {
+  if (why.find("handshaker shutdown") != why.npos && why.find(kCutShort) == why.npos) {
     return why + " (does one side use certificates, and the other not?)";
   }
   return why;
@@ -120,17 +123,20 @@ void Calls::resume() {
 void Calls::wait_after(const grpc::Status& status, Tries& tries) {
   const std::string where = concat("coordinator ", host_port_, ", ", tries.what, ": ");
   if (is_final(status)) throw CommError(where + reason_of(status));
+  if (tries.reason.empty() || status.error_message().find(kCutShort) == std::string::npos) {
+    tries.reason = reason_of(status);
+  }
   const Clock::time_point now = Clock::now();
   const auto tried = std::chrono::duration_cast<milliseconds>(now - tries.began);
   const int attempt = tries.failed++;
   if (tried >= patience_) {
     throw CommError(concat(where, "no answer in ", tried.count() / 1000, " s and ", tries.failed,
-                           " attempts: ", reason_of(status)));
+                           " attempts: ", tries.reason));
   }
   if (notice_ && now >= tries.next_notice) {
     tries.next_notice = now + kNextNotice;
     notice_(concat("still trying ", host_port_, " (", tries.what, "), ",
-                   (patience_ - tried).count() / 1000, " s left: ", reason_of(status)));
+                   (patience_ - tried).count() / 1000, " s left: ", tries.reason));
   }
   const auto wait = std::min(kFirstWait * (1 << std::min(attempt, 5)), kLongestWait);
   std::this_thread::sleep_for(std::min(wait, patience_ - tried));

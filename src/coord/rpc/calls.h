@@ -76,6 +76,7 @@ class Calls {
     const std::string& what;
     Clock::time_point began = Clock::now(), next_notice = began + kFirstNotice;
     int failed = 0;
+    std::string reason = {};  // why the last attempt failed that says it
   };
   void wait_after(const grpc::Status& status, Tries& tries);
   void count_sent(std::size_t bytes);

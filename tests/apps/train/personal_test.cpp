@@ -12,6 +12,7 @@
 #include "pride/train/model.h"
 #include "pride/train/task.h"
 #include "pride/train/trainer.h"
+#include "rules/orthogonalise.h"
 #include "support/coordinator.h"
 #include "train/io/safetensors.h"
 #include "train/personal.h"
@@ -229,6 +230,19 @@ TEST(PersonalTensors, TakeTheStepsThatTheMethodWouldTake) {
                   want = read_safetensors(folder.path() / "plain" / "model.safetensors");
     for (const auto& [name, tensor] : want) EXPECT_EQ(got.at(name).values, tensor.values) << name;
   }
+}
+
+TEST(PersonalTensors, HaveTheMomentumOfTheLocalRule) {
+  if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
+  std::vector<SafeTensor> heads;
+  for (const std::string momentum : {"0.95", "0.5"}) {
+    const TrainOptions options = options_of(
+        "local-muon", {"h=2", "local=muon", "not_matrices=none", "local_momentum=" + momentum});
+    PersonalRuns one(options, 1);
+    one.run(options);
+    heads.push_back(one.model(0).at("head.weight"));
+  }
+  EXPECT_NE(heads[0].values, heads[1].values);
 }
 
 TEST(PersonalTensors, OfACheckpointAreThoseOfItsRun) {
