@@ -18,8 +18,9 @@ namespace pride {
 
 class StateTable {
  public:
-  // What a buffer holds, for the check of what is loaded.
-  enum class Values { kAny, kSquares, kParameters };  // a negative mean square is refused
+  // What a buffer holds. kSquares: a negative value is refused when it is loaded; kParameters: the
+  // ranks' common parameters, which are no memory().
+  enum class Values { kAny, kSquares, kParameters };
 
   // A buffer of the layout's flat size, empty until allocate() and zero then. The name is unique.
   FlatBuffer& add(const std::string& name, StateKind kind, Values values = Values::kAny);

@@ -189,6 +189,13 @@ void Coordinator::Impl::put_away(int number) {
   worker.ballot = worker.parameters = nullptr;
 }
 
+// Calls of it that are still on their way make nobody live again.
+void Coordinator::Impl::end_session(int number) {
+  put_away(number);
+  sessions.erase(at(number).session);
+  at(number).session.clear();
+}
+
 Coordinator::Coordinator(CoordinatorOptions options, MakeServing make_serving, Run run,
                          Observer& observer, Time now)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(make_serving), std::move(run),
@@ -234,7 +241,7 @@ HeartbeatReply Coordinator::heartbeat(const HeartbeatRequest& request, const Pee
     // one that says it is further than anybody can be is not waited for longer because of it
     impl_->at(caller.number).round = std::min(request.round(), impl_->open.round());
     if (request.leaves()) {
-      impl_->put_away(caller.number);
+      impl_->end_session(caller.number);
       impl_->observer.on_left(caller.number, impl_->name_of(caller.number));
     }
     impl_->set_state(*reply.mutable_state());

@@ -116,6 +116,7 @@ struct Coordinator::Impl {
                                Registrations::Found& found);
   void put_away(int number);  // a worker that is not there any more
   void begin_session(int number, const Peer& peer, Time now);
+  void end_session(int number);
   void count_bytes(int number, std::uint64_t in, std::uint64_t out);
   void note_refused(const char* call, int number, const Peer& peer, const std::string& why);
   void pass(Time time) { now = std::max(now, time); }

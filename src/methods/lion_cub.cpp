@@ -16,6 +16,7 @@
 #include "codecs/hash_keys.h"
 #include "codecs/levels.h"
 #include "codecs/scaled_signs.h"
+#include "methods/choose_tensors.h"
 #include "methods/options.h"
 #include "methods/registry.h"
 #include "pride/error.h"

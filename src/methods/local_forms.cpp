@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "methods/local_steps.h"
-#include "methods/muon_rule.h"
 #include "methods/registry.h"
 
 namespace pride::methods {
@@ -104,12 +103,7 @@ std::vector<MethodOption> options_of(const LocalForm& form) {
   options.push_back({"drift_feedback", "0",
                      "share of the drift that an exchange did not apply which the next one gets, "
                      "0 to 1 (above 0: 1 float of state)"});
-  for (const MethodOption& option : MuonRule::options()) {
-    if (option.name == "momentum") {
-      options.push_back({kLocalMomentum, option.default_value, "of 'muon': " + option.help});
-    }
-    if (std::ranges::count(kMatrixOptions, option.name) > 0) options.push_back(option);
-  }
+  for (MethodOption& option : local_muon_options()) options.push_back(std::move(option));
   return options;
 }
 

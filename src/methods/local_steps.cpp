@@ -21,7 +21,7 @@
 #include "kernels/kernels.h"
 #include "kernels/levels.h"
 #include "kernels/ternary.h"
-#include "methods/muon_rule.h"
+#include "methods/local_rule.h"
 #include "methods/options.h"
 #include "pride/error.h"
 
@@ -30,32 +30,6 @@ namespace {
 
 constexpr std::int64_t kMostSteps = 100'000;
 constexpr double kMostRate = 1e6;
-
-// Local rules, and the defaults of the scalars that they take.
-struct LocalRule {
-  double lr, beta1, beta2, eps;
-};
-constexpr LocalRule kLocalRules[] = {
-    {1e-4, 0.9, 0.99, 0}, {1e-3, 0.9, 0.999, 1e-8}, {0.1, 0.9, 0, 0}, {1e-3, 0.9, 0.999, 1e-8}};
-
-std::unique_ptr<rules::Rule> make_muon(const std::string& name, const MethodContext& ctx,
-                                       StateTable& state) {
-  MethodContext own{ctx.layout, ctx.world, {}, ctx.nodes};
-  for (const MethodOption& option : MuonRule::options()) {
-    own.options[option.name] = option.default_value;
-  }
-  for (const char* option : kMatrixOptions) own.options[option] = ctx.options.at(option);
-  own.options[kLocalMomentum] = ctx.options.at(kLocalMomentum);
-  return std::make_unique<MuonRule>(state, StateKind::kLocal, name, own, kLocalMomentum);
-}
-
-std::unique_ptr<rules::Rule> make_rule(std::size_t local, const std::string& name,
-                                       const MethodContext& ctx, StateTable& state) {
-  if (local == 0) return std::make_unique<rules::Lion>(state, StateKind::kLocal);
-  if (local == 1) return std::make_unique<rules::AdamW>(state, StateKind::kLocal);
-  if (local == 3) return make_muon(name, ctx, state);
-  return std::make_unique<rules::SgdMomentum>(state, StateKind::kLocal, false);
-}
 
 StepScalars betas_of(const std::string& name, const MethodContext& ctx) {
   const auto beta = [&](const char* option) {
@@ -104,13 +78,13 @@ LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
       outer_lr_(number_option(name, ctx, "outer_lr", 0, kMostRate)),
       outer_betas_(betas_of(name, ctx)),
       outer_(std::move(outer)),
-      local_(word_option(name, ctx, "local", {"lion", "adamw", "sgdm", "muon"})),
+      local_(local_rule(name, ctx)),
       feedback_(static_cast<float>(number_option(name, ctx, "drift_feedback", 0, 1))),
       common_(add_common(outer_->state())),
       drift_(add_drift(outer_->state())),
       rest_(feedback_ > 0 ? &outer_->state().add("rest", StateKind::kLocal) : nullptr),
       fragments_(name, ctx, period_, outer_->state()),
-      rule_(make_rule(local_, name, ctx, named_local(outer_->state()))),
+      rule_(make_local_rule(local_, name, ctx, named_local(outer_->state()))),
       handed_over_(layout_.tensors().size(), -1),
       idle_(layout_.tensors().size(), 1) {
   PRIDE_CHECK(!fragments_.stream() || !outer_->protocol({.voters = ctx.world}).whole_gradient, name,
@@ -132,12 +106,8 @@ void LocalSteps::read_held(const std::string& text, std::size_t n_tensors, bool 
 }
 
 void LocalSteps::describe(MethodInfo& info) const {
-  const LocalRule& rule = kLocalRules[local_];
   info.period = period_;
-  info.default_lr = rule.lr;
-  info.default_beta1 = rule.beta1;
-  info.default_beta2 = rule.beta2;
-  info.default_eps = rule.eps;
+  set_defaults(local_, info);
 }
 
 // Other tensors would be other fragments.

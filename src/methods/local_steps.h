@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "methods/fragments.h"
+#include "methods/local_rule.h"
 #include "rules/rule.h"
 
 namespace pride::methods {
@@ -16,10 +17,6 @@ namespace pride::methods {
 // drift over the learning rate lr, its rate outer_lr lr, its decay 1 - outer_lr lr wd. kMeans: by
 // the drifts themselves: its rate is outer_lr, its decay (1 - lr wd)^h, that of h local steps.
 enum class OuterStep { kSigns, kMeans };
-
-// Of Muon's own options a local rule has only those that tell which tensors are matrices.
-inline constexpr const char* kMatrixOptions[] = {"not_matrices", "fused"};
-inline constexpr const char* kLocalMomentum = "local_momentum";
 
 // Step t of worker i, h = period, with x the common parameters and y_i the drift:
 //   gradient g at x + y_i;  y_i = the local rule's step for g without decay, from y_i
@@ -79,7 +76,7 @@ class LocalSteps final : public Method {
   double outer_lr_;
   StepScalars outer_betas_;
   std::unique_ptr<Method> outer_;
-  std::size_t local_;  // the local rule's index among kLocalRules
+  LocalRule local_;
   float feedback_;
   FlatBuffer &common_, &drift_;
   FlatBuffer* rest_;  // what exchanges did not apply; null without feedback

@@ -19,14 +19,6 @@ namespace pride::methods {
 // method.
 ValueFormat value_format(const std::string& method, const std::string& text);
 
-// By tensor, 1 if one of the comma-separated items of `text` matches it: a pattern of the tensor's
-// name with * for any characters, or none, all, vectors (one dimension or none: norms and biases),
-// embeddings ("emb", "wte", "wpe" or "pos" in the name), first and last (of the tensors with two
-// dimensions or more). A kind may match no tensor; a pattern that matches none throws
-// InvalidArgument, which begins with `option`.
-std::vector<char> choose_tensors(const std::string& option, const Layout& layout,
-                                 const std::string& text);
-
 class MomentumSync {
  public:
   // Each chosen coordinate is averaged once in an interval of the schedule; all steps of an

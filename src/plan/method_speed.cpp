@@ -155,7 +155,7 @@ Times measure_times(Communicator& comm, const std::string& method,
   return {slowest(encode), slowest(vote), slowest(apply)};
 }
 
-// What a period of local steps sends, and the options with which each step, or none, exchanges all.
+// In how many steps of its period a method with local steps sends something, and its delay.
 void set_period(MethodModel& model, const PlanMethod& method, double d) {
   const Layout layout = transformer_layout(std::min(d, kMostMeasured));
   const auto made =
@@ -168,6 +168,7 @@ void set_period(MethodModel& model, const PlanMethod& method, double d) {
   }
 }
 
+// Of a method with local steps: every h-th step exchanges everything, at once.
 std::map<std::string, std::string> with_period(std::map<std::string, std::string> options,
                                                const char* h) {
   options["h"] = h;

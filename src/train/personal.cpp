@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "methods/local_steps.h"
-#include "methods/momentum_sync.h"
+#include "methods/choose_tensors.h"
+#include "methods/local_rule.h"
 #include "methods/registry.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
@@ -32,10 +32,7 @@ OptimizerOptions options_alone(const OptimizerOptions& given) {
   if (local == all.end()) return options;
   options.method = local->second;
   options.options.clear();
-  if (options.method == "muon") {
-    for (const char* name : methods::kMatrixOptions) options.options[name] = all.at(name);
-    options.options["momentum"] = all.at(methods::kLocalMomentum);
-  }
+  if (options.method == "muon") options.options = methods::muon_options(all);
   return options;
 }
 

@@ -29,6 +29,18 @@ TEST(Leaving, IsNoLossAndNobodyWaitsForWhoHasLeft) {
   EXPECT_EQ(std::ranges::count(rig.seen.log, "lost 1: no heartbeat"), 0);
 }
 
+TEST(Leaving, IsNotUndoneByACallThatWasOnItsWay) {
+  Rig rig;
+  rig.join("ann");
+  HeartbeatRequest late;
+  late.set_session(rig.session(0));
+  leave(rig, 0);
+  EXPECT_NE(
+      rig->heartbeat(late, {.certificate = "", .address = "192.0.2.1:1000"}, rig.now()).refused(),
+      "");
+  EXPECT_FALSE(rig.status().workers[0].live);
+}
+
 TEST(Leaving, IsOverWhenItsWorkerComesBack) {
   Rig rig;
   rig.join("ann");

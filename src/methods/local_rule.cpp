@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "methods/local_rule.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "methods/muon_rule.h"
+#include "methods/options.h"
+
+namespace pride::methods {
+namespace {
+
+// By rule, in LocalRule's order.
+struct Defaults {
+  double lr, beta1, beta2, eps;
+};
+constexpr Defaults kDefaults[] = {
+    {1e-4, 0.9, 0.99, 0}, {1e-3, 0.9, 0.999, 1e-8}, {0.1, 0.9, 0, 0}, {1e-3, 0.9, 0.999, 1e-8}};
+
+constexpr const char* kMomentum = "local_momentum";
+
+// Names here, and of the method `muon`; `momentum` is that of an outer step or of an error
+// feedback.
+constexpr std::array<std::pair<const char*, const char*>, 3> kMuonOptions = {
+    {{kMomentum, "momentum"}, {"not_matrices", "not_matrices"}, {"fused", "fused"}}};
+
+std::unique_ptr<rules::Rule> make_muon(const std::string& name, const MethodContext& ctx,
+                                       StateTable& state) {
+  MethodContext own{ctx.layout, ctx.world, {}, ctx.nodes};
+  for (const MethodOption& option : MuonRule::options()) {
+    own.options[option.name] = option.default_value;
+  }
+  for (const auto& [here, there] : kMuonOptions) own.options[here] = ctx.options.at(here);
+  return std::make_unique<MuonRule>(state, StateKind::kLocal, name, own, kMomentum);
+}
+
+}  // namespace
+
+LocalRule local_rule(const std::string& name, const MethodContext& ctx) {
+  return static_cast<LocalRule>(word_option(name, ctx, "local", {"lion", "adamw", "sgdm", "muon"}));
+}
+
+void set_defaults(LocalRule rule, MethodInfo& info) {
+  const Defaults& defaults = kDefaults[static_cast<std::size_t>(rule)];
+  info.default_lr = defaults.lr;
+  info.default_beta1 = defaults.beta1;
+  info.default_beta2 = defaults.beta2;
+  info.default_eps = defaults.eps;
+}
+
+std::vector<MethodOption> local_muon_options() {
+  std::vector<MethodOption> options;
+  for (const auto& [here, there] : kMuonOptions) {
+    for (MethodOption option : MuonRule::options()) {
+      if (option.name != there) continue;
+      if (option.name != here) option.help = "of 'muon': " + option.help;
+      option.name = here;
+      options.push_back(std::move(option));
+    }
+  }
+  return options;
+}
+
+std::map<std::string, std::string> muon_options(const std::map<std::string, std::string>& all) {
+  std::map<std::string, std::string> options;
+  for (const auto& [here, there] : kMuonOptions) options[there] = all.at(here);
+  return options;
+}
+
+std::unique_ptr<rules::Rule> make_local_rule(LocalRule rule, const std::string& name,
+                                             const MethodContext& ctx, StateTable& state) {
+  switch (rule) {
+    case LocalRule::kLion:
+      return std::make_unique<rules::Lion>(state, StateKind::kLocal);
+    case LocalRule::kAdamW:
+      return std::make_unique<rules::AdamW>(state, StateKind::kLocal);
+    case LocalRule::kMuon:
+      return make_muon(name, ctx, state);
+    case LocalRule::kSgdm:
+      break;
+  }
+  return std::make_unique<rules::SgdMomentum>(state, StateKind::kLocal, false);
+}
+
+}  // namespace pride::methods
