@@ -33,6 +33,7 @@ nlohmann::json facts_of(const TrainPlan& plan) {
                           {"model", to_json(plan.task->model().size)},
                           {"data", plan.task->data().hash}};
   if (!o.personal.empty()) facts["personal"] = o.personal;
+  if (o.participation < 1) facts["participation"] = o.participation;
   return facts;
 }
 

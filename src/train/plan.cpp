@@ -88,7 +88,11 @@ void deal_data(TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   plan.sharding = parse_sharding(o.sharding);
   plan.shards = plan.world;
+  PRIDE_CHECK(o.absent == "replay" || o.save_every == 0, "--absent ", o.absent,
+              " with --save-every: a checkpoint has parameters that all workers have alike");
   if (o.coordinator.empty()) return;
+  PRIDE_CHECK(o.participation == 1, "--participation with --coordinator: its workers come and go ",
+              "by themselves");
   PRIDE_CHECK(plan.world == 1, "--coordinator: this process is one worker of its run, not ",
               plan.world);
   PRIDE_CHECK(o.hierarchical.empty(), "--hierarchical with --coordinator: its workers are alone");

@@ -13,16 +13,16 @@
 #include "train/checkpoint_files.h"
 #include "train/clock.h"
 #include "train/evaluation.h"
+#include "train/feed.h"
 #include "train/hex.h"
-#include "train/images.h"
 #include "train/io/folder_lock.h"
+#include "train/participation.h"
 #include "train/personal.h"
 #include "train/process.h"
 #include "train/replica.h"
 #include "train/run_folder.h"
 #include "train/settings/settings.h"
 #include "train/shares.h"
-#include "train/streams.h"
 #include "train/torch_errors.h"
 
 namespace pride::train {
@@ -53,11 +53,9 @@ class Worker {
         model_(make_model(plan, device_)),
         flat_(personal_last(named_parameters(*model_, plan.options.decay_all),
                             plan.options.personal, n_personal_)),
-        number_(comm.rank()),
-        sampler_(plan.task->n_samples(), plan.task->labels(), sampler_options(plan, number_)),
+        feed_(plan, comm.rank()),
         optimizer_(comm, common_layout(flat_.layout(), n_personal_), optimizer_options()),
-        queue_(plan.task->make_queue()),
-        draws_(static_cast<std::size_t>(plan.options.batch)) {
+        rounds_(plan, comm.rank(), optimizer_.period()) {
     control_->set_timeout(comm.timeout());
     if (n_personal_ > 0) personal_.emplace(flat_.layout(), optimizer_.layout(), plan);
   }
@@ -74,9 +72,9 @@ class Worker {
   void join();
   void take_folder();
   WorldStep take_step();
-  Batch next_batch(RankStep& mine);
-  double backward(const Batch& batch);
+  double backward(RankStep& mine, bool begins);
   StepReport step(RankStep& mine, double lr);
+  StepReport sit_out();
   WorldStep share(const RankStep& mine, double lr);
   void check_skips(const WorldStep& step);
   void take_common();
@@ -86,6 +84,7 @@ class Worker {
   void save_now();
   void add(const WorldStep& step);
   void finish();
+  bool is_stale() const { return plan_.options.absent == "stale"; }
   bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
   std::span<float> common() { return flat_.params().first(optimizer_.layout().flat_size()); }
   Kept kept() {
@@ -100,15 +99,11 @@ class Worker {
   std::unique_ptr<Model> model_;
   std::size_t n_personal_ = 0;
   FlatModule flat_;
-  int number_;  // the rank, or the worker's in a coordinator's run
-  Sampler sampler_;
+  Feed feed_;
   double loss_ = 0;      // of this rank's gradient
   Optimizer optimizer_;  // of the tensors in common: all, without --personal
+  Participation rounds_;
   std::optional<Personal> personal_;
-  std::unique_ptr<BatchQueue> queue_;
-  std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, those before a resume too
-  std::int64_t ahead_ = 0;  // batches that the data's order is ahead of the run, or behind
-  std::vector<Draw> draws_;
   Clock::time_point began_;
   TrainResult result_;
   std::optional<FolderLock> lock_;  // of options.out, on rank 0
@@ -138,7 +133,7 @@ TrainResult Worker::run() {
 }
 
 OptimizerOptions Worker::optimizer_options() {
-  OptimizerOptions options = with_vote_weight(plan_, sampler_);
+  OptimizerOptions options = with_vote_weight(plan_, feed_.sampler());
   if (options.coordinator) options.report_loss = [this] { return loss_; };
   return options;
 }
@@ -148,11 +143,10 @@ void Worker::join() {
   const std::int64_t before = optimizer_.steps_done();
   optimizer_.broadcast(common());
   flat_.push();
-  number_ = optimizer_.worker_number();
-  sampler_ =
-      Sampler(plan_.task->n_samples(), plan_.task->labels(), sampler_options(plan_, number_));
+  const int number = optimizer_.worker_number();
+  feed_.renumber(number);
   result_.start.notes.push_back(concat(
-      "worker ", number_, " of the run at ", plan_.options.coordinator,
+      "worker ", number, " of the run at ", plan_.options.coordinator,
       optimizer_.steps_done() < plan_.steps
           ? concat(", from step ", optimizer_.steps_done() + 1, " on")
           : concat(", which is at its end, after step ", optimizer_.steps_done()),
@@ -162,22 +156,24 @@ void Worker::join() {
 void Worker::start() {
   RunStart& start = result_.start;
   const std::string& resume = plan_.options.resume;
+  std::int64_t ahead = 0;
   if (!resume.empty()) {
     Resumed from = load_checkpoint(*control_, plan_, kept());
     start.step = from.step;
     start.saved_by = from.world;
     start.notes = std::move(from.notes);
-    ahead_ = from.ahead;
+    ahead = from.ahead;
     optimizer_.to_local(common());
     flat_.push();
   }
   if (personal_) start.notes.push_back(personal_->note());
-  if (plan_.optimizer.coordinator) join();
-  taken_ = asked_ = optimizer_.steps_done() * plan_.options.accumulate;
-  // after another number of workers: as many samples in all, in the order of this number
-  if (start.saved_by > 0 && start.saved_by != plan_.world) {
-    ahead_ = (taken_ + ahead_) * start.saved_by / plan_.world - taken_;
+  if (is_stale()) {
+    start.notes.push_back(
+        "workers that miss results have parameters of their own: param_hash and "
+        "model.safetensors are worker 0's");
   }
+  if (plan_.optimizer.coordinator) join();
+  feed_.begin(optimizer_.steps_done(), ahead, start.saved_by, rounds_);
   start.transport = plan_.optimizer.coordinator ? "coordinator" : control_->transport();
   start.n_parameters = model_->n_parameters();
   start.state_floats =
@@ -256,15 +252,16 @@ WorldStep Worker::take_step() {
 
 // the gradients of this rank's samples, then the method's step
 StepReport Worker::step(RankStep& mine, double lr) {
+  mine.absent = rounds_.takes_part(optimizer_.steps_done()) ? 0 : 1;
+  if (mine.absent != 0) return sit_out();
   const Clock::time_point start = Clock::now();
   const std::int64_t last = plan_.options.accumulate - 1;
   const bool whole = plan_.options.clip_norm > 0 || personal_;  // gradients, before any step
   const bool overlap = plan_.optimizer.overlap && !whole && flat_.on_host();
   flat_.zero_grad();
   for (std::int64_t micro = 0; micro <= last; ++micro) {
-    const Batch batch = next_batch(mine);
-    if (overlap && micro == last) flat_.begin_step(optimizer_);
-    mine.loss += backward(batch) / static_cast<double>(plan_.options.accumulate);
+    const bool begins = overlap && micro == last;
+    mine.loss += backward(mine, begins) / static_cast<double>(plan_.options.accumulate);
   }
   loss_ = mine.loss;
   if (whole) {
@@ -282,33 +279,33 @@ StepReport Worker::step(RankStep& mine, double lr) {
   return overlap ? flat_.finish_step() : flat_.step(optimizer_);
 }
 
-// The run's next batch, with as many behind it on their way as the task would have.
-Batch Worker::next_batch(RankStep& mine) {
+// One batch's gradient, added to that of the step; the loss. `begins`: tensors go to the exchange
+// as they become complete.
+double Worker::backward(RankStep& mine, bool begins) {
   const Clock::time_point start = Clock::now();
-  const TrainOptions& o = plan_.options;
-  const std::int64_t wanted = taken_ + static_cast<std::int64_t>(queue_->depth());
-  for (; asked_ < std::min(wanted, plan_.steps * o.accumulate); ++asked_) {
-    sampler_.draw(static_cast<std::uint64_t>((asked_ + ahead_) * o.batch), draws_);
-    queue_->ask_train(draws_);
-  }
-  Batch batch = queue_->take();
-  if (o.mixup > 0) {
-    mix_up(o.mixup,
-           PhiloxStream(o.seed, streams::kMixUp, static_cast<std::uint64_t>(taken_),
-                        static_cast<std::uint32_t>(number_)),
-           batch);
-  }
-  ++taken_;
+  const Batch batch = feed_.next();
   mine.seconds.data += seconds_since(start);
-  return batch;
-}
-
-double Worker::backward(const Batch& batch) {
+  if (begins) flat_.begin_step(optimizer_);
   const at::Tensor loss =
       plan_.task->loss(*model_, moved_to(device_, batch), plan_.options.label_smoothing);
   const double share = 1.0 / static_cast<double>(plan_.options.accumulate);
   (plan_.options.accumulate == 1 ? loss : loss * share).backward();
   return loss.item<double>();
+}
+
+// A step of the others, in which no tensor is used here.
+StepReport Worker::sit_out() {
+  feed_.pass_step();
+  flat_.zero_grad();
+  std::vector<float> params(common().begin(), common().end());
+  const std::size_t n = optimizer_.layout().tensors().size();
+  const auto unused = std::make_unique<bool[]>(n);
+  std::fill_n(unused.get(), n, true);
+  StepReport report =
+      optimizer_.step(params, flat_.grads().first(params.size()), std::span(unused.get(), n));
+  if (!is_stale()) std::ranges::copy(params, common().begin());
+  flat_.push();
+  return report;
 }
 
 WorldStep Worker::share(const RankStep& mine, double lr) {
@@ -362,7 +359,7 @@ void Worker::save_now() {
   if (lock_) lock_->check();
   std::optional<double> loss;
   if (evaluated() && has_fact(result_.metrics, "loss")) loss = number_of(result_.metrics, "loss");
-  with_common([&] { save_checkpoint(*control_, plan_, kept(), ahead_, loss); });
+  with_common([&] { save_checkpoint(*control_, plan_, kept(), feed_.ahead(), loss); });
 }
 
 void Worker::finish() {
@@ -372,7 +369,7 @@ void Worker::finish() {
   std::vector<std::uint64_t> all(static_cast<std::size_t>(control_->size()));
   control_->all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
   for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r] == all[0]) continue;
+    if (all[r] == all[0] || is_stale()) continue;
     throw Error(concat("replicas differ after step ", optimizer_.steps_done(), ": param_hash ",
                        hex16(all[0]), " on rank 0, ", hex16(all[r]), " on rank ", r));
   }

@@ -30,10 +30,10 @@ constexpr const char* kFacts[] = {"param_hash",    "steps",
                                   "transport"};
 
 // what decides a run's initial values and first batch, beside its seed
-constexpr const char* kStart[] = {"task",       "model",   "layers",    "heads",
-                                  "width",      "context", "patch",     "batch",
-                                  "image-size", "shots",   "skip-long", "accumulate",
-                                  "sharding",   "workers", "init-std",  "embedding-std"};
+constexpr const char* kStart[] = {
+    "task",     "model",   "layers",     "heads",         "width",        "context",
+    "patch",    "batch",   "image-size", "shots",         "skip-long",    "accumulate",
+    "sharding", "workers", "init-std",   "embedding-std", "participation"};
 
 constexpr double kSameBytes = 0.01;  // late steps that differ less are not worth a second number
 

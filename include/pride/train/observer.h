@@ -40,6 +40,7 @@ struct RankStep {
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::uint32_t interrupted = 0;  // this rank was asked to stop
   std::uint32_t skipped = 0;      // the step was dropped for a non-finite gradient
+  std::uint64_t absent = 0;       // this rank sat it out (--participation), and has no loss
 };
 
 struct WorldStep {
@@ -51,10 +52,14 @@ struct WorldStep {
   std::optional<RoundReport> round;            // by a coordinator, in steps that end one
   std::vector<RankStep> ranks;
 
+  // over the ranks that took part
   double mean_loss() const {
-    double sum = 0;
-    for (const RankStep& r : ranks) sum += r.loss;
-    return sum / static_cast<double>(ranks.size());
+    double sum = 0, n = 0;
+    for (const RankStep& r : ranks) {
+      sum += r.loss;
+      n += r.absent == 0;
+    }
+    return sum / n;
   }
   bool interrupted() const {
     return std::ranges::any_of(ranks, [](const RankStep& r) { return r.interrupted != 0; });

@@ -44,6 +44,9 @@ struct TrainOptions {
   std::int64_t accumulate = 1;
   std::string sharding = "partition";
   std::string vote_weight = "equal";  // or "samples": of a worker's data
+  // Simulates workers that come and go: this share of them takes part in a round.
+  double participation = 1;
+  std::string absent = "replay";  // or "stale": those that sat out never have the round's result
   std::optional<double> epochs = {};
   std::optional<std::int64_t> steps = {};
   std::uint64_t seed = 0;

@@ -70,6 +70,17 @@ std::vector<Flag> task_flags() {
            "which dirichlet deals unequally; in units of N / 65535 of more than 65535 samples). "
            "For methods that exchange signs, or with --coordinator means",
            {.choices = {"equal", "samples"}}),
+      task("participation", &O::participation, Role::kTraining,
+           "Simulates workers that come and go: in each round (the steps up to an exchange) this "
+           "share of the workers takes part, drawn by the seed; the others compute and send "
+           "nothing, and have no vote; in a mean they count as 0. A coordinator's workers come and "
+           "go by themselves",
+           {.highest = 1, .above = true}),
+      task("absent", &O::absent, Role::kTraining,
+           "What workers that sat out a round do with its result: replay (apply it) or stale "
+           "(miss it for good, to see what that costs: parameters are no longer equal, and an "
+           "evaluation is the mean over the workers' own)",
+           {.choices = {"replay", "stale"}}),
       task("seed", &O::seed, Role::kBatches,
            "Of initial values, data order, augmentation, ties and zeros",
            {.highest = kMostSeed, .by_experiment = true}),

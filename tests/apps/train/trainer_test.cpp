@@ -1,6 +1,5 @@
 // pride::train as a library: a task, a model and an observer of the caller's own.
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,9 +7,8 @@
 #include <thread>
 
 #include "apps/io/temp_folder.h"
+#include "apps/train/signs_task.h"
 #include "pride/error.h"
-#include "pride/train/model.h"
-#include "pride/train/task.h"
 #include "pride/train/trainer.h"
 #include "support/coordinator.h"
 
@@ -18,43 +16,9 @@ namespace pride::train {
 namespace {
 
 namespace test = app::test;
-
-// Two classes of points on a line, by their sign.
-class Line final : public Model {
- public:
-  Line() : weight_(declare("weight", {2, 1}, Init::normal(0.1))) {}
-  at::Tensor logits(const at::Tensor& input) override { return at::matmul(input, weight_.t()); }
-
- private:
-  at::Tensor weight_;
-};
-
-class Signs final : public Task {
- public:
-  explicit Signs(const TrainOptions& options)
-      : model_(model_maker(options, {.kind = ModelInput::Kind::kTokens, .classes = 2}, "line")) {}
-
-  std::string name() const override { return "signs"; }
-  const ModelMaker& model() const override { return model_; }
-  DataFacts data() const override {
-    return {"numbers", "signs-1", {{"numbers", std::int64_t{64}}}};
-  }
-  std::size_t n_samples() const override { return 64; }
-  std::size_t n_eval_batches() const override { return 2; }
-  Batch train_batch(std::span<const Draw> draws) const override {
-    std::vector<double> x;
-    for (const Draw& draw : draws) x.push_back(draw.sample - 31.5);
-    return batch_of(at::tensor(x, at::kFloat));
-  }
-  Batch eval_batch(std::size_t index) const override {
-    return batch_of(at::arange(-3.5, 4.5) * (index == 0 ? 1 : -1));
-  }
-
- private:
-  static Batch batch_of(const at::Tensor& x) { return {x.view({-1, 1}), x.gt(0).to(at::kLong)}; }
-
-  ModelMaker model_;
-};
+using test::Line;
+using test::Signs;
+using test::small_run;
 
 class Watcher final : public Observer {
  public:
@@ -81,21 +45,10 @@ class Watcher final : public Observer {
   std::uint64_t sent = 0;
 };
 
-TrainOptions small_run() {
-  TrainOptions options{.task = "", .method = "lion", .lr = 0.05, .workers = 3, .batch = 4};
-  options.steps = 4;
-  options.eval_every = 2;
-  return options;
-}
-
 class Library : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    const auto line = [](const TrainOptions&, const ModelInput& input) {
-      EXPECT_EQ(input.classes, 2);
-      return ModelMaker{.name = "line", .make = [] { return std::make_unique<Line>(); }};
-    };
-    register_model({"line", "a line", ModelInput::Kind::kTokens, line});
+    test::register_line();
     register_task({.name = "signs",
                    .about = "signs of numbers",
                    .data = "none",

@@ -1,0 +1,48 @@
+// A worker's batches, in the order of its run.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "pride/train/plan.h"
+#include "train/participation.h"
+
+namespace pride::train {
+
+class Feed {
+ public:
+  // The plan must outlive it.
+  Feed(const TrainPlan& plan, int number);
+
+  const Sampler& sampler() const noexcept { return sampler_; }
+
+  // From now on those of the worker with this number.
+  void renumber(int number);
+
+  // Before the first batch: the run goes on after `step`, with data that are `ahead` batches ahead
+  // of it, saved by so many workers (0: it was not resumed). `rounds` must outlive the feed.
+  void begin(std::int64_t step, std::int64_t ahead, int saved_by, const Participation& rounds);
+
+  // The run's next batch. As many behind it as the task would have are on their way.
+  Batch next();
+
+  // Passes over the batches of a step that this worker sits out: none of them was asked for.
+  void pass_step() { taken_ += plan_.options.accumulate; }
+
+  std::int64_t ahead() const noexcept { return ahead_; }
+
+ private:
+  const TrainPlan& plan_;
+  int number_;
+  Sampler sampler_;
+  std::unique_ptr<BatchQueue> queue_;
+  std::vector<Draw> draws_;
+  const Participation* rounds_ = nullptr;
+  std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, those before a resume too
+  std::int64_t ahead_ = 0;  // batches that the data's order is ahead of the run, or behind
+  std::size_t queued_ = 0;  // asked for, and not taken
+};
+
+}  // namespace pride::train
