@@ -10,6 +10,7 @@
 
 namespace pride::app {
 
+inline constexpr int kInterrupted = 130;         // exit code: 128 + SIGINT, as shells say it
 inline constexpr double kMostOfASize = 1 << 20;  // heads, a batch, examples of a prompt
 
 // Of --methods, wherever several are measured or planned.
