@@ -10,7 +10,6 @@
 #include "bench/kernels/measure.h"
 #include "bench/loader.h"
 #include "bench/network.h"
-#include "bench/optimizer.h"
 #include "pride/communicator.h"
 
 namespace pride::app {
