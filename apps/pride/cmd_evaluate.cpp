@@ -3,10 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -216,25 +214,19 @@ Json result_json(const Subject& subject, const QuestionSet& set, const Arguments
           {"seconds", result.seconds}};
 }
 
-std::string decimals(double value) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.3f", value);
-  return text.data();
-}
-
 std::vector<std::string> row_of(const QuestionSet& set, const Result& result) {
   const Tally& t = result.tally;
   const auto cell = [&](std::int64_t right) {
     const std::optional<double> error = standard_error(right, t.questions);
-    return decimals(share(right, t)) + (error ? " ± " + decimals(*error) : "");
+    return decimals(share(right, t), 3) + (error ? " ± " + decimals(*error, 3) : "");
   };
   return {set.name(),
           concat(t.questions),
           cell(t.by_sum),
           cell(t.by_byte),
           cell(t.by_token),
-          decimals(t.chance / static_cast<double>(t.questions)),
-          decimals(result.majority)};
+          decimals(t.chance / static_cast<double>(t.questions), 3),
+          decimals(result.majority, 3)};
 }
 
 // The tasks count the same, however many questions they have.
@@ -242,7 +234,7 @@ std::vector<std::string> mean_row(const std::vector<Result>& results) {
   const auto mean = [&](const auto& value) {
     double sum = 0;
     for (const Result& result : results) sum += value(result);
-    return decimals(sum / static_cast<double>(results.size()));
+    return decimals(sum / static_cast<double>(results.size()), 3);
   };
   return {
       "mean",

@@ -27,6 +27,12 @@ int count_ranks(Communicator& comm, bool is_true) {
   return static_cast<int>(std::ranges::count(gathered(comm, static_cast<char>(is_true)), 1));
 }
 
+double cpu_seconds(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 namespace {
 
 // Times of one kind of step on this rank, and those of the slowest rank.

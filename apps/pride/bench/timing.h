@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <new>
 #include <optional>
@@ -43,6 +44,9 @@ std::vector<T> gathered(Communicator& comm, const T& mine) {
 double largest_of(Communicator& comm, double mine);
 // The number of ranks of which it is true. Collective.
 int count_ranks(Communicator& comm, bool is_true);
+
+// Of the process or of the thread, by the kernel's clock of processor time.
+double cpu_seconds(clockid_t clock);
 
 // Calls `work` until `seconds` are over, `least` times at least, all ranks as often; each
 // measurement is that of the slowest rank, and lasts 20 ms or more: a call that is shorter is
