@@ -246,7 +246,7 @@ std::vector<std::string> mean_row(const std::vector<Result>& results) {
       mean([](const Result& r) { return r.majority; })};
 }
 
-void run(Arguments args) {
+void evaluate_all(Arguments& args) {
   pin_threads();
   parse_part(args.part);
   const std::vector<QuestionSet> sets = read_question_sets({args.tasks.begin(), args.tasks.end()});
@@ -280,6 +280,10 @@ void run(Arguments args) {
   std::cout << markdown_table(rows, 1);
 }
 
+void run(Arguments& args) {
+  with_short_errors([&] { evaluate_all(args); });
+}
+
 void add_prompt_flags(CLI::App& command, Arguments& args) {
   add_value(command, "--shots", args.shots, "Examples, with their answers, before each question",
             {0, kMostOfASize});
@@ -296,7 +300,10 @@ void add_prompt_flags(CLI::App& command, Arguments& args) {
                    "an error otherwise");
 }
 
-void add_flags(CLI::App& command, Arguments& args) {
+}  // namespace
+
+void add_evaluate(CLI::App& command) {
+  Arguments& args = arguments_of(command, run);
   command
       .add_option("--model,--init", args.model,
                   "Folder with model.safetensors and config.json (the --out of `pride train`, a "
@@ -321,14 +328,6 @@ void add_flags(CLI::App& command, Arguments& args) {
                      "File for a JSON line per question: prompt, scores, picks");
   command.add_flag("--json", args.json, "A JSON line per task instead of a table");
   command.add_flag("--quiet", args.quiet, "No progress on standard error");
-}
-
-}  // namespace
-
-void add_evaluate(CLI::App& command) {
-  const auto args = std::make_shared<Arguments>();
-  add_flags(command, *args);
-  command.callback([args] { with_short_errors([&] { run(*args); }); });
 }
 
 }  // namespace pride::app

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -134,7 +133,7 @@ void print_json(const Arguments& args, const std::vector<Token>& prompt, const J
   std::cout << report.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-void write_all(Arguments args) {
+void write_all(Arguments& args) {
   pin_threads();
   check(args.sampling);
   if (!args.prompt_file.empty()) args.prompt = read_file(args.prompt_file, kLongestPrompt);
@@ -162,14 +161,17 @@ void write_all(Arguments args) {
   if (args.json) print_json(args, prompt, samples, static_cast<double>(n) / seconds);
 }
 
-void run(const Arguments& args) {
+void run(Arguments& args) {
   try {
-    write_all(args);
+    with_short_errors([&] { write_all(args); });
   } catch (const OutputEnded&) {
   }
 }
 
-void add_flags(CLI::App& command, Arguments& args) {
+}  // namespace
+
+void add_generate(CLI::App& command) {
+  Arguments& args = arguments_of(command, run);
   command
       .add_option("--model", args.model,
                   "Folder with model.safetensors and config.json (the --out of `pride train`, a "
@@ -196,14 +198,6 @@ void add_flags(CLI::App& command, Arguments& args) {
   add_value(command, "--heads", args.heads, "Attention heads, if no config.json says how many",
             {1, kMostOfASize});
   command.add_flag("--json", args.json, "Print JSON at the end, not text as it comes");
-}
-
-}  // namespace
-
-void add_generate(CLI::App& command) {
-  const auto args = std::make_shared<Arguments>();
-  add_flags(command, *args);
-  command.callback([args] { with_short_errors([&] { run(*args); }); });
 }
 
 }  // namespace pride::app

@@ -4,7 +4,6 @@
 
 #include <iomanip>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -163,7 +162,7 @@ void print_build(const Json& info) {
   line("methods", concat(words_of(info["methods"]).substr(1), " (`pride methods` says more)"));
 }
 
-void run(bool json) {
+void run(bool& json) {
   const Json info = gather();
   if (json) {
     // text of other libraries may hold anything; it is printed, never trusted
@@ -176,9 +175,7 @@ void run(bool json) {
 }  // namespace
 
 void add_info(CLI::App& command) {
-  const auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "Print JSON");
-  command.callback([json] { run(*json); });
+  command.add_flag("--json", arguments_of(command, run), "Print JSON");
 }
 
 }  // namespace pride::app

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <iostream>
 #include <iterator>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
@@ -167,7 +166,12 @@ void check_shards(const Arguments& args) {
   }
 }
 
-void add_flags(CLI::App& command, Arguments& args) {
+void run(Arguments& args) { args.check ? check_shards(args) : make_shards(args); }
+
+}  // namespace
+
+void add_tokenize(CLI::App& command) {
+  Arguments& args = arguments_of(command, run);
   command
       .add_option("input", args.inputs,
                   "Text files and folders of them: a document each; *.jsonl: a document a line")
@@ -198,14 +202,6 @@ void add_flags(CLI::App& command, Arguments& args) {
                    "them; with --vocab, no token may be outside of it");
   command.add_flag("--quiet", args.quiet, "No progress on standard error");
   command.add_flag("--json", args.json, "Print the summary as JSON");
-}
-
-}  // namespace
-
-void add_tokenize(CLI::App& command) {
-  const auto args = std::make_shared<Arguments>();
-  add_flags(command, *args);
-  command.callback([args] { args->check ? check_shards(*args) : make_shards(*args); });
 }
 
 }  // namespace pride::app
