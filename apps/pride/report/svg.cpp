@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "pride/error.h"
+#include "text/table.h"
 
 namespace pride::app {
 namespace {
@@ -26,11 +27,7 @@ constexpr double kLine = 15, kLetter = 6.6;  // of names
 constexpr std::size_t kMostLetters = 26;     // of a name
 constexpr std::size_t kMarked = 9;           // lines of fewer points show them
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
-}
+std::string number(double value) { return decimals(value, 1); }
 
 std::string short_text(double value, const char* format = "%.6g") {
   char text[32];
@@ -71,16 +68,9 @@ std::string attributes(const Series& s, const char* kind) {
   return concat("<g class=\"", kind, " ", line_class(s.color), "\" data-color=\"", s.color, "\"");
 }
 
-bool begins_letter(char c) { return (c & 0xC0) != 0x80; }
-
-// Letters of UTF-8, not bytes.
-std::size_t length(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), begins_letter);
-}
-
 // A name that ends within the picture.
 std::string short_name(const std::string& name) {
-  if (length(name) <= kMostLetters) return name;
+  if (width_of(name) <= kMostLetters) return name;
   auto end = name.begin();
   for (std::size_t letters = 0; letters < kMostLetters || !begins_letter(*end); ++end) {
     letters += begins_letter(*end) ? 1 : 0;
@@ -92,7 +82,7 @@ class Drawing {
  public:
   explicit Drawing(const Chart& chart) : chart_(chart) {
     std::size_t longest = 0;
-    for (const Series& s : chart.series) longest = std::max(longest, length(s.name));
+    for (const Series& s : chart.series) longest = std::max(longest, width_of(s.name));
     names_ = std::clamp(26 + kLetter * static_cast<double>(longest), 70.0, 200.0);
     right_ = kWidth - names_;
   }
@@ -220,7 +210,7 @@ std::string Drawing::svg(bool is_file) {
                 escaped(chart_.title), "\" data-x=\"", escaped(chart_.x.label), "\">\n");
   if (is_file) {
     out_ += concat("<style>\n", chart_style(), "</style>\n");
-    const auto letters = static_cast<double>(std::max<std::size_t>(length(chart_.title), 1));
+    const auto letters = static_cast<double>(std::max<std::size_t>(width_of(chart_.title), 1));
     const double size = std::min(15.0, 1.6 * (kWidth - kLeft) / letters);
     text(kLeft, top + 20,
          concat("style=\"font-weight:600;font-size:", number(size), "px\"").c_str(), chart_.title);
