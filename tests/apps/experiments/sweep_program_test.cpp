@@ -223,10 +223,6 @@ TEST_F(SweepProgram, RefusesBeforeAnyRun) {
   const std::string pair = kPair;
   expect_refusal(pair + "task = \"mnist\"\n", "--task mnist: must be one of lm, fewshot");
   expect_refusal(pair + "model = \"gpt-9\"\n", "gpt-9");
-  // values of the runs themselves, not their common settings
-  expect_refusal(pair + "lr = \"fast\"\n", "--lr");
-  expect_refusal(pair + "weight-decay = \"much\"\n", "--weight-decay");
-  expect_refusal(pair + "[tune]\n[tune.grid]\nlr = [\"slow\", \"fast\"]\n", "--lr");
   expect_refusal("[grid]\nmethod = [\"lion\", \"dlionvote\"]\nseed = 1\n", "try.toml: dlionvote: ");
   // a row would be named by a rate of the grid, and have the chosen one
   expect_refusal(pair + "lr = [1e-3, 1e-1]\n[tune]\n[tune.grid]\nlr = [1e-4, 3e-4]\n",
