@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <random>
 #include <span>
 #include <vector>
+
+#include "train/clock.h"
 
 namespace pride::app {
 namespace {
