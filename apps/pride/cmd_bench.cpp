@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/prctl.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <iostream>
 #include <memory>
+#include <mutex>
 
 #include "bench/fields.h"
 #include "commands.h"
@@ -11,7 +15,12 @@
 #include "pride/cpu.h"
 #include "pride/error.h"
 #include "pride/plan.h"
+#include "train/clock.h"
 #include "train/settings/settings.h"
+#include "train/vision/image_folder.h"
+#include "train/vision/jpeg.h"
+#include "train/vision/prefetcher.h"
+#include "train/vision/view.h"
 #include "world.h"
 #if PRIDE_HAVE_TORCH
 #include "pride/train/trainer.h"
@@ -25,32 +34,11 @@ namespace {
 
 constexpr double kMostCoords = 0x1p33;
 
-// The flags of all kinds; each kind has some of them, and may have other defaults.
+// The flags of all kinds.
 struct Arguments {
   Workers workers = {};
   Settings settings = {};  // what all ranks must have alike
-  std::vector<std::size_t> sizes = {10'000, 100'000, 1'000'000, 10'000'000};
-  double seconds = 1;
-  int reps = 5;
   bool json = false;
-  // network, exchange, optimizer, step
-  std::vector<std::string> methods = {"lion",       "lion:dense=native", "lion:dense=bf16",
-                                      "dlion-vote", "dlion-avg",         "lion-cub"};
-  std::vector<std::string> method_options = {};
-  std::size_t bucket_coords = std::size_t{1} << 20;
-  int exchange_threads = 4;
-  std::string hierarchical = {};
-  // kernels
-  std::vector<std::size_t> rows = {4, 16};
-  std::string filter = ".*";
-  std::vector<std::string> isas = {};
-  bool small_pages = false;
-  // loader
-  std::string data = {};
-  std::size_t images = 1000;
-  int image_size = 224;
-  std::vector<int> threads = {1};
-  bool check = false;
 };
 
 using RankedBody = std::function<void(Communicator&, RowPrinter&, bool threads_may_talk)>;
@@ -58,22 +46,61 @@ using RankedBody = std::function<void(Communicator&, RowPrinter&, bool threads_m
 void on_ranks(const Arguments& args, const RankedBody& body) {
   run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
     check_same_settings(comm, args.settings);
-    RowPrinter print(comm, args.json);
+    RowPrinter print(args.json, comm.rank() != 0);
     body(comm, print, threads_may_talk);
   });
 }
 
-NetworkFacts network_row(Communicator& comm, const Arguments& args, RowPrinter& print) {
-  const NetworkFacts facts = measure_network(comm, args.seconds);
+// A kind, which `run` measures. Its flags may have other defaults than `args.how`.
+template <typename Args>
+CLI::App* add_kind(CLI::App& bench, const char* name, const char* what,
+                   const std::shared_ptr<Args>& args, void (*run)(const Args&)) {
+  CLI::App* kind = bench.add_subcommand(name, what);
+  kind->add_flag("--json", args->json, "JSON lines, one for each row");
+  kind->callback([=] {
+    args->settings = settings_of(*kind);
+    run(*args);
+  });
+  return kind;
+}
+
+void add_sizes(CLI::App& kind, std::vector<std::size_t>& sizes, double most) {
+  add_value(kind, "--sizes", sizes, "Coordinates, separated by commas", {1, most});
+}
+
+template <typename How>
+void add_times(CLI::App& kind, How& how, const char* seconds, const char* reps) {
+  add_value(kind, "--seconds", how.seconds, seconds, {0.001, 3600});
+  add_value(kind, "--reps", how.least, reps, {1, 1e6});
+}
+
+// A kind that runs on ranks.
+template <typename Args>
+CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what,
+                     const std::shared_ptr<Args>& args, void (*run)(const Args&),
+                     const char* reps = "Measurements of each row, at least") {
+  CLI::App* kind = add_kind(bench, name, what, args, run);
+  add_rank_flags(*kind, args->workers);
+  add_times(*kind, args->how, "Of each measurement, at least", reps);
+  return kind;
+}
+
+struct NetworkArguments : Arguments {
+  PatternBench how = {.sizes = {8, 1 << 10, 1 << 16, 1 << 20, 1 << 24}, .seconds = 1};
+};
+
+NetworkFacts network_row(Communicator& comm, double seconds, RowPrinter& print) {
+  const NetworkFacts facts = measure_network(comm, seconds);
   print.row(fields_of(comm, facts));
   print.note(network_text(comm, facts));
   return facts;
 }
 
-void run_network(const Arguments& args) {
+void run_network(const NetworkArguments& args) {
   on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool) {
-    network_row(comm, args, print);
-    const PatternBench how{.sizes = args.sizes, .seconds = args.seconds / 4, .least = args.reps};
+    network_row(comm, args.how.seconds, print);
+    PatternBench how = args.how;
+    how.seconds /= 4;
     bench_patterns(comm, how, [&](const PatternCell& cell) { print.row(fields_of(comm, cell)); });
     if (comm.size() == 1) return;
     print.note(
@@ -81,6 +108,24 @@ void run_network(const Arguments& args) {
         "all-reduce what a ring sends).\nwrong: ranks that have not received what they must.");
   });
 }
+
+void add_network(CLI::App& bench) {
+  const auto args = std::make_shared<NetworkArguments>();
+  CLI::App* kind = add_ranked(
+      bench, "network", "Latency and goodput between the ranks, and patterns of messages by size",
+      args, run_network);
+  add_value(*kind, "--sizes", args->how.sizes,
+            "Bytes of each rank's data in a pattern, as 8 or 64kB, separated by commas")
+      ->transform(number_reader<std::size_t>({1, 0x1p32}, true));
+}
+
+const std::vector<std::string> kMethods = {"lion",       "lion:dense=native", "lion:dense=bf16",
+                                           "dlion-vote", "dlion-avg",         "lion-cub"};
+
+struct MethodArguments : Arguments {
+  MethodBench how = {.methods = kMethods, .sizes = {10'000, 100'000, 1'000'000, 10'000'000}};
+  std::string hierarchical = {};  // of exchange
+};
 
 // Methods choose the route of a bucket by what was measured, unless the user says otherwise.
 void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
@@ -90,26 +135,22 @@ void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
   options.push_back(concat("round_bytes=", round_bytes(network, comm.size())));
 }
 
-int granted_threads(const Communicator& comm, const Arguments& args, bool threads_may_talk) {
-  if (threads_may_talk || args.exchange_threads == 0) return args.exchange_threads;
+// As many as were asked for, where several threads of a rank may communicate at a time.
+int granted_threads(const Communicator& comm, int wanted, bool threads_may_talk) {
+  if (threads_may_talk || wanted == 0) return wanted;
   if (comm.rank() == 0) {
     std::cerr << "note: this MPI does not grant MPI_THREAD_MULTIPLE: no exchange threads\n";
   }
   return 0;
 }
 
-void run_exchange(const Arguments& args) {
+void run_exchange(const MethodArguments& args) {
   on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
-    ExchangeBench how{.methods = args.methods,
-                      .method_options = args.method_options,
-                      .sizes = args.sizes,
-                      .bucket_coords = args.bucket_coords,
-                      .nodes = nodes_of(comm, args.hierarchical),
-                      .exchange_threads = granted_threads(comm, args, threads_may_talk),
-                      .seconds = args.seconds,
-                      .least = args.reps};
+    MethodBench how = args.how;
+    how.nodes = nodes_of(comm, args.hierarchical);
+    how.exchange_threads = granted_threads(comm, how.exchange_threads, threads_may_talk);
     check_options(how, comm.size());  // before anything takes time
-    const NetworkFacts network = network_row(comm, args, print);
+    const NetworkFacts network = network_row(comm, how.seconds, print);
     add_round_bytes(comm, network, how.method_options);
     bench_exchange(comm, how, network,
                    [&](const ExchangeCell& cell) { print.row(fields_of(comm, cell)); });
@@ -119,14 +160,11 @@ void run_exchange(const Arguments& args) {
   });
 }
 
-void run_optimizer(const Arguments& args) {
+void run_optimizer(const MethodArguments& args) {
   on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
-    const OptimizerBench how{.methods = args.methods,
-                             .bucket_coords = args.bucket_coords,
-                             .exchange_threads = granted_threads(comm, args, threads_may_talk),
-                             .seconds = args.seconds,
-                             .least = args.reps};
-    for (const std::size_t coords : args.sizes) {
+    MethodBench how = args.how;
+    how.exchange_threads = granted_threads(comm, how.exchange_threads, threads_may_talk);
+    for (const std::size_t coords : how.sizes) {
       const auto rows = bench_optimizer(comm, how, coords);
       for (const StepRow& row : rows) print.row(optimizer_fields(comm, row, rows.front(), coords));
     }
@@ -134,32 +172,88 @@ void run_optimizer(const Arguments& args) {
   });
 }
 
+void add_methods(CLI::App& kind, std::vector<std::string>& methods) {
+  add_value(kind, "--methods", methods, kMethodsHelp)->delimiter(',');
+}
+
+void add_exchange_flags(CLI::App& kind, MethodBench& how, const char* threads) {
+  add_methods(kind, how.methods);
+  add_sizes(kind, how.sizes, kMostCoords);
+  add_value(kind, "--bucket-coords", how.bucket_coords, "Target size of a bucket",
+            {1, kMostCoords});
+  add_value(kind, "--exchange-threads", how.exchange_threads, threads, {0, 16});
+}
+
+void add_exchange(CLI::App& bench) {
+  const auto args = std::make_shared<MethodArguments>();
+  CLI::App* kind =
+      add_ranked(bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce",
+                 args, run_exchange);
+  add_exchange_flags(
+      *kind, args->how,
+      "Buckets on their way at a time; 0: one after the other, on the caller's thread");
+  kind->add_option("--method-opt", args->how.method_options,
+                   "key=value, for each of the methods that has the key and does not set it "
+                   "itself; may be repeated")
+      ->allow_extra_args(false);
+  kind->add_option("--hierarchical", args->hierarchical,
+                   std::string(kHierarchicalHelp) + ". Other methods are measured in one level")
+      ->type_name("L|auto")
+      ->check(CLI::Validator(wrong_hierarchical, ""));
+}
+
+void add_optimizer(CLI::App& bench) {
+  const auto args = std::make_shared<MethodArguments>();
+  args->how.sizes = {10'000'000};
+  CLI::App* kind = add_ranked(
+      bench, "optimizer",
+      "Steps of the optimizer by each method, gradients ready, beside dense ones; no model", args,
+      run_optimizer, "Rounds, at least");
+  add_exchange_flags(*kind, args->how,
+                     "With overlap: buckets on their way at a time; 0: no row with overlap");
+}
+
 #if PRIDE_HAVE_TORCH
-void run_step(const Arguments& args, const TrainOptions& options) {
+struct StepArguments : Arguments {
+  StepBench how = {.methods = kMethods, .seconds = 1};
+};
+
+void run_step(const StepArguments& args) {
   pin_threads();
   on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
-    const auto rows = bench_steps(comm, {.options = options,
-                                         .methods = args.methods,
-                                         .threads_may_talk = threads_may_talk,
-                                         .seconds = args.seconds,
-                                         .least = args.reps});
+    StepBench how = args.how;
+    how.threads_may_talk = threads_may_talk;
+    const auto rows = bench_steps(comm, how);
     print.note(concat(comm.size(), " ranks (", comm.transport(), ")"));
     for (const StepRow& row : rows) print.row(step_fields(comm, row, rows.front()));
   });
 }
+
+void add_step(CLI::App& bench) {
+  const auto args = std::make_shared<StepArguments>();
+  CLI::App* kind = add_ranked(bench, "step",
+                              "Training steps of a model by each method, with and without overlap",
+                              args, run_step, "Rounds, at least");
+  add_workload_flags(*kind, args->how.options);
+  add_methods(*kind, args->how.methods);
+  add_value(*kind, "--exchange-threads", args->how.options.exchange_threads,
+            "With overlap: buckets on their way at a time", {1, 16});
+}
 #endif
 
-std::vector<std::string> isas_of(const Arguments& args) {
-  if (args.isas.empty()) return {active_isa()};
-  if (args.isas == std::vector<std::string>{"all"}) return available_isas();
-  return args.isas;
-}
+struct KernelArguments : Arguments {
+  KernelBench how = {.sizes = {10'000, 1'000'000, 10'000'000}};
+  std::vector<std::size_t> rows = {4, 16};
+  std::string filter = ".*";
+  bool small_pages = false;
+};
 
-void run_kernels(const Arguments& args) {
+void run_kernels(const KernelArguments& args) {
   if (args.small_pages) ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
-  RowPrinter print(args.json ? RowPrinter::Form::kJson : RowPrinter::Form::kTable);
-  const KernelBench how{
-      .sizes = args.sizes, .isas = isas_of(args), .seconds = args.seconds, .least = args.reps};
+  RowPrinter print(args.json);
+  KernelBench how = args.how;
+  if (how.isas.empty()) how.isas = {active_isa()};
+  if (how.isas == std::vector<std::string>{"all"}) how.isas = available_isas();
   bench_kernels(matching_rows(kernel_rows(args.rows), args.filter), how,
                 [&](const KernelCell& cell) { print.row(fields_of(cell)); });
   print.note(
@@ -168,141 +262,18 @@ void run_kernels(const Arguments& args) {
       "(SCALAR) in any bit; -: plain code itself. /4: of 4 rows; /p4: 4 bits a level.");
 }
 
-void run_check(const Arguments& args, const ImageFolder& folder) {
-  const std::vector<std::string> errors = check_images(folder, args.threads.back());
-  for (const std::string& error : errors) std::cout << error << "\n";
-  const std::size_t n = folder.train.size() + folder.val.size();
-  if (!errors.empty()) {
-    throw DataError(concat(errors.size(), " of ", n, " images cannot be read"));
-  }
-  std::cout << "all " << n << " images can be read" << std::endl;
-}
-
-void run_loader(const Arguments& args) {
-  const ImageFolder folder = scan_images(find_image_folder(args.data));
-  if (args.check) return run_check(args, folder);
-  RowPrinter print(args.json ? RowPrinter::Form::kJson : RowPrinter::Form::kTable);
-  for (const int threads : args.threads) {
-    print.row(fields_of(bench_loader(folder, args.images, args.image_size, threads)));
-  }
-}
-
-CLI::App* add_kind(CLI::App& bench, const char* name, const char* what, Arguments& args) {
-  CLI::App* kind = bench.add_subcommand(name, what);
-  kind->add_flag("--json", args.json, "JSON lines, one for each row");
-  return kind;
-}
-
-void add_sizes(CLI::App& kind, Arguments& args, double most) {
-  add_value(kind, "--sizes", args.sizes, "Coordinates, separated by commas", {1, most});
-}
-
-void add_times(CLI::App& kind, Arguments& args, const char* seconds, const char* reps) {
-  add_value(kind, "--seconds", args.seconds, seconds, {0.001, 3600});
-  add_value(kind, "--reps", args.reps, reps, {1, 1e6});
-}
-
-// A kind that runs on ranks.
-CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what, Arguments& args,
-                     const char* reps = "Measurements of each row, at least") {
-  CLI::App* kind = add_kind(bench, name, what, args);
-  add_rank_flags(*kind, args.workers);
-  add_times(*kind, args, "Of each measurement, at least", reps);
-  return kind;
-}
-
-void add_methods(CLI::App& kind, Arguments& args) {
-  add_value(kind, "--methods", args.methods, kMethodsHelp)->delimiter(',');
-}
-
-// Of exchange and optimizer.
-void add_exchange_flags(CLI::App& kind, Arguments& args, const char* threads) {
-  add_methods(kind, args);
-  add_sizes(kind, args, kMostCoords);
-  add_value(kind, "--bucket-coords", args.bucket_coords, "Target size of a bucket",
-            {1, kMostCoords});
-  add_value(kind, "--exchange-threads", args.exchange_threads, threads, {0, 16});
-}
-
-// `run` is called with the arguments and, on ranks, with the settings that they must have alike.
-template <typename Run>
-void set_callback(CLI::App* kind, const std::shared_ptr<Arguments>& args, Run run) {
-  kind->callback([=] {
-    args->settings = settings_of(*kind);
-    run(*args);
-  });
-}
-
-void add_network(CLI::App& bench) {
-  const auto args = std::make_shared<Arguments>();
-  args->sizes = {8, 1 << 10, 1 << 16, 1 << 20, 1 << 24};
-  CLI::App* kind =
-      add_ranked(bench, "network",
-                 "Latency and goodput between the ranks, and patterns of messages by size", *args);
-  add_value(*kind, "--sizes", args->sizes,
-            "Bytes of each rank's data in a pattern, as 8 or 64kB, separated by commas")
-      ->transform(number_reader<std::size_t>({1, 0x1p32}, true));
-  set_callback(kind, args, run_network);
-}
-
-void add_exchange(CLI::App& bench) {
-  const auto args = std::make_shared<Arguments>();
-  CLI::App* kind = add_ranked(
-      bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce", *args);
-  add_exchange_flags(
-      *kind, *args,
-      "Buckets on their way at a time; 0: one after the other, on the caller's thread");
-  kind->add_option("--method-opt", args->method_options,
-                   "key=value, for each of the methods that has the key and does not set it "
-                   "itself; may be repeated")
-      ->allow_extra_args(false);
-  kind->add_option("--hierarchical", args->hierarchical,
-                   std::string(kHierarchicalHelp) + ". Other methods are measured in one level")
-      ->type_name("L|auto")
-      ->check(CLI::Validator(wrong_hierarchical, ""));
-  set_callback(kind, args, run_exchange);
-}
-
-void add_optimizer(CLI::App& bench) {
-  const auto args = std::make_shared<Arguments>();
-  args->sizes = {10'000'000};
-  CLI::App* kind = add_ranked(
-      bench, "optimizer",
-      "Steps of the optimizer by each method, gradients ready, beside dense ones; no model", *args,
-      "Rounds, at least");
-  add_exchange_flags(*kind, *args,
-                     "With overlap: buckets on their way at a time; 0: no row with overlap");
-  set_callback(kind, args, run_optimizer);
-}
-
-#if PRIDE_HAVE_TORCH
-void add_step(CLI::App& bench) {
-  const auto args = std::make_shared<Arguments>();
-  const auto options = std::make_shared<TrainOptions>();
-  CLI::App* kind = add_ranked(bench, "step",
-                              "Training steps of a model by each method, with and without overlap",
-                              *args, "Rounds, at least");
-  add_workload_flags(*kind, *options);
-  add_methods(*kind, *args);
-  add_value(*kind, "--exchange-threads", options->exchange_threads,
-            "With overlap: buckets on their way at a time", {1, 16});
-  set_callback(kind, args, [options](const Arguments& all) { run_step(all, *options); });
-}
-#endif
-
 void add_kernels(CLI::App& bench) {
-  const auto args = std::make_shared<Arguments>();
-  args->sizes = {10'000, 1'000'000, 10'000'000};
-  args->seconds = 0.1;
+  const auto args = std::make_shared<KernelArguments>();
   CLI::App* kind =
       add_kind(bench, "kernels",
-               "Every kernel of a step on one core, beside memcpy, checked; no other ranks", *args);
-  add_sizes(*kind, *args, 0x1p30);
-  add_times(*kind, *args, "Of each kernel, at least; memcpy takes as long",
+               "Every kernel of a step on one core, beside memcpy, checked; no other ranks", args,
+               run_kernels);
+  add_sizes(*kind, args->how.sizes, 0x1p30);
+  add_times(*kind, args->how, "Of each kernel, at least; memcpy takes as long",
             "Measurements of each kernel, at least");
   add_value(*kind, "--filter", args->filter,
             "Kernels of whose name this regular expression matches a part");
-  add_value(*kind, "--isa", args->isas,
+  add_value(*kind, "--isa", args->how.isas,
             "Instruction sets, separated by commas, as `pride info` names them, or all. "
             "Default: the one that training would use")
       ->delimiter(',');
@@ -311,14 +282,97 @@ void add_kernels(CLI::App& bench) {
             {1, 1024});
   kind->add_flag("--small-pages", args->small_pages,
                  "Arrays on pages of 4 KiB. Default: on huge pages, where the system grants them");
-  set_callback(kind, args, run_kernels);
+}
+
+struct LoaderArguments : Arguments {
+  std::string data = {};
+  std::size_t images = 1000;
+  int image_size = 224;
+  std::vector<int> threads = {1};
+  bool check = false;
+};
+
+// use(index) for every index below n, by this many threads, the caller's among them; batches are
+// begun two ahead, as training does.
+template <typename Use>
+void for_all(std::size_t n, int threads, const Use& use) {
+  constexpr std::size_t kBatch = 64;
+  Prefetcher prefetcher(threads - 1);  // and this one
+  std::size_t begun = 0;
+  while (begun < n || prefetcher.pending() > 0) {
+    while (begun < n && prefetcher.pending() < 3) {
+      const std::size_t rows = std::min(kBatch, n - begun);
+      prefetcher.begin(rows, [&use, begun](std::size_t row) { use(begun + row); });
+      begun += rows;
+    }
+    prefetcher.wait();
+  }
+}
+
+// Training views of images of the training set, evenly spread over it. All files are read once
+// before, so that the disk does not count.
+LoaderRow measured(const ImageSplit& train, const LoaderArguments& args, int threads) {
+  using Clock = std::chrono::steady_clock;
+  LoaderRow row{.threads = threads, .images = std::min(args.images, train.size())};
+  const auto file = [&](std::size_t i) { return train.file(i * train.size() / row.images); };
+  for (std::size_t i = 0; i < row.images; ++i) {
+    row.bytes += std::filesystem::file_size(file(i));
+    read_jpeg_bytes(file(i).string());
+  }
+  std::atomic<double> decode_s = 0, view_s = 0;
+  const auto start = Clock::now();
+  for_all(row.images, threads, [&](std::size_t i) {
+    const auto begun = Clock::now();
+    const RgbImage image = read_jpeg(file(i));
+    decode_s += seconds_since(begun);
+    const auto decoded = Clock::now();
+    std::vector<float> out(view_floats(args.image_size));
+    train_view(image, args.image_size, PhiloxStream(0, 0, i), out);
+    view_s += seconds_since(decoded);
+  });
+  row.seconds = seconds_since(start);
+  row.decode_ms = decode_s * 1e3 / static_cast<double>(row.images);
+  row.view_ms = view_s * 1e3 / static_cast<double>(row.images);
+  return row;
+}
+
+// Decodes every image of both splits, and names those that cannot be.
+void check(const ImageFolder& folder, int threads) {
+  std::vector<std::string> errors;
+  std::mutex mutex;  // of errors
+  for (const ImageSplit* split : {&folder.train, &folder.val}) {
+    for_all(split->size(), threads, [&](std::size_t i) {
+      try {
+        read_jpeg(split->file(i));
+      } catch (const DataError& error) {
+        const std::lock_guard lock(mutex);
+        errors.emplace_back(error.what());
+      }
+    });
+  }
+  std::ranges::sort(errors);
+  for (const std::string& error : errors) std::cout << error << "\n";
+  const std::size_t n = folder.train.size() + folder.val.size();
+  if (!errors.empty()) {
+    throw DataError(concat(errors.size(), " of ", n, " images cannot be read"));
+  }
+  std::cout << "all " << n << " images can be read" << std::endl;
+}
+
+void run_loader(const LoaderArguments& args) {
+  const ImageFolder folder = scan_images(find_image_folder(args.data));
+  if (args.check) return check(folder, args.threads.back());
+  RowPrinter print(args.json);
+  for (const int threads : args.threads) {
+    print.row(fields_of(measured(folder.train, args, threads)));
+  }
 }
 
 void add_loader(CLI::App& bench) {
-  const auto args = std::make_shared<Arguments>();
-  CLI::App* kind =
-      add_kind(bench, "loader",
-               "Images of the task imagenet, decoded and cropped as in training; no ranks", *args);
+  const auto args = std::make_shared<LoaderArguments>();
+  CLI::App* kind = add_kind(
+      bench, "loader", "Images of the task imagenet, decoded and cropped as in training; no ranks",
+      args, run_loader);
   kind->add_option("--data", args->data,
                    "Folder with train/CLASS/*.jpg and val/CLASS/*.jpg; default: $PRIDE_DATA");
   add_value(*kind, "--images", args->images, "Of the training set, evenly spread", {1});
@@ -326,7 +380,6 @@ void add_loader(CLI::App& bench) {
   add_value(*kind, "--threads", args->threads, "Numbers of threads, separated by commas", {1, 256});
   kind->add_flag("--check", args->check,
                  "Instead: decode every image of both splits, and name those that cannot be");
-  set_callback(kind, args, run_loader);
 }
 
 }  // namespace

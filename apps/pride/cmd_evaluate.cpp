@@ -3,10 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -216,25 +214,19 @@ Json result_json(const Subject& subject, const QuestionSet& set, const Arguments
           {"seconds", result.seconds}};
 }
 
-std::string decimals(double value) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.3f", value);
-  return text.data();
-}
-
 std::vector<std::string> row_of(const QuestionSet& set, const Result& result) {
   const Tally& t = result.tally;
   const auto cell = [&](std::int64_t right) {
     const std::optional<double> error = standard_error(right, t.questions);
-    return decimals(share(right, t)) + (error ? " ± " + decimals(*error) : "");
+    return decimals(share(right, t), 3) + (error ? " ± " + decimals(*error, 3) : "");
   };
   return {set.name(),
           concat(t.questions),
           cell(t.by_sum),
           cell(t.by_byte),
           cell(t.by_token),
-          decimals(t.chance / static_cast<double>(t.questions)),
-          decimals(result.majority)};
+          decimals(t.chance / static_cast<double>(t.questions), 3),
+          decimals(result.majority, 3)};
 }
 
 // The tasks count the same, however many questions they have.
@@ -242,7 +234,7 @@ std::vector<std::string> mean_row(const std::vector<Result>& results) {
   const auto mean = [&](const auto& value) {
     double sum = 0;
     for (const Result& result : results) sum += value(result);
-    return decimals(sum / static_cast<double>(results.size()));
+    return decimals(sum / static_cast<double>(results.size()), 3);
   };
   return {
       "mean",
@@ -254,7 +246,7 @@ std::vector<std::string> mean_row(const std::vector<Result>& results) {
       mean([](const Result& r) { return r.majority; })};
 }
 
-void run(Arguments args) {
+void evaluate_all(Arguments& args) {
   pin_threads();
   parse_part(args.part);
   const std::vector<QuestionSet> sets = read_question_sets({args.tasks.begin(), args.tasks.end()});
@@ -288,6 +280,10 @@ void run(Arguments args) {
   std::cout << markdown_table(rows, 1);
 }
 
+void run(Arguments& args) {
+  with_short_errors([&] { evaluate_all(args); });
+}
+
 void add_prompt_flags(CLI::App& command, Arguments& args) {
   add_value(command, "--shots", args.shots, "Examples, with their answers, before each question",
             {0, kMostOfASize});
@@ -304,7 +300,10 @@ void add_prompt_flags(CLI::App& command, Arguments& args) {
                    "an error otherwise");
 }
 
-void add_flags(CLI::App& command, Arguments& args) {
+}  // namespace
+
+void add_evaluate(CLI::App& command) {
+  Arguments& args = arguments_of(command, run);
   command
       .add_option("--model,--init", args.model,
                   "Folder with model.safetensors and config.json (the --out of `pride train`, a "
@@ -329,14 +328,6 @@ void add_flags(CLI::App& command, Arguments& args) {
                      "File for a JSON line per question: prompt, scores, picks");
   command.add_flag("--json", args.json, "A JSON line per task instead of a table");
   command.add_flag("--quiet", args.quiet, "No progress on standard error");
-}
-
-}  // namespace
-
-void add_evaluate(CLI::App& command) {
-  const auto args = std::make_shared<Arguments>();
-  add_flags(command, *args);
-  command.callback([args] { with_short_errors([&] { run(*args); }); });
 }
 
 }  // namespace pride::app

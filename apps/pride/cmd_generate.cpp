@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -54,11 +53,11 @@ class Text {
     if (text.empty() && end()) return {*end()};
     const std::string prompt = text.empty() ? "\n" : text;
     std::vector<Token> tokens;
-    if (!vocabulary_) {
+    if (vocabulary_) {
+      BpeEncoder(*vocabulary_).encode(prompt, tokens);
+    } else {
       for (const char c : prompt) tokens.push_back(static_cast<std::uint8_t>(c));
-      return tokens;
     }
-    BpeEncoder(*vocabulary_).encode(prompt, tokens);
     return tokens;
   }
 
@@ -94,29 +93,21 @@ class Printer {
   std::string pending_;
 };
 
-struct Sample {
-  std::string text;
-  std::vector<Token> tokens;
-};
-
-Sample generate(const Generator& generator, const Text& text, const Arguments& args,
-                const std::vector<Token>& prompt, std::size_t index) {
-  Sample sample;
+std::vector<Token> generate(const Generator& generator, const Text& text, const Arguments& args,
+                            const std::vector<Token>& prompt, std::size_t index) {
   Printer printer;
   if (!args.json) printer.write(args.prompt);
   const PhiloxStream bits(args.seed, streams::kGenerate, index);
-  sample.tokens = generator.run(prompt, args.tokens, args.sampling, bits, [&](Token token) {
-    const std::string piece = text.decode(token);
-    sample.text += piece;
-    if (!args.json) printer.write(piece);
+  return generator.run(prompt, args.tokens, args.sampling, bits, [&](Token token) {
+    if (!args.json) printer.write(text.decode(token));
   });
-  return sample;
 }
 
-Json sample_json(const Sample& sample, const Text& text) {
-  const bool ended = !sample.tokens.empty() && sample.tokens.back() == text.end();
-  return {
-      {"text", sample.text}, {"tokens", sample.tokens}, {"end", ended ? "end_of_text" : "length"}};
+Json sample_json(const std::vector<Token>& tokens, const Text& text) {
+  std::string all;
+  for (const Token token : tokens) all += text.decode(token);
+  const bool ended = !tokens.empty() && tokens.back() == text.end();
+  return {{"text", all}, {"tokens", tokens}, {"end", ended ? "end_of_text" : "length"}};
 }
 
 void print_json(const Arguments& args, const std::vector<Token>& prompt, const Json& samples,
@@ -134,7 +125,7 @@ void print_json(const Arguments& args, const std::vector<Token>& prompt, const J
   std::cout << report.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-void write_all(Arguments args) {
+void write_all(Arguments& args) {
   pin_threads();
   check(args.sampling);
   if (!args.prompt_file.empty()) args.prompt = read_file(args.prompt_file, kLongestPrompt);
@@ -150,10 +141,10 @@ void write_all(Arguments args) {
   std::size_t n = 0;
   const auto start = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < args.samples; ++i) {
-    const Sample sample = generate(generator, text, args, prompt, i);
-    n += sample.tokens.size();
+    const std::vector<Token> tokens = generate(generator, text, args, prompt, i);
+    n += tokens.size();
     if (args.json) {
-      samples.push_back(sample_json(sample, text));
+      samples.push_back(sample_json(tokens, text));
     } else {
       std::cout << (i + 1 < args.samples ? "\n---------------\n" : "\n") << std::flush;
     }
@@ -162,14 +153,17 @@ void write_all(Arguments args) {
   if (args.json) print_json(args, prompt, samples, static_cast<double>(n) / seconds);
 }
 
-void run(const Arguments& args) {
+void run(Arguments& args) {
   try {
-    write_all(args);
+    with_short_errors([&] { write_all(args); });
   } catch (const OutputEnded&) {
   }
 }
 
-void add_flags(CLI::App& command, Arguments& args) {
+}  // namespace
+
+void add_generate(CLI::App& command) {
+  Arguments& args = arguments_of(command, run);
   command
       .add_option("--model", args.model,
                   "Folder with model.safetensors and config.json (the --out of `pride train`, a "
@@ -196,14 +190,6 @@ void add_flags(CLI::App& command, Arguments& args) {
   add_value(command, "--heads", args.heads, "Attention heads, if no config.json says how many",
             {1, kMostOfASize});
   command.add_flag("--json", args.json, "Print JSON at the end, not text as it comes");
-}
-
-}  // namespace
-
-void add_generate(CLI::App& command) {
-  const auto args = std::make_shared<Arguments>();
-  add_flags(command, *args);
-  command.callback([args] { with_short_errors([&] { run(*args); }); });
 }
 
 }  // namespace pride::app

@@ -4,7 +4,6 @@
 
 #include <iomanip>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -25,7 +24,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json mpi_version() {
+// Null: not in this build.
+Json transports() {
+  Json all = {{"threads", true}, {"mpi", nullptr}, {"c10d", nullptr}};
 #ifdef PRIDE_HAVE_MPI
   // allowed before MPI_Init
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
@@ -34,10 +35,12 @@ Json mpi_version() {
   // Open MPI counts the final NUL, MPICH writes a line for each build option: keep the first line
   const std::string whole = text;
   const std::string first = whole.substr(0, whole.find('\n'));
-  return first.substr(0, first.find_last_not_of(" ,\t\r") + 1);
-#else
-  return nullptr;
+  all["mpi"] = first.substr(0, first.find_last_not_of(" ,\t\r") + 1);
 #endif
+#ifdef PRIDE_HAVE_C10D
+  all["c10d"] = "gloo";
+#endif
+  return all;
 }
 
 Json libtorch_version() {
@@ -63,14 +66,6 @@ Json describe_default_text() {
     text["error"] = e.what();
   }
   return text;
-}
-
-Json c10d_engine() {
-#ifdef PRIDE_HAVE_C10D
-  return "gloo";
-#else
-  return nullptr;
-#endif
 }
 
 // Result of a loaded function `const char* name()`, or "".
@@ -115,7 +110,7 @@ Json gather() {
           {"compiler", kCompiler},
           {"build_type", kBuildType},
           {"isa", {{"active", active_isa()}, {"available", available_isas()}}},
-          {"transports", {{"threads", true}, {"mpi", mpi_version()}, {"c10d", c10d_engine()}}},
+          {"transports", transports()},
           {"libtorch", libtorch_version()},
           {"blas", blas_in_use()},
           {"default_text", describe_default_text()},
@@ -126,44 +121,40 @@ void line(const char* label, const std::string& value) {
   std::cout << std::left << std::setw(14) << label << value << '\n';
 }
 
-std::string text_or(const Json& value, const char* otherwise) {
-  return value.is_null() ? otherwise : value.get<std::string>();
+// The words of a list stand between blanks.
+std::string text_of(const Json& value, const char* otherwise = "not built") {
+  if (value.is_null()) return otherwise;
+  if (!value.is_array()) return value.get<std::string>();
+  std::string text;
+  for (const Json& word : value) text += (text.empty() ? "" : " ") + word.get<std::string>();
+  return text;
 }
 
 std::string default_text_line(const Json& text) {
   if (text.is_null()) return "no (C++ standard library headers not found)";
-  const auto path = text["path"].get<std::string>();
-  if (text.contains("error")) return concat("no (", text["error"].get<std::string>(), ")");
-  return concat("yes: ", path, ", ", text["files"], " files, ", text["train_bytes"], " + ",
-                text["valid_bytes"], " bytes, hash ", text["hash"].get<std::string>());
-}
-
-// " one two three"
-std::string words_of(const Json& words) {
-  std::string text;
-  for (const Json& word : words) text += " " + word.get<std::string>();
-  return text;
+  if (text.contains("error")) return concat("no (", text_of(text["error"]), ")");
+  return concat("yes: ", text_of(text["path"]), ", ", text["files"], " files, ",
+                text["train_bytes"], " + ", text["valid_bytes"], " bytes, hash ",
+                text_of(text["hash"]));
 }
 
 void print_build(const Json& info) {
-  line("pride", info["version"].get<std::string>() +
-                    (info["git"].is_null() ? "" : " (" + info["git"].get<std::string>() + ")"));
-  line("compiler",
-       concat(info["compiler"].get<std::string>(), ", ", info["build_type"].get<std::string>()));
+  const Json &mpi = info["transports"]["mpi"], &c10d = info["transports"]["c10d"];
+  const std::string git = text_of(info["git"], "");
+  line("pride", text_of(info["version"]) + (git.empty() ? "" : " (" + git + ")"));
+  line("compiler", concat(text_of(info["compiler"]), ", ", text_of(info["build_type"])));
   line("instructions",
-       concat(info["isa"]["active"].get<std::string>(), " of", words_of(info["isa"]["available"])));
-  const Json& mpi = info["transports"]["mpi"];
-  const Json& c10d = info["transports"]["c10d"];
+       concat(text_of(info["isa"]["active"]), " of ", text_of(info["isa"]["available"])));
   line("transports",
        concat("threads", mpi.is_null() ? "" : ", mpi", c10d.is_null() ? "" : ", c10d (Gloo)"));
-  line("MPI", text_or(mpi, "not built"));
-  line("libtorch", text_or(info["libtorch"], "not built"));
-  line("BLAS", info["blas"].get<std::string>());
+  line("MPI", text_of(mpi));
+  line("libtorch", text_of(info["libtorch"]));
+  line("BLAS", text_of(info["blas"]));
   line("default text", default_text_line(info["default_text"]));
-  line("methods", concat(words_of(info["methods"]).substr(1), " (`pride methods` says more)"));
+  line("methods", concat(text_of(info["methods"]), " (`pride methods` says more)"));
 }
 
-void run(bool json) {
+void run(bool& json) {
   const Json info = gather();
   if (json) {
     // text of other libraries may hold anything; it is printed, never trusted
@@ -176,9 +167,7 @@ void run(bool json) {
 }  // namespace
 
 void add_info(CLI::App& command) {
-  const auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "Print JSON");
-  command.callback([json] { run(*json); });
+  command.add_flag("--json", arguments_of(command, run), "Print JSON");
 }
 
 }  // namespace pride::app

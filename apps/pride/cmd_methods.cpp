@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -214,7 +213,7 @@ void print_method(const Json& all) {
   }
 }
 
-void run(const Arguments& args) {
+void run(Arguments& args) {
   const std::vector<std::string> names =
       args.method.empty() ? method_names() : std::vector{args.method};
   Json methods = Json::array();
@@ -235,24 +234,23 @@ void run(const Arguments& args) {
 }  // namespace
 
 void add_methods(CLI::App& command) {
-  const auto args = std::make_shared<Arguments>();
-  add_value(command, "--workers", args->workers, "World size N", {1, kMostWorkers});
-  add_value(command, "--params", args->params,
+  Arguments& args = arguments_of(command, run);
+  add_value(command, "--workers", args.workers, "World size N", {1, kMostWorkers});
+  add_value(command, "--params", args.params,
             "Parameters, in one tensor and buckets of 1,048,576; above a thousand million in a "
             "thousand buckets; 1e7 or 10M",
             {1, kMostParams});
   CLI::Option* method =
-      command.add_option("--method", args->method, "One method only, with its options");
+      command.add_option("--method", args.method, "One method only, with its options");
   command
-      .add_option("--method-opt", args->method_options,
+      .add_option("--method-opt", args.method_options,
                   "An option of that method as key=value, for the bytes; may be repeated")
       ->allow_extra_args(false)
       ->needs(method);
-  add_value(command, "--hierarchical", args->ranks_per_node,
+  add_value(command, "--hierarchical", args.ranks_per_node,
             "Ranks a node: what that method costs on the hierarchical route", {1, kMostWorkers})
       ->needs(method);
-  command.add_flag("--json", args->json, "Print JSON, options included");
-  command.callback([args] { run(*args); });
+  command.add_flag("--json", args.json, "Print JSON, options included");
 }
 
 }  // namespace pride::app

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -80,7 +79,10 @@ void run(Arguments& args) {
   args.json ? print_json(args, recording, result) : print_text(args, recording, result);
 }
 
-void add_files(CLI::App& command, Arguments& args) {
+}  // namespace
+
+void add_replay(CLI::App& command) {
+  Arguments& args = arguments_of(command, run);
   command
       .add_option("--input", args.input,
                   "safetensors file: param.<name> F32 (shape), grad.<name> F32 "
@@ -94,9 +96,6 @@ void add_files(CLI::App& command, Arguments& args) {
       ->type_name("FILE")
       ->required();
   command.add_flag("--json", args.json, "Print the summary as JSON");
-}
-
-void add_method(CLI::App& command, Arguments& args) {
   OptimizerOptions& optimizer = args.replay.optimizer;
   ParamGroup& group = optimizer.groups.front();
   command.add_option("--method", optimizer.method, "Method; `pride methods` lists them")
@@ -123,15 +122,6 @@ void add_method(CLI::App& command, Arguments& args) {
   add_value(command, "--non-finite", args.non_finite,
             "A gradient with NaN or Inf: raise an error, or skip the step on all workers")
       ->check(CLI::IsMember({"raise", "skip"}));
-}
-
-}  // namespace
-
-void add_replay(CLI::App& command) {
-  const auto args = std::make_shared<Arguments>();
-  add_files(command, *args);
-  add_method(command, *args);
-  command.callback([args] { run(*args); });
 }
 
 }  // namespace pride::app

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -70,7 +69,7 @@ void redraw(const ReportOptions& options) {
   }
 }
 
-void report(const ReportOptions& options) {
+void report(ReportOptions& options) {
   PRIDE_CHECK(options.runs.empty() != options.from.empty(),
               "pride report needs folders of runs, or --from with the numbers of a chart");
   PRIDE_CHECK(options.look.link.empty() || options.look.x == "time", "--link needs --x time");
@@ -97,35 +96,34 @@ void report(const ReportOptions& options) {
 }  // namespace
 
 void add_report(CLI::App& command) {
-  const auto options = std::make_shared<ReportOptions>();
+  ReportOptions& options = arguments_of(command, report);
   command.add_option(
-      "runs", options->runs,
+      "runs", options.runs,
       "Folders of `pride sweep`, `pride compare`, `pride train`, or folders of such folders");
-  command.add_option("--out", options->out, "The page")->capture_default_str();
-  command.add_option("--title", options->title,
+  command.add_option("--out", options.out, "The page")->capture_default_str();
+  command.add_option("--title", options.title,
                      "Of the page. Default: of the experiment, or the folder");
-  command.add_option("--svg", options->svg, "Write one chart as SVG into this file, and no page");
-  command.add_option("--numbers", options->numbers,
+  command.add_option("--svg", options.svg, "Write one chart as SVG into this file, and no page");
+  command.add_option("--numbers", options.numbers,
                      "Write the numbers of one chart as JSON into this file, and no page");
   command.add_option(
-      "--chart", options->chart,
+      "--chart", options.chart,
       "With --svg or --numbers: epoch, loss, rate, gradient, workers, batch or bits, or as an "
       "error "
       "message lists them; s2-loss is that of the second section. Default: the first of the page");
-  command.add_option("--from", options->from,
+  command.add_option("--from", options.from,
                      "Draw the chart from this file, which --numbers wrote, instead of runs");
-  command.add_option("--x", options->look.x, "What curves are drawn against")
+  command.add_option("--x", options.look.x, "What curves are drawn against")
       ->check(CLI::IsMember({"epoch", "step", "time", "bytes"}))
       ->capture_default_str();
   command
       .add_option(
-          "--link", options->look.link,
+          "--link", options.look.link,
           "With --x time, a rate such as 10Mbit/s: a step takes as long as it computed, and "
           "its bytes over such a link, one after the other. Default: as long as it took")
       ->check(unit_check(parse_rate));
-  command.add_flag("--log-y", options->look.log_y,
+  command.add_flag("--log-y", options.look.log_y,
                    "Logarithmic values, in charts whose values are all above 0");
-  command.callback([options] { report(*options); });
 }
 
 }  // namespace pride::app

@@ -1,6 +1,5 @@
 // `pride serve` and `pride journal`: command line of a coordinator.
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
 
 #include "commands.h"
 #include "flag_values.h"
@@ -76,20 +75,19 @@ void add_kept(CLI::App& command, ServeOptions& options) {
 }  // namespace
 
 void add_serve(CLI::App& command) {
-  const auto options = std::make_shared<ServeOptions>();
-  add_addresses(command, *options);
-  add_rounds(command, *options);
-  add_votes(command, *options);
-  add_kept(command, *options);
-  command.callback([options] { serve(*options); });
+  ServeOptions& options = arguments_of<ServeOptions>(command, [](auto& o) { serve(o); });
+  add_addresses(command, options);
+  add_rounds(command, options);
+  add_votes(command, options);
+  add_kept(command, options);
 }
 
 void add_journal(CLI::App& command) {
-  const auto options = std::make_shared<JournalOptions>();
-  command.add_option("dir", options->dir, "Folder of `pride serve --dir`")->required();
-  command.add_flag("--replay", options->replay,
+  JournalOptions& options =
+      arguments_of<JournalOptions>(command, [](auto& o) { verify_journal(o); });
+  command.add_option("dir", options.dir, "Folder of `pride serve --dir`")->required();
+  command.add_flag("--replay", options.replay,
                    "Apply all records to the oldest parameters, and print the hash at the end");
-  command.callback([options] { verify_journal(*options); });
 }
 
 }  // namespace pride::app

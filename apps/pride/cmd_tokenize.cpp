@@ -4,7 +4,6 @@
 #include <chrono>
 #include <iostream>
 #include <iterator>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
@@ -26,23 +25,20 @@ constexpr std::uint64_t kLlmcShard = 100'000'000;  // as llm.c's own scripts
 constexpr std::chrono::seconds kTell{5};
 
 struct Arguments {
+  TokenizeOptions options;  // but for what follows
   std::vector<std::string> inputs;
-  std::string vocab, out, layout = "plain", ends = "auto", field = "text";
+  std::string vocab, out, layout = "plain", ends = "auto";
   std::optional<std::uint64_t> shard_tokens;
-  double valid_share = 0.1;
-  bool named_ends = false, overwrite = false, check = false, json = false, quiet = false;
+  bool overwrite = false, check = false, json = false, quiet = false;
 };
 
 TokenizeOptions options_of(const Arguments& args) {
-  TokenizeOptions options;
-  for (const std::string& input : args.inputs) options.inputs.emplace_back(input);
+  TokenizeOptions options = args.options;
+  options.inputs.assign(args.inputs.begin(), args.inputs.end());
   options.out = args.out;
   const bool llmc = args.layout == "llmc";
   options.layout = llmc ? ShardLayout::kLlmc : ShardLayout::kPlain;
   options.shard_tokens = args.shard_tokens.value_or(llmc ? kLlmcShard : 0);
-  options.valid_share = args.valid_share;
-  options.field = args.field;
-  options.named_ends = args.named_ends;
   if (args.ends == "none" || (args.ends == "auto" && is_single_text(options.inputs))) {
     options.end_of_text = EndOfText::kNone;
   } else {
@@ -167,7 +163,12 @@ void check_shards(const Arguments& args) {
   }
 }
 
-void add_flags(CLI::App& command, Arguments& args) {
+void run(Arguments& args) { args.check ? check_shards(args) : make_shards(args); }
+
+}  // namespace
+
+void add_tokenize(CLI::App& command) {
+  Arguments& args = arguments_of(command, run);
   command
       .add_option("input", args.inputs,
                   "Text files and folders of them: a document each; *.jsonl: a document a line")
@@ -182,14 +183,14 @@ void add_flags(CLI::App& command, Arguments& args) {
             "Where <|endoftext|> stands: none, before or after each document. auto: none for a "
             "single text, else after (plain) or before (llmc)")
       ->check(CLI::IsMember({"auto", "none", "before", "after"}));
-  add_value(command, "--val-fraction", args.valid_share,
+  add_value(command, "--val-fraction", args.options.valid_share,
             "Share of the documents that validates, by the hash of their names; of a single text, "
             "its last bytes");
   add_value(command, "--shard-tokens", args.shard_tokens,
             "Most tokens of a file; 0: one file for each side. Default: 0 for plain, 100 million "
             "for llmc");
-  add_value(command, "--field", args.field, "Of a line of *.jsonl: the key of its text");
-  command.add_flag("--named-ends", args.named_ends,
+  add_value(command, "--field", args.options.field, "Of a line of *.jsonl: the key of its text");
+  command.add_flag("--named-ends", args.options.named_ends,
                    "Take <|endoftext|> in a text for the token, not for plain text");
   command.add_flag("--overwrite", args.overwrite,
                    "Replace the shards of an earlier call in --out, once the new ones are whole");
@@ -198,14 +199,6 @@ void add_flags(CLI::App& command, Arguments& args) {
                    "them; with --vocab, no token may be outside of it");
   command.add_flag("--quiet", args.quiet, "No progress on standard error");
   command.add_flag("--json", args.json, "Print the summary as JSON");
-}
-
-}  // namespace
-
-void add_tokenize(CLI::App& command) {
-  const auto args = std::make_shared<Arguments>();
-  add_flags(command, *args);
-  command.callback([args] { args->check ? check_shards(*args) : make_shards(*args); });
 }
 
 }  // namespace pride::app

@@ -29,8 +29,6 @@
 namespace pride::app {
 namespace {
 
-constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells say it
-
 void print_summary(const TrainPlan& plan, const TrainResult& result) {
   if (plan.options.json) {
     std::cout << summary_json(plan, result) << std::endl;

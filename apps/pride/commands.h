@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 
 namespace pride::app {
 
+inline constexpr int kInterrupted = 130;         // exit code: 128 + SIGINT, as shells say it
 inline constexpr double kMostOfASize = 1 << 20;  // heads, a batch, examples of a prompt
 
 // Of --methods, wherever several are measured or planned.
@@ -35,6 +37,14 @@ void add_journal(CLI::App& command);
 void add_certs(CLI::App& command);
 void add_manual(CLI::App& command);  // of all commands that the program has when it runs
 void add_completion(CLI::App& command);
+
+// The values of a command's flags, which live as long as it, and what it does with them.
+template <typename Arguments>
+Arguments& arguments_of(CLI::App& command, void (*run)(Arguments&)) {
+  const auto arguments = std::make_shared<Arguments>();
+  command.callback([arguments, run] { run(*arguments); });
+  return *arguments;
+}
 
 // With their dashes, the negative forms too.
 std::vector<std::string> flags_of(const CLI::App& command);

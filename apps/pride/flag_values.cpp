@@ -2,28 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "flag_values.h"
 
-#include <array>
 #include <cerrno>
 #include <cmath>
-#include <cstdint>
 #include <cstdlib>
 #include <regex>
 #include <set>
 
 namespace pride::app {
 namespace {
-
-struct Prefix {
-  const char* name;
-  int exponent;          // of ten
-  std::uint64_t binary;  // with an i behind it
-};
-constexpr std::array kPrefixes = {Prefix{"", 0, 1},
-                                  Prefix{"k", 3, std::uint64_t{1} << 10},
-                                  Prefix{"K", 3, std::uint64_t{1} << 10},
-                                  Prefix{"M", 6, std::uint64_t{1} << 20},
-                                  Prefix{"G", 9, std::uint64_t{1} << 30},
-                                  Prefix{"T", 12, std::uint64_t{1} << 40}};
 
 // WHOLE.FRACTION times a power of ten as digits; nothing where that is no whole number.
 std::optional<std::string> scaled(const std::string& whole, std::string fraction, int exponent) {
@@ -47,14 +33,15 @@ std::string digits_of_count(const std::string& text, bool bytes) {
   const bool binary = parts[5].length() > 0, has_b = parts[6].length() > 0;
   if ((has_b && !bytes) || (binary && !has_b)) return text;
   const int exponent = parts[3].matched ? std::stoi(parts[3]) : 0;
-  for (const Prefix& prefix : kPrefixes) {
-    if (parts[4] != prefix.name) continue;
-    const auto digits = scaled(parts[1], parts[2], exponent + (binary ? 0 : prefix.exponent));
-    if (!digits || !binary) return digits.value_or(text);
-    if (digits->size() > 6) return text;
-    return std::to_string(std::stoull(*digits) * prefix.binary);
-  }
-  return text;
+  const std::string prefix = parts[4];
+  // of a thousand, or with an i behind the prefix of 1,024
+  const auto power =
+      prefix.empty() ? 0
+                     : 1 + static_cast<int>(std::string("kMGT").find(prefix == "K" ? "k" : prefix));
+  const auto digits = scaled(parts[1], parts[2], exponent + (binary ? 0 : 3 * power));
+  if (!digits || !binary) return digits.value_or(text);
+  if (digits->size() > 6) return text;
+  return std::to_string(std::stoull(*digits) << (10 * power));
 }
 
 std::string wrong_number(const std::string& text, Limits limits) {

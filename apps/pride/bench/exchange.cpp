@@ -103,8 +103,7 @@ bool has_option(const std::string& method, const std::string& key) {
 }
 
 // The options of a method in the list: its own, and of those for all the others that it has.
-std::map<std::string, std::string> options_of(const MethodChoice& choice,
-                                              const ExchangeBench& how) {
+std::map<std::string, std::string> options_of(const MethodChoice& choice, const MethodBench& how) {
   auto options = checked_options(choice);
   for (const auto& [key, value] : parse_method_options(how.method_options)) {
     if (has_option(choice.name, key)) options.emplace(key, value);
@@ -115,7 +114,7 @@ std::map<std::string, std::string> options_of(const MethodChoice& choice,
 // One method's exchange on one rank.
 class Exchange {
  public:
-  Exchange(Communicator& comm, const MethodChoice& choice, const ExchangeBench& how,
+  Exchange(Communicator& comm, const MethodChoice& choice, const MethodBench& how,
            std::size_t coords)
       : layout_({{"w", {static_cast<std::int64_t>(coords)}}}),
         params_(layout_.flat_size()),
@@ -201,7 +200,7 @@ class Exchange {
 };
 
 // The hash that every rank must have, from threads that do the same.
-std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const ExchangeBench& how,
+std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const MethodBench& how,
                               std::size_t coords) {
   std::uint64_t hash = 0;
   run_world(world, [&](Communicator& comm) {
@@ -213,7 +212,7 @@ std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const Excha
 }
 
 // What the method says that the rank with most sends.
-Cost stated_cost(const MethodChoice& choice, const ExchangeBench& how, std::size_t coords,
+Cost stated_cost(const MethodChoice& choice, const MethodBench& how, std::size_t coords,
                  int world) {
   const MethodInfo info = method_info(choice.name, world, options_of(choice, how));
   return largest_cost(choice.name, Layout({{"w", {static_cast<std::int64_t>(coords)}}}),
@@ -223,7 +222,7 @@ Cost stated_cost(const MethodChoice& choice, const ExchangeBench& how, std::size
                        .bucket_coords = how.bucket_coords});
 }
 
-ExchangeCell measured(Communicator& comm, const std::string& text, const ExchangeBench& how,
+ExchangeCell measured(Communicator& comm, const std::string& text, const MethodBench& how,
                       std::size_t coords) {
   const MethodChoice choice = parse_method(text);
   Exchange exchange(comm, choice, how, coords);
@@ -240,7 +239,7 @@ ExchangeCell measured(Communicator& comm, const std::string& text, const Exchang
   cell.checked_against = on_threads ? "threads" : "rank 0";
   std::uint64_t right = hashes.front();
   if (on_threads && comm.rank() == 0) {
-    ExchangeBench without_nodes = how;
+    MethodBench without_nodes = how;
     without_nodes.nodes = {};
     right = hash_on_threads(comm.size(), choice, without_nodes, coords);
   }
@@ -276,7 +275,7 @@ std::vector<T> narrowed(const std::vector<float>& numbers) {
 
 // The transport's own all-reduce, without division by N or any optimizer step.
 template <typename T>
-ExchangeCell measured_native_sum(Communicator& comm, const ExchangeBench& how, std::size_t coords) {
+ExchangeCell measured_native_sum(Communicator& comm, const MethodBench& how, std::size_t coords) {
   const bool wide = std::is_same_v<T, float>;
   const double ring = fp32_ring_bytes(static_cast<double>(coords), comm.size());
   ExchangeCell cell{.name = concat(comm.transport(), " all-reduce ", wide ? "fp32" : "bf16"),
@@ -294,7 +293,7 @@ ExchangeCell measured_native_sum(Communicator& comm, const ExchangeBench& how, s
 }
 
 // What it takes to move the gradients once within this rank's memory, all ranks at a time.
-ExchangeCell measured_memcpy(Communicator& comm, const ExchangeBench& how, std::size_t coords) {
+ExchangeCell measured_memcpy(Communicator& comm, const MethodBench& how, std::size_t coords) {
   ExchangeCell cell{.name = "memcpy", .coords = coords, .checked_against = "its source"};
   const std::vector<float> from = terms(comm.rank(), comm.size(), true, coords);
   std::vector<float> to(coords);
@@ -312,7 +311,7 @@ double ExchangeCell::algorithm_bandwidth() const {
 
 double ExchangeCell::bus_bandwidth() const { return bytes / times.median_s; }
 
-void check_options(const ExchangeBench& how, int world) {
+void check_options(const MethodBench& how, int world) {
   for (const std::string& text : how.methods) {
     const MethodChoice choice = parse_method(text);
     const Layout layout({{"w", {64}}});
@@ -325,7 +324,7 @@ void check_options(const ExchangeBench& how, int world) {
   }
 }
 
-void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkFacts& network,
+void bench_exchange(Communicator& comm, const MethodBench& how, const NetworkFacts& network,
                     const std::function<void(const ExchangeCell&)>& done) {
   const auto finish = [&](ExchangeCell cell) {
     const double best = std::max(network.goodput, network.pair_goodput);

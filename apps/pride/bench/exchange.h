@@ -1,4 +1,5 @@
-// What the exchanges of the methods take, gradients encoded already, and whether they are right.
+// What the methods take: their exchanges, gradients encoded already, and steps of the optimizer
+// with the gradients ready; and whether they are right.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,20 +10,23 @@
 #include <vector>
 
 #include "bench/network.h"
+#include "bench/timing.h"
 #include "pride/communicator.h"
 #include "pride/nodes.h"
 
 namespace pride::app {
 
-struct ExchangeBench {
-  std::vector<std::string> methods = {};         // "lion", or with options "lion:dense=bf16"
-  std::vector<std::string> method_options = {};  // "key=value", of every other method with the key
-  std::vector<std::size_t> sizes = {};           // coordinates
-  std::size_t bucket_coords = 0;
-  Nodes nodes = {};          // known: the hierarchical route, for the methods that have it
-  int exchange_threads = 4;  // 0: exchange without threads of its own
-  double seconds = 1;        // of each cell
-  int least = 5;             // measurements of each cell
+// Of exchange and of optimizer, but for what says otherwise.
+struct MethodBench {
+  std::vector<std::string> methods = {};  // "lion", or with options "lion:dense=bf16"
+  // of exchange: "key=value", of every other method with the key
+  std::vector<std::string> method_options = {};
+  std::vector<std::size_t> sizes = {};  // coordinates
+  std::size_t bucket_coords = std::size_t{1} << 20;
+  Nodes nodes = {};          // of exchange; known: the hierarchical route, for methods that have it
+  int exchange_threads = 4;  // 0: exchange without threads of its own; no row with overlap
+  double seconds = 1;        // of each cell; of all rows' steps together, at least
+  int least = 5;             // measurements of each cell; rounds of steps
 };
 
 struct ExchangeCell {
@@ -50,12 +54,18 @@ struct ExchangeCell {
 
 // Throws InvalidArgument on a method, an option or a value that there is not, and on one of
 // `method_options` that no method has. Local, and soon done.
-void check_options(const ExchangeBench& how, int world);
+void check_options(const MethodBench& how, int world);
 
 // For each size the methods, the transport's all-reduce of fp32 and of bf16, and memcpy of as many
 // floats, which no exchange can beat. Calls `done` after each cell, on all ranks with the same
 // values. Collective. Throws InvalidArgument on a method, or an option's value, that there is not.
-void bench_exchange(Communicator& comm, const ExchangeBench& how, const NetworkFacts& network,
+void bench_exchange(Communicator& comm, const MethodBench& how, const NetworkFacts& network,
                     const std::function<void(const ExchangeCell&)>& done);
+
+// For parameters of one tensor: kNoExchange, the methods, the transport's own all-reduce with the
+// dense Lion kernel and, on threads, the same in shared memory: each thread averages its part of
+// all gradients where they lie. Collective. Throws InvalidArgument on a method that there is not.
+std::vector<StepRow> bench_optimizer(Communicator& comm, const MethodBench& how,
+                                     std::size_t coords);
 
 }  // namespace pride::app

@@ -59,7 +59,10 @@ Fields bandwidth_fields(double algorithm, double bus) {
 
 Fields wrong_field(int ranks) { return {{"wrong_ranks", ranks, "wrong", 6}}; }
 
-Json or_null(bool known, double value) { return known ? Json(value) : Json(nullptr); }
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
 
 // `base`: what the row that all are compared with is called.
 Fields common_step_fields(const Communicator& comm, const StepRow& row, const char* base,
@@ -77,7 +80,7 @@ Fields common_step_fields(const Communicator& comm, const StepRow& row, const ch
              ms("apply_s", "apply ms", row.apply_s),
              {concat("times_", base), times_base, concat("x ", base), 10, decimals(times_base, 2)},
              {"bytes_sent", row.bytes, "bytes sent", 14},
-             {"wrong_ranks", row.wrong_ranks ? Json(*row.wrong_ranks) : Json(nullptr), "wrong", 6}};
+             {"wrong_ranks", or_null(row.wrong_ranks), "wrong", 6}};
 }
 
 }  // namespace
@@ -92,15 +95,19 @@ void RowPrinter::row(const Fields& fields) {
     head += gap + cell(field.head, field.width);
     line += gap + cell(text_of(field), field.width);
   }
-  if (form_ == Form::kJson) std::cout << json << std::endl;
-  if (form_ != Form::kTable || head.empty()) return;
+  if (silent_) return;
+  if (json_) {
+    std::cout << json << std::endl;
+    return;
+  }
+  if (head.empty()) return;
   if (head != head_) std::cout << head << "\n";
   head_ = head;
   std::cout << line << std::endl;
 }
 
 void RowPrinter::note(const std::string& text) {
-  if (form_ == Form::kTable) std::cout << text << std::endl;
+  if (!silent_ && !json_) std::cout << text << std::endl;
 }
 
 Fields fields_of(const Communicator& comm, const NetworkFacts& facts) {
@@ -129,7 +136,9 @@ Fields fields_of(const Communicator& comm, const PatternCell& cell) {
 }
 
 Fields fields_of(const Communicator& comm, const ExchangeCell& cell) {
-  const double times_limit = cell.limit_s > 0 ? cell.times.median_s / cell.limit_s : 0;
+  std::optional<double> limit_s, times_limit;
+  if (comm.size() > 1) limit_s = cell.limit_s;
+  if (cell.limit_s > 0) times_limit = cell.times.median_s / cell.limit_s;
   return kind_field("exchange") +
          Fields{{"name", cell.name, "exchange", -24}, {"coords", cell.coords, "coordinates", 13}} +
          rank_fields(comm) + time_fields(cell.times, "ms") +
@@ -137,13 +146,11 @@ Fields fields_of(const Communicator& comm, const ExchangeCell& cell) {
                  (cell.counted ? "" : "~") + grouped(cell.bytes)},
                 {"bytes_counted", cell.counted},
                 {"route", cell.route.empty() ? Json(nullptr) : Json(cell.route), "route", -12},
-                {"bytes_off_node",
-                 or_null(cell.bytes_off_node.has_value(), cell.bytes_off_node.value_or(0)),
-                 "off a node", 14}} +
+                {"bytes_off_node", or_null(cell.bytes_off_node), "off a node", 14}} +
          bandwidth_fields(cell.algorithm_bandwidth(), cell.bus_bandwidth()) +
-         Fields{{"limit_s", or_null(comm.size() > 1, cell.limit_s)},
-                {"times_limit", or_null(cell.limit_s > 0, times_limit), "x limit", 8,
-                 cell.limit_s > 0 ? decimals(times_limit, 2) : "-"}} +
+         Fields{{"limit_s", or_null(limit_s)},
+                {"times_limit", or_null(times_limit), "x limit", 8,
+                 times_limit ? decimals(*times_limit, 2) : "-"}} +
          wrong_field(cell.wrong_ranks) + Fields{{"checked_against", cell.checked_against}};
 }
 
@@ -173,8 +180,7 @@ Fields fields_of(const KernelCell& cell) {
              {"memcpy_median_s", copy.median_s},
              {"memcpy_p99_s", copy.p99_s},
              {"times_memcpy", cell.of_memcpy(), "x memcpy", 9, decimals(cell.of_memcpy(), 2)},
-             {"wrong_values", cell.wrong_values ? Json(*cell.wrong_values) : Json(nullptr), "wrong",
-              8},
+             {"wrong_values", or_null(cell.wrong_values), "wrong", 8},
              {"checked_against", cell.wrong_values ? Json("SCALAR") : Json(nullptr)}};
 }
 

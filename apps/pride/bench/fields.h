@@ -8,9 +8,7 @@
 
 #include "bench/exchange.h"
 #include "bench/kernels/measure.h"
-#include "bench/loader.h"
 #include "bench/network.h"
-#include "bench/optimizer.h"
 #include "pride/communicator.h"
 
 namespace pride::app {
@@ -23,6 +21,15 @@ struct Field {
   std::string text = {};  // in the table; empty: the value
 };
 using Fields = std::vector<Field>;
+
+// How fast images are read, decoded and cropped.
+struct LoaderRow {
+  int threads = 0;
+  std::size_t images = 0;
+  double seconds = 0;
+  double decode_ms = 0, view_ms = 0;  // means of an image, on one thread
+  std::uint64_t bytes = 0;            // of the files
+};
 
 Fields fields_of(const Communicator& comm, const NetworkFacts& facts);  // JSON only
 std::string network_text(const Communicator& comm, const NetworkFacts& facts);
@@ -38,19 +45,13 @@ Fields fields_of(const LoaderRow& row);
 // Prints rows, each at once; the head of a table before the first row that has it.
 class RowPrinter {
  public:
-  enum class Form { kSilent, kTable, kJson };
-  explicit RowPrinter(Form form) : form_(form) {}
-  // On rank 0; other ranks print nothing.
-  RowPrinter(const Communicator& comm, bool json)
-      : RowPrinter(comm.rank() != 0 ? Form::kSilent
-                   : json           ? Form::kJson
-                                    : Form::kTable) {}
+  explicit RowPrinter(bool json, bool silent = false) : json_(json), silent_(silent) {}
 
   void row(const Fields& fields);
   void note(const std::string& text);  // beside a table only
 
  private:
-  Form form_;
+  bool json_, silent_;
   std::string head_ = {};  // printed last
 };
 

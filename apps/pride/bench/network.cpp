@@ -3,14 +3,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/network.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <random>
 #include <span>
 #include <vector>
+
+#include "train/clock.h"
 
 namespace pride::app {
 namespace {
@@ -23,20 +24,27 @@ constexpr std::size_t kSmallest = std::size_t{16} << 10;  // to each
 constexpr double kLongEnough = 0.1;                       // s, of one call
 constexpr double kBrieflyEnough = 0.01;
 
-double pairs_latency(Communicator& comm, int other) {
-  std::array<std::byte, 8> out{}, in{};
-  const bool first = comm.rank() == 0;
-  std::vector<double> all;
-  comm.barrier();
-  if (!first && comm.rank() != other) return 0;
-  const int peer = first ? other : 0;
-  for (int i = 0; i < kRoundTrips; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    Ticket receive = comm.start_recv(peer, kTag, in);
-    if (!first) comm.wait(receive);
-    Ticket send = comm.start_send(peer, kTag, out);
+// `echo`: sends when the other's bytes have arrived.
+auto send_and_receive(Communicator& comm, int to, int from, bool echo = false) {
+  return [=, &comm](std::span<const std::byte> out, std::span<std::byte> in) {
+    Ticket receive = comm.start_recv(from, kTag, in);
+    if (echo) comm.wait(receive);
+    Ticket send = comm.start_send(to, kTag, out);
     comm.wait(receive);
     comm.wait(send);
+  };
+}
+
+double pairs_latency(Communicator& comm, int other) {
+  std::array<std::byte, 8> out{}, in{};
+  comm.barrier();
+  if (comm.rank() != 0 && comm.rank() != other) return 0;
+  const int peer = comm.rank() == 0 ? other : 0;
+  const auto round_trip = send_and_receive(comm, peer, peer, peer == 0);
+  std::vector<double> all;
+  for (int i = 0; i < kRoundTrips; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    round_trip(out, in);
     all.push_back(seconds_since(start) / 2);
   }
   return times_of(all).median_s;
@@ -69,12 +77,6 @@ double rate_of(Communicator& comm, double seconds, std::size_t peers, Call&& cal
   }
 }
 
-double process_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
 // Of messages that take kBrieflyEnough or so; the ranks of a process share its time.
 double cpu_per_byte(Communicator& comm, double goodput) {
   const auto n = static_cast<std::size_t>(comm.size());
@@ -86,53 +88,13 @@ double cpu_per_byte(Communicator& comm, double goodput) {
   const double ranks_here = ranks_in_this_process(comm);
   comm.all_to_all(out, in);
   comm.barrier();
-  const double start = process_seconds();
+  const double start = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
   constexpr int kCalls = 5;
   for (int i = 0; i < kCalls; ++i) comm.all_to_all(out, in);
   comm.barrier();
-  const double seconds = (process_seconds() - start) / ranks_here;
+  const double seconds = (cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - start) / ranks_here;
   return largest_of(comm, seconds / (kCalls * static_cast<double>(each * (n - 1))));
 }
-
-}  // namespace
-
-int ranks_in_this_process(Communicator& comm) {
-  // process ids repeat from machine to machine, and names of machines from container to container
-  static const std::uint64_t mine = [] {
-    std::random_device random;
-    return std::uint64_t{random()} << 32 | random();
-  }();
-  return static_cast<int>(std::ranges::count(gathered(comm, mine), mine));
-}
-
-NetworkFacts measure_network(Communicator& comm, double seconds) {
-  NetworkFacts facts;
-  if (comm.size() == 1) return facts;
-  using Out = std::span<const std::byte>;
-  using In = std::span<std::byte>;
-  const auto n = static_cast<std::size_t>(comm.size());
-  facts.latency_s = latency(comm);
-  if (n > 2) {
-    const std::vector<std::byte> out(8 * n);
-    std::vector<std::byte> in(8 * n);
-    const double all = measure(comm, seconds / 4, 3, [&] { comm.all_to_all(out, in); }).median_s;
-    facts.message_s = std::max(0.0, all - facts.latency_s) / static_cast<double>(n - 2);
-  }
-  facts.goodput =
-      rate_of(comm, seconds, n - 1, [&](Out out, In in, std::size_t) { comm.all_to_all(out, in); });
-  facts.cpu_s_per_byte = cpu_per_byte(comm, facts.goodput);
-  if (seconds == kBriefly) return facts;
-  const int last = comm.size() - 1;
-  facts.pair_goodput = rate_of(comm, seconds, 1, [&](Out out, In in, std::size_t each) {
-    if (comm.rank() != 0 && comm.rank() != last) return;
-    Ticket ticket = comm.rank() == 0 ? comm.start_send(last, kTag, out.first(each))
-                                     : comm.start_recv(0, kTag, in.first(each));
-    comm.wait(ticket);
-  });
-  return facts;
-}
-
-namespace {
 
 constexpr int kAll = -1;  // as a receiver
 
@@ -167,17 +129,6 @@ struct Pattern {
   std::function<void(std::span<const std::byte> out, std::span<std::byte> in)> run = {};
   double ways = 1;  // on which a run sends the data one after the other
 };
-
-// `echo`: sends when the other's bytes have arrived.
-auto send_and_receive(Communicator& comm, int to, int from, bool echo = false) {
-  return [=, &comm](std::span<const std::byte> out, std::span<std::byte> in) {
-    Ticket receive = comm.start_recv(from, kTag, in);
-    if (echo) comm.wait(receive);
-    Ticket send = comm.start_send(to, kTag, out);
-    comm.wait(receive);
-    comm.wait(send);
-  };
-}
 
 Pattern ping_pong(Communicator& comm) {
   const int rank = comm.rank(), last = comm.size() - 1, peer = rank == 0 ? last : 0;
@@ -249,6 +200,42 @@ PatternCell measured_sum(Communicator& comm, std::size_t bytes, const PatternBen
 }
 
 }  // namespace
+
+int ranks_in_this_process(Communicator& comm) {
+  // process ids repeat from machine to machine, and names of machines from container to container
+  static const std::uint64_t mine = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+  }();
+  return static_cast<int>(std::ranges::count(gathered(comm, mine), mine));
+}
+
+NetworkFacts measure_network(Communicator& comm, double seconds) {
+  NetworkFacts facts;
+  if (comm.size() == 1) return facts;
+  using Out = std::span<const std::byte>;
+  using In = std::span<std::byte>;
+  const auto n = static_cast<std::size_t>(comm.size());
+  facts.latency_s = latency(comm);
+  if (n > 2) {
+    const std::vector<std::byte> out(8 * n);
+    std::vector<std::byte> in(8 * n);
+    const double all = measure(comm, seconds / 4, 3, [&] { comm.all_to_all(out, in); }).median_s;
+    facts.message_s = std::max(0.0, all - facts.latency_s) / static_cast<double>(n - 2);
+  }
+  facts.goodput =
+      rate_of(comm, seconds, n - 1, [&](Out out, In in, std::size_t) { comm.all_to_all(out, in); });
+  facts.cpu_s_per_byte = cpu_per_byte(comm, facts.goodput);
+  if (seconds == kBriefly) return facts;
+  const int last = comm.size() - 1;
+  facts.pair_goodput = rate_of(comm, seconds, 1, [&](Out out, In in, std::size_t each) {
+    if (comm.rank() != 0 && comm.rank() != last) return;
+    Ticket ticket = comm.rank() == 0 ? comm.start_send(last, kTag, out.first(each))
+                                     : comm.start_recv(0, kTag, in.first(each));
+    comm.wait(ticket);
+  });
+  return facts;
+}
 
 void bench_patterns(Communicator& comm, const PatternBench& how,
                     const std::function<void(const PatternCell&)>& done) {

@@ -1,12 +1,11 @@
-// Each rank's arrays, and the steps on them.
+// Steps of the optimizer: each rank's arrays, and the steps on them.
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/optimizer.h"
+#include "bench/exchange.h"
 
 #include <algorithm>
 #include <barrier>
 #include <memory>
 
-#include "bench/network.h"
 #include "kernels/kernels.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/flat_buffer.h"
@@ -39,7 +38,7 @@ std::shared_ptr<SharedMean> shared_by_threads(Communicator& comm, std::size_t n)
 
 class Steps {
  public:
-  Steps(Communicator& comm, const OptimizerBench& how, std::size_t coords)
+  Steps(Communicator& comm, const MethodBench& how, std::size_t coords)
       : comm_(comm),
         how_(how),
         layout_({{"weights", {static_cast<std::int64_t>(coords)}}}),
@@ -126,7 +125,7 @@ class Steps {
   }
 
   Communicator& comm_;
-  const OptimizerBench& how_;
+  const MethodBench& how_;
   Layout layout_;
   FlatBuffer params_, grads_, moments_, mean_;
   std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);
@@ -135,7 +134,7 @@ class Steps {
 
 }  // namespace
 
-std::vector<StepRow> bench_optimizer(Communicator& comm, const OptimizerBench& how,
+std::vector<StepRow> bench_optimizer(Communicator& comm, const MethodBench& how,
                                      std::size_t coords) {
   for (const std::string& method : how.methods) check_method(method, comm.size());
   return Steps(comm, how, coords).run();

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "pride/error.h"
+#include "train/clock.h"
 
 namespace pride::app {
 
@@ -25,6 +26,34 @@ double largest_of(Communicator& comm, double mine) {
 
 int count_ranks(Communicator& comm, bool is_true) {
   return static_cast<int>(std::ranges::count(gathered(comm, static_cast<char>(is_true)), 1));
+}
+
+Times measure(Communicator& comm, double seconds, int least, const std::function<void()>& work) {
+  constexpr double kShortest = 0.02;
+  constexpr double kMostCalls = 10000;
+  const auto timed = [&](int calls) {
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) work();
+    return largest_of(comm, seconds_since(start) / calls);
+  };
+  timed(1);  // warms up
+  const double one = timed(1);
+  const int calls =
+      one >= kShortest ? 1 : static_cast<int>(std::min(kMostCalls, kShortest / one + 1));
+  std::vector<double> all;
+  double total = 0;
+  while (total < seconds || static_cast<int>(all.size()) < least) {
+    all.push_back(timed(calls));
+    total += all.back() * calls;
+  }
+  return times_of(std::move(all));
+}
+
+double cpu_seconds(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
 namespace {

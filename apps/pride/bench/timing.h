@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <new>
 #include <optional>
@@ -19,7 +18,6 @@
 #include "pride/error.h"
 #include "pride/optimizer.h"
 #include "text/table.h"
-#include "train/clock.h"
 #include "train_names.h"
 
 namespace pride::app {
@@ -44,31 +42,13 @@ double largest_of(Communicator& comm, double mine);
 // The number of ranks of which it is true. Collective.
 int count_ranks(Communicator& comm, bool is_true);
 
+// Of the process or of the thread, by the kernel's clock of processor time.
+double cpu_seconds(clockid_t clock);
+
 // Calls `work` until `seconds` are over, `least` times at least, all ranks as often; each
 // measurement is that of the slowest rank, and lasts 20 ms or more: a call that is shorter is
 // repeated within it without a pause. Seconds are per call. Collective.
-template <typename Work>
-Times measure(Communicator& comm, double seconds, int least, Work&& work) {
-  constexpr double kShortest = 0.02;
-  constexpr double kMostCalls = 10000;
-  const auto timed = [&](int calls) {
-    comm.barrier();
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) work();
-    return largest_of(comm, seconds_since(start) / calls);
-  };
-  timed(1);  // warms up
-  const double one = timed(1);
-  const int calls =
-      one >= kShortest ? 1 : static_cast<int>(std::min(kMostCalls, kShortest / one + 1));
-  std::vector<double> all;
-  double total = 0;
-  while (total < seconds || static_cast<int>(all.size()) < least) {
-    all.push_back(timed(calls));
-    total += all.back() * calls;
-  }
-  return times_of(std::move(all));
-}
+Times measure(Communicator& comm, double seconds, int least, const std::function<void()>& work);
 
 // Returns what `work` does; if the system has no memory for it, throws an Error that says of which
 // row (with its size) and how many bytes it takes at least on each rank.

@@ -65,22 +65,20 @@ void check_size(const Experiment& experiment) {
               " runs; an experiment has at most ", grouped(kMostRuns));
 }
 
-// Flags in which cells of the label differ, whichever grid they are of; one that only some have,
-// too.
-std::set<std::string> differing(const std::vector<Cell>& cells, const std::string& label) {
-  std::map<std::string, std::pair<std::set<std::vector<std::string>>, int>> seen;
-  int n = 0;
-  for (const Cell& cell : cells) {
-    if (cell.label != label) continue;
-    ++n;
-    for (const auto& [flag, values] : cell.flags) {
-      seen[flag].first.insert(values);
-      ++seen[flag].second;
-    }
-  }
+// Flags in which cells of a label differ, whichever grid they are of; one that only some have, too.
+// `first`: one of them.
+std::set<std::string> differing(const std::vector<Cell>& cells, const Cell& first) {
   std::set<std::string> flags;
-  for (const auto& [flag, found] : seen) {
-    if (found.first.size() > 1 || found.second < n) flags.insert(flag);
+  const auto add_other = [&](const FlagValues& some, const FlagValues& others) {
+    for (const auto& [flag, values] : some) {
+      const auto other = others.find(flag);
+      if (other == others.end() || other->second != values) flags.insert(flag);
+    }
+  };
+  for (const Cell& cell : cells) {
+    if (cell.label != first.label) continue;
+    add_other(cell.flags, first.flags);
+    add_other(first.flags, cell.flags);
   }
   return flags;
 }
@@ -112,15 +110,6 @@ std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more)
   check_size(experiment);
   std::vector<Cell> cells;
   std::map<std::pair<std::string, FlagValues>, std::size_t> places;
-  const auto add = [&](Cell cell) {
-    const auto [at, is_new] = places.try_emplace({cell.label, cell.flags}, cells.size());
-    if (is_new) return cells.push_back(std::move(cell));
-    // a cell that stands twice has the seeds of both
-    std::vector<std::uint64_t>& seeds = cells[at->second].seeds;
-    for (const std::uint64_t seed : cell.seeds) {
-      if (std::ranges::count(seeds, seed) == 0) seeds.push_back(seed);
-    }
-  };
   for (const Grid& grid : experiment.grids) {
     for (const std::string& label : grid.labels) {
       const OwnSettings own = own_of(experiment, label);
@@ -130,15 +119,20 @@ std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more)
         for (const auto& [flag, values] : more) put(cell.flags, flag, values);
         cell.flags["method"] = {own.method};
         cell.varied = point;
-        cell.seeds = grid.seeds;
         if (experiment.tune) cell.tune = replaced(experiment.tune->grid, own.tune);
-        add(std::move(cell));
+        const auto [at, is_new] = places.try_emplace({cell.label, cell.flags}, cells.size());
+        if (is_new) cells.push_back(std::move(cell));
+        // a cell that stands twice has the seeds of both
+        std::vector<std::uint64_t>& seeds = cells[at->second].seeds;
+        for (const std::uint64_t seed : grid.seeds) {
+          if (std::ranges::count(seeds, seed) == 0) seeds.push_back(seed);
+        }
       }
     }
   }
   std::map<std::string, std::set<std::string>> flags;
   for (const Cell& cell : cells) {
-    if (!flags.contains(cell.label)) flags[cell.label] = differing(cells, cell.label);
+    if (!flags.contains(cell.label)) flags[cell.label] = differing(cells, cell);
   }
   for (Cell& cell : cells) name_by(flags.at(cell.label), cell);
   return cells;

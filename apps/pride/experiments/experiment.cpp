@@ -19,36 +19,30 @@ namespace {
 
 constexpr std::size_t kLongestLabel = 100;  // names of folders begin with it
 
-// The flags of `pride train`, to try values on.
-class TrialFlags {
- public:
-  TrialFlags() { add_train_flags(app_, options_); }
+// A flag of `pride train`, to try values on; null if there is none.
+CLI::Option* trial_option(const std::string& flag) {
+  static TrainOptions options;
+  static CLI::App& app = []() -> CLI::App& {
+    static CLI::App made("", "pride train");
+    add_train_flags(made, options);
+    return made;
+  }();
+  return app.get_option_no_throw("--" + flag);
+}
 
-  CLI::Option* find(const std::string& flag) { return app_.get_option_no_throw("--" + flag); }
-
-  // Why the parser would not take the values of a flag; empty if it would.
-  std::string why_not(const std::string& flag, const std::vector<std::string>& values) {
-    // on a command line it would take the next word
-    if (std::ranges::count(values, "") > 0) return concat("--", flag, ": an empty value");
-    CLI::Option* option = find(flag);
-    try {
-      option->clear();
-      for (const std::string& value : values) option->add_result(value);
-      option->run_callback();
-      return "";
-    } catch (const CLI::Error& error) {
-      return error.what();
-    }
+// Why the parser would not take the value of a flag; empty if it would.
+std::string why_not(const std::string& flag, const std::string& value) {
+  // on a command line it would take the next word
+  if (value.empty()) return concat("--", flag, ": an empty value");
+  CLI::Option* option = trial_option(flag);
+  try {
+    option->clear();
+    option->add_result(value);
+    option->run_callback();
+    return "";
+  } catch (const CLI::Error& error) {
+    return error.what();
   }
-
- private:
-  TrainOptions options_;
-  CLI::App app_{"", "pride train"};
-};
-
-TrialFlags& trial_flags() {
-  static TrialFlags flags;
-  return flags;
 }
 
 // Reads the tables of one file; messages begin with "FILE:LINE: ".
@@ -66,11 +60,9 @@ class Reader {
       } else if (key == "train") {
         found.shared = flag_values(table(value, key), {});
       } else if (key == "grid") {  // or [[grid]] several times
-        const toml::array* list = value.as_array();
-        if (list == nullptr) found.grids.push_back(grid(value));
-        for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
-          found.grids.push_back(grid((*list)[i]));
-        }
+        if (!value.is_array()) found.grids.push_back(grid(value));
+        if (!value.is_array()) continue;
+        for (const toml::node& one : *value.as_array()) found.grids.push_back(grid(one));
       } else if (key == "method") {
         for (const auto& [label, settings] : table(value, key)) {
           found.own[std::string(label.str())] = own(settings, std::string(label.str()));
@@ -106,12 +98,10 @@ class Reader {
     const toml::array* list = node.as_array();
     if (list == nullptr) return {text(node, key)};
     std::vector<std::string> found;
-    std::set<std::string> known;
     for (const toml::node& item : *list) {
-      found.push_back(text(item, key));
-      if (!known.insert(found.back()).second) {
-        refuse(item, "'", key, "' has ", found.back(), " twice");
-      }
+      const std::string value = text(item, key);
+      if (std::ranges::count(found, value) > 0) refuse(item, "'", key, "' has ", value, " twice");
+      found.push_back(value);
     }
     if (found.empty()) refuse(node, "'", key, "' is an empty list");
     return found;
@@ -128,7 +118,7 @@ class Reader {
       }
       if (flag->rules.by_experiment) refuse(node, "'", key, "' cannot be set here");
       found.flag = flag->name;
-      const std::string why = trial_flags().why_not(found.flag, {value});
+      const std::string why = why_not(found.flag, value);
       if (!why.empty()) refuse(node, why);
     }
     return found;
@@ -255,7 +245,7 @@ void check_labels(const Experiment& experiment, const std::string& file) {
 }  // namespace
 
 const Flag* flag_of(const std::string& key, std::string& value) {
-  const CLI::Option* option = trial_flags().find(key);
+  const CLI::Option* option = trial_option(key);
   if (option == nullptr || option->get_lnames().empty()) return nullptr;
   const Flag* flag = Flag::find(option->get_lnames().front());
   if (flag == nullptr || flag->name == key) return flag;

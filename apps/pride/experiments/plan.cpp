@@ -120,6 +120,27 @@ void overrule_tuning(const FlagValues& given, Experiment& experiment) {
   }
 }
 
+// What [tune] chooses cannot tell cells apart as well: the name would tell another value than the
+// run.
+void check_axes(const Experiment& experiment, const Cell& cell) {
+  for (const Axis& axis : cell.tune) {
+    for (const std::string& rival : with_rival(axis.flag)) {
+      PRIDE_CHECK(std::ranges::count(cell.varied, rival, &Point::value_type::first) == 0,
+                  experiment.where, ": ", cell.label, " has several values of --", rival,
+                  ", and its [tune.grid] chooses --", axis.flag);
+    }
+  }
+}
+
+// A name that no method has is a slip of the pen, to be told now and not after hours.
+void check_method(const Experiment& experiment, const Cell& cell) {
+  try {
+    method_info(cell.flags.at("method").front(), 1);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(concat(experiment.where, ": ", cell.label, ": ", error.what()));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> arguments_of(const FlagValues& flags) {
@@ -145,78 +166,48 @@ TrainOptions parse_train(const std::vector<std::string>& arguments) {
   return options;
 }
 
-ExperimentPlan::ExperimentPlan(Experiment experiment, const FlagValues& given, fs::path out)
-    : experiment_(std::move(experiment)), given_(given), out_(std::move(out)) {
-  overrule_tuning(given_, experiment_);
-  cells_ = cells_of(experiment_, given_);
-  for (Cell& cell : cells_) {
+ExperimentPlan::ExperimentPlan(Experiment wanted, FlagValues instead, fs::path folder)
+    : experiment(std::move(wanted)), given(std::move(instead)), out(std::move(folder)) {
+  overrule_tuning(given, experiment);
+  cells = cells_of(experiment, given);
+  for (Cell& cell : cells) {
     cell.flags.emplace("workers", std::vector{std::to_string(kDefaultWorkers)});
   }
-  for (const Cell& cell : cells_) check_axes(cell);
-  check_all();
-}
-
-// What [tune] chooses cannot tell cells apart as well: the name would tell another value than the
-// run.
-void ExperimentPlan::check_axes(const Cell& cell) const {
-  for (const Axis& axis : cell.tune) {
-    for (const std::string& rival : with_rival(axis.flag)) {
-      const auto same = [&](const auto& one) { return one.first == rival; };
-      PRIDE_CHECK(std::ranges::none_of(cell.varied, same), experiment_.where, ": ", cell.label,
-                  " has several values of --", rival, ", and its [tune.grid] chooses --",
-                  axis.flag);
-    }
+  for (const Cell& cell : cells) check_axes(experiment, cell);
+  // a file of which nothing can be run is a mistake, not a sweep in which all runs failed
+  std::string first;
+  bool some = false;
+  for (const Cell& cell : cells) {
+    check_method(experiment, cell);
+    checked(cell.flags);  // throws if the task lacks what [tune] chooses by
+    if (some && !experiment.all_or_none) continue;
+    const std::string refused = why_not(cell);
+    PRIDE_CHECK(refused.empty() || !experiment.all_or_none, cell.label, ": ", refused);
+    some = some || refused.empty();
+    if (first.empty() && !some) first = concat(cell.label, ": ", refused);
   }
+  PRIDE_CHECK(some, experiment.where, ": ", first);
 }
 
 // Why none of the cell's runs can begin, in the words of the first; empty if one can.
 std::string ExperimentPlan::why_not(const Cell& cell) const {
-  const std::uint64_t seed = cell.seeds.front();
   std::vector<Point> points = combinations(cell.tune);
-  if (experiment_.all_or_none) points = {points[next_point(cell.tune, {}).value_or(0)]};
+  if (experiment.all_or_none) points = {points[next_point(cell.tune, {}).value_or(0)]};
   std::string first;
   for (const Point& point : points) {
-    std::string refused = experiment_.tune ? tuning_run(cell, point).refused : "";
-    if (refused.empty()) refused = final_run(cell, point, seed).refused;
+    std::string refused = experiment.tune ? tuning_run(cell, point).refused : "";
+    if (refused.empty()) refused = final_run(cell, point, cell.seeds.front()).refused;
     if (refused.empty()) return "";
     if (first.empty()) first = refused;
   }
   return first;
 }
 
-// A name that no method has is a slip of the pen, to be told now and not after hours.
-void ExperimentPlan::check_method(const Cell& cell) const {
-  try {
-    method_info(cell.flags.at("method").front(), 1);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(concat(experiment_.where, ": ", cell.label, ": ", error.what()));
-  }
-}
-
-// A file of which nothing can be run is a mistake, not a sweep in which all runs failed.
-void ExperimentPlan::check_all() const {
-  std::string first;
-  bool some = false;
-  for (const Cell& cell : cells_) {
-    check_method(cell);
-    checked(cell.flags);  // throws if the task lacks what [tune] chooses by
-    if (some && !experiment_.all_or_none) continue;
-    const std::string refused = why_not(cell);
-    PRIDE_CHECK(refused.empty() || !experiment_.all_or_none, cell.label, ": ", refused);
-    some = some || refused.empty();
-    if (first.empty() && !some) first = concat(cell.label, ": ", refused);
-  }
-  PRIDE_CHECK(some, experiment_.where, ": ", first);
-}
-
-const Run& ExperimentPlan::checked(const FlagValues& flags) const {
-  FlagValues deciding = flags;
-  for (const std::string& flag : kOnlyNumbers) deciding.erase(flag);
-  std::string key;
-  for (const std::string& argument : arguments_of(deciding)) key += argument + "\n";
-  const auto found = checked_.find(key);
+const Run& ExperimentPlan::checked(FlagValues flags) const {
+  for (const std::string& flag : kOnlyNumbers) flags.erase(flag);
+  const auto found = checked_.find(flags);
   return found != checked_.end() ? found->second
-                                 : checked_.emplace(key, check(deciding)).first->second;
+                                 : checked_.emplace(flags, check(flags)).first->second;
 }
 
 Run ExperimentPlan::check(const FlagValues& flags) const {
@@ -224,18 +215,17 @@ Run ExperimentPlan::check(const FlagValues& flags) const {
   std::string lacks;
   try {
     const TrainOptions options = parse_train(arguments_of(flags));
-    std::string made_by;
-    for (const auto& [flag, values] : flags) {
-      const Role role = role_of(flag);
-      if (role == Role::kTask || role == Role::kData) made_by += flag + "=" + values.front() + "\n";
-    }
+    FlagValues made_by = flags;
+    std::erase_if(made_by, [](const auto& entry) {
+      return role_of(entry.first) != Role::kTask && role_of(entry.first) != Role::kData;
+    });
     std::shared_ptr<const Task>& task = tasks_[made_by];
     if (!task) task = make_task(options);
     result.data_hash = task->data().hash;
     result.model_size = to_json(task->model().size);
-    if (experiment_.tune && !has_fact(task->eval_metrics({.count = 1}), experiment_.tune->by)) {
-      lacks = concat("[tune] by = \"", experiment_.tune->by, "\": the task ", task->name(),
-                     " has no ", experiment_.tune->by, ", only a loss");
+    if (experiment.tune && !has_fact(task->eval_metrics({.count = 1}), experiment.tune->by)) {
+      lacks = concat("[tune] by = \"", experiment.tune->by, "\": the task ", task->name(),
+                     " has no ", experiment.tune->by, ", only a loss");
     }
     const TrainPlan plan = dry_run(options, task);
     result.samples = static_cast<double>(plan.samples_per_step()) * static_cast<double>(plan.steps);
@@ -243,7 +233,7 @@ Run ExperimentPlan::check(const FlagValues& flags) const {
   } catch (const InvalidArgument& error) {
     result.refused = error.what();
   }
-  PRIDE_CHECK(lacks.empty(), experiment_.where, ": ", lacks);
+  PRIDE_CHECK(lacks.empty(), experiment.where, ": ", lacks);
   return result;
 }
 
@@ -255,7 +245,7 @@ Run ExperimentPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed,
   made.tuning = tuning;
   made.varied = std::move(varied);
   made.id = id_of(made, flags);
-  made.folder = out_ / "runs" / made.id;
+  made.folder = out / "runs" / made.id;
   flags["seed"] = {std::to_string(seed)};
   made.arguments = arguments_of(flags);
   if (!made.refused.empty()) return made;
@@ -273,7 +263,7 @@ Run ExperimentPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed,
 }
 
 Run ExperimentPlan::tuning_run(const Cell& cell, const Point& point) const {
-  const Tuning& tune = *experiment_.tune;
+  const Tuning& tune = *experiment.tune;
   Point instead;
   for (const auto& [flag, values] : tune.flags) {
     if (flag != kMethodOption) instead.emplace_back(flag, values.front());

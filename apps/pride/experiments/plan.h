@@ -43,16 +43,11 @@ struct Run {
 
 class ExperimentPlan {
  public:
-  // `given`: flags instead of the experiment's own. Throws InvalidArgument on what is wrong with
+  // `instead`: flags in place of the experiment's own. Throws InvalidArgument on what is wrong with
   // the experiment, if a task has not what [tune] chooses by, and if every run would be refused, or
   // with all_or_none one of them (with the words of the first); DataError if the data cannot be
   // loaded.
-  ExperimentPlan(Experiment experiment, const FlagValues& given, std::filesystem::path out);
-
-  const Experiment& experiment() const noexcept { return experiment_; }
-  const FlagValues& given() const noexcept { return given_; }
-  const std::filesystem::path& out() const noexcept { return out_; }
-  const std::vector<Cell>& cells() const noexcept { return cells_; }
+  ExperimentPlan(Experiment wanted, FlagValues instead, std::filesystem::path folder);
 
   // With [tune]: the run that tries the point for the cell. Cells that differ in nothing but what
   // [tune] sets have the same.
@@ -60,21 +55,19 @@ class ExperimentPlan {
   // The run of the experiment itself; `chosen` by tuning, else empty.
   Run final_run(const Cell& cell, const Point& chosen, std::uint64_t seed) const;
 
+  Experiment experiment;
+  FlagValues given;
+  std::filesystem::path out;
+  std::vector<Cell> cells = {};
+
  private:
   Run make(const Cell& cell, FlagValues flags, std::uint64_t seed, Point varied, bool tuning) const;
-  const Run& checked(const FlagValues& flags) const;
+  const Run& checked(FlagValues flags) const;
   Run check(const FlagValues& flags) const;
   std::string why_not(const Cell& cell) const;
-  void check_all() const;
-  void check_method(const Cell& cell) const;
-  void check_axes(const Cell& cell) const;
 
-  Experiment experiment_;
-  FlagValues given_;
-  std::filesystem::path out_;
-  std::vector<Cell> cells_;
-  mutable std::map<std::string, Run> checked_;                        // by arguments
-  mutable std::map<std::string, std::shared_ptr<const Task>> tasks_;  // by the flags that make them
+  mutable std::map<FlagValues, Run> checked_;                        // but for kOnlyNumbers
+  mutable std::map<FlagValues, std::shared_ptr<const Task>> tasks_;  // by the flags that make them
 };
 
 // True if the run with this summary was the wanted one. Settings that can change neither a result

@@ -1,12 +1,12 @@
+// What is said of an experiment's runs: lines and an overview in JSON, a table for people.
 // SPDX-License-Identifier: Apache-2.0
-#include "experiments/records.h"
+#include "experiments/runner.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <set>
 
-#include "commands.h"
 #include "pride/error.h"
 #include "text/table.h"
 #include "train/build_info.h"
@@ -46,17 +46,14 @@ struct Row {
   const Run& first() const { return runs.front()->run; }
 
   template <typename Value>
-  Spread spread(const Value& value) const {
-    return spread_of(values(value));
-  }
-  template <typename Value>
   std::vector<double> values(const Value& value) const {
     std::vector<double> found;
     for (const RunData* run : good) found.push_back(std::invoke(value, *run));
     return found;
   }
-  double mean_bytes() const { return spread(&RunData::bytes_per_step).mean; }
-  double late_bytes() const { return spread(&RunData::late_bytes_per_step).mean; }
+  double mean_bytes() const { return spread_of(values(&RunData::bytes_per_step)).mean; }
+  double late_bytes() const { return spread_of(values(&RunData::late_bytes_per_step)).mean; }
+  double step_ms() const { return spread_of(values(&RunData::step_ms)).mean; }
   double ring_bytes() const {
     return fp32_ring_bytes(good.front()->parameters(), good.front()->world());
   }
@@ -81,17 +78,17 @@ Json json_of(const Point& point) {
   return json;
 }
 
-int count(const std::deque<Entry>& entries, State state) {
-  return static_cast<int>(std::ranges::count(entries, state, &Entry::state));
+int count(const Runs& runs, State state) {
+  return static_cast<int>(std::ranges::count(runs.entries, state, &Entry::state));
 }
 
 // Runs that [tune] has yet to decide on; they have no entry.
-int undecided(const std::vector<Choice>& choices) {
-  int runs = 0;
-  for (const Choice& choice : choices) {
-    if (!choice.complete) runs += static_cast<int>(choice.cell->seeds.size());
+int undecided(const Runs& runs) {
+  int n = 0;
+  for (const Choice& choice : runs.choices) {
+    if (!choice.complete) n += static_cast<int>(choice.cell->seeds.size());
   }
-  return runs;
+  return n;
 }
 
 std::vector<Row> rows_of(const std::deque<Entry>& entries) {
@@ -161,7 +158,7 @@ std::vector<std::string> line_of(const Row& row, const std::string& metric) {
   }
   line.push_back(with_late(row, grouped));
   line.push_back(with_late(row, [&](double n) { return ratio_text(n, row.ring_bytes()); }));
-  line.push_back(milliseconds(row.spread(&RunData::step_ms).mean));
+  line.push_back(milliseconds(row.step_ms()));
   return line;
 }
 
@@ -210,7 +207,7 @@ Json results_json(const Row& row) {
           {"late_bytes_per_step", late},
           {"ratio_to_fp32_ring", ratio(bytes)},
           {"late_ratio_to_fp32_ring", ratio(late)},
-          {"step_ms", row.spread(&RunData::step_ms).mean}};
+          {"step_ms", row.step_ms()}};
 }
 
 // "`lion, workers 4`"
@@ -231,6 +228,26 @@ std::string tried_points(const std::vector<Choice>& choices) {
     }
   }
   return text.empty() ? "" : concat("\nPoints that [tune] tried, on its own seed:\n", text, "\n");
+}
+
+// The flags whose chosen value is the largest or the smallest of their axis (but 0): a better one
+// may lie beyond it. Axes of one value, and of words, have no end.
+std::vector<std::string> at_end_of_grid(const Choice& choice) {
+  std::vector<std::string> flags;
+  for (const auto& [flag, value] : choice.chosen) {
+    std::set<double> numbers;
+    bool words = false;
+    for (const Point& point : choice.points) {
+      const auto at = std::ranges::find(point, flag, &Point::value_type::first);
+      const auto number = at != point.end() ? number_of(at->second) : std::nullopt;
+      words = words || !number;
+      if (number) numbers.insert(*number);
+    }
+    if (words || numbers.size() < 2) continue;
+    const double chosen = number_of(value).value_or(0), least = *numbers.begin();
+    if (chosen == *numbers.rbegin() || (chosen == least && least != 0)) flags.push_back(flag);
+  }
+  return flags;
 }
 
 // Notes of values at the end of their axis: "- `lion, workers 4`: lr 1e-2".
@@ -261,7 +278,7 @@ Json record_of(const ExperimentPlan& plan, const Entry& entry) {
   std::string command = "pride train";
   for (const std::string& argument : run.arguments) command += " " + shell_quoted(argument);
   Json json = {{"id", run.id},
-               {"experiment", plan.experiment().name},
+               {"experiment", plan.experiment.name},
                {"phase", run.tuning ? "tune" : "run"},
                {"status", entry.state == State::kDone ? "done" : "failed"},
                {"label", run.label},
@@ -285,82 +302,64 @@ Json record_of(const ExperimentPlan& plan, const Entry& entry) {
   return json;
 }
 
-Json overview_of(const ExperimentPlan& plan, const std::deque<Entry>& entries,
-                 const std::vector<Choice>& choices, bool complete) {
+Json overview_of(const ExperimentPlan& plan, const Runs& runs) {
   Json tuned = Json::array(), rows = Json::array();
-  for (const Choice& choice : choices) {
+  for (const Choice& choice : runs.choices) {
+    Json tried = Json::array();
+    for (const Entry* entry : choice.runs) tried.push_back(entry->run.id);
     tuned.push_back({{"label", choice.cell->label},
                      {"cell", json_of(choice.cell->varied)},
                      {"chosen", choice.chosen.empty() ? Json(nullptr) : json_of(choice.chosen)},
                      {"at_end_of_grid", at_end_of_grid(choice)},
-                     {"tried", choice.runs}});
+                     {"tried", tried}});
   }
-  for (const Row& row : rows_of(entries)) {
-    Json runs = Json::array();
-    for (const Entry* entry : row.runs) runs.push_back(entry->run.id);
+  for (const Row& row : rows_of(runs.entries)) {
+    Json ids = Json::array();
+    for (const Entry* entry : row.runs) ids.push_back(entry->run.id);
     rows.push_back({{"row", row.label},
                     {"lr", row.first().rate},
                     {"beta2", beta2_of(row)},
                     {"results", results_json(row)},
-                    {"runs", runs}});
+                    {"runs", ids}});
   }
-  const Experiment& experiment = plan.experiment();
+  const Experiment& experiment = plan.experiment;
   return {{"experiment", experiment.name},
           {"title", experiment.title},
           {"note", experiment.note},
           {"version", kVersion},
           {"commit", kGitDescribe},
           {"torch", torch_version()},
-          {"complete", complete},
-          {"done", count(entries, State::kDone)},
-          {"failed", count(entries, State::kFailed)},
-          {"missing", count(entries, State::kMissing) + undecided(choices)},
+          {"complete", runs.complete},
+          {"done", count(runs, State::kDone)},
+          {"failed", count(runs, State::kFailed)},
+          {"missing", count(runs, State::kMissing) + undecided(runs)},
           {"flags", experiment.shared},
-          {"set", plan.given()},
+          {"set", plan.given},
           {"tuned", tuned},
           {"rows", rows},
-          {"unequal_starts", unequal_starts(entries)},
+          {"unequal_starts", unequal_starts(runs.entries)},
           {"file", experiment.text}};
 }
 
-std::string list_of_runs(const ExperimentPlan& plan, const std::deque<Entry>& entries,
-                         const std::vector<Choice>& choices) {
+std::string list_of_runs(const ExperimentPlan& plan, const Runs& runs) {
   std::string text;
-  for (const Entry& entry : entries) {
+  for (const Entry& entry : runs.entries) {
     const bool failed = entry.state == State::kFailed;
     text += failed ? "failed  " : entry.state == State::kDone ? "done    " : "missing ";
     text += concat(name_of(entry.run), failed ? ": " + entry.result.error : "", "\n");
   }
-  text += concat(plan.experiment().name, ": ", count(entries, State::kDone), " done, ",
-                 count(entries, State::kFailed), " failed, ", count(entries, State::kMissing),
-                 " missing");
-  if (undecided(choices) > 0) text += concat(", ", undecided(choices), " after tuning");
+  text +=
+      concat(plan.experiment.name, ": ", count(runs, State::kDone), " done, ",
+             count(runs, State::kFailed), " failed, ", count(runs, State::kMissing), " missing");
+  if (undecided(runs) > 0) text += concat(", ", undecided(runs), " after tuning");
   return text + "\n";
 }
 
-std::string experiment_table(const std::deque<Entry>& entries, const std::vector<Choice>& choices) {
-  const std::vector<Row> rows = rows_of(entries);
-  const std::string tried = tried_points(choices);
+std::string experiment_table(const Runs& runs) {
+  const std::vector<Row> rows = rows_of(runs.entries);
+  const std::string tried = tried_points(runs.choices);
   if (rows.empty()) return "no run is complete\n" + tried;
-  return results_table(rows) + tried + chosen_at_end(choices);
-}
-
-std::vector<std::string> at_end_of_grid(const Choice& choice) {
-  std::vector<std::string> flags;
-  for (const auto& [flag, value] : choice.chosen) {
-    std::set<double> numbers;
-    bool words = false;
-    for (const Point& point : choice.points) {
-      const auto at = std::ranges::find(point, flag, &Point::value_type::first);
-      const auto number = at != point.end() ? number_of(at->second) : std::nullopt;
-      words = words || !number;
-      if (number) numbers.insert(*number);
-    }
-    if (words || numbers.size() < 2) continue;
-    const double chosen = number_of(value).value_or(0), least = *numbers.begin();
-    if (chosen == *numbers.rbegin() || (chosen == least && least != 0)) flags.push_back(flag);
-  }
-  return flags;
+  return results_table(rows) + tried + chosen_at_end(runs.choices);
 }
 
 std::vector<std::string> unequal_starts(const std::deque<Entry>& entries) {

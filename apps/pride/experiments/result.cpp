@@ -1,5 +1,6 @@
+// One run: found in its folder, or made by a process of its own.
 // SPDX-License-Identifier: Apache-2.0
-#include "experiments/result.h"
+#include "experiments/runner.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,18 +1,16 @@
-// Runner: makes the runs of a plan, several at a time, and keeps its records up to date.
+// The runs of an experiment: found in its folder, or made, several at a time; and their records,
+// which are kept up to date.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <exception>
-#include <map>
-#include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "experiments/result.h"
+#include "experiments/plan.h"
+#include "report/run_data.h"
 
 namespace pride::app {
 
@@ -22,7 +20,7 @@ struct Entry {
   Run run;
   State state = State::kMissing;
   RunData result = {};  // kDone, kFailed
-  double seconds = 0;   // that it took, if it was made now
+  bool taken = false;   // it is being made, or was
 };
 
 // What [tune] found for one cell.
@@ -31,9 +29,17 @@ struct Choice {
   std::vector<Point> points = {};       // combinations of its axes
   Point chosen = {};                    // empty: none gave a result
   std::vector<std::size_t> tried = {};  // points, in this order
-  std::vector<std::string> runs = {};   // ids of their runs
+  std::vector<const Entry*> runs = {};  // that tried them
   std::vector<Trial> trials = {};       // what they came to
   bool complete = false;                // all of them have been made, and no other is to be tried
+};
+
+struct Runs {
+  // Tuning runs first, then the others seed by seed; those that [tune] has yet to decide on are not
+  // among them. Stay in place as more are added.
+  std::deque<Entry> entries = {};
+  std::vector<Choice> choices = {};  // one a cell; empty without [tune]
+  bool complete = false;             // none is missing, and none was left out by a signal
 };
 
 struct RunnerOptions {
@@ -41,57 +47,48 @@ struct RunnerOptions {
   bool retry = false, quiet = false;
 };
 
-class Runner {
- public:
-  // Reads what the folder holds already.
-  Runner(const ExperimentPlan& plan, const RunnerOptions& options, bool (*stop_asked)() noexcept);
+// What the folder holds already.
+Runs known_runs(const ExperimentPlan& plan, const RunnerOptions& options);
 
-  // Makes what is missing. A run that fails is recorded, and the others go on. Returns false if it
-  // was asked to stop before the end. Throws DataError if the folder cannot be written.
-  bool run();
+// Makes what is missing, until stop_asked() is true. A run that fails is recorded, and the others
+// go on. Throws DataError if the folder cannot be written.
+Runs make_runs(const ExperimentPlan& plan, const RunnerOptions& options,
+               bool (*stop_asked)() noexcept);
 
-  // Tuning runs first, then the others seed by seed; those that [tune] has yet to decide on are not
-  // among them.
-  const std::deque<Entry>& entries() const noexcept { return entries_; }
-  const std::vector<Choice>& choices() const noexcept { return choices_; }
+// The result of the complete run that the folder holds, if it is the one that is wanted and need
+// not be made again. `unusable`: why files that are there cannot be used, naming one; empty if none
+// is at fault.
+std::optional<RunData> made_before(const Run& run, std::string& unusable);
 
- private:
-  bool add_tuning_runs();  // false if there are none to add, or none as yet
-  std::vector<std::size_t> next_points(const Choice& choice) const;
-  bool any_missing(const Choice& choice) const;
-  std::vector<Trial> trials_of(const Choice& choice) const;
-  std::string why_no_choice(const Choice& choice) const;
-  void add_final_runs();
-  Entry& add(Run run);
-  void look_for_earlier(Entry& entry) const;
-  void choose(Choice& choice) const;
+// Makes one run, a `pride train` in a process of its own, and reads its folder, whose contents are
+// replaced. Nothing if the run was stopped before its end: because stop_asked() became true, or by
+// a signal of its own. A run that fails, or one of whose final metrics is not finite, has an error.
+// May be called by several threads at once, for different folders. Throws DataError if the folder
+// cannot be made, or if its files are not what `pride train` writes.
+std::optional<RunData> make_run(const Run& run, bool (*stop_asked)() noexcept);
 
-  bool make_missing();
-  void work();
-  Entry* next_that_fits();
-  bool any_missing() const;
-  void make(Entry& entry);
-  void finish(Entry& entry, std::optional<RunData> result, double seconds);
-  void tell(const Entry& entry) const;
-  void tell_refusal(const Entry& entry) const;
-  std::string time_left() const;
-  void write(bool complete) const;
+// An end from outside, which says nothing about the next try.
+inline constexpr const char* kStoppedBySignal = "stopped by a signal";
+bool was_killed(const RunData& result);
 
-  const ExperimentPlan& plan_;
-  RunnerOptions options_;
-  bool (*stop_asked_)() noexcept;
-  std::deque<Entry> entries_;  // stays in place as it grows
-  std::map<std::string, Entry*> by_id_;
-  std::vector<Choice> choices_;  // one a cell; empty without [tune]
+// "dlion-vote, workers 16, seed 42", for progress and lists.
+std::string name_of(const Run& run);
 
-  // all below, and the entries while runs are made, under mutex_
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  std::map<const Entry*, bool> taken_;
-  int running_ = 0, busy_workers_ = 0;
-  std::exception_ptr broken_;
-  std::chrono::steady_clock::time_point began_;
-  double made_samples_ = 0;
-};
+// A line of sweep.jsonl: all that is needed to repeat the run, and what it came to.
+nlohmann::ordered_json record_of(const ExperimentPlan& plan, const Entry& entry);
+
+// sweep.json: the file, what is done, what [tune] chose, and the results by row.
+nlohmann::ordered_json overview_of(const ExperimentPlan& plan, const Runs& runs);
+
+// One line a run: done, failed (and why) or missing.
+std::string list_of_runs(const ExperimentPlan& plan, const Runs& runs);
+
+// Markdown: one line a cell, then what failed, the points that [tune] tried, and those chosen at
+// the end of an axis. Means and sample standard deviations over the seeds that did not fail.
+std::string experiment_table(const Runs& runs);
+
+// A sentence for each run that began with another loss than the first run of the same seed, task
+// and batches: initial values and first batch depend on these only. Empty if all is well.
+std::vector<std::string> unequal_starts(const std::deque<Entry>& entries);
 
 }  // namespace pride::app

@@ -9,7 +9,6 @@
 #include <bit>
 #include <cstring>
 #include <numeric>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -19,156 +18,6 @@
 #include "text/table.h"
 
 namespace pride::app {
-namespace {
-
-bool matches(const std::string& pattern, const std::string& name) {
-  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-}
-
-bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return matches(pattern, name); });
-}
-
-void check_patterns(const Recording& recording, const std::vector<std::string>& patterns) {
-  for (const std::string& pattern : patterns) {
-    const bool used =
-        std::any_of(recording.tensors.begin(), recording.tensors.end(),
-                    [&](const auto& tensor) { return matches(pattern, tensor.first); });
-    PRIDE_CHECK(used, "no-decay pattern \"", pattern, "\" matches none of the ",
-                recording.tensors.size(), " tensors");
-  }
-}
-
-// Group 0 has the weight decay asked for; group 1, if any pattern is given, has none.
-std::vector<ParamGroup> groups_of(const ReplayOptions& options) {
-  PRIDE_CHECK(!options.optimizer.groups.empty(), "replay: no parameter group given");
-  std::vector<ParamGroup> groups = {options.optimizer.groups.front()};
-  if (!options.no_decay.empty()) {
-    groups.push_back(groups.front());
-    groups.back().weight_decay = 0.0;
-  }
-  return groups;
-}
-
-// Where two buffers differ in a bit first, in words.
-std::string first_difference(const Layout& layout, std::span<const float> expected,
-                             std::span<const float> actual) {
-  for (const TensorSlot& slot : layout.tensors()) {
-    for (std::size_t i = 0; i < slot.n; ++i) {
-      const float a = expected[slot.offset + i], b = actual[slot.offset + i];
-      if (std::bit_cast<std::uint32_t>(a) != std::bit_cast<std::uint32_t>(b)) {
-        return concat("tensor \"", slot.spec.name, "\", coordinate ", i, ": ", b,
-                      ", on rank 0: ", a);
-      }
-    }
-  }
-  return "padding differs";
-}
-
-// What the ranks' threads share: rank r writes params[r] and bytes[r], rank 0 the rest; others
-// read params[0] only between the two barriers of after_step().
-struct Shared {
-  const Recording& recording;
-  const Layout& layout;
-  const OptimizerOptions& options;
-  std::vector<FlatBuffer> params;
-  std::vector<std::uint64_t> bytes;
-  ReplayResult& result;
-};
-
-void publish(Shared& shared, std::int64_t step, const StepReport& report) {
-  shared.result.skipped_steps += report.skipped ? 1 : 0;
-  const std::span<const float> flat = shared.params[0].span();
-  for (const TensorSlot& slot : shared.layout.tensors()) {
-    SafeTensor& out = shared.result.params.at("param." + slot.spec.name);
-    std::ranges::copy(
-        flat.subspan(slot.offset, slot.n),
-        out.values.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(step) * slot.n));
-  }
-}
-
-// Rank 0 keeps its parameters, the others compare theirs with them.
-void after_step(Communicator& comm, Shared& shared, std::int64_t step, const StepReport& report) {
-  comm.barrier();
-  if (comm.rank() == 0) {
-    publish(shared, step, report);
-  } else {
-    const auto expected = std::as_const(shared.params[0]).span();
-    const auto actual = std::as_const(shared.params[comm.rank()]).span();
-    if (!expected.empty() &&
-        std::memcmp(expected.data(), actual.data(), expected.size_bytes()) != 0) {
-      throw Error(concat("replay: parameters of rank ", comm.rank(), " differ after step ", step,
-                         ": ", first_difference(shared.layout, expected, actual)));
-    }
-  }
-  comm.barrier();
-}
-
-void run_rank(Communicator& comm, Shared& shared) {
-  const int rank = comm.rank();
-  FlatBuffer& params = shared.params[rank];
-  FlatBuffer grads(shared.layout.flat_size());
-  Optimizer optimizer(comm, shared.layout, shared.options);
-  for (std::int64_t step = 0; step < shared.recording.steps; ++step) {
-    shared.recording.copy_grads(shared.layout, step, rank, grads.span());
-    const StepReport report = optimizer.step(params.span(), grads.span());
-    shared.bytes[rank] += report.bytes_sent;
-    optimizer.to_common(params.span());
-    after_step(comm, shared, step, report);
-    optimizer.to_local(params.span());
-  }
-}
-
-void prepare(const Recording& recording, const Layout& layout, Shared& shared) {
-  for (int rank = 0; rank < recording.workers; ++rank) {
-    shared.params.emplace_back(layout.flat_size());
-    recording.copy_params(layout, shared.params.back().span());
-  }
-  for (const auto& [name, tensor] : recording.tensors) {
-    SafeTensor out;
-    out.shape = tensor.shape;
-    out.shape.insert(out.shape.begin(), recording.steps);
-    out.values.resize(static_cast<std::size_t>(recording.steps) * tensor.param.size());
-    shared.result.params.emplace("param." + name, std::move(out));
-  }
-}
-
-void summarise(const Recording& recording, const Layout& layout, const Shared& shared,
-               ReplayResult& result) {
-  result.n_coords = layout.n_coords();
-  result.bytes_sent = std::accumulate(shared.bytes.begin(), shared.bytes.end(), std::uint64_t{0});
-  result.param_hash = param_hash(layout, shared.params[0].span());
-  if (recording.steps == 0) return;
-  const double n = recording.workers;
-  const double bytes =
-      static_cast<double>(result.bytes_sent) / (static_cast<double>(recording.steps) * n);
-  const double ring = fp32_ring_bytes(static_cast<double>(result.n_coords), recording.workers);
-  result.bytes_per_step_and_rank = bytes;
-  if (ring > 0) result.ratio_to_fp32_ring = bytes / ring;
-}
-
-}  // namespace
-
-ReplayResult replay(const Recording& recording, const ReplayOptions& options) {
-  check_patterns(recording, options.no_decay);
-  const Layout layout = recording.layout(
-      [&](const std::string& name) { return matches_any(options.no_decay, name) ? 1 : 0; });
-  OptimizerOptions optimizer = options.optimizer;
-  optimizer.groups = groups_of(options);
-  ReplayResult result;
-  Shared shared{.recording = recording,
-                .layout = layout,
-                .options = optimizer,
-                .params = {},
-                .bytes = std::vector<std::uint64_t>(static_cast<std::size_t>(recording.workers)),
-                .result = result};
-  prepare(recording, layout, shared);
-  run_world(recording.workers, [&](Communicator& comm) { run_rank(comm, shared); });
-  summarise(recording, layout, shared, result);
-  return result;
-}
-
 namespace {
 
 using std::filesystem::path;
@@ -182,11 +31,9 @@ constexpr std::int64_t kMaxWorkers = 1024;
 }
 
 std::string text(std::span<const std::int64_t> shape) {
-  std::ostringstream out;
-  out << '[';
-  for (std::size_t i = 0; i < shape.size(); ++i) out << (i == 0 ? "" : ", ") << shape[i];
-  out << ']';
-  return out.str();
+  std::string out;
+  for (const std::int64_t size : shape) out += concat(out.empty() ? "" : ", ", size);
+  return "[" + out + "]";
 }
 
 // Every tensor is a parameter or a gradient, in F32, and has a partner of the other kind.
@@ -229,7 +76,139 @@ void check_grad(const path& file, const std::string& name, const SafeTensor& par
   recording.workers = static_cast<int>(shape[1]);
 }
 
+bool matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// The tensors' layout: group 0 has the weight decay asked for; group 1, of names that a pattern
+// matches, has none.
+Layout layout_of(const Recording& recording, const std::vector<std::string>& no_decay) {
+  for (const std::string& pattern : no_decay) {
+    const bool used = std::ranges::any_of(
+        recording.tensors, [&](const auto& tensor) { return matches(pattern, tensor.first); });
+    PRIDE_CHECK(used, "no-decay pattern \"", pattern, "\" matches none of the ",
+                recording.tensors.size(), " tensors");
+  }
+  return recording.layout([&](const std::string& name) {
+    return std::ranges::any_of(no_decay, [&](const auto& p) { return matches(p, name); }) ? 1 : 0;
+  });
+}
+
+OptimizerOptions optimizer_of(const ReplayOptions& options) {
+  OptimizerOptions optimizer = options.optimizer;
+  PRIDE_CHECK(!optimizer.groups.empty(), "replay: no parameter group given");
+  optimizer.groups.resize(1);
+  if (!options.no_decay.empty()) {
+    optimizer.groups.push_back(optimizer.groups.front());
+    optimizer.groups.back().weight_decay = 0.0;
+  }
+  return optimizer;
+}
+
+// Where two buffers differ in a bit first, in words.
+std::string first_difference(const Layout& layout, std::span<const float> expected,
+                             std::span<const float> actual) {
+  for (const TensorSlot& slot : layout.tensors()) {
+    for (std::size_t i = 0; i < slot.n; ++i) {
+      const float a = expected[slot.offset + i], b = actual[slot.offset + i];
+      if (std::bit_cast<std::uint32_t>(a) != std::bit_cast<std::uint32_t>(b)) {
+        return concat("tensor \"", slot.spec.name, "\", coordinate ", i, ": ", b,
+                      ", on rank 0: ", a);
+      }
+    }
+  }
+  return "padding differs";
+}
+
+// Rank r writes params[r] and bytes[r], rank 0 the rest; others read params[0] only between the two
+// barriers of after_step().
+class Replay {
+ public:
+  Replay(const Recording& recording, const ReplayOptions& options)
+      : recording_(recording),
+        layout_(layout_of(recording, options.no_decay)),
+        options_(optimizer_of(options)),
+        bytes_(static_cast<std::size_t>(recording.workers)) {
+    for (int rank = 0; rank < recording.workers; ++rank) {
+      params_.emplace_back(layout_.flat_size());
+      recording.copy_params(layout_, params_.back().span());
+    }
+    for (const auto& [name, tensor] : recording.tensors) {
+      SafeTensor& out = result_.params["param." + name];
+      out.shape = tensor.shape;
+      out.shape.insert(out.shape.begin(), recording.steps);
+      out.values.resize(static_cast<std::size_t>(recording.steps) * tensor.param.size());
+    }
+  }
+
+  ReplayResult run() {
+    const int n = recording_.workers;
+    run_world(n, [&](Communicator& comm) { run_rank(comm); });
+    result_.n_coords = layout_.n_coords();
+    result_.bytes_sent = std::accumulate(bytes_.begin(), bytes_.end(), std::uint64_t{0});
+    result_.param_hash = param_hash(layout_, params_[0].span());
+    if (recording_.steps == 0) return std::move(result_);
+    const double bytes =
+        static_cast<double>(result_.bytes_sent) / (static_cast<double>(recording_.steps) * n);
+    const double ring = fp32_ring_bytes(static_cast<double>(result_.n_coords), n);
+    result_.bytes_per_step_and_rank = bytes;
+    if (ring > 0) result_.ratio_to_fp32_ring = bytes / ring;
+    return std::move(result_);
+  }
+
+ private:
+  void run_rank(Communicator& comm) {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    FlatBuffer& params = params_[rank];
+    FlatBuffer grads(layout_.flat_size());
+    Optimizer optimizer(comm, layout_, options_);
+    for (std::int64_t step = 0; step < recording_.steps; ++step) {
+      recording_.copy_grads(layout_, step, comm.rank(), grads.span());
+      const StepReport report = optimizer.step(params.span(), grads.span());
+      bytes_[rank] += report.bytes_sent;
+      optimizer.to_common(params.span());
+      after_step(comm, step, report);
+      optimizer.to_local(params.span());
+    }
+  }
+
+  // Rank 0 keeps its parameters, the others compare theirs with them.
+  void after_step(Communicator& comm, std::int64_t step, const StepReport& report) {
+    comm.barrier();
+    const auto expected = std::as_const(params_[0]).span();
+    const auto actual = std::as_const(params_[static_cast<std::size_t>(comm.rank())]).span();
+    if (comm.rank() == 0) {
+      publish(step, report);
+    } else if (!expected.empty() &&
+               std::memcmp(expected.data(), actual.data(), expected.size_bytes()) != 0) {
+      throw Error(concat("replay: parameters of rank ", comm.rank(), " differ after step ", step,
+                         ": ", first_difference(layout_, expected, actual)));
+    }
+    comm.barrier();
+  }
+
+  void publish(std::int64_t step, const StepReport& report) {
+    result_.skipped_steps += report.skipped ? 1 : 0;
+    for (const TensorSlot& slot : layout_.tensors()) {
+      std::ranges::copy(std::as_const(params_[0]).span().subspan(slot.offset, slot.n),
+                        result_.params.at("param." + slot.spec.name).values.begin() +
+                            step * static_cast<std::ptrdiff_t>(slot.n));
+    }
+  }
+
+  const Recording& recording_;
+  const Layout layout_;
+  const OptimizerOptions options_;
+  std::vector<FlatBuffer> params_;
+  std::vector<std::uint64_t> bytes_;
+  ReplayResult result_;
+};
+
 }  // namespace
+
+ReplayResult replay(const Recording& recording, const ReplayOptions& options) {
+  return Replay(recording, options).run();
+}
 
 void Recording::copy_params(const Layout& layout, std::span<float> flat) const {
   for (const TensorSlot& slot : layout.tensors()) {

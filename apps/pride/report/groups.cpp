@@ -125,8 +125,7 @@ void add(Section& section, const RunData& run) {
   };
   auto group = std::find_if(section.groups.begin(), section.groups.end(), same);
   if (group == section.groups.end()) {
-    section.groups.push_back(Group());
-    group = std::prev(section.groups.end());
+    group = section.groups.insert(group, Group());
     group->label = run.label;
     group->settings = settings;
   }
@@ -137,17 +136,15 @@ void add(Section& section, const RunData& run) {
 
 // Leaves one run a seed in the group; the others are repetitions.
 void take_repetitions(Group& group, Section& section) {
-  std::vector<const RunData*> kept;
-  for (const RunData* run : group.runs) {
+  for (const RunData* run : std::exchange(group.runs, {})) {
     const auto same_seed = [&](const RunData* known) { return seed_of(*known) == seed_of(*run); };
-    const auto again = std::ranges::find_if(kept, same_seed);
-    if (again == kept.end()) {
-      kept.push_back(run);
+    const auto again = std::ranges::find_if(group.runs, same_seed);
+    if (again == group.runs.end()) {
+      group.runs.push_back(run);
     } else {
       section.repeated.emplace_back(run, *again);
     }
   }
-  group.runs = std::move(kept);
 }
 
 // Where a seed ran at several speeds (over threads and MPI, with overlap and without), each is a
@@ -261,12 +258,8 @@ std::vector<Section> sections_of(const Loaded& loaded) {
   for (const RunData& run : loaded.runs) {
     if (run.summary.is_null() || run.tuning) continue;
     const auto [at, is_new] = index.emplace(section_of(run), sections.size());
-    if (is_new) {
-      sections.push_back(Section());
-      sections.back().title = title_of(run);
-    }
-    Section& section = sections[at->second];
-    add(section, run);
+    if (is_new) sections.emplace_back().title = title_of(run);
+    add(sections[at->second], run);
   }
   for (Section& section : sections) {
     for (const Group& whole : std::exchange(section.groups, {})) {

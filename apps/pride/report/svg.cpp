@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "pride/error.h"
+#include "text/table.h"
 
 namespace pride::app {
 namespace {
@@ -26,11 +27,7 @@ constexpr double kLine = 15, kLetter = 6.6;  // of names
 constexpr std::size_t kMostLetters = 26;     // of a name
 constexpr std::size_t kMarked = 9;           // lines of fewer points show them
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
-}
+std::string number(double value) { return decimals(value, 1); }
 
 std::string short_text(double value, const char* format = "%.6g") {
   char text[32];
@@ -71,16 +68,9 @@ std::string attributes(const Series& s, const char* kind) {
   return concat("<g class=\"", kind, " ", line_class(s.color), "\" data-color=\"", s.color, "\"");
 }
 
-bool begins_letter(char c) { return (c & 0xC0) != 0x80; }
-
-// Letters of UTF-8, not bytes.
-std::size_t length(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), begins_letter);
-}
-
 // A name that ends within the picture.
 std::string short_name(const std::string& name) {
-  if (length(name) <= kMostLetters) return name;
+  if (width_of(name) <= kMostLetters) return name;
   auto end = name.begin();
   for (std::size_t letters = 0; letters < kMostLetters || !begins_letter(*end); ++end) {
     letters += begins_letter(*end) ? 1 : 0;
@@ -92,12 +82,41 @@ class Drawing {
  public:
   explicit Drawing(const Chart& chart) : chart_(chart) {
     std::size_t longest = 0;
-    for (const Series& s : chart.series) longest = std::max(longest, length(s.name));
+    for (const Series& s : chart.series) longest = std::max(longest, width_of(s.name));
     names_ = std::clamp(26 + kLetter * static_cast<double>(longest), 70.0, 200.0);
     right_ = kWidth - names_;
   }
 
-  std::string svg(bool is_file);
+  std::string svg(bool is_file) {
+    const double top = is_file ? -kTitle : 0;
+    out_ =
+        concat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 ", top, " ",
+               kWidth, " ", kHeight - top, "\" width=\"", kWidth, "\" height=\"", kHeight - top,
+               "\" style=\"--names:", number(names_), "\" role=\"img\" aria-label=\"",
+               escaped(chart_.title), "\" data-x=\"", escaped(chart_.x.label), "\">\n");
+    if (is_file) {
+      out_ += concat("<style>\n", chart_style(), "</style>\n");
+      const auto letters = static_cast<double>(std::max<std::size_t>(width_of(chart_.title), 1));
+      const double size = std::min(15.0, 1.6 * (kWidth - kLeft) / letters);
+      text(kLeft, top + 20,
+           concat("style=\"font-weight:600;font-size:", number(size), "px\"").c_str(),
+           chart_.title);
+    }
+    axes();
+    // an inner svg cuts off what is outside of the frame
+    const std::string width = number(right_ - kLeft + 2 * kEdge);
+    constexpr double height = kFloor - kTop + 2 * kEdge;
+    out_ += concat("<svg x=\"", kLeft - kEdge, "\" y=\"", kTop - kEdge, "\" width=\"", width,
+                   "\" height=\"", height, "\" viewBox=\"", kLeft - kEdge, " ", kTop - kEdge, " ",
+                   width, " ", height, "\">\n");
+    for (const Series& s : chart_.series) {
+      if (!chart_.points && !s.spread.empty()) band(s);
+    }
+    for (const Series& s : chart_.series) line(s);
+    out_ += "</svg>\n";
+    names();
+    return out_ + "</svg>\n";
+  }
 
  private:
   // From 0 to 1 between the axis's ends; of a logarithm's 0 and below, far outside.
@@ -109,137 +128,102 @@ class Drawing {
   double y(double value) const { return kFloor - share(chart_.y, value) * (kFloor - kTop); }
   static constexpr double kFloor = kHeight - kBottom;
 
-  void axes();
-  void band(const Series& s);
-  void line(const Series& s);
-  void names();
-  void text(double at_x, double at_y, const char* look, const std::string& words);
+  void text(double at_x, double at_y, const char* look, const std::string& words) {
+    out_ += concat("<text x=\"", number(at_x), "\" y=\"", number(at_y), "\" ", look, ">",
+                   escaped(words), "</text>\n");
+  }
+
+  void axes() {
+    const std::vector<double> xs =
+        chart_.x.ticks.empty() ? round_ticks(chart_.x.min, chart_.x.max) : chart_.x.ticks;
+    std::string grid;
+    double free = 0;  // end of the last number
+    for (const double tick : xs) {
+      const std::string words = short_text(tick);
+      const double half = kLetter / 2 * static_cast<double>(words.size());
+      grid += concat("M", number(x(tick)), " ", kTop, "V", kFloor);
+      if (x(tick) - half < free) continue;
+      text(x(tick), kFloor + 18, "text-anchor=\"middle\"", words);
+      free = x(tick) + half + kLetter;
+    }
+    const auto y_ticks = chart_.y.log2 ? log_ticks : round_ticks;
+    std::size_t longest = 0;
+    for (const double tick : y_ticks(chart_.y.min, chart_.y.max)) {
+      longest = std::max(longest, short_text(tick).size());
+      grid += concat("M", kLeft, " ", number(y(tick)), "H", number(right_));
+      text(kLeft - 8, y(tick) + 4, "text-anchor=\"end\"", short_text(tick));
+    }
+    out_ += concat("<path class=\"grid\" d=\"", grid, "\"/>\n");
+    text((kLeft + right_) / 2, kHeight - 10, "text-anchor=\"middle\"", chart_.x.label);
+    out_ += concat("<text text-anchor=\"middle\" transform=\"translate(", longest > 5 ? 10 : 15,
+                   " ", number((kTop + kFloor) / 2), ") rotate(-90)\">", escaped(chart_.y.label),
+                   "</text>\n");
+  }
+
+  void band(const Series& s) {
+    std::string there, back;
+    for (std::size_t i = 0; i < s.x.size(); ++i) {
+      const std::string at = number(x(s.x[i]));
+      there += concat(there.empty() ? "M" : "L", at, " ", number(y(s.y[i] + spread(s, i))));
+      back.insert(0, concat("L", at, " ", number(y(s.y[i] - spread(s, i)))));
+    }
+    out_ += concat(attributes(s, "band"), "><path d=\"", there, back, "Z\"/></g>\n");
+  }
+
+  // A path through all points, which points alone do not show; bars and circles where they are few.
+  void line(const Series& s) {
+    std::string path, bars, circles, at;
+    const bool marked = chart_.points || s.x.size() < kMarked;
+    for (std::size_t i = 0; i < s.x.size(); ++i) {
+      const std::string px = number(x(s.x[i])), py = number(y(s.y[i]));
+      const double d = spread(s, i);
+      path += concat(path.empty() ? "M" : "L", px, " ", py);
+      at += concat(at.empty() ? "" : ",", short_text(s.x[i], "%.4g "), short_text(s.y[i], "%.4g "),
+                   short_text(d, "%.2g"));
+      if (!marked) continue;
+      if (d > 0 && (chart_.points || chart_.x.log2))
+        bars += concat("M", px, " ", number(y(s.y[i] - d)), "V", number(y(s.y[i] + d)));
+      circles += concat("<circle cx=\"", px, "\" cy=\"", py, "\" r=\"3\"/>");
+    }
+    out_ += concat(attributes(s, "series"), " data-name=\"", escaped(s.name), "\" data-at=\"", at,
+                   "\">", chart_.points ? "<path class=\"none\" d=\"" : "<path d=\"", path, "\"/>",
+                   bars.empty() ? "" : concat("<path class=\"bars\" d=\"", bars, "\"/>"), circles,
+                   "</g>\n");
+  }
+
+  // Beside the ends of the lines, moved apart where they would touch.
+  void names() {
+    struct Name {
+      const Series* series;
+      double at, wanted;
+    };
+    std::vector<Name> all;
+    for (const Series& s : chart_.series) {
+      const double wanted = std::clamp(y(s.y.back()), kTop, kFloor);
+      all.push_back({&s, wanted, wanted});
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Name& a, const Name& b) { return a.at < b.at; });
+    const double apart = std::min(kLine, (kFloor - kTop) / static_cast<double>(all.size()));
+    double free = kTop;
+    for (Name& name : all) free = (name.at = std::max(name.at, free)) + apart;
+    double floor = kFloor + apart / 2;
+    for (auto name = all.rbegin(); name != all.rend(); ++name) {
+      floor = (name->at = std::min(name->at, floor)) - apart;
+    }
+    for (const Name& name : all) {
+      const Series& s = *name.series;
+      out_ += concat(attributes(s, "name"), "><path d=\"M", number(x(s.x.back()) + 5), " ",
+                     number(name.wanted), "L", number(right_ + 12), " ", number(name.at), "\"/>");
+      text(right_ + 16, name.at + 4, "", short_name(s.name));
+      out_ += "</g>\n";
+    }
+  }
 
   const Chart& chart_;
   double names_, right_;  // width of the names, end of the frame
   std::string out_;
 };
-
-void Drawing::text(double at_x, double at_y, const char* look, const std::string& words) {
-  out_ += concat("<text x=\"", number(at_x), "\" y=\"", number(at_y), "\" ", look, ">",
-                 escaped(words), "</text>\n");
-}
-
-void Drawing::axes() {
-  const std::vector<double> xs =
-      chart_.x.ticks.empty() ? round_ticks(chart_.x.min, chart_.x.max) : chart_.x.ticks;
-  std::string grid;
-  double free = 0;  // end of the last number
-  for (const double tick : xs) {
-    const std::string words = short_text(tick);
-    const double half = kLetter / 2 * static_cast<double>(words.size());
-    grid += concat("M", number(x(tick)), " ", kTop, "V", kFloor);
-    if (x(tick) - half < free) continue;
-    text(x(tick), kFloor + 18, "text-anchor=\"middle\"", words);
-    free = x(tick) + half + kLetter;
-  }
-  const auto y_ticks = chart_.y.log2 ? log_ticks : round_ticks;
-  std::size_t longest = 0;
-  for (const double tick : y_ticks(chart_.y.min, chart_.y.max)) {
-    longest = std::max(longest, short_text(tick).size());
-    grid += concat("M", kLeft, " ", number(y(tick)), "H", number(right_));
-    text(kLeft - 8, y(tick) + 4, "text-anchor=\"end\"", short_text(tick));
-  }
-  out_ += concat("<path class=\"grid\" d=\"", grid, "\"/>\n");
-  text((kLeft + right_) / 2, kHeight - 10, "text-anchor=\"middle\"", chart_.x.label);
-  out_ +=
-      concat("<text text-anchor=\"middle\" transform=\"translate(", longest > 5 ? 10 : 15, " ",
-             number((kTop + kFloor) / 2), ") rotate(-90)\">", escaped(chart_.y.label), "</text>\n");
-}
-
-void Drawing::band(const Series& s) {
-  std::string there, back;
-  for (std::size_t i = 0; i < s.x.size(); ++i) {
-    const std::string at = number(x(s.x[i]));
-    there += concat(there.empty() ? "M" : "L", at, " ", number(y(s.y[i] + spread(s, i))));
-    back.insert(0, concat("L", at, " ", number(y(s.y[i] - spread(s, i)))));
-  }
-  out_ += concat(attributes(s, "band"), "><path d=\"", there, back, "Z\"/></g>\n");
-}
-
-// A path through all points, which points alone do not show; bars and circles where they are few.
-void Drawing::line(const Series& s) {
-  std::string path, bars, circles, at;
-  const bool marked = chart_.points || s.x.size() < kMarked;
-  for (std::size_t i = 0; i < s.x.size(); ++i) {
-    const std::string px = number(x(s.x[i])), py = number(y(s.y[i]));
-    const double d = spread(s, i);
-    path += concat(path.empty() ? "M" : "L", px, " ", py);
-    at += concat(at.empty() ? "" : ",", short_text(s.x[i], "%.4g "), short_text(s.y[i], "%.4g "),
-                 short_text(d, "%.2g"));
-    if (!marked) continue;
-    if (d > 0 && (chart_.points || chart_.x.log2))
-      bars += concat("M", px, " ", number(y(s.y[i] - d)), "V", number(y(s.y[i] + d)));
-    circles += concat("<circle cx=\"", px, "\" cy=\"", py, "\" r=\"3\"/>");
-  }
-  out_ += concat(attributes(s, "series"), " data-name=\"", escaped(s.name), "\" data-at=\"", at,
-                 "\">", chart_.points ? "<path class=\"none\" d=\"" : "<path d=\"", path, "\"/>",
-                 bars.empty() ? "" : concat("<path class=\"bars\" d=\"", bars, "\"/>"), circles,
-                 "</g>\n");
-}
-
-// Beside the ends of the lines, moved apart where they would touch.
-void Drawing::names() {
-  struct Name {
-    const Series* series;
-    double at, wanted;
-  };
-  std::vector<Name> all;
-  for (const Series& s : chart_.series) {
-    const double wanted = std::clamp(y(s.y.back()), kTop, kFloor);
-    all.push_back({&s, wanted, wanted});
-  }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Name& a, const Name& b) { return a.at < b.at; });
-  const double apart = std::min(kLine, (kFloor - kTop) / static_cast<double>(all.size()));
-  double free = kTop;
-  for (Name& name : all) free = (name.at = std::max(name.at, free)) + apart;
-  double floor = kFloor + apart / 2;
-  for (auto name = all.rbegin(); name != all.rend(); ++name) {
-    floor = (name->at = std::min(name->at, floor)) - apart;
-  }
-  for (const Name& name : all) {
-    const Series& s = *name.series;
-    out_ += concat(attributes(s, "name"), "><path d=\"M", number(x(s.x.back()) + 5), " ",
-                   number(name.wanted), "L", number(right_ + 12), " ", number(name.at), "\"/>");
-    text(right_ + 16, name.at + 4, "", short_name(s.name));
-    out_ += "</g>\n";
-  }
-}
-
-std::string Drawing::svg(bool is_file) {
-  const double top = is_file ? -kTitle : 0;
-  out_ = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 ", top, " ",
-                kWidth, " ", kHeight - top, "\" width=\"", kWidth, "\" height=\"", kHeight - top,
-                "\" style=\"--names:", number(names_), "\" role=\"img\" aria-label=\"",
-                escaped(chart_.title), "\" data-x=\"", escaped(chart_.x.label), "\">\n");
-  if (is_file) {
-    out_ += concat("<style>\n", chart_style(), "</style>\n");
-    const auto letters = static_cast<double>(std::max<std::size_t>(length(chart_.title), 1));
-    const double size = std::min(15.0, 1.6 * (kWidth - kLeft) / letters);
-    text(kLeft, top + 20,
-         concat("style=\"font-weight:600;font-size:", number(size), "px\"").c_str(), chart_.title);
-  }
-  axes();
-  // an inner svg cuts off what is outside of the frame
-  const std::string width = number(right_ - kLeft + 2 * kEdge);
-  constexpr double height = kFloor - kTop + 2 * kEdge;
-  out_ += concat("<svg x=\"", kLeft - kEdge, "\" y=\"", kTop - kEdge, "\" width=\"", width,
-                 "\" height=\"", height, "\" viewBox=\"", kLeft - kEdge, " ", kTop - kEdge, " ",
-                 width, " ", height, "\">\n");
-  for (const Series& s : chart_.series) {
-    if (!chart_.points && !s.spread.empty()) band(s);
-  }
-  for (const Series& s : chart_.series) line(s);
-  out_ += "</svg>\n";
-  names();
-  return out_ + "</svg>\n";
-}
 
 }  // namespace
 

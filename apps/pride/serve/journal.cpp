@@ -1,16 +1,22 @@
 // What `pride journal` does: every record of a journal is read and checked, and said as a JSON
-// line.
+// line; with --replay all are applied.
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "coord/journal_scan.h"
 #include "coord/registrations.h"
 #include "coord/run_message.h"
+#include "coord/shadow.h"
 #include "optimizer/central_round.h"
+#include "pride/comm/thread_comm.h"
+#include "pride/coordinator.h"
 #include "pride/error.h"
-#include "serve/journal_replay.h"
+#include "pride/optimizer.h"
 #include "serve/options.h"
 #include "train/hex.h"
 
@@ -60,6 +66,67 @@ void print(const coord::JournalSegment& segment, const coord::JournalEntry& entr
             << '\n';
 }
 
+// A coordinator that has closed its last round: it gives the oldest parameters and what followed.
+class JournalClient final : public CoordinatorClient {
+ public:
+  explicit JournalClient(const coord::JournalFiles& files) : files_(files) {}
+
+  CoordinatorWelcome join(const RunDescription&, int) override { return look(); }
+  CoordinatorWelcome look() override {
+    CoordinatorWelcome welcome;
+    welcome.open_round = files_.next_round();
+    welcome.first_record = files_.first_record();
+    welcome.parameters_round = oldest().before_round;
+    welcome.parameters_hash = oldest().params_hash;
+    return welcome;
+  }
+
+  std::vector<std::byte> record(std::int64_t round) override {
+    for (const coord::JournalSegment& segment : files_.segments) {
+      for (const coord::JournalEntry& entry : segment.entries) {
+        if (entry.round == round)
+          return coord::read_bytes(segment.file, entry.offset, entry.length);
+      }
+    }
+    throw DataError(concat("the journal has no record of round ", round));
+  }
+  void get_parameters(std::int64_t, std::span<float> params) override {
+    const auto bytes =
+        coord::read_bytes(oldest().file, coord::kParametersHeaderBytes, params.size_bytes());
+    std::memcpy(params.data(), bytes.data(), bytes.size());
+  }
+
+  CoordinatorVote vote(const Ballot&) override { throw CommError("a journal takes no ballots"); }
+  CoordinatorVote wait(std::int64_t) override { throw CommError("a journal closes no rounds"); }
+  void put_parameters(std::int64_t, std::uint64_t, std::span<const float>) override {}
+  Traffic traffic() const override { return {}; }
+
+ private:
+  const coord::JournalParameters& oldest() const { return files_.parameters.front(); }
+
+  const coord::JournalFiles& files_;
+};
+
+// The parameters at the end of the journal: those of its beginning, and every record on them, as a
+// worker that joins late replays it, on one thread. Throws CommError where a record is not for the
+// parameters that the records before it lead to, DataError where there are no parameters.
+void replay(const coord::JournalFiles& files, const RunDescription& run) {
+  if (files.parameters.empty()) {
+    throw DataError("the journal has no parameters yet, from which its records could be replayed");
+  }
+  OptimizerOptions options = coord::options_of(run);
+  options.coordinator = std::make_shared<JournalClient>(files);
+  const auto world = make_thread_world(1);
+  Optimizer optimizer(*world.front(), Layout(run.tensors), options);
+  std::vector<float> params(optimizer.layout().flat_size());
+  optimizer.broadcast(params);
+  std::cout << Json{{"replayed_from", files.parameters.front().before_round},
+                    {"before_round", files.next_round()},
+                    {"params_hash", train::hex16(param_hash(optimizer.layout(), params))}}
+                   .dump()
+            << '\n';
+}
+
 }  // namespace
 
 void verify_journal(const JournalOptions& options) {
@@ -90,14 +157,7 @@ void verify_journal(const JournalOptions& options) {
   for (const auto& segment : files.segments) {
     for (const auto& entry : segment.entries) print(segment, entry, names);
   }
-  if (options.replay) {
-    const Replayed end = replay_journal(files, run);
-    std::cout << Json{{"replayed_from", end.from},
-                      {"before_round", end.round},
-                      {"params_hash", train::hex16(end.params_hash)}}
-                     .dump()
-              << '\n';
-  }
+  if (options.replay) replay(files, run);
   std::cout.flush();
 }
 

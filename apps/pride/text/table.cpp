@@ -9,18 +9,12 @@
 #include "pride/error.h"
 
 namespace pride::app {
-namespace {
 
 constexpr double kSameBytes = 0.02;  // frames and padding are no difference worth a ratio
 
-// columns on the screen: bytes that begin a UTF-8 character
-std::size_t width_of(const std::string& cell) {
-  return static_cast<std::size_t>(std::count_if(cell.begin(), cell.end(), [](char c) {
-    return (static_cast<unsigned>(c) & 0xC0U) != 0x80U;
-  }));
+std::size_t width_of(const std::string& text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, begins_letter));
 }
-
-}  // namespace
 
 Spread spread_of(const std::vector<double>& values) {
   PRIDE_CHECK(!values.empty(), "spread of no values");

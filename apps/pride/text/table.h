@@ -10,6 +10,12 @@
 
 namespace pride::app {
 
+// Of bytes of UTF-8.
+inline bool begins_letter(char c) { return (static_cast<unsigned>(c) & 0xC0U) != 0x80U; }
+
+// Columns on the screen: letters of UTF-8, not bytes.
+std::size_t width_of(const std::string& text);
+
 struct Spread {
   double mean = 0;
   double deviation = 0;  // of the sample (n - 1); 0 for one value

@@ -20,57 +20,73 @@ std::vector<json> lines_of(const Outcome& outcome) {
   return test::json_lines(outcome.out);
 }
 
-TEST(BenchProgram, NetworkSaysLatencyAndGoodput) {
-  const auto lines =
-      lines_of(pride("bench network --workers 3 --seconds 0.01 --sizes 8,3000 --json"));
-  ASSERT_EQ(lines.size(), 1u + 5 * 2);
-  EXPECT_EQ(lines[0]["workers"], 3);
-  EXPECT_EQ(lines[0]["transport"], "threads");
-  EXPECT_GT(lines[0]["latency_s"], 0);
-  EXPECT_GT(lines[0]["goodput_bytes_per_s"], 0);
-  for (std::size_t i = 1; i < lines.size(); ++i) {
-    EXPECT_EQ(lines[i]["row"], "pattern");
-    EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
-    EXPECT_GT(lines[i]["bus_bytes_per_s"], 0) << lines[i];
-    EXPECT_GE(lines[i]["p99_s"], lines[i]["median_s"]) << lines[i];
+void expect_times(const json& line) {
+  EXPECT_GT(line["min_s"], 0) << line;
+  EXPECT_GE(line["median_s"], line["min_s"]) << line;
+  EXPECT_GE(line["p99_s"], line["median_s"]) << line;
+}
+
+TEST(BenchProgram, NetworkSaysLatencyGoodputAndARowForEachPatternAndSize) {
+  for (const int world : {1, 2, 3}) {
+    const auto lines =
+        lines_of(pride(concat("bench network --seconds 0.01 --reps 2 --json --sizes "
+                              "1,1000,100kB --workers ",
+                              world)));
+    ASSERT_EQ(lines.size(), world == 1 ? 1u : 1u + 5 * 3);
+    EXPECT_EQ(lines[0]["workers"], world);
+    EXPECT_EQ(lines[0]["transport"], "threads");
+    EXPECT_GE(lines[0]["message_s"], 0);
+    for (const char* key : {"latency_s", "goodput_bytes_per_s", "pair_goodput_bytes_per_s"}) {
+      EXPECT_EQ(lines[0][key] > 0, world > 1) << key;
+    }
+    // of one byte: whole parts, whole numbers; and what of the data a rank sends
+    const double others = (world - 1.0) / world;
+    const std::map<std::string, std::pair<int, double>> patterns = {
+        {"ping-pong", {1, 1}},
+        {"shift", {1, 1}},
+        {"all-to-all", {world, others}},
+        {"all-gather", {world, others}},
+        {"all-reduce", {4, 2 * others}}};
+    for (std::size_t i = 1; i < lines.size(); ++i) {
+      const auto& [bytes, share] = patterns.at(lines[i]["name"]);
+      EXPECT_EQ(lines[i]["row"], "pattern");
+      EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
+      if (i % 3 == 1) {
+        EXPECT_EQ(lines[i]["bytes"], bytes) << lines[i];
+      }
+      const double algorithm = lines[i]["algorithm_bytes_per_s"], bus = lines[i]["bus_bytes_per_s"];
+      EXPECT_NEAR(bus / algorithm, share, 1e-9) << lines[i];
+      expect_times(lines[i]);
+    }
   }
-  EXPECT_EQ(lines[1]["name"], "ping-pong");
-  EXPECT_EQ(lines[2]["bytes"], 3000);
   const Outcome text = pride("bench network --workers 2 --seconds 0.01 --sizes 64");
   expect_contains(text.out, {"pattern", "p99", "bus", "wrong", "all-to-all", "shift"});
-  const Outcome alone = pride("bench network --workers 1");
-  EXPECT_EQ(alone.code, 0);
-  expect_contains(alone.out, "one rank has no network");
+  expect_contains(pride("bench network --workers 1").out, "one rank has no network");
 }
 
 TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
-  for (const int threads : {0, 2}) {
-    const auto lines =
-        lines_of(pride(concat("bench exchange --workers 2 --seconds 0.005 --reps 2 --sizes "
-                              "100,5000 --methods dlion-vote,lion:dense=bf16 --exchange-threads ",
-                              threads, " --json")));
-    ASSERT_EQ(lines.size(), 1u + 2 * 5);
-    EXPECT_EQ(lines[1]["route"], "one-shot") << "two ranks";
-    EXPECT_EQ(lines[2]["route"], "sharded");
-    EXPECT_EQ(lines[0]["row"], "network");
-    EXPECT_EQ(lines[1]["name"], "dlion-vote");
-    EXPECT_EQ(lines[2]["name"], "lion:dense=bf16");
-    EXPECT_EQ(lines[2]["checked_against"], "threads");
-    EXPECT_EQ(lines[3]["name"], "threads all-reduce fp32");
-    EXPECT_EQ(lines[4]["name"], "threads all-reduce bf16");
-    EXPECT_EQ(lines[4]["checked_against"], "the exact sum");
-    EXPECT_EQ(lines[5]["name"], "memcpy");
-    EXPECT_EQ(lines[5]["checked_against"], "its source");
-    EXPECT_EQ(lines[5]["bytes_sent"], 0);
-    EXPECT_EQ(lines[6]["coords"], 5000);
-    for (std::size_t i = 1; i < lines.size(); ++i) {
-      EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
-      EXPECT_GE(lines[i]["p99_s"], lines[i]["median_s"]) << lines[i];
-      EXPECT_GE(lines[i]["median_s"], lines[i]["min_s"]) << lines[i];
-    }
+  const auto lines = lines_of(
+      pride("bench exchange --workers 2 --seconds 0.005 --reps 2 --sizes 100,5000 --methods "
+            "dlion-vote,lion:dense=bf16 --exchange-threads 2 --json"));
+  ASSERT_EQ(lines.size(), 1u + 2 * 5);
+  EXPECT_EQ(lines[0]["row"], "network");
+  EXPECT_EQ(lines[1]["route"], "one-shot") << "two ranks";
+  EXPECT_EQ(lines[2]["route"], "sharded");
+  EXPECT_EQ(lines[5]["bytes_sent"], 0);
+  const std::pair<const char*, const char*> rows[] = {{"dlion-vote", "threads"},
+                                                      {"lion:dense=bf16", "threads"},
+                                                      {"threads all-reduce fp32", "the exact sum"},
+                                                      {"threads all-reduce bf16", "the exact sum"},
+                                                      {"memcpy", "its source"}};
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["coords"], i <= 5 ? 100 : 5000);
+    EXPECT_EQ(lines[i]["name"], rows[(i - 1) % 5].first);
+    EXPECT_EQ(lines[i]["checked_against"], rows[(i - 1) % 5].second);
+    EXPECT_EQ(lines[i]["wrong_ranks"], 0) << lines[i];
+    expect_times(lines[i]);
   }
-  const auto alone =
-      lines_of(pride("bench exchange --workers 1 --seconds 0.005 --sizes 1000 --json"));
+  const auto alone = lines_of(
+      pride("bench exchange --workers 1 --seconds 0.005 --sizes 1000 --exchange-threads 0 --json"));
   EXPECT_TRUE(alone.at(1)["limit_s"].is_null());
   EXPECT_EQ(alone.at(1)["bytes_sent"], 0);
   std::vector<std::string> names;
@@ -80,21 +96,34 @@ TEST(BenchProgram, ExchangeHasARowForEachMethodSizeAndTheRival) {
   }
 }
 
-TEST(BenchProgram, OptimizerHasARowForEachSizeMethodAndDenseStep) {
+TEST(BenchProgram, OptimizerHasEachMethodWithAndWithoutOverlapAndDenseStepsBesideThem) {
   const std::string flags =
-      "bench optimizer --workers 2 --sizes 100,5000 --methods dlion-vote --seconds 0.001 --reps 2 ";
-  const auto lines = lines_of(pride(flags + "--json"));
-  ASSERT_EQ(lines.size(), 2u * 5);
-  EXPECT_EQ(lines[0]["name"], "no exchange");
-  EXPECT_EQ(lines[2]["overlap"], true);
-  EXPECT_EQ(lines[4]["name"], "shared-memory lion");
-  EXPECT_EQ(lines[5]["coords"], 5000);
-  for (const json& line : lines) {
-    EXPECT_EQ(line["row"], "optimizer");
-    EXPECT_EQ(line["wrong_ranks"], line["name"] == "dlion-vote" ? json(0) : json(nullptr)) << line;
-    EXPECT_GE(line["p99_s"], line["median_s"]) << line;
+      "bench optimizer --sizes 1000,5000 --methods dlion-vote,lion:dense=bf16 --bucket-coords 256 "
+      "--seconds 0.001 --reps 2 --workers ";
+  const std::pair<const char*, bool> rows[] = {
+      {"no exchange", false},       {"dlion-vote", false},     {"dlion-vote", true},
+      {"lion:dense=bf16", false},   {"lion:dense=bf16", true}, {"native all-reduce + lion", false},
+      {"shared-memory lion", false}};
+  for (const int world : {1, 3}) {
+    const auto lines = lines_of(pride(concat(flags, world, " --exchange-threads 2 --json")));
+    ASSERT_EQ(lines.size(), 2u * 7);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const json& line = lines[i];
+      const bool is_method = i % 7 > 0 && i % 7 < 5;
+      EXPECT_EQ(line["row"], "optimizer");
+      EXPECT_EQ(line["coords"], i < 7 ? 1000 : 5000);
+      EXPECT_EQ(line["name"], rows[i % 7].first);
+      EXPECT_EQ(line["overlap"], rows[i % 7].second);
+      EXPECT_EQ(line["wrong_ranks"], is_method ? json(0) : json(nullptr)) << line;
+      EXPECT_EQ(line["bytes_sent"] > 0, is_method && world > 1) << line;
+      EXPECT_GE(line["measurements"], 2) << line;
+      expect_times(line);
+    }
   }
-  const Outcome text = pride(flags);
+  for (const json& line : lines_of(pride(flags + "2 --exchange-threads 0 --json"))) {
+    EXPECT_EQ(line["overlap"], false) << line;
+  }
+  const Outcome text = pride(flags + "2");
   expect_contains(text.out, {"x alone", "native all-reduce + lion", "encode ms", "wrong"});
 }
 
@@ -117,11 +146,9 @@ TEST(BenchProgram, KernelsHasARowForEachSizeKernelAndInstructionSet) {
     EXPECT_EQ(line["row"], "kernel");
     EXPECT_EQ(line["wrong_values"], plain ? json(nullptr) : json(0)) << line;
     EXPECT_GE(line["measurements"], 2) << line;
-    EXPECT_GT(line["min_s"], 0) << line;
-    EXPECT_GE(line["median_s"], line["min_s"]) << line;
-    EXPECT_GE(line["p99_s"], line["median_s"]) << line;
     const double ratio = line["memcpy_median_s"].get<double>() / line["median_s"].get<double>();
     EXPECT_NEAR(line["times_memcpy"], ratio, 1e-9 * ratio) << line;
+    expect_times(line);
   }
 }
 
@@ -143,16 +170,17 @@ TEST(BenchProgram, KernelsPrintsATableAndSaysWhatItIs) {
 TEST(BenchProgram, RefusesWhatItDoesNotKnow) {
   for (const auto& [method, part] : {std::pair("no-such", "no-such"),
                                      {"lion:tie=zero", "lion: no option 'tie'"},
-                                     {"lion:dense=x", "dense = 'x'"}}) {
-    const Outcome outcome =
-        pride(concat("bench exchange --workers 2 --methods ", method, " --sizes 10"));
-    EXPECT_EQ(outcome.code, 2);
-    expect_contains(outcome.err, part);
-    EXPECT_EQ(outcome.out, "") << "before the network is measured";
+                                     {"lion:dense=x", "dense = 'x'"},
+                                     {"dlion-vote:", "--methods dlion-vote:: '' must be key=value"},
+                                     {"lion:dense=bf16:dense=native", "'dense' is given twice"}}) {
+    for (const char* command : {"bench exchange --sizes 10", "bench optimizer --sizes 10",
+                                "plan --seconds 100 --params 1000 --backward 1ms"}) {
+      const Outcome outcome = pride(concat(command, " --workers 2 --methods ", method));
+      EXPECT_EQ(outcome.code, 2) << command;
+      expect_contains(outcome.err, part);
+      EXPECT_EQ(outcome.out, "") << "before the network is measured";
+    }
   }
-  const Outcome late =
-      pride("plan --workers 2 --seconds 100 --params 1000 --backward 1ms --methods lion:dense=x");
-  EXPECT_EQ(late.code, 2) << "before the network is measured";
   EXPECT_EQ(pride("bench").code, 2);
   EXPECT_EQ(pride("bench exchange --sizes 0").code, 2);
   EXPECT_EQ(pride("bench exchange --exchange-threads 17").code, 2);

@@ -91,11 +91,23 @@ class SweepProgram : public testing::Test {
     return times;
   }
 
-  void wait_for_records(std::size_t n) const {
-    for (int i = 0; i < 3000 && records().size() < n; ++i) {
+  // What a version wrote that knew less, say: every run's summary, changed.
+  void change_summaries(void (*change)(json& summary)) const {
+    for (const json& record : records()) {
+      const fs::path file = path("out") / std::string(record["folder"]) / "summary.json";
+      json summary = json::parse(bytes_of(file));
+      change(summary);
+      folder_.write(file, summary.dump());
+    }
+  }
+
+  // Half a minute at most.
+  template <typename Test>
+  static void wait_until(const Test& is_so) {
+    for (int i = 0; i < 3000 && !is_so(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    ASSERT_GE(records().size(), n);
+    ASSERT_TRUE(is_so());
   }
 
   test::TempFolder folder_;

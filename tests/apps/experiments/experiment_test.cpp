@@ -6,8 +6,7 @@
 #include <set>
 
 #include "apps/io/temp_folder.h"
-#include "experiments/experiment.h"
-#include "experiments/records.h"
+#include "experiments/runner.h"
 #include "pride/error.h"
 
 namespace pride::app {
@@ -17,10 +16,17 @@ using test::expect_contains;
 
 namespace fs = std::filesystem;
 
+const std::string kGrid = "[grid]\nmethod = [\"lion\", \"dgc\"]\nseed = [1, 2]\n";
+
 class ExperimentFile : public testing::Test {
  protected:
   Experiment read(const std::string& text) const {
     return read_experiment(folder_.write("try.toml", text));
+  }
+
+  // Of the common grid and what follows it.
+  std::vector<Cell> cells(const std::string& more, const FlagValues& given = {}) const {
+    return cells_of(read(kGrid + more), given);
   }
 
   void expect_refusal(const std::string& text, const std::string& part) const {
@@ -35,46 +41,42 @@ std::string value(const Cell& cell, const std::string& flag) {
   return found != cell.flags.end() ? found->second.front() : "";
 }
 
-constexpr const char* kGrid = "[grid]\nmethod = [\"lion\", \"dgc\"]\nseed = [1, 2]\n";
-
 TEST_F(ExperimentFile, RunsEveryCombinationOfItsAxes) {
-  const auto cells =
-      cells_of(read(std::string(kGrid) + "workers = [2, 4]\nbatch = [8, 16, 32]\n"), {});
-  ASSERT_EQ(cells.size(), 2U * 2 * 3);
+  const auto all = cells("workers = [2, 4]\nbatch = [8, 16, 32]\n");
+  ASSERT_EQ(all.size(), 2U * 2 * 3);
   std::set<std::string> seen;
-  for (const Cell& cell : cells) {
+  for (const Cell& cell : all) {
     seen.insert(value(cell, "method") + " " + value(cell, "workers") + " " + value(cell, "batch"));
     EXPECT_EQ(cell.seeds, (std::vector<std::uint64_t>{1, 2}));
     EXPECT_EQ(cell.varied.size(), 2U);
   }
-  EXPECT_EQ(seen.size(), cells.size());
+  EXPECT_EQ(seen.size(), all.size());
   EXPECT_TRUE(seen.contains("dgc 4 16"));
 }
 
 TEST_F(ExperimentFile, LetsAMethodHaveItsOwnValues) {
-  const auto cells = cells_of(read(std::string(kGrid) + R"(lr = [1e-4, 3e-4]
+  const auto found = cells(R"(lr = [1e-4, 3e-4]
 [train]
 weight-decay = 0.1
 [method.dgc]
 lr = 0.03
 weight-decay = 0
 method-opt = ["ratio=0.04"]
-)"),
-                              {});
-  ASSERT_EQ(cells.size(), 3U) << "dgc has one rate";
-  EXPECT_EQ(value(cells[0], "lr"), "1e-4");
-  EXPECT_EQ(value(cells[1], "weight-decay"), "0.1");
-  EXPECT_EQ(value(cells[2], "lr"), "0.03");
-  EXPECT_EQ(value(cells[2], "weight-decay"), "0");
-  EXPECT_EQ(value(cells[2], "method-opt"), "ratio=0.04");
-  EXPECT_EQ(value(cells[0], "method-opt"), "");
+)");
+  ASSERT_EQ(found.size(), 3U) << "dgc has one rate";
+  EXPECT_EQ(value(found[0], "lr"), "1e-4");
+  EXPECT_EQ(value(found[1], "weight-decay"), "0.1");
+  EXPECT_EQ(value(found[2], "lr"), "0.03");
+  EXPECT_EQ(value(found[2], "weight-decay"), "0");
+  EXPECT_EQ(value(found[2], "method-opt"), "ratio=0.04");
+  EXPECT_EQ(value(found[0], "method-opt"), "");
 }
 
 TEST_F(ExperimentFile, TakesTheNegativeFormOfAFlag) {
-  const auto cells = cells_of(read(std::string(kGrid) + "no-overlap = [true, false]\n"), {});
-  ASSERT_EQ(cells.size(), 2U * 2);
-  EXPECT_EQ(value(cells[0], "overlap"), "false");
-  EXPECT_EQ(value(cells[1], "overlap"), "true");
+  const auto found = cells("no-overlap = [true, false]\n");
+  ASSERT_EQ(found.size(), 2U * 2);
+  EXPECT_EQ(value(found[0], "overlap"), "false");
+  EXPECT_EQ(value(found[1], "overlap"), "true");
 }
 
 // Nine million runs would have no answer and fill the memory.
@@ -90,27 +92,10 @@ TEST_F(ExperimentFile, RefusesMoreRunsThanAnExperimentMayHave) {
                                       {"of lion has 2,250,000 points"});
 }
 
-TEST_F(ExperimentFile, LetsLabelsNameOneMethodTwice) {
-  const auto cells = cells_of(read(R"([grid]
-method = ["vote", "zero"]
-seed = 1
-[method.vote]
-method = "dlion-vote"
-[method.zero]
-method = "dlion-vote"
-method-opt = ["tie=zero"]
-)"),
-                              {});
-  ASSERT_EQ(cells.size(), 2U);
-  EXPECT_EQ(cells[1].label, "zero");
-  EXPECT_EQ(value(cells[0], "method"), "dlion-vote");
-  EXPECT_EQ(value(cells[1], "method"), "dlion-vote");
-}
-
 TEST_F(ExperimentFile, GivesWayToTheCommandLine) {
-  const auto cells = cells_of(read(std::string(kGrid) + "epochs = [1, 2]\n"), {{"steps", {"3"}}});
-  EXPECT_EQ(cells.size(), 2U) << "one of each method";
-  for (const Cell& cell : cells) {
+  const auto found = cells("epochs = [1, 2]\n", {{"steps", {"3"}}});
+  EXPECT_EQ(found.size(), 2U) << "one of each method";
+  for (const Cell& cell : found) {
     EXPECT_TRUE(cell.varied.empty());
     EXPECT_EQ(value(cell, "steps"), "3");
     EXPECT_EQ(value(cell, "epochs"), "") << "the two exclude each other";
@@ -144,16 +129,15 @@ steps = 1
 }
 
 TEST_F(ExperimentFile, NamesNoValueThatARunHasNot) {
-  const auto cells =
-      cells_of(read(std::string(kGrid) + "steps = [1, 2]\n[method.lion]\nepochs = 0.5\n"), {});
-  ASSERT_EQ(cells.size(), 1U + 2U);
-  EXPECT_EQ(cells[0].varied, Point{}) << "its own epochs take the place of both steps";
-  EXPECT_EQ(value(cells[0], "epochs"), "0.5");
-  EXPECT_EQ(cells[1].varied, (Point{{"steps", "1"}}));
+  const auto found = cells("steps = [1, 2]\n[method.lion]\nepochs = 0.5\n");
+  ASSERT_EQ(found.size(), 1U + 2U);
+  EXPECT_EQ(found[0].varied, Point{}) << "its own epochs take the place of both steps";
+  EXPECT_EQ(value(found[0], "epochs"), "0.5");
+  EXPECT_EQ(found[1].varied, (Point{{"steps", "1"}}));
 }
 
 TEST_F(ExperimentFile, TriesEveryPointOfTheTuningGrid) {
-  const auto cells = cells_of(read(std::string(kGrid) + R"([tune]
+  const auto found = cells(R"([tune]
 seed = 9
 steps = 5
 [tune.grid]
@@ -161,50 +145,48 @@ lr = [1e-3, 1e-2]
 weight-decay = [0, 0.1, 1]
 [method.dgc.tune]
 lr = [0.1]
-)"),
-                              {});
-  ASSERT_EQ(cells.size(), 2U);
-  EXPECT_EQ(combinations(cells[0].tune).size(), 6U);
-  EXPECT_EQ(combinations(cells[1].tune).size(), 3U);
-  EXPECT_EQ(combinations(cells[1].tune)[0].front(),
+)");
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(combinations(found[0].tune).size(), 6U);
+  EXPECT_EQ(combinations(found[1].tune).size(), 3U);
+  EXPECT_EQ(combinations(found[1].tune)[0].front(),
             (std::pair<std::string, std::string>("lr", "0.1")));
 }
 
 TEST_F(ExperimentFile, RefusesWhatItDoesNotKnowNamingTheLine) {
-  const std::string grid = kGrid;
-  expect_refusal(grid + "wrokers = [2]\n", "try.toml:4: unknown key 'wrokers'");
-  expect_refusal(grid + "[trian]\nbatch = 2\n", "unknown key 'trian'");
-  expect_refusal(grid + "out = \"x\"\n", "'out' cannot be set here");
-  expect_refusal(grid + "batch = []\n", "'batch' is an empty list");
-  expect_refusal(grid + "batch = [2, 2]\n", "'batch' has 2 twice");
-  expect_refusal(grid + "batch = { a = 1 }\n", "'batch' must be a string");
-  expect_refusal(grid + "method-opt = [\"a=1\"]\n", "cannot be an axis");
-  expect_refusal(grid + "[train]\nbatch = [2, 4]\n", "belongs into [grid]");
-  expect_refusal(grid + "[method.lyon]\nlr = 1\n",
+  expect_refusal(kGrid + "wrokers = [2]\n", "try.toml:4: unknown key 'wrokers'");
+  expect_refusal(kGrid + "[trian]\nbatch = 2\n", "unknown key 'trian'");
+  expect_refusal(kGrid + "out = \"x\"\n", "'out' cannot be set here");
+  expect_refusal(kGrid + "batch = []\n", "'batch' is an empty list");
+  expect_refusal(kGrid + "batch = [2, 2]\n", "'batch' has 2 twice");
+  expect_refusal(kGrid + "batch = { a = 1 }\n", "'batch' must be a string");
+  expect_refusal(kGrid + "method-opt = [\"a=1\"]\n", "cannot be an axis");
+  expect_refusal(kGrid + "[train]\nbatch = [2, 4]\n", "belongs into [grid]");
+  expect_refusal(kGrid + "[method.lyon]\nlr = 1\n",
                  "try.toml:4: [method.lyon]: no grid has this method");
-  expect_refusal(grid + "[tune]\nseed = 1\ngrid.lr = [1]\n", "on a seed that is not shown");
-  expect_refusal(grid + "[tune]\nseed = 3\n", "[tune] has no 'grid'");
-  expect_refusal(grid + "[tune]\nseed = 3\nby = \"luck\"\ngrid.lr = [1]\n", "must be \"loss\"");
+  expect_refusal(kGrid + "[tune]\nseed = 1\ngrid.lr = [1]\n", "on a seed that is not shown");
+  expect_refusal(kGrid + "[tune]\nseed = 3\n", "[tune] has no 'grid'");
+  expect_refusal(kGrid + "[tune]\nseed = 3\nby = \"luck\"\ngrid.lr = [1]\n", "must be \"loss\"");
   expect_refusal("[grid]\nmethod = [\"../x\"]\nseed = 1\n", "a label is made of");
   expect_refusal("[grid]\nmethod = \"lion\"\nseed = -1\n", "seed -1: must be a whole number");
   expect_refusal("[grid]\nmethod = \"lion\"\nseed = 1.5\n", "seed 1.5: must be a whole number");
   expect_refusal("[grid]\nmethod = \"" + std::string(101, 'x') + "\"\nseed = 1\n", "at most 100");
   expect_refusal("[grid]\nmethod = \"lion\"\n", "has no 'seed'");
   expect_refusal("title = \"x\"\n", "has no [grid]");
-  expect_refusal("title = 3\n" + grid, "try.toml:1: 'title' must be a string");
-  expect_refusal(grid + "[train]\nsteps = \"x\"\n", "try.toml:5: ");
-  expect_refusal(grid + "[train]\noverlap = \"maybe\"\n",
+  expect_refusal("title = 3\n" + kGrid, "try.toml:1: 'title' must be a string");
+  expect_refusal(kGrid + "[train]\nsteps = \"x\"\n", "try.toml:5: ");
+  expect_refusal(kGrid + "[train]\noverlap = \"maybe\"\n",
                  "try.toml:5: --overlap: maybe is neither");
-  expect_refusal(grid + "[train]\ninit = \"\"\n", "try.toml:5: --init: an empty value");
-  expect_refusal(grid + "[method.lion]\nlr = [1e-3, \"high\"]\n", "--lr");
-  expect_refusal(grid + "[tune]\nseed = 3\ngrid.lr = [\"low\"]\n", "--lr");
+  expect_refusal(kGrid + "[train]\ninit = \"\"\n", "try.toml:5: --init: an empty value");
+  expect_refusal(kGrid + "[method.lion]\nlr = [1e-3, \"high\"]\n", "--lr");
+  expect_refusal(kGrid + "[tune]\nseed = 3\ngrid.lr = [\"low\"]\n", "--lr");
   expect_refusal("title = \n", "try.toml:1: not TOML");
-  expect_refusal(grid + "no-overlap = \"maybe\"\n", "--overlap: ");
-  expect_refusal(grid + "no-batch = true\n", "unknown key 'no-batch'");
+  expect_refusal(kGrid + "no-overlap = \"maybe\"\n", "--overlap: ");
+  expect_refusal(kGrid + "no-batch = true\n", "unknown key 'no-batch'");
   const std::string climb = "[tune]\nseed = 3\nsearch = \"climb\"\ngrid.lr = ";
-  expect_refusal(grid + climb + "[1e-3, 1e-4]\n",
+  expect_refusal(kGrid + climb + "[1e-3, 1e-4]\n",
                  "'lr' has 1e-4: search = \"climb\" needs numbers that ascend");
-  expect_refusal(grid + "[tune]\nsearch = \"luck\"\ngrid.lr = [1]\n",
+  expect_refusal(kGrid + "[tune]\nsearch = \"luck\"\ngrid.lr = [1]\n",
                  "[tune] search = \"luck\": must be \"grid\" or \"climb\"");
   test::expect_error<DataError>([&] { read_experiment(folder_.path() / "none.toml"); },
                                 {"none.toml: No such file"});
@@ -275,7 +257,7 @@ TEST(ExperimentTable, HasNoCellOfAMetricThatARunHasNot) {
   Entry text = entry_of("a", 1, 2), image = entry_of("b", 1, 2, 16);
   text.result.final["loss"] = 1.5;
   image.result.final = {{"loss", 1.5}, {"accuracy", 0.25}};
-  const std::string table = experiment_table({text, image}, {});
+  const std::string table = experiment_table({.entries = {text, image}});
   expect_contains(table, "| 1.500 |    0.250 |");
   expect_contains(table, "| 1.500 |        - |");
 }

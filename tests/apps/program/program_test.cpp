@@ -107,16 +107,6 @@ TEST(Program, RefusesEmptyValues) {
 }
 
 // Whoever finds out: the parser, the settings, a method.
-TEST(Program, ReturnsTwoForEveryWrongUsage) {
-  expect_usage({"methods", "--method", "sgd"}, "method 'sgd' is not known");
-#ifdef PRIDE_HAVE_TORCH
-  expect_usage({"plan", "--params", "1000"}, "--params needs --backward");
-  expect_usage({"train", "--vote-weight", "none"}, "--vote-weight none");
-  expect_usage({"train", "--steps", "x"}, "--steps");
-  expect_usage({"train", "--image-size", "32"}, "--image-size is for imagenet only");
-#endif
-}
-
 TEST(Program, RefusesWrongUsage) {
   expect_usage({}, "subcommand");
   expect_usage({"nothing-like-them"},
@@ -130,6 +120,13 @@ TEST(Program, RefusesWrongUsage) {
   expect_usage({"methods", "--workers=", "4"}, "--workers=: there is nothing after the \"=\"");
   expect_usage({"info", "extra"}, "extra");
   expect_usage({"replay"}, "--input");
+  expect_usage({"methods", "--method", "sgd"}, "method 'sgd' is not known");
+#ifdef PRIDE_HAVE_TORCH
+  expect_usage({"plan", "--params", "1000"}, "--params needs --backward");
+  expect_usage({"train", "--vote-weight", "none"}, "--vote-weight none");
+  expect_usage({"train", "--steps", "x"}, "--steps");
+  expect_usage({"train", "--image-size", "32"}, "--image-size is for imagenet only");
+#endif
 }
 
 TEST(Program, ReportsOutputThatCannotBeWritten) {
@@ -269,21 +266,32 @@ TEST(Methods, TellWhichWorldIsRefused) {
   EXPECT_EQ(out({"--workers", "32767", "--method", "terngrad"}).find("refuses"), std::string::npos);
 }
 
+// The program where none of those are that it may become.
+class ProgramAlone : public ::testing::Test {
+ protected:
+  ProgramAlone() { std::filesystem::copy_file(PRIDE_PROGRAM, alone_); }
+
+  Outcome run(const std::string& arguments) const {
+    return run_shell(quoted(alone_.string()) + " " + arguments);
+  }
+  void expect_needs(const std::string& arguments, const std::string& other) const {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 1) << arguments;
+    expect_contains(outcome.err, concat("needs the program pride-", other, ", at ", alone_.string(),
+                                        "-", other));
+  }
+
+  TempFolder folder_;
+  std::filesystem::path alone_ = folder_.path() / "pride";
+};
+
 // No command but those of a coordinator loads gRPC; flags are checked before.
-TEST(Program, IsWithoutGrpcUntilItServes) {
-  const TempFolder folder;
-  const std::filesystem::path alone = folder.path() / "pride";
-  std::filesystem::copy_file(PRIDE_PROGRAM, alone);
-  EXPECT_EQ(bytes_of(alone).find("libgrpc.so"), std::string::npos);
+TEST_F(ProgramAlone, IsWithoutGrpcUntilItServes) {
+  EXPECT_EQ(bytes_of(alone_).find("libgrpc.so"), std::string::npos);
 #ifdef PRIDE_HAVE_COORD
-  const auto run = [&](const std::string& arguments) {
-    return test::run_shell(quoted(alone.string()) + " " + arguments);
-  };
   EXPECT_EQ(run("serve --help").code, 0);
   EXPECT_EQ(run("serve --dir x --quorum 0").code, 2);
-  const Outcome outcome = run("certs list " + quoted(folder.path().string()));
-  EXPECT_EQ(outcome.code, 1);
-  expect_contains(outcome.err, "needs the program pride-coord, at " + alone.string() + "-coord");
+  expect_needs("certs list " + quoted(folder_.path().string()), "coord");
 #else
   expect_failure({"serve", "--dir", "x"}, "no gRPC");
 #endif
@@ -291,25 +299,16 @@ TEST(Program, IsWithoutGrpcUntilItServes) {
 
 #ifdef PRIDE_HAVE_TORCH
 // Commands that need no libtorch do not load it: they run where its program is not.
-TEST(Program, IsWithoutLibtorchUntilItTrains) {
-  const TempFolder folder;
-  const std::filesystem::path alone = folder.path() / "pride";
-  std::filesystem::copy_file(PRIDE_PROGRAM, alone);
-  EXPECT_EQ(bytes_of(alone).find("libtorch_cpu"), std::string::npos);
-  const auto run = [&](const std::string& arguments) {
-    return test::run_shell(quoted(alone.string()) + " " + arguments);
-  };
+TEST_F(ProgramAlone, IsWithoutLibtorchUntilItTrains) {
+  EXPECT_EQ(bytes_of(alone_).find("libtorch_cpu"), std::string::npos);
   for (const char* arguments :
        {"--version", "--help", "methods", "report --help",
         "plan --params 1000000 --backward 50ms --bandwidth 1Gbit --latency 50us --world 4"}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0) << arguments << ": " << outcome.err;
   }
-  for (const char* arguments : {"train --steps 1", "info", "plan"}) {
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.code, 1) << arguments;
-    expect_contains(outcome.err, "needs the program pride-torch, at " + alone.string() + "-torch");
-  }
+  for (const char* arguments : {"train --steps 1", "info", "plan"})
+    expect_needs(arguments, "torch");
   const Outcome unknown = run("trian --steps 1");
   EXPECT_EQ(unknown.code, 2);
   expect_contains(unknown.err, "unknown subcommand \"trian\"; did you mean train?");

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <ctime>
 #include <regex>
 #include <utility>
 
@@ -22,15 +21,9 @@ constexpr const char* kPlain = "SCALAR";
 constexpr double kShortest = 1e-3;  // s, of one measurement
 
 // Goes back to the instruction set that was active.
-class IsaGuard {
- public:
-  IsaGuard() : before_(active_isa()) {}
-  ~IsaGuard() { force_isa(before_); }
-  IsaGuard(const IsaGuard&) = delete;
-  IsaGuard& operator=(const IsaGuard&) = delete;
-
- private:
-  std::string before_;
+struct IsaGuard {
+  ~IsaGuard() { force_isa(before); }
+  const std::string before = active_isa();
 };
 
 KernelArrays filled(const KernelRow& row, std::size_t n, bool awkward) {
@@ -49,16 +42,10 @@ KernelArrays outcome(const KernelRow& row, std::size_t n, const std::string& isa
 }
 
 // Processor time of this thread: what takes the core away is not counted, and nothing here waits.
-double thread_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
 double seconds_of(const std::function<void()>& work, int calls) {
-  const double start = thread_seconds();
+  const double start = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
   for (int i = 0; i < calls; ++i) work();
-  return thread_seconds() - start;
+  return cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - start;
 }
 
 // Calls that make up one measurement, after one that touches the memory.
@@ -120,42 +107,6 @@ void bench_row(const KernelRow& row, std::size_t n, const KernelBench& how,
   }
 }
 
-}  // namespace
-
-void bench_kernels(std::span<const KernelRow> rows, const KernelBench& how,
-                   const std::function<void(const KernelCell&)>& done) {
-  const IsaGuard guard;
-  PRIDE_CHECK(!how.isas.empty(), "bench_kernels: no instruction set");
-  for (const std::string& isa : how.isas) {
-    PRIDE_CHECK(!isa.empty(), "bench_kernels: an instruction set without a name");
-    force_isa(isa);  // is there
-  }
-  for (const std::size_t n : how.sizes) {
-    for (const KernelRow& row : rows) {
-      const double size = static_cast<double>(n);
-      with_memory_for(concat(row.name, " of ", grouped(size), " coordinates"), size * bytes_of(row),
-                      [&] { bench_row(row, n, how, done); });
-    }
-  }
-}
-
-std::vector<KernelRow> matching_rows(std::vector<KernelRow> rows, const std::string& pattern) {
-  std::vector<KernelRow> chosen;
-  try {
-    const std::regex regex(pattern);
-    std::ranges::copy_if(rows, std::back_inserter(chosen),
-                         [&](const KernelRow& row) { return std::regex_search(row.name, regex); });
-  } catch (const std::regex_error& error) {
-    throw InvalidArgument(concat("'", pattern, "' is no regular expression: ", error.what()));
-  }
-  if (!chosen.empty()) return chosen;
-  std::string text = concat("no kernel's name matches '", pattern, "'; there are:");
-  for (const KernelRow& row : rows) text += " " + row.name;
-  throw InvalidArgument(text);
-}
-
-namespace {
-
 // From a table, because filling hundreds of megabytes should take no minute.
 void fill(std::span<float> x, std::uint64_t seed, bool awkward) {
   PhiloxStream random(seed, 0, 0);
@@ -189,6 +140,38 @@ std::size_t count_differing(const KernelStore<T>& a, const KernelStore<T>& b) {
 }
 
 }  // namespace
+
+void bench_kernels(std::span<const KernelRow> rows, const KernelBench& how,
+                   const std::function<void(const KernelCell&)>& done) {
+  const IsaGuard guard;
+  PRIDE_CHECK(!how.isas.empty(), "bench_kernels: no instruction set");
+  for (const std::string& isa : how.isas) {
+    PRIDE_CHECK(!isa.empty(), "bench_kernels: an instruction set without a name");
+    force_isa(isa);  // is there
+  }
+  for (const std::size_t n : how.sizes) {
+    for (const KernelRow& row : rows) {
+      const double size = static_cast<double>(n);
+      with_memory_for(concat(row.name, " of ", grouped(size), " coordinates"), size * bytes_of(row),
+                      [&] { bench_row(row, n, how, done); });
+    }
+  }
+}
+
+std::vector<KernelRow> matching_rows(std::vector<KernelRow> rows, const std::string& pattern) {
+  std::vector<KernelRow> chosen;
+  try {
+    const std::regex regex(pattern);
+    std::ranges::copy_if(rows, std::back_inserter(chosen),
+                         [&](const KernelRow& row) { return std::regex_search(row.name, regex); });
+  } catch (const std::regex_error& error) {
+    throw InvalidArgument(concat("'", pattern, "' is no regular expression: ", error.what()));
+  }
+  if (!chosen.empty()) return chosen;
+  std::string text = concat("no kernel's name matches '", pattern, "'; there are:");
+  for (const KernelRow& row : rows) text += " " + row.name;
+  throw InvalidArgument(text);
+}
 
 KernelArrays::KernelArrays(const KernelShape& shape, std::size_t n, bool awkward)
     : n_(n),
