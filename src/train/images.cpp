@@ -10,6 +10,7 @@
 #include "pride/random_bits.h"
 #include "train/gamma.h"
 #include "train/streams.h"
+#include "train/vision/view.h"
 
 namespace pride::train {
 namespace {
@@ -23,30 +24,12 @@ struct Crop {
   bool flip = false;
 };
 
-float normal_value(int channel, int pixel) {
-  const auto c = static_cast<std::size_t>(channel);
-  return static_cast<float>((pixel / 255.0 - kMean[c]) / kDeviation[c]);
-}
-
-// normal_value of every byte, per channel
-const std::array<std::array<float, 256>, 3>& value_table() {
-  static const auto table = [] {
-    std::array<std::array<float, 256>, 3> values{};
-    for (int c = 0; c < 3; ++c) {
-      for (int p = 0; p < 256; ++p) {
-        values[static_cast<std::size_t>(c)][static_cast<std::size_t>(p)] = normal_value(c, p);
-      }
-    }
-    return values;
-  }();
-  return table;
-}
-
 void write_image(const ImageSet& set, std::size_t index, const Crop& crop, float* out) {
+  static const ByteValues all_values = normalised_bytes(kMean, kDeviation);
   const int height = set.height, width = set.width;
   const std::uint8_t* plane = set.pixels.data() + index * image_floats(set);
   for (std::size_t c = 0; c < 3; ++c, plane += height * width) {
-    const std::array<float, 256>& values = value_table()[c];
+    const std::array<float, 256>& values = all_values[c];
     for (int row = 0; row < height; ++row) {
       for (int column = 0; column < width; ++column) {
         const int y = row + crop.down;

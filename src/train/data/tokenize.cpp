@@ -217,10 +217,8 @@ void list_folder(const path& folder, std::vector<DocumentFile>& files) {
 
 void read_lines(const DocumentFile& file, std::string_view text, const std::string& field,
                 const std::function<void(const Document&)>& take) {
-  for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+  for_each_line(text, [&](std::string_view line, std::size_t number) {
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     const auto found = json.is_object() ? json.find(field) : json.end();
     if (found == json.end() || !found->is_string()) {
@@ -230,7 +228,7 @@ void read_lines(const DocumentFile& file, std::string_view text, const std::stri
     }
     const auto& words = found->get_ref<const std::string&>();
     if (!words.empty()) take({concat(file.name, ":", number), words});
-  }
+  });
 }
 
 }  // namespace
