@@ -194,12 +194,10 @@ class Events final : public Observer {
     Scalars scalars = {{"train/loss", step.mean_loss()},
                        {"train/lr", step.lr},
                        {"bytes/sent", static_cast<double>(step.max_bytes_sent())},
-                       {"bytes/received", static_cast<double>(step.max_bytes_received())},
-                       {"ms/data", seconds.data * 1e3},
-                       {"ms/backward", seconds.backward * 1e3},
-                       {"ms/encode", seconds.encode * 1e3},
-                       {"ms/exchange", seconds.exchange * 1e3},
-                       {"ms/apply", seconds.apply * 1e3}};
+                       {"bytes/received", static_cast<double>(step.max_bytes_received())}};
+    for (const auto& [name, stage] : kStages) {
+      scalars.emplace_back(concat("ms/", name), seconds.*stage * 1e3);
+    }
     if (step.grad_norm) scalars.emplace_back("train/grad_norm", *step.grad_norm);
     file_->write(step.step, scalars);
   }

@@ -60,11 +60,9 @@ std::string kept_metrics(const fs::path& file, std::int64_t step) {
 }
 
 nlohmann::ordered_json seconds_json(const StageTimes& s) {
-  return {{"data_s", s.data},
-          {"backward_s", s.backward},
-          {"encode_s", s.encode},
-          {"exchange_s", s.exchange},
-          {"apply_s", s.apply}};
+  nlohmann::ordered_json json;
+  for (const auto& [name, stage] : kStages) json[concat(name, "_s")] = s.*stage;
+  return json;
 }
 
 // the hyper-parameters in force, the method's defaults filled in

@@ -166,17 +166,6 @@ void Tally::add(const EncodedQuestion& question, std::span<const double> log_pro
   chance += 1.0 / static_cast<double>(question.choices.size());
 }
 
-Tally& Tally::operator+=(const Tally& other) {
-  questions += other.questions;
-  by_sum += other.by_sum;
-  by_byte += other.by_byte;
-  by_token += other.by_token;
-  loss += other.loss;
-  answer_tokens += other.answer_tokens;
-  chance += other.chance;
-  return *this;
-}
-
 std::optional<double> standard_error(std::int64_t right, std::int64_t n) {
   if (n < 2) return std::nullopt;
   const double p = static_cast<double>(right) / static_cast<double>(n);

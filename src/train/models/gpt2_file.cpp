@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Shape = std::vector<std::int64_t>;
 
-constexpr std::string_view kPrefix = "transformer.";
+constexpr std::string_view kModulePrefix = "transformer.";
 constexpr const char* kHead = "lm_head.weight";
 constexpr const char* kPositions = "wpe.weight";
 
@@ -29,7 +29,7 @@ constexpr const char* kPositions = "wpe.weight";
 }
 
 std::string own_name(const std::string& name) {
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+  return name.starts_with(kModulePrefix) ? name.substr(kModulePrefix.size()) : name;
 }
 
 // h.<n>.attn.bias and .masked_bias: the causal mask, which is no parameter
@@ -42,8 +42,8 @@ std::map<std::string, Shape> shapes_of(const fs::path& file) {
   std::map<std::string, Shape> shapes;
   for (const auto& [name, shape] : read_safetensors_shapes(file)) {
     if (!shapes.emplace(own_name(name), shape).second) {
-      refuse(file,
-             concat("tensor \"", own_name(name), "\" is there with and without \"", kPrefix, "\""));
+      refuse(file, concat("tensor \"", own_name(name), "\" is there with and without \"",
+                          kModulePrefix, "\""));
     }
   }
   return shapes;

@@ -148,7 +148,8 @@ TEST(Jpeg, FilesAreReadAndNamed) {
   EXPECT_EQ(read_jpeg(folder.write("a.jpg", bytes)).pixels, decode(bytes).pixels);
   expect_error<DataError>([&] { read_jpeg(folder.path() / "none.jpg"); },
                           {"none.jpg", "No such file"});
-  expect_error<DataError>([&] { read_jpeg(folder.path()); }, {folder.path().string(), "directory"});
+  expect_error<DataError>([&] { read_jpeg(folder.path()); },
+                          {folder.path().string(), "it is a folder"});
 }
 
 }  // namespace
