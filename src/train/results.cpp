@@ -18,7 +18,6 @@
 #include "train/files.h"
 #include "train/hex.h"
 #include "train/io/folder_lock.h"
-#include "train/io/tensorboard.h"
 #include "train/process.h"
 #include "train/run_folder.h"
 

@@ -115,7 +115,11 @@ EncodedSet QuestionEncoder::encode_part(const QuestionSet& set, Part part, bool 
   for (const Question* question : std::span(all).first(std::min(limit, all.size()))) {
     std::optional<EncodedQuestion> encoded = encode(*question, examples, set.delimiter());
     if (!encoded) {
-      if (!skip_long) refuse_long(*question);
+      if (!skip_long) {
+        throw DataError(concat(question->place, ": a choice has more tokens than the model reads ",
+                               "at a time (", options_.context,
+                               "); --skip-long leaves such questions out"));
+      }
       ++found.n_left_out;
       continue;
     }
@@ -128,11 +132,6 @@ EncodedSet QuestionEncoder::encode_part(const QuestionSet& set, Part part, bool 
                          " in this part, ", found.n_left_out,
                          " of them with a choice longer than the model's context of ",
                          options_.context));
-}
-
-void QuestionEncoder::refuse_long(const Question& question) const {
-  throw DataError(concat(question.place, ": a choice has more tokens than the model reads at a ",
-                         "time (", options_.context, "); --skip-long leaves such questions out"));
 }
 
 Picks picks_of(const EncodedQuestion& question, std::span<const double> log_probs) {

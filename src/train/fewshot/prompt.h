@@ -74,7 +74,6 @@ class QuestionEncoder {
 
  private:
   std::vector<Token> tokens_of(std::string_view text);
-  [[noreturn]] void refuse_long(const Question& question) const;
 
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::optional<BpeEncoder> bpe_;

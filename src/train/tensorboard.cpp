@@ -1,16 +1,21 @@
+// The observer that writes event files of TensorBoard: scalars by step, in the TFRecord framing. By
+// hand, since two message types and a checksum need no library.
 // Formats: tensorflow/core/lib/io/record_writer.h (framing), core/util/event.proto and
 // core/framework/summary.proto (messages).
 // SPDX-License-Identifier: Apache-2.0
-#include "train/io/tensorboard.h"
-
 #include <unistd.h>
 
 #include <array>
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 
 #include "pride/error.h"
+#include "pride/train/observer.h"
+#include "train/run_folder.h"
 
 namespace pride::train {
 namespace fs = std::filesystem;
@@ -84,14 +89,31 @@ fs::path fresh_file(const fs::path& folder) {
   }
 }
 
-}  // namespace
-
-std::uint32_t crc32c(std::span<const char> bytes) noexcept {
+// CRC-32C (Castagnoli), not masked.
+std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t crc = ~0U;
   for (const char c : bytes)
     crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
   return ~crc;
 }
+
+using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
+
+class EventFile {
+ public:
+  // A new file in the folder, which must be there. `step`: of the run that it goes on;
+  // TensorBoard then drops what earlier files say of later steps. Throws DataError.
+  EventFile(const fs::path& folder, std::int64_t step);
+
+  // Flushed when it returns: a run that is killed leaves whole records. Throws DataError.
+  void write(std::int64_t step, const Scalars& scalars);
+
+ private:
+  void record(const std::string& event);
+
+  fs::path file_;
+  std::ofstream out_;
+};
 
 EventFile::EventFile(const fs::path& folder, std::int64_t step) {
   file_ = fresh_file(folder);
@@ -117,6 +139,50 @@ void EventFile::record(const std::string& event) {
   if (!out_) throw DataError(concat(file_.string(), ": cannot write"));
 }
 
+EventFile open_events(const TrainOptions& o, std::int64_t step) {
+  if (o.resume.empty() && o.overwrite) {
+    for (const fs::path& file : event_files_in(o.tensorboard)) fs::remove(file);
+  }
+  return EventFile(o.tensorboard, step);
+}
+
+class Events final : public Observer {
+ public:
+  void on_start(const TrainPlan& plan, const RunStart& start) override {
+    PRIDE_CHECK(!plan.options.tensorboard.empty(),
+                "tensorboard_events: options.tensorboard names no folder");
+    file_.emplace(open_events(plan.options, start.step));
+  }
+
+  void on_step(const WorldStep& step) override {
+    const StageTimes seconds = step.max_seconds();
+    Scalars scalars = {{"train/loss", step.mean_loss()},
+                       {"train/lr", step.lr},
+                       {"bytes/sent", static_cast<double>(step.max_bytes_sent())},
+                       {"bytes/received", static_cast<double>(step.max_bytes_received())}};
+    for (const auto& [name, stage] : kStages) {
+      scalars.emplace_back(concat("ms/", name), seconds.*stage * 1e3);
+    }
+    if (step.grad_norm) scalars.emplace_back("train/grad_norm", *step.grad_norm);
+    file_->write(step.step, scalars);
+  }
+
+  void on_eval(std::int64_t step, const Facts& metrics, double) override {
+    Scalars scalars;
+    for (const auto& fact : metrics) {
+      if (fact.second.index() <= 1) {  // a number
+        scalars.emplace_back("eval/" + fact.first, number_of(metrics, fact.first));
+      }
+    }
+    file_->write(step, scalars);
+  }
+
+ private:
+  std::optional<EventFile> file_;
+};
+
+}  // namespace
+
 std::vector<fs::path> event_files_in(const fs::path& folder) {
   std::vector<fs::path> files;
   if (!fs::is_directory(folder)) return files;
@@ -126,5 +192,7 @@ std::vector<fs::path> event_files_in(const fs::path& folder) {
   }
   return files;
 }
+
+std::shared_ptr<Observer> tensorboard_events() { return std::make_shared<Events>(); }
 
 }  // namespace pride::train
