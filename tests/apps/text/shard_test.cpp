@@ -42,23 +42,16 @@ Tokens tokens_of(const path& file) {
   return {shard.tokens().begin(), shard.tokens().end()};
 }
 
-TEST(Shard, WritesTheBytesOfNanoGpt) {
+TEST(Shard, WritesTheBytesOfNanoGptAndOfLlmc) {
   const TempFolder folder;
   const path file = folder.path() / "train.bin";
-  write(file, ShardLayout::kPlain, {1, 258, 50256});
-  EXPECT_EQ(bytes_of(file), std::string("\x01\x00\x02\x01\x50\xC4", 6));
-  EXPECT_EQ(Shard(file).layout(), ShardLayout::kPlain);
-  EXPECT_EQ(tokens_of(file), (Tokens{1, 258, 50256}));
-}
-
-TEST(Shard, WritesTheBytesOfLlmc) {
-  const TempFolder folder;
-  const path file = folder.path() / "train.bin";
-  write(file, ShardLayout::kLlmc, {1, 258, 50256});
-  EXPECT_EQ(bytes_of(file),
-            llmc_header(20240520, 1, 3) + std::string("\x01\x00\x02\x01\x50\xC4", 6));
-  EXPECT_EQ(Shard(file).layout(), ShardLayout::kLlmc);
-  EXPECT_EQ(tokens_of(file), (Tokens{1, 258, 50256}));
+  for (const ShardLayout layout : {ShardLayout::kPlain, ShardLayout::kLlmc}) {
+    write(file, layout, {1, 258, 50256});
+    const std::string header = layout == ShardLayout::kLlmc ? llmc_header(20240520, 1, 3) : "";
+    EXPECT_EQ(bytes_of(file), header + std::string("\x01\x00\x02\x01\x50\xC4", 6));
+    EXPECT_EQ(Shard(file).layout(), layout);
+    EXPECT_EQ(tokens_of(file), (Tokens{1, 258, 50256}));
+  }
 }
 
 TEST(Shard, RefusesWhatIsNotOneByName) {

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "apps/io/temp_folder.h"
+#include "apps/train/signs.h"
 #include "pride/error.h"
 #include "pride/train/model.h"
-#include "pride/train/task.h"
 #include "pride/train/trainer.h"
 #include "support/coordinator.h"
 
@@ -29,32 +29,10 @@ class Line final : public Model {
   at::Tensor weight_;
 };
 
-class Signs final : public Task {
- public:
-  explicit Signs(const TrainOptions& options)
-      : model_(model_maker(options, {.kind = ModelInput::Kind::kTokens, .classes = 2}, "line")) {}
-
-  std::string name() const override { return "signs"; }
-  const ModelMaker& model() const override { return model_; }
-  DataFacts data() const override {
-    return {"numbers", "signs-1", {{"numbers", std::int64_t{64}}}};
-  }
-  std::size_t n_samples() const override { return 64; }
-  std::size_t n_eval_batches() const override { return 2; }
-  Batch train_batch(std::span<const Draw> draws) const override {
-    std::vector<double> x;
-    for (const Draw& draw : draws) x.push_back(draw.sample - 31.5);
-    return batch_of(at::tensor(x, at::kFloat));
-  }
-  Batch eval_batch(std::size_t index) const override {
-    return batch_of(at::arange(-3.5, 4.5) * (index == 0 ? 1 : -1));
-  }
-
- private:
-  static Batch batch_of(const at::Tensor& x) { return {x.view({-1, 1}), x.gt(0).to(at::kLong)}; }
-
-  ModelMaker model_;
-};
+std::shared_ptr<Signs> signs(const TrainOptions& options) {
+  return std::make_shared<Signs>(
+      model_maker(options, {.kind = ModelInput::Kind::kTokens, .classes = 2}, "line"));
+}
 
 class Watcher final : public Observer {
  public:
@@ -96,11 +74,12 @@ class Library : public ::testing::Test {
       return ModelMaker{.name = "line", .make = [] { return std::make_unique<Line>(); }};
     };
     register_model({"line", "a line", ModelInput::Kind::kTokens, line});
-    register_task({.name = "signs",
-                   .about = "signs of numbers",
-                   .data = "none",
-                   .default_batch = 4,
-                   .make = [](const TrainOptions& o) { return std::make_unique<Signs>(o); }});
+    register_task(
+        {.name = "signs",
+         .about = "signs of numbers",
+         .data = "none",
+         .default_batch = 4,
+         .make = [](const TrainOptions& o) { return std::make_unique<Signs>(*signs(o)); }});
   }
 };
 
@@ -108,7 +87,7 @@ TEST_F(Library, SaysWhichLocalStepsNoExchangeFollows) {
   TrainOptions options = small_run();
   options.method = "local-vote";
   options.method_options = {"h=3"};
-  const auto task = std::make_shared<Signs>(options);
+  const auto task = signs(options);
   ASSERT_EQ(run(options, task).start.notes.size(), 1U);
   EXPECT_NE(run(options, task).start.notes[0].find("the last 1 of 4"), std::string::npos);
   options.method_options = {"h=2"};
@@ -117,7 +96,7 @@ TEST_F(Library, SaysWhichLocalStepsNoExchangeFollows) {
 
 TEST_F(Library, TrainsATaskOfItsOwnAndTellsItsObservers) {
   const auto watcher = std::make_shared<Watcher>();
-  const TrainResult result = run(small_run(), std::make_shared<Signs>(small_run()), {watcher});
+  const TrainResult result = run(small_run(), signs(small_run()), {watcher});
   EXPECT_EQ(watcher->events, "start 1 2 eval2 3 4 eval4 end");
   EXPECT_EQ(result.steps, 4);
   EXPECT_FALSE(result.interrupted);
@@ -127,7 +106,7 @@ TEST_F(Library, TrainsATaskOfItsOwnAndTellsItsObservers) {
 
 TEST_F(Library, KnowsWhatWasRegisteredByItsName) {
   TrainOptions options = small_run();
-  const std::uint64_t hash = run(options, std::make_shared<Signs>(options)).param_hash;
+  const std::uint64_t hash = run(options, signs(options)).param_hash;
   options.task = "signs";
   options.model = "line";
   EXPECT_EQ(run(options).param_hash, hash);
@@ -138,32 +117,10 @@ TEST_F(Library, KnowsWhatWasRegisteredByItsName) {
   test::expect_error<InvalidArgument>([] { register_model({.name = "line"}); }, {"already"});
 }
 
-TEST_F(Library, SavesAndResumesToTheSameBits) {
-  const test::TempFolder folder;
-  TrainOptions options = small_run();
-  options.method = "dlion-vote";
-  const auto task = std::make_shared<Signs>(options);
-  options.out = (folder.path() / "run").string();
-  options.save_every = 2;
-  const TrainResult whole = run(options, task, observers_for([&] {
-                                  TrainOptions quiet = options;
-                                  quiet.quiet = true;
-                                  return quiet;
-                                }()));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() / "run" / "summary.json"));
-  options.resume = (folder.path() / "run" / "checkpoints" / "step-2").string();
-  options.out.clear();
-  options.save_every = 0;
-  const TrainResult rest = run(options, task);
-  EXPECT_EQ(rest.start.step, 2);
-  EXPECT_EQ(rest.steps_run, 2);
-  EXPECT_EQ(rest.param_hash, whole.param_hash);
-}
-
 TEST_F(Library, WritesAndRemovesNothingWithoutAFolder) {
   TrainOptions options = small_run();
   options.overwrite = true;
-  const auto task = std::make_shared<Signs>(options);
+  const auto task = signs(options);
   test::expect_error<InvalidArgument>([&] { run(options, task, {json_lines()}); }, {"options.out"});
   test::expect_error<InvalidArgument>([&] { run(options, task, {tensorboard_events()}); },
                                       {"options.tensorboard"});
@@ -172,7 +129,7 @@ TEST_F(Library, WritesAndRemovesNothingWithoutAFolder) {
 TEST_F(Library, ReplacesAnOldRunWhoeverObserves) {
   const test::TempFolder folder;
   TrainOptions options = small_run();
-  const auto task = std::make_shared<Signs>(options);
+  const auto task = signs(options);
   options.out = (folder.path() / "run").string();
   options.save_every = 2;
   const auto lines = json_lines();
@@ -189,11 +146,11 @@ TEST_F(Library, ReplacesAnOldRunWhoeverObserves) {
 TEST_F(Library, RefusesSettingsBeforeAnyThreadStarts) {
   TrainOptions options = small_run();
   options.batch = 30;
-  test::expect_error<InvalidArgument>([&] { run(options, std::make_shared<Signs>(options)); },
+  test::expect_error<InvalidArgument>([&] { run(options, signs(options)); },
                                       {"--batch 30: a worker has 21 training samples"});
   options.batch = 4;
   options.dtype = "int4";
-  test::expect_error<InvalidArgument>([&] { run(options, std::make_shared<Signs>(options)); },
+  test::expect_error<InvalidArgument>([&] { run(options, signs(options)); },
                                       {"--dtype int4: must be one of float32, bfloat16"});
 }
 
@@ -212,7 +169,7 @@ TrainOptions run_by_coordinator() {
 
 struct CoordinatedRun {
   explicit CoordinatedRun(const TrainOptions& options)
-      : task(std::make_shared<Signs>(options)),
+      : task(signs(options)),
         plan(make_plan(options, 1, task)),
         coordinator(layout_of(*task->model().make()), plan.optimizer) {}
 
