@@ -65,10 +65,6 @@ struct LmData {
   Tokens train, valid;
   std::shared_ptr<const Vocabulary> vocabulary;  // null: bytes
   DataFacts facts;
-
-  std::int64_t vocabulary_size() const noexcept {
-    return vocabulary ? static_cast<std::int64_t>(vocabulary->size()) : 256;
-  }
 };
 
 Tokens tokens_of(std::vector<std::uint8_t> bytes) {
@@ -152,7 +148,7 @@ constexpr std::int64_t kDefaultEvalBatches = 64;
 class TextTask final : public Task {
  public:
   TextTask(const TrainOptions& options, LmData data)
-      : model_(model_maker(options, {.classes = data.vocabulary_size()}, "gpt-small")),
+      : model_(model_maker(options, {.classes = n_tokens(data.vocabulary.get())}, "gpt-small")),
         seed_(options.seed),
         data_(std::move(data)),
         train_(data_.train, context(), /*slack=*/context()),

@@ -266,19 +266,5 @@ TEST_F(Tokenize, TakesNamedEndsForTokensIfAsked) {
   EXPECT_EQ(std::count(tokens.begin(), tokens.end(), *vocabulary_.end_of_text()), 1);
 }
 
-// nanoGPT's and this collection's counts for the 90/10 split by bytes.
-TEST_F(Tokenize, GivesTheKnownCountsOfTinyShakespeare) {
-  const path data = PRIDE_SHARED_DATA;
-  if (!std::filesystem::exists(data / "gpt2_bpe/encoder.json")) {
-    GTEST_SKIP() << "no GPT-2 vocabulary below " << data;
-  }
-  const Tokenized done = tokenize({.inputs = {data / "text/tinyshakespeare.txt"},
-                                   .out = folder_.path() / "out",
-                                   .end_of_text = EndOfText::kNone},
-                                  Vocabulary(data / "gpt2_bpe"), [](std::uint64_t) {});
-  EXPECT_EQ(done.train.tokens, 301'966U);
-  EXPECT_EQ(done.valid.tokens, 36'059U);
-}
-
 }  // namespace
 }  // namespace pride::app
