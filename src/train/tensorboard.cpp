@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 
 #include "pride/error.h"
 #include "pride/train/observer.h"
@@ -97,61 +96,21 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
-
-class EventFile {
- public:
-  // A new file in the folder, which must be there. `step`: of the run that it goes on;
-  // TensorBoard then drops what earlier files say of later steps. Throws DataError.
-  EventFile(const fs::path& folder, std::int64_t step);
-
-  // Flushed when it returns: a run that is killed leaves whole records. Throws DataError.
-  void write(std::int64_t step, const Scalars& scalars);
-
- private:
-  void record(const std::string& event);
-
-  fs::path file_;
-  std::ofstream out_;
-};
-
-EventFile::EventFile(const fs::path& folder, std::int64_t step) {
-  file_ = fresh_file(folder);
-  out_.open(file_, std::ios::binary);
-  record(event(0, bytes_field(3, "brain.Event:2")));  // file_version
-  if (step > 0) {
-    // SessionLog { START = 1 }: later steps of earlier files are void
-    record(event(step + 1, bytes_field(7, key(1, kVarint) + varint(1))));
-  }
-}
-
-void EventFile::write(std::int64_t step, const Scalars& scalars) {
-  std::string summary;
-  for (const auto& [tag, value] : scalars) summary += bytes_field(1, scalar(tag, value));
-  record(event(step, bytes_field(5, summary)));
-}
-
-// uint64 length, its checksum, the bytes, their checksum
-void EventFile::record(const std::string& event) {
-  const std::string length = raw(static_cast<std::uint64_t>(event.size()));
-  out_ << length << raw(masked(crc32c(length))) << event << raw(masked(crc32c(event)))
-       << std::flush;
-  if (!out_) throw DataError(concat(file_.string(), ": cannot write"));
-}
-
-EventFile open_events(const TrainOptions& o, std::int64_t step) {
-  if (o.resume.empty() && o.overwrite) {
-    for (const fs::path& file : event_files_in(o.tensorboard)) fs::remove(file);
-  }
-  return EventFile(o.tensorboard, step);
-}
-
 class Events final : public Observer {
  public:
   void on_start(const TrainPlan& plan, const RunStart& start) override {
-    PRIDE_CHECK(!plan.options.tensorboard.empty(),
-                "tensorboard_events: options.tensorboard names no folder");
-    file_.emplace(open_events(plan.options, start.step));
+    const TrainOptions& o = plan.options;
+    PRIDE_CHECK(!o.tensorboard.empty(), "tensorboard_events: options.tensorboard names no folder");
+    if (o.resume.empty() && o.overwrite) {
+      for (const fs::path& file : event_files_in(o.tensorboard)) fs::remove(file);
+    }
+    file_ = fresh_file(o.tensorboard);
+    out_ = std::ofstream(file_, std::ios::binary);
+    record(event(0, bytes_field(3, "brain.Event:2")));  // file_version
+    if (start.step > 0) {
+      // SessionLog { START = 1 }: later steps of earlier files are void
+      record(event(start.step + 1, bytes_field(7, key(1, kVarint) + varint(1))));
+    }
   }
 
   void on_step(const WorldStep& step) override {
@@ -164,7 +123,7 @@ class Events final : public Observer {
       scalars.emplace_back(concat("ms/", name), seconds.*stage * 1e3);
     }
     if (step.grad_norm) scalars.emplace_back("train/grad_norm", *step.grad_norm);
-    file_->write(step.step, scalars);
+    write(step.step, scalars);
   }
 
   void on_eval(std::int64_t step, const Facts& metrics, double) override {
@@ -174,11 +133,29 @@ class Events final : public Observer {
         scalars.emplace_back("eval/" + fact.first, number_of(metrics, fact.first));
       }
     }
-    file_->write(step, scalars);
+    write(step, scalars);
   }
 
  private:
-  std::optional<EventFile> file_;
+  using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
+
+  // Flushed when it returns: a run that is killed leaves whole records.
+  void write(std::int64_t step, const Scalars& scalars) {
+    std::string summary;
+    for (const auto& [tag, value] : scalars) summary += bytes_field(1, scalar(tag, value));
+    record(event(step, bytes_field(5, summary)));
+  }
+
+  // uint64 length, its checksum, the bytes, their checksum
+  void record(const std::string& event) {
+    const std::string length = raw(static_cast<std::uint64_t>(event.size()));
+    out_ << length << raw(masked(crc32c(length))) << event << raw(masked(crc32c(event)))
+         << std::flush;
+    if (!out_) throw DataError(concat(file_.string(), ": cannot write"));
+  }
+
+  fs::path file_;
+  std::ofstream out_;
 };
 
 }  // namespace
