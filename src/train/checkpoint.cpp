@@ -5,6 +5,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "optimizer/agreement.h"
 #include "pride/error.h"
 #include "pride/train/flags.h"
 #include "train/checkpoint_files.h"
@@ -88,9 +89,8 @@ void load_state(const fs::path& folder, int rank, const Resumed& saved, const st
 // All ranks must have read the parameters that were saved. Collective.
 void check_parameters(Communicator& comm, const fs::path& folder, const nlohmann::json& saved,
                       std::uint64_t mine) {
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
   const Communicator::Scope scope(comm, "check of the checkpoint");
-  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  const std::vector<std::uint64_t> all = gather_rows(comm, {mine});
   const std::string hash = saved.value("param_hash", "missing");
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (hex16(all[r]) == hash) continue;
@@ -212,9 +212,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept
   const fs::path state = partial / state_name(comm.rank());
   save_state(state, kept.optimizer);
   if (kept.personal != nullptr) save_state(partial / kPersonalState, *kept.personal);
-  const std::uint64_t mine = file_hash(state);
-  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(hashes)));
+  const std::vector<std::uint64_t> hashes = gather_rows(comm, {file_hash(state)});
   if (comm.rank() != 0) return comm.barrier();
   save_model(partial, *plan.task, kept.layout, kept.params);
   nlohmann::json facts = facts_of(plan), files;

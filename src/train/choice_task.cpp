@@ -18,22 +18,15 @@ namespace {
 
 constexpr std::size_t kEvalQuestions = 8;  // per batch
 
-struct QuestionData {
-  std::vector<QuestionSet> sets;
-  std::shared_ptr<const Vocabulary> vocabulary;  // null: bytes
+std::shared_ptr<const Vocabulary> vocabulary_of(const TrainOptions& o) {
+  return o.vocab.empty() ? nullptr : std::make_shared<const Vocabulary>(o.vocab);
+}
 
-  std::int64_t vocabulary_size() const noexcept {
-    return vocabulary ? static_cast<std::int64_t>(vocabulary->size()) : 256;
-  }
-};
-
-QuestionData load_questions(const TrainOptions& o) {
+std::vector<QuestionSet> load_questions(const TrainOptions& o) {
   if (o.data.empty()) {
     throw DataError("task fewshot: give --data FILE.jsonl, or a folder of such files");
   }
-  QuestionData data{.sets = read_question_sets({o.data}), .vocabulary = {}};
-  if (!o.vocab.empty()) data.vocabulary = std::make_shared<Vocabulary>(o.vocab);
-  return data;
+  return read_question_sets({o.data});
 }
 
 // `k` of n indices, ascending; all of them if k is 0
@@ -75,15 +68,16 @@ Tally tally_of(const EvalSums& sums) {
 // evaluation asks the questions that were held out, with examples, and scores all choices.
 class ChoiceTask final : public Task {
  public:
-  ChoiceTask(const TrainOptions& o, QuestionData data)
-      : model_(model_maker(o, {.classes = data.vocabulary_size()}, "gpt-small")),
-        data_(std::move(data)) {
+  explicit ChoiceTask(const TrainOptions& o)
+      : sets_(load_questions(o)),
+        vocabulary_(vocabulary_of(o)),
+        model_(model_maker(o, {.classes = n_tokens(vocabulary_.get())}, "gpt-small")) {
     const double tokens = number_of(model_.size, "vocabulary");
-    PRIDE_CHECK(data_.vocabulary || tokens == 256, "--init: the model has ", tokens,
+    PRIDE_CHECK(vocabulary_ || tokens == 256, "--init: the model has ", tokens,
                 " tokens, which are no bytes: give --vocab FOLDER");
-    for (std::size_t i = 0; i < data_.sets.size(); ++i) {
-      add_training(data_.sets[i], o, PhiloxStream(o.seed, streams::kFewshot, i));
-      add_evaluation(data_.sets[i], o);
+    for (std::size_t i = 0; i < sets_.size(); ++i) {
+      add_training(sets_[i], o, PhiloxStream(o.seed, streams::kFewshot, i));
+      add_evaluation(sets_[i], o);
     }
     choose_evaluated(o.eval_batches.value_or(0));
     hash_ = hash_of(o);
@@ -144,7 +138,7 @@ class ChoiceTask final : public Task {
   }
 
   QuestionEncoder encoder(std::int64_t shots, std::uint64_t seed) const {
-    return {data_.vocabulary,
+    return {vocabulary_,
             {.shots = static_cast<std::size_t>(shots),
              .seed = seed,
              .delimiter = {},
@@ -185,14 +179,14 @@ class ChoiceTask final : public Task {
 
   // the same questions, but as other tokens or fewer of them, are other data
   std::uint64_t hash_of(const TrainOptions& o) const {
-    std::uint64_t hash = data_.vocabulary ? data_.vocabulary->hash() : 0;
-    for (const QuestionSet& set : data_.sets) hash = mix64(hash, set.hash());
+    std::uint64_t hash = vocabulary_ ? vocabulary_->hash() : 0;
+    for (const QuestionSet& set : sets_) hash = mix64(hash, set.hash());
     return mix64(mix64(hash, static_cast<std::uint64_t>(o.examples)), o.skip_long ? 1 : 0);
   }
 
   DataFacts facts_of(const TrainOptions& o) const {
     std::vector<std::string> names;
-    for (const QuestionSet& set : data_.sets) names.push_back(set.name());
+    for (const QuestionSet& set : sets_) names.push_back(set.name());
     return {o.data,
             hex16(hash_),
             {{"tasks", names},
@@ -201,8 +195,9 @@ class ChoiceTask final : public Task {
              {"notes", notes_}}};
   }
 
+  std::vector<QuestionSet> sets_;
+  std::shared_ptr<const Vocabulary> vocabulary_;  // null: bytes
   ModelMaker model_;
-  QuestionData data_;
   std::vector<EncodedQuestion> train_, eval_;
   std::vector<std::string> notes_;
   std::uint64_t hash_ = 0;
@@ -212,9 +207,7 @@ class ChoiceTask final : public Task {
 }  // namespace
 
 TaskInfo fewshot_info() {
-  const auto make = [](const TrainOptions& o) {
-    return std::make_unique<ChoiceTask>(o, load_questions(o));
-  };
+  const auto make = [](const TrainOptions& o) { return std::make_unique<ChoiceTask>(o); };
   return {.name = "fewshot",
           .about = "questions with choices, for a language model",
           .data = "a file of questions, or a folder of *.jsonl (docs/fewshot.md)",

@@ -4,18 +4,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <mutex>
 #include <numeric>
-#include <thread>
 #include <utility>
 
-#include "pride/error.h"
 #include "pride/train/trainer.h"
 #include "train/evaluation.h"
-#include "train/process.h"
 #include "train/torch_errors.h"
+#include "train/vision/prefetcher.h"
 
 namespace pride::train {
 namespace {
@@ -41,78 +37,6 @@ std::size_t size_of(const EncodedQuestion& question) {
   for (const auto& choice : question.choices) longest = std::max(longest, choice.size());
   return question.prompt.size() + longest;
 }
-
-// Deals out batches to threads, and keeps the first error.
-class Scoring {
- public:
-  Scoring(Model& model, std::span<const EncodedQuestion> questions, const ScoreOptions& options,
-          const std::function<void(std::size_t)>& done)
-      : model_(model), options_(options), done_(done), scores_(questions.size()) {
-    order_.resize(questions.size());
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-    std::ranges::stable_sort(order_, std::ranges::greater(),
-                             [&](std::size_t i) { return size_of(questions[i]); });
-    for (const std::size_t i : order_) sorted_.push_back(questions[i]);
-  }
-
-  std::vector<std::vector<double>> run() {
-    std::vector<std::thread> threads;
-    try {
-      for (int t = 1; t < options_.threads; ++t) threads.emplace_back([this] { work(); });
-      work();
-    } catch (const std::exception& error) {  // the system has no more
-      stop(std::make_exception_ptr(
-          Error(concat("only ", threads.size() + 1, " of ", options_.threads,
-                       " threads could be started: ", error.what()))));
-    }
-    for (std::thread& thread : threads) thread.join();
-    if (error_) std::rethrow_exception(error_);
-    return std::move(scores_);
-  }
-
- private:
-  void work() noexcept {
-    try {
-      pin_threads();
-      for (;;) {
-        const std::size_t begin = next_.fetch_add(options_.batch);
-        if (begin >= sorted_.size()) return;
-        score(begin, std::min(options_.batch, sorted_.size() - begin));
-      }
-    } catch (...) {
-      stop(std::current_exception());
-    }
-  }
-
-  void stop(std::exception_ptr error) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::move(error);
-    next_ = sorted_.size();  // nobody begins another batch
-  }
-
-  void score(std::size_t begin, std::size_t n) {
-    const auto questions = std::span<const EncodedQuestion>(sorted_).subspan(begin, n);
-    auto found = with_short_errors([&] {
-      const Batch batch = moved_to(options_.device, batch_of_choices(questions));
-      return score_choices(model_, questions, batch);
-    });
-    const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < n; ++i) scores_[order_[begin + i]] = std::move(found[i]);
-    n_done_ += n;
-    done_(n_done_);
-  }
-
-  Model& model_;
-  ScoreOptions options_;
-  const std::function<void(std::size_t)>& done_;
-  std::vector<std::size_t> order_;       // longest first
-  std::vector<EncodedQuestion> sorted_;  // in that order
-  std::atomic<std::size_t> next_{0};
-  std::mutex mutex_;  // of what follows
-  std::vector<std::vector<double>> scores_;
-  std::size_t n_done_ = 0;
-  std::exception_ptr error_;
-};
 
 }  // namespace
 
@@ -164,7 +88,31 @@ std::vector<std::vector<double>> score_choices(Model& model,
 std::vector<std::vector<double>> score_all(Model& model, std::span<const EncodedQuestion> questions,
                                            const ScoreOptions& options,
                                            const std::function<void(std::size_t)>& done) {
-  return Scoring(model, questions, options, done).run();
+  std::vector<std::size_t> order(questions.size());  // longest first
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [&](std::size_t i) { return size_of(questions[i]); });
+  std::vector<EncodedQuestion> sorted;
+  for (const std::size_t i : order) sorted.push_back(questions[i]);
+
+  std::mutex mutex;  // of what follows
+  std::vector<std::vector<double>> scores(questions.size());
+  std::size_t n_done = 0;
+  Prefetcher threads(options.threads - 1);  // and this one
+  threads.begin((sorted.size() + options.batch - 1) / options.batch, [&](std::size_t b) {
+    pin_threads();
+    const std::size_t begin = b * options.batch;
+    const auto asked = std::span<const EncodedQuestion>(sorted).subspan(
+        begin, std::min(options.batch, sorted.size() - begin));
+    auto found = with_short_errors([&] {
+      return score_choices(model, asked, moved_to(options.device, batch_of_choices(asked)));
+    });
+    const std::lock_guard lock(mutex);
+    for (std::size_t i = 0; i < found.size(); ++i) scores[order[begin + i]] = std::move(found[i]);
+    done(n_done += found.size());
+  });
+  threads.wait();
+  return scores;
 }
 
 }  // namespace pride::train

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/files.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -57,8 +58,17 @@ std::vector<fs::path> files_below(const fs::path& folder) {
   return files;
 }
 
-std::filesystem::path find_data(const std::string& flag, const std::string& task,
-                                const std::string& files) {
+std::vector<fs::path> entries_in(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator at(folder, error), end;
+  for (; !error && at != end; at.increment(error)) entries.push_back(at->path());
+  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
+  std::ranges::sort(entries);
+  return entries;
+}
+
+fs::path find_data(const std::string& flag, const std::string& task, const std::string& files) {
   if (!flag.empty()) return flag;
   const char* variable = std::getenv("PRIDE_DATA");
   if (variable == nullptr || *variable == '\0') {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -21,6 +22,19 @@ nlohmann::json read_json(const std::filesystem::path& file);
 
 // Regular files anywhere below a folder, in any order. Throws DataError.
 std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
+
+// What lies in a folder, in order. Throws DataError.
+std::vector<std::filesystem::path> entries_in(const std::filesystem::path& folder);
+
+// Calls `take` with each line, without its '\n', and its number from 1 on.
+template <typename Take>
+void for_each_line(std::string_view text, const Take& take) {
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    take(line, number);
+  }
+}
 
 // `flag`, or $PRIDE_DATA if the flag is empty. Throws DataError, naming the task and the `files` of
 // such a folder, if neither is set; InvalidArgument if $PRIDE_DATA is no UTF-8. Does not look

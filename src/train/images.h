@@ -53,16 +53,11 @@ inline Facts image_metrics(const EvalSums& sums) {
 // Floats of one image: channels * height * width.
 std::size_t image_floats(const ImageSet& set);
 
-// Channel-wise (pixel / 255 - mean) / deviation with CIFAR-10's training mean and deviation.
-// REQUIRES: index < set.size(); three channels; out.size() == image_floats(set).
-void normalise(const ImageSet& set, std::size_t index, std::span<float> out);
-
-// The same after a random crop of the image padded with 4 black pixels on each side, and a flip
-// left to right with probability 1/2; drawn from (seed, sample, epoch) alone.
+// Channel-wise (pixel / 255 - mean) / deviation with CIFAR-10's training mean and deviation, after
+// a random crop of the image padded with 4 black pixels on each side, and a flip left to right with
+// probability 1/2; drawn from (seed, sample, epoch) alone. REQUIRES: three channels; out.size() ==
+// image_floats(set).
 void augment(const ImageSet& set, const Draw& draw, std::uint64_t seed, std::span<float> out);
-
-// 64-bit digest of pixels and labels.
-std::uint64_t image_hash(const ImageSet& train, const ImageSet& test);
 
 // MixUp: a batch is added to itself in another order, in shares drawn for the batch (Zhang et al.
 // 2018, arXiv:1710.09412; one share a batch and the reversed order as timm).

@@ -12,10 +12,10 @@
 namespace pride::train {
 namespace {
 
-std::vector<TensorSpec> specs_of(const Layout& layout) {
+Layout layout_of(std::span<const TensorSlot> slots) {
   std::vector<TensorSpec> specs;
-  for (const TensorSlot& slot : layout.tensors()) specs.push_back(slot.spec);
-  return specs;
+  for (const TensorSlot& slot : slots) specs.push_back(slot.spec);
+  return Layout(std::move(specs));
 }
 
 // A method with local steps moves a worker's own parameters by its local rule: so are those that
@@ -62,9 +62,8 @@ std::vector<NamedParameter> personal_last(std::vector<NamedParameter> all,
 }
 
 Layout common_layout(const Layout& all, std::size_t n_personal) {
-  std::vector<TensorSpec> specs = specs_of(all);
-  specs.resize(specs.size() - n_personal);
-  return Layout(std::move(specs));
+  const std::span<const TensorSlot> slots = all.tensors();
+  return layout_of(slots.first(slots.size() - n_personal));
 }
 
 Personal::Personal(const Layout& all, const Layout& common, const TrainPlan& plan)
@@ -72,9 +71,8 @@ Personal::Personal(const Layout& all, const Layout& common, const TrainPlan& pla
       begin_(common.flat_size()),
       options_(options_alone(plan.optimizer)),
       alone_(std::move(make_thread_world(1).front())) {
-  std::vector<TensorSpec> specs = specs_of(all);
-  specs.erase(specs.begin(), specs.begin() + static_cast<std::ptrdiff_t>(first_tensor_));
-  optimizer_ = std::make_unique<Optimizer>(*alone_, Layout(std::move(specs)), options_);
+  const auto own = std::span<const TensorSlot>(all.tensors()).subspan(first_tensor_);
+  optimizer_ = std::make_unique<Optimizer>(*alone_, layout_of(own), options_);
 }
 
 std::string Personal::note() const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <type_traits>
@@ -194,37 +195,13 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
 
 namespace {
 
-std::string joined(const std::vector<std::string>& words, const char* between = ", ") {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
-}
-
-template <typename Info, typename Text>
-std::string joined(const std::vector<Info>& infos, const char* between, const Text& text) {
-  std::vector<std::string> words;
-  for (const Info& info : infos) words.push_back(text(info));
-  return joined(words, between);
-}
-
-std::string task_help() {
-  return joined(tasks(), ", ",
-                [](const TaskInfo& t) { return concat(t.name, " (", t.about, ")"); });
-}
-
-std::string data_help() {
-  return joined(tasks(), ". ", [](const TaskInfo& t) { return concat(t.name, ": ", t.data); });
-}
-
-std::string model_help() {
-  return joined(models(), ", ",
-                [](const ModelInfo& m) { return concat(m.name, " (", m.about, ")"); });
-}
-
-std::string batch_help() {
-  return concat("Samples per worker and backward pass. Default: ",
-                joined(tasks(), ", ",
-                       [](const TaskInfo& t) { return concat(t.default_batch, " for ", t.name); }));
+// The texts of `all`, with `between` between them.
+template <typename Item, typename Text = std::identity>
+std::string joined(const std::vector<Item>& all, const char* between = ", ",
+                   const Text& text = {}) {
+  std::string list;
+  for (const Item& item : all) list += (list.empty() ? "" : between) + text(item);
+  return list;
 }
 
 template <typename T>
@@ -274,11 +251,15 @@ void check_task_has(const Flag& flag, const TaskInfo& task) {
 }  // namespace
 
 std::string help_of(const Flag& flag) {
-  if (flag.name == "task") return task_help();
-  if (flag.name == "data") return data_help();
-  if (flag.name == "model") return model_help();
-  if (flag.name == "batch") return batch_help();
-  return flag.help;
+  const auto named = [](const auto& info) { return concat(info.name, " (", info.about, ")"); };
+  if (flag.name == "task") return joined(tasks(), ", ", named);
+  if (flag.name == "model") return joined(models(), ", ", named);
+  if (flag.name == "data") {
+    return joined(tasks(), ". ", [](const TaskInfo& t) { return concat(t.name, ": ", t.data); });
+  }
+  if (flag.name != "batch") return flag.help;
+  const auto batch = [](const TaskInfo& t) { return concat(t.default_batch, " for ", t.name); };
+  return "Samples per worker and backward pass. Default: " + joined(tasks(), ", ", batch);
 }
 
 void check(const TrainOptions& options) {

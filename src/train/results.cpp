@@ -18,7 +18,6 @@
 #include "train/files.h"
 #include "train/hex.h"
 #include "train/io/folder_lock.h"
-#include "train/io/tensorboard.h"
 #include "train/process.h"
 #include "train/run_folder.h"
 
@@ -28,13 +27,6 @@ namespace {
 
 constexpr const char* kResults[] = {"metrics.jsonl", "summary.json", "model.safetensors",
                                     "config.json", "checkpoints"};
-
-// A run that is resumed goes on in the folder; any other one would be mixed up with what is there.
-void check_event_folder(const TrainOptions& o) {
-  if (o.tensorboard.empty() || !o.resume.empty()) return;
-  PRIDE_CHECK(o.overwrite || event_files_in(o.tensorboard).empty(), "--tensorboard ", o.tensorboard,
-              ": the folder has event files of an earlier run; --overwrite removes them");
-}
 
 bool has_contents(const fs::path& folder) {
   return std::ranges::any_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
@@ -60,11 +52,9 @@ std::string kept_metrics(const fs::path& file, std::int64_t step) {
 }
 
 nlohmann::ordered_json seconds_json(const StageTimes& s) {
-  return {{"data_s", s.data},
-          {"backward_s", s.backward},
-          {"encode_s", s.encode},
-          {"exchange_s", s.exchange},
-          {"apply_s", s.apply}};
+  nlohmann::ordered_json json;
+  for (const auto& [name, stage] : kStages) json[concat(name, "_s")] = s.*stage;
+  return json;
 }
 
 // the hyper-parameters in force, the method's defaults filled in
@@ -216,7 +206,11 @@ class JsonLines final : public Observer {
 }  // namespace
 
 void check_out_folder(const TrainOptions& options) {
-  check_event_folder(options);
+  // a run that is resumed goes on in the folder; any other one would be mixed up with what is there
+  PRIDE_CHECK(
+      !options.resume.empty() || options.overwrite || event_files_in(options.tensorboard).empty(),
+      "--tensorboard ", options.tensorboard,
+      ": the folder has event files of an earlier run; --overwrite removes them");
   const fs::path out = options.out;
   const bool there = !out.empty() && fs::exists(out);
   PRIDE_CHECK(!there || fs::is_directory(out), "--out ", options.out, ": is not a folder");

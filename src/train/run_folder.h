@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "pride/communicator.h"
 #include "pride/error.h"
@@ -18,6 +19,9 @@ void remove_old_results(const TrainOptions& options);
 
 // Throws InvalidArgument if options.out has results that check_out_folder() would have refused.
 void check_no_new_results(const TrainOptions& options);
+
+// TensorBoard's event files in a folder, those of earlier runs, by their names.
+std::vector<std::filesystem::path> event_files_in(const std::filesystem::path& folder);
 
 // Throws DataError on every rank, naming the first one that does not see what rank 0 writes into
 // the folder: each rank's part of a checkpoint goes there. Collective.

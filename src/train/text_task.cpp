@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numbers>
 #include <numeric>
@@ -25,28 +26,22 @@
 namespace pride::train {
 namespace {
 
-class TokenSource {
- public:
-  virtual ~TokenSource() = default;
-
-  // Sizes of the runs. No window spans two of them.
-  virtual std::span<const std::size_t> sizes() const noexcept = 0;
+// Runs of tokens, in memory or mapped from shards.
+struct Tokens {
+  std::vector<std::size_t> sizes = {};  // of the runs; no window spans two of them
   // Tokens [begin, begin + out.size()) of a run. Throws DataError on one outside the vocabulary.
-  virtual void copy(std::size_t run, std::size_t begin, std::span<std::int64_t> out) const = 0;
+  std::function<void(std::size_t run, std::size_t begin, std::span<std::int64_t> out)> copy = {};
 
-  std::size_t total() const noexcept {
-    const auto all = sizes();
-    return std::accumulate(all.begin(), all.end(), std::size_t{0});
-  }
+  std::size_t total() const { return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}); }
 };
 
 // Windows of `context` tokens and their successors, side by side in each run, from an offset that
 // is below `slack`, the same in all runs.
 class Windows {
  public:
-  Windows(const TokenSource& source, std::size_t context, std::size_t slack)
-      : source_(source), context_(context), first_{0} {
-    for (const std::size_t n : source.sizes()) {
+  Windows(const Tokens& tokens, std::size_t context, std::size_t slack)
+      : tokens_(tokens), context_(context), first_{0} {
+    for (const std::size_t n : tokens.sizes) {
       first_.push_back(first_.back() + (n > slack ? (n - 1 - slack) / context : 0));
     }
   }
@@ -54,82 +49,63 @@ class Windows {
   std::size_t size() const noexcept { return first_.back(); }
   // The context + 1 tokens of window `index`. REQUIRES: index < size(), offset <= slack.
   void read(std::size_t index, std::size_t offset, std::span<std::int64_t> out) const {
-    const auto after = std::upper_bound(first_.begin(), first_.end(), index);
+    const auto after = std::ranges::upper_bound(first_, index);
     const auto run = static_cast<std::size_t>(after - first_.begin()) - 1;
-    source_.copy(run, offset + (index - first_[run]) * context_, out);
+    tokens_.copy(run, offset + (index - first_[run]) * context_, out);
   }
 
  private:
-  const TokenSource& source_;
+  const Tokens& tokens_;
   std::size_t context_;
   std::vector<std::size_t> first_;  // of each run, and the number of all
 };
 
 // The data of the task lm: bytes of text, or shards where --vocab is given.
 struct LmData {
-  std::unique_ptr<TokenSource> train, valid;
+  Tokens train, valid;
   std::shared_ptr<const Vocabulary> vocabulary;  // null: bytes
   DataFacts facts;
-
-  std::int64_t vocabulary_size() const noexcept {
-    return vocabulary ? static_cast<std::int64_t>(vocabulary->size()) : 256;
-  }
 };
 
-class ByteSource final : public TokenSource {
- public:
-  explicit ByteSource(std::vector<std::uint8_t> bytes)
-      : bytes_(std::move(bytes)), size_(bytes_.size()) {}
+Tokens tokens_of(std::vector<std::uint8_t> bytes) {
+  const auto kept = std::make_shared<const std::vector<std::uint8_t>>(std::move(bytes));
+  return {{kept->size()}, [kept](std::size_t, std::size_t begin, std::span<std::int64_t> out) {
+            std::copy_n(kept->data() + begin, out.size(), out.begin());
+          }};
+}
 
-  std::span<const std::size_t> sizes() const noexcept override { return {&size_, 1}; }
-  void copy(std::size_t, std::size_t begin, std::span<std::int64_t> out) const override {
-    std::copy_n(bytes_.data() + begin, out.size(), out.begin());
-  }
-
- private:
-  std::vector<std::uint8_t> bytes_;
-  std::size_t size_;
-};
+// of the only file: the first nine tenths, or the rest
+enum class Side { kAll, kFront, kBack };
 
 // Only what is read comes from disk, and only that is checked.
-class ShardSource final : public TokenSource {
- public:
-  // of the only file: the first nine tenths, or the rest
-  enum class Side { kAll, kFront, kBack };
-
-  ShardSource(std::vector<Shard> shards, Side side, std::size_t vocabulary)
-      : shards_(std::move(shards)), vocabulary_(vocabulary) {
-    for (const Shard& shard : shards_) {
-      const std::size_t n = shard.tokens().size(), border = n - (n + 9) / 10;
-      begin_ = side == Side::kBack ? border : 0;
-      sizes_.push_back(side == Side::kAll ? n : side == Side::kFront ? border : n - border);
-    }
+Tokens tokens_of(std::vector<Shard> shards, Side side, std::size_t vocabulary) {
+  Tokens tokens;
+  std::size_t first = 0;
+  for (const Shard& shard : shards) {
+    const std::size_t n = shard.tokens().size(), border = n - (n + 9) / 10;
+    first = side == Side::kBack ? border : 0;
+    tokens.sizes.push_back(side == Side::kFront ? border : n - first);
   }
-
-  std::span<const std::size_t> sizes() const noexcept override { return sizes_; }
-  void copy(std::size_t run, std::size_t begin, std::span<std::int64_t> out) const override {
-    const Shard& shard = shards_[run];
-    shard.check(begin_ + begin, out.size(), vocabulary_);
-    std::copy_n(shard.tokens().data() + begin_ + begin, out.size(), out.begin());
-  }
-
- private:
-  std::vector<Shard> shards_;
-  std::size_t vocabulary_, begin_ = 0;
-  std::vector<std::size_t> sizes_;
-};
+  const auto kept = std::make_shared<const std::vector<Shard>>(std::move(shards));
+  tokens.copy = [=](std::size_t run, std::size_t begin, std::span<std::int64_t> out) {
+    const Shard& shard = kept->at(run);
+    shard.check(first + begin, out.size(), vocabulary);
+    std::copy_n(shard.tokens().data() + first + begin, out.size(), out.begin());
+  };
+  return tokens;
+}
 
 std::int64_t as_fact(std::size_t n) { return static_cast<std::int64_t>(n); }
 
 LmData bytes_of(TextCorpus corpus) {
   LmData data;
+  data.train = tokens_of(std::move(corpus.train));
+  data.valid = tokens_of(std::move(corpus.valid));
   data.facts = {corpus.source,
                 hex16(corpus.hash),
                 {{"files", as_fact(corpus.n_files)},
-                 {"train_bytes", as_fact(corpus.train.size())},
-                 {"valid_bytes", as_fact(corpus.valid.size())}}};
-  data.train = std::make_unique<ByteSource>(std::move(corpus.train));
-  data.valid = std::make_unique<ByteSource>(std::move(corpus.valid));
+                 {"train_bytes", as_fact(data.train.total())},
+                 {"valid_bytes", as_fact(data.valid.total())}}};
   return data;
 }
 
@@ -145,18 +121,15 @@ LmData shards_of(const std::filesystem::path& path, const std::string& folder) {
   const std::size_t files = one ? 1 : shards.train.size() + shards.valid.size();
   // the same tokens of another vocabulary are other data
   const std::uint64_t hash = mix64(hash_of(shards), data.vocabulary->hash());
-  using Side = ShardSource::Side;
-  data.train =
-      std::make_unique<ShardSource>(std::move(shards.train), one ? Side::kFront : Side::kAll, size);
-  data.valid =
-      std::make_unique<ShardSource>(std::move(shards.valid), one ? Side::kBack : Side::kAll, size);
+  data.train = tokens_of(std::move(shards.train), one ? Side::kFront : Side::kAll, size);
+  data.valid = tokens_of(std::move(shards.valid), one ? Side::kBack : Side::kAll, size);
   data.facts = {concat(path.string(), " (", files, one ? " shard, first 90 %" : " shards",
                        one ? " of its tokens to train)" : ")"),
                 hex16(hash),
                 {{"files", as_fact(files)},
                  {"vocabulary", folder},
-                 {"train_tokens", as_fact(data.train->total())},
-                 {"valid_tokens", as_fact(data.valid->total())}}};
+                 {"train_tokens", as_fact(data.train.total())},
+                 {"valid_tokens", as_fact(data.valid.total())}}};
   return data;
 }
 
@@ -175,13 +148,13 @@ constexpr std::int64_t kDefaultEvalBatches = 64;
 class TextTask final : public Task {
  public:
   TextTask(const TrainOptions& options, LmData data)
-      : model_(model_maker(options, {.classes = data.vocabulary_size()}, "gpt-small")),
+      : model_(model_maker(options, {.classes = n_tokens(data.vocabulary.get())}, "gpt-small")),
         seed_(options.seed),
         data_(std::move(data)),
-        train_(*data_.train, context(), /*slack=*/context()),
-        valid_(*data_.valid, context(), /*slack=*/0) {
-    PRIDE_CHECK(train_.size() > 0 && valid_.size() > 0, "lm: ", data_.train->total(), " ", unit(),
-                " of training and ", data_.valid->total(),
+        train_(data_.train, context(), /*slack=*/context()),
+        valid_(data_.valid, context(), /*slack=*/0) {
+    PRIDE_CHECK(train_.size() > 0 && valid_.size() > 0, "lm: ", data_.train.total(), " ", unit(),
+                " of training and ", data_.valid.total(),
                 " of validation text are too few for --context ", context());
     const std::int64_t wanted = options.eval_batches.value_or(kDefaultEvalBatches);
     const std::size_t all = (valid_.size() + kEvalWindows - 1) / kEvalWindows;

@@ -36,8 +36,7 @@ class TestCoordinator {
                               method_->protocol({.central = true}).alignment)),
         rounds_(*method_, buckets_) {}
 
-  // Worker `number`, which must not be in the run at that time. `vote_delay`: called before each
-  // vote, with the round.
+  // Worker `number`, which must not be in the run at that time.
   std::shared_ptr<CoordinatorClient> client(int number) {
     return std::make_shared<Client>(*this, number);
   }
@@ -46,6 +45,9 @@ class TestCoordinator {
   int parameters_every = 0;  // asked of a voter after so many rounds; 0: never
   // Changes what a worker gets as the record of a round.
   std::function<void(std::int64_t round, std::vector<std::byte>&)> tamper = nullptr;
+
+  // What a worker does before it votes on a round.
+  std::function<void(std::int64_t round)> before_vote = nullptr;
 
   std::vector<std::vector<std::byte>> records() {
     const std::lock_guard lock(mutex_);
@@ -78,10 +80,13 @@ class TestCoordinator {
       PRIDE_CHECK(run.method == c_.options_.method && run.seed == c_.options_.seed &&
                       run.settings == c_.options_.run_settings,
                   "coordinator: another run");
+      EXPECT_TRUE(std::ranges::equal(run.tensors, c_.layout_.tensors(), {}, &TensorSpec::name,
+                                     [](const TensorSlot& slot) { return slot.spec.name; }));
       weight_ = vote_weight;
       return c_.welcome(number_);
     }
     CoordinatorVote vote(const Ballot& ballot) override {
+      if (c_.before_vote) c_.before_vote(ballot.round);
       traffic_.bytes_sent += ballot.frames.size();
       return c_.vote(ballot,
                      {static_cast<std::uint16_t>(number_), static_cast<std::uint16_t>(weight_)},

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pride/cost.h"
@@ -24,14 +25,19 @@ namespace pride::train {
 struct StageTimes {
   double data = 0, backward = 0, encode = 0, exchange = 0, apply = 0;
 
-  void operator+=(const StageTimes& other) {
-    data += other.data;
-    backward += other.backward;
-    encode += other.encode;
-    exchange += other.exchange;
-    apply += other.apply;
-  }
+  void operator+=(const StageTimes& other);
 };
+
+inline constexpr std::pair<const char*, double StageTimes::*> kStages[] = {
+    {"data", &StageTimes::data},
+    {"backward", &StageTimes::backward},
+    {"encode", &StageTimes::encode},
+    {"exchange", &StageTimes::exchange},
+    {"apply", &StageTimes::apply}};
+
+inline void StageTimes::operator+=(const StageTimes& other) {
+  for (const auto& [name, stage] : kStages) this->*stage += other.*stage;
+}
 
 // Travels between ranks as bytes.
 struct RankStep {
@@ -50,7 +56,7 @@ struct WorldStep {
   std::vector<TensorDiagnostics> diagnostics;  // by tensor, in the steps that have them
   std::string note;                            // what the method decided
   std::optional<RoundReport> round;            // by a coordinator, in steps that end one
-  std::vector<RankStep> ranks;
+  std::vector<RankStep> ranks;                 // one or more
 
   // over the ranks that took part
   double mean_loss() const {
@@ -65,24 +71,16 @@ struct WorldStep {
     return std::ranges::any_of(ranks, [](const RankStep& r) { return r.interrupted != 0; });
   }
   std::uint64_t max_bytes_sent() const {
-    std::uint64_t most = 0;
-    for (const RankStep& r : ranks) most = std::max(most, r.bytes_sent);
-    return most;
+    return std::ranges::max(ranks, {}, &RankStep::bytes_sent).bytes_sent;
   }
   std::uint64_t max_bytes_received() const {
-    std::uint64_t most = 0;
-    for (const RankStep& r : ranks) most = std::max(most, r.bytes_received);
-    return most;
+    return std::ranges::max(ranks, {}, &RankStep::bytes_received).bytes_received;
   }
   // of the slowest rank, stage by stage
   StageTimes max_seconds() const {
     StageTimes most;
     for (const RankStep& r : ranks) {
-      most.data = std::max(most.data, r.seconds.data);
-      most.backward = std::max(most.backward, r.seconds.backward);
-      most.encode = std::max(most.encode, r.seconds.encode);
-      most.exchange = std::max(most.exchange, r.seconds.exchange);
-      most.apply = std::max(most.apply, r.seconds.apply);
+      for (const auto& [name, s] : kStages) most.*s = std::max(most.*s, r.seconds.*s);
     }
     return most;
   }

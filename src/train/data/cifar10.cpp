@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <system_error>
 
@@ -95,16 +94,6 @@ void check_end(const path& file, gzFile in, std::size_t n_bytes) {
   }
 }
 
-void append_record(const path& file, std::span<const std::uint8_t> record, std::size_t index,
-                   ImageSet& set) {
-  if (record[0] >= kClasses) {
-    throw DataError(concat(file.string(), ": record ", index, ": label ", int{record[0]},
-                           ", the largest is ", kClasses - 1));
-  }
-  set.labels.push_back(record[0]);
-  set.pixels.insert(set.pixels.end(), record.begin() + 1, record.end());
-}
-
 // The file's bytes, unpacked; whole records.
 std::vector<std::uint8_t> read_all(const path& file) {
   const GzFile in = open(file);
@@ -128,9 +117,14 @@ void append_file(const path& folder, const char* name, ImageSet& set) {
                            folder.string(), "; scripts/get_data.sh fetches them"));
   }
   const std::vector<std::uint8_t> bytes = read_all(*file);
-  const std::size_t n = bytes.size() / kRecord;
-  for (std::size_t i = 0; i < n; ++i) {
-    append_record(*file, std::span(bytes).subspan(i * kRecord, kRecord), i, set);
+  for (std::size_t i = 0; i < bytes.size() / kRecord; ++i) {
+    const auto record = bytes.begin() + static_cast<std::ptrdiff_t>(i * kRecord);
+    if (*record >= kClasses) {
+      throw DataError(concat(file->string(), ": record ", i, ": label ", int{*record},
+                             ", the largest is ", kClasses - 1));
+    }
+    set.labels.push_back(*record);
+    set.pixels.insert(set.pixels.end(), record + 1, record + kRecord);
   }
 }
 

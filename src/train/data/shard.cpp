@@ -9,10 +9,10 @@
 #include <limits>
 #include <new>
 #include <string_view>
-#include <system_error>
 
 #include "base/digest.h"
 #include "pride/error.h"
+#include "train/files.h"
 #include "train/text/utf8.h"
 
 namespace pride::train {
@@ -113,14 +113,8 @@ void add(const Shard& shard, Digest& digest) {
 }  // namespace
 
 std::vector<path> list_bin(const path& folder) {
-  std::vector<path> files;
-  std::error_code error;
-  std::filesystem::directory_iterator at(folder, error), end;
-  for (; !error && at != end; at.increment(error)) {
-    if (at->path().extension() == ".bin") files.push_back(at->path());
-  }
-  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
-  std::sort(files.begin(), files.end());
+  std::vector<path> files = entries_in(folder);
+  std::erase_if(files, [](const path& file) { return file.extension() != ".bin"; });
   return files;
 }
 

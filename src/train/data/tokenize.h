@@ -1,5 +1,6 @@
-// Text to shards of tokens, split into training and validation; and the documents that it reads:
-// the texts of files, of folders and of the lines of JSON files, one after the other.
+// Text to shards of tokens, split into training and validation. Documents are the texts of files,
+// of folders (every regular file below them, in order of relative path) and of the lines of JSON
+// files.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -49,33 +50,11 @@ bool is_single_text(const std::vector<std::filesystem::path>& inputs);
 // Documents validate by the hash of their name, a single text by its last bytes, cut before a
 // character. The same files give the same shards on every machine. `progress` is told the bytes
 // done, now and then. Throws DataError; InvalidArgument if <|endoftext|> is asked for and not in
-// the vocabulary. The shards appear under their names when all of them are whole, in place of files
-// of the same names; nothing has changed if it throws before.
+// the vocabulary. A file in a folder is left out if it has a NUL byte; one that was given by its
+// own name is refused, as is a line without a string under `field`, with its number. The shards
+// appear under their names when all of them are whole, in place of files of the same names; nothing
+// has changed if it throws before.
 Tokenized tokenize(const TokenizeOptions& options, const Vocabulary& vocabulary,
                    const std::function<void(std::uint64_t)>& progress);
-
-struct Document {
-  std::string name;       // path below the folder given or file name; of a line, with ":<line>"
-  std::string_view text;  // valid during the call
-};
-
-// A source of documents, listed but not read yet.
-struct DocumentFile {
-  std::filesystem::path path;
-  std::string name;
-  bool lines = false;        // a JSON text per line (*.jsonl in any case), each with a string under
-                             // the field
-  bool skip_binary = false;  // found in a folder: not a document if it has a NUL byte
-};
-
-// The files that `inputs` mean: a file itself, a folder every regular file below it, in order of
-// relative path. Throws DataError if one is not there.
-std::vector<DocumentFile> list_documents(const std::vector<std::filesystem::path>& inputs);
-
-// Calls `take` for each document of the file that is not empty, in order; the file is mapped, not
-// read whole. Throws DataError, naming file and line: not JSON, no string under `field`, a NUL byte
-// in a text that was given by its own name.
-void read_documents(const DocumentFile& file, const std::string& field,
-                    const std::function<void(const Document&)>& take);
 
 }  // namespace pride::train

@@ -115,7 +115,11 @@ EncodedSet QuestionEncoder::encode_part(const QuestionSet& set, Part part, bool 
   for (const Question* question : std::span(all).first(std::min(limit, all.size()))) {
     std::optional<EncodedQuestion> encoded = encode(*question, examples, set.delimiter());
     if (!encoded) {
-      if (!skip_long) refuse_long(*question);
+      if (!skip_long) {
+        throw DataError(concat(question->place, ": a choice has more tokens than the model reads ",
+                               "at a time (", options_.context,
+                               "); --skip-long leaves such questions out"));
+      }
       ++found.n_left_out;
       continue;
     }
@@ -128,11 +132,6 @@ EncodedSet QuestionEncoder::encode_part(const QuestionSet& set, Part part, bool 
                          " in this part, ", found.n_left_out,
                          " of them with a choice longer than the model's context of ",
                          options_.context));
-}
-
-void QuestionEncoder::refuse_long(const Question& question) const {
-  throw DataError(concat(question.place, ": a choice has more tokens than the model reads at a ",
-                         "time (", options_.context, "); --skip-long leaves such questions out"));
 }
 
 Picks picks_of(const EncodedQuestion& question, std::span<const double> log_probs) {
@@ -164,17 +163,6 @@ void Tally::add(const EncodedQuestion& question, std::span<const double> log_pro
   loss -= log_probs[gold];
   answer_tokens += static_cast<std::int64_t>(question.choices[gold].size());
   chance += 1.0 / static_cast<double>(question.choices.size());
-}
-
-Tally& Tally::operator+=(const Tally& other) {
-  questions += other.questions;
-  by_sum += other.by_sum;
-  by_byte += other.by_byte;
-  by_token += other.by_token;
-  loss += other.loss;
-  answer_tokens += other.answer_tokens;
-  chance += other.chance;
-  return *this;
 }
 
 std::optional<double> standard_error(std::int64_t right, std::int64_t n) {

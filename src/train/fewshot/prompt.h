@@ -74,7 +74,6 @@ class QuestionEncoder {
 
  private:
   std::vector<Token> tokens_of(std::string_view text);
-  [[noreturn]] void refuse_long(const Question& question) const;
 
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::optional<BpeEncoder> bpe_;
@@ -92,7 +91,7 @@ struct Picks {
 // `log_probs`: of each choice, the sum over its tokens (nats).
 Picks picks_of(const EncodedQuestion& question, std::span<const double> log_probs);
 
-// Counts over questions; can be added up.
+// Counts over questions.
 struct Tally {
   std::int64_t questions = 0;
   std::int64_t by_sum = 0, by_byte = 0, by_token = 0;  // right picks
@@ -101,7 +100,6 @@ struct Tally {
   double chance = 0;  // right picks to expect of a die
 
   void add(const EncodedQuestion& question, std::span<const double> log_probs);
-  Tally& operator+=(const Tally& other);
 };
 
 // Of a share `right` / n: sqrt(p (1 - p) / (n - 1)); none for less than two questions.

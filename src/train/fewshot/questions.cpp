@@ -91,27 +91,24 @@ QuestionList pointers(const std::vector<Question>& questions) {
   return list;
 }
 
-void list_folder(const fs::path& folder, std::vector<fs::path>& files) {
-  const auto first = static_cast<std::ptrdiff_t>(files.size());
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(kEnding) && !name.ends_with(kTrainEnding)) files.push_back(entry.path());
-  }
-  std::sort(files.begin() + first, files.end());
+std::vector<fs::path> list_folder(const fs::path& folder) {
+  std::vector<fs::path> files = entries_in(folder);
+  std::erase_if(files, [](const fs::path& file) {
+    return !file.string().ends_with(kEnding) || file.string().ends_with(kTrainEnding);
+  });
+  if (files.empty()) throw DataError(concat(folder.string(), ": no *.jsonl in it"));
+  return files;
 }
 
 }  // namespace
 
 std::vector<Question> read_questions(const fs::path& file) {
   const MappedFile mapped(file);
-  std::string_view text = mapped.text();
   std::vector<Question> questions;
-  for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    if (is_blank(line)) continue;
+  for_each_line(mapped.text(), [&](std::string_view line, std::size_t number) {
+    if (is_blank(line)) return;
     questions.push_back(Record(line, concat(file.string(), ":", number)).question());
-  }
+  });
   if (questions.empty()) throw DataError(concat(file.string(), ": no question in it"));
   return questions;
 }
@@ -153,13 +150,11 @@ std::vector<QuestionSet> read_question_sets(const std::vector<fs::path>& inputs)
   for (const fs::path& input : inputs) {
     if (!fs::exists(input))
       throw DataError(concat("no questions: ", input.string(), " is not there"));
-    if (!fs::is_directory(input)) {
+    if (fs::is_directory(input)) {
+      std::ranges::copy(list_folder(input), std::back_inserter(files));
+    } else {
       files.push_back(input);
-      continue;
     }
-    const std::size_t before = files.size();
-    list_folder(input, files);
-    if (files.size() == before) throw DataError(concat(input.string(), ": no *.jsonl in it"));
   }
   std::set<fs::path> seen;
   for (const fs::path& file : files) {

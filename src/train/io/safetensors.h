@@ -23,7 +23,10 @@ struct SafeTensor {
 // Throws DataError, naming the file and the tensor.
 std::map<std::string, SafeTensor> read_safetensors(const std::filesystem::path& file);
 
-// The header's "__metadata__" (empty if it has none). Checks and throws as read_safetensors.
+// The same checks, and what the header says alone: the shapes by name; "__metadata__" (empty if it
+// has none).
+std::map<std::string, std::vector<std::int64_t>> read_safetensors_shapes(
+    const std::filesystem::path& file);
 std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& file);
 
 // Writes tensors in order of name, as F32; same input, same bytes. The file appears whole or not at

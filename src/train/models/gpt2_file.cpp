@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "pride/error.h"
 #include "train/files.h"
 #include "train/io/safetensors.h"
-#include "train/io/safetensors_header.h"
 
 namespace pride::train {
 namespace {
@@ -22,15 +20,16 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Shape = std::vector<std::int64_t>;
 
-constexpr std::string_view kPrefix = "transformer.";
+constexpr std::string_view kModulePrefix = "transformer.";
 constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kPositions = "wpe.weight";
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& why) {
   throw DataError(concat(file.string(), ": not a GPT-2 that pride can load: ", why));
 }
 
 std::string own_name(const std::string& name) {
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+  return name.starts_with(kModulePrefix) ? name.substr(kModulePrefix.size()) : name;
 }
 
 // h.<n>.attn.bias and .masked_bias: the causal mask, which is no parameter
@@ -40,12 +39,11 @@ bool is_mask(const std::string& name) {
 }
 
 std::map<std::string, Shape> shapes_of(const fs::path& file) {
-  std::ifstream in;
   std::map<std::string, Shape> shapes;
-  for (const SafetensorsEntry& entry : read_safetensors_header(file, in).entries) {
-    if (!shapes.emplace(own_name(entry.name), entry.shape).second) {
-      refuse(file, concat("tensor \"", own_name(entry.name), "\" is there with and without \"",
-                          kPrefix, "\""));
+  for (const auto& [name, shape] : read_safetensors_shapes(file)) {
+    if (!shapes.emplace(own_name(name), shape).second) {
+      refuse(file, concat("tensor \"", own_name(name), "\" is there with and without \"",
+                          kModulePrefix, "\""));
     }
   }
   return shapes;
@@ -64,17 +62,13 @@ Shape table_shape(const fs::path& file, const std::map<std::string, Shape>& shap
   return found->second;
 }
 
-[[noreturn]] void refuse_shape(const fs::path& file, const std::string& name, const Shape& have,
-                               const Shape& want) {
-  refuse(file, concat("tensor \"", name, "\" has the shape ", at::IntArrayRef(have), ", expected ",
-                      at::IntArrayRef(want)));
-}
-
 void check_shape(const fs::path& file, const std::map<std::string, Shape>& shapes,
                  const std::string& name, const Shape& want) {
   const auto found = shapes.find(name);
   if (found == shapes.end()) refuse(file, concat("tensor \"", name, "\" is missing"));
-  if (found->second != want) refuse_shape(file, name, found->second, want);
+  if (found->second == want) return;
+  refuse(file, concat("tensor \"", name, "\" has the shape ", at::IntArrayRef(found->second),
+                      ", expected ", at::IntArrayRef(want)));
 }
 
 // Those of which all tensors are there, each of its shape; a tensor's data are in the file, so that
@@ -150,20 +144,6 @@ std::optional<std::int64_t> heads_of_config(const fs::path& file, const GptSize&
   return n;
 }
 
-// The tensor, and for positions the first rows of a longer table.
-const SafeTensor& find(const fs::path& file, const std::map<std::string, SafeTensor>& tensors,
-                       const ModelParameter& p) {
-  const auto found = tensors.find(p.name);
-  if (found == tensors.end()) refuse(file, concat("tensor \"", p.name, "\" is missing"));
-  const Shape want = p.tensor.sizes().vec(), &have = found->second.shape;
-  const bool longer =
-      p.name == "wpe.weight" && have.size() == 2 && have[0] >= want[0] && have[1] == want[1];
-  if (have != want && !longer) {
-    refuse_shape(file, p.name, have, want);
-  }
-  return found->second;
-}
-
 void check_names(const fs::path& file, std::map<std::string, SafeTensor>& tensors,
                  const Model& model) {
   const auto head = tensors.find(kHead);
@@ -195,12 +175,12 @@ fs::path find_gpt2(const fs::path& path) {
 GptSize gpt2_size(const fs::path& file, std::optional<std::int64_t> heads) {
   const std::map<std::string, Shape> shapes = shapes_of(file);
   const Shape wte = table_shape(file, shapes, "wte.weight");
-  const Shape wpe = table_shape(file, shapes, "wpe.weight");
+  const Shape wpe = table_shape(file, shapes, kPositions);
   GptSize size;
   size.vocabulary = wte[0];
   size.width = wte[1];
   size.context = wpe[0];
-  if (wpe[1] != size.width) refuse_shape(file, "wpe.weight", wpe, {wpe[0], size.width});
+  check_shape(file, shapes, kPositions, {wpe[0], size.width});
   for (const char* name : {"ln_f.weight", "ln_f.bias"}) {
     check_shape(file, shapes, name, {size.width});
   }
@@ -218,11 +198,15 @@ GptSize gpt2_size(const fs::path& file, std::optional<std::int64_t> heads) {
 }
 
 void load_gpt2(const fs::path& file, Model& model) {
+  const std::map<std::string, Shape> shapes = shapes_of(file);
   std::map<std::string, SafeTensor> tensors;
   for (auto& [name, tensor] : read_safetensors(file)) tensors[own_name(name)] = std::move(tensor);
   for (const ModelParameter& p : model.parameters()) {
-    const SafeTensor& tensor = find(file, tensors, p);
-    if (!std::ranges::all_of(tensor.values, [](float x) { return std::isfinite(x); })) {
+    Shape want = p.tensor.sizes().vec();
+    // of positions, the first rows of a longer table
+    if (p.name == kPositions) want[0] = std::max(want[0], table_shape(file, shapes, kPositions)[0]);
+    check_shape(file, shapes, p.name, want);
+    if (!std::ranges::all_of(tensors.at(p.name).values, [](float x) { return std::isfinite(x); })) {
       refuse(file, concat("tensor \"", p.name, "\" holds NaN or Inf"));
     }
   }

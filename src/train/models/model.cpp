@@ -149,13 +149,14 @@ class NormalStream {
   bool has_spare_ = false;
 };
 
-}  // namespace
-
+// FNV-1a over the name: the key of a parameter's stream.
 std::uint64_t name_hash(std::string_view name) {
   std::uint64_t hash = 0xCBF29CE484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
   return hash;
 }
+
+}  // namespace
 
 void fill_initial(std::uint64_t seed, std::string_view name, Init init, std::span<float> values) {
   if (init.kind == Init::Kind::kConstant) {

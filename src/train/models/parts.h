@@ -32,9 +32,6 @@ ModelInfo gpt_small_info();
 ModelInfo gpt2_info();
 std::vector<ModelInfo> vit_infos();
 
-// FNV-1a over the name: the key of a parameter's stream.
-std::uint64_t name_hash(std::string_view name);
-
 // Draws by Box-Muller in double, rounded once to float.
 void fill_initial(std::uint64_t seed, std::string_view name, Init init, std::span<float> values);
 

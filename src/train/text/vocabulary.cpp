@@ -101,15 +101,12 @@ class MergeReader {
 
   std::unordered_map<std::uint32_t, Merge> read(std::string_view text) {
     std::unordered_map<std::uint32_t, Merge> merges;
-    while (!text.empty()) {
-      ++line_;
-      const std::size_t end = std::min(text.find('\n'), text.size());
-      std::string_view line = text.substr(0, end);
-      text.remove_prefix(std::min(end + 1, text.size()));
+    for_each_line(text, [&](std::string_view line, std::size_t number) {
+      line_ = number;
       if (line.ends_with('\r')) line.remove_suffix(1);
-      if (line.empty() || (line_ == 1 && line.starts_with("#version"))) continue;
+      if (line.empty() || (number == 1 && line.starts_with("#version"))) return;
       add(line, merges);
-    }
+    });
     check_all_known();
     return merges;
   }

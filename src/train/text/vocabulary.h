@@ -34,9 +34,8 @@ class Vocabulary {
   explicit Vocabulary(const std::filesystem::path& folder);
 
   std::size_t size() const noexcept { return bytes_.size(); }
-  std::uint64_t hash() const noexcept {
-    return hash_;
-  }  // XXH3-64 of the merges, seeded by that of the ids
+  // XXH3-64 of the merges, seeded by that of the ids.
+  std::uint64_t hash() const noexcept { return hash_; }
 
   // What a token stands for. REQUIRES: token < size().
   std::string_view bytes(Token token) const noexcept { return bytes_[token]; }
@@ -60,5 +59,10 @@ class Vocabulary {
   std::optional<Token> end_of_text_;
   std::uint64_t hash_ = 0;
 };
+
+// Of the vocabulary, or of bytes.
+inline std::int64_t n_tokens(const Vocabulary* vocabulary) noexcept {
+  return vocabulary != nullptr ? static_cast<std::int64_t>(vocabulary->size()) : 256;
+}
 
 }  // namespace pride::train

@@ -18,10 +18,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kFewestClasses = 2;  // of one there is nothing to learn
 constexpr std::size_t kMostClasses = 65536;
 
-DataError cannot_list(const fs::path& folder, const std::error_code& error) {
-  return DataError(concat("cannot list ", folder.string(), ": ", error.message()));
-}
-
 bool hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
 bool is_jpeg_name(const fs::path& file) {
@@ -30,20 +26,15 @@ bool is_jpeg_name(const fs::path& file) {
 }
 
 std::vector<std::string> folders_in(const fs::path& folder) {
-  std::error_code error;
   std::vector<std::string> names;
-  fs::directory_iterator at(folder, error), end;
-  for (; !error && at != end; at.increment(error)) {
+  for (const fs::path& entry : entries_in(folder)) {
     std::error_code gone;
-    if (at->is_directory(gone) && !hidden(at->path())) {
-      names.push_back(at->path().filename().string());
-      if (!is_utf8(names.back())) {
-        throw DataError(concat(at->path().string(), ": a class whose name is not UTF-8"));
-      }
+    if (!fs::is_directory(entry, gone) || hidden(entry)) continue;
+    names.push_back(entry.filename().string());
+    if (!is_utf8(names.back())) {
+      throw DataError(concat(entry.string(), ": a class whose name is not UTF-8"));
     }
   }
-  if (error) throw cannot_list(folder, error);
-  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -83,7 +74,7 @@ std::vector<Found> images_of(const fs::path& split, const std::string& name, std
     if (error) break;
     found.push_back({at->path().lexically_relative(split).generic_string(), size});
   }
-  if (error) throw cannot_list(folder, error);
+  if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));
   if (found.empty()) throw DataError(concat(folder.string(), ": no image (.jpg, .jpeg) in it"));
   std::sort(found.begin(), found.end(),
             [](const Found& a, const Found& b) { return a.name < b.name; });

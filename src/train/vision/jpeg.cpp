@@ -2,16 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/vision/jpeg.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csetjmp>
 #include <cstdio>
 #include <string_view>
-#include <system_error>
 
 #include <jpeglib.h>
 
@@ -19,6 +14,7 @@
 #include <jerror.h>
 
 #include "pride/error.h"
+#include "train/io/mapped_file.h"
 
 namespace pride::train {
 namespace {
@@ -129,37 +125,11 @@ std::string other_format(std::string_view bytes) {
   return "not a JPEG file";
 }
 
-struct File {
-  explicit File(const char* name) : descriptor(open(name, O_RDONLY | O_CLOEXEC)) {}
-  ~File() {
-    if (descriptor >= 0) close(descriptor);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int descriptor;
-};
-
 }  // namespace
 
 std::vector<std::byte> read_jpeg_bytes(const std::string& name) {
-  const auto refuse = [&] {
-    return DataError(concat("cannot read ", name, ": ", std::generic_category().message(errno)));
-  };
-  const File file(name.c_str());
-  if (file.descriptor < 0) throw refuse();
-  constexpr std::size_t kChunk = std::size_t{1} << 17;
-  std::vector<std::byte> bytes;
-  std::size_t n = 0;
-  while (true) {
-    bytes.resize(n + kChunk);
-    const ssize_t got = read(file.descriptor, bytes.data() + n, kChunk);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw refuse();
-    n += static_cast<std::size_t>(got);
-    if (got == 0) break;
-  }
-  bytes.resize(n);
-  return bytes;
+  const MappedFile file(name);
+  return {file.bytes().begin(), file.bytes().end()};
 }
 
 RgbImage decode_jpeg(std::span<const std::byte> bytes, const std::string& name,

@@ -27,7 +27,7 @@ inline constexpr std::int64_t kMostPixels = std::int64_t{1} << 27;
 RgbImage decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                      std::int64_t most_pixels = kMostPixels);
 
-// The bytes of a file. Throws DataError.
+// The bytes of a file, read once: it may change afterwards. Throws DataError.
 std::vector<std::byte> read_jpeg_bytes(const std::string& name);
 
 // The image of a file.

@@ -10,9 +10,11 @@ Prefetcher::Prefetcher(int threads) {
   threads_.reserve(static_cast<std::size_t>(threads));
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
-  } catch (...) {  // the system has no more
+  } catch (const std::exception& error) {  // the system has no more
     stop();
-    throw;
+    // the one that waits makes rows, too
+    throw Error(concat("only ", threads_.size() + 1, " of ", threads + 1,
+                       " threads could be started: ", error.what()));
   }
 }
 

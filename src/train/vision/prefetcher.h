@@ -22,7 +22,7 @@ class Prefetcher {
   // Makes row `row` of its batch. Called once per row, from any thread, for several rows at a time.
   using MakeRow = std::function<void(std::size_t row)>;
 
-  // Without threads all rows are made by wait().
+  // Without threads all rows are made by wait(). Throws Error if the system has not as many.
   explicit Prefetcher(int threads);
   // Rows that no thread has taken are not made; `make` of all batches is then no longer called.
   ~Prefetcher();

@@ -30,32 +30,16 @@ Box centred(int width, int height, int part_width, int part_height) {
   return {(width - part_width) / 2, (height - part_height) / 2, part_width, part_height};
 }
 
-using Table = std::array<std::array<float, 256>, 3>;
-
-// normalised value of every byte, per channel
-const Table& value_table() {
-  static const Table table = [] {
-    Table values{};
-    for (std::size_t c = 0; c < 3; ++c) {
-      for (std::size_t p = 0; p < 256; ++p) {
-        const double value = (static_cast<double>(p) / 255 - kMean[c]) / kDeviation[c];
-        values[c][p] = static_cast<float>(value);
-      }
-    }
-    return values;
-  }();
-  return table;
-}
-
 void write_view(const RgbImage& image, const Resize& how, bool flip, std::span<float> out) {
   const auto size = static_cast<std::size_t>(how.window.width);
   PRIDE_CHECK(out.size() == 3 * size * size, "a view of ", size, " pixels: room for ", out.size(),
               " floats");
   std::vector<std::uint8_t> bytes(out.size());
   resample(image, how, bytes);
+  static const ByteValues values = normalised_bytes(kMean, kDeviation);
   float* value = out.data();
   for (std::size_t c = 0; c < 3; ++c) {
-    const std::array<float, 256>& table = value_table()[c];
+    const std::array<float, 256>& table = values[c];
     for (std::size_t y = 0; y < size; ++y) {
       const std::uint8_t* row = bytes.data() + 3 * y * size + c;
       for (std::size_t x = 0; x < size; ++x) {
@@ -66,6 +50,18 @@ void write_view(const RgbImage& image, const Resize& how, bool flip, std::span<f
 }
 
 }  // namespace
+
+ByteValues normalised_bytes(const std::array<double, 3>& mean,
+                            const std::array<double, 3>& deviation) {
+  ByteValues values{};
+  for (std::size_t c = 0; c < 3; ++c) {
+    for (std::size_t p = 0; p < 256; ++p) {
+      const double value = (static_cast<double>(p) / 255 - mean[c]) / deviation[c];
+      values[c][p] = static_cast<float>(value);
+    }
+  }
+  return values;
+}
 
 Box random_crop(int width, int height, PhiloxStream& bits) {
   const double area = static_cast<double>(width) * height;

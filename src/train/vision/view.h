@@ -4,6 +4,7 @@
 // Source    torchvision's RandomResizedCrop, Resize and CenterCrop; Szegedy et al. 2015.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -40,6 +41,11 @@ Box random_crop(int width, int height, PhiloxStream& bits);
 
 // The short side becomes size * 256 / 224 (rounded), of which the central size x size is taken.
 Resize centre_crop(int width, int height, int size);
+
+// (value / 255 - mean) / deviation of every byte value, by channel.
+using ByteValues = std::array<std::array<float, 256>, 3>;
+ByteValues normalised_bytes(const std::array<double, 3>& mean,
+                            const std::array<double, 3>& deviation);
 
 // Floats of a view: 3 * size * size.
 constexpr std::size_t view_floats(int size) {

@@ -16,7 +16,6 @@
 namespace pride::app {
 namespace {
 
-using std::filesystem::path;
 using namespace test;
 
 std::string text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
@@ -177,15 +176,6 @@ TEST(DefaultText, IsTheStandardLibraryWithoutLicences) {
     ++at;
   }
   EXPECT_LT(n_notices, corpus.n_files / 50);
-}
-
-TEST(TextRealData, SplitsTinyShakespeareAsPublished) {
-  const path file = path(PRIDE_SHARED_DATA) / "text" / "tinyshakespeare.txt";
-  if (!std::filesystem::exists(file)) GTEST_SKIP() << "no " << file;
-  const TextCorpus corpus = load_text(file);
-  EXPECT_EQ(corpus.train.size(), 1'003'854U);
-  EXPECT_EQ(corpus.valid.size(), 111'540U);
-  EXPECT_EQ(text(corpus.train).substr(0, 14), "First Citizen:");
 }
 
 }  // namespace

@@ -164,21 +164,6 @@ TEST_F(Finetune, RunsByEveryMethod) {
   }
 }
 
-TEST_F(Finetune, ResumesToTheSameBits) {
-  const std::vector<std::string> flags =
-      words("--data ", at("task.jsonl"), " --steps 6 --lr 1e-3 --examples 12");
-  const auto with = [&](const std::vector<std::string>& more) { return plus(more, flags); };
-  const json whole = train(with({"--save-every", "3", "--eval-every", "3", "--out", at("whole")}));
-  const json rest = train(with({"--resume", at("whole/checkpoints/step-3")}));
-  EXPECT_EQ(rest.at("param_hash"), whole.at("param_hash"));
-  EXPECT_EQ(rest.at("final"), whole.at("final"));
-  int evaluations = 0;
-  for (const json& record : test::json_lines(test::bytes_of(at("whole/metrics.jsonl")))) {
-    evaluations += record.at("type") == "eval" ? 1 : 0;
-  }
-  EXPECT_EQ(evaluations, 2);
-}
-
 TEST_F(Finetune, GoesOnFromALanguageModel) {
   const Outcome pretrained =
       run_here(words("train --task lm --data ", at("task.jsonl"),

@@ -127,25 +127,5 @@ TEST(QuestionSet, TrainsOnTheFileBesideIt) {
   EXPECT_THROW(parse_part("half"), InvalidArgument);
 }
 
-TEST(QuestionsRealData, AreAsManyAsPublished) {
-  const path folder = path(PRIDE_SHARED_DATA) / "fewshot";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no questions in " << folder;
-  const std::pair<const char*, std::size_t> sizes[] = {{"arc_challenge", 1172},
-                                                       {"arc_easy", 2376},
-                                                       {"boolq_first1000", 1000},
-                                                       {"hellaswag_every5th", 2009},
-                                                       {"openbook_qa", 500},
-                                                       {"piqa", 1838},
-                                                       {"siqa", 1954}};
-  const std::vector<QuestionSet> sets = read_question_sets({folder});
-  ASSERT_EQ(sets.size(), std::size(sizes));
-  for (std::size_t i = 0; i < sets.size(); ++i) {
-    EXPECT_EQ(sets[i].name(), sizes[i].first);
-    EXPECT_EQ(sets[i].part(Part::kAll).size(), sizes[i].second);
-    const bool plain = sets[i].name() == "openbook_qa" || sets[i].name() == "hellaswag_every5th";
-    EXPECT_EQ(sets[i].delimiter(), plain ? " " : "\nAnswer: ") << sets[i].name();
-  }
-}
-
 }  // namespace
 }  // namespace pride::app

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <random>
 
 #include "apps/io/temp_folder.h"
 #include "pride/error.h"
@@ -151,6 +150,7 @@ TEST(SafetensorsRoundTrip, KeepsEveryBitShapeAndText) {
     }
   }
   EXPECT_EQ(read_safetensors_metadata(file), metadata);
+  EXPECT_EQ(read_safetensors_shapes(file).at("h.0.weight"), tensors.at("h.0.weight").shape);
 }
 
 TEST(SafetensorsRoundTrip, HoldsWithoutTensors) {
@@ -174,17 +174,6 @@ TEST(SafetensorsRead, ConvertsOtherFloatsAndKeepsTheirNames) {
   EXPECT_EQ(tensors.at("h").values, (std::vector<float>{1.0F, -2.0F, 0x1p-24F, INFINITY}));
   EXPECT_EQ(tensors.at("b").dtype, "BF16");
   EXPECT_EQ(tensors.at("b").values, (std::vector<float>{1.0F, -3.140625F}));
-}
-
-TEST(SafetensorsRead, ConvertsArraysLongerThanItsBuffer) {
-  constexpr std::size_t n = 150'001;
-  std::string data;
-  for (std::size_t i = 0; i < n; ++i) data += raw({static_cast<double>(i)});
-  const auto header =
-      concat(R"({"d":{"dtype":"F64","shape":[)", n, R"(],"data_offsets":[0,)", 8 * n, "]}}");
-  const auto values = read_bytes(file_of(header, data)).at("d").values;
-  ASSERT_EQ(values.size(), n);
-  for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(values[i], static_cast<float>(i)) << i;
 }
 
 // Oracle: sign, exponent and fraction put together by ldexp.
@@ -217,9 +206,12 @@ std::string entry(const std::string& text) {
   return file_of(R"({"t":{)" + text + "}}", std::string(8, '\0'));
 }
 
+std::string f32(const char* shape, const char* offsets) {
+  return entry(concat(R"("dtype":"F32","shape":)", shape, R"(,"data_offsets":)", offsets));
+}
+
 std::vector<BadFile> bad_files() {
   const std::string good = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
-  const std::string dtype = R"("dtype":"F32",)";
   const std::string two = R"("dtype":"F32","shape":[1],"data_offsets":)";
   const std::string data8(8, '\0');
   return {
@@ -237,7 +229,7 @@ std::vector<BadFile> bad_files() {
       {"deep nesting", file_of(std::string(100'000, '['), ""), "not JSON"},
       {"name twice", file_of("{\"t\":{" + good + "},\"t\":{" + good + "}}", data8),
        "\"t\" stands twice"},
-      {"key twice", entry(dtype + good), "\"dtype\" stands twice"},
+      {"key twice", entry(R"("dtype":"F32",)" + good), "\"dtype\" stands twice"},
       {"empty name", file_of("{\"\":{" + good + "}}", data8), "without a name"},
       {"entry is a number", file_of("{\"t\":1}", ""), "tensor \"t\": its entry"},
       {"no dtype", entry(R"("shape":[2],"data_offsets":[0,8])"), "tensor \"t\": it has no dtype"},
@@ -246,34 +238,26 @@ std::vector<BadFile> bad_files() {
        "tensor \"t\": dtype \"F31\"; F32, F16, BF16 and F64 are known"},
       {"integers", entry(R"("dtype":"I32","shape":[2],"data_offsets":[0,8])"), "dtype \"I32\""},
       {"no shape", entry(R"("dtype":"F32","data_offsets":[0,8])"), "shape is not a list"},
-      {"shape a number", entry(dtype + R"("shape":2,"data_offsets":[0,8])"), "shape is not a list"},
-      {"negative size", entry(dtype + R"("shape":[-2],"data_offsets":[0,8])"), "shape is not"},
-      {"fraction of a size", entry(dtype + R"("shape":[2.0],"data_offsets":[0,8])"), "shape is"},
-      {"size beyond 64 bits",
-       entry(dtype + R"("shape":[18446744073709551616],"data_offsets":[0,8])"),
-       "shape is not a list"},
-      {"size beyond 63 bits",
-       entry(dtype + R"("shape":[9223372036854775808],"data_offsets":[0,8])"),
+      {"shape a number", f32("2", "[0,8]"), "shape is not a list"},
+      {"negative size", f32("[-2]", "[0,8]"), "shape is not"},
+      {"fraction of a size", f32("[2.0]", "[0,8]"), "shape is"},
+      {"size beyond 64 bits", f32("[18446744073709551616]", "[0,8]"), "shape is not a list"},
+      {"size beyond 63 bits", f32("[9223372036854775808]", "[0,8]"),
        "tensor \"t\": the size of its shape overflows"},
-      {"product wraps to 2",
-       entry(dtype + R"("shape":[4294967296,4294967296,2],"data_offsets":[0,8])"), "overflows"},
-      {"product wraps with item size",
-       entry(dtype + R"("shape":[4611686018427387906],"data_offsets":[0,8])"), "overflows"},
-      {"huge size beside a zero",
-       entry(dtype + R"("shape":[0,9223372036854775808],"data_offsets":[0,0])"), "overflows"},
+      {"product wraps to 2", f32("[4294967296,4294967296,2]", "[0,8]"), "overflows"},
+      {"product wraps with item size", f32("[4611686018427387906]", "[0,8]"), "overflows"},
+      {"huge size beside a zero", f32("[0,9223372036854775808]", "[0,0]"), "overflows"},
       {"no offsets", entry(R"("dtype":"F32","shape":[2])"), "data_offsets is not a pair"},
-      {"one offset", entry(dtype + R"("shape":[2],"data_offsets":[8])"),
-       "data_offsets is not a pair"},
-      {"three offsets", entry(dtype + R"("shape":[2],"data_offsets":[0,8,8])"), "not a pair"},
-      {"negative offset", entry(dtype + R"("shape":[2],"data_offsets":[-8,0])"), "not a pair"},
-      {"offsets reversed", entry(dtype + R"("shape":[2],"data_offsets":[8,0])"), "out of range"},
-      {"data truncated", entry(dtype + R"("shape":[3],"data_offsets":[0,12])"),
+      {"one offset", f32("[2]", "[8]"), "data_offsets is not a pair"},
+      {"three offsets", f32("[2]", "[0,8,8]"), "not a pair"},
+      {"negative offset", f32("[2]", "[-8,0]"), "not a pair"},
+      {"offsets reversed", f32("[2]", "[8,0]"), "out of range"},
+      {"data truncated", f32("[3]", "[0,12]"),
        "tensor \"t\": data_offsets [0, 12] in 8 bytes of data: out of range or truncated"},
-      {"offset of all ones",
-       entry(dtype + R"("shape":[2],"data_offsets":[18446744073709551608,0])"), "out of range"},
-      {"too few bytes for the shape", entry(dtype + R"("shape":[2],"data_offsets":[0,4])"),
+      {"offset of all ones", f32("[2]", "[18446744073709551608,0]"), "out of range"},
+      {"too few bytes for the shape", f32("[2]", "[0,4]"),
        "its shape takes 8 bytes, its data_offsets give 4"},
-      {"scalar of no bytes", entry(dtype + R"("shape":[],"data_offsets":[0,0])"), "takes 4 bytes"},
+      {"scalar of no bytes", f32("[]", "[0,0]"), "takes 4 bytes"},
       {"overlap",
        file_of("{\"a\":{" + two + "[0,4]},\"b\":{" + two + "[2,6]},\"c\":{" + two + "[4,8]}}",
                data8),
@@ -326,30 +310,6 @@ TEST(SafetensorsRead, RefusesEveryTruncation) {
     EXPECT_THROW(read_bytes(bytes.substr(0, n)), DataError) << "first " << n << " bytes";
   }
   EXPECT_EQ(read_bytes(bytes).size(), 2U);
-}
-
-// A damaged file loads or is refused with a DataError; sanitizer builds watch the rest.
-TEST(SafetensorsRead, SurvivesRandomDamage) {
-  constexpr std::uint32_t seed = 20240408;
-  SCOPED_TRACE(concat("seed ", seed));
-  std::mt19937 random(seed);
-  const std::string good = valid_file();
-  int refused = 0;
-  constexpr int kFiles = 3'000;
-  for (int i = 0; i < kFiles; ++i) {
-    std::string bytes = good;
-    for (std::uint32_t k = random() % 3 + 1; k > 0; --k) {
-      bytes[random() % bytes.size()] = static_cast<char>(random());
-    }
-    try {
-      read_bytes(bytes);
-    } catch (const DataError&) {
-      ++refused;
-    }
-  }
-  // most of the file is header, where most changes break something
-  EXPECT_GT(refused, kFiles / 2);
-  EXPECT_LT(refused, kFiles);
 }
 
 }  // namespace

@@ -127,15 +127,6 @@ TEST_F(LanguageTraining, LearnsFromShardsAndTellsItsPerplexity) {
   EXPECT_EQ(records.back().at("perplexity"), final.at("perplexity"));
 }
 
-TEST_F(LanguageTraining, GivesTheSameBitsFromBothLayouts) {
-  const auto hash = [&](const char* out) {
-    return json_of(run_here(on_shards(out, {"--steps", "3"}))).at("param_hash");
-  };
-  const auto plain = hash("plain");
-  ASSERT_EQ(run_here(tokenize({"--layout", "llmc", "--overwrite"})).code, 0);
-  EXPECT_EQ(hash("llmc"), plain);
-}
-
 TEST_F(LanguageTraining, GoesOnFromWhatItSavedInHuggingFacesLayout) {
   const auto metrics = [&](const std::vector<std::string>& arguments) {
     return json_of(run_here(arguments));

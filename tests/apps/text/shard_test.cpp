@@ -42,23 +42,16 @@ Tokens tokens_of(const path& file) {
   return {shard.tokens().begin(), shard.tokens().end()};
 }
 
-TEST(Shard, WritesTheBytesOfNanoGpt) {
+TEST(Shard, WritesTheBytesOfNanoGptAndOfLlmc) {
   const TempFolder folder;
   const path file = folder.path() / "train.bin";
-  write(file, ShardLayout::kPlain, {1, 258, 50256});
-  EXPECT_EQ(bytes_of(file), std::string("\x01\x00\x02\x01\x50\xC4", 6));
-  EXPECT_EQ(Shard(file).layout(), ShardLayout::kPlain);
-  EXPECT_EQ(tokens_of(file), (Tokens{1, 258, 50256}));
-}
-
-TEST(Shard, WritesTheBytesOfLlmc) {
-  const TempFolder folder;
-  const path file = folder.path() / "train.bin";
-  write(file, ShardLayout::kLlmc, {1, 258, 50256});
-  EXPECT_EQ(bytes_of(file),
-            llmc_header(20240520, 1, 3) + std::string("\x01\x00\x02\x01\x50\xC4", 6));
-  EXPECT_EQ(Shard(file).layout(), ShardLayout::kLlmc);
-  EXPECT_EQ(tokens_of(file), (Tokens{1, 258, 50256}));
+  for (const ShardLayout layout : {ShardLayout::kPlain, ShardLayout::kLlmc}) {
+    write(file, layout, {1, 258, 50256});
+    const std::string header = layout == ShardLayout::kLlmc ? llmc_header(20240520, 1, 3) : "";
+    EXPECT_EQ(bytes_of(file), header + std::string("\x01\x00\x02\x01\x50\xC4", 6));
+    EXPECT_EQ(Shard(file).layout(), layout);
+    EXPECT_EQ(tokens_of(file), (Tokens{1, 258, 50256}));
+  }
 }
 
 TEST(Shard, RefusesWhatIsNotOneByName) {
@@ -271,20 +264,6 @@ TEST_F(Tokenize, TakesNamedEndsForTokensIfAsked) {
   run({.inputs = {file}, .end_of_text = EndOfText::kNone, .named_ends = true});
   const Tokens tokens = tokens_of(folder_.path() / "out/train.bin");
   EXPECT_EQ(std::count(tokens.begin(), tokens.end(), *vocabulary_.end_of_text()), 1);
-}
-
-// nanoGPT's and this collection's counts for the 90/10 split by bytes.
-TEST_F(Tokenize, GivesTheKnownCountsOfTinyShakespeare) {
-  const path data = PRIDE_SHARED_DATA;
-  if (!std::filesystem::exists(data / "gpt2_bpe/encoder.json")) {
-    GTEST_SKIP() << "no GPT-2 vocabulary below " << data;
-  }
-  const Tokenized done = tokenize({.inputs = {data / "text/tinyshakespeare.txt"},
-                                   .out = folder_.path() / "out",
-                                   .end_of_text = EndOfText::kNone},
-                                  Vocabulary(data / "gpt2_bpe"), [](std::uint64_t) {});
-  EXPECT_EQ(done.train.tokens, 301'966U);
-  EXPECT_EQ(done.valid.tokens, 36'059U);
 }
 
 }  // namespace

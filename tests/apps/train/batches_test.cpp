@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -73,16 +72,24 @@ TEST(Augment, DependsOnSeedSampleAndEpochAlone) {
   EXPECT_NE(a, c);
 }
 
-TEST(TextTask, TargetsAreTheNextBytesAndWindowsDifferByEpoch) {
-  const test::TempFolder folder;
-  const auto file = folder.path() / "text";
-  std::ofstream out(file, std::ios::binary);
-  for (int i = 0; i < 5000; ++i) out << static_cast<char>('a' + i % 26);
-  out.close();
-  TrainOptions options;
-  options.data = file.string();
-  options.context = 16;
-  const auto task = make_task(options);
+class TextTask : public testing::Test {
+ protected:
+  // From now on data are shards.
+  void use_tokens() { options_.vocab = test::write_small_vocabulary(folder_).string(); }
+  std::unique_ptr<Task> task_of(const std::string& data, std::int64_t context) {
+    options_.data = folder_.write("data.bin", data).string();
+    options_.context = context;
+    return make_task(options_);
+  }
+
+  test::TempFolder folder_;
+  TrainOptions options_;
+};
+
+TEST_F(TextTask, TargetsAreTheNextBytesAndWindowsDifferByEpoch) {
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += static_cast<char>('a' + i % 26);
+  const auto task = task_of(text, 16);
   const std::vector<Draw> draws = {{.sample = 0}, {.sample = 7}, {.sample = 7, .epoch = 1}};
   const Batch batch = task->train_batch(draws);
   EXPECT_EQ(batch.input.sizes(), (at::IntArrayRef{3, 16}));
@@ -94,32 +101,22 @@ TEST(TextTask, TargetsAreTheNextBytesAndWindowsDifferByEpoch) {
   EXPECT_EQ(task->eval_batch(1).input.size(0), 15);
 }
 
-TEST(TextTask, RefusesModelsAndTextsThatDoNotFit) {
-  const test::TempFolder folder;
-  const auto file = folder.path() / "text";
-  std::ofstream(file) << std::string(300, 'x');
-  TrainOptions options;
-  options.data = file.string();
-  EXPECT_THROW(make_task(options), InvalidArgument) << "context 128, 270 bytes to train";
-  options.model = "vit-small";
-  EXPECT_THROW(make_task(options), InvalidArgument);
+TEST_F(TextTask, RefusesModelsAndTextsThatDoNotFit) {
+  EXPECT_THROW(task_of(std::string(300, 'x'), 128), InvalidArgument) << "270 bytes to train";
+  options_.model = "vit-small";
+  EXPECT_THROW(task_of(std::string(5000, 'x'), 16), InvalidArgument);
 }
 
 // Shards whose tokens are the text's bytes, written by hand, are the same data as the text.
-TEST(TextTask, ShardsGiveTheWindowsOfTheText) {
-  const test::TempFolder folder;
-  const auto vocabulary = test::write_small_vocabulary(folder);
+TEST_F(TextTask, ShardsGiveTheWindowsOfTheText) {
   std::string text, tokens;
   for (int i = 0; i < 5000; ++i) {
     text += static_cast<char>(i * i % 251);
     tokens += {static_cast<char>(255 - i * i % 251), '\0'};  // the small vocabulary's order
   }
-  TrainOptions bytes, shards;
-  bytes.context = shards.context = 16;
-  bytes.data = folder.write("text", text).string();
-  shards.data = folder.write("tokens.bin", tokens).string();
-  shards.vocab = vocabulary.string();
-  const auto a = make_task(bytes), b = make_task(shards);
+  const auto a = task_of(text, 16);
+  use_tokens();
+  const auto b = task_of(tokens, 16);
   EXPECT_EQ(a->n_samples(), b->n_samples());
   EXPECT_EQ(a->n_eval_batches(), b->n_eval_batches());
   EXPECT_EQ(number_of(b->model().size, "vocabulary"), 269);
@@ -138,35 +135,28 @@ TEST(TextTask, ShardsGiveTheWindowsOfTheText) {
   EXPECT_EQ(number_of(b->eval_metrics(sums), "tokens"), 48);
 }
 
-TEST(TextTask, CountsTheBytesBehindTokensForBitsPerByte) {
-  const test::TempFolder folder;
-  const auto vocabulary = test::write_small_vocabulary(folder);
+TEST_F(TextTask, CountsTheBytesBehindTokensForBitsPerByte) {
+  use_tokens();
   // " the" (258, 4 bytes) and <|endoftext|> (268, none) in turn: two bytes a token
   std::string tokens;
   for (int i = 0; i < 400; ++i) tokens += {static_cast<char>(i % 2 == 0 ? 2 : 12), '\1'};
-  TrainOptions options;
-  options.context = 8;
-  options.data = folder.write("tokens.bin", tokens).string();
-  options.vocab = vocabulary.string();
-  const auto task = make_task(options);
+  const auto task = task_of(tokens, 8);
   const auto metrics = task->eval_metrics({.loss = 10, .correct = 0, .count = 20});
   EXPECT_DOUBLE_EQ(number_of(metrics, "bits_per_byte"), 0.5 / std::log(2.0) / 2);
 }
 
-TEST(TextTask, WindowsStayInTheirShardAndReachEveryShard) {
-  const test::TempFolder folder;
-  TrainOptions options;
-  options.vocab = test::write_small_vocabulary(folder).string();
-  options.context = 4;
+TEST_F(TextTask, WindowsStayInTheirShardAndReachEveryShard) {
+  use_tokens();
+  options_.context = 4;
   // shard k holds token k only; sizes 8 (too short for a window), 9, 30
   for (const auto& [k, n] : {std::pair{1, 8}, {2, 9}, {3, 30}}) {
     std::string tokens;
     for (int i = 0; i < n; ++i) tokens += {static_cast<char>(k), '\0'};
-    folder.write(concat("data/train_", k, ".bin"), tokens);
+    folder_.write(concat("data/train_", k, ".bin"), tokens);
   }
-  folder.write("data/val.bin", std::string(64, '\0'));
-  options.data = (folder.path() / "data").string();
-  const auto task = make_task(options);
+  folder_.write("data/val.bin", std::string(64, '\0'));
+  options_.data = (folder_.path() / "data").string();
+  const auto task = make_task(options_);
   ASSERT_EQ(task->n_samples(), 0U + 1 + 6);
   for (std::uint32_t epoch = 0; epoch < 20; ++epoch) {
     for (std::uint32_t sample = 0; sample < 7; ++sample) {
@@ -179,28 +169,23 @@ TEST(TextTask, WindowsStayInTheirShardAndReachEveryShard) {
   }
 }
 
-TEST(TextTask, NamesATokenOutsideTheVocabulary) {
-  const test::TempFolder folder;
-  TrainOptions options;
-  options.vocab = test::write_small_vocabulary(folder).string();
-  options.context = 4;
+TEST_F(TextTask, NamesATokenOutsideTheVocabulary) {
+  use_tokens();
   std::string tokens(400, '\0');
   tokens[41] = '\7';  // token 20: 1792
-  options.data = folder.write("x.bin", tokens).string();
-  const auto task = make_task(options);
+  const auto task = task_of(tokens, 4);
   const auto read_all = [&] {
     for (std::uint32_t i = 0; i < task->n_samples(); ++i) {
       const std::vector<Draw> draws = {{.sample = i}};
       task->train_batch(draws);
     }
   };
-  test::expect_error<DataError>(read_all, {"x.bin", "token 20 is 1792", "269"});
+  test::expect_error<DataError>(read_all, {"data.bin", "token 20 is 1792", "269"});
 }
 
-TEST(TextTask, NeedsDataForAVocabulary) {
-  TrainOptions options;
-  options.vocab = "somewhere";
-  test::expect_error<DataError>([&] { make_task(options); }, {"--vocab needs --data"});
+TEST_F(TextTask, NeedsDataForAVocabulary) {
+  options_.vocab = "somewhere";
+  test::expect_error<DataError>([&] { make_task(options_); }, {"--vocab needs --data"});
 }
 
 TEST(Clip, ScalesDownToTheLimitAndNeverUp) {

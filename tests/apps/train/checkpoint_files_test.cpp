@@ -97,6 +97,8 @@ TEST_F(CheckpointFiles, RefuseFactsAndFilesThatChanged) {
   expect_error<DataError>([&] { check_checkpoint_files(made, facts, {kCheckpointFacts}); },
                           {"checkpoint.json has none"});
   const std::string text = bytes_of(made / kCheckpointFacts);
+  folder_.write(fs::path("checkpoints/step-1") / kCheckpointFacts, "");
+  expect_error<DataError>([&] { read_checkpoint_facts(made); }, {"checkpoint.json: it is empty"});
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (std::isspace(static_cast<unsigned char>(text[at])) != 0) continue;
     std::string bad = text;

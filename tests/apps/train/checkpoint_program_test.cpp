@@ -54,25 +54,7 @@ TEST_F(Train, ResumesOnAnotherNumberOfWorkers) {
   EXPECT_EQ(hashes.size(), 9u) << "policies and numbers of workers make runs of their own";
 }
 
-TEST_F(Train, RefusesAMixedCheckpoint) {
-  summary({"--steps", "4", "--save-every", "2", "--out", path("out")});
-  const fs::path two = checkpoint("out", 2), four = checkpoint("out", 4);
-  const Arguments resume = {"--steps", "4", "--resume", four.string()};
-  for (const char* file : {"state-rank2.safetensors", "model.safetensors"}) {
-    fs::rename(four / file, path("kept"));
-    fs::copy_file(two / file, four / file);
-    expect_error(resume, concat(file, ": damaged, or of another checkpoint"), 1);
-    fs::rename(path("kept"), four / file);
-  }
-  const std::string facts = bytes_of(four / "checkpoint.json");
-  folder_.write(four / "checkpoint.json", "");
-  expect_error(resume, "checkpoint.json: it is empty", 1);
-  folder_.write(four / "checkpoint.json", facts);
-  summary(resume);
-}
-
-// One bit at a time, in each file at its begin, middle and end; and a state that is all zeros, or
-// of a run with another rate.
+// One bit of each file; and a state of a run with another rate.
 TEST_F(Train, RefusesACheckpointWithAWrongBit) {
   const auto save = [&](const char* out, const char* lr) {
     summary(
@@ -84,19 +66,15 @@ TEST_F(Train, RefusesACheckpointWithAWrongBit) {
   for (const char* file : {"checkpoint.json", "config.json", "model.safetensors",
                            "state-rank0.safetensors", "state-rank1.safetensors"}) {
     const std::string good = bytes_of(saved / file);
-    for (const std::size_t at : {good.size() / 8, good.size() / 2, good.size() - 3}) {
-      SCOPED_TRACE(concat(file, ", byte ", at));
-      std::string bad = good;
-      bad[at] = static_cast<char>(bad[at] ^ 4);
-      folder_.write(saved / file, bad);
-      expect_error(resume, file, 1);
-    }
+    SCOPED_TRACE(file);
+    std::string bad = good;
+    bad[good.size() - 3] ^= 4;
+    folder_.write(saved / file, bad);
+    expect_error(resume, file, 1);
     folder_.write(saved / file, good);
   }
   const fs::path state = saved / "state-rank1.safetensors";
   const std::string good = bytes_of(state);
-  folder_.write(state, std::string(good.size(), '\0'));
-  expect_error(resume, "state-rank1.safetensors: damaged", 1);
   folder_.write(state, bytes_of(other / "state-rank1.safetensors"));
   expect_error(resume, "state-rank1.safetensors: damaged, or of another checkpoint", 1);
   folder_.write(state, good);
@@ -132,15 +110,6 @@ TEST_F(Train, ReadsCheckpointsOfVersion01) {
   expect_error({"--steps", "4", "--resume", file.parent_path().string()}, "is of step 4", 1);
 }
 
-// A kill between the two renames leaves the old checkpoint under its second name.
-TEST_F(Train, ResumesFromACheckpointThatWasMovedAside) {
-  const json whole = summary({"--steps", "4", "--save-every", "2", "--out", path("out")});
-  fs::remove_all(checkpoint("out", 2));
-  fs::rename(checkpoint("out", 4), checkpoint("out", 4).string() + ".old");
-  const json again = summary({"--steps", "5", "--resume", path("out"), "--out", path("more")});
-  EXPECT_EQ(metrics("more").front()["step"], 5);
-}
-
 TEST_F(Train, SaysWhichSettingsHaveChangedSinceTheCheckpoint) {
   summary({"--steps", "4", "--save-every", "2", "--lr", "1e-3", "--out", path("out")});
   const Arguments resume = {"--steps", "4", "--resume", checkpoint("out", 2).string()};
@@ -168,28 +137,18 @@ TEST_F(Train, LeavesTheResultsOfAFinishedRunAsTheyAre) {
 }
 
 TEST_F(Train, KeepsTheNewestCheckpointsAndTheBest) {
-  const auto kept = [&](const Arguments& more) {
-    fs::remove_all(path("out"));
-    summary(plus({"--steps", "8", "--save-every", "1", "--eval-every", "1", "--out", path("out")},
-                 more));
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(path("out") + "/checkpoints")) {
-      names.insert(entry.path().filename().string());
-    }
-    return names;
-  };
-  // the loss falls from step to step, so that the newest is the best
-  EXPECT_EQ(kept({}), (std::set<std::string>{"step-6", "step-7", "step-8"}));
-  EXPECT_EQ(kept({"--keep-checkpoints", "0"}).size(), 8u);
   // a rate that is far too large: the best comes early
-  const std::set<std::string> names = kept({"--keep-checkpoints", "2", "--lr", "1"});
+  summary(words("--steps 8 --save-every 1 --eval-every 1 --keep-checkpoints 2 --lr 1 --out ",
+                path("out")));
   std::map<double, int> steps;
   for (const json& record : metrics("out")) {
     if (record["type"] == "eval") steps[record["loss"].get<double>()] = record["step"].get<int>();
   }
-  ASSERT_LT(steps.begin()->second, 7);
-  EXPECT_EQ(names,
-            (std::set<std::string>{concat("step-", steps.begin()->second), "step-7", "step-8"}));
+  const int best = steps.begin()->second;
+  ASSERT_LT(best, 7);
+  for (int step = 1; step <= 8; ++step) {
+    EXPECT_EQ(fs::exists(checkpoint("out", step)), step == best || step >= 7) << step;
+  }
 }
 
 // What comes after the checkpoint is of another course of the run.

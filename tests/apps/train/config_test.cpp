@@ -252,8 +252,11 @@ TEST(Flags, OfOneTaskAreRefusedByTheOthers) {
   options.patch = 4;
   test::expect_error<InvalidArgument>([&] { check(options); },
                                       {"--patch is for cifar10 and imagenet only"});
-  options.task = "imagenet";
+  options.task = "cifar10";
   EXPECT_NO_THROW(check(options));
+  options.embedding_std = 1;
+  test::expect_error<InvalidArgument>([&] { check(options); },
+                                      {"--embedding-std is for lm and fewshot only"});
 }
 
 TEST(FreezeSteps, AreAFifthOfTheRunUnlessGiven) {

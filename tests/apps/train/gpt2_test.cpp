@@ -33,6 +33,14 @@ class Gpt2File : public ::testing::Test {
     folder_.write("config.json", config.dump());
     return folder_.path() / "model.safetensors";
   }
+  // A model of the sizes that the file has, but for the context.
+  void load(const Tensors& tensors, Gpt& model) {
+    const path file = save(tensors);
+    const GptSize size = gpt2_size(file, {});
+    EXPECT_EQ(size.layers, model.size().layers);
+    EXPECT_EQ(size.vocabulary, model.size().vocabulary);
+    load_gpt2(file, model);
+  }
   void refuses(const Tensors& tensors, std::initializer_list<std::string_view> parts) {
     const path file = save(tensors);
     Gpt model(kSize);
@@ -48,9 +56,8 @@ class Gpt2File : public ::testing::Test {
 TEST_F(Gpt2File, GivesTheLogitsOfTorchsOwnModules) {
   for (const std::string prefix : {"", "transformer."}) {
     Tensors tensors = checkpoint(kSize, prefix);
-    const path file = save(tensors);
-    Gpt model(gpt2_size(file, {}));
-    load_gpt2(file, model);
+    Gpt model(kSize);
+    load(tensors, model);
     const torch::NoGradGuard no_grad;
     const torch::Tensor ids = torch::randint(kSize.vocabulary, {2, kSize.context}, torch::kLong);
     const torch::Tensor logits = model.logits(ids);
@@ -69,20 +76,18 @@ TEST_F(Gpt2File, ReadsWhatTransformersAddsToIt) {
   tensors["lm_head.weight"] = tensors.at("transformer.wte.weight");
   tensors["transformer.h.1.attn.bias"] = random_tensor({1, 1, 24, 24}, 0);
   tensors["transformer.h.1.attn.masked_bias"] = random_tensor({}, 0);
-  const path file = save(tensors);
-  Gpt model(gpt2_size(file, {}));
-  load_gpt2(file, model);
+  Gpt model(kSize);
+  load(tensors, model);
   EXPECT_EQ(model.parameters()[0].tensor[3][4].item<float>(),
             tensors.at("transformer.wte.weight").values[3 * 32 + 4]);
 }
 
 TEST_F(Gpt2File, TakesTheFirstPositionsForAShorterContext) {
   const Tensors tensors = checkpoint(kSize, "");
-  const path file = save(tensors);
-  GptSize size = gpt2_size(file, {});
+  GptSize size = kSize;
   size.context = 5;
   Gpt model(size);
-  load_gpt2(file, model);
+  load(tensors, model);
   const torch::NoGradGuard no_grad;
   const torch::Tensor ids = torch::randint(kSize.vocabulary, {1, 5}, torch::kLong);
   const torch::Tensor expected = TorchGpt2(tensors, "", kSize).logits(ids[0]);
@@ -191,9 +196,8 @@ TEST_F(Gpt2File, RefusesConfigurationsThatWouldGiveOtherResults) {
 }
 
 TEST_F(Gpt2File, ReadingInPiecesGivesTheLogitsOfReadingAtOnce) {
-  const path file = save(checkpoint(kSize, ""));
   Gpt model(kSize);
-  load_gpt2(file, model);
+  load(checkpoint(kSize, ""), model);
   const torch::NoGradGuard no_grad;
   const torch::Tensor ids = torch::randint(kSize.vocabulary, {kSize.context}, torch::kLong);
   const torch::Tensor whole = model.logits(ids.unsqueeze(0))[0];
@@ -206,9 +210,8 @@ TEST_F(Gpt2File, ReadingInPiecesGivesTheLogitsOfReadingAtOnce) {
 }
 
 TEST_F(Gpt2File, GeneratesWhatTheLogitsSayAlsoBeyondTheContext) {
-  const path file = save(checkpoint(kSize, ""));
   Gpt model(kSize);
-  load_gpt2(file, model);
+  load(checkpoint(kSize, ""), model);
   const torch::NoGradGuard no_grad;
   constexpr std::size_t n = 60, choices = 48;
   std::vector<Token> all = {1, 2, 3}, streamed;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/io/temp_folder.h"
-#include "apps/train/signs_task.h"
+#include "apps/train/small_run.h"
 #include "pride/error.h"
 
 namespace pride::app::test {
@@ -43,7 +43,7 @@ TrainOptions run_of_a_share(const char* method, double share, const char* absent
 
 TrainResult run_signs(const TrainOptions& options, const Observers& observers = {}) {
   register_line();
-  return run(options, std::make_shared<Signs>(options), observers);
+  return run(options, signs(options), observers);
 }
 
 TEST(Participation, AShareOfTheWorkersTakesPartInARoundAndTheOthersComputeNothing) {

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "apps/io/temp_folder.h"
+#include "apps/train/signs.h"
 #include "pride/error.h"
 #include "pride/train/model.h"
-#include "pride/train/task.h"
 #include "pride/train/trainer.h"
 #include "rules/orthogonalise.h"
 #include "support/coordinator.h"
@@ -39,29 +39,10 @@ class Bent final : public Model {
   at::Tensor head_, bias_, body_;
 };
 
-class Signs final : public Task {
- public:
-  Signs() : model_({.name = "bent", .make = [] { return std::make_unique<Bent>(); }}) {}
-  std::string name() const override { return "signs of numbers"; }
-  const ModelMaker& model() const override { return model_; }
-  DataFacts data() const override {
-    return {"numbers", "signs-1", {{"numbers", std::int64_t{64}}}};
-  }
-  std::size_t n_samples() const override { return 64; }
-  std::size_t n_eval_batches() const override { return 1; }
-  Batch train_batch(std::span<const Draw> draws) const override {
-    std::vector<double> x;
-    for (const Draw& draw : draws) x.push_back((draw.sample - 31.5) / 16);
-    return batch_of(at::tensor(x, at::kFloat));
-  }
-  Batch eval_batch(std::size_t) const override { return batch_of(at::arange(-3.5, 4.5)); }
-
- private:
-  static Batch batch_of(const at::Tensor& x) {
-    return {x.view({-1, 1}).to(at::kFloat), x.gt(0.8).to(at::kLong)};
-  }
-  ModelMaker model_;
-};
+std::shared_ptr<Signs> signs() {
+  const ModelMaker model{.name = "bent", .make = [] { return std::make_unique<Bent>(); }};
+  return std::make_shared<Signs>(model, /*border=*/0.8, /*scale=*/16);
+}
 
 TrainOptions options_of(const std::string& method, std::vector<std::string> more = {}) {
   TrainOptions options{.task = "", .method = method, .method_options = std::move(more)};
@@ -76,48 +57,19 @@ TrainOptions options_of(const std::string& method, std::vector<std::string> more
   return options;
 }
 
-// A worker that is killed before it votes on a round.
-class Killed final : public CoordinatorClient {
- public:
-  Killed(std::shared_ptr<CoordinatorClient> line, std::int64_t round)
-      : line_(std::move(line)), round_(round) {}
-  CoordinatorWelcome join(const RunDescription& run, int weight) override {
-    EXPECT_EQ(run.tensors.size(), 1U);
-    EXPECT_EQ(run.tensors[0].name, "body.weight");
-    return line_->join(run, weight);
-  }
-  CoordinatorVote vote(const Ballot& ballot) override {
-    if (ballot.round == round_) throw CommError("killed");
-    return line_->vote(ballot);
-  }
-  CoordinatorVote wait(std::int64_t round) override { return line_->wait(round); }
-  std::vector<std::byte> record(std::int64_t round) override { return line_->record(round); }
-  void get_parameters(std::int64_t round, std::span<float> params) override {
-    line_->get_parameters(round, params);
-  }
-  void put_parameters(std::int64_t round, std::uint64_t hash,
-                      std::span<const float> params) override {
-    line_->put_parameters(round, hash, params);
-  }
-  CoordinatorWelcome look() override { return line_->look(); }
-  Traffic traffic() const override { return line_->traffic(); }
-
- private:
-  std::shared_ptr<CoordinatorClient> line_;
-  std::int64_t round_;
-};
-
 using Tensors = std::map<std::string, SafeTensor>;
 
 // Runs of two workers, or of one, into folders of their own.
 class PersonalRuns {
  public:
   explicit PersonalRuns(const TrainOptions& options, int workers = 2)
-      : task_(std::make_shared<Signs>()), workers_(workers) {
+      : task_(signs()), workers_(workers) {
     std::size_t n = 0;
     FlatModule flat(personal_last(named_parameters(*task_->model().make(), false), "head.*", n));
-    coordinator_ = std::make_unique<TestCoordinator>(common_layout(flat.layout(), n),
-                                                     make_plan(options, 1, task_).optimizer);
+    const Layout common = common_layout(flat.layout(), n);
+    EXPECT_EQ(common.tensors().size(), 1U);
+    coordinator_ =
+        std::make_unique<TestCoordinator>(common, make_plan(options, 1, task_).optimizer);
     coordinator_->voters = workers;
   }
 
@@ -125,15 +77,16 @@ class PersonalRuns {
   std::vector<TrainResult> run(TrainOptions options, std::int64_t killed_in = -1,
                                bool resume = false) {
     std::vector<TrainResult> results(static_cast<std::size_t>(workers_));
+    coordinator_->before_vote = [killed_in](std::int64_t round) {
+      if (round == killed_in) throw CommError("killed");
+    };
     std::vector<std::jthread> threads;
     for (int w = 0; w < workers_; ++w) {
       options.out = out(w).string();
       options.save_every = 4;
       if (resume) options.resume = options.out;
-      threads.emplace_back([this, options, w, killed_in, &results] {
-        const auto connect = [&] {
-          return std::make_shared<Killed>(coordinator_->client(w), killed_in);
-        };
+      threads.emplace_back([this, options, w, &results] {
+        const auto connect = [&] { return coordinator_->client(w); };
         try {
           results[static_cast<std::size_t>(w)] =
               run_worker(options, connect, task_, observers_for(options));
@@ -185,7 +138,7 @@ TEST_P(Personal, TensorsStayWithTheirWorkerAndTheOthersAreEqual) {
 TEST_P(Personal, TensorsOfAKilledWorkerGoOnFromItsCheckpoint) {
   const TrainOptions options = options_of(GetParam().method, GetParam().options);
   PersonalRuns undisturbed(options), disturbed(options);
-  const auto given = make_plan(options, 1, std::make_shared<Signs>()).optimizer.options;
+  const auto given = make_plan(options, 1, signs()).optimizer.options;
   const std::int64_t period = method_info(options.method, 1, given).period;
   const auto whole = undisturbed.run(options);
   disturbed.run(options, 4 / period);
@@ -225,7 +178,7 @@ TEST(PersonalTensors, TakeTheStepsThatTheMethodWouldTake) {
     plain.workers = 1;
     plain.sharding = "replicate";
     plain.out = (folder.path() / "plain").string();
-    run(plain, std::make_shared<Signs>(), observers_for(plain));
+    run(plain, signs(), observers_for(plain));
     const Tensors got = one.model(0),
                   want = read_safetensors(folder.path() / "plain" / "model.safetensors");
     for (const auto& [name, tensor] : want) EXPECT_EQ(got.at(name).values, tensor.values) << name;
@@ -255,7 +208,7 @@ TEST(PersonalTensors, OfACheckpointAreThoseOfItsRun) {
     test::expect_error<InvalidArgument>(
         [&] {
           run_worker(
-              options, [&] { return one.client(); }, std::make_shared<Signs>());
+              options, [&] { return one.client(); }, signs());
         },
         {text});
   };
@@ -267,9 +220,9 @@ TEST(PersonalTensors, AreRefusedWhereTheyAreNoneOrAllOrNobodyElseIsThere) {
   TrainOptions alone = options_of("dlion-vote");
   alone.coordinator.clear();
   alone.shards.reset();
-  test::expect_error<InvalidArgument>([&] { run(alone, std::make_shared<Signs>()); },
+  test::expect_error<InvalidArgument>([&] { run(alone, signs()); },
                                       {"--personal needs --coordinator"});
-  const auto model = Signs().model().make();
+  const auto model = signs()->model().make();
   const auto named = [&](const std::string& patterns) {
     std::size_t n = 0;
     personal_last(named_parameters(*model, false), patterns, n);

@@ -149,12 +149,6 @@ TEST_F(Train, MakesNoFolderOfResultsWhereEventsCannotGo) {
   EXPECT_FALSE(std::filesystem::exists(path("out")));
 }
 
-TEST_F(Train, RefusesABatchLargerThanAWorkersSamples) {
-  const Outcome outcome = train({"--data", path("text"), "--context", "16", "--batch", "100000"});
-  EXPECT_EQ(outcome.code, 2);
-  expect_contains(outcome.err, "--batch 100000: a worker has ");
-}
-
 TEST_F(Train, StartsWithTheDeviationsOfItsModelOrThoseGiven) {
   const auto with = [&](const Arguments& more) {
     return summary(plus({"--steps", "1", "--lr", "0"}, more));
@@ -276,23 +270,5 @@ TEST_F(Train, WeighsVotesBySamples) {
   expect_contains(dense.err, "lion");
 }
 
-TEST_F(Train, StartsWithTheDeviationGivenOnImages) {
-  const std::string data = real_images();
-  if (data.empty()) GTEST_SKIP() << kNoImages;
-  const Arguments images =
-      words("--task cifar10 --data ", data,
-            " --layers 1 --width 16 --steps 1 --lr 0 --eval-batches 1 --quiet --json");
-  const auto with = [&](const char* flag) {
-    Arguments all = images;
-    all.insert(all.end(), {flag, "0.5"});
-    return train(all);
-  };
-  const Outcome wide = with("--init-std"), none = train(images);
-  ASSERT_EQ(wide.code, 0) << wide.err;
-  ASSERT_EQ(none.code, 0) << none.err;
-  EXPECT_EQ(json::parse(wide.out)["model"]["size"].value("init_std", 0.0), 0.5);
-  EXPECT_NE(json::parse(wide.out)["param_hash"], json::parse(none.out)["param_hash"]);
-  expect_contains(with("--embedding-std").err, "--embedding-std is for lm and fewshot only");
-}
 }  // namespace
 }  // namespace pride::app

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "apps/io/temp_folder.h"
-#include "apps/train/signs_task.h"
+#include "apps/train/small_run.h"
 #include "pride/error.h"
 #include "pride/train/trainer.h"
 #include "support/coordinator.h"
@@ -16,7 +16,7 @@ namespace pride::train {
 namespace {
 
 namespace test = app::test;
-using test::Line;
+using test::signs;
 using test::Signs;
 using test::small_run;
 
@@ -49,11 +49,12 @@ class Library : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     test::register_line();
-    register_task({.name = "signs",
-                   .about = "signs of numbers",
-                   .data = "none",
-                   .default_batch = 4,
-                   .make = [](const TrainOptions& o) { return std::make_unique<Signs>(o); }});
+    register_task(
+        {.name = "signs",
+         .about = "signs of numbers",
+         .data = "none",
+         .default_batch = 4,
+         .make = [](const TrainOptions& o) { return std::make_unique<Signs>(*signs(o)); }});
   }
 };
 
@@ -61,7 +62,7 @@ TEST_F(Library, SaysWhichLocalStepsNoExchangeFollows) {
   TrainOptions options = small_run();
   options.method = "local-vote";
   options.method_options = {"h=3"};
-  const auto task = std::make_shared<Signs>(options);
+  const auto task = signs(options);
   ASSERT_EQ(run(options, task).start.notes.size(), 1U);
   EXPECT_NE(run(options, task).start.notes[0].find("the last 1 of 4"), std::string::npos);
   options.method_options = {"h=2"};
@@ -70,7 +71,7 @@ TEST_F(Library, SaysWhichLocalStepsNoExchangeFollows) {
 
 TEST_F(Library, TrainsATaskOfItsOwnAndTellsItsObservers) {
   const auto watcher = std::make_shared<Watcher>();
-  const TrainResult result = run(small_run(), std::make_shared<Signs>(small_run()), {watcher});
+  const TrainResult result = run(small_run(), signs(small_run()), {watcher});
   EXPECT_EQ(watcher->events, "start 1 2 eval2 3 4 eval4 end");
   EXPECT_EQ(result.steps, 4);
   EXPECT_FALSE(result.interrupted);
@@ -80,7 +81,7 @@ TEST_F(Library, TrainsATaskOfItsOwnAndTellsItsObservers) {
 
 TEST_F(Library, KnowsWhatWasRegisteredByItsName) {
   TrainOptions options = small_run();
-  const std::uint64_t hash = run(options, std::make_shared<Signs>(options)).param_hash;
+  const std::uint64_t hash = run(options, signs(options)).param_hash;
   options.task = "signs";
   options.model = "line";
   EXPECT_EQ(run(options).param_hash, hash);
@@ -91,32 +92,10 @@ TEST_F(Library, KnowsWhatWasRegisteredByItsName) {
   test::expect_error<InvalidArgument>([] { register_model({.name = "line"}); }, {"already"});
 }
 
-TEST_F(Library, SavesAndResumesToTheSameBits) {
-  const test::TempFolder folder;
-  TrainOptions options = small_run();
-  options.method = "dlion-vote";
-  const auto task = std::make_shared<Signs>(options);
-  options.out = (folder.path() / "run").string();
-  options.save_every = 2;
-  const TrainResult whole = run(options, task, observers_for([&] {
-                                  TrainOptions quiet = options;
-                                  quiet.quiet = true;
-                                  return quiet;
-                                }()));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() / "run" / "summary.json"));
-  options.resume = (folder.path() / "run" / "checkpoints" / "step-2").string();
-  options.out.clear();
-  options.save_every = 0;
-  const TrainResult rest = run(options, task);
-  EXPECT_EQ(rest.start.step, 2);
-  EXPECT_EQ(rest.steps_run, 2);
-  EXPECT_EQ(rest.param_hash, whole.param_hash);
-}
-
 TEST_F(Library, WritesAndRemovesNothingWithoutAFolder) {
   TrainOptions options = small_run();
   options.overwrite = true;
-  const auto task = std::make_shared<Signs>(options);
+  const auto task = signs(options);
   test::expect_error<InvalidArgument>([&] { run(options, task, {json_lines()}); }, {"options.out"});
   test::expect_error<InvalidArgument>([&] { run(options, task, {tensorboard_events()}); },
                                       {"options.tensorboard"});
@@ -125,7 +104,7 @@ TEST_F(Library, WritesAndRemovesNothingWithoutAFolder) {
 TEST_F(Library, ReplacesAnOldRunWhoeverObserves) {
   const test::TempFolder folder;
   TrainOptions options = small_run();
-  const auto task = std::make_shared<Signs>(options);
+  const auto task = signs(options);
   options.out = (folder.path() / "run").string();
   options.save_every = 2;
   const auto lines = json_lines();
@@ -142,11 +121,11 @@ TEST_F(Library, ReplacesAnOldRunWhoeverObserves) {
 TEST_F(Library, RefusesSettingsBeforeAnyThreadStarts) {
   TrainOptions options = small_run();
   options.batch = 30;
-  test::expect_error<InvalidArgument>([&] { run(options, std::make_shared<Signs>(options)); },
+  test::expect_error<InvalidArgument>([&] { run(options, signs(options)); },
                                       {"--batch 30: a worker has 21 training samples"});
   options.batch = 4;
   options.dtype = "int4";
-  test::expect_error<InvalidArgument>([&] { run(options, std::make_shared<Signs>(options)); },
+  test::expect_error<InvalidArgument>([&] { run(options, signs(options)); },
                                       {"--dtype int4: must be one of float32, bfloat16"});
 }
 
@@ -165,7 +144,7 @@ TrainOptions run_by_coordinator() {
 
 struct CoordinatedRun {
   explicit CoordinatedRun(const TrainOptions& options)
-      : task(std::make_shared<Signs>(options)),
+      : task(signs(options)),
         plan(make_plan(options, 1, task)),
         coordinator(layout_of(*task->model().make()), plan.optimizer) {}
 

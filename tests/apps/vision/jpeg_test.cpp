@@ -88,23 +88,6 @@ TEST(Jpeg, CutShortAnywhereIsAnErrorWithTheName) {
   }
 }
 
-TEST(Jpeg, WithBytesTurnedIsAnErrorOrAPictureOfItsSize) {
-  const std::string whole = make_jpeg({.width = 24, .height = 24}, test::landscape);
-  int refused = 0;
-  for (std::size_t i = 2; i < whole.size(); ++i) {
-    std::string bytes = whole;
-    bytes[i] = static_cast<char>(bytes[i] ^ 0x55);
-    try {
-      const RgbImage image = decode_jpeg(std::as_bytes(std::span(bytes)), "x.jpg", 1 << 20);
-      EXPECT_EQ(image.pixels.size(), std::size_t{3} * image.width * image.height);
-    } catch (const DataError& error) {
-      ++refused;
-      EXPECT_TRUE(std::string(error.what()).starts_with("x.jpg: ")) << error.what();
-    }
-  }
-  EXPECT_GT(refused, 50);
-}
-
 TEST(Jpeg, IsReadWhereOnlyBytesBetweenItsPartsAreWrong) {
   const std::string whole = make_jpeg({.width = 24, .height = 24}, test::landscape);
   std::string untidy = whole;
@@ -148,7 +131,8 @@ TEST(Jpeg, FilesAreReadAndNamed) {
   EXPECT_EQ(read_jpeg(folder.write("a.jpg", bytes)).pixels, decode(bytes).pixels);
   expect_error<DataError>([&] { read_jpeg(folder.path() / "none.jpg"); },
                           {"none.jpg", "No such file"});
-  expect_error<DataError>([&] { read_jpeg(folder.path()); }, {folder.path().string(), "directory"});
+  expect_error<DataError>([&] { read_jpeg(folder.path()); },
+                          {folder.path().string(), "it is a folder"});
 }
 
 }  // namespace

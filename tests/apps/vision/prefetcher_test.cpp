@@ -1,4 +1,4 @@
-// Rows made ahead by threads: all of them, the same whatever the number of threads, and errors.
+// Rows made ahead by threads: all of them, whatever the number of threads, and errors.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/vision/prefetcher.h"
 
@@ -9,9 +9,7 @@
 #include <thread>
 
 #include "apps/io/temp_folder.h"
-#include "apps/vision/jpeg_files.h"
 #include "pride/error.h"
-#include "train/vision/view.h"
 
 namespace pride::app {
 namespace {
@@ -35,35 +33,6 @@ TEST(Prefetcher, MakesEveryRowOfEveryBatchOnce) {
     EXPECT_EQ(prefetcher.pending(), 0U);
     EXPECT_THROW(prefetcher.wait(), InvalidArgument);
   }
-}
-
-std::vector<float> all_views(const std::vector<std::filesystem::path>& files, int threads) {
-  constexpr std::size_t kRows = 8;
-  constexpr int kSize = 16;
-  std::vector<float> out(files.size() * view_floats(kSize));
-  Prefetcher prefetcher(threads);
-  for (std::size_t first = 0; first < files.size(); first += kRows) {
-    prefetcher.begin(kRows, [&, first](std::size_t row) {
-      const std::size_t i = first + row;
-      train_view(read_jpeg(files[i]), kSize, PhiloxStream(7, 1, i),
-                 std::span(out).subspan(i * view_floats(kSize), view_floats(kSize)));
-    });
-  }
-  while (prefetcher.pending() > 0) prefetcher.wait();
-  return out;
-}
-
-TEST(Prefetcher, GivesTheSameBitsForAnyNumberOfThreads) {
-  const test::TempFolder folder;
-  std::vector<std::filesystem::path> files;
-  for (int i = 0; i < 40; ++i) {
-    files.push_back(folder.write(
-        concat(i, ".jpg"),
-        test::make_jpeg({.width = 30 + i, .height = 70 - i},
-                        [i](int x, int y, int c) { return test::landscape(x + 3 * i, y, c); })));
-  }
-  const std::vector<float> alone = all_views(files, 0);
-  for (const int threads : {1, 2, 3, 8}) EXPECT_EQ(all_views(files, threads), alone) << threads;
 }
 
 TEST(Prefetcher, ThrowsWhatTheFirstFailingRowThrew) {

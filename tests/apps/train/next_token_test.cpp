@@ -1,6 +1,6 @@
 // Drawing tokens: frequencies against softmax by hand, the effect of the limits, and repeatability.
 // SPDX-License-Identifier: Apache-2.0
-#include "train/text/next_token.h"
+#include "train/models/generator.h"
 
 #include <gtest/gtest.h>
 

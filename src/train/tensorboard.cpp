@@ -1,16 +1,20 @@
+// The observer that writes event files of TensorBoard: scalars by step, in the TFRecord framing. By
+// hand, since two message types and a checksum need no library.
 // Formats: tensorflow/core/lib/io/record_writer.h (framing), core/util/event.proto and
 // core/framework/summary.proto (messages).
 // SPDX-License-Identifier: Apache-2.0
-#include "train/io/tensorboard.h"
-
 #include <unistd.h>
 
 #include <array>
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "pride/error.h"
+#include "pride/train/observer.h"
+#include "train/run_folder.h"
 
 namespace pride::train {
 namespace fs = std::filesystem;
@@ -84,38 +88,77 @@ fs::path fresh_file(const fs::path& folder) {
   }
 }
 
-}  // namespace
-
-std::uint32_t crc32c(std::span<const char> bytes) noexcept {
+// CRC-32C (Castagnoli), not masked.
+std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t crc = ~0U;
   for (const char c : bytes)
     crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
   return ~crc;
 }
 
-EventFile::EventFile(const fs::path& folder, std::int64_t step) {
-  file_ = fresh_file(folder);
-  out_.open(file_, std::ios::binary);
-  record(event(0, bytes_field(3, "brain.Event:2")));  // file_version
-  if (step > 0) {
-    // SessionLog { START = 1 }: later steps of earlier files are void
-    record(event(step + 1, bytes_field(7, key(1, kVarint) + varint(1))));
+class Events final : public Observer {
+ public:
+  void on_start(const TrainPlan& plan, const RunStart& start) override {
+    const TrainOptions& o = plan.options;
+    PRIDE_CHECK(!o.tensorboard.empty(), "tensorboard_events: options.tensorboard names no folder");
+    if (o.resume.empty() && o.overwrite) {
+      for (const fs::path& file : event_files_in(o.tensorboard)) fs::remove(file);
+    }
+    file_ = fresh_file(o.tensorboard);
+    out_ = std::ofstream(file_, std::ios::binary);
+    record(event(0, bytes_field(3, "brain.Event:2")));  // file_version
+    if (start.step > 0) {
+      // SessionLog { START = 1 }: later steps of earlier files are void
+      record(event(start.step + 1, bytes_field(7, key(1, kVarint) + varint(1))));
+    }
   }
-}
 
-void EventFile::write(std::int64_t step, const Scalars& scalars) {
-  std::string summary;
-  for (const auto& [tag, value] : scalars) summary += bytes_field(1, scalar(tag, value));
-  record(event(step, bytes_field(5, summary)));
-}
+  void on_step(const WorldStep& step) override {
+    const StageTimes seconds = step.max_seconds();
+    Scalars scalars = {{"train/loss", step.mean_loss()},
+                       {"train/lr", step.lr},
+                       {"bytes/sent", static_cast<double>(step.max_bytes_sent())},
+                       {"bytes/received", static_cast<double>(step.max_bytes_received())}};
+    for (const auto& [name, stage] : kStages) {
+      scalars.emplace_back(concat("ms/", name), seconds.*stage * 1e3);
+    }
+    if (step.grad_norm) scalars.emplace_back("train/grad_norm", *step.grad_norm);
+    write(step.step, scalars);
+  }
 
-// uint64 length, its checksum, the bytes, their checksum
-void EventFile::record(const std::string& event) {
-  const std::string length = raw(static_cast<std::uint64_t>(event.size()));
-  out_ << length << raw(masked(crc32c(length))) << event << raw(masked(crc32c(event)))
-       << std::flush;
-  if (!out_) throw DataError(concat(file_.string(), ": cannot write"));
-}
+  void on_eval(std::int64_t step, const Facts& metrics, double) override {
+    Scalars scalars;
+    for (const auto& fact : metrics) {
+      if (fact.second.index() <= 1) {  // a number
+        scalars.emplace_back("eval/" + fact.first, number_of(metrics, fact.first));
+      }
+    }
+    write(step, scalars);
+  }
+
+ private:
+  using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
+
+  // Flushed when it returns: a run that is killed leaves whole records.
+  void write(std::int64_t step, const Scalars& scalars) {
+    std::string summary;
+    for (const auto& [tag, value] : scalars) summary += bytes_field(1, scalar(tag, value));
+    record(event(step, bytes_field(5, summary)));
+  }
+
+  // uint64 length, its checksum, the bytes, their checksum
+  void record(const std::string& event) {
+    const std::string length = raw(static_cast<std::uint64_t>(event.size()));
+    out_ << length << raw(masked(crc32c(length))) << event << raw(masked(crc32c(event)))
+         << std::flush;
+    if (!out_) throw DataError(concat(file_.string(), ": cannot write"));
+  }
+
+  fs::path file_;
+  std::ofstream out_;
+};
+
+}  // namespace
 
 std::vector<fs::path> event_files_in(const fs::path& folder) {
   std::vector<fs::path> files;
@@ -126,5 +169,7 @@ std::vector<fs::path> event_files_in(const fs::path& folder) {
   }
   return files;
 }
+
+std::shared_ptr<Observer> tensorboard_events() { return std::make_shared<Events>(); }
 
 }  // namespace pride::train
