@@ -254,6 +254,19 @@ def idle_connections_hold_nobody_up(run):
     expect("stopped", run.coordinator.stop() == 0)
 
 
+def samples_weigh_what_they_say(run):
+    """Real numbers of samples keep their proportion without --most-weight."""
+    run.coordinator.stop()
+    run.coordinator.flags = (*FLAGS, "--weights", "samples", "--min-workers", "2")
+    run.coordinator.start()
+    workers = [run.worker("small", rounds=20, weight=5000), run.worker("large", rounds=20, weight=15000)]
+    for worker in workers:
+        worker.result(PATIENCE_S)
+    run.coordinator.stop()
+    weights = {voter["name"]: voter["weight"] for voter in run.coordinator.events("round")[5]["voters"]}
+    expect(f"weights {weights}", weights == {"small": 1, "large": 3})
+
+
 def dripping_connections_end(run):
     """70 connections to the status page that send a byte a second, where 64 are served at a time: all end, and others
     are answered."""
@@ -303,7 +316,7 @@ def main():
              stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
              another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
              idle_connections_hold_nobody_up, dripping_connections_end,
-             a_signal_to_any_thread_stops_it)
+             samples_weigh_what_they_say,             a_signal_to_any_thread_stops_it)
     for test in tests:
         if names and test.__name__ not in names:
             continue
