@@ -21,6 +21,12 @@ from ._together import digest
 from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
 
+
+@library.NOTICE
+def _warn(_, text):
+    warnings.warn(f"pride: {text.decode()}")
+
+
 _ALL = weakref.WeakSet()  # optimizers whose threads must end before the interpreter
 
 
@@ -163,7 +169,8 @@ class Construction(Steps):
         address = library.CoordinatorAddress(
             struct_size=c.sizeof(library.CoordinatorAddress), host_port=s["coordinator"].encode(),
             certificates=s["certificates"] and os.fsencode(s["certificates"]),
-            name=name and name.encode(), patience_ms=int(1000 * s["timeout"]))
+            name=name and name.encode(), patience_ms=int(1000 * s["timeout"]),
+            notice=_warn)
         line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
         return library.Handle("optimizer", "pride_optimizer_create_worker", line, layout,
                               c.byref(options), None, parents=(self._world, line))

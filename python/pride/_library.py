@@ -48,10 +48,13 @@ class Report(c.Structure):
                 ("encode_s", c.c_double), ("exchange_s", c.c_double), ("apply_s", c.c_double)]
 
 
+NOTICE = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+
+
 class CoordinatorAddress(c.Structure):
     _fields_ = [("struct_size", c.c_uint32), ("reserved", c.c_int32), ("host_port", c.c_char_p),
                 ("certificates", c.c_char_p), ("name", c.c_char_p), ("secret_file", c.c_char_p),
-                ("patience_ms", c.c_int64)]
+                ("patience_ms", c.c_int64), ("notice", NOTICE), ("user", c.c_void_p)]
 
 
 class Round(c.Structure):

@@ -1,5 +1,8 @@
 // Workers of a coordinator in the C interface.
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
+#include <utility>
+
 #include "c/handles.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/communicator.h"
@@ -17,11 +20,18 @@ std::shared_ptr<CoordinatorClient> connect(const pride_coordinator_address& a) {
   const std::string host_port = &given(a.host_port, "host_port");
 #if PRIDE_C_WITH_COORD
   const auto text = [](const char* value) { return std::string(value == nullptr ? "" : value); };
+  std::function<void(const std::string&)> on_notice;
+  if (a.notice != nullptr) {
+    on_notice = [notice = a.notice, user = a.user](const std::string& line) {
+      notice(user, line.c_str());
+    };
+  }
   return connect_coordinator({.host_port = host_port,
                               .certificates = text(a.certificates),
                               .name = text(a.name),
                               .secret_file = text(a.secret_file),
-                              .patience = std::chrono::milliseconds(a.patience_ms)});
+                              .patience = std::chrono::milliseconds(a.patience_ms),
+                              .on_notice = std::move(on_notice)});
 #else
   throw InvalidArgument(
       concat("coordinator ", host_port, ": this libpride has no gRPC; libpride_coord.so has"));

@@ -160,6 +160,8 @@ static void print_coordinator(void) {
   MEMBER(pride_coordinator_address, name);
   MEMBER(pride_coordinator_address, secret_file);
   MEMBER(pride_coordinator_address, patience_ms);
+  MEMBER(pride_coordinator_address, notice);
+  MEMBER(pride_coordinator_address, user);
   STRUCT(pride_round);
   MEMBER(pride_round, struct_size);
   MEMBER(pride_round, counted);

@@ -2,7 +2,12 @@
 #include "serve/http.h"
 
 #include <httplib.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <string>
@@ -16,15 +21,72 @@
 namespace pride::app {
 namespace {
 
-constexpr std::size_t kThreads = 64;  // connections that say nothing hold one up, for kPatience_s
-constexpr int kPatience_s = 5;
+constexpr std::size_t kThreads = 64;          // a connection holds one up, for kLongest at most
+constexpr std::chrono::seconds kPatience{5};  // without a byte
+constexpr std::chrono::seconds kLongest{10};  // of a connection, which is for one request
+
+// A connection that ends at a moment, however its bytes drip: the library's time-outs begin anew
+// with every byte.
+class Connection final : public httplib::Stream {
+ public:
+  explicit Connection(socket_t socket) : socket_(socket), until_(Clock::now() + kLongest) {}
+  ~Connection() override {
+    ::shutdown(socket_, SHUT_RDWR);
+    ::close(socket_);
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  bool is_readable() const override { return wait(POLLIN); }
+  bool is_writable() const override { return wait(POLLOUT); }
+  ssize_t read(char* bytes, std::size_t size) override {
+    if (at_ == filled_) {  // the library asks for one byte at a time
+      const ssize_t got = wait(POLLIN) ? ::recv(socket_, buffer_.data(), buffer_.size(), 0) : -1;
+      if (got <= 0) return got;
+      at_ = 0;
+      filled_ = static_cast<std::size_t>(got);
+    }
+    const std::size_t n = std::min(size, filled_ - at_);
+    std::copy_n(buffer_.begin() + static_cast<std::ptrdiff_t>(at_), n, bytes);
+    at_ += n;
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t write(const char* bytes, std::size_t size) override {
+    return wait(POLLOUT) ? ::send(socket_, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) : -1;
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}  // no page asks
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return socket_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool wait(short event) const {
+    using std::chrono::milliseconds;
+    const auto left = std::chrono::duration_cast<milliseconds>(until_ - Clock::now());
+    if (left.count() <= 0) return false;
+    pollfd here{.fd = socket_, .events = event, .revents = 0};
+    return ::poll(&here, 1, static_cast<int>(std::min<milliseconds>(left, kPatience).count())) > 0;
+  }
+
+  socket_t socket_;
+  Clock::time_point until_;
+  std::array<char, 4096> buffer_;
+  std::size_t at_ = 0, filled_ = 0;
+};
+
+// As the library's own server for TLS does: another stream under process_request().
+class Server final : public httplib::Server {
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    Connection connection(socket);
+    bool closed = false;
+    return process_request(connection, true, closed, nullptr);
+  }
+};
 
 void set_limits(httplib::Server& server) {
   server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  server.set_read_timeout(kPatience_s);
-  server.set_write_timeout(kPatience_s);
-  server.set_keep_alive_max_count(4);
-  server.set_keep_alive_timeout(1);  // a thread waits for no more than this
   server.set_payload_max_length(1 << 10);
   server.set_default_headers(
       {{"Content-Security-Policy",
@@ -37,7 +99,7 @@ void set_limits(httplib::Server& server) {
 }  // namespace
 
 struct HttpServer::Impl {
-  httplib::Server server;
+  Server server;
   Pages pages;
   std::string host;
   int port = 0;

@@ -21,7 +21,7 @@ struct ServeOptions {
   std::optional<double> grace_s;
   double most_grace_s = 30, dead_after_s = 15;
   std::string weights = "equal";
-  int most_weight = 64;
+  std::optional<int> most_weight;
   bool odd = false, shadow = false;
   std::int64_t parameters_every = 100;
   std::string keep = "all";

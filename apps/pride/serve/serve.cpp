@@ -27,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kInterrupted = 130;
+constexpr int kMostSamples = 65'535;  // what a ballot's header can say
 constexpr const char* kLogFile = "coordinator.jsonl";
 
 coord::Weighting weighting_of(const std::string& name) {
@@ -44,7 +45,8 @@ coord::CoordinatorOptions coordinator_options(const ServeOptions& options) {
   out.quorum.most_grace = coord::Seconds(options.most_grace_s);
   out.quorum.odd = options.odd;
   out.weighting = weighting_of(options.weights);
-  out.most_weight = options.most_weight;
+  out.most_weight = options.most_weight.value_or(
+      out.weighting == coord::Weighting::kGiven ? kMostSamples : out.most_weight);
   out.dead_after = coord::Seconds(options.dead_after_s);
   // three lost heartbeats are no death
   const double beat_ms = std::clamp(options.dead_after_s * 1000 / 5, 100.0, 3000.0);

@@ -22,6 +22,10 @@ typedef struct pride_coordinator_address {
   const char* name;         /* of this worker in the run; NULL: that of its certificate */
   const char* secret_file;  /* shows that a restart is the same worker; NULL: it is another one */
   int64_t patience_ms;      /* how long it may be out of reach; above 0 */
+  /* Called with a line for people, by the thread that is in a function of pride, after 5 seconds
+   * out of reach and then every 10; or NULL. Until pride_coordinator_destroy(). */
+  void (*notice)(void* user, const char* text);
+  void* user; /* first argument of notice */
 } pride_coordinator_address;
 
 PRIDE_API int pride_coordinator_connect(const pride_coordinator_address* address,

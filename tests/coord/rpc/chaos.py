@@ -2,9 +2,10 @@
 # Chaos: workers of a coordinator are killed, stopped, cut off and restarted at random, and so is the
 # coordinator; at the end all have the parameters that an undisturbed replay of the journal gives.
 # SPDX-License-Identifier: Apache-2.0
-"""usage: chaos.py PRIDE TEST_WORKER [--minutes M] [--workers N] [--seed S] [--coords N] [--every S]
+"""usage: chaos.py PRIDE TEST_WORKER [--minutes M] [--workers N] [--seed S] [--coords N] [--every S] [--goodput]
 
 One fault every S seconds (default 1.5), for M minutes (default 1); a summary as JSON on the last line.
+--goodput: minutes without a fault and minutes in which one worker is killed and started again, in turn.
 """
 import argparse
 import calendar
@@ -69,6 +70,7 @@ class Chaos:
                       for i in range(args.workers)]
         self.faults = collections.Counter()
         self.recovering = []  # (site's name, fault, when it was mended)
+        self.goodput = collections.defaultdict(list)  # rounds per second of each minute
 
     def may_fail(self):
         return [site for site in self.sites if site.faulty is None]
@@ -91,6 +93,25 @@ class Chaos:
                 return
             self.random.choice(sites).begin(fault, now, self.random.uniform(0.2, 5))
         self.faults[fault] += 1
+
+    def minute(self, kills):
+        """Rounds per second of a minute; with kills a worker is away for up to 5 s of it."""
+        began, rounds = time.monotonic(), last_round(self.coordinator)
+        if kills:
+            site = self.random.choice(self.sites)
+            time.sleep(self.random.uniform(0, 30))
+            site.begin("kill", time.monotonic(), 0)
+            time.sleep(self.random.uniform(0.2, 5))
+            self.recovering.append((site.name, "kill", time.time()))
+            site.mend()
+            self.faults["kill"] += 1
+        time.sleep(max(began + 60 - time.monotonic(), 0))
+        return (last_round(self.coordinator) - rounds) / (time.monotonic() - began)
+
+    def run_goodput(self):
+        wait_until("the first rounds", lambda: last_round(self.coordinator) >= 50, PATIENCE_S)
+        for minute in range(int(self.args.minutes)):
+            self.goodput["one kill" if minute % 2 else "none"].append(self.minute(minute % 2))
 
     def run(self):
         wait_until("the first rounds", lambda: last_round(self.coordinator) >= 3, PATIENCE_S)
@@ -172,12 +193,13 @@ def main():
     parser.add_argument("--coords", type=int, default=20_000)
     parser.add_argument("--pause-ms", type=int, default=20)
     parser.add_argument("--every", type=float, default=1.5)
+    parser.add_argument("--goodput", action="store_true")
     args = parser.parse_args()
     print("seed", args.seed, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         chaos = Chaos(args, pathlib.Path(folder))
         try:
-            chaos.run()
+            chaos.run_goodput() if args.goodput else chaos.run()
             results = chaos.end()
             faults, records = check(chaos, results)
             times = chaos.recovery_times()
@@ -193,6 +215,7 @@ def main():
         "recovery_s": {fault: {"median": round(statistics.median(t), 2), "longest": round(max(t), 2)}
                        for fault, t in times.items()},
         "bytes_of_a_restarted_worker": {"median": statistics.median(received), "most": max(received)},
+        "rounds_per_s": {what: [round(x, 3) for x in each] for what, each in chaos.goodput.items()},
         "record_bytes": records[-1]["bytes"], "coordinator_cpu_s": round(chaos.cpu_s, 1)}))
     return 1 if faults else 0
 

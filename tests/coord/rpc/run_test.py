@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 import subprocess
@@ -253,6 +254,51 @@ def idle_connections_hold_nobody_up(run):
     expect("stopped", run.coordinator.stop() == 0)
 
 
+def samples_weigh_what_they_say(run):
+    """Real numbers of samples keep their proportion without --most-weight."""
+    run.coordinator.stop()
+    run.coordinator.flags = (*FLAGS, "--weights", "samples", "--min-workers", "2")
+    run.coordinator.start()
+    workers = [run.worker("small", rounds=20, weight=5000), run.worker("large", rounds=20, weight=15000)]
+    for worker in workers:
+        worker.result(PATIENCE_S)
+    run.coordinator.stop()
+    weights = {voter["name"]: voter["weight"] for voter in run.coordinator.events("round")[5]["voters"]}
+    expect(f"weights {weights}", weights == {"small": 1, "large": 3})
+
+
+def dripping_connections_end(run):
+    """70 connections to the status page that send a byte a second, where 64 are served at a time: all end, and others
+    are answered."""
+    run.coordinator.stop()
+    run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
+    run.coordinator.start()
+    host, port = run.coordinator.http.removeprefix("http://").rstrip("/").split(":")
+    began = time.monotonic()
+    lines = [socket.create_connection((host, int(port)), 10) for _ in range(70)]
+    left = lines[:64]
+    for line in lines:
+        line.sendall(b"GET / HTTP/1.1\r\n")
+    while left and time.monotonic() < began + 30:
+        for line in list(left):
+            try:
+                line.sendall(b"x")
+                ended = select.select([line], [], [], 0)[0] and not line.recv(4096)
+            except OSError:
+                ended = True
+            if ended:
+                left.remove(line)
+        time.sleep(1)
+    expect(f"{len(left)} of 64 are held after 30 s", not left)
+    with socket.create_connection((host, int(port)), 10) as line:
+        line.settimeout(30)
+        line.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        expect("no answer after the others", line.recv(4096).startswith(b"HTTP/1.1 200 OK"))
+    for line in lines:
+        line.close()
+    expect("stopped", run.coordinator.stop() == 0)
+
+
 def a_signal_to_any_thread_stops_it(run):
     """A thread that a library began before main() does not block signals."""
     pid = run.coordinator.process.pid
@@ -269,7 +315,8 @@ def main():
     tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on,
              stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
              another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
-             idle_connections_hold_nobody_up, a_signal_to_any_thread_stops_it)
+             idle_connections_hold_nobody_up, dripping_connections_end,
+             samples_weigh_what_they_say,             a_signal_to_any_thread_stops_it)
     for test in tests:
         if names and test.__name__ not in names:
             continue

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // usage: test_worker HOST:PORT NAME ROUNDS|@FILE [certs=DIR] [secret=FILE] [coords=N] [pause_ms=N]
-//                    [method=NAME] [patience_s=N]
+//                    [method=NAME] [patience_s=N] [weight=N]
 // @FILE: a file that says the round, and may be changed until then.
 // First line: what it received until it had joined. Last line: JSON with hash, rounds, votes that
 // were counted, replayed records, bytes.
@@ -81,6 +81,7 @@ void train(const std::string& host_port, const std::string& name, const std::str
   pride::OptimizerOptions options;
   options.method = text(settings, "method", "dlion-vote");
   options.groups[0].lr = 0.01;
+  options.vote_weight = static_cast<int>(number(settings, "weight", 1));
   options.bucket_coords = std::size_t{1} << 16;
   options.coordinator = pride::connect_coordinator(address);
   std::vector<float> params;
