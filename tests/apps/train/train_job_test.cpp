@@ -46,15 +46,11 @@ TEST_F(Train, EndsTheWholeC10dJobOnAnError) {
 TEST_F(Train, SurvivorsOfRank0SayThatItIsGone) {
   for (const char* signal : {"KILL", "STOP"}) {
     const std::string out = path(signal);
-    const std::string job =
-        launch(3, tiny({"--steps", "1000000", "--timeout", "3", "--out", out, "--overwrite"}));
-    const Outcome outcome = run_shell(concat("(", job, " & for i in $(seq 300); do [ -s ", out,
-                                             "/metrics.jsonl ] && break; sleep 0.1; "
-                                             "done; for p in $(pgrep -f ",
-                                             out,
-                                             "); do tr '\\0' '\\n' </proc/$p/environ 2>/dev/null | "
-                                             "grep -qx RANK=0 && kill -",
-                                             signal, " $p; done; wait $!)"));
+    const std::string job = launch(3, tiny({"--steps", "1000000", "--timeout", "3", "--out", out}));
+    const Outcome outcome = run_and(
+        job, signal,
+        concat("for p in $(pgrep -f ", out, "); do tr '\\0' '\\n' </proc/$p/environ 2>/dev/null | ",
+               "grep -qx RANK=0 && kill -", signal, " $p; done"));
     EXPECT_NE(outcome.code, 0);
     expect_contains(outcome.err, "rank 0");
     expect_contains(outcome.err, "pride: error: rank ");

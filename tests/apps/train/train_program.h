@@ -48,6 +48,13 @@ class Train : public testing::Test {
     expect_contains(outcome.err, part);
   }
 
+  // Runs the command in the background, `then` once there are metrics in `out`, and waits for it.
+  Outcome run_and(const std::string& command, const std::string& out,
+                  const std::string& then) const {
+    return run_shell(concat("(", command, " & pid=$!; for i in $(seq 300); do [ -s ", path(out),
+                            "/metrics.jsonl ] && break; sleep 0.1; done; ", then, "; wait $pid)"));
+  }
+
   std::vector<json> metrics(const std::string& out) const {
     return test::json_lines(bytes_of(path(out) + "/metrics.jsonl"));
   }
