@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csetjmp>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string_view>
+#include <system_error>
 
 #include <jpeglib.h>
 
@@ -128,8 +132,17 @@ std::string other_format(std::string_view bytes) {
 }  // namespace
 
 std::vector<std::byte> read_jpeg_bytes(const std::string& name) {
-  const MappedFile file(name);
-  return {file.bytes().begin(), file.bytes().end()};
+  require_regular_file(name);
+  std::vector<std::byte> bytes(std::filesystem::file_size(name));
+  // not mapped: a disk that fails is an error here, and there the end of the process
+  std::ifstream in(name, std::ios::binary);
+  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (static_cast<std::size_t>(in.gcount()) != bytes.size()) {
+    const std::string why =
+        in.eof() ? "it has become shorter" : std::generic_category().message(errno);
+    throw DataError(concat("cannot read ", name, ": ", why));
+  }
+  return bytes;
 }
 
 RgbImage decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
