@@ -4,6 +4,8 @@
 //
 // usage: test_worker HOST:PORT NAME ROUNDS|@FILE [certs=DIR] [secret=FILE] [coords=N] [pause_ms=N]
 //                    [method=NAME] [patience_s=N] [weight=N]
+//                    [steady=1]
+// steady: the gradients of its first step in all, so that little but rounds takes time.
 // @FILE: a file that says the round, and may be changed until then.
 // First line: what it received until it had joined. Last line: JSON with hash, rounds, votes that
 // were counted, replayed records, bytes.
@@ -97,13 +99,17 @@ void train(const std::string& host_port, const std::string& name, const std::str
               static_cast<unsigned long long>(options.coordinator->traffic().bytes_received));
   std::fflush(stdout);
   Tally tally;
+  const bool steady = number(settings, "steady", 0) != 0;
+  long steps = 0;
   const auto pause = std::chrono::milliseconds(number(settings, "pause_ms", 0));
   while (optimizer.steps_done() < read_rounds(rounds)) {
-    fill_gradients(params, static_cast<std::uint64_t>(optimizer.worker_number()),
-                   optimizer.steps_done(), grads);
-    std::fill(grads.begin() + coords, grads.end(), 0.f);  // padding
-    loss = 0;
-    for (const float g : grads) loss += g * g / static_cast<double>(coords);
+    if (!steady || steps++ == 0) {
+      fill_gradients(params, static_cast<std::uint64_t>(optimizer.worker_number()),
+                     optimizer.steps_done(), grads);
+      std::fill(grads.begin() + coords, grads.end(), 0.f);  // padding
+      loss = 0;
+      for (const float g : grads) loss += g * g / static_cast<double>(coords);
+    }
     std::this_thread::sleep_for(pause);
     count(optimizer.step(params, grads), tally);
   }
