@@ -139,11 +139,21 @@ void Fragments::drop(std::int64_t step, const NonFinite& why) {
 void Fragments::place(std::size_t begin, std::span<const float> common, std::span<float> drift,
                       std::span<float> x, std::int64_t step) {
   const std::size_t f = of(begin);
-  if (!away(f) || step < delay_ || sent_in(step - delay_) != f) {
-    return std::as_const(*this).place(begin, common, drift, x);
+  if (adopts(f, step) && where_[f] == Where::kDropped) {
+    add(sent(begin, drift.size()), drift, drift);
   }
-  if (where_[f] == Where::kDropped) add(sent(begin, drift.size()), drift, drift);
-  add(common, drift, x);
+  place_again(begin, common, drift, x, step);
+}
+
+void Fragments::place_again(std::size_t begin, std::span<const float> common,
+                            std::span<const float> drift, std::span<float> x,
+                            std::int64_t step) const {
+  if (adopts(of(begin), step)) return add(common, drift, x);
+  place(begin, common, drift, x);
+}
+
+bool Fragments::adopts(std::size_t f, std::int64_t step) const {
+  return away(f) && step >= delay_ && sent_in(step - delay_) == f;
 }
 
 void Fragments::place(std::size_t begin, std::span<const float> common,

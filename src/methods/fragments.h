@@ -59,6 +59,9 @@ class Fragments {
              std::span<float> x, std::int64_t step);
   void place(std::size_t begin, std::span<const float> common, std::span<const float> drift,
              std::span<float> x) const;
+  // The same in that step once more, after the drift has gone on.
+  void place_again(std::size_t begin, std::span<const float> common, std::span<const float> drift,
+                   std::span<float> x, std::int64_t step) const;
 
   // After the last place() of a step: the exchange that it has adopted, if any.
   struct Adopted {
@@ -73,6 +76,7 @@ class Fragments {
   std::size_t of(std::size_t coord) const;
   std::optional<std::size_t> sent_in(std::int64_t step) const;
   bool away(std::size_t fragment) const { return where_[fragment] != Where::kHome; }
+  bool adopts(std::size_t fragment, std::int64_t step) const;
   std::string text() const;
   void read(const std::string& text, std::size_t n_tensors, bool commit);
 

@@ -186,14 +186,15 @@ void LocalSteps::settle(const Part& part, const Shard& shard, std::span<const fl
 
 // --- Worker. -------------------------------------------------------------------------------------
 
-// y = the local rule's step for g, the gradient of a part of the tensor
-void LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::span<const float> g,
+// y = the local rule's step for g, the gradient of a part of the tensor. True: the rule has waited
+// for this last part, and y has changed in all of them.
+bool LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::span<const float> g,
                            const StepContext& ctx) {
   const int group = layout_.tensors()[tensor].spec.group;
   StepScalars local = ctx.groups[static_cast<std::size_t>(group)];
   local.decay = 1;
   rule_->step(begin, g, local, drift_.span().subspan(begin, g.size()));
-  rule_->end_piece(tensor, ctx.step, local, {drift_.data(), drift_.size()});
+  return rule_->end_piece(tensor, ctx.step, local, {drift_.data(), drift_.size()});
 }
 
 // D of a tensor, whose drift is complete; NaN where its gradient was not finite, which the outer
@@ -304,14 +305,22 @@ void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const St
 void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
   const bool last = sends(b, ctx), at_once = last && fragments_.delay() == 0;
   if (at_once) take_outer_step(b, flight, outer_context(ctx));
+  std::vector<std::size_t> moved;  // tensors of which parts were placed before their step
   for_pieces(b, [&](const Piece& p) {
     const auto y = of(drift_, p);
     if (at_once) std::ranges::fill(y, 0.0F);
-    if (!last && !faulty(ctx) && !ctx.is_unused(p.tensor)) {
-      take_step(p.tensor, p.begin, flight.grad.f32(p.begin, p.end), ctx);
+    if (!last && !faulty(ctx) && !ctx.is_unused(p.tensor) &&
+        take_step(p.tensor, p.begin, flight.grad.f32(p.begin, p.end), ctx)) {
+      moved.push_back(p.tensor);
     }
     fragments_.place(p.begin, of(common_, p), y, x.f32(p.begin, p.end), ctx.step);
   });
+  for (const std::size_t tensor : moved) {
+    const TensorSlot& slot = layout_.tensors()[tensor];
+    fragments_.place_again(slot.offset, common_.span().subspan(slot.offset, slot.n),
+                           drift_.span().subspan(slot.offset, slot.n),
+                           x.f32(slot.offset, slot.offset + slot.n), ctx.step);
+  }
 }
 
 // As an exchange without this worker's drift; what earlier ones left of its drifts stays.

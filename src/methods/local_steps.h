@@ -62,7 +62,7 @@ class LocalSteps final : public Method {
   void note_fault(std::size_t tensor, const StepContext& ctx);
   Round outer_round(const Round& round) const;
   const StepContext& outer_context(const StepContext& ctx);
-  void take_step(std::size_t tensor, std::size_t begin, std::span<const float> g,
+  bool take_step(std::size_t tensor, std::size_t begin, std::span<const float> g,
                  const StepContext& ctx);
   void hand_over(std::size_t tensor, const StepContext& ctx, bool finite);
   void settle_unused(std::size_t tensor, const StepContext& ctx);

@@ -53,9 +53,9 @@ class MuonRule final : public rules::Rule {
   double operations() const override { return matrices_.operations(); }
 
   // x = (1 - lr wd) x - lr scale newton_schulz(u), once the whole gradient is there.
-  void end_piece(std::size_t tensor, std::int64_t step, const StepScalars& s, View x) override {
+  bool end_piece(std::size_t tensor, std::int64_t step, const StepScalars& s, View x) override {
     const TensorSlot& slot = layout_.tensors()[tensor];
-    if (arrived_[tensor] < slot.n || !matrices_.has(tensor)) return;
+    if (arrived_[tensor] < slot.n || !matrices_.has(tensor)) return false;
     arrived_[tensor] = 0;
     const auto m = adamw_.m().span().subspan(slot.offset, slot.n);
     matrices_.blend(tensor, step, betas_, gradients_[tensor], m);
@@ -63,6 +63,7 @@ class MuonRule final : public rules::Rule {
     kernels::sgd_momentum(matrices_.direction(tensor), 0, false,
                           {s.decay, s.lr * matrices_.step_scale(tensor)}, gradients_[tensor],
                           x.f32(slot.offset, slot.offset + slot.n));
+    return true;
   }
 
  private:

@@ -21,9 +21,12 @@ class Rule {
 
   virtual double operations() const { return 0; }  // of a step, in products of matrices
 
-  // After step() of a part of a tensor: what waits for the whole of it, in flat x.
-  virtual void end_piece(std::size_t /*tensor*/, std::int64_t /*step*/, const StepScalars& /*s*/,
-                         View /*x*/) {}
+  // After step() of a part of a tensor: what waits for the whole of it, in flat x. True: this was
+  // the last part, and x has changed in all of them.
+  virtual bool end_piece(std::size_t /*tensor*/, std::int64_t /*step*/, const StepScalars& /*s*/,
+                         View /*x*/) {
+    return false;
+  }
 };
 
 // Each rule adds its buffers, of the given kind, to the table, which outlives the rule.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -35,6 +36,35 @@ TEST(LocalMuon, HasTheMomentumOfItsOption) {
     ends.push_back(local);
   }
   EXPECT_GT(std::abs(ends[0][0] - ends[1][0]), 1e-4);
+}
+
+// A matrix takes its step when its last part has come: parts that were placed before follow.
+TEST(LocalMuon, TheWholeMatrixMovesInItsStep) {
+  if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
+  const Layout layout({{"w", {64, 48}}, {"b", {5}}, {"v", {40, 24}}});
+  for (const std::string fragments : {"1", "2"}) {
+    run_world(3, [&](Communicator& comm) {
+      OptimizerOptions options{.method = "local-vote",
+                               .options = {{"h", "4"}, {"local", "muon"}, {"fragments", fragments}},
+                               .groups = {{.lr = 1e-2}},
+                               .bucket_coords = 512};
+      if (fragments == "2") options.options["delay"] = "1";
+      Optimizer optimizer(comm, layout, options);
+      FlatBuffer x(layout.flat_size()), grads(layout.flat_size()), y(layout.flat_size());
+      testing::fill(layout, x, testing::initial);
+      for (std::int64_t step = 0; step < 9; ++step) {
+        testing::fill(layout, grads, [&](std::size_t t, std::size_t i) {
+          return testing::gradient(comm.rank(), step, t, i);
+        });
+        optimizer.step(x.span(), grads.span());
+        std::ranges::copy(x.span(), y.span().begin());
+        optimizer.to_common(y.span());
+        optimizer.to_local(y.span());
+        EXPECT_EQ(param_hash(layout, x.span()), param_hash(layout, y.span()))
+            << fragments << " fragments, step " << step;
+      }
+    });
+  }
 }
 
 TEST(LocalMuon, AMomentumThatTakesNoGradientIsRefusedByName) {

@@ -19,7 +19,8 @@ constexpr milliseconds kLongestWait{1000};
 grpc::ChannelArguments channel_arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
+  // how long an attempt may take, too, its TLS handshake with it: as long as the server lets it
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // pings go only while a call is under way: a worker that computes is left alone
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 15'000);
