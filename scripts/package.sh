@@ -12,7 +12,7 @@ Builds the preset release and makes build/release/package/pride_VERSION_ARCHITEC
 libraries, headers, examples, documents, manual page and completion. Not the Python package.
 
   --try       install it in a clean Debian 12 (debootstrap, in build/package-root; needs root and a
-              mirror of Debian), train there, and compile the C example
+              mirror of Debian), train there, run the coordinator's commands, and compile the C example
   -h, --help  this text
 
 Environment: PRIDE_MIRROR (default http://deb.debian.org/debian).
@@ -47,6 +47,11 @@ try_package() {
   in_root pride train --data /usr/share/doc/pride/docs --steps 20 --workers 2 --out /tmp/run \
     --overwrite --quiet
   in_root test -s /tmp/run/model.safetensors
+  # the commands of the coordinator are a program of their own
+  in_root sh -c "pride serve --help | grep -q -- --quorum"
+  in_root pride certs init /tmp/certs
+  in_root pride journal --help >/dev/null
+  in_root test -s /usr/share/doc/pride/docs/federated.md
   in_root test -s /usr/share/man/man1/pride.1
   in_root test -s /usr/share/bash-completion/completions/pride
   # shellcheck disable=SC2016
