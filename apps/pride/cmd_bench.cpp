@@ -292,80 +292,22 @@ struct LoaderArguments : Arguments {
   bool check = false;
 };
 
-// use(index) for every index below n, by this many threads, the caller's among them; batches are
-// begun two ahead, as training does.
-template <typename Use>
-void for_all(std::size_t n, int threads, const Use& use) {
-  constexpr std::size_t kBatch = 64;
-  Prefetcher prefetcher(threads - 1);  // and this one
-  std::size_t begun = 0;
-  while (begun < n || prefetcher.pending() > 0) {
-    while (begun < n && prefetcher.pending() < 3) {
-      const std::size_t rows = std::min(kBatch, n - begun);
-      prefetcher.begin(rows, [&use, begun](std::size_t row) { use(begun + row); });
-      begun += rows;
+void run_loader(const LoaderArguments& args) {
+  const ImageFolder folder = scan_images(find_image_folder(args.data));
+  if (!args.check) {
+    RowPrinter print(args.json);
+    for (const int threads : args.threads) {
+      print.row(fields_of(bench_loader(folder, args.images, args.image_size, threads)));
     }
-    prefetcher.wait();
+    return;
   }
-}
-
-// Training views of images of the training set, evenly spread over it. All files are read once
-// before, so that the disk does not count.
-LoaderRow measured(const ImageSplit& train, const LoaderArguments& args, int threads) {
-  using Clock = std::chrono::steady_clock;
-  LoaderRow row{.threads = threads, .images = std::min(args.images, train.size())};
-  const auto file = [&](std::size_t i) { return train.file(i * train.size() / row.images); };
-  for (std::size_t i = 0; i < row.images; ++i) {
-    row.bytes += std::filesystem::file_size(file(i));
-    read_jpeg_bytes(file(i).string());
-  }
-  std::atomic<double> decode_s = 0, view_s = 0;
-  const auto start = Clock::now();
-  for_all(row.images, threads, [&](std::size_t i) {
-    const auto begun = Clock::now();
-    const RgbImage image = read_jpeg(file(i));
-    decode_s += seconds_since(begun);
-    const auto decoded = Clock::now();
-    std::vector<float> out(view_floats(args.image_size));
-    train_view(image, args.image_size, PhiloxStream(0, 0, i), out);
-    view_s += seconds_since(decoded);
-  });
-  row.seconds = seconds_since(start);
-  row.decode_ms = decode_s * 1e3 / static_cast<double>(row.images);
-  row.view_ms = view_s * 1e3 / static_cast<double>(row.images);
-  return row;
-}
-
-// Decodes every image of both splits, and names those that cannot be.
-void check(const ImageFolder& folder, int threads) {
-  std::vector<std::string> errors;
-  std::mutex mutex;  // of errors
-  for (const ImageSplit* split : {&folder.train, &folder.val}) {
-    for_all(split->size(), threads, [&](std::size_t i) {
-      try {
-        read_jpeg(split->file(i));
-      } catch (const DataError& error) {
-        const std::lock_guard lock(mutex);
-        errors.emplace_back(error.what());
-      }
-    });
-  }
-  std::ranges::sort(errors);
+  const std::vector<std::string> errors = check_images(folder, args.threads.back());
   for (const std::string& error : errors) std::cout << error << "\n";
   const std::size_t n = folder.train.size() + folder.val.size();
   if (!errors.empty()) {
     throw DataError(concat(errors.size(), " of ", n, " images cannot be read"));
   }
   std::cout << "all " << n << " images can be read" << std::endl;
-}
-
-void run_loader(const LoaderArguments& args) {
-  const ImageFolder folder = scan_images(find_image_folder(args.data));
-  if (args.check) return check(folder, args.threads.back());
-  RowPrinter print(args.json);
-  for (const int threads : args.threads) {
-    print.row(fields_of(measured(folder.train, args, threads)));
-  }
 }
 
 void add_loader(CLI::App& bench) {

@@ -23,6 +23,7 @@
 #include "pride/error.h"
 #include "program.h"
 #include "serve/options.h"
+#include "text/suggestion.h"
 #include "train/build_info.h"
 #include "world.h"
 
@@ -189,29 +190,6 @@ Words subcommands_of(const CLI::App& app) {
   return names;
 }
 
-// Letters to add, drop or replace to make one word of the other.
-std::size_t distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
-// "; did you mean --steps?", or nothing where no known word is near.
-std::string suggestion(const std::string& word, const Words& known) {
-  const auto from_word = [&](const std::string& name) { return distance(word, name); };
-  const auto nearest = std::ranges::min_element(known, {}, from_word);
-  if (nearest == known.end() || from_word(*nearest) > 1 + word.size() / 4) return "";
-  return pride::concat("; did you mean ", *nearest, "?");
-}
-
 // What CLI11 reports as a missing value or as one word too many: a flag or a subcommand that there
 // is not, or none where one is needed. Empty if it is none of these.
 std::string unknown_word(const CLI::App& app) {
@@ -224,9 +202,10 @@ std::string unknown_word(const CLI::App& app) {
     if (!word.starts_with("-") && known.empty()) continue;
     if (word.starts_with("-")) {
       const std::string flag = word.substr(0, word.find('='));
-      return pride::concat("unknown flag ", flag, suggestion(flag, pride::app::flags_of(*command)));
+      return pride::concat("unknown flag ", flag,
+                           pride::app::suggestion(flag, pride::app::flags_of(*command)));
     }
-    const std::string near = suggestion(word, known);
+    const std::string near = pride::app::suggestion(word, known);
     return pride::concat("unknown subcommand \"", word, "\"",
                          near.empty() ? "; there are" + names : near);
   }

@@ -142,12 +142,11 @@ void Fragments::place(std::size_t begin, std::span<const float> common, std::spa
   if (adopts(f, step) && where_[f] == Where::kDropped) {
     add(sent(begin, drift.size()), drift, drift);
   }
-  place_again(begin, common, drift, x, step);
+  write(begin, common, drift, x, step);
 }
 
-void Fragments::place_again(std::size_t begin, std::span<const float> common,
-                            std::span<const float> drift, std::span<float> x,
-                            std::int64_t step) const {
+void Fragments::write(std::size_t begin, std::span<const float> common,
+                      std::span<const float> drift, std::span<float> x, std::int64_t step) const {
   if (adopts(of(begin), step)) return add(common, drift, x);
   place(begin, common, drift, x);
 }

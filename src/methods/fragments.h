@@ -59,9 +59,9 @@ class Fragments {
              std::span<float> x, std::int64_t step);
   void place(std::size_t begin, std::span<const float> common, std::span<const float> drift,
              std::span<float> x) const;
-  // The same in that step once more, after the drift has gone on.
-  void place_again(std::size_t begin, std::span<const float> common, std::span<const float> drift,
-                   std::span<float> x, std::int64_t step) const;
+  // The same in that step, where the drift has come back already.
+  void write(std::size_t begin, std::span<const float> common, std::span<const float> drift,
+             std::span<float> x, std::int64_t step) const;
 
   // After the last place() of a step: the exchange that it has adopted, if any.
   struct Adopted {

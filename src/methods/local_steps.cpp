@@ -317,9 +317,9 @@ void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext&
   });
   for (const std::size_t tensor : moved) {
     const TensorSlot& slot = layout_.tensors()[tensor];
-    fragments_.place_again(slot.offset, common_.span().subspan(slot.offset, slot.n),
-                           drift_.span().subspan(slot.offset, slot.n),
-                           x.f32(slot.offset, slot.offset + slot.n), ctx.step);
+    fragments_.write(slot.offset, common_.span().subspan(slot.offset, slot.n),
+                     drift_.span().subspan(slot.offset, slot.n),
+                     x.f32(slot.offset, slot.offset + slot.n), ctx.step);
   }
 }
 

@@ -32,6 +32,7 @@ void Feed::begin(std::int64_t step, std::int64_t ahead, int saved_by, const Part
 
 Batch Feed::next() {
   const TrainOptions& o = plan_.options;
+  while (!rounds_->takes_part(taken_ / o.accumulate)) taken_ += o.accumulate;
   for (; queued_ < queue_->depth() && asked_ < plan_.steps * o.accumulate; ++asked_) {
     if (!rounds_->takes_part(asked_ / o.accumulate)) continue;
     sampler_.draw(static_cast<std::uint64_t>((asked_ + ahead_) * o.batch), draws_);

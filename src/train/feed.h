@@ -25,11 +25,9 @@ class Feed {
   // of it, saved by so many workers (0: it was not resumed). `rounds` must outlive the feed.
   void begin(std::int64_t step, std::int64_t ahead, int saved_by, const Participation& rounds);
 
-  // The run's next batch. As many behind it as the task would have are on their way.
+  // The next batch of the steps that this worker takes part in. As many behind it as the task would
+  // have are on their way.
   Batch next();
-
-  // Passes over the batches of a step that this worker sits out: none of them was asked for.
-  void pass_step() { taken_ += plan_.options.accumulate; }
 
   std::int64_t ahead() const noexcept { return ahead_; }
 

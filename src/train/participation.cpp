@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pride/error.h"
 #include "pride/random_bits.h"
 #include "train/streams.h"
 
@@ -16,10 +15,7 @@ Participation::Participation(const TrainPlan& plan, int rank, std::int64_t perio
       drawn_(std::max(
           1u, static_cast<std::uint32_t>(std::lround(plan.options.participation * plan.world)))),
       rank_(static_cast<std::uint32_t>(rank)),
-      period_(period) {
-  PRIDE_CHECK(plan.options.absent == "replay" || period == 1, "--absent ", plan.options.absent,
-              ": not with methods of local steps, which go on from the last result");
-}
+      period_(period) {}
 
 bool Participation::takes_part(std::int64_t step) const {
   if (all()) return true;

@@ -84,16 +84,24 @@ void fill_rate(const MethodInfo& method, TrainPlan& plan) {
                               method.name, ", for a model as small as ", plan.task->model().name));
 }
 
+void check_participation(const TrainOptions& o, int world, const TrainPlan& plan) {
+  const bool replays = o.absent == "replay";
+  PRIDE_CHECK(o.coordinator.empty() || (o.participation == 1 && replays),
+              "--participation and --absent with --coordinator: its workers come and go by "
+              "themselves, and replay what they missed");
+  PRIDE_CHECK(replays || o.save_every == 0, "--absent ", o.absent,
+              " with --save-every: a checkpoint has parameters that all workers have alike");
+  PRIDE_CHECK(replays || method_info(o.method, world, plan.optimizer.options).period == 1,
+              "--absent ", o.absent,
+              ": not with methods of local steps, which go on from the last result");
+}
+
 // With a coordinator the data are dealt to --shards, or to nobody.
 void deal_data(TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   plan.sharding = parse_sharding(o.sharding);
   plan.shards = plan.world;
-  PRIDE_CHECK(o.absent == "replay" || o.save_every == 0, "--absent ", o.absent,
-              " with --save-every: a checkpoint has parameters that all workers have alike");
   if (o.coordinator.empty()) return;
-  PRIDE_CHECK(o.participation == 1, "--participation with --coordinator: its workers come and go ",
-              "by themselves");
   PRIDE_CHECK(plan.world == 1, "--coordinator: this process is one worker of its run, not ",
               plan.world);
   PRIDE_CHECK(o.hierarchical.empty(), "--hierarchical with --coordinator: its workers are alone");
@@ -160,6 +168,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   plan.options.workers = world;
   const MethodInfo method = method_info(options.method, world);
   plan.optimizer = optimizer_options(options);
+  check_participation(options, world, plan);
 
   plan.task = std::move(task);
   if (!plan.task) {

@@ -84,7 +84,8 @@ class Worker {
   void save_now();
   void add(const WorldStep& step);
   void finish();
-  bool is_stale() const { return plan_.options.absent == "stale"; }
+  // Workers that sit out rounds never have their results.
+  bool is_stale() const { return plan_.options.absent == "stale" && !rounds_.all(); }
   bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
   std::span<float> common() { return flat_.params().first(optimizer_.layout().flat_size()); }
   Kept kept() {
@@ -295,7 +296,6 @@ double Worker::backward(RankStep& mine, bool begins) {
 
 // A step of the others, in which no tensor is used here.
 StepReport Worker::sit_out() {
-  feed_.pass_step();
   flat_.zero_grad();
   std::vector<float> params(common().begin(), common().end());
   const std::size_t n = optimizer_.layout().tensors().size();

@@ -253,4 +253,13 @@ inline std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
+using Numbers = std::vector<int>;
+
+// Numbers of the voters of the newest round.
+inline Numbers voters(const Seen& seen) {
+  Numbers numbers;
+  for (const VoterReport& voter : seen.rounds.back().voters) numbers.push_back(voter.number);
+  return numbers;
+}
+
 }  // namespace pride::coord::test

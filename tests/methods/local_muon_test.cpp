@@ -67,6 +67,19 @@ TEST(LocalMuon, TheWholeMatrixMovesInItsStep) {
   }
 }
 
+TEST(LocalMuon, AMomentumThatTakesNoGradientIsRefusedAsTheMethodMuonDoes) {
+  if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
+  for (const char* momentum : {"1", "0.999999999999"}) {
+    try {
+      method_info("muon", 4, {{"momentum", momentum}});
+      ADD_FAILURE() << momentum;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("must be below 1"), std::string::npos);
+    }
+  }
+  EXPECT_NO_THROW(method_info("muon", 4, {{"momentum", "0"}}));
+}
+
 TEST(LocalMuon, AMomentumThatTakesNoGradientIsRefusedByName) {
   if (!rules::has_blas()) GTEST_SKIP() << "this build has no CBLAS";
   try {

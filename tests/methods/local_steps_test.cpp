@@ -1,5 +1,5 @@
 // Local steps: against a scalar oracle, against the methods that they are with h = 1 or one worker,
-// what travels when, and the parameters that ranks have in common.
+// and what travels when.
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: tests/reference/local_steps_ref.h, loops over ranks without frames.
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "methods/local_run.h"
 #include "pride/registry.h"
 #include "reference/local_steps_ref.h"
 #include "rules/orthogonalise.h"
@@ -18,12 +19,11 @@ namespace {
 using reference::Hyper;
 using reference::LocalHyper;
 using reference::LocalOracle;
+using testing::kLocalMethods;
 using testing::kTensors;
+using testing::options_of;
 using testing::Training;
 using testing::unused;
-
-const char* const kMethods[] = {"local-vote", "local-avg", "local-cub",
-                                "local-ef",   "dsm",       "diloco"};
 
 std::string outer_of(const std::string& method) {
   const std::map<std::string, std::string> outer = {{"local-vote", "dlion-vote"},
@@ -283,7 +283,7 @@ TEST(LocalSteps, AloneAreTheSerialRule) {
 
 TEST(LocalSteps, SendNothingBetweenExchangesAndTheirCostInThem) {
   const Layout layout(kTensors);
-  for (const char* method : kMethods) {
+  for (const char* method : kLocalMethods) {
     for (const int world : {1, 2, 4}) {
       SCOPED_TRACE(concat(method, " N=", world));
       Training run{.world = world, .steps = 9};
@@ -328,182 +328,6 @@ TEST(LocalSteps, CostTheirShareOfTheBits) {
   }
 }
 
-// Gradients of a quadratic around a point of each rank's own: they depend on the parameters.
-void pull(const Layout& layout, int rank, std::span<const float> x, FlatBuffer& grads) {
-  testing::fill(layout, grads, [&](std::size_t t, std::size_t i) {
-    return x[layout.tensors()[t].offset + i] - testing::gradient(rank, 0, t, i);
-  });
-}
-
-void train(Optimizer& optimizer, Communicator& comm, FlatBuffer& x, int from, int to) {
-  FlatBuffer grads(x.size());
-  for (int step = from; step < to; ++step) {
-    pull(optimizer.layout(), comm.rank(), x.span(), grads);
-    optimizer.step(x.span(), grads.span());
-  }
-}
-
-OptimizerOptions options_of(const std::string& method, const std::string& rule = "adamw") {
-  return {.method = method,
-          .options = {{"h", "4"}, {"local", rule}},
-          .groups = {{.lr = 0.02, .weight_decay = 0.1}}};
-}
-
-std::uint64_t common_hash(Optimizer& optimizer, FlatBuffer& x) {
-  optimizer.to_common(x.span());
-  const std::uint64_t hash = param_hash(optimizer.layout(), x.span());
-  optimizer.to_local(x.span());
-  return hash;
-}
-
-TEST(CommonParameters, AreThoseOfTheLastExchangeOnAllRanks) {
-  const Layout layout(kTensors);
-  constexpr int kWorld = 3;
-  for (const char* method : kMethods) {
-    std::vector<std::vector<std::uint64_t>> common(kWorld), own(kWorld);
-    run_world(kWorld, [&](Communicator& comm) {
-      const auto r = static_cast<std::size_t>(comm.rank());
-      Optimizer optimizer(comm, layout, options_of(method));
-      FlatBuffer x(layout.flat_size());
-      testing::fill(layout, x, testing::initial);
-      for (int step = 0; step < 8; ++step) {
-        train(optimizer, comm, x, step, step + 1);
-        own[r].push_back(param_hash(layout, x.span()));
-        common[r].push_back(common_hash(optimizer, x));
-        EXPECT_EQ(param_hash(layout, x.span()), own[r].back()) << "to_local() is not the way back";
-      }
-    });
-    for (std::size_t step = 0; step < 8; ++step) {
-      SCOPED_TRACE(concat(method, ", step ", step));
-      EXPECT_EQ(common[0][step], common[2][step]);
-      EXPECT_EQ(common[0][step] == common[0][step == 0 ? 0 : step - 1], step == 0 || step % 4 != 3);
-      EXPECT_EQ(own[0][step] == own[2][step], step % 4 == 3);
-      EXPECT_EQ(own[0][step] == common[0][step], step % 4 == 3);
-    }
-  }
-}
-
-// State and common parameters, saved after any step, go on to the same bits.
-TEST(CommonParameters, AreSavedWithAStateInTheMiddleOfAPhase) {
-  const Layout layout(kTensors);
-  for (const char* method : kMethods) {
-    for (const int saved_at : {1, 2, 4, 7}) {
-      run_world(3, [&](Communicator& comm) {
-        FlatBuffer x(layout.flat_size()), y(layout.flat_size());
-        testing::fill(layout, x, testing::initial);
-        testing::fill(layout, y, testing::initial);
-        Optimizer whole(comm, layout, options_of(method));
-        train(whole, comm, x, 0, 10);
-        Optimizer first(comm, layout, options_of(method));
-        train(first, comm, y, 0, saved_at);
-        first.to_common(y.span());
-        const StateDict state = first.save();
-
-        Optimizer second(comm, layout, options_of(method));
-        second.load(state);
-        second.to_local(y.span());
-        train(second, comm, y, saved_at, 10);
-        EXPECT_EQ(param_hash(layout, x.span()), param_hash(layout, y.span()))
-            << method << ", saved after " << saved_at << " steps, rank " << comm.rank();
-      });
-    }
-  }
-}
-
-// The states of three ranks go on with two or four, whose replicas are equal then.
-TEST(CommonParameters, GoOnWithAnotherNumberOfRanks) {
-  const Layout layout(kTensors);
-  for (const char* method : kMethods) {
-    std::vector<StateDict> states(3);
-    std::uint64_t saved = 0;
-    run_world(3, [&](Communicator& comm) {
-      FlatBuffer x(layout.flat_size());
-      Optimizer optimizer(comm, layout, options_of(method));
-      train(optimizer, comm, x, 0, 6);
-      states[static_cast<std::size_t>(comm.rank())] = optimizer.save();
-      if (comm.rank() == 0) saved = common_hash(optimizer, x);
-    });
-    for (const int world : {2, 4}) {
-      std::vector<std::uint64_t> hashes(static_cast<std::size_t>(world));
-      run_world(world, [&](Communicator& comm) {
-        FlatBuffer x(layout.flat_size());
-        Optimizer optimizer(comm, layout, options_of(method));
-        optimizer.load(states);
-        optimizer.to_local(x.span());
-        EXPECT_EQ(common_hash(optimizer, x), saved) << method;
-        train(optimizer, comm, x, 6, 8);
-        hashes[static_cast<std::size_t>(comm.rank())] = param_hash(layout, x.span());
-      });
-      for (const std::uint64_t hash : hashes) EXPECT_EQ(hash, hashes[0]) << method;
-      EXPECT_NE(hashes[0], saved);
-    }
-  }
-}
-
-TEST(CommonParameters, OfMethodsWithoutLocalStepsAreTheParameters) {
-  const Layout layout(kTensors);
-  run_world(2, [&](Communicator& comm) {
-    Optimizer optimizer(comm, layout, {.method = "dlion-vote"});
-    FlatBuffer x(layout.flat_size()), small(64);
-    train(optimizer, comm, x, 0, 2);
-    const std::uint64_t before = param_hash(layout, x.span());
-    EXPECT_EQ(common_hash(optimizer, x), before);
-    EXPECT_THROW(optimizer.to_common(small.span()), InvalidArgument);
-    FlatBuffer grads(layout.flat_size());
-    optimizer.begin_step(x.span(), grads.span());
-    EXPECT_THROW(optimizer.to_local(x.span()), InvalidArgument);
-    optimizer.finish_step();
-  });
-}
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-// No rank waits for one that raised between exchanges: the next exchange fails with its text.
-TEST(LocalSteps, ANonFiniteGradientBetweenExchangesFailsTheCommunicator) {
-  const Layout layout(kTensors);
-  std::vector<std::string> texts(3);
-  run_world(3, [&](Communicator& comm) {
-    Optimizer optimizer(comm, layout, options_of("local-vote"));
-    FlatBuffer x(layout.flat_size()), grads(layout.flat_size());
-    try {
-      for (int step = 0; step < 4; ++step) {
-        grads.span()[layout.tensors()[1].offset] = comm.rank() == 1 && step == 1 ? kNaN : 0;
-        optimizer.step(x.span(), grads.span());
-      }
-    } catch (const Error& e) {
-      texts[static_cast<std::size_t>(comm.rank())] = e.what();
-    }
-  });
-  for (const std::string& text : texts) {
-    EXPECT_NE(text.find("step 2: NaN or Inf in the gradient of 'w1' on rank 1"), std::string::npos)
-        << text;
-  }
-}
-
-TEST(LocalSteps, SkipDropsTheStepOfTheRankAlone) {
-  const Layout layout(kTensors);
-  std::vector<std::uint64_t> hashes(3);
-  run_world(3, [&](Communicator& comm) {
-    OptimizerOptions options = options_of("local-vote");
-    options.non_finite = NonFinitePolicy::kSkip;
-    Optimizer optimizer(comm, layout, options);
-    FlatBuffer x(layout.flat_size()), grads(layout.flat_size());
-    for (int step = 0; step < 8; ++step) {
-      pull(layout, comm.rank(), x.span(), grads);
-      const std::uint64_t before = param_hash(layout, x.span());
-      const bool bad = comm.rank() == 1 && (step == 1 || step == 3);
-      if (bad) grads.span()[layout.tensors()[1].offset] = kNaN;
-      const StepReport report = optimizer.step(x.span(), grads.span());
-      EXPECT_EQ(report.skipped, step == 3 || bad) << step;  // in an exchange, of all ranks
-      EXPECT_EQ(param_hash(layout, x.span()) == before, report.skipped);
-    }
-    hashes[static_cast<std::size_t>(comm.rank())] = param_hash(layout, x.span());
-  });
-  EXPECT_EQ(hashes[0], hashes[1]);
-  EXPECT_EQ(hashes[0], hashes[2]);
-}
-
-// A drift is sent by a rank that has no gradient in the exchange's step, too: it counts as a user.
 TEST(LocalSteps, ATensorThatHasDriftedTakesPartWithoutAGradient) {
   const Layout layout(kTensors);
   for (const char* method : {"local-vote", "local-avg", "diloco"}) {
@@ -524,7 +348,7 @@ TEST(LocalSteps, TensorsAreAddedInTheMiddleOfAPhase) {
   run_world(2, [&](Communicator& comm) {
     Optimizer optimizer(comm, layout, options_of("local-vote"));
     FlatBuffer x(layout.flat_size());
-    train(optimizer, comm, x, 0, 2);
+    testing::train(optimizer, comm, x, 0, 2);
     optimizer.add({{"more", {70}}});
     FlatBuffer grown(optimizer.layout().flat_size());
     std::ranges::copy(x.span(), grown.span().begin());
@@ -532,7 +356,7 @@ TEST(LocalSteps, TensorsAreAddedInTheMiddleOfAPhase) {
       const std::size_t at = optimizer.layout().tensors()[t].offset + i;
       return t < kTensors.size() ? grown.span()[at] : 0.5F;
     });
-    train(optimizer, comm, grown, 2, 3);
+    testing::train(optimizer, comm, grown, 2, 3);
     optimizer.to_common(grown.span());
     const TensorSlot& more = optimizer.layout().tensors().back();
     EXPECT_EQ(grown.span()[more.offset + 3], 0.5F);

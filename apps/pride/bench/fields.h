@@ -8,6 +8,7 @@
 
 #include "bench/exchange.h"
 #include "bench/kernels/measure.h"
+#include "bench/loader.h"
 #include "bench/network.h"
 #include "pride/communicator.h"
 
@@ -21,15 +22,6 @@ struct Field {
   std::string text = {};  // in the table; empty: the value
 };
 using Fields = std::vector<Field>;
-
-// How fast images are read, decoded and cropped.
-struct LoaderRow {
-  int threads = 0;
-  std::size_t images = 0;
-  double seconds = 0;
-  double decode_ms = 0, view_ms = 0;  // means of an image, on one thread
-  std::uint64_t bytes = 0;            // of the files
-};
 
 Fields fields_of(const Communicator& comm, const NetworkFacts& facts);  // JSON only
 std::string network_text(const Communicator& comm, const NetworkFacts& facts);

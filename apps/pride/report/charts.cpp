@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -13,24 +12,12 @@
 
 namespace pride::app {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Series, name, color, x, y, spread)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ChartAxis, label, log2, min, max, ticks)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Chart, id, title, note, points, x, y, series)
-
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr double kFarOut = 3;  // times the range of nearly all values: such peaks are cut
-// of an axis, in its own values: what is narrower has no ticks that a double tells apart
-constexpr double kNarrow = 1e-9;
+constexpr double kFarOut = 3;           // times the range of nearly all values: such peaks are cut
 constexpr std::size_t kMostTicks = 12;  // of a logarithmic axis, each at a value; else powers of 2
 
 using Groups = std::vector<const Group*>;  // of which each has a run
-
-bool is_narrow(double low, double high) {
-  return high - low <= kNarrow * std::max(std::abs(low), std::abs(high));
-}
 
 // Some room around what is drawn; true if peaks were cut off.
 bool fit_y(Chart& chart) {
@@ -315,22 +302,13 @@ Chart chart_of(const Entry& entry, const Section& section, const Groups& groups,
   return chart;
 }
 
-// Eight digits: less than a hundredth of a pixel.
-double rounded(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.8g", value);
-  return std::strtod(text, nullptr);
-}
-
-void check_axis(const ChartAxis& axis) {
-  if (!(axis.min < axis.max)) throw DataError(concat("axis '", axis.label, "': min >= max"));
-  if (is_narrow(axis.min, axis.max)) {
-    throw DataError(concat("axis '", axis.label, "': min and max are too close"));
-  }
-  if (axis.log2 && !(axis.min > 0)) throw DataError(concat("axis '", axis.label, "': min <= 0"));
-}
-
 }  // namespace
+
+bool is_narrow(double low, double high) {
+  // in the axis's own values
+  constexpr double kNarrow = 1e-9;
+  return high - low <= kNarrow * std::max(std::abs(low), std::abs(high));
+}
 
 std::vector<Chart> charts_of(const Section& section, const Look& look) {
   std::vector<std::pair<std::string, Groups>> facets, whole = {{"", {}}};
@@ -370,42 +348,6 @@ Chart chart_named(const std::vector<Section>& sections, const std::string& id, c
   PRIDE_CHECK(!known.empty(), "--svg: these runs make no chart");
   PRIDE_CHECK(plain.has_value(), "--chart ", id, ": there are ", known);
   return *plain;
-}
-
-std::string json_of(const Chart& chart) {
-  Json head = chart;
-  head.erase("series");
-  for (const char* axis : {"x", "y"}) {
-    for (const char* bound : {"min", "max"}) head[axis][bound] = rounded(head[axis][bound]);
-  }
-  std::string text = head.dump();
-  text.back() = ',';
-  text += "\"series\":[";
-  for (Series s : chart.series) {
-    for (std::vector<double>* values : {&s.x, &s.y, &s.spread}) {
-      std::ranges::transform(*values, values->begin(), rounded);
-    }
-    text += concat(text.back() == '[' ? "\n" : ",\n", Json(s).dump());
-  }
-  return text + "\n]}\n";
-}
-
-Chart chart_of(const std::string& json) {
-  Chart chart;
-  try {
-    chart = Json::parse(json).get<Chart>();
-  } catch (const Json::exception& error) {
-    throw DataError(concat("not the numbers of a chart: ", error.what()));
-  }
-  check_axis(chart.x);
-  check_axis(chart.y);
-  if (chart.series.empty()) throw DataError("no series");
-  for (const Series& s : chart.series) {
-    const bool good = !s.x.empty() && s.x.size() == s.y.size() && s.color >= 0 &&
-                      (s.spread.empty() || s.spread.size() == s.x.size());
-    if (!good) throw DataError(concat("series '", s.name, "': x, y and spread differ in length"));
-  }
-  return chart;
 }
 
 }  // namespace pride::app

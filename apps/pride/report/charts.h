@@ -23,6 +23,9 @@ struct ChartAxis {
   std::vector<double> ticks = {};  // empty: where the drawer likes
 };
 
+// A range that has no ticks that a double tells apart.
+bool is_narrow(double low, double high);
+
 struct Chart {
   std::string id = {}, title = {}, note = {};
   bool points = false;  // points with names instead of lines

@@ -72,9 +72,9 @@ std::vector<Flag> task_flags() {
            {.choices = {"equal", "samples"}}),
       task("participation", &O::participation, Role::kTraining,
            "Simulates workers that come and go: in each round (the steps up to an exchange) this "
-           "share of the workers takes part, drawn by the seed; the others compute and send "
-           "nothing, and have no vote; in a mean they count as 0. A coordinator's workers come and "
-           "go by themselves",
+           "share of the workers takes part, drawn by the seed; the others compute nothing and "
+           "have no vote; in a mean they count as 0, and error feedback still sends what it holds. "
+           "Bytes are those of a round of all. A coordinator's workers come and go by themselves",
            {.highest = 1, .above = true}),
       task("absent", &O::absent, Role::kTraining,
            "What workers that sat out a round do with its result: replay (apply it) or stale "

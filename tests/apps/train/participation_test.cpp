@@ -87,6 +87,7 @@ TEST(Participation, InAMeanThoseThatSatOutCountAsZero) {
 TEST(Participation, ARunOfSomeOfTheWorkersResumesToTheSameBits) {
   const TempFolder folder;
   TrainOptions options = run_of_a_share("lion", 0.34);
+  options.mixup = 0.5;  // its draws are by the step, whoever takes part
   const std::uint64_t whole = run_signs(options).param_hash;
   options.out = (folder.path() / "out").string();
   options.save_every = 5;
@@ -123,6 +124,12 @@ TEST(Participation, RefusesWhatItCannotBe) {
       "lion", [](auto& o) { o.absent = "stale", o.save_every = 2; }, "--save-every");
   refused(
       "local-vote", [](auto& o) { o.absent = "stale"; }, "local steps");
+  refused(
+      "dlion-vote",
+      [](auto& o) {
+        o.coordinator = "127.0.0.1:1", o.workers = 1, o.participation = 1, o.absent = "stale";
+      },
+      "--coordinator");
   refused(
       "dlion-vote", [](auto& o) { o.coordinator = "127.0.0.1:1", o.workers = 1; }, "--coordinator");
 }

@@ -1,0 +1,13 @@
+// The nearest known word.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace pride::app {
+
+// "; did you mean --steps?", or nothing where no known word is near.
+std::string suggestion(const std::string& word, const std::vector<std::string>& known);
+
+}  // namespace pride::app
