@@ -105,9 +105,13 @@ TEST_F(Train, ReadsCheckpointsOfVersion01) {
   EXPECT_EQ(rest["param_hash"], whole["param_hash"]);
   expect_contains(rest["notes"].dump(), "without checksums");
   // its parts are told apart by their step, and the hash of the parameters
-  const fs::path state = file.parent_path() / "state-rank0.safetensors";
-  folder_.write(state, bytes_of(checkpoint("out", 4) / "state-rank0.safetensors"));
-  expect_error({"--steps", "4", "--resume", file.parent_path().string()}, "is of step 4", 1);
+  for (const auto& [part, why] : {std::pair("state-rank0.safetensors", "is of step 4"),
+                                  {"model.safetensors", "reads it, has param_hash"}}) {
+    const std::string good = bytes_of(file.parent_path() / part);
+    folder_.write(file.parent_path() / part, bytes_of(checkpoint("out", 4) / part));
+    expect_error({"--steps", "4", "--resume", file.parent_path().string()}, why, 1);
+    folder_.write(file.parent_path() / part, good);
+  }
 }
 
 TEST_F(Train, SaysWhichSettingsHaveChangedSinceTheCheckpoint) {
