@@ -31,10 +31,12 @@ function(pride_target name)
   endif()
 endfunction()
 
-# pride_light(source...): code of which no loop takes long (flags, records, reports, tests, the calls
+# pride_light(target...): code of which no loop takes long (flags, records, reports, tests, the calls
 # of libtorch). Release builds compile it with -O1, which takes about half of the time.
 function(pride_light)
-  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+  foreach(name IN LISTS ARGN)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endforeach()
 endfunction()
 
 # pride_uses_regex(source...): GCC 12 takes a part of <regex> for uninitialised in sanitizer builds:

@@ -35,8 +35,12 @@ try_package() {
     printf 'package.sh: skipped: --try needs root and debootstrap (apt-get install debootstrap)\n'
     return
   fi
-  [ -e "$root/usr/bin/apt-get" ] || debootstrap --variant=minbase bookworm "$root" \
-    "${PRIDE_MIRROR:-http://deb.debian.org/debian}"
+  if [ ! -e "$root" ]; then  # unpacked beside it: one that was interrupted is not taken for whole
+    rm -rf "$root.part"
+    debootstrap --variant=minbase bookworm "$root.part" \
+      "${PRIDE_MIRROR:-http://deb.debian.org/debian}"
+    mv "$root.part" "$root"
+  fi
   mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
   trap 'umount "$root/proc"' EXIT
   cp build/release/package/pride_*.deb "$root/tmp/pride.deb"
@@ -49,7 +53,7 @@ try_package() {
   in_root test -s /tmp/run/model.safetensors
   # the commands of the coordinator are a program of their own
   in_root sh -c "pride serve --help | grep -q -- --quorum"
-  in_root pride certs init /tmp/certs
+  in_root sh -c 'rm -rf /tmp/certs && pride certs init /tmp/certs'
   in_root pride journal --help >/dev/null
   in_root test -s /usr/share/doc/pride/docs/federated.md
   in_root test -s /usr/share/man/man1/pride.1

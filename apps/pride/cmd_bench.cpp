@@ -35,7 +35,7 @@ namespace {
 constexpr double kMostCoords = 0x1p33;
 
 // The flags of all kinds.
-struct Arguments {
+struct BenchArguments {
   Workers workers = {};
   Settings settings = {};  // what all ranks must have alike
   bool json = false;
@@ -43,7 +43,7 @@ struct Arguments {
 
 using RankedBody = std::function<void(Communicator&, RowPrinter&, bool threads_may_talk)>;
 
-void on_ranks(const Arguments& args, const RankedBody& body) {
+void on_ranks(const BenchArguments& args, const RankedBody& body) {
   run_ranks(args.workers, [&](Communicator& comm, bool threads_may_talk) {
     check_same_settings(comm, args.settings);
     RowPrinter print(args.json, comm.rank() != 0);
@@ -85,7 +85,7 @@ CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what,
   return kind;
 }
 
-struct NetworkArguments : Arguments {
+struct NetworkArguments : BenchArguments {
   PatternBench how = {.sizes = {8, 1 << 10, 1 << 16, 1 << 20, 1 << 24}, .seconds = 1};
 };
 
@@ -122,7 +122,7 @@ void add_network(CLI::App& bench) {
 const std::vector<std::string> kMethods = {"lion",       "lion:dense=native", "lion:dense=bf16",
                                            "dlion-vote", "dlion-avg",         "lion-cub"};
 
-struct MethodArguments : Arguments {
+struct MethodArguments : BenchArguments {
   MethodBench how = {.methods = kMethods, .sizes = {10'000, 100'000, 1'000'000, 10'000'000}};
   std::string hierarchical = {};  // of exchange
 };
@@ -214,7 +214,7 @@ void add_optimizer(CLI::App& bench) {
 }
 
 #if PRIDE_HAVE_TORCH
-struct StepArguments : Arguments {
+struct StepArguments : BenchArguments {
   StepBench how = {.methods = kMethods, .seconds = 1};
 };
 
@@ -241,7 +241,7 @@ void add_step(CLI::App& bench) {
 }
 #endif
 
-struct KernelArguments : Arguments {
+struct KernelArguments : BenchArguments {
   KernelBench how = {.sizes = {10'000, 1'000'000, 10'000'000}};
   std::vector<std::size_t> rows = {4, 16};
   std::string filter = ".*";
@@ -284,7 +284,7 @@ void add_kernels(CLI::App& bench) {
                  "Arrays on pages of 4 KiB. Default: on huge pages, where the system grants them");
 }
 
-struct LoaderArguments : Arguments {
+struct LoaderArguments : BenchArguments {
   std::string data = {};
   std::size_t images = 1000;
   int image_size = 224;

@@ -34,7 +34,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-struct Arguments {
+struct EvaluateArguments {
   std::string model, vocab, part = "all", device = "cpu", predictions;
   std::vector<std::string> tasks;
   std::optional<std::string> delimiter;
@@ -57,7 +57,7 @@ struct Subject {
   }
 };
 
-Subject load(const Arguments& args) {
+Subject load(const EvaluateArguments& args) {
   Subject subject;
   subject.file = find_gpt2(args.model);
   const GptSize size = gpt2_size(subject.file, args.heads);
@@ -151,7 +151,7 @@ Json prediction_json(const Subject& subject, const std::string& task, const Enco
           {"prompt", subject.text_of(asked.prompt)}};
 }
 
-Result evaluate(const Subject& subject, const QuestionSet& set, const Arguments& args,
+Result evaluate(const Subject& subject, const QuestionSet& set, const EvaluateArguments& args,
                 std::string& predictions) {
   const Clock::time_point start = Clock::now();
   const auto context = static_cast<std::size_t>(subject.model->size().context);
@@ -186,7 +186,7 @@ Result evaluate(const Subject& subject, const QuestionSet& set, const Arguments&
   return result;
 }
 
-Json result_json(const Subject& subject, const QuestionSet& set, const Arguments& args,
+Json result_json(const Subject& subject, const QuestionSet& set, const EvaluateArguments& args,
                  const Result& result) {
   const Tally& t = result.tally;
   return {{"task", set.name()},
@@ -246,7 +246,7 @@ std::vector<std::string> mean_row(const std::vector<Result>& results) {
       mean([](const Result& r) { return r.majority; })};
 }
 
-void evaluate_all(Arguments& args) {
+void evaluate_all(EvaluateArguments& args) {
   pin_threads();
   parse_part(args.part);
   const std::vector<QuestionSet> sets = read_question_sets({args.tasks.begin(), args.tasks.end()});
@@ -280,11 +280,11 @@ void evaluate_all(Arguments& args) {
   std::cout << markdown_table(rows, 1);
 }
 
-void run(Arguments& args) {
+void run_evaluate(EvaluateArguments& args) {
   with_short_errors([&] { evaluate_all(args); });
 }
 
-void add_prompt_flags(CLI::App& command, Arguments& args) {
+void add_prompt_flags(CLI::App& command, EvaluateArguments& args) {
   add_value(command, "--shots", args.shots, "Examples, with their answers, before each question",
             {0, kMostOfASize});
   add_value(command, "--seed", args.seed, "Chooses the examples of each question");
@@ -303,7 +303,7 @@ void add_prompt_flags(CLI::App& command, Arguments& args) {
 }  // namespace
 
 void add_evaluate(CLI::App& command) {
-  Arguments& args = arguments_of(command, run);
+  EvaluateArguments& args = arguments_of(command, run_evaluate);
   command
       .add_option("--model,--init", args.model,
                   "Folder with model.safetensors and config.json (the --out of `pride train`, a "

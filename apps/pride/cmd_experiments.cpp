@@ -359,8 +359,8 @@ int make(const ExperimentPlan& plan, const ExperimentOptions& options) {
   return tell_failures(runs);
 }
 
-void run(const char* command, Experiment experiment, const FlagValues& given,
-         const ExperimentOptions& options) {
+void run_experiments(const char* command, Experiment experiment, const FlagValues& given,
+                     const ExperimentOptions& options) {
   PRIDE_CHECK(!launched_as_job(), command,
               " makes its runs itself, with threads as workers: run it without mpirun, srun or "
               "torchrun");
@@ -383,7 +383,7 @@ void add_sweep(CLI::App& command) {
   add_sweep_flags(command, *options);
   command.callback([options] {
     const FlagValues given = flags_instead(*options);
-    run("pride sweep", read_experiment(options->file), given, *options);
+    run_experiments("pride sweep", read_experiment(options->file), given, *options);
   });
 }
 
@@ -391,7 +391,7 @@ void add_compare(CLI::App& command) {
   const auto options = std::make_shared<CompareOptions>();
   add_compare_flags(command, *options);
   command.callback([&command, options] {
-    run("pride compare", comparison_of(command, *options), {}, *options);
+    run_experiments("pride compare", comparison_of(command, *options), {}, *options);
   });
 }
 

@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLongestPrompt = std::size_t{1} << 26;  // bytes: a device has no end
 
-struct Arguments {
+struct GenerateArguments {
   std::string model, vocab, prompt, prompt_file;
   std::optional<std::int64_t> heads;
   SampleOptions sampling;
@@ -93,8 +93,9 @@ class Printer {
   std::string pending_;
 };
 
-std::vector<Token> generate(const Generator& generator, const Text& text, const Arguments& args,
-                            const std::vector<Token>& prompt, std::size_t index) {
+std::vector<Token> generate(const Generator& generator, const Text& text,
+                            const GenerateArguments& args, const std::vector<Token>& prompt,
+                            std::size_t index) {
   Printer printer;
   if (!args.json) printer.write(args.prompt);
   const PhiloxStream bits(args.seed, streams::kGenerate, index);
@@ -110,8 +111,8 @@ Json sample_json(const std::vector<Token>& tokens, const Text& text) {
   return {{"text", all}, {"tokens", tokens}, {"end", ended ? "end_of_text" : "length"}};
 }
 
-void print_json(const Arguments& args, const std::vector<Token>& prompt, const Json& samples,
-                double tokens_per_s) {
+void print_json(const GenerateArguments& args, const std::vector<Token>& prompt,
+                const Json& samples, double tokens_per_s) {
   const Json report = {{"model", args.model},
                        {"prompt", args.prompt},
                        {"prompt_tokens", prompt},
@@ -125,7 +126,7 @@ void print_json(const Arguments& args, const std::vector<Token>& prompt, const J
   std::cout << report.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-void write_all(Arguments& args) {
+void write_all(GenerateArguments& args) {
   pin_threads();
   check(args.sampling);
   if (!args.prompt_file.empty()) args.prompt = read_file(args.prompt_file, kLongestPrompt);
@@ -153,7 +154,7 @@ void write_all(Arguments& args) {
   if (args.json) print_json(args, prompt, samples, static_cast<double>(n) / seconds);
 }
 
-void run(Arguments& args) {
+void run_generate(GenerateArguments& args) {
   try {
     with_short_errors([&] { write_all(args); });
   } catch (const OutputEnded&) {
@@ -163,7 +164,7 @@ void run(Arguments& args) {
 }  // namespace
 
 void add_generate(CLI::App& command) {
-  Arguments& args = arguments_of(command, run);
+  GenerateArguments& args = arguments_of(command, run_generate);
   command
       .add_option("--model", args.model,
                   "Folder with model.safetensors and config.json (the --out of `pride train`, a "

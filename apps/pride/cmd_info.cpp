@@ -154,7 +154,7 @@ void print_build(const Json& info) {
   line("methods", concat(text_of(info["methods"]), " (`pride methods` says more)"));
 }
 
-void run(bool& json) {
+void run_info(bool& json) {
   const Json info = gather();
   if (json) {
     // text of other libraries may hold anything; it is printed, never trusted
@@ -167,7 +167,7 @@ void run(bool& json) {
 }  // namespace
 
 void add_info(CLI::App& command) {
-  command.add_flag("--json", arguments_of(command, run), "Print JSON");
+  command.add_flag("--json", arguments_of(command, run_info), "Print JSON");
 }
 
 }  // namespace pride::app

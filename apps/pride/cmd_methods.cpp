@@ -23,7 +23,7 @@ constexpr double kMostParams = 0x1p50;
 constexpr std::int64_t kMostBuckets = 1000;              // each of which is counted by itself
 constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
 
-struct Arguments {
+struct MethodsArguments {
   int workers = 4;
   std::int64_t params = 10'000'000;
   std::string method;  // empty: all, as a table
@@ -33,12 +33,12 @@ struct Arguments {
 };
 
 // The default size, and of very many parameters what keeps their buckets few.
-std::size_t bucket_coords(const Arguments& args) {
+std::size_t bucket_coords(const MethodsArguments& args) {
   const auto least = static_cast<std::size_t>(args.params / kMostBuckets + 1);
   return std::max(CostQuery{}.bucket_coords, least);
 }
 
-CostQuery query(const Arguments& args, std::int64_t step) {
+CostQuery query(const MethodsArguments& args, std::int64_t step) {
   return {.options = parse_method_options(args.method_options),
           .world = args.workers,
           .step = step,
@@ -48,7 +48,7 @@ CostQuery query(const Arguments& args, std::int64_t step) {
 }
 
 // True if options were given: then the paper's bits, which are those of the defaults, do not hold.
-bool has_own_options(const MethodInfo& info, const Arguments& args) {
+bool has_own_options(const MethodInfo& info, const MethodsArguments& args) {
   const auto given = parse_method_options(args.method_options);
   return std::ranges::any_of(info.options, [&](const MethodOption& option) {
     const auto at = given.find(option.name);
@@ -65,7 +65,7 @@ Json options_json(const MethodInfo& info) {
   return options;
 }
 
-Json describe(const std::string& name, const Arguments& args) {
+Json describe(const std::string& name, const MethodsArguments& args) {
   const MethodInfo info =
       method_info(name, args.workers, parse_method_options(args.method_options));
   const Layout layout({{"w", {args.params}}});
@@ -213,7 +213,7 @@ void print_method(const Json& all) {
   }
 }
 
-void run(Arguments& args) {
+void run_methods(MethodsArguments& args) {
   const std::vector<std::string> names =
       args.method.empty() ? method_names() : std::vector{args.method};
   Json methods = Json::array();
@@ -234,7 +234,7 @@ void run(Arguments& args) {
 }  // namespace
 
 void add_methods(CLI::App& command) {
-  Arguments& args = arguments_of(command, run);
+  MethodsArguments& args = arguments_of(command, run_methods);
   add_value(command, "--workers", args.workers, "World size N", {1, kMostWorkers});
   add_value(command, "--params", args.params,
             "Parameters, in one tensor and buckets of 1,048,576; above a thousand million in a "

@@ -28,7 +28,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct PlanArguments {
   Workers workers;
   Settings settings;  // what all ranks must have alike
   std::vector<int> worlds;
@@ -46,7 +46,7 @@ struct Arguments {
 #endif
 };
 
-NetworkModel network_of(Communicator& comm, const Arguments& args) {
+NetworkModel network_of(Communicator& comm, const PlanArguments& args) {
   if (args.bandwidth.empty()) {
     if (comm.size() == 1) return {};
     const NetworkFacts facts = measure_network(comm, args.seconds);
@@ -58,14 +58,14 @@ NetworkModel network_of(Communicator& comm, const Arguments& args) {
 }
 
 #if PRIDE_HAVE_TORCH
-double measured_compute(Communicator& comm, const Arguments& args) {
+double measured_compute(Communicator& comm, const PlanArguments& args) {
   const auto rows = bench_steps(
       comm, {.options = args.workload, .methods = {}, .seconds = 2 * args.seconds, .least = 3});
   return rows.front().times.median_s;
 }
 #endif
 
-Plan gather(Communicator& comm, const Arguments& args) {
+Plan gather(Communicator& comm, const PlanArguments& args) {
   Plan plan;
   PlanFacts& facts = plan.facts;
   facts.exchange_threads = args.exchange_threads;
@@ -95,7 +95,7 @@ PlanRow planned(Communicator& comm, PlanFacts& facts, const std::string& text) {
   return row;
 }
 
-void check(const Arguments& args) {
+void check_plan(const PlanArguments& args) {
 #if !PRIDE_HAVE_TORCH
   PRIDE_CHECK(args.params && !args.backward.empty(),
               "pride plan: this build has no libtorch to measure a model with: give --params and "
@@ -117,7 +117,7 @@ void check(const Arguments& args) {
               "--svg: a chart over numbers of ranks needs two or more of them, as --world 4,64");
 }
 
-std::vector<Plan> all_plans(Communicator& comm, const Arguments& args) {
+std::vector<Plan> all_plans(Communicator& comm, const PlanArguments& args) {
   std::vector<int> worlds = args.worlds;
   if (worlds.empty()) worlds = {args.one_measured ? kDefaultWorkers : comm.size()};
   for (const std::string& name : args.methods) {
@@ -135,8 +135,8 @@ std::vector<Plan> all_plans(Communicator& comm, const Arguments& args) {
   return plans;
 }
 
-void run(Arguments& args) {
-  check(args);
+void run_plan(PlanArguments& args) {
+  check_plan(args);
   // on paper ranks have machines of their own, as this one is: one rank is measured, not several
   // that wait for each other's cores
   args.one_measured = !args.bandwidth.empty() && args.workers.total == 0 &&
@@ -165,7 +165,7 @@ void run(Arguments& args) {
 }  // namespace
 
 void add_plan(CLI::App& command) {
-  const auto args = std::make_shared<Arguments>();
+  const auto args = std::make_shared<PlanArguments>();
   const char* group = "Network";
   add_rank_flags(command, args->workers);
   add_value(command, "--world", args->worlds,
@@ -210,7 +210,7 @@ void add_plan(CLI::App& command) {
   command.add_flag("--json", args->json, "Print JSON");
   command.callback([args, &command] {
     args->settings = settings_of(command);
-    run(*args);
+    run_plan(*args);
   });
 }
 

@@ -9,6 +9,7 @@
 #include "flag_values.h"
 #include "pride/error.h"
 #include "replay/replay.h"
+#include "text/json.h"
 #include "train/hex.h"
 #include "train/io/safetensors.h"
 #include "train/settings/settings.h"
@@ -16,7 +17,7 @@
 namespace pride::app {
 namespace {
 
-struct Arguments {
+struct ReplayArguments {
   std::string input, output;
   std::vector<std::string> method_options;  // "key=value"
   std::string non_finite = "raise";
@@ -24,24 +25,22 @@ struct Arguments {
   ReplayOptions replay;
 };
 
-nlohmann::ordered_json number_or_null(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
-
-void print_json(const Arguments& args, const Recording& recording, const ReplayResult& result) {
+void print_json(const ReplayArguments& args, const Recording& recording,
+                const ReplayResult& result) {
   const nlohmann::ordered_json report = {
       {"method", args.replay.optimizer.method},
       {"workers", recording.workers},
       {"steps", recording.steps},
       {"skipped_steps", result.skipped_steps},
       {"n_coords", result.n_coords},
-      {"bytes_per_step_and_rank", number_or_null(result.bytes_per_step_and_rank)},
-      {"ratio_to_fp32_ring", number_or_null(result.ratio_to_fp32_ring)},
+      {"bytes_per_step_and_rank", or_null(result.bytes_per_step_and_rank)},
+      {"ratio_to_fp32_ring", or_null(result.ratio_to_fp32_ring)},
       {"param_hash", hex16(result.param_hash)}};
   std::cout << report.dump(2) << '\n';
 }
 
-void print_text(const Arguments& args, const Recording& recording, const ReplayResult& result) {
+void print_text(const ReplayArguments& args, const Recording& recording,
+                const ReplayResult& result) {
   std::cout << args.replay.optimizer.method << ": " << recording.steps << " steps of "
             << recording.workers << " workers, " << result.n_coords << " coordinates";
   if (result.skipped_steps != 0) std::cout << ", " << result.skipped_steps << " steps skipped";
@@ -56,7 +55,7 @@ void print_text(const Arguments& args, const Recording& recording, const ReplayR
   std::cout << "param_hash: " << hex16(result.param_hash) << "\nwritten: " << args.output << '\n';
 }
 
-void run(Arguments& args) {
+void run_replay(ReplayArguments& args) {
   OptimizerOptions& optimizer = args.replay.optimizer;
   optimizer.options = parse_method_options(args.method_options);
   optimizer.non_finite =
@@ -82,7 +81,7 @@ void run(Arguments& args) {
 }  // namespace
 
 void add_replay(CLI::App& command) {
-  Arguments& args = arguments_of(command, run);
+  ReplayArguments& args = arguments_of(command, run_replay);
   command
       .add_option("--input", args.input,
                   "safetensors file: param.<name> F32 (shape), grad.<name> F32 "

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kLlmcShard = 100'000'000;  // as llm.c's own scripts
 constexpr std::chrono::seconds kTell{5};
 
-struct Arguments {
+struct TokenizeArguments {
   TokenizeOptions options;  // but for what follows
   std::vector<std::string> inputs;
   std::string vocab, out, layout = "plain", ends = "auto";
@@ -32,7 +32,7 @@ struct Arguments {
   bool overwrite = false, check = false, json = false, quiet = false;
 };
 
-TokenizeOptions options_of(const Arguments& args) {
+TokenizeOptions options_of(const TokenizeArguments& args) {
   TokenizeOptions options = args.options;
   options.inputs.assign(args.inputs.begin(), args.inputs.end());
   options.out = args.out;
@@ -50,7 +50,7 @@ TokenizeOptions options_of(const Arguments& args) {
 
 // Shards that are there already would be mixed with those of this call. Those of an earlier call,
 // which --overwrite is for; others are refused in any case.
-std::vector<fs::path> find_earlier(const Arguments& args) {
+std::vector<fs::path> find_earlier(const TokenizeArguments& args) {
   std::error_code none;
   std::vector<fs::path> old = earlier_shards(args.out);
   PRIDE_CHECK(old.empty() || args.overwrite, "--out ", args.out, ": ", old.front().string(),
@@ -93,7 +93,7 @@ void print_part(const char* name, const TokenizedPart& part) {
   std::cout << '\n';
 }
 
-void make_shards(const Arguments& args) {
+void make_shards(const TokenizeArguments& args) {
   PRIDE_CHECK(!args.out.empty() && !args.vocab.empty(),
               "pride tokenize needs --out FOLDER and --vocab FOLDER");
   const Vocabulary vocabulary(args.vocab);
@@ -140,7 +140,7 @@ std::vector<fs::path> shard_files(const std::vector<std::string>& inputs) {
   return files;
 }
 
-void check_shards(const Arguments& args) {
+void check_shards(const TokenizeArguments& args) {
   const std::vector<fs::path> files = shard_files(args.inputs);
   PRIDE_CHECK(!files.empty(), "--check: no *.bin in ", args.inputs.front());
   const std::size_t size = args.vocab.empty() ? kMostTokens : Vocabulary(args.vocab).size();
@@ -163,12 +163,12 @@ void check_shards(const Arguments& args) {
   }
 }
 
-void run(Arguments& args) { args.check ? check_shards(args) : make_shards(args); }
+void run_tokenize(TokenizeArguments& args) { args.check ? check_shards(args) : make_shards(args); }
 
 }  // namespace
 
 void add_tokenize(CLI::App& command) {
-  Arguments& args = arguments_of(command, run);
+  TokenizeArguments& args = arguments_of(command, run_tokenize);
   command
       .add_option("input", args.inputs,
                   "Text files and folders of them: a document each; *.jsonl: a document a line")

@@ -1,4 +1,4 @@
-// main() of `pride` and of pride-torch.
+// main() of `pride`, pride-torch and pride-coord.
 // SPDX-License-Identifier: Apache-2.0
 #include <csignal>
 
@@ -7,5 +7,9 @@
 int main(int argc, char** argv) {
   // a reader that goes away must not kill a training run in the middle of a checkpoint
   std::signal(SIGPIPE, SIG_IGN);
-  return pride_main(argc, argv);
+#if PRIDE_BECOMES_TORCH
+  return pride_main(argc, argv, pride::app::to_torch);
+#else
+  return pride_main(argc, argv, nullptr);
+#endif
 }

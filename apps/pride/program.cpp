@@ -7,14 +7,10 @@
 
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <iostream>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +18,6 @@
 #include "commands.h"
 #include "pride/error.h"
 #include "program.h"
-#include "serve/options.h"
 #include "text/suggestion.h"
 #include "train/build_info.h"
 #include "world.h"
@@ -281,68 +276,14 @@ int parse(CLI::App& app, int argc, char** argv) {
   }
 }
 
-#if !PRIDE_IS_COORD
-char** arguments;  // of main()
-
-// Becomes a program that lies beside this one or in libexec/pride.
-[[noreturn]] void become(const char* program) {
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  const std::filesystem::path beside = here / program;
-  const std::filesystem::path installed = here.parent_path() / PRIDE_LIBEXEC / "pride" / program;
-  for (const auto& file : {beside, installed}) execv(file.c_str(), arguments);
-  throw pride::Error(pride::concat("`pride ", arguments[1], "` needs the program ", program,
-                                   ", at ", beside.string(), " or ", installed.string()));
-}
-#endif
-
-#if PRIDE_BECOMES_TORCH
-bool is_rank_of_a_job() {
-  constexpr std::array kNames = {"RANK",     "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",     "PMI_RANK",
-                                 "PMI_SIZE", "MPI_LOCALNRANKS",      "PMI_LOCAL_RANK"};
-  return std::ranges::any_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
-}
-
-// Of a network and a model on paper. Methods with matrices are measured, with one thread of BLAS.
-bool is_word_of_a_plan_on_paper(const std::string& word) {
-  constexpr std::array kFlags = {"--params", "--backward", "--bandwidth", "--latency", "--message",
-                                 "--world",  "--methods",  "--cores",     "--json",    "--svg"};
-  if (word.find("muon") != word.npos) return false;
-  return !word.starts_with('-') || std::ranges::count(kFlags, word.substr(0, word.find('='))) > 0;
-}
-
-// Commands of this program; all others are pride-torch's, and the ranks of a job are, too.
-bool is_mine(const CLI::App& app, const Words& words) {
-  const auto has = [&](const std::string& flag) {
-    return std::ranges::any_of(words, [&](const std::string& word) {
-      return word == flag || word.starts_with(flag + "=");
-    });
-  };
-  if (words.empty() || words[0].starts_with('-')) return !has("--help-all");
-  const Words known = subcommands_of(app);
-  if (std::ranges::count(known, words[0]) == 0) return true;  // and says that there is none
-  if (words[0] == "plan") {
-    return has("--params") && has("--backward") && has("--bandwidth") && !is_rank_of_a_job() &&
-           std::ranges::all_of(words, is_word_of_a_plan_on_paper);
-  }
-  const bool coordinates = words[0] == "serve" || words[0] == "journal" || words[0] == "certs";
-  if (coordinates) return PRIDE_HAVE_COORD != 0;
-  return words[0] == "methods" || words[0] == "report" || words[0] == "tokenize";
-}
-#endif
-
-int run(int argc, char** argv) {
+int run(int argc, char** argv, pride::app::HandOver* hand_over) {
   CLI::App app("Data-parallel training with about one bit per parameter on the wire.", "pride");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", std::string("pride ") + pride::app::kVersion);
   app.set_help_all_flag("--help-all", "Print the help of all subcommands and exit");
   app.require_subcommand(1);
   for (const Command& row : kCommands) add_command(app, row);
-#if !PRIDE_IS_COORD
-  arguments = argv;
-#endif
-#if PRIDE_BECOMES_TORCH
-  if (!is_mine(app, {argv + 1, argv + argc})) become("pride-torch");
-#endif
+  if (hand_over != nullptr) hand_over(subcommands_of(app), {argv + 1, argv + argc});
   refuse_empty_values(app);
   return parse(app, argc, argv);
 }
@@ -359,22 +300,9 @@ std::vector<std::string> pride::app::flags_of(const CLI::App& app) {
   return names;
 }
 
-#if !PRIDE_IS_COORD && PRIDE_HAVE_COORD
-// The flags are checked here, too; what they ask for is done by pride-coord.
-namespace pride::app {
-void serve(const ServeOptions&) { become("pride-coord"); }
-void verify_journal(const JournalOptions&) { become("pride-coord"); }
-void certs_init(const CertsOptions&) { become("pride-coord"); }
-void certs_server(const CertsOptions&) { become("pride-coord"); }
-void certs_worker(const CertsOptions&) { become("pride-coord"); }
-void certs_revoke(const CertsOptions&) { become("pride-coord"); }
-void certs_list(const CertsOptions&) { become("pride-coord"); }
-}  // namespace pride::app
-#endif
-
-int pride_main(int argc, char** argv) {
+int pride_main(int argc, char** argv, pride::app::HandOver* hand_over) {
   try {
-    return finish(run(argc, argv));
+    return finish(run(argc, argv, hand_over));
   } catch (const std::exception& e) {
     return fail(e.what(), pride::app::exit_code_of(e));
   }

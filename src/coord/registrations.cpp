@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMostNameBytes = 64;
 constexpr std::chrono::minutes kMinute{1};
 
-SecretHash hash_of(std::string_view secret) {
+SecretHash hash_of_secret(std::string_view secret) {
   SecretHash hash;
   SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(), hash.data());
   return hash;
@@ -90,7 +90,7 @@ std::string Registrations::refuse_owner(const Entry& entry, std::string_view sec
                                         const Peer& peer) const {
   if (!peer.certificate.empty()) return {};
   if (entry.by_certificate) return concat("'", entry.name, "' belongs to a certificate");
-  const SecretHash hash = hash_of(secret);
+  const SecretHash hash = hash_of_secret(secret);
   const bool equal = CRYPTO_memcmp(hash.data(), entry.secret.data(), hash.size()) == 0;
   return equal ? "" : concat("'", entry.name, "' ", kOtherSecret);
 }
@@ -121,7 +121,7 @@ Registrations::Found Registrations::find_or_add(const std::string& name, std::st
   }
   added_.push_back(now);
   const int number = static_cast<int>(entries_.size());
-  entries_.push_back({owner, hash_of(secret), !peer.certificate.empty(), vote_weight});
+  entries_.push_back({owner, hash_of_secret(secret), !peer.certificate.empty(), vote_weight});
   numbers_[owner] = number;
   return {.number = number, .added = true, .changed = true};
 }

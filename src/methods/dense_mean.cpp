@@ -13,10 +13,10 @@
 namespace pride::methods {
 namespace {
 
-constexpr std::size_t kBlock = 1024;  // numbers to widen or scale at a time, in the L1 cache
+constexpr std::size_t kChunk = 1024;  // numbers to widen or scale at a time, in the L1 cache
 constexpr int kFrames = 0, kSum = 1;  // ids of the parts
 
-using Block = std::array<float, kBlock>;
+using Chunk = std::array<float, kChunk>;
 
 template <typename T>
 std::span<const T> numbers(std::span<const std::byte> bytes) {
@@ -32,9 +32,9 @@ std::span<const float> widened(std::span<const float> values, std::span<float>) 
 // Index of the first number that is NaN or Inf, or kAllFinite.
 template <typename T>
 std::size_t first_bad(std::span<const T> values) {
-  alignas(64) Block block;
-  for (std::size_t at = 0; at < values.size(); at += kBlock) {
-    const auto part = values.subspan(at, std::min(kBlock, values.size() - at));
+  alignas(64) Chunk block;
+  for (std::size_t at = 0; at < values.size(); at += kChunk) {
+    const auto part = values.subspan(at, std::min(kChunk, values.size() - at));
     const std::size_t bad = kernels::first_non_finite(widened(part, block));
     if (bad != kernels::kAllFinite) return at + bad;
   }
@@ -46,7 +46,7 @@ void check_finite(const ReceivedFrame& f) {
   const auto mean = numbers<T>(f.frame.body);
   const std::size_t bad = first_bad(mean);
   if (bad == kernels::kAllFinite) return;
-  alignas(64) Block block;
+  alignas(64) Chunk block;
   f.refuse("has ", widened(mean.subspan(bad, 1), block)[0], " at coordinate ", f.shard.begin + bad,
            " and does not report it");
 }
@@ -63,7 +63,7 @@ void check_finite_used(const ReceivedFrame& f) {
     const auto used = values.subspan(first, 64 * p.n_words());
     const std::size_t bad = first_bad(used);
     if (bad == kernels::kAllFinite) continue;
-    alignas(64) Block block;
+    alignas(64) Chunk block;
     f.refuse("has ", widened(used.subspan(bad, 1), block)[0], " at coordinate ",
              f.shard.begin + first + bad, ", in tensor ", p.tensor, ": this is no vote");
   }
@@ -78,9 +78,9 @@ std::size_t mean_of_rows(std::span<const float* const> rows, int voters, std::sp
 // The same in bfloat16: summed in float32, in row order; the mean is rounded.
 std::size_t mean_of_rows(std::span<const BFloat16* const> rows, int voters,
                          std::span<BFloat16> out) {
-  alignas(64) Block sums, terms;
-  for (std::size_t at = 0; at < out.size(); at += kBlock) {
-    const std::size_t n = std::min(kBlock, out.size() - at);
+  alignas(64) Chunk sums, terms;
+  for (std::size_t at = 0; at < out.size(); at += kChunk) {
+    const std::size_t n = std::min(kChunk, out.size() - at);
     const auto sum = std::span(sums).first(n), term = std::span(terms).first(n);
     to_float({rows[0] + at, n}, sum);
     const float* const both[] = {sum.data(), term.data()};
@@ -104,10 +104,10 @@ void narrowed(std::span<const float> values, std::span<BFloat16> out) { to_bf16(
 template <typename T>
 void weighted_mean(std::span<const T* const> rows, std::span<const int> weights, int votes,
                    std::span<T> out) {
-  std::array<double, kBlock> sums;
-  alignas(64) Block block;
-  for (std::size_t at = 0; at < out.size(); at += kBlock) {
-    const std::size_t n = std::min(kBlock, out.size() - at);
+  std::array<double, kChunk> sums;
+  alignas(64) Chunk block;
+  for (std::size_t at = 0; at < out.size(); at += kChunk) {
+    const std::size_t n = std::min(kChunk, out.size() - at);
     std::fill_n(sums.begin(), n, 0.0);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       const double weight = weights.empty() ? 1 : weights[r];
@@ -252,15 +252,15 @@ std::span<const float> DenseMean::mean_of(const Bucket& bucket, const Flight& fl
 
 void DenseMean::visit(const Bucket& bucket, const Flight& flight,
                       const Method::VisitBlock& visit) const {
-  alignas(64) Block block;
-  for (std::size_t at = bucket.begin; at < bucket.end; at += kBlock) {
-    visit(mean_of(bucket, flight, at, std::min(kBlock, bucket.end - at), block));
+  alignas(64) Chunk block;
+  for (std::size_t at = bucket.begin; at < bucket.end; at += kChunk) {
+    visit(mean_of(bucket, flight, at, std::min(kChunk, bucket.end - at), block));
   }
 }
 
 void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
                       rules::Rule& rule, View x) const {
-  alignas(64) Block block, scaled;
+  alignas(64) Chunk block, scaled;
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const auto unused = unused_bits(flight.wire(kFrames).down[j].span().data(), bucket.shards[j]);
     for (std::size_t k = 0; k < bucket.shards[j].pieces.size(); ++k) {
@@ -271,7 +271,7 @@ void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepCont
         continue;
       }
       const bool in_place = kind_ != Dense::kBf16 && ctx.grad_scale == 1;
-      const std::size_t most = in_place ? p.n() : kBlock;
+      const std::size_t most = in_place ? p.n() : kChunk;
       for (std::size_t at = p.begin; at < p.end; at += most) {
         const std::size_t n = std::min(most, p.end - at);
         auto g = mean_of(bucket, flight, at, n, block);

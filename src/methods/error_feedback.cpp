@@ -11,8 +11,8 @@
 namespace pride::methods {
 namespace {
 
-using Block = std::array<float, kScaleBlock>;
-alignas(64) constexpr Block kZeros{};
+using ScaleValues = std::array<float, kScaleBlock>;
+alignas(64) constexpr ScaleValues kZeros{};
 
 // Only a tensor that no rank uses is skipped: a tensor unused here has a gradient of zero.
 std::span<const float> gradient_of(const Flight& flight, const Piece& p, const ScaleBlock& b,
@@ -47,7 +47,7 @@ std::vector<Part> ErrorFeedback::parts(const Bucket& bucket) const {
 }
 
 void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
-  alignas(64) Block room;
+  alignas(64) ScaleValues room;
   Wire& wire = flight.wire(0);
   const std::uint64_t key = zero_key(ctx.seed, ctx.step, ctx.rank);
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
@@ -74,7 +74,7 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
 // tensor
 void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& round,
                           Reply& reply) const {
-  alignas(64) Block room;
+  alignas(64) ScaleValues room;
   const ScaledSignView out(reply.head.data(), shard);
   combine_unused(up.frames, shard, out.unused);
   clear_padding(out.scales);

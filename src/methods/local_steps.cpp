@@ -28,7 +28,7 @@
 namespace pride::methods {
 namespace {
 
-constexpr std::int64_t kMostSteps = 100'000;
+constexpr std::int64_t kLongestPeriod = 100'000;
 constexpr double kMostRate = 1e6;
 
 StepScalars betas_of(const std::string& name, const MethodContext& ctx) {
@@ -73,7 +73,7 @@ LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
                        std::unique_ptr<Method> outer, OuterStep kind)
     : layout_(ctx.layout),
       name_(name),
-      period_(whole_option(name, ctx, "h", 1, kMostSteps)),
+      period_(whole_option(name, ctx, "h", 1, kLongestPeriod)),
       kind_(kind),
       outer_lr_(number_option(name, ctx, "outer_lr", 0, kMostRate)),
       outer_betas_(betas_of(name, ctx)),

@@ -20,8 +20,6 @@
 namespace pride::methods {
 namespace {
 
-constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
-
 class OneBitAdam final : public Method {
  public:
   explicit OneBitAdam(const MethodContext& ctx)

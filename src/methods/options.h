@@ -12,6 +12,8 @@
 
 namespace pride::methods {
 
+inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;  // of an option
+
 // The option's value. Throw InvalidArgument, naming method, option and value.
 // REQUIRES: ctx.options has the option.
 double number_option(const std::string& method, const MethodContext& ctx, const std::string& name,

@@ -203,7 +203,6 @@ class GradientDropping final : public SparseMethod {
 
 // --- Deep gradient compression. -----------------------------------------------------------------
 
-constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr double kFirstRatio = 0.25;  // of the warm-up: a sparsity of 75 %
 
 class DeepGradientCompression final : public SparseMethod {

@@ -7,6 +7,7 @@
 
 #include "plan/units.h"
 #include "pride/error.h"
+#include "text/json.h"
 #include "text/table.h"
 
 namespace pride::app {
@@ -58,11 +59,6 @@ Fields bandwidth_fields(double algorithm, double bus) {
 }
 
 Fields wrong_field(int ranks) { return {{"wrong_ranks", ranks, "wrong", 6}}; }
-
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 // `base`: what the row that all are compared with is called.
 Fields common_step_fields(const Communicator& comm, const StepRow& row, const char* base,

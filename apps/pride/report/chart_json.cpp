@@ -16,7 +16,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Chart, id, title, note, points, 
 
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 // Eight digits: less than a hundredth of a pixel.
 double rounded(double value) {
@@ -36,7 +36,7 @@ void check_axis(const ChartAxis& axis) {
 }  // namespace
 
 std::string json_of(const Chart& chart) {
-  Json head = chart;
+  PlainJson head = chart;
   head.erase("series");
   for (const char* axis : {"x", "y"}) {
     for (const char* bound : {"min", "max"}) head[axis][bound] = rounded(head[axis][bound]);
@@ -48,7 +48,7 @@ std::string json_of(const Chart& chart) {
     for (std::vector<double>* values : {&s.x, &s.y, &s.spread}) {
       std::ranges::transform(*values, values->begin(), rounded);
     }
-    text += concat(text.back() == '[' ? "\n" : ",\n", Json(s).dump());
+    text += concat(text.back() == '[' ? "\n" : ",\n", PlainJson(s).dump());
   }
   return text + "\n]}\n";
 }
@@ -56,8 +56,8 @@ std::string json_of(const Chart& chart) {
 Chart chart_of(const std::string& json) {
   Chart chart;
   try {
-    chart = Json::parse(json).get<Chart>();
-  } catch (const Json::exception& error) {
+    chart = PlainJson::parse(json).get<Chart>();
+  } catch (const PlainJson::exception& error) {
     throw DataError(concat("not the numbers of a chart: ", error.what()));
   }
   check_axis(chart.x);

@@ -33,11 +33,6 @@ std::string now_text() {
   return concat(text.data(), ".", digits.substr(1), "Z");
 }
 
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json voters_of(const coord::RoundReport& report) {
   Json voters = Json::array();
   for (const coord::VoterReport& voter : report.voters) {

@@ -17,6 +17,7 @@
 #include "coord/events.h"
 #include "coord/rpc/server.h"
 #include "serve/output.h"
+#include "text/json.h"
 
 namespace pride::app {
 

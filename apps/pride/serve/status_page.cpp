@@ -11,11 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json worker_json(const coord::WorkerStatus& worker) {
   return {{"number", worker.number},
           {"name", worker.name},

@@ -23,9 +23,9 @@
 namespace pride::app {
 namespace {
 
-class Runner {
+class StepRunner {
  public:
-  Runner(Communicator& comm, const StepBench& how)
+  StepRunner(Communicator& comm, const StepBench& how)
       : comm_(comm),
         how_(how),
         plan_(make_plan(how.options, comm.size())),
@@ -125,7 +125,7 @@ class Runner {
 
 std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how) {
   pin_threads();
-  return with_short_errors([&] { return Runner(comm, how).run(); });
+  return with_short_errors([&] { return StepRunner(comm, how).run(); });
 }
 
 Layout model_layout(const TrainOptions& options) {

@@ -33,7 +33,7 @@ class Captured {
 };
 
 inline Outcome run_here(std::vector<std::string> arguments) {
-  using Main = int(int, char**);
+  using Main = int(int, char**, void*);
   static Main* const pride_main = [] {
     // global: the program asks for the threads of a BLAS by name
     void* program = dlopen(PRIDE_HERE, RTLD_NOW | RTLD_GLOBAL);
@@ -45,7 +45,7 @@ inline Outcome run_here(std::vector<std::string> arguments) {
   for (std::string& argument : arguments) words.push_back(argument.data());
   words.push_back(nullptr);
   const Captured out(std::cout), err(std::cerr);
-  const int code = pride_main(static_cast<int>(arguments.size()), words.data());
+  const int code = pride_main(static_cast<int>(arguments.size()), words.data(), nullptr);
   return {code, out.text(), err.text()};
 }
 

@@ -33,7 +33,7 @@ TEST(Interrupts, EndTheProcessAtOnceWhileDataLoad) {
     std::raise(SIGINT);
     std::_Exit(0);
   };
-  EXPECT_EXIT(load(), testing::KilledBySignal(SIGINT), "");
+  EXPECT_EXIT(load(), ::testing::KilledBySignal(SIGINT), "");
 }
 
 TEST(Interrupts, ThatCameBeforeDataLoadKeepThemFromIt) {
@@ -44,7 +44,7 @@ TEST(Interrupts, ThatCameBeforeDataLoadKeepThemFromIt) {
     train::make_plan({}, 1);
     std::_Exit(0);
   };
-  EXPECT_EXIT(load(), testing::KilledBySignal(SIGTERM), "");
+  EXPECT_EXIT(load(), ::testing::KilledBySignal(SIGTERM), "");
 }
 
 }  // namespace
