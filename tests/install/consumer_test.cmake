@@ -54,7 +54,7 @@ else()
   set(source ${CMAKE_CURRENT_LIST_DIR}/subproject)
   # two instruction sets, and nothing optimised: enough to test that it builds and links
   list(APPEND configure -DPRIDE_SOURCE_DIR=${PRIDE_SOURCE_DIR} -DPRIDE_KERNELS=FEW
-       -DCMAKE_BUILD_TYPE=Debug)
+       -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_UNITY_BUILD=ON)
 endif()
 
 run("configure" ${configure} -S ${source} -B ${work}/build)
