@@ -51,8 +51,10 @@ std::vector<std::optional<double>> agreements(std::span<const Serving::Signs> ba
 void LearnedWeights::learn(int number, double agreement) {
   const auto at = static_cast<std::size_t>(number);
   if (agreement_.size() <= at) agreement_.resize(at + 1);
-  std::optional<double>& average = agreement_[at];
-  average = average ? *average + kNew * (agreement - *average) : agreement;
+  Average& average = agreement_[at];
+  ++average.rounds;
+  average.value +=
+      std::max(kNew, 1.0 / static_cast<double>(average.rounds)) * (agreement - average.value);
 }
 
 void LearnedWeights::recall(int number, int weight, int largest) {
@@ -65,7 +67,8 @@ void LearnedWeights::recall(int number, int weight, int largest) {
 
 std::optional<double> LearnedWeights::agreement(int number) const {
   const auto at = static_cast<std::size_t>(number);
-  return at < agreement_.size() ? agreement_[at] : std::nullopt;
+  if (at >= agreement_.size() || agreement_[at].rounds == 0) return {};
+  return agreement_[at].value;
 }
 
 // Workers that are wrong independently, with probabilities p_i and p_j, agree with probability
@@ -82,7 +85,9 @@ std::vector<int> LearnedWeights::weights(std::span<const int> numbers) const {
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const auto found = agreement(numbers[i]);
     if (!found) continue;
-    const double c = std::clamp((2 * *found - 1) / std::sqrt(typical), 0.0, 1 - 2 * kLeastWrong);
+    // nobody above the median worker: chance puts an honest one there, and voters would be lost
+    const double most_c = std::min(std::sqrt(typical), 1 - 2 * kLeastWrong);
+    const double c = std::clamp((2 * *found - 1) / std::sqrt(typical), 0.0, most_c);
     odds[i] = std::log((1 + c) / (1 - c));
     most = std::max(most, odds[i]);
     sum += odds[i];

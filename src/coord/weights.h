@@ -7,9 +7,12 @@
 //         with the result of the others, weighted or not, lets two that send the same signs look
 //         right to each other, and outvotes six honest ones (measured: right at 0.50 of the
 //         coordinates, where a plain vote is right at 0.71). A minority does not move a median.
-//         It is averaged exponentially; weights are whole numbers from 0 to a bound, in proportion;
-//         a worker that is wrong half of the time, or more, is left out, where signSGD-FD
-//         (arXiv:2402.01340) would turn its votes over.
+//         It is averaged over some fifty rounds, and nobody weighs more than the median worker:
+//         momenta keep a worker's agreement above or below the others' for many rounds, and votes
+//         by a shorter average, without a bound, were worth 2.8 of 5 equal ones (measured: 0.09
+//         in loss). Weights are whole numbers from 0 to a bound, in proportion; a worker that is
+//         wrong half of the time, or more, is left out, where signSGD-FD (arXiv:2402.01340) would
+//         turn its votes over.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +32,7 @@ std::vector<std::optional<double>> agreements(std::span<const Serving::Signs> ba
 
 class LearnedWeights {
  public:
-  static constexpr double kNew = 0.2;          // share of the newest round in the average
+  static constexpr double kNew = 0.02;         // share of the newest round, after the fiftieth
   static constexpr double kLeastWrong = 0.02;  // p is taken for at least this
 
   explicit LearnedWeights(int most) : most_(most) {}
@@ -46,7 +49,11 @@ class LearnedWeights {
 
  private:
   int most_;
-  std::vector<std::optional<double>> agreement_;  // by number
+  struct Average {
+    std::int64_t rounds = 0;
+    double value = 0;
+  };
+  std::vector<Average> agreement_;  // by number
 };
 
 // Divides weights, where their sum is above `most_votes` (0: no limit), and then by their greatest
