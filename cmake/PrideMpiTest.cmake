@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # pride_mpi_add_test(name ranks timeout_s program args...)
-# Ranks that wait ask for messages again and again: on two cores such tests run one after the other.
+# On two cores such tests run one after the other, beside one of one process; the longest begin first.
 # The settings let more ranks than cores run, as anybody, and keep Open MPI (4 and 5) from complaining
 # of hardware that is not there; other MPIs ignore them.
 function(pride_mpi_add_test name ranks timeout_s program)

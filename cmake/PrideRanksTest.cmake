@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # pride_ranks_add_test(name ranks timeout_s program args...)
-# Ranks that wait sleep: such a test keeps one core busy, whatever their number. The longest begin first.
+# On two cores such tests run one after the other, beside one of one process; the longest begin first.
 function(pride_ranks_add_test name ranks timeout_s program)
   add_test(NAME ${name}
     COMMAND $<TARGET_FILE:rank_launcher> ${ranks} $<TARGET_FILE:${program}> ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS c10d TIMEOUT ${timeout_s} COST ${ranks})
+  set_tests_properties(${name} PROPERTIES LABELS c10d TIMEOUT ${timeout_s} PROCESSORS 2 COST ${ranks})
 endfunction()

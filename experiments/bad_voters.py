@@ -40,7 +40,7 @@ def arguments():
     add("--honest-alone", action="store_true", help="also the honest workers without the bad ones")
     add("--steps", type=int, default=400, help="(400)")
     add("--batch", type=int, default=8, help="images of a worker in a step (8)")
-    add("--lr", type=float, default=1e-3, help="(1e-3)")
+    add("--lr", type=float, default=3e-4, help="(3e-4)")
     add("--seed", type=int, default=42)
     add("--worker", type=int, help=argparse.SUPPRESS)  # this process is worker K ...
     add("--coordinator", help=argparse.SUPPRESS)       # ... of the one there

@@ -1,5 +1,6 @@
 # Builds libpride with CMake and puts it into the package `pride`. No network, no torch headers: one
-# build serves every torch. PRIDE_BUILD_DIR names a CMake build folder of pride to take it from.
+# build serves every torch. PRIDE_BUILD_DIR names a CMake build folder of pride to take it from, as
+# seen from pride's source folder, or whole.
 # SPDX-License-Identifier: Apache-2.0
 import os
 import pathlib
@@ -28,7 +29,11 @@ def built():
     if shutil.which("cmake") is None:
         sys.exit("pride: cmake was not found; on Debian: apt-get install cmake g++ libhwy-dev")
     folder = os.environ.get("PRIDE_BUILD_DIR")
-    if folder is None:
+    if folder is not None:  # pip runs this in another folder than the user's
+        folder = str(SOURCE / folder)
+        if not pathlib.Path(folder, "CMakeCache.txt").exists():
+            sys.exit(f"pride: PRIDE_BUILD_DIR: {folder} is no build folder of CMake")
+    else:
         folder = str(SOURCE / "build" / "python")
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         subprocess.check_call(

@@ -14,7 +14,7 @@ Builds pride in build/ and runs its checks, stage by stage; stops at the first s
   --no-setup   do not look for missing packages
   -h, --help   this text
 
-Environment: PRIDE_TEST_JOBS (default 2) is the number of compilers and of tests at a time.
+Environment: PRIDE_TEST_JOBS (default 2) is the number of compilers at a time; one test more.
 docs/testing.md says what each stage is for.
 TEXT
 }
@@ -108,7 +108,8 @@ build() {
 run_tests() {
   local preset=$1
   shift
-  ctest --test-dir "build/$preset" --parallel "$jobs" --timeout 300 --no-tests=error \
+  # one more than compilers: there is always a test that waits
+  ctest --test-dir "build/$preset" --parallel $((jobs + 1)) --timeout 300 --no-tests=error \
     --output-junit junit.xml "$@"
 }
 

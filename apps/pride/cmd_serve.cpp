@@ -51,8 +51,7 @@ void add_votes(CLI::App& command, ServeOptions& options) {
             "how often its signs agree with the others'")
       ->check(CLI::IsMember({"equal", "samples", "learned"}));
   add_value(command, "--most-weight", options.most_weight,
-            "Most votes of one worker (default: 65535 with --weights samples, else 64)",
-            {1, 65535});
+            "Most votes of one worker (default: 65535 with --weights samples, else 2)", {1, 65535});
   command.add_flag("--odd", options.odd,
                    "Leave out the last of an even number of equal voters, so that there are no "
                    "ties");

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small GPT on the bytes of a text, with an optimizer of pride or with DDP and AdamW.
 
-    python3 -m torch.distributed.run --nproc_per_node 4 examples/python/train_gpt.py
+    python3 -m torch.distributed.run -r 1 -t 1 --nproc_per_node 4 examples/python/train_gpt.py
 
 Without torch.distributed.run (torchrun) it trains with one process.
 """

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small vision transformer on CIFAR-10, with an optimizer of pride or with DDP and AdamW.
 
-    python3 -m torch.distributed.run --nproc_per_node 4 examples/python/train_vit.py --data DIR
+    python3 -m torch.distributed.run -r 1 -t 1 --nproc_per_node 4 examples/python/train_vit.py --data DIR
 
 DIR has the files of CIFAR-10's binary version (cifar-10-binary.tar.gz from its authors' page, or
 scripts/get_data.sh): data_batch_1.bin ... data_batch_5.bin and test_batch.bin, plain or as .gz.

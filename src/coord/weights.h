@@ -3,16 +3,12 @@
 // Source: Nitzan and Paroush 1982: the vote that is right most often weighs voters by
 //         ln((1-p)/p), p = the probability that a voter is wrong. signSGD-FV (arXiv:2403.16372)
 //         estimates p on the server, from agreement with results.
-// Deviates: p is from agreement with the median other worker, on a sample of coordinates. Agreement
-//         with the result of the others, weighted or not, lets two that send the same signs look
-//         right to each other, and outvotes six honest ones (measured: right at 0.50 of the
-//         coordinates, where a plain vote is right at 0.71). A minority does not move a median.
-//         It is averaged over some fifty rounds, and nobody weighs more than the median worker:
-//         momenta keep a worker's agreement above or below the others' for many rounds, and votes
-//         by a shorter average, without a bound, were worth 2.8 of 5 equal ones (measured: 0.09
-//         in loss). Weights are whole numbers from 0 to a bound, in proportion; a worker that is
-//         wrong half of the time, or more, is left out, where signSGD-FD (arXiv:2402.01340) would
-//         turn its votes over.
+// Deviates: p is from agreement with the median other worker, on a sample of coordinates: with the
+//         result of the others, two that send the same signs look right to each other and outvote
+//         six honest ones; a minority moves no median. It is averaged over fifty rounds, and nobody
+//         weighs more than the median worker (docs/design/coordinator.md has what was measured).
+//         A worker that is wrong half of the time, or more, is left out, where signSGD-FD
+//         (arXiv:2402.01340) would turn its votes over.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,6 +30,10 @@ class LearnedWeights {
  public:
   static constexpr double kNew = 0.02;         // share of the newest round, after the fiftieth
   static constexpr double kLeastWrong = 0.02;  // p is taken for at least this
+
+  // The default bound. So few, because workers that are nearly alike are then alike: their ties are
+  // decided anew at each step, where the one that weighs a little more would decide all of them.
+  static constexpr int kFew = 2;
 
   explicit LearnedWeights(int most) : most_(most) {}
 

@@ -88,7 +88,7 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   PRIDE_CHECK(options.clip_global_norm == 0 || protocol.mean_gradient,
               "optimizer: clip_global_norm: ", options.method,
               " never has the mean gradient of all ranks, so that its norm is not known; clip each "
-              "rank's own gradient instead (local clipping)");
+              "rank's own gradient instead (local clipping; `pride train`: --clip-norm)");
   PRIDE_CHECK(options.exchange_threads >= 1 && options.exchange_threads <= kMostExchangeThreads,
               "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
               kMostExchangeThreads);

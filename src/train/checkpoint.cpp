@@ -121,9 +121,9 @@ std::string reason_against(const fs::path& folder, int rank, const std::string& 
     for (const char* file : {"config.json", kPersonalState}) {
       if (all.contains(file)) files.emplace_back(file);
     }
-    if (local.empty()) files.push_back(state_name(rank));
-    for (int r = 0; !local.empty() && r < facts.value("world", 0); ++r)
-      files.push_back(state_name(r));
+    for (int r = 0; r < facts.value("world", 0); ++r) {  // without `local` another world is refused
+      if (r == rank || !local.empty()) files.push_back(state_name(r));
+    }
     check_checkpoint_files(folder, facts, files);
     return "";
   } catch (const std::exception& e) {

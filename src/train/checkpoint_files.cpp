@@ -104,7 +104,9 @@ std::vector<fs::path> find_checkpoints(const fs::path& folder) {
   if (fs::exists(folder / kCheckpointFacts)) return {folder};
   std::vector<fs::path> found = checkpoints_below(folder / "checkpoints");
   if (found.empty()) {
-    throw DataError(concat("--resume ", folder.string(), ": no complete checkpoint there"));
+    throw DataError(concat(
+        "--resume ", folder.string(),
+        fs::exists(folder) ? ": no complete checkpoint there" : ": there is no such folder"));
   }
   return found;
 }

@@ -15,7 +15,6 @@ namespace pride::coord::test {
 namespace {
 
 using Ballots = std::vector<Serving::Signs>;
-constexpr int kMostLearned = 2;  // the default of `pride serve --weights learned`
 constexpr std::size_t kWords = 64;
 
 Serving::Signs signs_of(const std::function<bool(std::size_t)>& sign, std::uint64_t mask = ~0ULL) {
@@ -74,7 +73,7 @@ TEST(LearnedWeights, AreInProportionToLogOddsUpToTheMedianWorkers) {
 // (measured in training: 0.50 to 0.58, round by round).
 TEST(LearnedWeights, LeaveWorkersThatAreAlikeNearlyAllTheirVotes) {
   constexpr int kWorkers = 8;
-  LearnedWeights learned(kMostLearned);
+  LearnedWeights learned(LearnedWeights::kFew);
   std::vector<int> numbers(kWorkers);
   std::iota(numbers.begin(), numbers.end(), 0);
   double least = kWorkers;  // votes that would weigh as much, in a mean of signs that are noise
@@ -145,7 +144,7 @@ struct Outcome {
 Outcome run_of_bad_voters(int k, Bad bad) {
   constexpr int kWorkers = 8, kRounds = 30, kCounted = 10;
   constexpr double kRight = 0.65;
-  LearnedWeights learned(kMostLearned);
+  LearnedWeights learned(LearnedWeights::kFew);
   std::vector<int> numbers(kWorkers);
   std::iota(numbers.begin(), numbers.end(), 0);
   double right[2] = {}, all = 0;

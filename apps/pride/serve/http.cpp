@@ -87,6 +87,11 @@ class Server final : public httplib::Server {
 
 void set_limits(httplib::Server& server) {
   server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  // not the library's SO_REUSEPORT, with which two coordinators would share a port
+  server.set_socket_options([](socket_t socket) {
+    const int yes = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  });
   server.set_payload_max_length(1 << 10);
   server.set_default_headers(
       {{"Content-Security-Policy",

@@ -13,6 +13,7 @@
 #include "coord/journal.h"
 #include "coord/rpc/address.h"
 #include "coord/rpc/server.h"
+#include "coord/weights.h"
 #include "coord/work_pool.h"
 #include "pride/error.h"
 #include "serve/event_log.h"
@@ -46,7 +47,7 @@ coord::CoordinatorOptions coordinator_options(const ServeOptions& options) {
   out.quorum.odd = options.odd;
   out.weighting = weighting_of(options.weights);
   out.most_weight = options.most_weight.value_or(
-      out.weighting == coord::Weighting::kGiven ? kMostSamples : out.most_weight);
+      out.weighting == coord::Weighting::kGiven ? kMostSamples : coord::LearnedWeights::kFew);
   out.dead_after = coord::Seconds(options.dead_after_s);
   // three lost heartbeats are no death
   const double beat_ms = std::clamp(options.dead_after_s * 1000 / 5, 100.0, 3000.0);

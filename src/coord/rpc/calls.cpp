@@ -61,7 +61,9 @@ std::string reason_of(const grpc::Status& status) {
     return "nobody listens there (connection refused): is `pride serve` running, with this "
            "--listen?";
   }
-  if (why.find("handshaker shutdown") != why.npos && why.find(kCutShort) == why.npos) {
+  const bool no_handshake =
+      why.find("handshaker shutdown") != why.npos && why.find(kCutShort) == why.npos;
+  if (no_handshake || why.find("Socket closed") != why.npos) {
     return why + " (does one side use certificates, and the other not?)";
   }
   return why;

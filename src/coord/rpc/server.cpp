@@ -84,7 +84,7 @@ struct Server::Impl {
     const std::string why = log.newest_error();
     const bool taken = why.find("Address already in use") != why.npos;
     return concat("cannot listen on --listen ", options.listen, ": ",
-                  taken ? concat("the port is taken; give --listen another one than ",
+                  taken ? concat("the port is taken; give --listen another port than ",
                                  parse_host_port(options.listen, "--listen").port)
                         : why);
   }

@@ -161,10 +161,16 @@ def commands_say_what_is_wrong(run):
     expect_failure(2, "certificates are needed", *serve, "--listen", "0.0.0.0:0")
     expect_failure(2, "is not HOST:PORT", *serve, "--listen", "4770")
     port = run.coordinator.port
-    expect_failure(1, f"127.0.0.1:{port}: the port is taken; give --listen another one than {port}", *serve,
+    expect_failure(1, f"127.0.0.1:{port}: the port is taken; give --listen another port than {port}", *serve,
                    "--listen", f"127.0.0.1:{port}")
     expect_failure(1, f"cannot listen on --http 127.0.0.1:{port}: Address already in use; give --http another port than "
                    f"{port}", *serve, "--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}")
+    shown = Coordinator(pride, folder / "shown", "--http", "127.0.0.1:0")
+    shown.start()
+    http = shown.http.split("/")[2]
+    expect_failure(1, f"cannot listen on --http {http}: Address already in use", *serve, "--listen", "127.0.0.1:0",
+                   "--http", http)
+    expect("the other coordinator ends", shown.stop() == 0)
     expect_failure(1, "cannot read", *serve, "--listen", "127.0.0.1:0", "--certs", folder / "nothing")
     expect_failure(1, "another coordinator (process", "serve", "--dir", run.coordinator.folder, "--listen", "127.0.0.1:0")
     expect_failure(2, "is not an integer", *serve, "--quorum", "0")
