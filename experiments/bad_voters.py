@@ -5,9 +5,9 @@
 
     PRIDE_LIBRARY_DIR=build/release/src/c python3 experiments/bad_voters.py --data DIR --out FILE
 
-Every worker is a process with the package `pride`, and a coordinator (`pride serve`) counts their
-votes. A bad worker computes no gradient: it votes for
-  inverted    the opposite of its gradient
+Every worker is a process with the package `pride` (installed, or PYTHONPATH=python), and a
+coordinator (`pride serve`) counts their votes. A bad worker's gradients are
+  inverted    the opposite of the true ones
   random      noise of its own
   colluding   noise that all bad workers share
 Runs that FILE has already are not run again. docs/results/federated.md has the results.
@@ -24,6 +24,7 @@ import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KINDS = ["inverted", "random", "colluding"]
+KEY = ["kind", "bad", "workers", "weights", "seed", "lr", "steps", "batch"]
 
 
 def arguments():
@@ -127,7 +128,7 @@ def run(args, kind, bad, workers, weights):
         counted = [e for e in events if e["event"] == "round"]
         return {"experiment": "bad-voters", "weights": weights, "workers": workers, "bad": bad,
                 "kind": kind if bad else "none", "seed": args.seed, "lr": args.lr,
-                "steps": args.steps, **json.loads(outputs[-1]), "rounds": len(counted)}
+                "steps": args.steps, "batch": args.batch, **json.loads(outputs[-1]), "rounds": len(counted)}
 
 
 def main():
@@ -143,9 +144,9 @@ def main():
     if args.out.exists():
         for line in args.out.read_text().splitlines():
             row = json.loads(line)
-            done.add((row["kind"], row["bad"], row["workers"], row["weights"], row["seed"]))
+            done.add(tuple(row[key] for key in KEY))
     for kind, bad, workers, weights in wanted:
-        if (kind, bad, workers, weights, args.seed) in done:
+        if (kind, bad, workers, weights, args.seed, args.lr, args.steps, args.batch) in done:
             continue
         row = run(args, kind if bad else KINDS[0], bad, workers, weights)
         with open(args.out, "a", encoding="utf-8") as out:

@@ -1,6 +1,6 @@
 # Builds libpride with CMake and puts it into the package `pride`. No network, no torch headers: one
 # build serves every torch. PRIDE_BUILD_DIR names a CMake build folder of pride to take it from, as
-# seen from pride's source folder, or whole.
+# seen from pride's source folder, or an absolute path.
 # SPDX-License-Identifier: Apache-2.0
 import os
 import pathlib

@@ -35,8 +35,10 @@ try_package() {
     printf 'package.sh: skipped: --try needs root and debootstrap (apt-get install debootstrap)\n'
     return
   fi
-  if [ ! -e "$root" ]; then  # unpacked beside it: one that was interrupted is not taken for whole
-    rm -rf "$root.part"
+  # unpacked beside it: one that was interrupted is not taken for whole
+  if [ ! -e "$root/usr/bin/apt-get" ]; then
+    ! mountpoint -q "$root.part/proc" || umount "$root.part/proc"
+    rm -rf --one-file-system "$root" "$root.part"
     debootstrap --variant=minbase bookworm "$root.part" \
       "${PRIDE_MIRROR:-http://deb.debian.org/debian}"
     mv "$root.part" "$root"

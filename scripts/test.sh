@@ -14,7 +14,7 @@ Builds pride in build/ and runs its checks, stage by stage; stops at the first s
   --no-setup   do not look for missing packages
   -h, --help   this text
 
-Environment: PRIDE_TEST_JOBS (default 2) is the number of compilers at a time; one test more.
+Environment: PRIDE_TEST_JOBS (default 2) is how many compilers run at a time; tests: one more.
 docs/testing.md says what each stage is for.
 TEXT
 }

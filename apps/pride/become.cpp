@@ -1,5 +1,5 @@
-// What other programs do: `pride` becomes them, so that no command waits for a library that it does
-// not need.
+// Commands that other programs have: `pride` becomes those, so that no command waits for a library
+// that it does not need.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -7,8 +7,6 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -26,16 +24,9 @@ using Words = std::vector<std::string>;
   const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   const std::filesystem::path beside = here / program;
   const std::filesystem::path installed = here.parent_path() / PRIDE_LIBEXEC / "pride" / program;
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string line{std::istreambuf_iterator<char>(file), {}};  // each word ends with a 0
-  std::vector<char*> words;
-  for (std::size_t at = 0; at < line.size(); at = line.find('\0', at) + 1) {
-    words.push_back(&line[at]);
-  }
-  words.push_back(nullptr);
-  for (const auto& path : {beside, installed}) execv(path.c_str(), words.data());
-  throw Error(concat("`pride ", words[1], "` needs the program ", program, ", at ", beside.string(),
-                     " or ", installed.string()));
+  for (const auto& path : {beside, installed}) execv(path.c_str(), arguments());
+  throw Error(concat("`pride ", arguments()[1], "` needs the program ", program, ", at ",
+                     beside.string(), " or ", installed.string()));
 }
 
 bool is_rank_of_a_job() {

@@ -24,6 +24,8 @@
 
 namespace {
 
+char** main_arguments = nullptr;
+
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
@@ -300,7 +302,10 @@ std::vector<std::string> pride::app::flags_of(const CLI::App& app) {
   return names;
 }
 
+char** pride::app::arguments() { return main_arguments; }
+
 int pride_main(int argc, char** argv, pride::app::HandOver* hand_over) {
+  main_arguments = argv;
   try {
     return finish(run(argc, argv, hand_over));
   } catch (const std::exception& e) {

@@ -16,6 +16,9 @@ using HandOver = void(const std::vector<std::string>& commands,
 // all commands but a few.
 HandOver to_torch;
 
+// Of the command line that pride_main() has, the program's name first, a null pointer last.
+char** arguments();
+
 }  // namespace pride::app
 
 // Parses the command line, runs the command and returns the exit code; errors are on standard

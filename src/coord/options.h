@@ -33,7 +33,7 @@ struct CoordinatorOptions {
   std::filesystem::path folder = {};  // of the journal
   QuorumOptions quorum = {};
   Weighting weighting = Weighting::kEqual;
-  int most_weight = 64;    // of a worker: given, or learned
+  int most_weight = 64;    // of a worker: given, or learned (`pride serve`: 65535, or 2)
   Seconds dead_after{15};  // without a call
   std::uint32_t heartbeat_ms = 3000;
   std::uint32_t most_wait_ms = 60'000;  // of WaitRound

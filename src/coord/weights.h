@@ -5,10 +5,11 @@
 //         estimates p on the server, from agreement with results.
 // Deviates: p is from agreement with the median other worker, on a sample of coordinates: with the
 //         result of the others, two that send the same signs look right to each other and outvote
-//         six honest ones; a minority moves no median. It is averaged over fifty rounds, and nobody
-//         weighs more than the median worker (docs/design/coordinator.md has what was measured).
-//         A worker that is wrong half of the time, or more, is left out, where signSGD-FD
-//         (arXiv:2402.01340) would turn its votes over.
+//         six honest ones; a minority moves no median. It is averaged over all rounds up to fifty,
+//         then exponentially, and nobody weighs more than the median worker
+//         (docs/design/coordinator.md has what was measured). A worker is left out whose log odds
+//         are not half of a vote of the bound, so always one that is wrong half of the time, or
+//         more, where signSGD-FD (arXiv:2402.01340) would turn its votes over.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

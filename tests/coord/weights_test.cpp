@@ -93,7 +93,7 @@ TEST(LearnedWeights, LeaveWorkersThatAreAlikeNearlyAllTheirVotes) {
 }
 
 TEST(LearnedWeights, GoWithAWorkerThatTurns) {
-  LearnedWeights learned(64);
+  LearnedWeights learned(LearnedWeights::kFew);
   const std::vector<int> numbers = {0, 1, 2};
   const auto rounds = [&](int n, double third) {
     for (int round = 0; round < n; ++round) {
@@ -103,9 +103,11 @@ TEST(LearnedWeights, GoWithAWorkerThatTurns) {
     }
   };
   rounds(1000, 0.55);
-  EXPECT_EQ(learned.weights(numbers), (std::vector<int>{64, 64, 64}));
-  rounds(40, 0.45);
-  EXPECT_EQ(learned.weights(numbers), (std::vector<int>{64, 64, 0}));
+  EXPECT_EQ(learned.weights(numbers), (std::vector<int>{2, 2, 2}));
+  rounds(5, 0.45);  // a bad batch or two
+  EXPECT_EQ(learned.weights(numbers), (std::vector<int>{2, 2, 2}));
+  rounds(20, 0.45);
+  EXPECT_EQ(learned.weights(numbers), (std::vector<int>{2, 2, 0}));
 }
 
 TEST(LearnedWeights, AreEqualWhereNobodyIsRightMoreOftenThanWrong) {

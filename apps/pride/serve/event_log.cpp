@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "pride/error.h"
+#include "text/json.h"
 #include "text/table.h"
 #include "train/hex.h"
 

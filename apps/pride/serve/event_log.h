@@ -17,7 +17,6 @@
 #include "coord/events.h"
 #include "coord/rpc/server.h"
 #include "serve/output.h"
-#include "text/json.h"
 
 namespace pride::app {
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "pride/error.h"
+#include "text/json.h"
 #include "train/hex.h"
 
 namespace pride::app {

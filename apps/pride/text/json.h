@@ -1,3 +1,4 @@
+// Values that may be missing, as JSON.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

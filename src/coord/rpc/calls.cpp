@@ -49,7 +49,7 @@ bool is_final(const grpc::Status& status) {
 // A connection that had no time to be refused: says nothing of the reason.
 constexpr const char* kCutShort = "tcp handshaker shutdown";
 
-std::string reason_of(const grpc::Status& status) {
+std::string reason_of(const grpc::Status& status, bool answered) {
   std::string why = status.error_message();
   if (why.find("certificate verify failed") != why.npos) {
     return "its certificate is not of this project's CA, or has expired";
@@ -63,6 +63,7 @@ std::string reason_of(const grpc::Status& status) {
   }
   const bool no_handshake =
       why.find("handshaker shutdown") != why.npos && why.find(kCutShort) == why.npos;
+  if (why.find("Socket closed") != why.npos && answered) return "the connection broke: " + why;
   if (no_handshake || why.find("Socket closed") != why.npos) {
     return why + " (does one side use certificates, and the other not?)";
   }
@@ -125,9 +126,9 @@ void Calls::resume() {
 
 void Calls::wait_after(const grpc::Status& status, Tries& tries) {
   const std::string where = concat("coordinator ", host_port_, ", ", tries.what, ": ");
-  if (is_final(status)) throw CommError(where + reason_of(status));
+  if (is_final(status)) throw CommError(where + reason_of(status, answered_));
   if (tries.reason.empty() || status.error_message().find(kCutShort) == std::string::npos) {
-    tries.reason = reason_of(status);
+    tries.reason = reason_of(status, answered_);
   }
   const Clock::time_point now = Clock::now();
   const auto tried = std::chrono::duration_cast<milliseconds>(now - tries.began);

@@ -89,7 +89,8 @@ class Calls {
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const std::chrono::milliseconds patience_;
   const Notice notice_;
-  std::mutex mutex_;  // of the next three
+  std::atomic<bool> answered_ = false;  // any call, ever
+  std::mutex mutex_;                    // of the next three
   std::shared_ptr<Stub> stub_;
   std::set<grpc::ClientContext*> active_;
   bool stopped_ = false;
@@ -120,7 +121,10 @@ Reply Calls::call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Reque
   for (Tries tries{.what = what};;) {
     Reply reply;
     const grpc::Status status = attempt(method, request, deadline, reply);
-    if (status.ok()) return reply;
+    if (status.ok()) {
+      answered_ = true;
+      return reply;
+    }
     wait_after(status, tries);
   }
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "apps/io/run_program.h"
+#include "program.h"
 
 namespace pride::app::test {
 
@@ -33,8 +34,8 @@ class Captured {
 };
 
 inline Outcome run_here(std::vector<std::string> arguments) {
-  using Main = int(int, char**, void*);
-  static Main* const pride_main = [] {
+  using Main = decltype(::pride_main);
+  static Main* const program_main = [] {
     // global: the program asks for the threads of a BLAS by name
     void* program = dlopen(PRIDE_HERE, RTLD_NOW | RTLD_GLOBAL);
     if (program == nullptr) throw std::runtime_error(dlerror());
@@ -45,7 +46,7 @@ inline Outcome run_here(std::vector<std::string> arguments) {
   for (std::string& argument : arguments) words.push_back(argument.data());
   words.push_back(nullptr);
   const Captured out(std::cout), err(std::cerr);
-  const int code = pride_main(static_cast<int>(arguments.size()), words.data(), nullptr);
+  const int code = program_main(static_cast<int>(arguments.size()), words.data(), nullptr);
   return {code, out.text(), err.text()};
 }
 
