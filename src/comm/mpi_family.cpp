@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kNoticeTag = 0;
 constexpr std::size_t kLongestNotice = 1024;  // below every transport's eager limit
-constexpr std::chrono::milliseconds kFirstMessage{200};
+constexpr std::chrono::milliseconds kConnectTime{200};
 
 std::atomic<bool> some_world_failed{false};
 
@@ -125,7 +125,7 @@ void MpiFamily::send_notices() {
     if (code == MPI_SUCCESS) requests.push_back(request);
   }
   // the first message to a peer may need a connection, which only advances inside MPI
-  const auto enough = std::chrono::steady_clock::now() + kFirstMessage;
+  const auto enough = std::chrono::steady_clock::now() + kConnectTime;
   int done = 0;
   while (!done && std::chrono::steady_clock::now() < enough) {
     if (MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,

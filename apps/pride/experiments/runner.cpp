@@ -23,7 +23,7 @@ namespace {
 
 using State = Entry::State;
 
-constexpr std::chrono::milliseconds kLookForSignals{50};
+constexpr std::chrono::milliseconds kSignalPoll{50};
 constexpr const char* kFailure = "failed.json";
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
@@ -199,7 +199,7 @@ class Runner {
       if (next == runs.entries.end()) return;
       const int workers = next->run.workers;
       if (options_.jobs == 0 && running_ > 0 && busy_workers_ + workers > cores()) {
-        ended_.wait_for(lock, kLookForSignals);  // a signal wakes nobody
+        ended_.wait_for(lock, kSignalPoll);  // a signal wakes nobody
         continue;
       }
       next->taken = true;
