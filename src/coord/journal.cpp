@@ -49,10 +49,10 @@ void remove_temporaries(const fs::path& folder) {
 
 struct StoredBytes::File {
   File(const fs::path& name, int flags)
-      : path(name), descriptor(open(name.c_str(), flags | O_CLOEXEC)) {
+      : path(name), descriptor(::open(name.c_str(), flags | O_CLOEXEC)) {
     if (descriptor < 0) fail("open", name);
   }
-  ~File() { close(descriptor); }
+  ~File() { ::close(descriptor); }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
