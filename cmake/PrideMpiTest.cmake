@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # pride_mpi_add_test(name ranks timeout_s program args...)
-# On two cores such tests run one after the other, beside one of one process.
+# They are scheduled as those of PrideRanksTest.cmake.
 # The settings let more ranks than cores run, as anybody, and keep Open MPI (4 and 5) from complaining
 # of hardware that is not there; other MPIs ignore them.
 function(pride_mpi_add_test name ranks timeout_s program)
@@ -16,5 +16,5 @@ function(pride_mpi_add_test name ranks timeout_s program)
     OMPI_MCA_btl_base_warn_component_unused=0
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe)
   set_tests_properties(${name} PROPERTIES
-    ENVIRONMENT "${environment}" LABELS mpi TIMEOUT ${timeout_s} PROCESSORS 2)
+    ENVIRONMENT "${environment}" LABELS mpi TIMEOUT ${timeout_s} PROCESSORS 2 COST 50)
 endfunction()
