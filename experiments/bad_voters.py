@@ -102,27 +102,32 @@ def run(args, kind, bad, workers, weights):
         served = subprocess.Popen(
             [args.pride, "serve", "--dir", folder + "/journal", "--listen", "127.0.0.1:0", "--json",
              "--weights", weights, "--min-workers", str(workers)], stdout=subprocess.PIPE, text=True)
-        address = ""
-        for line in served.stdout:
-            event = json.loads(line)
-            if event["event"] == "ready":
-                address = event["listen"]
-                break
-        if not address:
-            sys.exit("bad_voters.py: pride serve ended; its output is above")
-        events = []
-        reader = threading.Thread(target=lambda: events.extend(map(json.loads, served.stdout)))
-        reader.start()
-        command = [sys.executable, __file__, "--data", str(args.data), "--out", os.devnull,
-                   "--workers", str(workers), "--bad", str(bad), "--kinds", kind,
-                   "--steps", str(args.steps), "--batch", str(args.batch), "--lr", str(args.lr),
-                   "--seed", str(args.seed), "--coordinator", address]
-        there = [subprocess.Popen([*command, "--worker", str(k)], stdout=subprocess.PIPE, text=True)
-                 for k in range(workers)]
-        outputs = [process.communicate()[0] for process in there]
-        served.terminate()
-        served.wait(60)
-        reader.join()
+        there, events = [], []
+        try:
+            for line in served.stdout:
+                events.append(json.loads(line))
+                if events[-1]["event"] == "ready":
+                    break
+            else:
+                sys.exit("bad_voters.py: pride serve ended; its output is above")
+            reader = threading.Thread(
+                target=lambda: events.extend(map(json.loads, served.stdout)))
+            reader.start()
+            command = [sys.executable, __file__, "--data", str(args.data), "--out", os.devnull,
+                       "--workers", str(workers), "--bad", str(bad), "--kinds", kind,
+                       "--steps", str(args.steps), "--batch", str(args.batch), "--lr", str(args.lr),
+                       "--seed", str(args.seed), "--coordinator", events[-1]["listen"]]
+            for k in range(workers):
+                there.append(subprocess.Popen([*command, "--worker", str(k)],
+                                              stdout=subprocess.PIPE, text=True))
+            outputs = [process.communicate()[0] for process in there]
+            served.terminate()
+            served.wait(60)
+            reader.join()
+        finally:  # Ctrl-C, too, leaves nothing behind
+            for process in (*there, served):
+                if process.poll() is None:
+                    process.kill()
         if any(process.returncode for process in there):
             sys.exit("bad_voters.py: a worker failed; its output is above")
         counted = [e for e in events if e["event"] == "round"]
