@@ -217,6 +217,28 @@ TEST(Client, SaysThatItStillTriesWhereNobodyListens) {
   }
 }
 
+// Its patience counts from the break, not from when it began to wait for the round.
+TEST(Client, TriesAgainWhereAConnectionBreaksAfterALongWait) {
+  const Folder folder;
+  auto running = std::make_unique<Running>(folder / "journal", fs::path(), CallLimits(), 2);
+  CoordinatorAddress address;
+  address.host_port = running->address();
+  address.name = "a";
+  address.patience = 1s;
+  Trained trained;
+  std::thread worker([&] { trained = train(address, 1); });
+  const auto voted = [&] {
+    const Status status = running->status();
+    return !status.workers.empty() && status.workers[0].voted;
+  };
+  while (!voted()) std::this_thread::sleep_for(10ms);
+  std::this_thread::sleep_for(2 * address.patience);  // it waits for a second worker
+  running.reset();
+  worker.join();
+  EXPECT_NE(trained.error.find("no answer in"), std::string::npos) << trained.error;
+  EXPECT_EQ(trained.error.find(" and 1 attempts"), std::string::npos) << trained.error;
+}
+
 TEST(Client, GivesUpAfterItsPatienceAndNamesTheCoordinator) {
   CoordinatorAddress address;
   address.host_port = "127.0.0.1:1";  // nobody listens
