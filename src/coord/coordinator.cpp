@@ -15,6 +15,7 @@ namespace pride::coord {
 namespace {
 
 constexpr std::size_t kSessionsRemembered = 8;
+constexpr int kMostSamples = 65'535;  // what a ballot's header can say
 
 const CoordinatorOptions& checked(const CoordinatorOptions& o) {
   PRIDE_CHECK(!o.folder.empty(), "coordinator: it needs a folder");
@@ -22,8 +23,9 @@ const CoordinatorOptions& checked(const CoordinatorOptions& o) {
   PRIDE_CHECK(o.quorum.share > 0 && o.quorum.share <= 1, "coordinator: a quorum of the share ",
               o.quorum.share, ", must be above 0 and at most 1");
   PRIDE_CHECK(o.quorum.count.value_or(1) >= 1, "coordinator: a quorum of ", *o.quorum.count);
-  PRIDE_CHECK(o.most_weight >= 1 && o.most_weight <= 65535, "coordinator: most_weight is ",
-              o.most_weight, ", must be from 1 to 65535");
+  const int most_weight = o.most_weight_of_a_worker();
+  PRIDE_CHECK(most_weight >= 1 && most_weight <= kMostSamples, "coordinator: most_weight is ",
+              most_weight, ", must be from 1 to ", kMostSamples);
   PRIDE_CHECK(o.dead_after > Seconds(0), "coordinator: dead_after must be above 0");
   PRIDE_CHECK(o.max_workers >= 1, "coordinator: max_workers is ", o.max_workers);
   PRIDE_CHECK(o.quorum.min_workers <= o.max_workers, "coordinator: min_workers is ",
@@ -48,6 +50,11 @@ std::uint64_t random_number() {
 
 }  // namespace
 
+int CoordinatorOptions::most_weight_of_a_worker() const {
+  return most_weight.value_or(weighting == Weighting::kLearned ? LearnedWeights::kFew
+                                                               : kMostSamples);
+}
+
 Coordinator::Impl::Impl(CoordinatorOptions given, MakeServing make, Run run_tasks,
                         Observer& watcher, Time time)
     : options(checked(given)),
@@ -59,7 +66,7 @@ Coordinator::Impl::Impl(CoordinatorOptions given, MakeServing make, Run run_task
       registrations(options),
       open(journal.next_round()),
       grace(options.quorum),
-      learned(options.most_weight),
+      learned(options.most_weight_of_a_worker()),
       sample_key(random_number()) {
   for (const std::string& note : journal.notes()) observer.on_journal(note);
   if (journal.registrations()) {

@@ -33,8 +33,8 @@ struct CoordinatorOptions {
   std::filesystem::path folder = {};  // of the journal
   QuorumOptions quorum = {};
   Weighting weighting = Weighting::kEqual;
-  int most_weight = 64;    // of a worker: given, or learned (`pride serve`: 65535, or 2)
-  Seconds dead_after{15};  // without a call
+  std::optional<int> most_weight = {};  // of a worker; not set: 65535 given, 2 learned
+  Seconds dead_after{15};               // without a call
   std::uint32_t heartbeat_ms = 3000;
   std::uint32_t most_wait_ms = 60'000;  // of WaitRound
   int max_workers = 1024;               // registrations in all
@@ -45,6 +45,8 @@ struct CoordinatorOptions {
   bool shadow = false;
   bool retain_all = true;  // false: only records since the older of the newest two parameters
   std::size_t segment_bytes = std::size_t{256} << 20;
+
+  int most_weight_of_a_worker() const;
 };
 
 }  // namespace pride::coord

@@ -78,10 +78,9 @@ std::string Registrations::refuse_name(const std::string& name, std::string_view
   if (peer.certificate.empty() && secret.size() != kSecretBytes) {
     return concat("the secret has ", secret.size(), " bytes, not ", kSecretBytes);
   }
-  if (options_.weighting == Weighting::kGiven &&
-      (vote_weight < 1 || vote_weight > options_.most_weight)) {
-    return concat("a weight of ", vote_weight, " votes; it may be from 1 to ",
-                  options_.most_weight);
+  const int most_weight = options_.most_weight_of_a_worker();
+  if (options_.weighting == Weighting::kGiven && (vote_weight < 1 || vote_weight > most_weight)) {
+    return concat("a weight of ", vote_weight, " votes; it may be from 1 to ", most_weight);
   }
   return {};
 }

@@ -205,7 +205,6 @@ TEST(Optimizers, WeighMeansBySamples) {
     by_samples.quorum.min_workers = 2;
     by_samples.quorum.most_grace = Seconds(60);
     by_samples.weighting = weighted ? Weighting::kGiven : Weighting::kEqual;
-    by_samples.most_weight = 65535;
     Server server(by_samples);
     std::vector<std::unique_ptr<Worker>> workers;
     for (int i = 0; i < 2; ++i) {

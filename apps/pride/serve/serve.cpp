@@ -13,7 +13,6 @@
 #include "coord/journal.h"
 #include "coord/rpc/address.h"
 #include "coord/rpc/server.h"
-#include "coord/weights.h"
 #include "coord/work_pool.h"
 #include "pride/error.h"
 #include "serve/event_log.h"
@@ -28,7 +27,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kInterrupted = 130;
-constexpr int kMostSamples = 65'535;  // what a ballot's header can say
 constexpr const char* kLogFile = "coordinator.jsonl";
 
 coord::Weighting weighting_of(const std::string& name) {
@@ -46,8 +44,7 @@ coord::CoordinatorOptions coordinator_options(const ServeOptions& options) {
   out.quorum.most_grace = coord::Seconds(options.most_grace_s);
   out.quorum.odd = options.odd;
   out.weighting = weighting_of(options.weights);
-  out.most_weight = options.most_weight.value_or(
-      out.weighting == coord::Weighting::kGiven ? kMostSamples : coord::LearnedWeights::kFew);
+  out.most_weight = options.most_weight;
   out.dead_after = coord::Seconds(options.dead_after_s);
   // three lost heartbeats are no death
   const double beat_ms = std::clamp(options.dead_after_s * 1000 / 5, 100.0, 3000.0);
