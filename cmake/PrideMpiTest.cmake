@@ -9,6 +9,7 @@ function(pride_mpi_add_test name ranks timeout_s program)
   add_test(NAME ${name} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
     ${MPIEXEC_PREFLAGS} $<TARGET_FILE:${program}> ${ARGN})
   set(environment
+    ${pride_one_blas_thread}
     OMPI_ALLOW_RUN_AS_ROOT=1
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     OMPI_MCA_mpi_yield_when_idle=1

@@ -7,5 +7,6 @@
 function(pride_ranks_add_test name ranks timeout_s program)
   add_test(NAME ${name}
     COMMAND $<TARGET_FILE:rank_launcher> ${ranks} $<TARGET_FILE:${program}> ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS c10d TIMEOUT ${timeout_s} PROCESSORS 2 COST 50)
+  set_tests_properties(${name} PROPERTIES LABELS c10d TIMEOUT ${timeout_s} PROCESSORS 2 COST 50
+    ENVIRONMENT ${pride_one_blas_thread})
 endfunction()

@@ -189,7 +189,9 @@ main() {
   stage "tests" 10 run_tests dev
   stage "python" 3 python_package
   # without torch and MPI, ThreadSanitizer's without BLAS, too: they also show that core needs none
-  export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
+  # stacks that are kept for the first check: at their full size threads take twice as long to begin
+  export ASAN_OPTIONS=detect_stack_use_after_return=1:max_uar_stack_size_log=16
+  export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   # not what is long for its sizes, steps or measured seconds, and whose code shorter tests share
   stage "asan + ubsan" 8 build_and_test asan --label-exclude '^long$'

@@ -271,9 +271,13 @@ int parse(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {
-    const std::string unknown = e.get_exit_code() == 0 ? "" : unknown_word(app);
-    if (unknown.empty()) return app.exit(e) == 0 ? 0 : kUsage;
-    std::cerr << unknown << "\nRun with --help for more information.\n";
+    std::string wrong = e.get_exit_code() == 0 ? "" : unknown_word(app);
+    const std::string text = e.what();
+    if (wrong.empty() && text.find(": At Most 1 required") != std::string::npos) {
+      wrong = text.substr(0, text.find(':')) + ": given more than once";
+    }
+    if (wrong.empty()) return app.exit(e) == 0 ? 0 : kUsage;
+    std::cerr << wrong << "\nRun with --help for more information.\n";
     return kUsage;
   }
 }
