@@ -17,5 +17,5 @@ function(pride_mpi_add_test name ranks timeout_s program)
     OMPI_MCA_btl_base_warn_component_unused=0
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe)
   set_tests_properties(${name} PROPERTIES
-    ENVIRONMENT "${environment}" LABELS mpi TIMEOUT ${timeout_s} PROCESSORS 2 COST 50)
+    ENVIRONMENT "${environment}" LABELS mpi TIMEOUT ${timeout_s} PROCESSORS 2 COST 200)
 endfunction()

@@ -35,14 +35,18 @@ endfunction()
 
 # pride_group_sources(name): what CMAKE_UNITY_BUILD compiles together: the sources of a folder, at most
 # twelve. Groups by count over a whole target would depend on which optional sources it has, and so
-# would the clashes between names of their unnamed namespaces.
+# would the clashes between names of their unnamed namespaces. Their names hold no path of a clone, so
+# that clones share what ccache keeps.
 function(pride_group_sources name)
   get_target_property(sources ${name} SOURCES)
   list(FILTER sources INCLUDE REGEX "^[^$]*[.]cpp$")
   set(folders)
   foreach(source IN LISTS sources)
     cmake_path(GET source PARENT_PATH folder)
-    string(MAKE_C_IDENTIFIER "in_${folder}" folder)
+    cmake_path(ABSOLUTE_PATH folder NORMALIZE)
+    string(REPLACE ${PROJECT_BINARY_DIR} "" folder "${folder}")
+    string(REPLACE ${PROJECT_SOURCE_DIR} "" folder "${folder}")
+    string(MAKE_C_IDENTIFIER "in${folder}" folder)
     list(APPEND folders ${folder})
     list(APPEND ${folder} ${source})
   endforeach()
@@ -63,9 +67,22 @@ endfunction()
 # of libtorch). Release builds compile it with -O1, and sanitizer builds, whose own level that is, with
 # -O0: each takes about half of the time of the next level.
 function(pride_light)
+  set(level $<$<CONFIG:Release>:-O1>)
+  if(PRIDE_SANITIZE)
+    set(level -O0)
+  endif()
   foreach(name IN LISTS ARGN)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> $<$<BOOL:${PRIDE_SANITIZE}>:-O0>)
+    target_compile_options(${name} PRIVATE ${level})
   endforeach()
+endfunction()
+
+# pride_measured(source...): what of a light target is not light.
+function(pride_measured)
+  set(level $<$<CONFIG:Release>:-O3>)
+  if(PRIDE_SANITIZE)
+    set(level -O1)
+  endif()
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${level})
 endfunction()
 
 # pride_uses_regex(source...): GCC 12 takes a part of <regex> for uninitialised in sanitizer builds:

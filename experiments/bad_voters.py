@@ -110,13 +110,14 @@ def run(args, kind, bad, workers, weights):
                     break
             else:
                 sys.exit("bad_voters.py: pride serve ended; its output is above")
+            address = events[-1]["listen"]
             reader = threading.Thread(
                 target=lambda: events.extend(map(json.loads, served.stdout)))
             reader.start()
             command = [sys.executable, __file__, "--data", str(args.data), "--out", os.devnull,
                        "--workers", str(workers), "--bad", str(bad), "--kinds", kind,
                        "--steps", str(args.steps), "--batch", str(args.batch), "--lr", str(args.lr),
-                       "--seed", str(args.seed), "--coordinator", events[-1]["listen"]]
+                       "--seed", str(args.seed), "--coordinator", address]
             for k in range(workers):
                 there.append(subprocess.Popen([*command, "--worker", str(k)],
                                               stdout=subprocess.PIPE, text=True))
@@ -126,8 +127,8 @@ def run(args, kind, bad, workers, weights):
             reader.join()
         finally:  # Ctrl-C, too, leaves nothing behind
             for process in (*there, served):
-                if process.poll() is None:
-                    process.kill()
+                process.kill()
+                process.wait()
         if any(process.returncode for process in there):
             sys.exit("bad_voters.py: a worker failed; its output is above")
         counted = [e for e in events if e["event"] == "round"]

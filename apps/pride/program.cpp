@@ -273,7 +273,8 @@ int parse(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     std::string wrong = e.get_exit_code() == 0 ? "" : unknown_word(app);
     const std::string text = e.what();
-    if (wrong.empty() && text.find(": At Most 1 required") != std::string::npos) {
+    if (e.get_name() == "ArgumentMismatch" &&
+        text.find(": At Most 1 required") != std::string::npos) {
       wrong = text.substr(0, text.find(':')) + ": given more than once";
     }
     if (wrong.empty()) return app.exit(e) == 0 ? 0 : kUsage;

@@ -131,7 +131,7 @@ void Calls::wait_after(const grpc::Status& status, Tries& tries) {
     tries.reason = reason_of(status, answered_);
   }
   const Clock::time_point now = Clock::now();
-  // a connection that breaks stood until then: to wait for a round's result is no outage
+  // counted from when a break is noticed: to wait for a round's result is no outage
   if (tries.failed == 0 && answered_ && status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     tries.began = now;
     tries.next_notice = now + kFirstNotice;

@@ -4,6 +4,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "coord/coord.grpc.pb.h"
 #include "pride/error.h"
 #include "project.h"
@@ -217,21 +219,25 @@ TEST(Client, SaysThatItStillTriesWhereNobodyListens) {
   }
 }
 
-// Its patience counts from the break, not from when it began to wait for the round.
+// Its patience counts from when it notices the break, not from when it began to wait for the round.
 TEST(Client, TriesAgainWhereAConnectionBreaksAfterALongWait) {
   const Folder folder;
   auto running = std::make_unique<Running>(folder / "journal", fs::path(), CallLimits(), 2);
   CoordinatorAddress address;
   address.host_port = running->address();
   address.name = "a";
-  address.patience = 1s;
+  address.patience = 2s;
   Trained trained;
-  std::thread worker([&] { trained = train(address, 1); });
+  std::atomic<bool> ended = false;
+  std::thread worker([&] {
+    trained = train(address, 1);
+    ended = true;
+  });
   const auto voted = [&] {
     const Status status = running->status();
     return !status.workers.empty() && status.workers[0].voted;
   };
-  while (!voted()) std::this_thread::sleep_for(10ms);
+  while (!voted() && !ended) std::this_thread::sleep_for(10ms);
   std::this_thread::sleep_for(2 * address.patience);  // it waits for a second worker
   running.reset();
   worker.join();
