@@ -44,8 +44,8 @@ function(pride_group_sources name)
   foreach(source IN LISTS sources)
     cmake_path(GET source PARENT_PATH folder)
     cmake_path(ABSOLUTE_PATH folder NORMALIZE)
-    string(REPLACE ${PROJECT_BINARY_DIR} "" folder "${folder}")
-    string(REPLACE ${PROJECT_SOURCE_DIR} "" folder "${folder}")
+    string(REPLACE "${PROJECT_BINARY_DIR}" "" folder "${folder}")
+    string(REPLACE "${PROJECT_SOURCE_DIR}" "" folder "${folder}")
     string(MAKE_C_IDENTIFIER "in${folder}" folder)
     list(APPEND folders ${folder})
     list(APPEND ${folder} ${source})
@@ -64,8 +64,8 @@ function(pride_group_sources name)
 endfunction()
 
 # pride_light(target...): code of which no loop takes long (flags, records, reports, tests, the calls
-# of libtorch). Release builds compile it with -O1, and sanitizer builds, whose own level that is, with
-# -O0: each takes about half of the time of the next level.
+# of libtorch). Release builds compile it with -O1, in about half of the time, and sanitizer builds,
+# whose own level that is, with -O0, in half to two thirds.
 function(pride_light)
   set(level $<$<CONFIG:Release>:-O1>)
   if(PRIDE_SANITIZE)

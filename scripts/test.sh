@@ -189,7 +189,7 @@ main() {
   stage "tests" 10 run_tests dev
   stage "python" 3 python_package
   # without torch and MPI, ThreadSanitizer's without BLAS, too: they also show that core needs none
-  # stacks that are kept for the first check: at their full size threads take twice as long to begin
+  # the first check keeps stacks: at their full size tests with many threads take half as long again
   export ASAN_OPTIONS=detect_stack_use_after_return=1:max_uar_stack_size_log=16
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1

@@ -9,6 +9,7 @@
 #include <functional>
 #include <numeric>
 
+#include "coord/options.h"
 #include "pride/random_bits.h"
 
 namespace pride::coord::test {
@@ -207,6 +208,13 @@ TEST(LearnedWeights, BringBackMostOfWhatBadVotersCost) {
       EXPECT_TRUE(k == 0 || outcome.learned > outcome.plain) << which;
     }
   }
+}
+
+TEST(CoordinatorOptions, BoundAWorkersWeightByWhereItIsFrom) {
+  EXPECT_EQ(CoordinatorOptions{.weighting = Weighting::kGiven}.most_weight_of_a_worker(), 65535);
+  EXPECT_EQ(CoordinatorOptions{.weighting = Weighting::kLearned}.most_weight_of_a_worker(), 2);
+  const CoordinatorOptions seven{.weighting = Weighting::kLearned, .most_weight = 7};
+  EXPECT_EQ(seven.most_weight_of_a_worker(), 7);
 }
 
 }  // namespace
