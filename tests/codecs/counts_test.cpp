@@ -11,7 +11,7 @@
 #include "codecs/made_frames.h"
 #include "kernels/radix.h"
 
-namespace pride {
+namespace pride::counts_test {
 namespace {
 
 using testing::expect_refused;
@@ -224,4 +224,4 @@ TEST(PackedCounts, RefusesAResultThatForgetsThisRank) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::counts_test

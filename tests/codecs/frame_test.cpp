@@ -13,7 +13,7 @@
 #include "base/digest.h"
 #include "codecs/made_frames.h"
 
-namespace pride {
+namespace pride::frame_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -294,4 +294,4 @@ TEST(Runs, EndWhereOtherRanksBegin) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::frame_test

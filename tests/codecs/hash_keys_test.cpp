@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace pride {
+namespace pride::hash_keys_test {
 namespace {
 
 // The keys are part of the wire format: these values must never change.
@@ -17,4 +17,4 @@ TEST(HashKeys, AreThese) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::hash_keys_test

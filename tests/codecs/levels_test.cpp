@@ -14,7 +14,7 @@
 #include "pride/random_bits.h"
 #include "routes/protocol.h"
 
-namespace pride {
+namespace pride::levels_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -321,4 +321,4 @@ TEST(ValueFrames, RefuseLevelsThatHaveNoValue) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::levels_test

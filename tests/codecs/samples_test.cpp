@@ -9,7 +9,7 @@
 
 #include "codecs/made_frames.h"
 
-namespace pride {
+namespace pride::samples_test {
 namespace {
 
 using testing::expect_refused;
@@ -75,4 +75,4 @@ TEST(SampleFrames, RefuseBitsInThePadding) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::samples_test

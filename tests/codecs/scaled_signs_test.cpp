@@ -11,7 +11,7 @@
 
 #include "codecs/made_frames.h"
 
-namespace pride {
+namespace pride::scaled_signs_test {
 namespace {
 
 using testing::expect_refused;
@@ -137,4 +137,4 @@ TEST(ScaledSigns, RefusesAResultThatForgetsThisRank) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::scaled_signs_test

@@ -8,7 +8,7 @@
 #include "codecs/made_frames.h"
 #include "methods/shared_scales.h"
 
-namespace pride {
+namespace pride::scales_test {
 namespace {
 
 using methods::SharedScales;
@@ -46,4 +46,4 @@ TEST(ScalesFrames, TakeFourBytesAScalePaddedToEight) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::scales_test

@@ -8,7 +8,7 @@
 
 #include "codecs/made_frames.h"
 
-namespace pride {
+namespace pride::signs_test {
 namespace {
 
 using testing::error_of;
@@ -107,4 +107,4 @@ TEST(VoteFrame, RefusesAResultThatForgetsThisRank) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::signs_test

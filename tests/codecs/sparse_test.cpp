@@ -12,7 +12,7 @@
 #include "codecs/made_frames.h"
 #include "pride/random_bits.h"
 
-namespace pride {
+namespace pride::sparse_test {
 namespace {
 
 using testing::offset_of;
@@ -238,4 +238,4 @@ TEST(SparsePayload, StandsRandomBits) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::sparse_test

@@ -10,7 +10,7 @@
 #include "codecs/made_frames.h"
 #include "kernels/kernels.h"
 
-namespace pride {
+namespace pride::ternary_test {
 namespace {
 
 using testing::Bytes;
@@ -130,4 +130,4 @@ TEST(TernaryFrames, RefuseSumsThatForgetThisRank) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::ternary_test

@@ -7,7 +7,7 @@
 #include "reference/kernels_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::apply_test {
 namespace {
 
 using grid::Guarded;
@@ -104,4 +104,4 @@ TEST_P(Apply, RoundsTheDecayBeforeTheStep) {
 PRIDE_ON_EVERY_ISA(Apply);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::apply_test

@@ -12,7 +12,7 @@
 #include "pride/random_bits.h"
 #include "support/grid.h"
 
-namespace pride {
+namespace pride::bf16_test {
 namespace {
 
 using grid::Guarded;
@@ -86,4 +86,4 @@ TEST_P(Bf16, EveryNumberComesBack) {
 PRIDE_ON_EVERY_ISA(Bf16);
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::bf16_test

@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 #include "pride/error.h"
 
-namespace pride {
+namespace pride::cpu_test {
 namespace {
 
 TEST(Cpu, ListsScalarLastAndForcesEachByName) {
@@ -75,4 +75,4 @@ TEST(CpuDeathTest, UnusableEnvironmentIsReportedNotIgnored) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::cpu_test

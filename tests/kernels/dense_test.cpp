@@ -9,7 +9,7 @@
 #include "reference/kernels_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::dense_test {
 namespace {
 
 using grid::Guarded;
@@ -138,4 +138,4 @@ TEST_P(Dense, SumOfSquaresEqualsOracle) {
 PRIDE_ON_EVERY_ISA(Dense);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::dense_test

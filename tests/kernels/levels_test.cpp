@@ -9,7 +9,7 @@
 #include "reference/levels_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::levels_test {
 namespace {
 
 using grid::Guarded;
@@ -300,4 +300,4 @@ TEST(LevelVote, NoRowsVoteForNothing) {
 PRIDE_ON_EVERY_ISA(LevelKernels);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::levels_test

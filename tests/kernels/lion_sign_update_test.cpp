@@ -10,7 +10,7 @@
 #include "reference/kernels_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::lion_sign_update_test {
 namespace {
 
 using grid::Guarded;
@@ -136,4 +136,4 @@ TEST_P(LionSignUpdate, ZeroBlendWithBadMomentumHasNoBit) {
 PRIDE_ON_EVERY_ISA(LionSignUpdate);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::lion_sign_update_test

@@ -10,7 +10,7 @@
 #include "pride/random_bits.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::log2_test {
 namespace {
 
 using grid::Guarded;
@@ -80,4 +80,4 @@ TEST(Log2, IsExactForPowersOfTwo) {
 }
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::log2_test

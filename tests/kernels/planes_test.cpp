@@ -9,7 +9,7 @@
 #include "reference/kernels_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::planes_test {
 namespace {
 
 using grid::Guarded;
@@ -108,4 +108,4 @@ TEST_P(CountPlanes, OfNoRanksGiveNoVote) {
 PRIDE_ON_EVERY_ISA(CountPlanes);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::planes_test

@@ -11,7 +11,7 @@
 #include "reference/radix_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::radix_test {
 namespace {
 
 using grid::Guarded;
@@ -194,4 +194,4 @@ TEST_P(PackedDigits, AnyBitsAreNumbersBelowTheBase) {
 PRIDE_ON_EVERY_ISA(PackedDigits);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::radix_test

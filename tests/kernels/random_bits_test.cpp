@@ -9,7 +9,7 @@
 
 #undef philox4x32  // Random123's macro of that name hides the function under test
 
-namespace pride {
+namespace pride::random_bits_test {
 namespace {
 
 TEST(Philox, EqualsRandom123) {
@@ -74,4 +74,4 @@ TEST(PhiloxStream, UnitsLieInTheHalfOpenInterval) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::random_bits_test

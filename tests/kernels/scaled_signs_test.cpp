@@ -8,7 +8,7 @@
 #include "reference/scaled_signs_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::scaled_signs_test {
 namespace {
 
 using grid::Guarded;
@@ -133,4 +133,4 @@ TEST_P(ScaledSigns, AdamEqualsOracleAndLeavesCoordinatesWithoutVariance) {
 PRIDE_ON_EVERY_ISA(ScaledSigns);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::scaled_signs_test

@@ -9,7 +9,7 @@
 #include "reference/sparse_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::sparse_test {
 namespace {
 
 using grid::Guarded;
@@ -121,4 +121,4 @@ TEST_P(Sparse, ClearsWhatIsSelectedOnly) {
 PRIDE_ON_EVERY_ISA(Sparse);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::sparse_test

@@ -10,7 +10,7 @@
 #include "reference/stochastic_signs_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::stochastic_signs_test {
 namespace {
 
 using grid::Guarded;
@@ -99,4 +99,4 @@ TEST_P(StochasticSigns, OfCountsEqualOracle) {
 PRIDE_ON_EVERY_ISA(StochasticSigns);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::stochastic_signs_test

@@ -9,7 +9,7 @@
 #include "reference/terngrad_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::ternary_test {
 namespace {
 
 using grid::Guarded;
@@ -78,4 +78,4 @@ TEST_P(Ternary, ReductionsEqualOracle) {
 PRIDE_ON_EVERY_ISA(Ternary);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::ternary_test

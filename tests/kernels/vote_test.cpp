@@ -5,7 +5,7 @@
 #include "reference/kernels_ref.h"
 #include "support/grid.h"
 
-namespace pride::kernels {
+namespace pride::kernels::vote_test {
 namespace {
 
 using grid::Guarded;
@@ -106,4 +106,4 @@ TEST_P(Vote, BreaksTiesByHashOfTheWordIndex) {
 PRIDE_ON_EVERY_ISA(Vote);
 
 }  // namespace
-}  // namespace pride::kernels
+}  // namespace pride::kernels::vote_test

@@ -10,7 +10,7 @@
 #include "pride/registry.h"
 #include "rules/orthogonalise.h"
 
-namespace pride {
+namespace pride::common_parameters_test {
 namespace {
 
 using testing::kLocalMethods;
@@ -125,4 +125,4 @@ TEST(CommonParameters, OfMethodsWithoutLocalStepsAreTheParameters) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::common_parameters_test

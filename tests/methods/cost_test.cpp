@@ -9,7 +9,7 @@
 #include "pride/registry.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::cost_test {
 namespace {
 
 using testing::Training;
@@ -257,4 +257,4 @@ TEST(DistributedLionAvg, RefusesAFormOfCountsThatIsNotKnown) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::cost_test

@@ -10,7 +10,7 @@
 
 #include "pride/registry.h"
 
-namespace pride {
+namespace pride::docs_test {
 namespace {
 
 std::string read(const std::filesystem::path& path) {
@@ -69,4 +69,4 @@ TEST(MethodPages, TableOfMethodsHasARowAndALinkForEach) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::docs_test

@@ -13,7 +13,7 @@
 #include "reference/error_feedback_ref.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::error_feedback_test {
 namespace {
 
 using reference::ErrorFeedbackOracle;
@@ -229,4 +229,4 @@ INSTANTIATE_TEST_SUITE_P(All, ErrorFeedback, ::testing::ValuesIn(all_cases()),
                          });
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::error_feedback_test

@@ -12,7 +12,7 @@
 #include "reference/error_feedback_ref.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::error_feedback_theory_test {
 namespace {
 
 using reference::ErrorFeedbackOracle;
@@ -285,4 +285,4 @@ TEST(OneBitAdam, RefusesAWarmUpThatIsNoNumberOfSteps) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::error_feedback_theory_test

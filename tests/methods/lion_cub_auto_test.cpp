@@ -9,7 +9,7 @@
 #include "pride/registry.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::lion_cub_auto_test {
 namespace {
 
 using testing::Training;
@@ -210,4 +210,4 @@ TEST(LionCubAuto, ResumesBeforeAndAfterItsChoice) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::lion_cub_auto_test

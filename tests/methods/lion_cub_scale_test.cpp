@@ -11,7 +11,7 @@
 
 #include "methods/lion_cub_training.h"
 
-namespace pride {
+namespace pride::lion_cub_scale_test {
 namespace {
 
 using cub::Options;
@@ -189,4 +189,4 @@ INSTANTIATE_TEST_SUITE_P(Blends, LionCubScales,
                          });
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::lion_cub_scale_test

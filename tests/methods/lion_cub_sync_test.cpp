@@ -6,7 +6,7 @@
 #include "pride/error.h"
 #include "pride/registry.h"
 
-namespace pride {
+namespace pride::lion_cub_sync_test {
 namespace {
 
 using cub::gradient;
@@ -183,4 +183,4 @@ TEST(LionCub, RoundsSynchronisedMomentaAlikeOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::lion_cub_sync_test

@@ -11,7 +11,7 @@
 #include "pride/registry.h"
 #include "reference/lion_cub_ref.h"
 
-namespace pride {
+namespace pride::lion_cub_test {
 namespace {
 
 using cub::gradient;
@@ -297,4 +297,4 @@ TEST(LionCub, RefusesOptionsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::lion_cub_test

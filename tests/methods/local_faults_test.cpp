@@ -9,7 +9,7 @@
 #include "methods/local_run.h"
 #include "pride/error.h"
 
-namespace pride {
+namespace pride::local_faults_test {
 namespace {
 
 using testing::kTensors;
@@ -66,4 +66,4 @@ TEST(LocalSteps, SkipDropsTheStepOfTheRankAlone) {
 // A drift is sent by a rank that has no gradient in the exchange's step, too: it counts as a user.
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::local_faults_test

@@ -12,7 +12,7 @@
 #include "rules/orthogonalise.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::local_muon_test {
 namespace {
 
 // FedAvg of one worker that exchanges every step is the worker's rule, but for rounding.
@@ -92,4 +92,4 @@ TEST(LocalMuon, AMomentumThatTakesNoGradientIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::local_muon_test

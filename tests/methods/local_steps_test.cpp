@@ -13,7 +13,7 @@
 #include "rules/orthogonalise.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::local_steps_test {
 namespace {
 
 using reference::Hyper;
@@ -380,4 +380,4 @@ TEST(LocalSteps, RefuseOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::local_steps_test

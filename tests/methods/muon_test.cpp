@@ -10,7 +10,7 @@
 #include "rules/orthogonalise.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::muon_test {
 namespace {
 
 using reference::Dense;
@@ -389,4 +389,4 @@ TEST_F(MuonTest, FanInScalesTheStepOfAMatrix) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::muon_test

@@ -7,7 +7,7 @@
 #include "reference/methods_ref.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::oracle_test {
 namespace {
 
 using reference::Hyper;
@@ -136,4 +136,4 @@ TEST(DistributedLionVote, BreaksTiesWithoutDrift) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::oracle_test

@@ -7,7 +7,7 @@
 #include "reference/newton_schulz_ref.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::orthogonalise_test {
 namespace {
 
 using reference::Dense;
@@ -90,4 +90,4 @@ TEST_F(OrthogonaliserTest, ZerosStayZeros) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::orthogonalise_test

@@ -6,7 +6,7 @@
 #include "pride/registry.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::replicas_test {
 namespace {
 
 using testing::kTensors;
@@ -111,4 +111,4 @@ TEST(DistributedLionVote, TiesDependOnTheSeed) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::replicas_test

@@ -12,7 +12,7 @@
 #include "reference/sparse_ref.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::sparse_test {
 namespace {
 
 using reference::Hyper;
@@ -265,4 +265,4 @@ TEST(SparseMethods, RefuseOptionsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::sparse_test

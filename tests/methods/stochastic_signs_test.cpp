@@ -14,7 +14,7 @@
 #include "reference/methods_ref.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::stochastic_signs_test {
 namespace {
 
 using testing::kTensors;
@@ -292,4 +292,4 @@ TEST(StochasticSigns, LoadsAStateFromBeforeTheOptions) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::stochastic_signs_test

@@ -10,7 +10,7 @@
 
 #include "methods/streaming.h"
 
-namespace pride {
+namespace pride::streaming_failures_test {
 namespace {
 
 using namespace streaming;
@@ -156,4 +156,4 @@ TEST(Streaming, ARankThatEndsInADelayLeavesNoOtherBehind) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::streaming_failures_test

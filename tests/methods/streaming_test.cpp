@@ -8,7 +8,7 @@
 #include "pride/registry.h"
 #include "reference/local_steps_ref.h"
 
-namespace pride {
+namespace pride::streaming_test {
 namespace {
 
 using namespace streaming;
@@ -314,4 +314,4 @@ TEST(Streaming, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::streaming_test

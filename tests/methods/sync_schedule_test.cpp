@@ -11,7 +11,7 @@
 #include "pride/error.h"
 #include "pride/layout.h"
 
-namespace pride::methods {
+namespace pride::methods::sync_schedule_test {
 namespace {
 
 SyncSchedule schedule(const std::string& kind, int every, int doubling, int until = 0) {
@@ -108,4 +108,4 @@ TEST(SyncSchedule, RefusesWhatIsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace pride::methods
+}  // namespace pride::methods::sync_schedule_test

@@ -12,7 +12,7 @@
 #include "reference/terngrad_ref.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::terngrad_test {
 namespace {
 
 using reference::Hyper;
@@ -186,4 +186,4 @@ TEST(TernGrad, RefusesOptionsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::terngrad_test

@@ -11,7 +11,7 @@
 
 #include "support/training.h"
 
-namespace pride {
+namespace pride::theory_test {
 namespace {
 
 double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
@@ -221,4 +221,4 @@ TEST(NoisyQuadratic, ErrorOfTheAverageDoesNotFall) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::theory_test

@@ -9,7 +9,7 @@
 #include "pride/registry.h"
 #include "support/edited_frame.h"
 
-namespace pride {
+namespace pride::vote_weights_errors_test {
 namespace {
 
 using testing::error_with;
@@ -139,4 +139,4 @@ TEST(VoteWeightsFrames, OfANodeHoldItsOwnVotes) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::vote_weights_errors_test

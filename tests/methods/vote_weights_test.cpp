@@ -17,7 +17,7 @@
 #include "reference/methods_ref.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::vote_weights_test {
 namespace {
 
 using testing::kTensors;
@@ -349,4 +349,4 @@ TEST(VoteWeightsState, GoesOnWithOtherWeightsAndOtherRanks) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::vote_weights_test

@@ -10,7 +10,7 @@
 #include "optimizer/central_workers.h"
 #include "pride/bf16.h"
 
-namespace pride {
+namespace pride::central_dense_test {
 namespace {
 
 using testing::error_of;
@@ -257,4 +257,4 @@ TEST(CentralState, ThatDiffersIsSeenAndMadeEqual) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::central_dense_test

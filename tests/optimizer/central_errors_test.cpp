@@ -5,7 +5,7 @@
 #include "optimizer/central_workers.h"
 #include "pride/error.h"
 
-namespace pride {
+namespace pride::central_errors_test {
 namespace {
 
 using testing::joined;
@@ -126,4 +126,4 @@ TEST(Replay, RefusesOtherParameters) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::central_errors_test

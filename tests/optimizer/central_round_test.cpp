@@ -8,7 +8,7 @@
 #include "codecs/signs.h"
 #include "optimizer/central_half.h"
 
-namespace pride {
+namespace pride::central_round_test {
 namespace {
 
 using testing::error_of;
@@ -200,4 +200,4 @@ TEST(CentralRound, RefusesWeightsThatAnAverageCannotCount) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::central_round_test

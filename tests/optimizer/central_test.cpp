@@ -9,7 +9,7 @@
 #include "optimizer/central_workers.h"
 #include "pride/error.h"
 
-namespace pride {
+namespace pride::central_test {
 namespace {
 
 using testing::joined;
@@ -230,4 +230,4 @@ INSTANTIATE_TEST_SUITE_P(
     name_of);
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::central_test

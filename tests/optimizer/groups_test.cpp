@@ -10,7 +10,7 @@
 #include "pride/registry.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::groups_test {
 namespace {
 
 const std::vector<TensorSpec> kFirst = {{"w", {70, 3}}, {"b", {9}}};
@@ -285,4 +285,4 @@ TEST(InitialParameters, AreComparedAgainAfterALoadButNotInEveryStep) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::groups_test

@@ -13,7 +13,7 @@
 #include "pride/registry.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::optimizer_test {
 namespace {
 
 using testing::Training;
@@ -348,4 +348,4 @@ TEST(Optimizer, AnEmptyLayoutIsNoWork) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::optimizer_test

@@ -5,7 +5,7 @@
 #include "pride/error.h"
 #include "pride/optimizer.h"
 
-namespace pride {
+namespace pride::param_hash_test {
 namespace {
 
 TEST(ParamHash, SeesEveryCoordinateAndNoPadding) {
@@ -26,4 +26,4 @@ TEST(ParamHash, SeesEveryCoordinateAndNoPadding) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::param_hash_test

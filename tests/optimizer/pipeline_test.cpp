@@ -12,7 +12,7 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 
-namespace pride {
+namespace pride::pipeline_test {
 namespace {
 
 constexpr int kWorld = 3;
@@ -233,4 +233,4 @@ INSTANTIATE_TEST_SUITE_P(All, BrokenStep, ::testing::Bool(), [](const auto& info
 });
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::pipeline_test

@@ -12,7 +12,7 @@
 #include "pride/registry.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::resharding_test {
 namespace {
 
 const Layout kLayout({{"w", {130, 70}}, {"b", {9}}, {"v", {4200}}});
@@ -247,4 +247,4 @@ TEST(ReshardingErrors, NameWhatIsWrongAndChangeNothing) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::resharding_test

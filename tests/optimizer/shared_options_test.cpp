@@ -9,7 +9,7 @@
 #include "pride/registry.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::shared_options_test {
 namespace {
 
 using testing::Training;
@@ -208,4 +208,4 @@ TEST(Groups, DecayOnlyWhereTheyAreToldTo) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::shared_options_test

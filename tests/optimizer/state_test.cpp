@@ -8,7 +8,7 @@
 #include "pride/registry.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::state_test {
 namespace {
 
 const Layout kLayout({{"w", {30, 7}}, {"b", {30}}});
@@ -120,4 +120,4 @@ TEST(OptimizerState, RefusesANegativeMeanOfSquares) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::state_test

@@ -11,7 +11,7 @@
 #include "support/faulty_comm.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::faults_test {
 namespace {
 
 constexpr int kWorld = 3;
@@ -123,4 +123,4 @@ INSTANTIATE_TEST_SUITE_P(All, ExchangeFaults,
                          });
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::faults_test

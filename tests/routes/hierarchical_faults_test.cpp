@@ -11,7 +11,7 @@
 #include "pride/error.h"
 #include "support/edited_frame.h"
 
-namespace pride {
+namespace pride::hierarchical_faults_test {
 namespace {
 
 using testing::put;
@@ -192,4 +192,4 @@ TEST(HierarchicalPeers, CannotVoteBeyondTheEndOfATensor) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::hierarchical_faults_test

@@ -15,7 +15,7 @@
 #include "support/one_exchange.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::hierarchical_test {
 namespace {
 
 using testing::kTensors;
@@ -376,4 +376,4 @@ TEST(NodeOptions, MustBeOfThisWorldAndTheSameOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::hierarchical_test

@@ -19,7 +19,7 @@
 #include "pride/random_bits.h"
 #include "support/one_exchange.h"
 
-namespace pride {
+namespace pride::levels_test {
 namespace {
 
 using methods::Tie;
@@ -233,4 +233,4 @@ TEST(QuantisedVote, DoesNotOverflowWhereAllRanksAgree) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::levels_test

@@ -13,7 +13,7 @@
 #include "support/replayed_peers.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::malformed_test {
 namespace {
 
 using testing::put_number;
@@ -342,4 +342,4 @@ TEST(MalformedSums, AreRefusedBeforeAnythingChanges) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::malformed_test

@@ -14,7 +14,7 @@
 #include "pride/random_bits.h"
 #include "support/one_exchange.h"
 
-namespace pride {
+namespace pride::mean_values_test {
 namespace {
 
 using Kind = ValueFormat::Kind;
@@ -189,4 +189,4 @@ TEST(MeanValues, StopAlikeOnAllRanksAtAMeanThatOverflows) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::mean_values_test

@@ -10,7 +10,7 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 
-namespace pride {
+namespace pride::memory_test {
 namespace {
 
 constexpr int kOnTheirWay = 2;  // exchange threads
@@ -88,4 +88,4 @@ TEST(DenseMemory, InBf16IsNoMoreThanInFloat32) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::memory_test

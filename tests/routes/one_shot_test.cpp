@@ -15,7 +15,7 @@
 #include "pride/registry.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::one_shot_test {
 namespace {
 
 using testing::Training;
@@ -337,4 +337,4 @@ TEST(RouteChoice, MustBeTheSameOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::one_shot_test

@@ -9,7 +9,7 @@
 #include "support/one_exchange.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::samples_test {
 namespace {
 
 float number(int rank, std::size_t i) {
@@ -80,4 +80,4 @@ TEST(Samples, CostTheirFrames) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::samples_test

@@ -15,7 +15,7 @@
 #include "support/serve_case.h"
 #include "support/training.h"
 
-namespace pride {
+namespace pride::serve_test {
 namespace {
 
 using testing::ServeCase;
@@ -171,4 +171,4 @@ TEST(Serve, GivesTheSameBytesInAProcessWithoutModelAndWorkerState) {
 }
 
 }  // namespace
-}  // namespace pride
+}  // namespace pride::serve_test
