@@ -110,6 +110,13 @@ std::string now_text() {
   return time_text(now.get());
 }
 
+// By its name, any of a server's, or its serial.
+bool is_called(const Issued& certificate, const std::string& name_or_serial) {
+  return certificate.serial == name_or_serial ||
+         concat(",", certificate.name, ",").find(concat(",", name_or_serial, ",")) !=
+             std::string::npos;
+}
+
 void append_line(const fs::path& file, const std::string& line) {
   write_file(file, (fs::exists(file) ? read_file(file) : "") + line + "\n", 0644);
 }
@@ -118,7 +125,7 @@ void append_line(const fs::path& file, const std::string& line) {
 
 struct Authority::Request {
   const char* kind;
-  std::string name;
+  std::string name, listed;
   std::string alternatives;  // of a server
   Validity validity;
 };
@@ -171,9 +178,10 @@ void Authority::issue(const Request& request, const fs::path& into) {
   if (server) extend(*made, *ca, NID_subject_alt_name, request.alternatives);
   check(X509_sign(made.get(), ca_key.get(), EVP_sha256()) > 0, "signing");
   // it is in the list before anybody can have it: what is not there could not be revoked by name
-  append_line(folder_ / kIssuedFile, concat(serial_of(*made), " ", request.kind, " ", request.name,
-                                            " ", time_text(X509_get0_notBefore(made.get())), " ",
-                                            time_text(X509_get0_notAfter(made.get()))));
+  append_line(folder_ / kIssuedFile,
+              concat(serial_of(*made), " ", request.kind, " ", request.listed, " ",
+                     time_text(X509_get0_notBefore(made.get())), " ",
+                     time_text(X509_get0_notAfter(made.get()))));
   fs::create_directories(into);
   fs::permissions(into, fs::perms::owner_all);
   write_file(into / kKeyFile, pem_of(key.get()), 0600);
@@ -190,7 +198,9 @@ fs::path Authority::issue_server(const std::vector<std::string>& names, Validity
     throw DataError(concat("the coordinator has a certificate, in ", into.string(),
                            ": --overwrite replaces it"));
   }
-  issue({"server", names.front(), alternatives, validity}, into);
+  std::string listed;
+  for (const std::string& name : names) listed += concat(listed.empty() ? "" : ",", name);
+  issue({"server", names.front(), listed, alternatives, validity}, into);
   publish_revoked();
   return into;
 }
@@ -201,7 +211,7 @@ fs::path Authority::issue_worker(const std::string& name, Validity validity) {
     throw DataError(concat("worker ", name, " has a certificate, in ", into.string(),
                            ": revoke it and move the folder away, or choose another name"));
   }
-  issue({"worker", name, "", validity}, into);
+  issue({"worker", name, name, "", validity}, into);
   return into;
 }
 
@@ -228,7 +238,7 @@ std::vector<Issued> Authority::issued() const {
 std::vector<std::string> Authority::revoke(const std::string& name_or_serial) {
   std::vector<std::string> serials;
   for (const Issued& one : issued()) {
-    if (one.serial != name_or_serial && one.name != name_or_serial) continue;
+    if (!is_called(one, name_or_serial)) continue;
     serials.push_back(one.serial);
     if (one.revoked) continue;
     append_line(folder_ / kRevokedFile, concat(one.serial, " ", one.name, " ", now_text()));

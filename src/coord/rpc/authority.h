@@ -15,7 +15,9 @@
 namespace pride::coord {
 
 struct Issued {
-  std::string serial, kind, name, from, until;  // moments as 2026-11-24T22:00:00Z
+  std::string serial, kind;
+  std::string name;         // a server's names, with commas between them
+  std::string from, until;  // moments as 2026-11-24T22:00:00Z
   bool revoked = false;
 };
 

@@ -165,6 +165,16 @@ TEST(Certificates, OfAServerAreReplacedOnlyWhereThisIsMeant) {
   EXPECT_NE(read_file(project.ca / "server" / kCertFile), before);
 }
 
+TEST(Certificates, OfAServerAreListedAndRevokedByAnyOfItsNames) {
+  Project project;
+  project.authority.issue_server({"pride.example", "10.0.0.7"}, {}, true);
+  const Issued made = project.authority.issued().back();
+  EXPECT_EQ(made.name, "pride.example,10.0.0.7");
+  EXPECT_THROW(project.authority.revoke("10.0.0"), DataError);
+  EXPECT_EQ(project.authority.revoke("10.0.0.7"), std::vector<std::string>{made.serial});
+  EXPECT_TRUE(project.authority.issued().back().revoked);
+}
+
 TEST(Certificates, HaveAFolderOfTheirOwn) {
   const Folder folder;
   fs::create_directory(folder / "other");
