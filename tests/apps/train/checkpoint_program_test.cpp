@@ -159,6 +159,13 @@ TEST_F(Train, KeepsTheNewestCheckpointsAndTheBest) {
   }
 }
 
+TEST_F(Train, KeepsThreeCheckpointsWithoutAFlag) {
+  summary({"--steps", "5", "--save-every", "1", "--out", path("out")});
+  for (int step = 1; step <= 5; ++step) {
+    EXPECT_EQ(fs::exists(checkpoint("out", step)), step >= 3) << step;
+  }
+}
+
 // What comes after the checkpoint is of another course of the run.
 TEST_F(Train, SetsLaterCheckpointsAsideWhenItGoesOnInPlace) {
   summary({"--steps", "6", "--save-every", "2", "--out", path("out")});
