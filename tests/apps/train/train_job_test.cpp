@@ -36,6 +36,11 @@ TEST_F(Train, GivesTheSameBitsOverC10d) {
   }
 }
 
+TEST_F(Train, TakesATorchrunThatSrunStartedForTorchrun) {
+  const std::string job = launch(2, tiny({"--steps", "1", "--json"}));
+  EXPECT_EQ(json_of(run_shell("PMIX_RANK=0 TORCHELASTIC_RUN_ID=1 " + job))["transport"], "c10d");
+}
+
 TEST_F(Train, EndsTheWholeC10dJobOnAnError) {
   expect_end(launch(2, tiny({"--workers", "3", "--steps", "2"})),
              "this torchrun job has 2 processes");
