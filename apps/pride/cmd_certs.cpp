@@ -53,7 +53,9 @@ void add_certs(CLI::App& command) {
   add_days(worker, 365);
   const Subcommand revoke =
       add(command, "revoke", "Make certificates worthless, from the next call on", certs_revoke);
-  revoke.command.add_option("name", revoke.options->name, "Of a worker, or a serial")->required();
+  revoke.command
+      .add_option("name", revoke.options->name, "Of a worker, any of a server, or a serial")
+      ->required();
   const Subcommand list = add(command, "list", "List the certificates of a CA", certs_list);
   list.command.add_flag("--json", list.options->json, "Print JSON");
 }

@@ -110,9 +110,10 @@ std::string now_text() {
   return time_text(now.get());
 }
 
-// By its name, any of a server's, or its serial.
+// By its name, all of a server's as they are listed or any of them, or its serial.
 bool is_called(const Issued& certificate, const std::string& name_or_serial) {
-  return certificate.serial == name_or_serial ||
+  if (certificate.serial == name_or_serial || certificate.name == name_or_serial) return true;
+  return name_or_serial.find(',') == std::string::npos &&
          concat(",", certificate.name, ",").find(concat(",", name_or_serial, ",")) !=
              std::string::npos;
 }

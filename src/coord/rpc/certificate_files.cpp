@@ -11,6 +11,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "coord/rpc/revocations.h"
 #include "coord/rpc/x509.h"
 #include "pride/error.h"
 
@@ -32,9 +33,14 @@ void check_only_owner_reads(const fs::path& file) {
 
 void check_is_of_server(const CertificateFiles& files, const fs::path& folder) {
   const X509Ptr cert = read_certificate(files.cert);
-  if (X509_check_purpose(cert.get(), X509_PURPOSE_SSL_SERVER, 0) == 1) return;
-  throw DataError(concat((folder / kCertFile).string(),
-                         " is not one of a server: pride certs server makes one"));
+  if (X509_check_purpose(cert.get(), X509_PURPOSE_SSL_SERVER, 0) != 1) {
+    throw DataError(concat((folder / kCertFile).string(),
+                           " is not one of a server: pride certs server makes one"));
+  }
+  if (Revocations(folder / kRevokedFile).contains(serial_of(*cert))) {
+    throw DataError(concat((folder / kCertFile).string(),
+                           " was revoked: pride certs server --overwrite makes another"));
+  }
 }
 
 std::string read_file(const fs::path& file) {

@@ -170,9 +170,14 @@ TEST(Certificates, OfAServerAreListedAndRevokedByAnyOfItsNames) {
   project.authority.issue_server({"pride.example", "10.0.0.7"}, {}, true);
   const Issued made = project.authority.issued().back();
   EXPECT_EQ(made.name, "pride.example,10.0.0.7");
+  const std::filesystem::path server = project.ca / "server";
+  check_is_of_server(read_certificate_files(server), server);
   EXPECT_THROW(project.authority.revoke("10.0.0"), DataError);
   EXPECT_EQ(project.authority.revoke("10.0.0.7"), std::vector<std::string>{made.serial});
   EXPECT_TRUE(project.authority.issued().back().revoked);
+  EXPECT_THROW(check_is_of_server(read_certificate_files(server), server), DataError);
+  project.authority.issue_server({"pride.example"}, {}, true);
+  check_is_of_server(read_certificate_files(server), server);
 }
 
 TEST(Certificates, HaveAFolderOfTheirOwn) {
