@@ -33,20 +33,19 @@ std::string& asked_transport() {
   return transport;
 }
 
+bool under_mpi() noexcept {
+#if PRIDE_HAVE_MPI
+  return launched_by_mpi();
+#else
+  return false;
+#endif
+}
+
 // Asked of the variables themselves: a build without c10d must not take four jobs of one rank for
 // one of four.
 bool under_torchrun() noexcept {
   constexpr std::array kNames = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
   return std::ranges::all_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
-}
-
-// Not where srun or mpirun started a torchrun: its processes inherit their variables, too.
-bool under_mpi() noexcept {
-#if PRIDE_HAVE_MPI
-  return launched_by_mpi() && !(under_torchrun() && std::getenv("TORCHELASTIC_RUN_ID") != nullptr);
-#else
-  return false;
-#endif
 }
 
 #if PRIDE_HAVE_MPI

@@ -216,6 +216,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm) {
 }
 
 bool launched_by_mpi() noexcept {
+  // srun's and mpirun's variables reach the processes of a torchrun that they started, too
+  if (std::getenv("TORCHELASTIC_RUN_ID") != nullptr) return false;
   constexpr std::array kNames = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"};
   return std::any_of(kNames.begin(), kNames.end(),
                      [](const char* name) { return std::getenv(name) != nullptr; });

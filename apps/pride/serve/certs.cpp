@@ -40,10 +40,7 @@ void certs_worker(const CertsOptions& options) {
 }
 
 void certs_revoke(const CertsOptions& options) {
-  Authority authority(options.dir);
-  const std::vector<std::string> serials = authority.revoke(options.name);
-  for (const coord::Issued& one : authority.issued()) {
-    if (std::ranges::count(serials, one.serial) == 0) continue;
+  for (const coord::Issued& one : Authority(options.dir).revoke(options.name)) {
     std::cout << "revoked " << one.serial << ", of " << one.kind << " " << one.name << '\n';
   }
   std::cout.flush();

@@ -34,7 +34,8 @@ class MpiEnvironment {
 // Waits poll with MPI_Test and back off, so that ranks that share a core do not starve each other.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm = MPI_COMM_WORLD);
 
-// True if this process was started by an MPI launcher: mpirun, mpiexec, or srun with PMI or PMIx.
+// True if this process was started by an MPI launcher (mpirun, mpiexec, or srun with PMI or PMIx)
+// and not by a torchrun that such a launcher started.
 bool launched_by_mpi() noexcept;
 
 }  // namespace pride

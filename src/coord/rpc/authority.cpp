@@ -126,7 +126,7 @@ void append_line(const fs::path& file, const std::string& line) {
 
 struct Authority::Request {
   const char* kind;
-  std::string name, listed;
+  std::vector<std::string> names;
   std::string alternatives;  // of a server
   Validity validity;
 };
@@ -169,7 +169,7 @@ void Authority::issue(const Request& request, const fs::path& into) {
     throw DataError(concat((folder_ / kCaKeyFile).string(), " is not the key of ca.pem beside it"));
   }
   const bool server = !request.alternatives.empty();
-  const X509Ptr made = begin_certificate(request.name, key.get(), request.validity);
+  const X509Ptr made = begin_certificate(request.names.front(), key.get(), request.validity);
   check(X509_set_issuer_name(made.get(), X509_get_subject_name(ca.get())) == 1,
         "setting an issuer");
   extend(*made, *ca, NID_basic_constraints, "critical,CA:FALSE");
@@ -179,10 +179,11 @@ void Authority::issue(const Request& request, const fs::path& into) {
   if (server) extend(*made, *ca, NID_subject_alt_name, request.alternatives);
   check(X509_sign(made.get(), ca_key.get(), EVP_sha256()) > 0, "signing");
   // it is in the list before anybody can have it: what is not there could not be revoked by name
-  append_line(folder_ / kIssuedFile,
-              concat(serial_of(*made), " ", request.kind, " ", request.listed, " ",
-                     time_text(X509_get0_notBefore(made.get())), " ",
-                     time_text(X509_get0_notAfter(made.get()))));
+  std::string names;
+  for (const std::string& name : request.names) names += concat(names.empty() ? "" : ",", name);
+  append_line(folder_ / kIssuedFile, concat(serial_of(*made), " ", request.kind, " ", names, " ",
+                                            time_text(X509_get0_notBefore(made.get())), " ",
+                                            time_text(X509_get0_notAfter(made.get()))));
   fs::create_directories(into);
   fs::permissions(into, fs::perms::owner_all);
   write_file(into / kKeyFile, pem_of(key.get()), 0600);
@@ -199,9 +200,7 @@ fs::path Authority::issue_server(const std::vector<std::string>& names, Validity
     throw DataError(concat("the coordinator has a certificate, in ", into.string(),
                            ": --overwrite replaces it"));
   }
-  std::string listed;
-  for (const std::string& name : names) listed += concat(listed.empty() ? "" : ",", name);
-  issue({"server", names.front(), listed, alternatives, validity}, into);
+  issue({"server", names, alternatives, validity}, into);
   publish_revoked();
   return into;
 }
@@ -212,7 +211,7 @@ fs::path Authority::issue_worker(const std::string& name, Validity validity) {
     throw DataError(concat("worker ", name, " has a certificate, in ", into.string(),
                            ": revoke it and move the folder away, or choose another name"));
   }
-  issue({"worker", name, name, "", validity}, into);
+  issue({"worker", {name}, "", validity}, into);
   return into;
 }
 
@@ -236,19 +235,19 @@ std::vector<Issued> Authority::issued() const {
   return all;
 }
 
-std::vector<std::string> Authority::revoke(const std::string& name_or_serial) {
-  std::vector<std::string> serials;
+std::vector<Issued> Authority::revoke(const std::string& name_or_serial) {
+  std::vector<Issued> found;
   for (const Issued& one : issued()) {
     if (!is_called(one, name_or_serial)) continue;
-    serials.push_back(one.serial);
+    found.push_back(one);
     if (one.revoked) continue;
     append_line(folder_ / kRevokedFile, concat(one.serial, " ", one.name, " ", now_text()));
   }
-  if (serials.empty()) {
+  if (found.empty()) {
     throw DataError(concat(folder_.string(), " has issued no certificate for ", name_or_serial));
   }
   publish_revoked();
-  return serials;
+  return found;
 }
 
 void Authority::publish_revoked() const {

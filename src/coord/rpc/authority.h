@@ -42,9 +42,9 @@ class Authority {
                                      bool overwrite = false);
   std::filesystem::path issue_worker(const std::string& name, Validity validity);
 
-  // All certificates that are for this name, or the one with this serial. Returns their serials;
-  // throws DataError where there are none.
-  std::vector<std::string> revoke(const std::string& name_or_serial);
+  // All certificates that are for this name, or the one with this serial, and returns them. Throws
+  // DataError where there are none.
+  std::vector<Issued> revoke(const std::string& name_or_serial);
 
   std::vector<Issued> issued() const;
 

@@ -70,7 +70,7 @@ TEST(Certificates, AreRevokedFromTheNextLookOn) {
   expect_refused(project.checker.check(alice, kNow), "the certificate of alice has been revoked");
   EXPECT_EQ(project.checker.check(bob, kNow).refused, "");
   const std::string serial = serial_of(*read_certificate(bob));
-  EXPECT_EQ(project.authority.revoke(serial), std::vector<std::string>{serial});
+  EXPECT_EQ(project.authority.revoke(serial).at(0).serial, serial);
   expect_refused(project.checker.check(bob, kNow), "(serial " + serial + ")");
   EXPECT_THROW(project.authority.revoke("nobody"), DataError);
 }
@@ -173,7 +173,7 @@ TEST(Certificates, OfAServerAreListedAndRevokedByAnyOfItsNames) {
   const std::filesystem::path server = project.ca / "server";
   check_is_of_server(read_certificate_files(server), server);
   EXPECT_THROW(project.authority.revoke("10.0.0"), DataError);
-  EXPECT_EQ(project.authority.revoke("10.0.0.7"), std::vector<std::string>{made.serial});
+  EXPECT_EQ(project.authority.revoke("10.0.0.7").at(0).serial, made.serial);
   EXPECT_TRUE(project.authority.issued().back().revoked);
   EXPECT_THROW(check_is_of_server(read_certificate_files(server), server), DataError);
   project.authority.issue_server({"pride.example"}, {}, true);
