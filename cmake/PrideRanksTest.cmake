@@ -2,12 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # pride_ranks_add_test(name ranks timeout_s program args...)
-# On two cores such tests run one after the other, beside one of one process. CTest never keeps a place
-# free for them: they have more COST than any test of one process, so that two places are theirs from
-# the start.
+# Ranks wait for each other asleep: such a test takes one place, and begins before those of one process.
 function(pride_ranks_add_test name ranks timeout_s program)
   add_test(NAME ${name}
     COMMAND $<TARGET_FILE:rank_launcher> ${ranks} $<TARGET_FILE:${program}> ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS c10d TIMEOUT ${timeout_s} PROCESSORS 2 COST 200
+  set_tests_properties(${name} PROPERTIES LABELS c10d TIMEOUT ${timeout_s} COST 200
     ENVIRONMENT ${pride_one_blas_thread})
 endfunction()

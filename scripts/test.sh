@@ -14,7 +14,7 @@ Builds pride in build/ and runs its checks, stage by stage; stops at the first s
   --no-setup   do not look for missing packages
   -h, --help   this text
 
-Environment: PRIDE_TEST_JOBS (default 2) is how many compilers run at a time; tests: one more.
+Environment: PRIDE_TEST_JOBS (default 2) is how many compilers run at a time; tests: two more.
 docs/testing.md says what each stage is for.
 TEXT
 }
@@ -108,16 +108,14 @@ build() {
 run_tests() {
   local preset=$1
   shift
-  # one more than compilers: there is always a test that waits
-  ctest --test-dir "build/$preset" --parallel $((jobs + 1)) --timeout 300 --no-tests=error \
+  # two more than compilers: there are always tests that wait
+  ctest --test-dir "build/$preset" --parallel $((jobs + 2)) --timeout 300 --no-tests=error \
     --output-junit junit.xml "$@"
 }
 
 build_and_test() {
-  local preset=$1
-  shift
-  build "$preset"
-  run_tests "$preset" "$@"
+  build "$1"
+  run_tests "$1"
 }
 
 # The Python package: built as its users build it, in an environment of its own, with the library of
@@ -193,10 +191,8 @@ main() {
   export ASAN_OPTIONS=detect_stack_use_after_return=1:max_uar_stack_size_log=16
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-  # not what is long for its sizes, steps or measured seconds, and whose code shorter tests share
-  stage "asan + ubsan" 8 build_and_test asan --label-exclude '^long$'
-  # threads: not what runs on one
-  stage "tsan" 7 build_and_test tsan --label-exclude '^(serial|long|long-threads)$'
+  stage "asan + ubsan" 8 build_and_test asan
+  stage "tsan" 7 build_and_test tsan
   stage fuzz 4 fuzz
   finish
 }
