@@ -120,7 +120,8 @@ CoordinatorAddress address_of(const TrainOptions& o) {
                              .name = o.worker_name,
                              .secret_file = {},
                              .patience = std::chrono::ceil<std::chrono::milliseconds>(patience),
-                             .on_notice = {}};
+                             .on_notice = {},
+                             .gives_up = interrupted};
   const bool named = !o.worker_name.empty() || !o.certificates.empty();
   if (!named) address.name = name_of_process();
   if (named && !o.out.empty()) {

@@ -204,6 +204,11 @@ class Optimizer {
   void to_common(std::span<float> params) const;
   void to_local(std::span<float> params) const;
 
+  // What no step's report has counted yet: with the option `delay` the bytes of an exchange are in
+  // the report of the step that takes its result, and those of the last ones in none. Waits for
+  // them. Between steps; no communication of its own. Throws as to_common() does.
+  Traffic finish_exchanges();
+
   // How many buckets take each route ("sharded", "one-shot", "hierarchical", "native"), the same on
   // all ranks. Empty alone.
   std::map<std::string, int> routes() const;

@@ -30,6 +30,14 @@ def set_parameters(optimizer, which):
         optimizer._flat.pull()
         _place(optimizer, f"pride_optimizer_to_{which}", optimizer._flat.params)
         optimizer._flat.push(optimizer._frozen)
+    optimizer._holds_common = which == "common"
+
+
+def check_local(optimizer):
+    """Before a step: the gradients must be of this rank's own parameters."""
+    if optimizer._holds_common:
+        raise InvalidArgument("pride: a step while the model has the common parameters: call "
+                              "to_local() before the next gradient")
 
 
 def flat_common(optimizer):

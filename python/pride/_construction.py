@@ -38,6 +38,7 @@ class Construction(Steps):
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
         self._running = False         # a step has begun beside backward
+        self._holds_common = False    # the model has the common parameters, see to_common()
         self._handed: Dict[int, tuple] = {}  # in it: gradients that the library has
         self._held: List[torch.Tensor] = []  # and their memory
         self._sent_groups = None

@@ -304,5 +304,5 @@ def make_options(method, options, groups=(), **values):
 
 def option_text(value):
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return "yes" if value else "no"
     return str(value)

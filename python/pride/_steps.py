@@ -8,6 +8,7 @@ import os
 import torch
 
 from . import _library as library
+from ._common import check_local
 from ._lane import SLICE_S
 from ._state import stepped
 from ._together import Together, digest
@@ -64,6 +65,7 @@ class Steps(Together):
         checked = self._checks_left > 0 and self._world.size > 1
 
         def prepare():
+            check_local(self)
             for i, slot in enumerate(self._slots):
                 if not unused[i]:
                     self._flat.check_gradient(slot)
@@ -157,6 +159,7 @@ class Steps(Together):
             if not self._running:
                 self._frozen &= self._frozen_now()
                 with self._all_fail():
+                    check_local(self)
                     self._flat.pull(self._frozen)
                     self._send_groups()
                 self._begin()

@@ -273,12 +273,18 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def common_parameters(self):
-        """``with optimizer.common_parameters(): evaluate(model)``: :meth:`to_common`, and back."""
-        self.to_common()
+        """``with optimizer.common_parameters(): evaluate(model)``: :meth:`to_common`, and back.
+
+        Inside another one, or after :meth:`to_common`, it changes nothing.
+        """
+        inside = self._holds_common
+        if not inside:
+            self.to_common()
         try:
             yield
         finally:
-            self.to_local()
+            if not inside:
+                self.to_local()
 
     # --- State. -----------------------------------------------------------------------------------
 

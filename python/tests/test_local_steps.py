@@ -247,6 +247,38 @@ def test_the_middle_of_a_step_has_no_common_parameters(world):
     world(2).run(in_backward)
 
 
+def nested(overlap):
+    model, optimizer = make("local-vote", PLAIN, overlap=overlap)
+    models.train(model, optimizer, 3)
+    own = bits(model)
+    with optimizer.common_parameters():
+        common = bits(model)
+        with optimizer.common_parameters():
+            assert bits(model) == common
+        assert bits(model) == common != own
+    assert bits(model) == own
+    optimizer.to_common()
+    with pytest.raises(pride.InvalidArgument, match="call to_local.. before the next gradient"):
+        models.train(model, optimizer, 1, first=3)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_inside_another_block_nothing_changes_and_no_step_is_taken_there(world, overlap):
+    world(2).run(nested, overlap)
+
+
+def yes_and_no():
+    params = [torch.nn.Parameter(torch.ones(4))]
+    optimizer = pride.Optimizer(params, 1e-3, method="diloco", options={"nesterov": False})
+    params[0].grad = torch.ones(4)
+    optimizer.step()
+    optimizer.close()
+
+
+def test_true_and_false_are_the_options_yes_and_no(world):
+    world(1).run(yes_and_no)
+
+
 def without_local_steps():
     model, optimizer = models.make()
     models.train(model, optimizer, 3)

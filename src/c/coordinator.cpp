@@ -31,7 +31,8 @@ std::shared_ptr<CoordinatorClient> connect(const pride_coordinator_address& a) {
                               .name = text(a.name),
                               .secret_file = text(a.secret_file),
                               .patience = std::chrono::milliseconds(a.patience_ms),
-                              .on_notice = std::move(on_notice)});
+                              .on_notice = std::move(on_notice),
+                              .gives_up = {}});
 #else
   throw InvalidArgument(
       concat("coordinator ", host_port, ": this libpride has no gRPC; libpride_coord.so has"));

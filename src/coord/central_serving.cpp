@@ -17,8 +17,8 @@ class CentralServing final : public Serving {
   explicit CentralServing(const RunDescription& run)
       : layout_(run.tensors),
         seed_(run.seed),
-        groups_(checked_groups(run)),
         method_(make_method(run.method, {layout_, 1, checked_options(run)})),
+        groups_(checked_groups(run, *method_)),
         buckets_(make_buckets(layout_, run.bucket_coords, 1,
                               method_->protocol({.central = true}).alignment)),
         rounds_(*method_, buckets_) {}
@@ -62,8 +62,9 @@ class CentralServing final : public Serving {
     return all;
   }
   // Their number.
-  static int checked_groups(const RunDescription& run) {
-    const MethodInfo info = method_info(run.method, 1);
+  static int checked_groups(const RunDescription& run, const Method& method) {
+    MethodInfo info = method_info(run.method, 1);
+    method.describe(info);
     for (std::size_t g = 0; g < run.groups.size(); ++g) {
       complete_group(run.groups[g], info, static_cast<int>(g));
     }
@@ -73,8 +74,8 @@ class CentralServing final : public Serving {
 
   const Layout layout_;
   const std::uint64_t seed_;
-  const int groups_;
   const std::unique_ptr<Method> method_;
+  const int groups_;
   const std::vector<Bucket> buckets_;
   const CentralRound rounds_;
 };

@@ -59,8 +59,7 @@ std::string Registrations::refuse_rate(const Peer& peer, Time now) {
   }
   std::deque<Time>& times = attempts_[host_of(peer.address)];
   if (std::ssize(times) >= options_.attempts_per_minute) {
-    return concat("more than ", options_.attempts_per_minute,
-                  " registrations a minute from this address");
+    return concat("more than ", options_.attempts_per_minute, kTooOften);
   }
   times.push_back(now);
   return {};

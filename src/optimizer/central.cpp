@@ -31,7 +31,8 @@ RunDescription Central::description() const {
                      .seed = options_.seed,
                      .settings = options_.run_settings};
   for (const TensorSlot& slot : layout_.tensors()) run.tensors.push_back(slot.spec);
-  const MethodInfo info = method_info(options_.method, 1);
+  MethodInfo info = method_info(options_.method, 1);
+  method_.describe(info);  // its local rule may have other betas
   for (std::size_t g = 0; g < options_.groups.size(); ++g) {
     const auto values = complete_group(options_.groups[g], info, static_cast<int>(g));
     run.groups.push_back(settings_of(values, info));

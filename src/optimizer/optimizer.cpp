@@ -167,6 +167,12 @@ void Optimizer::Impl::complete() {
   if (refusal.empty()) guarded([&] { pipeline->complete(); });
 }
 
+Traffic Optimizer::finish_exchanges() {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: finish_exchanges() in the middle of a step");
+  impl_->complete();
+  return impl_->pipeline->has_delay() ? impl_->uncounted() : Traffic{};
+}
+
 void Optimizer::to_common(std::span<float> params) const {
   impl_->check_between_steps(params, "to_common");
   impl_->complete();

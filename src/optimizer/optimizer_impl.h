@@ -52,6 +52,7 @@ struct Optimizer::Impl {
   void submit_tensor(std::size_t tensor, bool is_unused);
   StepReport finish();
   Traffic traffic() const;
+  Traffic uncounted();  // since the last call
   template <typename T>
   StepReport whole_step(std::span<float> params, std::span<const T> grads,
                         std::span<const bool> unused_here);

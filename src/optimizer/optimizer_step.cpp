@@ -139,6 +139,11 @@ Traffic Optimizer::Impl::traffic() const {
   return sum;
 }
 
+Traffic Optimizer::Impl::uncounted() {
+  const Traffic now = traffic(), before = std::exchange(traffic_before, now);
+  return now - before;
+}
+
 StepReport Optimizer::Impl::finish() {
   PRIDE_CHECK(in_step, "optimizer: finish_step() outside a step");
   std::optional<NonFinite> non_finite;
@@ -166,8 +171,7 @@ StepReport Optimizer::Impl::finish() {
           central->finish(params_of_step, report.step / central->period(), !non_finite, round);
     });
   }
-  const Traffic now = traffic(), counted = now - traffic_before;
-  traffic_before = now;
+  const Traffic counted = uncounted();
   report.bytes_sent = counted.bytes_sent;
   report.bytes_received = counted.bytes_received;
   report.messages_sent = counted.messages_sent;

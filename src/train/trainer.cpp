@@ -70,6 +70,8 @@ class Worker {
   OptimizerOptions optimizer_options();
   void start();
   void join();
+  void note_lost_steps();
+  void lock_folder();
   void take_folder();
   WorldStep take_step();
   double backward(RankStep& mine, bool begins);
@@ -173,7 +175,10 @@ void Worker::start() {
         "workers that miss results have parameters of their own: param_hash and "
         "model.safetensors are worker 0's");
   }
-  if (plan_.optimizer.coordinator) join();
+  if (plan_.optimizer.coordinator) {
+    lock_folder();  // a second run here is to be refused before its name is taken from the first
+    join();
+  }
   feed_.begin(optimizer_.steps_done(), ahead, start.saved_by, rounds_);
   start.transport = plan_.optimizer.coordinator ? "coordinator" : control_->transport();
   start.n_parameters = model_->n_parameters();
@@ -182,17 +187,37 @@ void Worker::start() {
   start.cost = optimizer_.mean_cost(start.step);
   start.routes = optimizer_.routes();
   start.tensors = flat_.layout().tensors();
-  if (const std::int64_t lost = plan_.steps % optimizer_.period(); lost > 0) {
-    start.notes.push_back(concat("workers exchange every ", optimizer_.period(),
-                                 " steps: the last ", lost, " of ", plan_.steps,
-                                 " will be in no result"));
-  }
+  note_lost_steps();
   result_.steps = optimizer_.steps_done();
   result_.sent.resize(static_cast<std::size_t>(plan_.world));
   result_.received.resize(static_cast<std::size_t>(plan_.world));
   take_folder();
   notify([&](Observer& observer) { observer.on_start(plan_, start); });
   began_ = Clock::now();
+}
+
+// Of local steps those after the last exchange; of fragments, which take turns, the one whose last
+// exchange is the earliest.
+void Worker::note_lost_steps() {
+  const std::int64_t period = optimizer_.period(), end = plan_.steps;
+  std::int64_t exchanges = 0, first = end - end % period - 1;  // as one worker, who sends nothing
+  for (std::int64_t step = end - 1; step >= std::max<std::int64_t>(end - period, 0); --step) {
+    if (optimizer_.cost(step).bytes() == 0) continue;
+    ++exchanges;
+    first = step;
+  }
+  const std::int64_t lost = end - 1 - first;
+  if (lost == 0) return;
+  result_.start.notes.push_back(
+      concat("workers exchange ", exchanges > 1 ? "fragments in turn, each " : "", "every ", period,
+             " steps: the last ", lost, " of ", end, " will be in no result",
+             exchanges > 1 ? " of one of them" : ""));
+}
+
+// On rank 0.
+void Worker::lock_folder() {
+  const std::string& out = plan_.options.out;
+  if (!out.empty() && !lock_) lock_.emplace(out, "run");
 }
 
 // Rank 0 may remove old results only once every rank is sure to begin, and no other run is there.
@@ -202,7 +227,7 @@ void Worker::take_folder() {
   if (o.save_every > 0) check_shared_folder(*control_, o.out);
   control_->barrier();
   if (control_->rank() == 0 && !o.out.empty()) {
-    lock_.emplace(o.out, "run");
+    lock_folder();
     check_no_new_results(o);
     remove_old_results(o);
     const bool in_place = resumes_in_place(o);
@@ -238,8 +263,11 @@ WorldStep Worker::take_step() {
   mine.seconds.encode = report.encode_s;
   mine.seconds.exchange = report.exchange_s;
   mine.seconds.apply = report.apply_s;
-  mine.bytes_sent = report.bytes_sent;
-  mine.bytes_received = report.bytes_received;
+  // nobody takes another step: what is on its way is this one's
+  const bool last = optimizer_.steps_done() >= plan_.steps;
+  const Traffic late = last ? optimizer_.finish_exchanges() : Traffic{};
+  mine.bytes_sent = report.bytes_sent + late.bytes_sent;
+  mine.bytes_received = report.bytes_received + late.bytes_received;
   mine.skipped = report.skipped ? 1 : 0;
   skip_reason_ = report.skip_reason;
   mine.interrupted = interrupted() ? 1 : 0;

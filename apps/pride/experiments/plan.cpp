@@ -230,6 +230,7 @@ Run ExperimentPlan::check(const FlagValues& flags) const {
     const TrainPlan plan = dry_run(options, task);
     result.samples = static_cast<double>(plan.samples_per_step()) * static_cast<double>(plan.steps);
     result.workers = plan.world;
+    result.rate = plan.peak_lr;
   } catch (const InvalidArgument& error) {
     result.refused = error.what();
   }
@@ -251,7 +252,7 @@ Run ExperimentPlan::make(const Cell& cell, FlagValues flags, std::uint64_t seed,
   if (!made.refused.empty()) return made;
   try {
     const TrainOptions options = parse_train(made.arguments);
-    made.rate = options.lr.value_or(method_info(options.method, 1).default_lr);
+    made.rate = options.lr.value_or(made.rate);
     made.settings = settings_json(options);
     for (const Flag& flag : Flag::table()) {
       if (flag.role == Role::kData) made.settings.erase(flag.name);

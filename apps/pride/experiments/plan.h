@@ -29,9 +29,9 @@ struct Run {
   nlohmann::json model_size = nlohmann::json::object();  // and under "model", "size"
   double samples = 0;                                    // that all its steps see
   int workers = 1;
+  double rate = 0;  // that of --lr, or the default of method and model
 
   std::string label = {};
-  double rate = 0;
   std::uint64_t seed = 0;
   bool tuning = false;
   std::vector<std::string> arguments = {};  // of `pride train`, but for --out and what goes with it

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +18,14 @@ namespace {
 
 using namespace std::chrono_literals;
 using Json = EventLog::Json;
+
+// As a full disk or a kill leaves it.
+bool ends_in_a_torn_line(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  if (!in || in.tellg() <= 0) return false;
+  in.seekg(-1, std::ios::end);
+  return in.get() != '\n';
+}
 
 constexpr std::size_t kNewest = 50;        // refusals on the status page
 constexpr std::size_t kMostSeen = 4096;    // kinds of refusals by caller
@@ -88,6 +97,7 @@ void EventLog::begin_file() {
   out_.open(file_, std::ios::binary | std::ios::app);
   std::error_code none;
   bytes_ = std::filesystem::file_size(file_, none);
+  if (ends_in_a_torn_line(file_)) out_ << '\n';
   if (out_) return;
   throw DataError(
       concat("cannot write ", file_.string(), ": ", std::generic_category().message(errno)));

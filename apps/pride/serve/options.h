@@ -26,7 +26,7 @@ struct ServeOptions {
   std::int64_t parameters_every = 100;
   std::string keep = "all";
   int max_workers = 1024;
-  double calls_per_second = 200;
+  double calls_per_second = 2000;
   bool json = false;
 };
 

@@ -35,6 +35,10 @@ struct CoordinatorAddress {
   // Called with a line for people, by the thread whose call is tried again: after five seconds, and
   // then every ten, while the coordinator is not to be reached.
   std::function<void(const std::string&)> on_notice = {};
+
+  // Looked at every few seconds while a call waits for others, or is tried again: once it is true
+  // the call throws CommError. For an interrupt, which has to end these waits, too.
+  std::function<bool()> gives_up = {};
 };
 
 // Dials out at the first call, join(). Throws InvalidArgument if the address, the name or the

@@ -11,9 +11,9 @@
 namespace pride::coord {
 
 struct CallLimits {
-  double per_second = 200;  // of one caller, in the long run
-  double burst = 1000;      // at once
-  int at_a_time = 16;       // of one caller, waiting ones included
+  double per_second = 2000;  // of one caller, in the long run
+  double burst = 10'000;     // at once
+  int at_a_time = 16;        // of one caller, waiting ones included
   int all_at_a_time = 4096;
 };
 

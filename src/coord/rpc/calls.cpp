@@ -80,11 +80,12 @@ std::shared_ptr<grpc::ChannelCredentials> worker_credentials(const std::string& 
 }
 
 Calls::Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
-             milliseconds patience, Notice notice)
+             milliseconds patience, Notice notice, std::function<bool()> gives_up)
     : host_port_(std::move(host_port)),
       credentials_(std::move(credentials)),
       patience_(patience),
-      notice_(std::move(notice)) {}
+      notice_(std::move(notice)),
+      gives_up_(std::move(gives_up)) {}
 
 std::shared_ptr<Stub> Calls::stub() {
   const std::lock_guard lock(mutex_);
@@ -124,12 +125,19 @@ void Calls::resume() {
   stopped_ = false;
 }
 
+void Calls::check_given_up(const std::string& what) const {
+  if (gives_up_ && gives_up_()) {
+    throw CommError(concat("coordinator ", host_port_, ", ", what, ": interrupted"));
+  }
+}
+
 void Calls::wait_after(const grpc::Status& status, Tries& tries) {
   const std::string where = concat("coordinator ", host_port_, ", ", tries.what, ": ");
   if (is_final(status)) throw CommError(where + reason_of(status, answered_));
   if (tries.reason.empty() || status.error_message().find(kCutShort) == std::string::npos) {
     tries.reason = reason_of(status, answered_);
   }
+  check_given_up(tries.what);
   const Clock::time_point now = Clock::now();
   // counted from when a break is noticed: to wait for a round's result is no outage
   if (tries.failed == 0 && answered_ && status.error_code() == grpc::StatusCode::UNAVAILABLE) {

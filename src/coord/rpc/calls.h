@@ -30,9 +30,9 @@ class Calls {
  public:
   using Notice = std::function<void(const std::string&)>;
 
-  // `notice`: as CoordinatorAddress::on_notice, of call().
+  // `notice`, `gives_up`: as those of CoordinatorAddress, of call().
   Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
-        std::chrono::milliseconds patience, Notice notice);
+        std::chrono::milliseconds patience, Notice notice, std::function<bool()> gives_up);
 
   // Makes the call, each attempt with this deadline, until it is answered. Throws CommError, naming
   // the coordinator and `what`, once it could not be reached for the whole patience, or refuses.
@@ -48,6 +48,8 @@ class Calls {
   // Calls of other threads end, and later ones throw CommError, until resume().
   void stop();
   void resume();
+
+  void check_given_up(const std::string& what) const;  // throws CommError
 
   Traffic traffic() const;
   const std::string& host_port() const { return host_port_; }
@@ -89,6 +91,7 @@ class Calls {
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const std::chrono::milliseconds patience_;
   const Notice notice_;
+  const std::function<bool()> gives_up_;
   std::atomic<bool> answered_ = false;  // any call, ever
   std::mutex mutex_;                    // of the next three
   std::shared_ptr<Stub> stub_;

@@ -15,13 +15,15 @@ namespace pride::coord {
 namespace {
 
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr auto kShort = 20s;  // deadline of a call that carries little
 constexpr auto kLong = 120s;  // of one that carries a chunk: 70 kbit/s are enough
 constexpr auto kLeave = 2s;   // of the last one
 constexpr auto kMoment = 100ms;
-constexpr auto kPoll = 20s;  // that one call waits for a round
+constexpr auto kRefusedForAMinute = 90s;  // of a worker that comes after many from its address
+constexpr auto kPoll = 5s;                // that one call waits for a round
 
 std::size_t chunks_of(std::size_t total) { return (total + kChunk - 1) / kChunk; }
 
@@ -52,7 +54,7 @@ Client::Client(const CoordinatorAddress& address, std::string name, WorkerSecret
     : name_(std::move(name)),
       secret_(std::move(secret)),
       calls_(address.host_port, worker_credentials(address.certificates), address.patience,
-             address.on_notice) {}
+             address.on_notice, address.gives_up) {}
 
 Client::~Client() {
   {
@@ -106,10 +108,14 @@ void Client::take_registration(const RegisterReply& reply) {
 }
 
 RegisterReply Client::send_registration() {
-  RegisterReply reply =
-      calls_.call(&Stub::Register, registration(), "registration of worker " + name_, kLong);
-  take_registration(reply);
-  return reply;
+  const std::string what = "registration of worker " + name_;
+  for (Clock::time_point until = Clock::now() + kRefusedForAMinute;;) {
+    RegisterReply reply = calls_.call(&Stub::Register, registration(), what, kLong);
+    take_registration(reply);
+    if (!reply.refused().ends_with(kTooOften) || Clock::now() >= until) return reply;
+    calls_.check_given_up(what);
+    std::this_thread::sleep_for(1s);
+  }
 }
 
 std::string Client::session() {
@@ -309,6 +315,7 @@ WaitRoundReply Client::wait_for(std::int64_t round, bool abstains) {
   request.set_wait_ms(static_cast<std::uint32_t>(std::chrono::milliseconds(kPoll).count()));
   WaitRoundReply reply = ask(&Stub::WaitRound, request, what, kPoll + kShort);
   refuse(what, reply.refused());
+  if (!reply.closed()) calls_.check_given_up(what);
   return reply;
 }
 

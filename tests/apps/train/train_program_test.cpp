@@ -195,6 +195,14 @@ TEST_F(Train, SaysWhatTorchSaysInOneLine) {
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
 }
 
+// The first fragment is exchanged in steps 2 and 6, the second in steps 4 and 8.
+TEST_F(Train, SaysWhichStepsOfAFragmentNoExchangeFollows) {
+  const Outcome outcome = train(words(
+      "--data ", path("text"), " --layers 1 --heads 1 --width 8 --context 16 --batch 2",
+      " --workers 2 --steps 8 --method local-vote --method-opt h=4", " --method-opt fragments=2"));
+  expect_contains(outcome.err, "the last 2 of 8 will be in no result of one of them");
+}
+
 TEST_F(Train, SaysOfALineOfProgressWhatItsBytesAre) {
   const Outcome outcome = train(words("--data ", path("text"), " --layers 1 --heads 1 --width 8 ",
                                       "--context 16 --batch 2 --workers 2 --steps 1"));

@@ -69,6 +69,19 @@ TEST_F(Library, SaysWhichLocalStepsNoExchangeFollows) {
   EXPECT_TRUE(run(options, task).start.notes.empty());
 }
 
+TEST_F(Library, CountsTheExchangesThatAreOnTheirWayAtItsEnd) {
+  TrainOptions options = small_run();
+  options.method = "diloco";
+  options.method_options = {"h=2"};
+  const auto task = signs(options);
+  const TrainResult at_once = run(options, task);
+  options.method_options = {"h=2", "delay=1"};
+  const TrainResult late = run(options, task);
+  EXPECT_GT(at_once.sent[0], 0U);
+  EXPECT_EQ(late.sent, at_once.sent);
+  EXPECT_EQ(late.received, at_once.received);
+}
+
 TEST_F(Library, TrainsATaskOfItsOwnAndTellsItsObservers) {
   const auto watcher = std::make_shared<Watcher>();
   const TrainResult result = run(small_run(), signs(small_run()), {watcher});

@@ -4,13 +4,15 @@
 # usage: train_test.py PRIDE METHOD [FLAG...]
 # SPDX-License-Identifier: Apache-2.0
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from processes import Coordinator, Worker, last_round, wait_until
 
-STEPS, PATIENCE_S = 150, 240
+STEPS, PATIENCE_S = 600, 240
 FLAGS = ["--task", "lm", "--method", *sys.argv[2:], "--steps", str(STEPS), "--lr", "1e-3", "--layers", "1", "--heads",
          "2", "--width", "32", "--context", "16", "--batch", "4", "--eval-batches", "1", "--json"]
 
@@ -19,6 +21,25 @@ def make_certificates(pride, folder):
     for command in (["init", folder], ["server", folder, "--name", "localhost,127.0.0.1"],
                     *(["worker", folder, name] for name in "abc")):
         subprocess.run([pride, "certs", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+
+
+def ends_while_it_waits(pride, folder):
+    """A worker that waits for others ends on an interrupt, and so does one whose coordinator is gone."""
+    coordinator = Coordinator(pride, folder, "--min-workers", "2")
+    coordinator.start()
+    for gone in (False, True):
+        worker = Worker([pride, "train", *FLAGS, "--coordinator", f"127.0.0.1:{coordinator.port}"])
+        worker.start()
+        wait_until("it has joined", lambda: len(coordinator.events("joined")) > gone, PATIENCE_S)
+        time.sleep(1)
+        if gone:
+            coordinator.kill()
+        worker.signal(signal.SIGINT)
+        _, err = worker.process.communicate(timeout=40)
+        if worker.process.returncode == 0 or "interrupted" not in err:
+            print("interrupted worker:", worker.process.returncode, err)
+            return False
+    return True
 
 
 def main():
@@ -39,6 +60,11 @@ def main():
             for worker in workers:
                 worker.start()
             wait_until("the first rounds", lambda: last_round(coordinator) > 10, PATIENCE_S)
+            workers[1].signal(signal.SIGSTOP)  # the run would be over before the second process is there
+            twice = subprocess.run([*workers[1].command, "--overwrite"], capture_output=True, text=True,
+                                   timeout=PATIENCE_S)
+            workers[1].signal(signal.SIGCONT)
+            said = said and "is at work in this folder" in twice.stderr
             workers[0].kill()
             wait_until("rounds without a", lambda: last_round(coordinator) > 30, PATIENCE_S)
             workers[0].command.append("--overwrite")
@@ -48,12 +74,13 @@ def main():
             coordinator.start()
             hashes = [worker.result(PATIENCE_S)["param_hash"] for worker in workers]
             code = coordinator.stop()
+            said = said and ends_while_it_waits(pride, folder / "lonely")
             _, records, end = coordinator.journal()
         finally:
             for process in (*workers, coordinator):
                 if process.process.poll() is None:
                     process.kill()
-    print("alone:", alone.stderr)
+    print("alone:", alone.stderr, "twice:", twice.stderr)
     print("rounds", len(records), "hashes", hashes, "journal", end, "code", code)
     return 0 if said and code == 0 and len(records) == STEPS and set(hashes) == {end["params_hash"]} else 1
 
