@@ -91,8 +91,8 @@ std::shared_ptr<Stub> Calls::stub() {
   const std::lock_guard lock(mutex_);
   if (stopped_) throw CommError("coordinator " + host_port_ + ": this client has been closed");
   if (stub_ == nullptr) {
-    stub_ = CoordinatorCalls::NewStub(
-        grpc::CreateCustomChannel(host_port_, credentials_, channel_arguments()));
+    channel_ = grpc::CreateCustomChannel(host_port_, credentials_, channel_arguments());
+    stub_ = CoordinatorCalls::NewStub(channel_);
   }
   return stub_;
 }
@@ -156,7 +156,22 @@ void Calls::wait_after(const grpc::Status& status, Tries& tries) {
                    (patience_ - tried).count() / 1000, " s left: ", tries.reason));
   }
   const auto wait = std::min(kFirstWait * (1 << std::min(attempt, 5)), kLongestWait);
-  std::this_thread::sleep_for(std::min(wait, patience_ - tried));
+  pause(std::min(wait, patience_ - tried));
+}
+
+// gRPC reads and writes in threads that call it. While it connects, calls fail at once, and nobody
+// would take part in the handshake of TLS if this thread slept.
+void Calls::pause(milliseconds wait) {
+  std::shared_ptr<grpc::Channel> channel;
+  {
+    const std::lock_guard lock(mutex_);
+    channel = channel_;
+  }
+  if (channel == nullptr || channel->GetState(false) == GRPC_CHANNEL_READY) {
+    std::this_thread::sleep_for(wait);
+  } else {
+    channel->WaitForConnected(std::chrono::system_clock::now() + wait);
+  }
 }
 
 void Calls::count_sent(std::size_t bytes) {

@@ -51,6 +51,9 @@ class Calls {
 
   void check_given_up(const std::string& what) const;  // throws CommError
 
+  // Before another attempt: less than `wait` if the connection is there sooner.
+  void pause(std::chrono::milliseconds wait);
+
   Traffic traffic() const;
   const std::string& host_port() const { return host_port_; }
 
@@ -93,7 +96,8 @@ class Calls {
   const Notice notice_;
   const std::function<bool()> gives_up_;
   std::atomic<bool> answered_ = false;  // any call, ever
-  std::mutex mutex_;                    // of the next three
+  std::mutex mutex_;                    // of the next four
+  std::shared_ptr<grpc::Channel> channel_;
   std::shared_ptr<Stub> stub_;
   std::set<grpc::ClientContext*> active_;
   bool stopped_ = false;

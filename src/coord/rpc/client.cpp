@@ -181,7 +181,7 @@ CoordinatorWelcome Client::look() {
 void Client::beat_once(const HeartbeatRequest& request) {
   try {
     HeartbeatReply reply;
-    if (!calls_.try_once(&Stub::Heartbeat, request, kShort, reply)) return;
+    if (!calls_.try_once(&Stub::Heartbeat, request, kShort, reply)) return calls_.pause(kMoment);
     if (!is_unknown_session(reply)) return;
     const std::lock_guard alone(registering_);
     if (request.session() != session()) return;

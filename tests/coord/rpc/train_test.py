@@ -59,7 +59,7 @@ def main():
         try:
             for worker in workers:
                 worker.start()
-            wait_until("the first rounds", lambda: last_round(coordinator) > 10, PATIENCE_S)
+            wait_until("all have joined", lambda: len(coordinator.events("joined")) >= 3, PATIENCE_S)
             workers[1].signal(signal.SIGSTOP)  # the run would be over before the second process is there
             twice = subprocess.run([*workers[1].command, "--overwrite"], capture_output=True, text=True,
                                    timeout=PATIENCE_S)
@@ -71,9 +71,11 @@ def main():
             workers[0].start()
             wait_until("rounds with a", lambda: last_round(coordinator) > 50, PATIENCE_S)
             coordinator.kill()
+            time.sleep(0.5)  # the others have failed to connect by then
             coordinator.start()
             hashes = [worker.result(PATIENCE_S)["param_hash"] for worker in workers]
             code = coordinator.stop()
+            said = said and not [e for e in coordinator.events("refused") if e["kind"] == "handshake"]
             said = said and ends_while_it_waits(pride, folder / "lonely")
             _, records, end = coordinator.journal()
         finally:
