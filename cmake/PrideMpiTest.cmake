@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # pride_mpi_add_test(name ranks timeout_s program args...)
-# Open MPI's ranks poll while they wait: on two cores such tests run one after the other, beside one of
-# one process. CTest never keeps a place free for them: they have more COST than any other test, so that
-# two places are theirs from the start.
+# Open MPI's ranks poll while they wait: such tests take three of four places, and so run one after the
+# other. CTest never keeps places free for them: they have more COST than any other test, so that three
+# are theirs from the start.
 # The settings let more ranks than cores run, as anybody, and keep Open MPI (4 and 5) from complaining
 # of hardware that is not there; other MPIs ignore them.
 function(pride_mpi_add_test name ranks timeout_s program)

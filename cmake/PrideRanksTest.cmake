@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # pride_ranks_add_test(name ranks timeout_s program args...)
-# Ranks wait for each other asleep: such a test takes one place, and begins before those of one process.
+# Such a test takes one place, and begins before those of one process.
 function(pride_ranks_add_test name ranks timeout_s program)
   add_test(NAME ${name}
     COMMAND $<TARGET_FILE:rank_launcher> ${ranks} $<TARGET_FILE:${program}> ${ARGN})

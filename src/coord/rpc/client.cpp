@@ -22,7 +22,7 @@ constexpr auto kShort = 20s;  // deadline of a call that carries little
 constexpr auto kLong = 120s;  // of one that carries a chunk: 70 kbit/s are enough
 constexpr auto kLeave = 2s;   // of the last one
 constexpr auto kMoment = 100ms;
-constexpr auto kRefusedForAMinute = 90s;  // of a worker that comes after many from its address
+constexpr auto kAskAgainFor = 90s;  // to be registered, after too many from this address
 constexpr auto kPoll = 5s;                // that one call waits for a round
 
 std::size_t chunks_of(std::size_t total) { return (total + kChunk - 1) / kChunk; }
@@ -109,7 +109,7 @@ void Client::take_registration(const RegisterReply& reply) {
 
 RegisterReply Client::send_registration() {
   const std::string what = "registration of worker " + name_;
-  for (Clock::time_point until = Clock::now() + kRefusedForAMinute;;) {
+  for (Clock::time_point until = Clock::now() + kAskAgainFor;;) {
     RegisterReply reply = calls_.call(&Stub::Register, registration(), what, kLong);
     take_registration(reply);
     if (!reply.refused().ends_with(kTooOften) || Clock::now() >= until) return reply;
