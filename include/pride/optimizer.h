@@ -193,6 +193,10 @@ class Optimizer {
   Cost mean_cost(std::int64_t step = 0) const;
   std::int64_t period() const noexcept;  // MethodInfo::period
 
+  // How many of the last of `steps` steps no exchange follows: they are in no result. Of fragments,
+  // which are exchanged in turn, those of the one whose last exchange is the earliest.
+  std::int64_t lost_of(std::int64_t steps) const;
+
   // Methods with local steps (MethodInfo::period > 1): between exchanges each rank has parameters
   // of its own, and the ranks have those of the last exchange that was begun in common, for which
   // to_common(), save() and state_buffers() wait. Between steps, to_common() replaces this rank's

@@ -156,6 +156,14 @@ Cost Optimizer::mean_cost(std::int64_t step) const {
 
 std::int64_t Optimizer::period() const noexcept { return impl_->info.period; }
 
+std::int64_t Optimizer::lost_of(std::int64_t steps) const {
+  std::int64_t lost = 0;
+  for (const std::int64_t s : impl_->method->exchanging_steps()) {
+    lost = std::max(lost, (steps - 1 - s + period()) % period());
+  }
+  return std::min(lost, steps);
+}
+
 void Optimizer::Impl::check_between_steps(std::span<float> params, const char* call) const {
   PRIDE_CHECK(!in_step, "optimizer: ", call, "() in the middle of a step");
   PRIDE_CHECK(params.size() == layout.flat_size(), "optimizer: ", call, "(): ", params.size(),

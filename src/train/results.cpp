@@ -14,6 +14,7 @@
 #include "pride/train/checkpoint.h"
 #include "pride/train/observer.h"
 #include "train/build_info.h"
+#include "train/checkpoint_files.h"
 #include "train/facts_json.h"
 #include "train/files.h"
 #include "train/hex.h"
@@ -226,16 +227,18 @@ void check_out_folder(const TrainOptions& options) {
   make_folder("--out", options.out);
 }
 
-void remove_old_results(const TrainOptions& o) {
-  if (o.out.empty() || !o.overwrite || resumes_in_place(o)) return;
-  for (const char* name : kResults) fs::remove_all(fs::path(o.out) / name);
-}
-
-void check_no_new_results(const TrainOptions& o) {
-  if (o.overwrite || resumes_in_place(o)) return;
+void make_room(const TrainOptions& o, std::int64_t step, std::vector<std::string>& notes) {
+  if (resumes_in_place(o)) {
+    for (const std::string& name : drop_later(fs::path(o.out) / "checkpoints", step)) {
+      notes.push_back(concat(name, " is of another course of the run: now ", name, ".dropped"));
+    }
+    return;
+  }
   for (const char* name : kResults) {
-    PRIDE_CHECK(!fs::exists(fs::path(o.out) / name), "--out ", o.out, ": another run has left its ",
-                name, " there since this one began; --overwrite replaces it");
+    PRIDE_CHECK(o.overwrite || !fs::exists(fs::path(o.out) / name), "--out ", o.out,
+                ": another run has left its ", name,
+                " there since this one began; --overwrite replaces it");
+    fs::remove_all(fs::path(o.out) / name);
   }
 }
 

@@ -14,11 +14,10 @@
 
 namespace pride::train {
 
-// With options.overwrite the results in options.out go, unless the run resumes from that folder.
-void remove_old_results(const TrainOptions& options);
-
-// Throws InvalidArgument if options.out has results that check_out_folder() would have refused.
-void check_no_new_results(const TrainOptions& options);
+// For a run that begins at `step`: with options.overwrite the results in options.out go, unless it
+// resumes from that folder; then the checkpoints of another course of it get another name, and a
+// note. Throws InvalidArgument if there are results that check_out_folder() would have refused.
+void make_room(const TrainOptions& options, std::int64_t step, std::vector<std::string>& notes);
 
 // TensorBoard's event files in a folder, those of earlier runs, by their names.
 std::vector<std::filesystem::path> event_files_in(const std::filesystem::path& folder);

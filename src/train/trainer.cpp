@@ -10,7 +10,6 @@
 #include "pride/error.h"
 #include "pride/torch/flat_module.h"
 #include "pride/train/checkpoint.h"
-#include "train/checkpoint_files.h"
 #include "train/clock.h"
 #include "train/evaluation.h"
 #include "train/feed.h"
@@ -26,7 +25,6 @@
 #include "train/torch_errors.h"
 
 namespace pride::train {
-namespace fs = std::filesystem;
 namespace {
 
 // After so many skipped steps in a row the loss is NaN for good, and the rest of the run wasted.
@@ -70,7 +68,6 @@ class Worker {
   OptimizerOptions optimizer_options();
   void start();
   void join();
-  void note_lost_steps();
   void lock_folder();
   void take_folder();
   WorldStep take_step();
@@ -187,31 +184,17 @@ void Worker::start() {
   start.cost = optimizer_.mean_cost(start.step);
   start.routes = optimizer_.routes();
   start.tensors = flat_.layout().tensors();
-  note_lost_steps();
+  if (const std::int64_t lost = optimizer_.lost_of(plan_.steps); lost > 0) {
+    start.notes.push_back(concat("workers exchange every ", optimizer_.period(),
+                                 " steps: the last ", lost, " of ", plan_.steps,
+                                 " will be in no result (with fragments: of one of them)"));
+  }
   result_.steps = optimizer_.steps_done();
   result_.sent.resize(static_cast<std::size_t>(plan_.world));
   result_.received.resize(static_cast<std::size_t>(plan_.world));
   take_folder();
   notify([&](Observer& observer) { observer.on_start(plan_, start); });
   began_ = Clock::now();
-}
-
-// Of local steps those after the last exchange; of fragments, which take turns, the one whose last
-// exchange is the earliest.
-void Worker::note_lost_steps() {
-  const std::int64_t period = optimizer_.period(), end = plan_.steps;
-  std::int64_t exchanges = 0, first = end - end % period - 1;  // as one worker, who sends nothing
-  for (std::int64_t step = end - 1; step >= std::max<std::int64_t>(end - period, 0); --step) {
-    if (optimizer_.cost(step).bytes() == 0) continue;
-    ++exchanges;
-    first = step;
-  }
-  const std::int64_t lost = end - 1 - first;
-  if (lost == 0) return;
-  result_.start.notes.push_back(
-      concat("workers exchange ", exchanges > 1 ? "fragments in turn, each " : "", "every ", period,
-             " steps: the last ", lost, " of ", end, " will be in no result",
-             exchanges > 1 ? " of one of them" : ""));
 }
 
 // On rank 0.
@@ -228,16 +211,8 @@ void Worker::take_folder() {
   control_->barrier();
   if (control_->rank() == 0 && !o.out.empty()) {
     lock_folder();
-    check_no_new_results(o);
-    remove_old_results(o);
-    const bool in_place = resumes_in_place(o);
-    start.finished = in_place && start.step >= plan_.steps;
-    if (in_place && !start.finished) {
-      for (const std::string& name : drop_later(fs::path(o.out) / "checkpoints", start.step)) {
-        start.notes.push_back(
-            concat(name, " is of another course of the run: now ", name, ".dropped"));
-      }
-    }
+    start.finished = resumes_in_place(o) && start.step >= plan_.steps;
+    if (!start.finished) make_room(o, start.step, start.notes);
   }
   control_->barrier();
 }

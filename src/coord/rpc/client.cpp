@@ -23,7 +23,7 @@ constexpr auto kLong = 120s;  // of one that carries a chunk: 70 kbit/s are enou
 constexpr auto kLeave = 2s;   // of the last one
 constexpr auto kMoment = 100ms;
 constexpr auto kAskAgainFor = 90s;  // to be registered, after too many from this address
-constexpr auto kPoll = 5s;                // that one call waits for a round
+constexpr auto kPoll = 5s;          // that one call waits for a round
 
 std::size_t chunks_of(std::size_t total) { return (total + kChunk - 1) / kChunk; }
 
