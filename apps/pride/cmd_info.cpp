@@ -133,8 +133,8 @@ std::string text_of(const Json& value, const char* otherwise = "not built") {
 std::string default_text_line(const Json& text) {
   if (text.is_null()) return "no (C++ standard library headers not found)";
   if (text.contains("error")) return concat("no (", text_of(text["error"]), ")");
-  return concat("yes: ", text_of(text["path"]), ", ", text["files"], " files, ",
-                text["train_bytes"], " + ", text["valid_bytes"], " bytes, hash ",
+  return concat("yes: ", text_of(text["path"]), ", ", text["files"].dump(), " files, ",
+                text["train_bytes"].dump(), " + ", text["valid_bytes"].dump(), " bytes, hash ",
                 text_of(text["hash"]));
 }
 

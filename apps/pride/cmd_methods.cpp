@@ -118,8 +118,8 @@ std::string bytes_cell(const Json& method) {
 // Empty, or why this world cannot use the method.
 std::string refusal(const Json& all, const Json& method) {
   if (all["workers"] <= method["max_workers"]) return "";
-  return concat(method["name"].get<std::string>(), " refuses more than ", method["max_workers"],
-                " workers.");
+  return concat(method["name"].get<std::string>(), " refuses more than ",
+                method["max_workers"].dump(), " workers.");
 }
 
 bool begins_differently(const Json& method) {
@@ -149,7 +149,7 @@ void print_table(const Json& all) {
     rows.push_back({method["name"], number_text(method["bits_up"]),
                     number_text(method["bits_down"]), bytes_cell(method),
                     ratio_text(method["bytes_per_step"], ring), method["growth"], method["route"],
-                    concat(method["rounds"]), concat(method["state_floats"])});
+                    method["rounds"].dump(), method["state_floats"].dump()});
   }
   std::cout
       << all["workers"] << " workers, " << grouped(all["params"].get<double>())
@@ -183,10 +183,10 @@ void print_method(const Json& all) {
   const char* whose = method["bits_of_these_options"] ? "" : " with default options";
   line("bits", concat(number_text(method["bits_up"]), " up, ", number_text(method["bits_down"]),
                       " down per coordinate and worker", whose));
-  line("bytes",
-       concat(bytes_cell(method), " sent per step by the rank with most: ",
-              ratio_text(method["bytes_per_step"], ring), " of an fp32 ring (", all["workers"],
-              " workers, ", grouped(all["params"].get<double>()), " parameters)"));
+  line("bytes", concat(bytes_cell(method), " sent per step by the rank with most: ",
+                       ratio_text(method["bytes_per_step"], ring), " of an fp32 ring (",
+                       all["workers"].dump(), " workers, ", grouped(all["params"].get<double>()),
+                       " parameters)"));
   if (!method["bytes_off_node"].is_null()) {
     line("", concat("of these, ", grouped(method["bytes_off_node"].get<double>()),
                     " to ranks of other nodes"));
@@ -198,8 +198,8 @@ void print_method(const Json& all) {
   if (method["matrix_operations"] > 0) line("matrices", matrix_text(all, method));
   line("growth", concat("with N: ", method["growth"].get<std::string>()));
   line("route", concat(method["route"].get<std::string>(), ": a bucket waits for ",
-                       method["rounds"], " messages, one after the other"));
-  line("state", concat(method["state_floats"], " floats per parameter"));
+                       method["rounds"].dump(), " messages, one after the other"));
+  line("state", concat(method["state_floats"].dump(), " floats per parameter"));
   if (!refusal(all, method).empty()) line("workers", refusal(all, method));
   std::string defaults;
   for (const auto& [name, value] : method["defaults"].items()) {

@@ -41,6 +41,8 @@ class DataError : public Error {
 // concat("rank ", 3, " of ", 4): the text of its arguments, one after the other.
 template <typename... Args>
 std::string concat(const Args&... args) {
+  static_assert(!(... || requires { typename Args::json_pointer; }),
+                "give a JSON value's text: nlohmann-json from 3.11.3 on has a concat of its own");
   std::ostringstream text;
   (text << ... << args);
   return text.str();

@@ -116,7 +116,7 @@ void MpiFamily::fail(int rank, std::string_view reason) noexcept {
 }
 
 void MpiFamily::send_notices() {
-  const std::string& notice = keep(reason_.substr(0, kLongestNotice));
+  const std::string_view notice = keep(reason_.substr(0, kLongestNotice));
   std::vector<MPI_Request> requests;
   for (int i = 1; i < size_; ++i) {
     MPI_Request request = MPI_REQUEST_NULL;

@@ -2,6 +2,7 @@
 #include "train/choices.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <mutex>
@@ -71,7 +72,7 @@ Batch batch_of_choices(std::span<const EncodedQuestion> questions) {
 std::vector<std::vector<double>> score_choices(Model& model,
                                                std::span<const EncodedQuestion> questions,
                                                const Batch& batch) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const at::Tensor losses = target_losses(model, batch);
   const float* loss = losses.data_ptr<float>();
   std::vector<std::vector<double>> scores;

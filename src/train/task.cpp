@@ -3,6 +3,7 @@
 #include "pride/train/task.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <deque>
@@ -101,7 +102,7 @@ void Task::add_eval_batch(Model& model, std::size_t /*index*/, const Batch& batc
 }
 
 EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   model.set_training(false);
   EvalSums mine;
   const std::unique_ptr<BatchQueue> queue = task.make_queue();

@@ -80,8 +80,18 @@ class Server final : public httplib::Server {
  private:
   bool process_and_close_socket(socket_t socket) override {
     Connection connection(socket);
+    return process(connection);
+  }
+
+  // The library of Debian 12 asks the stream for the addresses, that of Debian 13 is given them.
+  template <typename AnyStream>
+  bool process(AnyStream& stream) {
     bool closed = false;
-    return process_request(connection, true, closed, nullptr);
+    if constexpr (requires { process_request(stream, true, closed, nullptr); }) {
+      return process_request(stream, true, closed, nullptr);
+    } else {
+      return process_request(stream, "", 0, "", 0, true, closed, nullptr);
+    }
   }
 };
 

@@ -6,6 +6,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <set>
 #include <stdexcept>
@@ -20,14 +21,16 @@
 namespace pride::app {
 namespace {
 
-// Error text for the value of a flag; CLI11 itself would let pass what std::stoll throws.
+// Error text for the value of a flag, which CLI11 itself would let pass: it throws what std::stoll
+// does, or from 2.4 on sets errno.
 std::string neither_true_nor_false(const std::string& value) {
+  errno = 0;
   try {
     CLI::detail::to_flag_value(value);
-    return "";
   } catch (const std::logic_error&) {
-    return concat(value, " is neither true nor false");
+    errno = EINVAL;
   }
+  return errno == 0 ? "" : concat(value, " is neither true nor false");
 }
 
 // A default outside the limits stands for a value that depends on other things.

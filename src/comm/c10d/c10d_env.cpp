@@ -61,6 +61,12 @@ Place place_from_env() {
   return place;
 }
 
+// libuv serves thousands of clients better, but not every libtorch 2.x has it (Debian's has not).
+template <typename Options>
+void serve_without_libuv(Options& options) {
+  if constexpr (requires { options.useLibUV; }) options.useLibUV = false;
+}
+
 // One store for the process: rank 0 serves it, unless torchrun does, and a port is served once.
 StorePtr store_of(const Place& place, std::chrono::milliseconds timeout) {
   static std::mutex mutex;
@@ -75,6 +81,7 @@ StorePtr store_of(const Place& place, std::chrono::milliseconds timeout) {
   options.waitWorkers = false;  // ranks wait for each other's addresses instead
   options.timeout = timeout;
   options.multiTenant = true;
+  serve_without_libuv(options);
   store = c10::make_intrusive<::c10d::TCPStore>(place.host, options);
   if (from_agent) {  // the agent's store also serves the next attempt
     store = c10::make_intrusive<::c10d::PrefixStore>(

@@ -2,6 +2,7 @@
 #include "train/models/generator.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -84,7 +85,7 @@ std::vector<Token> Generator::run(std::span<const Token> prompt, std::size_t n,
     PRIDE_CHECK(token < n_choices_, "generate: token ", token,
                 " in the prompt, the vocabulary has ", n_choices_);
   }
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const auto context = static_cast<std::size_t>(model_.size().context);
   std::vector<Token> all(prompt.begin(), prompt.end());
   KvCache cache;

@@ -3,6 +3,7 @@
 #include "train/models/gpt.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -81,7 +82,7 @@ at::Tensor Gpt::hidden(const at::Tensor& input) {
 }
 
 at::Tensor Gpt::read(const at::Tensor& tokens, KvCache& cache) const {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const std::int64_t n = tokens.size(0);
   PRIDE_CHECK(tokens.dim() == 1 && n >= 1 && cache.length + n <= size_.context, "gpt: ", n,
               " tokens after ", cache.length, ", the context has ", size_.context);

@@ -2,6 +2,7 @@
 // from batched products.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,7 +50,7 @@ void Model::initialise(std::uint64_t seed) {
 }
 
 void Model::move_to(const at::Device& device, at::ScalarType dtype) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (ModelParameter& p : parameters_) p.tensor.set_data(p.tensor.to(device, dtype));
 }
 

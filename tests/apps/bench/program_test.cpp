@@ -192,7 +192,8 @@ TEST(BenchProgram, RefusesAJobOfDifferentSettings) {
   const auto run = [&](const std::string& first, const std::string& second) {
     return test::run_shell(
         concat("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-               "OMPI_MCA_rmaps_base_oversubscribe=1 timeout 60 ",
+               "OMPI_MCA_rmaps_base_oversubscribe=1 "
+               "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe timeout 60 ",
                PRIDE_MPIEXEC, " -n 1 ", first, " : -n 1 ", second));
   };
   const Outcome reps = run(common + "--reps 1", common + "--reps 2 --json --timeout 100");

@@ -129,7 +129,8 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
   EXPECT_FALSE(info.at("version").get<std::string>().empty());
   EXPECT_FALSE(info.at("compiler").get<std::string>().empty());
   const auto sets = info.at("isa").at("available").get<std::vector<std::string>>();
-  EXPECT_NE(std::find(sets.begin(), sets.end(), info.at("isa").at("active")), sets.end());
+  const auto active = info.at("isa").at("active").get<std::string>();
+  EXPECT_NE(std::find(sets.begin(), sets.end(), active), sets.end());
   EXPECT_EQ(info.at("transports").at("threads"), true);
   EXPECT_EQ(info.at("default_text").at("hash").get<std::string>().size(), 16U);
   EXPECT_GT(info.at("default_text").at("train_bytes"), 1'000'000);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Oracle for counts: the published sizes of GPT-2 and of the paper's ViT, summed by hand.
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -153,7 +154,7 @@ TEST(Models, EveryParameterGetsAGradient) {
 }
 
 TEST(Gpt, SeesNoLaterToken) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const auto model = make_gpt(kTiny);
   model->initialise(5);
   const at::Tensor tokens = at::arange(12, at::kLong).view({1, 12});

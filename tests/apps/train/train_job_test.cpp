@@ -86,7 +86,8 @@ TEST_F(Train, UsesTheTransportThatTheFlagNames) {
 std::string mpiexec(int n, const Arguments& arguments) {
   return concat(
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-      "OMPI_MCA_rmaps_base_oversubscribe=1 ",
+      "OMPI_MCA_rmaps_base_oversubscribe=1 "
+      "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe ",
       PRIDE_MPIEXEC, " -n ", n, " ", command_line(arguments));
 }
 
