@@ -35,7 +35,8 @@ def parser(text, lr, adamw_lr, weight_decay, adamw_weight_decay):
     add("--save-every", type=int, default=100, help="steps (100)")
     add("--out", type=pathlib.Path, help="folder of checkpoints, one file for each rank; a run that "
         "was killed goes on from there")
-    add("--log", help="file of JSON lines")
+    # not --log: torchrun under Python 3.12 takes that for an abbreviation of its own --log-dir
+    add("--metrics", help="file of JSON lines")
     add("--seed", type=int, default=1)
     return made
 
@@ -76,7 +77,7 @@ class Training:
         else:
             self.optimizer = torch.optim.AdamW(groups, args.lr, args.betas)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
-        self.log = open(args.log, "a", encoding="utf-8") if args.log and not self.rank else None
+        self.log = open(args.metrics, "a", encoding="utf-8") if args.metrics and not self.rank else None
         self.first_step = self._load() if args.out else 0
         self.began, self.since = time.monotonic(), self.first_step
 

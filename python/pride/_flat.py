@@ -43,6 +43,11 @@ def check_memory(slots):
                 "giving both modules one Parameter (b.weight = a.weight, not b.weight.data)")
 
 
+def _widened(tensor):
+    """Where values cross between a GPU and the host as float32, the GPU widens and rounds them."""
+    return tensor.float() if tensor.is_cuda else tensor
+
+
 def _is_dense(p):
     """True if the values of p fill one range of memory."""
     expected = 1
@@ -102,7 +107,7 @@ class Flat:
     @torch.no_grad()
     def _take(self, slot):
         p = slot.param
-        slot.view.copy_(p)
+        slot.view.copy_(_widened(p))
         slot.direct = p.requires_grad and _owns_its_storage(p)
         if slot.direct:
             p.data = slot.view
@@ -139,7 +144,7 @@ class Flat:
                 continue
             # the model's values count; where they are as rounded, the master's lower bits are kept.
             # Versions do not tell: p.data changes without a new one
-            same = slot.view.to(p.dtype).to(p.device) == p
+            same = slot.view.to(p.device).to(p.dtype) == p
             if not bool(same.all()):
                 slot.view.copy_(torch.where(same.cpu(), slot.view, p.detach().cpu().float()))
 
@@ -153,7 +158,7 @@ class Flat:
             if slot.direct:
                 _bump_version(p)
             else:
-                p.copy_(slot.view)
+                p.copy_(slot.view.to(p.device))
 
     def check_gradient(self, slot):
         grad = slot.param.grad
@@ -169,7 +174,7 @@ class Flat:
         self.check_gradient(slot)
         grad, view = slot.param.grad, slot.grad_view
         if not _is_at(grad, view):
-            view.copy_(grad.clone() if grad.data_ptr() == view.data_ptr() else grad)
+            view.copy_(grad.clone() if grad.data_ptr() == view.data_ptr() else _widened(grad))
         elif scale is not None or negate:
             slot.param.grad = grad.clone()  # the caller's, which a step leaves as it is
         if scale is not None:
@@ -180,7 +185,7 @@ class Flat:
     def holds(self, slot, negated):
         """True if the flat buffer has the bits of the parameter's gradient."""
         self.check_gradient(slot)
-        grad = slot.param.grad.to(slot.view.device, torch.float32)
+        grad = _widened(slot.param.grad).to(slot.view.device, torch.float32)
         view = slot.grad_view
         return torch.equal((-grad if negated else grad).view(torch.int32), view.view(torch.int32))
 

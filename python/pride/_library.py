@@ -254,10 +254,10 @@ class Handle:
     def _as_parameter_(self):
         return c.c_void_p(self.value)
 
-    def close(self):
+    def close(self, getpid=os.getpid):  # as the interpreter ends, `os` is gone
         # in a forked child the threads of the object do not exist: its memory is left as it is
         value, self.value = self.value, None
-        if value and self._pid == os.getpid():
+        if value and self._pid == getpid():
             self._destroy(value)
 
     def __del__(self):

@@ -71,7 +71,7 @@ def _text(tmp_path):
 def test_gpt_that_was_killed_ends_as_if_it_had_not_been(tmp_path, text):
     arguments = ["--data", text, "--context", 32, "--steps", 100, "--accumulate", 2]
     whole, again, out = tmp_path / "whole.jsonl", tmp_path / "again.jsonl", tmp_path / "out"
-    launch("train_gpt.py", *arguments, "--log", whole)
+    launch("train_gpt.py", *arguments, "--metrics", whole)
     head, *evaluations, end = records(whole)
     assert head["ranks"] == 2 and head["first_step"] == 0
     assert [e["step"] for e in evaluations] == [25, 50, 75, 100]
@@ -79,7 +79,7 @@ def test_gpt_that_was_killed_ends_as_if_it_had_not_been(tmp_path, text):
     assert end["bytes_per_step"] < end["fp32_bytes_per_step"] / 10
 
     launch_and_kill(out / "step20.rank0of2.pt", "train_gpt.py", *arguments, "--out", out)
-    launch("train_gpt.py", *arguments, "--out", out, "--log", again, "--overlap")
+    launch("train_gpt.py", *arguments, "--out", out, "--metrics", again, "--overlap")
     head, *_, end_again = records(again)
     assert 10 <= head["first_step"] < 100
     assert end_again["replicas"] == end["replicas"]
@@ -107,7 +107,7 @@ def test_vit_trains(tmp_path):
     for name in ("data_batch_1", "test_batch"):  # one file of five: reading takes most of the time
         file = next(folder.glob(name + ".bin*"))
         (tmp_path / file.name).symlink_to(file.resolve())
-    launch("train_vit.py", "--data", tmp_path, "--epochs", "0.02", "--test-images", "500", "--log",
+    launch("train_vit.py", "--data", tmp_path, "--epochs", "0.02", "--test-images", "500", "--metrics",
            log)
     head, *evaluations, end = records(log)
     assert head["steps"] == 3 and len(evaluations) == 1
