@@ -70,9 +70,7 @@ Subject load(const EvaluateArguments& args) {
     PRIDE_CHECK(size.vocabulary == 256, "this model has ", size.vocabulary,
                 " tokens, which are no bytes: give --vocab FOLDER");
   }
-  TrainOptions device;
-  device.device = args.device;
-  subject.device = device_of(device);
+  subject.device = device_of(args.device);
   subject.model = std::make_unique<Gpt>(size);
   load_gpt2(subject.file, *subject.model);
   subject.model->move_to(subject.device);

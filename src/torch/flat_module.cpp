@@ -3,6 +3,7 @@
 #include "pride/torch/flat_module.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <iterator>
@@ -53,10 +54,22 @@ Layout make_layout(const std::vector<NamedParameter>& parameters) {
   return Layout(std::move(specs));
 }
 
-// a CPU tensor over a buffer that lives as long as the tensor does
-at::Tensor wrap(const std::shared_ptr<FlatBuffer>& buffer) {
+// Zeros in CPU memory, aligned to 64 bytes; page-locked where a GPU reads and writes them.
+at::Tensor host_zeros(std::size_t n, bool pinned) {
+  const auto size = static_cast<std::int64_t>(n);
+  if (pinned) return at::zeros({size}, at::TensorOptions(at::kFloat).pinned_memory(true));
+  const auto buffer = std::make_shared<FlatBuffer>(n);
   return at::from_blob(
-      buffer->data(), {static_cast<std::int64_t>(buffer->size())}, [buffer](void*) {}, at::kFloat);
+      buffer->data(), {size}, [buffer](void*) {}, at::kFloat);
+}
+
+std::span<float> span_of(const at::Tensor& flat) {
+  return {static_cast<float*>(flat.data_ptr()), static_cast<std::size_t>(flat.numel())};
+}
+
+// Where values cross between a GPU and the host as float32, the GPU widens and rounds them.
+at::Tensor widened(const at::Tensor& tensor) {
+  return tensor.is_cuda() ? tensor.to(at::kFloat) : tensor;
 }
 
 at::Tensor view_of(const at::Tensor& flat, const TensorSlot& slot) {
@@ -70,8 +83,6 @@ struct FlatModule::Impl {
   explicit Impl(std::vector<NamedParameter> list)
       : parameters(std::move(list)),
         layout(make_layout(parameters)),
-        params(std::make_shared<FlatBuffer>(layout.flat_size())),
-        grads(std::make_shared<FlatBuffer>(layout.flat_size())),
         unused(std::make_unique<bool[]>(parameters.size())),
         handed_over(parameters.size()) {}
 
@@ -82,9 +93,8 @@ struct FlatModule::Impl {
 
   std::vector<NamedParameter> parameters;
   Layout layout;
-  std::shared_ptr<FlatBuffer> params, grads;  // in CPU memory
-  at::Tensor host_params, host_grads;         // the same memory
-  at::Tensor flat_params, flat_grads;         // of the parameters: the same memory, or staged
+  at::Tensor host_params, host_grads;  // float32 in CPU memory
+  at::Tensor flat_params, flat_grads;  // of the parameters: the same memory, or staged
   std::vector<at::Tensor> grad_views;
   std::unique_ptr<bool[]> unused;
   std::vector<std::shared_ptr<void>> accumulators;  // a hook lives as long as its accumulator
@@ -96,13 +106,13 @@ struct FlatModule::Impl {
 
 // copies the values in, then points the parameters and their gradients at the flat buffers
 void FlatModule::Impl::adopt() {
-  const at::NoGradGuard no_grad;
-  host_params = wrap(params);
-  host_grads = wrap(grads);
+  const c10::NoGradGuard no_grad;
   const at::Device device = parameters.front().tensor.device();
   const at::ScalarType dtype = parameters.front().tensor.scalar_type();
   on_cpu = device.is_cpu();
   direct = on_cpu && dtype == at::kFloat;
+  host_params = host_zeros(layout.flat_size(), device.is_cuda());
+  host_grads = host_zeros(layout.flat_size(), device.is_cuda());
   const auto where = at::device(device).dtype(dtype);
   flat_params = direct ? host_params : at::zeros_like(host_params, where);
   flat_grads = direct ? host_grads : at::zeros_like(host_grads, where);
@@ -128,8 +138,8 @@ void FlatModule::Impl::receive(std::size_t tensor) {
 
 // one tensor's gradient into the float32 buffer
 void FlatModule::Impl::widen(std::size_t tensor) {
-  const at::NoGradGuard no_grad;
-  view_of(host_grads, layout.tensors()[tensor]).copy_(grad_views[tensor]);
+  const c10::NoGradGuard no_grad;
+  view_of(host_grads, layout.tensors()[tensor]).copy_(widened(grad_views[tensor]));
 }
 
 void FlatModule::Impl::collect_one(std::size_t tensor) {
@@ -157,16 +167,15 @@ FlatModule::~FlatModule() {
 }
 
 const Layout& FlatModule::layout() const noexcept { return impl_->layout; }
-bool FlatModule::on_host() const noexcept { return impl_->on_cpu; }
-std::span<float> FlatModule::params() noexcept { return impl_->params->span(); }
-std::span<float> FlatModule::grads() noexcept { return impl_->grads->span(); }
+std::span<float> FlatModule::params() noexcept { return span_of(impl_->host_params); }
+std::span<float> FlatModule::grads() noexcept { return span_of(impl_->host_grads); }
 
 std::span<const bool> FlatModule::unused() const noexcept {
   return {impl_->unused.get(), impl_->parameters.size()};
 }
 
 void FlatModule::zero_grad() {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) {
     impl_->parameters[i].tensor.mutable_grad() = impl_->grad_views[i];
     impl_->unused[i] = true;
@@ -175,9 +184,9 @@ void FlatModule::zero_grad() {
 }
 
 void FlatModule::collect() {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) impl_->collect_one(i);
-  if (!impl_->direct) impl_->host_grads.copy_(impl_->flat_grads);
+  if (!impl_->direct) impl_->host_grads.copy_(widened(impl_->flat_grads));
 }
 
 void FlatModule::broadcast(Optimizer& optimizer) {
@@ -217,7 +226,7 @@ void FlatModule::add(Optimizer& optimizer, std::vector<NamedParameter> parameter
   impl_->adopt();
   pull();
   // in float32, where the weights themselves are narrower
-  std::ranges::copy(before->params->span(), params().begin());
+  std::ranges::copy(span_of(before->host_params), params().begin());
 }
 
 StepReport FlatModule::step(Optimizer& optimizer) {
@@ -228,7 +237,6 @@ StepReport FlatModule::step(Optimizer& optimizer) {
 }
 
 void FlatModule::begin_step(Optimizer& optimizer) {
-  PRIDE_CHECK(impl_->on_cpu, "FlatModule: overlap with backward needs parameters on the host");
   PRIDE_CHECK(impl_->overlapped == nullptr, "FlatModule: begin_step twice without finish_step");
   collect();
   optimizer.begin_step(params(), grads());
@@ -250,15 +258,17 @@ StepReport FlatModule::finish_step() {
 }
 
 void FlatModule::pull() {
-  const at::NoGradGuard no_grad;
-  if (!impl_->direct) impl_->host_params.copy_(impl_->flat_params);
+  const c10::NoGradGuard no_grad;
+  if (!impl_->direct) impl_->host_params.copy_(widened(impl_->flat_params));
 }
 
 void FlatModule::push() {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   if (impl_->direct) return;
   if (!impl_->on_cpu) {
-    impl_->flat_params.copy_(impl_->host_params);
+    const bool narrow = impl_->flat_params.scalar_type() != at::kFloat;
+    impl_->flat_params.copy_(narrow ? impl_->host_params.to(impl_->flat_params.device())
+                                    : impl_->host_params);
     return;
   }
   auto* weights = static_cast<BFloat16*>(impl_->flat_params.data_ptr());

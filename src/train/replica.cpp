@@ -3,20 +3,27 @@
 #include "train/replica.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <array>
 #include <cmath>
 #include <cstddef>
 
 #include "pride/error.h"
+#include "train/settings/settings.h"
 
 namespace pride::train {
 
-at::Device device_of(const TrainOptions& options) {
-  if (options.device == "cpu") return at::Device(at::kCPU);
+at::Device device_of(const std::string& name, int index) {
+  if (name == "cpu") return at::Device(at::kCPU);
   PRIDE_CHECK(at::hasCUDA(), "--device cuda: this libtorch ",
               at::Context::hasCUDART() ? "sees no CUDA device" : "was built without CUDA");
-  return at::Device(at::kCUDA);
+  const int count = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
+  return {at::kCUDA, static_cast<at::DeviceIndex>(index % count)};
+}
+
+at::Device device_of(const TrainOptions& options, Communicator& comm) {
+  return device_of(options.device, options.device == "cpu" ? 0 : local_rank(comm));
 }
 
 std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& device) {

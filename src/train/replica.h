@@ -6,16 +6,22 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "pride/communicator.h"
 #include "pride/torch/flat_module.h"
 #include "pride/train/model.h"
 #include "pride/train/plan.h"
 
 namespace pride::train {
 
+// "cpu", or "cuda": the GPU of that index among those visible, counted round.
 // Throws InvalidArgument where this libtorch has no such device.
-at::Device device_of(const TrainOptions& options);
+at::Device device_of(const std::string& name, int index = 0);
+
+// A rank's own: the ranks of a machine share its GPUs. Collective with --device cuda.
+at::Device device_of(const TrainOptions& options, Communicator& comm);
 
 // Initialised from the plan's seed, on the device, in the plan's type of number.
 std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& device);

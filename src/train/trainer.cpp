@@ -47,7 +47,7 @@ class Worker {
       : plan_(plan),
         observers_(comm.rank() == 0 ? observers : Observers()),
         control_(comm.duplicate()),
-        device_(device_of(plan.options)),
+        device_(device_of(plan.options, comm)),
         model_(make_model(plan, device_)),
         flat_(personal_last(named_parameters(*model_, plan.options.decay_all),
                             plan.options.personal, n_personal_)),
@@ -261,7 +261,7 @@ StepReport Worker::step(RankStep& mine, double lr) {
   const Clock::time_point start = Clock::now();
   const std::int64_t last = plan_.options.accumulate - 1;
   const bool whole = plan_.options.clip_norm > 0 || personal_;  // gradients, before any step
-  const bool overlap = plan_.optimizer.overlap && !whole && flat_.on_host();
+  const bool overlap = plan_.optimizer.overlap && !whole;
   flat_.zero_grad();
   for (std::int64_t micro = 0; micro <= last; ++micro) {
     const bool begins = overlap && micro == last;

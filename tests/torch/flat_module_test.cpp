@@ -272,5 +272,42 @@ TEST(FlatModule, OverlapHandsOverGradientsOfEarlierBackwardsToo) {
   });
 }
 
+// The same gradients on both: the host makes the steps of both, so that they agree to the bit.
+TEST(FlatModule, StepsOfParametersOnAGpuAreThoseOfTheHost) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "this libtorch sees no CUDA device";
+  for (const auto& [dtype, overlap] :
+       {std::pair{torch::kFloat, false}, {torch::kBFloat16, false}, {torch::kBFloat16, true}}) {
+    Net net;
+    const auto twin = twin_of(net);
+    net.to(dtype);
+    twin->to(torch::kCUDA, dtype);
+    FlatModule host(named(net)), gpu(named(*twin));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(gpu.params().data()) % 64, 0U);
+    const auto alone = make_thread_world(1);
+    Optimizer of_host(*alone.front(), host.layout(), {.method = "dlion-vote"});
+    Optimizer of_gpu(*alone.front(), gpu.layout(), {.method = "dlion-vote", .overlap = overlap});
+    const auto on_host = net.parameters(), on_gpu = twin->parameters();
+    for (int step = 0; step < kSteps; ++step) {
+      host.zero_grad();
+      gpu.zero_grad();
+      torch::Tensor host_loss = torch::zeros({}, dtype), gpu_loss = host_loss.cuda();
+      for (std::size_t i = 0; i < on_host.size(); ++i) {
+        const torch::Tensor slope = torch::randn_like(on_host[i]);
+        host_loss = host_loss + (on_host[i] * slope).sum();
+        gpu_loss = gpu_loss + (on_gpu[i] * slope.cuda()).sum();
+      }
+      if (overlap) gpu.begin_step(of_gpu);
+      host_loss.backward();
+      gpu_loss.backward();
+      host.step(of_host);
+      overlap ? gpu.finish_step() : gpu.step(of_gpu);
+      ASSERT_TRUE(std::ranges::equal(host.params(), gpu.params())) << dtype << ", step " << step;
+    }
+    for (std::size_t i = 0; i < on_host.size(); ++i) {
+      EXPECT_TRUE(torch::equal(on_host[i], on_gpu[i].cpu())) << dtype << ", parameter " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pride

@@ -28,7 +28,7 @@ struct NamedParameter {
 };
 
 // Owns the flat buffers; the parameters' tensors become views of them (TensorImpl::set_data, so
-// every handle that the module holds follows) and keep the memory alive. Each parameter's .grad is
+// every handle that the module holds follows) and keep the memory alive, as does each .grad.
 // Parameters in float32 in CPU memory are the flat buffer itself. Others, on a device or in
 // bfloat16, lie in one flat tensor of their own that step() copies through it: gradients are
 // widened exactly, and weights are the float32 masters in params(), rounded to nearest, the same on
@@ -45,7 +45,6 @@ class FlatModule {
 
   // Tensors in the order given.
   const Layout& layout() const noexcept;
-  bool on_host() const noexcept;
 
   // The flat buffers, (layout().flat_size()), padding zero. With parameters on a device, or in
   // bfloat16, they are copies: params() as of the last step() or pull(), to be followed by push()
@@ -80,9 +79,10 @@ class FlatModule {
   // Optimizer::step. REQUIRES: the optimizer was made with layout().
   StepReport step(Optimizer& optimizer);
 
-  // The overlapped step, in CPU memory only: begin before the last backward, which then hands each
-  // tensor to the optimizer when its gradient is complete; finish afterwards. Errors of the
-  // exchange surface from backward or from finish_step. A .grad must not be replaced in between.
+  // The overlapped step: begin before the last backward, which then hands each tensor to the
+  // optimizer when its gradient is complete (from a GPU it waits for the copy); finish afterwards.
+  // Errors of the exchange surface from backward or from finish_step. A .grad must not be replaced
+  // in between.
   void begin_step(Optimizer& optimizer);
   StepReport finish_step();
 

@@ -90,6 +90,21 @@ int ranks_per_node(const std::string& value) {
   return error == std::errc() && stopped == end && number > 0 ? number : 0;
 }
 
+// By rank: the first rank on the same machine.
+std::vector<int> node_of_rank(Communicator& comm) {
+  using Name = std::array<char, 512>;
+  Name mine{};
+  node_name().copy(mine.data(), mine.size() - 1);
+  std::vector<Name> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  std::vector<int> nodes;
+  for (const Name& name : all) {
+    const auto first = std::ranges::find(all, name);
+    nodes.push_back(static_cast<int>(std::distance(all.begin(), first)));
+  }
+  return nodes;
+}
+
 }  // namespace
 
 std::string wrong_hierarchical(const std::string& value) {
@@ -98,18 +113,13 @@ std::string wrong_hierarchical(const std::string& value) {
 }
 
 Nodes nodes_of(Communicator& comm, const std::string& value) {
-  if (value != "auto") return nodes_of_threads(comm.size(), value);
-  using Name = std::array<char, 512>;
-  Name mine{};
-  node_name().copy(mine.data(), mine.size() - 1);
-  std::vector<Name> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
-  std::vector<int> node_of_rank;
-  for (const Name& name : all) {
-    const auto first = std::ranges::find(all, name);
-    node_of_rank.push_back(static_cast<int>(std::distance(all.begin(), first)));
-  }
-  return Nodes(node_of_rank);
+  return value == "auto" ? Nodes(node_of_rank(comm)) : nodes_of_threads(comm.size(), value);
+}
+
+int local_rank(Communicator& comm) {
+  const std::vector<int> nodes = node_of_rank(comm);
+  const auto mine = nodes.begin() + comm.rank();
+  return static_cast<int>(std::count(nodes.begin(), mine, *mine));
 }
 
 Nodes nodes_of_threads(int world, const std::string& value) {

@@ -50,6 +50,9 @@ std::string wrong_hierarchical(const std::string& value);
 // Throws InvalidArgument if not all nodes have as many ranks.
 Nodes nodes_of(Communicator& comm, const std::string& value);
 
+// How many ranks before this one are on its machine. Collective.
+int local_rank(Communicator& comm);
+
 // The same of `world` threads of one process: auto finds one node.
 Nodes nodes_of_threads(int world, const std::string& value);
 

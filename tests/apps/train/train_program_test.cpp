@@ -127,9 +127,22 @@ TEST_F(Train, RefusesWhatCannotBe) {
   expect_error({"--method", "sgd"}, "dlion-vote");
   expect_error({"--steps", "5", "--warmup", "5"}, "warm");
   expect_error({"--method-opt", "tie"}, "must be key=value");
-  expect_error({"--device", "cuda"}, "built without CUDA");
   expect_error({"--lr", "inf"}, "--lr inf: must be finite");
   EXPECT_EQ(train({"--steps", "2", "--epochs", "1"}).code, 2);
+}
+
+// A GPU rounds otherwise; the ranks' parameters are equal there, too, or the run would fail.
+TEST_F(Train, TrainsOnAGpuOrSaysThatThereIsNone) {
+  const Arguments run = tiny(words("--steps 20 --workers 2 --method dlion-vote --json"));
+  const Outcome outcome = test::run_here(plus(plus({"train"}, run), {"--device", "cuda"}));
+  if (outcome.code != 0) {
+    EXPECT_EQ(outcome.code, 2);
+    expect_contains(outcome.err, "--device cuda: this libtorch ");
+    GTEST_SKIP() << outcome.err;
+  }
+  const json host = json_of(test::run_here(plus({"train"}, run)));
+  EXPECT_NEAR(json_of(outcome)["final"]["loss"].get<double>(), host["final"]["loss"].get<double>(),
+              0.02);
 }
 
 // Names that JSON cannot hold are refused before any work, not when the records are written.
