@@ -130,7 +130,7 @@ void FlatModule::Impl::adopt() {
 
 void FlatModule::Impl::receive(std::size_t tensor) {
   unused[tensor] = false;
-  if (overlapped == nullptr) return;
+  if (overlapped == nullptr || !on_cpu) return;
   handed_over[tensor] = true;
   if (!direct) widen(tensor);
   overlapped->gradient_ready(tensor);
@@ -139,7 +139,7 @@ void FlatModule::Impl::receive(std::size_t tensor) {
 // one tensor's gradient into the float32 buffer
 void FlatModule::Impl::widen(std::size_t tensor) {
   const c10::NoGradGuard no_grad;
-  view_of(host_grads, layout.tensors()[tensor]).copy_(widened(grad_views[tensor]));
+  view_of(host_grads, layout.tensors()[tensor]).copy_(grad_views[tensor]);
 }
 
 void FlatModule::Impl::collect_one(std::size_t tensor) {
@@ -238,7 +238,7 @@ StepReport FlatModule::step(Optimizer& optimizer) {
 
 void FlatModule::begin_step(Optimizer& optimizer) {
   PRIDE_CHECK(impl_->overlapped == nullptr, "FlatModule: begin_step twice without finish_step");
-  collect();
+  if (impl_->on_cpu) collect();
   optimizer.begin_step(params(), grads());
   impl_->handed_over.assign(impl_->parameters.size(), false);
   impl_->overlapped = &optimizer;
@@ -248,7 +248,8 @@ StepReport FlatModule::finish_step() {
   PRIDE_CHECK(impl_->overlapped != nullptr, "FlatModule: finish_step without begin_step");
   Optimizer& optimizer = *impl_->overlapped;
   impl_->overlapped = nullptr;
-  // tensors with a gradient before the last backward, and none in it
+  if (!impl_->on_cpu) collect();
+  // tensors that backward has not handed over
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) {
     if (!impl_->unused[i] && !impl_->handed_over[i]) optimizer.gradient_ready(i);
   }

@@ -80,7 +80,8 @@ class FlatModule {
   StepReport step(Optimizer& optimizer);
 
   // The overlapped step: begin before the last backward, which then hands each tensor to the
-  // optimizer when its gradient is complete (from a GPU it waits for the copy); finish afterwards.
+  // optimizer when its gradient is complete; finish afterwards. From a GPU all are handed over in
+  // finish_step: threads share the arithmetic, and backward need not wait for copies.
   // Errors of the exchange surface from backward or from finish_step. A .grad must not be replaced
   // in between.
   void begin_step(Optimizer& optimizer);
