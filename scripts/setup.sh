@@ -36,7 +36,7 @@ full_packages=(
   iproute2
   clang-format shellcheck curl
   chromium  # a test looks at the page of `pride report` in it
-  clang libclang-rt-14-dev  # the fuzzers; the runtime of the clang that Debian 12 has
+  clang libclang-rt-dev  # the fuzzers
 )
 
 die() {

@@ -9,8 +9,11 @@ namespace {
 
 using Variables = torch::autograd::variable_list;
 
+// A std::shared_ptr, or from libtorch 2.14 on a c10::intrusive_ptr.
+using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
+
 struct Hooked {
-  std::shared_ptr<torch::autograd::Node> accumulator;
+  Accumulator accumulator;
   std::shared_ptr<std::function<void()>> received;  // emptied by forget_gradient
 };
 

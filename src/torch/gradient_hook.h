@@ -1,5 +1,5 @@
 // A callback at the moment when a parameter's gradient is complete: the one place that uses
-// autograd's internals (they are the same in libtorch 1.13 and 2.x).
+// autograd's internals.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

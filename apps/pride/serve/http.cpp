@@ -38,7 +38,11 @@ class Connection final : public httplib::Stream {
   Connection& operator=(const Connection&) = delete;
 
   bool is_readable() const override { return wait(POLLIN); }
-  bool is_writable() const override { return wait(POLLOUT); }
+  // no `override`: versions of the library ask for the one or the others
+  bool is_writable() const { return wait(POLLOUT); }
+  bool wait_readable() const { return wait(POLLIN); }
+  bool wait_writable() const { return wait(POLLOUT); }
+  time_t duration() const { return 0; }
   ssize_t read(char* bytes, std::size_t size) override {
     if (at_ == filled_) {  // the library asks for one byte at a time
       const ssize_t got = wait(POLLIN) ? ::recv(socket_, buffer_.data(), buffer_.size(), 0) : -1;

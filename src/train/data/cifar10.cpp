@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "pride/error.h"
 #include "train/io/mapped_file.h"
@@ -74,18 +75,21 @@ GzFile open(const path& file) {
   return in;
 }
 
-// Throws unless the file ended where its own format says that it ends.
-void check_end(const path& file, gzFile in, std::size_t n_bytes) {
+// Closes the file; throws unless it ended where its own format says that it ends.
+void check_end(const path& file, GzFile in, std::size_t n_bytes) {
   int code = Z_OK;
-  const char* text = gzerror(in, &code);
-  if (code == Z_BUF_ERROR) {
+  const std::string text = gzerror(in.get(), &code);
+  const bool direct = gzdirect(in.get()) != 0;
+  const int closed =
+      gzclose_r(in.release());  // from zlib 1.3.2 on only this tells of a file cut short
+  if (code == Z_BUF_ERROR || closed == Z_BUF_ERROR) {
     throw DataError(concat(file.string(), ": truncated gzip, it ends after ", n_bytes,
                            " unpacked bytes without its trailer"));
   }
   if (code != Z_OK && code != Z_STREAM_END) {
     throw DataError(concat(file.string(), ": corrupt after ", n_bytes, " unpacked bytes: ", text));
   }
-  if (file.extension() == ".gz" && gzdirect(in) != 0) {
+  if (file.extension() == ".gz" && direct) {
     throw DataError(concat(file.string(), ": not a gzip file, though its name ends in .gz"));
   }
   if (n_bytes == 0 || n_bytes % kRecord != 0) {
@@ -96,7 +100,7 @@ void check_end(const path& file, gzFile in, std::size_t n_bytes) {
 
 // The file's bytes, unpacked; whole records.
 std::vector<std::uint8_t> read_all(const path& file) {
-  const GzFile in = open(file);
+  GzFile in = open(file);
   std::vector<std::uint8_t> bytes;
   std::size_t n = 0;
   while (true) {
@@ -105,7 +109,7 @@ std::vector<std::uint8_t> read_all(const path& file) {
     if (got <= 0) break;
     n += static_cast<std::size_t>(got);
   }
-  check_end(file, in.get(), n);
+  check_end(file, std::move(in), n);
   bytes.resize(n);
   return bytes;
 }

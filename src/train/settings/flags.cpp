@@ -193,7 +193,9 @@ std::vector<Flag> size_flags() {
       run("steps", &O::steps, Role::kBatches, "Steps, instead of --epochs",
           {.lowest = 1, .highest = kMostSteps, .rival = "epochs"}),
       run("device", &O::device, Role::kTraining,
-          "cpu or cuda (needs a CUDA build of libtorch; the method still runs on the host)",
+          "cpu, or cuda: the GPUs of a machine in turn to its ranks; needs a CUDA build of "
+          "libtorch. "
+          "The method runs on the host",
           {.choices = {"cpu", "cuda"}}),
       run("dtype", &O::dtype, Role::kTraining,
           "float32, or bfloat16 for the model's weights, activations and gradients; the parameters "

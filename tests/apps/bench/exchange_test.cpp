@@ -280,6 +280,10 @@ TEST(SameSettings, AreNamedOnAllRanksWhereOneDiffers) {
   }
 }
 
+TEST(LocalRank, CountsTheRanksBeforeOnTheMachine) {
+  run_world(3, [](Communicator& comm) { EXPECT_EQ(local_rank(comm), comm.rank()); });
+}
+
 // Ranks 0 and 1 often share a node; all other measurements are the same for ranks 1 and 2.
 TEST(OnNetwork, SetsWhatARankCouldSendInARound) {
   const NetworkModel network{.latency_s = 1e-3, .message_s = 1e-4, .bytes_per_s = 1e8};
