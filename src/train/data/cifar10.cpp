@@ -4,13 +4,13 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
-#include <utility>
 
 #include "pride/error.h"
 #include "train/io/mapped_file.h"
@@ -75,21 +75,18 @@ GzFile open(const path& file) {
   return in;
 }
 
-// Closes the file; throws unless it ended where its own format says that it ends.
-void check_end(const path& file, GzFile in, std::size_t n_bytes) {
+// Throws unless the file ended where its own format says that it ends.
+void check_end(const path& file, gzFile in, std::size_t n_bytes) {
   int code = Z_OK;
-  const std::string text = gzerror(in.get(), &code);
-  const bool direct = gzdirect(in.get()) != 0;
-  const int closed =
-      gzclose_r(in.release());  // from zlib 1.3.2 on only this tells of a file cut short
-  if (code == Z_BUF_ERROR || closed == Z_BUF_ERROR) {
+  const char* text = gzerror(in, &code);
+  if (code == Z_BUF_ERROR) {
     throw DataError(concat(file.string(), ": truncated gzip, it ends after ", n_bytes,
                            " unpacked bytes without its trailer"));
   }
   if (code != Z_OK && code != Z_STREAM_END) {
     throw DataError(concat(file.string(), ": corrupt after ", n_bytes, " unpacked bytes: ", text));
   }
-  if (file.extension() == ".gz" && direct) {
+  if (file.extension() == ".gz" && gzdirect(in) != 0) {
     throw DataError(concat(file.string(), ": not a gzip file, though its name ends in .gz"));
   }
   if (n_bytes == 0 || n_bytes % kRecord != 0) {
@@ -100,16 +97,18 @@ void check_end(const path& file, GzFile in, std::size_t n_bytes) {
 
 // The file's bytes, unpacked; whole records.
 std::vector<std::uint8_t> read_all(const path& file) {
-  GzFile in = open(file);
+  const GzFile in = open(file);
   std::vector<std::uint8_t> bytes;
   std::size_t n = 0;
   while (true) {
     bytes.resize(n + 1'000 * kRecord);
-    const int got = gzread(in.get(), bytes.data() + n, static_cast<unsigned>(bytes.size() - n));
-    if (got <= 0) break;
-    n += static_cast<std::size_t>(got);
+    const std::size_t room = bytes.size() - n;
+    const int got = gzread(in.get(), bytes.data() + n, static_cast<unsigned>(room));
+    n += static_cast<std::size_t>(std::max(got, 0));
+    // the end; zlib 1.3.2 forgets in another call that the file was cut short
+    if (got < static_cast<int>(room)) break;
   }
-  check_end(file, std::move(in), n);
+  check_end(file, in.get(), n);
   bytes.resize(n);
   return bytes;
 }
