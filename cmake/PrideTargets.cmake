@@ -93,6 +93,12 @@ function(pride_uses_regex)
   endif()
 endfunction()
 
+# pride_uses_torch(target): links libtorch, after the C++ library: the libtorch of PyTorch's own
+# packages exports parts of an older one, with which std::filesystem::remove_all() crashes.
+function(pride_uses_torch target)
+  target_link_libraries(${target} PUBLIC pride::core $<$<CXX_COMPILER_ID:GNU>:stdc++> torch)
+endfunction()
+
 # pride_optional(variable package args...): honours AUTO / ON / OFF.
 function(pride_optional variable package)
   set(PRIDE_HAVE_${variable} FALSE PARENT_SCOPE)

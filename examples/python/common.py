@@ -77,7 +77,8 @@ class Training:
         else:
             self.optimizer = torch.optim.AdamW(groups, args.lr, args.betas)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
-        self.log = open(args.metrics, "a", encoding="utf-8") if args.metrics and not self.rank else None
+        logs = args.metrics and not self.rank
+        self.log = open(args.metrics, "a", encoding="utf-8") if logs else None
         self.first_step = self._load() if args.out else 0
         self.began, self.since = time.monotonic(), self.first_step
 

@@ -101,8 +101,8 @@ class Steps(Together):
             self._check_local(rows)
         self._begin()
         if checked:
-            for i, missing in enumerate(unused):
-                self._ready(i, missing)
+            for i in self._in_order():
+                self._ready(i, unused[i])
         return True
 
     def _collect_all(self, unused, scale):
@@ -130,6 +130,10 @@ class Steps(Together):
                                dtype=library.FLOAT32)
         self._call("pride_optimizer_begin", self._handle, c.byref(params), None)
         self._running = True
+
+    def _in_order(self):
+        """The order of the buckets, as backward completes them: exchanges begin with the last one."""
+        return reversed(range(len(self._slots)))
 
     def _ready(self, index, missing, values=None):
         """Hands a gradient to the library: `values`, or its copy in the flat buffer."""
@@ -184,7 +188,8 @@ class Steps(Together):
                 raise InvalidArgument(
                     f"pride: the gradient of {self._slots[i].name} was changed after backward, "
                     "when its exchange had begun (clipping? another backward?): use overlap=False")
-        for i, slot in enumerate(self._slots):
+        for i in self._in_order():
+            slot = self._slots[i]
             if i in self._handed:
                 continue
             if unused[i]:

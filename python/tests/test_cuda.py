@@ -21,7 +21,8 @@ METHODS = ["dlion-vote", "adamw", "lion-cub", "local-vote"]
 def gradients(model, step):
     """This rank's, in the type of the parameters: multiples of 1/8, exact in all of them."""
     g = torch.Generator().manual_seed(1000 * dist.get_rank() + step)
-    return [torch.randint(-16, 17, p.shape, generator=g).to(p.dtype) / 8 for p in model.parameters()]
+    return [torch.randint(-16, 17, p.shape, generator=g).to(p.dtype) / 8
+            for p in model.parameters()]
 
 
 def backward(model, slopes):

@@ -107,8 +107,8 @@ def test_vit_trains(tmp_path):
     for name in ("data_batch_1", "test_batch"):  # one file of five: reading takes most of the time
         file = next(folder.glob(name + ".bin*"))
         (tmp_path / file.name).symlink_to(file.resolve())
-    launch("train_vit.py", "--data", tmp_path, "--epochs", "0.02", "--test-images", "500", "--metrics",
-           log)
+    launch("train_vit.py", "--data", tmp_path, "--epochs", "0.02", "--test-images", "500",
+           "--metrics", log)
     head, *evaluations, end = records(log)
     assert head["steps"] == 3 and len(evaluations) == 1
     assert 0.0 <= end["test_accuracy"] <= 1.0 and math.isfinite(end["test_loss"])

@@ -84,7 +84,16 @@ struct FlatModule::Impl {
       : parameters(std::move(list)),
         layout(make_layout(parameters)),
         unused(std::make_unique<bool[]>(parameters.size())),
-        handed_over(parameters.size()) {}
+        handed_over(parameters.size()) {
+    const at::Tensor& first = parameters.front().tensor;
+    on_cpu = first.device().is_cpu();
+    direct = on_cpu && first.scalar_type() == at::kFloat;
+    host_params = host_zeros(layout.flat_size(), first.is_cuda());
+    host_grads = host_zeros(layout.flat_size(), first.is_cuda());
+    const auto where = at::device(first.device()).dtype(first.scalar_type());
+    flat_params = direct ? host_params : at::zeros_like(host_params, where);
+    flat_grads = direct ? host_grads : at::zeros_like(host_grads, where);
+  }
 
   void adopt();
   void receive(std::size_t tensor);
@@ -107,15 +116,6 @@ struct FlatModule::Impl {
 // copies the values in, then points the parameters and their gradients at the flat buffers
 void FlatModule::Impl::adopt() {
   const c10::NoGradGuard no_grad;
-  const at::Device device = parameters.front().tensor.device();
-  const at::ScalarType dtype = parameters.front().tensor.scalar_type();
-  on_cpu = device.is_cpu();
-  direct = on_cpu && dtype == at::kFloat;
-  host_params = host_zeros(layout.flat_size(), device.is_cuda());
-  host_grads = host_zeros(layout.flat_size(), device.is_cuda());
-  const auto where = at::device(device).dtype(dtype);
-  flat_params = direct ? host_params : at::zeros_like(host_params, where);
-  flat_grads = direct ? host_grads : at::zeros_like(host_grads, where);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& tensor = parameters[i].tensor;
     const at::Tensor view = view_of(flat_params, layout.tensors()[i]);
@@ -238,8 +238,10 @@ StepReport FlatModule::step(Optimizer& optimizer) {
 
 void FlatModule::begin_step(Optimizer& optimizer) {
   PRIDE_CHECK(impl_->overlapped == nullptr, "FlatModule: begin_step twice without finish_step");
-  if (impl_->on_cpu) collect();
-  optimizer.begin_step(params(), grads());
+  if (impl_->on_cpu) {  // a GPU's gradients come in finish_step, all at once
+    collect();
+    optimizer.begin_step(params(), grads());
+  }
   impl_->handed_over.assign(impl_->parameters.size(), false);
   impl_->overlapped = &optimizer;
 }
@@ -248,8 +250,8 @@ StepReport FlatModule::finish_step() {
   PRIDE_CHECK(impl_->overlapped != nullptr, "FlatModule: finish_step without begin_step");
   Optimizer& optimizer = *impl_->overlapped;
   impl_->overlapped = nullptr;
-  if (!impl_->on_cpu) collect();
-  // tensors that backward has not handed over
+  if (!impl_->on_cpu) return step(optimizer);
+  // tensors with a gradient before the last backward, and none in it
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i) {
     if (!impl_->unused[i] && !impl_->handed_over[i]) optimizer.gradient_ready(i);
   }

@@ -25,6 +25,10 @@ constexpr std::size_t kThreads = 64;          // a connection holds one up, for 
 constexpr std::chrono::seconds kPatience{5};  // without a byte
 constexpr std::chrono::seconds kLongest{10};  // of a connection, which is for one request
 
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Winconsistent-missing-override"
+#endif
+
 // A connection that ends at a moment, however its bytes drip: the library's time-outs begin anew
 // with every byte.
 class Connection final : public httplib::Stream {

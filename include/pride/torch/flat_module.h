@@ -81,7 +81,7 @@ class FlatModule {
 
   // The overlapped step: begin before the last backward, which then hands each tensor to the
   // optimizer when its gradient is complete; finish afterwards. From a GPU all are handed over in
-  // finish_step: threads share the arithmetic, and backward need not wait for copies.
+  // finish_step: backward need not wait for copies.
   // Errors of the exchange surface from backward or from finish_step. A .grad must not be replaced
   // in between.
   void begin_step(Optimizer& optimizer);

@@ -193,9 +193,8 @@ std::vector<Flag> size_flags() {
       run("steps", &O::steps, Role::kBatches, "Steps, instead of --epochs",
           {.lowest = 1, .highest = kMostSteps, .rival = "epochs"}),
       run("device", &O::device, Role::kTraining,
-          "cpu, or cuda: the GPUs of a machine in turn to its ranks; needs a CUDA build of "
-          "libtorch. "
-          "The method runs on the host",
+          "cpu or cuda (needs a CUDA build of libtorch). The ranks of a machine take its GPUs in "
+          "turn; the method runs on the host",
           {.choices = {"cpu", "cuda"}}),
       run("dtype", &O::dtype, Role::kTraining,
           "float32, or bfloat16 for the model's weights, activations and gradients; the parameters "
@@ -208,8 +207,9 @@ std::vector<Flag> size_flags() {
       run("bucket-coords", &O::bucket_coords, Role::kTraining, "The same, in coordinates",
           {.lowest = 1, .highest = kMostSteps, .rival = "bucket-mb"}),
       run("overlap", &O::overlap, Role::kSpeed,
-          "Exchange on threads of its own, beside backward and the method's arithmetic. Default: "
-          "between processes"),
+          "Exchange on threads of its own, beside backward (but for --device cuda) and the "
+          "method's "
+          "arithmetic. Default: between processes"),
       run("exchange-threads", &O::exchange_threads, Role::kSpeed,
           "With --overlap: buckets on their way at a time", {.lowest = 1, .highest = 16}),
       run("hierarchical", &O::hierarchical, Role::kTraining, kHierarchicalHelp,
