@@ -29,8 +29,7 @@ class StepRunner {
       : comm_(comm),
         how_(how),
         plan_(make_plan(how.options, comm.size())),
-        device_(device_of(plan_.options, comm)),
-        model_(make_model(plan_, device_)),
+        model_(make_model(plan_, at::kCPU)),
         flat_(named_parameters(*model_, plan_.options.decay_all)) {
     Sampler sampler(plan_.task->n_samples(), plan_.task->labels(),
                     {.sharding = plan_.sharding,
@@ -39,7 +38,7 @@ class StepRunner {
                      .world = comm.size()});
     std::vector<Draw> draws(static_cast<std::size_t>(plan_.options.batch));
     sampler.draw(0, draws);
-    batch_ = moved_to(device_, plan_.task->train_batch(draws));
+    batch_ = plan_.task->train_batch(draws);
     initial_.assign(flat_.params().begin(), flat_.params().end());
     add_steps();
   }
@@ -104,19 +103,16 @@ class StepRunner {
   void backward(Optimizer* overlapped) {
     flat_.zero_grad();
     const std::int64_t last = plan_.options.accumulate - 1;
-    at::Tensor loss;
     for (std::int64_t micro = 0; micro <= last; ++micro) {
       if (overlapped != nullptr && micro == last) flat_.begin_step(*overlapped);
-      loss = plan_.task->loss(*model_, batch_, 0);
+      const at::Tensor loss = plan_.task->loss(*model_, batch_, 0);
       (last == 0 ? loss : loss / static_cast<double>(last + 1)).backward();
     }
-    loss.item<double>();  // a GPU has then made the gradients
   }
 
   Communicator& comm_;
   const StepBench& how_;
   TrainPlan plan_;
-  at::Device device_;
   std::unique_ptr<Model> model_;
   FlatModule flat_;
   Batch batch_;
