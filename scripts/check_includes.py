@@ -17,9 +17,10 @@ STAGES = [
     ("base", [
         "include/pride/cost", "include/pride/diagnostics", "include/pride/error",
         "include/pride/flat_buffer", "include/pride/layout", "include/pride/nodes",
-        "include/pride/random_bits", "include/pride/schedule", "include/pride/state", "src/base/",
+        "include/pride/bf16", "include/pride/float16", "include/pride/random_bits",
+        "include/pride/schedule", "include/pride/state", "include/pride/tensors", "src/base/",
     ]),
-    ("kernels", ["include/pride/bf16", "include/pride/cpu", "src/kernels/"]),
+    ("kernels", ["include/pride/cpu", "src/kernels/"]),
     ("communicator", ["include/pride/communicator", "include/pride/comm/", "src/comm/"]),
     ("codecs", ["src/codecs/"]),
     ("routes", ["src/routes/"]),

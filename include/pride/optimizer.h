@@ -1,4 +1,4 @@
-// Optimizer: one data-parallel training step over flat buffers. Start here.
+// Optimizer: one data-parallel training step. Start here.
 // SPDX-License-Identifier: Apache-2.0
 //
 //   pride::Layout layout({{"weight", {512, 512}}, {"bias", {512}}});
@@ -16,13 +16,13 @@
 #include <string>
 #include <vector>
 
-#include "pride/bf16.h"
 #include "pride/communicator.h"
 #include "pride/cost.h"
 #include "pride/diagnostics.h"
 #include "pride/layout.h"
 #include "pride/nodes.h"
 #include "pride/state.h"
+#include "pride/tensors.h"
 
 namespace pride {
 
@@ -120,13 +120,22 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
+  // Parameters and gradients stay where they lie (pride/tensors.h): the caller gives one flat buffer
+  // or each tensor by itself, in each call, and the memory is read and written there. Parameters may
+  // be bfloat16 or float16: their float32 masters are then state (saved as "master/<parameter>"),
+  // and values that the caller has changed between steps count. A parameter keeps its dtype.
+
+  // Checks where the parameters lie, and takes over the values of narrow ones into their masters, as
+  // every call with `params` does: for masters to be there before a save or a load. Between steps.
+  void place(const Parameters& params);
+
   // Copies rank 0's parameters to all ranks: before the first forward, where ranks may have begun
-  // with others. Collective. REQUIRES: params.size() == layout().flat_size().
+  // with others. Collective.
   // With a coordinator: joins its run, before the first step and after each load(). The first
   // worker of a run gives its parameters, others take them, or replay the rounds that they missed,
   // whatever is fewer bytes: then steps_done() has jumped to the open round. Momentum stays this
   // worker's own, local steps since the last exchange are dropped where rounds were replayed.
-  void broadcast(std::span<float> params);
+  void broadcast(const Parameters& params);
 
   // Of this worker in the run that it has joined; without a coordinator the rank.
   int worker_number() const;
@@ -135,38 +144,38 @@ class Optimizer {
   // of the run's settings on a communicator of size 1, between steps. steps_done() is then that
   // after the round. Throws CommError, and has changed nothing, unless it is the record of the next
   // round, for parameters with this hash, and undamaged.
-  void replay(std::span<float> params, std::span<const std::byte> record);
+  void replay(const Parameters& params, std::span<const std::byte> record);
 
   // One step with the gradients of this rank's batch. Collective. `params` must be equal on all
   // ranks and stays so (but see to_common()): the first step, and the first after load() or add(),
   // compares a hash and throws InvalidArgument on all ranks, naming those that differ from rank 0.
-  // unused[i]: tensor i has no gradient on this rank (empty span: all have). REQUIRES:
-  // params.size() == grads.size() == layout().flat_size(); padding of grads is zero. Throws
-  // InvalidArgument, and then nothing was begun. Any other error ends the step and leaves it
-  // unfinished in params and state: NonFiniteGradient, until state is loaded; else (CommError, no
-  // memory) all ranks of the communicator have failed with this rank's reason.
-  StepReport step(std::span<float> params, std::span<const float> grads,
-                  std::span<const bool> unused = {});
-
-  // The same with gradients in bfloat16, which are widened exactly: the bits of the result are
-  // those of the same numbers in float32. The optimizer holds their float32 form, 4 bytes a
-  // coordinate.
-  StepReport step(std::span<float> params, std::span<const BFloat16> grads,
+  // unused[i]: tensor i has no gradient on this rank (empty span: all have). Gradients in bfloat16
+  // or float16 are widened exactly as they are read: the bits of the result are those of the same
+  // numbers in float32. REQUIRES: padding of flat gradients is zero. Throws InvalidArgument, and
+  // then nothing was begun. Any other error ends the step and leaves it unfinished in params and
+  // state: NonFiniteGradient, until state is loaded; else (CommError, no memory) all ranks of the
+  // communicator have failed with this rank's reason.
+  StepReport step(const Parameters& params, const Gradients& grads,
                   std::span<const bool> unused = {});
 
   // The same step in parts, to overlap with backward: begin, then tensors as their gradients
-  // become complete (any order; buckets start when all their tensors are), then finish.
-  void begin_step(std::span<float> params, std::span<const float> grads);
-  void begin_step(std::span<float> params, std::span<const BFloat16> grads);
+  // become complete (any order; buckets start when all their tensors are), then finish. Tensors
+  // whose gradients are not given in begin_step() are given with theirs, which stay where they lie
+  // until finish_step().
+  void begin_step(const Parameters& params, const Gradients& grads);
+  void begin_step(const Parameters& params);
   void gradient_ready(std::size_t tensor, bool unused = false);
+  void gradient_ready(std::size_t tensor, const ConstTensor& grad);
   StepReport finish_step();  // tensors not reported ready are unused
 
-  // The same with gradients that lie apart: each tensor's in memory of its own, where it stays
-  // until finish_step(). Methods whose ranks send one sign for each coordinate read them there;
-  // others have them copied. REQUIRES: grad.size() is the tensor's.
-  void begin_step(std::span<float> params);
-  void gradient_ready(std::size_t tensor, std::span<const float> grad);
-  void gradient_ready(std::size_t tensor, std::span<const BFloat16> grad);
+  // From the next step on: frozen tensors stay as they are, without weight decay, and their
+  // gradients are not looked at. By tensor, the same on all ranks, else the step throws CommError;
+  // an empty span: none. With a coordinator, whose records cannot tell, only where nothing decays.
+  void set_frozen(std::span<const bool> frozen);
+
+  // From the next step on this rank's gradients are multiplied by it, in float32 and before all
+  // else: 1 / scale of a scaled loss, -1 to go up the gradient.
+  void set_gradient_factor(float factor);
 
   // The hyper-parameters of a group, from the next step on, the same on all ranks; those that are
   // not set stay as they are. A rank with others is refused in that step. Throws InvalidArgument,
@@ -177,7 +186,7 @@ class Optimizer {
   // Between steps: more tensors and groups, behind those that there are. Collective; a rank that
   // adds others is named. Tensors keep their coordinates and their state, new ones begin with
   // zeros; Adam's bias correction of a new group begins with its first step. From now on params and
-  // grads have layout().flat_size() floats, and references to layout() are no longer valid. Throws
+  // grads are those of the new layout(), and references to the old one are no longer valid. Throws
   // InvalidArgument on all ranks, and then nothing has changed; always with onebit-adam, and with
   // the options `fragments` and `delay`, once a step was taken.
   void add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups = {});
@@ -203,10 +212,20 @@ class Optimizer {
   // parameters by the common ones, to evaluate, hash or save those; and to_local() goes back,
   // before the next gradient. A saved state goes with the common parameters:
   // to_local() after load(). With all other methods neither changes anything.
-  // REQUIRES: params.size() == layout().flat_size(). Throws InvalidArgument in the middle of a
-  // step; CommError, after which no step is welcome, if an exchange on its way fails.
-  void to_common(std::span<float> params) const;
-  void to_local(std::span<float> params) const;
+  // Throws InvalidArgument in the middle of a step; CommError, after which no step is welcome, if an
+  // exchange on its way fails.
+  void to_common(const Parameters& params) const;
+  void to_local(const Parameters& params) const;
+
+  // param_hash() of the parameters (of the masters of narrower ones); with local steps of those that
+  // the ranks have in common. Between steps.
+  std::uint64_t hash(const Parameters& params) const;
+
+  // The parameters as float32 (masters of narrower ones) in one flat buffer, and back: the caller's
+  // tensors then hold them, rounded if narrower. Between steps. REQUIRES: flat.size() ==
+  // layout().flat_size(); padding is left as it is.
+  void read(const Parameters& params, std::span<float> flat) const;
+  void write(const Parameters& params, std::span<const float> flat);
 
   // What no step's report has counted yet: with the option `delay` the bytes of an exchange are in
   // the report of the step that takes its result, and those of the last ones in none. Waits for

@@ -10,6 +10,9 @@
 namespace pride {
 namespace {
 
+constexpr const char* kMaster = "master";
+const std::string kMasterKey = "master/";
+
 // The saved tensor of one buffer and parameter, checked.
 const std::vector<float>& saved_values(const StateDict& in, const std::string& key,
                                        const TensorSlot& slot, StateTable::Values values) {
@@ -49,11 +52,20 @@ void StateTable::add_text(std::string name, WriteText write, ReadText read) {
 }
 
 void StateTable::allocate(std::size_t flat_size) {
+  flat_size_ = flat_size;
   for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size);
 }
 
+FlatBuffer& StateTable::masters(std::size_t tensor, std::size_t n) {
+  if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_);
+  if (has_master_.size() <= tensor) has_master_.resize(tensor + 1, 0);
+  if (has_master_[tensor] == 0) n_masters_ += n;
+  has_master_[tensor] = 1;
+  return masters_;
+}
+
 std::uint64_t StateTable::floats() const noexcept {
-  std::uint64_t n = 0;
+  std::uint64_t n = n_masters_;
   for (const Entry& e : entries_) n += e.buffer.size();
   return n;
 }
@@ -61,6 +73,10 @@ std::uint64_t StateTable::floats() const noexcept {
 void StateTable::take(const StateTable& other, std::size_t n_tensors) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     std::ranges::copy(other.entries_[i].buffer.span(), entries_[i].buffer.span().begin());
+  }
+  if (other.masters_.size() > 0) {  // the caller's tensors are placed again, and then counted
+    masters_ = FlatBuffer(flat_size_);
+    std::ranges::copy(other.masters_.span(), masters_.span().begin());
   }
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     texts_[i].read(other.texts_[i].write(), n_tensors, true);
@@ -90,10 +106,14 @@ std::size_t StateTable::n_memory() const noexcept {
 std::vector<StateBuffer> StateTable::buffers() {
   std::vector<StateBuffer> all;
   for (Entry& e : entries_) all.push_back({e.name, e.kind, e.buffer.span(), e.buffer.memory()});
+  if (n_masters_ > 0) {
+    all.push_back({kMaster, StateKind::kShared, masters_.span(), masters_.memory()});
+  }
   return all;
 }
 
 StateKind StateTable::kind_of(std::string_view key) const {
+  if (key.starts_with(kMasterKey)) return StateKind::kShared;
   const auto named = [&](const Entry& e) { return key.starts_with(e.name + "/"); };
   const auto found = std::ranges::find_if(entries_, named);
   return found == entries_.end() ? StateKind::kLocal : found->kind;
@@ -113,6 +133,28 @@ void StateTable::save(const Layout& layout, StateDict& out) const {
     }
   }
   for (const Text& t : texts_) out.scalars["method." + t.name] = t.write();
+  if (n_masters_ == 0) return;
+  out.scalars[concat("kind.", kMaster)] = name_of(StateKind::kShared);
+  for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+    if (!has_master(i)) continue;
+    const TensorSlot& slot = layout.tensors()[i];
+    const auto part = masters_.span().subspan(slot.offset, slot.n);
+    out.tensors[kMasterKey + slot.spec.name] = {slot.spec.shape, {part.begin(), part.end()}};
+  }
+}
+
+// A state need not have masters: those of narrow parameters then follow from these.
+void StateTable::read_masters(const Layout& layout, const StateDict& in, bool commit,
+                              std::set<std::string>& known) {
+  for (const TensorSlot& slot : layout.tensors()) {
+    const std::string key = kMasterKey + slot.spec.name;
+    if (!in.tensors.contains(key)) continue;
+    const auto& values = saved_values(in, key, slot, Values::kAny);
+    known.insert(key);
+    if (!commit) continue;
+    if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_);
+    std::ranges::copy(values, masters_.span().subspan(slot.offset).begin());
+  }
 }
 
 void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit) {
@@ -133,6 +175,7 @@ void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit
         if (commit) std::ranges::copy(values, e.buffer.span().subspan(slot.offset).begin());
       }
     }
+    read_masters(layout, in, commit, known);
     for (const Text& t : texts_) {
       t.read(saved_text(in, t.name), layout.tensors().size(), commit);
     }

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,11 @@ class StateTable {
   void add_text(std::string name, WriteText write, ReadText read);
 
   void allocate(std::size_t flat_size);
+
+  // The float32 masters of parameters that are narrower, "master/<parameter>", shared: a buffer of
+  // the flat size, of which tensors that were asked for are saved and counted. REQUIRES: allocated.
+  FlatBuffer& masters(std::size_t tensor, std::size_t n);
+
   std::size_t n_buffers() const noexcept { return entries_.size(); }
   std::uint64_t floats() const noexcept;  // of all buffers together
   bool has(StateKind kind) const noexcept;
@@ -61,6 +67,8 @@ class StateTable {
 
  private:
   void read(const Layout& layout, const StateDict& in, bool and_commit);
+  void read_masters(const Layout& layout, const StateDict& in, bool commit,
+                    std::set<std::string>& known);
 
   struct Entry {
     std::string name;
@@ -75,7 +83,15 @@ class StateTable {
     ReadText read;
   };
 
+  bool has_master(std::size_t tensor) const noexcept {
+    return tensor < has_master_.size() && has_master_[tensor] != 0;
+  }
+
   std::string prefix_;
+  std::size_t flat_size_ = 0;
+  FlatBuffer masters_;  // empty before the first
+  std::vector<char> has_master_;
+  std::uint64_t n_masters_ = 0;  // coordinates
   std::deque<Entry> entries_;  // whose addresses methods keep
   std::deque<Text> texts_;
 };

@@ -1,4 +1,4 @@
-// Inputs of a step: views of the flat buffers, the step's scalars, the participating ranks.
+// Inputs of a step: views of the tensors, the step's scalars, the participating ranks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,45 +7,78 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
-#include <type_traits>
 #include <vector>
+
+#include "pride/tensors.h"
 
 namespace pride {
 
-enum class DType : std::uint8_t { kFloat32 };
-enum class Device : std::uint8_t { kHost };
-
-// Gradients that lie apart, tensor by tensor.
-struct TensorPointers {
-  std::vector<std::size_t> offsets;  // of all tensors in the layout, ascending
-  std::vector<const float*> data;    // null: not given
-
-  const float* at(std::size_t coordinate) const {
-    const auto next = std::ranges::upper_bound(offsets, coordinate);
-    const auto tensor = static_cast<std::size_t>(next - offsets.begin()) - 1;
-    return data[tensor] + (coordinate - offsets[tensor]);
-  }
+// Where a tensor's values lie: that of flat coordinate `offset` is data[0].
+struct ParameterPlace {
+  float* data = nullptr;
+  std::size_t offset = 0;
 };
-
-// The whole flat buffer of parameters or gradients; methods index it by flat coordinate. Gradients
-// may lie apart if Protocol::gradient_by_piece; then a range is one of one tensor.
-template <typename Float>
-struct FlatView {
-  Float* data = nullptr;
-  std::size_t n = 0;
+struct GradientPlace {
+  const void* data = nullptr;  // null: no gradient
+  std::size_t offset = 0;
   DType dtype = DType::kFloat32;
-  Device device = Device::kHost;
-  const TensorPointers* apart = nullptr;
-
-  std::span<Float> f32(std::size_t begin, std::size_t end) const {
-    if constexpr (std::is_const_v<Float>) {
-      if (apart != nullptr) return {apart->at(begin), end - begin};
-    }
-    return {data + begin, end - begin};
-  }
 };
-using View = FlatView<float>;
-using ConstView = FlatView<const float>;
+
+// Parameters as float32, by tensor: in the caller's memory, or their masters; or one flat buffer.
+// Ranges of flat coordinates lie in one tensor.
+template <typename Float>
+struct ParameterView {
+  Float* flat = nullptr;
+  const ParameterPlace* places = nullptr;  // by tensor, in the place of `flat`
+
+  std::span<Float> f32(std::size_t tensor, std::size_t begin, std::size_t end) const {
+    if (places == nullptr) return {flat + begin, end - begin};
+    return {places[tensor].data + (begin - places[tensor].offset), end - begin};
+  }
+  std::span<Float> of(const auto& piece) const { return f32(piece.tensor, piece.begin, piece.end); }
+  operator ParameterView<const float>() const { return {flat, places}; }
+};
+using View = ParameterView<float>;
+using ConstView = ParameterView<const float>;
+
+// Gradients of this rank, by tensor, each read in its own type, times `factor`.
+struct GradientView {
+  static constexpr std::size_t kBlock = 4096;  // coordinates widened at a time, in the L1 cache
+
+  const float* flat = nullptr;  // all float32 in one buffer, factor 1
+  const GradientPlace* places = nullptr;
+  float factor = 1;
+
+  // True if values can be read as they lie.
+  bool direct(std::size_t tensor) const {
+    return places == nullptr || (places[tensor].dtype == DType::kFloat32 && factor == 1);
+  }
+  // Coordinates [begin, end) of the tensor: as they lie, or in `block`, which has room for them.
+  std::span<const float> read(std::size_t tensor, std::size_t begin, std::size_t end,
+                              std::span<float> block) const {
+    if (places == nullptr) return {flat + begin, end - begin};
+    if (!direct(tensor)) return widen(tensor, begin, block.first(end - begin));
+    const auto* data = static_cast<const float*>(places[tensor].data);
+    return {data + (begin - places[tensor].offset), end - begin};
+  }
+  // The same with memory that grows as needed.
+  std::span<const float> read(std::size_t tensor, std::size_t begin, std::size_t end,
+                              std::vector<float>& room) const {
+    if (!direct(tensor) && room.size() < end - begin) room.resize(end - begin);
+    return read(tensor, begin, end, std::span(room));
+  }
+  // Calls body(at, g) for the blocks of [begin, end), ascending; one block if it can.
+  void for_blocks(std::size_t tensor, std::size_t begin, std::size_t end, auto&& body) const {
+    if (direct(tensor)) return body(begin, read(tensor, begin, end, std::span<float>()));
+    alignas(64) float block[kBlock];
+    for (std::size_t at = begin; at < end; at += kBlock) {
+      body(at, read(tensor, at, std::min(at + kBlock, end), std::span(block)));
+    }
+  }
+
+ private:
+  std::span<const float> widen(std::size_t tensor, std::size_t begin, std::span<float> out) const;
+};
 
 // Scalars of one group at one step, rounded to float once. Their bits are in every frame's check.
 struct StepScalars {
@@ -81,11 +114,21 @@ struct StepContext : Round {
   int rank = 0;
   std::span<const StepScalars> groups;
   std::span<const char> unused;  // by tensor: 1 if it has no gradient on this rank
+  std::span<const char> frozen = {};  // by tensor: 1 if it stays as it is; empty: none
   float grad_scale = 1;          // global-norm clipping: factor of the mean gradient, at apply
 
   bool is_unused(std::size_t tensor) const noexcept { return unused[tensor] != 0; }
-  const StepScalars& scalars_of(const auto& piece) const {
-    return groups[static_cast<std::size_t>(piece.group)];
+  bool is_frozen(std::size_t tensor) const noexcept {
+    return !frozen.empty() && frozen[tensor] != 0;
+  }
+  const StepScalars& scalars_of_group(int group) const {
+    return groups[static_cast<std::size_t>(group)];
+  }
+  // A frozen tensor, which no rank uses, does not decay either.
+  StepScalars scalars_of(const auto& piece) const {
+    StepScalars s = scalars_of_group(piece.group);
+    if (is_frozen(piece.tensor)) s.decay = 1;
+    return s;
   }
 };
 

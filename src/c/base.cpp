@@ -1,5 +1,6 @@
 // Errors, versions and layouts of the C interface.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/digest.h"
 #include "c/handles.h"
 #include "pride/cpu.h"
 
@@ -82,5 +83,21 @@ int pride_hash(const pride_layout* layout, const float* values, uint64_t* out) {
     const pride::Layout& shape = given(layout, "layout").layout;
     PRIDE_CHECK(values != nullptr || shape.flat_size() == 0, "values is NULL");
     given(out, "out") = pride::param_hash(shape, {values, shape.flat_size()});
+  });
+}
+
+int pride_hash_tensors(const pride_array* tensors, uint64_t n, uint64_t* out) {
+  return guarded([&] {
+    PRIDE_CHECK(n == 0 || tensors != nullptr, "tensors is NULL");
+    pride::Digest digest;
+    for (uint64_t i = 0; i < n; ++i) {
+      const pride_array& t = tensors[i];
+      PRIDE_CHECK(t.device == PRIDE_CPU, "tensor ", i, ": device ", t.device,
+                  ", must lie in CPU memory");
+      if (t.data == nullptr) continue;
+      const std::size_t width = t.dtype == PRIDE_FLOAT32 ? sizeof(float) : sizeof(pride::BFloat16);
+      digest.bytes({static_cast<const std::byte*>(t.data), width * t.n});
+    }
+    given(out, "out") = digest.value();
   });
 }

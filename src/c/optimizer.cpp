@@ -23,22 +23,35 @@ void check_array(const pride_array& array, const char* name) {
   PRIDE_CHECK(array.n == 0 || array.data != nullptr, name, ": ", array.n, " values at NULL");
 }
 
-std::span<float> params_of(const pride_array* array) {
-  check_array(given(array, "params"), "params");
-  PRIDE_CHECK(array->dtype == PRIDE_FLOAT32, "params: dtype ", array->dtype, ", must be float32");
-  return {static_cast<float*>(array->data), array->n};
+DType dtype_of(const pride_array& array, const char* name) {
+  PRIDE_CHECK(array.dtype >= PRIDE_FLOAT32 && array.dtype <= PRIDE_FLOAT16, name, ": dtype ",
+              array.dtype, ", must be float32, bfloat16 or float16");
+  return static_cast<DType>(array.dtype);
 }
 
-// Calls the body with the gradients as a span of their type.
-template <typename Body>
-auto with_grads(const pride_array* array, Body&& body) {
-  check_array(given(array, "grads"), "grads");
-  PRIDE_CHECK(array->dtype == PRIDE_FLOAT32 || array->dtype == PRIDE_BFLOAT16, "grads: dtype ",
-              array->dtype, ", must be float32 or bfloat16");
-  if (array->dtype == PRIDE_BFLOAT16) {
-    return body(std::span(static_cast<const BFloat16*>(array->data), array->n));
+// The caller's flat buffer; or NULL: the tensors that were set.
+Parameters params_of(const pride_optimizer& optimizer, const pride_array* array) {
+  if (array == nullptr) {
+    PRIDE_CHECK(!optimizer.params.empty(), "params is NULL");
+    return std::span<const Tensor>(optimizer.params);
   }
-  return body(std::span(static_cast<const float*>(array->data), array->n));
+  check_array(*array, "params");
+  PRIDE_CHECK(dtype_of(*array, "params") == DType::kFloat32, "params: dtype ", array->dtype,
+              ", a flat buffer must be float32; narrower ones: pride_optimizer_set_parameters()");
+  return std::span(static_cast<float*>(array->data), array->n);
+}
+
+Gradients grads_of(const pride_array* array) {
+  check_array(given(array, "grads"), "grads");
+  switch (dtype_of(*array, "grads")) {
+    case DType::kBFloat16:
+      return std::span(static_cast<const BFloat16*>(array->data), array->n);
+    case DType::kFloat16:
+      return std::span(static_cast<const Float16*>(array->data), array->n);
+    case DType::kFloat32:
+      break;
+  }
+  return std::span(static_cast<const float*>(array->data), array->n);
 }
 
 // Before the step: an unusable report must not cost one.
@@ -164,6 +177,44 @@ void pride_optimizer_destroy(pride_optimizer* optimizer) {
   delete optimizer;
 }
 
+int pride_optimizer_set_parameters(pride_optimizer* optimizer, const pride_array* params,
+                                   uint64_t n) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    const auto& tensors = all.layout().tensors();
+    PRIDE_CHECK(n == tensors.size() && params != nullptr, "params: ", n,
+                " tensors given, the layout has ", tensors.size());
+    std::vector<pride::Tensor> given;
+    for (uint64_t i = 0; i < n; ++i) {
+      const char* name = tensors[i].spec.name.c_str();
+      check_array(params[i], name);
+      given.emplace_back(params[i].data, params[i].n, dtype_of(params[i], name));
+    }
+    all.place(std::span<const pride::Tensor>(given));
+    optimizer->params = std::move(given);
+  });
+}
+
+int pride_optimizer_set_frozen(pride_optimizer* optimizer, const uint8_t* frozen) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    const std::size_t n = frozen == nullptr ? 0 : all.layout().tensors().size();
+    const auto flags = std::make_unique<bool[]>(n);
+    for (std::size_t i = 0; i < n; ++i) flags[i] = frozen[i] != 0;
+    all.set_frozen({flags.get(), n});
+  });
+}
+
+int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor) {
+  return guarded([&] { idle(optimizer).set_gradient_factor(factor); });
+}
+
+int pride_optimizer_hash(pride_optimizer* optimizer, uint64_t* out) {
+  return guarded([&] {
+    given(out, "out") = idle(optimizer).hash(params_of(*optimizer, nullptr));
+  });
+}
+
 int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
                          const pride_array* grads, const uint8_t* unused, pride_report* report) {
   return guarded([&] {
@@ -172,10 +223,8 @@ int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
     const std::size_t n = all.layout().tensors().size();
     const auto flags = std::make_unique<bool[]>(n);
     for (std::size_t i = 0; unused != nullptr && i < n; ++i) flags[i] = unused[i] != 0;
-    const auto done = with_grads(grads, [&](auto span) {
-      return all.step(params_of(params), span, std::span<const bool>(flags.get(), n));
-    });
-    write(done, *optimizer, report);
+    write(all.step(params_of(*optimizer, params), grads_of(grads), {flags.get(), n}), *optimizer,
+          report);
   });
 }
 
@@ -183,8 +232,8 @@ int pride_optimizer_begin(pride_optimizer* optimizer, const pride_array* params,
                           const pride_array* grads) {
   return guarded([&] {
     pride::Optimizer& all = idle(optimizer);
-    if (grads == nullptr) return all.begin_step(params_of(params));
-    with_grads(grads, [&](auto span) { all.begin_step(params_of(params), span); });
+    if (grads == nullptr) return all.begin_step(params_of(*optimizer, params));
+    all.begin_step(params_of(*optimizer, params), grads_of(grads));
   });
 }
 
@@ -193,8 +242,11 @@ int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor, int32_t u
 }
 
 int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor, const pride_array* grad) {
-  return guarded(
-      [&] { with_grads(grad, [&](auto span) { idle(optimizer).gradient_ready(tensor, span); }); });
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    check_array(given(grad, "grad"), "grad");
+    all.gradient_ready(tensor, pride::ConstTensor(grad->data, grad->n, dtype_of(*grad, "grad")));
+  });
 }
 
 int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms, pride_report* report) {
@@ -242,19 +294,20 @@ int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors,
     for (uint64_t g = 0; g < n_groups; ++g) more.push_back(group_of(groups[g]));
     all.add(specs_of(tensors, n), std::move(more));
     optimizer->buffers.clear();
+    optimizer->params.clear();
   });
 }
 
 int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params) {
-  return guarded([&] { idle(optimizer).broadcast(params_of(params)); });
+  return guarded([&] { idle(optimizer).broadcast(params_of(*optimizer, params)); });
 }
 
 int pride_optimizer_to_common(const pride_optimizer* optimizer, const pride_array* params) {
-  return guarded([&] { idle(optimizer).to_common(params_of(params)); });
+  return guarded([&] { idle(optimizer).to_common(params_of(*optimizer, params)); });
 }
 
 int pride_optimizer_to_local(const pride_optimizer* optimizer, const pride_array* params) {
-  return guarded([&] { idle(optimizer).to_local(params_of(params)); });
+  return guarded([&] { idle(optimizer).to_local(params_of(*optimizer, params)); });
 }
 
 int64_t pride_optimizer_period(const pride_optimizer* optimizer) {

@@ -80,8 +80,8 @@ std::optional<NonFinite> open(const Frame& frame, const FrameHeader& expected,
   must_be("vote weight", get<std::uint16_t>(header, 14), expected.weight);
   must_be("coordinates", get<std::uint64_t>(header, 24), expected.n_coords);
   must_be("payload bytes", get<std::uint64_t>(header, 32), frame.payload_bytes());
-  must_be("step scalars (lr, betas, weight decay) with digest", get<std::uint64_t>(header, 40),
-          expected.scalars);
+  must_be("step scalars (lr, betas, weight decay, frozen tensors) with digest",
+          get<std::uint64_t>(header, 40), expected.scalars);
 
   const auto flags = get<std::uint8_t>(header, 7);
   if ((flags & ~kNonFiniteFlag) != 0) refuse(where, from, "flags", flags, kNonFiniteFlag);

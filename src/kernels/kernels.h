@@ -92,7 +92,7 @@ void apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
                   std::size_t plane_stride, int present, int world, Step step,
                   std::span<float> x) noexcept;
 
-// x = x*decay.
+// x = x*decay; nothing is read or written if decay is 1.
 void apply_decay(float decay, std::span<float> x) noexcept;
 
 // ---- Dense --------------------------------------------------------------------------------------

@@ -41,7 +41,9 @@ void scale(float factor, std::span<float> x) noexcept {
   HWY_DYNAMIC_DISPATCH(scale_by)(factor, x);
 }
 
-void apply_decay(float decay, std::span<float> x) noexcept { scale(decay, x); }
+void apply_decay(float decay, std::span<float> x) noexcept {
+  if (decay != 1) scale(decay, x);
+}
 
 }  // namespace pride::kernels
 #endif  // HWY_ONCE

@@ -22,6 +22,10 @@ template <typename T>
 std::span<const T> numbers(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
+template <typename T>
+std::span<T> numbers(std::span<std::byte> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
 
 std::span<const float> widened(std::span<const BFloat16> narrow, std::span<float> block) {
   to_float(narrow, block.first(narrow.size()));
@@ -98,6 +102,25 @@ void narrowed(std::span<const float> values, std::span<float> out) {
   std::ranges::copy(values, out.begin());
 }
 void narrowed(std::span<const float> values, std::span<BFloat16> out) { to_bf16(values, out); }
+
+// The bucket's gradients side by side; unused tensors and padding are zero.
+template <typename T>
+void gather(const Bucket& bucket, const StepContext& ctx, const GradientView& grad,
+            std::span<T> out) {
+  std::size_t end = 0;  // of what is written
+  for (const Shard& shard : bucket.shards) {
+    for (const Piece& p : shard.pieces) {
+      if (ctx.is_unused(p.tensor)) continue;
+      const std::size_t first = p.begin - bucket.begin;
+      std::ranges::fill(out.subspan(end, first - end), T{});
+      grad.for_blocks(p.tensor, p.begin, p.end, [&](std::size_t at, std::span<const float> g) {
+        narrowed(g, out.subspan(at - bucket.begin, g.size()));
+      });
+      end = first + p.n();
+    }
+  }
+  std::ranges::fill(out.subspan(end), T{});
+}
 
 // out = sum of weight times row, over `votes`; no weights: each is 1. In double and in row order,
 // rounded at the end: products are exact, and the mean of finite numbers is finite.
@@ -179,24 +202,24 @@ std::vector<Part> DenseMean::parts(const Bucket& bucket, bool central) const {
   return parts;
 }
 
-// Gradients are sent from backward's buffers; those that are summed in place, or rounded, are
-// copied into `room`, whose second half receives the means in bfloat16.
+// Float32 gradients of one flat buffer are sent from there. Others are gathered in `room`, whose
+// second half receives the means; a native sum replaces them in place.
 void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
   Wire& frames = flight.wire(kFrames);
   ByteBuffer& room = flight.wire(kind_ == Dense::kNative ? kSum : kFrames).room;
-  room.resize(sizeof(float) * bucket.size());
-  const auto grad = flight.grad.f32(bucket.begin, bucket.end);
-  const bool narrow = kind_ == Dense::kBf16;
-  std::span<const std::byte> values = std::as_bytes(grad);
-  std::span<std::byte> means = room.span();
-  if (narrow) {
-    const auto rounded = room.span().first(room.size() / 2);
-    to_bf16(grad, {reinterpret_cast<BFloat16*>(rounded.data()), grad.size()});
-    values = rounded;
-    means = room.span().last(room.size() / 2);
+  const bool narrow = kind_ == Dense::kBf16, native = kind_ == Dense::kNative;
+  const bool in_place = flight.grad.places == nullptr && !narrow && !native;
+  const std::size_t width = narrow ? sizeof(BFloat16) : sizeof(float), n_bytes = width * bucket.size();
+  room.resize(in_place || native ? n_bytes : 2 * n_bytes);
+  std::span<const std::byte> values = room.span().first(n_bytes);
+  if (in_place) {
+    values = std::as_bytes(std::span(flight.grad.flat + bucket.begin, bucket.size()));
+  } else if (narrow) {
+    gather(bucket, ctx, flight.grad, numbers<BFloat16>(room.span().first(n_bytes)));
+  } else {
+    gather(bucket, ctx, flight.grad, numbers<float>(room.span().first(n_bytes)));
   }
-  const std::size_t width = narrow ? sizeof(BFloat16) : sizeof(float);
-  if (kind_ == Dense::kNative) std::ranges::copy(grad, room.floats().begin());
+  const std::span<std::byte> means = room.span().last(n_bytes);
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const Shard& shard = bucket.shards[j];
     const std::size_t at = width * (shard.begin - bucket.begin), n = width * shard.size();
@@ -205,15 +228,12 @@ void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& fli
       frames.down_body[j] = means.subspan(at, n);
     }
     for (const Piece& p : shard.pieces) {
+      if (ctx.is_unused(p.tensor) || frames.non_finite) continue;
       const std::size_t first = p.begin - bucket.begin;
-      if (ctx.is_unused(p.tensor)) {
-        if (kind_ == Dense::kNative) std::ranges::fill(room.floats().subspan(first, p.n()), 0.0f);
-      } else if (!frames.non_finite) {
-        const std::size_t bad = narrow ? first_bad(numbers<BFloat16>(values).subspan(first, p.n()))
-                                       : first_bad(grad.subspan(first, p.n()));
-        if (bad == kernels::kAllFinite) continue;
-        frames.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
-      }
+      const std::size_t bad = narrow ? first_bad(numbers<BFloat16>(values).subspan(first, p.n()))
+                                     : first_bad(numbers<float>(values).subspan(first, p.n()));
+      if (bad == kernels::kAllFinite) continue;
+      frames.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
     }
   }
 }
@@ -265,9 +285,9 @@ void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepCont
     const auto unused = unused_bits(flight.wire(kFrames).down[j].span().data(), bucket.shards[j]);
     for (std::size_t k = 0; k < bucket.shards[j].pieces.size(); ++k) {
       const Piece& p = bucket.shards[j].pieces[k];
-      const StepScalars& s = ctx.scalars_of(p);
+      const StepScalars s = ctx.scalars_of(p);
       if (bit_at(unused, k)) {
-        kernels::apply_decay(s.decay, x.f32(p.begin, p.end));
+        kernels::apply_decay(s.decay, x.of(p));
         continue;
       }
       const bool in_place = kind_ != Dense::kBf16 && ctx.grad_scale == 1;
@@ -281,7 +301,7 @@ void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepCont
           kernels::scale(ctx.grad_scale, part);
           g = part;
         }
-        rule.step(at, g, s, x.f32(at, at + n));
+        rule.step(at, g, s, x.f32(p.tensor, at, at + n));
       }
     }
   }

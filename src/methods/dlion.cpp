@@ -50,7 +50,7 @@ void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& r
 namespace {
 
 kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBlend* matrices) {
-  const StepScalars& s = ctx.scalars_of(p);
+  const StepScalars s = ctx.scalars_of(p);
   return {s.decay, matrices == nullptr ? s.lr : s.lr * matrices->step_scale(p.tensor)};
 }
 
@@ -61,7 +61,7 @@ void apply_vote(const Shard& shard, const VoteView<const std::byte>& vote, const
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
     const kernels::Step step = step_of(p, ctx, matrices);
-    const auto part = x.f32(p.begin, p.end);
+    const auto part = x.of(p);
     if (bit_at(vote.unused, k)) {
       kernels::apply_decay(step.decay, part);
     } else if (vote.nonzero.empty()) {
@@ -80,7 +80,7 @@ void apply_average(const Shard& shard, const CountView<const std::byte>& counts,
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
     const kernels::Step step = step_of(p, ctx, matrices);
-    const auto part = x.f32(p.begin, p.end);
+    const auto part = x.of(p);
     const int users = counts.users[k];
     if (users == 0) {
       kernels::apply_decay(step.decay, part);
@@ -137,7 +137,6 @@ class DistributedLion final : public Method {
 
   Protocol protocol(const Round&) const override {
     return {.hierarchical = true,
-            .gradient_by_piece = true,
             .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max(),
             .replays = true};
   }
@@ -162,18 +161,17 @@ class DistributedLion final : public Method {
     return choice_ == RouteChoice::kOneShot || faster ? std::move(one_shot) : std::move(two_shots);
   }
 
-  void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override {
+  void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override {
     if (ctx.is_unused(tensor)) return;
     const TensorSlot& slot = layout_.tensors()[tensor];
     const auto blend = blend_(ctx.groups[static_cast<std::size_t>(slot.spec.group)]);
     const bool matrix = matrices_ && matrices_->has(tensor);
     if (matrix) {
-      matrices_->blend(tensor, ctx.step, blend, grad.f32(slot.offset, slot.offset + slot.n),
-                       m_.span().subspan(slot.offset, slot.n));
+      matrices_->blend(tensor, ctx.step, blend, grad, m_.span().subspan(slot.offset, slot.n));
     }
     if (scales_.empty()) return;
     scales_[tensor] = matrix ? sign_scale(matrices_->direction(tensor))
-                             : sign_scale(slot, grad, blend, m_.span());
+                             : sign_scale(tensor, slot, grad, blend, m_.span());
   }
 
   double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }

@@ -17,21 +17,21 @@ kernels::Blend lion_blend(const StepScalars& s) {
 
 namespace {
 
-constexpr std::size_t kBlock = 4096;  // coordinates whose blend stays in the L1 cache
+constexpr std::size_t kBlock = GradientView::kBlock;
 
 float scale_of(float most) { return most < kernels::kZeroFloor ? 1 : most; }
 
 // S_R(u) = +1 with probability (R + u)/(2R). Returns false if g or m is not finite somewhere.
-bool stochastic_update(const Piece& p, ConstView grad, const StepContext& ctx,
+bool stochastic_update(const Piece& p, GradientView grad, const StepContext& ctx,
                        const kernels::Blend& blend, float scale, std::span<float> m,
                        std::span<std::uint64_t> signs) {
-  alignas(64) float u[kBlock];
+  alignas(64) float u[kBlock], block[kBlock];
   bool finite = true;
   for (std::size_t at = p.begin; at < p.end; at += kBlock) {
     const std::size_t end = std::min(at + kBlock, p.end);
     const std::span part(u, end - at);
-    finite &= kernels::lion_blend(grad.f32(at, end), blend, m.subspan(at, end - at), part) ==
-              kernels::kAllFinite;
+    finite &= kernels::lion_blend(grad.read(p.tensor, at, end, std::span(block)), blend,
+                                  m.subspan(at, end - at), part) == kernels::kAllFinite;
     kernels::stochastic_signs(part, scale, {ctx.seed, ctx.step, ctx.rank, at},
                               signs.subspan((at - p.begin) / 64, words_for(end - at)));
   }
@@ -39,7 +39,7 @@ bool stochastic_update(const Piece& p, ConstView grad, const StepContext& ctx,
 }
 
 // Signs of a piece; false if a value is not finite.
-bool encode_piece(const Piece& p, ConstView grad, const StepContext& ctx,
+bool encode_piece(const Piece& p, GradientView grad, const StepContext& ctx,
                   const kernels::Blend& blend, const SignRule& rule, std::span<float> m,
                   std::span<std::uint64_t> signs) {
   const bool exact = rule.scales.empty();
@@ -52,28 +52,34 @@ bool encode_piece(const Piece& p, ConstView grad, const StepContext& ctx,
     return true;
   }
   if (!exact) return stochastic_update(p, grad, ctx, blend, rule.scales[p.tensor], m, signs);
-  const kernels::HashWords zeros{zero_key(ctx.seed, ctx.step, ctx.rank), p.begin / 64};
-  return kernels::lion_sign_update(grad.f32(p.begin, p.end), blend, zeros,
-                                   m.subspan(p.begin, p.n()), signs) == kernels::kAllFinite;
+  const std::uint64_t key = zero_key(ctx.seed, ctx.step, ctx.rank);
+  bool finite = true;
+  grad.for_blocks(p.tensor, p.begin, p.end, [&](std::size_t at, std::span<const float> g) {
+    finite &= kernels::lion_sign_update(g, blend, {key, at / 64}, m.subspan(at, g.size()),
+                                        signs.subspan((at - p.begin) / 64, words_for(g.size()))) ==
+              kernels::kAllFinite;
+  });
+  return finite;
 }
 
 }  // namespace
 
 float sign_scale(std::span<const float> u) { return scale_of(kernels::max_abs(u)); }
 
-float sign_scale(const TensorSlot& slot, ConstView grad, const kernels::Blend& blend,
-                 std::span<const float> m) {
-  alignas(64) float u[kBlock];
+float sign_scale(std::size_t tensor, const TensorSlot& slot, GradientView grad,
+                 const kernels::Blend& blend, std::span<const float> m) {
+  alignas(64) float u[kBlock], block[kBlock];
   float most = 0;
   for (std::size_t i = 0; i < slot.n; i += kBlock) {
     const std::size_t at = slot.offset + i, n = std::min(kBlock, slot.n - i);
-    kernels::blend_only(grad.f32(at, at + n), blend, m.subspan(at, n), std::span(u, n));
+    kernels::blend_only(grad.read(tensor, at, at + n, std::span(block)), blend, m.subspan(at, n),
+                        std::span(u, n));
     most = std::max(most, kernels::max_abs(std::span(u, n)));
   }
   return scale_of(most);
 }
 
-std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const StepContext& ctx,
+std::optional<NonFinite> encode_signs(const Shard& shard, GradientView grad, const StepContext& ctx,
                                       BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
                                       const SignRule& rule) {
   std::optional<NonFinite> non_finite;

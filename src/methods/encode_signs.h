@@ -22,12 +22,12 @@ struct SignRule {
 // R of stochastic signs: the largest |u|, 1 where it is below kernels::kZeroFloor. Of a tensor
 // whose u is orthogonalised, and of one whose u is the blend of its gradient and m, which is flat.
 float sign_scale(std::span<const float> u);
-float sign_scale(const TensorSlot& slot, ConstView grad, const kernels::Blend& blend,
-                 std::span<const float> m);
+float sign_scale(std::size_t tensor, const TensorSlot& slot, GradientView grad,
+                 const kernels::Blend& blend, std::span<const float> m);
 
 // Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. Returns the
 // first tensor with a NaN or Inf. REQUIRES: a frame of signs with its unused bits.
-std::optional<NonFinite> encode_signs(const Shard& shard, ConstView grad, const StepContext& ctx,
+std::optional<NonFinite> encode_signs(const Shard& shard, GradientView grad, const StepContext& ctx,
                                       BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
                                       const SignRule& rule = {});
 

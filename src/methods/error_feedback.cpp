@@ -16,9 +16,9 @@ alignas(64) constexpr ScaleValues kZeros{};
 
 // Only a tensor that no rank uses is skipped: a tensor unused here has a gradient of zero.
 std::span<const float> gradient_of(const Flight& flight, const Piece& p, const ScaleBlock& b,
-                                   const StepContext& ctx) {
+                                   const StepContext& ctx, ScaleValues& room) {
   if (ctx.is_unused(p.tensor)) return std::span(kZeros).first(b.n());
-  return flight.grad.f32(b.begin, b.end);
+  return flight.grad.read(p.tensor, b.begin, b.end, std::span(room));
 }
 
 // C(p) = scale * sign(p): fills the words and returns the scale, which is not finite if p is not.
@@ -47,7 +47,7 @@ std::vector<Part> ErrorFeedback::parts(const Bucket& bucket) const {
 }
 
 void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
-  alignas(64) ScaleValues room;
+  alignas(64) ScaleValues room, widened;
   Wire& wire = flight.wire(0);
   const std::uint64_t key = zero_key(ctx.seed, ctx.step, ctx.rank);
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
@@ -59,7 +59,7 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
       const ScaleBlock& b = blocks[k];
       const Piece& piece = shard.pieces[b.piece];
       const auto p = std::span(room).first(b.n());
-      kernels::feedback(gradient_of(flight, piece, b, ctx), m_.span().subspan(b.begin, b.n()),
+      kernels::feedback(gradient_of(flight, piece, b, ctx, widened), m_.span().subspan(b.begin, b.n()),
                         error_.span().subspan(b.begin, b.n()), feedback_(ctx.scalars_of(piece)), p);
       view.scales[k] = compress(p, norm_, {key, b.begin / 64}, view.signs_of(b));
       // NaN or Inf in the gradient, or a sum that overflows here, makes the scale non-finite
@@ -115,6 +115,7 @@ void ErrorFeedback::settle(const Shard& shard, std::span<const float> pending) {
 // e = p - C(p), and the method's own step for Delta
 void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
                           View x, const StepBlock& step) {
+  alignas(64) ScaleValues widened;
   const Wire& wire = flight.wire(0);
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const Shard& shard = bucket.shards[j];
@@ -124,15 +125,15 @@ void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const Step
     for (std::size_t k = 0; k < blocks.size(); ++k) {
       const ScaleBlock& b = blocks[k];
       const Piece& piece = shard.pieces[b.piece];
-      const StepScalars& s = ctx.scalars_of(piece);
+      const StepScalars s = ctx.scalars_of(piece);
       if (bit_at(result.unused, b.piece)) {
-        kernels::apply_decay(s.decay, x.f32(b.begin, b.end));
+        kernels::apply_decay(s.decay, x.f32(piece.tensor, b.begin, b.end));
         continue;
       }
       const auto m = m_.span().subspan(b.begin, b.n());
-      kernels::keep_feedback(gradient_of(flight, piece, b, ctx), feedback_(s), sent.signs_of(b),
+      kernels::keep_feedback(gradient_of(flight, piece, b, ctx, widened), feedback_(s), sent.signs_of(b),
                              sent.scales[k], m, error_.span().subspan(b.begin, b.n()));
-      step(b, {result.signs_of(b), result.scales[k]}, s, m, x.f32(b.begin, b.end));
+      step(b, {result.signs_of(b), result.scales[k]}, s, m, x.f32(piece.tensor, b.begin, b.end));
     }
   }
 }

@@ -124,7 +124,7 @@ std::vector<Part> LionCub::vote_parts(const Bucket& b, int bits, int voters) con
 
 // --- Worker: levels of the blend, momenta that are due, samples. ---------------------------------
 
-void LionCub::prepare(Communicator& c, const StepContext& ctx, ConstView g) {
+void LionCub::prepare(Communicator& c, const StepContext& ctx, GradientView g) {
   quantiser_.prepare(c, *this, ctx, g, m_.span(), e_ ? e_->span() : std::span<float>{});
 }
 
@@ -172,7 +172,7 @@ void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& fli
     }
     for (const Piece& p : shard.pieces) {
       if (ctx.is_unused(p.tensor)) continue;
-      Quantiser::Buffers buffers{.g = flight.grad.f32(p.begin, p.end),
+      Quantiser::Buffers buffers{.g = flight.grad,
                                  .m = m_.span().subspan(p.begin, p.n()),
                                  .e = {},
                                  .e_next = {}};

@@ -28,7 +28,7 @@ class LionCub final : public Method {
 
   Protocol protocol(const Round& round) const override;
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;
-  void prepare(Communicator& c, const StepContext& ctx, ConstView g) override;
+  void prepare(Communicator& c, const StepContext& ctx, GradientView g) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override;

@@ -72,7 +72,7 @@ class LionCubAuto final : public Method {
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return cub_.parts(b, round);
   }
-  void prepare(Communicator& c, const StepContext& ctx, ConstView g) override {
+  void prepare(Communicator& c, const StepContext& ctx, GradientView g) override {
     cub_.prepare(c, ctx, g);
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {

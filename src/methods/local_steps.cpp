@@ -56,6 +56,14 @@ StateTable& named_local(StateTable& state) {
   return state;
 }
 
+bool all_finite(GradientView grad, std::size_t tensor, std::size_t begin, std::size_t end) {
+  bool finite = true;
+  grad.for_blocks(tensor, begin, end, [&](std::size_t, std::span<const float> g) {
+    finite &= kernels::first_non_finite(g) == kernels::kAllFinite;
+  });
+  return finite;
+}
+
 std::span<float> of(FlatBuffer& buffer, const Piece& p) {
   return buffer.span().subspan(p.begin, p.n());
 }
@@ -146,15 +154,14 @@ const StepContext& LocalSteps::outer_context(const StepContext& ctx) {
   return outer_ctx_;
 }
 
-ConstView LocalSteps::direction() {
+GradientView LocalSteps::direction() {
   if (direction_.size() == 0) direction_ = FlatBuffer(layout_.flat_size());
-  return {direction_.data(), direction_.size()};
+  return {.flat = direction_.data()};
 }
 
 Protocol LocalSteps::protocol(const Round& round) const {
   Protocol protocol = outer_->protocol(outer_round(round));
   protocol.mean_gradient = false;  // it would be that of drifts
-  protocol.gradient_by_piece = true;
   protocol.cuts.assign(fragments_.cuts().begin(), fragments_.cuts().end());
   protocol.delay = fragments_.delay();
   protocol.replays = protocol.replays && !fragments_.stream();  // a round is one exchange of all
@@ -186,15 +193,17 @@ void LocalSteps::settle(const Part& part, const Shard& shard, std::span<const fl
 
 // --- Worker. -------------------------------------------------------------------------------------
 
-// y = the local rule's step for g, the gradient of a part of the tensor. True: the rule has waited
-// for this last part, and y has changed in all of them.
-bool LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::span<const float> g,
-                           const StepContext& ctx) {
+// y = the local rule's step for the gradient of a part of the tensor. True: the rule has waited for
+// this last part, and y has changed in all of them.
+bool LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::size_t end,
+                           GradientView grad, const StepContext& ctx) {
   const int group = layout_.tensors()[tensor].spec.group;
   StepScalars local = ctx.groups[static_cast<std::size_t>(group)];
   local.decay = 1;
-  rule_->step(begin, g, local, drift_.span().subspan(begin, g.size()));
-  return rule_->end_piece(tensor, ctx.step, local, {drift_.data(), drift_.size()});
+  grad.for_blocks(tensor, begin, end, [&](std::size_t at, std::span<const float> g) {
+    rule_->step(at, g, local, drift_.span().subspan(at, g.size()));
+  });
+  return rule_->end_piece(tensor, ctx.step, local, {.flat = drift_.data()});
 }
 
 // D of a tensor, whose drift is complete; NaN where its gradient was not finite, which the outer
@@ -202,7 +211,7 @@ bool LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::span<cons
 void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, bool finite) {
   const TensorSlot& slot = layout_.tensors()[tensor];
   const float lr = ctx.groups[static_cast<std::size_t>(slot.spec.group)].lr;
-  const ConstView all = direction();
+  const GradientView all = direction();
   const auto d = direction_.span().subspan(slot.offset, slot.n);
   std::ranges::copy(drift_.span().subspan(slot.offset, slot.n), d.begin());
   if (rest_ != nullptr) kernels::add(rest_->span().subspan(slot.offset, slot.n), d);
@@ -223,31 +232,31 @@ void LocalSteps::note_fault(std::size_t tensor, const StepContext& ctx) {
 
 // The last local step of a phase comes before the exchange, by whole tensors, which outer methods
 // may need. A gradient that is not finite changes no drift.
-void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) {
+void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) {
   const TensorSlot& slot = layout_.tensors()[tensor];
   if (!fragments_.sends(slot.offset, ctx.step)) return;
-  const auto g = grad.f32(slot.offset, slot.offset + slot.n);
-  const bool finite = kernels::first_non_finite(g) == kernels::kAllFinite;
-  if (finite) take_step(tensor, slot.offset, g, ctx);
+  const std::size_t begin = slot.offset, end = begin + slot.n;
+  const bool finite = all_finite(grad, tensor, begin, end);
+  if (finite) take_step(tensor, begin, end, grad, ctx);
   if (!finite && fragments_.stream()) note_fault(tensor, ctx);
   hand_over(tensor, ctx, finite || fragments_.stream());
 }
 
-// A tensor without a gradient in this step takes part if it has drifted before.
+// A tensor without a gradient in this step takes part if it has drifted before; a frozen one never.
 void LocalSteps::settle_unused(std::size_t tensor, const StepContext& ctx) {
   if (handed_over_[tensor] == ctx.step) return;
   const TensorSlot& slot = layout_.tensors()[tensor];
   const auto drifted = [&](const FlatBuffer& y) {
     return kernels::max_abs(y.span().subspan(slot.offset, slot.n)) > 0;
   };
-  if (drifted(drift_) || (rest_ != nullptr && drifted(*rest_))) {
+  if (!ctx.is_frozen(tensor) && (drifted(drift_) || (rest_ != nullptr && drifted(*rest_)))) {
     return hand_over(tensor, ctx, true);
   }
   idle_[tensor] = 1;
   handed_over_[tensor] = ctx.step;
 }
 
-void LocalSteps::prepare(Communicator& comm, const StepContext& ctx, ConstView) {
+void LocalSteps::prepare(Communicator& comm, const StepContext& ctx, GradientView) {
   for (std::size_t t = 0; t < idle_.size(); ++t) settle_unused(t, ctx);
   outer_->prepare(comm, outer_context(ctx), direction());
 }
@@ -260,8 +269,7 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
       if (last) {
         settle_unused(p.tensor, ctx);
       } else if (!ctx.is_unused(p.tensor) && !faulty(ctx) &&
-                 kernels::first_non_finite(flight.grad.f32(p.begin, p.end)) !=
-                     kernels::kAllFinite) {
+                 !all_finite(flight.grad, p.tensor, p.begin, p.end)) {
         note_fault(p.tensor, ctx);
       }
     }
@@ -279,7 +287,7 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
 
 // x' = the outer method's step;  rest = feedback (rest + y - (x' - decayed x))
 void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const StepContext& outer) {
-  if (rest_ == nullptr) return outer_->apply(b, flight, outer, {common_.data(), common_.size()});
+  if (rest_ == nullptr) return outer_->apply(b, flight, outer, {.flat = common_.data()});
   moved_.clear();
   for_pieces(b, [&](const Piece& p) {
     const auto old = of(common_, p);
@@ -287,11 +295,12 @@ void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const St
     moved_.insert(moved_.end(), old.begin(), old.end());
     kernels::apply_decay(outer.scalars_of(p).decay, std::span(moved_).subspan(first));
   });
-  outer_->apply(b, flight, outer, {common_.data(), common_.size()});
+  outer_->apply(b, flight, outer, {.flat = common_.data()});
   auto moved = std::span(moved_);
   for_pieces(b, [&](const Piece& p) {
     const auto part = moved.first(p.n()), rest = of(*rest_, p);
     moved = moved.subspan(p.n());
+    if (outer.is_frozen(p.tensor)) return;
     kernels::scale(-1, part);
     kernels::add(of(common_, p), part);
     kernels::scale(-1, part);
@@ -307,30 +316,31 @@ void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext&
   if (at_once) take_outer_step(b, flight, outer_context(ctx));
   std::vector<std::size_t> moved;  // tensors of which parts were placed before their step
   for_pieces(b, [&](const Piece& p) {
+    if (ctx.is_frozen(p.tensor)) return;
     const auto y = of(drift_, p);
     if (at_once) std::ranges::fill(y, 0.0F);
     if (!last && !faulty(ctx) && !ctx.is_unused(p.tensor) &&
-        take_step(p.tensor, p.begin, flight.grad.f32(p.begin, p.end), ctx)) {
+        take_step(p.tensor, p.begin, p.end, flight.grad, ctx)) {
       moved.push_back(p.tensor);
     }
-    fragments_.place(p.begin, of(common_, p), y, x.f32(p.begin, p.end), ctx.step);
+    fragments_.place(p.begin, of(common_, p), y, x.of(p), ctx.step);
   });
   for (const std::size_t tensor : moved) {
     const TensorSlot& slot = layout_.tensors()[tensor];
     fragments_.write(slot.offset, common_.span().subspan(slot.offset, slot.n),
                      drift_.span().subspan(slot.offset, slot.n),
-                     x.f32(slot.offset, slot.offset + slot.n), ctx.step);
+                     x.f32(tensor, slot.offset, slot.offset + slot.n), ctx.step);
   }
 }
 
 // As an exchange without this worker's drift; what earlier ones left of its drifts stays.
 void LocalSteps::replay(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) {
   held_ = layout_.tensors().size();
-  outer_->replay(b, flight, outer_context(ctx), {common_.data(), common_.size()});
+  outer_->replay(b, flight, outer_context(ctx), {.flat = common_.data()});
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
       std::ranges::fill(drift_.span().subspan(p.begin, p.n()), 0.0F);
-      std::ranges::copy(common_.span().subspan(p.begin, p.n()), x.f32(p.begin, p.end).begin());
+      std::ranges::copy(common_.span().subspan(p.begin, p.n()), x.of(p).begin());
     }
   }
 }
@@ -362,18 +372,24 @@ StepNotes LocalSteps::end_step(const StepContext& ctx) {
 
 // --- The common parameters. ----------------------------------------------------------------------
 
-std::span<const float> LocalSteps::begin(std::span<const float> x) {
+View LocalSteps::begin(View x) {
   fault_.reset();
-  for (std::size_t t = held_; t < layout_.tensors().size(); ++t) {
-    const TensorSlot& slot = layout_.tensors()[t];
-    std::ranges::copy(x.subspan(slot.offset, slot.n), common_.span().subspan(slot.offset).begin());
-  }
-  return common_.span();
+  copy_to_common(x, held_);
+  return {.flat = common_.data()};
 }
 
-void LocalSteps::rebase(std::span<const float> x) {
+// Of the tensors from `first` on.
+void LocalSteps::copy_to_common(ConstView x, std::size_t first) {
+  for (std::size_t t = first; t < layout_.tensors().size(); ++t) {
+    const TensorSlot& slot = layout_.tensors()[t];
+    std::ranges::copy(x.f32(t, slot.offset, slot.offset + slot.n),
+                      common_.span().subspan(slot.offset).begin());
+  }
+}
+
+void LocalSteps::rebase(ConstView x) {
   held_ = layout_.tensors().size();
-  std::ranges::copy(x, common_.span().begin());
+  copy_to_common(x, 0);
   std::ranges::fill(drift_.span(), 0.0F);
 }
 
@@ -381,7 +397,7 @@ void LocalSteps::to_common(View x) const {
   for (std::size_t t = 0; t < held_; ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
     const auto common = common_.span().subspan(slot.offset, slot.n);
-    std::ranges::copy(common, x.f32(slot.offset, slot.offset + slot.n).begin());
+    std::ranges::copy(common, x.f32(t, slot.offset, slot.offset + slot.n).begin());
   }
 }
 
@@ -390,7 +406,7 @@ void LocalSteps::to_local(View x) const {
     const TensorSlot& slot = layout_.tensors()[t];
     fragments_.place(slot.offset, common_.span().subspan(slot.offset, slot.n),
                      drift_.span().subspan(slot.offset, slot.n),
-                     x.f32(slot.offset, slot.offset + slot.n));
+                     x.f32(t, slot.offset, slot.offset + slot.n));
   }
 }
 

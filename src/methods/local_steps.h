@@ -32,19 +32,19 @@ class LocalSteps final : public Method {
 
   Protocol protocol(const Round& round) const override;
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;
-  void prepare(Communicator& comm, const StepContext& ctx, ConstView grad) override;
-  void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override;
+  void prepare(Communicator& comm, const StepContext& ctx, GradientView grad) override;
+  void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override;
   void settle(const Part& part, const Shard& shard, std::span<const float> pending) override;
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
   void replay(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override;
-  void rebase(std::span<const float> x) override;
+  void rebase(ConstView x) override;
   void arrive(const Bucket& b, const Flight& flight, const StepContext& begun) override;
   void drop(const StepContext& begun, const NonFinite& why) override;
   StepNotes end_step(const StepContext& ctx) override;
-  std::span<const float> begin(std::span<const float> x) override;
+  View begin(View x) override;
   void to_common(View x) const override;
   void to_local(View x) const override;
   void describe(MethodInfo& info) const override;
@@ -62,11 +62,12 @@ class LocalSteps final : public Method {
   void note_fault(std::size_t tensor, const StepContext& ctx);
   Round outer_round(const Round& round) const;
   const StepContext& outer_context(const StepContext& ctx);
-  bool take_step(std::size_t tensor, std::size_t begin, std::span<const float> g,
+  bool take_step(std::size_t tensor, std::size_t begin, std::size_t end, GradientView grad,
                  const StepContext& ctx);
   void hand_over(std::size_t tensor, const StepContext& ctx, bool finite);
   void settle_unused(std::size_t tensor, const StepContext& ctx);
-  ConstView direction();
+  GradientView direction();
+  void copy_to_common(ConstView x, std::size_t first);
   void read_held(const std::string& text, std::size_t n_tensors, bool commit);
 
   Layout layout_;

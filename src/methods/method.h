@@ -30,7 +30,7 @@ struct MethodContext {
 
 // A bucket in flight during a step.
 struct Flight {
-  ConstView grad;           // of this rank, in backward's buffer; unchanged until the step is over
+  GradientView grad;        // of this rank, where they lie; unchanged until the step is over
   std::vector<Part> parts;  // of this step
   std::vector<Wire> wires;  // one for each part, or more, to keep their memory
   std::optional<NonFinite> non_finite;
@@ -64,11 +64,11 @@ class Method : public Server {
 
   // Worker, before any bucket is encoded, if the protocol requires it: local arithmetic over the
   // whole gradient, and the part `before`. Collective.
-  virtual void prepare(Communicator&, const StepContext&, ConstView /*grad*/) {}
+  virtual void prepare(Communicator&, const StepContext&, GradientView /*grad*/) {}
 
   // Worker, when the gradient of a tensor is complete, before any bucket with a part of it is
   // encoded: what needs whole tensors and no other rank. Not for unused tensors.
-  virtual void tensor_ready(std::size_t /*tensor*/, const StepContext&, ConstView /*grad*/) {}
+  virtual void tensor_ready(std::size_t /*tensor*/, const StepContext&, GradientView /*grad*/) {}
 
   // Worker: local arithmetic, local state. Fills the frames of all parts, which have their sizes
   // and unused bits, and a wire's non_finite if its values are not finite.
@@ -101,10 +101,10 @@ class Method : public Server {
   // Before the first step, and the first after a load or after tensors were added: the parameters
   // that must be equal on all ranks. A method whose ranks have parameters of their own between
   // exchanges takes over those of tensors that it does not hold yet.
-  virtual std::span<const float> begin(std::span<const float> x) { return x; }
+  virtual View begin(View x) { return x; }
 
   // Between steps: x is what all ranks have alike from now on; a drift is dropped.
-  virtual void rebase(std::span<const float> /*x*/) {}
+  virtual void rebase(ConstView /*x*/) {}
 
   // Between steps, of such a method: x = the parameters that all ranks have alike, or from them
   // back to this rank's own.

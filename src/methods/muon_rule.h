@@ -62,7 +62,7 @@ class MuonRule final : public rules::Rule {
     // m of this kernel is 0 * m + u: its own copy of u
     kernels::sgd_momentum(matrices_.direction(tensor), 0, false,
                           {s.decay, s.lr * matrices_.step_scale(tensor)}, gradients_[tensor],
-                          x.f32(slot.offset, slot.offset + slot.n));
+                          x.f32(tensor, slot.offset, slot.offset + slot.n));
     return true;
   }
 

@@ -124,6 +124,21 @@ bool OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels
   return held.finite;
 }
 
+bool OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
+                            GradientView grad, std::span<float> m) {
+  Held& held = *of_tensor_[tensor];
+  held.u.resize(m.size());
+  held.finite = true;
+  const std::size_t begin = held.offset;
+  grad.for_blocks(tensor, begin, begin + m.size(), [&](std::size_t at, std::span<const float> g) {
+    const auto u = std::span(held.u).subspan(at - begin, g.size());
+    held.finite &= kernels::lion_blend(g, betas, m.subspan(at - begin, g.size()), u) ==
+                   kernels::kAllFinite;
+  });
+  if (held.finite) orthogonalise(held, step);
+  return held.finite;
+}
+
 void OrthogonalBlend::orthogonalise(Held& held, std::int64_t step) {
   std::size_t offset = held.offset;
   for (const rules::MatrixSpan& part : parts_of(held.matrix, held.fused, held.u)) {

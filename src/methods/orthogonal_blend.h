@@ -48,6 +48,8 @@ class OrthogonalBlend {
   // REQUIRES: has(tensor), m and g of its size.
   bool blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
              std::span<const float> g, std::span<float> m);
+  bool blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas, GradientView grad,
+             std::span<float> m);
   std::span<const float> direction(std::size_t tensor) const { return of_tensor_[tensor]->u; }
   std::span<const float> direction(const Piece& piece) const {
     const Held& held = *of_tensor_[piece.tensor];

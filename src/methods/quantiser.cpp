@@ -112,19 +112,21 @@ float Quantiser::reference(std::span<const float> u) const {
 }
 
 // The blend of flat coordinates [begin, end) of a tensor.
-void Quantiser::blend(const Flat& flat, const kernels::Blend& rule, std::size_t begin,
-                      std::span<float> u) const {
-  kernels::blend_only(flat.g.subspan(begin, u.size()), rule, flat.m.subspan(begin, u.size()), u);
+void Quantiser::blend(const Flat& flat, const kernels::Blend& rule, std::size_t tensor,
+                      std::size_t begin, std::span<float> u) const {
+  flat.g.for_blocks(tensor, begin, begin + u.size(), [&](std::size_t at, std::span<const float> g) {
+    kernels::blend_only(g, rule, flat.m.subspan(at, g.size()), u.subspan(at - begin, g.size()));
+  });
   if (!flat.e.empty()) kernels::add(flat.e.subspan(begin, u.size()), u);
 }
 
 // Block by block, so that only the gradient and the state are read from memory; only a quantile
 // needs the blend in one piece.
-float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size_t begin,
-                         std::size_t end) {
+float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size_t tensor,
+                         std::size_t begin, std::size_t end) {
   if (options_.scale == Scale::kQuantile) {
     whole_.resize(end - begin);
-    blend(flat, rule, begin, whole_);
+    blend(flat, rule, tensor, begin, whole_);
     const float c = quantile_of(whole_, options_.quantile);
     return std::isfinite(c) ? c : 0;
   }
@@ -132,7 +134,7 @@ float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size
   Total total;
   for (std::size_t at = begin; at < end; at += kScaleBlock) {
     const auto u = std::span(block).first(std::min(kScaleBlock, end - at));
-    blend(flat, rule, at, u);
+    blend(flat, rule, tensor, at, u);
     const Total part = part_of(u);
     const bool largest = options_.scale == Scale::kMaximum;
     total.size = largest ? std::max(total.size, part.size) : total.size + part.size;
@@ -150,14 +152,14 @@ float Quantiser::step_of(float c, int largest) const {
 }
 
 void Quantiser::prepare(Communicator& comm, const Server& server, const StepContext& ctx,
-                        ConstView g, std::span<const float> m, std::span<const float> e) {
-  const Flat flat{g.f32(0, g.n), m, e};
+                        GradientView g, std::span<const float> m, std::span<const float> e) {
+  const Flat flat{g, m, e};
   for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
-    const kernels::Blend rule = lion_blend(ctx.scalars_of(slot.spec));
+    const kernels::Blend rule = lion_blend(ctx.scalars_of_group(slot.spec.group));
     for (std::size_t at = 0, k = first_scale_[t]; at < slot.n; at += row_[t], ++k) {
       const std::size_t begin = slot.offset + at;
-      scales_[k] = ctx.is_unused(t) ? 0 : measure(flat, rule, begin, begin + row_[t]);
+      scales_[k] = ctx.is_unused(t) ? 0 : measure(flat, rule, t, begin, begin + row_[t]);
     }
   }
   if (shared_) shared_->share(comm, server, ctx, scales_);
@@ -198,14 +200,16 @@ std::size_t Quantiser::encode_at_once(const Piece& piece, const kernels::Blend& 
                                       const Buffers& b, std::size_t begin, int largest,
                                       std::span<std::int8_t> q) const {
   const std::size_t in_tensor = piece.begin - layout_.tensors()[piece.tensor].offset + begin;
-  const std::size_t row = row_[piece.tensor];
+  const std::size_t row = row_[piece.tensor], first = piece.begin + begin;
+  alignas(64) std::array<float, kScaleBlock> block;
+  const auto g = b.g.read(piece.tensor, first, first + q.size(), block);
   std::size_t bad = kernels::kAllFinite;
   for (std::size_t i = 0; i < q.size();) {
     const std::size_t scope = (in_tensor + i) / row;
     const std::size_t n = std::min(q.size() - i, (scope + 1) * row - (in_tensor + i));
     const float step = step_of(scales_[first_scale_[piece.tensor] + scope], largest);
     const std::size_t found =
-        kernels::lion_quantise(b.g.subspan(begin + i, n), rule, step == 0 ? 0.0f : 1.0f / step,
+        kernels::lion_quantise(g.subspan(i, n), rule, step == 0 ? 0.0f : 1.0f / step,
                                largest, b.m.subspan(begin + i, n), q.subspan(i, n));
     if (found != kernels::kAllFinite && bad == kernels::kAllFinite) bad = begin + i + found;
     i += n;
@@ -217,10 +221,11 @@ std::size_t Quantiser::encode_at_once(const Piece& piece, const kernels::Blend& 
 std::size_t Quantiser::encode_in_steps(const Piece& piece, const StepContext& ctx, const Buffers& b,
                                        std::size_t begin, int largest, std::span<std::int8_t> q) {
   alignas(64) std::array<float, kScaleBlock> blend, random;
-  const std::size_t n = q.size();
+  const std::size_t n = q.size(), first = piece.begin + begin;
   const auto u = std::span(blend).first(n);
-  std::size_t found = kernels::lion_blend(b.g.subspan(begin, n), lion_blend(ctx.scalars_of(piece)),
-                                          b.m.subspan(begin, n), u);
+  const auto g = b.g.read(piece.tensor, first, first + n, random);  // which is written afterwards
+  std::size_t found =
+      kernels::lion_blend(g, lion_blend(ctx.scalars_of(piece)), b.m.subspan(begin, n), u);
   if (!b.e.empty()) {
     kernels::add(b.e.subspan(begin, n), u);
     const std::size_t overflow = kernels::first_non_finite(u);

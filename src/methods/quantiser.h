@@ -49,11 +49,11 @@ class Quantiser {
 
   // Scales of this step, for granularities other than kBlock. `m` and `e` (error feedback; may be
   // empty) are flat. Collective with `shared`.
-  void prepare(Communicator& comm, const Server& server, const StepContext& ctx, ConstView g,
+  void prepare(Communicator& comm, const Server& server, const StepContext& ctx, GradientView g,
                std::span<const float> m, std::span<const float> e);
 
   struct Buffers {
-    std::span<const float> g;
+    GradientView g;      // of all tensors; the others of the piece
     std::span<float> m;
     std::span<const float> e;  // quantisation error of earlier steps; empty: no feedback
     std::span<float> e_next;   // quantisation error of this step
@@ -67,9 +67,10 @@ class Quantiser {
                      const TakeLevels& take);
 
  private:
-  // Flat buffers; no e: no error feedback.
+  // Flat m and e; no e: no error feedback.
   struct Flat {
-    std::span<const float> g, m, e;
+    GradientView g;
+    std::span<const float> m, e;
   };
   // Of magnitudes: their sum, sum of squares or maximum, and for kGeometricMean the sum of their
   // logarithms.
@@ -79,9 +80,10 @@ class Quantiser {
   Total part_of(std::span<const float> u) const;
   float reference(const Total& total, std::size_t n) const;
   float reference(std::span<const float> u) const;
-  void blend(const Flat& flat, const kernels::Blend& rule, std::size_t begin,
+  void blend(const Flat& flat, const kernels::Blend& rule, std::size_t tensor, std::size_t begin,
              std::span<float> u) const;
-  float measure(const Flat& flat, const kernels::Blend& rule, std::size_t begin, std::size_t end);
+  float measure(const Flat& flat, const kernels::Blend& rule, std::size_t tensor,
+                std::size_t begin, std::size_t end);
   float step_of(float c, int largest) const;
   std::size_t encode_at_once(const Piece& piece, const kernels::Blend& rule, const Buffers& b,
                              std::size_t begin, int largest, std::span<std::int8_t> q) const;

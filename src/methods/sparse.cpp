@@ -51,7 +51,7 @@ class SparseMethod : public Method {
   }
 
   // A rank with a bad gradient neither accumulates nor sends: its residual stays finite.
-  void prepare(Communicator&, const StepContext& ctx, ConstView g) override {
+  void prepare(Communicator&, const StepContext& ctx, GradientView g) override {
     mask_.assign(layout_.flat_size() / 64, 0);
     non_finite_.reset();
     for (std::size_t t = 0; t < layout_.tensors().size() && !non_finite_; ++t) {
@@ -97,15 +97,15 @@ class SparseMethod : public Method {
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     const auto mean = flight.wire(0).room.floats();
     for (const Piece& p : flight.parts[0].shards[0].pieces) {
-      const StepScalars& s = ctx.scalars_of(p);
-      kernels::sgd(mean.subspan(p.begin - b.begin, p.n()), {s.decay, s.lr}, x.f32(p.begin, p.end));
+      const StepScalars s = ctx.scalars_of(p);
+      kernels::sgd(mean.subspan(p.begin - b.begin, p.n()), {s.decay, s.lr}, x.of(p));
     }
     commit(mask_of(b), b.begin, b.end);
   }
 
  protected:
   // Accumulates the gradients, all finite, in the residual.
-  virtual void accumulate(const StepContext& ctx, ConstView g) = 0;
+  virtual void accumulate(const StepContext& ctx, GradientView g) = 0;
   // Share of the entries that a step sends.
   virtual double ratio_at(std::int64_t) const { return ratio_; }
   // Clears the sent entries of the residual. `mask` and [begin, end) are those of the bucket.
@@ -113,9 +113,9 @@ class SparseMethod : public Method {
     kernels::clear_selected(mask, v_.span().subspan(begin, end - begin));
   }
 
-  std::span<const float> slot_of(ConstView g, std::size_t t) const {
+  std::span<const float> slot_of(GradientView g, std::size_t t) const {
     const TensorSlot& slot = layout_.tensors()[t];
-    return g.f32(slot.offset, slot.offset + slot.n);
+    return g.read(t, slot.offset, slot.offset + slot.n, room_);
   }
   std::span<float> slot_of(FlatBuffer& buffer, std::size_t t) const {
     const TensorSlot& slot = layout_.tensors()[t];
@@ -165,6 +165,7 @@ class SparseMethod : public Method {
   double ratio_;
   bool global_;
   FlatBuffer& v_;
+  mutable std::vector<float> room_;      // a tensor's gradient, widened
   std::vector<std::uint64_t> mask_;      // entries to send: a bit for each flat coordinate
   std::optional<NonFinite> non_finite_;  // of this rank's gradients, this step
 };
@@ -191,7 +192,7 @@ class GradientDropping final : public SparseMethod {
 
  private:
   // v = v + g;  the largest |v| are sent and cleared in v
-  void accumulate(const StepContext& ctx, ConstView g) override {
+  void accumulate(const StepContext& ctx, GradientView g) override {
     for (std::size_t t = 0; t < layout().tensors().size(); ++t) {
       if (ctx.is_unused(t)) continue;
       const auto v = slot_of(residual(), t);
@@ -217,18 +218,18 @@ class DeepGradientCompression final : public SparseMethod {
 
  private:
   // momentum correction: u = mu u + g;  v = v + u
-  void accumulate(const StepContext& ctx, ConstView g) override {
+  void accumulate(const StepContext& ctx, GradientView g) override {
     const float scale = clip_factor(ctx, g);
     for (std::size_t t = 0; t < layout().tensors().size(); ++t) {
       if (ctx.is_unused(t)) continue;
-      const StepScalars& s = ctx.scalars_of(layout().tensors()[t].spec);
+      const StepScalars& s = ctx.scalars_of_group(layout().tensors()[t].spec.group);
       kernels::correct_momentum(slot_of(g, t), scale, s.beta1, nesterov_, slot_of(u_, t),
                                 slot_of(residual(), t));
     }
   }
 
   // local clipping: |g| of this rank is brought down to clip / sqrt(N)
-  float clip_factor(const StepContext& ctx, ConstView g) const {
+  float clip_factor(const StepContext& ctx, GradientView g) const {
     if (clip_ == 0) return 1;
     double squares = 0;
     for (std::size_t t = 0; t < layout().tensors().size(); ++t) {

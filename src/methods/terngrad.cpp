@@ -42,12 +42,13 @@ class TernGrad final : public Method {
   }
 
   // s_i = max |clip(g_i)| of each tensor;  s = max over ranks
-  void prepare(Communicator& c, const StepContext& ctx, ConstView g) override {
+  void prepare(Communicator& c, const StepContext& ctx, GradientView g) override {
     non_finite_.reset();
     for (std::size_t t = 0; t < scales_.size(); ++t) {
       const TensorSlot& slot = layout_.tensors()[t];
       scales_[t] = limits_[t] = 0;
-      if (!ctx.is_unused(t)) measure(g.f32(slot.offset, slot.offset + slot.n), t, ctx.rank);
+      if (ctx.is_unused(t)) continue;
+      measure(g.read(t, slot.offset, slot.offset + slot.n, room_), t, ctx.rank);
     }
     shared_.share(c, *this, ctx, scales_);
   }
@@ -65,8 +66,13 @@ class TernGrad final : public Method {
           std::ranges::fill(plus, 0);
           std::ranges::fill(not_minus, 0);
         } else {
-          kernels::ternarise(flight.grad.f32(p.begin, p.end), limits_[p.tensor], scales_[p.tensor],
-                             {ctx.seed, ctx.step, ctx.rank, p.begin}, plus, not_minus);
+          flight.grad.for_blocks(
+              p.tensor, p.begin, p.end, [&](std::size_t at, std::span<const float> g) {
+                const std::size_t word = (at - p.begin) / 64, n = words_for(g.size());
+                kernels::ternarise(g, limits_[p.tensor], scales_[p.tensor],
+                                   {ctx.seed, ctx.step, ctx.rank, at}, plus.subspan(word, n),
+                                   not_minus.subspan(word, n));
+              });
         }
       }
     }
@@ -103,14 +109,14 @@ class TernGrad final : public Method {
       const SumView view(flight.wire(0).down[j].span().data(), b.shards[j], ctx.voters);
       for (std::size_t k = 0; k < view.users.size(); ++k) {
         const Piece& p = b.shards[j].pieces[k];
-        const StepScalars& s = ctx.scalars_of(p);
-        if (view.users[k] == 0) kernels::apply_decay(s.decay, x.f32(p.begin, p.end));
+        const StepScalars s = ctx.scalars_of(p);
+        if (view.users[k] == 0) kernels::apply_decay(s.decay, x.of(p));
         for (std::size_t i = 0; view.users[k] > 0 && i < p.n(); i += std::size(g)) {
           const std::size_t n = std::min(std::size(g), p.n() - i);
           kernels::sums_to_floats(view.planes.subspan(p.first_word + i / 64), view.n_planes,
                                   view.plane_words, view.users[k], ctx.voters, scales_[p.tensor],
                                   std::span(g).first(n));
-          sgdm_.step(p.begin + i, std::span(g).first(n), s, x.f32(p.begin + i, p.begin + i + n));
+          sgdm_.step(p.begin + i, std::span(g).first(n), s, x.f32(p.tensor, p.begin + i, p.begin + i + n));
         }
       }
     }
@@ -139,6 +145,7 @@ class TernGrad final : public Method {
   double clip_;
   std::vector<float> limits_, scales_;   // of this step, by tensor; scales are those of all ranks
   std::optional<NonFinite> non_finite_;  // of this rank's gradients, this step
+  std::vector<float> room_;              // a tensor's gradient, widened
   SharedScales shared_;
   rules::SgdMomentum sgdm_;
 };

@@ -65,16 +65,22 @@ std::optional<Part> VoteProbe::part(const Bucket& bucket, int voters) const {
   return one_shot_part(bucket.index, n, sample_frames(), all_sample_frames(voters));
 }
 
-void VoteProbe::sample_blends(const Bucket& bucket, const StepContext& ctx, ConstView grad,
+void VoteProbe::sample_blends(const Bucket& bucket, const StepContext& ctx, GradientView grad,
                               std::span<const float> m, std::span<const float> e,
                               Wire& wire) const {
   const auto coords = samples_in(bucket);
   const SampleView mine(wire.up[0].span().data(), coords.size());
   for (std::size_t i = 0; i < coords.size(); ++i) {
     const std::size_t c = coords[i];
-    const TensorSpec& spec = layout_.tensors()[tensor_at(c)].spec;
-    kernels::blend_only(grad.f32(c, c + 1), lion_blend(ctx.scalars_of(spec)), m.subspan(c, 1),
-                        mine.u.subspan(i, 1));
+    const std::size_t tensor = tensor_at(c);
+    if (ctx.is_unused(tensor)) {  // sample_results() leaves it out
+      mine.u[i] = 0;
+      continue;
+    }
+    float g = 0;
+    const auto& scalars = ctx.scalars_of_group(layout_.tensors()[tensor].spec.group);
+    kernels::blend_only(grad.read(tensor, c, c + 1, std::span(&g, 1)), lion_blend(scalars),
+                        m.subspan(c, 1), mine.u.subspan(i, 1));
     if (!e.empty()) mine.u[i] += e[c];
   }
 }

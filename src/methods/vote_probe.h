@@ -30,7 +30,7 @@ class VoteProbe {
 
   // This rank's samples: first its blends, before the step changes its momentum, then the updated
   // momenta and levels. `e`: the quantisation error of earlier steps, or empty.
-  void sample_blends(const Bucket& bucket, const StepContext& ctx, ConstView grad,
+  void sample_blends(const Bucket& bucket, const StepContext& ctx, GradientView grad,
                      std::span<const float> m, std::span<const float> e, Wire& wire) const;
   using SentLevel = std::function<int(std::size_t coord)>;
   void sample_results(const Bucket& bucket, const StepContext& ctx, std::span<const float> m,

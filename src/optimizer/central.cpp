@@ -45,7 +45,7 @@ std::string Central::where(std::int64_t round) const {
   return concat("coordinator, round ", round);
 }
 
-std::uint64_t Central::hash_of(std::span<const float> x) const {
+std::uint64_t Central::hash_of(View x) const {
   return replica_hash(layout_, method_, x);
 }
 
@@ -87,7 +87,7 @@ void Central::take_results(const RoundRecord& record, StepContext& ctx, std::spa
   });
 }
 
-void Central::apply(std::span<float> x, const RoundRecord& record) {
+void Central::apply(View x, const RoundRecord& record) {
   const std::vector<char> unused(layout_.tensors().size(), 1);  // no gradient of this worker
   StepContext ctx;
   ctx.rank = voter_.number;
@@ -100,11 +100,11 @@ void Central::apply(std::span<float> x, const RoundRecord& record) {
   }
   take_results(record, ctx, replayed_);
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    method_.replay(buckets[b], replayed_[b], ctx, {x.data(), x.size()});
+    method_.replay(buckets[b], replayed_[b], ctx, x);
   }
 }
 
-void Central::replay(std::span<float> x, std::int64_t round, std::span<const std::byte> bytes,
+void Central::replay(View x, std::int64_t round, std::span<const std::byte> bytes,
                      const std::string& where) {
   const RoundRecord record = read(bytes, round, where);
   const std::uint64_t hash = hash_of(x);
@@ -117,7 +117,7 @@ void Central::replay(std::span<float> x, std::int64_t round, std::span<const std
 
 // --- A round of which this worker has a ballot. --------------------------------------------------
 
-Pipeline::Results Central::exchange(std::span<const float> x, StepContext& ctx,
+Pipeline::Results Central::exchange(View x, StepContext& ctx,
                                     std::span<Flight> flights) {
   const std::int64_t round = ctx.step / period();
   const std::vector<std::byte> frames = rounds_.ballot(ctx, voter_, flights);
@@ -139,7 +139,7 @@ Pipeline::Results Central::exchange(std::span<const float> x, StepContext& ctx,
   return answer_.counted ? Pipeline::Results::kApply : Pipeline::Results::kReplay;
 }
 
-std::int64_t Central::finish(std::span<float> x, std::int64_t round, bool voted,
+std::int64_t Central::finish(View x, std::int64_t round, bool voted,
                              RoundReport& report) {
   if (!voted) {
     answer_ = client_->wait(round);
@@ -162,13 +162,13 @@ std::int64_t Central::finish(std::span<float> x, std::int64_t round, bool voted,
 
 // --- Parameters, and rounds that this worker missed. ---------------------------------------------
 
-void Central::give(std::span<const float> x, std::int64_t round) {
+void Central::give(View x, std::int64_t round) {
   const FlatBuffer all = replica_of(layout_, method_, x);
   client_->put_parameters(round, replica_hash(layout_, all.span()), all.span());
 }
 
 // The newest that the coordinator has. Returns the round before which they are.
-std::int64_t Central::take(std::span<float> x) {
+std::int64_t Central::take(View x) {
   const std::int64_t round = *welcome_.parameters_round;
   FlatBuffer all(replica_floats(method_, layout_));
   client_->get_parameters(round, all.span());
@@ -177,7 +177,7 @@ std::int64_t Central::take(std::span<float> x) {
     throw CommError(concat(where(round), ": the parameters before it have hash ", hash,
                            ", must be ", welcome_.parameters_hash));
   }
-  take_replica(all.span(), method_, x);
+  take_replica(layout_, all.span(), method_, x);
   return round;
 }
 
@@ -190,7 +190,7 @@ bool Central::replays_are_fewer_bytes(std::int64_t from) const {
 }
 
 // From the parameters before `round` to those before the open round, as welcome_ has it.
-std::int64_t Central::catch_up(std::span<float> x, std::int64_t round, bool take_parameters,
+std::int64_t Central::catch_up(View x, std::int64_t round, bool take_parameters,
                                RoundReport& report) {
   const bool any = welcome_.parameters_round.has_value();
   const auto take_now = [&] {
@@ -229,7 +229,7 @@ std::int64_t Central::catch_up(std::span<float> x, std::int64_t round, bool take
   return round;
 }
 
-std::int64_t Central::join(std::span<float> x, std::int64_t done) {
+std::int64_t Central::join(View x, std::int64_t done) {
   welcome_ = client_->join(description(), options_.vote_weight);
   if (welcome_.number < 0 || welcome_.number >= kMaxWorld) {
     throw CommError(concat("coordinator: this worker's number is ", welcome_.number,

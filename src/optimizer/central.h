@@ -32,18 +32,18 @@ class Central {
   // Joins the run, with parameters from before round `done`; afterwards x, and what the method has
   // of it, are those before the round that is returned, which workers vote on now. Throws
   // InvalidArgument if the run is another one, else CommError.
-  std::int64_t join(std::span<float> x, std::int64_t done);
+  std::int64_t join(View x, std::int64_t done);
 
   // Between encode and apply: votes, waits, and takes the record. `x` are the parameters.
-  Pipeline::Results exchange(std::span<const float> x, StepContext& ctx, std::span<Flight> flights);
+  Pipeline::Results exchange(View x, StepContext& ctx, std::span<Flight> flights);
 
   // After a step whose exchange() was, or (`x` not voted on: not finite) was not. Afterwards x are
   // the parameters before the round that is returned.
-  std::int64_t finish(std::span<float> x, std::int64_t round, bool voted, RoundReport& report);
+  std::int64_t finish(View x, std::int64_t round, bool voted, RoundReport& report);
 
   // The record's results on x, before them those of all rounds until then. Throws CommError,
   // beginning with `where`, unless it is the record of that round of this run, and x has its hash.
-  void replay(std::span<float> x, std::int64_t round, std::span<const std::byte> record,
+  void replay(View x, std::int64_t round, std::span<const std::byte> record,
               const std::string& where);
 
  private:
@@ -52,12 +52,12 @@ class Central {
   RoundRecord read(std::span<const std::byte> bytes, std::int64_t round,
                    const std::string& where) const;
   void take_results(const RoundRecord& record, StepContext& ctx, std::span<Flight> flights);
-  void apply(std::span<float> x, const RoundRecord& record);
-  std::uint64_t hash_of(std::span<const float> x) const;
-  void give(std::span<const float> x, std::int64_t round);
-  std::int64_t take(std::span<float> x);
+  void apply(View x, const RoundRecord& record);
+  std::uint64_t hash_of(View x) const;
+  void give(View x, std::int64_t round);
+  std::int64_t take(View x);
   bool replays_are_fewer_bytes(std::int64_t from) const;
-  std::int64_t catch_up(std::span<float> x, std::int64_t round, bool take_parameters,
+  std::int64_t catch_up(View x, std::int64_t round, bool take_parameters,
                         RoundReport& report);
 
   const Layout& layout_;

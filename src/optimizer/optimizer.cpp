@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/optimizer.h"
 
+#include <algorithm>
+
 #include "optimizer/optimizer_impl.h"
+#include "optimizer/replica.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -10,29 +13,19 @@ Optimizer::Optimizer(Communicator& comm, Layout layout, OptimizerOptions options
     : impl_(std::make_unique<Impl>(comm, std::move(layout), std::move(options))) {}
 Optimizer::~Optimizer() = default;
 
-StepReport Optimizer::step(std::span<float> params, std::span<const float> grads,
-                           std::span<const bool> unused) {
-  return impl_->whole_step(params, grads, unused);
-}
-StepReport Optimizer::step(std::span<float> params, std::span<const BFloat16> grads,
+StepReport Optimizer::step(const Parameters& params, const Gradients& grads,
                            std::span<const bool> unused) {
   return impl_->whole_step(params, grads, unused);
 }
 
-void Optimizer::begin_step(std::span<float> params, std::span<const float> grads) {
-  impl_->begin(params, grads);
+void Optimizer::begin_step(const Parameters& params, const Gradients& grads) {
+  impl_->begin(params, &grads);
 }
-void Optimizer::begin_step(std::span<float> params, std::span<const BFloat16> grads) {
-  impl_->begin(params, grads);
-}
+void Optimizer::begin_step(const Parameters& params) { impl_->begin(params, nullptr); }
 void Optimizer::gradient_ready(std::size_t tensor, bool unused) {
   impl_->tensor_ready(tensor, unused);
 }
-void Optimizer::begin_step(std::span<float> params) { impl_->begin(params); }
-void Optimizer::gradient_ready(std::size_t tensor, std::span<const float> grad) {
-  impl_->tensor_ready(tensor, grad);
-}
-void Optimizer::gradient_ready(std::size_t tensor, std::span<const BFloat16> grad) {
+void Optimizer::gradient_ready(std::size_t tensor, const ConstTensor& grad) {
   impl_->tensor_ready(tensor, grad);
 }
 StepReport Optimizer::finish_step() { return impl_->finish(); }
@@ -67,48 +60,74 @@ void Optimizer::add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> gro
   impl_ = impl_->with(std::move(tensors), std::move(groups));
 }
 
-void Optimizer::broadcast(std::span<float> params) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: broadcast() in the middle of a step");
-  PRIDE_CHECK(params.size() == impl_->layout.flat_size(), "optimizer: broadcast() of ",
-              params.size(), " parameters, the layout has ", impl_->layout.flat_size(),
-              " with padding");
+void Optimizer::place(const Parameters& params) { impl_->place(params, "place"); }
+
+void Optimizer::broadcast(const Parameters& params) {
+  impl_->place(params, "broadcast");
   impl_->complete();
-  if (impl_->central) return impl_->join(params);
+  if (impl_->central) return impl_->join();
   Communicator& comm = *impl_->comms.front();
   const Communicator::Scope scope(comm, "broadcast of the parameters");
-  if (comm.size() > 1) comm.broadcast(std::as_writable_bytes(params), 0);
+  if (comm.size() == 1) return;
+  const View view = impl_->parameters->view();
+  const auto& tensors = impl_->layout.tensors();
+  for (std::size_t t = 0; view.flat == nullptr && t < tensors.size(); ++t) {
+    const auto values = view.f32(t, tensors[t].offset, tensors[t].offset + tensors[t].n);
+    comm.broadcast(std::as_writable_bytes(values), 0);
+  }
+  if (view.flat != nullptr) {
+    const std::span all(view.flat, impl_->layout.flat_size());
+    comm.broadcast(std::as_writable_bytes(all), 0);
+  }
+  impl_->parameters->publish();
+}
+
+void Optimizer::set_frozen(std::span<const bool> frozen) {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: set_frozen() in the middle of a step");
+  const std::size_t n = impl_->layout.tensors().size();
+  PRIDE_CHECK(frozen.empty() || frozen.size() == n, "optimizer: set_frozen(): ", frozen.size(),
+              " flags for ", n, " tensors");
+  const bool any = std::ranges::find(frozen, true) != frozen.end();
+  impl_->frozen.assign(frozen.begin(), any ? frozen.end() : frozen.begin());
+}
+
+void Optimizer::set_gradient_factor(float factor) {
+  PRIDE_CHECK(!impl_->in_step, "optimizer: set_gradient_factor() in the middle of a step");
+  impl_->gradient_factor = factor;
 }
 
 int Optimizer::worker_number() const {
   return impl_->central ? impl_->central->number() : impl_->comms.front()->rank();
 }
 
-void Optimizer::replay(std::span<float> params, std::span<const std::byte> record) {
-  impl_->check_between_steps(params, "replay");
-  impl_->replay(params, record);
+void Optimizer::replay(const Parameters& params, std::span<const std::byte> record) {
+  impl_->place(params, "replay");
+  impl_->replay(record);
+  impl_->parameters->publish();
 }
 
 // A worker that is not in the middle of a period has nothing that a missed round would drop.
-void Optimizer::Impl::join(std::span<float> params) {
+void Optimizer::Impl::join() {
   PRIDE_CHECK(refusal.empty(), "optimizer: broadcast() after a step that failed: ", refusal);
   const std::int64_t done = steps_done / central->period();
   try {
-    const std::int64_t open = central->join(params, done);
+    const std::int64_t open = central->join(parameters->view(), done);
     if (open != done) steps_done = open * central->period();
   } catch (const CommError& e) {
     refusal = e.what();
     throw;
   }
+  parameters->publish();
   params_checked = true;
 }
 
-void Optimizer::Impl::replay(std::span<float> params, std::span<const std::byte> record) {
+void Optimizer::Impl::replay(std::span<const std::byte> record) {
   PRIDE_CHECK(comms.front()->size() == 1, "optimizer: replay() on a communicator of size ",
               comms.front()->size(), ", must be 1");
   if (!central && !shadow) shadow = std::make_unique<Central>(layout, *method, buckets, options);
   Central& rounds = central ? *central : *shadow;
   const std::int64_t round = steps_done / rounds.period();
-  rounds.replay(params, round, record, concat("replay of round ", round));
+  rounds.replay(parameters->view(), round, record, concat("replay of round ", round));
   steps_done = (round + 1) * rounds.period();
 }
 
@@ -164,12 +183,6 @@ std::int64_t Optimizer::lost_of(std::int64_t steps) const {
   return std::min(lost, steps);
 }
 
-void Optimizer::Impl::check_between_steps(std::span<float> params, const char* call) const {
-  PRIDE_CHECK(!in_step, "optimizer: ", call, "() in the middle of a step");
-  PRIDE_CHECK(params.size() == layout.flat_size(), "optimizer: ", call, "(): ", params.size(),
-              " parameters given, the layout has ", layout.flat_size(), " with padding");
-}
-
 // Waits for the exchanges that are on their way: what they bring is state.
 void Optimizer::Impl::complete() {
   if (refusal.empty()) guarded([&] { pipeline->complete(); });
@@ -181,15 +194,38 @@ Traffic Optimizer::finish_exchanges() {
   return impl_->pipeline->has_delay() ? impl_->uncounted() : Traffic{};
 }
 
-void Optimizer::to_common(std::span<float> params) const {
-  impl_->check_between_steps(params, "to_common");
+void Optimizer::to_common(const Parameters& params) const {
+  impl_->place(params, "to_common");
   impl_->complete();
-  impl_->method->to_common({params.data(), params.size()});
+  impl_->method->to_common(impl_->parameters->view());
+  impl_->parameters->publish();
 }
 
-void Optimizer::to_local(std::span<float> params) const {
-  impl_->check_between_steps(params, "to_local");
-  impl_->method->to_local({params.data(), params.size()});
+void Optimizer::to_local(const Parameters& params) const {
+  impl_->place(params, "to_local");
+  impl_->method->to_local(impl_->parameters->view());
+  impl_->parameters->publish();
+}
+
+std::uint64_t Optimizer::hash(const Parameters& params) const {
+  impl_->place(params, "hash");
+  impl_->complete();
+  return hash_of(impl_->layout, impl_->method->begin(impl_->parameters->view()));
+}
+
+void Optimizer::read(const Parameters& params, std::span<float> flat) const {
+  impl_->place(params, "read");
+  PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: read() into ", flat.size(),
+              " floats, the layout has ", impl_->layout.flat_size(), " with padding");
+  gather(impl_->layout, impl_->parameters->view(), flat);
+}
+
+void Optimizer::write(const Parameters& params, std::span<const float> flat) {
+  impl_->place(params, "write");
+  PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: write() of ", flat.size(),
+              " floats, the layout has ", impl_->layout.flat_size(), " with padding");
+  scatter(impl_->layout, flat, impl_->parameters->view());
+  impl_->parameters->publish();
 }
 
 std::map<std::string, int> Optimizer::routes() const {

@@ -12,6 +12,7 @@
 #include "methods/method.h"
 #include "optimizer/central.h"
 #include "optimizer/pipeline.h"
+#include "optimizer/placed_parameters.h"
 #include "optimizer/step_scalars.h"
 #include "pride/optimizer.h"
 #include "pride/registry.h"
@@ -26,8 +27,8 @@ struct Optimizer::Impl {
   GroupValues& group(int index);
   using Setting = std::pair<std::string, std::uint64_t>;
   void agree(const char* verdict, const std::function<std::vector<Setting>()>& body);
-  void check_parameters(std::span<const float> params);
-  void check_between_steps(std::span<float> params, const char* call) const;
+  void check_parameters();
+  void place(const Parameters& params, const char* call);
   void load(const std::function<StateDict()>& make);
   void check_same_run(const StateDict& state) const;
   std::vector<Bucket> buckets_of(const StateDict& state) const;
@@ -39,22 +40,20 @@ struct Optimizer::Impl {
     return central && (step + 1) % central->period() == 0;
   }
   void check_coordinator(const Communicator& user_comm) const;
-  void join(std::span<float> params);
-  void replay(std::span<float> params, std::span<const std::byte> record);
-  void begin(std::span<float> params, std::span<const float> grads);
-  void begin(std::span<float> params, std::span<const BFloat16> grads);
-  void begin(std::span<float> params);
-  void begin_with(std::span<float> params, ConstView grads);
+  void join();
+  void replay(std::span<const std::byte> record);
+  void begin(const Parameters& params, const Gradients* grads);
+  void place_gradients(const Gradients& grads);
+  void place_gradient(std::size_t tensor, const ConstTensor& grad);
+  void check_frozen() const;
   void tensor_ready(std::size_t tensor, bool is_unused);
-  template <typename T>
-  void tensor_ready(std::size_t tensor, std::span<const T> grad);
+  void tensor_ready(std::size_t tensor, const ConstTensor& grad);
   void check_unreported(std::size_t tensor) const;
   void submit_tensor(std::size_t tensor, bool is_unused);
   StepReport finish();
   Traffic traffic() const;
   Traffic uncounted();  // since the last call
-  template <typename T>
-  StepReport whole_step(std::span<float> params, std::span<const T> grads,
+  StepReport whole_step(const Parameters& params, const Gradients& grads,
                         std::span<const bool> unused_here);
   // Whatever a part of a step throws ends the step, and leaves momentum and parameters half done.
   template <typename Body>
@@ -86,13 +85,15 @@ struct Optimizer::Impl {
   std::vector<int> weights;          // votes of each rank; empty: one
 
   std::int64_t steps_done = 0;
+  std::unique_ptr<PlacedParameters> parameters;
+  std::vector<char> frozen;  // by tensor; empty: none
+  float gradient_factor = 1;
   bool in_step = false;
   bool params_checked = false;  // all ranks began with the same
   std::string refusal;          // why no further step is taken; empty: steps are welcome
 
   // the step at hand
   StepContext ctx;
-  std::span<float> params_of_step;
   std::vector<StepScalars> scalars;
   std::vector<char> unused;
   std::vector<char> reported;
@@ -100,11 +101,8 @@ struct Optimizer::Impl {
   std::vector<std::size_t> tensors_of_bucket;  // how many
   std::vector<std::size_t> waiting;            // of them not yet reported
   Traffic traffic_before;
-  std::span<const BFloat16> narrow;  // gradients as the caller gave them, if in bfloat16 ...
-  FlatBuffer wide;  // ... and as float32, tensor by tensor as they become ready; or gradients that
-                    // lay apart, copied
-  TensorPointers apart;  // where they lie, by tensor
-  bool lie_apart = false;
+  std::vector<GradientPlace> gradients;  // where they lie, by tensor
+  bool one_by_one = false;               // they are given as they become ready
 
   std::unique_ptr<Pipeline> pipeline;  // last: its thread reads all of the above until it is gone
 };

@@ -9,6 +9,7 @@
 #include "methods/vote_weights.h"
 #include "optimizer/agreement.h"
 #include "optimizer/optimizer_impl.h"
+#include "optimizer/replica.h"
 #include "optimizer/resharding.h"
 #include "pride/cpu.h"
 #include "pride/error.h"
@@ -39,6 +40,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   weights = vote_weights(options.method, method->protocol({.voters = user_comm.size()}),
                          options.nodes, given_weights);
   method->state().allocate(layout.flat_size());
+  parameters = std::make_unique<PlacedParameters>(layout, method->state());
 
   const int n_comms = options.overlap ? options.exchange_threads : 1;
   for (int i = 0; i < n_comms; ++i) {
@@ -171,6 +173,9 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
   auto next = std::make_unique<Impl>(caller, std::move(*grown), std::move(wanted));
   next->method->state().take(method->state(), layout.tensors().size());
   next->steps_done = steps_done;
+  next->gradient_factor = gradient_factor;
+  next->frozen = frozen;
+  if (!frozen.empty()) next->frozen.resize(next->layout.tensors().size(), 0);
   std::ranges::fill(next->group_starts, steps_done);
   std::ranges::copy(group_starts, next->group_starts.begin());
   const auto served = next->method->state().buffers(StateKind::kServer);
@@ -198,16 +203,16 @@ void Optimizer::Impl::agree(const char* verdict,
   check_agreement(*comms.front(), layout, settings);
 }
 
-void Optimizer::Impl::check_parameters(std::span<const float> params) {
+void Optimizer::Impl::check_parameters() {
   PRIDE_CHECK(!central,
               "optimizer: broadcast() joins the coordinator's run, before the first step ",
               "and after load()");
   Communicator& comm = *comms.front();
-  const std::span<const float> common = method->begin(params);
+  const View common = method->begin(parameters->view());
   std::string ranks;
   if (comm.size() > 1) {
     const Communicator::Scope scope(comm, "comparison of the initial parameters");
-    const auto hashes = gather_rows(comm, {param_hash(layout, common)});
+    const auto hashes = gather_rows(comm, {hash_of(layout, common)});
     ranks = ranks_that_differ(hashes, 1, 0);
   }
   params_checked = ranks.empty();

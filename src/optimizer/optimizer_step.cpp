@@ -1,38 +1,68 @@
 // A step: its scalars, the tensors as they become ready, the end, and what went wrong.
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "base/digest.h"
 #include "optimizer/optimizer_impl.h"
 #include "pride/error.h"
 
 namespace pride {
 
-void Optimizer::Impl::begin(std::span<float> params, std::span<const float> grads) {
-  PRIDE_CHECK(grads.size() == layout.flat_size(), "optimizer: ", grads.size(),
-              " gradients given, the layout has ", layout.flat_size(), " with padding");
-  begin_with(params, {grads.data(), grads.size()});
+// The caller's addresses, between steps.
+void Optimizer::Impl::place(const Parameters& params, const char* call) {
+  PRIDE_CHECK(!in_step, "optimizer: ", call, "() in the middle of a step");
+  parameters->place(params, call);
 }
 
-void Optimizer::Impl::begin(std::span<float> params) {
-  ConstView grads{.n = layout.flat_size()};
-  apart = {};
-  if (method->protocol(round_of(steps_done)).gradient_by_piece) {
-    for (const TensorSlot& slot : layout.tensors()) apart.offsets.push_back(slot.offset);
-    apart.data.resize(layout.tensors().size());
-    grads.apart = &apart;
-  } else {
-    if (wide.size() == 0) wide = FlatBuffer(layout.flat_size());
-    grads.data = wide.data();
+void Optimizer::Impl::place_gradient(std::size_t tensor, const ConstTensor& grad) {
+  const TensorSlot& slot = layout.tensors()[tensor];
+  PRIDE_CHECK(grad.n == slot.n || grad.data == nullptr, "optimizer: a gradient of ", grad.n,
+              " values for '", slot.spec.name, "', which has ", slot.n);
+  gradients[tensor] = {grad.data, slot.offset, grad.dtype};
+}
+
+void Optimizer::Impl::place_gradients(const Gradients& grads) {
+  if (!grads.is_flat()) {
+    PRIDE_CHECK(grads.each().size() == gradients.size(), "optimizer: ", grads.each().size(),
+                " gradients given, the layout has ", gradients.size(), " tensors");
+    for (std::size_t t = 0; t < gradients.size(); ++t) place_gradient(t, grads.each()[t]);
+    return;
   }
-  begin_with(params, grads);
-  lie_apart = true;
+  const ConstTensor& flat = grads.flat();
+  PRIDE_CHECK(flat.n == layout.flat_size(), "optimizer: ", flat.n,
+              " gradients given, the layout has ", layout.flat_size(), " with padding");
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    const TensorSlot& slot = layout.tensors()[t];
+    const auto* data = static_cast<const std::byte*>(flat.data);
+    place_gradient(t, {data + slot.offset * size_of(flat.dtype), slot.n, flat.dtype});
+  }
 }
 
-void Optimizer::Impl::begin_with(std::span<float> params, ConstView grads) {
+// A coordinator's record does not say what is frozen: workers that replay it would decay it.
+void Optimizer::Impl::check_frozen() const {
+  for (std::size_t t = 0; central && t < frozen.size(); ++t) {
+    const TensorSpec& spec = layout.tensors()[t].spec;
+    PRIDE_CHECK(frozen[t] == 0 || scalars[static_cast<std::size_t>(spec.group)].decay == 1,
+                "optimizer: '", spec.name, "' is frozen and has weight decay, with a coordinator: ",
+                "leave frozen tensors out, or set their weight decay to 0");
+  }
+}
+
+void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
   PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
-  PRIDE_CHECK(params.size() == layout.flat_size(), "optimizer: ", params.size(),
-              " parameters given, the layout has ", layout.flat_size(), " with padding");
+  GradientView view{.factor = gradient_factor};
+  gradients.assign(layout.tensors().size(), {});
+  if (grads != nullptr) place_gradients(*grads);
+  if (grads != nullptr && grads->is_flat() && grads->flat().dtype == DType::kFloat32 &&
+      gradient_factor == 1) {
+    view.flat = static_cast<const float*>(grads->flat().data);
+  } else {
+    view.places = gradients.data();
+  }
+  place(params, "begin_step");
   try {
-    if (!params_checked) check_parameters(params);
+    if (!params_checked) check_parameters();
   } catch (const CommError& e) {
     refusal = e.what();
     throw;
@@ -41,39 +71,35 @@ void Optimizer::Impl::begin_with(std::span<float> params, ConstView grads) {
   for (std::size_t g = 0; g < groups.size(); ++g) {
     scalars.push_back(scalars_of(groups[g], steps_done - group_starts[g]));
   }
+  check_frozen();
   unused.assign(layout.tensors().size(), 1);
   reported.assign(layout.tensors().size(), 0);
-  narrow = {};
-  lie_apart = false;
+  one_by_one = grads == nullptr;
   waiting = tensors_of_bucket;
   if (!pipeline->has_delay()) traffic_before = traffic();
 
   static_cast<Round&>(ctx) = round_of(steps_done);
-  params_of_step = params;
   ctx.rank = central ? central->number() : comms.front()->rank();
   ctx.groups = scalars;
   ctx.scalars_digest = digest_of(scalars);
+  if (!frozen.empty() && !central) {
+    ctx.scalars_digest =
+        hash_bytes(std::as_bytes(std::span(std::as_const(frozen))), ctx.scalars_digest);
+  }
   ctx.unused = unused;
+  ctx.frozen = frozen;
   Pipeline::ExchangeAll all;
   if (ends_round(steps_done)) {
     all = [this](StepContext& step, std::span<Flight> flights) {
-      return central->exchange(params_of_step, step, flights);
+      return central->exchange(parameters->view(), step, flights);
     };
   }
   guarded([&] {
-    pipeline->begin(ctx, {params.data(), params.size()}, grads,
+    pipeline->begin(ctx, parameters->view(), view,
                     options.non_finite == NonFinitePolicy::kSkip || options.clip_global_norm > 0,
                     options.clip_global_norm, std::move(all));
   });
   in_step = true;
-}
-
-void Optimizer::Impl::begin(std::span<float> params, std::span<const BFloat16> grads) {
-  PRIDE_CHECK(grads.size() == layout.flat_size(), "optimizer: ", grads.size(),
-              " gradients given, the layout has ", layout.flat_size(), " with padding");
-  if (wide.size() == 0) wide = FlatBuffer(layout.flat_size());
-  begin(params, std::span<const float>(wide.span()));
-  narrow = grads;
 }
 
 void Optimizer::Impl::check_unreported(std::size_t tensor) const {
@@ -83,46 +109,26 @@ void Optimizer::Impl::check_unreported(std::size_t tensor) const {
               "' reported ready twice in a step");
 }
 
-template <typename T>
-void Optimizer::Impl::tensor_ready(std::size_t tensor, std::span<const T> grad) {
+void Optimizer::Impl::tensor_ready(std::size_t tensor, const ConstTensor& grad) {
   check_unreported(tensor);
-  const TensorSlot& slot = layout.tensors()[tensor];
-  PRIDE_CHECK(lie_apart, "optimizer: a gradient of its own for '", slot.spec.name,
+  PRIDE_CHECK(one_by_one, "optimizer: a gradient of its own for '",
+              layout.tensors()[tensor].spec.name,
               "' in a step that was begun with all gradients");
-  PRIDE_CHECK(grad.size() == slot.n, "optimizer: a gradient of ", grad.size(), " values for '",
-              slot.spec.name, "', which has ", slot.n);
-  std::span<const float> values;
-  if constexpr (std::is_same_v<T, float>) values = grad;
-  if (values.data() == nullptr || apart.data.empty()) {
-    if (wide.size() == 0) wide = FlatBuffer(layout.flat_size());
-    const auto copy = wide.span().subspan(slot.offset, slot.n);
-    if constexpr (std::is_same_v<T, float>) {
-      std::ranges::copy(grad, copy.begin());
-    } else {
-      to_float(grad, copy);
-    }
-    values = copy;
-  }
-  if (!apart.data.empty()) apart.data[tensor] = values.data();
-  submit_tensor(tensor, false);
+  place_gradient(tensor, grad);
+  submit_tensor(tensor, grad.data == nullptr && grad.n > 0);
 }
-
-template void Optimizer::Impl::tensor_ready(std::size_t, std::span<const float>);
-template void Optimizer::Impl::tensor_ready(std::size_t, std::span<const BFloat16>);
 
 void Optimizer::Impl::tensor_ready(std::size_t tensor, bool is_unused) {
   check_unreported(tensor);
   const TensorSlot& slot = layout.tensors()[tensor];
-  PRIDE_CHECK(!lie_apart || is_unused, "optimizer: no gradient given for '", slot.spec.name,
+  PRIDE_CHECK(!one_by_one || is_unused, "optimizer: no gradient given for '", slot.spec.name,
               "' in a step that was begun without gradients");
-  if (!narrow.empty() && !is_unused) {
-    to_float(narrow.subspan(slot.offset, slot.n), wide.span().subspan(slot.offset, slot.n));
-  }
-  submit_tensor(tensor, is_unused);
+  submit_tensor(tensor, is_unused || (slot.n > 0 && gradients[tensor].data == nullptr));
 }
 
 void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
   reported[tensor] = 1;
+  is_unused = is_unused || ctx.is_frozen(tensor);
   unused[tensor] = is_unused ? 1 : 0;
   guarded([&] {
     if (!is_unused) pipeline->tensor_ready(tensor);
@@ -149,7 +155,6 @@ StepReport Optimizer::Impl::finish() {
   std::optional<NonFinite> non_finite;
   guarded([&] { non_finite = pipeline->finish(); });
   in_step = false;
-  narrow = {};
   StepReport report;
   report.step = steps_done;
   if (non_finite) {
@@ -168,9 +173,10 @@ StepReport Optimizer::Impl::finish() {
       RoundReport& round = report.round.emplace();
       steps_done =
           central->period() *
-          central->finish(params_of_step, report.step / central->period(), !non_finite, round);
+          central->finish(parameters->view(), report.step / central->period(), !non_finite, round);
     });
   }
+  parameters->publish();
   const Traffic counted = uncounted();
   report.bytes_sent = counted.bytes_sent;
   report.bytes_received = counted.bytes_received;
@@ -205,21 +211,15 @@ void Optimizer::Impl::skip(const std::string& text, bool alone, StepReport& repo
   report.skipped = true;
 }
 
-template <typename T>
-StepReport Optimizer::Impl::whole_step(std::span<float> params, std::span<const T> grads,
+StepReport Optimizer::Impl::whole_step(const Parameters& params, const Gradients& grads,
                                        std::span<const bool> unused_here) {
   const std::size_t n = layout.tensors().size();
   PRIDE_CHECK(unused_here.empty() || unused_here.size() == n, "optimizer: ", unused_here.size(),
               " flags of unused tensors for ", n, " tensors");
-  begin(params, grads);
+  begin(params, &grads);
   // last tensor first: the order of the buckets
   for (std::size_t i = n; i-- > 0;) tensor_ready(i, !unused_here.empty() && unused_here[i]);
   return finish();
 }
-
-template StepReport Optimizer::Impl::whole_step(std::span<float>, std::span<const float>,
-                                                std::span<const bool>);
-template StepReport Optimizer::Impl::whole_step(std::span<float>, std::span<const BFloat16>,
-                                                std::span<const bool>);
 
 }  // namespace pride

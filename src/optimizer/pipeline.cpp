@@ -30,7 +30,7 @@ Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communi
   try {
     for (Lane& lane : lanes_) lane.thread = std::thread([this, &lane] { exchange_loop(lane); });
   } catch (...) {
-    end_threads();  // those that there are
+    end_threads();  // join the threads already started
     throw;
   }
 }
@@ -64,7 +64,7 @@ void Pipeline::abandon(std::string_view why) noexcept {
   ctx_ = nullptr;
 }
 
-void Pipeline::begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip,
+void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip,
                      ExchangeAll all) {
   if (delay_ > 0) rethrow_error();
   ctx_ = &ctx;

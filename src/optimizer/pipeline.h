@@ -51,7 +51,7 @@ class Pipeline {
   // applied until every bucket is known to be good; `clip` above 0, which needs it, scales the mean
   // gradient down to that 2-norm. REQUIRES: clip == 0, or hold and Protocol::mean_gradient.
   // `all`: empty, or without overlap the exchange of this step.
-  void begin(StepContext& ctx, View params, ConstView grads, bool hold, double clip = 0,
+  void begin(StepContext& ctx, View params, GradientView grads, bool hold, double clip = 0,
              ExchangeAll all = {});
 
   // The gradient of a tensor is complete; comes before its buckets are submitted.
@@ -144,7 +144,7 @@ class Pipeline {
   StepContext* ctx_ = nullptr;
   Protocol protocol_;
   View params_;
-  ConstView grads_;
+  GradientView grads_;
   bool hold_ = false;
   double clip_ = 0, grad_norm_ = 0;
   ExchangeAll all_;

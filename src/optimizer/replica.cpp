@@ -11,20 +11,29 @@
 namespace pride {
 namespace {
 
-using Blocks = std::vector<std::span<const float>>;
+using Blocks = std::vector<ConstView>;
 
-Blocks blocks_of(Method& method, std::span<const float> x) {
+Blocks blocks_of(Method& method, View x) {
   Blocks blocks = {method.begin(x)};
-  for (const auto buffer : method.state().memory()) blocks.push_back(buffer);
+  for (const auto buffer : method.state().memory()) blocks.push_back({.flat = buffer.data()});
   return blocks;
 }
 
 // Padding is in none of the blocks' hashes.
 std::uint64_t hash_of(const Layout& layout, const Blocks& blocks) {
-  if (blocks.size() == 1) return param_hash(layout, blocks[0]);
+  if (blocks.size() == 1) return pride::hash_of(layout, blocks[0]);
   Digest digest;
-  for (const auto block : blocks) digest.number(param_hash(layout, block));
+  for (const ConstView block : blocks) digest.number(pride::hash_of(layout, block));
   return digest.value();
+}
+
+// Calls body(slot, the tensor's values).
+template <typename Float>
+void for_tensors(const Layout& layout, ParameterView<Float> x, auto&& body) {
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorSlot& slot = layout.tensors()[t];
+    body(slot, x.f32(t, slot.offset, slot.offset + slot.n));
+  }
 }
 
 }  // namespace
@@ -33,35 +42,61 @@ std::size_t replica_floats(const Method& method, const Layout& layout) {
   return layout.flat_size() * (1 + method.state().n_memory());
 }
 
+std::uint64_t hash_of(const Layout& layout, ConstView x) {
+  Digest digest;
+  for_tensors(layout, x, [&](const TensorSlot&, std::span<const float> values) {
+    digest.bytes(std::as_bytes(values));
+  });
+  return digest.value();
+}
+
+std::uint64_t param_hash(const Layout& layout, std::span<const float> params) {
+  PRIDE_CHECK(params.size() == layout.flat_size(), "param_hash: ", params.size(),
+              " floats given, the layout has ", layout.flat_size());
+  return hash_of(layout, ConstView{.flat = params.data()});
+}
+
 std::uint64_t replica_hash(const Layout& layout, std::span<const float> row) {
   const std::size_t n = layout.flat_size();
   PRIDE_CHECK(n > 0 && !row.empty() && row.size() % n == 0, "replica_hash: ", row.size(),
               " floats given, the layout has ", n);
   Blocks blocks;
-  for (std::size_t at = 0; at < row.size(); at += n) blocks.push_back(row.subspan(at, n));
+  for (std::size_t at = 0; at < row.size(); at += n) blocks.push_back({.flat = row.data() + at});
   return hash_of(layout, blocks);
 }
 
-std::uint64_t replica_hash(const Layout& layout, Method& method, std::span<const float> x) {
+std::uint64_t replica_hash(const Layout& layout, Method& method, View x) {
   return hash_of(layout, blocks_of(method, x));
 }
 
-FlatBuffer replica_of(const Layout& layout, Method& method, std::span<const float> x) {
+void scatter(const Layout& layout, std::span<const float> flat, View x) {
+  for_tensors(layout, x, [&](const TensorSlot& slot, std::span<float> values) {
+    std::ranges::copy(flat.subspan(slot.offset, slot.n), values.begin());
+  });
+}
+
+void gather(const Layout& layout, ConstView x, std::span<float> flat) {
+  for_tensors(layout, x, [&](const TensorSlot& slot, std::span<const float> values) {
+    std::ranges::copy(values, flat.subspan(slot.offset).begin());
+  });
+}
+
+FlatBuffer replica_of(const Layout& layout, Method& method, View x) {
   FlatBuffer row(replica_floats(method, layout));
   auto rest = row.span();
-  for (const auto block : blocks_of(method, x)) {
-    std::ranges::copy(block, rest.begin());
-    rest = rest.subspan(block.size());
+  for (const ConstView block : blocks_of(method, x)) {
+    gather(layout, block, rest);
+    rest = rest.subspan(layout.flat_size());
   }
   return row;
 }
 
-void take_replica(std::span<const float> row, Method& method, std::span<float> x) {
-  std::ranges::copy(row.first(x.size()), x.begin());
+void take_replica(const Layout& layout, std::span<const float> row, Method& method, View x) {
+  scatter(layout, row, x);
   method.rebase(x);
   for (const auto buffer : method.state().memory()) {
-    row = row.subspan(x.size());
-    std::ranges::copy(row.first(x.size()), buffer.begin());
+    row = row.subspan(layout.flat_size());
+    std::ranges::copy(row.first(buffer.size()), buffer.begin());
   }
 }
 

@@ -21,9 +21,9 @@ std::vector<Move> served(std::span<const Bucket> buckets) {
   return runs;
 }
 
-using Tensor = StateDict::Tensor;
+using Saved = StateDict::Tensor;
 
-const Tensor& tensor_of(const StateDict& state, std::size_t rank, const std::string& key,
+const Saved& tensor_of(const StateDict& state, std::size_t rank, const std::string& key,
                         std::size_t n) {
   const auto found = state.tensors.find(key);
   PRIDE_CHECK(found != state.tensors.end(), "load: the state of rank ", rank, " has no tensor '",
@@ -33,8 +33,8 @@ const Tensor& tensor_of(const StateDict& state, std::size_t rank, const std::str
   return found->second;
 }
 
-Tensor shared_by_all(std::span<const Tensor* const> ranks, const std::string& key) {
-  const auto bits = [](const Tensor* t) { return std::as_bytes(std::span(t->values)); };
+Saved shared_by_all(std::span<const Saved* const> ranks, const std::string& key) {
+  const auto bits = [](const Saved* t) { return std::as_bytes(std::span(t->values)); };
   for (std::size_t r = 1; r < ranks.size(); ++r) {
     PRIDE_CHECK(std::ranges::equal(bits(ranks[r]), bits(ranks[0])), "load: tensor '", key,
                 "' is the same on all ranks, but not in the states of ranks 0 and ", r);
@@ -42,21 +42,21 @@ Tensor shared_by_all(std::span<const Tensor* const> ranks, const std::string& ke
   return *ranks[0];
 }
 
-Tensor local_of(int rank, std::span<const Tensor* const> ranks, LocalState policy) {
-  Tensor mine = *ranks[static_cast<std::size_t>(rank) % ranks.size()];
+Saved local_of(int rank, std::span<const Saved* const> ranks, LocalState policy) {
+  Saved mine = *ranks[static_cast<std::size_t>(rank) % ranks.size()];
   if (policy == LocalState::kReset) std::ranges::fill(mine.values, 0.0F);
   if (policy != LocalState::kAverage) return mine;
   for (std::size_t i = 0; i < mine.values.size(); ++i) {
     double sum = 0;
-    for (const Tensor* t : ranks) sum += t->values[i];
+    for (const Saved* t : ranks) sum += t->values[i];
     mine.values[i] = static_cast<float>(sum / static_cast<double>(ranks.size()));
   }
   return mine;
 }
 
-Tensor served_by(int rank, std::span<const Tensor* const> ranks, const TensorSlot& slot,
+Saved served_by(int rank, std::span<const Saved* const> ranks, const TensorSlot& slot,
                  std::span<const Move> moves) {
-  Tensor mine = *ranks[0];
+  Saved mine = *ranks[0];
   std::ranges::fill(mine.values, 0.0F);
   for (const Move& m : moves) {
     const std::size_t begin = std::max(m.begin, slot.offset);
@@ -87,7 +87,7 @@ StateDict state_of_rank(int rank, std::span<const StateDict> all, const Layout& 
     PRIDE_CHECK(found != layout.tensors().end(), "load: the state holds '", key,
                 "', which no parameter has");
     const TensorSlot& slot = *found;
-    std::vector<const Tensor*> ranks;
+    std::vector<const Saved*> ranks;
     for (std::size_t r = 0; r < all.size(); ++r) {
       ranks.push_back(&tensor_of(all[r], r, key, slot.n));
     }

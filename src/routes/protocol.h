@@ -86,7 +86,6 @@ struct Protocol {
   std::optional<Part> before = {};  // exchange of prepare()
   bool mean_gradient = false;       // the mean of the ranks' gradients is known before apply()
   bool hierarchical = false;        // the hierarchical route may be used
-  bool gradient_by_piece = false;  // gradients are read in ranges of one tensor: they may lie apart
   int most_votes = 0;              // largest sum of vote weights; 0: ranks have equal weights
   // Upper bound of a rank's bytes beyond its parts, for so many buckets with so many coordinates,
   // where that depends on data.

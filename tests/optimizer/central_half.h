@@ -45,7 +45,7 @@ struct Half {
     std::vector<Flight> flights(buckets.size());
     for (std::size_t b = 0; b < buckets.size(); ++b) {
       Flight& flight = flights[b];
-      flight.grad = {g.data(), g.size()};
+      flight.grad = {.flat = g.data()};
       flight.parts = method->parts(buckets[b], ctx);
       flight.wires.resize(flight.parts.size());
       for (std::size_t k = 0; k < flight.parts.size(); ++k) {

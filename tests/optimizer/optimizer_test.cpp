@@ -342,7 +342,7 @@ TEST(Optimizer, TakesGradientsInAnyOrderAndTreatsTheRestAsUnused) {
 TEST(Optimizer, AnEmptyLayoutIsNoWork) {
   run_world(2, [](Communicator& comm) {
     Optimizer optimizer(comm, Layout({}), {});
-    EXPECT_EQ(optimizer.step({}, std::span<const float>()).bytes_sent, 0u);
+    EXPECT_EQ(optimizer.step(std::span<float>(), std::span<const float>()).bytes_sent, 0u);
     EXPECT_EQ(optimizer.cost().bytes(), 0u);
   });
 }

@@ -86,7 +86,7 @@ void step_of(Communicator& comm, const ServeCase& base, std::vector<Served>& see
   ctx.step = base.step;
   ctx.seed = base.seed;
   ctx.scalars_digest = base.scalars;
-  const ConstView grad{grads.data(), grads.size()};
+  const GradientView grad{.flat = grads.data()};
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     if (!ctx.is_unused(t)) method->tensor_ready(t, ctx, grad);
   }

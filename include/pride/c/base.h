@@ -12,7 +12,7 @@ extern "C" {
 
 /* Grows when a function, an enumerator or the last member of a struct is added. What is there keeps
  * its meaning and place as long as the library's name ends in .so.1. */
-#define PRIDE_C_VERSION 4
+#define PRIDE_C_VERSION 5
 
 /* What every function that can fail returns. Of any other than PRIDE_OK and PRIDE_PENDING the text
  * is in pride_last_error(). No C++ exception leaves the library. */
@@ -34,7 +34,7 @@ PRIDE_API uint32_t pride_c_version(void);  /* PRIDE_C_VERSION of the library */
 PRIDE_API const char* pride_version(void); /* "0.1.0" */
 PRIDE_API const char* pride_isa(void);     /* the instruction set of the kernels, "AVX2" */
 
-enum { PRIDE_FLOAT32 = 0, PRIDE_BFLOAT16 = 1 };
+enum { PRIDE_FLOAT32 = 0, PRIDE_BFLOAT16 = 1, PRIDE_FLOAT16 = 2 }; /* float16: since version 5 */
 enum { PRIDE_CPU = 0, PRIDE_CUDA = 1 };
 
 /* n values in the caller's memory. This build takes PRIDE_CPU alone and refuses other devices;
@@ -74,6 +74,10 @@ PRIDE_API int pride_layout_slot(const pride_layout* layout, uint64_t tensor, uin
 /* 64-bit digest of the bits of the float32 values of all tensors, padding left out: equal on all
  * ranks for the parameters of a healthy run. `values` has pride_layout_flat_size() of them. */
 PRIDE_API int pride_hash(const pride_layout* layout, const float* values, uint64_t* out);
+
+/* 64-bit digest of the bytes of n arrays, one after the other; arrays with data NULL are left out.
+ * Since PRIDE_C_VERSION 5. */
+PRIDE_API int pride_hash_tensors(const pride_array* tensors, uint64_t n, uint64_t* out);
 
 #ifdef __cplusplus
 }
