@@ -11,14 +11,14 @@
 static const char* const kMethods[] = {"dlion-vote", "dlion-avg", "lion-cub", "adamw", "terngrad"};
 enum { kNMethods = sizeof kMethods / sizeof *kMethods };
 
-/* Whole, in parts or from gradients that lie apart, with overlap or without, from float32 or
- * bfloat16: the same bits. */
+/* Whole, in parts or with tensors that lie apart, with overlap or without, from float32 or bfloat16:
+ * the same bits. */
 static void test_forms_of_a_step(int world) {
   for (int m = 0; m < kNMethods; ++m) {
     training whole = training_of(kMethods[m]);
     in_threads(world, train, &whole);
     const uint64_t want = hash_of_all(&whole, world);
-    for (int form = 1; form < 12; ++form) {
+    for (int form = 1; form < 16; ++form) {
       training run = training_of(kMethods[m]);
       run.in_parts = form / 4;
       run.options.overlap = form & 1;
@@ -104,6 +104,64 @@ static void unused_tensors(pride_comm* comm, void* shared) {
   CHECK(m.params[0] == -0.25f && m.params[299] == -0.25f); /* all vote */
   CHECK(m.params[320] == 0);                               /* no rank has it */
   CHECK(m.params[448] == 0.25f);                           /* rank 0 alone */
+  close_model(&m);
+}
+
+/* Parameters in bfloat16: masters, a change of the caller's, hashes; frozen ones; a factor. */
+static void tensors_apart(pride_comm* comm, void* shared) {
+  (void)shared;
+  training run = training_of("sgdm");
+  run.options.groups = &(pride_group){.lr = 0.25, .beta1 = 0, .beta2 = NAN, .eps = NAN};
+  run.options.n_groups = 1;
+  model m;
+  open_model(&m, comm, &run.options);
+  static const int64_t kOne = 0x3F803F803F803F80; /* four times 1 in bfloat16 */
+  uint16_t values[kTensors][300];
+  pride_array params[kTensors], grads[kTensors];
+  for (int t = 0; t < kTensors; ++t) {
+    for (uint64_t i = 0; i < kSizes[t]; ++i) memcpy(&values[t][i], &kOne, sizeof values[t][i]);
+    params[t] = (pride_array){.data = values[t], .n = kSizes[t], .dtype = PRIDE_BFLOAT16};
+    grads[t] = params[t]; /* of 1, too */
+  }
+  uint16_t ones[300];
+  memcpy(ones, values[0], sizeof ones);
+  for (int t = 0; t < kTensors; ++t) grads[t].data = ones;
+  CHECK_FAILS(PRIDE_INVALID, "params is NULL", pride_optimizer_begin(m.optimizer, NULL, NULL));
+  CHECK_FAILS(PRIDE_INVALID, "has 3", pride_optimizer_set_parameters(m.optimizer, params, 2));
+  CHECK_OK(pride_optimizer_set_parameters(m.optimizer, params, kTensors));
+  params[1].dtype = PRIDE_FLOAT16;
+  CHECK_FAILS(PRIDE_INVALID, "'b' is float16 now and was bfloat16",
+              pride_optimizer_set_parameters(m.optimizer, params, kTensors));
+  const uint8_t frozen[kTensors] = {0, 1, 0};
+  CHECK_OK(pride_optimizer_set_frozen(m.optimizer, frozen));
+  CHECK_OK(pride_optimizer_set_gradient_factor(m.optimizer, -2));
+  CHECK_OK(pride_optimizer_begin(m.optimizer, NULL, NULL));
+  for (uint64_t t = kTensors; t-- > 0;) {
+    CHECK_OK(pride_optimizer_ready_at(m.optimizer, t, &grads[t]));
+  }
+  CHECK_OK(pride_optimizer_finish(m.optimizer, -1, NULL));
+  CHECK_EQUAL(0x3FC0, values[0][299]); /* 1 - 0.25 * -2 = 1.5 */
+  CHECK_EQUAL(0x3F80, values[1][0]);
+  uint64_t hash = 0, other = 0, bytes = 0;
+  CHECK_OK(pride_optimizer_hash(m.optimizer, &hash));
+  for (int t = 0; t < kTensors; ++t) {
+    for (uint64_t i = 0; i < kSizes[t]; ++i) m.params[kOffsets[t] + i] = t == 1 ? 1 : 1.5f;
+  }
+  CHECK_OK(pride_hash(m.layout, m.params, &other));
+  CHECK(hash == other);
+  values[2][0] = 0;
+  CHECK_OK(pride_optimizer_hash(m.optimizer, &hash));
+  CHECK(hash != other);
+  const char* name = NULL;
+  int32_t kind = -1;
+  float* masters = NULL;
+  CHECK_OK(pride_optimizer_state_buffer(m.optimizer, 1, &name, &kind, &masters));
+  CHECK(strcmp(name, "master") == 0 && kind == PRIDE_STATE_SHARED);
+  CHECK(masters[0] == 1.5f && masters[kOffsets[2]] == 0);
+  CHECK_OK(pride_hash_tensors(params, kTensors, &bytes));
+  params[1].data = NULL;
+  CHECK_OK(pride_hash_tensors(params, kTensors, &other));
+  CHECK(bytes != other);
   close_model(&m);
 }
 
@@ -316,6 +374,7 @@ void test_steps(void) {
   run.options.skip_non_finite = 1;
   in_threads(3, non_finite, &run);
   in_threads(3, unused_tensors, NULL);
+  in_threads(2, tensors_apart, NULL);
   in_threads(2, groups, NULL);
   in_threads(3, add, NULL);
   in_threads(3, broadcast, NULL);

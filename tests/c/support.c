@@ -110,7 +110,7 @@ training training_of(const char* method) {
   return run;
 }
 
-static const uint64_t kOffsets[kTensors] = {0, 320, 448}, kSizes[kTensors] = {300, 85, 1};
+const uint64_t kOffsets[kTensors] = {0, 320, 448}, kSizes[kTensors] = {300, 85, 1};
 static uint64_t width_of(int32_t dtype) { return dtype == PRIDE_FLOAT32 ? 4 : 2; }
 
 static void one_step(pride_optimizer* optimizer, const training* run, const pride_array* params,
@@ -119,7 +119,15 @@ static void one_step(pride_optimizer* optimizer, const training* run, const prid
     CHECK_OK(pride_optimizer_step(optimizer, params, grads, NULL, report));
     return;
   }
-  const int apart = run->in_parts == 2;
+  const int apart = run->in_parts >= 2;
+  if (run->in_parts == 3) {
+    pride_array tensors[kTensors];
+    for (int t = 0; t < kTensors; ++t) {
+      tensors[t] = array_of((float*)params->data + kOffsets[t], kSizes[t], PRIDE_FLOAT32);
+    }
+    CHECK_OK(pride_optimizer_set_parameters(optimizer, tensors, kTensors));
+    params = NULL;
+  }
   CHECK_OK(pride_optimizer_begin(optimizer, params, apart ? NULL : grads));
   for (uint64_t t = kTensors; t-- > 0;) {
     if (!apart) {

@@ -35,6 +35,7 @@ double seconds(void); /* on some clock */
 
 /* "a" of 300, "b" of 17 x 5 and the scalar "s": 512 floats with padding. */
 enum { kFlat = 512, kTensors = 3 };
+extern const uint64_t kOffsets[kTensors], kSizes[kTensors]; /* of the tensors of make_layout() */
 pride_layout* make_layout(void);
 /* This rank's gradients in a step: any numbers in [-1, 1), exact in bfloat16; padding is zero. */
 void fill_grads(const pride_layout* layout, int rank, int64_t step, float* grads);
@@ -44,7 +45,7 @@ pride_array array_of(void* data, uint64_t n, int32_t dtype);
 typedef struct training {
   pride_options options;
   int steps;
-  int in_parts; /* begin, ready, finish instead of step; 2: with gradients that lie apart */
+  int in_parts; /* begin, ready, finish instead of step; 2: with gradients that lie apart; 3: parameters, too */
   int dtype;    /* of the gradients */
   uint64_t hash[kMaxWorld];
   uint64_t bytes_sent[kMaxWorld]; /* in the last step */
