@@ -1,4 +1,4 @@
-// Layout: where each parameter tensor lies in the flat buffers, the same on every rank.
+// Layout: the numbers of all coordinates, tensor after tensor, the same on every rank.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ struct TensorSpec {
   int group = 0;                    // index of its parameter group
 };
 
-// One tensor in the flat buffers: coordinates [offset, offset + n), then zeros up to the alignment.
+// One tensor: flat coordinates [offset, offset + n), then zeros up to the alignment.
 struct TensorSlot {
   TensorSpec spec;
   std::size_t offset = 0;

@@ -1,4 +1,4 @@
-// Places tensors in the flat buffers.
+// Numbers the coordinates of tensors.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/layout.h"
 

@@ -66,7 +66,7 @@ class OrthogonalBlend {
  private:
   struct Held {
     Matrix matrix;
-    std::size_t offset = 0;  // of the tensor in the flat buffers
+    std::size_t offset = 0;  // the tensor's first flat coordinate
     bool fused = false;
     float scale = 1;
     std::vector<float> u = {};  // (rows, cols)

@@ -58,7 +58,7 @@ typedef struct pride_tensor {
   int32_t group;
 } pride_tensor;
 
-/* Where each tensor lies in the flat buffers: tensor i takes coordinates offset .. offset + n - 1,
+/* The numbers of all coordinates: tensor i has flat coordinates offset .. offset + n - 1,
  * and zeros follow up to a multiple of 64. The same on all ranks. */
 typedef struct pride_layout pride_layout;
 
