@@ -99,7 +99,7 @@ class Pipeline {
   struct Sent {
     StepContext ctx;  // points at these copies
     std::vector<StepScalars> groups;
-    std::vector<char> unused;
+    std::vector<char> unused, frozen;
     std::vector<std::size_t> buckets;
   };
   // A bucket's last exchange with a delay.

@@ -22,9 +22,11 @@ void Pipeline::begin_late() {
   if (sent->buckets.empty()) return;
   sent->groups.assign(ctx_->groups.begin(), ctx_->groups.end());
   sent->unused.assign(ctx_->unused.begin(), ctx_->unused.end());
+  sent->frozen.assign(ctx_->frozen.begin(), ctx_->frozen.end());
   sent->ctx = *ctx_;
   sent->ctx.groups = sent->groups;
   sent->ctx.unused = sent->unused;
+  sent->ctx.frozen = sent->frozen;
   const std::lock_guard lock(mutex_);
   for (const std::size_t b : sent->buckets) {
     ready_[b] = done_[b] = 0;
