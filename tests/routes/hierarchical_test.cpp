@@ -128,7 +128,7 @@ std::vector<std::vector<std::vector<std::byte>>> results_of(const Training& run,
     testing::fill(layout, grads,
                   [&](std::size_t t, std::size_t i) { return run.grad(rank, 0, t, i); });
     Flight flight;
-    flight.grad = {grads.span().data(), grads.size()};
+    flight.grad = {.flat = grads.data()};
     flight.parts = method->parts(bucket, ctx);
     flight.wires.resize(1);
     Wire& wire = flight.wire(0);

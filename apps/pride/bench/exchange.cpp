@@ -50,10 +50,10 @@ class ExchangeOnly final : public Method {
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return method_->parts(b, round);
   }
-  void prepare(Communicator& comm, const StepContext& ctx, ConstView grad) override {
+  void prepare(Communicator& comm, const StepContext& ctx, GradientView grad) override {
     method_->prepare(comm, ctx, grad);
   }
-  void tensor_ready(std::size_t tensor, const StepContext& ctx, ConstView grad) override {
+  void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override {
     if (!only_exchange_) method_->tensor_ready(tensor, ctx, grad);
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
@@ -154,7 +154,7 @@ class Exchange {
 
   void step() {
     // held: each bucket keeps a flight of its own, which later rounds exchange again
-    pipeline_->begin(ctx_, {params_.data(), params_.size()}, {grads_.data(), grads_.size()}, true);
+    pipeline_->begin(ctx_, {.flat = params_.data()}, {.flat = grads_.data()}, true);
     pipeline_->tensor_ready(0);
     for (std::size_t b = 0; b < buckets_.size(); ++b) pipeline_->submit(b);
     const auto non_finite = pipeline_->finish();
