@@ -1,5 +1,5 @@
 // Three workers train one libtorch module together. Each makes its own, with weights of its own:
-// FlatModule::broadcast() gives all of them those of rank 0 before the first forward, as
+// ModuleTensors::broadcast() gives all of them those of rank 0 before the first forward, as
 // DistributedDataParallel does. Exits with 1 if the workers' weights differ in the end, or the loss
 // is not low.
 // SPDX-License-Identifier: Apache-2.0
@@ -9,7 +9,7 @@
 
 #include "pride/comm/thread_comm.h"
 #include "pride/optimizer.h"
-#include "pride/torch/flat_module.h"
+#include "pride/torch/module_tensors.h"
 
 namespace {
 
@@ -41,25 +41,25 @@ struct Result {
 // One worker: fits sin(3x) on [-1, 1], from points of its own.
 Result train(pride::Communicator& comm) {
   Net net;
-  pride::FlatModule flat(parameters_of(net));
-  pride::Optimizer optimizer(comm, flat.layout(),
+  pride::ModuleTensors tensors(parameters_of(net));
+  pride::Optimizer optimizer(comm, tensors.layout(),
                              {.method = "dlion-vote", .groups = {{.lr = kLr, .weight_decay = 0}}});
-  flat.broadcast(optimizer);  // without it the first step names the ranks that differ
+  tensors.broadcast(optimizer);  // without it the first step names the ranks that differ
 
   auto random = at::detail::createCPUGenerator(static_cast<std::uint64_t>(comm.rank()));
   Result result;
   for (int step = 0; step < kSteps; ++step) {
     const auto x = torch::rand({64, 1}, random).mul(2).sub(1);
-    flat.zero_grad();
+    tensors.zero_grad();
     const auto loss = torch::mse_loss(net.forward(x), torch::sin(3 * x));
     loss.backward();
     optimizer.set_group({.lr = kLr * (1 - static_cast<double>(step) / kSteps)});
-    flat.step(optimizer);
+    tensors.step(optimizer);
     result.loss = loss.item<double>();
     if (comm.rank() == 0 && step % 250 == 0)
       std::printf("step %3d  loss %.4f\n", step, result.loss);
   }
-  result.hash = pride::param_hash(flat.layout(), flat.params());
+  result.hash = optimizer.hash(tensors.parameters());
   return result;
 }
 

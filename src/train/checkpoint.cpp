@@ -7,6 +7,7 @@
 
 #include "optimizer/agreement.h"
 #include "pride/error.h"
+#include "pride/flat_buffer.h"
 #include "pride/train/flags.h"
 #include "train/checkpoint_files.h"
 #include "train/facts_json.h"
@@ -40,12 +41,23 @@ nlohmann::json facts_of(const TrainPlan& plan) {
 
 // Of the parameters that all workers have.
 std::uint64_t common_hash(const Kept& kept) {
-  const Layout& common = kept.optimizer.layout();
-  return param_hash(common, kept.params.first(common.flat_size()));
+  return kept.optimizer.hash(kept.params.first(kept.optimizer.layout().tensors().size()));
 }
 
+// Calls body(optimizer, its parameters, their part of `flat`), for each optimizer.
+void for_parts(const Kept& kept, auto flat, auto&& body) {
+  const Layout& common = kept.optimizer.layout();
+  const std::size_t n = common.tensors().size();
+  body(kept.optimizer, kept.params.first(n), flat.first(common.flat_size()));
+  if (kept.personal == nullptr) return;
+  body(*kept.personal, kept.params.subspan(n), flat.subspan(common.flat_size()));
+}
+
+// Masters of narrow parameters are left out: model.safetensors has them.
 void save_state(const fs::path& file, const Optimizer& optimizer) {
   StateDict state = optimizer.save();
+  std::erase_if(state.tensors, [](const auto& t) { return t.first.starts_with("master/"); });
+  state.scalars.erase("kind.master");
   std::map<std::string, SafeTensor> tensors;
   for (auto& [name, tensor] : state.tensors) {
     tensors[name] = {.shape = std::move(tensor.shape), .values = std::move(tensor.values)};
@@ -171,9 +183,12 @@ void save_parameters(const fs::path& file, const Layout& layout, std::span<const
   write_safetensors(file, tensors, {{"format", "pt"}});
 }
 
-void save_model(const fs::path& folder, const Task& task, const Layout& layout,
-                std::span<const float> params) {
-  save_parameters(folder / "model.safetensors", layout, params);
+void save_model(const fs::path& folder, const Task& task, const Kept& kept) {
+  FlatBuffer params(kept.layout.flat_size());
+  for_parts(kept, params.span(), [](const Optimizer& optimizer, auto tensors, auto part) {
+    optimizer.read(tensors, part);
+  });
+  save_parameters(folder / "model.safetensors", kept.layout, params.span());
   const std::string& config = task.model().config;
   if (!config.empty()) {
     write_file(folder / "config.json", nlohmann::ordered_json::parse(config).dump(2) + "\n");
@@ -214,7 +229,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept
   if (kept.personal != nullptr) save_state(partial / kPersonalState, *kept.personal);
   const std::vector<std::uint64_t> hashes = gather_rows(comm, {file_hash(state)});
   if (comm.rank() != 0) return comm.barrier();
-  save_model(partial, *plan.task, kept.layout, kept.params);
+  save_model(partial, *plan.task, kept);
   nlohmann::json facts = facts_of(plan), files;
   for (const auto& entry : fs::directory_iterator(partial)) {  // a rank's state: as the rank has it
     const std::string file = entry.path().filename().string();
@@ -255,7 +270,10 @@ Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& k
   resumed.step = saved.value("step", std::int64_t{0});
   resumed.world = saved["world"].get<int>();
   resumed.ahead = saved.value("batches_ahead", std::int64_t{0});
-  load_parameters(folder / "model.safetensors", kept.layout, kept.params);
+  FlatBuffer params(kept.layout.flat_size());
+  load_parameters(folder / "model.safetensors", kept.layout, params.span());
+  for_parts(kept, params.span(),
+            [](Optimizer& optimizer, auto tensors, auto part) { optimizer.write(tensors, part); });
   load_state(folder, comm.rank(), resumed, local, kept.optimizer);
   if (kept.personal != nullptr) kept.personal->load(read_state(folder / kPersonalState));
   check_parameters(comm, folder, saved, common_hash(kept));

@@ -68,7 +68,6 @@ Layout common_layout(const Layout& all, std::size_t n_personal) {
 
 Personal::Personal(const Layout& all, const Layout& common, const TrainPlan& plan)
     : first_tensor_(common.tensors().size()),
-      begin_(common.flat_size()),
       options_(options_alone(plan.optimizer)),
       alone_(std::move(make_thread_world(1).front())) {
   const auto own = std::span<const TensorSlot>(all.tensors()).subspan(first_tensor_);
@@ -84,13 +83,14 @@ std::string Personal::note() const {
                 " parameters: ", names);
 }
 
-void Personal::step(double lr, std::span<float> params, std::span<const float> grads,
-                    std::span<const bool> unused, StepReport& report) {
+void Personal::step(double lr, float factor, std::span<const Tensor> params,
+                    std::span<const ConstTensor> grads, StepReport& report) {
   for (int group = 0; group < optimizer_->layout().n_groups(); ++group) {
     optimizer_->set_group({.lr = lr}, group);
   }
-  const StepReport own = optimizer_->step(params.subspan(begin_), grads.subspan(begin_),
-                                          unused.subspan(first_tensor_));
+  optimizer_->set_gradient_factor(factor);
+  const StepReport own =
+      optimizer_->step(params.subspan(first_tensor_), grads.subspan(first_tensor_));
   report.apply_s += own.encode_s + own.exchange_s + own.apply_s;
   if (own.skipped) {
     report.skip_reason += concat(report.skipped ? "; " : "", "personal ", own.skip_reason);

@@ -12,18 +12,18 @@
 #include "pride/communicator.h"
 #include "pride/layout.h"
 #include "pride/optimizer.h"
-#include "pride/torch/flat_module.h"
+#include "pride/torch/module_tensors.h"
 #include "pride/train/plan.h"
 
 namespace pride::train {
 
-// The tensors that `patterns` match, n_personal of them, behind the others, so that flat buffers
-// begin with those that workers have in common. Empty patterns match none. Throws InvalidArgument
-// if others match none, or all.
+// The tensors that `patterns` match, n_personal of them, behind the others, so that tables of
+// tensors begin with those that workers have in common. Empty patterns match none. Throws
+// InvalidArgument if others match none, or all.
 std::vector<NamedParameter> personal_last(std::vector<NamedParameter> all,
                                           const std::string& patterns, std::size_t& n_personal);
 
-// The tensors in common, of a layout in that order: their flat coordinates are its first.
+// The tensors in common, of a layout in that order.
 Layout common_layout(const Layout& all, std::size_t n_personal);
 
 // The optimizer of the others, in a world of one: that of the method, or of the rule that its local
@@ -36,12 +36,16 @@ class Personal {
   // Which tensors, and by which method; for the log.
   std::string note() const;
 
-  // A step with this worker's gradient; adds what became of it to the report. Buffers: whole ones.
-  void step(double lr, std::span<float> params, std::span<const float> grads,
-            std::span<const bool> unused, StepReport& report);
+  // Optimizer::place(). Tables, here and below: of all tensors.
+  void place(std::span<const Tensor> params) { optimizer_->place(params.subspan(first_tensor_)); }
+
+  // A step with this worker's gradients, multiplied by `factor`; adds what became of it to the
+  // report.
+  void step(double lr, float factor, std::span<const Tensor> params,
+            std::span<const ConstTensor> grads, StepReport& report);
 
  private:
-  std::size_t first_tensor_, begin_;  // of the whole layout
+  std::size_t first_tensor_;  // of the whole layout
   OptimizerOptions options_;
   std::unique_ptr<Communicator> alone_;
   std::unique_ptr<Optimizer> optimizer_;

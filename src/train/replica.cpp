@@ -9,10 +9,28 @@
 #include <cmath>
 #include <cstddef>
 
+#include "base/step.h"
 #include "pride/error.h"
 #include "train/settings/settings.h"
 
 namespace pride::train {
+namespace {
+
+// sums[k] += the square of each value whose index is k modulo 8
+void add_squares(std::span<const float> values, std::array<double, 8>& sums) {
+  const std::size_t whole = values.size() / sums.size() * sums.size();
+  for (std::size_t i = 0; i < whole; i += sums.size()) {
+    for (std::size_t k = 0; k < sums.size(); ++k) {
+      const double v = values[i + k];
+      sums[k] += v * v;
+    }
+  }
+  for (std::size_t i = whole; i < values.size(); ++i) {
+    sums[i - whole] += static_cast<double>(values[i]) * values[i];
+  }
+}
+
+}  // namespace
 
 at::Device device_of(const std::string& name, int index) {
   if (name == "cpu") return at::Device(at::kCPU);
@@ -43,29 +61,25 @@ std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all)
   return named;
 }
 
-double norm(std::span<const float> values) {
+double norm(std::span<const ConstTensor> tensors) {
   // eight running sums: the additions need not wait for each other
   std::array<double, 8> sums{};
-  const std::size_t whole = values.size() / sums.size() * sums.size();
-  for (std::size_t i = 0; i < whole; i += sums.size()) {
-    for (std::size_t k = 0; k < sums.size(); ++k) {
-      const double v = values[i + k];
-      sums[k] += v * v;
-    }
+  static_assert(GradientView::kBlock % sums.size() == 0);
+  for (const ConstTensor& tensor : tensors) {
+    if (tensor.data == nullptr) continue;
+    const GradientPlace place{.data = tensor.data, .dtype = tensor.dtype};
+    const GradientView view{.places = &place};
+    view.for_blocks(0, 0, tensor.n,
+                    [&](std::size_t, std::span<const float> values) { add_squares(values, sums); });
   }
   double total = 0;
   for (const double sum : sums) total += sum;
-  for (const float v : values.subspan(whole)) total += static_cast<double>(v) * v;
   return std::sqrt(total);
 }
 
-double clip(std::span<float> values, double limit) {
-  const double before = norm(values);
-  if (std::isfinite(before) && before > limit) {
-    const auto scale = static_cast<float>(limit / before);
-    for (float& v : values) v *= scale;
-  }
-  return before;
+float clip_factor(std::span<const ConstTensor> grads, double limit) {
+  const double before = norm(grads);
+  return std::isfinite(before) && before > limit ? static_cast<float>(limit / before) : 1.0F;
 }
 
 }  // namespace pride::train

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "pride/communicator.h"
-#include "pride/torch/flat_module.h"
+#include "pride/torch/module_tensors.h"
 #include "pride/train/model.h"
 #include "pride/train/plan.h"
 
@@ -26,14 +26,14 @@ at::Device device_of(const TrainOptions& options, Communicator& comm);
 // Initialised from the plan's seed, on the device, in the plan's type of number.
 std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& device);
 
-// What a FlatModule is made of; groups as group_of() says.
+// What ModuleTensors is made of; groups as group_of() says.
 std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all);
 
-// 2-norm, summed in double in one fixed order.
-double norm(std::span<const float> values);
+// 2-norm of all tensors together, summed in double in one fixed order.
+double norm(std::span<const ConstTensor> tensors);
 
-// Scales `values` to the norm `limit` if theirs is larger. A norm that is not finite changes
-// nothing: the optimizer then names the tensor. Returns the norm before.
-double clip(std::span<float> values, double limit);
+// Local clipping: the factor that scales these gradients to the norm `limit` if theirs is larger,
+// else 1; also if it is not finite: the optimizer then names the tensor.
+float clip_factor(std::span<const ConstTensor> grads, double limit);
 
 }  // namespace pride::train

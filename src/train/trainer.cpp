@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "pride/error.h"
-#include "pride/torch/flat_module.h"
+#include "pride/torch/module_tensors.h"
 #include "pride/train/checkpoint.h"
 #include "train/clock.h"
 #include "train/evaluation.h"
@@ -49,13 +49,13 @@ class Worker {
         control_(comm.duplicate()),
         device_(device_of(plan.options, comm)),
         model_(make_model(plan, device_)),
-        flat_(personal_last(named_parameters(*model_, plan.options.decay_all),
-                            plan.options.personal, n_personal_)),
+        tensors_(personal_last(named_parameters(*model_, plan.options.decay_all),
+                               plan.options.personal, n_personal_)),
         feed_(plan, comm.rank()),
-        optimizer_(comm, common_layout(flat_.layout(), n_personal_), optimizer_options()),
+        optimizer_(comm, common_layout(tensors_.layout(), n_personal_), optimizer_options()),
         rounds_(plan, comm.rank(), optimizer_.period()) {
     control_->set_timeout(comm.timeout());
-    if (n_personal_ > 0) personal_.emplace(flat_.layout(), optimizer_.layout(), plan);
+    if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_.layout(), plan);
   }
 
   TrainResult run();
@@ -86,10 +86,10 @@ class Worker {
   // Workers that sit out rounds never have their results.
   bool is_stale() const { return plan_.options.absent == "stale" && !rounds_.all(); }
   bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
-  std::span<float> common() { return flat_.params().first(optimizer_.layout().flat_size()); }
-  Kept kept() {
-    return {flat_.layout(), flat_.params(), optimizer_,
-            personal_ ? &personal_->optimizer() : nullptr};
+  // Of a table of all tensors.
+  auto common(auto all) const { return all.first(optimizer_.layout().tensors().size()); }
+  Kept kept(std::span<const Tensor> params) {
+    return {tensors_.layout(), params, optimizer_, personal_ ? &personal_->optimizer() : nullptr};
   }
 
   const TrainPlan& plan_;
@@ -98,7 +98,7 @@ class Worker {
   at::Device device_;
   std::unique_ptr<Model> model_;
   std::size_t n_personal_ = 0;
-  FlatModule flat_;
+  ModuleTensors tensors_;
   Feed feed_;
   double loss_ = 0;      // of this rank's gradient
   Optimizer optimizer_;  // of the tensors in common: all, without --personal
@@ -141,8 +141,7 @@ OptimizerOptions Worker::optimizer_options() {
 // The coordinator's run, at the round that is open.
 void Worker::join() {
   const std::int64_t before = optimizer_.steps_done();
-  optimizer_.broadcast(common());
-  flat_.push();
+  tensors_.change([&](auto all) { optimizer_.broadcast(common(all)); });
   const int number = optimizer_.worker_number();
   feed_.renumber(number);
   result_.start.notes.push_back(concat(
@@ -157,14 +156,19 @@ void Worker::start() {
   RunStart& start = result_.start;
   const std::string& resume = plan_.options.resume;
   std::int64_t ahead = 0;
+  const std::span<const Tensor> all = tensors_.parameters();
+  optimizer_.place(common(all));  // masters of narrow parameters count as state
+  if (personal_) personal_->place(all);
   if (!resume.empty()) {
-    Resumed from = load_checkpoint(*control_, plan_, kept());
+    Resumed from;
+    tensors_.change([&](auto params) {
+      from = load_checkpoint(*control_, plan_, kept(params));
+      optimizer_.to_local(common(params));
+    });
     start.step = from.step;
     start.saved_by = from.world;
     start.notes = std::move(from.notes);
     ahead = from.ahead;
-    optimizer_.to_local(common());
-    flat_.push();
   }
   if (personal_) start.notes.push_back(personal_->note());
   if (is_stale()) {
@@ -183,7 +187,7 @@ void Worker::start() {
       optimizer_.state_floats() + (personal_ ? personal_->optimizer().state_floats() : 0);
   start.cost = optimizer_.mean_cost(start.step);
   start.routes = optimizer_.routes();
-  start.tensors = flat_.layout().tensors();
+  start.tensors = tensors_.layout().tensors();
   if (const std::int64_t lost = optimizer_.lost_of(plan_.steps); lost > 0) {
     start.notes.push_back(concat("workers exchange every ", optimizer_.period(),
                                  " steps: the last ", lost, " of ", plan_.steps,
@@ -262,25 +266,25 @@ StepReport Worker::step(RankStep& mine, double lr) {
   const std::int64_t last = plan_.options.accumulate - 1;
   const bool whole = plan_.options.clip_norm > 0 || personal_;  // gradients, before any step
   const bool overlap = plan_.optimizer.overlap && !whole;
-  flat_.zero_grad();
+  tensors_.zero_grad();
   for (std::int64_t micro = 0; micro <= last; ++micro) {
     const bool begins = overlap && micro == last;
     mine.loss += backward(mine, begins) / static_cast<double>(plan_.options.accumulate);
   }
   loss_ = mine.loss;
-  if (whole) {
-    flat_.collect();
-    if (plan_.options.clip_norm > 0) clip(flat_.grads(), plan_.options.clip_norm);
-  }
+  std::span<const ConstTensor> grads;
+  float factor = 1;
+  if (whole) grads = tensors_.gradients();
+  if (plan_.options.clip_norm > 0) factor = clip_factor(grads, plan_.options.clip_norm);
   mine.seconds.backward = seconds_since(start) - mine.seconds.data;
-  if (whole) {  // not flat_.step(), which would collect them anew
-    StepReport report = optimizer_.step(common(), flat_.grads().first(common().size()),
-                                        flat_.unused().first(optimizer_.layout().tensors().size()));
-    if (personal_) personal_->step(lr, flat_.params(), flat_.grads(), flat_.unused(), report);
-    flat_.push();
-    return report;
-  }
-  return overlap ? flat_.finish_step() : flat_.step(optimizer_);
+  if (!whole) return overlap ? tensors_.finish_step() : tensors_.step(optimizer_);
+  StepReport report;
+  optimizer_.set_gradient_factor(factor);
+  tensors_.change([&](auto all) {
+    report = optimizer_.step(common(all), common(grads));
+    if (personal_) personal_->step(lr, factor, all, grads, report);
+  });
+  return report;
 }
 
 // One batch's gradient, added to that of the step; the loss. `begins`: tensors go to the exchange
@@ -289,7 +293,7 @@ double Worker::backward(RankStep& mine, bool begins) {
   const Clock::time_point start = Clock::now();
   const Batch batch = feed_.next();
   mine.seconds.data += seconds_since(start);
-  if (begins) flat_.begin_step(optimizer_);
+  if (begins) tensors_.begin_step(optimizer_);
   const at::Tensor loss =
       plan_.task->loss(*model_, moved_to(device_, batch), plan_.options.label_smoothing);
   const double share = 1.0 / static_cast<double>(plan_.options.accumulate);
@@ -299,15 +303,14 @@ double Worker::backward(RankStep& mine, bool begins) {
 
 // A step of the others, in which no tensor is used here.
 StepReport Worker::sit_out() {
-  flat_.zero_grad();
-  std::vector<float> params(common().begin(), common().end());
-  const std::size_t n = optimizer_.layout().tensors().size();
-  const auto unused = std::make_unique<bool[]>(n);
-  std::fill_n(unused.get(), n, true);
-  StepReport report =
-      optimizer_.step(params, flat_.grads().first(params.size()), std::span(unused.get(), n));
-  if (!is_stale()) std::ranges::copy(params, common().begin());
-  flat_.push();
+  tensors_.zero_grad();
+  StepReport report;
+  tensors_.change([&](auto all) {
+    std::vector<float> before(is_stale() ? optimizer_.layout().flat_size() : 0);
+    if (is_stale()) optimizer_.read(common(all), before);
+    report = optimizer_.step(common(all), common(tensors_.gradients()));
+    if (is_stale()) optimizer_.write(common(all), before);
+  });
   return report;
 }
 
@@ -333,8 +336,7 @@ void Worker::check_skips(const WorldStep& step) {
 
 // The model with the parameters that all ranks have alike.
 void Worker::take_common() {
-  optimizer_.to_common(common());
-  flat_.push();
+  tensors_.change([&](auto all) { optimizer_.to_common(common(all)); });
 }
 
 // Runs the body with them; then the rank goes on with its own.
@@ -342,8 +344,7 @@ template <typename Body>
 void Worker::with_common(const Body& body) {
   take_common();
   body();
-  optimizer_.to_local(common());
-  flat_.push();
+  tensors_.change([&](auto all) { optimizer_.to_local(common(all)); });
 }
 
 void Worker::evaluate_now() {
@@ -362,13 +363,14 @@ void Worker::save_now() {
   if (lock_) lock_->check();
   std::optional<double> loss;
   if (evaluated() && has_fact(result_.metrics, "loss")) loss = number_of(result_.metrics, "loss");
-  with_common([&] { save_checkpoint(*control_, plan_, kept(), feed_.ahead(), loss); });
+  with_common(
+      [&] { save_checkpoint(*control_, plan_, kept(tensors_.parameters()), feed_.ahead(), loss); });
 }
 
 void Worker::finish() {
   if (!result_.interrupted && !evaluated()) evaluate_now();
   take_common();
-  const std::uint64_t hash = param_hash(optimizer_.layout(), common());
+  const std::uint64_t hash = optimizer_.hash(common(tensors_.parameters()));
   std::vector<std::uint64_t> all(static_cast<std::size_t>(control_->size()));
   control_->all_gather(std::as_bytes(std::span(&hash, 1)), std::as_writable_bytes(std::span(all)));
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -381,7 +383,7 @@ void Worker::finish() {
   if (result_.steps_run > 0) result_.metrics.emplace_back("train_loss", last_loss_);
   if (lock_) {
     lock_->check();
-    save_model(plan_.options.out, *plan_.task, flat_.layout(), flat_.params());
+    save_model(plan_.options.out, *plan_.task, kept(tensors_.parameters()));
   }
   notify([&](Observer& observer) { observer.on_end(result_); });
 }

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "pride/torch/flat_module.h"
+#include "pride/torch/module_tensors.h"
 
 namespace pride {
 

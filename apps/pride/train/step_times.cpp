@@ -3,11 +3,13 @@
 #include "train/step_times.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
 
+#include "base/digest.h"
 #include "bench/network.h"
 #include "plan/units.h"
 #include "pride/comm/thread_comm.h"
@@ -30,7 +32,7 @@ class StepRunner {
         how_(how),
         plan_(make_plan(how.options, comm.size())),
         model_(make_model(plan_, at::kCPU)),
-        flat_(named_parameters(*model_, plan_.options.decay_all)) {
+        tensors_(named_parameters(*model_, plan_.options.decay_all)) {
     Sampler sampler(plan_.task->n_samples(), plan_.task->labels(),
                     {.sharding = plan_.sharding,
                      .seed = plan_.options.seed,
@@ -39,13 +41,12 @@ class StepRunner {
     std::vector<Draw> draws(static_cast<std::size_t>(plan_.options.batch));
     sampler.draw(0, draws);
     batch_ = plan_.task->train_batch(draws);
-    initial_.assign(flat_.params().begin(), flat_.params().end());
+    for (const auto& p : model_->parameters()) initial_.push_back(p.tensor.detach().clone());
     add_steps();
   }
 
   std::vector<StepRow> run() {
-    const StepParams params{.restore = [&] { restore(); },
-                            .hash = [&] { return param_hash(flat_.layout(), flat_.params()); }};
+    const StepParams params{.restore = [&] { restore(); }, .hash = [&] { return hash(); }};
     auto rows = time_steps(comm_, std::move(steps_), params, how_.seconds, how_.least);
     for (StepRow& row : rows) {
       row.samples_per_s = static_cast<double>(plan_.samples_per_step()) / row.times.median_s;
@@ -85,26 +86,36 @@ class StepRunner {
   }
 
   void add(const std::string& name, Communicator& comm, const OptimizerOptions& options) {
-    const auto optimizer = std::make_shared<Optimizer>(comm, flat_.layout(), options);
+    const auto optimizer = std::make_shared<Optimizer>(comm, tensors_.layout(), options);
     const StepRow row{
         .name = name, .overlap = options.overlap, .bucket_coords = options.bucket_coords};
     steps_.push_back({row, [this, optimizer, overlap = options.overlap] {
                         backward(overlap ? optimizer.get() : nullptr);
-                        return overlap ? flat_.finish_step() : flat_.step(*optimizer);
+                        return overlap ? tensors_.finish_step() : tensors_.step(*optimizer);
                       }});
   }
 
   void restore() {
-    std::ranges::copy(initial_, flat_.params().begin());
-    flat_.push();
+    const c10::NoGradGuard no_grad;
+    const auto& parameters = model_->parameters();
+    for (std::size_t i = 0; i < initial_.size(); ++i) parameters[i].tensor.copy_(initial_[i]);
+  }
+
+  // Of what the ranks must have alike.
+  std::uint64_t hash() {
+    Digest digest;
+    for (const Tensor& t : tensors_.parameters()) {
+      digest.bytes({static_cast<const std::byte*>(t.data), t.n * size_of(t.dtype)});
+    }
+    return digest.value();
   }
 
   // The step of `overlapped`, if there is one, begins in the last backward.
   void backward(Optimizer* overlapped) {
-    flat_.zero_grad();
+    tensors_.zero_grad();
     const std::int64_t last = plan_.options.accumulate - 1;
     for (std::int64_t micro = 0; micro <= last; ++micro) {
-      if (overlapped != nullptr && micro == last) flat_.begin_step(*overlapped);
+      if (overlapped != nullptr && micro == last) tensors_.begin_step(*overlapped);
       const at::Tensor loss = plan_.task->loss(*model_, batch_, 0);
       (last == 0 ? loss : loss / static_cast<double>(last + 1)).backward();
     }
@@ -114,9 +125,9 @@ class StepRunner {
   const StepBench& how_;
   TrainPlan plan_;
   std::unique_ptr<Model> model_;
-  FlatModule flat_;
+  ModuleTensors tensors_;
   Batch batch_;
-  std::vector<float> initial_;  // parameters
+  std::vector<at::Tensor> initial_;  // values of the model's parameters
   std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);
   std::vector<TimedStep> steps_;
 };

@@ -15,6 +15,7 @@
 #include "pride/communicator.h"
 #include "pride/layout.h"
 #include "pride/optimizer.h"
+#include "pride/tensors.h"
 #include "pride/train/plan.h"
 
 namespace pride::train {
@@ -22,10 +23,6 @@ namespace pride::train {
 // The parameters, without padding, under their own names.
 void save_parameters(const std::filesystem::path& file, const Layout& layout,
                      std::span<const float> params);
-
-// model.safetensors in `folder`, and config.json where the task has one.
-void save_model(const std::filesystem::path& folder, const Task& task, const Layout& layout,
-                std::span<const float> params);
 
 // Throws DataError, naming file and tensor, if names or shapes differ; `params` is then unchanged.
 void load_parameters(const std::filesystem::path& file, const Layout& layout,
@@ -35,10 +32,13 @@ void load_parameters(const std::filesystem::path& file, const Layout& layout,
 // are personal, and have one of their own.
 struct Kept {
   const Layout& layout;
-  std::span<float> params;  // all
+  std::span<const Tensor> params;  // all
   Optimizer& optimizer;
   Optimizer* personal = nullptr;
 };
+
+// model.safetensors in `folder`, and config.json where the task has one.
+void save_model(const std::filesystem::path& folder, const Task& task, const Kept& kept);
 
 // Then removes all but the newest options.keep_checkpoints checkpoints and the one of the lowest
 // `loss`, which is that of an evaluation after the same step. Collective. Throws DataError.

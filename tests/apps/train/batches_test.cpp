@@ -189,18 +189,28 @@ TEST_F(TextTask, NeedsDataForAVocabulary) {
 }
 
 TEST(Clip, ScalesDownToTheLimitAndNeverUp) {
-  std::vector<float> g(100, 0.5F);
-  EXPECT_NEAR(clip(g, 10), 5, 1e-12);
-  EXPECT_EQ(g[0], 0.5F);
-  EXPECT_NEAR(clip(g, 1), 5, 1e-12);
-  EXPECT_NEAR(norm(g), 1, 1e-6);
+  std::vector<float> a(37, 0.5F), b(63, 0.5F);
+  const std::vector<ConstTensor> g = {a, ConstTensor(), b};  // one without a gradient
+  EXPECT_NEAR(norm(g), 5, 1e-12);
+  EXPECT_EQ(clip_factor(g, 10), 1.0F);
+  EXPECT_EQ(clip_factor(g, 1), 0.2F);
+}
+
+TEST(Clip, TakesTheNormOfNarrowGradientsAsOfTheSameNumbersInFloat32) {
+  std::vector<float> wide(10000);
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    wide[i] = std::sin(static_cast<float>(i));
+  }
+  std::vector<BFloat16> narrow(wide.size());
+  to_bf16(wide, narrow);
+  to_float(narrow, wide);
+  EXPECT_EQ(norm(std::vector<ConstTensor>{narrow}), norm(std::vector<ConstTensor>{wide}));
 }
 
 TEST(Clip, LeavesWhatIsNotFiniteForTheOptimizerToName) {
   std::vector<float> g(100, 0.5F);
   g[37] = std::numeric_limits<float>::infinity();
-  clip(g, 1);
-  EXPECT_EQ(g[0], 0.5F);
+  EXPECT_EQ(clip_factor(std::vector<ConstTensor>{g}, 1), 1.0F);
 }
 
 }  // namespace

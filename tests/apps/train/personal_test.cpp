@@ -65,8 +65,9 @@ class PersonalRuns {
   explicit PersonalRuns(const TrainOptions& options, int workers = 2)
       : task_(signs()), workers_(workers) {
     std::size_t n = 0;
-    FlatModule flat(personal_last(named_parameters(*task_->model().make(), false), "head.*", n));
-    const Layout common = common_layout(flat.layout(), n);
+    const auto model = task_->model().make();
+    ModuleTensors tensors(personal_last(named_parameters(*model, false), "head.*", n));
+    const Layout common = common_layout(tensors.layout(), n);
     EXPECT_EQ(common.tensors().size(), 1U);
     coordinator_ =
         std::make_unique<TestCoordinator>(common, make_plan(options, 1, task_).optimizer);
