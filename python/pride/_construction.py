@@ -168,10 +168,9 @@ class Construction(Steps):
         if name is None and s["certificates"] is None:
             name = f"{socket.gethostname()[:40]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         address = library.CoordinatorAddress(
-            struct_size=c.sizeof(library.CoordinatorAddress), host_port=s["coordinator"].encode(),
+            host_port=s["coordinator"].encode(), name=name and name.encode(), notice=_warn,
             certificates=s["certificates"] and os.fsencode(s["certificates"]),
-            name=name and name.encode(), patience_ms=int(1000 * s["timeout"]),
-            notice=_warn)
+            patience_ms=int(1000 * s["timeout"]))
         line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
         return library.Handle("optimizer", "pride_optimizer_create_worker", line, layout,
                               c.byref(options), None, parents=(self._world, line))

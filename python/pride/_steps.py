@@ -212,7 +212,7 @@ class Steps(Together):
         return not before[2] and not self._flat.is_view(slot) and self._flat.holds(slot, self._maximize)
 
     def _finish(self):
-        report = library.Report(struct_size=c.sizeof(library.Report))
+        report = library.Report()
         try:
             with self._failures():
                 while library.check(library.lib.pride_optimizer_finish(
@@ -254,7 +254,7 @@ class Steps(Together):
         self._running = False
         self._broken = self._broken or reason
         self._world.fail(reason)
-        report = library.Report(struct_size=c.sizeof(library.Report))
+        report = library.Report()
         while library.lib.pride_optimizer_finish(
                 self._handle, int(SLICE_S * 1000), c.byref(report)) == library.PENDING:
             pass

@@ -11,7 +11,7 @@ from . import _common, _copies, _load, _state
 from . import _library as library
 from ._construction import Construction
 from ._flat import Slot
-from ._mpi import MpiWorld
+from ._world import MpiWorld
 from ._steps import betas_of
 from ._together import digest
 from .errors import Error, InvalidArgument
@@ -203,7 +203,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """With a coordinator: what became of the round that the last step ended, or None."""
         if self._handle is None:
             return None
-        out = library.Round(struct_size=c.sizeof(library.Round))
+        out = library.Round()
         library.call("pride_optimizer_round", self._handle, c.byref(out))
         if out.round < 0:
             return None

@@ -169,12 +169,12 @@ def on_threads(options, n):
     hashes = [None] * n
 
     def run(rank):
-        comm = library.Handle.owning("comm", comms[rank])
+        comm = c.c_void_p(comms[rank])
         layout = library.make_layout(specs)
         group = library.Group(1e-2, *[float("nan")] * 4)
         made = library.make_options("local-vote", options, [group], bucket_coords=64)
         optimizer = library.Handle("optimizer", "pride_optimizer_create", comm, layout,
-                                   c.byref(made), parents=(comm,))
+                                   c.byref(made))
         size = library.lib.pride_layout_flat_size(layout)
         params, grads = torch.zeros(size), torch.zeros(size)
         offset, count = c.c_uint64(), c.c_uint64()
@@ -197,6 +197,7 @@ def on_threads(options, n):
         library.call("pride_hash", layout, params.data_ptr(), c.byref(out))
         hashes[rank] = out.value
         optimizer.close()
+        library.lib.pride_comm_destroy(comm)
 
     threads = [threading.Thread(target=run, args=(r,)) for r in range(n)]
     for t in threads:

@@ -120,12 +120,12 @@ def by_library(method, world):
 
     def work(rank):
         try:
-            comm = library.Handle.owning("comm", ends[rank])
+            comm = c.c_void_p(ends[rank])
             group = library.Group(lr=1e-3, weight_decay=0.1, beta1=float("nan"),
                                   beta2=float("nan"), eps=float("nan"))
             options = library.make_options(method, {}, [group], bucket_coords=128, seed=7)
             optimizer = library.Handle("optimizer", "pride_optimizer_create", comm, layout,
-                                       c.byref(options), parents=(comm,))
+                                       c.byref(options))
             params, grads = torch.zeros(size), torch.zeros(size)
             for i, (at, count) in enumerate(places):
                 params[at:at + count] = start(i).float().reshape(-1)
@@ -140,6 +140,7 @@ def by_library(method, world):
                 library.call("pride_optimizer_finish", optimizer, -1, None)
             results[rank] = params.numpy().tobytes()
             optimizer.close()
+            library.lib.pride_comm_destroy(comm)
         except BaseException as error:
             problems.append(error)
             raise
