@@ -6,9 +6,9 @@ import pathlib
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 
-C_VERSION = 4
+C_VERSION = 5
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
-FLOAT32 = 0
+FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
 
 _ERRORS = {INVALID: InvalidArgument, COMM_ERROR: CommError, NON_FINITE: NonFiniteGradient,
@@ -95,6 +95,7 @@ _FUNCTIONS = {
     "pride_layout_digest": (_u64, [_handle]),
     "pride_layout_slot": (None, [_handle, _u64, _sizes, _sizes]),
     "pride_hash": (None, [_handle, _pointer, _sizes]),
+    "pride_hash_tensors": (None, [_array, _u64, _sizes]),
     "pride_comm_create": (None, [c.POINTER(Transport), _out]),
     "pride_comm_threads": (None, [_i32, _out]),
     "pride_comm_set_timeout": (None, [_handle, _i64]),
@@ -106,6 +107,10 @@ _FUNCTIONS = {
     "pride_coordinator_connect": (None, [c.POINTER(CoordinatorAddress), _out]),
     "pride_optimizer_create_worker": (None, [_handle, _handle, _options, _string, _out]),
     "pride_optimizer_round": (None, [_handle, _round]),
+    "pride_optimizer_set_parameters": (None, [_handle, _array, _u64]),
+    "pride_optimizer_set_frozen": (None, [_handle, c.POINTER(c.c_uint8)]),
+    "pride_optimizer_set_gradient_factor": (None, [_handle, c.c_float]),
+    "pride_optimizer_hash": (None, [_handle, _sizes]),
     "pride_optimizer_begin": (None, [_handle, _array, _array]),
     "pride_optimizer_ready": (None, [_handle, _u64, _i32]),
     "pride_optimizer_ready_at": (None, [_handle, _u64, _array]),

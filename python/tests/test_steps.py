@@ -100,13 +100,13 @@ def by_package(method):
         for i, p in enumerate(params):
             p.grad = gradient(rank, step, i)
         optimizer.step()
-    masters = optimizer._flat.params.numpy().tobytes()
+    masters = models.bits(optimizer.state[p].get("master", p) for p in params)
     optimizer.close()
     return masters, models.bits(params)
 
 
 def by_library(method, world):
-    """Masters of all ranks by libpride's threads, without the package's buffers and hooks."""
+    """Masters of all ranks by libpride's threads, in flat buffers."""
     layout = library.make_layout([(f"p{i}", shape, 0) for i, shape in enumerate(SHAPES)])
     size = library.lib.pride_layout_flat_size(layout)
     ends = (c.c_void_p * world)()
@@ -138,7 +138,7 @@ def by_library(method, world):
                         grads[at:at + count] = g.float().reshape(-1)
                     library.call("pride_optimizer_ready", optimizer, i, int(g is None))
                 library.call("pride_optimizer_finish", optimizer, -1, None)
-            results[rank] = params.numpy().tobytes()
+            results[rank] = models.bits(params[at:at + count] for at, count in places)
             optimizer.close()
             library.lib.pride_comm_destroy(comm)
         except BaseException as error:
