@@ -62,7 +62,7 @@ def _is_dense(p):
 def is_readable(tensor):
     """True if libpride can read the tensor where it lies: row-major in host memory."""
     return (tensor.layout == torch.strided and tensor.dtype in DTYPES and tensor.is_contiguous() and
-            not tensor.is_cuda and not tensor.is_neg())
+            tensor.is_cpu and not tensor.is_neg())
 
 
 def host_copy(tensor):
