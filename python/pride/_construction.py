@@ -192,19 +192,14 @@ class Construction(Steps):
         others = [r for r, row in enumerate(rows) if row[2] != rows[0][2]]
         if not others:
             return
-        name = self._first_other_parameter()
+        mine = [hash_as_float32(slot.param) for slot in self._slots]
+        every = self._all_gather((c.c_uint64 * len(mine))(*mine))
+        name = next((f"'{slot.name}' of shape {tuple(slot.shape)}" for i, slot in
+                     enumerate(self._slots) if len({hashes[i] for hashes in every}) > 1), "unknown")
         raise InvalidArgument(
             f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
             f"first that differs is {name}. Seed all ranks alike, wrap the model in "
             "DistributedDataParallel first, or give broadcast_parameters=True")
-
-    def _first_other_parameter(self):
-        mine = [hash_as_float32(slot.param) for slot in self._slots]
-        every = self._all_gather((c.c_uint64 * len(mine))(*mine))
-        for i, slot in enumerate(self._slots):
-            if len({hashes[i] for hashes in every}) > 1:
-                return f"'{slot.name}' of shape {tuple(slot.shape)}"
-        return "unknown"
 
 
 @atexit.register

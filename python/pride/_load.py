@@ -265,9 +265,6 @@ def _of_one(optimizer, ranks, source, local):
     return made
 
 
-# --- Copies and pickles. --------------------------------------------------------------------------
-
-
 def pickled(optimizer, for_file=True):
     settings = dict(optimizer._settings)
     if for_file and settings["process_group"] is not None:

@@ -71,9 +71,6 @@ def stepped(optimizer):
     optimizer._step_number.fill_(library.lib.pride_optimizer_steps_done(optimizer._handle))
 
 
-# --- Saving. --------------------------------------------------------------------------------------
-
-
 def _own(optimizer):
     """(texts, {(buffer, parameter): tensor}) of this rank; tensors are copies."""
     if not optimizer._running:  # else libpride refuses

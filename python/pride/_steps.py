@@ -81,7 +81,7 @@ class Steps(Agreement):
             self._begin()
             return values
         rows = self._agree("step", prepare, lambda: [
-            self._groups_digest(), int(amp.found_inf),
+            digest(b"".join(self._sent_groups) + bytes([self._factor < 0])), int(amp.found_inf),
             digest(bytes(unused) + hash_of(values).to_bytes(8, "little")) if checked else 0,
             int(checked and not all(unused)), digest(repr(sorted(self._frozen)).encode())])
         self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay, maximize)")
@@ -127,7 +127,7 @@ class Steps(Agreement):
             library.call("pride_optimizer_set_frozen", self._handle, (c.c_uint8 * len(self._slots))(
                 *(i in frozen for i in range(len(self._slots)))))
             self._frozen = frozen
-        factor = (1.0 if scale is None else scale) * (-1 if self._maximize else 1)
+        factor = (1.0 if scale is None else scale) * (-1 if self.param_groups[0]["maximize"] else 1)
         if factor != self._factor:
             library.call("pride_optimizer_set_gradient_factor", self._handle, factor)
             self._factor = factor
@@ -263,10 +263,6 @@ class Steps(Agreement):
         for name in ("bytes_sent", "bytes_received", "messages_sent"):
             self._totals[name] += self._last[name]
 
-    @property
-    def _maximize(self):
-        return bool(self.param_groups[0]["maximize"])
-
     def _group_values(self, group, number=None):
         """The group's values as libpride takes them; NaN there is a value that a method lacks."""
         given = {name: group[name] for name in ("lr", "weight_decay", "eps") if name in group}
@@ -286,9 +282,6 @@ class Steps(Agreement):
         that no rank uses in a step is decayed."""
         return {i for i, slot in enumerate(self._slots)
                 if not slot.param.requires_grad and slot.param.grad is None}
-
-    def _groups_digest(self):
-        return digest(b"".join(self._sent_groups) + bytes([self._maximize]))
 
     def _members(self):
         return [[id(p) for p in group["params"]] for group in self.param_groups]

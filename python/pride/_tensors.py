@@ -1,4 +1,4 @@
-# Parameters and gradients where they lie, or their copies in host memory where libpride cannot read them.
+# Parameters and gradients where they lie, or their host copies where libpride cannot read them.
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
 
@@ -15,25 +15,21 @@ def check_parameter(name, p):
     """Raises InvalidArgument, or TypeError as torch does, for what cannot be optimized."""
     if not isinstance(p, torch.Tensor):
         raise TypeError(f"optimizer can only optimize Tensors, but {name} is {type(p).__name__}")
-    if torch.nn.parameter.is_lazy(p):
-        raise InvalidArgument(f"pride: {name} is not initialized: run the lazy module once first")
-    if not p.is_leaf and not getattr(p, "retains_grad", False):
+    lazy = torch.nn.parameter.is_lazy(p)
+    if not lazy and not p.is_leaf and not getattr(p, "retains_grad", False):
         raise ValueError(f"can't optimize a non-leaf Tensor: {name}")
-    if p.is_complex():
-        raise InvalidArgument(f"pride: {name} is complex ({p.dtype}); a sign needs an order: give "
-                              "the real view, torch.view_as_real(...), as a parameter")
-    if p.layout != torch.strided:
-        raise InvalidArgument(f"pride: {name} is not a dense tensor ({p.layout})")
-    if p.dtype not in DTYPES:
-        raise InvalidArgument(f"pride: {name} is {p.dtype}; float32, bfloat16 and float16 are "
-                              "supported")
-    if p.device.type == "meta":
-        raise InvalidArgument(f"pride: {name} is on the device 'meta': it has no values")
-    if any(n > 1 and stride == 0 for n, stride in zip(p.shape, p.stride())):
-        raise InvalidArgument(f"pride: {name} is expanded: several of its values are one in "
-                              "memory; give the tensor that it expands, or its clone()")
-    if p.numel() and not p.data_ptr():
-        raise InvalidArgument(f"pride: {name} has no memory (is it sharded, or offloaded?)")
+    problem = (
+        "is not initialized: run the lazy module once first" if lazy else
+        f"is complex ({p.dtype}); a sign needs an order: give the real view, "
+        "torch.view_as_real(...), as a parameter" if p.is_complex() else
+        f"is not a dense tensor ({p.layout})" if p.layout != torch.strided else
+        f"is {p.dtype}; float32, bfloat16 and float16 are supported" if p.dtype not in DTYPES else
+        "is on the device 'meta': it has no values" if p.device.type == "meta" else
+        "is expanded: several of its values are one in memory; give the tensor that it expands, or "
+        "its clone()" if any(n > 1 and step == 0 for n, step in zip(p.shape, p.stride())) else
+        "has no memory (is it sharded, or offloaded?)" if p.numel() and not p.data_ptr() else None)
+    if problem:
+        raise InvalidArgument(f"pride: {name} {problem}")
 
 
 def check_memory(slots):

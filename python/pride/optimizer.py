@@ -121,8 +121,6 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
         self._build(broadcast_parameters, take)
 
-    # --- Steps. -----------------------------------------------------------------------------------
-
     if _NEW_TORCH:
 
         def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
@@ -146,8 +144,6 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """As torch's."""
         self._hooks.reset()
         super().zero_grad(set_to_none=set_to_none)
-
-    # --- Other collectives. -----------------------------------------------------------------------
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """More parameters, behind those that there are. Collective once the optimizer is made."""
@@ -239,8 +235,6 @@ class Optimizer(Construction, torch.optim.Optimizer):
                     mean_cost_bytes=mean.bytes_up + mean.bytes_down,
                     fp32_bytes=8 * n * (world - 1) // world)
 
-    # --- Local steps. -----------------------------------------------------------------------------
-
     def to_common(self) -> None:
         """The model's parameters become those that all ranks have in common: to evaluate or save.
 
@@ -280,8 +274,6 @@ class Optimizer(Construction, torch.optim.Optimizer):
         finally:
             if not inside:
                 self.to_local()
-
-    # --- State. -----------------------------------------------------------------------------------
 
     def state_dict(self) -> Dict[str, Any]:
         """This rank's state, with that of all ranks after :meth:`consolidate_state_dict`.
