@@ -6,7 +6,7 @@ takes the place of an optimizer of torch, under ``torchrun`` and without DDP's a
 """
 # SPDX-License-Identifier: Apache-2.0
 from ._library import lib as _lib
-from ._mpi import mpi
+from ._world import mpi
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 from .gradients import clip_grad_norm_, local_gradients, mean_over_ranks
 from .methods import MethodInfo, PlanRow, method_info, methods, plan, step_bytes

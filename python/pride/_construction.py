@@ -1,6 +1,7 @@
-# How an optimizer is made: its parameters take their places, and all ranks make the same one.
+# How an optimizer is made: all ranks make the same one.
 # SPDX-License-Identifier: Apache-2.0
 import atexit
+import collections
 import ctypes as c
 import datetime
 import os
@@ -14,10 +15,10 @@ import torch
 
 from . import _hooks
 from . import _library as library
-from ._flat import Flat, Slot, check_memory, check_parameter
 from ._state import view_state
 from ._steps import CHECKED_STEPS, Steps
-from ._together import digest
+from ._tensors import Slot, Table, check_memory, check_parameter, hash_as_float32
+from ._agreement import digest
 from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
 
@@ -34,16 +35,19 @@ class Construction(Steps):
     """A part of Optimizer."""
 
     def _reset(self):
-        self._handle = self._world = self._layout = self._flat = None
+        self._handle = self._world = self._layout = self._table = None
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
         self._running = False         # a step has begun beside backward
         self._holds_common = False    # the model has the common parameters, see to_common()
-        self._handed: Dict[int, tuple] = {}  # in it: gradients that the library has
-        self._held: List[torch.Tensor] = []  # and their memory
+        self._handed: Dict[int, tuple] = {}  # in it: gradients that libpride has
+        self._held: List[torch.Tensor] = []  # whose memory it reads and writes
+        self._gradient = library.Array()     # the one that is handed over
+        self._step_number = torch.tensor(0.0)
         self._sent_groups = None
         self._built = None            # ids of the parameters, by group
-        self._frozen = set()          # indices of parameters that steps leave as they are
+        self._frozen = None           # indices of parameters that steps leave as they are
+        self._factor = 1.0            # of gradients, as libpride has it
         self._saved = None            # of a copy: state to load when it is built
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._broken: Optional[str] = None
@@ -90,16 +94,10 @@ class Construction(Steps):
                 if id(p) not in seen:
                     seen.add(id(p))
                     slots.append(Slot(name, p, g))
-        names = {}
-        for slot in self._slots + slots:
-            if slot.name in names:
-                raise InvalidArgument(f"pride: two parameters are named '{slot.name}'")
-            names[slot.name] = slot
-            first = (self._slots + slots)[0]
-            if slot.param.device != first.param.device:
-                raise InvalidArgument(
-                    f"pride: {slot.name} lies on {slot.param.device}, {first.name} on "
-                    f"{first.param.device}; one optimizer takes parameters of one device")
+        counts = collections.Counter(slot.name for slot in self._slots + slots)
+        for name, count in counts.items():
+            if count > 1:
+                raise InvalidArgument(f"pride: two parameters are named '{name}'")
         check_memory(self._slots + slots)
         return slots
 
@@ -134,10 +132,9 @@ class Construction(Steps):
             made["layout"] = library.make_layout([slot.spec for slot in slots])
 
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
-        rows = self._meet("construct", prepare, lambda: [
-            self._device_digest(made["slots"]), *(digest(repr(s[k]).encode()) for k in compared)])
-        self._same(rows, 0, "device of the parameters")
-        for column, name in enumerate(compared, 1):
+        rows = self._agree("construct", prepare, lambda: [
+            digest(repr(s[k]).encode()) for k in compared])
+        for column, name in enumerate(compared):
             self._same(rows, column, f"argument '{name}'")
         nodes = s["node_of_rank"]
         options = library.make_options(
@@ -168,53 +165,41 @@ class Construction(Steps):
         if name is None and s["certificates"] is None:
             name = f"{socket.gethostname()[:40]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         address = library.CoordinatorAddress(
-            struct_size=c.sizeof(library.CoordinatorAddress), host_port=s["coordinator"].encode(),
+            host_port=s["coordinator"].encode(), name=name and name.encode(), notice=_warn,
             certificates=s["certificates"] and os.fsencode(s["certificates"]),
-            name=name and name.encode(), patience_ms=int(1000 * s["timeout"]),
-            notice=_warn)
+            patience_ms=int(1000 * s["timeout"]))
         line = library.Handle("coordinator", "pride_coordinator_connect", c.byref(address))
         return library.Handle("optimizer", "pride_optimizer_create_worker", line, layout,
                               c.byref(options), None, parents=(self._world, line))
 
-    def _device_digest(self, slots):
-        kinds = sorted({f"{slot.param.device.type}" for slot in slots})
-        return digest(",".join(kinds).encode())
-
     def _adopt(self, new):
-        """Gives the new slots their places, and state its views."""
+        """libpride learns where the parameters lie, and state gets its views."""
         self._slots = self._slots + new
-        places = []
+        self._frozen = None
         offset, n = c.c_uint64(), c.c_uint64()
-        for i in range(len(self._slots)):
+        for i, slot in enumerate(self._slots):
             library.call("pride_layout_slot", self._layout, i, c.byref(offset), c.byref(n))
-            places.append((offset.value, n.value))
-        size = library.lib.pride_layout_flat_size(self._layout)
-        self._flat = Flat(self._slots, size, places)
+            slot.offset = offset.value
+        self._table = Table(self._handle, self._slots)
+        self._table.fill()
         self._hooks.add(new)
         self._built = self._members()
         view_state(self)
 
     def _check_start(self):
         """Initial values, which libpride compares in the first step: here, so that it is early."""
-        rows = self._meet("check_replicas", None, lambda: [self._hash(self._flat.params)])
+        rows = self._agree("check_replicas", None, lambda: [self._hash()])
         others = [r for r, row in enumerate(rows) if row[2] != rows[0][2]]
         if not others:
             return
-        name = self._first_other_parameter()
+        mine = [hash_as_float32(slot.param) for slot in self._slots]
+        every = self._all_gather((c.c_uint64 * len(mine))(*mine))
+        name = next((f"'{slot.name}' of shape {tuple(slot.shape)}" for i, slot in
+                     enumerate(self._slots) if len({hashes[i] for hashes in every}) > 1), "unknown")
         raise InvalidArgument(
             f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
             f"first that differs is {name}. Seed all ranks alike, wrap the model in "
             "DistributedDataParallel first, or give broadcast_parameters=True")
-
-    def _first_other_parameter(self):
-        mine = [digest(slot.view.numpy().tobytes()) for slot in self._slots]
-        array = (c.c_uint64 * len(mine))(*mine)
-        every = (c.c_uint64 * (len(mine) * self._world.size))()
-        self._call("pride_comm_all_gather", self._world.handle, array, c.sizeof(array), every)
-        for i, slot in enumerate(self._slots):
-            if len({every[r * len(mine) + i] for r in range(self._world.size)}) > 1:
-                return f"'{slot.name}' of shape {tuple(slot.param.shape)}"
-        return "unknown"
 
 
 @atexit.register

@@ -95,19 +95,21 @@ class Hooks:
 
     def unused(self):
         """For each parameter, whether it has no gradient in this step."""
-        flags = []
-        for slot in self._optimizer()._slots:
-            grad, watch_ = slot.param.grad, _watch_of(slot.param)
-            flags.append(grad is None or (watch_ is not None and
-                                          watch_.count == self._seen.get(id(slot.param), 0)))
+        slots = self._optimizer()._slots
+        flags = [slot.param.grad is None for slot in slots]
+        for i, found in self._watches():
+            flags[i] = flags[i] or found.count == self._seen.get(id(slots[i].param), 0)
         return flags
 
     def reset(self):
         """After a step: what comes now belongs to the next one."""
-        for slot in self._optimizer()._slots:
-            found = _watch_of(slot.param)
-            if found is not None:
-                self._seen[id(slot.param)] = found.count
+        for i, found in self._watches():
+            self._seen[id(self._optimizer()._slots[i].param)] = found.count
+
+    def _watches(self):
+        slots = self._optimizer()._slots if _watched else []
+        found = ((i, _watch_of(slot.param)) for i, slot in enumerate(slots))
+        return [(i, watch) for i, watch in found if watch is not None]
 
     def remove(self):
         for kept in self._kept:

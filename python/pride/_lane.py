@@ -3,6 +3,7 @@
 #
 # Each lane has a Gloo group of its own, over host memory, whatever the backend of the caller's group
 # is: collectives of two threads in one group would mix.
+import contextlib
 import ctypes as c
 import datetime
 import itertools
@@ -53,14 +54,8 @@ class _Rendezvous(dist.Store):
             store.add(f"{self._name}/{key}/is", 0) > 0 for key in keys))
 
     def wait(self, keys, timeout=None):
-        world, pause = self._world, 0.001
-        until = time.monotonic() + world.timeout.total_seconds()
-        while not self.check(keys):
-            world.check_store()
-            if time.monotonic() > until:
-                raise CommError(f"no connection within {world.timeout.total_seconds():g} s")
-            time.sleep(pause)
-            pause = min(SLICE_S, 2 * pause)
+        if not self._world.wait_for(lambda: self.check(keys)):
+            raise CommError(f"no connection within {self._world.timeout.total_seconds():g} s")
 
 
 class Lane:
@@ -80,9 +75,7 @@ class Lane:
     def transport(self, rank, size):
         """Its callbacks, as libpride takes them."""
         return library.Transport(
-            struct_size=c.sizeof(library.Transport), rank=rank, size=size,
-            name=b"torch.distributed", user=self.number, all_to_all_v=_all_to_all_v,
-            all_reduce=_all_reduce, group=_group, check=_check, fail=_fail, release=_release)
+            rank=rank, size=size, name=b"torch.distributed", user=self.number, **_CALLBACKS)
 
     @property
     def world(self):
@@ -102,16 +95,23 @@ class Lane:
     def all_reduce(self, values, n, kind, timeout_ms):
         dtype = self._TYPES.get(kind)
         if dtype is None:
-            return False
+            return -1  # libpride sums by itself
         self.world.check()
         tensor = _bytes(values, n * torch.empty(0, dtype=dtype).element_size()).view(dtype)
         self._wait(lambda: self.pg.allreduce([tensor]), timeout_ms)
-        return True
+        return 0
 
-    def group(self, members):
+    def group(self, members, n, timeout_ms, new_user):
         self.n_groups += 1
-        ranks = [self.ranks[m] for m in members]
-        return Lane(self.world, ranks, f"{self.name}/{self.n_groups}.{members[0]}")
+        ranks = [self.ranks[m] for m in members[:n]]
+        made = Lane(self.world, ranks, f"{self.name}/{self.n_groups}.{members[0]}")
+        new_user[0] = made.number
+
+    def check(self):
+        self.world.check()
+
+    def fail(self, reason):
+        self.world.fail(reason.decode("utf-8", "replace"))
 
     def _wait(self, start, timeout_ms):
         deadline = time.monotonic() + timeout_ms / 1000
@@ -144,59 +144,39 @@ class Lane:
         self.pg = None
 
 
-# --- The callbacks: they catch everything, and the library fails the world with their text. --------
+def _callback(kind, method):
+    """A method of lanes as a callback of libpride. It catches everything, and libpride fails the
+    world with the text."""
+    def call(user, *arguments):
+        *given, error, size = arguments
+        lane = _lanes.get(user)
+        try:
+            if lane is None:
+                raise CommError("the group is gone")
+            return method(lane, *given) or 0
+        except BaseException as problem:  # Ctrl-C too
+            if lane is not None and not isinstance(problem, Exception):
+                lane.world.interrupt = problem
+            text = str(problem) or type(problem).__name__
+            library.write_error(" ".join(text.split()), error, size)
+            return 1
+
+    return kind(call)
 
 
-def _guarded(user, error, size, body):
-    lane = _lanes.get(user)
-    try:
-        if lane is None:
-            raise CommError("the group is gone")
-        return body(lane) or 0
-    except BaseException as problem:  # Ctrl-C too
-        if lane is not None and not isinstance(problem, Exception):
-            lane.world.interrupt = problem
-        text = str(problem) or type(problem).__name__
-        library.write_error(" ".join(text.split()), error, size)
-        return 1
+def _quiet_callback(kind, method):
+    """One that cannot fail."""
+    def call(user, *arguments):
+        with contextlib.suppress(BaseException):
+            method(_lanes[user], *arguments)
+
+    return kind(call)
 
 
-@library.ALL_TO_ALL_V
-def _all_to_all_v(user, send, send_sizes, recv, recv_sizes, timeout_ms, error, size):
-    return _guarded(user, error, size, lambda lane: lane.all_to_all_v(
-        send, send_sizes, recv, recv_sizes, timeout_ms))
-
-
-@library.ALL_REDUCE
-def _all_reduce(user, values, n, kind, timeout_ms, error, size):
-    return _guarded(user, error, size,
-                    lambda lane: 0 if lane.all_reduce(values, n, kind, timeout_ms) else -1)
-
-
-@library.GROUP
-def _group(user, members, n, timeout_ms, new_user, error, size):
-    def body(lane):
-        new_user[0] = lane.group(members[:n]).number
-
-    return _guarded(user, error, size, body)
-
-
-@library.CHECK
-def _check(user, error, size):
-    return _guarded(user, error, size, lambda lane: lane.world.check())
-
-
-@library.FAIL
-def _fail(user, reason):
-    try:
-        _lanes[user].world.fail(reason.decode("utf-8", "replace"))
-    except BaseException:
-        pass  # nobody is left to hear it
-
-
-@library.RELEASE
-def _release(user):
-    try:
-        _lanes[user].release()
-    except BaseException:
-        pass
+_CALLBACKS = dict(
+    all_to_all_v=_callback(library.ALL_TO_ALL_V, Lane.all_to_all_v),
+    all_reduce=_callback(library.ALL_REDUCE, Lane.all_reduce),
+    group=_callback(library.GROUP, Lane.group),
+    check=_callback(library.CHECK, Lane.check),
+    fail=_quiet_callback(library.FAIL, Lane.fail),
+    release=_quiet_callback(library.RELEASE, Lane.release))

@@ -6,178 +6,146 @@ import pathlib
 
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
 
-C_VERSION = 4
+C_VERSION = 5
 OK, PENDING, INVALID, COMM_ERROR, NON_FINITE, DATA_ERROR, NO_MEMORY = range(7)
-FLOAT32 = 0
+FLOAT32, BFLOAT16, FLOAT16 = range(3)
 LOCAL, SHARED, SERVER = range(3)  # kinds of state
 
 _ERRORS = {INVALID: InvalidArgument, COMM_ERROR: CommError, NON_FINITE: NonFiniteGradient,
            DATA_ERROR: DataError, NO_MEMORY: MemoryError}
 
 
-class Array(c.Structure):
-    _fields_ = [("data", c.c_void_p), ("n", c.c_uint64), ("dtype", c.c_int32),
-                ("device", c.c_int32), ("device_index", c.c_int32), ("reserved", c.c_int32),
-                ("stream", c.c_void_p)]
+def _struct(name, *fields):
+    """A structure; each field is a type and the names of one or more members. A member struct_size
+    begins as the size."""
+    members = [(member, kind) for kind, names in fields for member in names.split()]
 
+    def begin(self, *values, **more):
+        c.Structure.__init__(self, *values, **more)
+        if members[0][0] == "struct_size":
+            self.struct_size = c.sizeof(self)
 
-class Tensor(c.Structure):
-    _fields_ = [("name", c.c_char_p), ("shape", c.POINTER(c.c_int64)), ("n_dims", c.c_int32),
-                ("group", c.c_int32)]
-
-
-class Group(c.Structure):
-    _fields_ = [(name, c.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay")]
-
-
-class Options(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32), ("skip_non_finite", c.c_int32),
-                ("method", c.c_char_p), ("names", c.POINTER(c.c_char_p)),
-                ("values", c.POINTER(c.c_char_p)), ("n_options", c.c_uint64),
-                ("groups", c.POINTER(Group)), ("n_groups", c.c_uint64),
-                ("bucket_coords", c.c_uint64), ("seed", c.c_uint64),
-                ("clip_global_norm", c.c_double), ("overlap", c.c_int32),
-                ("exchange_threads", c.c_int32), ("node_of_rank", c.POINTER(c.c_int32)),
-                ("vote_weight", c.c_int32), ("reserved", c.c_int32)]
-
-
-class Report(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32), ("skipped", c.c_int32), ("step", c.c_int64),
-                ("bytes_sent", c.c_uint64), ("bytes_received", c.c_uint64),
-                ("messages_sent", c.c_uint64), ("grad_norm", c.c_double),
-                ("encode_s", c.c_double), ("exchange_s", c.c_double), ("apply_s", c.c_double)]
+    return type(name, (c.Structure,), {"_fields_": members, "__init__": begin})
 
 
 NOTICE = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
+_i32, _i64, _u32, _u64, _double = c.c_int32, c.c_int64, c.c_uint32, c.c_uint64, c.c_double
+_pointer, _string = c.c_void_p, c.c_char_p
+Array = _struct("Array", (_pointer, "data"), (_u64, "n"),
+                (_i32, "dtype device device_index reserved"), (_pointer, "stream"))
+Tensor = _struct("Tensor", (_string, "name"), (c.POINTER(_i64), "shape"), (_i32, "n_dims group"))
+Group = _struct("Group", (_double, "lr beta1 beta2 eps weight_decay"))
+Options = _struct(
+    "Options", (_u32, "struct_size"), (_i32, "skip_non_finite"), (_string, "method"),
+    (c.POINTER(_string), "names values"), (_u64, "n_options"), (c.POINTER(Group), "groups"),
+    (_u64, "n_groups bucket_coords seed"), (_double, "clip_global_norm"),
+    (_i32, "overlap exchange_threads"), (c.POINTER(_i32), "node_of_rank"),
+    (_i32, "vote_weight reserved"))
+Report = _struct("Report", (_u32, "struct_size"), (_i32, "skipped"), (_i64, "step"),
+                 (_u64, "bytes_sent bytes_received messages_sent"),
+                 (_double, "grad_norm encode_s exchange_s apply_s"))
+CoordinatorAddress = _struct(
+    "CoordinatorAddress", (_u32, "struct_size"), (_i32, "reserved"),
+    (_string, "host_port certificates name secret_file"), (_i64, "patience_ms"),
+    (NOTICE, "notice"), (_pointer, "user"))
+Round = _struct("Round", (_u32, "struct_size"), (_i32, "counted"), (_i64, "round replayed"),
+                (_i32, "voters took_parameters"), (_string, "why_not"))
+Cost = _struct("Cost", (_u64, "bytes_up bytes_down bytes_local"), (_i32, "exact bound"))
+Method = _struct("Method", (_u32, "struct_size"), (_i32, "state_floats"),
+                 (_string, "name title source growth"), (_double, "bits_up bits_down"),
+                 (_i32, "exact_cost max_world"), (Group, "defaults"), (_u64, "n_options"))
+PlanFacts = _struct(
+    "PlanFacts", (_u32, "struct_size"), (_i32, "world"),
+    (_double, "params compute_s bytes_per_s latency_s message_s cores"),
+    (_i32, "exchange_threads reserved"))
+PlanRow = _struct(
+    "PlanRow", (_u32, "struct_size"), (_i32, "buckets"),
+    (_double, "bytes in_order_s overlapped_s network_s arithmetic_s"),
+    (_string, "route bottleneck"))
 
-
-class CoordinatorAddress(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32), ("reserved", c.c_int32), ("host_port", c.c_char_p),
-                ("certificates", c.c_char_p), ("name", c.c_char_p), ("secret_file", c.c_char_p),
-                ("patience_ms", c.c_int64), ("notice", NOTICE), ("user", c.c_void_p)]
-
-
-class Round(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32), ("counted", c.c_int32), ("round", c.c_int64),
-                ("replayed", c.c_int64), ("voters", c.c_int32), ("took_parameters", c.c_int32),
-                ("why_not", c.c_char_p)]
-
-
-class Cost(c.Structure):
-    _fields_ = [("bytes_up", c.c_uint64), ("bytes_down", c.c_uint64), ("bytes_local", c.c_uint64),
-                ("exact", c.c_int32), ("bound", c.c_int32)]
-
-
-class Method(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32), ("state_floats", c.c_int32), ("name", c.c_char_p),
-                ("title", c.c_char_p), ("source", c.c_char_p), ("growth", c.c_char_p),
-                ("bits_up", c.c_double), ("bits_down", c.c_double), ("exact_cost", c.c_int32),
-                ("max_world", c.c_int32), ("defaults", Group), ("n_options", c.c_uint64)]
-
-
-class PlanFacts(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32), ("world", c.c_int32), ("params", c.c_double),
-                ("compute_s", c.c_double), ("bytes_per_s", c.c_double), ("latency_s", c.c_double),
-                ("message_s", c.c_double), ("cores", c.c_double), ("exchange_threads", c.c_int32),
-                ("reserved", c.c_int32)]
-
-
-class PlanRow(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32), ("buckets", c.c_int32), ("bytes", c.c_double),
-                ("in_order_s", c.c_double), ("overlapped_s", c.c_double),
-                ("network_s", c.c_double), ("arithmetic_s", c.c_double), ("route", c.c_char_p),
-                ("bottleneck", c.c_char_p)]
-
-
-_sizes = c.POINTER(c.c_uint64)
-_text = [c.c_void_p, c.c_uint64]  # where a callback writes the reason of its failure
-ALL_TO_ALL_V = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, _sizes, c.c_void_p, _sizes,
-                           c.c_int64, *_text)
-ALL_REDUCE = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_uint64, c.c_int32, c.c_int64,
+_sizes = c.POINTER(_u64)
+_text = [_pointer, _u64]  # where a callback writes the reason of its failure
+ALL_TO_ALL_V = c.CFUNCTYPE(_i32, _pointer, _pointer, _sizes, _pointer, _sizes,
+                           _i64, *_text)
+ALL_REDUCE = c.CFUNCTYPE(_i32, _pointer, _pointer, _u64, _i32, _i64,
                          *_text)
-GROUP = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.POINTER(c.c_int32), c.c_int32, c.c_int64,
-                    c.POINTER(c.c_void_p), *_text)
-CHECK = c.CFUNCTYPE(c.c_int32, c.c_void_p, *_text)
-FAIL = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p)
-RELEASE = c.CFUNCTYPE(None, c.c_void_p)
-
-
-class Transport(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32), ("rank", c.c_int32), ("size", c.c_int32),
-                ("name", c.c_char_p), ("user", c.c_void_p), ("all_to_all_v", ALL_TO_ALL_V),
-                ("all_reduce", ALL_REDUCE), ("group", GROUP), ("check", CHECK), ("fail", FAIL),
-                ("release", RELEASE)]
-
+GROUP = c.CFUNCTYPE(_i32, _pointer, c.POINTER(_i32), _i32, _i64,
+                    c.POINTER(_pointer), *_text)
+CHECK = c.CFUNCTYPE(_i32, _pointer, *_text)
+FAIL = c.CFUNCTYPE(None, _pointer, _string)
+RELEASE = c.CFUNCTYPE(None, _pointer)
+Transport = _struct(
+    "Transport", (_u32, "struct_size"), (_i32, "rank size"), (_string, "name"), (_pointer, "user"),
+    (ALL_TO_ALL_V, "all_to_all_v"), (ALL_REDUCE, "all_reduce"), (GROUP, "group"),
+    (CHECK, "check"), (FAIL, "fail"), (RELEASE, "release"))
 
 _handle = c.c_void_p
-_out = c.POINTER(c.c_void_p)
-_strings = [c.POINTER(c.c_char_p)]
+_out = c.POINTER(_pointer)
+_text_out = c.POINTER(_string)
+_array, _tensor, _group, _options, _report, _round, _cost = map(
+    c.POINTER, (Array, Tensor, Group, Options, Report, Round, Cost))
 # name: (result, arguments); a result of None is a status, which `call` turns into an exception
 _FUNCTIONS = {
-    "pride_last_error": (c.c_char_p, []),
-    "pride_c_version": (c.c_uint32, []),
-    "pride_version": (c.c_char_p, []),
-    "pride_isa": (c.c_char_p, []),
-    "pride_layout_create": (None, [c.POINTER(Tensor), c.c_uint64, _out]),
-    "pride_layout_destroy": ("void", [_handle]),
-    "pride_layout_flat_size": (c.c_uint64, [_handle]),
-    "pride_layout_digest": (c.c_uint64, [_handle]),
-    "pride_layout_slot": (None, [_handle, c.c_uint64, _sizes, _sizes]),
-    "pride_hash": (None, [_handle, c.c_void_p, _sizes]),
+    "pride_last_error": (_string, []),
+    "pride_c_version": (_u32, []),
+    "pride_version": (_string, []),
+    "pride_isa": (_string, []),
+    "pride_layout_create": (None, [_tensor, _u64, _out]),
+    "pride_layout_flat_size": (_u64, [_handle]),
+    "pride_layout_digest": (_u64, [_handle]),
+    "pride_layout_slot": (None, [_handle, _u64, _sizes, _sizes]),
+    "pride_hash": (None, [_handle, _pointer, _sizes]),
+    "pride_hash_tensors": (None, [_array, _u64, _sizes]),
     "pride_comm_create": (None, [c.POINTER(Transport), _out]),
-    "pride_comm_threads": (None, [c.c_int32, _out]),
-    "pride_comm_destroy": ("void", [_handle]),
-    "pride_comm_set_timeout": (None, [_handle, c.c_int64]),
-    "pride_comm_all_gather": (None, [_handle, c.c_void_p, c.c_uint64, c.c_void_p]),
-    "pride_comm_all_to_all_v": (None, [_handle, c.c_void_p, _sizes, c.c_void_p, _sizes]),
-    "pride_comm_fail": ("void", [_handle, c.c_char_p]),
-    "pride_options_init": ("void", [c.POINTER(Options), c.c_uint32]),
-    "pride_optimizer_create": (None, [_handle, _handle, c.POINTER(Options), _out]),
-    "pride_optimizer_destroy": ("void", [_handle]),
+    "pride_comm_threads": (None, [_i32, _out]),
+    "pride_comm_set_timeout": (None, [_handle, _i64]),
+    "pride_comm_all_gather": (None, [_handle, _pointer, _u64, _pointer]),
+    "pride_comm_all_to_all_v": (None, [_handle, _pointer, _sizes, _pointer, _sizes]),
+    "pride_comm_fail": ("void", [_handle, _string]),
+    "pride_options_init": ("void", [_options, _u32]),
+    "pride_optimizer_create": (None, [_handle, _handle, _options, _out]),
     "pride_coordinator_connect": (None, [c.POINTER(CoordinatorAddress), _out]),
-    "pride_coordinator_destroy": ("void", [_handle]),
-    "pride_optimizer_create_worker": (None, [_handle, _handle, c.POINTER(Options), c.c_char_p,
-                                             _out]),
-    "pride_optimizer_round": (None, [_handle, c.POINTER(Round)]),
-    "pride_optimizer_begin": (None, [_handle, c.POINTER(Array), c.POINTER(Array)]),
-    "pride_optimizer_ready": (None, [_handle, c.c_uint64, c.c_int32]),
-    "pride_optimizer_ready_at": (None, [_handle, c.c_uint64, c.POINTER(Array)]),
-    "pride_optimizer_finish": (None, [_handle, c.c_int64, c.POINTER(Report)]),
-    "pride_optimizer_note": (c.c_char_p, [_handle]),
-    "pride_optimizer_set_group": (None, [_handle, c.c_int32, c.POINTER(Group)]),
-    "pride_optimizer_add": (None, [_handle, c.POINTER(Tensor), c.c_uint64, c.POINTER(Group),
-                                   c.c_uint64]),
-    "pride_optimizer_broadcast": (None, [_handle, c.POINTER(Array)]),
-    "pride_optimizer_steps_done": (c.c_int64, [_handle]),
-    "pride_optimizer_cost": (None, [_handle, c.c_int64, c.POINTER(Cost)]),
-    "pride_optimizer_mean_cost": (None, [_handle, c.c_int64, c.POINTER(Cost)]),
-    "pride_optimizer_period": (c.c_int64, [_handle]),
-    "pride_optimizer_to_common": (None, [_handle, c.POINTER(Array)]),
-    "pride_optimizer_to_local": (None, [_handle, c.POINTER(Array)]),
-    "pride_optimizer_state_buffer": (None, [_handle, c.c_uint64, *_strings, c.POINTER(c.c_int32),
-                                            _out]),
+    "pride_optimizer_create_worker": (None, [_handle, _handle, _options, _string, _out]),
+    "pride_optimizer_round": (None, [_handle, _round]),
+    "pride_optimizer_set_parameters": (None, [_handle, _array, _u64]),
+    "pride_optimizer_set_frozen": (None, [_handle, c.POINTER(c.c_uint8)]),
+    "pride_optimizer_set_gradient_factor": (None, [_handle, c.c_float]),
+    "pride_optimizer_hash": (None, [_handle, _sizes]),
+    "pride_optimizer_begin": (None, [_handle, _array, _array]),
+    "pride_optimizer_ready": (None, [_handle, _u64, _i32]),
+    "pride_optimizer_ready_at": (None, [_handle, _u64, _array]),
+    "pride_optimizer_finish": (None, [_handle, _i64, _report]),
+    "pride_optimizer_note": (_string, [_handle]),
+    "pride_optimizer_set_group": (None, [_handle, _i32, _group]),
+    "pride_optimizer_add": (None, [_handle, _tensor, _u64, _group, _u64]),
+    "pride_optimizer_broadcast": (None, [_handle, _array]),
+    "pride_optimizer_steps_done": (_i64, [_handle]),
+    "pride_optimizer_cost": (None, [_handle, _i64, _cost]),
+    "pride_optimizer_mean_cost": (None, [_handle, _i64, _cost]),
+    "pride_optimizer_period": (_i64, [_handle]),
+    "pride_optimizer_to_common": (None, [_handle, _array]),
+    "pride_optimizer_to_local": (None, [_handle, _array]),
+    "pride_optimizer_state_buffer": (None, [_handle, _u64, _text_out, c.POINTER(_i32), _out]),
     "pride_optimizer_state_memory": (None, [_handle, _out]),
-    "pride_memory_destroy": ("void", [_handle]),
     "pride_optimizer_save": (None, [_handle, _out]),
     "pride_optimizer_load": (None, [_handle, _handle]),
-    "pride_optimizer_load_all": (None, [_handle, _out, c.c_uint64, c.c_int32]),
+    "pride_optimizer_load_all": (None, [_handle, _out, _u64, _i32]),
     "pride_state_create": (None, [_out]),
-    "pride_state_destroy": ("void", [_handle]),
-    "pride_state_tensors": (c.c_uint64, [_handle]),
-    "pride_state_tensor": (None, [_handle, c.c_uint64, c.POINTER(Tensor), _out]),
-    "pride_state_set_tensor": (None, [_handle, c.POINTER(Tensor), c.c_void_p]),
-    "pride_state_texts": (c.c_uint64, [_handle]),
-    "pride_state_text": (None, [_handle, c.c_uint64, *_strings, *_strings]),
-    "pride_state_set_text": (None, [_handle, c.c_char_p, c.c_char_p]),
-    "pride_method_count": (c.c_uint64, []),
-    "pride_method_name": (c.c_char_p, [c.c_uint64]),
-    "pride_method_info": (None, [c.c_char_p, c.c_int32, c.POINTER(Method)]),
-    "pride_method_option": (None, [c.c_char_p, c.c_uint64, *_strings, *_strings, *_strings]),
-    "pride_plan": (None, [_handle, c.POINTER(Options), c.POINTER(PlanFacts), c.POINTER(PlanRow)]),
-    "pride_method_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32, c.c_int64,
-                                 c.POINTER(Cost)]),
-    "pride_method_mean_cost": (None, [c.POINTER(Options), _handle, c.c_int32, c.c_int32,
-                                          c.c_int64, c.POINTER(c.c_int32), c.POINTER(Cost)]),
+    "pride_state_tensors": (_u64, [_handle]),
+    "pride_state_tensor": (None, [_handle, _u64, _tensor, _out]),
+    "pride_state_set_tensor": (None, [_handle, _tensor, _pointer]),
+    "pride_state_texts": (_u64, [_handle]),
+    "pride_state_text": (None, [_handle, _u64, _text_out, _text_out]),
+    "pride_state_set_text": (None, [_handle, _string, _string]),
+    "pride_method_count": (_u64, []),
+    "pride_method_name": (_string, [_u64]),
+    "pride_method_info": (None, [_string, _i32, c.POINTER(Method)]),
+    "pride_method_option": (None, [_string, _u64, _text_out, _text_out, _text_out]),
+    "pride_plan": (None, [_handle, _options, c.POINTER(PlanFacts), c.POINTER(PlanRow)]),
+    "pride_method_cost": (None, [_options, _handle, _i32, _i32, _i64, _cost]),
+    "pride_method_mean_cost": (None, [_options, _handle, _i32, _i32, _i64, c.POINTER(_i32), _cost]),
+    **{f"pride_{kind}_destroy": ("void", [_handle]) for kind in (
+        "layout", "comm", "optimizer", "coordinator", "memory", "state")},
 }
 
 
@@ -189,17 +157,14 @@ def find(name):
 
 def _open():
     """libpride_coord.so, which is libpride.so with gRPC, where it was built and gRPC is there."""
-    path = find("libpride_coord.so")
-    try:
-        return path, c.CDLL(str(path))
-    except OSError:
-        pass
-    path = find("libpride.so")
-    try:
-        return path, c.CDLL(str(path))
-    except OSError as error:
-        raise ImportError(f"pride: cannot load {path}: {error}. Build the package with "
-                          "`pip install ./python` from pride's source folder") from error
+    for name in ("libpride_coord.so", "libpride.so"):
+        path = find(name)
+        try:
+            return path, c.CDLL(str(path))
+        except OSError as error:
+            problem = error
+    raise ImportError(f"pride: cannot load {path}: {problem}. Build the package with "
+                      "`pip install ./python` from pride's source folder")
 
 
 def _load():
@@ -243,13 +208,6 @@ class Handle:
         call(make, *arguments, c.byref(out))
         self.value = out.value
 
-    @classmethod
-    def owning(cls, kind, value, parents=()):
-        made = cls.__new__(cls)
-        made.value, made._parents, made._pid = value, parents, os.getpid()
-        made._destroy = getattr(lib, f"pride_{kind}_destroy")
-        return made
-
     @property
     def _as_parameter_(self):
         return c.c_void_p(self.value)
@@ -290,7 +248,8 @@ def make_options(method, options, groups=(), **values):
     lib.pride_options_init(c.byref(made), c.sizeof(Options))
     made.method = method.encode()
     names = [str(k).encode() for k in options]
-    texts = [option_text(v).encode() for v in options.values()]
+    texts = [(("no", "yes")[v] if isinstance(v, bool) else str(v)).encode()
+             for v in options.values()]
     made.names = (c.c_char_p * len(names))(*names)
     made.values = (c.c_char_p * len(texts))(*texts)
     made.n_options = len(names)
@@ -300,9 +259,3 @@ def make_options(method, options, groups=(), **values):
     for name, value in values.items():
         setattr(made, name, value)
     return made
-
-
-def option_text(value):
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)

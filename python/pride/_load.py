@@ -1,5 +1,7 @@
-# Loading of states that state_dict() returned: on all ranks, or on none.
+# Loading of states that state_dict() returned: on all ranks, or on none. Copies and pickles of
+# optimizers, which load the state of the original in their first operation.
 # SPDX-License-Identifier: Apache-2.0
+import collections
 import copy
 import ctypes as c
 import math
@@ -8,9 +10,10 @@ import warnings
 import torch
 
 from . import _library as library
-from ._common import set_parameters
-from ._state import ABOUT, FORMAT, MASTER, buffers_in, key_of, kind_of, packed_groups, stepped
-from ._together import digest
+from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, key_of, kind_of, of_copy,
+                     packed_groups, state_dict, stepped)
+from ._tensors import hash_of
+from ._agreement import digest
 from .errors import DataError, InvalidArgument
 
 _LOCAL = {"keep": 0, "average": 1, "reset": 2}
@@ -30,7 +33,6 @@ def load(optimizer, saved, local="keep", with_groups=True):
             state = state if changed is None else changed
         made["groups"] = _groups(optimizer, state)
         made["ranks"] = _ranks(optimizer, state)
-        made["masters"] = _masters(optimizer, state)
 
     def row():
         ranks, groups = made["ranks"], made["groups"]
@@ -41,7 +43,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
         return [held, _saved_world(ranks), int(texts["step"]), _LOCAL[local],
                 digest(b"".join(values)), _shared_digest(optimizer, ranks)]
 
-    rows = optimizer._meet("load_state_dict", read, row)
+    rows = optimizer._agree("load_state_dict", read, row)
     ranks, size = made["ranks"], optimizer._world.size
     held, worlds = [r[2] for r in rows], [r[3] for r in rows]
     optimizer._same(rows, 3, "argument 'local' of load_state_dict()")
@@ -60,11 +62,8 @@ def load(optimizer, saved, local="keep", with_groups=True):
     if with_groups:
         for group, values in zip(optimizer.param_groups, made["groups"]):
             group.update(values)
-    for slot, values in made["masters"]:
-        with torch.no_grad():
-            slot.view.copy_(values)
     optimizer._send_groups()
-    set_parameters(optimizer, "local")
+    optimizer.to_local()
     stepped(optimizer)
     for hook in getattr(optimizer, "_optimizer_load_state_dict_post_hooks", {}).values():
         hook(optimizer)
@@ -107,14 +106,12 @@ def _load_own(optimizer, ranks, local):
 def _shared_digest(optimizer, ranks):
     """Of all that must be equal on all ranks, else replicas drift apart."""
     texts, tensors = ranks[min(ranks)]
-    own = ("rank", "layout")
+    own = ("rank", "layout", KIND_OF_MASTER)
     parts = [repr(sorted((k, v) for k, v in texts.items() if k not in own)).encode()]
     for buffer in buffers_in(texts):
-        if kind_of(texts, buffer) == library.SHARED:
-            flat = torch.zeros(library.lib.pride_layout_flat_size(optimizer._layout))
-            for slot in optimizer._slots:
-                flat[slot.offset:slot.offset + slot.n] = tensors[buffer, slot.name].reshape(-1)
-            parts.append(optimizer._hash(flat).to_bytes(8, "little"))
+        if kind_of(texts, buffer) == library.SHARED and buffer != MASTER:
+            parts.append(hash_of([tensors[buffer, slot.name] for slot in optimizer._slots])
+                         .to_bytes(8, "little"))
     return digest(b"".join(parts))
 
 
@@ -137,15 +134,11 @@ def _groups(optimizer, saved):
     values = [{k: copy.deepcopy(v) for k, v in g.items()
                if k not in ("params", "param_names", ABOUT)} for g in groups]
     for g, group in enumerate(values):
-        _check_group(optimizer, g, {**optimizer.defaults, **group})
+        optimizer._group_values({**optimizer.defaults, **group}, g)
+        for name in ("lr", "weight_decay", "eps"):
+            if not 0 <= group.get(name, 0) < math.inf:
+                raise DataError(f"pride: load_state_dict: group {g} has {name} = {group[name]}")
     return values
-
-
-def _check_group(optimizer, g, group):
-    optimizer._group_values(group, g)
-    for name in ("lr", "weight_decay", "eps"):
-        if not 0 <= group.get(name, 0) < math.inf:
-            raise DataError(f"pride: load_state_dict: group {g} has {name} = {group[name]}")
 
 
 def _ranks(optimizer, saved):
@@ -160,6 +153,8 @@ def _ranks(optimizer, saved):
                         "version reads")
     ranks = {}
     for r, texts in _texts(about).items():
+        if any(slot.narrow() for slot in optimizer._slots):
+            texts[KIND_OF_MASTER] = "shared"
         ranks[r] = texts, _tensors(optimizer, saved["state"], r, texts)
     world = _saved_world(ranks)
     if len(ranks) not in (1, world):
@@ -194,12 +189,20 @@ def _texts(about):
 
 
 def _tensors(optimizer, state, rank, texts):
+    """{(buffer, parameter): tensor}; the master of a narrow parameter is its own value where the
+    state has none."""
     index = packed_groups(optimizer)[0]
     made = {}
     for slot in optimizer._slots:
+        i = index[id(slot.param)]
         for buffer in buffers_in(texts):
             key = key_of(buffer, kind_of(texts, buffer), rank)
-            values = _values(state, index[id(slot.param)], slot, key)
+            if buffer != MASTER or (slot.narrow() and MASTER in state.get(i, {})):
+                values = _values(state, i, slot, key)
+            elif slot.narrow():
+                values = slot.param.detach().cpu().float().contiguous()
+            else:
+                continue
             if not torch.isfinite(values).all():
                 raise DataError(f"pride: load_state_dict: '{key}' of {slot.name} is not finite")
             made[buffer, slot.name] = values
@@ -221,31 +224,16 @@ def _values(state, i, slot, key):
     return values.detach().to("cpu").contiguous()
 
 
-def _masters(optimizer, saved):
-    """[(slot, float32 values)] of the narrow parameters; without, those of the model count."""
-    index = packed_groups(optimizer)[0]
-    found = []
-    for slot in optimizer._slots:
-        i = index[id(slot.param)]
-        if slot.narrow() and MASTER in saved["state"].get(i, {}):
-            found.append((slot, _values(saved["state"], i, slot, MASTER)))
-    return found
-
-
 def _handle_of(optimizer, texts, tensors):
     handle = library.Handle("state", "pride_state_create")
     for name, value in texts.items():
         if name == "layout":  # of this optimizer's names: shapes are checked above
-            value = _layout_text(optimizer)
+            value = f"{library.lib.pride_layout_digest(optimizer._layout):x}"
         library.call("pride_state_set_text", handle, name.encode(), value.encode())
     for (buffer, parameter), values in tensors.items():
         spec = library.tensors([(f"{buffer}/{parameter}", tuple(values.shape), 0)])
         library.call("pride_state_set_tensor", handle, c.byref(spec[0]), values.data_ptr())
     return handle
-
-
-def _layout_text(optimizer):
-    return f"{library.lib.pride_layout_digest(optimizer._layout):x}"  # as the library writes it
 
 
 def _load_all(optimizer, ranks, local):
@@ -275,3 +263,46 @@ def _of_one(optimizer, ranks, source, local):
             mine[key] = torch.zeros_like(values) if lost or reset else values
         made[r] = {**texts, "rank": str(r)}, mine
     return made
+
+
+def pickled(optimizer, for_file=True):
+    settings = dict(optimizer._settings)
+    if for_file and settings["process_group"] is not None:
+        raise TypeError("pride: an optimizer with a process_group of its own cannot be pickled; "
+                        "save its state_dict()")
+    settings["process_group"] = None
+    saved = state_dict(optimizer)
+    names = [optimizer._name(p, g, i) for g, group in enumerate(optimizer.param_groups)
+             for i, p in enumerate(group["params"])]
+    return {"defaults": optimizer.defaults, "param_groups": optimizer.param_groups,
+            "settings": settings, "names": names, "saved": saved}
+
+
+def unpickle(optimizer, state):
+    optimizer.defaults = state["defaults"]
+    optimizer._settings = state["settings"]
+    optimizer._reset()
+    optimizer.param_groups = state["param_groups"]
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    optimizer._names = {}
+    for p, name in zip(params, state["names"]):
+        optimizer._names.setdefault(id(p), name)
+    optimizer._saved = state["saved"]
+    # the caller sees the state that the first operation will load
+    optimizer.state = collections.defaultdict(dict)
+    for i, entry in optimizer._saved["state"].items():
+        optimizer.state[params[i]] = entry
+    torch.optim.Optimizer.__setstate__(optimizer, {})
+
+
+def begin_copy(optimizer):
+    """Builds a copied optimizer, with the groups that it has now. Collective."""
+    saved = of_copy(optimizer)
+    optimizer._build(False)
+    try:
+        load(optimizer, saved, with_groups=False)
+    except BaseException as error:
+        optimizer.close()
+        optimizer._broken = f"the state of the optimizer that was copied: {error}"
+        raise
+    optimizer._saved = None

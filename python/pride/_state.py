@@ -8,6 +8,7 @@
 import copy
 import ctypes as c
 import io
+import math
 
 import torch
 
@@ -17,6 +18,7 @@ from .errors import Error, InvalidArgument
 FORMAT = 1
 ABOUT = "pride"  # key of the texts
 MASTER = "master"
+KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; files do without, as those of version 0.1
 
 
 def _buffers(optimizer):
@@ -51,31 +53,29 @@ def view_state(optimizer):
              for name, kind, address in _buffers(optimizer)}
     for slot in optimizer._slots:
         entry = optimizer.state[slot.param]
-        entry.setdefault("step", torch.tensor(0.0))
+        entry["step"] = optimizer._step_number
         for key, flat in whole.items():
+            if key == MASTER and not slot.narrow():
+                continue
             part = flat[slot.offset:slot.offset + slot.n].view(slot.param.shape)
             if key in entry:
                 with torch.no_grad():
                     entry[key].set_(part)  # memory has moved; the tensor is the same
             else:
                 entry[key] = part
-        if slot.narrow():
-            entry[MASTER] = slot.view
     stepped(optimizer)
 
 
 def stepped(optimizer):
     optimizer._gathered = None
-    steps = library.lib.pride_optimizer_steps_done(optimizer._handle)
-    for entry in optimizer.state.values():
-        entry["step"].fill_(steps)
-
-
-# --- Saving. --------------------------------------------------------------------------------------
+    optimizer._step_number.fill_(library.lib.pride_optimizer_steps_done(optimizer._handle))
 
 
 def _own(optimizer):
     """(texts, {(buffer, parameter): tensor}) of this rank; tensors are copies."""
+    if not optimizer._running:  # else libpride refuses
+        optimizer._table.fill()
+        optimizer._table.give()
     handle = library.Handle("state", "pride_optimizer_save", optimizer._handle)
     texts, tensors = {}, {}
     name, value = c.c_char_p(), c.c_char_p()
@@ -87,10 +87,7 @@ def _own(optimizer):
         library.call("pride_state_tensor", handle, i, c.byref(spec), c.byref(data))
         buffer, parameter = spec.name.decode().split("/", 1)
         shape = [spec.shape[d] for d in range(spec.n_dims)]
-        n = 1
-        for e in shape:
-            n *= e
-        tensors[buffer, parameter] = _floats(data.value, n, handle).view(shape)
+        tensors[buffer, parameter] = _floats(data.value, math.prod(shape), handle).view(shape)
     return texts, tensors
 
 
@@ -121,7 +118,6 @@ def _state_dict(optimizer):
     else:
         ranks = {rank: _own(optimizer)}
     index, groups = packed_groups(optimizer)
-    optimizer._flat.pull()
     steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
     state = {}
     for slot in optimizer._slots:
@@ -130,10 +126,10 @@ def _state_dict(optimizer):
             for buffer in buffers_in(texts):
                 if (buffer, slot.name) in tensors:
                     entry[key_of(buffer, kind_of(texts, buffer), r)] = tensors[buffer, slot.name]
-        if slot.narrow():
-            entry[MASTER] = slot.view.clone()
         state[index[id(slot.param)]] = entry
-    groups[0][ABOUT] = {"format": FORMAT, "ranks": {r: dict(t) for r, (t, _) in ranks.items()}}
+    groups[0][ABOUT] = {"format": FORMAT, "ranks": {
+        r: {k: v for k, v in texts.items() if k != KIND_OF_MASTER}
+        for r, (texts, _) in ranks.items()}}
     return {"state": state, "param_groups": groups}
 
 
@@ -175,7 +171,7 @@ def consolidate(optimizer, to):
                 f"pride: consolidate_state_dict(to={to!r}) of {world.size} ranks")
         made["own"] = _own(optimizer)
 
-    rows = optimizer._meet("consolidate_state_dict", save, lambda: [to])
+    rows = optimizer._agree("consolidate_state_dict", save, lambda: [to])
     optimizer._same(rows, 0, "argument 'to' of consolidate_state_dict()")
     texts, tensors = made["own"]
     private = {key: t for key, t in tensors.items() if kind_of(texts, key[0]) != library.SHARED}
@@ -194,17 +190,16 @@ def _gathered(optimizer, data, to):
     world = optimizer._world
     if world.size == 1:
         return {}
-    sizes = (c.c_uint64 * world.size)()
-    mine = c.c_uint64(len(data))
-    optimizer._call("pride_comm_all_gather", world.handle, c.byref(mine), 8, sizes)
-    none = (c.c_uint64 * world.size)()
-    if world.rank != to:
-        out = (c.c_uint64 * world.size)()
+    sizes = optimizer._all_gather(c.c_uint64(len(data)))
+    out, into = (c.c_uint64 * world.size)(), (c.c_uint64 * world.size)()
+    if world.rank == to:
+        into[:] = sizes
+    else:
         out[to] = len(data)
-        optimizer._call("pride_comm_all_to_all_v", world.handle, data, out, None, none)
+    every = c.create_string_buffer(sum(into))
+    optimizer._call("pride_comm_all_to_all_v", world.handle, data, out, every, into)
+    if world.rank != to:
         return {}
-    every = c.create_string_buffer(sum(sizes))
-    optimizer._call("pride_comm_all_to_all_v", world.handle, None, none, every, sizes)
     received, begin = {}, 0
     for r in range(world.size):
         if r != to:

@@ -8,10 +8,10 @@ import os
 import torch
 
 from . import _library as library
-from ._common import check_local
+from ._agreement import Agreement, digest
 from ._lane import SLICE_S
 from ._state import stepped
-from ._together import Together, digest
+from ._tensors import DTYPES, hash_of, host_copy, same_bits
 from ._world import listed
 from .errors import Error, InvalidArgument
 from .methods import method_info
@@ -33,7 +33,7 @@ def betas_of(info, betas):
     return given
 
 
-class Steps(Together):
+class Steps(Agreement):
     """A part of Optimizer."""
 
     def _step(self, closure, scaler):
@@ -48,75 +48,66 @@ class Steps(Together):
                 self._end_world("a GradScaler was used with overlap=True")
                 raise InvalidArgument("pride: a GradScaler needs overlap=False: whether a gradient "
                                       "has overflowed is known after backward only")
-            scale = None
-            if not self._running:
-                if not self._begin_whole(amp):
-                    return loss
-                scale = amp.scale
-            with self._all_fail():
-                self._hand_over_rest(scale)
-            self._finish()
+            unused = self._hooks.unused()
+            if self._running:
+                with self._all_fail():
+                    self._check_unchanged()
+                    values = self._gradients(unused)
+            else:
+                values = self._begin_whole(amp, unused)
+            if values is not None:
+                with self._all_fail():
+                    self._hand_over(values, unused)
+                self._finish()
         return loss
 
-    def _begin_whole(self, amp):
-        """Begins a step whose gradients are all there. False if it is skipped on all ranks."""
-        unused = self._hooks.unused()
-        frozen = self._frozen_now()
+    def _begin_whole(self, amp, unused):
+        """Begins a step whose gradients are all there: those of _gradients(); None if the step is
+        skipped on all ranks."""
+        values = []
         checked = self._checks_left > 0 and self._world.size > 1
 
         def prepare():
-            check_local(self)
-            for i, slot in enumerate(self._slots):
-                if not unused[i]:
-                    self._flat.check_gradient(slot)
+            values.extend(self._gradients(unused))
             amp.read()
-            if checked:  # with all gradients at once; later each is copied when its turn comes
-                self._collect_all(unused, amp.scale)
-            self._flat.pull(frozen)
-            self._send_groups()
+            if checked:  # which reads them
+                values[:] = [host_copy(slot.param.grad) if value is None and not missing else value
+                             for slot, value, missing in zip(self._slots, values, unused)]
+            self._prepare(amp.scale)
 
         if self._settings["overlap"] and not checked:  # the others may have begun in backward
-            if self._world.size > 1:
-                frozen &= self._frozen
             with self._all_fail():
                 prepare()
             self._begin()
-            self._frozen = frozen
-            return True
-        rows = self._meet("step", prepare, lambda: [
-            self._groups_digest(), int(amp.found_inf),
-            self._hash(self._flat.grads) if checked else 0, int(checked and not all(unused)),
-            digest(repr(sorted(frozen)).encode())])
+            return values
+        rows = self._agree("step", prepare, lambda: [
+            digest(b"".join(self._sent_groups) + bytes([self._factor < 0])), int(amp.found_inf),
+            digest(bytes(unused) + hash_of(values).to_bytes(8, "little")) if checked else 0,
+            int(checked and not all(unused)), digest(repr(sorted(self._frozen)).encode())])
         self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay, maximize)")
         self._same(rows, 4, "set of parameters with requires_grad=False")
-        self._frozen = frozen
         if any(row[3] for row in rows):
             amp.share_inf()
             self._totals["skipped"] += 1
             self._last = dict(skipped=True, note="found_inf on rank(s) " + listed(
                 r for r, row in enumerate(rows) if row[3]))
             self._hooks.reset()
-            return False
+            return None
         if checked:
-            self._check_local(rows)
+            self._check_local(rows, values)
         self._begin()
-        if checked:
-            for i in self._in_order():
-                self._ready(i, unused[i])
-        return True
+        return values
 
-    def _collect_all(self, unused, scale):
-        for i, slot in enumerate(self._slots):
-            if unused[i]:
-                slot.grad_view.zero_()
-            else:
-                self._flat.collect(slot, scale, self._maximize)
+    def _gradients(self, unused):
+        """As Slot.gradient(); None for those that are unused, or that libpride has."""
+        return [None if missing or i in self._handed else slot.gradient()
+                for i, (slot, missing) in enumerate(zip(self._slots, unused))]
 
-    def _check_local(self, rows):
+    def _check_local(self, rows, values):
         if not any(row[5] for row in rows):
             return
         if len({row[4] for row in rows}) == 1 and self._settings["equal_gradients"] == "refuse":
-            if not self._flat.grads.any():
+            if not any(bool(grad.any()) for grad in values if grad is not None):
                 return  # zeros say nothing
             raise InvalidArgument(
                 "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
@@ -124,31 +115,37 @@ class Steps(Together):
                 'the same data (use a DistributedSampler). equal_gradients="allow" takes them')
         self._checks_left -= 1
 
+    def _prepare(self, scale=None):
+        """What libpride has to have before a step begins."""
+        if self._holds_common:
+            raise InvalidArgument("pride: a step while the model has the common parameters: call "
+                                  "to_local() before the next gradient")
+        self._table.fill()
+        self._send_groups()
+        frozen = self._frozen_now()
+        if frozen != self._frozen:
+            library.call("pride_optimizer_set_frozen", self._handle, (c.c_uint8 * len(self._slots))(
+                *(i in frozen for i in range(len(self._slots)))))
+            self._frozen = frozen
+        factor = (1.0 if scale is None else scale) * (-1 if self.param_groups[0]["maximize"] else 1)
+        if factor != self._factor:
+            library.call("pride_optimizer_set_gradient_factor", self._handle, factor)
+            self._factor = factor
+
     def _begin(self):
-        self._handed = {}
-        params = library.Array(data=self._flat.params.data_ptr(), n=self._flat.params.numel(),
-                               dtype=library.FLOAT32)
-        self._call("pride_optimizer_begin", self._handle, c.byref(params), None)
+        self._call("pride_optimizer_begin", self._handle, None, None)
         self._running = True
 
-    def _in_order(self):
-        """The order of the buckets, as backward completes them: exchanges begin with the last one."""
-        return reversed(range(len(self._slots)))
-
-    def _ready(self, index, missing, values=None):
-        """Hands a gradient to the library: `values`, or its copy in the flat buffer."""
-        slot = self._slots[index]
-        if missing:
-            self._handed[index] = (None, 0, False)
-            status = library.lib.pride_optimizer_ready(self._handle, index, 1)
+    def _ready(self, index, values):
+        """Hands a gradient to libpride, which reads it until the step is over; None: unused."""
+        if values is None:
+            status = library.lib.pride_optimizer_ready(self._handle.value, index, 1)
         else:
-            grad = slot.param.grad
-            values = slot.grad_view if values is None else values
-            in_place = values is not slot.grad_view
-            self._handed[index] = (grad.data_ptr(), grad._version, in_place)
-            self._held.append(values.detach())  # its memory, until the step is over
-            array = library.Array(data=values.data_ptr(), n=slot.n, dtype=library.FLOAT32)
-            status = library.lib.pride_optimizer_ready_at(self._handle, index, c.byref(array))
+            self._held.append(values)
+            array = self._gradient
+            array.data, array.n = values.data_ptr(), self._slots[index].n
+            array.dtype = DTYPES[values.dtype]
+            status = library.lib.pride_optimizer_ready_at(self._handle.value, index, array)
         if status != library.OK:
             with self._failures():
                 library.check(status)
@@ -161,75 +158,77 @@ class Steps(Together):
         self._usable()
         with torch.no_grad():
             if not self._running:
-                self._frozen &= self._frozen_now()
                 with self._all_fail():
-                    check_local(self)
-                    self._flat.pull(self._frozen)
-                    self._send_groups()
+                    self._prepare()
                 self._begin()
+                self._held += [each.param.detach() for each in self._slots]
             with self._all_fail():
                 if index in self._handed:
                     raise InvalidArgument(
                         f"pride: {slot.name} has a second gradient before step(), of a second "
                         "backward or of one that was repeated: with overlap=True only the last "
                         "backward before a step may be outside optimizer.no_sync()")
+                grad, values = slot.param.grad, slot.gradient()
                 # DDP writes gradients again, at the end of backward: a copy keeps what they are now
-                if self._flat.is_plain(slot) and not (self._maximize or
-                                                      self._hooks.is_shared(slot)):
-                    self._ready(index, False, slot.param.grad)
-                else:
-                    self._flat.collect(slot, None, self._maximize)
-                    self._ready(index, False)
+                if values is None or self._hooks.is_shared(slot):
+                    values = host_copy(grad)
+                self._handed[index] = (grad.data_ptr(), grad._version,
+                                       None if values is grad else values)
+                self._ready(index, values.detach())
 
-    def _hand_over_rest(self, scale):
-        unused = self._hooks.unused()
-        for i in self._handed:  # before more buckets are complete and read
+    def _hand_over(self, values, unused):
+        """In the order of the buckets, as backward completes them: exchanges begin with the last."""
+        for i in reversed(range(len(values))):
+            if i in self._handed:
+                continue
+            copied = values[i] is None and not unused[i]
+            self._ready(i, host_copy(self._slots[i].param.grad) if copied else values[i])
+
+    def _check_unchanged(self):
+        """Of a step that began in backward: before more buckets are complete and read."""
+        if self._table.has_moved():
+            raise InvalidArgument("pride: the memory of a parameter was replaced after backward, "
+                                  "when the exchange had begun: use overlap=False")
+        for i in self._handed:
             if not self._as_handed(i):
                 raise InvalidArgument(
                     f"pride: the gradient of {self._slots[i].name} was changed after backward, "
                     "when its exchange had begun (clipping? another backward?): use overlap=False")
-        for i in self._in_order():
-            slot = self._slots[i]
-            if i in self._handed:
-                continue
-            if unused[i]:
-                self._ready(i, True)
-            elif scale is None and not self._maximize and self._flat.is_plain(slot):
-                self._ready(i, False, slot.param.grad)  # as it is, without a copy
-            else:
-                self._flat.collect(slot, scale, self._maximize)
-                self._ready(i, False)
 
     def _as_handed(self, index):
         """False if the gradient has changed since the library was given it. DDP writes gradients a
         second time at the end of backward, with the same values."""
-        slot, before = self._slots[index], self._handed[index]
+        slot, (address, version, copy) = self._slots[index], self._handed[index]
         grad = slot.param.grad
-        if before[0] is None or grad is None or grad.layout != torch.strided:
-            return before[0] is None
-        if slot.n == 0 or before[:2] == (grad.data_ptr(), grad._version):
+        if grad is None or grad.layout != torch.strided:
+            return False
+        if slot.n == 0 or (address, version) == (grad.data_ptr(), grad._version):
             return True
-        return not before[2] and not self._flat.is_view(slot) and self._flat.holds(slot, self._maximize)
+        return copy is not None and grad.shape == slot.shape and same_bits(grad, copy)
 
     def _finish(self):
-        report = library.Report(struct_size=c.sizeof(library.Report))
         try:
             with self._failures():
-                while library.check(library.lib.pride_optimizer_finish(
-                        self._handle, int(SLICE_S * 1000), c.byref(report))) == library.PENDING:
-                    pass  # the interpreter handles its signals here
+                report = self._wait_for_end()
         except (Error, MemoryError):
-            self._running = False
             raise
-        except BaseException as interrupt:
+        except BaseException as interrupt:  # Ctrl-C
             self._abandon(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
             raise
-        self._running = False
-        self._held.clear()
-        self._flat.push(self._frozen)
+        self._table.written(self._frozen)
         self._note(report)
         self._hooks.reset()
         stepped(self)
+
+    def _wait_for_end(self):
+        """The report of the step; while it waits, the interpreter handles its signals."""
+        report = library.Report()
+        status = library.PENDING
+        while status == library.PENDING:
+            status = library.lib.pride_optimizer_finish(self._handle, int(SLICE_S * 1000), report)
+        self._running, self._handed, self._held = False, {}, []
+        library.check(status)
+        return report
 
     @contextlib.contextmanager
     def _all_fail(self):
@@ -251,13 +250,10 @@ class Steps(Together):
         """Ends a step that has begun: the world fails with this reason."""
         if not self._running or self._pid != os.getpid():  # a forked child has no part in it
             return
-        self._running = False
         self._broken = self._broken or reason
         self._world.fail(reason)
-        report = library.Report(struct_size=c.sizeof(library.Report))
-        while library.lib.pride_optimizer_finish(
-                self._handle, int(SLICE_S * 1000), c.byref(report)) == library.PENDING:
-            pass
+        with contextlib.suppress(Error, MemoryError):
+            self._wait_for_end()
 
     def _note(self, report):
         self._last = {name: getattr(report, name) for name, _ in report._fields_[1:]}
@@ -266,10 +262,6 @@ class Steps(Together):
         self._totals["skipped" if report.skipped else "steps"] += 1
         for name in ("bytes_sent", "bytes_received", "messages_sent"):
             self._totals[name] += self._last[name]
-
-    @property
-    def _maximize(self):
-        return bool(self.param_groups[0]["maximize"])
 
     def _group_values(self, group, number=None):
         """The group's values as libpride takes them; NaN there is a value that a method lacks."""
@@ -286,14 +278,10 @@ class Steps(Together):
         return values
 
     def _frozen_now(self):
-        """Indices of parameters that are not trained. A parameter that no rank uses is decayed all
-        the same, as libpride has it; these are not, as in torch. With overlap, ranks agree on them
-        in the first steps only: one that is frozen later is decayed."""
+        """Indices of parameters that are not trained: steps leave them as they are, as in torch. One
+        that no rank uses in a step is decayed."""
         return {i for i, slot in enumerate(self._slots)
                 if not slot.param.requires_grad and slot.param.grad is None}
-
-    def _groups_digest(self):
-        return digest(b"".join(self._sent_groups) + bytes([self._maximize]))
 
     def _members(self):
         return [[id(p) for p in group["params"]] for group in self.param_groups]
@@ -310,9 +298,11 @@ class Steps(Together):
                 library.call("pride_optimizer_set_group", self._handle, g, c.byref(values))
                 self._sent_groups[g] = bytes(values)
 
-    def _hash(self, flat):
+    def _hash(self):
+        """Of the parameters; with local steps of those that the ranks have in common."""
+        self._table.fill()
         out = c.c_uint64()
-        library.call("pride_hash", self._layout, flat.data_ptr(), c.byref(out))
+        library.call("pride_optimizer_hash", self._handle, c.byref(out))
         return out.value
 
 

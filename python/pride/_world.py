@@ -1,8 +1,12 @@
 # The ranks of an optimizer: of a process group of torch.distributed, of an MPI job, or one alone.
 # SPDX-License-Identifier: Apache-2.0
+import atexit
 import collections
+import contextlib
 import ctypes as c
+import datetime
 import os
+import sys
 import threading
 import time
 
@@ -10,14 +14,64 @@ import torch.distributed as dist
 
 from . import _library as library
 from ._lane import SLICE_S, Lane
-from ._mpi import MpiWorld
 from .errors import CommError, Error, InvalidArgument
 
 _STORE_GONE = "the store of the process group is gone, and with it the process that held it"
 _serials = collections.Counter()  # worlds made so far over the same ranks
 
 
-class World:
+class _NativeWorld:
+    """Ranks that libpride connects and whose failures it knows."""
+
+    def set_timeout(self, timeout):
+        library.call("pride_comm_set_timeout", self.handle, int(timeout.total_seconds() * 1000))
+
+    def call(self, name, *arguments):
+        return library.call(name, *arguments)
+
+    def reraise_interrupt(self):
+        pass
+
+    def fail(self, reason):
+        library.lib.pride_comm_fail(self.handle, reason.encode())
+
+    def silence(self):
+        return ""
+
+    def close(self):
+        self.handle.close()
+
+
+class MpiWorld(_NativeWorld):
+    """All ranks of an MPI job, as mpirun or srun started it; libpride_mpi.so moves the bytes."""
+
+    def __init__(self, timeout):
+        path = library.find("libpride_mpi.so")
+        if not path.exists():
+            raise Error("pride: this build of the package has no MPI: it was not found when the "
+                        "package was built")
+        transport = library.Transport()
+        text = c.create_string_buffer(2048)
+        make = c.CDLL(str(path), mode=os.RTLD_GLOBAL).pride_mpi_transport
+        make.argtypes = [c.POINTER(library.Transport), c.c_char_p, c.c_uint64]
+        if make(c.byref(transport), text, len(text)) != 0:
+            raise Error("pride: " + text.value.decode("utf-8", "replace"))
+        self.rank, self.size, self.timeout = transport.rank, transport.size, timeout
+        self.handle = library.Handle("comm", "pride_comm_create", c.byref(transport))
+        self.set_timeout(timeout)
+
+
+class Alone(_NativeWorld):
+    """A world of one rank."""
+
+    rank, size = 0, 1
+
+    def __init__(self, timeout):
+        self.timeout = timeout
+        self.handle = library.Handle("comm", "pride_comm_threads", 1)
+
+
+class World(_NativeWorld):
     """This rank's place among the ranks of a process group, and the failure that they share."""
 
     def __init__(self, group, timeout):
@@ -29,7 +83,8 @@ class World:
             raise InvalidArgument(
                 f"pride: this process (rank {dist.get_rank()} of the job) is not a member of the "
                 "process group given")
-        self.global_ranks = tuple(_global_rank(group, r) for r in range(self.size))
+        self.global_ranks = tuple(
+            r if group is None else dist.get_global_rank(group, r) for r in range(self.size))
         _serials[self.global_ranks] += 1
         base = dist.distributed_c10d._get_default_store()
         ranks = "-".join(map(str, self.global_ranks)) if group is not None else "all"
@@ -41,7 +96,7 @@ class World:
         self._watch_until = 0.0
         self._watching = False
         try:
-            self._meet()
+            self._wait_for_all()
             first = Lane(self, list(range(self.size)), "lane")
             self.handle = library.Handle("comm", "pride_comm_create", c.byref(
                 first.transport(self.rank, self.size)))
@@ -54,8 +109,6 @@ class World:
                 raise CommError(f"pride: {self._reason}" + (
                     "" if named else self.silence())) from None
             raise
-
-    set_timeout = MpiWorld.set_timeout
 
     def call(self, name, *arguments):
         """A function of the library that may communicate."""
@@ -133,15 +186,8 @@ class World:
 
     def learn(self):
         """Looks once whether another rank has failed, for a second at most."""
-        def look():
-            try:
-                self.check_store()
-            except (RuntimeError, ValueError):
-                pass  # the reason is kept; or the store is gone
-
-        reader = threading.Thread(target=look, daemon=True)
-        reader.start()
-        reader.join(1.0)
+        with contextlib.suppress(CommError):
+            self.ask(self._read_failure, 1.0)
 
     def watch(self):
         """This rank learns of failures for the next second: called while a wait is long."""
@@ -183,45 +229,57 @@ class World:
             return "" if known or str(error) in (self._reason or "") else f"; {error}"
         return f"; rank(s) {listed(missing)} gave no sign of life" if missing else ""
 
-    def _meet(self):
+    def _wait_for_all(self):
         """Waits until all ranks make this world."""
         self.ask(lambda store: store.add(f"here/{self.rank}", 1))
-        until = time.monotonic() + self.timeout.total_seconds()
-        missing, pause = set(range(self.size)) - {self.rank}, 0.002
-        while True:
-            missing = self.ask(lambda store: {
-                r for r in missing if store.add(f"here/{r}", 0) == 0})
-            if not missing:
-                return
+
+        def missing():
+            return self.ask(lambda store: [
+                r for r in range(self.size) if store.add(f"here/{r}", 0) == 0])
+
+        if not self.wait_for(lambda: not missing()):
+            raise CommError(
+                f"pride: rank {self.rank} of {self.size} made an optimizer; rank(s) "
+                f"{listed(missing())} did not within {self.timeout.total_seconds():g} s. All "
+                "ranks of the process group make the same optimizers in the same order")
+
+    def wait_for(self, condition):
+        """Polls the store; False after the time-out. Raises once the world has failed."""
+        until, pause = time.monotonic() + self.timeout.total_seconds(), 0.001
+        while not condition():
             self.check_store()
             if time.monotonic() > until:
-                raise CommError(
-                    f"pride: rank {self.rank} of {self.size} made an optimizer; rank(s) "
-                    f"{listed(missing)} did not within {self.timeout.total_seconds():g} s. All "
-                    "ranks of the process group make the same optimizers in the same order")
+                return False
             time.sleep(pause)
             pause = min(SLICE_S, 2 * pause)
-
-    def close(self):
-        self.handle.close()
+        return True
 
 
-class Alone:
-    """A world of one rank."""
+_mpi_world = None
 
-    rank, size = 0, 1
 
-    def __init__(self, timeout):
-        self.timeout = timeout
-        out = c.c_void_p()
-        library.call("pride_comm_threads", 1, c.byref(out))
-        self.handle = library.Handle.owning("comm", out.value)
+def mpi(timeout=datetime.timedelta(seconds=300)):
+    """All ranks of the MPI job that mpirun or srun started, for `process_group=`.
 
-    call = MpiWorld.call
-    reraise_interrupt = MpiWorld.reraise_interrupt
-    fail = MpiWorld.fail
-    silence = MpiWorld.silence
-    close = MpiWorld.close
+    MPI is initialised by the first call. For programs that do not use torch.distributed.
+    """
+    global _mpi_world
+    if _mpi_world is None:
+        _mpi_world = MpiWorld(timeout)
+    return _mpi_world
+
+
+@atexit.register  # before _construction.py registers its own, so that this runs after it
+def _close_mpi():
+    """MPI_Finalize, without which mpirun takes the process for a failed one: as it should after an
+    uncaught exception, when other ranks may never come to MPI_Finalize, which waits for all."""
+    if _mpi_world is not None and not hasattr(sys, "last_value"):
+        _mpi_world.close()
+
+
+def current_mpi_world():
+    """What mpi() has returned, or None."""
+    return _mpi_world
 
 
 def make_world(group, timeout):
@@ -241,12 +299,6 @@ def make_world(group, timeout):
         world.close()
         return Alone(timeout)
     return world
-
-
-def _global_rank(group, rank):
-    if group is None:
-        return rank
-    return dist.get_global_rank(group, rank)
 
 
 def listed(ranks):

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from . import _hooks
-from ._mpi import MpiWorld, current_mpi_world
+from ._world import MpiWorld, current_mpi_world
 from .errors import InvalidArgument
 from .optimizer import Optimizer
 

@@ -36,7 +36,7 @@ def method_info(name: str, world: int = 4) -> MethodInfo:
     Raises:
         InvalidArgument: with the list of names, if there is none.
     """
-    found = library.Method(struct_size=c.sizeof(library.Method))
+    found = library.Method()
     library.call("pride_method_info", name.encode(), world, c.byref(found))
     options = {}
     texts = [c.c_char_p() for _ in range(3)]
@@ -118,16 +118,14 @@ def plan(params: int, backward: float, bandwidth: float, latency: float, world: 
         message: seconds of each further message where a rank sends several at once.
         lanes: buckets on their way at a time.
     """
-    comm = c.c_void_p()
-    library.call("pride_comm_threads", 1, c.byref(comm))
-    comm = library.Handle.owning("comm", comm.value)
+    comm = library.Handle("comm", "pride_comm_threads", 1)
     facts = library.PlanFacts(
-        struct_size=c.sizeof(library.PlanFacts), world=world, params=params, compute_s=backward,
-        bytes_per_s=bandwidth / 8, latency_s=latency, message_s=message,
-        cores=cores or os.cpu_count() or 1, exchange_threads=max(1, lanes))
+        world=world, params=params, compute_s=backward, bytes_per_s=bandwidth / 8,
+        latency_s=latency, message_s=message, cores=cores or os.cpu_count() or 1,
+        exchange_threads=max(1, lanes))
     rows = []
     for name in methods:
-        row = library.PlanRow(struct_size=c.sizeof(library.PlanRow))
+        row = library.PlanRow()
         options = library.make_options(name, {})
         library.call("pride_plan", comm, c.byref(options), c.byref(facts), c.byref(row))
         rows.append(PlanRow(name, min(row.in_order_s, row.overlapped_s), row.in_order_s,

@@ -7,13 +7,13 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from . import _common, _copies, _load, _state
+from . import _load, _state
 from . import _library as library
 from ._construction import Construction
-from ._flat import Slot
-from ._mpi import MpiWorld
+from ._world import MpiWorld
 from ._steps import betas_of
-from ._together import digest
+from ._tensors import Slot, hash_as_float32
+from ._agreement import digest
 from .errors import Error, InvalidArgument
 from .methods import method_info
 
@@ -121,8 +121,6 @@ class Optimizer(Construction, torch.optim.Optimizer):
 
         self._build(broadcast_parameters, take)
 
-    # --- Steps. -----------------------------------------------------------------------------------
-
     if _NEW_TORCH:
 
         def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
@@ -143,22 +141,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
         return self._hooks.paused()
 
     def zero_grad(self, set_to_none: bool = _NEW_TORCH) -> None:
-        """As torch's, with torch's own default. With False, gradients become views of the flat
-        buffer: backward then writes where the step reads, and nothing is copied."""
+        """As torch's."""
         self._hooks.reset()
-        if set_to_none or self._flat is None or self._maximize:
-            super().zero_grad(set_to_none=set_to_none)
-            return
-        super().zero_grad(set_to_none=False)
-        for slot in self._slots:
-            p = slot.param
-            if (p.grad is not None and p.grad.dtype == torch.float32 and p.device.type == "cpu"
-                    and p.grad.layout == torch.strided and not self._hooks.is_shared(slot)
-                    and not self._flat.is_view(slot)):
-                slot.grad_view.zero_()
-                p.grad = slot.grad_view
-
-    # --- Other collectives. -----------------------------------------------------------------------
+        super().zero_grad(set_to_none=set_to_none)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """More parameters, behind those that there are. Collective once the optimizer is made."""
@@ -173,17 +158,16 @@ class Optimizer(Construction, torch.optim.Optimizer):
             plain = self._unnamed([dict(param_group)])[0]
             torch.optim.Optimizer.add_param_group(self, plain)
             new.extend(self._new_slots(first))
-            self._flat.pull()
+            self._table.fill()
 
         def row():
             specs, values = [slot.spec for slot in new], self._group_values(
                 self.param_groups[first], first)
-            initial = [_bytes(slot.param) for slot in new]
             return [digest(repr(specs).encode()), digest(bytes(values)),
-                    digest(b"".join(initial))]
+                    digest(repr([hash_as_float32(slot.param) for slot in new]).encode())]
 
         try:
-            rows = self._meet("add_param_group", prepare, row)
+            rows = self._agree("add_param_group", prepare, row)
             self._same(rows, 0, "names and shapes of the added parameters")
             self._same(rows, 1, "hyper-parameters of the added group")
             self._same(rows, 2, "initial values of the added parameters")
@@ -203,7 +187,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """With a coordinator: what became of the round that the last step ended, or None."""
         if self._handle is None:
             return None
-        out = library.Round(struct_size=c.sizeof(library.Round))
+        out = library.Round()
         library.call("pride_optimizer_round", self._handle, c.byref(out))
         if out.round < 0:
             return None
@@ -215,11 +199,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """Copies rank 0's parameters to all ranks. Collective. With a coordinator: takes those of
         its run, at the round that is open."""
         self._usable()
-        self._meet("broadcast_parameters", self._flat.pull)
-        array = library.Array(data=self._flat.params.data_ptr(), n=self._flat.params.numel(),
-                              dtype=library.FLOAT32)
-        self._call("pride_optimizer_broadcast", self._handle, c.byref(array))
-        self._flat.push()
+        self._agree("broadcast_parameters", self._table.fill)
+        self._call("pride_optimizer_broadcast", self._handle, None)
+        self._table.written()
 
     def check_replicas(self) -> int:
         """A 64-bit hash of all parameters, which is equal on all ranks. Collective. With local
@@ -229,9 +211,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
             InvalidArgument: on all ranks, naming those whose parameters differ from rank 0's.
         """
         self._usable()
-        self._flat.pull()
-        rows = self._meet("check_replicas", None,
-                          lambda: [self._hash(_common.flat_common(self))])
+        rows = self._agree("check_replicas", None, lambda: [self._hash()])
         self._same(rows, 0, "parameters")
         return rows[0][2]
 
@@ -255,8 +235,6 @@ class Optimizer(Construction, torch.optim.Optimizer):
                     mean_cost_bytes=mean.bytes_up + mean.bytes_down,
                     fp32_bytes=8 * n * (world - 1) // world)
 
-    # --- Local steps. -----------------------------------------------------------------------------
-
     def to_common(self) -> None:
         """The model's parameters become those that all ranks have in common: to evaluate or save.
 
@@ -265,11 +243,22 @@ class Optimizer(Construction, torch.optim.Optimizer):
         ranks anyway. Not collective; with the option ``delay`` it waits for the exchanges that are
         on their way.
         """
-        _common.set_parameters(self, "common")
+        self._replace_parameters("common")
 
     def to_local(self) -> None:
         """The way back from :meth:`to_common`, to this rank's own parameters, bit for bit."""
-        _common.set_parameters(self, "local")
+        self._replace_parameters("local")
+
+    def _replace_parameters(self, which):
+        self._usable()
+        if self._running:
+            raise InvalidArgument(f"pride: to_{which}() between backward and step() with "
+                                  "overlap=True; call it after step()")
+        if library.lib.pride_optimizer_period(self._handle) > 1:
+            self._table.fill()
+            self._call(f"pride_optimizer_to_{which}", self._handle, None)
+            self._table.written()
+            self._holds_common = which == "common"
 
     @contextlib.contextmanager
     def common_parameters(self):
@@ -285,8 +274,6 @@ class Optimizer(Construction, torch.optim.Optimizer):
         finally:
             if not inside:
                 self.to_local()
-
-    # --- State. -----------------------------------------------------------------------------------
 
     def state_dict(self) -> Dict[str, Any]:
         """This rank's state, with that of all ranks after :meth:`consolidate_state_dict`.
@@ -322,18 +309,18 @@ class Optimizer(Construction, torch.optim.Optimizer):
         _state.consolidate(self, to)
 
     def _begin_copy(self):
-        _copies.begin_copy(self)
+        _load.begin_copy(self)
 
     def __getstate__(self):
-        return _copies.pickled(self)
+        return _load.pickled(self)
 
     def __setstate__(self, state):
-        _copies.unpickle(self, state)
+        _load.unpickle(self, state)
 
     def __deepcopy__(self, memo):
         made = self.__class__.__new__(self.__class__)
         memo[id(self)] = made
-        _copies.unpickle(made, copy.deepcopy(_copies.pickled(self, False), memo))
+        _load.unpickle(made, copy.deepcopy(_load.pickled(self, False), memo))
         made._settings["process_group"] = self._settings["process_group"]
         return made
 
@@ -368,28 +355,23 @@ class DistributedLion(Optimizer):
                          method="dlion-vote" if aggregation == "vote" else "dlion-avg", **kwargs)
 
 
-class LionCub(Optimizer):
-    """Lion Cub (arXiv:2411.16462): votes of few bits, momenta synchronised."""
-
-    def __init__(self, params: Iterable, lr: float = 1e-4,
-                 betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
-                 **kwargs: Any) -> None:
-        super().__init__(params, lr, betas, None, weight_decay, method="lion-cub", **kwargs)
-
-
 class Lion(Optimizer):
     """Lion (Chen et al. 2023) on the mean gradient of all ranks, which is exchanged in float32."""
 
+    _METHOD = "lion"
+
     def __init__(self, params: Iterable, lr: float = 1e-4,
                  betas: Tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
                  **kwargs: Any) -> None:
-        super().__init__(params, lr, betas, None, weight_decay, method="lion", **kwargs)
+        super().__init__(params, lr, betas, None, weight_decay, method=self._METHOD, **kwargs)
+
+
+class LionCub(Lion):
+    """Lion Cub (arXiv:2411.16462): votes of few bits, momenta synchronised."""
+
+    _METHOD = "lion-cub"
 
 
 def _one_of(name, value, values):
     if value not in values:
         raise InvalidArgument(f"pride: {name} = {value!r}, must be one of {', '.join(values)}")
-
-
-def _bytes(p):
-    return p.detach().cpu().float().contiguous().numpy().tobytes()

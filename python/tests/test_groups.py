@@ -149,11 +149,9 @@ def grown(at_once, zero, method="dlion-vote", dtype=torch.float32):
         else:
             set_gradients(live, step, rank)
         optimizer.step()
-        for slot in optimizer._slots:
-            assert torch.equal(slot.view.to(slot.param.dtype), slot.param), slot.name
-            if slot.direct:
-                assert slot.param.data_ptr() == slot.view.data_ptr()
-    assert [p.data_ptr() == v.view.data_ptr() for p, v in zip(old, optimizer._slots)][0]
+        for p in live:
+            if p.dtype != torch.float32:
+                assert torch.equal(optimizer.state[p]["master"].to(p.dtype), p)
     optimizer.check_replicas()
     state = {k: v.numpy().tobytes() for k, v in optimizer.state[new[0]].items() if k != "step"}
     optimizer.close()
@@ -218,17 +216,12 @@ def test_a_group_that_one_rank_alone_has_is_refused_on_all_and_training_goes_on(
 
 
 def test_a_gradient_from_before_a_group_was_added_counts_in_the_next_step():
-    for way in ("view", "copy", "half"):
-        p = parameter(0, 6, dtype=torch.bfloat16 if way == "half" else torch.float32)
+    for dtype in (torch.float32, torch.bfloat16):
+        p = parameter(0, 6, dtype=dtype)
         optimizer = pride.DistributedLion([p], 0.25)
         set_gradients([p], 0)
-        if way == "view":
-            optimizer.zero_grad(set_to_none=False)
-            p.grad.add_(numbers(1, 6))
         g, before = p.grad.clone(), p.detach().clone()
         optimizer.add_param_group({"params": [parameter(1, 90)]})
         assert torch.equal(p.grad, g) and torch.equal(p, before)
-        optimizer.zero_grad(set_to_none=True)  # which leaves the old buffer alone
-        p.grad = g
         optimizer.step()
         assert torch.equal(p, (before.float() - 0.25 * g.float().sign()).to(p.dtype))

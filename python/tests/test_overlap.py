@@ -75,6 +75,11 @@ def drop_gradient(model, optimizer, backward):
     model.head.weight.grad = None
 
 
+def replace_memory(model, optimizer, backward):
+    backward(5)
+    model.head.weight.data = model.head.weight.data.clone()
+
+
 def sparse_gradient(model, optimizer, backward):
     """Not from backward: of a parameter that backward does not reach."""
     backward(5)
@@ -131,6 +136,7 @@ MISUSES = [
     (clip_by_torch, "was changed after backward", "changed"),
     (clip_by_pride, "use overlap=False", "overlap=True"),
     (replace_gradient, "gradient of head.weight was changed", "changed"),
+    (replace_memory, "memory of a parameter was replaced", "memory of a parameter"),
     (drop_gradient, "gradient of head.weight was changed", "changed"),
     (sparse_gradient, "branches.1.weight is sparse", "sparse"),
     (other_rate, "", ""),

@@ -100,13 +100,13 @@ def by_package(method):
         for i, p in enumerate(params):
             p.grad = gradient(rank, step, i)
         optimizer.step()
-    masters = optimizer._flat.params.numpy().tobytes()
+    masters = models.bits(optimizer.state[p].get("master", p) for p in params)
     optimizer.close()
     return masters, models.bits(params)
 
 
 def by_library(method, world):
-    """Masters of all ranks by libpride's threads, without the package's buffers and hooks."""
+    """Masters of all ranks by libpride's threads, in flat buffers."""
     layout = library.make_layout([(f"p{i}", shape, 0) for i, shape in enumerate(SHAPES)])
     size = library.lib.pride_layout_flat_size(layout)
     ends = (c.c_void_p * world)()
@@ -120,12 +120,12 @@ def by_library(method, world):
 
     def work(rank):
         try:
-            comm = library.Handle.owning("comm", ends[rank])
+            comm = c.c_void_p(ends[rank])
             group = library.Group(lr=1e-3, weight_decay=0.1, beta1=float("nan"),
                                   beta2=float("nan"), eps=float("nan"))
             options = library.make_options(method, {}, [group], bucket_coords=128, seed=7)
             optimizer = library.Handle("optimizer", "pride_optimizer_create", comm, layout,
-                                       c.byref(options), parents=(comm,))
+                                       c.byref(options))
             params, grads = torch.zeros(size), torch.zeros(size)
             for i, (at, count) in enumerate(places):
                 params[at:at + count] = start(i).float().reshape(-1)
@@ -138,8 +138,9 @@ def by_library(method, world):
                         grads[at:at + count] = g.float().reshape(-1)
                     library.call("pride_optimizer_ready", optimizer, i, int(g is None))
                 library.call("pride_optimizer_finish", optimizer, -1, None)
-            results[rank] = params.numpy().tobytes()
+            results[rank] = models.bits(params[at:at + count] for at, count in places)
             optimizer.close()
+            library.lib.pride_comm_destroy(comm)
         except BaseException as error:
             problems.append(error)
             raise

@@ -1,4 +1,4 @@
-# What the ranks of an optimizer do together: they say what they are about to do, and fail together.
+# Agreement between ranks before a collective call, and failure propagation.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import ctypes as c
@@ -14,16 +14,17 @@ from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
 _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broadcast_parameters",
                "check_replicas", "consolidate_state_dict")
 _ROW = 8  # numbers that a rank sends before an operation
+_TEXT = 1024  # bytes of the reason of a refusal
 
 
 def digest(data):
     return struct.unpack("<Q", hashlib.blake2b(data, digest_size=8).digest())[0]
 
 
-class Together:
+class Agreement:
     """A part of Optimizer."""
 
-    def _meet(self, operation, prepare=None, values=None):
+    def _agree(self, operation, prepare=None, values=None):
         """Ranks exchange a row of numbers as they begin an operation; returns those of all ranks:
         the operation, whether the rank refuses it, and its values.
 
@@ -49,31 +50,26 @@ class Together:
             if problem:
                 raise problem
             return [row]
-        rows = self._gather(row)
+        rows = [list(each) for each in self._all_gather((c.c_uint64 * _ROW)(*row))]
         if len({r[0] for r in rows}) > 1:
             self._raise_other_operations(rows)
         bad = [r for r, other in enumerate(rows) if other[1]]
         if bad:
             text = f"{type(problem).__name__}: {problem}" if problem else ""
-            texts = self._gather_text(text)
+            every = self._all_gather(c.create_string_buffer(
+                text.encode("utf-8", "replace")[:_TEXT - 1], _TEXT))
             if problem:
                 raise problem
-            raise InvalidArgument(f"pride: rank {bad[0]} refuses {operation}: {texts[bad[0]]}")
+            raise InvalidArgument(f"pride: rank {bad[0]} refuses {operation}: "
+                                  + every[bad[0]].value.decode("utf-8", "replace"))
         return rows
 
-    def _gather(self, row):
-        mine = (c.c_uint64 * _ROW)(*row)
-        every = (c.c_uint64 * (_ROW * self._world.size))()
-        self._call("pride_comm_all_gather", self._world.handle, mine, c.sizeof(mine), every)
-        return [list(every[r * _ROW:(r + 1) * _ROW]) for r in range(self._world.size)]
-
-    def _gather_text(self, text):
-        size = 1024
-        mine = c.create_string_buffer(text.encode("utf-8", "replace")[:size - 1], size)
-        every = c.create_string_buffer(size * self._world.size)
-        self._call("pride_comm_all_gather", self._world.handle, mine, size, every)
-        return [every.raw[r * size:(r + 1) * size].split(b"\0")[0].decode("utf-8", "replace")
-                for r in range(self._world.size)]
+    def _all_gather(self, mine):
+        """This object of ctypes of every rank."""
+        every = (type(mine) * self._world.size)()
+        self._call("pride_comm_all_gather", self._world.handle, c.byref(mine), c.sizeof(mine),
+                   every)
+        return list(every)
 
     def _raise_other_operations(self, rows):
         calls = [f"rank {r}: {_OPERATIONS[row[0]] if row[0] < len(_OPERATIONS) else '?'}()"

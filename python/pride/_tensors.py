@@ -1,0 +1,203 @@
+# Parameters and gradients where they lie, or their host copies where libpride cannot read them.
+# SPDX-License-Identifier: Apache-2.0
+import ctypes as c
+
+import torch
+
+from . import _library as library
+from .errors import InvalidArgument
+
+DTYPES = {torch.float32: library.FLOAT32, torch.bfloat16: library.BFLOAT16,
+          torch.float16: library.FLOAT16}
+
+
+def check_parameter(name, p):
+    """Raises InvalidArgument, or TypeError as torch does, for what cannot be optimized."""
+    if not isinstance(p, torch.Tensor):
+        raise TypeError(f"optimizer can only optimize Tensors, but {name} is {type(p).__name__}")
+    lazy = torch.nn.parameter.is_lazy(p)
+    if not lazy and not p.is_leaf and not getattr(p, "retains_grad", False):
+        raise ValueError(f"can't optimize a non-leaf Tensor: {name}")
+    problem = (
+        "is not initialized: run the lazy module once first" if lazy else
+        f"is complex ({p.dtype}); a sign needs an order: give the real view, "
+        "torch.view_as_real(...), as a parameter" if p.is_complex() else
+        f"is not a dense tensor ({p.layout})" if p.layout != torch.strided else
+        f"is {p.dtype}; float32, bfloat16 and float16 are supported" if p.dtype not in DTYPES else
+        "is on the device 'meta': it has no values" if p.device.type == "meta" else
+        "is expanded: several of its values are one in memory; give the tensor that it expands, or "
+        "its clone()" if any(n > 1 and step == 0 for n, step in zip(p.shape, p.stride())) else
+        "has no memory (is it sharded, or offloaded?)" if p.numel() and not p.data_ptr() else None)
+    if problem:
+        raise InvalidArgument(f"pride: {name} {problem}")
+
+
+def check_memory(slots):
+    """Raises InvalidArgument where two parameters lie in the same memory: one step would undo the
+    other's. Tensors with gaps may interleave; they are not compared."""
+    places = sorted(((p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), slot.name)
+                     for slot in slots for p in [slot.param] if p.numel() and _is_dense(p)),
+                    key=lambda place: place[:2])
+    for (_, end, first), (begin, _, second) in zip(places, places[1:]):
+        if begin < end:
+            raise InvalidArgument(
+                f"pride: '{first}' and '{second}' share memory but are two parameters; tie them by "
+                "giving both modules one Parameter (b.weight = a.weight, not b.weight.data)")
+
+
+def _is_dense(p):
+    """True if the values of p fill one range of memory."""
+    expected = 1
+    for stride, n in sorted((s, n) for s, n in zip(p.stride(), p.shape) if n > 1):
+        if stride != expected:
+            return False
+        expected *= n
+    return True
+
+
+def is_readable(tensor):
+    """True if libpride can read the tensor where it lies: row-major in host memory."""
+    return (tensor.layout == torch.strided and tensor.dtype in DTYPES and tensor.is_contiguous() and
+            tensor.is_cpu and not tensor.is_neg())
+
+
+def host_copy(tensor):
+    """A copy that libpride can read, page-locked if the tensor is on a GPU."""
+    dtype = tensor.dtype if tensor.dtype in DTYPES else torch.float32
+    copy = torch.empty(tensor.shape, dtype=dtype, pin_memory=tensor.is_cuda)
+    return copy.copy_(tensor.detach())
+
+
+def arrays_of(tensors):
+    """The tensors as libpride takes them; None has no address."""
+    arrays = (library.Array * len(tensors))()
+    for array, tensor in zip(arrays, tensors):
+        if tensor is not None:
+            array.data, array.n = tensor.data_ptr(), tensor.numel()
+            array.dtype = DTYPES[tensor.dtype]
+    return arrays
+
+
+def hash_of(tensors):
+    """64-bit digest of the values of readable tensors; None is left out."""
+    out = c.c_uint64()
+    library.call("pride_hash_tensors", arrays_of(tensors), len(tensors), c.byref(out))
+    return out.value
+
+
+def same_bits(tensor, copy):
+    """True if the copy, of host_copy(), has the bits of the tensor."""
+    now = host_copy(tensor)
+    bits = torch.int32 if now.dtype == torch.float32 else torch.int16
+    return now.dtype == copy.dtype and torch.equal(now.view(bits), copy.view(bits))
+
+
+def hash_as_float32(p):
+    """As hash_of(), of a parameter wherever it lies: equal for equal values in any type."""
+    return hash_of([p.detach().cpu().float().contiguous()])
+
+
+class Slot:
+    """One parameter, as it was when the optimizer was made."""
+
+    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset")
+
+    def __init__(self, name, param, group):
+        self.name, self.param, self.group = name, param, group
+        self.shape, self.dtype, self.device = param.shape, param.dtype, param.device
+        self.n, self.offset = param.numel(), 0
+
+    @property
+    def spec(self):
+        return self.name, tuple(self.shape), self.group
+
+    def narrow(self):
+        """True if libpride has a float32 master of the parameter."""
+        return self.dtype != torch.float32
+
+    def check(self):
+        check_parameter(self.name, self.param)
+        for what in ("shape", "dtype", "device"):
+            before, now = getattr(self, what), getattr(self.param, what)
+            if before != now:
+                before, now = (tuple(v) if what == "shape" else v for v in (before, now))
+                raise InvalidArgument(f"pride: {self.name} has {what} {now} now and had {before} "
+                                      "when the optimizer was made")
+
+    def gradient(self):
+        """The gradient if libpride can read it where it lies; None if it needs a copy."""
+        grad = self.param.grad
+        if is_readable(grad) and grad.shape == self.shape:
+            return grad
+        if grad.layout != torch.strided:
+            raise InvalidArgument(f"pride: the gradient of {self.name} is sparse; make it dense, "
+                                  "e.g. torch.nn.Embedding(..., sparse=False)")
+        if grad.is_complex():
+            raise InvalidArgument(f"pride: the gradient of {self.name} is complex")
+        if grad.shape != self.shape:
+            raise InvalidArgument(f"pride: the gradient of {self.name} has shape "
+                                  f"{tuple(grad.shape)}, the parameter {tuple(self.shape)}")
+        return None
+
+
+class Table:
+    """Where libpride reads and writes the parameters: their own memory, or a copy of each that lies
+    elsewhere or in another order."""
+
+    def __init__(self, handle, slots):
+        self._handle, self._slots = handle, slots
+        self._params = [slot.param for slot in slots]
+        self._places = None
+        self._copies = {}    # by index
+        self._versions = []  # of each without a copy: an empty tensor with its version counter
+
+    def _now(self):
+        return [(p.data_ptr(), p.dtype, p.shape, p.stride()) for p in self._params]
+
+    @torch.no_grad()
+    def fill(self):
+        """Before libpride reads parameters: it learns which have moved, and copies are filled."""
+        places = self._now()
+        if places != self._places:
+            self._find()
+            self._places = places
+        for i, copy in self._copies.items():
+            copy.copy_(self._params[i])
+
+    def _find(self):
+        for slot in self._slots:
+            slot.check()
+        check_memory(self._slots)
+        copies = {i: self._copies[i] if i in self._copies else host_copy(p)
+                  for i, p in enumerate(self._params) if not is_readable(p)}
+        self._arrays = arrays_of([copies.get(i, p) for i, p in enumerate(self._params)])
+        self.give()
+        self._copies = copies
+        self._versions = [(i, _version_of(p)) for i, p in enumerate(self._params)
+                          if i not in copies]
+
+    def give(self):
+        """libpride also compares masters with what they are the masters of."""
+        library.call("pride_optimizer_set_parameters", self._handle, self._arrays,
+                     len(self._arrays))
+
+    def has_moved(self):
+        return self._now() != self._places
+
+    @torch.no_grad()
+    def written(self, frozen=()):
+        """After libpride has written all but the parameters with the indices `frozen`."""
+        for i, copy in self._copies.items():
+            if i not in frozen:
+                self._params[i].copy_(copy)
+        for i, version in self._versions:
+            if i not in frozen:
+                version.zero_()
+
+
+def _version_of(p):
+    """An empty tensor with the version counter of p. An in-place operation on it counts as one on p:
+    a backward through the old values raises."""
+    made = p.detach()
+    made.data = torch.empty(0, dtype=p.dtype)
+    return made
