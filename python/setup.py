@@ -54,6 +54,8 @@ class BuildWithLibraries(build_py):
         for name in LIBRARIES:
             if (folder / name).exists():
                 shutil.copy2((folder / name).resolve(), target / name)
+        if (folder / "licences").exists():  # of what scripts/package.sh --wheel puts into them
+            shutil.copytree(folder / "licences", target / "licences", dirs_exist_ok=True)
 
 
 class BinaryDistribution(Distribution):

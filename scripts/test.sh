@@ -15,11 +15,13 @@ Builds pride in build/ and runs its checks, stage by stage; stops at the first s
   -h, --help   this text
 
 Environment: PRIDE_TEST_JOBS (default 2) is how many compilers run at a time; tests: two more.
-docs/testing.md says what each stage is for.
+docs/testing.md says what each stage is for. Python packages from PyPI, 6 GB, are kept for a week in
+~/.cache/pride.
 TEXT
 }
 
 readonly jobs=${PRIDE_TEST_JOBS:-2}
+readonly newest=${XDG_CACHE_HOME:-$HOME/.cache}/pride/newest-torch
 quick=false
 with_setup=true
 stage_lines=()  # one line of the summary for each stage that ran
@@ -130,20 +132,31 @@ python_package() {
     printf 'test.sh: no Python with torch and pytest here: the package is not tested\n'
     return
   fi
-  rm -rf "$venv" build/python-*
+  rm -rf "$venv"
   "$python" -m venv --system-site-packages "$venv"
+  install_package "$venv"
+  run_python_tests "$PWD/$venv"
+}
+
+# install_package VENV [PIP_ARGUMENT...]
+install_package() {
   PRIDE_BUILD_DIR=$PWD/build/dev PRIDE_BUILD_JOBS=$jobs \
-    "$venv/bin/pip" install --quiet --disable-pip-version-check ./python
+    "$1/bin/pip" install --quiet --disable-pip-version-check "${@:2}" ./python
+}
+
+# run_python_tests VENV
+run_python_tests() {
   # not in python/, whose package has no library; most of the time of the first half is waiting
   local root=$PWD half
-  cd "$root/python/tests"
+  rm -rf build/python-*
+  cd python/tests
   local files waiting=(test_checkpoint_{resume,states}.py test_{examples,failures,mpi,processes}.py)
   for half in waits rest; do
     files=("${waiting[@]}")
     if [ $half = rest ]; then
       mapfile -t files < <(comm -23 <(ls test_*.py) <(printf '%s\n' "${waiting[@]}" | sort))
     fi
-    "$root/$venv/bin/python" -m pytest -q -p no:cacheprovider --durations=3 \
+    "$1/bin/python" -m pytest -q -p no:cacheprovider --durations=3 \
       --junitxml="$root/build/python-$half/junit.xml" "${files[@]}" >"$root/build/python/$half.log" 2>&1 &
   done
   local failed=0
@@ -151,6 +164,38 @@ python_package() {
   wait -n || failed=1
   tail -n 40 "$root"/build/python/*.log
   return $failed
+}
+
+# Today's PyTorch and what is built on it, from PyPI, in $newest: 6 GB, made anew after a week. Clones
+# share it, and wait here while one makes it.
+install_newest_torch() {
+  local lock
+  mkdir -p "$newest"
+  exec {lock}>"$newest/lock"
+  flock "$lock"
+  [ -z "$(find "$newest/complete" -mtime -7 2>/dev/null)" ] || return 0
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --retries 1 --timeout 15 \
+    --dest "$newest" wheel || return 0
+  rm -rf "$newest"/{complete,venv}
+  python3 -m venv "$newest/venv"
+  "$newest/venv/bin/pip" install --quiet --disable-pip-version-check --no-compile torch torchvision \
+    transformers accelerate lightning peft safetensors pytest setuptools wheel
+  touch "$newest/complete"
+}
+
+# The same tests with it.
+python_newest_torch() {
+  local site=build/python/newest
+  install_newest_torch
+  if [ ! -e "$newest/complete" ]; then
+    printf 'test.sh: PyPI is not reachable: the package is not tested with the newest torch\n'
+    return
+  fi
+  rm -rf "$site"
+  install_package "$newest/venv" --no-build-isolation --no-deps --target "$site"
+  "$newest/venv/bin/pip" list 2>/dev/null |
+    grep -E '^(torch|torchvision|transformers|accelerate|lightning|peft|safetensors) '
+  PYTHONPATH=$PWD/$site run_python_tests "$newest/venv"
 }
 
 # Each fuzzer for some seconds; a finding stays in build/fuzz/findings.
@@ -179,6 +224,10 @@ main() {
 
   ! $with_setup || stage setup 3 scripts/setup.sh
   stage lint 1 scripts/lint.sh
+  if ! $quick; then
+    # mostly a download, beside the compilers; its stage waits for it
+    install_newest_torch </dev/null >/dev/null 2>&1 &
+  fi
   stage "build" 12 build dev
   if $quick; then
     stage "tests" 5 run_tests dev --label-exclude slow
@@ -187,6 +236,7 @@ main() {
   fi
   stage "tests" 10 run_tests dev
   stage "python" 3 python_package
+  stage "python, newest torch" 6 python_newest_torch
   # without torch and MPI, ThreadSanitizer's without BLAS, too: they also show that core needs none
   # the first check keeps stacks: at their full size tests with many threads take half as long again
   export ASAN_OPTIONS=detect_stack_use_after_return=1:max_uar_stack_size_log=16

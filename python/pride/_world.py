@@ -52,7 +52,11 @@ class MpiWorld(_NativeWorld):
                         "package was built")
         transport = library.Transport()
         text = c.create_string_buffer(2048)
-        make = c.CDLL(str(path), mode=os.RTLD_GLOBAL).pride_mpi_transport
+        try:
+            make = c.CDLL(str(path), mode=os.RTLD_GLOBAL).pride_mpi_transport
+        except OSError as error:
+            raise Error(f"pride: cannot load {path}: {error}. It needs Open MPI, 4 or 5; on "
+                        "Debian: apt-get install openmpi-bin") from error
         make.argtypes = [c.POINTER(library.Transport), c.c_char_p, c.c_uint64]
         if make(c.byref(transport), text, len(text)) != 0:
             raise Error("pride: " + text.value.decode("utf-8", "replace"))

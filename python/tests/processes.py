@@ -19,7 +19,8 @@ import pride
 
 SOON = 4.0  # seconds for an error that needs no time-out, on a busy machine
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["torch", "torch.distributed", "pride"])
+# torch 2.x imports torch._dynamo, which takes seconds, where the first optimizer is made
+context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "pride"])
 
 
 def environment(**more):

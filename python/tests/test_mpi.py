@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 import models
+import pride
 from pride import _library as library
 from processes import environment
 
@@ -70,3 +71,10 @@ def test_the_same_bits_as_over_gloo(world, tmp_path):
         for line in lines:
             _, method, digest, keys = line.split()
             assert (digest, int(keys)) == expected[method][rank], line
+
+
+def test_a_missing_mpi_is_an_error_that_says_what_to_install(monkeypatch, tmp_path):
+    (tmp_path / "libpride_mpi.so").write_text("no library")
+    monkeypatch.setenv("PRIDE_LIBRARY_DIR", str(tmp_path))
+    with pytest.raises(pride.Error, match="cannot load .*libpride_mpi.so.*openmpi-bin"):
+        pride.mpi()

@@ -179,7 +179,7 @@ ENDS = """
 """
 
 
-def run_ends(kind, seconds):
+def run_ends(kind, seconds=60):  # two imports of torch 2.x take 20 on a busy machine
     """(exit code, output) of two real interpreters, from their first line to their end."""
     port = str(free_port())
     processes = [subprocess.Popen(
@@ -198,12 +198,12 @@ def run_ends(kind, seconds):
 
 
 def test_a_process_that_ends_in_the_middle_of_a_step_exits_clean():
-    for code, output in run_ends("backward", 20):
+    for code, output in run_ends("backward"):
         assert code == 0 and output == "reached the end\n", output
 
 
 def test_a_process_with_an_unhandled_exception_exits_with_it():
-    for code, output in run_ends("raise", 20):
+    for code, output in run_ends("raise"):
         assert code == 1 and "LookupError: of the user" in output, output
         assert "terminate called" not in output and "Aborted" not in output
 
