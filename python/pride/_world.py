@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 
 import torch.distributed as dist
 
@@ -18,6 +19,24 @@ from .errors import CommError, Error, InvalidArgument
 
 _STORE_GONE = "the store of the process group is gone, and with it the process that held it"
 _serials = collections.Counter()  # worlds made so far over the same ranks
+_threads = weakref.WeakSet()
+_ending = threading.Event()
+
+
+def _in_thread(body, *arguments):
+    thread = threading.Thread(target=body, args=arguments, daemon=True)
+    _threads.add(thread)
+    thread.start()
+    return thread
+
+
+@atexit.register
+def _end_threads():
+    """A thread that returns from torch's store while the interpreter ends aborts the process."""
+    _ending.set()
+    until = time.monotonic() + 1.0
+    for thread in list(_threads):
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 class _NativeWorld:
@@ -139,9 +158,7 @@ class World(_NativeWorld):
                 return
             self._reason = f"rank {self.rank}: {reason}"
         # in a thread: a store whose server is gone may take long to say so
-        publisher = threading.Thread(target=self._publish, args=(self._reason,), daemon=True)
-        publisher.start()
-        publisher.join(1.0)
+        _in_thread(self._publish, self._reason).join(1.0)
 
     def _publish(self, reason):
         try:
@@ -178,7 +195,7 @@ class World(_NativeWorld):
             done.set()
 
         until = time.monotonic() + (timeout_s or self.timeout.total_seconds())
-        threading.Thread(target=work, daemon=True).start()
+        _in_thread(work)
         while not done.wait(SLICE_S):
             if time.monotonic() > until:
                 raise CommError("the store of the process group gives no answer: the process that "
@@ -200,7 +217,7 @@ class World(_NativeWorld):
             if self._watching or self._reason is not None:
                 return
             self._watching = True
-        threading.Thread(target=self._watch, daemon=True).start()
+        _in_thread(self._watch)
 
     def _watch(self):
         try:
@@ -210,7 +227,8 @@ class World(_NativeWorld):
                         self._watching = False
                         return
                 self._read_failure(self.store)
-                time.sleep(SLICE_S)
+                if _ending.wait(SLICE_S):
+                    return
         except (RuntimeError, ValueError) as error:
             with self._lock:
                 self._reason = self._reason or f"{_STORE_GONE}: {error}"

@@ -234,3 +234,22 @@ def test_optimizers_give_threads_and_sockets_back(world, how):
     for (threads, files), (threads_after, files_after) in world(2).run(dropping, how):
         assert threads_after <= threads + 1, f"{threads} threads became {threads_after}"
         assert files_after <= files + 1, f"{files} files became {files_after}"
+
+
+WATCHING = """
+    import datetime, threading, time, torch.distributed as dist
+    from pride import _world
+    _world.SLICE_S = 0  # always in the store
+    world = object.__new__(_world.World)
+    world.store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    world.rank, world._reason, world._lock = 0, None, threading.Lock()
+    world._watch_until, world._watching = 0.0, False
+    world.watch()
+    time.sleep(0.2)
+"""
+
+
+def test_a_process_that_ends_while_it_watches_the_store_exits_clean():
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(WATCHING)], env=environment(),
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
