@@ -41,6 +41,15 @@ std::uint64_t checksum(const Frame& frame) {
                          ", this rank expects ", expected));
 }
 
+void check_version(const std::string& where, int from, std::span<const std::byte> header) {
+  const auto version = get<std::uint16_t>(header, 4);
+  if (version == kFrameVersion) return;
+  throw CommError(concat(where, ": the frame from rank ", from, " has version ", version,
+                         ", this rank expects ", kFrameVersion,
+                         ": run the same version of pride everywhere; frames of version 1 decide "
+                         "zeros and ties by other bits"));
+}
+
 }  // namespace
 
 void seal(const FrameHeader& h, std::span<std::byte> head, std::span<const std::byte> body) {
@@ -70,7 +79,7 @@ std::optional<NonFinite> open(const Frame& frame, const FrameHeader& expected,
   };
   // integrity: is it an undamaged frame of this version?
   must_be("magic", get<std::uint32_t>(header, 0), kFrameMagic);
-  must_be("version", get<std::uint16_t>(header, 4), kFrameVersion);
+  check_version(where, from, header);
   must_be("checksum", get<std::uint64_t>(header, kChecksumAt), checksum(frame));
   // agreement: the sender's step, bucket and settings against this rank's
   must_be("codec", get<std::uint8_t>(header, 6), static_cast<std::uint8_t>(expected.codec));
@@ -97,8 +106,7 @@ std::size_t claimed_payload(std::span<const std::byte> header, std::size_t most,
                             const std::string& where) {
   const auto magic = get<std::uint32_t>(header, 0);
   if (magic != kFrameMagic) refuse(where, from, "magic", magic, kFrameMagic);
-  const auto version = get<std::uint16_t>(header, 4);
-  if (version != kFrameVersion) refuse(where, from, "version", version, kFrameVersion);
+  check_version(where, from, header);
   const auto size = get<std::uint64_t>(header, 32);
   if (size > most) {
     throw CommError(concat(where, ": the frame from rank ", from, " claims ", size,

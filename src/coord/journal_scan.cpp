@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Bytes = std::span<const std::byte>;
 
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersion = 2;  // version 1 held frames of version 1
 // with the version in one number: bytes 0 to 3 are the magic, 4 to 7 the version
 constexpr std::uint64_t kSegmentMagic = 0x314A5250 | kVersion << 32;     // "PRJ1"
 constexpr std::uint64_t kParametersMagic = 0x31505250 | kVersion << 32;  // "PRP1"
@@ -60,6 +60,17 @@ class Reader {
     return std::ranges::all_of(map_.bytes().subspan(offset),
                                [](std::byte b) { return b == std::byte{0}; });
   }
+  // The first eight bytes. REQUIRES: they are in the file.
+  void check_kind(std::uint64_t magic, const char* otherwise) const {
+    const std::uint64_t found = number(0);
+    if (found == magic) return;
+    if (found == (magic & 0xFFFFFFFFu) + (std::uint64_t{1} << 32)) {
+      throw DataError(concat(file_.string(), ": of version 1 of the journal, this program reads ",
+                             kVersion, ": zeros and ties had other bits. Go on with the version ",
+                             "of pride that wrote it, or begin a new run"));
+    }
+    damaged(0, otherwise);
+  }
   template <typename... What>
   [[noreturn]] void damaged(std::uint64_t offset, const What&... what) const {
     throw DataError(concat(file_.string(), ": damaged at byte ", offset, ": ", what...));
@@ -73,7 +84,7 @@ class Reader {
 std::string read_text(const fs::path& file, std::uint64_t magic) {
   const Reader in(file);
   if (in.size() < kTextHeaderBytes) in.damaged(in.size(), "it ends within its header");
-  if (in.number(0) != magic) in.damaged(0, "another kind of file, or another version");
+  in.check_kind(magic, "another kind of file, or another version");
   const std::uint64_t n = in.number(8);
   if (n != in.size() - kTextHeaderBytes) in.damaged(8, "its size is another");
   const Bytes text = in.bytes(kTextHeaderBytes, n);
@@ -117,7 +128,7 @@ JournalSegment scan_segment(const fs::path& file, std::uint64_t run_hash, std::i
     return segment;
   }
   if (last && in.is_zero_from(0)) return segment;
-  if (in.number(0) != kSegmentMagic) in.damaged(0, "no segment of records of this version");
+  in.check_kind(kSegmentMagic, "no segment of records of this version");
   if (!in.header_fits(0, kSegmentHeaderBytes, 0))
     in.damaged(0, "its header does not fit its check");
   if (in.number(8) != run_hash) in.damaged(8, "records of another run");
@@ -136,7 +147,7 @@ JournalParameters scan_parameters(const fs::path& file, std::uint64_t run_hash,
                                   std::int64_t round) {
   const Reader in(file);
   if (in.size() < kParametersHeaderBytes) in.damaged(in.size(), "it ends within its header");
-  if (in.number(0) != kParametersMagic) in.damaged(0, "no parameters of this version");
+  in.check_kind(kParametersMagic, "no parameters of this version");
   if (!in.header_fits(0, kParametersHeaderBytes, 0)) {
     in.damaged(0, "its header does not fit its check");
   }

@@ -16,7 +16,6 @@
 
 #include "hwy/highway.h"
 #include "kernels/kernels.h"
-#include "pride/random_bits.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pride::kernels::HWY_NAMESPACE {
@@ -100,9 +99,7 @@ HWY_INLINE Compared<V> compare(D d, const V (&planes)[kPlanes], std::size_t thre
 template <class D>
 HWY_INLINE hn::Vec<D> hash_words(D d, HashWords ties, std::size_t k) {
   HWY_ALIGN std::uint64_t words[8];
-  for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
-    words[i] = mix64(ties.key, ties.first_word + k + i);
-  }
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) words[i] = ties.at(k + i);
   return hn::Load(d, words);
 }
 

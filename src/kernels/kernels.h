@@ -14,6 +14,7 @@
 #include <span>
 
 #include "base/words.h"
+#include "pride/random_bits.h"
 
 namespace pride::kernels {
 
@@ -27,10 +28,13 @@ struct Blend {
 };
 
 // Source of the bits used for zeros and ties: word k of this span is
-// mix64(key, first_word + k) (pride/random_bits.h).
+// mix64(key, first_word + k) ^ flip (pride/random_bits.h), with flip 0 or all ones.
 struct HashWords {
   std::uint64_t key = 0;
   std::uint64_t first_word = 0;
+  std::uint64_t flip = 0;
+
+  constexpr std::uint64_t at(std::size_t k) const { return mix64(key, first_word + k) ^ flip; }
 };
 
 // Scalars of one apply, rounded to float once.

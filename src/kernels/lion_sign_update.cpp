@@ -49,7 +49,7 @@ HWY_INLINE scalar::LionWord lion_word(const float* HWY_RESTRICT g, const Blend& 
     out.bits |= mask_bits(d, positive) << i;
     zero_bits |= mask_bits(d, zero) << i;
   }
-  if (HWY_UNLIKELY(zero_bits != 0)) out.bits |= zero_bits & mix64(zeros.key, zeros.first_word + k);
+  if (HWY_UNLIKELY(zero_bits != 0)) out.bits |= zero_bits & zeros.at(k);
   return out;
 }
 #endif
@@ -66,7 +66,7 @@ std::size_t lion(std::span<const float> g, const Blend& blend, HashWords zeros, 
     } else  // NOLINT(readability/braces)
 #endif
     {
-      const std::uint64_t hash = mix64(zeros.key, zeros.first_word + k);
+      const std::uint64_t hash = zeros.at(k);
       word = scalar::lion_word(g.data() + at, n, blend, hash, m.data() + at);
     }
     if (HWY_UNLIKELY(word.bad != 0 && first_bad == kAllFinite)) {

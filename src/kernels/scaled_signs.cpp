@@ -28,7 +28,7 @@ HWY_INLINE std::uint64_t signs_of_word(const float* p, HashWords zeros, std::siz
     bits |= mask_bits(d, hn::Gt(v, nought)) << i;
     zero_bits |= mask_bits(d, hn::Eq(v, nought)) << i;
   }
-  if (HWY_UNLIKELY(zero_bits != 0)) bits |= zero_bits & mix64(zeros.key, zeros.first_word + k);
+  if (HWY_UNLIKELY(zero_bits != 0)) bits |= zero_bits & zeros.at(k);
   return bits;
 }
 
@@ -62,7 +62,7 @@ void signs_of(std::span<const float> p, HashWords zeros, std::span<std::uint64_t
   }
 #endif
   for (; at < p.size(); at += 64) {
-    const std::uint64_t hash = mix64(zeros.key, zeros.first_word + at / 64);
+    const std::uint64_t hash = zeros.at(at / 64);
     const std::size_t n = std::min<std::size_t>(64, p.size() - at);
     bits[at / 64] = scalar::pack_signs_word(p.data() + at, n, hash);
   }

@@ -6,7 +6,6 @@
 
 #include "kernels/isa.h"
 #include "kernels/levels.h"
-#include "pride/random_bits.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/vote_levels.cpp"
@@ -109,11 +108,7 @@ bool with_bits(const LevelRows& rows, std::size_t n_words, const Finish& finish)
 bool signs_of_sums(const LevelRows& rows, HashWords ties, std::span<std::uint64_t> positive) {
   return with_bits(rows, positive.size(), [=](auto d, auto above, auto equal, std::size_t k) {
     if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Eq(equal, hn::Zero(d))))) {
-      HWY_ALIGN std::uint64_t words[8];
-      for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
-        words[i] = mix64(ties.key, ties.first_word + k + i);
-      }
-      above = hn::OrAnd(above, equal, hn::Load(d, words));
+      above = hn::OrAnd(above, equal, hash_words(d, ties, k));
     }
     hn::StoreU(above, d, positive.data() + k);
   });
@@ -147,7 +142,7 @@ void signs_of_ints(std::span<const std::int32_t> sums, HashWords ties,
       above |= std::uint64_t{s[i] > 0} << i;
       zero |= std::uint64_t{s[i] == 0} << i;
     }
-    if (nonzero.empty() && zero != 0) above |= zero & mix64(ties.key, ties.first_word + k);
+    if (nonzero.empty() && zero != 0) above |= zero & ties.at(k);
     positive[k] = above;
     if (!nonzero.empty()) nonzero[k] = ~zero;
   }

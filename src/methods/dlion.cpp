@@ -29,7 +29,6 @@ void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& r
                 std::span<std::byte> result) {
   const VoteView out(result.data(), shard, tie == Tie::kZero);
   combine_unused(signs, shard, out.unused);
-  const std::uint64_t key = tie_key(round.seed, round.step);
   std::vector<const std::uint64_t*> rows;
   for (const Run& run : runs_of(shard, signs)) {
     rows.clear();
@@ -40,7 +39,8 @@ void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& r
     if (tie == Tie::kZero) {
       kernels::vote_ternary(rows, positive, out.nonzero.subspan(run.first_word, run.n_words));
     } else {
-      kernels::vote(rows, {key, shard.begin / 64 + run.first_word}, positive);
+      const std::uint64_t first = shard.begin / 64 + run.first_word;
+      kernels::vote(rows, tie_words(round.seed, round.step, first), positive);
     }
   }
 }
@@ -129,7 +129,8 @@ class DistributedLion final : public Method {
       scales_.resize(layout_.tensors().size(), 1);
     }
     PRIDE_CHECK(!draws_ || tie_ == Tie::kHash, name,
-                ": option tie = zero with result = stochastic, which has no ties");
+                ": option tie = zero with result = stochastic, which draws a sign for every "
+                "coordinate");
     PRIDE_CHECK(choice_ != RouteChoice::kOneShot || !nodes_.hierarchical(), name,
                 ": option route = one-shot with nodes: the hierarchical route takes two shots; "
                 "choose auto or sharded");

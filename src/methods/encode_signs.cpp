@@ -33,6 +33,7 @@ bool stochastic_update(const Piece& p, GradientView grad, const StepContext& ctx
     finite &= kernels::lion_blend(grad.read(p.tensor, at, end, std::span(block)), blend,
                                   m.subspan(at, end - at), part) == kernels::kAllFinite;
     kernels::stochastic_signs(part, scale, {ctx.seed, ctx.step, ctx.rank, at},
+                              zero_words(ctx.seed, ctx.step, ctx.rank, at / 64),
                               signs.subspan((at - p.begin) / 64, words_for(end - at)));
   }
   return finite;
@@ -43,19 +44,20 @@ bool encode_piece(const Piece& p, GradientView grad, const StepContext& ctx,
                   const kernels::Blend& blend, const SignRule& rule, std::span<float> m,
                   std::span<std::uint64_t> signs) {
   const bool exact = rule.scales.empty();
+  const auto zeros = zero_words(ctx.seed, ctx.step, ctx.rank, p.begin / 64);
   if (rule.matrices != nullptr && rule.matrices->has(p.tensor)) {
     if (rule.matrices->encode(p, ctx, signs)) return false;
     if (!exact) {
       kernels::stochastic_signs(rule.matrices->direction(p), rule.scales[p.tensor],
-                                {ctx.seed, ctx.step, ctx.rank, p.begin}, signs);
+                                {ctx.seed, ctx.step, ctx.rank, p.begin}, zeros, signs);
     }
     return true;
   }
   if (!exact) return stochastic_update(p, grad, ctx, blend, rule.scales[p.tensor], m, signs);
-  const std::uint64_t key = zero_key(ctx.seed, ctx.step, ctx.rank);
   bool finite = true;
   grad.for_blocks(p.tensor, p.begin, p.end, [&](std::size_t at, std::span<const float> g) {
-    finite &= kernels::lion_sign_update(g, blend, {key, at / 64}, m.subspan(at, g.size()),
+    finite &= kernels::lion_sign_update(g, blend, zero_words(ctx.seed, ctx.step, ctx.rank, at / 64),
+                                        m.subspan(at, g.size()),
                                         signs.subspan((at - p.begin) / 64, words_for(g.size()))) ==
               kernels::kAllFinite;
   });

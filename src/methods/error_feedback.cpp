@@ -49,7 +49,6 @@ std::vector<Part> ErrorFeedback::parts(const Bucket& bucket) const {
 void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
   alignas(64) ScaleValues room, widened;
   Wire& wire = flight.wire(0);
-  const std::uint64_t key = zero_key(ctx.seed, ctx.step, ctx.rank);
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const Shard& shard = bucket.shards[j];
     const ScaledSignView view(wire.up[j].span().data(), shard);
@@ -61,7 +60,8 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
       const auto p = std::span(room).first(b.n());
       kernels::feedback(gradient_of(flight, piece, b, ctx, widened), m_.span().subspan(b.begin, b.n()),
                         error_.span().subspan(b.begin, b.n()), feedback_(ctx.scalars_of(piece)), p);
-      view.scales[k] = compress(p, norm_, {key, b.begin / 64}, view.signs_of(b));
+      view.scales[k] = compress(p, norm_, zero_words(ctx.seed, ctx.step, ctx.rank, b.begin / 64),
+                                view.signs_of(b));
       // NaN or Inf in the gradient, or a sum that overflows here, makes the scale non-finite
       if (!std::isfinite(view.scales[k]) && !wire.non_finite) {
         wire.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
@@ -85,7 +85,6 @@ void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& ro
   std::ranges::copy(old_error, reply.pending.floats().begin());
 
   const auto blocks = scale_blocks(shard);
-  const std::uint64_t key = tie_key(round.seed, round.step);
   for (std::size_t k = 0; k < blocks.size(); ++k) {
     const ScaleBlock& b = blocks[k];
     const auto signs = out.signs_of(b);
@@ -99,7 +98,7 @@ void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& ro
     const auto pbar = std::span(room).first(b.n());
     const std::size_t at = b.begin - shard.begin;
     kernels::mean_of_signs(rows, round.voters, old_error.subspan(at, b.n()), pbar);
-    out.scales[k] = compress(pbar, norm_, {key, b.begin / 64}, signs);
+    out.scales[k] = compress(pbar, norm_, tie_words(round.seed, round.step, b.begin / 64), signs);
     kernels::keep_remainder(pbar, signs, out.scales[k], reply.pending.floats().subspan(at, b.n()));
     if (!std::isfinite(out.scales[k]) && !reply.non_finite) {
       const auto tensor = static_cast<std::uint32_t>(shard.pieces[b.piece].tensor);

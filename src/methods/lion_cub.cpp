@@ -237,7 +237,6 @@ void LionCub::serve(const Part& part, const Shard& shard, const Ballots& up, con
 void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& round,
                            Reply& reply) const {
   const VoteView out(reply.head.data(), shard, tie_ == Tie::kZero);
-  const std::uint64_t key = tie_key(round.seed, round.step);
   bool good = true;
   for (const Run& run : runs_of(shard, up.frames)) {
     std::vector<const std::uint64_t*> lines;
@@ -250,7 +249,8 @@ void LionCub::serve_levels(const Shard& shard, const Ballots& up, const Round& r
       const auto nonzero = out.nonzero.subspan(run.first_word, run.n_words);
       good &= kernels::vote_levels_ternary(rows, positive, nonzero);
     } else {
-      good &= kernels::vote_levels(rows, {key, shard.begin / 64 + run.first_word}, positive);
+      const std::uint64_t first = shard.begin / 64 + run.first_word;
+      good &= kernels::vote_levels(rows, tie_words(round.seed, round.step, first), positive);
     }
   }
   for (std::size_t i = 0; i < up.frames.size() && !good; ++i) {
@@ -275,7 +275,7 @@ void LionCub::serve_sums(const Shard& shard, const Round& round, Sum type, Reply
   std::ranges::fill(out.unused, std::uint64_t{0});  // those of the participation frames count
   for (const Piece& p : shard.pieces) {
     kernels::vote_sums(std::span(sums).subspan(p.begin - shard.begin, p.n()),
-                       {tie_key(round.seed, round.step), p.begin / 64}, words_of(out.positive, p),
+                       tie_words(round.seed, round.step, p.begin / 64), words_of(out.positive, p),
                        words_of(out.nonzero, p));
   }
 }

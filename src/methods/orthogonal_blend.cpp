@@ -160,9 +160,8 @@ std::optional<NonFinite> OrthogonalBlend::encode(const Piece& piece, const StepC
     std::ranges::fill(signs, std::uint64_t{0});
     return NonFinite{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
   }
-  const kernels::HashWords zeros{zero_key(ctx.seed, ctx.step, ctx.rank), piece.begin / 64};
-  kernels::pack_signs(std::span(held.u).subspan(piece.begin - held.offset, piece.n()), zeros,
-                      signs);
+  kernels::pack_signs(std::span(held.u).subspan(piece.begin - held.offset, piece.n()),
+                      zero_words(ctx.seed, ctx.step, ctx.rank, piece.begin / 64), signs);
   return std::nullopt;
 }
 

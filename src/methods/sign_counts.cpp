@@ -147,14 +147,14 @@ void SignCounts::write_votes(bool ternary, std::span<std::byte> out, const Decid
 }
 
 void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> out) const {
-  const std::uint64_t key = tie_key(round.seed, round.step);
   write_votes(
       tie == Tie::kZero, out,
       [&](const kernels::Planes& counts, int users, std::size_t word, auto positive, auto nonzero) {
         if (tie == Tie::kZero) {
           kernels::vote_planes_ternary(counts, users, positive, nonzero);
         } else {
-          kernels::vote_planes(counts, users, {key, shard_.begin / 64 + word}, positive);
+          const std::uint64_t first = shard_.begin / 64 + word;
+          kernels::vote_planes(counts, users, tie_words(round.seed, round.step, first), positive);
         }
       });
 }
@@ -162,8 +162,9 @@ void SignCounts::write_vote(const Round& round, Tie tie, std::span<std::byte> ou
 void SignCounts::write_drawn(const Round& round, std::span<std::byte> out) const {
   write_votes(false, out,
               [&](const kernels::Planes& counts, int users, std::size_t word, auto positive, auto) {
-                kernels::draw_planes(
-                    counts, users, {round.seed, round.step, 0, shard_.begin + 64 * word}, positive);
+                const std::size_t first = shard_.begin + 64 * word;
+                kernels::draw_planes(counts, users, {round.seed, round.step, 0, first},
+                                     tie_words(round.seed, round.step, first / 64), positive);
               });
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 int sign_of(double x) { return (x > 0) - (x < 0); }
 
-// 0 where the vote is right, 1 where it is wrong, 1/2 for a tie, which a coin decides.
+// 0 where the vote is right, 1 where it is wrong, 1/2 for a tie, whose bit is fair.
 double wrongness(double vote, double mean) {
   return vote == 0 ? 0.5 : sign_of(vote) == sign_of(mean) ? 0.0 : 1.0;
 }

@@ -71,14 +71,14 @@ std::string error_with(std::size_t at, T value) {
 
 TEST(Frame, ProducesTheseBytes) {
   const auto expected = bytes({
-      'P',  'R',  'D',  '1',  1,    0,    1,    0,     // magic, version 1, codec sign, no flags
+      'P',  'R',  'D',  '1',  2,    0,    1,    0,     // magic, version 2, codec sign, no flags
       0,    0,    0,    0,    0,    0,    1,    0,     // bucket 0, rank 0, weight 1
       3,    0,    0,    0,    0,    0,    0,    0,     // step
       64,   0,    0,    0,    0,    0,    0,    0,     // coordinates of the shard
       16,   0,    0,    0,    0,    0,    0,    0,     // payload bytes
       0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  // digest of the step's scalars
       0,    0,    0,    0,    0,    0,    0,    0,     // not finite: tensor, rank
-      0x07, 0xCC, 0xB0, 0x34, 0x57, 0x6B, 0x47, 0x28,  // checksum
+      0x47, 0x61, 0xCD, 0x2B, 0x3B, 0xEE, 0x2F, 0x5F,  // checksum
       0,    0,    0,    0,    0,    0,    0,    0,     // unused bits
       0x0D, 0,    0,    0,    0,    0,    0,    0,     // signs: coordinates 0, 2, 3 are +
   });
@@ -193,6 +193,12 @@ TEST(Frame, HeaderHasTheSizeOfThePayload) {
   EXPECT_NE(error_of_header(39, 1 << 20).find("more than the 1048576"), std::string::npos);
   EXPECT_NE(error_of_header(0, 16).find("magic"), std::string::npos);
   EXPECT_NE(error_of_header(4, 16).find("version"), std::string::npos);
+}
+
+TEST(Frame, OfVersion1SaysWhatIsDifferent) {
+  EXPECT_EQ(error_with<std::uint16_t>(4, 1),
+            "test: the frame from rank 0 has version 1, this rank expects 2: run the same version "
+            "of pride everywhere; frames of version 1 decide zeros and ties by other bits");
 }
 
 // ---- Unused bits. ------------------------------------------------------------------------------

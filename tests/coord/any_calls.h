@@ -90,7 +90,7 @@ class AnyCalls {
 
   std::string join(const std::string& name) {
     RegisterRequest request;
-    request.set_protocol(1);
+    request.set_protocol(kProtocol);
     request.set_name(name);
     request.set_secret(std::string(16, name[0]));
     request.set_run(encode_run(run_));

@@ -163,8 +163,8 @@ TEST(Coordinator, RefusesAnotherRunWithTheFirstDifference) {
   request.set_run("no run");
   EXPECT_NE(rig->register_worker(request, {}, rig.now()).refused(), "");
   request.set_run(encode_run(rig.run()));
-  request.set_protocol(2);
-  EXPECT_TRUE(has(rig->register_worker(request, {}, rig.now()).refused(), "protocol 2"));
+  request.set_protocol(1);
+  EXPECT_TRUE(has(rig->register_worker(request, {}, rig.now()).refused(), "protocol 1"));
 }
 
 TEST(Coordinator, RefusesAMethodThatItCannotServe) {

@@ -174,6 +174,24 @@ TEST_F(JournalTest, RefusesEveryBitThatIsWrongByFileAndOffset) {
   }
 }
 
+// Version 1 had frames whose zeros and ties were decided by other bits.
+TEST_F(JournalTest, SaysOfVersion1WhatIsDifferent) {
+  write(0, 3, true, 3);
+  for (const auto& entry : fs::directory_iterator(folder())) {
+    const std::string name = entry.path().filename().string();
+    if (name == ".lock") continue;
+    std::string old = read(entry.path());
+    ASSERT_EQ(old[4], 2) << name;
+    old[4] = 1;
+    const fs::path to = copy();
+    put(to / name, old);
+    const std::string error = error_of(to);
+    EXPECT_NE(error.find(name + ": of version 1 of the journal, this program reads 2: zeros"),
+              std::string::npos)
+        << error;
+  }
+}
+
 TEST_F(JournalTest, RefusesACutWhereMoreFollows) {
   write(0, 12, true, 100);
   const std::vector<fs::path> files = segments(folder());

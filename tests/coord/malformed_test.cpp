@@ -27,7 +27,7 @@ TEST(Malformed, MessagesLeaveAnHonestWorkersRoundsUndisturbed) {
   vote.set_params_hash(Replica(run).hash());
   vote.set_scalars(scalars_text());
   RegisterRequest request;
-  request.set_protocol(1);
+  request.set_protocol(kProtocol);
   request.set_name("other");
   request.set_secret(std::string(16, 'o'));
   request.set_run(encode_run(run));

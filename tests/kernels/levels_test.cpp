@@ -18,7 +18,7 @@ using reference::Levels;
 using reference::Words;
 
 const Blend kBlend{0.9f, 0.1f, 0.99f, 0.01f};
-const HashWords kHash{.key = 77, .first_word = 5};
+const HashWords kHash{.key = 77, .first_word = 5, .flip = 0x3333CCCC5555AAAA};
 
 Levels some_levels(std::size_t n, int bits, std::uint64_t seed) {
   PhiloxStream random(seed, 3, n);

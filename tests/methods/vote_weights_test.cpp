@@ -306,7 +306,7 @@ TEST(VoteWeightsTies, FollowTheSumOfWeights) {
     EXPECT_EQ(moves_against_rank_0({3, 1, 1}, zero), down);
     const auto tied = moves_against_rank_0({2, 1, 1}, hash);
     for (std::size_t i = 0; i < 500; ++i) {
-      const bool plus = mix64(tie_key(kSeed, 0), i / 64) >> (i % 64) & 1;
+      const bool plus = tie_words(kSeed, 0, 0).at(i / 64) >> (i % 64) & 1;
       ASSERT_EQ(tied[i], plus ? -1 : 1) << i;
     }
   }

@@ -3,8 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Oracle of: Zheng et al. 2019, dist-EF-blockSGD (for N = 1, Karimireddy et al. 2019, Algorithm 1),
-// and Tang et al. 2021, Algorithm 1. Limits: the hash bits for zeros and the blocks of 4096 flat
-// coordinates are those of docs/wire_format.md; sums for the scales run over sixteen partial sums.
+// and Tang et al. 2021, Algorithm 1. Limits: the bits of zeros are those of hash_bits_ref.h, the
+// blocks of 4096 flat coordinates those of docs/wire_format.md; sums for the scales run over
+// sixteen partial sums.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "pride/random_bits.h"
+#include "reference/hash_bits_ref.h"
 #include "reference/methods_ref.h"
 
 namespace pride::reference {
@@ -92,8 +93,6 @@ class ErrorFeedbackOracle {
     const std::size_t n = x_.size();
     const auto b1 = static_cast<float>(h_.beta1), c1 = static_cast<float>(1 - h_.beta1);
     const auto lr = static_cast<float>(h_.lr);
-    const std::uint64_t zero = mix64(seed_ ^ 0x5A45524F5A45524Fu, step_number());
-    const std::uint64_t tie = mix64(seed_ ^ 0x5449455F5449455Fu, step_number());
     std::vector<Floats> sent;
     for (std::size_t r = 0; r < world_; ++r) {
       Floats p(n);
@@ -105,7 +104,8 @@ class ErrorFeedbackOracle {
         const float scaled = kind_ == Kind::kSignSgd ? lr * m_[r][i] : m_[r][i];
         p[i] = scaled + e_[r][i];
       }
-      sent.push_back(compress(p, mix64(zero, r)));
+      sent.push_back(
+          compress(p, [&](std::uint64_t at) { return zero_bit(seed_, step_number(), r, at); }));
       for (std::size_t i = 0; i < n; ++i) e_[r][i] = p[i] - sent[r][i];
       note_delta(p, e_[r]);
     }
@@ -116,7 +116,8 @@ class ErrorFeedbackOracle {
       const float mean = sum / static_cast<float>(world_);
       pbar[i] = mean + server_e_[i];
     }
-    const Floats delta = compress(pbar, tie);
+    const Floats delta =
+        compress(pbar, [&](std::uint64_t at) { return tie_bit(seed_, step_number(), at); });
     for (std::size_t i = 0; i < n; ++i) server_e_[i] = pbar[i] - delta[i];
     move(delta, decay);
   }
@@ -135,8 +136,9 @@ class ErrorFeedbackOracle {
     }
   }
 
-  // scale * sign(p), block by block of the flat coordinates.
-  Floats compress(const Floats& p, std::uint64_t key) const {
+  // scale * sign(p), block by block of the flat coordinates; bit_of(coordinate) where p is 0.
+  template <typename BitOf>
+  Floats compress(const Floats& p, const BitOf& bit_of) const {
     Floats out(p.size());
     for (std::size_t begin = 0; begin < p.size();) {
       const std::size_t end =
@@ -144,9 +146,7 @@ class ErrorFeedbackOracle {
       const float scale = scale_of({p.begin() + static_cast<std::ptrdiff_t>(begin),
                                     p.begin() + static_cast<std::ptrdiff_t>(end)});
       for (std::size_t i = begin; i < end; ++i) {
-        const std::uint64_t at = offset_ + i;
-        const bool hash = (mix64(key, at / 64) >> (at % 64)) & 1;
-        out[i] = p[i] > 0 || (p[i] == 0 && hash) ? scale : -scale;
+        out[i] = p[i] > 0 || (p[i] == 0 && bit_of(offset_ + i)) ? scale : -scale;
       }
       begin = end;
     }

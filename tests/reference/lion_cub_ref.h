@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/hash_bits_ref.h"
 #include "reference/levels_ref.h"
 #include "reference/scaled_signs_ref.h"
 
@@ -144,11 +145,10 @@ class CubOracle {
 
   void move(std::size_t i, int sum, bool present) {
     const float kept = x_[i] * rules_.decay;
-    const std::uint64_t key =
-        mix64(rules_.seed ^ 0x5449455F5449455Fu, static_cast<std::uint64_t>(t_));
-    const std::uint64_t at = offset_ + i;
     int vote = (sum > 0) - (sum < 0);
-    if (vote == 0 && !rules_.tie_zero) vote = (mix64(key, at / 64) >> (at % 64)) & 1 ? 1 : -1;
+    if (vote == 0 && !rules_.tie_zero) {
+      vote = tie_bit(rules_.seed, static_cast<std::uint64_t>(t_), offset_ + i) ? 1 : -1;
+    }
     x_[i] = !present || vote == 0 ? kept : kept - (vote > 0 ? rules_.lr : -rules_.lr);
   }
 

@@ -5,8 +5,7 @@
 // Oracle of: Distributed Lion (Liu et al. 2024, Algorithm 1), Lion (Chen et al. 2023, Program 1),
 // AdamW (Loshchilov & Hutter 2019, Algorithm 2),
 // SGD with momentum, Signum (Bernstein et al. 2018, Algorithm 2); stochastic signs (Jiang & Zhang
-// 2025). Limits: the hash bits for zeros
-// and ties are those of docs/wire_format.md, computed here from mix64 by coordinate.
+// 2025). Limits: the bits of zeros and ties are those of hash_bits_ref.h.
 #pragma once
 
 #include <bit>
@@ -15,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "pride/random_bits.h"
+#include "reference/hash_bits_ref.h"
 #include "reference/stochastic_signs_ref.h"
 
 namespace pride::reference {
@@ -57,11 +56,6 @@ class Oracle {
 
  private:
   static int sign(float u) { return u > 0 ? 1 : u < 0 ? -1 : 0; }
-
-  bool hash_bit(std::uint64_t key, std::size_t i) const {
-    const std::uint64_t at = offset_ + i;
-    return (mix64(key, at / 64) >> (at % 64)) & 1;
-  }
 
   std::uint32_t word(SignWords purpose, std::size_t rank, std::size_t i) const {
     return sign_word(seed_, t_, purpose, static_cast<int>(rank), offset_ + i);
@@ -122,8 +116,6 @@ class Oracle {
     const bool signum = method_.starts_with("signum");
     const std::size_t n = x_.size();
     const auto ranks = static_cast<std::size_t>(world_);
-    const std::uint64_t tie = mix64(seed_ ^ 0x5449455F5449455Fu, t_);
-    const std::uint64_t zero = mix64(seed_ ^ 0x5A45524F5A45524Fu, t_);
     std::vector<std::vector<float>> u(ranks, std::vector<float>(n));
     for (std::size_t r = 0; r < ranks; ++r) {
       if (unused[r]) continue;
@@ -147,10 +139,10 @@ class Oracle {
         if (unused[r]) continue;
         present += weight;
         int s = sign(u[r][i]);
-        if (h_.stochastic_signs) {
+        if (s == 0) {
+          s = zero_bit(seed_, t_, r, offset_ + i) ? 1 : -1;
+        } else if (h_.stochastic_signs) {
           s = stochastic_sign(u[r][i], scales[r], word(SignWords::kRank, r, i)) ? 1 : -1;
-        } else if (s == 0) {
-          s = hash_bit(mix64(zero, r), i) ? 1 : -1;
         }
         votes += weight * s;
       }
@@ -158,14 +150,14 @@ class Oracle {
       float delta = 0;
       if (method_.ends_with("-avg")) {
         delta = static_cast<float>(votes) / static_cast<float>(voters);
-      } else if (h_.stochastic_result && present > 0) {
+      } else if (h_.stochastic_result && present > 0 && votes != 0) {
         const auto plus = static_cast<std::uint32_t>((votes + present) / 2);
         const auto all = static_cast<std::uint32_t>(present);
         delta = drawn_vote(plus, all, word(SignWords::kVote, 0, i)) ? 1.0f : -1.0f;
       } else if (votes != 0) {
         delta = votes > 0 ? 1.0f : -1.0f;
       } else if (present > 0 && !tie_zero_) {
-        delta = hash_bit(tie, i) ? 1.0f : -1.0f;
+        delta = tie_bit(seed_, t_, offset_ + i) ? 1.0f : -1.0f;
       }
       x_[i] = delta == 0 ? kept : kept - static_cast<float>(h_.lr) * delta;
     }

@@ -31,6 +31,7 @@ inline float sign_scale(std::span<const float> u) {
   return most < 0x1p-100f ? 1.0f : most;
 }
 
+// u is not zero, nor is the vote a tie: those take bits of hash_bits_ref.h.
 inline bool stochastic_sign(float u, float scale, std::uint32_t word) {
   const float t = static_cast<float>(word >> 8) * 0x1p-23f - 1.0f;
   return t * scale < u;

@@ -84,7 +84,7 @@ float expected(const Layout& layout, std::size_t tensor, std::size_t i, int worl
   if (users == 0) return 0;
   if (sum != 0) return sum > 0 ? -1.0f : 1.0f;
   if (votes.tie == Tie::kZero) return 0;
-  const bool plus = (mix64(tie_key(kSeed, kStep), coord / 64) >> (coord % 64)) & 1;
+  const bool plus = (tie_words(kSeed, kStep, 0).at(coord / 64) >> (coord % 64)) & 1;
   return plus ? -1.0f : 1.0f;
 }
 

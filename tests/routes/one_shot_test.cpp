@@ -171,7 +171,7 @@ TEST(OneShotVote, TakesTheTieBitsOfTheDocument) {
     for (std::size_t t = 0; t < 2; ++t) {
       for (std::size_t i = 0; i < layout.tensors()[t].n; ++i) {
         const std::size_t c = layout.tensors()[t].offset + i;
-        const bool plus = (mix64(tie_key(11, 0), c / 64) >> (c % 64)) & 1;
+        const bool plus = (tie_words(11, 0, 0).at(c / 64) >> (c % 64)) & 1;
         ASSERT_EQ(rank.params[c], testing::initial(t, i) - (plus ? 1.0f : -1.0f)) << c;
       }
     }

@@ -87,7 +87,7 @@ void add_signs(std::vector<KernelRow>& rows) {
   add(PRIDE_KERNEL(lion_sign_update), kIn, kBlend, kHash, kInOut, bits());
   add(PRIDE_KERNEL(apply_signs), bits(), kStep, kInOut);
   add(PRIDE_KERNEL(apply_ternary), bits(), bits(), kStep, kInOut);
-  add(PRIDE_KERNEL(stochastic_signs), kIn, 1.0f, kKey, bits());
+  add(PRIDE_KERNEL(stochastic_signs), kIn, 1.0f, kKey, kHash, bits());
 }
 
 // All bits of the rows: plain code that no vote can be faster than.
@@ -154,7 +154,7 @@ void add_counts(std::vector<KernelRow>& rows, std::size_t n) {
   };
   add("vote_planes", vote_on, sums, bits());
   const auto draw = [=](Words sum, Words positive) {
-    draw_planes({sum, n_planes, positive.size()}, world, kKey, positive);
+    draw_planes({sum, n_planes, positive.size()}, world, kKey, kHash, positive);
   };
   add("draw_planes", draw, counts, bits());
 }

@@ -1,0 +1,338 @@
+// Zeros that cancel: a coordinate without gradient ends within a step of where it began, by every
+// method that sends signs; and a rank that is alone with a gradient wins most votes.
+// SPDX-License-Identifier: Apache-2.0
+// Oracle: where the coordinate began, times the decay; the count over ranks in docs/wire_format.md.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "rules/orthogonalise.h"
+#include "support/coordinator.h"
+#include "support/training.h"
+
+namespace pride::zeros_test {
+namespace {
+
+using Options = std::map<std::string, std::string>;
+
+constexpr int kExchanges = 1000;
+constexpr double kLr = 0.01, kWeightDecay = 0.01;
+// In steps. The second step of a pair does not undo the decay of the first: 1e-4 steps a pair, in
+// either direction, which is 0.002 in 500 pairs; and rounding.
+constexpr double kOneStep = 1.02;
+
+const Layout& layout() {
+  static const Layout all({{"rows", {5, 16}}, {"b", {70}}, {"still", {9}}});
+  return all;
+}
+
+// A row of the first tensor, some coordinates of the second, the whole third.
+bool is_zero(std::size_t tensor, std::size_t i) {
+  return tensor == 2 || (tensor == 0 ? i / 16 == 2 : i % 9 == 4);
+}
+
+float gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t i) {
+  if (is_zero(tensor, i)) return (static_cast<std::size_t>(rank) + i) % 2 == 0 ? 0.0f : -0.0f;
+  const float g = testing::gradient(rank, step, tensor, i);
+  return g == 0 ? 0.25f : g;
+}
+
+struct Case {
+  std::string method;
+  Options options = {};
+  int world = 1;
+  std::vector<int> weights = {};
+  int per_node = 0;
+  std::size_t bucket_coords = std::size_t{1} << 20;
+};
+
+std::string text_of(const Case& run) {
+  std::string text = concat(run.method, " on ", run.world);
+  for (const auto& [name, value] : run.options) text += concat(" ", name, "=", value);
+  for (const int weight : run.weights) text += concat(" weight=", weight);
+  return text + (run.per_node > 0 ? concat(" per_node=", run.per_node) : "");
+}
+
+OptimizerOptions options_of(const Case& run, int rank) {
+  OptimizerOptions options;
+  options.method = run.method;
+  options.options = run.options;
+  options.groups = {{.lr = kLr, .weight_decay = kWeightDecay}};
+  options.bucket_coords = run.bucket_coords;
+  options.seed = 29;
+  if (run.per_node > 0) options.nodes = Nodes::of_size(run.world, run.per_node);
+  if (!run.weights.empty()) options.vote_weight = run.weights[static_cast<std::size_t>(rank)];
+  return options;
+}
+
+std::int64_t period_of(const Case& run) {
+  const auto h = run.options.find("h");
+  return h == run.options.end() ? 1 : std::stoll(h->second);
+}
+
+// The furthest, in steps of kLr, that a zero coordinate was from its beginning (times the decay)
+// after an exchange, and the furthest that it went in one.
+struct Walk {
+  double furthest = 0, longest = 0;
+};
+
+// One worker. The gradients of a few steps are made before, and repeated.
+Walk walk(Communicator& comm, int rank, const OptimizerOptions& options, std::int64_t period) {
+  constexpr std::size_t kRepeat = 7;
+  Optimizer optimizer(comm, layout(), options);
+  FlatBuffer x(layout().flat_size());
+  testing::fill(layout(), x, testing::initial);
+  if (options.coordinator) optimizer.broadcast(x.span());
+  std::vector<FlatBuffer> grads;
+  for (std::size_t s = 0; s < kRepeat; ++s) {
+    testing::fill(layout(), grads.emplace_back(layout().flat_size()), [&](auto t, auto i) {
+      return gradient(rank, static_cast<std::int64_t>(s), t, i);
+    });
+  }
+  struct Zero {
+    std::size_t at;
+    double kept, before;
+  };
+  std::vector<Zero> zeros;
+  for (std::size_t t = 0; t < layout().tensors().size(); ++t) {
+    const TensorSlot& slot = layout().tensors()[t];
+    for (std::size_t i = 0; i < slot.n; ++i) {
+      const double start = testing::initial(t, i);
+      if (is_zero(t, i)) zeros.push_back({slot.offset + i, start, start});
+    }
+  }
+  // signs decay by their own step, means by those of the period
+  const bool means = options.method == "local-ef";
+  const double decay = std::pow(1 - kLr * kWeightDecay, means ? period : 1);
+  Walk result;
+  for (std::int64_t step = 0; step < kExchanges * period; ++step) {
+    optimizer.step(x.span(), grads[static_cast<std::size_t>(step) % kRepeat].span());
+    if ((step + 1) % period != 0) continue;
+    for (Zero& zero : zeros) {
+      const double now = x.span()[zero.at];
+      zero.kept *= decay;
+      result.furthest = std::max(result.furthest, std::abs(now - zero.kept) / kLr);
+      result.longest = std::max(result.longest, std::abs(now - zero.before) / kLr);
+      zero.before = now;
+    }
+  }
+  return result;
+}
+
+Walk walk(const Case& run) {
+  Walk result;
+  run_world(run.world, [&](Communicator& comm) {
+    const Walk mine = walk(comm, comm.rank(), options_of(run, comm.rank()), period_of(run));
+    if (comm.rank() == 0) result = mine;
+  });
+  return result;
+}
+
+// The same with a coordinator in the place of ranks.
+Walk walk_by_coordinator(const Case& run) {
+  testing::TestCoordinator coordinator(layout(), options_of(run, 0));
+  coordinator.voters = run.world;
+  Walk result;
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < run.world; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto comms = make_thread_world(1);
+      OptimizerOptions options = options_of(run, rank);
+      options.coordinator = coordinator.client(rank);
+      const Walk mine = walk(*comms[0], rank, options, period_of(run));
+      if (rank == 0) result = mine;
+    });
+  }
+  threads.clear();
+  return result;
+}
+
+void expect_within_a_step(const Walk& result, const Case& run) {
+  EXPECT_LE(result.furthest, kOneStep) << text_of(run);
+}
+
+constexpr int kWorlds[] = {1, 2, 3, 4, 8};
+
+// Methods whose zeros are votes or levels, with the options that decide how.
+const std::vector<std::pair<std::string, Options>> kSigns = {
+    {"dlion-vote", {}},
+    {"dlion-vote", {{"tie", "zero"}}},
+    {"dlion-vote", {{"signs", "stochastic"}}},
+    {"dlion-avg", {}},
+    {"dlion-avg", {{"signs", "stochastic"}, {"counts", "planes"}}},
+    {"signum-vote", {}},
+    {"signum-avg", {}},
+    {"lion-cub", {}},
+    {"lion-cub", {{"bits", "1"}}},
+    {"lion-cub", {{"bits", "3"}, {"tie", "zero"}, {"rounding", "stochastic"}}},
+    {"lion-cub", {{"granularity", "block"}, {"shared", "no"}, {"feedback", "yes"}}},
+    {"lion-cub-auto", {{"measure_steps", "16"}}},
+    {"dlion-muon", {}},
+    {"dlion-muon", {{"every", "3"}, {"signs", "stochastic"}}},
+    {"dlion-muon-avg", {}},
+};
+
+bool is_known(const std::string& method) {
+  return rules::has_blas() || method.find("muon") == std::string::npos;
+}
+
+TEST(Zeros, EndWithinAStepByEveryMethodThatSendsSigns) {
+  for (const auto& [method, options] : kSigns) {
+    if (!is_known(method)) continue;
+    for (const int world : kWorlds) {
+      Case run{method, options, world};
+      run.options["route"] = "sharded";
+      expect_within_a_step(walk(run), run);
+    }
+  }
+}
+
+TEST(Zeros, EndWithinAStepOnEveryRoute) {
+  for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
+    for (const std::size_t bucket : {64, 1000}) {
+      const Case run{method, {{"route", "one-shot"}}, 3, {}, 0, bucket};
+      expect_within_a_step(walk(run), run);
+    }
+    for (const auto& [world, per_node] : {std::pair(4, 2), {8, 2}, {8, 4}}) {
+      const Case run{method, {}, world, {}, per_node};
+      expect_within_a_step(walk(run), run);
+    }
+  }
+  const Case native{"lion-cub", {{"route", "native"}}, 4};
+  expect_within_a_step(walk(native), native);
+}
+
+TEST(Zeros, EndWithinAStepWithWeights) {
+  for (const char* method : {"dlion-vote", "dlion-avg"}) {
+    for (const std::vector<int>& weights :
+         std::vector<std::vector<int>>{{2, 1}, {2, 1, 1}, {1, 7, 3, 2}}) {
+      for (const char* tie : {"hash", "zero"}) {
+        Case run{method, {}, static_cast<int>(weights.size()), weights};
+        if (run.method == "dlion-vote") run.options["tie"] = tie;
+        expect_within_a_step(walk(run), run);
+      }
+    }
+  }
+}
+
+// A drawn vote of an even number of ranks is a tie, and of one rank its sign; else zeros are drawn.
+TEST(Zeros, OfADrawnVoteEndWithinAStepWhereTheyTie) {
+  for (const int world : {1, 2, 4, 8}) {
+    for (const char* signs : {"exact", "stochastic"}) {
+      const Case run{"dlion-vote", {{"result", "stochastic"}, {"signs", signs}}, world};
+      expect_within_a_step(walk(run), run);
+    }
+  }
+}
+
+const std::vector<std::pair<std::string, Options>> kLocal = {
+    {"local-vote", {}},
+    {"local-vote", {{"tie", "zero"}}},
+    {"local-vote", {{"local", "sgdm"}, {"signs", "stochastic"}}},
+    {"local-avg", {}},
+    {"local-cub", {}},
+    {"local-muon", {}},
+};
+
+TEST(Zeros, EndWithinAStepWithLocalSteps) {
+  for (const auto& [method, options] : kLocal) {
+    if (!is_known(method)) continue;
+    for (const char* h : {"1", "2", "5"}) {
+      for (const int world : {1, 3, 4}) {
+        Case run{method, options, world};
+        run.options["h"] = h;
+        expect_within_a_step(walk(run), run);
+      }
+    }
+  }
+}
+
+// The exchange of a fragment is one of a period, and with a delay its result comes in the next.
+TEST(Zeros, EndWithinAStepInFragmentsWithADelay) {
+  for (const char* delay : {"0", "1"}) {
+    const Case run{"local-vote", {{"h", "4"}, {"fragments", "2"}, {"delay", delay}}, 3};
+    expect_within_a_step(walk(run), run);
+  }
+}
+
+TEST(Zeros, EndWithinAStepThroughACoordinator) {
+  for (const auto& [method, options] : std::vector<std::pair<std::string, Options>>{
+           {"dlion-vote", {}},
+           {"dlion-vote", {{"tie", "zero"}}},
+           {"dlion-avg", {}},
+           {"lion-cub", {{"granularity", "block"}, {"shared", "no"}, {"sync", "none"}}},
+           {"local-vote", {{"h", "2"}}}}) {
+    for (const int world : {1, 2, 3, 4, 8}) {
+      const Case run{method, options, world};
+      expect_within_a_step(walk_by_coordinator(run), run);
+    }
+  }
+}
+
+// Error feedback remembers the step that it took for a zero, and pays it back. Then the coordinate
+// is no zero any more: it is as far away as worker and server still owe, about a step of its block.
+TEST(Zeros, WithErrorFeedbackStayWithinTheError) {
+  for (const auto& [method, options] :
+       std::vector<std::pair<std::string, Options>>{{"signsgd-ef", {}},
+                                                    {"signsgd-ef", {{"momentum", "0.9"}}},
+                                                    {"local-ef", {{"h", "1"}}},
+                                                    {"local-ef", {{"h", "5"}}}}) {
+    for (const int world : kWorlds) {
+      const Case run{method, options, world};
+      const Walk result = walk(run);
+      EXPECT_LE(result.furthest, 1.5 * result.longest) << text_of(run);
+      EXPECT_GT(result.longest, 0.1) << text_of(run);
+    }
+  }
+}
+
+// What an exchange moved without a drift is paid back by the next ones.
+TEST(Zeros, WithDriftFeedbackStayWithinTwoSteps) {
+  for (const char* method : {"local-vote", "local-avg"}) {
+    for (const int world : {1, 2, 3, 4}) {
+      const Case run{method, {{"h", "2"}, {"drift_feedback", "0.9"}}, world};
+      EXPECT_LE(walk(run).furthest, 2) << text_of(run);
+    }
+  }
+}
+
+// Their second moment is 0, and they do not move at all: rounding is all there is.
+TEST(Zeros, DoNotMoveByOneBitAdam) {
+  for (const int world : {1, 3, 4}) {
+    const Case run{"onebit-adam", {{"freeze_steps", "20"}}, world};
+    EXPECT_LE(walk(run).furthest, 0.01) << text_of(run);
+  }
+}
+
+// Row r of eight is touched by rank r alone: it wins if the zeros of the others do not outvote it,
+// in half of the exchanges, and in half of the others, which are ties.
+TEST(Zeros, LetARankThatIsAloneWinThreeVotesInFour) {
+  constexpr int kWorld = 8, kSteps = 200;
+  constexpr std::size_t kCols = 64;
+  for (const int per_node : {0, 4}) {
+    double won = 0;
+    run_world(kWorld, [&](Communicator& comm) {
+      Case run{"dlion-vote", {}, kWorld, {}, per_node};
+      OptimizerOptions options = options_of(run, comm.rank());
+      options.groups = {{.lr = 1}};
+      Optimizer optimizer(comm, Layout({{"rows", {kWorld, kCols}}}), options);
+      FlatBuffer x(kWorld * kCols), g(kWorld * kCols);
+      const auto mine = g.span().subspan(static_cast<std::size_t>(comm.rank()) * kCols, kCols);
+      for (std::size_t i = 0; i < kCols; ++i) mine[i] = i % 2 == 0 ? 1.0f : -1.0f;
+      for (int step = 0; step < kSteps; ++step) optimizer.step(x.span(), g.span());
+      if (comm.rank() != 0) return;
+      // after n wins and kSteps - n losses x is at 2n - kSteps, against the gradient
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const double down = i % 2 == 0 ? -x.span()[i] : x.span()[i];
+        won += (kSteps + down) / 2 / (kSteps * static_cast<double>(x.size()));
+      }
+    });
+    EXPECT_GE(won, 0.74) << per_node;
+    EXPECT_LE(won, 0.76) << per_node;
+  }
+}
+
+}  // namespace
+}  // namespace pride::zeros_test
