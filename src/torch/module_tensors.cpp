@@ -19,20 +19,10 @@ namespace pride {
 namespace {
 
 std::optional<DType> dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return DType::kFloat32;
-    case at::kBFloat16:
-      return DType::kBFloat16;
-    case at::kHalf:
-      return DType::kFloat16;
-    default:
-      return std::nullopt;
-  }
-}
-
-bool is_dense(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense();
+  const auto type = tensor.scalar_type();
+  if (type == at::kFloat) return DType::kFloat32;
+  if (type == at::kBFloat16) return DType::kBFloat16;
+  return type == at::kHalf ? std::optional(DType::kFloat16) : std::nullopt;
 }
 
 // True if the optimizer can use the memory as it is.
@@ -52,7 +42,8 @@ void check_parameter(const NamedParameter& p) {
               "' is not a leaf of the graph, so it gets no gradient");
   PRIDE_CHECK(dtype_of(p.tensor), "ModuleTensors: parameter '", p.name, "' is ",
               p.tensor.toString(), ", expected float32, bfloat16 or float16");
-  PRIDE_CHECK(is_dense(p.tensor), "ModuleTensors: parameter '", p.name,
+  PRIDE_CHECK(p.tensor.layout() == at::kStrided && p.tensor.is_non_overlapping_and_dense(),
+              "ModuleTensors: parameter '", p.name,
               "' has gaps or shared values, expected a dense tensor");
 }
 
@@ -88,7 +79,7 @@ struct ModuleTensors::Impl {
     at::Device device;
     at::ScalarType dtype;
     at::Tensor host = {};             // copy of a parameter that is not row-major on the host
-    at::Tensor grad = {};             // what grads points to
+    at::Tensor grad = {};             // what the optimizer reads
     std::shared_ptr<void> hook = {};  // lives as long as the parameter's accumulator
     bool handed_over = false;         // to the optimizer, in this step
   };
@@ -98,22 +89,61 @@ struct ModuleTensors::Impl {
       entries.push_back({p, p.tensor.device(), p.tensor.scalar_type()});
     }
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      entries[i].hook = on_gradient(entries[i].parameter.tensor, [this, i] { receive(i); });
+      entries[i].hook = on_gradient(entries[i].parameter.tensor, [this, i] {
+        if (overlapped != nullptr && entries[i].device.is_cpu()) hand_over(i, *overlapped);
+      });
     }
   }
   ~Impl() {
     for (const Entry& e : entries) forget_gradient(e.hook);
   }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
 
-  void look_up_parameters();
-  Tensor parameter(std::size_t i);
-  ConstTensor gradient(Entry& entry) const;
-  void copy_back();
-  void receive(std::size_t i);
-  void hand_over(std::size_t i, Optimizer& optimizer);
-  void release_gradients();
+  // Where the parameter lies now, in host memory, or a copy.
+  Tensor parameter(std::size_t i) {
+    Entry& entry = entries[i];
+    const at::Tensor& now = entry.parameter.tensor;
+    const TensorSlot& slot = layout.tensors()[i];
+    PRIDE_CHECK(now.sizes() == slot.spec.shape && now.scalar_type() == entry.dtype &&
+                    now.device() == entry.device,
+                "ModuleTensors: parameter '", slot.spec.name, "' is ", now.scalar_type(), " ",
+                now.sizes(), " on ", now.device(), " now and was ", entry.dtype, " ",
+                at::IntArrayRef(slot.spec.shape), " on ", entry.device, " before");
+    check_parameter(entry.parameter);
+    if (is_row_major_on_host(now)) return {now.data_ptr(), slot.n, *dtype_of(now)};
+    if (!entry.host.defined()) entry.host = host_memory_for(now);
+    entry.host.copy_(now);
+    return {entry.host.data_ptr(), slot.n, *dtype_of(now)};
+  }
+
+  void copy_back() {
+    const c10::NoGradGuard no_grad;
+    for (Entry& entry : entries) {
+      at::Tensor& now = entry.parameter.tensor;
+      if (!is_row_major_on_host(now)) now.copy_(entry.host);
+    }
+  }
+
+  // The gradient where it lies, or a copy; kept until it is released.
+  static ConstTensor gradient(Entry& entry) {
+    const c10::NoGradGuard no_grad;
+    at::Tensor& grad = entry.grad = entry.parameter.tensor.grad();
+    if (!grad.defined()) return {};
+    if (grad.layout() != at::kStrided) grad = grad.to_dense();
+    PRIDE_CHECK(dtype_of(grad), "ModuleTensors: the gradient of '", entry.parameter.name, "' is ",
+                grad.toString(), ", expected float32, bfloat16 or float16");
+    if (!is_row_major_on_host(grad)) grad = host_memory_for(grad).copy_(grad);
+    return {grad.data_ptr(), static_cast<std::size_t>(grad.numel()), *dtype_of(grad)};
+  }
+
+  void hand_over(std::size_t i, Optimizer& optimizer) {
+    entries[i].handed_over = true;
+    optimizer.gradient_ready(i, gradient(entries[i]));
+  }
+
+  void release_gradients() {
+    for (Entry& entry : entries) entry.grad.reset();
+    grads.clear();
+  }
 
   Layout layout;
   std::vector<Entry> entries;  // by tensor
@@ -121,66 +151,6 @@ struct ModuleTensors::Impl {
   std::vector<ConstTensor> grads;
   Optimizer* overlapped = nullptr;  // set between begin_step and finish_step
 };
-
-void ModuleTensors::Impl::look_up_parameters() {
-  const c10::NoGradGuard no_grad;
-  params.clear();
-  for (std::size_t i = 0; i < entries.size(); ++i) params.push_back(parameter(i));
-}
-
-Tensor ModuleTensors::Impl::parameter(std::size_t i) {
-  Entry& entry = entries[i];
-  const at::Tensor& now = entry.parameter.tensor;
-  const TensorSlot& slot = layout.tensors()[i];
-  PRIDE_CHECK(now.sizes() == slot.spec.shape && now.scalar_type() == entry.dtype &&
-                  now.device() == entry.device,
-              "ModuleTensors: parameter '", slot.spec.name, "' is ", now.scalar_type(), " ",
-              now.sizes(), " on ", now.device(), " now and was ", entry.dtype, " ",
-              at::IntArrayRef(slot.spec.shape), " on ", entry.device, " before");
-  check_parameter(entry.parameter);
-  if (is_row_major_on_host(now)) return {now.data_ptr(), slot.n, *dtype_of(now)};
-  if (!entry.host.defined()) entry.host = host_memory_for(now);
-  entry.host.copy_(now);
-  return {entry.host.data_ptr(), slot.n, *dtype_of(now)};
-}
-
-void ModuleTensors::Impl::copy_back() {
-  const c10::NoGradGuard no_grad;
-  for (Entry& entry : entries) {
-    at::Tensor& now = entry.parameter.tensor;
-    if (!is_row_major_on_host(now)) now.copy_(entry.host);
-  }
-}
-
-// The gradient where it lies, or a copy; kept until it is released.
-ConstTensor ModuleTensors::Impl::gradient(Entry& entry) const {
-  const c10::NoGradGuard no_grad;
-  const auto& [name, parameter, group] = entry.parameter;
-  entry.grad = parameter.grad();
-  if (!entry.grad.defined()) return {};
-  if (entry.grad.layout() != at::kStrided) entry.grad = entry.grad.to_dense();
-  PRIDE_CHECK(dtype_of(entry.grad), "ModuleTensors: the gradient of '", name, "' is ",
-              entry.grad.toString(), ", expected float32, bfloat16 or float16");
-  if (!is_row_major_on_host(entry.grad)) {
-    entry.grad = host_memory_for(entry.grad).copy_(entry.grad);
-  }
-  return {entry.grad.data_ptr(), static_cast<std::size_t>(entry.grad.numel()),
-          *dtype_of(entry.grad)};
-}
-
-void ModuleTensors::Impl::receive(std::size_t i) {
-  if (overlapped != nullptr && entries[i].device.is_cpu()) hand_over(i, *overlapped);
-}
-
-void ModuleTensors::Impl::hand_over(std::size_t i, Optimizer& optimizer) {
-  entries[i].handed_over = true;
-  optimizer.gradient_ready(i, gradient(entries[i]));
-}
-
-void ModuleTensors::Impl::release_gradients() {
-  for (Entry& entry : entries) entry.grad.reset();
-  grads.clear();
-}
 
 ModuleTensors::ModuleTensors(std::vector<NamedParameter> parameters)
     : impl_(std::make_unique<Impl>(trainable(parameters))) {}
@@ -190,7 +160,11 @@ ModuleTensors::~ModuleTensors() = default;
 const Layout& ModuleTensors::layout() const noexcept { return impl_->layout; }
 
 std::span<const Tensor> ModuleTensors::parameters() {
-  impl_->look_up_parameters();
+  const c10::NoGradGuard no_grad;
+  impl_->params.clear();
+  for (std::size_t i = 0; i < impl_->entries.size(); ++i) {
+    impl_->params.push_back(impl_->parameter(i));
+  }
   return impl_->params;
 }
 

@@ -8,29 +8,13 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 
 #include "base/step.h"
 #include "pride/error.h"
 #include "train/settings/settings.h"
 
 namespace pride::train {
-namespace {
-
-// sums[k] += the square of each value whose index is k modulo 8
-void add_squares(std::span<const float> values, std::array<double, 8>& sums) {
-  const std::size_t whole = values.size() / sums.size() * sums.size();
-  for (std::size_t i = 0; i < whole; i += sums.size()) {
-    for (std::size_t k = 0; k < sums.size(); ++k) {
-      const double v = values[i + k];
-      sums[k] += v * v;
-    }
-  }
-  for (std::size_t i = whole; i < values.size(); ++i) {
-    sums[i - whole] += static_cast<double>(values[i]) * values[i];
-  }
-}
-
-}  // namespace
 
 at::Device device_of(const std::string& name, int index) {
   if (name == "cpu") return at::Device(at::kCPU);
@@ -65,16 +49,20 @@ double norm(std::span<const ConstTensor> tensors) {
   // eight running sums: the additions need not wait for each other
   std::array<double, 8> sums{};
   static_assert(GradientView::kBlock % sums.size() == 0);
+  const auto square = [](double v) { return v * v; };
+  const auto add = [&](std::size_t, std::span<const float> values) {
+    std::size_t i = 0;
+    for (; i + sums.size() <= values.size(); i += sums.size()) {
+      for (std::size_t k = 0; k < sums.size(); ++k) sums[k] += square(values[i + k]);
+    }
+    for (std::size_t k = 0; i + k < values.size(); ++k) sums[k] += square(values[i + k]);
+  };
   for (const ConstTensor& tensor : tensors) {
     if (tensor.data == nullptr) continue;
     const GradientPlace place{.data = tensor.data, .dtype = tensor.dtype};
-    const GradientView view{.places = &place};
-    view.for_blocks(0, 0, tensor.n,
-                    [&](std::size_t, std::span<const float> values) { add_squares(values, sums); });
+    GradientView{.places = &place}.for_blocks(0, 0, tensor.n, add);
   }
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return std::sqrt(total);
+  return std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
 }
 
 float clip_factor(std::span<const ConstTensor> grads, double limit) {
