@@ -5,6 +5,7 @@
 #include <set>
 
 #include "train/io/folder_lock.h"
+#include "train/io/safetensors.h"
 #include "train_program.h"
 
 namespace pride::app {
@@ -36,6 +37,18 @@ TEST_F(Train, ResumesToTheSameBits) {
   int steps = 0;
   for (const json& record : metrics("whole")) steps += record["type"] == "step" ? 1 : 0;
   EXPECT_EQ(steps, 8);
+}
+
+TEST_F(Train, ABfloat16CheckpointHasTheMastersOnceAndGoesOnToTheSameBits) {
+  const Arguments run = {"--steps", "4", "--dtype", "bfloat16"};
+  const json whole = summary(plus(run, {"--save-every", "2", "--out", path("whole")}));
+  const fs::path middle = checkpoint("whole", 2);
+  const json rest = summary(plus(run, {"--resume", middle.string()}));
+  EXPECT_EQ(rest["param_hash"], whole["param_hash"]);
+  EXPECT_EQ(rest["state_floats"], whole["state_floats"]);
+  for (const auto& [name, tensor] : train::read_safetensors(middle / "state-rank0.safetensors")) {
+    EXPECT_FALSE(name.starts_with("master/")) << name;
+  }
 }
 
 TEST_F(Train, ResumesOnAnotherNumberOfWorkers) {
