@@ -175,8 +175,11 @@ struct Coordinator::Impl {
   struct Known {
     std::int64_t round = 0;
     std::uint64_t hash = 0;
-    std::int64_t kept = -1;  // parameters that were written on the way
+    std::int64_t kept = -1;      // parameters that were written on the way
+    std::string unwritten = {};  // why the newest were not
   };
+  std::string write_parameters(std::int64_t before_round, std::uint64_t hash,
+                               std::span<const float> params);
   std::optional<Known> follow();
   void learn_hash(const std::optional<Known>& now_known);
 
@@ -216,7 +219,8 @@ struct Coordinator::Impl {
   std::optional<ParametersOffer> offer;  // waits until its round is closed, which shows its hash
   std::optional<std::pair<int, Time>> first_giver;  // uploads those before round 0; last seen so
   std::optional<Known> shadow_knows;
-  std::int64_t keeping = -1;  // round of parameters that are being written
+  std::int64_t keeping = -1;      // round of parameters that are being written
+  std::int64_t try_again_at = 0;  // after parameters could not be written; 0: they could
 
   std::uint64_t ballots_counted = 0, ballots_late = 0, ballots_refused = 0, calls_refused = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0;

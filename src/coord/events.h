@@ -60,6 +60,8 @@ class Observer {
                              const std::string& /*from*/) {}
   // The journal was found with a torn end, or without a file: JournalFiles::notes().
   virtual void on_journal(const std::string& /*note*/) {}
+  // Something that somebody should look at; the coordinator goes on.
+  virtual void on_warning(const std::string& /*what*/) {}
   // The journal could not be written, or the round not be served: the coordinator serves no more.
   virtual void on_failed(const std::string& /*why*/) {}
 };

@@ -70,6 +70,8 @@ std::string kind_of_refusal(const std::string& why) {
     const char* name;
   };
   constexpr std::array kKinds = {Kind{"handshake failed", "handshake"},
+                                 Kind{"too many connections", "connections"},
+                                 Kind{"no accepted call", "no_call"},
                                  Kind{"no certificate", "no_certificate"},
                                  Kind{"has been revoked", "revoked"},
                                  Kind{"has expired", "expired"},
@@ -226,6 +228,10 @@ void EventLog::on_parameters(std::int64_t before_round, std::uint64_t hash,
 
 void EventLog::on_journal(const std::string& note) {
   this->note("journal", {{"note", note}}, note);
+}
+
+void EventLog::on_warning(const std::string& what) {
+  note("warning", {{"what", what}}, "warning: " + what);
 }
 
 void EventLog::on_failed(const std::string& why) {

@@ -52,6 +52,7 @@ class EventLog final : public coord::Observer {
   void on_parameters(std::int64_t before_round, std::uint64_t hash,
                      const std::string& from) override;
   void on_journal(const std::string& note) override;
+  void on_warning(const std::string& what) override;
   void on_failed(const std::string& why) override;
 
   std::map<std::string, std::uint64_t> refusals_by_kind() const;

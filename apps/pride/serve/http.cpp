@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -22,6 +24,7 @@ namespace pride::app {
 namespace {
 
 constexpr std::size_t kThreads = 64;          // a connection holds one up, for kLongest at most
+constexpr int kMostWaiting = 64;              // for one of them; more are closed at once
 constexpr std::chrono::seconds kPatience{5};  // without a byte
 constexpr std::chrono::seconds kLongest{10};  // of a connection, which is for one request
 
@@ -83,11 +86,39 @@ class Connection final : public httplib::Stream {
   std::size_t at_ = 0, filled_ = 0;
 };
 
+thread_local bool is_full = false;  // this task is of a connection for which there is no room
+
+// Its connections are no more than the process has descriptors to spare.
+class Tasks final : public httplib::TaskQueue {
+ public:
+  // the library of Debian 12 returns nothing here, that of Debian 13 whether it was taken
+  decltype(std::declval<httplib::TaskQueue&>().enqueue({})) enqueue(
+      std::function<void()> task) override {
+    if (waiting_ < kMostWaiting) {
+      ++waiting_;
+      return pool_.enqueue([this, task = std::move(task)] {
+        --waiting_;
+        task();
+      });
+    }
+    is_full = true;
+    task();
+    is_full = false;
+    return decltype(pool_.enqueue({}))(true);
+  }
+  void shutdown() override { pool_.shutdown(); }
+
+ private:
+  std::atomic<int> waiting_ = 0;
+  httplib::ThreadPool pool_{kThreads};
+};
+
 // As the library's own server for TLS does: another stream under process_request().
 class Server final : public httplib::Server {
  private:
   bool process_and_close_socket(socket_t socket) override {
     Connection connection(socket);
+    if (is_full) return false;
     return process(connection);
   }
 
@@ -104,7 +135,7 @@ class Server final : public httplib::Server {
 };
 
 void set_limits(httplib::Server& server) {
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  server.new_task_queue = [] { return new Tasks; };
   // not the library's SO_REUSEPORT, with which two coordinators would share a port
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;

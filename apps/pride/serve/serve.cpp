@@ -1,5 +1,7 @@
 // What `pride serve` does: a coordinator, its server, its log and its status page, until a signal.
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -60,6 +62,7 @@ coord::ServerOptions server_options(const ServeOptions& options, EventLog& log) 
   coord::ServerOptions out;
   out.listen = options.listen;
   if (!options.certs.empty()) out.certificates = options.certs;
+  out.connections.all = std::max(out.connections.all, 2 * options.max_workers);
   out.limits.per_second = options.calls_per_second;
   out.limits.burst = 5 * options.calls_per_second;
   out.on_refused = [&log](const coord::Refused& refused) { log.on_connection_refused(refused); };
@@ -95,6 +98,14 @@ void wait_for_signal(const sigset_t& signals, const EventLog& log) {
 void leave_at_the_next_signal(const sigset_t& signals) {
   for (const int number : {SIGINT, SIGTERM}) std::signal(number, [](int) { _exit(kInterrupted); });
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+// Connections take two descriptors each, and the soft limit is often 1024.
+void raise_descriptor_limit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
 }
 
 std::string listen_text(const ServeOptions& options, int port) {
@@ -147,6 +158,7 @@ std::unique_ptr<HttpServer> status_server(const ServeOptions& options, const Sta
 void serve(const ServeOptions& options) {
   coord::parse_host_port(options.listen, "--listen");
   if (!options.http.empty()) coord::parse_host_port(options.http, "--http");
+  raise_descriptor_limit();
   const sigset_t signals = block_signals();
   coord::check_is_no_other_folder(options.dir);
   std::filesystem::create_directories(options.dir);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "coord/rpc/acceptor.h"
 #include "coord/rpc/address.h"
 #include "coord/rpc/certificate_files.h"
 #include "coord/rpc/grpc_log.h"
@@ -50,7 +51,6 @@ void set_limits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8 << 10);
   builder.AddChannelArgument("grpc.server_handshake_timeout_ms", 10'000);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // a worker that computes is left alone, and one that pings is not punished; who has gone without
   // a word is found after 40 s
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
@@ -68,31 +68,29 @@ struct Server::Impl {
       : options(std::move(given)),
         coordinator(coordinator),
         log([this](const FailedConnection& failed) { on_failed(failed); }),
-        service(options, coordinator) {
+        service(options, coordinator,
+                [this](const Peer& peer) { acceptor.accepted(peer.address, peer.certificate); }),
+        credentials(credentials_of(options)),
+        acceptor(
+            options.listen, options.connections,
+            [this](const std::string& address, const std::string& why) { refuse(address, why); }) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options.listen, credentials_of(options), &port);
+    auto grpc = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
     builder.RegisterService(&service);
     set_limits(builder);
     server = builder.BuildAndStart();
-    if (server == nullptr || port == 0) {
-      throw CommError(why_not_listening());
-    }
+    if (server == nullptr) throw CommError("gRPC begins no server");
+    acceptor.start(std::move(grpc));
     clock = std::thread([this] { keep_time(); });
-  }
-
-  std::string why_not_listening() const {
-    const std::string why = log.newest_error();
-    const bool taken = why.find("Address already in use") != why.npos;
-    return concat("cannot listen on --listen ", options.listen, ": ",
-                  taken ? concat("the port is taken; give --listen another port than ",
-                                 parse_host_port(options.listen, "--listen").port)
-                        : why);
   }
 
   // Connections that end before there is a call.
   void on_failed(const FailedConnection& failed) const {
-    if (!options.on_refused) return;
-    options.on_refused({"connection", "", peer_address(failed.address), failed.why});
+    refuse(peer_address(failed.address), failed.why);
+  }
+  void refuse(const std::string& address, const std::string& why) const {
+    if (options.on_refused) options.on_refused({"connection", "", address, why});
   }
 
   void keep_time() {
@@ -120,6 +118,7 @@ struct Server::Impl {
     if (clock.joinable()) clock.join();
     coordinator.shutdown();
     if (server == nullptr) return;
+    acceptor.stop();
     server->Shutdown(std::chrono::system_clock::now() + 2s);
     server->Wait();
   }
@@ -128,7 +127,8 @@ struct Server::Impl {
   Coordinator& coordinator;
   GrpcLog log;
   Service service;
-  int port = 0;
+  std::shared_ptr<grpc::ServerCredentials> credentials;
+  Acceptor acceptor;
   std::unique_ptr<grpc::Server> server;
   std::mutex mutex;  // of stopping
   std::condition_variable wake;
@@ -141,7 +141,7 @@ Server::Server(ServerOptions options, Coordinator& coordinator)
 
 Server::~Server() { stop(); }
 
-int Server::port() const { return impl_->port; }
+int Server::port() const { return impl_->acceptor.port(); }
 
 void Server::stop() { impl_->stop(); }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "coord/coordinator.h"
+#include "coord/rpc/acceptor.h"
 #include "coord/rpc/admission.h"
 
 namespace pride::coord {
@@ -25,6 +26,7 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:4770";                   // port 0: any that is free
   std::optional<std::filesystem::path> certificates = {};  // `pride certs server` made the folder
   CallLimits limits = {};
+  ConnectionLimits connections = {};
   std::chrono::seconds slow_reader{60};                 // that one answer may take to be read
   std::function<void(const Refused&)> on_refused = {};  // by any thread
 };

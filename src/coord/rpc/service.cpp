@@ -36,17 +36,13 @@ grpc::Status write(const Message& message, grpc::ByteBuffer& out) {
   return grpc::SerializationTraits<Message>::Serialize(message, &out, &own);
 }
 
-// Workers try again: the coordinator may be back in a moment, from its journal.
 template <typename Reply>
-bool is_about_to_end(const Reply& reply) {
-  const auto& why = [&]() -> const std::string& {
-    if constexpr (std::is_same_v<Reply, VoteReply>) {
-      return reply.why();
-    } else {
-      return reply.refused();
-    }
-  }();
-  return why.starts_with(kStops) || why.starts_with(kFailed);
+const std::string& refusal_in(const Reply& reply) {
+  if constexpr (std::is_same_v<Reply, VoteReply>) {
+    return reply.why();
+  } else {
+    return reply.refused();
+  }
 }
 
 std::string certificate_of(const grpc::CallbackServerContext& context) {
@@ -88,9 +84,11 @@ class Service::Call final : public Reactor {
   std::atomic<Clock::rep> answered_ = 0;
 };
 
-Service::Service(const ServerOptions& options, Coordinator& coordinator)
+Service::Service(const ServerOptions& options, Coordinator& coordinator,
+                 std::function<void(const Peer&)> on_accepted)
     : options_(options),
       coordinator_(coordinator),
+      on_accepted_(std::move(on_accepted)),
       admission_(options.limits),
       pool_(kThreads, kMostTasks) {
   if (options.certificates) {
@@ -166,8 +164,11 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
     }
     return call;
   }
-  const auto send = [call, out](const auto& reply) {
-    const bool over = is_about_to_end(reply);
+  const auto send = [this, call, out](const auto& reply) {
+    const std::string& why = refusal_in(reply);
+    if (why.empty()) on_accepted_(call->peer);
+    // workers try again: the coordinator may be back in a moment, from its journal
+    const bool over = why.starts_with(kStops) || why.starts_with(kFailed);
     call->answer(over ? grpc::Status(StatusCode::UNAVAILABLE, "the coordinator ends")
                       : write(reply, *out));
   };

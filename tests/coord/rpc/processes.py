@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import resource
 import select
 import signal
 import socket
@@ -19,11 +20,14 @@ class Coordinator:
         self.pride, self.folder, self.flags = pride, pathlib.Path(folder), flags
         self.port, self.process, self.http = 0, None, ""
         self.drains = True  # reads its standard output
+        self.descriptors = None  # (soft, hard) limit of open files
 
     def start(self, patience_s=60):
         command = [self.pride, "serve", "--dir", str(self.folder), "--listen", f"127.0.0.1:{self.port}",
                    "--json", *self.flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        limit = self.descriptors and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, self.descriptors))
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        preexec_fn=limit)
         until = time.monotonic() + patience_s
         while select.select([self.process.stdout], [], [], max(until - time.monotonic(), 0))[0]:
             line = self.process.stdout.readline()

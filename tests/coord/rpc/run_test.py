@@ -305,6 +305,38 @@ def dripping_connections_end(run):
     expect("stopped", run.coordinator.stop() == 0)
 
 
+def many_connections_end_nobody(run):
+    """1,200 connections each to the port of workers and to the status page, of a process that may open 300 files."""
+    run.coordinator.stop()
+    run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
+    run.coordinator.descriptors = (300, 300)
+    run.coordinator.start()
+    for name in "abc":
+        run.worker(name, rounds=LONG)
+    run.wait_for_round(10)
+    page = int(run.coordinator.http.rstrip("/").rsplit(":", 1)[1])
+    lines = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(1200)
+             for port in (run.coordinator.port, page)]
+    run.wait_for_round(60)  # parameters are written meanwhile
+    late = run.worker("late", rounds=LONG)
+    run.check_end(LONG)
+    for line in lines:
+        line.close()
+    expect(f"ended with {late.process.returncode}", late.process.returncode == 0)
+    whys = {e["why"] for e in run.coordinator.events("refused")}
+    expect(f"refused: {whys}", any("too many connections" in why for why in whys))
+    expect("failed", not run.coordinator.events("failed") and not run.coordinator.events("warning"))
+
+
+def the_soft_limit_of_files_is_raised(run):
+    run.coordinator.stop()
+    run.coordinator.descriptors = (256, 2048)
+    run.coordinator.start()
+    limits = pathlib.Path(f"/proc/{run.coordinator.process.pid}/limits").read_text()
+    soft = limits.split("Max open files")[1].split()[0]
+    expect(f"soft limit {soft}", soft == "2048")
+
+
 def a_signal_to_any_thread_stops_it(run):
     """A thread that a library began before main() does not block signals."""
     pid = run.coordinator.process.pid
@@ -322,7 +354,8 @@ def main():
              stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
              another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
              idle_connections_hold_nobody_up, dripping_connections_end,
-             samples_weigh_what_they_say,             a_signal_to_any_thread_stops_it)
+             samples_weigh_what_they_say, many_connections_end_nobody,
+             the_soft_limit_of_files_is_raised, a_signal_to_any_thread_stops_it)
     for test in tests:
         if names and test.__name__ not in names:
             continue

@@ -299,40 +299,6 @@ class Dam {
   std::vector<std::thread> threads_;
 };
 
-// Takes the description of a run from its first worker.
-class Eavesdropper final : public CoordinatorClient {
- public:
-  CoordinatorWelcome join(const RunDescription& run, int) override {
-    description = run;
-    throw CommError("heard enough");
-  }
-  CoordinatorWelcome look() override { return {}; }
-  CoordinatorVote vote(const Ballot&) override { return {}; }
-  CoordinatorVote wait(std::int64_t) override { return {}; }
-  std::vector<std::byte> record(std::int64_t) override { return {}; }
-  void get_parameters(std::int64_t, std::span<float>) override {}
-  void put_parameters(std::int64_t, std::uint64_t, std::span<const float>) override {}
-  Traffic traffic() const override { return {}; }
-  RunDescription description;
-};
-
-RegisterRequest registration(const std::string& name, std::int64_t coords = kCoords) {
-  const auto ear = std::make_shared<Eavesdropper>();
-  OptimizerOptions options;
-  options.coordinator = ear;
-  const auto world = make_thread_world(1);
-  Optimizer optimizer(*world.front(), layout_of(coords), options);
-  std::vector<float> params(optimizer.layout().flat_size());
-  EXPECT_THROW(optimizer.broadcast(params), CommError);
-  RegisterRequest request;
-  request.set_protocol(kProtocol);
-  request.set_name(name);
-  request.set_secret(std::string(kSecretBytes, 'x'));
-  request.set_run(encode_run(ear->description));
-  request.set_vote_weight(1);
-  return request;
-}
-
 TEST_F(Security, ASessionIsOfNoUseToOthers) {
   start();
   const auto alice = CoordinatorCalls::NewStub(channel(address_of("alice").certificates));
