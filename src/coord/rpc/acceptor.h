@@ -5,8 +5,8 @@
 
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,13 +19,12 @@
 
 namespace pride::coord {
 
-// A connection is a stranger's until a call on it was accepted. Where there are too many, a random
-// stranger of the address that has most goes: a newcomer is never locked out by those who hold on.
+// A connection counts with its address until a call on it was accepted, then with its caller.
+// Where there are too many a random one goes: a newcomer is not locked out by those who hold on.
 struct ConnectionLimits {
-  int all = 4096;
-  int strangers = 512, strangers_of_address = 128;  // an IPv6 address: its /64
-  double per_second = 100;                          // new ones from one address
-  int of_caller = 16;                               // of one certificate; the oldest goes
+  int all = 4096;      // then one of whoever has most goes
+  int of_one = 128;    // of an address (IPv6: its /64), without an accepted call; of a caller
+  int a_second = 100;  // new ones from an address
   std::chrono::seconds without_call{30};
   int reserve = 256;  // highest descriptors of the process that are left to files
 };
@@ -45,49 +44,46 @@ class Acceptor {
   void start(std::unique_ptr<Grpc> grpc);
   void stop();  // takes no more connections; those of gRPC go on
 
-  // A call of `caller` (a certificate's name; empty: there is none) on the connection from
-  // `address`, as peer_address() writes it, was accepted.
+  // A call on the connection from `address` (as of peer_address()) was accepted. `caller`: a
+  // certificate's name; empty: there is none.
   void accepted(const std::string& address, const std::string& caller);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Connection {
-    std::string peer, address;  // with the port; without
+    std::string peer, group;
     Clock::time_point since;
-    bool stranger = true;
-    std::string caller = {};
+    bool has_called = false;
   };
-  struct Address {
-    std::vector<int> strangers = {};
-    double tokens = 0;
-    Clock::time_point filled = {};
-  };
+  using Groups = std::map<std::string, std::vector<int>>;
 
   void listen_on(const std::string& host_port);
   void run();
   void take(int listener);
-  // Of the map: the lock is held.
-  bool may_come(const std::string& address, std::string& why);
-  bool make_room(const std::string& address);
+  // The lock is held.
+  std::string refusal_of(const std::string& group, int fd, int mine);
+  void join(int fd, const std::string& group);
+  void leave(int fd);
   void cut(int fd, const std::string& why);
+  void cut_one_of(const Groups::value_type& group, const std::string& limit);
   void forget(int fd);
   void sweep();
 
   const ConnectionLimits limits_;
   const OnRefused on_refused_;
   int most_ = 0, first_of_reserve_ = 0;  // as the process's limit lets it
-  int epoll_ = -1, wake_ = -1, port_ = 0;
+  int epoll_ = -1, port_ = 0;
   std::vector<int> listeners_;
   std::unique_ptr<Grpc> grpc_;
+  std::atomic<bool> over_ = false;
   std::thread thread_;
 
   std::mutex mutex_;  // of the rest
   // By a second descriptor of the connection: it tells when gRPC has ended it, and can end it.
   std::unordered_map<int, Connection> connections_;
   std::unordered_map<std::string, int> by_peer_;
-  std::map<std::string, Address> addresses_;
-  std::map<std::string, std::vector<int>> callers_;  // connections of a certificate, oldest first
-  int strangers_ = 0;
+  Groups groups_;
+  std::unordered_map<std::string, int> came_;  // from an address, since the last sweep
   std::minstd_rand random_{std::random_device()()};
 };
 

@@ -39,9 +39,10 @@ bool is_loopback(const std::string& host) {
 
 std::string peer_address(const std::string& grpc_peer) {
   std::string text = grpc_peer.substr(grpc_peer.find(':') + 1);
-  for (const auto& [code, letter] : {std::pair("%5B", "["), {"%5D", "]"}, {"%25", "%"}}) {
+  for (const auto& [code, letter] : {std::pair("%5B", "["), {"%5D", "]"}}) {
     if (const auto at = text.find(code); at != text.npos) text.replace(at, 3, letter);
   }
+  if (const auto at = text.find('%'); at != text.npos) text.erase(at, text.find(']') - at);
   return text;
 }
 

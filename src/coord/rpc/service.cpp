@@ -183,61 +183,44 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
   return call;
 }
 
+// A call whose answer the coordinator returns.
+template <typename Request, typename Reply>
+Service::Reactor* Service::handle(const char* name, Context* context, const Buffer* in, Buffer* out,
+                                  Reply (Coordinator::*function)(const Request&, const Peer&,
+                                                                 Admission::Time)) {
+  const bool is_first = std::is_same_v<Request, RegisterRequest>;
+  return handle<Request>(name, context, in, out, is_first ? kMostRegisterBytes : kMostBytes,
+                         [this, function](const auto& request, const Peer& peer, const auto& send) {
+                           send((coordinator_.*function)(request, peer, Clock::now()));
+                         });
+}
+
 Service::Reactor* Service::Register(Context* context, const Buffer* in, Buffer* out) {
-  return handle<RegisterRequest>("Register", context, in, out, kMostRegisterBytes,
-                                 [this](const auto& request, const Peer& peer, const auto& send) {
-                                   send(coordinator_.register_worker(request, peer, Clock::now()));
-                                 });
+  return handle("Register", context, in, out, &Coordinator::register_worker);
 }
-
 Service::Reactor* Service::Heartbeat(Context* context, const Buffer* in, Buffer* out) {
-  return handle<HeartbeatRequest>("Heartbeat", context, in, out, kMostBytes,
-                                  [this](const auto& request, const Peer& peer, const auto& send) {
-                                    send(coordinator_.heartbeat(request, peer, Clock::now()));
-                                  });
+  return handle("Heartbeat", context, in, out, &Coordinator::heartbeat);
 }
-
 Service::Reactor* Service::Missing(Context* context, const Buffer* in, Buffer* out) {
-  return handle<MissingRequest>("Missing", context, in, out, kMostBytes,
-                                [this](const auto& request, const Peer& peer, const auto& send) {
-                                  send(coordinator_.missing(request, peer, Clock::now()));
-                                });
+  return handle("Missing", context, in, out, &Coordinator::missing);
 }
-
 Service::Reactor* Service::PutChunk(Context* context, const Buffer* in, Buffer* out) {
-  return handle<PutChunkRequest>("PutChunk", context, in, out, kMostBytes,
-                                 [this](const auto& request, const Peer& peer, const auto& send) {
-                                   send(coordinator_.put_chunk(request, peer, Clock::now()));
-                                 });
+  return handle("PutChunk", context, in, out, &Coordinator::put_chunk);
 }
-
 Service::Reactor* Service::Vote(Context* context, const Buffer* in, Buffer* out) {
-  return handle<VoteRequest>("Vote", context, in, out, kMostBytes,
-                             [this](const auto& request, const Peer& peer, const auto& send) {
-                               send(coordinator_.vote(request, peer, Clock::now()));
-                             });
+  return handle("Vote", context, in, out, &Coordinator::vote);
 }
-
 Service::Reactor* Service::OfferParameters(Context* context, const Buffer* in, Buffer* out) {
-  return handle<OfferParametersRequest>(
-      "OfferParameters", context, in, out, kMostBytes,
-      [this](const auto& request, const Peer& peer, const auto& send) {
-        send(coordinator_.offer_parameters(request, peer, Clock::now()));
-      });
+  return handle("OfferParameters", context, in, out, &Coordinator::offer_parameters);
 }
-
+Service::Reactor* Service::GetChunk(Context* context, const Buffer* in, Buffer* out) {
+  return handle("GetChunk", context, in, out, &Coordinator::get_chunk);
+}
 Service::Reactor* Service::WaitRound(Context* context, const Buffer* in, Buffer* out) {
   return handle<WaitRoundRequest>("WaitRound", context, in, out, kMostBytes,
                                   [this](const auto& request, const Peer& peer, const auto& send) {
                                     coordinator_.wait_round(request, peer, Clock::now(), send);
                                   });
-}
-
-Service::Reactor* Service::GetChunk(Context* context, const Buffer* in, Buffer* out) {
-  return handle<GetChunkRequest>("GetChunk", context, in, out, kMostBytes,
-                                 [this](const auto& request, const Peer& peer, const auto& send) {
-                                   send(coordinator_.get_chunk(request, peer, Clock::now()));
-                                 });
 }
 
 }  // namespace pride::coord

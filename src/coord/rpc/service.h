@@ -58,6 +58,9 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
   template <typename Request, typename Handle>
   Reactor* handle(const char* name, Context* context, const Buffer* in, Buffer* out,
                   std::size_t most_bytes, Handle handle);
+  template <typename Request, typename Reply>
+  Reactor* handle(const char* name, Context* context, const Buffer* in, Buffer* out,
+                  Reply (Coordinator::*function)(const Request&, const Peer&, Admission::Time));
   void refuse(Call& call, grpc::StatusCode code, const std::string& why) const;
   void forget(Call& call);
 

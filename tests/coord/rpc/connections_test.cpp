@@ -98,8 +98,8 @@ TEST_F(Connections, EndWithoutAnAcceptedCallAndSilentWorkersStay) {
   grpc::ClientContext context;
   EXPECT_FALSE(CoordinatorCalls::NewStub(stranger)->Register(&context, {}, &reply).ok());
   EXPECT_TRUE(plain.ends());
-  EXPECT_TRUE(stranger->WaitForStateChange(GRPC_CHANNEL_READY,
-                                           std::chrono::system_clock::now() + 30s));
+  EXPECT_TRUE(
+      stranger->WaitForStateChange(GRPC_CHANNEL_READY, std::chrono::system_clock::now() + 30s));
   expect_in_log("no accepted call within 1 s");
   EXPECT_EQ(worker->GetState(false), GRPC_CHANNEL_READY);
 }
@@ -112,37 +112,37 @@ TEST_F(Connections, WithoutCertificatesEndTooWhereHttp2IsHalfOpen) {
 }
 
 TEST_F(Connections, OfAnAddressMakeRoomForNewOnes) {
-  start({.strangers_of_address = 8, .per_second = 1000});
+  start({.of_one = 8, .a_second = 1000});
   std::vector<std::unique_ptr<Idle>> idle;
   for (int i = 0; i < 100; ++i) idle.push_back(std::make_unique<Idle>(running->port()));
-  expect_in_log("too many connections without an accepted call: from this address 8 at most");
+  expect_in_log("too many connections: 8 of 127.0.0.1 at most");
   EXPECT_EQ(train(address_of("good"), 3).error, "");
 }
 
 TEST_F(Connections, InAllMakeRoomForNewOnes) {
-  start({.all = 8, .strangers_of_address = 100});
+  start({.all = 8});
   std::vector<std::unique_ptr<Idle>> idle;
   for (int i = 0; i < 100; ++i) idle.push_back(std::make_unique<Idle>(running->port()));
-  expect_in_log("too many connections without an accepted call: of all 4 at most");
+  expect_in_log("too many connections: 8 in all at most");
   EXPECT_EQ(train(address_of("good"), 3).error, "");
 }
 
 TEST_F(Connections, ASecondAreLimited) {
-  start({.per_second = 2});
+  start({.a_second = 2});
   std::vector<std::unique_ptr<Idle>> idle;
   for (int i = 0; i < 30; ++i) idle.push_back(std::make_unique<Idle>(running->port()));
   expect_in_log("too many connections: 2 a second from this address");
 }
 
 TEST_F(Connections, OfOneCertificateAreLimited) {
-  start({.of_caller = 3});
+  start({.of_one = 3});
   const std::string mallory = address_of("mallory").certificates;
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < 6; ++i) {
     channels.push_back(channel(mallory, i));
     register_by(channels.back(), "mallory");
   }
-  expect_in_log("too many connections of mallory: 3 at most, the oldest ends");
+  expect_in_log("too many connections: 3 of worker mallory at most");
   EXPECT_EQ(train(address_of("good"), 3).error, "");
 }
 
