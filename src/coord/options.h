@@ -39,7 +39,7 @@ struct CoordinatorOptions {
   std::uint32_t most_wait_ms = 60'000;  // of WaitRound
   int max_workers = 1024;               // registrations in all
   int registrations_per_minute = 600;   // new names
-  int attempts_per_minute = 120;        // to register, from one address
+  int attempts_per_minute = 120;        // to register, with a certificate or from an address
   std::int64_t parameters_every = 100;  // rounds; 0: only the first are kept
   // Parameters are the coordinator's own, by applying records (coord/shadow.h): no worker is asked.
   bool shadow = false;

@@ -8,6 +8,7 @@
 
 #include <ctime>
 
+#include "coord/refusals.h"
 #include "coord/rpc/certificate_files.h"
 #include "pride/error.h"
 
@@ -87,8 +88,8 @@ Verdict CertificateChecker::check(const std::string& pem, Now now) {
   const Known& it = known(pem);
   const std::string which = "the certificate of " + it.name;
   if (!it.refused.empty()) return {it.name, it.refused};
-  if (second < it.from) return {it.name, concat(which, " is not valid before ", it.from_text)};
-  if (second > it.until) return {it.name, concat(which, " has expired, on ", it.until_text)};
+  if (second < it.from) return {it.name, concat(which, " ", kNotYetValid, it.from_text)};
+  if (second > it.until) return {it.name, concat(which, " ", kExpired, ", on ", it.until_text)};
   if (second > ca_until_) return {it.name, "the project's CA has expired"};
   if (revocations_.contains(it.serial)) {
     return {it.name, concat(which, " has been revoked (serial ", it.serial, ")")};

@@ -138,9 +138,18 @@ TEST_F(Security, CertificatesOfAnotherCaAreRefused) {
 
 TEST_F(Security, CertificatesThatAreOverAreRefused) {
   start();
-  EXPECT_NE(train(address_of("old", {-7200, -3600}), 1).error.find("has expired"),
-            std::string::npos);
+  CoordinatorAddress old = address_of("old", {-7200, -3600});
+  old.patience = 1s;
+  EXPECT_NE(train(old, 1).error.find("has expired"), std::string::npos);
   expect_in_log("the certificate of old has expired");
+}
+
+// As where the coordinator's clock was set back, and is mended.
+TEST_F(Security, CertificatesThatAreNotYetValidAreTriedAgain) {
+  start();
+  const Trained early = train(address_of("early", {2, 3600}), 1);
+  EXPECT_EQ(early.error, "");
+  expect_in_log("the certificate of early is not valid before");
 }
 
 TEST_F(Security, ACertificateRevokedInMidRunEndsItsWorkerAlone) {
