@@ -27,11 +27,11 @@ void add_addresses(CLI::App& command, ServeOptions& options) {
 }
 
 void add_rounds(CLI::App& command, ServeOptions& options) {
-  add_value(command, "--min-workers", options.min_workers, "Voters without whom no round closes",
-            {1, 1e6});
+  add_value(command, "--min-workers", options.min_workers,
+            "Voters without whom no round closes, whatever the quorum", {1, 1e6});
   add_value(command, "--quorum", options.quorum,
-            "Voters after which a round closes at the end of the grace window (default: "
-            "--quorum-share of the live workers)",
+            "Voters below whom no round closes, and after whom it closes at the end of the grace "
+            "window (default: --quorum-share of the live workers)",
             {1, 1e6});
   add_value(command, "--quorum-share", options.quorum_share,
             "Share of the live workers, rounded up, that is a quorum", {0.01, 1});

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +22,10 @@ enum class Weighting {
 
 struct QuorumOptions {
   int min_workers = 1;            // a round never closes with fewer voters
-  std::optional<int> count = {};  // voters of a quorum; not set: share
+  std::optional<int> count = {};  // voters of a quorum, never fewer either; not set: share
   double share = 0.5;             // of the workers that are waited for, rounded up
+
+  int least_voters() const { return std::max(min_workers, count.value_or(1)); }
   // Time after the quorum; not set: by recent arrivals, within these limits.
   std::optional<Seconds> grace = {};
   Seconds least_grace{0.05}, most_grace{30};

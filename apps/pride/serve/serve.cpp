@@ -170,6 +170,11 @@ void serve(const ServeOptions& options) {
       .program = concat("pride ", train::kVersion, commit.empty() ? "" : " (" + commit + ")"),
       .listen = listen_text(options, server.port()),
       .certificates = !options.certs.empty()};
+  if (options.quorum && options.min_workers > *options.quorum) {
+    log.on_warning(concat("--min-workers ", options.min_workers, " is above --quorum ",
+                          *options.quorum, ": no round closes with fewer than ",
+                          options.min_workers, " voters"));
+  }
   const auto http = status_server(options, facts, run.coordinator(), log);
   const std::int64_t open_round = run.coordinator().status(Clock::now()).open_round;
   log.note("ready",

@@ -91,6 +91,10 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
   metrics.add("pride_up_seconds", "gauge", "Since the start.", facts.up_s);
   metrics.add("pride_open_round", "gauge", "The round that workers vote on.",
               static_cast<double>(status.open_round));
+  metrics.add("pride_voters_in", "gauge", "Ballots of the open round that go together.",
+              status.voters_in);
+  metrics.add("pride_voters_needed", "gauge", "Voters without whom no round closes.",
+              status.least_voters);
   metrics.add("pride_rounds_total", "counter", "Rounds closed since the start.",
               count(log.rounds()));
   metrics.add("pride_serving", "gauge", "0 once the coordinator has failed.",
@@ -148,6 +152,9 @@ Json status_json(const coord::Status& status, const EventLog& log, const StatusF
                {"open_round", status.open_round},
                {"first_record", status.first_record},
                {"parameters_round", status.parameters_round},
+               {"voters_in", status.voters_in},
+               {"least_voters", status.least_voters},
+               {"few_voters", status.few_voters},
                {"rounds_since_start", log.rounds()},
                {"grace_s", status.grace.count()},
                {"failed", status.failed},
