@@ -89,6 +89,9 @@ void add_journal(CLI::App& command) {
   command.add_option("dir", options.dir, "Folder of `pride serve --dir`")->required();
   command.add_flag("--replay", options.replay,
                    "Apply all records to the oldest parameters, and print the hash at the end");
+  command.add_option("--repair", options.repair,
+                     "Copy what is good of a damaged journal into this new folder, and say what "
+                     "was left out");
 }
 
 }  // namespace pride::app

@@ -103,7 +103,7 @@ Coordinator::Impl::Caller Coordinator::Impl::caller(const std::string& session, 
   if (worker.peer.certificate != peer.certificate) {
     return {.refused = "the certificate is not that of the registration"};
   }
-  worker.peer.address = peer.address;
+  worker.peer = peer;
   worker.seen = now;
   worker.live = true;
   return {.number = number};

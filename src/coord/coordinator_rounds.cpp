@@ -214,9 +214,11 @@ WaitRoundReply Impl::round_reply(int number, std::int64_t round) const {
   reply.set_hash(record->hash());
   reply.set_counted(was_counted(number, round));
   const ClosedRound* known = closed_round(round);
-  if (!reply.counted() && known != nullptr) {
-    const auto why = known->why_not.find(number);
-    reply.set_why_not(why == known->why_not.end() ? "late" : why->second);
+  if (!reply.counted()) {
+    reply.set_why_not(known == nullptr ? "the round is over for long" : "late");
+    if (known != nullptr && known->why_not.contains(number)) {
+      reply.set_why_not(known->why_not.at(number));
+    }
   }
   reply.set_wants_parameters(ask && ask->number == number && ask->before_round == round + 1);
   return reply;

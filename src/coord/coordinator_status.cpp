@@ -33,6 +33,7 @@ Status Coordinator::status(Time now) const {
     one = {.number = number,
            .name = impl_->name_of(number),
            .address = worker.peer.address,
+           .certificate_until = worker.peer.certificate_until,
            .live = worker.live,
            .silent = {},
            .round = worker.round,

@@ -13,8 +13,9 @@ namespace pride::coord {
 
 // Who calls: from the connection, never from a message.
 struct Peer {
-  std::string certificate;  // name in the certificate; empty: there is none
-  std::string address;      // "192.0.2.1:4711"
+  std::string certificate;             // name in the certificate; empty: there is none
+  std::string address;                 // "192.0.2.1:4711"
+  std::int64_t certificate_until = 0;  // it expires, in seconds of Unix time
 };
 
 struct VoterReport {
@@ -69,6 +70,7 @@ class Observer {
 struct WorkerStatus {
   int number = 0;
   std::string name, address;
+  std::int64_t certificate_until = 0;  // 0: it has none
   bool live = false;
   std::optional<Seconds> silent;  // since its last call; not set: none since the start
   std::int64_t round = -1;        // that it works on, as it said last

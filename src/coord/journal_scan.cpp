@@ -19,10 +19,10 @@ using Bytes = std::span<const std::byte>;
 
 constexpr std::uint64_t kVersion = 1;
 // with the version in one number: bytes 0 to 3 are the magic, 4 to 7 the version
-constexpr std::uint64_t kSegmentMagic = 0x314A5250 | kVersion << 32;     // "PRJ1"
-constexpr std::uint64_t kParametersMagic = 0x31505250 | kVersion << 32;  // "PRP1"
-constexpr std::uint64_t kRunMagic = 0x31525250 | kVersion << 32;         // "PRR1"
-constexpr std::uint64_t kNamesMagic = 0x314E5250 | kVersion << 32;       // "PRN1"
+constexpr std::uint64_t kSegmentMagic = 0x314A5250 | kVersion << 32;      // "PRJ1"
+constexpr std::uint64_t kParametersMagic = 0x31505250 | kVersion << 32;   // "PRP1"
+constexpr std::uint64_t kRunMagic = 0x31525250 | kVersion << 32;          // "PRR1"
+constexpr std::uint64_t kNamesMagic = 0x314E5250 | (kVersion + 1) << 32;  // "PRN1"
 
 std::string numbers(std::initializer_list<std::uint64_t> values) {
   std::string text(8 * values.size(), '\0');
@@ -62,7 +62,8 @@ class Reader {
   }
   template <typename... What>
   [[noreturn]] void damaged(std::uint64_t offset, const What&... what) const {
-    throw DataError(concat(file_.string(), ": damaged at byte ", offset, ": ", what...));
+    throw DataError(concat(file_.string(), ": damaged at byte ", offset, ": ", what...,
+                           "; `pride journal --repair NEW` copies what is good into a new folder"));
   }
 
  private:
@@ -70,14 +71,17 @@ class Reader {
   train::MappedFile map_;
 };
 
-std::string read_text(const fs::path& file, std::uint64_t magic) {
+std::string read_text(const fs::path& file, std::uint64_t magic, std::uint64_t seed) {
   const Reader in(file);
   if (in.size() < kTextHeaderBytes) in.damaged(in.size(), "it ends within its header");
   if (in.number(0) != magic) in.damaged(0, "another kind of file, or another version");
   const std::uint64_t n = in.number(8);
   if (n != in.size() - kTextHeaderBytes) in.damaged(8, "its size is another");
   const Bytes text = in.bytes(kTextHeaderBytes, n);
-  if (hash_bytes(text) != in.number(16)) in.damaged(kTextHeaderBytes, "its hash does not fit");
+  if (hash_bytes(text, seed) != in.number(16)) {
+    in.damaged(kTextHeaderBytes, "its hash does not fit",
+               seed == 0 ? "" : "; or it is of another run than the file run");
+  }
   return {reinterpret_cast<const char*>(text.data()), text.size()};
 }
 
@@ -234,7 +238,7 @@ std::vector<std::string> JournalFiles::notes(bool all) const {
   if (first < next && parameters.empty()) {
     notes.push_back(concat(file.string(), ": missing, as are all later ones: nobody new can join ",
                            "before a worker has given its parameters"));
-  } else if (all && first < usable) {
+  } else if (all && first == 0 && first < usable) {  // else --keep recent has removed some
     notes.push_back(concat(file.string(), ": missing: the records of rounds ", first, " to ",
                            usable - 1, " cannot be replayed"));
   }
@@ -258,15 +262,15 @@ fs::path parameters_file(const fs::path& folder, std::int64_t round) {
 
 JournalFiles scan_journal(const fs::path& folder) {
   JournalFiles files;
-  if (fs::exists(folder / kRegistrationsFile)) {
-    files.registrations = read_text(folder / kRegistrationsFile, kNamesMagic);
-  }
   if (!fs::exists(folder / kRunFile)) {
     if (has_not_begun(folder)) return files;
     throw missing(folder / kRunFile, "records or parameters are there");
   }
-  files.run = read_text(folder / kRunFile, kRunMagic);
+  files.run = read_text(folder / kRunFile, kRunMagic, 0);
   const std::uint64_t run_hash = run_hash_of(*files.run);
+  if (fs::exists(folder / kRegistrationsFile)) {
+    files.registrations = read_text(folder / kRegistrationsFile, kNamesMagic, run_hash);
+  }
   scan_records(folder, run_hash, files);
   for (const std::int64_t round : rounds_of(folder, kParametersPrefix)) {
     const fs::path file = parameters_file(folder, round);
@@ -306,8 +310,9 @@ std::string parameters_header(std::uint64_t run_hash, const JournalParameters& p
                     0);
 }
 
-std::string text_header(bool run, const std::string& text) {
-  return numbers({run ? kRunMagic : kNamesMagic, text.size(), hash_of(text)});
+std::string text_header(std::optional<std::uint64_t> run_hash, const std::string& text) {
+  const std::uint64_t magic = run_hash ? kNamesMagic : kRunMagic;
+  return numbers({magic, text.size(), hash_of(text, run_hash.value_or(0))});
 }
 
 std::uint64_t run_hash_of(const std::string& run) { return hash_of(run); }

@@ -37,6 +37,8 @@ class EventLog final : public coord::Observer {
   EventLog(std::filesystem::path file, bool json_to_stdout,
            std::uintmax_t most_bytes = std::uintmax_t{64} << 20);
 
+  // A line if that is within 30 days; 0: never.
+  void warn_of_expiry(const std::string& what, std::int64_t until);
   void note(const std::string& event, Json fields, const std::string& text);
   void on_connection_refused(const coord::Refused& refused);
 

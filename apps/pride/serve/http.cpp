@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/http.h"
 
+#include <arpa/inet.h>
 #include <httplib.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -134,6 +135,14 @@ class Server final : public httplib::Server {
   }
 };
 
+// An address, this machine, or what --http says; with any port.
+bool is_own_name(std::string host, const std::string& own) {
+  if (host.starts_with('[')) return host.find(']') != host.npos;
+  host = host.substr(0, host.find(':'));
+  in_addr four{};
+  return host == own || host == "localhost" || inet_pton(AF_INET, host.c_str(), &four) == 1;
+}
+
 void set_limits(httplib::Server& server) {
   server.new_task_queue = [] { return new Tasks; };
   // not the library's SO_REUSEPORT, with which two coordinators would share a port
@@ -166,6 +175,18 @@ HttpServer::HttpServer(const std::string& address, Pages pages) : impl_(std::mak
   it.pages = std::move(pages);
   it.host = where.host;
   set_limits(it.server);
+  // a page of somebody else's name that leads here (DNS rebinding) reads nothing
+  it.server.set_pre_routing_handler([&it](const httplib::Request& ask, httplib::Response& answer) {
+    if (is_own_name(ask.get_header_value("Host"), it.host)) {
+      return httplib::Server::HandlerResponse::Unhandled;
+    }
+    answer.status = 421;
+    answer.set_content(
+        "This Host is not the status page's: use an address, localhost or the name "
+        "of --http.\n",
+        "text/plain");
+    return httplib::Server::HandlerResponse::Handled;
+  });
   it.server.Get("/", [&it](const httplib::Request&, httplib::Response& answer) {
     answer.set_content(it.pages.page, "text/html; charset=utf-8");
   });

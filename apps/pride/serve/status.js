@@ -96,7 +96,10 @@ function show(s) {
   const waits = s.few_voters || live === 0;
   at("state").textContent = s.failed ? "failed" : s.few_voters ? "waiting for voters" : live > 0 ? "serving" : "waiting for workers";
   at("state").className = "pill " + (s.failed || s.few_voters ? "bad" : waits ? "" : "good");
-  const warnings = [s.failed, s.few_voters].filter((text) => text);
+  const soon = (until) => until && until - Date.now() / 1000 < 30 * 86400;
+  const expires = [["the coordinator", s], ...s.workers.map((w) => [w.name, w])].filter(([, c]) => soon(c.certificate_until))
+    .map(([name, c]) => `the certificate of ${name} expires on ${new Date(1000 * c.certificate_until).toISOString().slice(0, 10)}`);
+  const warnings = [s.failed, s.few_voters, ...expires].filter((text) => text);
   at("failed").hidden = warnings.length === 0;
   at("failed").textContent = warnings.join("; ");
   at("about").textContent = (s.method ? `${s.method}, ${grouped(s.coordinates)} coordinates; ` : "") +

@@ -16,6 +16,7 @@ Json worker_json(const coord::WorkerStatus& worker) {
   return {{"number", worker.number},
           {"name", worker.name},
           {"address", worker.address},
+          {"certificate_until", worker.certificate_until},
           {"live", worker.live},
           {"silent_s", worker.silent ? Json(worker.silent->count()) : Json(nullptr)},
           {"round", worker.round},
@@ -112,6 +113,16 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
   metrics.add("pride_journal_bytes", "gauge", "Bytes of the journal's files.",
               count(status.journal_bytes));
   metrics.add("pride_grace_seconds", "gauge", "Window after a quorum.", status.grace.count());
+  metrics.head("pride_certificate_expires", "gauge", "Unix time; of is server or a worker's name.");
+  if (facts.certificate_until != 0) {
+    metrics.row("pride_certificate_expires", "of", "server",
+                static_cast<double>(facts.certificate_until));
+  }
+  for (const coord::WorkerStatus& worker : status.workers) {
+    if (worker.certificate_until == 0) continue;
+    metrics.row("pride_certificate_expires", "of", "worker " + worker.name,
+                static_cast<double>(worker.certificate_until));
+  }
   metrics.head("pride_refused_total", "counter", "Calls and connections refused, by kind.");
   for (const auto& [kind, n] : log.refusals_by_kind()) {
     metrics.row("pride_refused_total", "kind", kind, count(n));
@@ -146,6 +157,7 @@ Json status_json(const coord::Status& status, const EventLog& log, const StatusF
   Json json = {{"program", facts.program},
                {"listen", facts.listen},
                {"certificates", facts.certificates},
+               {"certificate_until", facts.certificate_until},
                {"up_s", facts.up_s},
                {"method", status.method},
                {"coordinates", status.coordinates},

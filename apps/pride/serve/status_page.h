@@ -15,6 +15,7 @@ struct StatusFacts {
   std::string program;  // "pride 0.1.0 (abc1234)"
   std::string listen;
   bool certificates = false;
+  std::int64_t certificate_until = 0;  // in seconds of Unix time; 0: there is none
   double up_s = 0;
 };
 

@@ -2,6 +2,8 @@
 #include "coord/rpc/server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -22,8 +24,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLongestSleep = 20ms;  // of the clock's thread: calls may bring an event forward
-constexpr int kMostStreams = 8;       // calls of one connection at a time; a worker makes two
+constexpr auto kLongestSleep = 20ms;   // of the clock's thread: calls may bring an event forward
+constexpr unsigned kLookForNew_s = 5;  // certificates
+constexpr int kMostStreams = 8;        // calls of one connection at a time; a worker makes two
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // of gRPC's buffers
 
 std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& options) {
@@ -37,10 +40,14 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& opt
   const CertificateFiles files = read_certificate_files(*options.certificates);
   check_is_of_server(files, *options.certificates);
   // asked for, and looked at by CertificateChecker, which can say why it does not like one
-  grpc::SslServerCredentialsOptions tls(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
-  tls.pem_root_certs = files.ca;
-  tls.pem_key_cert_pairs = {{files.key, files.cert}};
-  return grpc::SslServerCredentials(tls);
+  const std::filesystem::path& folder = *options.certificates;
+  namespace tls = grpc::experimental;
+  tls::TlsServerCredentialsOptions watched(std::make_shared<tls::FileWatcherCertificateProvider>(
+      folder / kKeyFile, folder / kCertFile, folder / kCaFile, kLookForNew_s));
+  watched.watch_root_certs();
+  watched.watch_identity_key_cert_pairs();
+  watched.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
+  return tls::TlsServerCredentials(watched);
 }
 
 void set_limits(grpc::ServerBuilder& builder) {

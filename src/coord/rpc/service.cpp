@@ -92,7 +92,7 @@ Service::Service(const ServerOptions& options, Coordinator& coordinator,
       admission_(options.limits),
       pool_(kThreads, kMostTasks) {
   if (options.certificates) {
-    checker_ = std::make_unique<CertificateChecker>(*options.certificates);
+    checker_ = std::make_unique<CertificateChecker>(*options.certificates, options.on_warning);
   }
 }
 
@@ -145,6 +145,7 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
   if (checker_) {
     const Verdict verdict = checker_->check(call->certificate(), std::chrono::system_clock::now());
     call->peer.certificate = verdict.name;
+    call->peer.certificate_until = verdict.until;
     if (!verdict.refused.empty()) {
       refuse(*call, StatusCode::UNAUTHENTICATED, verdict.refused);
       return call;

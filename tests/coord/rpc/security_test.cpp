@@ -144,6 +144,15 @@ TEST_F(Security, CertificatesThatAreOverAreRefused) {
   expect_in_log("the certificate of old has expired");
 }
 
+TEST_F(Security, TheServersCertificateIsRenewedWithoutAStop) {
+  Authority(ca).issue_server({"localhost", "127.0.0.1"}, {-60, 8}, true);
+  const auto expires = std::chrono::steady_clock::now() + 9s;
+  start();
+  Authority(ca).issue_server({"localhost", "127.0.0.1"}, {}, true);
+  std::this_thread::sleep_until(expires);
+  EXPECT_EQ(train(address_of("late"), 1).error, "");
+}
+
 // As where the coordinator's clock was set back, and is mended.
 TEST_F(Security, CertificatesThatAreNotYetValidAreTriedAgain) {
   start();
