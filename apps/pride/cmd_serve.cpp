@@ -15,10 +15,11 @@ void add_addresses(CLI::App& command, ServeOptions& options) {
             "Folder of the journal, made where it is not there: a coordinator that was killed goes "
             "on from it")
       ->required();
-  add_value(command, "--listen", options.listen,
-            "HOST:PORT for workers; port 0 is any that is free. Other machines can call only with "
-            "--certs");
-  add_value(command, "--certs", options.certs,
+  add_value(
+      command, "--listen", options.listen,
+      "HOST:PORT for workers; port 0 is any that is free, 0.0.0.0 all addresses of IPv4, [::] "
+      "all. Other machines can call only with --certificates");
+  add_value(command, "--certificates,--certs", options.certs,
             "Folder with ca.pem, cert.pem, key.pem and revoked.txt, as `pride certs server` makes "
             "it; default: no TLS, this machine only");
   add_value(command, "--http", options.http,

@@ -157,7 +157,7 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
   }
   if (run && theirs) {
     if (const auto differs = coord::difference(*run, *theirs)) {
-      return "another run, here is the coordinator: " + *differs;
+      return "another run: " + *differs;
     }
   }
   if (new_serving && options.weighting != Weighting::kEqual && new_serving->most_votes() == 0) {
@@ -229,6 +229,11 @@ RegisterReply Coordinator::register_worker(const RegisterRequest& request, const
   }
   if (reply.refused().empty()) {
     impl_->begin_session(found.number, peer, impl_->now);
+    if (impl_->options.weighting == Weighting::kEqual && request.vote_weight() > 1) {
+      impl_->observer.on_warning(concat("worker ", impl_->name_of(found.number), " asks for ",
+                                        request.vote_weight(),
+                                        " votes and has one: start with --weights samples"));
+    }
     impl_->observer.on_joined(found.number, impl_->name_of(found.number), peer, found.added);
     reply.set_session(impl_->at(found.number).session);
     reply.set_number(static_cast<std::uint32_t>(found.number));

@@ -37,6 +37,7 @@ Status Coordinator::status(Time now) const {
            .live = worker.live,
            .silent = {},
            .round = worker.round,
+           .ended = worker.seen && !worker.live && worker.session.empty() && worker.round >= 0,
            .voted = impl_->open.of(number) != nullptr,
            .weight = worker.weight,
            .counted = worker.counted,

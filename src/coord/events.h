@@ -74,6 +74,7 @@ struct WorkerStatus {
   bool live = false;
   std::optional<Seconds> silent;  // since its last call; not set: none since the start
   std::int64_t round = -1;        // that it works on, as it said last
+  bool ended = false;             // it said so
   bool voted = false;             // in the open round
   int weight = 1;
   std::uint64_t counted = 0, late = 0, refused = 0;  // its ballots since the start

@@ -212,13 +212,13 @@ TEST(Coordinator, RefusesAnotherRunWithTheFirstDifference) {
   RunDescription other = rig.run();
   other.seed = 6;
   request.set_run(encode_run(other));
-  EXPECT_TRUE(
-      has(rig->register_worker(request, {}, rig.now()).refused(), "seed is 5 here and 6 there"));
+  EXPECT_TRUE(has(rig->register_worker(request, {}, rig.now()).refused(),
+                  "seed: the run has 5, this worker 6"));
   other.settings = std::string(100'000, '\xff');
   other.seed = 5;
   request.set_run(encode_run(other));
   EXPECT_TRUE(has(rig->register_worker(request, {}, rig.now()).refused(),
-                  "settings is a test here and ????"));
+                  "settings: the run has a test, this worker ????"));
   EXPECT_LT(rig.seen.refused.back().size(), 600U);
   request.set_run("no run");
   EXPECT_NE(rig->register_worker(request, {}, rig.now()).refused(), "");

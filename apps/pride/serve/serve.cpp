@@ -145,8 +145,8 @@ class OwnCertificate {
   static constexpr std::chrono::seconds kLookEvery{5};
 
   void read() {
-    changed_ = std::filesystem::last_write_time(folder_ / coord::kCertFile);
     const coord::CertificateFiles files = coord::read_certificate_files(folder_);
+    changed_ = std::filesystem::last_write_time(folder_ / coord::kCertFile);
     coord::check_is_of_server(files, folder_);
     until_ = coord::expiry_of(files);
     warn();
@@ -195,9 +195,11 @@ std::unique_ptr<HttpServer> status_server(const ServeOptions& options, const Sta
     log.on_warning(concat("--http ", options.http,
                           ": whoever reaches this address reads the page; there is no password"));
   }
-  const auto now = [facts, &certificate, began = Clock::now()] {
+  const auto now = [facts, &certificate, dir = options.dir, began = Clock::now()] {
     StatusFacts current = facts;
     current.certificate_until = certificate.until();
+    std::error_code unknown;
+    current.disk_free = static_cast<double>(std::filesystem::space(dir, unknown).available);
     current.up_s = std::chrono::duration<double>(Clock::now() - began).count();
     return current;
   };

@@ -82,6 +82,7 @@ function drawLosses(rounds) {
 }
 
 function state(worker) {
+  if (worker.ended) return element("span", "ended", "pill");
   if (!worker.live) return element("span", worker.silent_s === null ? "not back yet" : "away", "pill bad");
   return element("span", worker.voted ? "voted" : "live", "pill good");
 }

@@ -20,6 +20,7 @@ Json worker_json(const coord::WorkerStatus& worker) {
           {"live", worker.live},
           {"silent_s", worker.silent ? Json(worker.silent->count()) : Json(nullptr)},
           {"round", worker.round},
+          {"ended", worker.ended},
           {"voted", worker.voted},
           {"weight", worker.weight},
           {"counted", worker.counted},
@@ -112,6 +113,7 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
               count(status.bytes_out));
   metrics.add("pride_journal_bytes", "gauge", "Bytes of the journal's files.",
               count(status.journal_bytes));
+  metrics.add("pride_disk_free_bytes", "gauge", "For the journal.", facts.disk_free);
   metrics.add("pride_grace_seconds", "gauge", "Window after a quorum.", status.grace.count());
   metrics.head("pride_certificate_expires", "gauge", "Unix time; of is server or a worker's name.");
   if (facts.certificate_until != 0) {
@@ -159,6 +161,7 @@ Json status_json(const coord::Status& status, const EventLog& log, const StatusF
                {"certificates", facts.certificates},
                {"certificate_until", facts.certificate_until},
                {"up_s", facts.up_s},
+               {"disk_free", facts.disk_free},
                {"method", status.method},
                {"coordinates", status.coordinates},
                {"open_round", status.open_round},

@@ -17,6 +17,7 @@ struct StatusFacts {
   bool certificates = false;
   std::int64_t certificate_until = 0;  // in seconds of Unix time; 0: there is none
   double up_s = 0;
+  double disk_free = 0;  // bytes, for the journal
 };
 
 nlohmann::ordered_json status_json(const coord::Status& status, const EventLog& log,

@@ -32,9 +32,10 @@ constexpr std::size_t kMemory = std::size_t{1} << 30;  // of gRPC's buffers
 std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& options) {
   const HostPort where = parse_host_port(options.listen, "--listen");
   if (!options.certificates) {
-    PRIDE_CHECK(is_loopback(where.host), "--listen ", options.listen,
-                ": other machines could call, so certificates are needed (--certs, made by `pride "
-                "certs`); without them 127.0.0.1 or [::1] can be listened on");
+    PRIDE_CHECK(
+        is_loopback(where.host), "--listen ", options.listen,
+        ": other machines could call, so certificates are needed (--certificates, made by `pride "
+        "certs`); without them 127.0.0.1 or [::1] can be listened on");
     return grpc::InsecureServerCredentials();
   }
   const CertificateFiles files = read_certificate_files(*options.certificates);

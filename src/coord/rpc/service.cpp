@@ -60,6 +60,7 @@ class Service::Call final : public Reactor {
 
   void answer(const grpc::Status& status) {
     answered_ = Clock::now().time_since_epoch().count();
+    if (!caller.empty()) service_.admission_.answered(caller);
     Finish(status);
   }
   void OnDone() override {

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import socket
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 from processes import Coordinator, Wire, Worker, last_round, wait_until
 
@@ -280,6 +282,11 @@ def other_hosts_read_nothing(run):
             line.sendall(f"GET /status.json HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             answer = line.recv(100)
             expect(f"{host}: {answer}", answer.startswith(b"HTTP/1.1 " + code))
+    with urllib.request.urlopen(run.coordinator.http + "metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+    rules = (pathlib.Path(__file__).parents[3] / "apps/pride/serve/pride-serve.rules.yml").read_text()
+    for name in set(re.findall(r"pride_[a-z_]+", rules)):
+        expect(f"{name} of the rules is no metric", f"# TYPE {name} " in metrics)
     run.coordinator.process.send_signal(signal.SIGTERM)
     expect("stopped by a second signal", run.coordinator.stop() == 0)
     run.coordinator.flags = (*FLAGS, "--http", "0.0.0.0:0")
