@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <functional>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -130,15 +132,17 @@ void Acceptor::run() {
   std::array<epoll_event, kAtOnce> events{};
   for (Clock::time_point swept = Clock::now(); !over_;) {
     const int n = ::epoll_wait(epoll_, events.data(), kAtOnce, kWait_ms);
-    for (int i = 0; i < n; ++i) {
-      const int fd = events[static_cast<std::size_t>(i)].data.fd;
-      if (std::ranges::find(listeners_, fd) != listeners_.end()) {
-        take(fd);
-      } else {
-        const std::lock_guard lock(mutex_);
-        forget(fd);
-      }
+    const auto is_listener = [this](const epoll_event& event) {
+      return std::ranges::find(listeners_, event.data.fd) != listeners_.end();
+    };
+    // new connections last: they may get the numbers of others that this round is about
+    const auto there = std::span(events).first(static_cast<std::size_t>(std::max(n, 0)));
+    const auto waiting = std::ranges::partition(there, std::not_fn(is_listener));
+    for (const epoll_event& event : std::span(there.begin(), waiting.begin())) {
+      const std::lock_guard lock(mutex_);
+      forget(event.data.fd);
     }
+    for (const epoll_event& event : waiting) take(event.data.fd);
     if (Clock::now() - swept < 1s) continue;
     swept = Clock::now();
     const std::lock_guard lock(mutex_);

@@ -1,10 +1,12 @@
 # Strangers beside three honest workers under mutual TLS, with `ulimit -n 1024` (soft and hard): what becomes of
 # the rate of rounds, of the workers, and of the coordinator's memory and descriptors. Not a part of the test suite.
-# usage: unshare -n python3 flood.py PRIDE TEST_WORKER [--seconds S] [ATTACK ...]      (root, for namespaces)
+# usage: unshare -n python3 flood.py PRIDE TEST_WORKER [ATTACK ...] [--seconds S] [--restart]   (root, for namespaces)
+# --restart: a worker is killed 5 s into the attack and started again; the last column says when it was back
 # attacks: tcp (5,000 connections of one address, dialled again as they end), tls (handshakes without a certificate),
 # http2 (half-open HTTP/2 after TLS), namespaces (200 TCP connections from each of 20 addresses), page (5,000 to --http)
 # SPDX-License-Identifier: Apache-2.0
 import argparse
+import datetime
 import os
 import pathlib
 import select
@@ -104,13 +106,13 @@ def rounds(coordinator):
     return len(coordinator.events("round"))
 
 
-def one(pride, program, kind, seconds, folder):
+def one(pride, program, kind, seconds, folder, restart):
     certs = folder / "certs"
     for command in (("init", certs), ("server", certs, "--name", "localhost,127.0.0.1"),
                     *(("worker", certs, name) for name in "abc")):
         subprocess.run([pride, "certs", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
     coordinator = Coordinator(pride, folder / "journal", "--certs", str(certs / "server"), "--http", "127.0.0.1:0",
-                              "--quorum", "3")
+                              "--quorum", "2" if restart else "3")
     coordinator.descriptors = (1024, 1024)
     coordinator.host = "0.0.0.0"
     coordinator.start()
@@ -129,6 +131,11 @@ def one(pride, program, kind, seconds, folder):
     cpu = cpu_seconds(coordinator.process.pid)
     before, began = rounds(coordinator), time.monotonic()
     attackers = attack(kind, coordinator.port, int(coordinator.http.rstrip("/").rsplit(":", 1)[1]), seconds)
+    if restart:
+        time.sleep(5)
+        workers[2].kill()
+        again = time.time()
+        workers[2].start()
     said = [attacker.communicate()[0].split() for attacker in attackers]
     took = time.monotonic() - began
     under = (rounds(coordinator) - before) / took
@@ -141,9 +148,14 @@ def one(pride, program, kind, seconds, folder):
     _, records, ended = coordinator.journal()
     equal = all(result["hash"] == ended["params_hash"] for result in results)
     voters = min(len(record["voters"]) for record in records)
+    back = ""
+    if restart:
+        joined = [e["time"] for e in coordinator.events("joined") if e["name"] == "c"][1:]
+        seconds = [datetime.datetime.fromisoformat(text[:-1] + "+00:00").timestamp() - again for text in joined]
+        back = f" {seconds[0]:.1f} |" if seconds else " - |"
     dialled, held = (sum(int(words[i]) for words in said) for i in (0, 1))
     print(f"| {kind} | {dialled:,} | {held:,} | {quiet:.1f} | {under:.1f} | {watch.rss:.0f} | {watch.files} | {cpu / took:.2f} "
-          f"| {len(records)}, {voters} | {equal and stopped == 0} |", flush=True)
+          f"| {len(records)}, {voters} | {equal and stopped == 0} |{back}", flush=True)
 
 
 def main():
@@ -154,6 +166,7 @@ def main():
     parser.add_argument("pride")
     parser.add_argument("worker")
     parser.add_argument("--seconds", type=float, default=75)
+    parser.add_argument("--restart", action="store_true")
     parser.add_argument("attacks", nargs="*", default=["tcp", "tls", "http2", "namespaces", "page"])
     args = parser.parse_args()
     sh("ip link set lo up")
@@ -163,7 +176,7 @@ def main():
         make_namespaces()
         for kind in args.attacks:
             with tempfile.TemporaryDirectory() as folder:
-                one(args.pride, args.worker, kind, args.seconds, pathlib.Path(folder))
+                one(args.pride, args.worker, kind, args.seconds, pathlib.Path(folder), args.restart)
     finally:
         remove_namespaces()
     return 0

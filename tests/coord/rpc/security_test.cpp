@@ -261,6 +261,21 @@ TEST_F(Security, AFloodIsRefusedToItsCallerAlone) {
   EXPECT_EQ(running->notes.text().find("| good"), std::string::npos) << running->notes.text();
 }
 
+TEST_F(Security, WhoRegistersInALoopLocksOutNobodyElse) {
+  start();
+  const auto stub = CoordinatorCalls::NewStub(channel(address_of("loop").certificates));
+  std::string refused;
+  for (int i = 0; i < 200 && refused.empty(); ++i) {
+    RegisterReply reply;
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub->Register(&context, registration("loop"), &reply).ok());
+    refused = reply.refused();
+  }
+  EXPECT_NE(refused.find("120 registrations a minute with this certificate"), std::string::npos);
+  EXPECT_EQ(train(address_of("neighbour"), 1).error, "");
+  EXPECT_EQ(running->notes.text().find("| neighbour"), std::string::npos) << running->notes.text();
+}
+
 // Bytes from the server stop after a while.
 class Dam {
  public:
