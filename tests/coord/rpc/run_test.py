@@ -304,7 +304,7 @@ def idle_connections_hold_nobody_up(run):
 
     def ask(path):
         with socket.create_connection((host, int(port)), 10) as line:
-            line.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             return b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
 
     idle = [socket.create_connection((host, int(port)), 10) for _ in range(60)]
@@ -365,7 +365,7 @@ def dripping_connections_end(run):
     expect(f"{len(left)} of 64 are held after 30 s", not left)
     with socket.create_connection((host, int(port)), 10) as line:
         line.settimeout(30)
-        line.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        line.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         expect("no answer after the others", line.recv(4096).startswith(b"HTTP/1.1 200 OK"))
     for line in lines:
         line.close()
