@@ -211,6 +211,8 @@ void add_optimizer(CLI::App& bench) {
       run_optimizer, "Rounds, at least");
   add_exchange_flags(*kind, args->how,
                      "With overlap: buckets on their way at a time; 0: no row with overlap");
+  add_value(*kind, "--tensors", args->how.tensors,
+            "Tensors of equal size, each at an address of its own", {1, 1'000'000});
 }
 
 #if PRIDE_HAVE_TORCH

@@ -15,10 +15,11 @@ void add_addresses(CLI::App& command, ServeOptions& options) {
             "Folder of the journal, made where it is not there: a coordinator that was killed goes "
             "on from it")
       ->required();
-  add_value(command, "--listen", options.listen,
-            "HOST:PORT for workers; port 0 is any that is free. Other machines can call only with "
-            "--certs");
-  add_value(command, "--certs", options.certs,
+  add_value(
+      command, "--listen", options.listen,
+      "HOST:PORT for workers; port 0 is any that is free, 0.0.0.0 all addresses of IPv4, [::] "
+      "all. Other machines can call only with --certificates");
+  add_value(command, "--certificates,--certs", options.certs,
             "Folder with ca.pem, cert.pem, key.pem and revoked.txt, as `pride certs server` makes "
             "it; default: no TLS, this machine only");
   add_value(command, "--http", options.http,
@@ -27,11 +28,11 @@ void add_addresses(CLI::App& command, ServeOptions& options) {
 }
 
 void add_rounds(CLI::App& command, ServeOptions& options) {
-  add_value(command, "--min-workers", options.min_workers, "Voters without whom no round closes",
-            {1, 1e6});
+  add_value(command, "--min-workers", options.min_workers,
+            "Voters without whom no round closes, whatever the quorum", {1, 1e6});
   add_value(command, "--quorum", options.quorum,
-            "Voters after which a round closes at the end of the grace window (default: "
-            "--quorum-share of the live workers)",
+            "Voters below whom no round closes, and after whom it closes at the end of the grace "
+            "window (default: --quorum-share of the live workers)",
             {1, 1e6});
   add_value(command, "--quorum-share", options.quorum_share,
             "Share of the live workers, rounded up, that is a quorum", {0.01, 1});
@@ -89,6 +90,9 @@ void add_journal(CLI::App& command) {
   command.add_option("dir", options.dir, "Folder of `pride serve --dir`")->required();
   command.add_flag("--replay", options.replay,
                    "Apply all records to the oldest parameters, and print the hash at the end");
+  command.add_option("--repair", options.repair,
+                     "Copy what is good of a damaged journal into this new folder, and say what "
+                     "was left out");
 }
 
 }  // namespace pride::app

@@ -97,7 +97,7 @@ const std::vector<Command> kCommands = {
     {"serve",
      "Coordinate workers that come and go: a round closes when all have voted, or at a quorum",
      {"--dir runs/coordinator --listen 127.0.0.1:4770 --http 127.0.0.1:8080",
-      "--dir runs/coordinator --listen 0.0.0.0:4770 --certs certs/server --quorum 5"},
+      "--dir runs/coordinator --listen 0.0.0.0:4770 --certificates certs/server --quorum 5"},
      PRIDE_COORD_HAS(add_serve),
      true},
     {"journal",

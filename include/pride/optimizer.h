@@ -120,13 +120,15 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Parameters and gradients stay where they lie (pride/tensors.h): the caller gives one flat buffer
-  // or each tensor by itself, in each call, and the memory is read and written there. Parameters may
-  // be bfloat16 or float16: their float32 masters are then state (saved as "master/<parameter>"),
-  // and values that the caller has changed between steps count. A parameter keeps its dtype.
+  // Parameters and gradients stay where they lie (pride/tensors.h): the caller gives one flat
+  // buffer or each tensor by itself, in each call, and the memory is read and written there.
+  // Parameters may be bfloat16 or float16: their float32 masters are then state (saved as
+  // "master/<parameter>"), and values that the caller has changed between steps count. A parameter
+  // keeps its dtype.
 
-  // Checks where the parameters lie, and takes over the values of narrow ones into their masters, as
-  // every call with `params` does: for masters to be there before a save or a load. Between steps.
+  // Checks where the parameters lie, and takes over the values of narrow ones into their masters,
+  // as every call with `params` does: for masters to be there before a save or a load. Between
+  // steps.
   void place(const Parameters& params);
 
   // Copies rank 0's parameters to all ranks: before the first forward, where ranks may have begun
@@ -212,13 +214,13 @@ class Optimizer {
   // parameters by the common ones, to evaluate, hash or save those; and to_local() goes back,
   // before the next gradient. A saved state goes with the common parameters:
   // to_local() after load(). With all other methods neither changes anything.
-  // Throws InvalidArgument in the middle of a step; CommError, after which no step is welcome, if an
-  // exchange on its way fails.
+  // Throws InvalidArgument in the middle of a step; CommError, after which no step is welcome, if
+  // an exchange on its way fails.
   void to_common(const Parameters& params) const;
   void to_local(const Parameters& params) const;
 
-  // param_hash() of the parameters (of the masters of narrower ones); with local steps of those that
-  // the ranks have in common. Between steps.
+  // param_hash() of the parameters (of the masters of narrower ones); with local steps of those
+  // that the ranks have in common. Between steps.
   std::uint64_t hash(const Parameters& params) const;
 
   // The parameters as float32 (masters of narrower ones) in one flat buffer, and back: the caller's

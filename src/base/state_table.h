@@ -92,7 +92,7 @@ class StateTable {
   FlatBuffer masters_;  // empty before the first
   std::vector<char> has_master_;
   std::uint64_t n_masters_ = 0;  // coordinates
-  std::deque<Entry> entries_;  // whose addresses methods keep
+  std::deque<Entry> entries_;    // whose addresses methods keep
   std::deque<Text> texts_;
 };
 

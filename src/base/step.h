@@ -113,9 +113,9 @@ struct Round {
 struct StepContext : Round {
   int rank = 0;
   std::span<const StepScalars> groups;
-  std::span<const char> unused;  // by tensor: 1 if it has no gradient on this rank
+  std::span<const char> unused;       // by tensor: 1 if it has no gradient on this rank
   std::span<const char> frozen = {};  // by tensor: 1 if it stays as it is; empty: none
-  float grad_scale = 1;          // global-norm clipping: factor of the mean gradient, at apply
+  float grad_scale = 1;               // global-norm clipping: factor of the mean gradient, at apply
 
   bool is_unused(std::size_t tensor) const noexcept { return unused[tensor] != 0; }
   bool is_frozen(std::size_t tensor) const noexcept {

@@ -31,7 +31,7 @@ struct pride_optimizer {
   std::unique_ptr<pride::Communicator> own = nullptr;  // of a coordinator's worker
   std::unique_ptr<pride::Optimizer> optimizer = nullptr;
   std::vector<pride::StateBuffer> buffers = {};  // the texts of pride_optimizer_state_buffer()
-  std::vector<pride::Tensor> params = {};  // of pride_optimizer_set_parameters()
+  std::vector<pride::Tensor> params = {};        // of pride_optimizer_set_parameters()
   std::string note = {};
   std::optional<pride::RoundReport> round = {};   // of the last step
   std::int64_t steps_done = 0;                    // when `finishing` began

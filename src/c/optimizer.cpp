@@ -210,9 +210,7 @@ int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor
 }
 
 int pride_optimizer_hash(pride_optimizer* optimizer, uint64_t* out) {
-  return guarded([&] {
-    given(out, "out") = idle(optimizer).hash(params_of(*optimizer, nullptr));
-  });
+  return guarded([&] { given(out, "out") = idle(optimizer).hash(params_of(*optimizer, nullptr)); });
 }
 
 int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,

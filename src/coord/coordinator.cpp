@@ -28,8 +28,9 @@ const CoordinatorOptions& checked(const CoordinatorOptions& o) {
               most_weight, ", must be from 1 to ", kMostSamples);
   PRIDE_CHECK(o.dead_after > Seconds(0), "coordinator: dead_after must be above 0");
   PRIDE_CHECK(o.max_workers >= 1, "coordinator: max_workers is ", o.max_workers);
-  PRIDE_CHECK(o.quorum.min_workers <= o.max_workers, "coordinator: min_workers is ",
-              o.quorum.min_workers, ", max_workers ", o.max_workers, ": no round could close");
+  PRIDE_CHECK(o.quorum.least_voters() <= o.max_workers,
+              "coordinator: min_workers or the quorum is ", o.quorum.least_voters(),
+              ", max_workers ", o.max_workers, ": no round could close");
   PRIDE_CHECK(o.parameters_every >= 0, "coordinator: parameters_every is ", o.parameters_every);
   return o;
 }
@@ -102,7 +103,7 @@ Coordinator::Impl::Caller Coordinator::Impl::caller(const std::string& session, 
   if (worker.peer.certificate != peer.certificate) {
     return {.refused = "the certificate is not that of the registration"};
   }
-  worker.peer.address = peer.address;
+  worker.peer = peer;
   worker.seen = now;
   worker.live = true;
   return {.number = number};
@@ -156,7 +157,7 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
   }
   if (run && theirs) {
     if (const auto differs = coord::difference(*run, *theirs)) {
-      return "another run, here is the coordinator: " + *differs;
+      return "another run: " + *differs;
     }
   }
   if (new_serving && options.weighting != Weighting::kEqual && new_serving->most_votes() == 0) {
@@ -228,6 +229,11 @@ RegisterReply Coordinator::register_worker(const RegisterRequest& request, const
   }
   if (reply.refused().empty()) {
     impl_->begin_session(found.number, peer, impl_->now);
+    if (impl_->options.weighting == Weighting::kEqual && request.vote_weight() > 1) {
+      impl_->observer.on_warning(concat("worker ", impl_->name_of(found.number), " asks for ",
+                                        request.vote_weight(),
+                                        " votes and has one: start with --weights samples"));
+    }
     impl_->observer.on_joined(found.number, impl_->name_of(found.number), peer, found.added);
     reply.set_session(impl_->at(found.number).session);
     reply.set_number(static_cast<std::uint32_t>(found.number));
@@ -245,8 +251,9 @@ HeartbeatReply Coordinator::heartbeat(const HeartbeatRequest& request, const Pee
   HeartbeatReply reply;
   const Impl::Caller caller = impl_->caller(request.session(), peer, now);
   if (caller) {
-    // one that says it is further than anybody can be is not waited for longer because of it
-    impl_->at(caller.number).round = std::min(request.round(), impl_->open.round());
+    // who says that it is further than what it has fetched is not waited for because of it
+    Worker& worker = impl_->at(caller.number);
+    worker.round = std::min(request.round(), worker.can_be_at);
     if (request.leaves()) {
       impl_->end_session(caller.number);
       impl_->observer.on_left(caller.number, impl_->name_of(caller.number));
@@ -274,7 +281,24 @@ void Coordinator::tick(Time time) {
       impl_->answer(work, number, impl_->round_reply(number, worker.waiter->round));
     }
   }
+  if (const auto due = impl_->few_voters_due(); due && *due <= now) {
+    impl_->few_said = now;
+    impl_->observer.on_warning(impl_->few_voters());
+  }
   impl_->evaluate(work);
+}
+
+// When it is next to be said that a round has ballots, and too few for any round.
+std::optional<Time> Coordinator::Impl::few_voters_due() const {
+  if (few_voters().empty()) return {};
+  return std::max(*first_ballot + kFewAfter, few_said + kFewAgain);
+}
+
+std::string Coordinator::Impl::few_voters() const {
+  const int least = options.quorum.least_voters(), in = votes().in_group;
+  if (!first_ballot || closing || in >= least || !stopped().empty()) return {};
+  return concat("round ", open.round(), " waits for voters: ", in, " of ", least, " are in it, ",
+                std::ranges::count(workers, true, &Worker::live), " workers are live");
 }
 
 std::optional<Time> Coordinator::next_event() const {
@@ -287,6 +311,7 @@ std::optional<Time> Coordinator::next_event() const {
   };
   const bool waits = !impl_->closing && impl_->stopped().empty();
   if (waits && impl_->quorum_at) consider(*impl_->quorum_at, impl_->window);
+  if (const auto due = impl_->few_voters_due()) consider(*due, Seconds(0));
   if (waits && impl_->split_since) consider(*impl_->split_since, impl_->options.quorum.most_grace);
   for (const Worker& worker : impl_->workers) {
     if (worker.live) consider(*worker.seen, impl_->options.dead_after);

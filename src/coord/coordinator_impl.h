@@ -40,7 +40,9 @@ struct Worker {
   Peer peer;
   std::optional<Time> seen;
   bool live = false;
-  std::int64_t round = -1;  // that it works on, as it said last
+  std::int64_t round = -1;     // that it works on, as it said last
+  std::int64_t can_be_at = 0;  // by what it has fetched and sent
+  int missed = 0;              // rounds in a row that waited for it in vain
   std::shared_ptr<Upload> ballot, parameters;
   std::int64_t late_round = -1, refused_round = -1;
   std::optional<Waiter> waiter;
@@ -138,6 +140,9 @@ struct Coordinator::Impl {
   std::optional<std::uint64_t> known_hash() const;
   bool is_waited_for(const Worker& worker) const;
   Votes votes() const;
+  void reached(int number, std::int64_t round);
+  std::string few_voters() const;  // empty: the open round has enough, or no ballot yet
+  std::optional<Time> few_voters_due() const;
   void count_late(int number, std::int64_t round, Time time);
   std::optional<VoteReply> settled_vote(int number, std::int64_t round, Time time);
   VoteReply begin_vote(const VoteRequest& request, int number,
@@ -175,8 +180,11 @@ struct Coordinator::Impl {
   struct Known {
     std::int64_t round = 0;
     std::uint64_t hash = 0;
-    std::int64_t kept = -1;  // parameters that were written on the way
+    std::int64_t kept = -1;      // parameters that were written on the way
+    std::string unwritten = {};  // why the newest were not
   };
+  std::string write_parameters(std::int64_t before_round, std::uint64_t hash,
+                               std::span<const float> params);
   std::optional<Known> follow();
   void learn_hash(const std::optional<Known>& now_known);
 
@@ -202,6 +210,7 @@ struct Coordinator::Impl {
   bool closing = false;
   std::pair<std::int64_t, std::uint64_t> known_size{-1, 0};  // round, bytes of its ballots
   std::optional<Time> first_ballot, quorum_at, split_since;
+  Time few_said{};
   Seconds window{0};
   GraceWindow grace;
   LearnedWeights learned;
@@ -216,12 +225,15 @@ struct Coordinator::Impl {
   std::optional<ParametersOffer> offer;  // waits until its round is closed, which shows its hash
   std::optional<std::pair<int, Time>> first_giver;  // uploads those before round 0; last seen so
   std::optional<Known> shadow_knows;
-  std::int64_t keeping = -1;  // round of parameters that are being written
+  std::int64_t keeping = -1;      // round of parameters that are being written
+  std::int64_t try_again_at = 0;  // after parameters could not be written; 0: they could
 
   std::uint64_t ballots_counted = 0, ballots_late = 0, ballots_refused = 0, calls_refused = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0;
 };
 
 inline constexpr std::size_t kRoundsKept = 256;
+inline constexpr int kMostMissed = 3;
+inline constexpr std::chrono::seconds kFewAfter{5}, kFewAgain{60};
 
 }  // namespace pride::coord

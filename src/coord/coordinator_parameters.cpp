@@ -23,7 +23,8 @@ void Impl::ask_for_parameters(const Closing& round) {
   const std::int64_t before = round.round + 1;
   if (shadow_knows) return;
   const bool none = !journal.newest_parameters() && keeping < 0;
-  const bool due = none || (options.parameters_every > 0 && before % options.parameters_every == 0);
+  const bool periodic = options.parameters_every > 0 && before % options.parameters_every == 0;
+  const bool due = try_again_at > 0 ? before >= try_again_at : none || periodic;
   const bool broken = ask && (!at(ask->number).live || before - ask->before_round >= kPatience);
   if (!(due && !ask) && !broken) return;
   // the first that voted, and not the one that was asked in vain
@@ -71,12 +72,13 @@ void Impl::keep(Work& work, ParametersOffer given) {
   keeping = given.before_round;
   work.later([this, given] {
     run_later([this, given] {
+      const auto bytes = given.bytes->bytes();
+      const std::string unwritten =
+          write_parameters(given.before_round, given.params_hash,
+                           {reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4});
       std::string why;
       std::optional<Known> known;
       try {
-        const auto bytes = given.bytes->bytes();
-        journal.keep_parameters(given.before_round, given.params_hash,
-                                {reinterpret_cast<const float*>(bytes.data()), bytes.size() / 4});
         known = follow();
       } catch (const std::exception& error) {
         why = error.what();
@@ -86,11 +88,27 @@ void Impl::keep(Work& work, ParametersOffer given) {
       if (ask && ask->before_round <= given.before_round) ask = {};
       first_giver = {};
       if (!why.empty()) return fail(after, why);
-      observer.on_parameters(given.before_round, given.params_hash, name_of(given.number));
+      try_again_at = unwritten.empty() ? 0 : open.round() + kPatience;
+      if (unwritten.empty()) {
+        observer.on_parameters(given.before_round, given.params_hash, name_of(given.number));
+      } else {
+        observer.on_warning(concat(unwritten, "; asked for again after round ", try_again_at));
+      }
       learn_hash(known);
       evaluate(after);
     });
   });
+}
+
+// Why they are not on disk; empty: they are. Rounds go on without them: a newcomer replays more.
+std::string Impl::write_parameters(std::int64_t before_round, std::uint64_t hash,
+                                   std::span<const float> params) {
+  try {
+    journal.keep_parameters(before_round, hash, params);
+    return {};
+  } catch (const DataError& error) {
+    return concat("parameters before round ", before_round, ": ", error.what());
+  }
 }
 
 std::optional<Impl::Known> Impl::follow() {
@@ -111,8 +129,8 @@ std::optional<Impl::Known> Impl::follow() {
     shadow->apply(std::as_bytes(std::span(bytes)), concat("shadow, round ", shadow->round()));
     const std::int64_t round = shadow->round();
     if (options.parameters_every == 0 || round % options.parameters_every != 0) continue;
-    journal.keep_parameters(round, shadow->hash(), shadow->params().span());
-    known.kept = round;
+    known.unwritten = write_parameters(round, shadow->hash(), shadow->params().span());
+    if (known.unwritten.empty()) known.kept = round;
   }
   known.round = shadow->round();
   known.hash = shadow->hash();
@@ -123,6 +141,7 @@ void Impl::learn_hash(const std::optional<Known>& now_known) {
   if (!now_known) return;
   shadow_knows = now_known;
   ask = {};
+  if (!now_known->unwritten.empty()) observer.on_warning(now_known->unwritten);
   if (now_known->kept >= 0) {
     observer.on_parameters(now_known->kept, journal.newest_parameters()->params_hash, "the shadow");
   }

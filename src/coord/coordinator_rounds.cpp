@@ -23,7 +23,8 @@ bool all_equal(std::span<const int> weights) {
 const HeldBallot* odd_one(const QuorumOptions& options, const std::vector<HeldBallot>& ballots,
                           std::span<const int> weights) {
   const int n = static_cast<int>(ballots.size());
-  if (!options.odd || n % 2 != 0 || n <= options.min_workers || !all_equal(weights)) return nullptr;
+  if (!options.odd || n % 2 != 0 || n <= options.least_voters() || !all_equal(weights))
+    return nullptr;
   return &*std::ranges::max_element(ballots, {}, &HeldBallot::arrived);
 }
 
@@ -72,7 +73,11 @@ void Impl::start_closing(Work& work, Close how) {
   report.open = Seconds(now - *first_ballot);
   for (int number = 0; number < std::ssize(workers); ++number) {
     const bool waits = is_waited_for(at(number)) && open.of(number) == nullptr;
-    if (waits) report.missing.push_back(number);
+    if (!waits) continue;
+    report.missing.push_back(number);
+    if (++at(number).missed < kMostMissed) continue;
+    observer.on_warning(concat("worker ", name_of(number), " is not waited for until it votes: ",
+                               "no ballot of it in ", kMostMissed, " rounds"));
   }
   if (!quorum_at) grace.quorum(open.round(), now);  // so that it is known how late others are
   work.later([this, round] { run_later([this, round] { close(round); }); });
@@ -209,9 +214,11 @@ WaitRoundReply Impl::round_reply(int number, std::int64_t round) const {
   reply.set_hash(record->hash());
   reply.set_counted(was_counted(number, round));
   const ClosedRound* known = closed_round(round);
-  if (!reply.counted() && known != nullptr) {
-    const auto why = known->why_not.find(number);
-    reply.set_why_not(why == known->why_not.end() ? "late" : why->second);
+  if (!reply.counted()) {
+    reply.set_why_not(known == nullptr ? "the round is over for long" : "late");
+    if (known != nullptr && known->why_not.contains(number)) {
+      reply.set_why_not(known->why_not.at(number));
+    }
   }
   reply.set_wants_parameters(ask && ask->number == number && ask->before_round == round + 1);
   return reply;
@@ -256,7 +263,7 @@ void Impl::recall_last_record(Time time) {
     Worker& worker = at(voter.number);
     worker.live = true;
     worker.seen = time;
-    worker.round = round + 1;
+    worker.round = worker.can_be_at = round + 1;
     worker.weight = voter.weight;
     if (options.weighting == Weighting::kLearned) {
       const auto largest = std::ranges::max(record.voters, {}, &Voter::weight).weight;

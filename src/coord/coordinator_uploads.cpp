@@ -44,6 +44,7 @@ Impl::Place Impl::ballot_place(int number, std::int64_t round, std::uint64_t tot
     return {.refused =
                 concat("a ballot of ", total, " bytes; those of round ", round, " have ", size)};
   }
+  reached(number, round);
   return {.upload = fitting(at(number).ballot, round, total)};
 }
 
@@ -178,10 +179,9 @@ GetChunkReply Coordinator::get_chunk(const GetChunkRequest& request, const Peer&
     reply.set_refused(error.what());
   }
   Impl::Work work(*impl_);
-  if (request.kind() == RECORD && reply.refused().empty()) {
+  if (reply.refused().empty()) {
     // it applies the record, and then works on the next round: it is waited for there
-    std::int64_t& round = impl_->at(caller.number).round;
-    round = std::max(round, std::min(request.round() + 1, impl_->open.round()));
+    impl_->reached(caller.number, request.round() + (request.kind() == RECORD ? 1 : 0));
   }
   impl_->note_refused("GetChunk", caller.number, peer, reply.refused());
   impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());

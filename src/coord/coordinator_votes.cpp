@@ -60,8 +60,15 @@ std::optional<std::uint64_t> Impl::known_hash() const {
 bool Impl::is_waited_for(const Worker& worker) const {
   const bool abstains =
       worker.waiter && worker.waiter->round == open.round() && worker.waiter->abstains;
-  return worker.live && worker.round >= open.round() - 1 && worker.refused_round != open.round() &&
-         !abstains;
+  return worker.live && worker.round >= open.round() - 1 && worker.missed < kMostMissed &&
+         worker.refused_round != open.round() && !abstains;
+}
+
+// It has what is needed to work on this round.
+void Impl::reached(int number, std::int64_t round) {
+  Worker& worker = at(number);
+  worker.can_be_at = std::max(worker.can_be_at, std::min(round, open.round()));
+  worker.round = std::max(worker.round, worker.can_be_at);
 }
 
 Votes Impl::votes() const {
@@ -113,6 +120,7 @@ std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time
   }
   if (round == open.round() && !closing) return {};
   count_late(number, round, time);
+  at(number).missed = 0;  // it votes, if late
   reply.set_status(VoteReply::LATE);
   reply.set_why("late");
   return reply;
@@ -156,7 +164,8 @@ Voter Impl::registered_voter(int number) const {
 
 void Impl::hold(Work& work, HeldBallot ballot, Time time) {
   Worker& worker = at(ballot.number);
-  worker.round = std::max(worker.round, open.round());
+  reached(ballot.number, open.round());
+  worker.missed = 0;
   worker.loss = ballot.loss;
   worker.ballot = nullptr;
   ballot.arrived = time;

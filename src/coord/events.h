@@ -13,8 +13,9 @@ namespace pride::coord {
 
 // Who calls: from the connection, never from a message.
 struct Peer {
-  std::string certificate;  // name in the certificate; empty: there is none
-  std::string address;      // "192.0.2.1:4711"
+  std::string certificate;             // name in the certificate; empty: there is none
+  std::string address;                 // "192.0.2.1:4711"
+  std::int64_t certificate_until = 0;  // it expires, in seconds of Unix time
 };
 
 struct VoterReport {
@@ -60,6 +61,8 @@ class Observer {
                              const std::string& /*from*/) {}
   // The journal was found with a torn end, or without a file: JournalFiles::notes().
   virtual void on_journal(const std::string& /*note*/) {}
+  // Something that somebody should look at; the coordinator goes on.
+  virtual void on_warning(const std::string& /*what*/) {}
   // The journal could not be written, or the round not be served: the coordinator serves no more.
   virtual void on_failed(const std::string& /*why*/) {}
 };
@@ -67,9 +70,11 @@ class Observer {
 struct WorkerStatus {
   int number = 0;
   std::string name, address;
+  std::int64_t certificate_until = 0;  // 0: it has none
   bool live = false;
   std::optional<Seconds> silent;  // since its last call; not set: none since the start
   std::int64_t round = -1;        // that it works on, as it said last
+  bool ended = false;             // it said so
   bool voted = false;             // in the open round
   int weight = 1;
   std::uint64_t counted = 0, late = 0, refused = 0;  // its ballots since the start
@@ -82,7 +87,9 @@ struct Status {
   std::uint64_t coordinates = 0;
   std::int64_t open_round = 0, first_record = 0, parameters_round = -1;
   bool closing = false;
-  std::string failed;  // why it serves no more
+  int voters_in = 0, least_voters = 1;  // of the open round
+  std::string few_voters;               // it has ballots, and waits for more; empty: it does not
+  std::string failed;                   // why it serves no more
   Seconds grace{0};
   std::uint64_t ballots_counted = 0, ballots_late = 0, ballots_refused = 0, calls_refused = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0, journal_bytes = 0;

@@ -27,8 +27,9 @@ constexpr const char* kOwnNames[] = {kRegistrationsFile, kRecordsPrefix,      kP
   throw DataError(concat("cannot ", what, " ", file.string(), ": ", why));
 }
 
-void write_text(const fs::path& file, bool run, const std::string& text) {
-  const std::string header = text_header(run, text);
+void write_text(const fs::path& file, std::optional<std::uint64_t> run_hash,
+                const std::string& text) {
+  const std::string header = text_header(run_hash, text);
   train::PendingFile out(file);
   out.write(header.data(), header.size());
   out.write(text.data(), text.size());
@@ -144,13 +145,13 @@ void Journal::begin(const std::string& run) {
     run_hash_ = run_hash_of(run);
   }
   add_segment(0);
-  write_text(folder_ / kRunFile, true, run);
+  write_text(folder_ / kRunFile, {}, run);
   const std::lock_guard lock(mutex_);
   files_.run = run;
 }
 
 void Journal::save_registrations(const std::string& bytes) {
-  write_text(folder_ / kRegistrationsFile, false, bytes);
+  write_text(folder_ / kRegistrationsFile, run_hash_, bytes);
 }
 
 void Journal::add_segment(std::int64_t first_round) {
@@ -204,19 +205,22 @@ void Journal::keep_parameters(std::int64_t before_round, std::uint64_t params_ha
 void Journal::drop_old() {
   rotate_ = true;  // so that segments end where parameters begin
   auto& kept = files_.parameters;
-  while (kept.size() > 2) {
-    fs::remove(kept.front().file);
-    kept.erase(kept.begin());
-  }
   if (kept.size() < 2) return;
+  const std::int64_t needed = kept[kept.size() - 2].before_round;
   const auto is_old = [&](const JournalSegment& segment) {
-    return segment.first_round + std::ssize(segment.entries) <= kept.front().before_round;
+    return segment.first_round + std::ssize(segment.entries) <= needed;
   };
   while (files_.segments.size() > 1 && is_old(files_.segments.front())) {
     fs::remove(files_.segments.front().file);
     files_.segments.erase(files_.segments.begin());
     segments_.erase(segments_.begin());
   }
+  // a segment that stays keeps the parameters from which it can be replayed
+  std::erase_if(kept, [&](const JournalParameters& p) {
+    const bool old = p.before_round < needed && p.before_round != files_.first_record();
+    if (old) fs::remove(p.file);
+    return old;
+  });
 }
 
 std::int64_t Journal::first_record() const {

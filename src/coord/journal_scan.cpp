@@ -73,7 +73,8 @@ class Reader {
   }
   template <typename... What>
   [[noreturn]] void damaged(std::uint64_t offset, const What&... what) const {
-    throw DataError(concat(file_.string(), ": damaged at byte ", offset, ": ", what...));
+    throw DataError(concat(file_.string(), ": damaged at byte ", offset, ": ", what...,
+                           "; `pride journal --repair NEW` copies what is good into a new folder"));
   }
 
  private:
@@ -81,14 +82,17 @@ class Reader {
   train::MappedFile map_;
 };
 
-std::string read_text(const fs::path& file, std::uint64_t magic) {
+std::string read_text(const fs::path& file, std::uint64_t magic, std::uint64_t seed) {
   const Reader in(file);
   if (in.size() < kTextHeaderBytes) in.damaged(in.size(), "it ends within its header");
   in.check_kind(magic, "another kind of file, or another version");
   const std::uint64_t n = in.number(8);
   if (n != in.size() - kTextHeaderBytes) in.damaged(8, "its size is another");
   const Bytes text = in.bytes(kTextHeaderBytes, n);
-  if (hash_bytes(text) != in.number(16)) in.damaged(kTextHeaderBytes, "its hash does not fit");
+  if (hash_bytes(text, seed) != in.number(16)) {
+    in.damaged(kTextHeaderBytes, "its hash does not fit",
+               seed == 0 ? "" : "; or it is of another run than the file run");
+  }
   return {reinterpret_cast<const char*>(text.data()), text.size()};
 }
 
@@ -245,7 +249,7 @@ std::vector<std::string> JournalFiles::notes(bool all) const {
   if (first < next && parameters.empty()) {
     notes.push_back(concat(file.string(), ": missing, as are all later ones: nobody new can join ",
                            "before a worker has given its parameters"));
-  } else if (all && first < usable) {
+  } else if (all && first == 0 && first < usable) {  // else --keep recent has removed some
     notes.push_back(concat(file.string(), ": missing: the records of rounds ", first, " to ",
                            usable - 1, " cannot be replayed"));
   }
@@ -269,15 +273,15 @@ fs::path parameters_file(const fs::path& folder, std::int64_t round) {
 
 JournalFiles scan_journal(const fs::path& folder) {
   JournalFiles files;
-  if (fs::exists(folder / kRegistrationsFile)) {
-    files.registrations = read_text(folder / kRegistrationsFile, kNamesMagic);
-  }
   if (!fs::exists(folder / kRunFile)) {
     if (has_not_begun(folder)) return files;
     throw missing(folder / kRunFile, "records or parameters are there");
   }
-  files.run = read_text(folder / kRunFile, kRunMagic);
+  files.run = read_text(folder / kRunFile, kRunMagic, 0);
   const std::uint64_t run_hash = run_hash_of(*files.run);
+  if (fs::exists(folder / kRegistrationsFile)) {
+    files.registrations = read_text(folder / kRegistrationsFile, kNamesMagic, run_hash);
+  }
   scan_records(folder, run_hash, files);
   for (const std::int64_t round : rounds_of(folder, kParametersPrefix)) {
     const fs::path file = parameters_file(folder, round);
@@ -317,8 +321,9 @@ std::string parameters_header(std::uint64_t run_hash, const JournalParameters& p
                     0);
 }
 
-std::string text_header(bool run, const std::string& text) {
-  return numbers({run ? kRunMagic : kNamesMagic, text.size(), hash_of(text)});
+std::string text_header(std::optional<std::uint64_t> run_hash, const std::string& text) {
+  const std::uint64_t magic = run_hash ? kNamesMagic : kRunMagic;
+  return numbers({magic, text.size(), hash_of(text, run_hash.value_or(0))});
 }
 
 std::uint64_t run_hash_of(const std::string& run) { return hash_of(run); }

@@ -76,7 +76,8 @@ std::filesystem::path parameters_file(const std::filesystem::path& folder, std::
 std::string segment_header(std::uint64_t run_hash, std::int64_t first_round);
 std::string entry_header(std::uint64_t run_hash, const JournalEntry& entry);
 std::string parameters_header(std::uint64_t run_hash, const JournalParameters& parameters);
-std::string text_header(bool run, const std::string& text);
+// `run_hash`: of registrations; not set: it is the run.
+std::string text_header(std::optional<std::uint64_t> run_hash, const std::string& text);
 std::uint64_t run_hash_of(const std::string& run);
 
 }  // namespace pride::coord

@@ -40,12 +40,12 @@ std::vector<const HeldBallot*> OpenRound::group(std::optional<std::uint64_t> kno
 
 int quorum_of(const QuorumOptions& options, int waited_for) {
   const int share = static_cast<int>(std::ceil(options.share * waited_for - 1e-9));
-  return std::max(options.min_workers, options.count.value_or(share));
+  return std::max(options.least_voters(), options.count.value_or(share));
 }
 
 Close may_close(const QuorumOptions& options, const Votes& votes, std::optional<Time> quorum_at,
                 Seconds window, Time now) {
-  if (votes.in_group < std::max(1, options.min_workers)) return Close::kNot;
+  if (votes.in_group < options.least_voters()) return Close::kNot;
   if (votes.waited_and_in == votes.waited_for) return Close::kAll;
   if (quorum_at && Seconds(now - *quorum_at) >= window) return Close::kQuorum;
   return Close::kNot;

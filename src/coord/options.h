@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,8 +22,10 @@ enum class Weighting {
 
 struct QuorumOptions {
   int min_workers = 1;            // a round never closes with fewer voters
-  std::optional<int> count = {};  // voters of a quorum; not set: share
+  std::optional<int> count = {};  // voters of a quorum, never fewer either; not set: share
   double share = 0.5;             // of the workers that are waited for, rounded up
+
+  int least_voters() const { return std::max(min_workers, count.value_or(1)); }
   // Time after the quorum; not set: by recent arrivals, within these limits.
   std::optional<Seconds> grace = {};
   Seconds least_grace{0.05}, most_grace{30};
@@ -39,7 +42,7 @@ struct CoordinatorOptions {
   std::uint32_t most_wait_ms = 60'000;  // of WaitRound
   int max_workers = 1024;               // registrations in all
   int registrations_per_minute = 600;   // new names
-  int attempts_per_minute = 120;        // to register, from one address
+  int attempts_per_minute = 120;        // to register, with a certificate or from an address
   std::int64_t parameters_every = 100;  // rounds; 0: only the first are kept
   // Parameters are the coordinator's own, by applying records (coord/shadow.h): no worker is asked.
   bool shadow = false;

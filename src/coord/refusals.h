@@ -13,8 +13,9 @@ inline constexpr std::string_view kRegisterAgain = "register again";
 inline constexpr std::string_view kStops = "the coordinator stops";
 inline constexpr std::string_view kFailed = "the coordinator failed";
 
-// How a refusal ends that is over after a while.
-inline constexpr std::string_view kTooOften = " registrations a minute from this address";
+// In refusals that are over after a while.
+inline constexpr std::string_view kTooOften = " registrations a minute ";
+inline constexpr std::string_view kNotYetValid = "is not valid before ", kExpired = "has expired";
 
 // The client adds where this worker's secret is.
 inline constexpr std::string_view kOtherSecret = "belongs to a worker with another secret";

@@ -57,9 +57,11 @@ std::string Registrations::refuse_rate(const Peer& peer, Time now) {
     forget_before(entry->second, now);
     entry = entry->second.empty() ? attempts_.erase(entry) : std::next(entry);
   }
-  std::deque<Time>& times = attempts_[host_of(peer.address)];
+  const bool by_address = peer.certificate.empty();
+  std::deque<Time>& times = attempts_[by_address ? host_of(peer.address) : peer.certificate];
   if (std::ssize(times) >= options_.attempts_per_minute) {
-    return concat("more than ", options_.attempts_per_minute, kTooOften);
+    return concat("more than ", options_.attempts_per_minute, kTooOften,
+                  by_address ? "from this address" : "with this certificate");
   }
   times.push_back(now);
   return {};

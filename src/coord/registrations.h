@@ -57,8 +57,9 @@ class Registrations {
   const CoordinatorOptions& options_;
   std::vector<Entry> entries_;
   std::map<std::string, int, std::less<>> numbers_;
-  std::deque<Time> added_;                            // new names of the last minute
-  std::map<std::string, std::deque<Time>> attempts_;  // of the last minute, by address
+  std::deque<Time> added_;  // new names of the last minute
+  std::map<std::string, std::deque<Time>>
+      attempts_;  // of the last minute, by certificate or address
 };
 
 }  // namespace pride::coord

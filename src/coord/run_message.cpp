@@ -52,33 +52,43 @@ std::string shortened(const std::string& text) {
   return text.size() <= kLongestText ? text : text.substr(0, kLongestText) + "...";
 }
 
-template <typename T>
-std::optional<std::string> compare(const std::string& what, const T& here, const T& there) {
-  if (here == there) return {};
-  return concat(what, " is ", here, " here and ", there, " there");
-}
+// What a worker has otherwise than the run.
+class Differences {
+ public:
+  template <typename T>
+  bool compare(const std::string& what, const T& run, const T& worker) {
+    if (run == worker) return false;
+    text_ +=
+        concat(text_.empty() ? "" : "; ", what, ": the run has ", run, ", this worker ", worker);
+    return true;
+  }
+  std::optional<std::string> text() const {
+    return text_.empty() ? std::nullopt : std::optional(text_);
+  }
+
+ private:
+  std::string text_;
+};
 
 using Values = std::map<std::string, std::string>;
 
-std::optional<std::string> compare_values(const std::string& what, const Values& here,
-                                          const Values& there) {
+void compare_values(const std::string& what, const Values& run, const Values& worker,
+                    Differences& all) {
+  Values names = run;
+  names.insert(worker.begin(), worker.end());
   const auto value_in = [](const Values& values, const std::string& name) {
     const auto found = values.find(name);
-    return found == values.end() ? "not set" : shortened(found->second);
+    return found == values.end() ? "none" : shortened(found->second);
   };
-  for (const Values* const names : {&here, &there}) {
-    for (const auto& [name, value] : *names) {
-      const auto a = here.find(name), b = there.find(name);
-      if (a != here.end() && b != there.end() && a->second == b->second) continue;
-      return concat(what, " ", shortened(name), " is ", value_in(here, name), " here and ",
-                    value_in(there, name), " there");
-    }
+  for (const auto& [name, value] : names) {
+    const auto a = run.find(name), b = worker.find(name);
+    if (a != run.end() && b != worker.end() && a->second == b->second) continue;
+    all.compare(concat(what, " ", shortened(name)), value_in(run, name), value_in(worker, name));
   }
-  return {};
 }
 
-std::optional<std::string> compare_groups(const RunDescription& here, const RunDescription& there) {
-  if (auto d = compare("the number of groups", here.groups.size(), there.groups.size())) return d;
+void compare_groups(const RunDescription& run, const RunDescription& worker, Differences& all) {
+  if (all.compare("the number of groups", run.groups.size(), worker.groups.size())) return;
   constexpr struct {
     const char* name;
     std::optional<double> ParamGroup::*value;
@@ -87,17 +97,16 @@ std::optional<std::string> compare_groups(const RunDescription& here, const RunD
               {"eps", &ParamGroup::eps},
               {"weight decay", &ParamGroup::weight_decay}};
   const auto text = [](const std::optional<double>& value) {
-    if (!value) return std::string("not set");
+    if (!value) return std::string("none");
     char digits[32];  // all that tell it from others
     return std::string(digits, std::to_chars(digits, digits + sizeof digits, *value).ptr);
   };
-  for (std::size_t g = 0; g < here.groups.size(); ++g) {
+  for (std::size_t g = 0; g < run.groups.size(); ++g) {
     for (const auto& [name, value] : kAll) {
-      const auto &a = here.groups[g].*value, &b = there.groups[g].*value;
-      if (a != b) return compare(concat(name, " of group ", g), text(a), text(b));
+      const auto &a = run.groups[g].*value, &b = worker.groups[g].*value;
+      if (a != b) all.compare(concat(name, " of group ", g), text(a), text(b));
     }
   }
-  return {};
 }
 
 // Lines "name=value"; nothing if it has another one.
@@ -112,32 +121,29 @@ std::optional<Values> values_of(const std::string& settings) {
   return values;
 }
 
-std::optional<std::string> compare_settings(const std::string& here, const std::string& there) {
-  if (here == there) return {};
-  const auto a = values_of(here), b = values_of(there);
-  if (a && b) {
-    if (auto d = compare_values("setting", *a, *b)) return d;
-  }
-  const auto [at, other] = std::ranges::mismatch(here, there);
-  const auto begin = at - here.begin() > kBefore ? at - here.begin() - kBefore : 0;
+void compare_settings(const std::string& run, const std::string& worker, Differences& all) {
+  const auto a = values_of(run), b = values_of(worker);
+  if (run == worker) return;
+  if (a && b && *a != *b) return compare_values("setting", *a, *b, all);
+  const auto [at, other] = std::ranges::mismatch(run, worker);
+  const auto begin = at - run.begin() > kBefore ? at - run.begin() - kBefore : 0;
   const auto from = static_cast<std::size_t>(begin);
   const std::string dots = from > 0 ? "..." : "";
-  return compare("settings", dots + shortened(here.substr(from)),
-                 dots + shortened(there.substr(from)));
+  all.compare("settings", dots + shortened(run.substr(from)),
+              dots + shortened(worker.substr(from)));
 }
 
-std::optional<std::string> compare_tensors(const RunDescription& here,
-                                           const RunDescription& there) {
-  if (auto d = compare("the number of tensors", here.tensors.size(), there.tensors.size())) {
-    return d;
+// The first of them: of another model all are others.
+void compare_tensors(const RunDescription& run, const RunDescription& worker, Differences& all) {
+  if (all.compare("the number of tensors", run.tensors.size(), worker.tensors.size())) return;
+  for (std::size_t i = 0; i < run.tensors.size(); ++i) {
+    const TensorSpec &a = run.tensors[i], &b = worker.tensors[i];
+    if (all.compare(concat("the name of tensor ", i), a.name, b.name) ||
+        all.compare("the shape of " + a.name, shape_text(a), shape_text(b)) ||
+        all.compare("the group of " + a.name, a.group, b.group)) {
+      return;
+    }
   }
-  for (std::size_t i = 0; i < here.tensors.size(); ++i) {
-    const TensorSpec &a = here.tensors[i], &b = there.tensors[i];
-    if (auto d = compare(concat("the name of tensor ", i), a.name, b.name)) return d;
-    if (auto d = compare("the shape of " + a.name, shape_text(a), shape_text(b))) return d;
-    if (auto d = compare("the group of " + a.name, a.group, b.group)) return d;
-  }
-  return {};
 }
 
 }  // namespace
@@ -202,15 +208,16 @@ RunDescription decode_run(std::string_view bytes) {
   return run;
 }
 
-std::optional<std::string> difference(const RunDescription& here, const RunDescription& there) {
-  if (auto d = compare("method", here.method, there.method)) return d;
-  if (auto d = compare_values("option", here.options, there.options)) return d;
-  if (auto d = compare_tensors(here, there)) return d;
-  if (auto d = compare_groups(here, there)) return d;
-  if (auto d = compare("coordinates of a bucket", here.bucket_coords, there.bucket_coords))
-    return d;
-  if (auto d = compare("seed", here.seed, there.seed)) return d;
-  return compare_settings(here.settings, there.settings);
+std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker) {
+  Differences all;
+  all.compare("method", run.method, worker.method);
+  compare_values("option", run.options, worker.options, all);
+  compare_tensors(run, worker, all);
+  compare_groups(run, worker, all);
+  all.compare("coordinates of a bucket", run.bucket_coords, worker.bucket_coords);
+  all.compare("seed", run.seed, worker.seed);
+  compare_settings(run.settings, worker.settings, all);
+  return all.text();
 }
 
 }  // namespace pride::coord

@@ -20,7 +20,7 @@ std::string encode_run(const RunDescription& run);
 // those of a layout of at most 2^40 coordinates, groups that are there.
 RunDescription decode_run(std::string_view bytes);
 
-// "method is dlion-vote here and lion-cub there": the first that is not equal.
-std::optional<std::string> difference(const RunDescription& here, const RunDescription& there);
+// "method: the run has dlion-vote, this worker lion-cub; ...": all that are not equal.
+std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker);
 
 }  // namespace pride::coord

@@ -26,8 +26,7 @@ std::uint16_t rounded(float value) {
   const std::uint32_t sign = bits & kSign, magnitude = bits ^ sign;
   const std::uint32_t small =
       std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F00'0000u;
-  const std::uint32_t normal =
-      (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
+  const std::uint32_t normal = (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
   std::uint32_t half = magnitude < 0x3880'0000u ? small : normal;
   if (magnitude >= 0x477F'F000u) half = 0x7C00u;  // 65520 and above
   if (magnitude > kInfinity) half = 0x7E00u | ((magnitude & ~kQuietBit) >> 13 & 0x1FFu);

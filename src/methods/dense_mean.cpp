@@ -209,7 +209,8 @@ void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& fli
   ByteBuffer& room = flight.wire(kind_ == Dense::kNative ? kSum : kFrames).room;
   const bool narrow = kind_ == Dense::kBf16, native = kind_ == Dense::kNative;
   const bool in_place = flight.grad.places == nullptr && !narrow && !native;
-  const std::size_t width = narrow ? sizeof(BFloat16) : sizeof(float), n_bytes = width * bucket.size();
+  const std::size_t width = narrow ? sizeof(BFloat16) : sizeof(float),
+                    n_bytes = width * bucket.size();
   room.resize(in_place || native ? n_bytes : 2 * n_bytes);
   std::span<const std::byte> values = room.span().first(n_bytes);
   if (in_place) {

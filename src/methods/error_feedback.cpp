@@ -58,8 +58,9 @@ void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight&
       const ScaleBlock& b = blocks[k];
       const Piece& piece = shard.pieces[b.piece];
       const auto p = std::span(room).first(b.n());
-      kernels::feedback(gradient_of(flight, piece, b, ctx, widened), m_.span().subspan(b.begin, b.n()),
-                        error_.span().subspan(b.begin, b.n()), feedback_(ctx.scalars_of(piece)), p);
+      kernels::feedback(gradient_of(flight, piece, b, ctx, widened),
+                        m_.span().subspan(b.begin, b.n()), error_.span().subspan(b.begin, b.n()),
+                        feedback_(ctx.scalars_of(piece)), p);
       view.scales[k] = compress(p, norm_, zero_words(ctx.seed, ctx.step, ctx.rank, b.begin / 64),
                                 view.signs_of(b));
       // NaN or Inf in the gradient, or a sum that overflows here, makes the scale non-finite
@@ -130,8 +131,9 @@ void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const Step
         continue;
       }
       const auto m = m_.span().subspan(b.begin, b.n());
-      kernels::keep_feedback(gradient_of(flight, piece, b, ctx, widened), feedback_(s), sent.signs_of(b),
-                             sent.scales[k], m, error_.span().subspan(b.begin, b.n()));
+      kernels::keep_feedback(gradient_of(flight, piece, b, ctx, widened), feedback_(s),
+                             sent.signs_of(b), sent.scales[k], m,
+                             error_.span().subspan(b.begin, b.n()));
       step(b, {result.signs_of(b), result.scales[k]}, s, m, x.f32(piece.tensor, b.begin, b.end));
     }
   }

@@ -172,10 +172,8 @@ void LionCub::encode_levels(const Bucket& b, const StepContext& ctx, Flight& fli
     }
     for (const Piece& p : shard.pieces) {
       if (ctx.is_unused(p.tensor)) continue;
-      Quantiser::Buffers buffers{.g = flight.grad,
-                                 .m = m_.span().subspan(p.begin, p.n()),
-                                 .e = {},
-                                 .e_next = {}};
+      Quantiser::Buffers buffers{
+          .g = flight.grad, .m = m_.span().subspan(p.begin, p.n()), .e = {}, .e_next = {}};
       if (e_) {
         buffers.e = e_->span().subspan(p.begin, p.n());
         buffers.e_next = wire.room.floats().subspan(p.begin - b.begin, p.n());

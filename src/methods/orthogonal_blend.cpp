@@ -132,8 +132,8 @@ bool OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels
   const std::size_t begin = held.offset;
   grad.for_blocks(tensor, begin, begin + m.size(), [&](std::size_t at, std::span<const float> g) {
     const auto u = std::span(held.u).subspan(at - begin, g.size());
-    held.finite &= kernels::lion_blend(g, betas, m.subspan(at - begin, g.size()), u) ==
-                   kernels::kAllFinite;
+    held.finite &=
+        kernels::lion_blend(g, betas, m.subspan(at - begin, g.size()), u) == kernels::kAllFinite;
   });
   if (held.finite) orthogonalise(held, step);
   return held.finite;

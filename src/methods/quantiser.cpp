@@ -209,8 +209,8 @@ std::size_t Quantiser::encode_at_once(const Piece& piece, const kernels::Blend& 
     const std::size_t n = std::min(q.size() - i, (scope + 1) * row - (in_tensor + i));
     const float step = step_of(scales_[first_scale_[piece.tensor] + scope], largest);
     const std::size_t found =
-        kernels::lion_quantise(g.subspan(i, n), rule, step == 0 ? 0.0f : 1.0f / step,
-                               largest, b.m.subspan(begin + i, n), q.subspan(i, n));
+        kernels::lion_quantise(g.subspan(i, n), rule, step == 0 ? 0.0f : 1.0f / step, largest,
+                               b.m.subspan(begin + i, n), q.subspan(i, n));
     if (found != kernels::kAllFinite && bad == kernels::kAllFinite) bad = begin + i + found;
     i += n;
   }

@@ -53,7 +53,7 @@ class Quantiser {
                std::span<const float> m, std::span<const float> e);
 
   struct Buffers {
-    GradientView g;      // of all tensors; the others of the piece
+    GradientView g;  // of all tensors; the others of the piece
     std::span<float> m;
     std::span<const float> e;  // quantisation error of earlier steps; empty: no feedback
     std::span<float> e_next;   // quantisation error of this step
@@ -82,8 +82,8 @@ class Quantiser {
   float reference(std::span<const float> u) const;
   void blend(const Flat& flat, const kernels::Blend& rule, std::size_t tensor, std::size_t begin,
              std::span<float> u) const;
-  float measure(const Flat& flat, const kernels::Blend& rule, std::size_t tensor,
-                std::size_t begin, std::size_t end);
+  float measure(const Flat& flat, const kernels::Blend& rule, std::size_t tensor, std::size_t begin,
+                std::size_t end);
   float step_of(float c, int largest) const;
   std::size_t encode_at_once(const Piece& piece, const kernels::Blend& rule, const Buffers& b,
                              std::size_t begin, int largest, std::span<std::int8_t> q) const;

@@ -116,7 +116,8 @@ class TernGrad final : public Method {
           kernels::sums_to_floats(view.planes.subspan(p.first_word + i / 64), view.n_planes,
                                   view.plane_words, view.users[k], ctx.voters, scales_[p.tensor],
                                   std::span(g).first(n));
-          sgdm_.step(p.begin + i, std::span(g).first(n), s, x.f32(p.tensor, p.begin + i, p.begin + i + n));
+          sgdm_.step(p.begin + i, std::span(g).first(n), s,
+                     x.f32(p.tensor, p.begin + i, p.begin + i + n));
         }
       }
     }

@@ -45,9 +45,7 @@ std::string Central::where(std::int64_t round) const {
   return concat("coordinator, round ", round);
 }
 
-std::uint64_t Central::hash_of(View x) const {
-  return replica_hash(layout_, method_, x);
-}
+std::uint64_t Central::hash_of(View x) const { return replica_hash(layout_, method_, x); }
 
 // --- Records. ------------------------------------------------------------------------------------
 
@@ -117,8 +115,7 @@ void Central::replay(View x, std::int64_t round, std::span<const std::byte> byte
 
 // --- A round of which this worker has a ballot. --------------------------------------------------
 
-Pipeline::Results Central::exchange(View x, StepContext& ctx,
-                                    std::span<Flight> flights) {
+Pipeline::Results Central::exchange(View x, StepContext& ctx, std::span<Flight> flights) {
   const std::int64_t round = ctx.step / period();
   const std::vector<std::byte> frames = rounds_.ballot(ctx, voter_, flights);
   const std::uint64_t hash = hash_of(x);
@@ -139,8 +136,7 @@ Pipeline::Results Central::exchange(View x, StepContext& ctx,
   return answer_.counted ? Pipeline::Results::kApply : Pipeline::Results::kReplay;
 }
 
-std::int64_t Central::finish(View x, std::int64_t round, bool voted,
-                             RoundReport& report) {
+std::int64_t Central::finish(View x, std::int64_t round, bool voted, RoundReport& report) {
   if (!voted) {
     answer_ = client_->wait(round);
     record_ = read(answer_.record, round, where(round));

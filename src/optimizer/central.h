@@ -57,8 +57,7 @@ class Central {
   void give(View x, std::int64_t round);
   std::int64_t take(View x);
   bool replays_are_fewer_bytes(std::int64_t from) const;
-  std::int64_t catch_up(View x, std::int64_t round, bool take_parameters,
-                        RoundReport& report);
+  std::int64_t catch_up(View x, std::int64_t round, bool take_parameters, RoundReport& report);
 
   const Layout& layout_;
   Method& method_;

@@ -112,8 +112,7 @@ void Optimizer::Impl::check_unreported(std::size_t tensor) const {
 void Optimizer::Impl::tensor_ready(std::size_t tensor, const ConstTensor& grad) {
   check_unreported(tensor);
   PRIDE_CHECK(one_by_one, "optimizer: a gradient of its own for '",
-              layout.tensors()[tensor].spec.name,
-              "' in a step that was begun with all gradients");
+              layout.tensors()[tensor].spec.name, "' in a step that was begun with all gradients");
   place_gradient(tensor, grad);
   submit_tensor(tensor, grad.data == nullptr && grad.n > 0);
 }

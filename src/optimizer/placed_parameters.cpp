@@ -47,8 +47,8 @@ void PlacedParameters::check(const Tensor& tensor, std::size_t index, const char
   const TensorSlot& slot = layout_.tensors()[index];
   PRIDE_CHECK(tensor.n == slot.n, "optimizer: ", call, "(): ", tensor.n, " values given for '",
               slot.spec.name, "', which has ", slot.n);
-  PRIDE_CHECK(tensor.n == 0 || tensor.data != nullptr, "optimizer: ", call, "(): '",
-              slot.spec.name, "' has no memory");
+  PRIDE_CHECK(tensor.n == 0 || tensor.data != nullptr, "optimizer: ", call, "(): '", slot.spec.name,
+              "' has no memory");
   PRIDE_CHECK(dtypes_.empty() || tensor.dtype == dtypes_[index], "optimizer: ", call, "(): '",
               slot.spec.name, "' is ", name_of(tensor.dtype), " now and was ",
               name_of(dtypes_[index]), " before");
@@ -56,9 +56,9 @@ void PlacedParameters::check(const Tensor& tensor, std::size_t index, const char
 
 void PlacedParameters::place(const Parameters& params, const char* call) {
   if (params.is_flat()) {
-    PRIDE_CHECK(params.flat().size() == layout_.flat_size(), "optimizer: ", call, "(): ",
-                params.flat().size(), " parameters given, the layout has ", layout_.flat_size(),
-                " with padding");
+    PRIDE_CHECK(params.flat().size() == layout_.flat_size(), "optimizer: ", call,
+                "(): ", params.flat().size(), " parameters given, the layout has ",
+                layout_.flat_size(), " with padding");
     PRIDE_CHECK(dtypes_.empty(), "optimizer: ", call,
                 "(): one flat buffer given, each tensor by itself before");
     flat_ = params.flat().data();

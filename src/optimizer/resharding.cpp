@@ -24,7 +24,7 @@ std::vector<Move> served(std::span<const Bucket> buckets) {
 using Saved = StateDict::Tensor;
 
 const Saved& tensor_of(const StateDict& state, std::size_t rank, const std::string& key,
-                        std::size_t n) {
+                       std::size_t n) {
   const auto found = state.tensors.find(key);
   PRIDE_CHECK(found != state.tensors.end(), "load: the state of rank ", rank, " has no tensor '",
               key, "'");
@@ -55,7 +55,7 @@ Saved local_of(int rank, std::span<const Saved* const> ranks, LocalState policy)
 }
 
 Saved served_by(int rank, std::span<const Saved* const> ranks, const TensorSlot& slot,
-                 std::span<const Move> moves) {
+                std::span<const Move> moves) {
   Saved mine = *ranks[0];
   std::ranges::fill(mine.values, 0.0F);
   for (const Move& m : moves) {

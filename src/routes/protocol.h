@@ -86,7 +86,7 @@ struct Protocol {
   std::optional<Part> before = {};  // exchange of prepare()
   bool mean_gradient = false;       // the mean of the ranks' gradients is known before apply()
   bool hierarchical = false;        // the hierarchical route may be used
-  int most_votes = 0;              // largest sum of vote weights; 0: ranks have equal weights
+  int most_votes = 0;               // largest sum of vote weights; 0: ranks have equal weights
   // Upper bound of a rank's bytes beyond its parts, for so many buckets with so many coordinates,
   // where that depends on data.
   std::function<std::uint64_t(std::size_t n_coords, std::size_t n_buckets)> slack = {};

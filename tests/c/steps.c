@@ -11,8 +11,8 @@
 static const char* const kMethods[] = {"dlion-vote", "dlion-avg", "lion-cub", "adamw", "terngrad"};
 enum { kNMethods = sizeof kMethods / sizeof *kMethods };
 
-/* Whole, in parts or with tensors that lie apart, with overlap or without, from float32 or bfloat16:
- * the same bits. */
+/* Whole, in parts or with tensors that lie apart, with overlap or without, from float32 or
+ * bfloat16: the same bits. */
 static void test_forms_of_a_step(int world) {
   for (int m = 0; m < kNMethods; ++m) {
     training whole = training_of(kMethods[m]);

@@ -45,7 +45,8 @@ pride_array array_of(void* data, uint64_t n, int32_t dtype);
 typedef struct training {
   pride_options options;
   int steps;
-  int in_parts; /* begin, ready, finish instead of step; 2: with gradients that lie apart; 3: parameters, too */
+  int in_parts; /* begin, ready, finish instead of step; 2: with gradients that lie apart; 3:
+                   parameters, too */
   int dtype;    /* of the gradients */
   uint64_t hash[kMaxWorld];
   uint64_t bytes_sent[kMaxWorld]; /* in the last step */

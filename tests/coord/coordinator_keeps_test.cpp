@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "coord/coordinator.h"
@@ -27,6 +28,36 @@ TEST(CoordinatorKeeps, GivesParametersOfTheFirstWorkerToTheOthers) {
   EXPECT_EQ(state.state().parameters_bytes(), bytes);
   const std::string got = rig.get(PARAMETERS, 1, 0);
   EXPECT_EQ(got, std::string(reinterpret_cast<const char*>(replica.params().data()), bytes));
+}
+
+// As a full disk, or a process without descriptors.
+TEST(CoordinatorKeeps, GoesOnWhereParametersCannotBeWrittenAndAsksAgain) {
+  for (const bool shadow : {false, true}) {
+    CoordinatorOptions options;
+    options.parameters_every = 2;
+    options.shadow = shadow;
+    Rig rig(options);
+    Replica replica(rig.run());
+    rig.join("ann");
+    const std::int64_t broken = shadow ? 2 : 0;
+    const auto file = parameters_file(rig.folder(), broken);
+    std::filesystem::create_directories(file / "in the way");
+    EXPECT_EQ(rig.offer(0, 0, replica.params(), replica.hash()).refused(), "");
+    for (int round = 0; round < 12; ++round) {
+      rig.vote({.number = 0, .round = round}, replica.hash());
+      const bool asked = (*rig.wait(0, round))->wants_parameters();
+      replica.apply(bytes_of(rig.get(RECORD, 0, round)));
+      if (asked) {
+        EXPECT_EQ(rig.offer(0, round + 1, replica.params(), replica.hash()).refused(), "");
+      }
+    }
+    EXPECT_EQ(rig.seen.failed, "");
+    const auto warned = std::ranges::find_if(
+        rig.seen.log, [](const std::string& line) { return line.starts_with("warning "); });
+    ASSERT_NE(warned, rig.seen.log.end());
+    EXPECT_TRUE(has(*warned, concat("parameters before round ", broken, ": cannot ")));
+    EXPECT_GE(rig.status().parameters_round, 8);
+  }
 }
 
 TEST(CoordinatorKeeps, AsksAVoterForParametersAndKeepsThemOnlyWithTheHashThatMostHad) {

@@ -110,6 +110,66 @@ TEST(Coordinator, WaitsAgainForAWorkerThatWasLateOnceItHasTheRecord) {
   EXPECT_EQ(voters(rig.seen), Numbers({0, 1}));
 }
 
+TEST(Coordinator, ClosesNoRoundBelowTheQuorumAndSaysThatItWaits) {
+  Rig rig(with_quorum({.count = 3, .grace = Seconds(1)}));
+  const std::uint64_t hash = Replica(rig.run()).hash();
+  for (const char* name : {"ann", "bob"}) rig.join(name);
+  rig.vote({.number = 0}, hash), rig.vote({.number = 1}, hash);
+  for (int second = 0; second < 70; ++second) {
+    rig.pass(1);
+    rig.heartbeat(0, 0), rig.heartbeat(1, 0);
+    rig.tick();
+  }
+  EXPECT_TRUE(rig.seen.rounds.empty());
+  const std::string waits = "round 0 waits for voters: 2 of 3 are in it, 2 workers are live";
+  EXPECT_EQ(std::ranges::count(rig.seen.log, "warning " + waits), 2);  // every minute
+  EXPECT_EQ(rig.status().few_voters, waits);
+  rig.join("cy");
+  rig.vote({.number = 2}, hash);
+  EXPECT_EQ(voters(rig.seen), Numbers({0, 1, 2}));
+  EXPECT_EQ(rig.status().few_voters, "");
+}
+
+TEST(Coordinator, DoesNotWaitForAWorkerThatClaimsARoundItCannotBeAt) {
+  Rig rig(with_quorum({.count = 1, .grace = Seconds(5)}));
+  Replica replica(rig.run());
+  for (const char* name : {"ann", "bob"}) rig.join(name);
+  for (int round = 0; round < 2; ++round) {
+    rig.heartbeat(1, std::int64_t{1} << 40);
+    rig.vote({.number = 0, .round = round}, replica.hash());
+    rig.pass(5);
+    rig.tick();
+    replica.apply(bytes_of(rig.get(RECORD, 0, round)));
+  }
+  rig.heartbeat(1, std::int64_t{1} << 40);
+  rig.vote({.number = 0, .round = 2}, replica.hash());
+  EXPECT_EQ(rig.seen.rounds.size(), 3U) << "bob has fetched neither record";
+}
+
+TEST(Coordinator, StopsWaitingForAWorkerThatFollowsAndNeverVotes) {
+  Rig rig(with_quorum({.count = 1, .grace = Seconds(5)}));
+  Replica replica(rig.run());
+  for (const char* name : {"ann", "bob"}) rig.join(name);
+  for (int round = 0; round < 3; ++round) {
+    rig.vote({.number = 0, .round = round}, replica.hash());
+    EXPECT_EQ(std::ssize(rig.seen.rounds), round) << "it waits for bob";
+    rig.pass(5);
+    rig.tick();
+    for (const int number : {0, 1}) rig.get(RECORD, number, round);
+    replica.apply(bytes_of(rig.get(RECORD, 0, round)));
+  }
+  EXPECT_EQ(std::ranges::count(rig.seen.log,
+                               "warning worker bob is not waited for until it votes: "
+                               "no ballot of it in 3 rounds"),
+            1);
+  rig.vote({.number = 0, .round = 3}, replica.hash());
+  EXPECT_EQ(rig.seen.rounds.size(), 4U) << "it does not";
+  rig.vote({.number = 1, .round = 3}, replica.hash());  // late, and a ballot
+  replica.apply(bytes_of(rig.get(RECORD, 1, 3)));
+  rig.vote({.number = 0, .round = 4}, replica.hash());
+  EXPECT_EQ(rig.seen.rounds.size(), 4U) << "it waits again";
+}
+
 TEST(Coordinator, CountsAWorkerOnceHoweverOftenItVotes) {
   Rig rig(with_quorum({.min_workers = 2}));
   const std::uint64_t hash = Replica(rig.run()).hash();
@@ -152,13 +212,13 @@ TEST(Coordinator, RefusesAnotherRunWithTheFirstDifference) {
   RunDescription other = rig.run();
   other.seed = 6;
   request.set_run(encode_run(other));
-  EXPECT_TRUE(
-      has(rig->register_worker(request, {}, rig.now()).refused(), "seed is 5 here and 6 there"));
+  EXPECT_TRUE(has(rig->register_worker(request, {}, rig.now()).refused(),
+                  "seed: the run has 5, this worker 6"));
   other.settings = std::string(100'000, '\xff');
   other.seed = 5;
   request.set_run(encode_run(other));
   EXPECT_TRUE(has(rig->register_worker(request, {}, rig.now()).refused(),
-                  "settings is a test here and ????"));
+                  "settings: the run has a test, this worker ????"));
   EXPECT_LT(rig.seen.refused.back().size(), 600U);
   request.set_run("no run");
   EXPECT_NE(rig->register_worker(request, {}, rig.now()).refused(), "");

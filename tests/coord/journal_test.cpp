@@ -325,6 +325,28 @@ TEST_F(JournalTest, KeepsRecordsSinceTheOlderOfTheNewestTwoParameters) {
   EXPECT_FALSE(journal.record(journal.first_record() - 1));
 }
 
+TEST_F(JournalTest, HasNothingMissingOnceRecentRoundsWereKeptForAWhile) {
+  for (const bool all : {true, false}) {
+    Journal journal(folder(), 1 << 20, all);
+    if (all) journal.begin("the run"), journal.save_registrations("the names");
+    for (std::int64_t round = all ? 0 : 20; round < (all ? 20 : 22); ++round) {
+      if (round % 4 == 0) journal.keep_parameters(round, 1, params_of(round));
+      journal.append(round, record_of(round));
+    }
+  }
+  EXPECT_EQ(Journal(folder(), 1 << 20, true).notes().size(), 0U);
+}
+
+TEST_F(JournalTest, RefusesTheRegistrationsOfAnotherRun) {
+  write(0, 3);
+  Journal other(temp_.path() / "other", kSegment, true);
+  other.begin("another run");
+  other.save_registrations("the names");
+  fs::copy(temp_.path() / "other" / kRegistrationsFile, folder() / kRegistrationsFile,
+           fs::copy_options::overwrite_existing);
+  EXPECT_NE(error_of(folder()).find("it is of another run than the file run"), std::string::npos);
+}
+
 TEST_F(JournalTest, KeepsBytesReadableThatAreRemovedMeanwhile) {
   Journal journal(folder(), kSegment, false);
   journal.begin("the run");

@@ -188,9 +188,9 @@ TEST(Optimizers, WithOtherConstantsAreRefusedWhenTheyJoinWithTheFirstThatDiffers
   };
   const Worker first(0, options, server.client(0));
   EXPECT_TRUE(has(refusal([](auto& g) { g.weight_decay = 0.25; }),
-                  "weight decay of group 0 is 0 here and 0.25 there"));
-  EXPECT_TRUE(
-      has(refusal([](auto& g) { g.beta2 = 0.5; }), "beta2 of group 0 is 0.99 here and 0.5"));
+                  "weight decay of group 0: the run has 0, this worker 0.25"));
+  EXPECT_TRUE(has(refusal([](auto& g) { g.beta2 = 0.5; }),
+                  "beta2 of group 0: the run has 0.99, this worker 0.5"));
   EXPECT_EQ(refusal([](auto& g) { g.beta1 = 0.9; }), "") << "that is the default";
   EXPECT_EQ(refusal([](auto& g) { g.lr = 0.5; }), "");
 }

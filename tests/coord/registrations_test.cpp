@@ -62,6 +62,13 @@ TEST_F(RegistrationsTest, LimitNewNamesAndAttemptsAMinuteAndNamesInAll) {
   EXPECT_EQ(add("a", "", "", 2).refused, "");
 }
 
+TEST_F(RegistrationsTest, CountAttemptsByCertificateNotByTheAddressItShares) {
+  for (int i = 0; i < 9; ++i) add("mallory", "mallory");
+  EXPECT_TRUE(has(add("mallory", "mallory").refused,
+                  "more than 8 registrations a minute with this certificate"));
+  EXPECT_EQ(add("ann", "ann").refused, "");
+}
+
 TEST_F(RegistrationsTest, AreTheSameAfterSaveAndLoadAndHoldNoSecret) {
   add("ann");
   add("", "site-1");

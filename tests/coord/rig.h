@@ -42,6 +42,7 @@ struct Seen final : Observer {
     log.push_back(concat("parameters ", round, " from ", from));
   }
   void on_journal(const std::string& note) override { log.push_back("journal " + note); }
+  void on_warning(const std::string& what) override { log.push_back("warning " + what); }
   void on_failed(const std::string& why) override { failed = why; }
 
   struct Late {

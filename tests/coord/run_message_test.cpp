@@ -29,28 +29,36 @@ TEST(RunMessage, ComesBackAsItWas) {
   EXPECT_EQ(encode_run(back), encode_run(run));
 }
 
-TEST(RunMessage, NamesTheFirstDifference) {
+TEST(RunMessage, NamesEveryDifference) {
   const std::vector<std::pair<std::function<void(RunDescription&)>, std::string>> changes = {
-      {[](auto& r) { r.method = "lion"; }, "method is dlion-vote here and lion there"},
-      {[](auto& r) { r.options["a"] = "3"; }, "option a is 1 here and 3 there"},
-      {[](auto& r) { r.options.erase("b"); }, "option b is 2 here and not set there"},
-      {[](auto& r) { r.options["c"] = "3"; }, "option c is not set here and 3 there"},
-      {[](auto& r) { r.tensors.pop_back(); }, "the number of tensors is 2 here and 1 there"},
-      {[](auto& r) { r.tensors[1].name = "u"; }, "the name of tensor 1 is v here and u there"},
+      {[](auto& r) { r.method = "lion"; }, "method: the run has dlion-vote, this worker lion"},
+      {[](auto& r) { r.options["a"] = "3"; }, "option a: the run has 1, this worker 3"},
+      {[](auto& r) { r.options.erase("b"); }, "option b: the run has 2, this worker none"},
+      {[](auto& r) { r.options["c"] = "3"; }, "option c: the run has none, this worker 3"},
+      {[](auto& r) { r.tensors.pop_back(); },
+       "the number of tensors: the run has 2, this worker 1"},
+      {[](auto& r) { r.tensors[1].name = "u"; },
+       "the name of tensor 1: the run has v, this worker u"},
       {[](auto& r) {
          r.tensors[0].shape = {4, 3};
        },
-       "the shape of w is [3, 4] here and [4, 3]"},
-      {[](auto& r) { r.tensors[0].group = 1; }, "the group of w is 0 here and 1 there"},
-      {[](auto& r) { r.groups.emplace_back(); }, "the number of groups is 2 here and 3 there"},
+       "the shape of w: the run has [3, 4], this worker [4, 3]"},
+      {[](auto& r) { r.tensors[0].group = 1; }, "the group of w: the run has 0, this worker 1"},
+      {[](auto& r) { r.groups.emplace_back(); },
+       "the number of groups: the run has 2, this worker 3"},
       {[](auto& r) { r.groups[0].weight_decay = 0.2; },
-       "weight decay of group 0 is 0.1 here and 0.2 there"},
-      {[](auto& r) { r.groups[1].beta1 = 0.95; }, "beta1 of group 1 is 0.9 here and 0.95 there"},
-      {[](auto& r) { r.groups[1].beta2 = 0.5; }, "beta2 of group 1 is not set here and 0.5 there"},
-      {[](auto& r) { r.groups[1].eps.reset(); }, "eps of group 1 is 1e-08 here and not set there"},
-      {[](auto& r) { r.bucket_coords = 65; }, "coordinates of a bucket is 64 here and 65 there"},
-      {[](auto& r) { r.seed = 1; }, "seed is"},
-      {[](auto& r) { r.settings = "batch 9"; }, "settings is batch 8 here and batch 9 there"}};
+       "weight decay of group 0: the run has 0.1, this worker 0.2"},
+      {[](auto& r) { r.groups[1].beta1 = 0.95; },
+       "beta1 of group 1: the run has 0.9, this worker 0.95"},
+      {[](auto& r) { r.groups[1].beta2 = 0.5; },
+       "beta2 of group 1: the run has none, this worker 0.5"},
+      {[](auto& r) { r.groups[1].eps.reset(); },
+       "eps of group 1: the run has 1e-08, this worker none"},
+      {[](auto& r) { r.bucket_coords = 65; },
+       "coordinates of a bucket: the run has 64, this worker 65"},
+      {[](auto& r) { r.seed = 1; }, "seed: the run has"},
+      {[](auto& r) { r.settings = "batch 9"; },
+       "settings: the run has batch 8, this worker batch 9"}};
   for (const auto& [change, text] : changes) {
     RunDescription other = example();
     change(other);
@@ -66,14 +74,19 @@ TEST(RunMessage, NamesTheSettingThatDiffers) {
     return difference(here, there).value_or("");
   };
   const std::string much = "data=" + std::string(1000, 'x') + "\n";
-  EXPECT_EQ(difference_of(much + "lr=1\nsteps=5\n", much + "lr=2\nsteps=6\n"),
-            "setting lr is 1 here and 2 there");
-  EXPECT_EQ(difference_of(much + "shards=4\n", much), "setting shards is 4 here and not set there");
-  EXPECT_EQ(difference_of(much, much + "shards=4\n"), "setting shards is not set here and 4 there");
+  EXPECT_EQ(
+      difference_of(much + "lr=1\nsteps=5\n", much + "lr=2\nsteps=6\n"),
+      "setting lr: the run has 1, this worker 2; setting steps: the run has 5, this worker 6");
+  EXPECT_EQ(difference_of("a=1\nb=2\n", "a=2\nb=3\n"),
+            "setting a: the run has 1, this worker 2; setting b: the run has 2, this worker 3");
+  EXPECT_EQ(difference_of(much + "shards=4\n", much),
+            "setting shards: the run has 4, this worker none");
+  EXPECT_EQ(difference_of(much, much + "shards=4\n"),
+            "setting shards: the run has none, this worker 4");
   EXPECT_LT(difference_of("data=y\n", much).size(), 200U);
   const std::string text(1000, 'x');
   EXPECT_EQ(difference_of(text + " lr 1", text + " lr 2"),
-            "settings is ...xxxxxxxxxxxxxxxx lr 1 here and ...xxxxxxxxxxxxxxxx lr 2 there");
+            "settings: the run has ...xxxxxxxxxxxxxxxx lr 1, this worker ...xxxxxxxxxxxxxxxx lr 2");
 }
 
 TEST(RunMessage, RefusesWhatIsNoRun) {

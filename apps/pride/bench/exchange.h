@@ -23,6 +23,7 @@ struct MethodBench {
   std::vector<std::string> method_options = {};
   std::vector<std::size_t> sizes = {};  // coordinates
   std::size_t bucket_coords = std::size_t{1} << 20;
+  int tensors = 1;           // of optimizer: as many lie apart; 1: one flat buffer
   Nodes nodes = {};          // of exchange; known: the hierarchical route, for methods that have it
   int exchange_threads = 4;  // 0: exchange without threads of its own; no row with overlap
   double seconds = 1;        // of each cell; of all rows' steps together, at least

@@ -8,6 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "pride/comm/thread_comm.h"
+#include "pride/error.h"
 #include "pride/flat_buffer.h"
 #include "train/settings/settings.h"
 #include "train_names.h"
@@ -36,12 +37,23 @@ std::shared_ptr<SharedMean> shared_by_threads(Communicator& comm, std::size_t n)
   return shared;
 }
 
+// As many tensors of about equal size.
+Layout layout_of(std::size_t coords, int tensors) {
+  std::vector<TensorSpec> specs;
+  const auto n = static_cast<std::size_t>(tensors);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t size = coords * (i + 1) / n - coords * i / n;
+    specs.push_back({concat("weights", i), {static_cast<std::int64_t>(size)}});
+  }
+  return Layout(std::move(specs));
+}
+
 class Steps {
  public:
   Steps(Communicator& comm, const MethodBench& how, std::size_t coords)
       : comm_(comm),
         how_(how),
-        layout_({{"weights", {static_cast<std::int64_t>(coords)}}}),
+        layout_(layout_of(coords, how.tensors)),
         params_(layout_.flat_size()),
         grads_(layout_.flat_size()),
         moments_(layout_.flat_size()),
@@ -50,6 +62,10 @@ class Steps {
     for (float& g : grads_.span()) {
       state = state * 1664525u + 1013904223u;
       g = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31f;
+    }
+    for (const TensorSlot& slot : layout_.tensors()) {
+      each_param_.emplace_back(params_.span().subspan(slot.offset, slot.n));
+      each_grad_.emplace_back(grads_.span().subspan(slot.offset, slot.n));
     }
   }
 
@@ -82,8 +98,10 @@ class Steps {
     const auto optimizer = std::make_shared<Optimizer>(comm, layout_, options);
     const StepRow row{
         .name = name, .overlap = options.overlap, .bucket_coords = options.bucket_coords};
-    steps_.push_back(
-        {row, [this, optimizer] { return optimizer->step(params_.span(), grads_.span()); }});
+    steps_.push_back({row, [this, optimizer] {
+                        return how_.tensors == 1 ? optimizer->step(params_.span(), grads_.span())
+                                                 : optimizer->step(each_param_, each_grad_);
+                      }});
   }
 
   StepReport lion_on(std::span<const float> mean) {
@@ -128,6 +146,8 @@ class Steps {
   const MethodBench& how_;
   Layout layout_;
   FlatBuffer params_, grads_, moments_, mean_;
+  std::vector<Tensor> each_param_;
+  std::vector<ConstTensor> each_grad_;
   std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);
   std::vector<TimedStep> steps_;
 };

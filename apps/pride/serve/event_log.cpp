@@ -27,6 +27,7 @@ bool ends_in_a_torn_line(const std::filesystem::path& file) {
   return in.get() != '\n';
 }
 
+constexpr std::int64_t kWarnDays = 30;
 constexpr std::size_t kNewest = 50;        // refusals on the status page
 constexpr std::size_t kMostSeen = 4096;    // kinds of refusals by caller
 constexpr std::size_t kLongestText = 500;  // of what others may have made up
@@ -70,6 +71,8 @@ std::string kind_of_refusal(const std::string& why) {
     const char* name;
   };
   constexpr std::array kKinds = {Kind{"handshake failed", "handshake"},
+                                 Kind{"too many connections", "connections"},
+                                 Kind{"no accepted call", "no_call"},
                                  Kind{"no certificate", "no_certificate"},
                                  Kind{"has been revoked", "revoked"},
                                  Kind{"has expired", "expired"},
@@ -159,6 +162,7 @@ void EventLog::on_joined(int number, const std::string& name, const coord::Peer&
                          bool new_name) {
   note("joined", {{"number", number}, {"name", name}, {"address", peer.address}, {"new", new_name}},
        concat("worker ", name, new_name ? " joined" : " is back", ", from ", peer.address));
+  warn_of_expiry("the certificate of worker " + name, peer.certificate_until);
 }
 
 void EventLog::on_lost(int number, const std::string& name, const std::string& why) {
@@ -226,6 +230,16 @@ void EventLog::on_parameters(std::int64_t before_round, std::uint64_t hash,
 
 void EventLog::on_journal(const std::string& note) {
   this->note("journal", {{"note", note}}, note);
+}
+
+void EventLog::on_warning(const std::string& what) {
+  note("warning", {{"what", what}}, "warning: " + what);
+}
+
+void EventLog::warn_of_expiry(const std::string& what, std::int64_t until) {
+  const std::int64_t left = until - std::time(nullptr);
+  if (until == 0 || left > kWarnDays * 86'400) return;
+  on_warning(concat(what, " expires in ", left / 86'400, " days"));
 }
 
 void EventLog::on_failed(const std::string& why) {

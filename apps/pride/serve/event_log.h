@@ -37,6 +37,8 @@ class EventLog final : public coord::Observer {
   EventLog(std::filesystem::path file, bool json_to_stdout,
            std::uintmax_t most_bytes = std::uintmax_t{64} << 20);
 
+  // A line if that is within 30 days; 0: never.
+  void warn_of_expiry(const std::string& what, std::int64_t until);
   void note(const std::string& event, Json fields, const std::string& text);
   void on_connection_refused(const coord::Refused& refused);
 
@@ -52,6 +54,7 @@ class EventLog final : public coord::Observer {
   void on_parameters(std::int64_t before_round, std::uint64_t hash,
                      const std::string& from) override;
   void on_journal(const std::string& note) override;
+  void on_warning(const std::string& what) override;
   void on_failed(const std::string& why) override;
 
   std::map<std::string, std::uint64_t> refusals_by_kind() const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/http.h"
 
+#include <arpa/inet.h>
 #include <httplib.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,8 +9,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -22,6 +25,7 @@ namespace pride::app {
 namespace {
 
 constexpr std::size_t kThreads = 64;          // a connection holds one up, for kLongest at most
+constexpr int kMostWaiting = 64;              // for one of them; more are closed at once
 constexpr std::chrono::seconds kPatience{5};  // without a byte
 constexpr std::chrono::seconds kLongest{10};  // of a connection, which is for one request
 
@@ -83,11 +87,39 @@ class Connection final : public httplib::Stream {
   std::size_t at_ = 0, filled_ = 0;
 };
 
+thread_local bool is_full = false;  // this task is of a connection for which there is no room
+
+// Its connections are no more than the process has descriptors to spare.
+class Tasks final : public httplib::TaskQueue {
+ public:
+  // the library of Debian 12 returns nothing here, that of Debian 13 whether it was taken
+  decltype(std::declval<httplib::TaskQueue&>().enqueue({})) enqueue(
+      std::function<void()> task) override {
+    if (waiting_ < kMostWaiting) {
+      ++waiting_;
+      return pool_.enqueue([this, task = std::move(task)] {
+        --waiting_;
+        task();
+      });
+    }
+    is_full = true;
+    task();
+    is_full = false;
+    return decltype(pool_.enqueue({}))(true);
+  }
+  void shutdown() override { pool_.shutdown(); }
+
+ private:
+  std::atomic<int> waiting_ = 0;
+  httplib::ThreadPool pool_{kThreads};
+};
+
 // As the library's own server for TLS does: another stream under process_request().
 class Server final : public httplib::Server {
  private:
   bool process_and_close_socket(socket_t socket) override {
     Connection connection(socket);
+    if (is_full) return false;
     return process(connection);
   }
 
@@ -103,8 +135,16 @@ class Server final : public httplib::Server {
   }
 };
 
+// An address, this machine, or what --http says; with any port.
+bool is_own_name(std::string host, const std::string& own) {
+  if (host.starts_with('[')) return host.find(']') != host.npos;
+  host = host.substr(0, host.find(':'));
+  in_addr four{};
+  return host == own || host == "localhost" || inet_pton(AF_INET, host.c_str(), &four) == 1;
+}
+
 void set_limits(httplib::Server& server) {
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  server.new_task_queue = [] { return new Tasks; };
   // not the library's SO_REUSEPORT, with which two coordinators would share a port
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;
@@ -135,6 +175,18 @@ HttpServer::HttpServer(const std::string& address, Pages pages) : impl_(std::mak
   it.pages = std::move(pages);
   it.host = where.host;
   set_limits(it.server);
+  // a page of somebody else's name that leads here (DNS rebinding) reads nothing
+  it.server.set_pre_routing_handler([&it](const httplib::Request& ask, httplib::Response& answer) {
+    if (is_own_name(ask.get_header_value("Host"), it.host)) {
+      return httplib::Server::HandlerResponse::Unhandled;
+    }
+    answer.status = 421;
+    answer.set_content(
+        "This Host is not the status page's: use an address, localhost or the name "
+        "of --http.\n",
+        "text/plain");
+    return httplib::Server::HandlerResponse::Handled;
+  });
   it.server.Get("/", [&it](const httplib::Request&, httplib::Response& answer) {
     answer.set_content(it.pages.page, "text/html; charset=utf-8");
   });

@@ -130,6 +130,7 @@ void replay(const coord::JournalFiles& files, const RunDescription& run) {
 }  // namespace
 
 void verify_journal(const JournalOptions& options) {
+  if (!options.repair.empty()) return repair_journal(options);
   const bool there = std::filesystem::is_directory(options.dir);
   const auto files = there ? coord::scan_journal(options.dir) : coord::JournalFiles{};
   if (!files.run) {

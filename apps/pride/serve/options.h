@@ -33,6 +33,7 @@ struct ServeOptions {
 struct JournalOptions {
   std::string dir;
   bool replay = false;
+  std::string repair;  // a new folder; empty: none
 };
 
 struct CertsOptions {
@@ -45,6 +46,7 @@ struct CertsOptions {
 
 void serve(const ServeOptions& options);
 void verify_journal(const JournalOptions& options);
+void repair_journal(const JournalOptions& options);
 void certs_init(const CertsOptions& options);
 void certs_server(const CertsOptions& options);
 void certs_worker(const CertsOptions& options);

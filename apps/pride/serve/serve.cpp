@@ -1,10 +1,14 @@
 // What `pride serve` does: a coordinator, its server, its log and its status page, until a signal.
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 
@@ -12,6 +16,7 @@
 #include "coord/coordinator.h"
 #include "coord/journal.h"
 #include "coord/rpc/address.h"
+#include "coord/rpc/certificate_files.h"
 #include "coord/rpc/server.h"
 #include "coord/work_pool.h"
 #include "pride/error.h"
@@ -26,7 +31,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kInterrupted = 130;
 constexpr const char* kLogFile = "coordinator.jsonl";
 
 coord::Weighting weighting_of(const std::string& name) {
@@ -60,8 +64,10 @@ coord::ServerOptions server_options(const ServeOptions& options, EventLog& log) 
   coord::ServerOptions out;
   out.listen = options.listen;
   if (!options.certs.empty()) out.certificates = options.certs;
+  out.connections.all = std::max(out.connections.all, 2 * options.max_workers);
   out.limits.per_second = options.calls_per_second;
   out.limits.burst = 5 * options.calls_per_second;
+  out.on_warning = [&log](const std::string& what) { log.on_warning(what); };
   out.on_refused = [&log](const coord::Refused& refused) { log.on_connection_refused(refused); };
   return out;
 }
@@ -84,18 +90,78 @@ sigset_t block_signals() {
 }
 
 // Returns after a signal. Throws if the coordinator fails.
-void wait_for_signal(const sigset_t& signals, const EventLog& log) {
+void wait_for_signal(const sigset_t& signals, const EventLog& log,
+                     const std::function<void()>& look) {
   const timespec moment{.tv_sec = 0, .tv_nsec = 200'000'000};
   while (asked_to_stop == 0 && sigtimedwait(&signals, nullptr, &moment) < 0) {
+    look();
     if (const std::string why = log.failed(); !why.empty()) throw Error(why);
   }
 }
 
-// What is on its way may take long; who asks twice does not want to wait.
+// What is on its way may take long; who asks twice does not want to wait. The journal is whole at
+// every moment: so this is no failure.
 void leave_at_the_next_signal(const sigset_t& signals) {
-  for (const int number : {SIGINT, SIGTERM}) std::signal(number, [](int) { _exit(kInterrupted); });
+  for (const int number : {SIGINT, SIGTERM}) std::signal(number, [](int) { _exit(0); });
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
+
+// Connections take two descriptors each, and the soft limit is often 1024.
+void raise_descriptor_limit() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// The server's certificate: when it expires, and whether another has come.
+class OwnCertificate {
+ public:
+  OwnCertificate(const ServeOptions& options, EventLog& log) : folder_(options.certs), log_(log) {
+    if (!folder_.empty()) read();
+  }
+  std::int64_t until() const { return until_; }
+
+  void look() {
+    if (folder_.empty() || Clock::now() - looked_ < kLookEvery) return;
+    looked_ = Clock::now();
+    std::error_code gone;
+    if (const auto time = std::filesystem::last_write_time(folder_ / coord::kCertFile, gone);
+        !gone && time != changed_) {
+      try {
+        read();
+        log_.note("certificate", {{"until", until()}},
+                  "another certificate of the server is there");
+      } catch (const Error& error) {
+        changed_ = time;
+        log_.on_warning(error.what());
+      }
+    } else if (looked_ - warned_ >= std::chrono::hours(24)) {
+      warn();
+    }
+  }
+
+ private:
+  static constexpr std::chrono::seconds kLookEvery{5};
+
+  void read() {
+    const coord::CertificateFiles files = coord::read_certificate_files(folder_);
+    changed_ = std::filesystem::last_write_time(folder_ / coord::kCertFile);
+    coord::check_is_of_server(files, folder_);
+    until_ = coord::expiry_of(files);
+    warn();
+  }
+  void warn() {
+    warned_ = Clock::now();
+    log_.warn_of_expiry("the certificate of the server, or its CA,", until_);
+  }
+
+  const std::filesystem::path folder_;
+  EventLog& log_;
+  std::filesystem::file_time_type changed_;
+  Clock::time_point looked_ = Clock::now(), warned_;
+  std::atomic<std::int64_t> until_ = 0;
+};
 
 std::string listen_text(const ServeOptions& options, int port) {
   return options.listen.substr(0, options.listen.rfind(':') + 1) + std::to_string(port);
@@ -122,11 +188,18 @@ class Run {
 };
 
 std::unique_ptr<HttpServer> status_server(const ServeOptions& options, const StatusFacts& facts,
-                                          const coord::Coordinator& coordinator,
-                                          const EventLog& log) {
+                                          const OwnCertificate& certificate,
+                                          const coord::Coordinator& coordinator, EventLog& log) {
   if (options.http.empty()) return nullptr;
-  const auto now = [facts, began = Clock::now()] {
+  if (!coord::is_loopback(coord::parse_host_port(options.http, "--http").host)) {
+    log.on_warning(concat("--http ", options.http,
+                          ": whoever reaches this address reads the page; there is no password"));
+  }
+  const auto now = [facts, &certificate, dir = options.dir, began = Clock::now()] {
     StatusFacts current = facts;
+    current.certificate_until = certificate.until();
+    std::error_code unknown;
+    current.disk_free = static_cast<double>(std::filesystem::space(dir, unknown).available);
     current.up_s = std::chrono::duration<double>(Clock::now() - began).count();
     return current;
   };
@@ -147,18 +220,25 @@ std::unique_ptr<HttpServer> status_server(const ServeOptions& options, const Sta
 void serve(const ServeOptions& options) {
   coord::parse_host_port(options.listen, "--listen");
   if (!options.http.empty()) coord::parse_host_port(options.http, "--http");
+  raise_descriptor_limit();
   const sigset_t signals = block_signals();
   coord::check_is_no_other_folder(options.dir);
   std::filesystem::create_directories(options.dir);
   EventLog log(std::filesystem::path(options.dir) / kLogFile, options.json);
   Run run(options, log);
+  OwnCertificate certificate(options, log);
   coord::Server server(server_options(options, log), run.coordinator());
   const std::string commit = train::kGitDescribe;
   const StatusFacts facts{
       .program = concat("pride ", train::kVersion, commit.empty() ? "" : " (" + commit + ")"),
       .listen = listen_text(options, server.port()),
       .certificates = !options.certs.empty()};
-  const auto http = status_server(options, facts, run.coordinator(), log);
+  if (options.quorum && options.min_workers > *options.quorum) {
+    log.on_warning(concat("--min-workers ", options.min_workers, " is above --quorum ",
+                          *options.quorum, ": no round closes with fewer than ",
+                          options.min_workers, " voters"));
+  }
+  const auto http = status_server(options, facts, certificate, run.coordinator(), log);
   const std::int64_t open_round = run.coordinator().status(Clock::now()).open_round;
   log.note("ready",
            {{"listen", facts.listen},
@@ -167,7 +247,7 @@ void serve(const ServeOptions& options) {
             {"open_round", open_round}},
            concat("ready: ", facts.listen, ", journal ", options.dir, ", round ", open_round,
                   http ? ", status " + http->address() : ""));
-  wait_for_signal(signals, log);
+  wait_for_signal(signals, log, [&] { certificate.look(); });
   leave_at_the_next_signal(signals);
   server.stop();
   const std::int64_t reached = run.coordinator().status(Clock::now()).open_round;

@@ -82,6 +82,7 @@ function drawLosses(rounds) {
 }
 
 function state(worker) {
+  if (worker.ended) return element("span", "ended", "pill");
   if (!worker.live) return element("span", worker.silent_s === null ? "not back yet" : "away", "pill bad");
   return element("span", worker.voted ? "voted" : "live", "pill good");
 }
@@ -93,14 +94,19 @@ function late(worker) {
 
 function show(s) {
   const live = s.workers.filter((w) => w.live).length, last = s.rounds.at(-1);
-  at("state").textContent = s.failed ? "failed" : live > 0 ? "serving" : "waiting for workers";
-  at("state").className = "pill " + (s.failed ? "bad" : live > 0 ? "good" : "");
-  at("failed").hidden = !s.failed;
-  at("failed").textContent = s.failed;
+  const waits = s.few_voters || live === 0;
+  at("state").textContent = s.failed ? "failed" : s.few_voters ? "waiting for voters" : live > 0 ? "serving" : "waiting for workers";
+  at("state").className = "pill " + (s.failed || s.few_voters ? "bad" : waits ? "" : "good");
+  const soon = (until) => until && until - Date.now() / 1000 < 30 * 86400;
+  const expires = [["the coordinator", s], ...s.workers.map((w) => [w.name, w])].filter(([, c]) => soon(c.certificate_until))
+    .map(([name, c]) => `the certificate of ${name} expires on ${new Date(1000 * c.certificate_until).toISOString().slice(0, 10)}`);
+  const warnings = [s.failed, s.few_voters, ...expires].filter((text) => text);
+  at("failed").hidden = warnings.length === 0;
+  at("failed").textContent = warnings.join("; ");
   at("about").textContent = (s.method ? `${s.method}, ${grouped(s.coordinates)} coordinates; ` : "") +
     `${s.listen}, ${s.certificates ? "with certificates" : "without certificates: this machine only"}; up ${time(s.up_s)}`;
   const facts = [["open round", grouped(s.open_round)], ["workers live", `${live} of ${s.workers.length}`],
-    ["last round", last ? fixed(last.open_s, 3) + " s" : "-"], ["its voters", last ? last.voters : "-"],
+    ["voters in it", `${s.voters_in} of ${s.least_voters} needed`], ["last round", last ? fixed(last.open_s, 3) + " s" : "-"], ["its voters", last ? last.voters : "-"],
     ["ballots late", grouped(s.ballots_late)], ["grace window", fixed(s.grace_s, 2) + " s"],
     ["received", bytes(s.bytes_in)], ["sent", bytes(s.bytes_out)], ["journal", bytes(s.journal_bytes)]];
   at("facts").replaceChildren(...facts.map(([name, value]) => {

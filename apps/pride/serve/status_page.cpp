@@ -16,9 +16,11 @@ Json worker_json(const coord::WorkerStatus& worker) {
   return {{"number", worker.number},
           {"name", worker.name},
           {"address", worker.address},
+          {"certificate_until", worker.certificate_until},
           {"live", worker.live},
           {"silent_s", worker.silent ? Json(worker.silent->count()) : Json(nullptr)},
           {"round", worker.round},
+          {"ended", worker.ended},
           {"voted", worker.voted},
           {"weight", worker.weight},
           {"counted", worker.counted},
@@ -91,6 +93,10 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
   metrics.add("pride_up_seconds", "gauge", "Since the start.", facts.up_s);
   metrics.add("pride_open_round", "gauge", "The round that workers vote on.",
               static_cast<double>(status.open_round));
+  metrics.add("pride_voters_in", "gauge", "Ballots of the open round that go together.",
+              status.voters_in);
+  metrics.add("pride_voters_needed", "gauge", "Voters without whom no round closes.",
+              status.least_voters);
   metrics.add("pride_rounds_total", "counter", "Rounds closed since the start.",
               count(log.rounds()));
   metrics.add("pride_serving", "gauge", "0 once the coordinator has failed.",
@@ -107,7 +113,18 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
               count(status.bytes_out));
   metrics.add("pride_journal_bytes", "gauge", "Bytes of the journal's files.",
               count(status.journal_bytes));
+  metrics.add("pride_disk_free_bytes", "gauge", "For the journal.", facts.disk_free);
   metrics.add("pride_grace_seconds", "gauge", "Window after a quorum.", status.grace.count());
+  metrics.head("pride_certificate_expires", "gauge", "Unix time; of is server or a worker's name.");
+  if (facts.certificate_until != 0) {
+    metrics.row("pride_certificate_expires", "of", "server",
+                static_cast<double>(facts.certificate_until));
+  }
+  for (const coord::WorkerStatus& worker : status.workers) {
+    if (worker.certificate_until == 0) continue;
+    metrics.row("pride_certificate_expires", "of", "worker " + worker.name,
+                static_cast<double>(worker.certificate_until));
+  }
   metrics.head("pride_refused_total", "counter", "Calls and connections refused, by kind.");
   for (const auto& [kind, n] : log.refusals_by_kind()) {
     metrics.row("pride_refused_total", "kind", kind, count(n));
@@ -142,12 +159,17 @@ Json status_json(const coord::Status& status, const EventLog& log, const StatusF
   Json json = {{"program", facts.program},
                {"listen", facts.listen},
                {"certificates", facts.certificates},
+               {"certificate_until", facts.certificate_until},
                {"up_s", facts.up_s},
+               {"disk_free", facts.disk_free},
                {"method", status.method},
                {"coordinates", status.coordinates},
                {"open_round", status.open_round},
                {"first_record", status.first_record},
                {"parameters_round", status.parameters_round},
+               {"voters_in", status.voters_in},
+               {"least_voters", status.least_voters},
+               {"few_voters", status.few_voters},
                {"rounds_since_start", log.rounds()},
                {"grace_s", status.grace.count()},
                {"failed", status.failed},

@@ -15,7 +15,9 @@ struct StatusFacts {
   std::string program;  // "pride 0.1.0 (abc1234)"
   std::string listen;
   bool certificates = false;
+  std::int64_t certificate_until = 0;  // in seconds of Unix time; 0: there is none
   double up_s = 0;
+  double disk_free = 0;  // bytes, for the journal
 };
 
 nlohmann::ordered_json status_json(const coord::Status& status, const EventLog& log,

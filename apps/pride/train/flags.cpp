@@ -44,7 +44,8 @@ bool shows_default(const Flag& flag, const T& value) {
 template <typename T>
 CLI::Option* add(CLI::App& app, const Flag& flag, T& value) {
   using Value = typename NumberIn<T>::type;
-  const std::string name = "--" + flag.name;
+  // `pride serve` called its flag so first
+  const std::string name = "--" + flag.name + (flag.name == "certificates" ? ",--certs" : "");
   CLI::Option* option = nullptr;
   if constexpr (std::is_same_v<T, std::optional<bool>>) {
     // not add_flag(..., value): it would begin with false

@@ -64,16 +64,16 @@ PRIDE_API int pride_optimizer_create(pride_comm* comm, const pride_layout* layou
 /* In the middle of a step: the world fails. */
 PRIDE_API void pride_optimizer_destroy(pride_optimizer* optimizer);
 
-/* Where the parameters lie: params[i] is tensor i, its values in row-major order; n is the number of
- * tensors. Between steps; again whenever an address has changed, and after pride_optimizer_add().
- * From then on `params` may be NULL in all other calls, and no flat buffer is taken. Another size or
- * dtype than before is PRIDE_INVALID, with the tensor's name. Parameters in bfloat16 or float16 have
- * float32 masters, which are state: the buffer "master". What the caller has changed in a parameter
- * since the last step counts. Since PRIDE_C_VERSION 5. */
+/* Where the parameters lie: params[i] is tensor i, its values in row-major order; n is the number
+ * of tensors. Between steps; again whenever an address has changed, and after
+ * pride_optimizer_add(). From then on `params` may be NULL in all other calls, and no flat buffer
+ * is taken. Another size or dtype than before is PRIDE_INVALID, with the tensor's name. Parameters
+ * in bfloat16 or float16 have float32 masters, which are state: the buffer "master". What the
+ * caller has changed in a parameter since the last step counts. Since PRIDE_C_VERSION 5. */
 PRIDE_API int pride_optimizer_set_parameters(pride_optimizer* optimizer, const pride_array* params,
                                              uint64_t n);
-/* frozen[i] not 0: from the next step on tensor i stays as it is, without weight decay; its gradient
- * is not looked at. The same on all ranks. NULL: none. Since version 5. */
+/* frozen[i] not 0: from the next step on tensor i stays as it is, without weight decay; its
+ * gradient is not looked at. The same on all ranks. NULL: none. Since version 5. */
 PRIDE_API int pride_optimizer_set_frozen(pride_optimizer* optimizer, const uint8_t* frozen);
 /* From the next step on this rank's gradients are multiplied by it, in float32 and before all else:
  * 1 / scale of a scaled loss, -1 to go up the gradient. Since version 5. */
@@ -92,8 +92,8 @@ PRIDE_API int pride_optimizer_step(pride_optimizer* optimizer, const pride_array
 PRIDE_API int pride_optimizer_begin(pride_optimizer* optimizer, const pride_array* params,
                                     const pride_array* grads);
 PRIDE_API int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor, int32_t unused);
-/* In a step that was begun with grads = NULL: the tensor's gradient, which is read where it lies, in
- * row-major order, and stays there as long as the arrays of begin. */
+/* In a step that was begun with grads = NULL: the tensor's gradient, which is read where it lies,
+ * in row-major order, and stays there as long as the arrays of begin. */
 PRIDE_API int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor,
                                        const pride_array* grad);
 PRIDE_API int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms,
@@ -105,7 +105,8 @@ PRIDE_API int pride_optimizer_set_group(pride_optimizer* optimizer, int32_t grou
                                         const pride_group* values);
 PRIDE_API int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_t group,
                                         pride_group* values);
-/* More tensors and groups behind those that there are; parameters are then given anew. Collective. */
+/* More tensors and groups behind those that there are; parameters are then given anew. Collective.
+ */
 PRIDE_API int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors,
                                   uint64_t n, const pride_group* groups, uint64_t n_groups);
 /* Rank 0's parameters on all ranks. Collective. */

@@ -42,6 +42,7 @@ std::string peer_address(const std::string& grpc_peer) {
   for (const auto& [code, letter] : {std::pair("%5B", "["), {"%5D", "]"}}) {
     if (const auto at = text.find(code); at != text.npos) text.replace(at, 3, letter);
   }
+  if (const auto at = text.find('%'); at != text.npos) text.erase(at, text.find(']') - at);
   return text;
 }
 

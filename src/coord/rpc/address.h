@@ -17,7 +17,8 @@ HostPort parse_host_port(const std::string& text, const std::string& flag);
 // Of 127.0.0.0/8, ::1, or "localhost".
 bool is_loopback(const std::string& host);
 
-// "192.0.2.1:4711" or "[::1]:4711" of gRPC's "ipv4:192.0.2.1:4711" or "ipv6:%5B::1%5D:4711".
+// "192.0.2.1:4711" or "[::1]:4711" of gRPC's "ipv4:192.0.2.1:4711" or "ipv6:%5B::1%5D:4711"; a
+// scope is left out.
 std::string peer_address(const std::string& grpc_peer);
 
 // Throws InvalidArgument unless it is of letters, digits, '.', '_' and '-', 64 at most, and begins

@@ -8,6 +8,7 @@
 namespace pride::coord {
 namespace {
 
+constexpr int kUnread = 4;
 constexpr std::size_t kMostCallers = 8192;  // then those who have been idle are forgotten
 
 }  // namespace
@@ -15,12 +16,12 @@ constexpr std::size_t kMostCallers = 8192;  // then those who have been idle are
 std::string Admission::enter(const std::string& caller, Time now) {
   const std::lock_guard lock(mutex_);
   if (callers_.size() >= kMostCallers) forget_idle(now);
-  const auto [found, is_new] = callers_.try_emplace(caller, Caller{limits_.burst, now, 0});
+  const auto [found, is_new] = callers_.try_emplace(caller, Caller{limits_.burst, now});
   Caller& it = found->second;
   const double passed = std::chrono::duration<double>(now - it.filled).count();
   it.tokens = std::min(limits_.burst, it.tokens + std::max(passed, 0.0) * limits_.per_second);
   it.filled = std::max(it.filled, now);
-  if (it.calls >= limits_.at_a_time) {
+  if (it.calls - it.answered >= limits_.at_a_time || it.calls >= kUnread * limits_.at_a_time) {
     return concat("too many calls at a time: ", limits_.at_a_time, " at most");
   }
   if (calls_ >= limits_.all_at_a_time) return "too many calls of all workers at a time";
@@ -31,9 +32,16 @@ std::string Admission::enter(const std::string& caller, Time now) {
   return "";
 }
 
+void Admission::answered(const std::string& caller) {
+  const std::lock_guard lock(mutex_);
+  ++callers_.at(caller).answered;
+}
+
 void Admission::leave(const std::string& caller) {
   const std::lock_guard lock(mutex_);
-  --callers_.at(caller).calls;
+  Caller& it = callers_.at(caller);
+  --it.calls;
+  --it.answered;
   --calls_;
 }
 

@@ -13,7 +13,9 @@ namespace pride::coord {
 struct CallLimits {
   double per_second = 2000;  // of one caller, in the long run
   double burst = 10'000;     // at once
-  int at_a_time = 16;        // of one caller, waiting ones included
+  // Of one caller, waiting ones included; answers that it has not read yet are four times as many
+  // at most. gRPC tells late, on a busy machine, that one was read.
+  int at_a_time = 16;
   int all_at_a_time = 4096;
 };
 
@@ -25,13 +27,14 @@ class Admission {
 
   // Empty: the call may go on, and leave() is owed. Else why not.
   std::string enter(const std::string& caller, Time now);
-  void leave(const std::string& caller);
+  void answered(const std::string& caller);  // leave() is owed still
+  void leave(const std::string& caller);     // its answer was read, or nobody will
 
  private:
   struct Caller {
     double tokens = 0;
     Time filled;
-    int calls = 0;
+    int calls = 0, answered = 0;
   };
   void forget_idle(Time now);
 

@@ -4,8 +4,9 @@
 //   DIR/ca.pem, ca.key        who has ca.key can make workers
 //   DIR/issued.txt            serial, kind, name, first and last moment of each certificate
 //   DIR/revoked.txt           serial, name, moment: what `pride serve` reads, see server/
-//   DIR/server/               ca.pem, cert.pem, key.pem, revoked.txt: for `pride serve --certs`
-//   DIR/workers/NAME/         ca.pem, cert.pem, key.pem: for `pride train --certs`
+//   DIR/server/               ca.pem, cert.pem, key.pem, revoked.txt: for `pride serve
+//   --certificates` DIR/workers/NAME/         ca.pem, cert.pem, key.pem: for `pride train
+//   --certificates`
 #pragma once
 
 #include <filesystem>
@@ -23,7 +24,7 @@ struct Issued {
 
 // Seconds from now; tests make certificates of the past and of the future.
 struct Validity {
-  long from_s = -300;  // clocks differ
+  long from_s = -24L * 3600;  // clocks differ
   long until_s = 365L * 24 * 3600;
 };
 

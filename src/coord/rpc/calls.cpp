@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "coord/refusals.h"
 #include "coord/rpc/certificate_files.h"
 #include "pride/error.h"
 
@@ -30,10 +31,15 @@ grpc::ChannelArguments channel_arguments() {
   return arguments;
 }
 
-// What another attempt would not mend.
-bool is_final(const grpc::Status& status) {
+// What another attempt would not mend. Dates may be mended: by a clock that is set, or a new
+// certificate. libcrypto says of the server's no more than that it fails: once it was good, it may
+// be so again.
+bool is_final(const grpc::Status& status, bool answered) {
+  const std::string why = status.error_message();
+  const auto says = [&](std::string_view part) { return why.find(part) != why.npos; };
   switch (status.error_code()) {
     case grpc::StatusCode::UNAUTHENTICATED:
+      return !says(kNotYetValid) && !says(kExpired);
     case grpc::StatusCode::PERMISSION_DENIED:
     case grpc::StatusCode::INVALID_ARGUMENT:
     case grpc::StatusCode::UNIMPLEMENTED:
@@ -41,9 +47,7 @@ bool is_final(const grpc::Status& status) {
     default:
       break;
   }
-  const std::string why = status.error_message();
-  return why.find("certificate verify failed") != why.npos ||
-         why.find("is not in peer certificate") != why.npos;
+  return (says("certificate verify failed") && !answered) || says("is not in peer certificate");
 }
 
 // A connection that had no time to be refused: says nothing of the reason.
@@ -133,14 +137,15 @@ void Calls::check_given_up(const std::string& what) const {
 
 void Calls::wait_after(const grpc::Status& status, Tries& tries) {
   const std::string where = concat("coordinator ", host_port_, ", ", tries.what, ": ");
-  if (is_final(status)) throw CommError(where + reason_of(status, answered_));
+  if (is_final(status, answered_)) throw CommError(where + reason_of(status, answered_));
   if (tries.reason.empty() || status.error_message().find(kCutShort) == std::string::npos) {
     tries.reason = reason_of(status, answered_);
   }
   check_given_up(tries.what);
   const Clock::time_point now = Clock::now();
   // counted from when a break is noticed: to wait for a round's result is no outage
-  if (tries.failed == 0 && answered_ && status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+  if (tries.failed == 0 && answered_ &&
+      status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) {
     tries.began = now;
     tries.next_notice = now + kFirstNotice;
   }

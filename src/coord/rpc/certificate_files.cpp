@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <system_error>
@@ -37,10 +39,26 @@ void check_is_of_server(const CertificateFiles& files, const fs::path& folder) {
     throw DataError(concat((folder / kCertFile).string(),
                            " is not one of a server: pride certs server makes one"));
   }
+  const auto check_dates = [&](const X509& it, const char* name, const char* what_to_do) {
+    const std::time_t now = std::time(nullptr);
+    const auto *from = X509_get0_notBefore(&it), *until = X509_get0_notAfter(&it);
+    if (seconds_of(from) <= now && now <= seconds_of(until)) return;
+    const bool early = now < seconds_of(from);
+    throw DataError(concat((folder / name).string(),
+                           early ? " is not valid before " : " has expired, on ",
+                           time_text(early ? from : until), ": ", what_to_do));
+  };
+  check_dates(*cert, kCertFile, "pride certs server --overwrite makes another");
+  check_dates(*read_certificate(files.ca), kCaFile, "make a new CA (docs/certificates.md)");
   if (Revocations(folder / kRevokedFile).contains(serial_of(*cert))) {
     throw DataError(concat((folder / kCertFile).string(),
                            " was revoked: pride certs server --overwrite makes another"));
   }
+}
+
+std::time_t expiry_of(const CertificateFiles& files) {
+  return std::min(seconds_of(X509_get0_notAfter(read_certificate(files.ca).get())),
+                  seconds_of(X509_get0_notAfter(read_certificate(files.cert).get())));
 }
 
 std::string read_file(const fs::path& file) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ctime>
 #include <filesystem>
 #include <string>
 
@@ -20,6 +21,9 @@ struct CertificateFiles {
 // the key is not the certificate's, or where others than its owner may read the key.
 CertificateFiles read_certificate_files(const std::filesystem::path& folder);
 
+// The first moment at which the certificate or its CA expires.
+std::time_t expiry_of(const CertificateFiles& files);
+
 // The whole file. Throws DataError, naming it.
 std::string read_file(const std::filesystem::path& file);
 
@@ -29,7 +33,8 @@ void write_file(const std::filesystem::path& file, const std::string& text, int 
 // Throws DataError, naming the file, if others than its owner can read it.
 void check_only_owner_reads(const std::filesystem::path& file);
 
-// Throws DataError, naming the file, if the certificate is not one of a server.
+// Throws DataError, naming the file, if the certificate is not one of a server, or it or its CA is
+// not valid now.
 void check_is_of_server(const CertificateFiles& files, const std::filesystem::path& folder);
 
 }  // namespace pride::coord

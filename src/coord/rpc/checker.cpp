@@ -6,8 +6,10 @@
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 
-#include <ctime>
+#include <algorithm>
+#include <utility>
 
+#include "coord/refusals.h"
 #include "coord/rpc/certificate_files.h"
 #include "pride/error.h"
 
@@ -15,11 +17,6 @@ namespace pride::coord {
 namespace {
 
 constexpr std::size_t kMostKnown = 10'000;  // then all are looked at anew
-
-std::time_t seconds_of(const ASN1_TIME* time) {
-  std::tm parts{};
-  return ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
-}
 
 std::string fingerprint(const std::string& pem) {
   std::string digest(SHA256_DIGEST_LENGTH, '\0');
@@ -45,10 +42,10 @@ std::string chain_fault(X509_STORE& store, X509& certificate) {
 
 }  // namespace
 
-CertificateChecker::CertificateChecker(const std::filesystem::path& folder)
+CertificateChecker::CertificateChecker(const std::filesystem::path& folder, OnWarning on_warning)
     : ca_(read_certificate(read_file(folder / kCaFile))),
       store_(X509_STORE_new()),
-      revocations_(folder / kRevokedFile) {
+      revocations_(folder / kRevokedFile, std::move(on_warning)) {
   if (!ca_ || !store_ || X509_STORE_add_cert(store_.get(), ca_.get()) != 1) {
     throw DataError(concat((folder / kCaFile).string(), " is no certificate in PEM"));
   }
@@ -87,13 +84,13 @@ Verdict CertificateChecker::check(const std::string& pem, Now now) {
   const Known& it = known(pem);
   const std::string which = "the certificate of " + it.name;
   if (!it.refused.empty()) return {it.name, it.refused};
-  if (second < it.from) return {it.name, concat(which, " is not valid before ", it.from_text)};
-  if (second > it.until) return {it.name, concat(which, " has expired, on ", it.until_text)};
+  if (second < it.from) return {it.name, concat(which, " ", kNotYetValid, it.from_text)};
+  if (second > it.until) return {it.name, concat(which, " ", kExpired, ", on ", it.until_text)};
   if (second > ca_until_) return {it.name, "the project's CA has expired"};
   if (revocations_.contains(it.serial)) {
     return {it.name, concat(which, " has been revoked (serial ", it.serial, ")")};
   }
-  return {it.name, ""};
+  return {it.name, "", std::min(it.until, ca_until_)};
 }
 
 }  // namespace pride::coord

@@ -16,8 +16,9 @@
 namespace pride::coord {
 
 struct Verdict {
-  std::string name;     // of the worker, where the certificate can be read
-  std::string refused;  // empty: it is good
+  std::string name;       // of the worker, where the certificate can be read
+  std::string refused;    // empty: it is good
+  std::time_t until = 0;  // it or its CA expires; 0: refused
 };
 
 // Several threads may ask.
@@ -26,7 +27,7 @@ class CertificateChecker {
   using Now = std::chrono::system_clock::time_point;
 
   // The server's folder: ca.pem, and revoked.txt where there is one. Throws DataError.
-  explicit CertificateChecker(const std::filesystem::path& folder);
+  explicit CertificateChecker(const std::filesystem::path& folder, OnWarning on_warning = {});
 
   Verdict check(const std::string& pem, Now now);
 

@@ -22,7 +22,7 @@ constexpr auto kShort = 20s;  // deadline of a call that carries little
 constexpr auto kLong = 120s;  // of one that carries a chunk: 70 kbit/s are enough
 constexpr auto kLeave = 2s;   // of the last one
 constexpr auto kMoment = 100ms;
-constexpr auto kAskAgainFor = 90s;  // to be registered, after too many from this address
+constexpr auto kAskAgainFor = 90s;  // to be registered, after too many attempts
 constexpr auto kPoll = 5s;          // that one call waits for a round
 
 std::size_t chunks_of(std::size_t total) { return (total + kChunk - 1) / kChunk; }
@@ -112,7 +112,7 @@ RegisterReply Client::send_registration() {
   for (Clock::time_point until = Clock::now() + kAskAgainFor;;) {
     RegisterReply reply = calls_.call(&Stub::Register, registration(), what, kLong);
     take_registration(reply);
-    if (!reply.refused().ends_with(kTooOften) || Clock::now() >= until) return reply;
+    if (reply.refused().find(kTooOften) == std::string::npos || Clock::now() >= until) return reply;
     calls_.check_given_up(what);
     std::this_thread::sleep_for(1s);
   }

@@ -10,9 +10,8 @@
 namespace pride::coord {
 namespace {
 
-std::mutex mutex;  // of the next two
+std::mutex mutex;  // of the next
 std::function<void(const FailedConnection&)> take_failed;
-std::string newest;
 
 // gRPC 1.51 writes, at its level "debug", for every connection that ends in a handshake:
 //   Handshaking failed: UNKNOWN:Ssl handshake failed: SSL_ERROR_SSL: error:0A00010B:SSL
@@ -41,11 +40,9 @@ FailedConnection parse(const std::string& line) {
 
 void take(gpr_log_func_args* line) {
   const std::string text = line->message;
-  const bool failed = text.starts_with(kBegin);
-  if (!failed && line->severity != GPR_LOG_SEVERITY_ERROR) return;
+  if (!text.starts_with(kBegin)) return;
   const std::lock_guard lock(mutex);
-  if (failed && take_failed) take_failed(parse(text));
-  if (!failed) newest = text;
+  if (take_failed) take_failed(parse(text));
 }
 
 }  // namespace
@@ -62,11 +59,6 @@ GrpcLog::GrpcLog(std::function<void(const FailedConnection&)> on_failed) {
 GrpcLog::~GrpcLog() {
   const std::lock_guard lock(mutex);
   take_failed = nullptr;
-}
-
-std::string GrpcLog::newest_error() const {
-  const std::lock_guard lock(mutex);
-  return newest;
 }
 
 }  // namespace pride::coord

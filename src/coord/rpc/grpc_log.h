@@ -20,8 +20,6 @@ class GrpcLog {
   ~GrpcLog();
   GrpcLog(const GrpcLog&) = delete;
   GrpcLog& operator=(const GrpcLog&) = delete;
-
-  std::string newest_error() const;  // "" if there was none
 };
 
 }  // namespace pride::coord

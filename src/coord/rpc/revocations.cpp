@@ -9,28 +9,28 @@
 
 namespace pride::coord {
 
-Revocations::Revocations(std::filesystem::path file) : file_(std::move(file)) {
-  const int bad = read_if_changed();
-  if (bad == 0) return;
-  throw DataError(concat(file_.string(), ":", bad, ": does not begin with a serial"));
+Revocations::Revocations(std::filesystem::path file, OnWarning on_warning)
+    : file_(std::move(file)), on_warning_(std::move(on_warning)) {
+  if (const std::string bad = read_if_changed(); !bad.empty()) throw DataError(bad);
 }
 
 bool Revocations::contains(const std::string& serial) {
   const std::lock_guard lock(mutex_);
-  read_if_changed();
+  const std::string bad = read_if_changed();
+  if (!bad.empty() && on_warning_) on_warning_(bad + "; nobody who was revoked is taken back");
   return serials_.contains(serial);
 }
 
 // A file that has gone, cannot be read for a moment or is damaged revokes what it revoked before.
-// Returns the number of the first damaged line, 0 without one.
-int Revocations::read_if_changed() {
+// Returns what is wrong with the first damaged line.
+std::string Revocations::read_if_changed() {
   std::error_code gone;
   const auto time = std::filesystem::last_write_time(file_, gone);
-  if (gone) return 0;
+  if (gone) return {};
   const Stamp stamp{time, std::filesystem::file_size(file_, gone)};
-  if (gone || stamp == stamp_) return 0;
+  if (gone || stamp == stamp_) return {};
   std::ifstream in(file_);
-  if (!in) return 0;
+  if (!in) return {};
   std::set<std::string> serials;
   int number = 0, bad = 0;
   for (std::string line; std::getline(in, line);) {
@@ -45,7 +45,8 @@ int Revocations::read_if_changed() {
   if (bad > 0) serials.merge(serials_);
   serials_ = std::move(serials);
   stamp_ = stamp;
-  return bad;
+  if (bad == 0) return {};
+  return concat(file_.string(), ":", bad, ": does not begin with a serial");
 }
 
 }  // namespace pride::coord

@@ -2,12 +2,15 @@
 #include "coord/rpc/server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 
+#include "coord/rpc/acceptor.h"
 #include "coord/rpc/address.h"
 #include "coord/rpc/certificate_files.h"
 #include "coord/rpc/grpc_log.h"
@@ -21,25 +24,31 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLongestSleep = 20ms;  // of the clock's thread: calls may bring an event forward
-constexpr int kMostStreams = 8;       // calls of one connection at a time; a worker makes two
+constexpr auto kLongestSleep = 20ms;   // of the clock's thread: calls may bring an event forward
+constexpr unsigned kLookForNew_s = 5;  // certificates
+constexpr int kMostStreams = 8;        // calls of one connection at a time; a worker makes two
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // of gRPC's buffers
 
 std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& options) {
   const HostPort where = parse_host_port(options.listen, "--listen");
   if (!options.certificates) {
-    PRIDE_CHECK(is_loopback(where.host), "--listen ", options.listen,
-                ": other machines could call, so certificates are needed (--certs, made by `pride "
-                "certs`); without them 127.0.0.1 or [::1] can be listened on");
+    PRIDE_CHECK(
+        is_loopback(where.host), "--listen ", options.listen,
+        ": other machines could call, so certificates are needed (--certificates, made by `pride "
+        "certs`); without them 127.0.0.1 or [::1] can be listened on");
     return grpc::InsecureServerCredentials();
   }
   const CertificateFiles files = read_certificate_files(*options.certificates);
   check_is_of_server(files, *options.certificates);
   // asked for, and looked at by CertificateChecker, which can say why it does not like one
-  grpc::SslServerCredentialsOptions tls(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
-  tls.pem_root_certs = files.ca;
-  tls.pem_key_cert_pairs = {{files.key, files.cert}};
-  return grpc::SslServerCredentials(tls);
+  const std::filesystem::path& folder = *options.certificates;
+  namespace tls = grpc::experimental;
+  tls::TlsServerCredentialsOptions watched(std::make_shared<tls::FileWatcherCertificateProvider>(
+      folder / kKeyFile, folder / kCertFile, folder / kCaFile, kLookForNew_s));
+  watched.watch_root_certs();
+  watched.watch_identity_key_cert_pairs();
+  watched.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
+  return tls::TlsServerCredentials(watched);
 }
 
 void set_limits(grpc::ServerBuilder& builder) {
@@ -50,7 +59,6 @@ void set_limits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8 << 10);
   builder.AddChannelArgument("grpc.server_handshake_timeout_ms", 10'000);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // a worker that computes is left alone, and one that pings is not punished; who has gone without
   // a word is found after 40 s
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
@@ -68,31 +76,29 @@ struct Server::Impl {
       : options(std::move(given)),
         coordinator(coordinator),
         log([this](const FailedConnection& failed) { on_failed(failed); }),
-        service(options, coordinator) {
+        service(options, coordinator,
+                [this](const Peer& peer) { acceptor.accepted(peer.address, peer.certificate); }),
+        credentials(credentials_of(options)),
+        acceptor(
+            options.listen, options.connections,
+            [this](const std::string& address, const std::string& why) { refuse(address, why); }) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options.listen, credentials_of(options), &port);
+    auto grpc = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
     builder.RegisterService(&service);
     set_limits(builder);
     server = builder.BuildAndStart();
-    if (server == nullptr || port == 0) {
-      throw CommError(why_not_listening());
-    }
+    if (server == nullptr) throw CommError("gRPC begins no server");
+    acceptor.start(std::move(grpc));
     clock = std::thread([this] { keep_time(); });
-  }
-
-  std::string why_not_listening() const {
-    const std::string why = log.newest_error();
-    const bool taken = why.find("Address already in use") != why.npos;
-    return concat("cannot listen on --listen ", options.listen, ": ",
-                  taken ? concat("the port is taken; give --listen another port than ",
-                                 parse_host_port(options.listen, "--listen").port)
-                        : why);
   }
 
   // Connections that end before there is a call.
   void on_failed(const FailedConnection& failed) const {
-    if (!options.on_refused) return;
-    options.on_refused({"connection", "", peer_address(failed.address), failed.why});
+    refuse(peer_address(failed.address), failed.why);
+  }
+  void refuse(const std::string& address, const std::string& why) const {
+    if (options.on_refused) options.on_refused({"connection", "", address, why});
   }
 
   void keep_time() {
@@ -120,6 +126,7 @@ struct Server::Impl {
     if (clock.joinable()) clock.join();
     coordinator.shutdown();
     if (server == nullptr) return;
+    acceptor.stop();
     server->Shutdown(std::chrono::system_clock::now() + 2s);
     server->Wait();
   }
@@ -128,7 +135,8 @@ struct Server::Impl {
   Coordinator& coordinator;
   GrpcLog log;
   Service service;
-  int port = 0;
+  std::shared_ptr<grpc::ServerCredentials> credentials;
+  Acceptor acceptor;
   std::unique_ptr<grpc::Server> server;
   std::mutex mutex;  // of stopping
   std::condition_variable wake;
@@ -141,7 +149,7 @@ Server::Server(ServerOptions options, Coordinator& coordinator)
 
 Server::~Server() { stop(); }
 
-int Server::port() const { return impl_->port; }
+int Server::port() const { return impl_->acceptor.port(); }
 
 void Server::stop() { impl_->stop(); }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "coord/coordinator.h"
+#include "coord/rpc/acceptor.h"
 #include "coord/rpc/admission.h"
 
 namespace pride::coord {
@@ -22,11 +23,14 @@ struct Refused {
 };
 
 struct ServerOptions {
-  std::string listen = "127.0.0.1:4770";                   // port 0: any that is free
-  std::optional<std::filesystem::path> certificates = {};  // `pride certs server` made the folder
+  std::string listen = "127.0.0.1:4770";  // port 0: any that is free
+  // `pride certs server` made the folder. cert.pem and key.pem may be replaced while it serves.
+  std::optional<std::filesystem::path> certificates = {};
   CallLimits limits = {};
+  ConnectionLimits connections = {};
   std::chrono::seconds slow_reader{60};                 // that one answer may take to be read
-  std::function<void(const Refused&)> on_refused = {};  // by any thread
+  std::function<void(const Refused&)> on_refused = {};  // by any thread, as the next
+  std::function<void(const std::string&)> on_warning = {};
 };
 
 class Server {

@@ -36,17 +36,13 @@ grpc::Status write(const Message& message, grpc::ByteBuffer& out) {
   return grpc::SerializationTraits<Message>::Serialize(message, &out, &own);
 }
 
-// Workers try again: the coordinator may be back in a moment, from its journal.
 template <typename Reply>
-bool is_about_to_end(const Reply& reply) {
-  const auto& why = [&]() -> const std::string& {
-    if constexpr (std::is_same_v<Reply, VoteReply>) {
-      return reply.why();
-    } else {
-      return reply.refused();
-    }
-  }();
-  return why.starts_with(kStops) || why.starts_with(kFailed);
+const std::string& refusal_in(const Reply& reply) {
+  if constexpr (std::is_same_v<Reply, VoteReply>) {
+    return reply.why();
+  } else {
+    return reply.refused();
+  }
 }
 
 std::string certificate_of(const grpc::CallbackServerContext& context) {
@@ -64,6 +60,7 @@ class Service::Call final : public Reactor {
 
   void answer(const grpc::Status& status) {
     answered_ = Clock::now().time_since_epoch().count();
+    if (!caller.empty()) service_.admission_.answered(caller);
     Finish(status);
   }
   void OnDone() override {
@@ -88,13 +85,15 @@ class Service::Call final : public Reactor {
   std::atomic<Clock::rep> answered_ = 0;
 };
 
-Service::Service(const ServerOptions& options, Coordinator& coordinator)
+Service::Service(const ServerOptions& options, Coordinator& coordinator,
+                 std::function<void(const Peer&)> on_accepted)
     : options_(options),
       coordinator_(coordinator),
+      on_accepted_(std::move(on_accepted)),
       admission_(options.limits),
       pool_(kThreads, kMostTasks) {
   if (options.certificates) {
-    checker_ = std::make_unique<CertificateChecker>(*options.certificates);
+    checker_ = std::make_unique<CertificateChecker>(*options.certificates, options.on_warning);
   }
 }
 
@@ -147,6 +146,7 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
   if (checker_) {
     const Verdict verdict = checker_->check(call->certificate(), std::chrono::system_clock::now());
     call->peer.certificate = verdict.name;
+    call->peer.certificate_until = verdict.until;
     if (!verdict.refused.empty()) {
       refuse(*call, StatusCode::UNAUTHENTICATED, verdict.refused);
       return call;
@@ -166,8 +166,11 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
     }
     return call;
   }
-  const auto send = [call, out](const auto& reply) {
-    const bool over = is_about_to_end(reply);
+  const auto send = [this, call, out](const auto& reply) {
+    const std::string& why = refusal_in(reply);
+    if (why.empty()) on_accepted_(call->peer);
+    // workers try again: the coordinator may be back in a moment, from its journal
+    const bool over = why.starts_with(kStops) || why.starts_with(kFailed);
     call->answer(over ? grpc::Status(StatusCode::UNAVAILABLE, "the coordinator ends")
                       : write(reply, *out));
   };
@@ -182,61 +185,44 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
   return call;
 }
 
+// A call whose answer the coordinator returns.
+template <typename Request, typename Reply>
+Service::Reactor* Service::handle(const char* name, Context* context, const Buffer* in, Buffer* out,
+                                  Reply (Coordinator::*function)(const Request&, const Peer&,
+                                                                 Admission::Time)) {
+  const bool is_first = std::is_same_v<Request, RegisterRequest>;
+  return handle<Request>(name, context, in, out, is_first ? kMostRegisterBytes : kMostBytes,
+                         [this, function](const auto& request, const Peer& peer, const auto& send) {
+                           send((coordinator_.*function)(request, peer, Clock::now()));
+                         });
+}
+
 Service::Reactor* Service::Register(Context* context, const Buffer* in, Buffer* out) {
-  return handle<RegisterRequest>("Register", context, in, out, kMostRegisterBytes,
-                                 [this](const auto& request, const Peer& peer, const auto& send) {
-                                   send(coordinator_.register_worker(request, peer, Clock::now()));
-                                 });
+  return handle("Register", context, in, out, &Coordinator::register_worker);
 }
-
 Service::Reactor* Service::Heartbeat(Context* context, const Buffer* in, Buffer* out) {
-  return handle<HeartbeatRequest>("Heartbeat", context, in, out, kMostBytes,
-                                  [this](const auto& request, const Peer& peer, const auto& send) {
-                                    send(coordinator_.heartbeat(request, peer, Clock::now()));
-                                  });
+  return handle("Heartbeat", context, in, out, &Coordinator::heartbeat);
 }
-
 Service::Reactor* Service::Missing(Context* context, const Buffer* in, Buffer* out) {
-  return handle<MissingRequest>("Missing", context, in, out, kMostBytes,
-                                [this](const auto& request, const Peer& peer, const auto& send) {
-                                  send(coordinator_.missing(request, peer, Clock::now()));
-                                });
+  return handle("Missing", context, in, out, &Coordinator::missing);
 }
-
 Service::Reactor* Service::PutChunk(Context* context, const Buffer* in, Buffer* out) {
-  return handle<PutChunkRequest>("PutChunk", context, in, out, kMostBytes,
-                                 [this](const auto& request, const Peer& peer, const auto& send) {
-                                   send(coordinator_.put_chunk(request, peer, Clock::now()));
-                                 });
+  return handle("PutChunk", context, in, out, &Coordinator::put_chunk);
 }
-
 Service::Reactor* Service::Vote(Context* context, const Buffer* in, Buffer* out) {
-  return handle<VoteRequest>("Vote", context, in, out, kMostBytes,
-                             [this](const auto& request, const Peer& peer, const auto& send) {
-                               send(coordinator_.vote(request, peer, Clock::now()));
-                             });
+  return handle("Vote", context, in, out, &Coordinator::vote);
 }
-
 Service::Reactor* Service::OfferParameters(Context* context, const Buffer* in, Buffer* out) {
-  return handle<OfferParametersRequest>(
-      "OfferParameters", context, in, out, kMostBytes,
-      [this](const auto& request, const Peer& peer, const auto& send) {
-        send(coordinator_.offer_parameters(request, peer, Clock::now()));
-      });
+  return handle("OfferParameters", context, in, out, &Coordinator::offer_parameters);
 }
-
+Service::Reactor* Service::GetChunk(Context* context, const Buffer* in, Buffer* out) {
+  return handle("GetChunk", context, in, out, &Coordinator::get_chunk);
+}
 Service::Reactor* Service::WaitRound(Context* context, const Buffer* in, Buffer* out) {
   return handle<WaitRoundRequest>("WaitRound", context, in, out, kMostBytes,
                                   [this](const auto& request, const Peer& peer, const auto& send) {
                                     coordinator_.wait_round(request, peer, Clock::now(), send);
                                   });
-}
-
-Service::Reactor* Service::GetChunk(Context* context, const Buffer* in, Buffer* out) {
-  return handle<GetChunkRequest>("GetChunk", context, in, out, kMostBytes,
-                                 [this](const auto& request, const Peer& peer, const auto& send) {
-                                   send(coordinator_.get_chunk(request, peer, Clock::now()));
-                                 });
 }
 
 }  // namespace pride::coord

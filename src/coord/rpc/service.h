@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -34,7 +35,9 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
   using Buffer = grpc::ByteBuffer;
   using Reactor = grpc::ServerUnaryReactor;
 
-  Service(const ServerOptions& options, Coordinator& coordinator);
+  // `on_accepted`: a call was answered, and not with a refusal.
+  Service(const ServerOptions& options, Coordinator& coordinator,
+          std::function<void(const Peer&)> on_accepted);
 
   Reactor* Register(Context* context, const Buffer* in, Buffer* out) override;
   Reactor* Heartbeat(Context* context, const Buffer* in, Buffer* out) override;
@@ -55,11 +58,15 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
   template <typename Request, typename Handle>
   Reactor* handle(const char* name, Context* context, const Buffer* in, Buffer* out,
                   std::size_t most_bytes, Handle handle);
+  template <typename Request, typename Reply>
+  Reactor* handle(const char* name, Context* context, const Buffer* in, Buffer* out,
+                  Reply (Coordinator::*function)(const Request&, const Peer&, Admission::Time));
   void refuse(Call& call, grpc::StatusCode code, const std::string& why) const;
   void forget(Call& call);
 
   const ServerOptions& options_;
   Coordinator& coordinator_;
+  const std::function<void(const Peer&)> on_accepted_;
   std::unique_ptr<CertificateChecker> checker_;
   Admission admission_;
   std::recursive_mutex mutex_;  // of calls_; ending a call may forget it at once

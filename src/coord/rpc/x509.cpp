@@ -48,6 +48,11 @@ std::string serial_of(const X509& certificate) {
   return text;
 }
 
+std::time_t seconds_of(const ASN1_TIME* time) {
+  std::tm parts{};
+  return ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
+}
+
 std::string time_text(const ASN1_TIME* time) {
   std::tm parts{};
   if (ASN1_TIME_to_tm(time, &parts) != 1) return "?";

@@ -5,6 +5,7 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
+#include <ctime>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,7 @@ KeyPtr read_key(const std::string& pem);
 
 std::string common_name(const X509& certificate);
 std::string serial_of(const X509& certificate);  // hexadecimal, upper case
+std::time_t seconds_of(const ASN1_TIME* time);   // 0: it is none
 std::string time_text(const ASN1_TIME* time);    // 2026-11-24T22:00:00Z
 std::string openssl_error();                     // the oldest in the queue, which is cleared
 

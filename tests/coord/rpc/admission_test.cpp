@@ -30,8 +30,20 @@ TEST(Admission, CountsCallsAtATimeOfOneAndOfAll) {
   EXPECT_EQ(admission.enter("a", kStart), "too many calls at a time: 2 at most");
   EXPECT_EQ(admission.enter("b", kStart), "");
   EXPECT_EQ(admission.enter("c", kStart), "too many calls of all workers at a time");
+  admission.answered("a");
   admission.leave("a");
   EXPECT_EQ(admission.enter("c", kStart), "");
+}
+
+TEST(Admission, CountsAnswersThatWereNotReadYetApart) {
+  Admission admission({.per_second = 1000, .burst = 1000, .at_a_time = 2, .all_at_a_time = 100});
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(admission.enter("a", kStart), "") << i;
+    admission.answered("a");
+  }
+  EXPECT_NE(admission.enter("a", kStart), "");
+  admission.leave("a");
+  EXPECT_EQ(admission.enter("a", kStart), "");
 }
 
 TEST(Admission, ForgetsCallersWhoAreIdleAndNoOthers) {
@@ -40,6 +52,7 @@ TEST(Admission, ForgetsCallersWhoAreIdleAndNoOthers) {
   for (int i = 0; i < 20'000; ++i) {
     const std::string name = std::to_string(i);
     ASSERT_EQ(admission.enter(name, kStart + i * 1ms), "");
+    admission.answered(name);
     admission.leave(name);
   }
   EXPECT_EQ(admission.enter("busy", kStart + 20s), "too many calls at a time: 1 at most");

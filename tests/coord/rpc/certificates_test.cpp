@@ -54,6 +54,36 @@ TEST(Certificates, AreRefusedWithTheReason) {
   EXPECT_NE(project.checker.check(ca, kNow).refused, "") << "the CA is a worker";
 }
 
+TEST(Certificates, OfAServerAreRefusedOutsideTheirDates) {
+  Project project;
+  const auto refusal = [&](Validity validity) {
+    const fs::path folder = project.authority.issue_server({"localhost"}, validity, true);
+    try {
+      check_is_of_server(read_certificate_files(folder), folder);
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_NE(refusal({-2 * kDay, -kDay}).find("cert.pem has expired, on 20"), std::string::npos);
+  EXPECT_NE(refusal({kDay, 2 * kDay}).find("cert.pem is not valid before 20"), std::string::npos);
+}
+
+TEST(Certificates, ADamagedListOfRevokedOnesIsAWarning) {
+  Project project;
+  std::vector<std::string> warnings;
+  project.worker("alice");
+  project.authority.revoke("alice");
+  CertificateChecker checker(project.ca / "server",
+                             [&](const std::string& what) { warnings.push_back(what); });
+  const fs::path list = project.ca / "server" / kRevokedFile;
+  write_file(list, read_file(list) + "no serial\n", 0644);
+  EXPECT_EQ(checker.check(project.worker("bob"), kNow).refused, "");
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("revoked.txt:2: does not begin with a serial"), std::string::npos);
+}
+
 TEST(Certificates, ExpireWhileTheyAreKnown) {
   Project project;
   const std::string pem = project.worker("alice");

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import resource
 import select
 import signal
 import socket
@@ -17,13 +18,16 @@ class Coordinator:
 
     def __init__(self, pride, folder, *flags):
         self.pride, self.folder, self.flags = pride, pathlib.Path(folder), flags
-        self.port, self.process, self.http = 0, None, ""
+        self.port, self.process, self.http, self.host = 0, None, "", "127.0.0.1"
         self.drains = True  # reads its standard output
+        self.descriptors = None  # (soft, hard) limit of open files
 
     def start(self, patience_s=60):
-        command = [self.pride, "serve", "--dir", str(self.folder), "--listen", f"127.0.0.1:{self.port}",
+        command = [self.pride, "serve", "--dir", str(self.folder), "--listen", f"{self.host}:{self.port}",
                    "--json", *self.flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        limit = self.descriptors and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, self.descriptors))
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        preexec_fn=limit)
         until = time.monotonic() + patience_s
         while select.select([self.process.stdout], [], [], max(until - time.monotonic(), 0))[0]:
             line = self.process.stdout.readline()

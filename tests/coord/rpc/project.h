@@ -18,9 +18,11 @@
 #include "coord/coordinator.h"
 #include "coord/rpc/authority.h"
 #include "coord/rpc/server.h"
+#include "coord/run_message.h"
 #include "coord/work_pool.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/coord/client.h"
+#include "pride/error.h"
 #include "pride/optimizer.h"
 #include "support/training.h"
 
@@ -97,7 +99,7 @@ class Running {
  public:
   // Empty `certificates`: without TLS.
   Running(const fs::path& journal, const fs::path& certificates, CallLimits limits = {},
-          int min_workers = 1)
+          int min_workers = 1, ConnectionLimits connections = {})
       : work_(std::make_unique<WorkPool>(1)) {
     CoordinatorOptions options;
     options.folder = journal;
@@ -111,6 +113,7 @@ class Running {
     server.listen = "127.0.0.1:0";
     if (!certificates.empty()) server.certificates = certificates;
     server.limits = limits;
+    server.connections = connections;
     server.slow_reader = 2s;
     server.on_refused = [this](const Refused& refused) { notes.add(refused); };
     server_ = std::make_unique<Server>(server, *coordinator_);
@@ -190,6 +193,40 @@ inline std::vector<Trained> train_all(const std::vector<CoordinatorAddress>& add
   }
   for (std::thread& thread : threads) thread.join();
   return all;
+}
+
+// Takes the description of a run from its first worker.
+class Eavesdropper final : public CoordinatorClient {
+ public:
+  CoordinatorWelcome join(const RunDescription& run, int) override {
+    description = run;
+    throw CommError("heard enough");
+  }
+  CoordinatorWelcome look() override { return {}; }
+  CoordinatorVote vote(const Ballot&) override { return {}; }
+  CoordinatorVote wait(std::int64_t) override { return {}; }
+  std::vector<std::byte> record(std::int64_t) override { return {}; }
+  void get_parameters(std::int64_t, std::span<float>) override {}
+  void put_parameters(std::int64_t, std::uint64_t, std::span<const float>) override {}
+  Traffic traffic() const override { return {}; }
+  RunDescription description;
+};
+
+inline RegisterRequest registration(const std::string& name, std::int64_t coords = kCoords) {
+  const auto ear = std::make_shared<Eavesdropper>();
+  OptimizerOptions options;
+  options.coordinator = ear;
+  const auto world = make_thread_world(1);
+  Optimizer optimizer(*world.front(), layout_of(coords), options);
+  std::vector<float> params(optimizer.layout().flat_size());
+  EXPECT_THROW(optimizer.broadcast(params), CommError);
+  RegisterRequest request;
+  request.set_protocol(kProtocol);
+  request.set_name(name);
+  request.set_secret(std::string(kSecretBytes, 'x'));
+  request.set_run(encode_run(ear->description));
+  request.set_vote_weight(1);
+  return request;
 }
 
 }  // namespace pride::coord::testing

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import socket
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 from processes import Coordinator, Wire, Worker, last_round, wait_until
 
@@ -228,6 +230,71 @@ def damaged_journals_are_named(run):
         expect(f"served: {error}", "/registrations: missing" in str(error))
 
 
+def damaged_journals_are_repaired(run):
+    """One flipped bit in old parameters, in a record, and bytes after the last one: a good copy goes on."""
+    for name in "ab":
+        run.worker(name, rounds=60)
+    run.check_end(60)
+    folder, pride = run.coordinator.folder, run.coordinator.pride
+    good = run.coordinator.journal()[2]
+
+    def flip(file, at):
+        bytes_ = bytearray(file.read_bytes())
+        bytes_[at] ^= 1
+        file.write_bytes(bytes_)
+
+    def call(*arguments):
+        return subprocess.run([pride, "journal", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+    old = sorted(folder.glob("parameters-*"))[1]
+    flip(old, 1000)
+    said = call(folder)
+    expect(f"{said}", said.returncode == 1 and str(old) in said.stderr and "pride journal --repair NEW" in said.stderr)
+    said = call(folder, "--repair", run.folder / "first")
+    expect(f"{said}", said.returncode == 0 and f"left out: {old}, which is damaged" in said.stderr)
+    end = json.loads(call(run.folder / "first", "--replay").stdout.splitlines()[-1])
+    expect(f"{end} is not {good}", end == good)
+    records = max(folder.glob("records-*"))
+    with records.open("ab") as file:
+        file.write(os.urandom(100))
+    said = call(folder, "--repair", run.folder / "second")
+    expect(f"{said}", said.returncode == 0 and f"left out: 100 bytes of {records}" in said.stderr)
+    expect("not whole", json.loads(call(run.folder / "second", "--replay").stdout.splitlines()[-1]) == good)
+    described = json.loads(call(run.folder / "second").stdout.splitlines()[5])
+    flip(records, described["offset"] + 3)
+    said = call(folder, "--repair", run.folder / "third")
+    expect(f"{said}", said.returncode == 0 and "left out: rounds before 5: records are missing between" in said.stderr)
+    end = json.loads(call(run.folder / "third", "--replay").stdout.splitlines()[-1])
+    expect(f"{end}", end["params_hash"] == good["params_hash"] and end["replayed_from"] > 5)
+    expect("into a folder with files", call(folder, "--repair", run.folder / "third").returncode == 1)
+    run.coordinator.folder = run.folder / "third"
+    run.coordinator.start()
+    expect("stopped", run.coordinator.stop() == 0)
+
+
+def other_hosts_read_nothing(run):
+    run.coordinator.stop()
+    run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
+    run.coordinator.start()
+    port = int(run.coordinator.http.rstrip("/").rsplit(":", 1)[1])
+    for host, code in ((f"127.0.0.1:{port}", b"200"), (f"localhost:{port}", b"200"), ("evil.example", b"421")):
+        with socket.create_connection(("127.0.0.1", port), 10) as line:
+            line.sendall(f"GET /status.json HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            answer = line.recv(100)
+            expect(f"{host}: {answer}", answer.startswith(b"HTTP/1.1 " + code))
+    with urllib.request.urlopen(run.coordinator.http + "metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+    rules = (pathlib.Path(__file__).parents[3] / "apps/pride/serve/pride-serve.rules.yml").read_text()
+    for name in set(re.findall(r"pride_[a-z_]+", rules)):
+        expect(f"{name} of the rules is no metric", f"# TYPE {name} " in metrics)
+    run.coordinator.process.send_signal(signal.SIGTERM)
+    expect("stopped by a second signal", run.coordinator.stop() == 0)
+    run.coordinator.flags = (*FLAGS, "--http", "0.0.0.0:0")
+    run.coordinator.start()
+    wait_until("a warning", lambda: any("there is no password" in e["what"] for e in run.coordinator.events("warning")))
+    expect("stopped", run.coordinator.stop() == 0)
+
+
 def idle_connections_hold_nobody_up(run):
     """60 connections to the status page that say nothing, or half a request: others are answered, and these end."""
     run.coordinator.stop()
@@ -237,7 +304,7 @@ def idle_connections_hold_nobody_up(run):
 
     def ask(path):
         with socket.create_connection((host, int(port)), 10) as line:
-            line.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             return b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
 
     idle = [socket.create_connection((host, int(port)), 10) for _ in range(60)]
@@ -298,11 +365,43 @@ def dripping_connections_end(run):
     expect(f"{len(left)} of 64 are held after 30 s", not left)
     with socket.create_connection((host, int(port)), 10) as line:
         line.settimeout(30)
-        line.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        line.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         expect("no answer after the others", line.recv(4096).startswith(b"HTTP/1.1 200 OK"))
     for line in lines:
         line.close()
     expect("stopped", run.coordinator.stop() == 0)
+
+
+def many_connections_end_nobody(run):
+    """1,200 connections each to the port of workers and to the status page, of a process that may open 300 files."""
+    run.coordinator.stop()
+    run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
+    run.coordinator.descriptors = (300, 300)
+    run.coordinator.start()
+    for name in "abc":
+        run.worker(name, rounds=LONG)
+    run.wait_for_round(10)
+    page = int(run.coordinator.http.rstrip("/").rsplit(":", 1)[1])
+    lines = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(1200)
+             for port in (run.coordinator.port, page)]
+    run.wait_for_round(60)  # parameters are written meanwhile
+    late = run.worker("late", rounds=LONG)
+    run.check_end(LONG)
+    for line in lines:
+        line.close()
+    expect(f"ended with {late.process.returncode}", late.process.returncode == 0)
+    whys = {e["why"] for e in run.coordinator.events("refused")}
+    expect(f"refused: {whys}", any("too many connections" in why for why in whys))
+    expect("failed", not run.coordinator.events("failed") and not run.coordinator.events("warning"))
+
+
+def the_soft_limit_of_files_is_raised(run):
+    run.coordinator.stop()
+    run.coordinator.descriptors = (256, 2048)
+    run.coordinator.start()
+    limits = pathlib.Path(f"/proc/{run.coordinator.process.pid}/limits").read_text()
+    soft = limits.split("Max open files")[1].split()[0]
+    expect(f"soft limit {soft}", soft == "2048")
 
 
 def a_signal_to_any_thread_stops_it(run):
@@ -322,7 +421,9 @@ def main():
              stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
              another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
              idle_connections_hold_nobody_up, dripping_connections_end,
-             samples_weigh_what_they_say,             a_signal_to_any_thread_stops_it)
+             samples_weigh_what_they_say, damaged_journals_are_repaired,
+             other_hosts_read_nothing, many_connections_end_nobody,
+             the_soft_limit_of_files_is_raised, a_signal_to_any_thread_stops_it)
     for test in tests:
         if names and test.__name__ not in names:
             continue

@@ -138,9 +138,27 @@ TEST_F(Security, CertificatesOfAnotherCaAreRefused) {
 
 TEST_F(Security, CertificatesThatAreOverAreRefused) {
   start();
-  EXPECT_NE(train(address_of("old", {-7200, -3600}), 1).error.find("has expired"),
-            std::string::npos);
+  CoordinatorAddress old = address_of("old", {-7200, -3600});
+  old.patience = 1s;
+  EXPECT_NE(train(old, 1).error.find("has expired"), std::string::npos);
   expect_in_log("the certificate of old has expired");
+}
+
+TEST_F(Security, TheServersCertificateIsRenewedWithoutAStop) {
+  Authority(ca).issue_server({"localhost", "127.0.0.1"}, {-60, 8}, true);
+  const auto expires = std::chrono::steady_clock::now() + 9s;
+  start();
+  Authority(ca).issue_server({"localhost", "127.0.0.1"}, {}, true);
+  std::this_thread::sleep_until(expires);
+  EXPECT_EQ(train(address_of("late"), 1).error, "");
+}
+
+// As where the coordinator's clock was set back, and is mended.
+TEST_F(Security, CertificatesThatAreNotYetValidAreTriedAgain) {
+  start();
+  const Trained early = train(address_of("early", {2, 3600}), 1);
+  EXPECT_EQ(early.error, "");
+  expect_in_log("the certificate of early is not valid before");
 }
 
 TEST_F(Security, ACertificateRevokedInMidRunEndsItsWorkerAlone) {
@@ -243,6 +261,21 @@ TEST_F(Security, AFloodIsRefusedToItsCallerAlone) {
   EXPECT_EQ(running->notes.text().find("| good"), std::string::npos) << running->notes.text();
 }
 
+TEST_F(Security, WhoRegistersInALoopLocksOutNobodyElse) {
+  start();
+  const auto stub = CoordinatorCalls::NewStub(channel(address_of("loop").certificates));
+  std::string refused;
+  for (int i = 0; i < 200 && refused.empty(); ++i) {
+    RegisterReply reply;
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub->Register(&context, registration("loop"), &reply).ok());
+    refused = reply.refused();
+  }
+  EXPECT_NE(refused.find("120 registrations a minute with this certificate"), std::string::npos);
+  EXPECT_EQ(train(address_of("neighbour"), 1).error, "");
+  EXPECT_EQ(running->notes.text().find("| neighbour"), std::string::npos) << running->notes.text();
+}
+
 // Bytes from the server stop after a while.
 class Dam {
  public:
@@ -298,40 +331,6 @@ class Dam {
   int listener_ = -1, near_ = -1, far_ = -1;
   std::vector<std::thread> threads_;
 };
-
-// Takes the description of a run from its first worker.
-class Eavesdropper final : public CoordinatorClient {
- public:
-  CoordinatorWelcome join(const RunDescription& run, int) override {
-    description = run;
-    throw CommError("heard enough");
-  }
-  CoordinatorWelcome look() override { return {}; }
-  CoordinatorVote vote(const Ballot&) override { return {}; }
-  CoordinatorVote wait(std::int64_t) override { return {}; }
-  std::vector<std::byte> record(std::int64_t) override { return {}; }
-  void get_parameters(std::int64_t, std::span<float>) override {}
-  void put_parameters(std::int64_t, std::uint64_t, std::span<const float>) override {}
-  Traffic traffic() const override { return {}; }
-  RunDescription description;
-};
-
-RegisterRequest registration(const std::string& name, std::int64_t coords = kCoords) {
-  const auto ear = std::make_shared<Eavesdropper>();
-  OptimizerOptions options;
-  options.coordinator = ear;
-  const auto world = make_thread_world(1);
-  Optimizer optimizer(*world.front(), layout_of(coords), options);
-  std::vector<float> params(optimizer.layout().flat_size());
-  EXPECT_THROW(optimizer.broadcast(params), CommError);
-  RegisterRequest request;
-  request.set_protocol(kProtocol);
-  request.set_name(name);
-  request.set_secret(std::string(kSecretBytes, 'x'));
-  request.set_run(encode_run(ear->description));
-  request.set_vote_weight(1);
-  return request;
-}
 
 TEST_F(Security, ASessionIsOfNoUseToOthers) {
   start();

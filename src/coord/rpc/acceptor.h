@@ -1,0 +1,90 @@
+// Acceptor: takes the connections of a server for gRPC, which limits neither their number nor how
+// long they last without a call.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/server_builder.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace pride::coord {
+
+// A connection counts with its address until a call on it was accepted, then with its caller.
+// Where there are too many a random one goes: a newcomer is not locked out by those who hold on.
+struct ConnectionLimits {
+  int all = 4096;      // then one of whoever has most goes
+  int of_one = 128;    // of an address (IPv6: its /64), without an accepted call; of a caller
+  int a_second = 100;  // new ones from an address
+  std::chrono::seconds without_call{30};
+  int reserve = 256;  // highest descriptors of the process that are left to files
+};
+
+class Acceptor {
+ public:
+  using Grpc = grpc::experimental::ExternalConnectionAcceptor;
+  using OnRefused = std::function<void(const std::string& address, const std::string& why)>;
+
+  // Listens on host:port; port 0: any that is free. Throws CommError.
+  Acceptor(const std::string& host_port, const ConnectionLimits& limits, OnRefused on_refused);
+  ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  int port() const noexcept { return port_; }
+  void start(std::unique_ptr<Grpc> grpc);
+  void stop();  // takes no more connections; those of gRPC go on
+
+  // A call on the connection from `address` (as of peer_address()) was accepted. `caller`: a
+  // certificate's name; empty: there is none.
+  void accepted(const std::string& address, const std::string& caller);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Connection {
+    std::string peer, group;
+    Clock::time_point since;
+    bool has_called = false;
+  };
+  using Groups = std::map<std::string, std::vector<int>>;
+
+  void listen_on(const std::string& host_port);
+  void run();
+  void take(int listener);
+  // The lock is held.
+  std::string refusal_of(const std::string& group, int fd, int mine);
+  void join(int fd, const std::string& group);
+  void leave(int fd);
+  void cut(int fd, const std::string& why);
+  void cut_one_of(const Groups::value_type& group, const std::string& limit);
+  void forget(int fd);
+  void sweep();
+
+  const ConnectionLimits limits_;
+  const OnRefused on_refused_;
+  int most_ = 0, first_of_reserve_ = 0;  // as the process's limit lets it
+  int epoll_ = -1, port_ = 0;
+  std::vector<int> listeners_;
+  std::unique_ptr<Grpc> grpc_;
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+
+  std::mutex mutex_;  // of the rest
+  // By a second descriptor of the connection: it tells when gRPC has ended it, and can end it.
+  std::unordered_map<int, Connection> connections_;
+  std::unordered_map<std::string, int> by_peer_;
+  Groups groups_;
+  std::unordered_map<std::string, int> came_;  // from an address, since the last sweep
+  std::minstd_rand random_{std::random_device()()};
+};
+
+}  // namespace pride::coord
