@@ -52,6 +52,18 @@ HWY_INLINE scalar::LionWord lion_word(const float* HWY_RESTRICT g, const Blend& 
   if (HWY_UNLIKELY(zero_bits != 0)) out.bits |= zero_bits & zeros.at(k);
   return out;
 }
+
+// The same of n < 64, the end of a tensor, filled up with zeros.
+scalar::LionWord last_lion_word(const float* g, std::size_t n, const Blend& blend, HashWords zeros,
+                                std::size_t k, float* m) {
+  alignas(64) float whole_g[64] = {}, whole_m[64] = {};
+  std::copy_n(g, n, whole_g);
+  std::copy_n(m, n, whole_m);
+  scalar::LionWord out = lion_word(whole_g, blend, zeros, k, whole_m);
+  std::copy_n(whole_m, n, m);
+  out.bits &= (std::uint64_t{1} << n) - 1;
+  return out;
+}
 #endif
 
 std::size_t lion(std::span<const float> g, const Blend& blend, HashWords zeros, std::span<float> m,
@@ -59,16 +71,13 @@ std::size_t lion(std::span<const float> g, const Blend& blend, HashWords zeros, 
   std::size_t first_bad = kAllFinite;
   for (std::size_t k = 0; k < bits.size(); ++k) {
     const std::size_t at = k * 64, n = std::min<std::size_t>(64, g.size() - at);
-    scalar::LionWord word;
 #if PRIDE_SIMD
-    if (HWY_LIKELY(n == 64)) {
-      word = lion_word(g.data() + at, blend, zeros, k, m.data() + at);
-    } else  // NOLINT(readability/braces)
+    const auto word = HWY_LIKELY(n == 64)
+                          ? lion_word(g.data() + at, blend, zeros, k, m.data() + at)
+                          : last_lion_word(g.data() + at, n, blend, zeros, k, m.data() + at);
+#else
+    const auto word = scalar::lion_word(g.data() + at, n, blend, zeros.at(k), m.data() + at);
 #endif
-    {
-      const std::uint64_t hash = zeros.at(k);
-      word = scalar::lion_word(g.data() + at, n, blend, hash, m.data() + at);
-    }
     if (HWY_UNLIKELY(word.bad != 0 && first_bad == kAllFinite)) {
       first_bad = at + static_cast<std::size_t>(std::countr_zero(word.bad));
     }

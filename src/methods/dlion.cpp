@@ -137,7 +137,8 @@ class DistributedLion final : public Method {
   }
 
   Protocol protocol(const Round&) const override {
-    return {.hierarchical = true,
+    return {.by_tensor = matrices_ != nullptr || !scales_.empty(),
+            .hierarchical = true,
             .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max(),
             .replays = true};
   }

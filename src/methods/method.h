@@ -67,7 +67,8 @@ class Method : public Server {
   virtual void prepare(Communicator&, const StepContext&, GradientView /*grad*/) {}
 
   // Worker, when the gradient of a tensor is complete, before any bucket with a part of it is
-  // encoded: what needs whole tensors and no other rank. Not for unused tensors.
+  // encoded, with Protocol::by_tensor: what needs whole tensors and no other rank. Not for unused
+  // tensors.
   virtual void tensor_ready(std::size_t /*tensor*/, const StepContext&, GradientView /*grad*/) {}
 
   // Worker: local arithmetic, local state. Fills the frames of all parts, which have their sizes

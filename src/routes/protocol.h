@@ -81,6 +81,7 @@ struct Protocol {
   // Above 0: what was exchanged in a step is waited for so many steps later, and goes to
   // Method::arrive() or drop() rather than to apply(). The same in every step.
   std::int64_t delay = 0;
+  bool by_tensor = false;           // tensor_ready() is called
   bool whole_gradient = false;      // prepare() comes when all gradients are complete, before any
                                     // bucket is encoded
   std::optional<Part> before = {};  // exchange of prepare()
