@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import resource
-import select
 import signal
 import socket
 import subprocess
@@ -28,18 +27,21 @@ class Coordinator:
         limit = self.descriptors and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, self.descriptors))
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         preexec_fn=limit)
-        until = time.monotonic() + patience_s
-        while select.select([self.process.stdout], [], [], max(until - time.monotonic(), 0))[0]:
-            line = self.process.stdout.readline()
-            if not line:
-                raise RuntimeError("pride serve: " + self.process.stderr.read())
+        late = threading.Event()
+        timer = threading.Timer(patience_s, lambda: (late.set(), self.process.kill()))
+        timer.start()
+        for line in self.process.stdout:
             event = json.loads(line)
             if event["event"] == "ready":
+                timer.cancel()
                 self.port = int(event["listen"].rsplit(":", 1)[1])
                 self.http = event["http"]
                 if self.drains:
                     threading.Thread(target=self.drain, args=(self.process.stdout,), daemon=True).start()
                 return
+        timer.cancel()
+        if not late.is_set():
+            raise RuntimeError("pride serve: " + self.process.stderr.read())
         raise TimeoutError("pride serve is not ready")
 
     @staticmethod
