@@ -159,7 +159,7 @@ TEST_F(Train, LeavesTheResultsOfAFinishedRunAsTheyAre) {
 
 TEST_F(Train, KeepsTheNewestCheckpointsAndTheBest) {
   // a rate that is far too large: the best comes early
-  summary(words("--steps 8 --save-every 1 --eval-every 1 --keep-checkpoints 2 --lr 1 --out ",
+  summary(words("--steps 8 --save-every 1 --eval-every 1 --keep-checkpoints 2 --lr 10 --out ",
                 path("out")));
   std::map<double, int> steps;
   for (const json& record : metrics("out")) {
