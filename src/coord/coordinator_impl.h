@@ -171,6 +171,14 @@ struct Coordinator::Impl {
   void answer_all(Work& work);
   void recall_last_record(Time now);
 
+  // coordinator_control.cpp
+  std::string refuse(const Orders& given) const;
+  RunLength ordered(const Orders& given) const;  // 0: nobody has said
+  void eject(Work& work, int number);
+  void set_length() { length = ordered(orders); }
+  std::int64_t period() const { return serving->step_of(0) + 1; }  // steps of a round
+  std::string at_end() const;  // "the run is at its end ..."; empty: it is not
+
   // coordinator_parameters.cpp
   void ask_for_parameters(const Closing& closing);
   std::string take_offer(Work& work, ParametersOffer offer);
@@ -202,6 +210,9 @@ struct Coordinator::Impl {
   std::string failed;
   std::optional<RunDescription> run;
   std::shared_ptr<const Serving> serving;
+  Orders orders;
+  QuorumOptions quorum;  // the options', with the orders
+  RunLength length;      // of the open round
   Registrations registrations;
   std::vector<Worker> workers;  // by number
   std::unordered_map<std::string, int> sessions;

@@ -118,6 +118,11 @@ std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time
     reply.set_status(VoteReply::TAKEN);
     return reply;
   }
+  if (const std::string end = at_end(); round == open.round() && !end.empty()) {
+    reply.set_status(VoteReply::REFUSED);
+    reply.set_why(end);
+    return reply;
+  }
   if (round == open.round() && !closing) return {};
   count_late(number, round, time);
   at(number).missed = 0;  // it votes, if late
@@ -179,13 +184,13 @@ void Impl::hold(Work& work, HeldBallot ballot, Time time) {
 void Impl::evaluate(Work& work) {
   if (closing || !serving || !stopped().empty()) return;
   const Votes now_in = votes();
-  const int needed = std::max(1, quorum_of(options.quorum, now_in.waited_for));
+  const int needed = std::max(1, quorum_of(quorum, now_in.waited_for));
   if (!quorum_at && now_in.in_group >= needed) {
     window = grace.window();
     quorum_at = now;
     grace.quorum(open.round(), now);
   }
-  const Close how = may_close(options.quorum, now_in, quorum_at, window, now);
+  const Close how = may_close(quorum, now_in, quorum_at, window, now);
   if (how != Close::kNot) return start_closing(work, how);
   // all have voted, and too few go together: some are told, so that nobody waits for ever
   const bool split = now_in.waited_for > 0 && now_in.waited_and_in == now_in.waited_for &&
@@ -194,7 +199,7 @@ void Impl::evaluate(Work& work) {
     split_since = {};
   } else if (!split_since) {
     split_since = now;
-  } else if (Seconds(now - *split_since) >= options.quorum.most_grace) {
+  } else if (Seconds(now - *split_since) >= quorum.most_grace) {
     refuse_minority(work);
   }
 }

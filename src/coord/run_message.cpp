@@ -16,6 +16,7 @@ constexpr std::uint64_t kMostCoordinates = std::uint64_t{1} << 40;
 constexpr std::size_t kMostGroups = 4096;
 constexpr std::size_t kLongestText = 80;  // of a value in a refusal
 constexpr std::ptrdiff_t kBefore = 20;    // letters shown before the first that differs
+constexpr const char* kSteps = "steps";   // a setting
 constexpr std::uint64_t kMostBuckets = std::uint64_t{1} << 22;
 
 std::string shape_text(const TensorSpec& tensor) {
@@ -205,6 +206,25 @@ RunDescription decode_run(std::string_view bytes) {
   PRIDE_CHECK(run.bucket_coords >= 1, "the run's buckets have no coordinates");
   PRIDE_CHECK(!run.tensors.empty(), "the run has no tensors");
   check_sizes(run);
+  return run;
+}
+
+std::int64_t steps_of(const RunDescription& run) {
+  std::int64_t steps = 0;
+  if (const auto all = values_of(run.settings); all && all->contains(kSteps)) {
+    const std::string& text = all->at(kSteps);
+    std::from_chars(text.data(), text.data() + text.size(), steps);
+  }
+  return std::max<std::int64_t>(steps, 0);
+}
+
+RunDescription with_steps(RunDescription run, std::int64_t steps) {
+  const std::string before = concat("\n", kSteps, "=", steps_of(run), "\n");
+  std::string lines = "\n" + run.settings;
+  if (const auto at = lines.find(before); at != lines.npos) {
+    lines.replace(at, before.size(), concat("\n", kSteps, "=", steps, "\n"));
+  }
+  run.settings = lines.substr(1);
   return run;
 }
 
