@@ -105,8 +105,8 @@ TEST(BenchProgram, OptimizerHasEachMethodWithAndWithoutOverlapAndDenseStepsBesid
       {"lion:dense=bf16", false},   {"lion:dense=bf16", true}, {"native all-reduce + lion", false},
       {"shared-memory lion", false}};
   for (const int world : {1, 3}) {
-    const auto lines = lines_of(
-        pride(concat(flags, world, " --tensors ", world, " --exchange-threads 2 --json")));
+    const auto lines =
+        lines_of(pride(concat(flags, world, " --tensors ", world, " --exchange-threads 2 --json")));
     ASSERT_EQ(lines.size(), 2u * 7);
     for (std::size_t i = 0; i < lines.size(); ++i) {
       const json& line = lines[i];
