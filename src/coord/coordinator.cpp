@@ -160,10 +160,8 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
     return error.what();
   }
   if (run && theirs) {
-    // of a run that was made longer a worker may have the old length or the new one
     const std::int64_t steps = ordered(orders).steps;
-    const auto differs = coord::difference(with_steps(*run, steps), *theirs);
-    if (differs && coord::difference(*run, *theirs)) {
+    if (const auto differs = coord::difference(*run, *theirs, steps)) {
       return concat("another run: ", *differs, at_end().empty() ? "" : "; " + at_end(),
                     steps > 0 && steps_of(*theirs) > steps ? kMakeLonger : "");
     }
@@ -252,10 +250,8 @@ RegisterReply Coordinator::register_worker(const RegisterRequest& request, const
     reply.set_heartbeat_ms(impl_->options.heartbeat_ms);
     impl_->set_state(*reply.mutable_state());
   }
-  impl_->note_refused("Register", -1, peer, reply.refused());
-  impl_->count_bytes(reply.refused().empty() ? found.number : -1, request.ByteSizeLong(),
-                     reply.ByteSizeLong());
-  return reply;
+  const int number = reply.refused().empty() ? found.number : -1;
+  return impl_->done("Register", number, peer, request, std::move(reply));
 }
 
 HeartbeatReply Coordinator::heartbeat(const HeartbeatRequest& request, const Peer& peer, Time now) {
@@ -274,9 +270,7 @@ HeartbeatReply Coordinator::heartbeat(const HeartbeatRequest& request, const Pee
     impl_->evaluate(work);
   }
   reply.set_refused(caller.refused);
-  impl_->note_refused("Heartbeat", caller.number, peer, reply.refused());
-  impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
-  return reply;
+  return impl_->done("Heartbeat", caller.number, peer, request, std::move(reply));
 }
 
 void Coordinator::tick(Time time) {

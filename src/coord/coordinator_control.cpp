@@ -34,7 +34,8 @@ std::string Impl::refuse(const Orders& given) const {
   if (given.steps && steps_of(*run) == 0) return "steps: the run's settings have none";
   // workers that are at the open round have begun it
   const std::int64_t last = ordered(given).last_step;
-  if (!sessions.empty() && last != length.last_step && last / period() <= open.round() && last > 0) {
+  if (!sessions.empty() && last != length.last_step && last / period() <= open.round() &&
+      last > 0) {
     return concat("finish ", last / period() - 1, ": round ", open.round(), " is open");
   }
   return {};
@@ -42,8 +43,8 @@ std::string Impl::refuse(const Orders& given) const {
 
 std::string Impl::at_end() const {
   if (length.last_step == 0 || open.round() < length.last_step / period()) return {};
-  return concat("the run is at its end (step ",
-                std::max(length.last_step, open.round() * period()), ")");
+  return concat("the run is at its end (step ", std::max(length.last_step, open.round() * period()),
+                ")");
 }
 
 void Impl::eject(Work& work, int number) {

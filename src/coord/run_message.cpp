@@ -122,10 +122,14 @@ std::optional<Values> values_of(const std::string& settings) {
   return values;
 }
 
-void compare_settings(const std::string& run, const std::string& worker, Differences& all) {
-  const auto a = values_of(run), b = values_of(worker);
+void compare_settings(const std::string& run, const std::string& worker, std::int64_t steps,
+                      Differences& all) {
+  auto a = values_of(run), b = values_of(worker);
   if (run == worker) return;
-  if (a && b && *a != *b) return compare_values("setting", *a, *b, all);
+  if (a && b && *a != *b) {
+    if (steps > 0 && (*a)[kSteps] != (*b)[kSteps]) (*a)[kSteps] = std::to_string(steps);
+    return compare_values("setting", *a, *b, all);
+  }
   const auto [at, other] = std::ranges::mismatch(run, worker);
   const auto begin = at - run.begin() > kBefore ? at - run.begin() - kBefore : 0;
   const auto from = static_cast<std::size_t>(begin);
@@ -218,17 +222,8 @@ std::int64_t steps_of(const RunDescription& run) {
   return std::max<std::int64_t>(steps, 0);
 }
 
-RunDescription with_steps(RunDescription run, std::int64_t steps) {
-  const std::string before = concat("\n", kSteps, "=", steps_of(run), "\n");
-  std::string lines = "\n" + run.settings;
-  if (const auto at = lines.find(before); at != lines.npos) {
-    lines.replace(at, before.size(), concat("\n", kSteps, "=", steps, "\n"));
-  }
-  run.settings = lines.substr(1);
-  return run;
-}
-
-std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker) {
+std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker,
+                                      std::int64_t steps) {
   Differences all;
   all.compare("method", run.method, worker.method);
   compare_values("option", run.options, worker.options, all);
@@ -236,7 +231,7 @@ std::optional<std::string> difference(const RunDescription& run, const RunDescri
   compare_groups(run, worker, all);
   all.compare("coordinates of a bucket", run.bucket_coords, worker.bucket_coords);
   all.compare("seed", run.seed, worker.seed);
-  compare_settings(run.settings, worker.settings, all);
+  compare_settings(run.settings, worker.settings, steps, all);
   return all.text();
 }
 

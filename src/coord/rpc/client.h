@@ -45,7 +45,6 @@ class Client final : public CoordinatorClient {
   void take_registration(const RegisterReply& reply);
   RegisterReply send_registration();
   std::string session();
-  void take_length(const RunState& state);
   CoordinatorWelcome welcome(const RunState& state);
   // Fills in the session and calls; registers anew where the coordinator does not know it.
   template <typename Request, typename Reply>
