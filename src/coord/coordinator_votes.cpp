@@ -106,29 +106,26 @@ void Impl::count_late(int number, std::int64_t round, Time time) {
 
 // The answer to a ballot that is settled already; not set: it is to be checked.
 std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time time) {
-  VoteReply reply;
-  set_state(*reply.mutable_state());
-  if (round > open.round()) {
-    reply.set_status(VoteReply::AHEAD);
-    reply.set_why(concat("a ballot of round ", round, ", but round ", open.round(), " is open"));
+  const auto settled = [&](VoteReply::Status status, const std::string& why) {
+    VoteReply reply;
+    set_state(*reply.mutable_state());
+    reply.set_status(status);
+    reply.set_why(why);
     return reply;
+  };
+  if (round > open.round()) {
+    return settled(VoteReply::AHEAD,
+                   concat("a ballot of round ", round, ", but round ", open.round(), " is open"));
   }
   const bool here = round == open.round() && open.of(number) != nullptr;
   if (here || (round < open.round() && was_counted(number, round))) {
-    reply.set_status(VoteReply::TAKEN);
-    return reply;
+    return settled(VoteReply::TAKEN, "");
   }
-  if (const std::string end = at_end(); round == open.round() && !end.empty()) {
-    reply.set_status(VoteReply::REFUSED);
-    reply.set_why(end);
-    return reply;
-  }
+  if (round == open.round() && !at_end().empty()) return settled(VoteReply::REFUSED, at_end());
   if (round == open.round() && !closing) return {};
   count_late(number, round, time);
   at(number).missed = 0;  // it votes, if late
-  reply.set_status(VoteReply::LATE);
-  reply.set_why("late");
-  return reply;
+  return settled(VoteReply::LATE, "late");
 }
 
 // Not set: the reply says why.
