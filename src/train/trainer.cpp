@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <utility>
 
+#include "pride/coordinator.h"
 #include "pride/error.h"
 #include "pride/torch/module_tensors.h"
 #include "pride/train/checkpoint.h"
