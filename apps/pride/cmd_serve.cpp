@@ -13,7 +13,8 @@ constexpr double kDay = 86'400;
 void add_addresses(CLI::App& command, ServeOptions& options) {
   add_value(command, "--dir", options.dir,
             "Folder of the journal, made where it is not there: a coordinator that was killed goes "
-            "on from it")
+            "on from it. Orders in a run (a longer run, its last round, another quorum, a worker "
+            "to eject) are lines of control.txt in it: docs/federated.md")
       ->required();
   add_value(
       command, "--listen", options.listen,

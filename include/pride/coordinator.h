@@ -64,6 +64,12 @@ struct CoordinatorVote {
   bool wants_parameters = false;  // those after this round are asked of this worker
 };
 
+// Of the run, from the open round on. 0: as this worker's settings say.
+struct RunLength {
+  std::int64_t steps = 0;      // the schedule of learning rates is of so many
+  std::int64_t last_step = 0;  // after it the run is at its end: no round closes any more
+};
+
 // Calls block, with the time-outs and retries of the implementation, and throw CommError, naming
 // the coordinator and the round, when it is not to be reached for longer or refuses this worker for
 // good. One thread calls.
@@ -92,6 +98,10 @@ class CoordinatorClient {
 
   // Answers anew what CoordinatorWelcome says of the run: for a worker that has fallen behind.
   virtual CoordinatorWelcome look() = 0;
+
+  // As the coordinator said in the newest result of the calls above. Rates of the open round are of
+  // this length: so all workers have the same, also where an operator changes it.
+  virtual RunLength length() const { return {}; }
 
   virtual Traffic traffic() const = 0;  // bytes of messages, without those of TLS, HTTP/2 and TCP
 };

@@ -64,6 +64,7 @@ Coordinator::Impl::Impl(CoordinatorOptions given, MakeServing make, Run run_task
       observer(watcher),
       journal(options.folder, options.segment_bytes, options.retain_all),
       now(time),
+      quorum(options.quorum),
       registrations(options),
       open(journal.next_round()),
       grace(options.quorum),
@@ -77,6 +78,7 @@ Coordinator::Impl::Impl(CoordinatorOptions given, MakeServing make, Run run_task
   if (!journal.run()) return;
   run = decode_run(*journal.run());
   serving = make_serving(*run);
+  set_length();
   recall_last_record(time);
   learn_hash(follow());
 }
@@ -114,6 +116,8 @@ void Coordinator::Impl::set_state(RunState& state) const {
   state.set_first_record(journal.first_record());
   const auto newest = journal.newest_parameters();
   state.set_parameters_round(newest ? newest->before_round : -1);
+  state.set_steps(length.steps);
+  state.set_last_step(length.last_step);
   if (!newest) return;
   state.set_parameters_hash(newest->params_hash);
   state.set_parameters_bytes(4 * newest->n_floats);
@@ -156,8 +160,10 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
     return error.what();
   }
   if (run && theirs) {
-    if (const auto differs = coord::difference(*run, *theirs)) {
-      return "another run: " + *differs;
+    const std::int64_t steps = ordered(orders).steps;
+    if (const auto differs = coord::difference(*run, *theirs, steps)) {
+      return concat("another run: ", *differs, at_end().empty() ? "" : "; " + at_end(),
+                    steps > 0 && steps_of(*theirs) > steps ? kMakeLonger : "");
     }
   }
   if (new_serving && options.weighting != Weighting::kEqual && new_serving->most_votes() == 0) {
@@ -167,6 +173,9 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
     return concat("the coordinator learns weights from signs, and ballots of ", theirs->method,
                   " have none; start it with --weights equal or samples");
   }
+  if (orders.ejected.contains(peer.certificate.empty() ? request.name() : peer.certificate)) {
+    return std::string(kEjected);
+  }
   const int weight =
       request.vote_weight() == 0 ? 1 : static_cast<int>(std::min(request.vote_weight(), 65536u));
   found = registrations.find_or_add(request.name(), request.secret(), weight, peer, time);
@@ -174,6 +183,7 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
   journal.begin(encode_run(*theirs));
   run = std::move(theirs);
   serving = std::move(new_serving);
+  set_length();
   return {};
 }
 
@@ -240,10 +250,8 @@ RegisterReply Coordinator::register_worker(const RegisterRequest& request, const
     reply.set_heartbeat_ms(impl_->options.heartbeat_ms);
     impl_->set_state(*reply.mutable_state());
   }
-  impl_->note_refused("Register", -1, peer, reply.refused());
-  impl_->count_bytes(reply.refused().empty() ? found.number : -1, request.ByteSizeLong(),
-                     reply.ByteSizeLong());
-  return reply;
+  const int number = reply.refused().empty() ? found.number : -1;
+  return impl_->done("Register", number, peer, request, std::move(reply));
 }
 
 HeartbeatReply Coordinator::heartbeat(const HeartbeatRequest& request, const Peer& peer, Time now) {
@@ -262,9 +270,7 @@ HeartbeatReply Coordinator::heartbeat(const HeartbeatRequest& request, const Pee
     impl_->evaluate(work);
   }
   reply.set_refused(caller.refused);
-  impl_->note_refused("Heartbeat", caller.number, peer, reply.refused());
-  impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
-  return reply;
+  return impl_->done("Heartbeat", caller.number, peer, request, std::move(reply));
 }
 
 void Coordinator::tick(Time time) {
@@ -295,7 +301,7 @@ std::optional<Time> Coordinator::Impl::few_voters_due() const {
 }
 
 std::string Coordinator::Impl::few_voters() const {
-  const int least = options.quorum.least_voters(), in = votes().in_group;
+  const int least = quorum.least_voters(), in = votes().in_group;
   if (!first_ballot || closing || in >= least || !stopped().empty()) return {};
   return concat("round ", open.round(), " waits for voters: ", in, " of ", least, " are in it, ",
                 std::ranges::count(workers, true, &Worker::live), " workers are live");
@@ -312,7 +318,7 @@ std::optional<Time> Coordinator::next_event() const {
   const bool waits = !impl_->closing && impl_->stopped().empty();
   if (waits && impl_->quorum_at) consider(*impl_->quorum_at, impl_->window);
   if (const auto due = impl_->few_voters_due()) consider(*due, Seconds(0));
-  if (waits && impl_->split_since) consider(*impl_->split_since, impl_->options.quorum.most_grace);
+  if (waits && impl_->split_since) consider(*impl_->split_since, impl_->quorum.most_grace);
   for (const Worker& worker : impl_->workers) {
     if (worker.live) consider(*worker.seen, impl_->options.dead_after);
     if (worker.waiter) consider(worker.waiter->until, Seconds(0));

@@ -51,6 +51,10 @@ class Coordinator {
   void tick(Time now);
   std::optional<Time> next_event() const;
 
+  // All that an operator has ordered: what is not in it any more is as before. Lengths hold from
+  // the next round on. Returns why it was refused, and then nothing was changed; empty: it holds.
+  std::string obey(const Orders& orders, Time now);
+
   // Refuses everything from now on, and answers all that wait.
   void shutdown();
 

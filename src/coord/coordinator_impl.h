@@ -121,6 +121,13 @@ struct Coordinator::Impl {
   void end_session(int number);
   void count_bytes(int number, std::uint64_t in, std::uint64_t out);
   void note_refused(const char* call, int number, const Peer& peer, const std::string& why);
+  // The end of a call.
+  template <typename Request, typename Reply>
+  Reply done(const char* call, int number, const Peer& peer, const Request& request, Reply reply) {
+    note_refused(call, number, peer, reply.refused());
+    count_bytes(number, request.ByteSizeLong(), reply.ByteSizeLong());
+    return reply;
+  }
   void pass(Time time) { now = std::max(now, time); }
   std::string stopped() const;
   void fail(Work& work, const std::string& why);
@@ -131,10 +138,10 @@ struct Coordinator::Impl {
     bool closed = false;
     std::string refused = {};
   };
-  Place place_of(Kind kind, int number, std::int64_t round, std::uint64_t total, Time now);
+  Place place_of(const Caller& caller, Kind kind, std::int64_t round, std::uint64_t total);
   std::uint64_t ballot_size();  // of the open round
-  Place ballot_place(int number, std::int64_t round, std::uint64_t total, Time now);
-  Place parameters_place(int number, std::int64_t before_round, std::uint64_t total, Time now);
+  Place ballot_place(int number, std::int64_t round, std::uint64_t total);
+  Place parameters_place(int number, std::int64_t before_round, std::uint64_t total);
 
   // coordinator_votes.cpp
   std::optional<std::uint64_t> known_hash() const;
@@ -171,6 +178,14 @@ struct Coordinator::Impl {
   void answer_all(Work& work);
   void recall_last_record(Time now);
 
+  // coordinator_control.cpp
+  std::string refuse(const Orders& given) const;
+  RunLength ordered(const Orders& given) const;  // 0: nobody has said
+  void eject(Work& work, int number);
+  void set_length() { length = ordered(orders); }
+  std::int64_t period() const { return serving->step_of(0) + 1; }  // steps of a round
+  std::string at_end() const;  // "the run is at its end ..."; empty: it is not
+
   // coordinator_parameters.cpp
   void ask_for_parameters(const Closing& closing);
   std::string take_offer(Work& work, ParametersOffer offer);
@@ -202,6 +217,9 @@ struct Coordinator::Impl {
   std::string failed;
   std::optional<RunDescription> run;
   std::shared_ptr<const Serving> serving;
+  Orders orders;
+  QuorumOptions quorum;  // the options', with the orders
+  RunLength length;      // of the open round
   Registrations registrations;
   std::vector<Worker> workers;  // by number
   std::unordered_map<std::string, int> sessions;

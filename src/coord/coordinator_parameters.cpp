@@ -156,11 +156,8 @@ OfferParametersReply Coordinator::offer_parameters(const OfferParametersRequest&
   {
     Impl::Work work(*impl_);
     caller = impl_->caller(request.session(), peer, now);
-    Impl::Place place{.refused = caller.refused};
-    if (caller) {
-      place = impl_->parameters_place(caller.number, request.before_round(), request.total(),
-                                      impl_->now);
-    }
+    const Impl::Place place =
+        impl_->place_of(caller, PARAMETERS, request.before_round(), request.total());
     reply.set_refused(place.refused);
     upload = place.upload;
     serving = impl_->serving;
@@ -186,9 +183,7 @@ OfferParametersReply Coordinator::offer_parameters(const OfferParametersRequest&
           work, {caller.number, request.before_round(), request.params_hash(), upload}));
     }
   }
-  impl_->note_refused("OfferParameters", caller.number, peer, reply.refused());
-  impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
-  return reply;
+  return impl_->done("OfferParameters", caller.number, peer, request, std::move(reply));
 }
 
 }  // namespace pride::coord

@@ -62,7 +62,7 @@ void Impl::start_closing(Work& work, Close how) {
   }
   std::ranges::sort(round->ballots, {}, &HeldBallot::number);
   round->weights = weights_of(round->ballots);
-  if (const HeldBallot* odd = odd_one(options.quorum, round->ballots, round->weights)) {
+  if (const HeldBallot* odd = odd_one(quorum, round->ballots, round->weights)) {
     round->why_not[odd->number] = "the last of an even number of equal votes";
     const auto index = static_cast<std::size_t>(odd - round->ballots.data());
     round->weights[index] = 0;
@@ -176,6 +176,7 @@ void Impl::finish(Work& work, Closing& round) {
   last_round = round.round;
   last_record = std::make_shared<const std::vector<std::byte>>(std::move(round.record));
   open = OpenRound(round.round + 1);
+  set_length();
   closing = false;
   first_ballot = quorum_at = split_since = {};
   for (Worker& worker : workers) {
@@ -202,6 +203,7 @@ WaitRoundReply Impl::round_reply(int number, std::int64_t round) const {
   set_state(*reply.mutable_state());
   if (round >= open.round()) {
     reply.set_has_ballot(round == open.round() && open.of(number) != nullptr);
+    reply.set_refused(at_end());
     return reply;
   }
   const auto record = journal.record(round);

@@ -29,14 +29,14 @@ std::uint64_t Impl::ballot_size() {
   return known_size.second;
 }
 
-Impl::Place Impl::ballot_place(int number, std::int64_t round, std::uint64_t total, Time time) {
+Impl::Place Impl::ballot_place(int number, std::int64_t round, std::uint64_t total) {
   if (round > open.round()) {
     return {.refused =
                 concat("a ballot of round ", round, ", but round ", open.round(), " is open")};
   }
   if (open.round() == round && open.of(number) != nullptr) return {};
   if (round < open.round() || closing) {
-    count_late(number, round, time);
+    count_late(number, round, now);
     return {.closed = true};
   }
   const std::uint64_t size = ballot_size();
@@ -48,8 +48,7 @@ Impl::Place Impl::ballot_place(int number, std::int64_t round, std::uint64_t tot
   return {.upload = fitting(at(number).ballot, round, total)};
 }
 
-Impl::Place Impl::parameters_place(int number, std::int64_t before_round, std::uint64_t total,
-                                   Time time) {
+Impl::Place Impl::parameters_place(int number, std::int64_t before_round, std::uint64_t total) {
   const std::uint64_t size = 4 * std::uint64_t{serving->parameter_floats()};
   if (total != size) {
     return {.refused = concat("parameters of ", total, " bytes; this run's have ", size)};
@@ -62,43 +61,34 @@ Impl::Place Impl::parameters_place(int number, std::int64_t before_round, std::u
                 concat("parameters before round ", before_round, " are not asked of this worker")};
   }
   if (first) {
-    const bool given_up = first_giver && Seconds(time - first_giver->second) >= options.dead_after;
+    const bool given_up = first_giver && Seconds(now - first_giver->second) >= options.dead_after;
     if (first_giver && first_giver->first != number && !given_up) return {.closed = true};
-    first_giver = {number, time};
+    first_giver = {number, now};
   }
   return {.upload = fitting(at(number).parameters, before_round, total)};
 }
 
-Impl::Place Impl::place_of(Kind kind, int number, std::int64_t round, std::uint64_t total,
-                           Time time) {
-  switch (kind) {
-    case BALLOT:
-      return ballot_place(number, round, total, time);
-    case PARAMETERS:
-      return parameters_place(number, round, total, time);
-    default:
-      return {.refused = "only ballots and parameters are sent to a coordinator"};
-  }
+Impl::Place Impl::place_of(const Caller& caller, Kind kind, std::int64_t round,
+                           std::uint64_t total) {
+  if (!caller) return {.refused = caller.refused};
+  if (kind == BALLOT) return ballot_place(caller.number, round, total);
+  if (kind == PARAMETERS) return parameters_place(caller.number, round, total);
+  return {.refused = "only ballots and parameters are sent to a coordinator"};
 }
 
 MissingReply Coordinator::missing(const MissingRequest& request, const Peer& peer, Time now) {
   Impl::Work work(*impl_);
   MissingReply reply;
   const Impl::Caller caller = impl_->caller(request.session(), peer, now);
-  Impl::Place place{.refused = caller.refused};
-  if (caller) {
-    place = impl_->place_of(request.kind(), caller.number, request.round(), request.total(),
-                            impl_->now);
-  }
+  const Impl::Place place =
+      impl_->place_of(caller, request.kind(), request.round(), request.total());
   if (place.upload) {
     const auto chunks = place.upload->missing();
     reply.mutable_chunks()->Add(chunks.begin(), chunks.end());
   }
   reply.set_closed(place.closed);
   reply.set_refused(place.refused);
-  impl_->note_refused("Missing", caller.number, peer, reply.refused());
-  impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
-  return reply;
+  return impl_->done("Missing", caller.number, peer, request, std::move(reply));
 }
 
 PutChunkReply Coordinator::put_chunk(const PutChunkRequest& request, const Peer& peer, Time now) {
@@ -110,16 +100,14 @@ PutChunkReply Coordinator::put_chunk(const PutChunkRequest& request, const Peer&
   {
     Impl::Work work(*impl_);
     const Impl::Caller caller = impl_->caller(request.session(), peer, now);
-    Impl::Place place{.refused = caller ? bad : caller.refused};
-    if (caller && bad.empty()) {
-      place = impl_->place_of(request.kind(), caller.number, request.round(), request.total(),
-                              impl_->now);
-    }
+    const Impl::Place place =
+        caller && !bad.empty()
+            ? Impl::Place{.refused = bad}
+            : impl_->place_of(caller, request.kind(), request.round(), request.total());
     upload = place.upload;
     reply.set_closed(place.closed);
     reply.set_refused(place.refused);
-    impl_->note_refused("PutChunk", caller.number, peer, reply.refused());
-    impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
+    reply = impl_->done("PutChunk", caller.number, peer, request, std::move(reply));
   }
   try {
     if (upload) upload->put(request.chunk(), request.data());
@@ -183,9 +171,7 @@ GetChunkReply Coordinator::get_chunk(const GetChunkRequest& request, const Peer&
     // it applies the record, and then works on the next round: it is waited for there
     impl_->reached(caller.number, request.round() + (request.kind() == RECORD ? 1 : 0));
   }
-  impl_->note_refused("GetChunk", caller.number, peer, reply.refused());
-  impl_->count_bytes(caller.number, request.ByteSizeLong(), reply.ByteSizeLong());
-  return reply;
+  return impl_->done("GetChunk", caller.number, peer, request, std::move(reply));
 }
 
 }  // namespace pride::coord

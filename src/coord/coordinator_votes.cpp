@@ -106,24 +106,26 @@ void Impl::count_late(int number, std::int64_t round, Time time) {
 
 // The answer to a ballot that is settled already; not set: it is to be checked.
 std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time time) {
-  VoteReply reply;
-  set_state(*reply.mutable_state());
-  if (round > open.round()) {
-    reply.set_status(VoteReply::AHEAD);
-    reply.set_why(concat("a ballot of round ", round, ", but round ", open.round(), " is open"));
+  const auto settled = [&](VoteReply::Status status, const std::string& why) {
+    VoteReply reply;
+    set_state(*reply.mutable_state());
+    reply.set_status(status);
+    reply.set_why(why);
     return reply;
+  };
+  if (round > open.round()) {
+    return settled(VoteReply::AHEAD,
+                   concat("a ballot of round ", round, ", but round ", open.round(), " is open"));
   }
   const bool here = round == open.round() && open.of(number) != nullptr;
   if (here || (round < open.round() && was_counted(number, round))) {
-    reply.set_status(VoteReply::TAKEN);
-    return reply;
+    return settled(VoteReply::TAKEN, "");
   }
+  if (round == open.round() && !at_end().empty()) return settled(VoteReply::REFUSED, at_end());
   if (round == open.round() && !closing) return {};
   count_late(number, round, time);
   at(number).missed = 0;  // it votes, if late
-  reply.set_status(VoteReply::LATE);
-  reply.set_why("late");
-  return reply;
+  return settled(VoteReply::LATE, "late");
 }
 
 // Not set: the reply says why.
@@ -179,13 +181,13 @@ void Impl::hold(Work& work, HeldBallot ballot, Time time) {
 void Impl::evaluate(Work& work) {
   if (closing || !serving || !stopped().empty()) return;
   const Votes now_in = votes();
-  const int needed = std::max(1, quorum_of(options.quorum, now_in.waited_for));
+  const int needed = std::max(1, quorum_of(quorum, now_in.waited_for));
   if (!quorum_at && now_in.in_group >= needed) {
     window = grace.window();
     quorum_at = now;
     grace.quorum(open.round(), now);
   }
-  const Close how = may_close(options.quorum, now_in, quorum_at, window, now);
+  const Close how = may_close(quorum, now_in, quorum_at, window, now);
   if (how != Close::kNot) return start_closing(work, how);
   // all have voted, and too few go together: some are told, so that nobody waits for ever
   const bool split = now_in.waited_for > 0 && now_in.waited_and_in == now_in.waited_for &&
@@ -194,7 +196,7 @@ void Impl::evaluate(Work& work) {
     split_since = {};
   } else if (!split_since) {
     split_since = now;
-  } else if (Seconds(now - *split_since) >= options.quorum.most_grace) {
+  } else if (Seconds(now - *split_since) >= quorum.most_grace) {
     refuse_minority(work);
   }
 }

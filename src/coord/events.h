@@ -87,9 +87,11 @@ struct Status {
   std::uint64_t coordinates = 0;
   std::int64_t open_round = 0, first_record = 0, parameters_round = -1;
   bool closing = false;
-  int voters_in = 0, least_voters = 1;  // of the open round
-  std::string few_voters;               // it has ballots, and waits for more; empty: it does not
-  std::string failed;                   // why it serves no more
+  int voters_in = 0, least_voters = 1;         // of the open round
+  std::int64_t steps_done = 0, last_step = 0;  // 0: not known
+  std::string at_end;      // "the run is at its end (step 300)"; empty: it is not
+  std::string few_voters;  // it has ballots, and waits for more; empty: it does not
+  std::string failed;      // why it serves no more
   Seconds grace{0};
   std::uint64_t ballots_counted = 0, ballots_late = 0, ballots_refused = 0, calls_refused = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0, journal_bytes = 0;

@@ -20,7 +20,8 @@ namespace {
 
 // Beginnings of names in a folder to whose journal no worker has come yet.
 constexpr const char* kOwnNames[] = {kRegistrationsFile, kRecordsPrefix,      kParametersPrefix,
-                                     train::kLockFile,   "coordinator.jsonl", "run.tmp."};
+                                     train::kLockFile,   "coordinator.jsonl", "run.tmp.",
+                                     "control.txt"};
 
 [[noreturn]] void fail(const char* what, const fs::path& file) {
   const std::string why = std::generic_category().message(errno);

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
 
 namespace pride::coord {
 
@@ -30,6 +32,16 @@ struct QuorumOptions {
   std::optional<Seconds> grace = {};
   Seconds least_grace{0.05}, most_grace{30};
   bool odd = false;  // leave out the last of an even number of equal voters
+};
+
+// What an operator sets while it serves, in the place of the options and the workers' settings.
+struct Orders {
+  std::optional<int> min_workers = {}, quorum = {};
+  std::optional<std::int64_t> steps = {};       // the run's length, if it is longer
+  std::optional<std::int64_t> last_round = {};  // the run is at its end after it
+  std::set<std::string> ejected = {};           // names of workers that are not let in
+
+  bool operator==(const Orders&) const = default;
 };
 
 struct CoordinatorOptions {

@@ -13,6 +13,10 @@ inline constexpr std::string_view kRegisterAgain = "register again";
 inline constexpr std::string_view kStops = "the coordinator stops";
 inline constexpr std::string_view kFailed = "the coordinator failed";
 
+inline constexpr std::string_view kMakeLonger =
+    "; a line `steps N` in the coordinator's control.txt makes a run longer";
+inline constexpr std::string_view kEjected = "the operator has ejected this worker from the run";
+
 // In refusals that are over after a while.
 inline constexpr std::string_view kTooOften = " registrations a minute ";
 inline constexpr std::string_view kNotYetValid = "is not valid before ", kExpired = "has expired";

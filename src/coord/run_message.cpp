@@ -16,6 +16,7 @@ constexpr std::uint64_t kMostCoordinates = std::uint64_t{1} << 40;
 constexpr std::size_t kMostGroups = 4096;
 constexpr std::size_t kLongestText = 80;  // of a value in a refusal
 constexpr std::ptrdiff_t kBefore = 20;    // letters shown before the first that differs
+constexpr const char* kSteps = "steps";   // a setting
 constexpr std::uint64_t kMostBuckets = std::uint64_t{1} << 22;
 
 std::string shape_text(const TensorSpec& tensor) {
@@ -121,10 +122,14 @@ std::optional<Values> values_of(const std::string& settings) {
   return values;
 }
 
-void compare_settings(const std::string& run, const std::string& worker, Differences& all) {
-  const auto a = values_of(run), b = values_of(worker);
+void compare_settings(const std::string& run, const std::string& worker, std::int64_t steps,
+                      Differences& all) {
+  auto a = values_of(run), b = values_of(worker);
   if (run == worker) return;
-  if (a && b && *a != *b) return compare_values("setting", *a, *b, all);
+  if (a && b && *a != *b) {
+    if (steps > 0 && (*a)[kSteps] != (*b)[kSteps]) (*a)[kSteps] = std::to_string(steps);
+    return compare_values("setting", *a, *b, all);
+  }
   const auto [at, other] = std::ranges::mismatch(run, worker);
   const auto begin = at - run.begin() > kBefore ? at - run.begin() - kBefore : 0;
   const auto from = static_cast<std::size_t>(begin);
@@ -208,7 +213,17 @@ RunDescription decode_run(std::string_view bytes) {
   return run;
 }
 
-std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker) {
+std::int64_t steps_of(const RunDescription& run) {
+  std::int64_t steps = 0;
+  if (const auto all = values_of(run.settings); all && all->contains(kSteps)) {
+    const std::string& text = all->at(kSteps);
+    std::from_chars(text.data(), text.data() + text.size(), steps);
+  }
+  return std::max<std::int64_t>(steps, 0);
+}
+
+std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker,
+                                      std::int64_t steps) {
   Differences all;
   all.compare("method", run.method, worker.method);
   compare_values("option", run.options, worker.options, all);
@@ -216,7 +231,7 @@ std::optional<std::string> difference(const RunDescription& run, const RunDescri
   compare_groups(run, worker, all);
   all.compare("coordinates of a bucket", run.bucket_coords, worker.bucket_coords);
   all.compare("seed", run.seed, worker.seed);
-  compare_settings(run.settings, worker.settings, all);
+  compare_settings(run.settings, worker.settings, steps, all);
   return all.text();
 }
 

@@ -20,7 +20,12 @@ std::string encode_run(const RunDescription& run);
 // those of a layout of at most 2^40 coordinates, groups that are there.
 RunDescription decode_run(std::string_view bytes);
 
+// Of the settings' line "steps=300"; 0: there is none.
+std::int64_t steps_of(const RunDescription& run);
+
 // "method: the run has dlion-vote, this worker lion-cub; ...": all that are not equal.
-std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker);
+// `steps`: of a run that was made longer; a worker may have the old number or this one.
+std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker,
+                                      std::int64_t steps = 0);
 
 }  // namespace pride::coord

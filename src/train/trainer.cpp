@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <utility>
 
+#include "pride/coordinator.h"
 #include "pride/error.h"
 #include "pride/torch/module_tensors.h"
 #include "pride/train/checkpoint.h"
@@ -51,7 +53,7 @@ class Worker {
         model_(make_model(plan, device_)),
         tensors_(personal_last(named_parameters(*model_, plan.options.decay_all),
                                plan.options.personal, n_personal_)),
-        feed_(plan, comm.rank()),
+        feed_(plan_, comm.rank()),
         optimizer_(comm, common_layout(tensors_.layout(), n_personal_), optimizer_options()),
         rounds_(plan, comm.rank(), optimizer_.period()) {
     control_->set_timeout(comm.timeout());
@@ -68,6 +70,7 @@ class Worker {
   OptimizerOptions optimizer_options();
   void start();
   void join();
+  std::string follow_coordinator();
   void lock_folder();
   void take_folder();
   WorldStep take_step();
@@ -92,7 +95,7 @@ class Worker {
     return {tensors_.layout(), params, optimizer_, personal_ ? &personal_->optimizer() : nullptr};
   }
 
-  const TrainPlan& plan_;
+  TrainPlan plan_;                         // its length may change: follow_coordinator()
   Observers observers_;                    // of rank 0
   std::unique_ptr<Communicator> control_;  // metrics: their bytes are not the method's
   at::Device device_;
@@ -138,18 +141,32 @@ OptimizerOptions Worker::optimizer_options() {
   return options;
 }
 
+// Takes over the length that the coordinator's operator has ordered. Returns what has changed.
+std::string Worker::follow_coordinator() {
+  if (!plan_.optimizer.coordinator) return {};
+  const RunLength run = plan_.optimizer.coordinator->length();
+  const std::int64_t last = run.last_step > 0 ? run.last_step : plan_.steps;
+  if (run.steps > 0) plan_.schedule.total_steps = run.steps;
+  if (std::exchange(plan_.steps, last) == last) return {};
+  const std::int64_t all = plan_.schedule.total_steps;
+  return last < all ? concat("the coordinator ends the run after step ", last, " of ", all)
+                    : concat("by the coordinator's order the run has ", all, " steps");
+}
+
 // The coordinator's run, at the round that is open.
 void Worker::join() {
   const std::int64_t before = optimizer_.steps_done();
   tensors_.change([&](auto all) { optimizer_.broadcast(common(all)); });
+  const std::string change = follow_coordinator();
   const int number = optimizer_.worker_number();
   feed_.renumber(number);
   result_.start.notes.push_back(concat(
       "worker ", number, " of the run at ", plan_.options.coordinator,
       optimizer_.steps_done() < plan_.steps
           ? concat(", from step ", optimizer_.steps_done() + 1, " on")
-          : concat(", which is at its end, after step ", optimizer_.steps_done()),
+          : concat(", which is at its end (step ", optimizer_.steps_done(), ")"),
       optimizer_.steps_done() > before ? concat("; it was at step ", before, " before") : ""));
+  if (!change.empty()) result_.start.notes.push_back(change);
 }
 
 void Worker::start() {
@@ -242,6 +259,7 @@ WorldStep Worker::take_step() {
   mine.seconds.encode = report.encode_s;
   mine.seconds.exchange = report.exchange_s;
   mine.seconds.apply = report.apply_s;
+  const std::string change = follow_coordinator();
   // nobody takes another step: what is on its way is this one's
   const bool last = optimizer_.steps_done() >= plan_.steps;
   const Traffic late = last ? optimizer_.finish_exchanges() : Traffic{};
@@ -253,7 +271,7 @@ WorldStep Worker::take_step() {
   WorldStep world = share(mine, lr);
   world.grad_norm = report.grad_norm;
   world.diagnostics = report.diagnostics;
-  world.note = report.note;
+  world.note = report.note.empty() ? change : report.note;
   world.round = report.round;
   return world;
 }

@@ -43,6 +43,8 @@ class TestCoordinator {
 
   int voters = 1;            // a round closes with so many ballots
   int parameters_every = 0;  // asked of a voter after so many rounds; 0: never
+  // Of the round that a worker looked at last.
+  std::function<RunLength(std::int64_t open_round)> length = nullptr;
   // Changes what a worker gets as the record of a round.
   std::function<void(std::int64_t round, std::vector<std::byte>&)> tamper = nullptr;
 
@@ -116,6 +118,9 @@ class TestCoordinator {
       c_.parameters_round_ = round;
       c_.parameters_.assign(params.begin(), params.end());
       c_.hash_ = hash;
+    }
+    RunLength length() const override {
+      return c_.length ? c_.length(c_.open_round()) : RunLength{};
     }
     CoordinatorWelcome look() override {
       const std::lock_guard lock(c_.mutex_);

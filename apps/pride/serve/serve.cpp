@@ -20,6 +20,7 @@
 #include "coord/rpc/server.h"
 #include "coord/work_pool.h"
 #include "pride/error.h"
+#include "serve/control.h"
 #include "serve/event_log.h"
 #include "serve/http.h"
 #include "serve/options.h"
@@ -188,16 +189,17 @@ class Run {
 };
 
 std::unique_ptr<HttpServer> status_server(const ServeOptions& options, const StatusFacts& facts,
-                                          const OwnCertificate& certificate,
+                                          const OwnCertificate& certificate, const Control& control,
                                           const coord::Coordinator& coordinator, EventLog& log) {
   if (options.http.empty()) return nullptr;
   if (!coord::is_loopback(coord::parse_host_port(options.http, "--http").host)) {
     log.on_warning(concat("--http ", options.http,
                           ": whoever reaches this address reads the page; there is no password"));
   }
-  const auto now = [facts, &certificate, dir = options.dir, began = Clock::now()] {
+  const auto now = [facts, &certificate, &control, dir = options.dir, began = Clock::now()] {
     StatusFacts current = facts;
     current.certificate_until = certificate.until();
+    current.orders = control.lines();
     std::error_code unknown;
     current.disk_free = static_cast<double>(std::filesystem::space(dir, unknown).available);
     current.up_s = std::chrono::duration<double>(Clock::now() - began).count();
@@ -226,6 +228,7 @@ void serve(const ServeOptions& options) {
   std::filesystem::create_directories(options.dir);
   EventLog log(std::filesystem::path(options.dir) / kLogFile, options.json);
   Run run(options, log);
+  Control control(options.dir, run.coordinator(), log);
   OwnCertificate certificate(options, log);
   coord::Server server(server_options(options, log), run.coordinator());
   const std::string commit = train::kGitDescribe;
@@ -238,7 +241,7 @@ void serve(const ServeOptions& options) {
                           *options.quorum, ": no round closes with fewer than ",
                           options.min_workers, " voters"));
   }
-  const auto http = status_server(options, facts, certificate, run.coordinator(), log);
+  const auto http = status_server(options, facts, certificate, control, run.coordinator(), log);
   const std::int64_t open_round = run.coordinator().status(Clock::now()).open_round;
   log.note("ready",
            {{"listen", facts.listen},
@@ -247,7 +250,10 @@ void serve(const ServeOptions& options) {
             {"open_round", open_round}},
            concat("ready: ", facts.listen, ", journal ", options.dir, ", round ", open_round,
                   http ? ", status " + http->address() : ""));
-  wait_for_signal(signals, log, [&] { certificate.look(); });
+  wait_for_signal(signals, log, [&] {
+    certificate.look();
+    control.look();
+  });
   leave_at_the_next_signal(signals);
   server.stop();
   const std::int64_t reached = run.coordinator().status(Clock::now()).open_round;

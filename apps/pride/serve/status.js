@@ -95,7 +95,7 @@ function late(worker) {
 function show(s) {
   const live = s.workers.filter((w) => w.live).length, last = s.rounds.at(-1);
   const waits = s.few_voters || live === 0;
-  at("state").textContent = s.failed ? "failed" : s.few_voters ? "waiting for voters" : live > 0 ? "serving" : "waiting for workers";
+  at("state").textContent = s.failed ? "failed" : s.at_end ? "at its end" : s.few_voters ? "waiting for voters" : live > 0 ? "serving" : "waiting for workers";
   at("state").className = "pill " + (s.failed || s.few_voters ? "bad" : waits ? "" : "good");
   const soon = (until) => until && until - Date.now() / 1000 < 30 * 86400;
   const expires = [["the coordinator", s], ...s.workers.map((w) => [w.name, w])].filter(([, c]) => soon(c.certificate_until))
@@ -105,7 +105,8 @@ function show(s) {
   at("failed").textContent = warnings.join("; ");
   at("about").textContent = (s.method ? `${s.method}, ${grouped(s.coordinates)} coordinates; ` : "") +
     `${s.listen}, ${s.certificates ? "with certificates" : "without certificates: this machine only"}; up ${time(s.up_s)}`;
-  const facts = [["open round", grouped(s.open_round)], ["workers live", `${live} of ${s.workers.length}`],
+  const facts = [["open round", grouped(s.open_round)], ["steps", grouped(s.steps_done) + (s.last_step ? " of " + grouped(s.last_step) : "")],
+    ...(s.orders.length ? [["orders", s.orders.join(", ")]] : []), ["workers live", `${live} of ${s.workers.length}`],
     ["voters in it", `${s.voters_in} of ${s.least_voters} needed`], ["last round", last ? fixed(last.open_s, 3) + " s" : "-"], ["its voters", last ? last.voters : "-"],
     ["ballots late", grouped(s.ballots_late)], ["grace window", fixed(s.grace_s, 2) + " s"],
     ["received", bytes(s.bytes_in)], ["sent", bytes(s.bytes_out)], ["journal", bytes(s.journal_bytes)]];

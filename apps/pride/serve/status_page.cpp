@@ -95,8 +95,8 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
               static_cast<double>(status.open_round));
   metrics.add("pride_voters_in", "gauge", "Ballots of the open round that go together.",
               status.voters_in);
-  metrics.add("pride_voters_needed", "gauge", "Voters without whom no round closes.",
-              status.least_voters);
+  metrics.add("pride_voters_needed", "gauge", "Voters without whom no round closes; 0 at the end.",
+              status.at_end.empty() ? status.least_voters : 0);
   metrics.add("pride_rounds_total", "counter", "Rounds closed since the start.",
               count(log.rounds()));
   metrics.add("pride_serving", "gauge", "0 once the coordinator has failed.",
@@ -165,6 +165,10 @@ Json status_json(const coord::Status& status, const EventLog& log, const StatusF
                {"method", status.method},
                {"coordinates", status.coordinates},
                {"open_round", status.open_round},
+               {"steps_done", status.steps_done},
+               {"last_step", status.last_step},
+               {"at_end", status.at_end},
+               {"orders", facts.orders},
                {"first_record", status.first_record},
                {"parameters_round", status.parameters_round},
                {"voters_in", status.voters_in},

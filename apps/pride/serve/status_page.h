@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "coord/events.h"
 #include "serve/event_log.h"
@@ -15,7 +16,8 @@ struct StatusFacts {
   std::string program;  // "pride 0.1.0 (abc1234)"
   std::string listen;
   bool certificates = false;
-  std::int64_t certificate_until = 0;  // in seconds of Unix time; 0: there is none
+  std::int64_t certificate_until = 0;    // in seconds of Unix time; 0: there is none
+  std::vector<std::string> orders = {};  // serve/control.h
   double up_s = 0;
   double disk_free = 0;  // bytes, for the journal
 };

@@ -124,6 +124,7 @@ std::string Client::session() {
 }
 
 CoordinatorWelcome Client::welcome(const RunState& state) {
+  length_ = {.steps = state.steps(), .last_step = state.last_step()};
   CoordinatorWelcome welcome;
   welcome.open_round = state.open_round();
   welcome.first_record = state.first_record();
@@ -332,7 +333,7 @@ CoordinatorVote Client::result_of(std::int64_t round, const WaitRoundReply& repl
   }
   vote.counted = reply.counted();
   vote.why_not = reply.why_not();
-  vote.open_round = reply.state().open_round();
+  vote.open_round = welcome(reply.state()).open_round;
   vote.wants_parameters = reply.wants_parameters();
   return vote;
 }

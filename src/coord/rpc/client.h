@@ -31,6 +31,7 @@ class Client final : public CoordinatorClient {
   void put_parameters(std::int64_t before_round, std::uint64_t hash,
                       std::span<const float> params) override;
   CoordinatorWelcome look() override;
+  RunLength length() const override { return length_; }
   Traffic traffic() const override { return calls_.traffic(); }
 
  private:
@@ -69,6 +70,7 @@ class Client final : public CoordinatorClient {
   Calls calls_;
   std::string run_;  // encoded; empty before join()
   std::uint32_t vote_weight_ = 1;
+  RunLength length_;        // of the worker's thread
   std::mutex registering_;  // one thread at a time makes the session that others lack
   std::mutex mutex_;        // of the next four
   std::condition_variable wake_;

@@ -219,7 +219,35 @@ TEST_F(Library, AWorkerOfACoordinatorResumesInTheRoundThatIsOpen) {
   EXPECT_EQ(late.steps_run, 0);
   EXPECT_EQ(late.steps, 4) << "the run's, not this worker's";
   EXPECT_EQ(late.param_hash, whole.param_hash);
-  EXPECT_NE(late.start.notes.back().find("which is at its end, after step 4"), std::string::npos);
+  EXPECT_NE(late.start.notes.back().find("which is at its end (step 4)"), std::string::npos);
+}
+
+TEST_F(Library, AWorkerHasTheLengthThatItsCoordinatorSays) {
+  struct Rates final : Observer {
+    void on_step(const WorldStep& step) override {
+      rates.push_back(step.lr);
+      if (!step.note.empty()) notes.push_back(step.note);
+    }
+    std::vector<double> rates;
+    std::vector<std::string> notes;
+  };
+  TrainOptions options = run_by_coordinator();
+  options.quiet = true;
+  options.schedule = "linear";
+  options.lr = 1;
+  CoordinatedRun longer(options);
+  longer.coordinator.length = [](std::int64_t open) {
+    return open < 2 ? RunLength{.steps = 4, .last_step = 4}
+                    : RunLength{.steps = 10, .last_step = 5};
+  };
+  const auto seen = std::make_shared<Rates>();
+  const TrainResult result =
+      train::run_worker(options, [&] { return longer.coordinator.client(0); }, longer.task, {seen});
+  EXPECT_EQ(result.steps, 5);
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(seen->rates, (std::vector<double>{1, 0.75, 0.8, 0.7, 0.6}));
+  EXPECT_EQ(seen->notes,
+            std::vector<std::string>{"the coordinator ends the run after step 5 of 10"});
 }
 
 TEST_F(Library, RefusesSettingsThatAWorkerOfACoordinatorCannotHave) {

@@ -73,6 +73,40 @@ def workers_end_alike(run):
     expect(f"left {left}, lost {lost}", sorted(left) == ["a", "b", "c"] and lost == [])
 
 
+def orders_are_obeyed(run):
+    control = run.coordinator.folder / "control.txt"
+
+    def order(*lines):
+        before = len(run.coordinator.events("control"))
+        control.write_text("".join(line + "\n" for line in lines))
+        wait_until("the order", lambda: len(run.coordinator.events("control")) > before, PATIENCE_S)
+        return run.coordinator.events("control")[-1]
+
+    for name in "abc":
+        run.worker(name, rounds=10**6, pause_ms=20, steps=400)
+    run.wait_for_round(20)
+    said = order("# longer", "steps 100000", "eject c", "quorum 2")
+    expect(f"orders {said}", said["orders"] == ["steps 100000", "quorum 2", "eject c"])
+    ejected = run.workers.pop()
+    _, err = ejected.process.communicate(timeout=PATIENCE_S)
+    expect(f"the ejected worker: {err}", ejected.process.returncode != 0 and "has ejected this worker" in err)
+    run.coordinator.kill()
+    run.coordinator.start()
+    run.wait_for_round(401)
+    control.write_text("quorum two\n")
+    wait_until("a warning", lambda: any("control.txt:1: no order: 'quorum two'" in e["what"]
+                                        for e in run.coordinator.events("warning")), PATIENCE_S)
+    last = last_round(run.coordinator) + 300
+    order("steps 100000", "eject c", f"finish {last}")
+    results = [worker.result(PATIENCE_S) for worker in run.workers]
+    expect(f"ends {results}", all(r["rounds"] == last + 1 for r in results) and len({r["hash"] for r in results}) == 1)
+    ends = [e["end"] for e in run.coordinator.events("control") if "end" in e]
+    expect(f"the log's end {ends}", ends in ([], [f"the run is at its end (step {last + 1})"]))
+    run.coordinator.stop()
+    _, records, _ = run.coordinator.journal()
+    expect(f"{len(records)} records", len(records) == last + 1)
+
+
 def killed_worker_comes_back(run):
     for name in "abc":
         run.worker(name, rounds=LONG, pause_ms=20)
@@ -417,7 +451,7 @@ def a_signal_to_any_thread_stops_it(run):
 
 def main():
     pride, program, *names = sys.argv[1:]
-    tests = (workers_end_alike, killed_worker_comes_back, killed_coordinator_goes_on,
+    tests = (workers_end_alike, orders_are_obeyed, killed_worker_comes_back, killed_coordinator_goes_on,
              stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
              another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
              idle_connections_hold_nobody_up, dripping_connections_end,

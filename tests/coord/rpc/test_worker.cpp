@@ -23,6 +23,7 @@
 
 #include "pride/comm/thread_comm.h"
 #include "pride/coord/client.h"
+#include "pride/error.h"
 #include "pride/optimizer.h"
 #include "pride/random_bits.h"
 
@@ -85,6 +86,9 @@ void train(const std::string& host_port, const std::string& name, const std::str
   options.groups[0].lr = 0.01;
   options.vote_weight = static_cast<int>(number(settings, "weight", 1));
   options.bucket_coords = std::size_t{1} << 16;
+  if (settings.contains("steps")) {
+    options.run_settings = pride::concat("steps=", settings.at("steps"), "\n");
+  }
   options.coordinator = pride::connect_coordinator(address);
   std::vector<float> params;
   double loss = 0;
@@ -102,7 +106,11 @@ void train(const std::string& host_port, const std::string& name, const std::str
   const bool steady = number(settings, "steady", 0) != 0;
   long steps = 0;
   const auto pause = std::chrono::milliseconds(number(settings, "pause_ms", 0));
-  while (optimizer.steps_done() < read_rounds(rounds)) {
+  const auto end = [&] {
+    const std::int64_t last = options.coordinator->length().last_step;
+    return last > 0 ? std::min(last, read_rounds(rounds)) : read_rounds(rounds);
+  };
+  while (optimizer.steps_done() < end()) {
     if (!steady || steps++ == 0) {
       fill_gradients(params, static_cast<std::uint64_t>(optimizer.worker_number()),
                      optimizer.steps_done(), grads);

@@ -1,0 +1,54 @@
+// control.txt in the journal's folder: what an operator orders while `pride serve` serves.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coord/coordinator.h"
+#include "serve/event_log.h"
+
+namespace pride::app {
+
+inline constexpr const char* kControlFile = "control.txt";
+
+// A line each: "steps N", "finish ROUND", "quorum N", "min-workers N", "eject NAME"; '#' begins a
+// comment, and of two lines of a kind the later holds, but for eject. Throws DataError, naming the
+// line, for another one.
+coord::Orders parse_orders(const std::filesystem::path& file);
+
+// Orders hold as long as they stand in the file.
+class Control {
+ public:
+  // Throws Error if the file is there and does not hold.
+  Control(const std::filesystem::path& folder, coord::Coordinator& coordinator, EventLog& log);
+
+  // Reads the file a second after its last change. One that does not hold is a warning, and changes
+  // nothing; one that has gone changes nothing.
+  void look();
+
+  std::vector<std::string> lines() const;  // of the orders that hold, for the status page
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Stamp = std::pair<std::filesystem::file_time_type, std::uintmax_t>;
+
+  Stamp stamp() const;  // Stamp{}: there is none
+  void read();
+
+  const std::filesystem::path file_;
+  coord::Coordinator& coordinator_;
+  EventLog& log_;
+  Clock::time_point looked_ = Clock::now();
+  Stamp seen_{}, read_{};
+  bool ended_ = false;  // the log has said so
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;  // guarded by mutex_
+};
+
+}  // namespace pride::app
