@@ -246,6 +246,8 @@ class Optimizer {
   // own).
   StateDict save() const;
 
+  // A narrower parameter must hold its values of the save before the next call with parameters: a
+  // master takes over a value that is not its rounded one.
   // This rank's own state, of as many ranks. Names, shapes, method and layout are checked first, on
   // all ranks together: if one refuses its state, all throw InvalidArgument, and nothing has
   // changed. State of the servers then moves to where it is needed if buckets were of another

@@ -115,6 +115,13 @@ class Steps(Agreement):
                 'the same data (use a DistributedSampler). equal_gradients="allow" takes them')
         self._checks_left -= 1
 
+    def _send_frozen(self):
+        frozen = self._frozen_now()
+        if frozen != self._frozen:
+            library.call("pride_optimizer_set_frozen", self._handle, (c.c_uint8 * len(self._slots))(
+                *(i in frozen for i in range(len(self._slots)))))
+            self._frozen = frozen
+
     def _prepare(self, scale=None):
         """What libpride has to have before a step begins."""
         if self._holds_common:
@@ -122,11 +129,7 @@ class Steps(Agreement):
                                   "to_local() before the next gradient")
         self._table.fill()
         self._send_groups()
-        frozen = self._frozen_now()
-        if frozen != self._frozen:
-            library.call("pride_optimizer_set_frozen", self._handle, (c.c_uint8 * len(self._slots))(
-                *(i in frozen for i in range(len(self._slots)))))
-            self._frozen = frozen
+        self._send_frozen()
         factor = (1.0 if scale is None else scale) * (-1 if self.param_groups[0]["maximize"] else 1)
         if factor != self._factor:
             library.call("pride_optimizer_set_gradient_factor", self._handle, factor)
@@ -306,6 +309,12 @@ class Steps(Agreement):
         return out.value
 
 
+def _factor_of(scale):
+    if not 1e-38 < scale < 1e38:
+        raise InvalidArgument(f"pride: the GradScaler's scale is {scale}, must be from 1e-38 to 1e38")
+    return 1.0 / scale
+
+
 class _Amp:
     """What a GradScaler says of a step: an argument in torch 1.13, attributes in 2.x."""
 
@@ -322,14 +331,14 @@ class _Amp:
             self._read_scaler()
         elif self._found is not None:
             scale = getattr(self._optimizer, "grad_scale", None)
-            self.scale = None if scale is None else 1.0 / float(scale)
+            self.scale = None if scale is None else _factor_of(float(scale))
             self.found_inf = float(self._found) != 0
 
     def _read_scaler(self):
         scaler, number = self._scaler, id(self._optimizer)
         if scaler._per_optimizer_states[number]["stage"].name == "READY":
             scaler._check_inf_per_device(self._optimizer)
-            self.scale = 1.0 / float(scaler._get_scale_async())
+            self.scale = _factor_of(float(scaler._get_scale_async()))
         self._flags = scaler._per_optimizer_states[number]["found_inf_per_device"]
         if not self._flags:  # no gradient on this rank: its scaler follows the others
             scale = scaler._get_scale_async()

@@ -256,8 +256,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
                                   "overlap=True; call it after step()")
         if library.lib.pride_optimizer_period(self._handle) > 1:
             self._table.fill()
+            self._send_frozen()
             self._call(f"pride_optimizer_to_{which}", self._handle, None)
-            self._table.written()
+            self._table.written(self._frozen)
             self._holds_common = which == "common"
 
     @contextlib.contextmanager
@@ -286,7 +287,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Dict[str, Any], *, local: str = "keep") -> None:
         """Loads what :meth:`state_dict` returned. Collective: all ranks load, or none does.
 
-        With local steps it gives the model this rank's own parameters: load the model before.
+        Load the model before: with local steps this call gives it this rank's own parameters, and in
+        half precision a master weight that is loaded stays only where the parameter has its value.
 
         Args:
             state_dict: of this rank, of all ranks (consolidated), or of one rank for all, which

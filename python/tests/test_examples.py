@@ -30,7 +30,7 @@ def command(script, *arguments):
 def launch(script, *arguments):
     """Runs an example on 2 processes to its end."""
     done = subprocess.run(command(script, *arguments), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, env=environment(), timeout=100,
+                          stderr=subprocess.STDOUT, text=True, env=environment(), timeout=250,
                           check=False)
     assert done.returncode == 0, done.stdout
 
@@ -94,7 +94,7 @@ def test_data_that_is_missing_is_named(script, text, tmp_path):
     folder = tmp_path / "nothing"
     done = subprocess.run([sys.executable, str(EXAMPLES / script), "--data", str(folder)],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          env=environment(), timeout=60, check=False)
+                          env=environment(), timeout=120, check=False)
     assert done.returncode == 1
     assert text in done.stdout and str(folder) in done.stdout and "Traceback" not in done.stdout
 

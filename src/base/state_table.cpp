@@ -74,7 +74,9 @@ void StateTable::take(const StateTable& other, std::size_t n_tensors) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     std::ranges::copy(other.entries_[i].buffer.span(), entries_[i].buffer.span().begin());
   }
-  if (other.masters_.size() > 0) {  // the caller's tensors are placed again, and then counted
+  has_master_ = other.has_master_;
+  n_masters_ = other.n_masters_;
+  if (other.masters_.size() > 0) {
     masters_ = FlatBuffer(flat_size_);
     std::ranges::copy(other.masters_.span(), masters_.span().begin());
   }
@@ -151,8 +153,8 @@ void StateTable::read_masters(const Layout& layout, const StateDict& in, bool co
     if (!in.tensors.contains(key)) continue;
     const auto& values = saved_values(in, key, slot, Values::kAny);
     known.insert(key);
+    if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_);  // before anything is changed
     if (!commit) continue;
-    if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_);
     std::ranges::copy(values, masters_.span().subspan(slot.offset).begin());
   }
 }

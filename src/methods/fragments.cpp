@@ -138,11 +138,15 @@ void Fragments::drop(std::int64_t step, const NonFinite& why) {
 
 void Fragments::place(std::size_t begin, std::span<const float> common, std::span<float> drift,
                       std::span<float> x, std::int64_t step) {
+  take_back(begin, drift, step);
+  write(begin, common, drift, x, step);
+}
+
+void Fragments::take_back(std::size_t begin, std::span<float> drift, std::int64_t step) const {
   const std::size_t f = of(begin);
   if (adopts(f, step) && where_[f] == Where::kDropped) {
     add(sent(begin, drift.size()), drift, drift);
   }
-  write(begin, common, drift, x, step);
 }
 
 void Fragments::write(std::size_t begin, std::span<const float> common,

@@ -59,6 +59,8 @@ class Fragments {
              std::span<float> x, std::int64_t step);
   void place(std::size_t begin, std::span<const float> common, std::span<const float> drift,
              std::span<float> x) const;
+  // The drift of a dropped exchange alone comes back.
+  void take_back(std::size_t begin, std::span<float> drift, std::int64_t step) const;
   // The same in that step, where the drift has come back already.
   void write(std::size_t begin, std::span<const float> common, std::span<const float> drift,
              std::span<float> x, std::int64_t step) const;

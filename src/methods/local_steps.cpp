@@ -317,8 +317,8 @@ void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext&
   if (at_once) take_outer_step(b, flight, outer_context(ctx));
   std::vector<std::size_t> moved;  // tensors of which parts were placed before their step
   for_pieces(b, [&](const Piece& p) {
-    if (ctx.is_frozen(p.tensor)) return;
     const auto y = of(drift_, p);
+    if (ctx.is_frozen(p.tensor)) return fragments_.take_back(p.begin, y, ctx.step);
     if (at_once) std::ranges::fill(y, 0.0F);
     if (!last && !faulty(ctx) && !ctx.is_unused(p.tensor) &&
         take_step(p.tensor, p.begin, p.end, flight.grad, ctx)) {
@@ -394,16 +394,18 @@ void LocalSteps::rebase(ConstView x) {
   std::ranges::fill(drift_.span(), 0.0F);
 }
 
-void LocalSteps::to_common(View x) const {
+void LocalSteps::to_common(View x, std::span<const char> frozen) const {
   for (std::size_t t = 0; t < held_; ++t) {
+    if (!frozen.empty() && frozen[t] != 0) continue;
     const TensorSlot& slot = layout_.tensors()[t];
     const auto common = common_.span().subspan(slot.offset, slot.n);
     std::ranges::copy(common, x.f32(t, slot.offset, slot.offset + slot.n).begin());
   }
 }
 
-void LocalSteps::to_local(View x) const {
+void LocalSteps::to_local(View x, std::span<const char> frozen) const {
   for (std::size_t t = 0; t < held_; ++t) {
+    if (!frozen.empty() && frozen[t] != 0) continue;
     const TensorSlot& slot = layout_.tensors()[t];
     fragments_.place(slot.offset, common_.span().subspan(slot.offset, slot.n),
                      drift_.span().subspan(slot.offset, slot.n),

@@ -45,8 +45,8 @@ class LocalSteps final : public Method {
   void drop(const StepContext& begun, const NonFinite& why) override;
   StepNotes end_step(const StepContext& ctx) override;
   View begin(View x) override;
-  void to_common(View x) const override;
-  void to_local(View x) const override;
+  void to_common(View x, std::span<const char> frozen) const override;
+  void to_local(View x, std::span<const char> frozen) const override;
   void describe(MethodInfo& info) const override;
   std::vector<std::int64_t> exchanging_steps() const override { return fragments_.steps(); }
   void check_can_grow() const override;

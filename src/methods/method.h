@@ -108,9 +108,9 @@ class Method : public Server {
   virtual void rebase(ConstView /*x*/) {}
 
   // Between steps, of such a method: x = the parameters that all ranks have alike, or from them
-  // back to this rank's own.
-  virtual void to_common(View /*x*/) const {}
-  virtual void to_local(View /*x*/) const {}
+  // back to this rank's own. Frozen tensors, by StepContext::frozen, stay as they are.
+  virtual void to_common(View /*x*/, std::span<const char> /*frozen*/) const {}
+  virtual void to_local(View /*x*/, std::span<const char> /*frozen*/) const {}
 
   // Changes that the method's options make in its period and in the defaults of its scalars; and
   // the steps of a period in which it exchanges, ascending.

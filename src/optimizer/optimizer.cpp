@@ -197,13 +197,13 @@ Traffic Optimizer::finish_exchanges() {
 void Optimizer::to_common(const Parameters& params) const {
   impl_->place(params, "to_common");
   impl_->complete();
-  impl_->method->to_common(impl_->parameters->view());
+  impl_->method->to_common(impl_->parameters->view(), impl_->frozen);
   impl_->parameters->publish();
 }
 
 void Optimizer::to_local(const Parameters& params) const {
   impl_->place(params, "to_local");
-  impl_->method->to_local(impl_->parameters->view());
+  impl_->method->to_local(impl_->parameters->view(), impl_->frozen);
   impl_->parameters->publish();
 }
 

@@ -69,18 +69,22 @@ void PlacedParameters::place(const Parameters& params, const char* call) {
   PRIDE_CHECK(tensors.size() == n, "optimizer: ", call, "(): ", tensors.size(),
               " parameters given, the layout has ", n, " tensors");
   for (std::size_t t = 0; t < n; ++t) check(tensors[t], t, call);
-  flat_ = nullptr;
-  places_.resize(n);
-  narrow_.clear();
+  std::vector<ParameterPlace> places(n);
+  std::vector<Narrow> narrow;
+  std::vector<DType> dtypes(n);
   for (std::size_t t = 0; t < n; ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
-    const bool wide = tensors[t].dtype == DType::kFloat32;
+    dtypes[t] = tensors[t].dtype;
+    const bool wide = dtypes[t] == DType::kFloat32;
     float* const values = wide ? static_cast<float*>(tensors[t].data)
                                : state_.masters(t, slot.n).data() + slot.offset;
-    places_[t] = {values, slot.offset};
-    if (!wide) narrow_.push_back({slot.n, tensors[t], values});
-    if (dtypes_.size() < t + 1) dtypes_.push_back(tensors[t].dtype);
+    places[t] = {values, slot.offset};
+    if (!wide) narrow.push_back({slot.n, tensors[t], values});
   }
+  flat_ = nullptr;
+  places_ = std::move(places);
+  narrow_ = std::move(narrow);
+  dtypes_ = std::move(dtypes);
   for (const Narrow& p : narrow_) {
     with_type(p.caller, [&](auto values) {
       adopt(std::span<const typename decltype(values)::value_type>(values), {p.master, p.n});

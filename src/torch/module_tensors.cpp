@@ -136,8 +136,15 @@ struct ModuleTensors::Impl {
   }
 
   void hand_over(std::size_t i, Optimizer& optimizer) {
-    entries[i].handed_over = true;
-    optimizer.gradient_ready(i, gradient(entries[i]));
+    Entry& entry = entries[i];
+    at::Tensor before = std::exchange(entry.grad, {});
+    try {
+      optimizer.gradient_ready(i, gradient(entry));
+      entry.handed_over = true;
+    } catch (...) {
+      if (before.defined()) entry.grad = std::move(before);  // the optimizer may read it
+      throw;
+    }
   }
 
   void release_gradients() {

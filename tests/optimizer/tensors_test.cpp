@@ -253,6 +253,52 @@ TEST(Frozen, TensorsKeepTheirBitsAndAreAgreedOn) {
   }
 }
 
+// Between sending and adopting a fragment, too; and what the caller writes to them stays.
+TEST(Frozen, TensorsStayThroughCommonAndLocalParameters) {
+  const Layout layout({{"a", {70}}, {"b", {70}}});
+  const std::map<std::string, std::string> plain = {{"h", "2"}},
+                                           late = {{"h", "4"}, {"delay", "2"}, {"fragments", "2"}};
+  for (const auto& options : {plain, late}) {
+    for (const char* method : {"diloco", "local-vote"}) {
+      run_world(2, [&](Communicator& comm) {
+        Optimizer optimizer(comm, layout, {.method = method, .options = options});
+        Apart model(layout, 0);
+        const std::vector<float> g(70, comm.rank() == 0 ? 1.0f : 0.5f);
+        const std::vector<ConstTensor> grads = {g, g};
+        for (int step = 0; step < 12; ++step) {
+          const bool frozen[] = {step >= 2, false};
+          optimizer.set_frozen(frozen);
+          if (step == 7) model.values[0].set(std::vector<float>(70, 5.0f));
+          const std::vector<float> before = model.values[0].get();
+          optimizer.step(model.tensors, grads);
+          if (!frozen[0]) continue;
+          ASSERT_EQ(model.values[0].get(), before) << method << ", step " << step;
+          const std::vector<float> other = model.values[1].get();
+          optimizer.to_common(model.tensors);
+          ASSERT_EQ(model.values[0].get(), before) << method << ", step " << step;
+          optimizer.to_local(model.tensors);
+          ASSERT_EQ(model.values[0].get(), before) << method << ", step " << step;
+          ASSERT_EQ(model.values[1].get(), other) << method << ", step " << step;
+        }
+      });
+    }
+  }
+}
+
+TEST(Masters, AreSavedRightAfterTensorsWereAdded) {
+  run_world(1, [](Communicator& comm) {
+    Optimizer optimizer(comm, Layout({{"a", {70}}}), {});
+    Values x(DType::kBFloat16, std::vector<float>(70, 1.0f));
+    const std::vector<Tensor> tensors = {x.tensor()};
+    const std::vector<float> g(70, 1.0f);
+    const std::vector<ConstTensor> grads = {g};
+    optimizer.step(tensors, grads);
+    const auto before = optimizer.save().tensors.at("master/a").values;
+    optimizer.add({{"b", {3}}});
+    EXPECT_EQ(optimizer.save().tensors.at("master/a").values, before);
+  });
+}
+
 TEST(Frozen, OnOneRankAloneEndsTheStep) {
   const Layout layout({{"a", {70}}});
   run_world(2, [&](Communicator& comm) {
