@@ -18,6 +18,7 @@
 
 #include "pride/communicator.h"
 #include "pride/cost.h"
+#include "pride/device.h"
 #include "pride/diagnostics.h"
 #include "pride/layout.h"
 #include "pride/nodes.h"
@@ -27,7 +28,6 @@
 namespace pride {
 
 class CoordinatorClient;  // pride/coordinator.h
-class Device;             // pride/device.h
 
 // Hyper-parameters of one group of tensors (TensorSpec::group is its index). Values that are not
 // set are the method's own defaults, e.g. betas (0.9, 0.99) for Lion and (0.9, 0.999) for AdamW.
@@ -79,6 +79,8 @@ struct OptimizerOptions {
   // are exchanged, lie on the host. The same bits as there, but for products of matrices. REQUIRES:
   // a method that runs on devices (MethodInfo::on_device).
   std::shared_ptr<Device> device = nullptr;
+  // With a device: for the methods that orthogonalise matrices.
+  Orthogonalise orthogonalise = nullptr;
 
   // In the place of other ranks: a coordinator, for workers that come and go
   // (docs/design/coordinator.md). Every exchange is a round of its run; broadcast() joins it.

@@ -163,7 +163,8 @@ void StateTable::read_masters(const Layout& layout, const StateDict& in, bool co
     if (!in.tensors.contains(key)) continue;
     const auto& values = saved_values(in, key, slot, Values::kAny);
     known.insert(key);
-    if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_, *memory_);  // before anything is changed
+    if (masters_.size() == 0)
+      masters_ = FlatBuffer(flat_size_, *memory_);  // before anything is changed
     if (!commit) continue;
     memory_->write(values, masters_.data() + slot.offset);
   }

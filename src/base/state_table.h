@@ -94,7 +94,7 @@ class StateTable {
   std::string prefix_;
   std::size_t flat_size_ = 0;
   Memory* memory_ = &Memory::host();  // of all buffers
-  FlatBuffer masters_;  // empty before the first
+  FlatBuffer masters_;                // empty before the first
   std::vector<char> has_master_;
   std::uint64_t n_masters_ = 0;  // coordinates
   std::deque<Entry> entries_;    // whose addresses methods keep

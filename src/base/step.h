@@ -52,6 +52,7 @@ struct Values {
   DType dtype = DType::kFloat32;
   float factor = 1;
 
+  static Values of(std::span<const float> g) { return {g.data(), g.size(), DType::kFloat32, 1}; }
   // True if values can be read as they lie.
   bool direct() const noexcept { return dtype == DType::kFloat32 && factor == 1; }
   // `size` values from number `at` on: as they lie, or in `block`, which has room for them.

@@ -60,7 +60,7 @@ struct Wire {
   std::uint32_t& fault_word() noexcept {
     return *reinterpret_cast<std::uint32_t*>(fault.span().data());
   }
-  std::span<const char> unused;         // by tensor: this rank has nothing for it in this exchange
+  std::span<const char> unused;  // by tensor: this rank has nothing for it in this exchange
 
   std::size_t capacity_bytes() const noexcept;
 };

@@ -1,6 +1,6 @@
-// The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for a
-// GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where a
-// loop plays the lanes. libpride holds this file as a text: no includes, no libraries.
+// The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for
+// a GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where
+// a loop plays the lanes. libpride holds this file as a text: no includes, no libraries.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32, every operation rounded, no FMA.
@@ -28,8 +28,8 @@ using u64 = unsigned long;  // std::uint64_t of this ABI
 static_assert(sizeof(u64) == 8 && sizeof(u32) == 4 && sizeof(u16) == 2);
 
 constexpr u32 kLanes = 32;
-constexpr u32 kLoads = 8;                  // coordinates of a lane in a chunk
-constexpr u64 kChunk = kLanes * kLoads;    // 256: four words of packed bits
+constexpr u32 kLoads = 8;                // coordinates of a lane in a chunk
+constexpr u64 kChunk = kLanes * kLoads;  // 256: four words of packed bits
 constexpr u32 kNoTensor = 0xFFFFFFFFu;
 
 // ---- Lanes --------------------------------------------------------------------------------------
@@ -153,6 +153,8 @@ struct Fault {
   u32* slot;
   u32 tensor;
 };
+// A word that a fault may be noted in, or null: a job that has one there is left out.
+PRIDE_BODY bool is_faulty(const u32* guard) { return guard != nullptr && *guard != kNoTensor; }
 
 // Calls f(lane, i) for the coordinates i < n of the chunk from `at` on.
 template <typename F>
@@ -269,8 +271,10 @@ struct LionBlend {
   u64 n;
   Betas betas;
   Fault fault;
+  const u32* guard;
 };
 PRIDE_BODY void lion_blend(const LionBlend& j, u64 at) {
+  if (is_faulty(j.guard)) return;
   u32 bad = 0;
 #ifdef __CUDACC__
 #pragma unroll
@@ -291,18 +295,22 @@ PRIDE_BODY void lion_blend(const LionBlend& j, u64 at) {
   if (bad != 0) lower(j.fault.slot, j.fault.tensor);
 }
 
-// kernels::pack_signs
+// kernels::pack_signs; with a fault at the guard no bits, and the fault is noted
 struct PackSigns {
   const float* p;
   u64* bits;
   u64 n;
   Hash zeros;
+  const u32* guard;
+  Fault fault;
 };
 PRIDE_BODY void pack_signs(const PackSigns& j, u64 at) {
+  const bool faulty = is_faulty(j.guard);
   const auto value = [&](u32 lane, u32 h) {
     const u64 i = at + kLanes * h + lane;
-    return i < j.n ? j.p[i] : -1.0f;
+    return i < j.n && !faulty ? j.p[i] : -1.0f;
   };
+  if (faulty) lower(j.fault.slot, j.fault.tensor);
   store_signs(
       j.bits, at, j.n, j.zeros, [&](u32 lane, u32 h) { return value(lane, h) > 0; },
       [&](u32 lane, u32 h) { return value(lane, h) == 0; });
@@ -377,14 +385,43 @@ PRIDE_BODY void scale(const Scale& j, u64 at) {
   for_chunk(at, j.n, [&](u64 i) { j.x[i] = j.x[i] * j.factor; });
 }
 
-// kernels::add
-struct Add {
-  const float* e;
-  float* u;
+// out = a + b
+struct Sum {
+  const float *a, *b;
+  float* out;
   u64 n;
 };
-PRIDE_BODY void add(const Add& j, u64 at) {
-  for_chunk(at, j.n, [&](u64 i) { j.u[i] = j.u[i] + j.e[i]; });
+PRIDE_BODY void sum(const Sum& j, u64 at) {
+  for_chunk(at, j.n, [&](u64 i) { j.out[i] = j.a[i] + j.b[i]; });
+}
+
+// x = value, or where a guard is given only with a fault there
+struct Set {
+  float* x;
+  u64 n;
+  float value;
+  const u32* guard;
+};
+PRIDE_BODY void set(const Set& j, u64 at) {
+  if (j.guard != nullptr && !is_faulty(j.guard)) return;
+  for_chunk(at, j.n, [&](u64 i) { j.x[i] = j.value; });
+}
+
+// Notes a fault where a value is not 0.
+struct Any {
+  const float* x;
+  u64 n;
+  Fault fault;
+};
+PRIDE_BODY void any(const Any& j, u64 at) {
+  u32 found = 0;
+  for (u32 h = 0; h < kLoads; ++h) {
+    found |= ballot([&](u32 lane) {
+      const u64 i = at + kLanes * h + lane;
+      return i < j.n && j.x[i] != 0;
+    });
+  }
+  if (found != 0) lower(j.fault.slot, j.fault.tensor);
 }
 
 // kernels::first_non_finite
@@ -408,15 +445,17 @@ PRIDE_BODY void check(const Check& j, u64 at) {
 
 // kernels::adamw
 struct AdamW {
-  const float* g;
+  Values g;
   float *m, *v, *x;
   u64 n;
   Betas betas;
   float step_size, sqrt_bias2, eps, decay;
+  const u32* guard;
 };
 PRIDE_BODY void adamw(const AdamW& j, u64 at) {
+  if (is_faulty(j.guard)) return;
   for_chunk(at, j.n, [&](u64 i) {
-    const float g = j.g[i];
+    const float g = load(j.g, i);
     const float m = j.betas.beta1 * j.m[i] + j.betas.one_minus_beta1 * g;
     const float v = j.betas.beta2 * j.v[i] + (j.betas.one_minus_beta2 * g) * g;
     j.m[i] = m;
@@ -427,15 +466,17 @@ PRIDE_BODY void adamw(const AdamW& j, u64 at) {
 
 // kernels::dense_lion
 struct DenseLion {
-  const float* g;
+  Values g;
   float *m, *x;
   u64 n;
   Betas betas;
   Rate rate;
+  const u32* guard;
 };
 PRIDE_BODY void dense_lion(const DenseLion& j, u64 at) {
+  if (is_faulty(j.guard)) return;
   for_chunk(at, j.n, [&](u64 i) {
-    const float m = j.m[i], g = j.g[i];
+    const float m = j.m[i], g = load(j.g, i);
     const float u = j.betas.beta1 * m + j.betas.one_minus_beta1 * g;
     j.m[i] = j.betas.beta2 * m + j.betas.one_minus_beta2 * g;
     const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
@@ -445,16 +486,18 @@ PRIDE_BODY void dense_lion(const DenseLion& j, u64 at) {
 
 // kernels::sgd_momentum
 struct SgdMomentum {
-  const float* g;
+  Values g;
   float *m, *x;
   u64 n;
   Rate rate;
   float momentum;
   u32 nesterov;
+  const u32* guard;
 };
 PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
+  if (is_faulty(j.guard)) return;
   for_chunk(at, j.n, [&](u64 i) {
-    const float g = j.g[i], m = j.momentum * j.m[i] + g;
+    const float g = load(j.g, i), m = j.momentum * j.m[i] + g;
     j.m[i] = m;
     const float change = j.nesterov != 0 ? g + j.momentum * m : m;
     j.x[i] = j.x[i] * j.rate.decay - j.rate.lr * change;
@@ -463,21 +506,23 @@ PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
 
 // ---- All of them --------------------------------------------------------------------------------
 
-#define PRIDE_KERNELS                    \
-  PRIDE_KERNEL(widen, Widen)             \
-  PRIDE_KERNEL(publish, Narrow)          \
-  PRIDE_KERNEL(adopt, Narrow)            \
-  PRIDE_KERNEL(lion_signs, LionSigns)    \
-  PRIDE_KERNEL(lion_blend, LionBlend)    \
-  PRIDE_KERNEL(pack_signs, PackSigns)    \
-  PRIDE_KERNEL(apply_signs, ApplySigns)  \
+#define PRIDE_KERNELS                     \
+  PRIDE_KERNEL(widen, Widen)              \
+  PRIDE_KERNEL(publish, Narrow)           \
+  PRIDE_KERNEL(adopt, Narrow)             \
+  PRIDE_KERNEL(lion_signs, LionSigns)     \
+  PRIDE_KERNEL(lion_blend, LionBlend)     \
+  PRIDE_KERNEL(pack_signs, PackSigns)     \
+  PRIDE_KERNEL(apply_signs, ApplySigns)   \
   PRIDE_KERNEL(apply_counts, ApplyCounts) \
   PRIDE_KERNEL(apply_packed, ApplyPacked) \
-  PRIDE_KERNEL(scale, Scale)             \
-  PRIDE_KERNEL(add, Add)                 \
-  PRIDE_KERNEL(check, Check)             \
-  PRIDE_KERNEL(adamw, AdamW)             \
-  PRIDE_KERNEL(dense_lion, DenseLion)    \
+  PRIDE_KERNEL(scale, Scale)              \
+  PRIDE_KERNEL(sum, Sum)                  \
+  PRIDE_KERNEL(set, Set)                  \
+  PRIDE_KERNEL(any, Any)                  \
+  PRIDE_KERNEL(check, Check)              \
+  PRIDE_KERNEL(adamw, AdamW)              \
+  PRIDE_KERNEL(dense_lion, DenseLion)     \
   PRIDE_KERNEL(sgd_momentum, SgdMomentum)
 
 #ifdef __CUDACC__
@@ -494,14 +539,14 @@ PRIDE_BODY u32 job_of(const u64* first, u32 n, u64 chunk) {
   }
   return low;
 }
-#define PRIDE_KERNEL(name, Job)                                                               \
-  extern "C" __global__ void pride_##name(const Job* jobs, const u64* first, u32 n) {         \
-    const u64 warps = (u64)gridDim.x * (blockDim.x / kLanes);                                 \
-    u64 chunk = (u64)blockIdx.x * (blockDim.x / kLanes) + threadIdx.x / kLanes;               \
-    for (; chunk < first[n]; chunk += warps) {                                                \
-      const u32 job = job_of(first, n, chunk);                                                \
-      name(jobs[job], (chunk - first[job]) * kChunk);                                         \
-    }                                                                                         \
+#define PRIDE_KERNEL(name, Job)                                                       \
+  extern "C" __global__ void pride_##name(const Job* jobs, const u64* first, u32 n) { \
+    const u64 warps = (u64)gridDim.x * (blockDim.x / kLanes);                         \
+    u64 chunk = (u64)blockIdx.x * (blockDim.x / kLanes) + threadIdx.x / kLanes;       \
+    for (; chunk < first[n]; chunk += warps) {                                        \
+      const u32 job = job_of(first, n, chunk);                                        \
+      name(jobs[job], (chunk - first[job]) * kChunk);                                 \
+    }                                                                                 \
   }
 PRIDE_KERNELS
 #undef PRIDE_KERNEL

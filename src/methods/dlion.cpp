@@ -175,7 +175,8 @@ class DistributedLion final : public Method {
     const auto blend = blend_(ctx.groups[static_cast<std::size_t>(slot.spec.group)]);
     const bool matrix = matrices_ && matrices_->has(tensor);
     if (matrix) {
-      matrices_->blend(tensor, ctx.step, blend, grad, m_.span().subspan(slot.offset, slot.n));
+      matrices_->blend(tensor, ctx.step, blend, grad.of(tensor, slot.offset, slot.offset + slot.n),
+                       m_.span().subspan(slot.offset, slot.n));
     }
     if (scales_.empty()) return;
     scales_[tensor] = matrix ? sign_scale(matrices_->direction(tensor))
@@ -318,7 +319,6 @@ MethodInfo muon_info(int world, bool average) {
                        : "Distributed Lion with Muon's direction, majority vote";
   info.source = concat(info.source, "; Newton-Schulz: Jordan et al. 2024, Muon");
   info.default_lr = 1e-3;
-  info.on_device = false;     // products of matrices are the host's
   info.default_beta2 = 0.95;  // with beta1 0.9 Muon's Nesterov momentum of 0.95, nearly
   std::ranges::move(OrthogonalBlend::options("none"), std::back_inserter(info.options));
   return info;

@@ -39,23 +39,6 @@ bool stochastic_update(const Piece& p, GradientView grad, const StepContext& ctx
   return finite;
 }
 
-// Signs of a piece that are not those of its blend alone; false if a value is not finite.
-bool encode_by_rule(const Piece& p, GradientView grad, const StepContext& ctx,
-                    const kernels::Blend& blend, const SignRule& rule, std::span<float> m,
-                    std::span<std::uint64_t> signs) {
-  const bool exact = rule.scales.empty();
-  if (rule.matrices == nullptr || !rule.matrices->has(p.tensor)) {
-    return stochastic_update(p, grad, ctx, blend, rule.scales[p.tensor], m, signs);
-  }
-  if (rule.matrices->encode(p, ctx, signs)) return false;
-  if (!exact) {
-    kernels::stochastic_signs(rule.matrices->direction(p), rule.scales[p.tensor],
-                              {ctx.seed, ctx.step, ctx.rank, p.begin},
-                              zero_words(ctx.seed, ctx.step, ctx.rank, p.begin / 64), signs);
-  }
-  return true;
-}
-
 }  // namespace
 
 float sign_scale(std::span<const float> u) { return scale_of(kernels::max_abs(u)); }
@@ -73,6 +56,28 @@ float sign_scale(std::size_t tensor, const TensorSlot& slot, GradientView grad,
   return scale_of(most);
 }
 
+namespace {
+
+// Signs of a piece.
+void encode_piece(Space& space, const Piece& p, GradientView grad, const StepContext& ctx,
+                  const kernels::Blend& blend, const SignRule& rule, std::span<float> m,
+                  std::span<std::uint64_t> signs, FaultSlot fault) {
+  const bool exact = rule.scales.empty();
+  const auto zeros = zero_words(ctx.seed, ctx.step, ctx.rank, p.begin / 64);
+  if (rule.matrices != nullptr && rule.matrices->has(p.tensor)) {
+    rule.matrices->encode(p, ctx, signs, fault);
+    if (exact || *fault.word <= fault.tensor) return;
+    kernels::stochastic_signs(rule.matrices->direction(p), rule.scales[p.tensor],
+                              {ctx.seed, ctx.step, ctx.rank, p.begin}, zeros, signs);
+  } else if (exact) {
+    space.lion_sign_update(grad.of(p), blend, zeros, m.subspan(p.begin, p.n()), signs, fault);
+  } else if (!stochastic_update(p, grad, ctx, blend, rule.scales[p.tensor], m, signs)) {
+    fault.note();
+  }
+}
+
+}  // namespace
+
 void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad,
                   const StepContext& ctx, BlendOf blend, FlatBuffer& m, Wire& wire,
                   const SignRule& rule) {
@@ -83,17 +88,12 @@ void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad
     const auto staged = space.stage(frame);
     for (const Piece& p : shards[j].pieces) {
       const auto signs = words_of(staged, p);
-      const FaultSlot fault{watched, static_cast<std::uint32_t>(p.tensor)};
-      const bool plain = rule.scales.empty() && (!rule.matrices || !rule.matrices->has(p.tensor));
       if (ctx.is_unused(p.tensor)) {
         space.clear(signs);
-      } else if (plain) {
-        space.lion_sign_update(grad.of(p), blend(ctx.scalars_of(p)),
-                               zero_words(ctx.seed, ctx.step, ctx.rank, p.begin / 64),
-                               m.span().subspan(p.begin, p.n()), signs, fault);
-      } else if (!encode_by_rule(p, grad, ctx, blend(ctx.scalars_of(p)), rule, m.span(), signs)) {
-        fault.note();
+        continue;
       }
+      encode_piece(space, p, grad, ctx, blend(ctx.scalars_of(p)), rule, m.span(), signs,
+                   {watched, static_cast<std::uint32_t>(p.tensor)});
     }
     space.send(staged, frame);
   }

@@ -15,7 +15,7 @@ kernels::Blend lion_blend(const StepScalars& s);
 // How signs are taken: of tensors that `matrices` has, from there; stochastic, +1 with probability
 // (R + u)/(2R), with an R > 0 for each tensor in `scales`, and exact without.
 struct SignRule {
-  const OrthogonalBlend* matrices = nullptr;
+  OrthogonalBlend* matrices = nullptr;
   std::span<const float> scales = {};
 };
 

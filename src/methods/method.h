@@ -13,6 +13,7 @@
 #include "base/step.h"
 #include "kernels/space.h"
 #include "pride/communicator.h"
+#include "pride/device.h"
 #include "pride/diagnostics.h"
 #include "pride/nodes.h"
 #include "pride/registry.h"
@@ -26,8 +27,9 @@ struct MethodContext {
   const Layout& layout;
   int world = 1;
   std::map<std::string, std::string> options;
-  Nodes nodes = {};  // known: the method takes the hierarchical route, if it can
-  Space& space = Space::host();  // of parameters, gradients and state
+  Nodes nodes = {};                  // known: the method takes the hierarchical route, if it can
+  Space& space = Space::host();      // of parameters, gradients and state
+  Orthogonalise orthogonalise = {};  // on a device
 };
 
 // A bucket in flight during a step.

@@ -84,7 +84,8 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
               " does not run on devices; give it tensors of the host (methods that do: ",
               methods_on_devices(), ")");
   options.options = complete_options(options.method, options.options);
-  method = make_method(options.method, {layout, user_comm.size(), options.options, options.nodes, space});
+  method = make_method(options.method, {layout, user_comm.size(), options.options, options.nodes,
+                                        space, options.orthogonalise});
   method->describe(info);
   for (std::size_t g = 0; g < options.groups.size(); ++g) {
     groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));

@@ -6,6 +6,7 @@
 
 #include "pride/bf16.h"
 #include "pride/float16.h"
+#include "rules/orthogonalise.h"
 #include "support/test_device.h"
 #include "support/training.h"
 
@@ -15,7 +16,8 @@ namespace {
 using testing::OnDevice;
 using testing::TestDevice;
 
-// One model on a device of its own, each tensor by itself, dtypes going round from `first_dtype` on.
+// One model on a device of its own, each tensor by itself, dtypes going round from `first_dtype`
+// on.
 class Model {
  public:
   Model(TestDevice& device, const Layout& layout, std::size_t first_dtype)
@@ -65,6 +67,14 @@ class Model {
   std::vector<DType> dtypes_;
 };
 
+// As the methods do on the host; the device of the tests lets it touch the matrices in its turn.
+void by_blas(const DeviceMatrices& matrices, void*) {
+  rules::Orthogonaliser orthogonaliser(matrices.iterations);
+  for (float* data : matrices.data) {
+    orthogonaliser.run({data, matrices.rows, matrices.cols, matrices.stride});
+  }
+}
+
 struct Result {
   std::vector<std::byte> params;
   StateDict state;
@@ -76,11 +86,10 @@ struct Result {
 struct DeviceRun : testing::Training {
   std::size_t first_dtype = 0;
   bool on_device = true;
-  bool one_by_one = false;   // gradients as they become ready
-  int saved_after = 0;       // above 0: state and parameters go on in a new optimizer
+  bool one_by_one = false;  // gradients as they become ready
+  int saved_after = 0;      // above 0: state and parameters go on in a new optimizer
   TestDevice::Planted planted = TestDevice::Planted::kNothing;
 };
-
 
 std::vector<Result> run_all(const Layout& layout, const DeviceRun& run) {
   std::vector<Result> results(static_cast<std::size_t>(run.world));
@@ -93,6 +102,7 @@ std::vector<Result> run_all(const Layout& layout, const DeviceRun& run) {
       options.vote_weight = run.weights[static_cast<std::size_t>(comm.rank())];
     }
     options.device = device;
+    options.orthogonalise = by_blas;
     auto optimizer = std::make_unique<Optimizer>(comm, layout, options);
     const std::size_t n = layout.tensors().size();
     for (std::int64_t step = 0; step < run.steps; ++step) {
@@ -109,9 +119,9 @@ std::vector<Result> run_all(const Layout& layout, const DeviceRun& run) {
       if (run.one_by_one) {
         optimizer->begin_step(model.params);
         for (std::size_t t = n; t-- > 0;) {
-          optimizer->gradient_ready(t, flags[t] ? ConstTensor(nullptr, model.grads[t].n,
-                                                              model.grads[t].dtype)
-                                                : model.grads[t]);
+          optimizer->gradient_ready(
+              t, flags[t] ? ConstTensor(nullptr, model.grads[t].n, model.grads[t].dtype)
+                          : model.grads[t]);
         }
         report = optimizer->finish_step();
       } else {
@@ -212,12 +222,15 @@ std::vector<std::string> variants() {
     if (method_info(method, 1).on_device) all.push_back(method);
   }
   for (const char* vote : {"dlion-vote", "signum-vote"}) {
-    for (const char* option : {":tie=zero", ":route=sharded", ":route=one-shot",
-                               ":result=stochastic"}) {
+    for (const char* option :
+         {":tie=zero", ":route=sharded", ":route=one-shot", ":result=stochastic"}) {
       all.push_back(std::string(vote) + option);
     }
   }
-  all.insert(all.end(), {"dlion-avg:route=sharded", "dlion-avg:counts=planes"});
+  all.insert(all.end(), {"dlion-avg:route=sharded", "dlion-avg:counts=planes", "adamw:dense=native",
+                         "local-vote:h=2", "local-vote:drift_feedback=0.9", "local-vote:local=lion",
+                         "diloco:h=3", "dsm:h=2", "local-avg:local=sgdm"});
+  if (rules::has_blas()) all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2"});
   return all;
 }
 

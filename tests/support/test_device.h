@@ -25,8 +25,8 @@ class TestDevice final : public Device {
   enum class Planted { kNothing, kNoCopyIn, kNoCopyOut, kNoWait };
 
   explicit TestDevice(Planted planted = Planted::kNothing) : planted_(planted) {
-    memory_ = static_cast<std::byte*>(mmap(nullptr, kBytes, PROT_NONE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    memory_ = static_cast<std::byte*>(
+        mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     PRIDE_CHECK(memory_ != MAP_FAILED, "test device: no memory");
   }
   ~TestDevice() override { munmap(memory_, kBytes); }
