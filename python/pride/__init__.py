@@ -5,6 +5,8 @@
 takes the place of an optimizer of torch, under ``torchrun`` and without DDP's averaging.
 """
 # SPDX-License-Identifier: Apache-2.0
+import importlib
+
 from ._library import lib as _lib
 from ._world import mpi
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
@@ -18,3 +20,10 @@ __all__ = [
     "MethodInfo", "NonFiniteGradient", "Optimizer", "PlanRow", "clip_grad_norm_", "local_gradients",
     "mean_over_ranks", "method_info", "methods", "mpi", "plan", "step_bytes",
 ]
+
+
+def __getattr__(name):
+    """Modules that import a framework, when they are first used."""
+    if name in ("accelerate", "lightning", "transformers"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module 'pride' has no attribute '{name}'")

@@ -333,19 +333,25 @@ class _Amp:
             scale = getattr(self._optimizer, "grad_scale", None)
             self.scale = None if scale is None else _factor_of(float(scale))
             self.found_inf = float(self._found) != 0
+            if self._optimizer.scaler is not None:
+                self._read_flags(self._optimizer.scaler)
 
     def _read_scaler(self):
         scaler, number = self._scaler, id(self._optimizer)
         if scaler._per_optimizer_states[number]["stage"].name == "READY":
             scaler._check_inf_per_device(self._optimizer)
             self.scale = _factor_of(float(scaler._get_scale_async()))
-        self._flags = scaler._per_optimizer_states[number]["found_inf_per_device"]
+        self._read_flags(scaler)
+        self.found_inf = any(t.item() != 0 for t in self._flags.values())
+
+    def _read_flags(self, scaler):
+        self._flags = scaler._per_optimizer_states[id(self._optimizer)]["found_inf_per_device"]
         if not self._flags:  # no gradient on this rank: its scaler follows the others
             scale = scaler._get_scale_async()
             self._flags[scale.device] = torch.zeros(1, device=scale.device)
-        self.found_inf = any(t.item() != 0 for t in self._flags.values())
 
     def share_inf(self):
-        """All ranks' scalers back off alike, where torch lets us write their flags (1.13)."""
+        """All ranks' scalers back off alike, where their flags are known: of an argument
+        (torch 1.13), or of optimizer.scaler."""
         for tensor in self._flags.values():
             tensor.fill_(1.0)
