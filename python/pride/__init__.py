@@ -10,14 +10,14 @@ import importlib
 from ._library import lib as _lib
 from ._world import mpi
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
-from .gradients import clip_grad_norm_, local_gradients, mean_over_ranks
+from .gradients import clip_grad_norm_, join, local_gradients, mean_over_ranks
 from .methods import MethodInfo, PlanRow, method_info, methods, plan, step_bytes
 from .optimizer import DistributedLion, Lion, LionCub, Optimizer
 
 __version__ = _lib.pride_version().decode()
 __all__ = [
     "CommError", "DataError", "DistributedLion", "Error", "InvalidArgument", "Lion", "LionCub",
-    "MethodInfo", "NonFiniteGradient", "Optimizer", "PlanRow", "clip_grad_norm_", "local_gradients",
+    "MethodInfo", "NonFiniteGradient", "Optimizer", "PlanRow", "clip_grad_norm_", "join", "local_gradients",
     "mean_over_ranks", "method_info", "methods", "mpi", "plan", "step_bytes",
 ]
 

@@ -39,6 +39,8 @@ class Construction(Steps):
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
         self._running = False         # a step has begun beside backward
+        self._joined = False          # inside pride.join(): other ranks may have no more data
+        self._operation = None        # the last that ranks agreed on
         self._holds_common = False    # the model has the common parameters, see to_common()
         self._handed: Dict[int, tuple] = {}  # in it: gradients that libpride has
         self._held: List[torch.Tensor] = []  # whose memory it reads and writes
@@ -82,7 +84,7 @@ class Construction(Steps):
         return plain(params)
 
     def _name(self, p, group, index):
-        return self._names.get(id(p), f"group {group} parameter {index}")
+        return self._names.get(id(p)) or _hooks.name_of(p) or f"group {group} parameter {index}"
 
     def _new_slots(self, first_group):
         """Slots of the groups from that one on; a tied parameter has one, under its first name."""
