@@ -24,6 +24,6 @@ __all__ = [
 
 def __getattr__(name):
     """Modules that import a framework, when they are first used."""
-    if name in ("accelerate", "lightning", "transformers"):
+    if name in ("accelerate", "checkpoint", "lightning", "transformers"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'pride' has no attribute '{name}'")

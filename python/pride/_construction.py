@@ -17,7 +17,7 @@ from . import _hooks
 from . import _library as library
 from ._state import view_state
 from ._steps import CHECKED_STEPS, Steps
-from ._tensors import Slot, Table, check_memory, check_parameter, hash_as_float32
+from ._tensors import Slot, Table, check_memory, check_parameter, check_shards, hash_as_float32
 from ._agreement import digest
 from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
@@ -48,6 +48,7 @@ class Construction(Steps):
         self._step_number = torch.tensor(0.0)
         self._sent_groups = None
         self._built = None            # ids of the parameters, by group
+        self._shard_groups = []       # process groups over which parameters are sharded
         self._frozen = None           # indices of parameters that steps leave as they are
         self._factor = 1.0            # of gradients, as libpride has it
         self.scaler = None            # a GradScaler of torch 2.x, to back off when another rank's does
@@ -102,6 +103,7 @@ class Construction(Steps):
             if count > 1:
                 raise InvalidArgument(f"pride: two parameters are named '{name}'")
         check_memory(self._slots + slots)
+        self._shard_groups = check_shards(self._slots + slots, self._settings, self._world)
         return slots
 
     def _check_maximize(self):
@@ -195,7 +197,7 @@ class Construction(Steps):
         others = [r for r, row in enumerate(rows) if row[2] != rows[0][2]]
         if not others:
             return
-        mine = [hash_as_float32(slot.param) for slot in self._slots]
+        mine = [hash_as_float32(slot.tensor) for slot in self._slots]
         every = self._all_gather((c.c_uint64 * len(mine))(*mine))
         name = next((f"'{slot.name}' of shape {tuple(slot.shape)}" for i, slot in
                      enumerate(self._slots) if len({hashes[i] for hashes in every}) > 1), "unknown")

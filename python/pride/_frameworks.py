@@ -86,11 +86,11 @@ class Meter:
         """Own signs, from the momentum and the gradient, and those of the step."""
         optimizer, won, counted = self._optimizer, 0, 0
         for slot, at, p, m in self._before:
-            if slot.param.grad is None:
+            if slot.grad is None:
                 continue
             group = optimizer.param_groups[slot.group]
             beta = group["betas"][0]
-            own = beta * m + (1 - beta) * optimizer._factor * _at(slot.param.grad, at)
+            own = beta * m + (1 - beta) * optimizer._factor * _at(slot.grad, at)
             now = _values(optimizer, slot, at)[0]
             step = p * (1 - group["lr"] * group["weight_decay"]) - now
             clear = (own != 0) & (step != 0)
@@ -112,7 +112,7 @@ def _values(optimizer, slot, at):
     """(parameter, momentum) at some coordinates."""
     entry = optimizer.state[slot.param]
     momentum = next(t for key, t in entry.items() if key.split(".")[0] == "m")
-    return _at(entry.get("master", slot.param), at), _at(momentum, at)
+    return _at(entry.get("master", slot.tensor), at), _at(momentum, at)
 
 
 class Beside:

@@ -6,6 +6,7 @@ import functools
 import os
 
 import torch
+import torch.distributed as dist
 
 from . import _library as library
 from ._agreement import Agreement, digest, working
@@ -71,7 +72,7 @@ class Steps(Agreement):
             values.extend(self._gradients(unused))
             amp.read()
             if checked:  # which reads them
-                values[:] = [host_copy(slot.param.grad) if value is None and not missing else value
+                values[:] = [host_copy(slot.grad) if value is None and not missing else value
                              for slot, value, missing in zip(self._slots, values, unused)]
             self._prepare(amp.scale)
 
@@ -245,7 +246,7 @@ class Steps(Agreement):
             if i in self._handed:
                 continue
             copied = values[i] is None and not unused[i]
-            self._ready(i, host_copy(self._slots[i].param.grad) if copied else values[i])
+            self._ready(i, host_copy(self._slots[i].grad) if copied else values[i])
 
     def _check_unchanged(self):
         """Of a step that began in backward: before more buckets are complete and read."""
@@ -403,6 +404,10 @@ class _Amp:
             self.found_inf = float(self._found) != 0
             if self._optimizer.scaler is not None:
                 self._read_flags(self._optimizer.scaler)
+            for group in self._optimizer._shard_groups:  # each saw its own shards
+                flag = torch.tensor(float(self.found_inf), device=self._found.device)
+                dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
+                self.found_inf = float(flag) != 0
 
     def _read_scaler(self):
         scaler, number = self._scaler, id(self._optimizer)

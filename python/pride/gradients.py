@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from . import _hooks
+from ._tensors import is_sharded
 from ._world import MpiWorld, current_mpi_world
 from .errors import InvalidArgument
 from .optimizer import Optimizer
@@ -71,7 +72,8 @@ def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.T
             raise InvalidArgument("pride: clip_grad_norm_ with overlap=True: the exchange has begun "
                                   "before the norm is known; use overlap=False")
         parameters = [p for group in parameters.param_groups for p in group["params"]]
-    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
+    return norm.full_tensor() if is_sharded(norm) else norm
 
 
 def mean_over_ranks(value: Union[float, torch.Tensor], process_group: Optional[Any] = None) -> float:
