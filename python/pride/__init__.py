@@ -17,13 +17,13 @@ from .optimizer import DistributedLion, Lion, LionCub, Optimizer
 __version__ = _lib.pride_version().decode()
 __all__ = [
     "CommError", "DataError", "DistributedLion", "Error", "InvalidArgument", "Lion", "LionCub",
-    "MethodInfo", "NonFiniteGradient", "Optimizer", "PlanRow", "clip_grad_norm_", "join", "local_gradients",
-    "mean_over_ranks", "method_info", "methods", "mpi", "plan", "step_bytes",
+    "MethodInfo", "NonFiniteGradient", "Optimizer", "PlanRow", "clip_grad_norm_", "join",
+    "local_gradients", "mean_over_ranks", "method_info", "methods", "mpi", "plan", "step_bytes",
 ]
+_LATER = ("accelerate", "checkpoint", "lightning", "transformers")  # imported when first used
 
 
 def __getattr__(name):
-    """Modules that import a framework, when they are first used."""
-    if name in ("accelerate", "checkpoint", "lightning", "transformers"):
+    if name in _LATER:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'pride' has no attribute '{name}'")

@@ -15,7 +15,7 @@ import torch
 
 from . import _hooks
 from . import _library as library
-from ._state import view_state
+from ._state import ABOUT, view_state
 from ._steps import CHECKED_STEPS, Steps
 from ._tensors import Slot, Table, check_memory, check_parameter, check_shards, hash_as_float32
 from ._agreement import digest
@@ -158,6 +158,7 @@ class Construction(Steps):
         self._layout = made["layout"]
         self._adopt(made["slots"])
         self._sent_groups = list(map(bytes, made["groups"]))
+        self.param_groups[0].setdefault(ABOUT)  # torch's flattened states keep only known entries
         _ALL.add(self)
         if broadcast or coordinator is not None:
             self.broadcast_parameters()
