@@ -15,6 +15,7 @@ import torch
 
 from . import _hooks
 from . import _library as library
+from ._assembled import deal_out
 from ._state import ABOUT, view_state
 from ._steps import CHECKED_STEPS, Steps
 from ._tensors import Slot, Table, check_memory, check_parameter, check_shards, hash_as_float32
@@ -48,6 +49,7 @@ class Construction(Steps):
         self._step_number = torch.tensor(0.0)
         self._sent_groups = None
         self._built = None            # ids of the parameters, by group
+        self._assemblies = []         # of sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
         self._frozen = None           # indices of parameters that steps leave as they are
         self._factor = 1.0            # of gradients, as libpride has it
@@ -104,6 +106,11 @@ class Construction(Steps):
                 raise InvalidArgument(f"pride: two parameters are named '{name}'")
         check_memory(self._slots + slots)
         self._shard_groups = check_shards(self._slots + slots, self._settings, self._world)
+        slots, assemblies = deal_out(slots, self._settings)
+        if self._slots and assemblies:
+            raise InvalidArgument("pride: add_param_group() of sharded matrices, with a method that "
+                                  "needs them whole: make a new optimizer")
+        self._assemblies += assemblies
         return slots
 
     def _check_maximize(self):
@@ -186,7 +193,7 @@ class Construction(Steps):
         for i, slot in enumerate(self._slots):
             library.call("pride_layout_slot", self._layout, i, c.byref(offset), c.byref(n))
             slot.offset = offset.value
-        self._table = Table(self._handle, self._slots)
+        self._table = Table(self._handle, self._slots, self._assemblies)
         self._table.fill()
         self._hooks.add(new)
         self._built = self._members()

@@ -226,7 +226,7 @@ def _values(state, i, slot, key):
     if tuple(values.shape) != tuple(slot.param.shape):
         raise DataError(f"{what} has shape {tuple(values.shape)}, the parameter "
                         f"{tuple(slot.param.shape)}")
-    return shard_of(values, slot.param).detach().to("cpu").contiguous()
+    return shard_of(values, slot).detach().to("cpu").contiguous()
 
 
 def _handle_of(optimizer, texts, tensors):

@@ -75,7 +75,7 @@ def stepped(optimizer):
 def _own(optimizer):
     """(texts, {(buffer, parameter): tensor}) of this rank; tensors are copies."""
     if not optimizer._running:  # else libpride refuses
-        optimizer._table.fill()
+        optimizer._table.fill(collect=False)
         optimizer._table.give()
     handle = library.Handle("state", "pride_optimizer_save", optimizer._handle)
     texts, tensors = {}, {}
@@ -120,14 +120,15 @@ def _state_dict(optimizer):
         ranks = {rank: _own(optimizer)}
     index, groups = packed_groups(optimizer)
     steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
-    state = {}
+    # matrices that another rank has whole: torch.distributed.checkpoint asks for an entry of each
+    state = {i: {"step": torch.tensor(steps)} for i in index.values()}
     for slot in optimizer._slots:
         entry = {"step": torch.tensor(steps)}
         for r, (texts, tensors) in sorted(ranks.items()):
             for buffer in buffers_in(texts):
                 if (buffer, slot.name) in tensors:
                     key = key_of(buffer, kind_of(texts, buffer), r)
-                    entry[key] = like(tensors[buffer, slot.name], slot.param)
+                    entry[key] = like(tensors[buffer, slot.name], slot)
         state[index[id(slot.param)]] = entry
     groups[0][ABOUT] = {"format": FORMAT, "ranks": {
         str(r): {k: v for k, v in texts.items() if k != KIND_OF_MASTER}

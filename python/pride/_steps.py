@@ -69,6 +69,7 @@ class Steps(Agreement):
         checked = self._checks_left > 0 and self._world.size > 1
 
         def prepare():
+            self._table.collect_gradients()
             values.extend(self._gradients(unused))
             amp.read()
             if checked:  # which reads them

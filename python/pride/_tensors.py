@@ -22,17 +22,19 @@ def local(tensor):
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
-def like(values, p):
-    """Values of this rank's shard as a DTensor, if p is one."""
-    if not is_sharded(p):
+def like(values, slot):
+    """Values of this rank's shard as a DTensor, if the parameter is one."""
+    p = slot.param
+    if not is_sharded(p) or slot.whole is not None:
         return values
     return type(p.data).from_local(values, p.device_mesh, p.placements, run_check=False,
                                    shape=p.shape, stride=p.stride())
 
 
-def shard_of(values, p):
-    """This rank's shard of a tensor of p's global shape, sharded alike or whole."""
-    if not is_sharded(p):
+def shard_of(values, slot):
+    """This rank's shard of a tensor of the parameter's global shape, sharded alike or whole."""
+    p = slot.param
+    if not is_sharded(p) or slot.whole is not None:
         return values.full_tensor() if is_sharded(values) else values
     if not is_sharded(values):
         from torch.distributed.tensor import distribute_tensor
@@ -109,12 +111,9 @@ def check_shards(slots, settings, world):
     if not groups:
         return []
     plain = next((slot.name for slot in slots if not is_sharded(slot.param)), None)
-    options = settings["options"]
     refused = (
         f"{plain} is not sharded and {sharded[0].name} is: ranks of one replica would step apart. "
         "Shard it, or give it an optimizer of its own over all ranks" if plain else
-        f"method {settings['method']}: a shard of a matrix cannot be orthogonalised"
-        if "muon" in settings["method"] or options.get("local") == "muon" else
         "clip_global_norm: each shard would have a norm of its own; pride.clip_grad_norm_() clips "
         "the gradient of each replica" if settings["clip_global_norm"] else
         "on_non_finite='skip': a rank sees the gradients of its own shards alone"
@@ -179,22 +178,37 @@ def hash_as_float32(p):
 class Slot:
     """One parameter, as it was when the optimizer was made."""
 
-    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset")
+    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset", "whole")
 
     def __init__(self, name, param, group):
-        self.name, self.param, self.group = name, param, group
+        self.name, self.param, self.group, self.whole = name, param, group, None
+        self._measure()
+
+    def _measure(self):
+        param = self.param
         self.shape, self.dtype, self.device = self.tensor.shape, param.dtype, param.device
         self.n, self.offset = self.tensor.numel(), 0
 
     @property
     def tensor(self):
-        """The parameter's values on this rank."""
-        return local(self.param)
+        """The parameter's values on this rank: its shard, or all."""
+        return local(self.param) if self.whole is None else self.whole
+
+    @property
+    def n_whole(self):
+        return self.param.numel()
+
+    def hold_whole(self):
+        """This rank has all shards of the parameter, in a tensor of its own."""
+        self.whole = torch.empty(self.param.shape, dtype=self.dtype, device=self.device)
+        self._measure()
 
     @property
     def grad(self):
         """The gradient's values on this rank, or None."""
-        return None if self.param.grad is None else local(self.param.grad)
+        if self.param.grad is None or self.whole is None:
+            return None if self.param.grad is None else local(self.param.grad)
+        return self.whole.grad
 
     @property
     def spec(self):
@@ -233,8 +247,8 @@ class Table:
     """Where libpride reads and writes the parameters: their own memory, or a copy of each that lies
     elsewhere or in another order."""
 
-    def __init__(self, handle, slots):
-        self._handle, self._slots = handle, slots
+    def __init__(self, handle, slots, assemblies=()):
+        self._handle, self._slots, self._assemblies = handle, slots, assemblies
         self._params = []  # their values on this rank, as of the last fill()
         self._sharded = any(is_sharded(slot.param) for slot in slots)
         self._places = None
@@ -247,8 +261,11 @@ class Table:
         return [(p.data_ptr(), p.dtype, p.shape, p.stride()) for p in self._params]
 
     @torch.no_grad()
-    def fill(self):
-        """Before libpride reads parameters: it learns which have moved, and copies are filled."""
+    def fill(self, collect=True):
+        """Before libpride reads parameters: it learns which have moved, and copies are filled.
+        collect: whole matrices get the values of all their shards, a collective call."""
+        for assembly in self._assemblies if collect else ():
+            assembly.collect_values()
         places = self._now()
         if places != self._places:
             self._find()
@@ -285,6 +302,12 @@ class Table:
         for i, version in self._versions:
             if i not in frozen:
                 version.zero_()
+        for assembly in self._assemblies:
+            assembly.hand_back()
+
+    def collect_gradients(self):
+        for assembly in self._assemblies:
+            assembly.collect_gradients()
 
 
 def _version_of(p):

@@ -110,22 +110,22 @@ def test_another_number_of_replicas(world, tmp_path, local):
 # --- FSDP2. ---------------------------------------------------------------------------------------
 
 
-def shards_saved(shape, folder):
+def shards_saved(shape, folder, method="dlion-avg"):
     mesh = sharded.mesh_of(*shape)
     model = sharded.sharded(mesh)
-    optimizer = sharded.optimizer_of(model, "dlion-avg", replicate_mesh=mesh["dp"])
+    optimizer = sharded.optimizer_of(model, method, replicate_mesh=mesh["dp"])
     sharded.train(mesh, model, optimizer, 4)
     pride.checkpoint.save(folder, model, optimizer)
     return mesh["dp"].get_local_rank(), sharded.ending(model, optimizer)
 
 
-def shards_loaded(shape, folder, local="keep"):
+def shards_loaded(shape, folder, method="dlion-avg"):
     mesh = sharded.mesh_of(*shape)
     model = sharded.sharded(mesh)
     for p in model.parameters():
         p.data.mul_(2)
-    optimizer = sharded.optimizer_of(model, "dlion-avg", replicate_mesh=mesh["dp"])
-    pride.checkpoint.load(folder, model, optimizer, local=local)
+    optimizer = sharded.optimizer_of(model, method, replicate_mesh=mesh["dp"])
+    pride.checkpoint.load(folder, model, optimizer)
     return mesh["dp"].get_local_rank(), sharded.ending(model, optimizer)
 
 
@@ -138,6 +138,19 @@ def test_other_meshes_load_what_2_x_2_saved(world, tmp_path, shape):
         renamed = {(i, key.replace(f"rank{replica}", f"rank{replica % 2}")): data
                    for (i, key), data in state.items()}
         assert renamed == state_saved
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2)], ids=str)
+def test_matrices_that_one_rank_of_a_shard_group_has(world, tmp_path, shape):
+    def by_replica(results):
+        made = {}
+        for replica, (weights, state) in results:
+            made.setdefault(replica, (weights, {}))[1].update(state)
+        return made
+
+    expected = by_replica(world(4).run(shards_saved, (2, 2), tmp_path, "dlion-muon"))
+    loaded = world(shape[0] * shape[1]).run(shards_loaded, shape, tmp_path, "dlion-muon")
+    assert by_replica(loaded) == expected
 
 
 def test_a_run_on_shards_goes_on_without(world, tmp_path):

@@ -56,6 +56,21 @@ def test_mixed_precision_policy(world):
     compare(world, (2, 2), "lion", None, narrow=torch.bfloat16)
 
 
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1), (1, 2)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_matrices_are_orthogonalised_whole(world, shape, dtype):
+    """One of them on each rank of the shard group, and the biases by shards."""
+    replicas, shards = shape
+    method = "dlion-muon", {"tie": "zero"}
+    expected = world(replicas).run(sharded.whole, replicas, shards, *method, STEPS, dtype)
+    held = {}
+    for replica, _, (weights, state) in world(replicas * shards).run(run, shape, *method, dtype):
+        assert weights == expected[replica][0]
+        assert state.items() <= expected[replica][1].items()
+        held.setdefault(replica, {}).update(state)
+    assert [held[r] for r in range(replicas)] == [state for _, state in expected]
+
+
 def test_ties_and_zeros_are_the_shards_own(world):
     """By numbers of coordinates in the shard group: replicas stay equal, and move."""
     results = world(4).run(run, (2, 2), "dlion-vote", None)
@@ -133,7 +148,7 @@ def test_an_overflow_in_one_shard_skips_the_step_everywhere(world):
 REFUSED = {
     "no mesh": (dict(), "0.weight is sharded: give replicate_mesh"),
     "overlap": (dict(overlap=True), "overlap=True: FSDP's gradients are complete after backward"),
-    "muon": (dict(method="dlion-muon"), "a shard of a matrix cannot be orthogonalised"),
+    "muon": (dict(method="dlion-muon", options={"matrix_scale": "fan-in"}), "matrix_scale=fan-in"),
     "skip": (dict(on_non_finite="skip"), "on_non_finite='skip'"),
     "clip": (dict(method="lion", clip_global_norm=1.0), "clip_global_norm: each shard"),
     "other ranks": (dict(mesh="fs"), "is sharded over ranks [0, 1], of which [0, 1] are replicas"),
