@@ -179,7 +179,7 @@ install_newest_torch() {
   rm -rf "$newest"/{complete,venv}
   python3 -m venv "$newest/venv"
   "$newest/venv/bin/pip" install --quiet --disable-pip-version-check --no-compile torch torchvision \
-    transformers accelerate lightning peft safetensors pytest setuptools wheel || return 0
+    transformers accelerate lightning peft safetensors tensorboard wandb pytest setuptools wheel || return 0
   touch "$newest/complete"
 }
 
@@ -194,7 +194,7 @@ python_newest_torch() {
   rm -rf "$site"
   install_package "$newest/venv" --no-build-isolation --no-deps --target "$site"
   "$newest/venv/bin/pip" list 2>/dev/null |
-    grep -E '^(torch|torchvision|transformers|accelerate|lightning|peft|safetensors) '
+    grep -E '^(torch|torchvision|transformers|accelerate|lightning|peft|safetensors|wandb) '
   PYTHONPATH=$PWD/$site run_python_tests "$newest/venv"
 }
 

@@ -5,16 +5,25 @@
 takes the place of an optimizer of torch, under ``torchrun`` and without DDP's averaging.
 """
 # SPDX-License-Identifier: Apache-2.0
+import importlib
+
 from ._library import lib as _lib
 from ._world import mpi
 from .errors import CommError, DataError, Error, InvalidArgument, NonFiniteGradient
-from .gradients import clip_grad_norm_, local_gradients, mean_over_ranks
+from .gradients import clip_grad_norm_, join, local_gradients, mean_over_ranks
 from .methods import MethodInfo, PlanRow, method_info, methods, plan, step_bytes
 from .optimizer import DistributedLion, Lion, LionCub, Optimizer
 
 __version__ = _lib.pride_version().decode()
 __all__ = [
     "CommError", "DataError", "DistributedLion", "Error", "InvalidArgument", "Lion", "LionCub",
-    "MethodInfo", "NonFiniteGradient", "Optimizer", "PlanRow", "clip_grad_norm_", "local_gradients",
-    "mean_over_ranks", "method_info", "methods", "mpi", "plan", "step_bytes",
+    "MethodInfo", "NonFiniteGradient", "Optimizer", "PlanRow", "clip_grad_norm_", "join",
+    "local_gradients", "mean_over_ranks", "method_info", "methods", "mpi", "plan", "step_bytes",
 ]
+_LATER = ("accelerate", "checkpoint", "lightning", "transformers")  # imported when first used
+
+
+def __getattr__(name):
+    if name in _LATER:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module 'pride' has no attribute '{name}'")

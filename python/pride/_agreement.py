@@ -8,13 +8,20 @@ import struct
 
 import torch
 
+from . import _library as library
 from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
 
 _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broadcast_parameters",
-               "check_replicas", "consolidate_state_dict")
+               "check_replicas", "consolidate_state_dict", "join", "end of join")
+_STEP, _ENDED = _OPERATIONS.index("step"), _OPERATIONS.index("end of join")
 _ROW = 8  # numbers that a rank sends before an operation
 _TEXT = 1024  # bytes of the reason of a refusal
+
+
+def working(rows):
+    """Ranks that have not come to the end of pride.join()."""
+    return [r for r, row in enumerate(rows) if row[0] != _ENDED] or list(range(len(rows)))
 
 
 def digest(data):
@@ -36,6 +43,7 @@ class Agreement:
                     "step()")
             self._abandon(text)
             raise InvalidArgument(f"pride: {text}")
+        self._operation = operation
         problem, numbers = None, []
         try:
             if prepare is not None:
@@ -51,7 +59,7 @@ class Agreement:
                 raise problem
             return [row]
         rows = [list(each) for each in self._all_gather((c.c_uint64 * _ROW)(*row))]
-        if len({r[0] for r in rows}) > 1:
+        if len({r[0] for r in rows}) > 1 and not {r[0] for r in rows} <= {_STEP, _ENDED}:
             self._raise_other_operations(rows)
         bad = [r for r, other in enumerate(rows) if other[1]]
         if bad:
@@ -79,10 +87,12 @@ class Agreement:
                               "same order")
 
     def _same(self, rows, column, what):
-        others = [r for r, row in enumerate(rows) if row[2 + column] != rows[0][2 + column]]
+        """Compares a value of all ranks, but for those that have come to the end of pride.join()."""
+        taken = working(rows)
+        others = [r for r in taken if rows[r][2 + column] != rows[taken[0]][2 + column]]
         if others:
-            raise InvalidArgument(f"pride: the {what} of rank(s) {listed(others)} and of rank 0 "
-                                  "differ")
+            raise InvalidArgument(f"pride: the {what} of rank(s) {listed(others)} and of rank "
+                                  f"{taken[0]} differ")
 
     def _call(self, name, *arguments):
         with self._failures():
@@ -99,7 +109,12 @@ class Agreement:
             self._world.reraise_interrupt()
             text = str(error)
             if not self._broken:
-                text += self._world.silence()
+                silence = self._world.silence()
+                text += silence
+                if silence.endswith("life") and self._operation == "step":
+                    done = library.lib.pride_optimizer_steps_done(self._handle)
+                    text += (f" in step {done + 1}, the first without them. If their data have "
+                             "ended: the loop belongs in `with pride.join(optimizer):`")
             self._broken = text
             raise CommError(text) from None
         except Error:

@@ -15,9 +15,10 @@ import torch
 
 from . import _hooks
 from . import _library as library
-from ._state import view_state
+from ._assembled import deal_out
+from ._state import ABOUT, view_state
 from ._steps import CHECKED_STEPS, Steps
-from ._tensors import Slot, Table, check_memory, check_parameter, hash_as_float32
+from ._tensors import Slot, Table, check_memory, check_parameter, check_shards, hash_as_float32
 from ._agreement import digest
 from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
@@ -39,6 +40,8 @@ class Construction(Steps):
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
         self._running = False         # a step has begun beside backward
+        self._joined = False          # inside pride.join(): other ranks may have no more data
+        self._operation = None        # the last that ranks agreed on
         self._holds_common = False    # the model has the common parameters, see to_common()
         self._handed: Dict[int, tuple] = {}  # in it: gradients that libpride has
         self._held: List[torch.Tensor] = []  # whose memory it reads and writes
@@ -46,8 +49,11 @@ class Construction(Steps):
         self._step_number = torch.tensor(0.0)
         self._sent_groups = None
         self._built = None            # ids of the parameters, by group
+        self._assemblies = []         # of sharded matrices that the method needs whole
+        self._shard_groups = []       # process groups over which parameters are sharded
         self._frozen = None           # indices of parameters that steps leave as they are
         self._factor = 1.0            # of gradients, as libpride has it
+        self.scaler = None            # a GradScaler of torch 2.x, to back off when another rank's does
         self._saved = None            # of a copy: state to load when it is built
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._broken: Optional[str] = None
@@ -81,7 +87,7 @@ class Construction(Steps):
         return plain(params)
 
     def _name(self, p, group, index):
-        return self._names.get(id(p), f"group {group} parameter {index}")
+        return self._names.get(id(p)) or _hooks.name_of(p) or f"group {group} parameter {index}"
 
     def _new_slots(self, first_group):
         """Slots of the groups from that one on; a tied parameter has one, under its first name."""
@@ -99,6 +105,12 @@ class Construction(Steps):
             if count > 1:
                 raise InvalidArgument(f"pride: two parameters are named '{name}'")
         check_memory(self._slots + slots)
+        self._shard_groups = check_shards(self._slots + slots, self._settings, self._world)
+        slots, assemblies = deal_out(slots, self._settings)
+        if self._slots and assemblies:
+            raise InvalidArgument("pride: add_param_group() of sharded matrices, with a method that "
+                                  "needs them whole: make a new optimizer")
+        self._assemblies += assemblies
         return slots
 
     def _check_maximize(self):
@@ -153,6 +165,7 @@ class Construction(Steps):
         self._layout = made["layout"]
         self._adopt(made["slots"])
         self._sent_groups = list(map(bytes, made["groups"]))
+        self.param_groups[0].setdefault(ABOUT)  # torch's flattened states keep only known entries
         _ALL.add(self)
         if broadcast or coordinator is not None:
             self.broadcast_parameters()
@@ -180,7 +193,7 @@ class Construction(Steps):
         for i, slot in enumerate(self._slots):
             library.call("pride_layout_slot", self._layout, i, c.byref(offset), c.byref(n))
             slot.offset = offset.value
-        self._table = Table(self._handle, self._slots)
+        self._table = Table(self._handle, self._slots, self._assemblies)
         self._table.fill()
         self._hooks.add(new)
         self._built = self._members()
@@ -192,7 +205,7 @@ class Construction(Steps):
         others = [r for r, row in enumerate(rows) if row[2] != rows[0][2]]
         if not others:
             return
-        mine = [hash_as_float32(slot.param) for slot in self._slots]
+        mine = [hash_as_float32(slot.tensor) for slot in self._slots]
         every = self._all_gather((c.c_uint64 * len(mine))(*mine))
         name = next((f"'{slot.name}' of shape {tuple(slot.shape)}" for i, slot in
                      enumerate(self._slots) if len({hashes[i] for hashes in every}) > 1), "unknown")

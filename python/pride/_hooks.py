@@ -12,8 +12,8 @@ _watched = weakref.WeakValueDictionary()
 
 
 class _Watch:
-    def __init__(self, p):
-        self.param = weakref.ref(p)
+    def __init__(self, name, p):
+        self.name, self.param = name, weakref.ref(p)
         self.count = 0  # of backwards that reached it
         fired = weakref.WeakMethod(self._fired)
         self.hook = on_gradient(p, lambda: (fired() or _nothing)())
@@ -30,10 +30,10 @@ class Watches:
     """Counts the backwards that reach each parameter, for as long as this lives. A copy is empty:
     hooks cannot be copied or pickled."""
 
-    def __init__(self, params=()):
+    def __init__(self, named=()):
         self._held = []
-        for p in params:
-            found = _watch_of(p) or _Watch(p)
+        for name, p in named:
+            found = _watch_of(p) or _Watch(name, p)
             _watched[id(p)] = found
             self._held.append(found)
 
@@ -44,6 +44,12 @@ class Watches:
 def _watch_of(p):
     found = _watched.get(id(p))
     return found if found is not None and found.param() is p else None
+
+
+def name_of(p):
+    """Of a parameter in a model that local_gradients() was given, or None."""
+    found = _watch_of(p)
+    return found and found.name
 
 
 def on_gradient(p, callback):

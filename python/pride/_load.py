@@ -12,7 +12,7 @@ import torch
 from . import _library as library
 from ._state import (ABOUT, FORMAT, KIND_OF_MASTER, MASTER, buffers_in, key_of, kind_of, of_copy,
                      packed_groups, state_dict, stepped)
-from ._tensors import hash_of
+from ._tensors import hash_of, shard_of
 from ._agreement import digest
 from .errors import DataError, InvalidArgument
 
@@ -151,11 +151,14 @@ def _ranks(optimizer, saved):
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise DataError(f"pride: load_state_dict: the state is not of format {FORMAT}, which this "
                         "version reads")
+    # numbers in the order of parameters, as torch's optimizers take them, where others saved names
+    ids = [i for group in saved["param_groups"] for i in group["params"]]
+    state = {number: saved["state"].get(i) for number, i in enumerate(ids)}
     ranks = {}
     for r, texts in _texts(about).items():
         if any(slot.narrow() for slot in optimizer._slots):
             texts[KIND_OF_MASTER] = "shared"
-        ranks[r] = texts, _tensors(optimizer, saved["state"], r, texts)
+        ranks[r] = texts, _tensors(optimizer, state, r, texts)
     world = _saved_world(ranks)
     if len(ranks) not in (1, world):
         raise DataError(f"pride: load_state_dict: the state is of ranks {', '.join(map(str, ranks))}"
@@ -200,7 +203,7 @@ def _tensors(optimizer, state, rank, texts):
             if buffer != MASTER or (slot.narrow() and MASTER in state.get(i, {})):
                 values = _values(state, i, slot, key)
             elif slot.narrow():
-                values = slot.param.detach().cpu().float().contiguous()
+                values = slot.tensor.detach().cpu().float().contiguous()
             else:
                 continue
             if not torch.isfinite(values).all():
@@ -211,6 +214,8 @@ def _tensors(optimizer, state, rank, texts):
 
 def _values(state, i, slot, key):
     entry = state.get(i)
+    if entry is None and not slot.param.requires_grad:  # torch.distributed.checkpoint leaves it out
+        return torch.zeros(slot.shape)
     if not isinstance(entry, dict) or key not in entry:
         raise DataError(f"pride: load_state_dict: {slot.name} has no '{key}'")
     values = entry[key]
@@ -221,7 +226,7 @@ def _values(state, i, slot, key):
     if tuple(values.shape) != tuple(slot.param.shape):
         raise DataError(f"{what} has shape {tuple(values.shape)}, the parameter "
                         f"{tuple(slot.param.shape)}")
-    return values.detach().to("cpu").contiguous()
+    return shard_of(values, slot).detach().to("cpu").contiguous()
 
 
 def _handle_of(optimizer, texts, tensors):

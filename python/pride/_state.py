@@ -13,6 +13,7 @@ import math
 import torch
 
 from . import _library as library
+from ._tensors import like
 from .errors import Error, InvalidArgument
 
 FORMAT = 1
@@ -57,7 +58,7 @@ def view_state(optimizer):
         for key, flat in whole.items():
             if key == MASTER and not slot.narrow():
                 continue
-            part = flat[slot.offset:slot.offset + slot.n].view(slot.param.shape)
+            part = flat[slot.offset:slot.offset + slot.n].view(slot.shape)
             if key in entry:
                 with torch.no_grad():
                     entry[key].set_(part)  # memory has moved; the tensor is the same
@@ -74,7 +75,7 @@ def stepped(optimizer):
 def _own(optimizer):
     """(texts, {(buffer, parameter): tensor}) of this rank; tensors are copies."""
     if not optimizer._running:  # else libpride refuses
-        optimizer._table.fill()
+        optimizer._table.fill(collect=False)
         optimizer._table.give()
     handle = library.Handle("state", "pride_optimizer_save", optimizer._handle)
     texts, tensors = {}, {}
@@ -119,16 +120,18 @@ def _state_dict(optimizer):
         ranks = {rank: _own(optimizer)}
     index, groups = packed_groups(optimizer)
     steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
-    state = {}
+    # matrices that another rank has whole: torch.distributed.checkpoint asks for an entry of each
+    state = {i: {"step": torch.tensor(steps)} for i in index.values()}
     for slot in optimizer._slots:
         entry = {"step": torch.tensor(steps)}
         for r, (texts, tensors) in sorted(ranks.items()):
             for buffer in buffers_in(texts):
                 if (buffer, slot.name) in tensors:
-                    entry[key_of(buffer, kind_of(texts, buffer), r)] = tensors[buffer, slot.name]
+                    key = key_of(buffer, kind_of(texts, buffer), r)
+                    entry[key] = like(tensors[buffer, slot.name], slot)
         state[index[id(slot.param)]] = entry
     groups[0][ABOUT] = {"format": FORMAT, "ranks": {
-        r: {k: v for k, v in texts.items() if k != KIND_OF_MASTER}
+        str(r): {k: v for k, v in texts.items() if k != KIND_OF_MASTER}
         for r, (texts, _) in ranks.items()}}
     return {"state": state, "param_groups": groups}
 

@@ -6,9 +6,10 @@ import functools
 import os
 
 import torch
+import torch.distributed as dist
 
 from . import _library as library
-from ._agreement import Agreement, digest
+from ._agreement import Agreement, digest, working
 from ._lane import SLICE_S
 from ._state import stepped
 from ._tensors import DTYPES, hash_of, host_copy, same_bits
@@ -68,55 +69,110 @@ class Steps(Agreement):
         checked = self._checks_left > 0 and self._world.size > 1
 
         def prepare():
+            self._table.collect_gradients()
             values.extend(self._gradients(unused))
             amp.read()
             if checked:  # which reads them
-                values[:] = [host_copy(slot.param.grad) if value is None and not missing else value
+                values[:] = [host_copy(slot.grad) if value is None and not missing else value
                              for slot, value, missing in zip(self._slots, values, unused)]
             self._prepare(amp.scale)
 
-        if self._settings["overlap"] and not checked:  # the others may have begun in backward
-            with self._all_fail():
+        if self._settings["overlap"] and not checked and not self._joined:
+            with self._all_fail():  # the others may have begun in backward
                 prepare()
-            self._begin()
-            return values
+        elif not self._agree_on_step(prepare, amp, checked, unused, values):
+            return None
+        self._begin()
+        return values
+
+    def _agree_on_step(self, prepare, amp=None, checked=False, unused=(), values=()):
+        """False if the step is skipped on all ranks. Without amp it begins in backward."""
         rows = self._agree("step", prepare, lambda: [
-            digest(b"".join(self._sent_groups) + bytes([self._factor < 0])), int(amp.found_inf),
+            digest(b"".join(self._sent_groups) + bytes([self._factor < 0])),
+            int(amp is not None and amp.found_inf),
             digest(bytes(unused) + hash_of(values).to_bytes(8, "little")) if checked else 0,
-            int(checked and not all(unused)), digest(repr(sorted(self._frozen)).encode())])
+            _what_they_say(values, unused) if checked else 0,
+            digest(repr(sorted(self._frozen)).encode())])
         self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay, maximize)")
         self._same(rows, 4, "set of parameters with requires_grad=False")
+        return self._begins(rows, amp, checked)
+
+    def _begins(self, rows, amp, checked):
+        """What all ranks know of a step before it begins; False if they skip it."""
+        if len(working(rows)) < len(rows):
+            self._follow(working(rows)[0])
         if any(row[3] for row in rows):
-            amp.share_inf()
+            if amp is not None:
+                amp.share_inf()
             self._totals["skipped"] += 1
             self._last = dict(skipped=True, note="found_inf on rank(s) " + listed(
                 r for r, row in enumerate(rows) if row[3]))
             self._hooks.reset()
-            return None
+            return False
         if checked:
-            self._check_local(rows, values)
-        self._begin()
-        return values
+            self._check_local([rows[r] for r in working(rows)])
+        return True
 
     def _gradients(self, unused):
         """As Slot.gradient(); None for those that are unused, or that libpride has."""
         return [None if missing or i in self._handed else slot.gradient()
                 for i, (slot, missing) in enumerate(zip(self._slots, unused))]
 
-    def _check_local(self, rows, values):
+    def _check_local(self, rows):
         if not any(row[5] for row in rows):
             return
-        if len({row[4] for row in rows}) == 1 and self._settings["equal_gradients"] == "refuse":
-            if not any(bool(grad.any()) for grad in values if grad is not None):
-                return  # zeros say nothing
+        if len(rows) > 1 and len({row[4] for row in rows}) == 1 and (
+                self._settings["equal_gradients"] == "refuse"):
+            if rows[0][5] == _ZEROS:
+                return  # they say nothing
             raise InvalidArgument(
                 "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
                 "already (wrap the model with pride.local_gradients(ddp_model)), or all ranks have "
                 'the same data (use a DistributedSampler). equal_gradients="allow" takes them')
         self._checks_left -= 1
 
-    def _send_frozen(self):
-        frozen = self._frozen_now()
+    # --- pride.join() -------------------------------------------------------------------------------
+
+    def _serve_until_all_end(self):
+        """The steps of ranks that still have data, on one that has none: it serves its shards and
+        abstains."""
+        unused = [True] * len(self._slots)
+        while True:
+            self._usable()
+            with torch.no_grad():
+                rows = self._agree("end of join", self._prepare)
+                if not any(row[0] != rows[self._world.rank][0] for row in rows):
+                    return
+                checked = self._checks_left > 0
+                if self._begins(rows, None, checked):
+                    self._begin()
+                    with self._all_fail():
+                        self._hand_over([None] * len(unused), unused)
+                    self._finish()
+
+    def _follow(self, source):
+        """Ranks whose data have ended take the hyper-parameters of one that goes on."""
+        size = len(bytes(library.Group()))
+        mine = b"".join(self._sent_groups) + bytes(i in self._frozen for i in range(len(self._slots)))
+        theirs = bytes(self._all_gather((c.c_uint8 * len(mine)).from_buffer_copy(mine))[source])
+        for g, group in enumerate(self.param_groups):
+            values = theirs[g * size:(g + 1) * size]
+            if values == self._sent_groups[g]:
+                continue
+            made = library.Group.from_buffer_copy(values)
+            library.call("pride_optimizer_set_group", self._handle, g, c.byref(made))
+            self._sent_groups[g] = values
+            group.update({name: getattr(made, name) for name in ("lr", "weight_decay", "eps")
+                          if name in group})
+            if "betas" in group:
+                betas = [b for b in (made.beta1, made.beta2) if b == b]
+                group["betas"] = betas[0] if isinstance(group["betas"], float) else tuple(betas)
+        frozen = {i for i, flag in enumerate(theirs[size * len(self.param_groups):]) if flag}
+        if frozen != self._frozen:
+            self._send_frozen(frozen)
+
+    def _send_frozen(self, frozen=None):
+        frozen = self._frozen_now() if frozen is None else frozen
         if frozen != self._frozen:
             library.call("pride_optimizer_set_frozen", self._handle, (c.c_uint8 * len(self._slots))(
                 *(i in frozen for i in range(len(self._slots)))))
@@ -136,6 +192,7 @@ class Steps(Agreement):
             self._factor = factor
 
     def _begin(self):
+        self._operation = "step"
         self._call("pride_optimizer_begin", self._handle, None, None)
         self._running = True
 
@@ -161,8 +218,11 @@ class Steps(Agreement):
         self._usable()
         with torch.no_grad():
             if not self._running:
-                with self._all_fail():
-                    self._prepare()
+                if self._joined:
+                    self._agree_on_step(self._prepare)
+                else:
+                    with self._all_fail():
+                        self._prepare()
                 self._begin()
                 self._held += [each.param.detach() for each in self._slots]
             with self._all_fail():
@@ -170,7 +230,9 @@ class Steps(Agreement):
                     raise InvalidArgument(
                         f"pride: {slot.name} has a second gradient before step(), of a second "
                         "backward or of one that was repeated: with overlap=True only the last "
-                        "backward before a step may be outside optimizer.no_sync()")
+                        "backward before a step may be outside optimizer.no_sync(). The backward of "
+                        "another model that reaches this one (of a GAN's generator) belongs there, "
+                        "too")
                 grad, values = slot.param.grad, slot.gradient()
                 # DDP writes gradients again, at the end of backward: a copy keeps what they are now
                 if values is None or self._hooks.is_shared(slot):
@@ -185,7 +247,7 @@ class Steps(Agreement):
             if i in self._handed:
                 continue
             copied = values[i] is None and not unused[i]
-            self._ready(i, host_copy(self._slots[i].param.grad) if copied else values[i])
+            self._ready(i, host_copy(self._slots[i].grad) if copied else values[i])
 
     def _check_unchanged(self):
         """Of a step that began in backward: before more buckets are complete and read."""
@@ -309,6 +371,14 @@ class Steps(Agreement):
         return out.value
 
 
+_ZEROS = 1
+
+
+def _what_they_say(values, unused):
+    """Of gradients: 0 if there are none, _ZEROS, or more."""
+    return 0 if all(unused) else _ZEROS + any(bool(v.any()) for v in values if v is not None)
+
+
 def _factor_of(scale):
     if not 1e-38 < scale < 1e38:
         raise InvalidArgument(f"pride: the GradScaler's scale is {scale}, must be from 1e-38 to 1e38")
@@ -333,19 +403,29 @@ class _Amp:
             scale = getattr(self._optimizer, "grad_scale", None)
             self.scale = None if scale is None else _factor_of(float(scale))
             self.found_inf = float(self._found) != 0
+            if self._optimizer.scaler is not None:
+                self._read_flags(self._optimizer.scaler)
+            for group in self._optimizer._shard_groups:  # each saw its own shards
+                flag = torch.tensor(float(self.found_inf), device=self._found.device)
+                dist.all_reduce(flag, dist.ReduceOp.MAX, group=group)
+                self.found_inf = float(flag) != 0
 
     def _read_scaler(self):
         scaler, number = self._scaler, id(self._optimizer)
         if scaler._per_optimizer_states[number]["stage"].name == "READY":
             scaler._check_inf_per_device(self._optimizer)
             self.scale = _factor_of(float(scaler._get_scale_async()))
-        self._flags = scaler._per_optimizer_states[number]["found_inf_per_device"]
+        self._read_flags(scaler)
+        self.found_inf = any(t.item() != 0 for t in self._flags.values())
+
+    def _read_flags(self, scaler):
+        self._flags = scaler._per_optimizer_states[id(self._optimizer)]["found_inf_per_device"]
         if not self._flags:  # no gradient on this rank: its scaler follows the others
             scale = scaler._get_scale_async()
             self._flags[scale.device] = torch.zeros(1, device=scale.device)
-        self.found_inf = any(t.item() != 0 for t in self._flags.values())
 
     def share_inf(self):
-        """All ranks' scalers back off alike, where torch lets us write their flags (1.13)."""
+        """All ranks' scalers back off alike, where their flags are known: of an argument
+        (torch 1.13), or of optimizer.scaler."""
         for tensor in self._flags.values():
             tensor.fill_(1.0)

@@ -11,6 +11,41 @@ DTYPES = {torch.float32: library.FLOAT32, torch.bfloat16: library.BFLOAT16,
           torch.float16: library.FLOAT16}
 
 
+def is_sharded(tensor):
+    """True of DTensors."""
+    return hasattr(tensor, "device_mesh")
+
+
+@torch.no_grad()
+def local(tensor):
+    """This rank's shard of a DTensor, where it lies; another tensor as it is."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
+def like(values, slot):
+    """Values of this rank's shard as a DTensor, if the parameter is one."""
+    p = slot.param
+    if not is_sharded(p) or slot.whole is not None:
+        return values
+    return type(p.data).from_local(values, p.device_mesh, p.placements, run_check=False,
+                                   shape=p.shape, stride=p.stride())
+
+
+def shard_of(values, slot):
+    """This rank's shard of a tensor of the parameter's global shape, sharded alike or whole."""
+    p = slot.param
+    if not is_sharded(p) or slot.whole is not None:
+        return values.full_tensor() if is_sharded(values) else values
+    if not is_sharded(values):
+        from torch.distributed.tensor import distribute_tensor
+
+        values = distribute_tensor(values.to(p.device_mesh.device_type), p.device_mesh, p.placements,
+                                   src_data_rank=None)
+    elif tuple(values.placements) != tuple(p.placements):
+        values = values.redistribute(p.device_mesh, p.placements)
+    return local(values)
+
+
 def check_parameter(name, p):
     """Raises InvalidArgument, or TypeError as torch does, for what cannot be optimized."""
     if not isinstance(p, torch.Tensor):
@@ -18,6 +53,7 @@ def check_parameter(name, p):
     lazy = torch.nn.parameter.is_lazy(p)
     if not lazy and not p.is_leaf and not getattr(p, "retains_grad", False):
         raise ValueError(f"can't optimize a non-leaf Tensor: {name}")
+    p = p if lazy else local(p)
     problem = (
         "is not initialized: run the lazy module once first" if lazy else
         f"is complex ({p.dtype}); a sign needs an order: give the real view, "
@@ -36,13 +72,55 @@ def check_memory(slots):
     """Raises InvalidArgument where two parameters lie in the same memory: one step would undo the
     other's. Tensors with gaps may interleave; they are not compared."""
     places = sorted(((p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), slot.name)
-                     for slot in slots for p in [slot.param] if p.numel() and _is_dense(p)),
+                     for slot in slots for p in [slot.tensor] if p.numel() and _is_dense(p)),
                     key=lambda place: place[:2])
     for (_, end, first), (begin, _, second) in zip(places, places[1:]):
         if begin < end:
             raise InvalidArgument(
                 f"pride: '{first}' and '{second}' share memory but are two parameters; tie them by "
                 "giving both modules one Parameter (b.weight = a.weight, not b.weight.data)")
+
+
+def check_shards(slots, settings, world):
+    """Raises InvalidArgument for sharded parameters that cannot be voted on by shards. Returns the
+    process groups over which they are sharded."""
+    sharded = [slot for slot in slots if is_sharded(slot.param)]
+    if not sharded:
+        return []
+    replicas, groups = set(getattr(world, "global_ranks", ())), {}
+    for slot in sharded:
+        mesh = slot.param.device_mesh
+        ranks = mesh.mesh.flatten().tolist()
+        whole = [str(placement) for d, placement in enumerate(slot.param.placements)
+                 if mesh.size(d) > 1 and not placement.is_shard()]
+        shared = sorted(replicas & set(ranks))
+        problem = (
+            "is sharded: give replicate_mesh, the mesh of ranks that hold the same shards, or a "
+            "mesh of this rank alone" if settings["process_group"] is None and mesh.size() > 1 else
+            f"is replicated over its own mesh ({', '.join(whole)}), so that FSDP averages its "
+            "gradient: shard with a mesh of one dimension, fully_shard(model, mesh=mesh['fs'])"
+            if whole else
+            f"is sharded over ranks {ranks}, of which {shared} are replicas by replicate_mesh: they "
+            "hold other shards" if len(shared) > 1 else None)
+        if problem:
+            raise InvalidArgument(f"pride: {slot.name} {problem}")
+        groups.update({(tuple(ranks), d): mesh.get_group(d) for d in range(mesh.ndim)
+                       if mesh.size(d) > 1})
+    if settings["overlap"]:
+        raise InvalidArgument("pride: overlap=True: FSDP's gradients are complete after backward")
+    if not groups:
+        return []
+    plain = next((slot.name for slot in slots if not is_sharded(slot.param)), None)
+    refused = (
+        f"{plain} is not sharded and {sharded[0].name} is: ranks of one replica would step apart. "
+        "Shard it, or give it an optimizer of its own over all ranks" if plain else
+        "clip_global_norm: each shard would have a norm of its own; pride.clip_grad_norm_() clips "
+        "the gradient of each replica" if settings["clip_global_norm"] else
+        "on_non_finite='skip': a rank sees the gradients of its own shards alone"
+        if settings["on_non_finite"] == "skip" else None)
+    if refused:
+        raise InvalidArgument(f"pride: sharded parameters: {refused}")
+    return list(groups.values())
 
 
 def _is_dense(p):
@@ -100,12 +178,37 @@ def hash_as_float32(p):
 class Slot:
     """One parameter, as it was when the optimizer was made."""
 
-    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset")
+    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset", "whole")
 
     def __init__(self, name, param, group):
-        self.name, self.param, self.group = name, param, group
-        self.shape, self.dtype, self.device = param.shape, param.dtype, param.device
-        self.n, self.offset = param.numel(), 0
+        self.name, self.param, self.group, self.whole = name, param, group, None
+        self._measure()
+
+    def _measure(self):
+        param = self.param
+        self.shape, self.dtype, self.device = self.tensor.shape, param.dtype, param.device
+        self.n, self.offset = self.tensor.numel(), 0
+
+    @property
+    def tensor(self):
+        """The parameter's values on this rank: its shard, or all."""
+        return local(self.param) if self.whole is None else self.whole
+
+    @property
+    def n_whole(self):
+        return self.param.numel()
+
+    def hold_whole(self):
+        """This rank has all shards of the parameter, in a tensor of its own."""
+        self.whole = torch.empty(self.param.shape, dtype=self.dtype, device=self.device)
+        self._measure()
+
+    @property
+    def grad(self):
+        """The gradient's values on this rank, or None."""
+        if self.param.grad is None or self.whole is None:
+            return None if self.param.grad is None else local(self.param.grad)
+        return self.whole.grad
 
     @property
     def spec(self):
@@ -118,7 +221,7 @@ class Slot:
     def check(self):
         check_parameter(self.name, self.param)
         for what in ("shape", "dtype", "device"):
-            before, now = getattr(self, what), getattr(self.param, what)
+            before, now = getattr(self, what), getattr(self.tensor, what)
             if before != now:
                 before, now = (tuple(v) if what == "shape" else v for v in (before, now))
                 raise InvalidArgument(f"pride: {self.name} has {what} {now} now and had {before} "
@@ -126,7 +229,7 @@ class Slot:
 
     def gradient(self):
         """The gradient if libpride can read it where it lies; None if it needs a copy."""
-        grad = self.param.grad
+        grad = self.grad
         if is_readable(grad) and grad.shape == self.shape:
             return grad
         if grad.layout != torch.strided:
@@ -144,19 +247,25 @@ class Table:
     """Where libpride reads and writes the parameters: their own memory, or a copy of each that lies
     elsewhere or in another order."""
 
-    def __init__(self, handle, slots):
-        self._handle, self._slots = handle, slots
-        self._params = [slot.param for slot in slots]
+    def __init__(self, handle, slots, assemblies=()):
+        self._handle, self._slots, self._assemblies = handle, slots, assemblies
+        self._params = []  # their values on this rank, as of the last fill()
+        self._sharded = any(is_sharded(slot.param) for slot in slots)
         self._places = None
         self._copies = {}    # by index
         self._versions = []  # of each without a copy: an empty tensor with its version counter
 
     def _now(self):
+        if self._sharded or not self._params:
+            self._params = [slot.tensor for slot in self._slots]
         return [(p.data_ptr(), p.dtype, p.shape, p.stride()) for p in self._params]
 
     @torch.no_grad()
-    def fill(self):
-        """Before libpride reads parameters: it learns which have moved, and copies are filled."""
+    def fill(self, collect=True):
+        """Before libpride reads parameters: it learns which have moved, and copies are filled.
+        collect: whole matrices get the values of all their shards, a collective call."""
+        for assembly in self._assemblies if collect else ():
+            assembly.collect_values()
         places = self._now()
         if places != self._places:
             self._find()
@@ -193,6 +302,12 @@ class Table:
         for i, version in self._versions:
             if i not in frozen:
                 version.zero_()
+        for assembly in self._assemblies:
+            assembly.hand_back()
+
+    def collect_gradients(self):
+        for assembly in self._assemblies:
+            assembly.collect_gradients()
 
 
 def _version_of(p):

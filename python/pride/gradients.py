@@ -1,12 +1,14 @@
 """Gradients that stay local: DistributedDataParallel, clipping, and averages for the log."""
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import ctypes as c
-from typing import Any, Iterable, Optional, Union
+from typing import Any, Iterable, Iterator, Optional, Union
 
 import torch
 import torch.distributed as dist
 
 from . import _hooks
+from ._tensors import is_sharded
 from ._world import MpiWorld, current_mpi_world
 from .errors import InvalidArgument
 from .optimizer import Optimizer
@@ -18,7 +20,8 @@ def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
     A communication hook that does nothing takes the place of the all-reduce; everything else of DDP
     (equal initial values, buffers, ``find_unused_parameters``) works on. A parameter that backward
     did not reach on a rank counts as unused there, although DDP gives it a gradient of zeros. Plain
-    modules need none of this. Call it once, before the first backward. Returns the model.
+    modules need none of this. Call it once, before the first backward; before the optimizer is made,
+    whose errors then have the model's names. Returns the model.
     """
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise TypeError(f"local_gradients: {type(model).__name__} is not a "
@@ -26,8 +29,32 @@ def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
     from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 
     model.register_comm_hook(None, noop_hook)
-    model.pride_watches = _hooks.Watches(p for p in model.parameters() if p.requires_grad)
+    model.pride_watches = _hooks.Watches(
+        (name, p) for name, p in model.module.named_parameters() if p.requires_grad)
     return model
+
+
+@contextlib.contextmanager
+def join(optimizer: Optimizer) -> Iterator[None]:
+    """For ranks with unequal numbers of batches: ``with pride.join(optimizer):`` around the loop.
+
+    A rank that comes to the end of the block serves its shards in the steps of the others and does
+    not vote, until all ranks have come to it. Only ``step()`` is called inside by ranks that go on;
+    other collectives (of pride, of DDP's buffers, of the script) come after it. Each step takes one
+    round of small messages more with ``overlap=True``. Ranks that have ended take the rates of those
+    that go on; a schedule that a rank steps by its own batches is behind on them: step it by epochs.
+
+    Raises:
+        InvalidArgument: on all ranks, if some do not enter the block.
+    """
+    optimizer._usable()
+    optimizer._agree("join")
+    optimizer._joined = True
+    try:
+        yield
+        optimizer._serve_until_all_end()
+    finally:
+        optimizer._joined = False
 
 
 def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.Tensor],
@@ -45,7 +72,8 @@ def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.T
             raise InvalidArgument("pride: clip_grad_norm_ with overlap=True: the exchange has begun "
                                   "before the norm is known; use overlap=False")
         parameters = [p for group in parameters.param_groups for p in group["params"]]
-    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
+    return norm.full_tensor() if is_sharded(norm) else norm
 
 
 def mean_over_ranks(value: Union[float, torch.Tensor], process_group: Optional[Any] = None) -> float:

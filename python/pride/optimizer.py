@@ -56,6 +56,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
         equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps,
             which are those of DDP's averaging or of the same data everywhere; or ``"allow"``.
         node_of_rank: for each rank the number of its node: the hierarchical route.
+        replicate_mesh: of a model that ``fully_shard(model, mesh=mesh["fs"])`` has sharded: the
+            mesh of one dimension whose ranks hold the same shards, ``mesh["dp"]``. They vote on
+            their shards, and state is sharded alike.
         coordinator: ``"host:port"`` of ``pride serve``: in the place of other ranks this process is
             one worker of a run that others join and leave. Parameters become those of the run when
             the optimizer is made; :meth:`last_round` says what became of a step.
@@ -82,10 +85,15 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
-                 node_of_rank: Optional[List[int]] = None, coordinator: Optional[str] = None,
+                 node_of_rank: Optional[List[int]] = None, replicate_mesh: Any = None, coordinator: Optional[str] = None,
                  certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
         if not timeout > 0:
             raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
+        if replicate_mesh is not None:
+            if process_group is not None or replicate_mesh.ndim != 1:
+                raise InvalidArgument("pride: replicate_mesh: give a mesh of one dimension, e.g. "
+                                      f"mesh['dp'], and no process_group; it is {replicate_mesh}")
+            process_group = replicate_mesh.get_group()
         self._settings = dict(
             method=method, options=dict(options or {}), process_group=process_group,
             overlap=overlap, bucket_size=bucket_size, lanes=lanes, seed=seed,
@@ -164,7 +172,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
             specs, values = [slot.spec for slot in new], self._group_values(
                 self.param_groups[first], first)
             return [digest(repr(specs).encode()), digest(bytes(values)),
-                    digest(repr([hash_as_float32(slot.param) for slot in new]).encode())]
+                    digest(repr([hash_as_float32(slot.tensor) for slot in new]).encode())]
 
         try:
             rows = self._agree("add_param_group", prepare, row)

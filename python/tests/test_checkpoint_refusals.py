@@ -158,7 +158,7 @@ def test_ranks_that_load_different_things_are_refused(world):
     check_refused(world, [two[0], packed(rates)], "hyper-parameters of the state to load")
     whole = world(3).run(state_of, consolidate=True)[0]
     part = loaded(whole)
-    del part["param_groups"][0]["pride"]["ranks"][2]
+    del part["param_groups"][0]["pride"]["ranks"]["2"]
     check_refused(world, [packed(part)] * 2, "ranks 0, 1 of 3: others are missing")
     check_refused(world, two, "local = 'mean'", local="mean")
     check_refused(world, two, "needs the states of all ranks", local="average")

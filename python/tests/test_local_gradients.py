@@ -183,6 +183,19 @@ def test_local_gradients_takes_ddp_models_alone():
         pride.local_gradients(torch.nn.Linear(2, 2))
 
 
+def not_a_number():
+    model = wrapped(models.mlp())
+    optimizer = pride.DistributedLion(model.parameters(), timeout=30)
+    models.backward(model, 0)
+    model.module[2].weight.grad[3, 5] = float("nan")
+    optimizer.step()
+
+
+def test_errors_have_the_names_of_the_module(world):
+    for kind, text in world(2).errors(not_a_number):
+        assert kind is pride.NonFiniteGradient and "2.weight" in text and "group 0" not in text
+
+
 def references():
     """Whether models and optimizers are freed when the caller drops them."""
     def used():

@@ -132,7 +132,7 @@ def raise_in_backward(model):
 
 # what the culprit does, what its own error says, what that of the others says
 MISUSES = [
-    (second_backward, "second gradient before step", "second gradient before step"),
+    (second_backward, "of a GAN's generator) belongs there", "second gradient before step"),
     (clip_by_torch, "was changed after backward", "changed"),
     (clip_by_pride, "use overlap=False", "overlap=True"),
     (replace_gradient, "gradient of head.weight was changed", "changed"),

@@ -1,0 +1,98 @@
+# Sharded matrices of methods that need them whole: dealt out over the ranks that hold their shards.
+# SPDX-License-Identifier: Apache-2.0
+import torch
+import torch.distributed as dist
+
+from ._tensors import is_sharded, local
+from .errors import InvalidArgument
+
+
+def deal_out(slots, settings):
+    """(Slots of this rank, Assemblies). Each sharded tensor of two dimensions or more goes whole to
+    one rank of its mesh, if the method needs it whole; on the others it has no slot."""
+    options = settings["options"]
+    meshes = {}
+    if "muon" in settings["method"] or options.get("local") == "muon":
+        for slot in slots:
+            if is_sharded(slot.param) and slot.param.ndim >= 2 and slot.param.device_mesh.size() > 1:
+                mesh = slot.param.device_mesh
+                if mesh.ndim > 1:
+                    raise InvalidArgument(f"pride: {slot.name} is sharded over a mesh of {mesh.ndim} "
+                                          f"dimensions; method {settings['method']} takes one")
+                meshes.setdefault(tuple(mesh.mesh.tolist()), []).append(slot)
+    if meshes and options.get("matrix_scale") == "fan-in":
+        raise InvalidArgument("pride: matrix_scale=fan-in of sharded matrices: no rank has all of "
+                              "them; take rms or none")
+    assemblies = [Assembly(of_mesh) for of_mesh in meshes.values()]
+    elsewhere = {id(slot) for assembly in assemblies for slot in assembly.elsewhere}
+    return [slot for slot in slots if id(slot) not in elsewhere], assemblies
+
+
+class Assembly:
+    """Matrices of one mesh. Each rank has some of them whole, balanced by size."""
+
+    def __init__(self, slots):
+        mesh = slots[0].param.device_mesh
+        self._group, rank = mesh.get_group(), mesh.get_local_rank()
+        self._params = [slot.param for slot in slots]
+        self._of = [[] for _ in range(mesh.size())]  # indices of the matrices of each rank
+        for i in sorted(range(len(slots)), key=lambda i: -slots[i].n_whole):
+            min(self._of, key=lambda of: sum(slots[j].n_whole for j in of)).append(i)
+        self._own = {i: slots[i] for i in self._of[rank]}
+        self.elsewhere = [slot for i, slot in enumerate(slots) if i not in self._own]
+        for slot in self._own.values():
+            slot.hold_whole()
+
+    def _shapes(self, i):
+        """Of the shards of a matrix on each rank."""
+        p = self._params[i]
+        dim, n = p.placements[0].dim, len(self._of)
+        sizes = [len(part) for part in torch.arange(p.shape[dim]).chunk(n)]
+        return dim, [torch.Size([*p.shape[:dim], size, *p.shape[dim + 1:]])
+                     for size in sizes + [0] * (n - len(sizes))]
+
+    def _pieces(self):
+        """(Sizes of what this rank has of the matrices of each other rank; of what the others have
+        of its own.)"""
+        return ([sum(local(self._params[i]).numel() for i in of) for of in self._of],
+                [sum(self._shapes(i)[1][r].numel() for i in self._own) for r in range(len(self._of))])
+
+    @torch.no_grad()
+    def _whole(self, shards):
+        """{index: whole matrix} of this rank's, from the shards of all matrices on each rank."""
+        out, into = self._pieces()
+        sent = torch.cat([shards[i].reshape(-1).float() for of in self._of for i in of])
+        received = sent.new_empty(sum(into))
+        dist.all_to_all_single(received, sent, into, out, group=self._group)
+        pieces = {i: [] for i in self._own}
+        for r, of_rank in enumerate(received.split(into)):
+            shapes = [self._shapes(i)[1][r] for i in self._own]
+            for i, shape, piece in zip(self._own, shapes, of_rank.split([s.numel() for s in shapes])):
+                pieces[i].append(piece.view(shape))
+        return {i: torch.cat(parts, self._shapes(i)[0]) for i, parts in pieces.items()}
+
+    def collect_values(self):
+        """The whole matrices get their values. Collective over the mesh."""
+        for i, values in self._whole([local(p) for p in self._params]).items():
+            self._own[i].whole.copy_(values)
+
+    def collect_gradients(self):
+        """Likewise their gradients. A matrix without one on this rank has none."""
+        shards = [torch.zeros_like(local(p)) if p.grad is None else local(p.grad)
+                  for p in self._params]
+        for i, values in self._whole(shards).items():
+            self._own[i].whole.grad = values.to(self._own[i].dtype)
+
+    @torch.no_grad()
+    def hand_back(self):
+        """The shards get the values of the whole matrices. Collective over the mesh."""
+        into, out = self._pieces()
+        parts = {i: slot.whole.split([s[self._shapes(i)[0]] for s in self._shapes(i)[1]],
+                                     self._shapes(i)[0]) for i, slot in self._own.items()}
+        sent = torch.cat([torch.empty(0, device=local(self._params[0]).device)] + [
+            parts[i][r].reshape(-1).float() for r in range(len(self._of)) for i in self._own])
+        received = sent.new_empty(sum(into))
+        dist.all_to_all_single(received, sent, into, out, group=self._group)
+        shards = [local(self._params[i]) for of in self._of for i in of]
+        for shard, values in zip(shards, received.split([s.numel() for s in shards])):
+            shard.copy_(values.view(shard.shape))

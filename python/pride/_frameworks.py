@@ -1,0 +1,183 @@
+# What the modules for frameworks share: known versions, what goes to the log, and each rank's state
+# beside a checkpoint.
+# SPDX-License-Identifier: Apache-2.0
+import copy
+import importlib.metadata
+import os
+import pathlib
+import re
+
+import torch
+import torch.distributed as dist
+
+from .errors import DataError, Error, InvalidArgument
+from .gradients import local_gradients
+from .optimizer import Optimizer
+
+_SAMPLE = 512  # coordinates of a tensor whose votes are compared
+_TENSORS = 8
+
+
+def require(package, oldest, newest_major):
+    """Raises Error unless the installed version of the package is one that its module is for."""
+    version = importlib.metadata.version(package)
+    found = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
+    if not oldest <= found < (newest_major + 1, 0):
+        raise Error(f"pride.{package}: {package} {version} is installed; this module is for "
+                    f"{'.'.join(map(str, oldest))} to {newest_major}.x. Another version, or a loop "
+                    "without it: docs/frameworks.md, \"Without these objects\"")
+
+
+def stop_averaging(model, ranks):
+    """Turns DDP's averaging off in a model that a framework has wrapped for so many ranks."""
+    if ranks == 1:
+        return
+    wrapped = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
+    if not isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
+        raise InvalidArgument(
+            f"pride: on {ranks} ranks the framework has wrapped the model in "
+            f"{type(wrapped).__name__}, not in DistributedDataParallel, whose averaging is to be "
+            "turned off. FSDP, DeepSpeed and the like average by themselves: use DDP")
+    if not hasattr(wrapped, "pride_watches"):
+        local_gradients(wrapped)
+
+
+def named(groups, model):
+    """The groups with (name, parameter) pairs, as the optimizer takes them."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return [{**group, "params": [(names[id(p)], p) for p in group["params"]]} for group in groups]
+
+
+class Meter:
+    """What an optimizer's steps put into a log; nothing of it communicates."""
+
+    def __init__(self, optimizer):
+        if not isinstance(optimizer, Optimizer):
+            raise InvalidArgument(f"pride: the optimizer is a {type(optimizer).__name__}, not one of "
+                                  "pride's")
+        self._optimizer, self._before, self._agreement = optimizer, [], None
+        if _votes(optimizer):
+            optimizer.register_step_pre_hook(self._read)
+            optimizer.register_step_post_hook(self._compare)
+
+    def values(self):
+        """Of the last step: bytes that this rank sent; bytes of a ring all-reduce of float32
+        gradients; steps skipped so far; and of sign votes the share of a sample of coordinates in
+        which this rank's own sign won."""
+        traffic = self._optimizer.traffic()
+        made = {"pride/bytes_sent": traffic["last_step"].get("bytes_sent", 0),
+                "pride/fp32_bytes": traffic["fp32_bytes"],
+                "pride/skipped_steps": traffic["skipped"]}
+        if self._agreement is not None:
+            made["pride/vote_agreement"] = self._agreement
+        return made
+
+    @torch.no_grad()
+    def _read(self, *_):
+        """Parameters and momenta of the sample, before a step."""
+        slots = sorted(self._optimizer._slots, key=lambda slot: -slot.n)[:_TENSORS]
+        self._before = []
+        for slot in slots:
+            at = torch.arange(0, slot.n, max(1, slot.n // _SAMPLE))[:_SAMPLE]
+            self._before.append((slot, at, *_values(self._optimizer, slot, at)))
+
+    @torch.no_grad()
+    def _compare(self, *_):
+        """Own signs, from the momentum and the gradient, and those of the step."""
+        optimizer, won, counted = self._optimizer, 0, 0
+        for slot, at, p, m in self._before:
+            if slot.grad is None:
+                continue
+            group = optimizer.param_groups[slot.group]
+            beta = group["betas"][0]
+            own = beta * m + (1 - beta) * optimizer._factor * _at(slot.grad, at)
+            now = _values(optimizer, slot, at)[0]
+            step = p * (1 - group["lr"] * group["weight_decay"]) - now
+            clear = (own != 0) & (step != 0)
+            won += int(((own > 0) == (step > 0))[clear].sum())
+            counted += int(clear.sum())
+        self._before, self._agreement = [], won / counted if counted else None
+
+
+def _votes(optimizer):
+    """True of methods whose ranks vote with the sign of a blend of momentum and gradient."""
+    return optimizer._settings["method"] in ("dlion-vote", "dlion-avg", "signum-vote", "signum-avg")
+
+
+def _at(tensor, index):
+    return tensor.detach().reshape(-1)[index.to(tensor.device)].float().cpu()
+
+
+def _values(optimizer, slot, at):
+    """(parameter, momentum) at some coordinates."""
+    entry = optimizer.state[slot.param]
+    momentum = next(t for key, t in entry.items() if key.split(".")[0] == "m")
+    return _at(entry.get("master", slot.tensor), at), _at(momentum, at)
+
+
+class Beside:
+    """The state of each rank, in files of its own beside a framework's checkpoint, which has that of
+    rank 0."""
+
+    def __init__(self, optimizer, local="keep", name="pride"):
+        self._optimizer, self._local, self._name = optimizer, local, name
+
+    def _file(self, rank, ranks):
+        return f"{self._name}.rank{rank}of{ranks}.pt"
+
+    def _files(self, folder):
+        return sorted(pathlib.Path(folder).glob(f"{self._name}.rank*of*.pt"))
+
+    def write(self, folder):
+        """Collective: once it returns, the files of all ranks are there."""
+        world = self._optimizer._world
+        os.makedirs(folder, exist_ok=True)
+        if world.rank == 0:  # of a run that stood here on another number of ranks
+            for file in self._files(folder):
+                if not file.name.endswith(f"of{world.size}.pt"):
+                    file.unlink()
+        file = os.path.join(folder, self._file(world.rank, world.size))
+        torch.save(self._optimizer.state_dict(), file + ".part")
+        os.replace(file + ".part", file)
+        if world.size > 1:
+            dist.barrier()
+
+    def read_at_next_load(self, folder):
+        """The framework's next load_state_dict() takes this rank's own file in the folder in place of
+        rank 0's state."""
+        optimizer = self._optimizer
+
+        def load(state_dict):
+            self.forget()
+            optimizer.load_state_dict(self._read(folder, state_dict), local=self._local)
+
+        optimizer.load_state_dict = load
+
+    def forget(self):
+        self._optimizer.__dict__.pop("load_state_dict", None)
+
+    def _read(self, folder, otherwise):
+        found = self._files(folder)
+        if not found:  # a checkpoint of one rank, or with a consolidated state
+            return otherwise
+        saved, world = int(re.search(r"of(\d+)\.pt$", found[0].name).group(1)), self._optimizer._world
+        wanted = [self._file(r, saved) for r in range(saved)]
+        missing = sorted(set(wanted) - {file.name for file in found})
+        if missing:
+            raise DataError(f"pride: the checkpoint {folder} lacks {', '.join(missing)}: copy it to "
+                            "this machine, or go on from another checkpoint")
+        if saved == world.size:
+            wanted = [wanted[world.rank]]
+        return merged([torch.load(os.path.join(folder, name), map_location="cpu", weights_only=True)
+                       for name in wanted])
+
+
+def merged(states):
+    """One state_dict with what each of them has: as after consolidate_state_dict()."""
+    made = copy.copy(states[0])
+    for other in states[1:]:
+        for i, entry in other["state"].items():
+            made["state"][i].update(entry)
+        made["param_groups"][0]["pride"]["ranks"].update(
+            other["param_groups"][0]["pride"]["ranks"])
+    return made

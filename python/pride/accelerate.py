@@ -1,0 +1,65 @@
+"""pride in Accelerate: ``prepare`` in the place of the accelerator's own.
+
+    model, optimizer, loader = pride.accelerate.prepare(accelerator, model, loader, lr=1e-4)
+"""
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any, Callable, Tuple
+
+import accelerate
+import torch
+
+from . import _frameworks
+from .optimizer import DistributedLion, Optimizer
+
+_frameworks.require("accelerate", (1, 15), 1)
+
+
+def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others: Any,
+            optimizer: Callable[..., Optimizer] = DistributedLion, local: str = "keep",
+            **arguments: Any) -> Tuple[Any, ...]:
+    """Makes the optimizer of a model and prepares both with the accelerator, without averaging.
+
+    ``accelerator.save_state(folder)`` then also writes each rank's momentum there, as
+    ``pride0.rank0of2.pt``, and ``load_state()`` reads it back; ``accelerator.log()`` adds
+    ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of this rank's own
+    signs that won. Several models, each with its optimizer: one call for each.
+
+    Args:
+        accelerator: made before; the model is moved to its device.
+        model: the plain module.
+        others: data loaders and the like, for ``accelerator.prepare()``.
+        optimizer: what makes the optimizer from ``(name, parameter)`` pairs.
+        local: of momenta that were saved on another number of ranks: ``"keep"``, ``"average"`` or
+            ``"reset"``, as in ``load_state_dict()``.
+        arguments: of the optimizer, e.g. ``lr``.
+
+    Returns:
+        The prepared model, its optimizer, and the others.
+
+    Raises:
+        InvalidArgument: the accelerator wraps the model in something else than
+            DistributedDataParallel.
+    """
+    model.to(accelerator.device)
+    number = len(accelerator._optimizers)
+    own = optimizer([(name, p) for name, p in model.named_parameters() if p.requires_grad],
+                    **arguments)
+    model, prepared, *others = accelerator.prepare(model, own, *others)
+    _frameworks.stop_averaging(model, accelerator.num_processes)
+    own.scaler = accelerator.scaler
+    beside = _frameworks.Beside(own, local, f"pride{number}")
+    accelerator.register_save_state_pre_hook(lambda models, weights, folder: beside.write(folder))
+    accelerator.register_load_state_pre_hook(
+        lambda models, folder: beside.read_at_next_load(folder))
+    _log_more(accelerator, _frameworks.Meter(own), "" if number == 0 else str(number))
+    return (model, prepared, *others)
+
+
+def _log_more(accelerator, meter, number):
+    log = accelerator.log
+
+    def more(values, step=None, **kwargs):
+        own = {key.replace("pride/", f"pride{number}/"): v for key, v in meter.values().items()}
+        log({**values, **own}, step=step, **kwargs)
+
+    accelerator.log = more

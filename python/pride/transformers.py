@@ -1,0 +1,103 @@
+"""pride in Hugging Face's Trainer: one line behind the one that makes it.
+
+    trainer = transformers.Trainer(model, args, train_dataset=data)
+    pride.transformers.Callback(trainer, lr=1e-4, weight_decay=1.0)
+"""
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any, Callable
+
+import transformers
+
+from . import _frameworks
+from .errors import InvalidArgument
+from .optimizer import DistributedLion, Optimizer
+
+_frameworks.require("transformers", (5, 24), 5)
+
+
+class Callback(transformers.TrainerCallback):
+    """Makes a Trainer train with pride: its optimizer, no averaging, checkpoints, the log.
+
+    The callback adds itself to the trainer, and the trainer makes the optimizer when it trains, over
+    its own groups (with weight decay and without). Each rank's momentum is written into the
+    trainer's checkpoints, as ``pride.rank0of2.pt``, and read back:
+    ``trainer.train(resume_from_checkpoint=True)`` goes on bit for bit. Logs get ``pride/bytes_sent``
+    of the last step and ``pride/vote_agreement``, the share of rank 0's own signs that won.
+
+    Args:
+        trainer: a Trainer, before ``train()``. If it has an optimizer, that must be one of pride's.
+        optimizer: what makes the optimizer from groups of ``(name, parameter)`` pairs.
+        local: of momenta that were saved on another number of ranks: ``"keep"``, ``"average"`` or
+            ``"reset"``, as in ``load_state_dict()``.
+        arguments: of the optimizer: ``lr`` (default: the trainer's ``learning_rate``),
+            ``weight_decay`` (default: the trainer's), and all others.
+
+    Raises:
+        InvalidArgument: the trainer has another optimizer, or (when it trains) wraps the model in
+            something else than DistributedDataParallel.
+    """
+
+    def __init__(self, trainer: transformers.Trainer,
+                 optimizer: Callable[..., Optimizer] = DistributedLion, *, local: str = "keep",
+                 **arguments: Any) -> None:
+        given = trainer.optimizer
+        if given is not None and (arguments or not isinstance(given, Optimizer)):
+            raise InvalidArgument(
+                f"pride.transformers.Callback: the trainer has an optimizer already, a "
+                f"{type(given).__name__}: give the trainer none, and its arguments here")
+        self._trainer, self._make, self._arguments = trainer, optimizer, arguments
+        self._local, self._meter = local, None
+        if given is None:
+            trainer.optimizer_cls_and_kwargs = (lambda: self._new_optimizer), {}
+        trainer.add_callback(self)
+        callbacks = trainer.callback_handler.callbacks  # what writes logs comes after this
+        callbacks.insert(0, callbacks.pop())
+        self._save = trainer._save_optimizer_and_scheduler
+        self._load = trainer._load_optimizer_and_scheduler
+        trainer._save_optimizer_and_scheduler = self._save_all
+        trainer._load_optimizer_and_scheduler = self._load_all
+
+    def _new_optimizer(self, model):
+        arguments = {"lr": self._trainer.args.learning_rate,
+                     "weight_decay": self._trainer.args.weight_decay, **self._arguments}
+        decayed = set(self._trainer.get_decay_parameter_names(model))
+        groups = [{"params": [], "weight_decay": arguments["weight_decay"]},
+                  {"params": [], "weight_decay": 0.0}]
+        for name, p in model.named_parameters():
+            if p.requires_grad:
+                groups[name not in decayed]["params"].append((name, p))
+        return self._make([group for group in groups if group["params"]], **arguments)
+
+    def _optimizer(self):
+        return getattr(self._trainer.optimizer, "optimizer", self._trainer.optimizer)
+
+    def _beside(self):
+        return _frameworks.Beside(self._optimizer(), self._local)
+
+    def _save_all(self, output_dir):
+        self._save(output_dir)
+        self._beside().write(output_dir)
+
+    def _load_all(self, checkpoint):
+        if checkpoint is None:
+            return self._load(checkpoint)
+        beside = self._beside()
+        beside.read_at_next_load(checkpoint)
+        try:
+            self._load(checkpoint)
+        finally:
+            beside.forget()
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """The model is wrapped and the optimizer made: before the first backward."""
+        optimizer = self._optimizer()
+        _frameworks.stop_averaging(self._trainer.model_wrapped, args.world_size)
+        optimizer.scaler = self._trainer.accelerator.scaler
+        self._meter = _frameworks.Meter(optimizer)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        """Adds the optimizer's values to those of a training step."""
+        if self._meter is not None and "loss" in logs:
+            values = self._meter.values()
+            logs.update(values)
+            state.log_history[-1].update(values)

@@ -1,0 +1,184 @@
+# FSDP2: ranks with the same shards vote on them (replicate_mesh).
+# SPDX-License-Identifier: Apache-2.0
+#
+# Oracle: the same training without shards, on one rank for each replica, bit for bit.
+import pytest
+import torch
+import torch.distributed as dist
+
+import models
+import pride
+import sharded
+
+pytestmark = pytest.mark.skipif(sharded.fully_shard is None, reason=sharded.WHY_NOT)
+
+STEPS = 6
+METHODS = [("dlion-vote", {"tie": "zero"}), ("dlion-avg", None), ("lion", None), ("adamw", None),
+           ("signum-avg", None)]
+
+
+def run(shape, method, options, dtype=torch.float32, narrow=None):
+    mesh = sharded.mesh_of(*shape)
+    policy = {} if narrow is None else {"mp_policy": sharded.MixedPrecisionPolicy(
+        param_dtype=narrow, reduce_dtype=torch.float32)}
+    model = sharded.sharded(mesh, dtype, **policy)
+    optimizer = sharded.optimizer_of(model, method, options, replicate_mesh=mesh["dp"])
+    empty = sum(p.to_local().numel() == 0 for p in model.parameters())
+    sharded.train(mesh, model, optimizer, STEPS)
+    return mesh["dp"].get_local_rank(), empty, sharded.ending(model, optimizer)
+
+
+def compare(world, shape, method, options, **more):
+    replicas, shards = shape
+    expected = world(replicas).run(sharded.whole, replicas, shards, method, options, STEPS, **more)
+    results = world(replicas * shards).run(run, shape, method, options, **more)
+    for rank, (replica, empty, (weights, state)) in enumerate(results):
+        assert empty == (2 if shards == 2 and rank % 2 else 0)
+        assert weights == expected[replica][0], f"rank {rank}"
+        assert state == expected[replica][1], f"rank {rank}"
+    assert expected[0][0] != models.bits(sharded.model().parameters())
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1), (1, 2)], ids=str)
+@pytest.mark.parametrize("method, options", METHODS)
+def test_shards_take_the_steps_of_whole_tensors(world, shape, method, options):
+    compare(world, shape, method, options)
+
+
+# gradients in bfloat16 cancel to exact zeros, whose signs are by coordinate in a vote
+
+
+def test_parameters_in_bfloat16(world):
+    compare(world, (2, 2), "lion", None, dtype=torch.bfloat16)
+
+
+def test_mixed_precision_policy(world):
+    compare(world, (2, 2), "lion", None, narrow=torch.bfloat16)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1), (1, 2)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_matrices_are_orthogonalised_whole(world, shape, dtype):
+    """One of them on each rank of the shard group, and the biases by shards."""
+    replicas, shards = shape
+    method = "dlion-muon", {"tie": "zero"}
+    expected = world(replicas).run(sharded.whole, replicas, shards, *method, STEPS, dtype)
+    held = {}
+    for replica, _, (weights, state) in world(replicas * shards).run(run, shape, *method, dtype):
+        assert weights == expected[replica][0]
+        assert state.items() <= expected[replica][1].items()
+        held.setdefault(replica, {}).update(state)
+    assert [held[r] for r in range(replicas)] == [state for _, state in expected]
+
+
+def test_ties_and_zeros_are_the_shards_own(world):
+    """By numbers of coordinates in the shard group: replicas stay equal, and move."""
+    results = world(4).run(run, (2, 2), "dlion-vote", None)
+    assert len({weights for _, _, (weights, _) in results}) == 1
+
+
+def on_one_mesh(mesh, **policy):
+    model = sharded.model()
+    for layer in model[::2]:
+        sharded.fully_shard(layer, mesh=mesh["fs"], **policy)
+    return sharded.fully_shard(model, mesh=mesh["fs"], **policy)
+
+
+def clipped():
+    mesh = sharded.mesh_of(2, 2)
+    model = on_one_mesh(mesh)
+    optimizer = sharded.optimizer_of(model, "lion", replicate_mesh=mesh["dp"])
+    sharded.loss_of(model, dist.get_rank(), 0).backward()
+
+    def norm():
+        return torch.cat([sharded.full(p.grad).flatten() for p in model.parameters()]).norm()
+
+    before, got = norm(), pride.clip_grad_norm_(optimizer, 0.01)
+    return mesh["dp"].get_local_rank(), float(before), float(got), float(norm())
+
+
+def test_clipping_is_of_each_replicas_gradient(world):
+    norms = {}
+    for replica, before, got, after in world(4).run(clipped):
+        assert abs(got - before) < 1e-5 * before and abs(after - 0.01) < 1e-6
+        norms.setdefault(replica, set()).add(got)
+    assert len(norms[0] | norms[1]) == 2
+
+
+def offloaded(offload):
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    mesh = sharded.mesh_of(2, 2)
+    policy = {"offload_policy": CPUOffloadPolicy(pin_memory=False)} if offload else {}
+    model = on_one_mesh(mesh, **policy)
+    optimizer = sharded.optimizer_of(model, "dlion-vote", replicate_mesh=mesh["dp"])
+    sharded.train(mesh, model, optimizer, STEPS)
+    return sharded.ending(model, optimizer)
+
+
+def test_cpu_offload(world):
+    assert world(4).run(offloaded, True) == world(4).run(offloaded, False)
+
+
+def overflow():
+    """Of the gradient of one shard of one replica, in the second step."""
+    mesh = sharded.mesh_of(2, 2)
+    model = on_one_mesh(mesh)
+    optimizer = sharded.optimizer_of(model, "lion", replicate_mesh=mesh["dp"])
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    optimizer.scaler = scaler
+    seen = []
+    for step in range(3):
+        optimizer.zero_grad()
+        scaler.scale(sharded.loss_of(model, dist.get_rank(), step)).backward()
+        if step == 1 and dist.get_rank() == 2:
+            model[0].weight.grad.to_local()[3, 2] = float("inf")
+        scaler.step(optimizer)
+        scaler.update()
+        seen.append((optimizer.traffic()["skipped"], scaler.get_scale()))
+    return seen, sharded.ending(model, optimizer)[0]
+
+
+def test_an_overflow_in_one_shard_skips_the_step_everywhere(world):
+    results = world(4).run(overflow)
+    assert all(result == results[0] for result in results)
+    assert results[0][0] == [(0, 64.0), (1, 32.0), (1, 32.0)]
+
+
+REFUSED = {
+    "no mesh": (dict(), "0.weight is sharded: give replicate_mesh"),
+    "overlap": (dict(overlap=True), "overlap=True: FSDP's gradients are complete after backward"),
+    "muon": (dict(method="dlion-muon", options={"matrix_scale": "fan-in"}), "matrix_scale=fan-in"),
+    "skip": (dict(on_non_finite="skip"), "on_non_finite='skip'"),
+    "clip": (dict(method="lion", clip_global_norm=1.0), "clip_global_norm: each shard"),
+    "other ranks": (dict(mesh="fs"), "is sharded over ranks [0, 1], of which [0, 1] are replicas"),
+    "whole mesh": (dict(shard="all"), "is replicated over its own mesh"),
+    "plain": (dict(shard="first"), "2.weight is not sharded and 0.weight is"),
+    "averaged": (dict(average=True), "the gradients of all ranks are equal, bit for bit"),
+}
+
+
+def refused(mesh="dp", shard=None, average=False, method="dlion-vote", **arguments):
+    meshes = sharded.mesh_of(2, 2)
+    model = sharded.model()
+    if shard == "all":
+        model = sharded.fully_shard(model, mesh=meshes)
+    elif shard == "first":
+        sharded.fully_shard(model[0], mesh=meshes["fs"])
+    else:
+        model = sharded.sharded(meshes)
+    if arguments or mesh != "dp" or shard or average or method != "dlion-vote":
+        arguments["replicate_mesh"] = meshes[mesh]
+    optimizer = sharded.optimizer_of(model, method, **arguments)
+    sharded.loss_of(model, dist.get_rank(), 0).backward()
+    for p in model.parameters() if average else ():
+        dist.all_reduce(p.grad.to_local(), group=meshes["dp"].get_group())
+    optimizer.step()
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(world, case):
+    arguments, text = REFUSED[case]
+    for rank, error in enumerate(world(4).errors(refused, **arguments)):
+        assert error is not None and error[0] is pride.InvalidArgument, f"rank {rank}: {error}"
+        assert text in error[1] or text.replace("[0, 1]", "[2, 3]") in error[1], error[1]
