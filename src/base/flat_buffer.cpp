@@ -30,4 +30,11 @@ FlatBuffer::FlatBuffer(std::size_t n) : n_(n) {
   std::fill_n(data_.get(), n, 0.0f);
 }
 
+FlatBuffer FlatBuffer::alias() const {
+  FlatBuffer other;
+  other.data_ = data_;
+  other.n_ = n_;
+  return other;
+}
+
 }  // namespace pride

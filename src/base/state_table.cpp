@@ -56,6 +56,20 @@ void StateTable::allocate(std::size_t flat_size) {
   for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size);
 }
 
+void StateTable::allocate_beside(const StateTable& first) {
+  flat_size_ = first.flat_size_;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const bool shared = entries_[i].kind == StateKind::kShared;
+    entries_[i].buffer = shared ? first.entries_[i].buffer.alias() : FlatBuffer(flat_size_);
+  }
+}
+
+void StateTable::share_masters(const StateTable& first) {
+  masters_ = first.masters_.alias();
+  has_master_ = first.has_master_;
+  n_masters_ = first.n_masters_;
+}
+
 FlatBuffer& StateTable::masters(std::size_t tensor, std::size_t n) {
   if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_);
   if (has_master_.size() <= tensor) has_master_.resize(tensor + 1, 0);
@@ -67,6 +81,12 @@ FlatBuffer& StateTable::masters(std::size_t tensor, std::size_t n) {
 std::uint64_t StateTable::floats() const noexcept {
   std::uint64_t n = n_masters_;
   for (const Entry& e : entries_) n += e.buffer.size();
+  return n;
+}
+
+std::uint64_t StateTable::own_floats() const noexcept {
+  std::uint64_t n = 0;
+  for (const Entry& e : entries_) n += e.kind == StateKind::kShared ? 0 : e.buffer.size();
   return n;
 }
 

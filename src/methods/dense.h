@@ -23,7 +23,8 @@ class DenseMethod : public Method {
   Protocol protocol(const Round& round) const override {
     return {.mean_gradient = true,
             .most_votes = round.central ? DenseMean::kMostVotes : 0,
-            .replays = true};
+            .replays = true,
+            .same_apply = true};
   }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return mean_.parts(b, round.central);

@@ -140,7 +140,8 @@ class DistributedLion final : public Method {
     return {.by_tensor = matrices_ != nullptr || !scales_.empty(),
             .hierarchical = true,
             .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max(),
-            .replays = true};
+            .replays = true,
+            .same_apply = true};
   }
 
   // The faster route: rounds * latency + bytes / rate on average over the ranks, with latency *

@@ -162,6 +162,8 @@ GradientView LocalSteps::direction() {
 Protocol LocalSteps::protocol(const Round& round) const {
   Protocol protocol = outer_->protocol(outer_round(round));
   protocol.mean_gradient = false;  // it would be that of drifts
+  protocol.same_apply = protocol.keeps_gradient = false;
+  protocol.own_parameters = true;
   protocol.by_tensor = true;
   protocol.cuts.assign(fragments_.cuts().begin(), fragments_.cuts().end());
   protocol.delay = fragments_.delay();

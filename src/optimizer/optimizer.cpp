@@ -92,7 +92,8 @@ void Optimizer::set_frozen(std::span<const bool> frozen) {
 }
 
 void Optimizer::set_gradient_factor(float factor) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: set_gradient_factor() in the middle of a step");
+  PRIDE_CHECK(!impl_->in_step || impl_->workers,
+              "optimizer: set_gradient_factor() in the middle of a step");
   impl_->gradient_factor = factor;
 }
 
@@ -122,8 +123,8 @@ void Optimizer::Impl::join() {
 }
 
 void Optimizer::Impl::replay(std::span<const std::byte> record) {
-  PRIDE_CHECK(comms.front()->size() == 1, "optimizer: replay() on a communicator of size ",
-              comms.front()->size(), ", must be 1");
+  PRIDE_CHECK(world() == 1, "optimizer: replay() on a communicator of size ", world(),
+              ", must be 1");
   if (!central && !shadow) shadow = std::make_unique<Central>(layout, *method, buckets, options);
   Central& rounds = central ? *central : *shadow;
   const std::int64_t round = steps_done / rounds.period();
@@ -134,7 +135,9 @@ void Optimizer::Impl::replay(std::span<const std::byte> record) {
 const Layout& Optimizer::layout() const noexcept { return impl_->layout; }
 std::int64_t Optimizer::steps_done() const noexcept { return impl_->steps_done; }
 std::string_view Optimizer::method() const noexcept { return impl_->options.method; }
-std::uint64_t Optimizer::state_floats() const noexcept { return impl_->method->state().floats(); }
+std::uint64_t Optimizer::state_floats() const noexcept {
+  return impl_->workers ? impl_->workers->state_floats() : impl_->method->state().floats();
+}
 
 std::vector<StateBuffer> Optimizer::state_buffers() {
   if (!impl_->in_step) impl_->complete();
@@ -142,7 +145,7 @@ std::vector<StateBuffer> Optimizer::state_buffers() {
 }
 
 Round Optimizer::Impl::round_of(std::int64_t step) const {
-  Round round{.step = step, .voters = comms.front()->size(), .seed = options.seed};
+  Round round{.step = step, .voters = world(), .seed = options.seed};
   round.weights = weights;
   round.central = central != nullptr;
   return round;
@@ -203,7 +206,8 @@ void Optimizer::to_common(const Parameters& params) const {
 
 void Optimizer::to_local(const Parameters& params) const {
   impl_->place(params, "to_local");
-  impl_->method->to_local(impl_->parameters->view(), impl_->frozen);
+  // of virtual workers, to_worker() has each one's own
+  if (!impl_->workers) impl_->method->to_local(impl_->parameters->view(), impl_->frozen);
   impl_->parameters->publish();
 }
 

@@ -48,9 +48,8 @@ void Optimizer::Impl::check_frozen() const {
   }
 }
 
-void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
-  if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
-  PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
+// Where this rank's gradients lie; null: they are given one by one.
+GradientView Optimizer::Impl::view_of(const Gradients* grads) {
   GradientView view{.factor = gradient_factor};
   gradients.assign(layout.tensors().size(), {});
   if (grads != nullptr) place_gradients(*grads);
@@ -60,7 +59,12 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   } else {
     view.places = gradients.data();
   }
-  place(params, "begin_step");
+  return view;
+}
+
+// Parameters, scalars and what else of a step does not depend on gradients.
+void Optimizer::Impl::set_context(const Parameters& params, const char* call) {
+  place(params, call);
   try {
     if (!params_checked) check_parameters();
   } catch (const CommError& e) {
@@ -72,12 +76,6 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
     scalars.push_back(scalars_of(groups[g], steps_done - group_starts[g]));
   }
   check_frozen();
-  unused.assign(layout.tensors().size(), 1);
-  reported.assign(layout.tensors().size(), 0);
-  one_by_one = grads == nullptr;
-  waiting = tensors_of_bucket;
-  if (!pipeline->has_delay()) traffic_before = traffic();
-
   static_cast<Round&>(ctx) = round_of(steps_done);
   ctx.rank = central ? central->number() : comms.front()->rank();
   ctx.groups = scalars;
@@ -86,8 +84,22 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
     ctx.scalars_digest =
         hash_bytes(std::as_bytes(std::span(std::as_const(frozen))), ctx.scalars_digest);
   }
-  ctx.unused = unused;
   ctx.frozen = frozen;
+}
+
+void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
+  if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
+  PRIDE_CHECK(!workers, "optimizer: a step of ", n_workers(),
+              " virtual workers: hand_over() takes the gradients of each, then step_workers()");
+  PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
+  const GradientView view = view_of(grads);
+  set_context(params, "begin_step");
+  unused.assign(layout.tensors().size(), 1);
+  reported.assign(layout.tensors().size(), 0);
+  one_by_one = grads == nullptr;
+  waiting = tensors_of_bucket;
+  if (!pipeline->has_delay()) traffic_before = traffic();
+  ctx.unused = unused;
   Pipeline::ExchangeAll all;
   if (ends_round(steps_done)) {
     all = [this](StepContext& step, std::span<Flight> flights) {

@@ -258,13 +258,13 @@ std::optional<NonFinite> Pipeline::run_as_one() {
   return std::nullopt;
 }
 
-// Every rank has the whole mean gradient, so nothing is sent for its norm. The sum goes over words
-// of 64 coordinates in the order of the layout, whose end is bucket 0: it does not depend on the
-// buckets.
-double Pipeline::mean_gradient_norm() {
+// The sum goes over words of 64 coordinates in the order of the layout, whose end is bucket 0: it
+// does not depend on the buckets.
+double mean_gradient_norm(const Method& method, std::span<const Bucket> buckets,
+                          std::span<const Flight> flights) {
   double squares = 0;
-  for (std::size_t b = buckets_.size(); b-- > 0;) {
-    method_.visit_mean_gradient(buckets_[b], flight_of(b), [&](std::span<const float> g) {
+  for (std::size_t b = buckets.size(); b-- > 0;) {
+    method.visit_mean_gradient(buckets[b], flights[b], [&](std::span<const float> g) {
       for (std::size_t i = 0; i < g.size(); i += kAlignment) {
         squares += kernels::sum_squares(g.subspan(i, kAlignment));
       }
@@ -277,7 +277,7 @@ double Pipeline::mean_gradient_norm() {
 void Pipeline::apply_all() {
   if (clip_ > 0) {
     const Stopwatch watch(timing_.apply_s);
-    grad_norm_ = mean_gradient_norm();
+    grad_norm_ = mean_gradient_norm(method_, buckets_, flights_);
     if (grad_norm_ > clip_) ctx_->grad_scale = static_cast<float>(clip_ / grad_norm_);
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) apply(b);

@@ -20,6 +20,11 @@
 
 namespace pride {
 
+// 2-norm of a step's mean gradient, which every rank has: nothing is sent for it. REQUIRES:
+// Protocol::mean_gradient, and a flight for each bucket, exchanged.
+double mean_gradient_norm(const Method& method, std::span<const Bucket> buckets,
+                          std::span<const Flight> flights);
+
 class Pipeline {
  public:
   struct Timing {
@@ -130,7 +135,6 @@ class Pipeline {
   bool idle(const Lane& lane) const;
   bool wait_for_result(std::size_t bucket);
   void apply_all();
-  double mean_gradient_norm();
   void abandon(std::string_view why) noexcept;
 
   Communicator& caller_;
