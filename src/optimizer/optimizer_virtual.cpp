@@ -96,9 +96,13 @@ void Optimizer::Impl::report_workers(const std::optional<NonFinite>& non_finite,
   std::vector<StepNotes> notes;
   guarded([&] { notes = workers->end_step(); });
   for (std::size_t i = 0; i < notes.size(); ++i) {
-    if (!notes[i].alone) continue;
-    report.workers[i].skip_reason = describe(*notes[i].alone, steps_done);
-    skip(report.workers[i].skip_reason, true, report);
+    StepReport mine;
+    if (notes[i].alone) skip(describe(*notes[i].alone, steps_done), false, mine);
+    if (notes[i].dropped) skip(describe(*notes[i].dropped, notes[i].dropped_step), false, mine);
+    report.workers[i].skip_reason = mine.skip_reason;
+    if (!mine.skipped || report.skip_reason.ends_with(mine.skip_reason)) continue;
+    report.skip_reason += (report.skipped ? "; " : "") + mine.skip_reason;
+    report.skipped = true;
   }
   report.diagnostics = std::move(notes[0].diagnostics);
   report.note = std::move(notes[0].note);

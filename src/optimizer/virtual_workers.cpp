@@ -21,10 +21,6 @@ constexpr std::chrono::hours kNoTimeout{24 * 365};
 VirtualWorkers::VirtualWorkers(const Layout& layout, const OptimizerOptions& options, Method& first,
                                std::span<const Bucket> buckets)
     : layout_(layout), nodes_(options.nodes), buckets_(buckets) {
-  PRIDE_CHECK(first.protocol({.voters = options.virtual_workers}).delay == 0,
-              "optimizer: virtual_workers: ", options.method,
-              " with the option delay: its exchanges go on beside later steps, whose gradients "
-              "virtual workers have one after the other; set delay = 0");
   workers_.resize(static_cast<std::size_t>(options.virtual_workers));
   for (Worker& w : workers_) {
     w.method = &first;
@@ -52,7 +48,7 @@ std::uint64_t VirtualWorkers::state_floats() const {
   return floats;
 }
 
-// Worker 0's parameters are those of nobody: all write theirs here.
+// Between exchanges no worker's parameters are those of the others: they are made by to_local().
 View VirtualWorkers::sink() {
   if (sink_places_.empty()) {
     std::size_t most = 0;
@@ -89,7 +85,8 @@ void VirtualWorkers::hand_over(int worker, const StepContext& ctx, std::span<con
   if (protocol_.whole_gradient) w.method->prepare(alone, w.ctx, w.grads);
   encode(w);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {  // local steps
-    if (w.flights[b].parts.empty()) w.method->apply(buckets_[b], w.flights[b], w.ctx, sink());
+    if (protocol_.delay == 0 && !w.flights[b].parts.empty()) continue;
+    w.method->apply(buckets_[b], w.flights[b], w.ctx, sink());
   }
 }
 
@@ -137,9 +134,14 @@ std::optional<NonFinite> VirtualWorkers::finish(View x, double clip) {
     bad = first_non_finite();
   }
   const Stopwatch watch(timing_.apply_s);
+  grad_norm_ = 0;
   if (clip > 0 && !bad) clip_mean(clip);
   for (std::size_t b = 0; b < buckets_.size() && !bad; ++b) {
-    if (!workers_.front().flights[b].parts.empty()) apply(b, x);
+    if (!workers_.front().flights[b].parts.empty()) take_result(b, x);
+  }
+  if (bad && protocol_.delay > 0) {
+    for (Worker& w : workers_) w.method->drop(w.ctx, *bad);
+    bad.reset();
   }
   if (protocol_.own_parameters) workers_.front().method->to_common(x, workers_.front().ctx.frozen);
   return bad;
@@ -191,15 +193,14 @@ void VirtualWorkers::for_shared(std::size_t bucket, View x, const Body& body) {
 }
 
 // Each worker commits its own state, and makes the same step in what all share: it begins where the
-// one before it began.
-void VirtualWorkers::apply(std::size_t bucket, View x) {
+// one before it began. With a delay the method keeps the result until it adopts it.
+void VirtualWorkers::take_result(std::size_t bucket, View x) {
   shared_.clear();
   if (!protocol_.same_apply && size() > 1) {
     for_shared(bucket, x, [&](std::span<float> values) {
       shared_.insert(shared_.end(), values.begin(), values.end());
     });
   }
-  const View target = protocol_.own_parameters ? sink() : x;
   for (Worker& w : workers_) {
     std::span<const float> rest = shared_;
     if (w.ctx.rank > 0) {
@@ -208,7 +209,11 @@ void VirtualWorkers::apply(std::size_t bucket, View x) {
         rest = rest.subspan(values.size());
       });
     }
-    w.method->apply(buckets_[bucket], w.flights[bucket], w.ctx, target);
+    if (protocol_.delay > 0) {
+      w.method->arrive(buckets_[bucket], w.flights[bucket], w.ctx);
+    } else {
+      w.method->apply(buckets_[bucket], w.flights[bucket], w.ctx, x);
+    }
     if (protocol_.same_apply) break;
   }
   settle(bucket);

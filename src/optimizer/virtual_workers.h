@@ -80,7 +80,7 @@ class VirtualWorkers {
   void exchange(Communicator& comm, Worker& w);
   std::optional<NonFinite> first_non_finite() const;
   void clip_mean(double limit);
-  void apply(std::size_t bucket, View x);
+  void take_result(std::size_t bucket, View x);
   void settle(std::size_t bucket);
   template <typename Body>
   void for_shared(std::size_t bucket, View x, const Body& body);
@@ -92,7 +92,7 @@ class VirtualWorkers {
   std::vector<Worker> workers_;
   Protocol protocol_;          // of the step at hand
   std::vector<float> shared_;  // of a bucket, as it was before it was applied
-  FlatBuffer sink_values_;     // where parameters of a worker's own are written, and lost
+  FlatBuffer sink_values_;     // where local steps write parameters that nobody reads
   std::vector<ParameterPlace> sink_places_;
   double grad_norm_ = 0;
   Pipeline::Timing timing_;
