@@ -52,8 +52,7 @@ TEST_F(VirtualErrors, NameTheWorkerThatIsMissingOrCameTwice) {
   all.hand_over(1, x_.span(), g_.span());  // none of these has cost the step
   EXPECT_EQ(all.step_workers(x_.span()).step, 0);
   EXPECT_EQ(all.steps_done(), 1);
-  EXPECT_NE(refused([&] { all.step_workers(x_.span()); }).find("worker 0 of 3"),
-            std::string::npos);
+  EXPECT_NE(refused([&] { all.step_workers(x_.span()); }).find("worker 0 of 3"), std::string::npos);
 }
 
 TEST_F(VirtualErrors, NameWhatDoesNotGoWithThem) {

@@ -67,8 +67,9 @@ Saved by_ranks(const Training& run, const Saved& from) {
     }
     const std::int64_t begin = optimizer.steps_done();
     for (std::int64_t step = begin; step < begin + kSteps; ++step) {
-      testing::fill(kLayout, grads,
-           [&](std::size_t t, std::size_t c) { return run.grad(comm.rank(), step, t, c); });
+      testing::fill(kLayout, grads, [&](std::size_t t, std::size_t c) {
+        return run.grad(comm.rank(), step, t, c);
+      });
       const auto flags = testing::flags_of(run, comm.rank(), step, kTensors.size());
       optimizer.step(x.span(), grads.span(), {flags.get(), kTensors.size()});
     }
@@ -203,8 +204,9 @@ TEST(VirtualWorkersAdd, GivesTheBitsOfRanks) {
   const std::vector<TensorSpec> more(kTensors.begin() + 3, kTensors.end());
   const auto gradients_of = [](const Layout& layout, int rank, std::int64_t step) {
     FlatBuffer g(layout.flat_size());
-    testing::fill(layout, g,
-         [&](std::size_t t, std::size_t i) { return testing::gradient(rank, step, t, i); });
+    testing::fill(layout, g, [&](std::size_t t, std::size_t i) {
+      return testing::gradient(rank, step, t, i);
+    });
     return g;
   };
   for (const std::string method : {"dlion-vote", "signsgd-ef", "diloco"}) {
@@ -249,8 +251,8 @@ TEST(VirtualWorkersState, HoldsOnceWhatAllShare) {
     options.virtual_workers = 8;
     return Optimizer(*alone.front(), kLayout, options).state_floats();
   };
-  EXPECT_EQ(floats("adamw"), 2 * n);           // moments of the mean
-  EXPECT_EQ(floats("dlion-vote"), 8 * n);      // each worker's momentum
+  EXPECT_EQ(floats("adamw"), 2 * n);             // moments of the mean
+  EXPECT_EQ(floats("dlion-vote"), 8 * n);        // each worker's momentum
   EXPECT_EQ(floats("diloco"), (2 + 8 * 3) * n);  // common, outer m; drift and two moments each
 }
 
