@@ -277,7 +277,8 @@ class Optimizer {
   StateDict save() const;
 
   // The state of a virtual worker: that of the rank with its number, of as many ranks. save() is
-  // that of worker 0. To load them, give those of all to load().
+  // that of worker 0. To load them, give those of all to load(), which also gives up a step of
+  // which some have handed over their gradients.
   StateDict save(int worker) const;
 
   // A narrower parameter must hold its values of the save before the next call with parameters: a

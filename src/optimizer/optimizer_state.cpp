@@ -197,6 +197,9 @@ void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
   group_starts = std::move(starts);
   refusal.clear();
   params_checked = false;
+  if (!workers) return;
+  workers->forget();  // what its gradients have changed is loaded
+  in_step = false;
 }
 
 // Each shard's state to its server among the buckets of `to`, which has it where it was.
@@ -210,7 +213,7 @@ void Optimizer::Impl::move_server_state(std::span<const Bucket> from, Impl& to) 
 }
 
 void Optimizer::load(const StateDict& saved) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: load() in the middle of a step");
+  PRIDE_CHECK(!impl_->in_step || impl_->workers, "optimizer: load() in the middle of a step");
   const int rank = impl_->rank(), world = impl_->world();
   PRIDE_CHECK(impl_->n_workers() == 1, "load: one state given; load those of all ", world,
               " virtual workers, or of all ranks of another run");
@@ -232,7 +235,7 @@ void Optimizer::load(const StateDict& saved) {
 }
 
 void Optimizer::load(std::vector<StateDict> of_all_ranks, LocalState local) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: load() in the middle of a step");
+  PRIDE_CHECK(!impl_->in_step || impl_->workers, "optimizer: load() in the middle of a step");
   const StateTable& table = impl_->method->state();
   std::vector<Move> moves;
   impl_->load([&, ready = false](int worker) mutable {

@@ -66,8 +66,8 @@ static void check_run(const char* method, const char* option, const char* value)
   for (int i = 0; i < kWorkers; ++i) {
     CHECK_OK(pride_optimizer_save_worker(optimizer, i, &states[i]));
   }
-  CHECK_OK(
-      pride_optimizer_load_all(optimizer, (const pride_state* const*)states, kWorkers, PRIDE_LOCAL_KEEP));
+  CHECK_OK(pride_optimizer_load_all(optimizer, (const pride_state* const*)states, kWorkers,
+                                    PRIDE_LOCAL_KEEP));
   CHECK_FAILS(PRIDE_INVALID, "all 3 virtual workers", pride_optimizer_load(optimizer, states[0]));
   for (int i = 0; i < kWorkers; ++i) pride_state_destroy(states[i]);
   pride_optimizer_destroy(optimizer);
