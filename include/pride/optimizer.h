@@ -78,8 +78,10 @@ struct OptimizerOptions {
   // other over one copy of the parameters (docs/virtual_workers.md). 0: none. The gradients of each
   // are given to hand_over(), then step_workers() makes the step of all. Bits of parameters and
   // states and counted bytes are those of as many ranks. REQUIRES: a communicator of size 1, no
-  // coordinator; at most 1024. Steps do not overlap, and all workers have `vote_weight`.
+  // coordinator; at most 1024. Steps do not overlap. `worker_weights`: votes of each, as
+  // vote_weight; empty: that of all.
   int virtual_workers = 0;
+  std::vector<int> worker_weights = {};
 
   // In the place of other ranks: a coordinator, for workers that come and go
   // (docs/design/coordinator.md). Every exchange is a round of its run; broadcast() joins it.

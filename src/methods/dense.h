@@ -24,7 +24,8 @@ class DenseMethod : public Method {
     return {.mean_gradient = true,
             .most_votes = round.central ? DenseMean::kMostVotes : 0,
             .replays = true,
-            .same_apply = true};
+            .same_apply = true,
+            .keeps_gradient = mean_.sends_from_gradient()};
   }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return mean_.parts(b, round.central);

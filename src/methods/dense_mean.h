@@ -21,6 +21,9 @@ class DenseMean {
  public:
   explicit DenseMean(Dense kind) : kind_(kind) {}
 
+  // Frames may lie in the gradient's own memory.
+  bool sends_from_gradient() const noexcept { return kind_ == Dense::kOrdered; }
+
   static constexpr int kMostVotes = std::numeric_limits<int>::max();  // by a coordinator
 
   // `central`: what a coordinator gets is checked before it is summed.

@@ -188,6 +188,10 @@ class DistributedLion final : public Method {
     }
   }
 
+  void end_encode(const StepContext&) override {
+    if (matrices_) matrices_->release();
+  }
+
   // Signs to a vote or to counts; with nodes, signs to a node's counts, and these to the result.
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override {

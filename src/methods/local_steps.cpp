@@ -288,6 +288,11 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
   for_pieces(b, [&](const Piece& p) { fragments_.send(p.begin, of(common_, p), of(drift_, p)); });
 }
 
+void LocalSteps::end_encode(const StepContext& ctx) {
+  if (!outer_->protocol(outer_round(ctx)).keeps_gradient) direction_ = {};
+  outer_->end_encode(outer_context(ctx));
+}
+
 // x' = the outer method's step;  rest = feedback (rest + y - (x' - decayed x))
 void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const StepContext& outer) {
   if (rest_ == nullptr) return outer_->apply(b, flight, outer, {.flat = common_.data()});

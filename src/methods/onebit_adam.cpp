@@ -31,8 +31,8 @@ class OneBitAdam final : public Method {
           return kernels::Feedback{.keep = s.beta1, .take = s.one_minus_beta1, .rate = 1};
         }) {}
 
-  Protocol protocol(const Round& round) const override {
-    return {.alignment = kScaleBlock, .keeps_gradient = is_frozen(round)};
+  Protocol protocol(const Round&) const override {
+    return {.alignment = kScaleBlock, .keeps_gradient = true};
   }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return is_frozen(round) ? feedback_.parts(b) : mean_.parts(b);

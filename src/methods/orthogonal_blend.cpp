@@ -165,4 +165,10 @@ std::optional<NonFinite> OrthogonalBlend::encode(const Piece& piece, const StepC
   return std::nullopt;
 }
 
+void OrthogonalBlend::release() {
+  for (const auto& held : of_tensor_) {
+    if (held) held->u = {};
+  }
+}
+
 }  // namespace pride::methods

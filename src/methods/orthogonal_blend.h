@@ -50,6 +50,8 @@ class OrthogonalBlend {
              std::span<const float> g, std::span<float> m);
   bool blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas, GradientView grad,
              std::span<float> m);
+  // The directions are no longer needed in this step.
+  void release();
   std::span<const float> direction(std::size_t tensor) const { return of_tensor_[tensor]->u; }
   std::span<const float> direction(const Piece& piece) const {
     const Held& held = *of_tensor_[piece.tensor];

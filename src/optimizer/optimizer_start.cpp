@@ -38,7 +38,10 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   }
   if (unusable) std::rethrow_exception(unusable);
   const int size = world_of(user_comm);
-  given_weights.resize(static_cast<std::size_t>(size), given_weights.front());
+  if (options.virtual_workers > 0) {
+    given_weights.assign(options.worker_weights.begin(), options.worker_weights.end());
+    given_weights.resize(static_cast<std::size_t>(size), options.vote_weight);
+  }
   weights = vote_weights(options.method, method->protocol({.voters = size}), options.nodes,
                          given_weights);
   method->state().allocate(layout.flat_size());
@@ -115,6 +118,10 @@ void Optimizer::Impl::check_virtual_workers(const Communicator& user_comm) const
   PRIDE_CHECK(n == 0 || user_comm.size() == 1, "optimizer: virtual_workers = ", n,
               " on a communicator of size ", user_comm.size(),
               ": one process plays all workers, on a communicator of size 1");
+  PRIDE_CHECK(options.worker_weights.empty() ||
+                  options.worker_weights.size() == static_cast<std::size_t>(n),
+              "optimizer: ", options.worker_weights.size(), " worker_weights for ", n,
+              " virtual workers");
   PRIDE_CHECK(n == 0 || !options.coordinator,
               "optimizer: virtual_workers with a coordinator: a process is one of its workers");
 }

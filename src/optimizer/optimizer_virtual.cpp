@@ -41,7 +41,6 @@ void Optimizer::Impl::hand_over(int worker, const Parameters& params, const Grad
   PRIDE_CHECK(unused_there.empty() || unused_there.size() == n, "optimizer: ", unused_there.size(),
               " flags of unused tensors for ", n, " tensors");
   view_of(&grads);
-  // by tensor: what a method sends from one flat buffer is sent from where it lies, in the step
   const GradientView view{.places = gradients.data(), .factor = gradient_factor};
   if (!in_step) set_context(params, "hand_over");
   in_step = true;

@@ -116,6 +116,7 @@ void VirtualWorkers::encode(Worker& w) {
     }
     w.method->encode(buckets_[b], w.ctx, flight);
   }
+  w.method->end_encode(w.ctx);
 }
 
 // --- All workers. --------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ struct Protocol {
                          // memory() alone: results can be applied without a gradient
   // For workers that share one copy of the parameters and of shared state (virtual workers):
   bool same_apply = false;      // apply() changes these alone: once serves all workers
-  bool keeps_gradient = false;  // apply() reads the gradient again
+  bool keeps_gradient = false;  // apply() reads the gradient again, or frames lie in it
   bool own_parameters = false;  // between exchanges a worker has its own, which apply() only writes
   bool exact = true;            // false: the parts that are sent may differ
   bool bound = true;            // if not exact: an upper bound
