@@ -23,6 +23,9 @@ class FlatBuffer {
   const float* data() const noexcept { return data_.get(); }
   std::size_t size() const noexcept { return n_; }
 
+  // Another buffer of the same floats.
+  FlatBuffer alias() const;
+
   // Keeps the floats where they are, beyond the buffer's life.
   std::shared_ptr<const void> memory() const noexcept { return data_; }
 

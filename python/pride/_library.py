@@ -40,7 +40,7 @@ Options = _struct(
     (c.POINTER(_string), "names values"), (_u64, "n_options"), (c.POINTER(Group), "groups"),
     (_u64, "n_groups bucket_coords seed"), (_double, "clip_global_norm"),
     (_i32, "overlap exchange_threads"), (c.POINTER(_i32), "node_of_rank"),
-    (_i32, "vote_weight reserved"))
+    (_i32, "vote_weight virtual_workers"))
 Report = _struct("Report", (_u32, "struct_size"), (_i32, "skipped"), (_i64, "step"),
                  (_u64, "bytes_sent bytes_received messages_sent"),
                  (_double, "grad_norm encode_s exchange_s apply_s"))
@@ -115,6 +115,10 @@ _FUNCTIONS = {
     "pride_optimizer_ready": (None, [_handle, _u64, _i32]),
     "pride_optimizer_ready_at": (None, [_handle, _u64, _array]),
     "pride_optimizer_finish": (None, [_handle, _i64, _report]),
+    "pride_optimizer_to_worker": (None, [_handle, _i32, _array]),
+    "pride_optimizer_hand_over": (None, [_handle, _i32, _array, _array, _u64]),
+    "pride_optimizer_step_workers": (None, [_handle, _array, _report]),
+    "pride_optimizer_save_worker": (None, [_handle, _i32, _out]),
     "pride_optimizer_note": (_string, [_handle]),
     "pride_optimizer_set_group": (None, [_handle, _i32, _group]),
     "pride_optimizer_add": (None, [_handle, _tensor, _u64, _group, _u64]),

@@ -72,12 +72,15 @@ def stepped(optimizer):
     optimizer._step_number.fill_(library.lib.pride_optimizer_steps_done(optimizer._handle))
 
 
-def _own(optimizer):
-    """(texts, {(buffer, parameter): tensor}) of this rank; tensors are copies."""
+def _own(optimizer, worker=None):
+    """(texts, {(buffer, parameter): tensor}) of this rank, or of a virtual worker; tensors are
+    copies."""
     if not optimizer._running:  # else libpride refuses
         optimizer._table.fill(collect=False)
         optimizer._table.give()
-    handle = library.Handle("state", "pride_optimizer_save", optimizer._handle)
+    handle = library.Handle("state", "pride_optimizer_save", optimizer._handle) if (
+        worker is None) else library.Handle("state", "pride_optimizer_save_worker",
+                                            optimizer._handle, worker)
     texts, tensors = {}, {}
     name, value = c.c_char_p(), c.c_char_p()
     for i in range(library.lib.pride_state_texts(handle)):
@@ -116,6 +119,8 @@ def _state_dict(optimizer):
     rank, gathered = optimizer._world.rank, optimizer._gathered
     if gathered is not None and gathered[0] == _version(optimizer):
         ranks = gathered[1]
+    elif optimizer._n_workers:
+        ranks = {i: _own(optimizer, i) for i in range(optimizer._n_workers)}
     else:
         ranks = {rank: _own(optimizer)}
     index, groups = packed_groups(optimizer)
@@ -174,6 +179,8 @@ def consolidate(optimizer, to):
                 f"pride: consolidate_state_dict(to={to!r}) of {world.size} ranks")
         made["own"] = _own(optimizer)
 
+    if optimizer._n_workers:
+        return  # state_dict() is that of all virtual workers
     rows = optimizer._agree("consolidate_state_dict", save, lambda: [to])
     optimizer._same(rows, 0, "argument 'to' of consolidate_state_dict()")
     texts, tensors = made["own"]

@@ -10,4 +10,11 @@ FlatBuffer::FlatBuffer(std::size_t n, Memory& memory) : n_(n) {
   if (n > 0) data_ = memory.zeros(n);
 }
 
+FlatBuffer FlatBuffer::alias() const {
+  FlatBuffer other;
+  other.data_ = data_;
+  other.n_ = n_;
+  return other;
+}
+
 }  // namespace pride

@@ -57,6 +57,22 @@ void StateTable::allocate(std::size_t flat_size, Memory& memory) {
   for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size, memory);
 }
 
+void StateTable::allocate_beside(const StateTable& first) {
+  flat_size_ = first.flat_size_;
+  memory_ = first.memory_;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const bool shared = entries_[i].kind == StateKind::kShared;
+    entries_[i].buffer =
+        shared ? first.entries_[i].buffer.alias() : FlatBuffer(flat_size_, *memory_);
+  }
+}
+
+void StateTable::share_masters(const StateTable& first) {
+  masters_ = first.masters_.alias();
+  has_master_ = first.has_master_;
+  n_masters_ = first.n_masters_;
+}
+
 FlatBuffer& StateTable::masters(std::size_t tensor, std::size_t n) {
   if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_, *memory_);
   if (has_master_.size() <= tensor) has_master_.resize(tensor + 1, 0);
@@ -75,6 +91,12 @@ std::uint64_t StateTable::floats() const noexcept {
 void StateTable::copy(const StateTable& other, const FlatBuffer& from, FlatBuffer& to) {
   std::vector<float> room;
   memory_->write(on_host(*other.memory_, from.span(), room), to.data());
+}
+
+std::uint64_t StateTable::own_floats() const noexcept {
+  std::uint64_t n = 0;
+  for (const Entry& e : entries_) n += e.kind == StateKind::kShared ? 0 : e.buffer.size();
+  return n;
 }
 
 void StateTable::take(const StateTable& other, std::size_t n_tensors) {

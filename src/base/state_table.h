@@ -39,12 +39,18 @@ class StateTable {
 
   void allocate(std::size_t flat_size, Memory& memory = Memory::host());
 
+  // The table of another worker in this process: shared buffers are those of `first`, an allocated
+  // table of the same method. Its masters are found by share_masters(), once it has any.
+  void allocate_beside(const StateTable& first);
+  void share_masters(const StateTable& first);
+
   // The float32 masters of parameters that are narrower, "master/<parameter>", shared: a buffer of
   // the flat size, of which tensors that were asked for are saved and counted. REQUIRES: allocated.
   FlatBuffer& masters(std::size_t tensor, std::size_t n);
 
   std::size_t n_buffers() const noexcept { return entries_.size(); }
-  std::uint64_t floats() const noexcept;  // of all buffers together
+  std::uint64_t floats() const noexcept;      // of all buffers together
+  std::uint64_t own_floats() const noexcept;  // of those that are not shared
   bool has(StateKind kind) const noexcept;
 
   // Tensors "<buffer>/<parameter>"; scalars "kind.<buffer>" ("local", "shared" or "server") and

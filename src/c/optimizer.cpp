@@ -125,7 +125,9 @@ OptimizerOptions options_of(const pride_options& given_options, int world) {
   options.exchange_threads = o.exchange_threads;
   options.seed = o.seed;
   options.vote_weight = o.vote_weight;
+  options.virtual_workers = o.virtual_workers;
   if (o.node_of_rank != nullptr) {
+    if (o.virtual_workers > 0) world = o.virtual_workers;
     options.nodes = Nodes(std::span(o.node_of_rank, static_cast<std::size_t>(world)));
   }
   return options;
@@ -153,7 +155,7 @@ void pride_options_init(pride_options* options, uint32_t struct_size) {
                              .exchange_threads = defaults.exchange_threads,
                              .node_of_rank = nullptr,
                              .vote_weight = defaults.vote_weight,
-                             .reserved = 0};
+                             .virtual_workers = 0};
   std::memcpy(options, &all, std::min<std::size_t>(struct_size, sizeof all));
 }
 
@@ -265,6 +267,36 @@ int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms, pride
     if (!pending) write(finishing.get(), *optimizer, report);
   });
   return pending ? static_cast<int>(PRIDE_PENDING) : status;
+}
+
+int pride_optimizer_to_worker(const pride_optimizer* optimizer, int32_t worker,
+                              const pride_array* params) {
+  return guarded([&] { idle(optimizer).to_worker(worker, params_of(*optimizer, params)); });
+}
+
+int pride_optimizer_hand_over(pride_optimizer* optimizer, int32_t worker, const pride_array* params,
+                              const pride_array* grads, uint64_t n) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    PRIDE_CHECK(n == 0 || grads != nullptr, "grads: ", n, " gradients at NULL");
+    std::vector<pride::ConstTensor> given;
+    for (uint64_t i = 0; i < n; ++i) {
+      const pride_array& g = grads[i];
+      if (g.data != nullptr) check_array(g, "grads");
+      given.emplace_back(g.data, g.n, g.data == nullptr ? pride::DType{} : dtype_of(g, "grads"));
+    }
+    all.hand_over(worker, params_of(*optimizer, params),
+                  std::span<const pride::ConstTensor>(given));
+  });
+}
+
+int pride_optimizer_step_workers(pride_optimizer* optimizer, const pride_array* params,
+                                 pride_report* report) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    check_report(report);
+    write(all.step_workers(params_of(*optimizer, params)), *optimizer, report);
+  });
 }
 
 const char* pride_optimizer_note(const pride_optimizer* optimizer) {

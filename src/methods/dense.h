@@ -24,7 +24,9 @@ class DenseMethod : public Method {
   Protocol protocol(const Round& round) const override {
     return {.mean_gradient = true,
             .most_votes = round.central ? DenseMean::kMostVotes : 0,
-            .replays = true};
+            .replays = true,
+            .same_apply = true,
+            .keeps_gradient = mean_.sends_from_gradient()};
   }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return mean_.parts(b, round.central);

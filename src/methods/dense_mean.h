@@ -23,6 +23,9 @@ class DenseMean {
   // Throws InvalidArgument, naming the method, where the space has no such mean.
   DenseMean(Dense kind, const std::string& method, Space& space);
 
+  // Frames may lie in the gradient's own memory.
+  bool sends_from_gradient() const noexcept { return kind_ == Dense::kOrdered; }
+
   static constexpr int kMostVotes = std::numeric_limits<int>::max();  // by a coordinator
 
   // `central`: what a coordinator gets is checked before it is summed.

@@ -146,7 +146,8 @@ class DistributedLion final : public Method {
     return {.by_tensor = matrices_ != nullptr || !scales_.empty(),
             .hierarchical = true,
             .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max(),
-            .replays = true};
+            .replays = true,
+            .same_apply = true};
   }
 
   // The faster route: rounds * latency + bytes / rate on average over the ranks, with latency *
@@ -188,6 +189,10 @@ class DistributedLion final : public Method {
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
     encode_signs(space_, flight.parts[0].shards, flight.grad, ctx, blend_, m_, flight.wire(0),
                  {matrices_.get(), scales_});
+  }
+
+  void end_encode(const StepContext&) override {
+    if (matrices_) matrices_->release();
   }
 
   // Signs to a vote or to counts; with nodes, signs to a node's counts, and these to the result.

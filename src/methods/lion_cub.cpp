@@ -90,6 +90,7 @@ Protocol LionCub::protocol(const Round&) const {
   p.whole_gradient = plan_.bits > 1 && quantiser_.needs_whole_gradient();
   if (p.whole_gradient) p.before = quantiser_.before();
   p.replays = !e_ && !measures_ && std::ranges::count(plan_.synced, 1) == 0;
+  p.same_apply = p.replays;
   return p;
 }
 

@@ -154,6 +154,8 @@ GradientView LocalSteps::direction() {
 Protocol LocalSteps::protocol(const Round& round) const {
   Protocol protocol = outer_->protocol(outer_round(round));
   protocol.mean_gradient = false;  // it would be that of drifts
+  protocol.same_apply = protocol.keeps_gradient = false;
+  protocol.own_parameters = true;
   protocol.by_tensor = true;
   protocol.cuts.assign(fragments_.cuts().begin(), fragments_.cuts().end());
   protocol.delay = fragments_.delay();
@@ -283,6 +285,11 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
   outer_->encode(b, outer, flight);
   if (fragments_.delay() == 0) return;
   for_pieces(b, [&](const Piece& p) { fragments_.send(p.begin, of(common_, p), of(drift_, p)); });
+}
+
+void LocalSteps::end_encode(const StepContext& ctx) {
+  if (!outer_->protocol(outer_round(ctx)).keeps_gradient) direction_ = {};
+  outer_->end_encode(outer_context(ctx));
 }
 
 // x' = the outer method's step;  rest = feedback (rest + y - (x' - decayed x))

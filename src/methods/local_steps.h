@@ -35,6 +35,7 @@ class LocalSteps final : public Method {
   void prepare(Communicator& comm, const StepContext& ctx, GradientView grad) override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
+  void end_encode(const StepContext& ctx) override;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override;
   void settle(const Part& part, const Shard& shard, std::span<const float> pending) override;

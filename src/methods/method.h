@@ -80,6 +80,10 @@ class Method : public Server {
   // and unused bits, and a wire's non_finite or its fault word if its values are not finite.
   virtual void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) = 0;
 
+  // Worker, after the last encode() of a step: frees what apply() does not read, which virtual
+  // workers would have N times. Need not be called.
+  virtual void end_encode(const StepContext&) {}
+
   // Server: commits the pending state of Server::serve(). Not called for a dropped step.
   virtual void settle(const Part&, const Shard&, std::span<const float> /*pending*/) {}
 

@@ -31,7 +31,9 @@ class OneBitAdam final : public Method {
           return kernels::Feedback{.keep = s.beta1, .take = s.one_minus_beta1, .rate = 1};
         }) {}
 
-  Protocol protocol(const Round&) const override { return {.alignment = kScaleBlock}; }
+  Protocol protocol(const Round&) const override {
+    return {.alignment = kScaleBlock, .keeps_gradient = true};
+  }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return is_frozen(round) ? feedback_.parts(b) : mean_.parts(b);
   }

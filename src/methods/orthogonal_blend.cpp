@@ -196,4 +196,10 @@ void OrthogonalBlend::encode(const Piece& piece, const StepContext& ctx,
                     fault);
 }
 
+void OrthogonalBlend::release() {
+  for (const auto& held : of_tensor_) {
+    if (held) held->u = {};
+  }
+}
+
 }  // namespace pride::methods

@@ -47,6 +47,8 @@ class OrthogonalBlend {
   // at the guard. REQUIRES: has(tensor), m and g of its size.
   void blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas, const Values& g,
              std::span<float> m, Guard guard = nullptr);
+  // The directions are no longer needed in this step.
+  void release();
   std::span<const float> direction(std::size_t tensor) { return finished(tensor).u.span(); }
   std::span<const float> direction(const Piece& piece) {
     const Held& held = finished(piece.tensor);

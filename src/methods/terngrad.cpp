@@ -34,7 +34,7 @@ class TernGrad final : public Method {
               yes_no_option("terngrad", ctx, "nesterov")) {}
 
   Protocol protocol(const Round&) const override {
-    return {.whole_gradient = true, .before = shared_.part()};
+    return {.whole_gradient = true, .before = shared_.part(), .same_apply = true};
   }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     std::vector<Part> parts;

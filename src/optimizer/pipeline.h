@@ -20,6 +20,14 @@
 
 namespace pride {
 
+// 2-norm of a step's mean gradient, which every rank has: nothing is sent for it. REQUIRES:
+// Protocol::mean_gradient, and a flight for each bucket, exchanged.
+double mean_gradient_norm(const Method& method, std::span<const Bucket> buckets,
+                          std::span<const Flight> flights);
+
+// Waits until a bucket's frames are complete; what kernels found is then in its wires.
+void take_faults(Space& space, Flight& flight, const StepContext& ctx);
+
 class Pipeline {
  public:
   struct Timing {
@@ -113,7 +121,6 @@ class Pipeline {
   Flight& flight_of(std::size_t bucket) { return flights_[separate_ ? bucket : 0]; }
   bool sends_late(std::size_t bucket) const;
   void encode(std::size_t bucket);
-  void take_faults(Flight& flight, const StepContext& ctx);
   void exchange(Lane& lane, std::size_t bucket);
   void apply(std::size_t bucket);
   std::optional<NonFinite> run_step();
@@ -132,7 +139,6 @@ class Pipeline {
   bool idle(const Lane& lane) const;
   bool wait_for_result(std::size_t bucket);
   void apply_all();
-  double mean_gradient_norm();
   void abandon(std::string_view why) noexcept;
 
   Communicator& caller_;

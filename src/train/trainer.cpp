@@ -53,9 +53,11 @@ class Worker {
         model_(make_model(plan, device_)),
         tensors_(personal_last(named_parameters(*model_, plan.options.decay_all),
                                plan.options.personal, n_personal_)),
-        feed_(plan_, comm.rank()),
-        optimizer_(comm, common_layout(tensors_.layout(), n_personal_), optimizer_options()),
-        rounds_(plan, comm.rank(), optimizer_.period()) {
+        feeds_(make_feeds(comm.rank())),
+        optimizer_(comm, common_layout(tensors_.layout(), n_personal_), optimizer_options()) {
+    for (int i = 0; i < n_players(); ++i) {
+      rounds_.emplace_back(plan, comm.rank() + i, optimizer_.period());
+    }
     control_->set_timeout(comm.timeout());
     if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_.layout(), plan);
   }
@@ -67,6 +69,9 @@ class Worker {
   void notify(const Call& call) {
     for (const auto& observer : observers_) call(*observer);
   }
+  // Of this rank: one, or all virtual workers.
+  int n_players() const { return std::max(1, plan_.options.virtual_workers); }
+  std::vector<Feed> make_feeds(int rank) const;
   OptimizerOptions optimizer_options();
   void start();
   void join();
@@ -74,10 +79,12 @@ class Worker {
   void lock_folder();
   void take_folder();
   WorldStep take_step();
-  double backward(RankStep& mine, bool begins);
+  double backward(Feed& feed, RankStep& mine, bool begins);
   StepReport step(RankStep& mine, double lr);
+  StepReport step_players(std::span<RankStep> players);
+  void play(int player, RankStep& mine);
   StepReport sit_out();
-  WorldStep share(const RankStep& mine, double lr);
+  WorldStep share(std::span<const RankStep> mine, double lr);
   void check_skips(const WorldStep& step);
   void take_common();
   template <typename Body>
@@ -87,7 +94,7 @@ class Worker {
   void add(const WorldStep& step);
   void finish();
   // Workers that sit out rounds never have their results.
-  bool is_stale() const { return plan_.options.absent == "stale" && !rounds_.all(); }
+  bool is_stale() const { return plan_.options.absent == "stale" && !rounds_[0].all(); }
   bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
   // Of a table of all tensors.
   auto common(auto all) const { return all.first(optimizer_.layout().tensors().size()); }
@@ -102,10 +109,10 @@ class Worker {
   std::unique_ptr<Model> model_;
   std::size_t n_personal_ = 0;
   ModuleTensors tensors_;
-  Feed feed_;
-  double loss_ = 0;      // of this rank's gradient
-  Optimizer optimizer_;  // of the tensors in common: all, without --personal
-  Participation rounds_;
+  std::vector<Feed> feeds_;            // by player
+  double loss_ = 0;                    // of this rank's gradient
+  Optimizer optimizer_;                // of the tensors in common: all, without --personal
+  std::vector<Participation> rounds_;  // by player
   std::optional<Personal> personal_;
   Clock::time_point began_;
   TrainResult result_;
@@ -135,8 +142,14 @@ TrainResult Worker::run() {
   return std::move(result_);
 }
 
+std::vector<Feed> Worker::make_feeds(int rank) const {
+  std::vector<Feed> feeds;
+  for (int i = 0; i < n_players(); ++i) feeds.emplace_back(plan_, rank + i);
+  return feeds;
+}
+
 OptimizerOptions Worker::optimizer_options() {
-  OptimizerOptions options = with_vote_weight(plan_, feed_.sampler());
+  OptimizerOptions options = with_vote_weights(plan_, feeds_);
   if (options.coordinator) options.report_loss = [this] { return loss_; };
   return options;
 }
@@ -159,7 +172,7 @@ void Worker::join() {
   tensors_.change([&](auto all) { optimizer_.broadcast(common(all)); });
   const std::string change = follow_coordinator();
   const int number = optimizer_.worker_number();
-  feed_.renumber(number);
+  feeds_[0].renumber(number);
   result_.start.notes.push_back(concat(
       "worker ", number, " of the run at ", plan_.options.coordinator,
       optimizer_.steps_done() < plan_.steps
@@ -197,8 +210,12 @@ void Worker::start() {
     lock_folder();  // a second run here is to be refused before its name is taken from the first
     join();
   }
-  feed_.begin(optimizer_.steps_done(), ahead, start.saved_by, rounds_);
-  start.transport = plan_.optimizer.coordinator ? "coordinator" : control_->transport();
+  for (std::size_t i = 0; i < feeds_.size(); ++i) {
+    feeds_[i].begin(optimizer_.steps_done(), ahead, start.saved_by, rounds_[i]);
+  }
+  start.transport = plan_.optimizer.coordinator         ? "coordinator"
+                    : plan_.options.virtual_workers > 0 ? "virtual"
+                                                        : control_->transport();
   start.n_parameters = model_->n_parameters();
   start.state_floats =
       optimizer_.state_floats() + (personal_ ? personal_->optimizer().state_floats() : 0);
@@ -254,8 +271,10 @@ WorldStep Worker::take_step() {
   const double lr = plan_.peak_lr * plan_.schedule.factor(optimizer_.steps_done());
   for (int group = 0; group < optimizer_.layout().n_groups(); ++group)
     optimizer_.set_group({.lr = lr}, group);
-  RankStep mine;
-  const StepReport report = step(mine, lr);
+  std::vector<RankStep> players(static_cast<std::size_t>(n_players()));
+  RankStep& mine = players[0];
+  const StepReport report =
+      plan_.options.virtual_workers > 0 ? step_players(players) : step(mine, lr);
   mine.seconds.encode = report.encode_s;
   mine.seconds.exchange = report.exchange_s;
   mine.seconds.apply = report.apply_s;
@@ -266,9 +285,14 @@ WorldStep Worker::take_step() {
   mine.bytes_sent = report.bytes_sent + late.bytes_sent;
   mine.bytes_received = report.bytes_received + late.bytes_received;
   mine.skipped = report.skipped ? 1 : 0;
+  for (std::size_t i = 0; i < report.workers.size(); ++i) {
+    players[i].bytes_sent = report.workers[i].bytes_sent;
+    players[i].bytes_received = report.workers[i].bytes_received;
+    players[i].skipped = report.workers[i].skip_reason.empty() ? 0 : 1;
+  }
   skip_reason_ = report.skip_reason;
   mine.interrupted = interrupted() ? 1 : 0;
-  WorldStep world = share(mine, lr);
+  WorldStep world = share(players, lr);
   world.grad_norm = report.grad_norm;
   world.diagnostics = report.diagnostics;
   world.note = report.note.empty() ? change : report.note;
@@ -278,7 +302,7 @@ WorldStep Worker::take_step() {
 
 // the gradients of this rank's samples, then the method's step
 StepReport Worker::step(RankStep& mine, double lr) {
-  mine.absent = rounds_.takes_part(optimizer_.steps_done()) ? 0 : 1;
+  mine.absent = rounds_[0].takes_part(optimizer_.steps_done()) ? 0 : 1;
   if (mine.absent != 0) return sit_out();
   const Clock::time_point start = Clock::now();
   const std::int64_t last = plan_.options.accumulate - 1;
@@ -287,7 +311,7 @@ StepReport Worker::step(RankStep& mine, double lr) {
   tensors_.zero_grad();
   for (std::int64_t micro = 0; micro <= last; ++micro) {
     const bool begins = overlap && micro == last;
-    mine.loss += backward(mine, begins) / static_cast<double>(plan_.options.accumulate);
+    mine.loss += backward(feeds_[0], mine, begins) / static_cast<double>(plan_.options.accumulate);
   }
   loss_ = mine.loss;
   std::span<const ConstTensor> grads;
@@ -305,11 +329,40 @@ StepReport Worker::step(RankStep& mine, double lr) {
   return report;
 }
 
+// The gradients of each virtual worker, one after the other, then the step of all.
+StepReport Worker::step_players(std::span<RankStep> players) {
+  for (std::size_t i = 0; i < players.size(); ++i) play(static_cast<int>(i), players[i]);
+  for (RankStep& other : players.subspan(1)) players[0].seconds += std::exchange(other.seconds, {});
+  StepReport report;
+  tensors_.change([&](auto all) { report = optimizer_.step_workers(all); });
+  return report;
+}
+
+void Worker::play(int player, RankStep& mine) {
+  const Clock::time_point start = Clock::now();
+  const auto number = static_cast<std::size_t>(player);
+  if (optimizer_.period() > 1) {
+    tensors_.change([&](auto all) { optimizer_.to_worker(player, all); });
+  }
+  tensors_.zero_grad();
+  mine.absent = rounds_[number].takes_part(optimizer_.steps_done()) ? 0 : 1;
+  for (std::int64_t micro = 0; micro < plan_.options.accumulate && mine.absent == 0; ++micro) {
+    mine.loss +=
+        backward(feeds_[number], mine, false) / static_cast<double>(plan_.options.accumulate);
+  }
+  const auto params = tensors_.parameters();
+  const auto grads = tensors_.gradients();
+  const double limit = plan_.options.clip_norm;
+  optimizer_.set_gradient_factor(limit > 0 ? clip_factor(grads, limit) : 1.0F);
+  mine.seconds.backward = seconds_since(start) - mine.seconds.data;
+  optimizer_.hand_over(player, params, grads);
+}
+
 // One batch's gradient, added to that of the step; the loss. `begins`: tensors go to the exchange
 // as they become complete.
-double Worker::backward(RankStep& mine, bool begins) {
+double Worker::backward(Feed& feed, RankStep& mine, bool begins) {
   const Clock::time_point start = Clock::now();
-  const Batch batch = feed_.next();
+  const Batch batch = feed.next();
   mine.seconds.data += seconds_since(start);
   if (begins) tensors_.begin_step(optimizer_);
   const at::Tensor loss =
@@ -332,14 +385,13 @@ StepReport Worker::sit_out() {
   return report;
 }
 
-WorldStep Worker::share(const RankStep& mine, double lr) {
+WorldStep Worker::share(std::span<const RankStep> mine, double lr) {
   WorldStep world;
   world.step = optimizer_.steps_done();
   world.lr = lr;
-  world.ranks.resize(static_cast<std::size_t>(control_->size()));
+  world.ranks.resize(static_cast<std::size_t>(control_->size()) * mine.size());
   const Communicator::Scope scope(*control_, concat("metrics of step ", world.step));
-  control_->all_gather(std::as_bytes(std::span(&mine, 1)),
-                       std::as_writable_bytes(std::span(world.ranks)));
+  control_->all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(world.ranks)));
   return world;
 }
 
@@ -368,7 +420,9 @@ void Worker::with_common(const Body& body) {
 void Worker::evaluate_now() {
   const Clock::time_point start = Clock::now();
   EvalSums sums;
-  with_common([&] { sums = evaluate(*control_, *model_, *plan_.task, device_); });
+  with_common([&] {
+    sums = evaluate(*control_, *model_, *plan_.task, device_, plan_.options.virtual_workers);
+  });
   last_eval_ = optimizer_.steps_done();
   result_.metrics = plan_.task->eval_metrics(sums);
   const double seconds = seconds_since(start);
@@ -381,8 +435,9 @@ void Worker::save_now() {
   if (lock_) lock_->check();
   std::optional<double> loss;
   if (evaluated() && has_fact(result_.metrics, "loss")) loss = number_of(result_.metrics, "loss");
-  with_common(
-      [&] { save_checkpoint(*control_, plan_, kept(tensors_.parameters()), feed_.ahead(), loss); });
+  with_common([&] {
+    save_checkpoint(*control_, plan_, kept(tensors_.parameters()), feeds_[0].ahead(), loss);
+  });
 }
 
 void Worker::finish() {

@@ -92,7 +92,7 @@ static void print_options(void) {
   MEMBER(pride_options, exchange_threads);
   MEMBER(pride_options, node_of_rank);
   MEMBER(pride_options, vote_weight);
-  MEMBER(pride_options, reserved);
+  MEMBER(pride_options, virtual_workers);
 }
 
 static void print_results(void) {

@@ -256,6 +256,31 @@ TEST_P(OnTheDevice, Overlaps) {
   expect_equal(run);
 }
 
+TEST_P(OnTheDevice, PlaysVirtualWorkers) {
+  const DeviceRun run = run_of(GetParam());
+  const Layout layout(testing::kTensors);
+  const auto host = run_on_host(layout, run);
+  const auto alone = make_thread_world(1);
+  const auto device = std::make_shared<TestDevice>();
+  Model model(*device, layout, run.first_dtype);
+  OptimizerOptions options = run.options;
+  options.device = device;
+  options.orthogonalise = by_blas;
+  options.virtual_workers = run.world;
+  Optimizer optimizer(*alone.front(), layout, options);
+  const std::size_t n = layout.tensors().size();
+  for (std::int64_t step = 0; step < run.steps; ++step) {
+    for (int worker = 0; worker < run.world; ++worker) {
+      model.set_gradients(worker, step, run);
+      const auto flags = std::make_unique<bool[]>(n);
+      for (std::size_t t = 0; t < n; ++t) flags[t] = run.unused(worker, step, t);
+      optimizer.hand_over(worker, model.params, model.grads, {flags.get(), n});
+    }
+    optimizer.step_workers(model.params);
+  }
+  EXPECT_EQ(optimizer.hash(model.params), host[0].hash);
+}
+
 TEST_P(OnTheDevice, GoesOnFromASavedState) {
   DeviceRun run = run_of(GetParam());
   run.saved_after = 2;
