@@ -4,6 +4,7 @@
 #define PRIDE_C_OPTIMIZER_H
 
 #include "pride/c/comm.h"
+#include "pride/c/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,6 +37,13 @@ typedef struct pride_options {
   /* 0; or so many virtual workers, which this process plays one after the other, on a communicator
    * of size 1: pride_optimizer_hand_over(). Since PRIDE_C_VERSION 5. */
   int32_t virtual_workers;
+  /* Where all parameters, gradients and state lie and the method runs: arrays of PRIDE_CUDA then,
+   * and the memory of state buffers is the device's. NULL: the host. For methods of which
+   * pride_method_on_device() says so; those that orthogonalise matrices need `orthogonalise`. Since
+   * PRIDE_C_VERSION 5. */
+  pride_device* device;
+  pride_orthogonalise orthogonalise;
+  void* orthogonalise_user;
 } pride_options;
 
 /* `struct_size`: sizeof(pride_options) where it is called. */
@@ -80,6 +88,11 @@ PRIDE_API int pride_optimizer_set_frozen(pride_optimizer* optimizer, const uint8
 /* From the next step on this rank's gradients are multiplied by it, in float32 and before all else:
  * 1 / scale of a scaled loss, -1 to go up the gradient. Since version 5. */
 PRIDE_API int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor);
+
+/* With a device: the stream (cudaStream_t) of the caller's own work on parameters and gradients, for
+ * the calls to come: their work begins after what it has so far, and it goes on after theirs.
+ * Since version 5. */
+PRIDE_API int pride_optimizer_set_stream(pride_optimizer* optimizer, void* stream);
 
 /* One step. `params`: one flat buffer of float32, or NULL; equal on all ranks, and so afterwards.
  * `grads`: this rank's, flat, padding zero. unused[i] not 0: tensor i has no gradient here; NULL:
