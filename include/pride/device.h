@@ -12,8 +12,8 @@ namespace pride {
 class Device;
 
 // A GPU of CUDA by its number, with a queue of its own. The driver's libcuda.so.1 and NVRTC are
-// looked for at run time; the kernels are compiled for this GPU at the first use and kept in a cache
-// folder. Throws InvalidArgument with the reason where the device cannot be used.
+// looked for at run time; the kernels are compiled for this GPU at the first use and kept in a
+// cache folder. Throws InvalidArgument with the reason where the device cannot be used.
 std::shared_ptr<Device> cuda_device(int number);
 
 // What was found on this machine. `reason`: why there are no GPUs here, or why they cannot be used.

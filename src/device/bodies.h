@@ -1,6 +1,6 @@
-// The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for a
-// GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where a
-// loop plays the lanes. libpride holds this file as a text: no includes, no libraries.
+// The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for
+// a GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where
+// a loop plays the lanes. libpride holds this file as a text: no includes, no libraries.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32, every operation rounded, no FMA.
@@ -28,8 +28,8 @@ using u64 = unsigned long;  // std::uint64_t of this ABI
 static_assert(sizeof(u64) == 8 && sizeof(u32) == 4 && sizeof(u16) == 2);
 
 constexpr u32 kLanes = 32;
-constexpr u32 kLoads = 8;                  // coordinates of a lane in a chunk
-constexpr u64 kChunk = kLanes * kLoads;    // 256: four words of packed bits
+constexpr u32 kLoads = 8;                // coordinates of a lane in a chunk
+constexpr u64 kChunk = kLanes * kLoads;  // 256: four words of packed bits
 constexpr u32 kNoTensor = 0xFFFFFFFFu;
 
 // ---- Lanes --------------------------------------------------------------------------------------
@@ -463,21 +463,21 @@ PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
 
 // ---- All of them --------------------------------------------------------------------------------
 
-#define PRIDE_KERNELS                    \
-  PRIDE_KERNEL(widen, Widen)             \
-  PRIDE_KERNEL(publish, Narrow)          \
-  PRIDE_KERNEL(adopt, Narrow)            \
-  PRIDE_KERNEL(lion_signs, LionSigns)    \
-  PRIDE_KERNEL(lion_blend, LionBlend)    \
-  PRIDE_KERNEL(pack_signs, PackSigns)    \
-  PRIDE_KERNEL(apply_signs, ApplySigns)  \
+#define PRIDE_KERNELS                     \
+  PRIDE_KERNEL(widen, Widen)              \
+  PRIDE_KERNEL(publish, Narrow)           \
+  PRIDE_KERNEL(adopt, Narrow)             \
+  PRIDE_KERNEL(lion_signs, LionSigns)     \
+  PRIDE_KERNEL(lion_blend, LionBlend)     \
+  PRIDE_KERNEL(pack_signs, PackSigns)     \
+  PRIDE_KERNEL(apply_signs, ApplySigns)   \
   PRIDE_KERNEL(apply_counts, ApplyCounts) \
   PRIDE_KERNEL(apply_packed, ApplyPacked) \
-  PRIDE_KERNEL(scale, Scale)             \
-  PRIDE_KERNEL(add, Add)                 \
-  PRIDE_KERNEL(check, Check)             \
-  PRIDE_KERNEL(adamw, AdamW)             \
-  PRIDE_KERNEL(dense_lion, DenseLion)    \
+  PRIDE_KERNEL(scale, Scale)              \
+  PRIDE_KERNEL(add, Add)                  \
+  PRIDE_KERNEL(check, Check)              \
+  PRIDE_KERNEL(adamw, AdamW)              \
+  PRIDE_KERNEL(dense_lion, DenseLion)     \
   PRIDE_KERNEL(sgd_momentum, SgdMomentum)
 
 #ifdef __CUDACC__
@@ -494,14 +494,14 @@ PRIDE_BODY u32 job_of(const u64* first, u32 n, u64 chunk) {
   }
   return low;
 }
-#define PRIDE_KERNEL(name, Job)                                                               \
-  extern "C" __global__ void pride_##name(const Job* jobs, const u64* first, u32 n) {         \
-    const u64 warps = (u64)gridDim.x * (blockDim.x / kLanes);                                 \
-    u64 chunk = (u64)blockIdx.x * (blockDim.x / kLanes) + threadIdx.x / kLanes;               \
-    for (; chunk < first[n]; chunk += warps) {                                                \
-      const u32 job = job_of(first, n, chunk);                                                \
-      name(jobs[job], (chunk - first[job]) * kChunk);                                         \
-    }                                                                                         \
+#define PRIDE_KERNEL(name, Job)                                                       \
+  extern "C" __global__ void pride_##name(const Job* jobs, const u64* first, u32 n) { \
+    const u64 warps = (u64)gridDim.x * (blockDim.x / kLanes);                         \
+    u64 chunk = (u64)blockIdx.x * (blockDim.x / kLanes) + threadIdx.x / kLanes;       \
+    for (; chunk < first[n]; chunk += warps) {                                        \
+      const u32 job = job_of(first, n, chunk);                                        \
+      name(jobs[job], (chunk - first[job]) * kChunk);                                 \
+    }                                                                                 \
   }
 PRIDE_KERNELS
 #undef PRIDE_KERNEL

@@ -25,8 +25,8 @@ inline constexpr std::size_t kKernels = 0
     PRIDE_KERNELS
 #undef PRIDE_KERNEL
     ;
-const char* name_of(Kernel kernel) noexcept;       // "lion_signs"
-std::size_t job_bytes(Kernel kernel) noexcept;     // size of its job
+const char* name_of(Kernel kernel) noexcept;    // "lion_signs"
+std::size_t job_bytes(Kernel kernel) noexcept;  // size of its job
 
 // The jobs of one launch: `first[i]` is the number of the first chunk of job i; the last entry, one
 // more than there are jobs, is the number of all chunks. A chunk is kChunk coordinates.
@@ -42,7 +42,8 @@ void run_on_host(const Launch& launch);
 }  // namespace device
 
 // Calls come from the caller's thread of an optimizer, but for wait(), which any thread may call.
-// All but wait() return before the work is done. Failures of the device throw Error, naming the call.
+// All but wait() return before the work is done. Failures of the device throw Error, naming the
+// call.
 class Device {
  public:
   // A point of the queue: all work before it. 0 is the beginning.
@@ -55,12 +56,16 @@ class Device {
 
   virtual std::string name() const = 0;  // "cuda:0 (NVIDIA H100 80GB HBM3)"
 
+  // What a user should read and no call failed for, since the last call of this; "" mostly.
+  virtual std::string warning() { return {}; }
+
   // Memory of the device, aligned to 256 bytes. free() may be called while queued work uses it, and
   // then takes effect after that work.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* memory) noexcept = 0;
 
-  // Page-locked memory of the host, aligned to 64 bytes. Nothing queued may use it when it is freed.
+  // Page-locked memory of the host, aligned to 64 bytes. Nothing queued may use it when it is
+  // freed.
   virtual void* allocate_host(std::size_t bytes) = 0;
   virtual void free_host(void* memory) noexcept = 0;
 
