@@ -8,10 +8,14 @@
 
 namespace pride {
 
+class Memory;
+
 class FlatBuffer {
  public:
   FlatBuffer() = default;
   explicit FlatBuffer(std::size_t n);
+  // In that memory, which the host may not be able to touch.
+  FlatBuffer(std::size_t n, Memory& memory);
 
   std::span<float> span() noexcept { return {data_.get(), n_}; }
   std::span<const float> span() const noexcept { return {data_.get(), n_}; }

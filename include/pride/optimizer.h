@@ -27,6 +27,7 @@
 namespace pride {
 
 class CoordinatorClient;  // pride/coordinator.h
+class Device;             // pride/device.h
 
 // Hyper-parameters of one group of tensors (TensorSpec::group is its index). Values that are not
 // set are the method's own defaults, e.g. betas (0.9, 0.99) for Lion and (0.9, 0.999) for AdamW.
@@ -73,6 +74,11 @@ struct OptimizerOptions {
   // ones only for methods that exchange signs; of the averages, their sum over their greatest
   // common divisor is at most 65535, and with `nodes` that of each node.
   int vote_weight = 1;
+
+  // Where parameters, gradients and state lie and the method runs; null: on the host. Frames, which
+  // are exchanged, lie on the host. The same bits as there, but for products of matrices. REQUIRES:
+  // a method that runs on devices (MethodInfo::on_device).
+  std::shared_ptr<Device> device = nullptr;
 
   // In the place of other ranks: a coordinator, for workers that come and go
   // (docs/design/coordinator.md). Every exchange is a round of its run; broadcast() joins it.

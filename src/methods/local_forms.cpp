@@ -111,6 +111,7 @@ MethodInfo info_of(const LocalForm& form, int world) {
   MethodInfo info = form.outer->info(world);
   info.title = form.title;
   info.source = form.source;
+  info.on_device = false;
   std::vector<MethodOption> options = options_of(form);
   for (MethodOption& option : info.options) {
     if (std::ranges::count(options, option.name, &MethodOption::name) > 0) continue;

@@ -11,6 +11,7 @@
 
 #include "base/state_table.h"
 #include "base/step.h"
+#include "kernels/space.h"
 #include "pride/communicator.h"
 #include "pride/diagnostics.h"
 #include "pride/nodes.h"
@@ -25,7 +26,8 @@ struct MethodContext {
   const Layout& layout;
   int world = 1;
   std::map<std::string, std::string> options;
-  Nodes nodes = {};  // known: the method takes the hierarchical route, if it can
+  Nodes nodes = {};              // known: the method takes the hierarchical route, if it can
+  Space& space = Space::host();  // of parameters, gradients and state
 };
 
 // A bucket in flight during a step.
@@ -34,6 +36,7 @@ struct Flight {
   std::vector<Part> parts;  // of this step
   std::vector<Wire> wires;  // one for each part, or more, to keep their memory
   std::optional<NonFinite> non_finite;
+  Space::Event encoded = 0;  // frames are complete once it was waited for
 
   // By the part's number, or by its id: null if the step has no such part.
   Wire& wire(std::size_t part) { return wires[part]; }
@@ -72,7 +75,7 @@ class Method : public Server {
   virtual void tensor_ready(std::size_t /*tensor*/, const StepContext&, GradientView /*grad*/) {}
 
   // Worker: local arithmetic, local state. Fills the frames of all parts, which have their sizes
-  // and unused bits, and a wire's non_finite if its values are not finite.
+  // and unused bits, and a wire's non_finite or its fault word if its values are not finite.
   virtual void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) = 0;
 
   // Server: commits the pending state of Server::serve(). Not called for a dropped step.

@@ -70,14 +70,14 @@ void Optimizer::broadcast(const Parameters& params) {
   const Communicator::Scope scope(comm, "broadcast of the parameters");
   if (comm.size() == 1) return;
   const View view = impl_->parameters->view();
-  const auto& tensors = impl_->layout.tensors();
-  for (std::size_t t = 0; view.flat == nullptr && t < tensors.size(); ++t) {
-    const auto values = view.f32(t, tensors[t].offset, tensors[t].offset + tensors[t].n);
-    comm.broadcast(std::as_writable_bytes(values), 0);
-  }
-  if (view.flat != nullptr) {
-    const std::span all(view.flat, impl_->layout.flat_size());
-    comm.broadcast(std::as_writable_bytes(all), 0);
+  std::vector<float> room;
+  for (const TensorSlot& slot : impl_->layout.tensors()) {
+    const auto index = static_cast<std::size_t>(&slot - impl_->layout.tensors().data());
+    const auto values = view.f32(index, slot.offset, slot.offset + slot.n);
+    on_host(impl_->space, values, room);
+    const std::span<float> sent = impl_->space.is_host() ? values : std::span(room);
+    comm.broadcast(std::as_writable_bytes(sent), 0);
+    if (!impl_->space.is_host()) impl_->space.write(sent, values.data());
   }
   impl_->parameters->publish();
 }

@@ -73,6 +73,8 @@ struct Optimizer::Impl {
   Communicator& caller;
   Layout layout;
   OptimizerOptions options;
+  std::unique_ptr<Space> device;  // where options.device is given
+  Space& space;                   // that, or the host
   MethodInfo info;
   std::vector<GroupValues> groups;
   std::vector<std::int64_t> group_starts;  // the first step of each, for Adam's bias correction
@@ -90,6 +92,7 @@ struct Optimizer::Impl {
   float gradient_factor = 1;
   bool in_step = false;
   bool params_checked = false;  // all ranks began with the same
+  void* stream = nullptr;       // of the caller's work on the device
   std::string refusal;          // why no further step is taken; empty: steps are welcome
 
   // the step at hand

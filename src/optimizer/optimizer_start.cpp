@@ -5,6 +5,7 @@
 
 #include "base/digest.h"
 #include "codecs/frame.h"
+#include "device/device_space.h"
 #include "methods/registry.h"
 #include "methods/vote_weights.h"
 #include "optimizer/agreement.h"
@@ -22,7 +23,11 @@ constexpr int kMostExchangeThreads = 16;
 }  // namespace
 
 Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options)
-    : caller(user_comm), layout(std::move(the_layout)), options(std::move(the_options)) {
+    : caller(user_comm),
+      layout(std::move(the_layout)),
+      options(std::move(the_options)),
+      device(options.device ? std::make_unique<DeviceSpace>(options.device) : nullptr),
+      space(device ? *device : Space::host()) {
   // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
   std::exception_ptr unusable;
   std::vector<std::int64_t> given_weights;
@@ -39,8 +44,8 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   if (unusable) std::rethrow_exception(unusable);
   weights = vote_weights(options.method, method->protocol({.voters = user_comm.size()}),
                          options.nodes, given_weights);
-  method->state().allocate(layout.flat_size());
-  parameters = std::make_unique<PlacedParameters>(layout, method->state());
+  method->state().allocate(layout.flat_size(), space);
+  parameters = std::make_unique<PlacedParameters>(layout, method->state(), space);
 
   const int n_comms = options.overlap ? options.exchange_threads : 1;
   for (int i = 0; i < n_comms; ++i) {
@@ -48,7 +53,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
     comms.back()->set_timeout(user_comm.timeout());
   }
   pipeline = std::make_unique<Pipeline>(comms, user_comm, *method, buckets, options.nodes,
-                                        options.overlap);
+                                        options.overlap, space);
 
   buckets_of_tensor.resize(layout.tensors().size());
   tensors_of_bucket.resize(buckets.size());
@@ -75,8 +80,12 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
               "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
               options.groups.size());
+  PRIDE_CHECK(!options.device || info.on_device, "optimizer: ", options.method,
+              " does not run on devices; give it tensors of the host (methods that do: ",
+              methods_on_devices(), ")");
   options.options = complete_options(options.method, options.options);
-  method = make_method(options.method, {layout, user_comm.size(), options.options, options.nodes});
+  method = make_method(options.method,
+                       {layout, user_comm.size(), options.options, options.nodes, space});
   method->describe(info);
   for (std::size_t g = 0; g < options.groups.size(); ++g) {
     groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));

@@ -60,6 +60,7 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   } else {
     view.places = gradients.data();
   }
+  space.after(stream);
   place(params, "begin_step");
   try {
     if (!params_checked) check_parameters();
@@ -88,6 +89,7 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   }
   ctx.unused = unused;
   ctx.frozen = frozen;
+  ctx.memory = &space;
   Pipeline::ExchangeAll all;
   if (ends_round(steps_done)) {
     all = [this](StepContext& step, std::span<Flight> flights) {
@@ -130,6 +132,7 @@ void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
   is_unused = is_unused || ctx.is_frozen(tensor);
   unused[tensor] = is_unused ? 1 : 0;
   guarded([&] {
+    space.after(stream);
     if (!is_unused) pipeline->tensor_ready(tensor);
     for (const std::size_t b : buckets_of_tensor[tensor]) {
       if (--waiting[b] == 0) pipeline->submit(b);
@@ -176,6 +179,7 @@ StepReport Optimizer::Impl::finish() {
     });
   }
   parameters->publish();
+  space.before(stream);
   const Traffic counted = uncounted();
   report.bytes_sent = counted.bytes_sent;
   report.bytes_received = counted.bytes_received;

@@ -33,7 +33,8 @@ class Pipeline {
   // the world through it if a step breaks while the threads are inside theirs. REQUIRES: at least
   // one of `comms`, as many on every rank.
   Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
-           Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap);
+           Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap,
+           Space& space = Space::host());
   // In the middle of a step: fails the world, as for an error. Else waits for the exchanges that
   // are on their way: other ranks need this rank's part of them.
   ~Pipeline();
@@ -112,6 +113,7 @@ class Pipeline {
   Flight& flight_of(std::size_t bucket) { return flights_[separate_ ? bucket : 0]; }
   bool sends_late(std::size_t bucket) const;
   void encode(std::size_t bucket);
+  void take_faults(Flight& flight, const StepContext& ctx);
   void exchange(Lane& lane, std::size_t bucket);
   void apply(std::size_t bucket);
   std::optional<NonFinite> run_step();
@@ -135,6 +137,7 @@ class Pipeline {
 
   Communicator& caller_;
   Method& method_;
+  Space& space_;
   std::span<const Bucket> buckets_;
   const Nodes nodes_;
   const bool overlap_;

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "device/fake_world.h"
+#include "device/cuda/fake_world.h"
 
 namespace pride::fake_cuda {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <thread>
 
-#include "device/job_cases.h"
-#include "device/machine.h"
+#include "device/cuda/job_cases.h"
+#include "device/cuda/machine.h"
 #include "pride/error.h"
 
 namespace pride {

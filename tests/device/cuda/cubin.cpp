@@ -1,7 +1,7 @@
 // A cubin is an ELF file. Its section .nv.info is a list of attributes: a byte of form, a byte of
 // attribute, and 16 bits, which for form 4 count the bytes of the value behind them.
 // SPDX-License-Identifier: Apache-2.0
-#include "device/cubin.h"
+#include "device/cuda/cubin.h"
 
 #include <elf.h>
 

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <thread>
 
+#include "device/cuda/machine.h"
 #include "device/kernel_image.h"
-#include "device/machine.h"
 #include "pride/error.h"
 
 namespace pride {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "device/machine.h"
+#include "device/cuda/machine.h"
 #include "pride/device.h"
 #include "pride/error.h"
 

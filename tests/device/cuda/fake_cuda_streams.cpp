@@ -1,6 +1,6 @@
 // Streams of the fake driver, each with a thread, and events.
 // SPDX-License-Identifier: Apache-2.0
-#include "device/fake_world.h"
+#include "device/cuda/fake_world.h"
 
 namespace pride::fake_cuda {
 namespace {

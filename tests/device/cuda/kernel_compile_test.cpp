@@ -9,7 +9,7 @@
 #include <map>
 #include <optional>
 
-#include "device/cubin.h"
+#include "device/cuda/cubin.h"
 #include "device/device.h"
 #include "device/kernel_image.h"
 #include "pride/error.h"

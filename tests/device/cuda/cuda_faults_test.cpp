@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "device/machine.h"
+#include "device/cuda/machine.h"
 #include "pride/error.h"
 
 namespace pride {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/machine.h"
+#include "device/cuda/machine.h"
 
 #include <filesystem>
 

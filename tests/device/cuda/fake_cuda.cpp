@@ -2,13 +2,13 @@
 // host's function of that name. It checks what the driver checks: handles, contexts, ranges of
 // memory.
 // SPDX-License-Identifier: Apache-2.0
-#include "device/fake_cuda.h"
+#include "device/cuda/fake_cuda.h"
 
 #include <array>
 #include <cstring>
 
+#include "device/cuda/fake_world.h"
 #include "device/device.h"
-#include "device/fake_world.h"
 
 namespace pride::fake_cuda {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "device/cuda/fake_cuda.h"
 #include "device/cuda_device.h"
-#include "device/fake_cuda.h"
 
 namespace pride {
 

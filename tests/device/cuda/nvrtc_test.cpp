@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "device/cuda/machine.h"
 #include "device/cuda_driver.h"
-#include "device/machine.h"
 #include "pride/error.h"
 
 namespace pride {
