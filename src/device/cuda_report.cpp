@@ -40,7 +40,7 @@ std::shared_ptr<Device> cuda_device(int number) {
   const cuda::Driver& driver = cuda::driver();
   const int chip = cuda::gpu_facts(driver, number).chip;
   const cuda::KernelImage image =
-      cuda::kernel_image(nvrtc(), chip, cuda::kBodies, cuda::cache_folder());
+      cuda::kernel_image(nvrtc(), chip, cuda::kernel_source(), cuda::cache_folder());
   auto device = std::make_shared<cuda::CudaDevice>(driver, number, *image.bytes);
   device->set_warning(image.warning);
   return device;

@@ -24,6 +24,10 @@ Images& images() {
 
 }  // namespace
 
+std::string kernel_source() {
+  return concat("#line 1 \"lanes.h\"\n", kLanes, "#line 1 \"bodies.h\"\n", kBodies);
+}
+
 std::uint64_t image_key(const Nvrtc& nvrtc, int chip, const std::string& source) {
   const Target target = nvrtc.target_of(chip);
   Digest digest;

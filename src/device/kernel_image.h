@@ -11,7 +11,8 @@
 
 namespace pride::cuda {
 
-extern const char* const kBodies;  // the text of bodies.h
+extern const char *const kLanes, *const kBodies;  // the texts of lanes.h and bodies.h
+std::string kernel_source();                      // both, as one source
 
 struct KernelImage {
   std::shared_ptr<const std::string> bytes;  // a cubin or PTX

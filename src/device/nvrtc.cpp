@@ -75,7 +75,7 @@ std::string Nvrtc::text_of(Program program, Size size, Text text) const {
 
 std::string Nvrtc::compile(const std::string& source, const Target& target) const {
   Program program = nullptr;
-  check(call_.create(&program, source.c_str(), "bodies.h", 0, nullptr, nullptr),
+  check(call_.create(&program, source.c_str(), "kernels", 0, nullptr, nullptr),
         "nvrtcCreateProgram");
   const auto destroy = [this](Program* p) { call_.destroy(p); };
   const std::unique_ptr<Program, decltype(destroy)> owner(&program, destroy);

@@ -41,21 +41,6 @@ class CudaDevice : public testing::TestWithParam<const char*> {
   std::shared_ptr<cuda::CudaDevice> device_;
 };
 
-// Where arrays differ first; "": nowhere.
-std::string first_difference(const std::vector<std::vector<std::byte>>& expected,
-                             const std::vector<std::vector<std::byte>>& actual) {
-  for (std::size_t array = 0; array < expected.size(); ++array) {
-    for (std::size_t i = 0; i < expected[array].size(); ++i) {
-      if (expected[array][i] != actual[array][i]) {
-        return concat("array ", array, ", byte ", i, ": expected ",
-                      std::to_integer<int>(expected[array][i]), ", got ",
-                      std::to_integer<int>(actual[array][i]));
-      }
-    }
-  }
-  return "";
-}
-
 TEST_P(CudaDevice, KernelsGiveTheHostsBits) {
   for (std::size_t k = 0; k < kKernels; ++k) {
     const auto kernel = static_cast<Kernel>(k);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "pride/error.h"
+
 namespace pride {
 namespace {
 
@@ -235,6 +237,20 @@ Jobs random_jobs(Kernel kernel, std::span<const std::size_t> sizes, std::uint32_
     append_job(kernel, make, jobs);
   }
   return jobs;
+}
+
+std::string first_difference(const std::vector<std::vector<std::byte>>& expected,
+                             const std::vector<std::vector<std::byte>>& actual) {
+  for (std::size_t array = 0; array < expected.size(); ++array) {
+    for (std::size_t i = 0; i < expected[array].size(); ++i) {
+      if (expected[array][i] != actual[array][i]) {
+        return concat("array ", array, ", byte ", i, ": expected ",
+                      std::to_integer<int>(expected[array][i]), ", got ",
+                      std::to_integer<int>(actual[array][i]));
+      }
+    }
+  }
+  return "";
 }
 
 }  // namespace pride

@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
@@ -51,5 +52,9 @@ struct Jobs {
 // A job for each size.
 Jobs random_jobs(device::Kernel kernel, std::span<const std::size_t> sizes, std::uint32_t seed,
                  JobMemory& memory);
+
+// Where arrays differ first; "": nowhere.
+std::string first_difference(const std::vector<std::vector<std::byte>>& expected,
+                             const std::vector<std::vector<std::byte>>& actual);
 
 }  // namespace pride

@@ -19,7 +19,7 @@ std::shared_ptr<cuda::CudaDevice> gpu_device() {
   const cuda::Driver& driver = cuda::driver();
   const int chip = cuda::gpu_facts(driver, 0).chip;
   const cuda::KernelImage image =
-      cuda::kernel_image(cuda::find_nvrtc(), chip, cuda::kBodies, cuda::cache_folder());
+      cuda::kernel_image(cuda::find_nvrtc(), chip, cuda::kernel_source(), cuda::cache_folder());
   return std::make_shared<cuda::CudaDevice>(driver, 0, *image.bytes);
 }
 
