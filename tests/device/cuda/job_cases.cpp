@@ -16,7 +16,8 @@ constexpr std::size_t kGuard = 64;  // bytes behind each array that nobody may w
 
 class Maker {
  public:
-  Maker(JobMemory& memory, std::uint32_t seed) : memory_(memory), random_(seed) {}
+  Maker(JobMemory& memory, const JobOptions& options)
+      : memory_(memory), options_(options), random_(options.seed) {}
 
   std::size_t n = 0;  // coordinates of the next job
 
@@ -31,33 +32,33 @@ class Maker {
   u64 word64() { return u64{word()} << 32 | word(); }
 
   float* floats(std::size_t count) {
-    std::vector<float> values(count);
+    std::vector<float> values(drawn(count));
     for (float& x : values) x = value();
-    return memory_.array<float>(values);
+    return memory_.array<float>(values, count);
   }
   float* floats() { return floats(n); }
   float* positive_floats() {
-    std::vector<float> values(n);
+    std::vector<float> values(drawn(n));
     for (float& x : values) x = std::abs(value());
-    return memory_.array<float>(values);
+    return memory_.array<float>(values, n);
   }
   u64* words(std::size_t count) {
-    std::vector<u64> values(count);
+    std::vector<u64> values(drawn(count));
     for (u64& x : values) x = word64();
-    return memory_.array<u64>(values);
+    return memory_.array<u64>(values, count);
   }
   u64* bits() { return words((n + 63) / 64); }
 
   Values values() {
-    const u32 dtype = word() % 3;
+    const u32 any = word() % 3, dtype = options_.dtype.value_or(any);
     const float factor = word() % 2 == 0 ? 1.0f : 0.37f;
     if (dtype == kFloat32) return {floats(), dtype, factor};
     return {halves(dtype), dtype, factor};
   }
   u16* halves(u32 dtype) {
-    std::vector<u16> values(n);
+    std::vector<u16> values(drawn(n));
     for (u16& x : values) x = dtype == kBFloat16 ? to_bfloat16(value()) : to_float16(value());
-    return memory_.array<u16>(values);
+    return memory_.array<u16>(values, n);
   }
   Fault fault() {
     const std::uint32_t none[1] = {kNoTensor};
@@ -65,7 +66,7 @@ class Maker {
   }
   // One NaN or Inf in one of two jobs.
   Values broken_values() {
-    if (word() % 2 == 0) return values();
+    if (word() % 2 == 0 || options_.period != 0) return values();
     std::vector<float> x(n);
     for (float& y : x) y = value();
     using Limits = std::numeric_limits<float>;
@@ -77,7 +78,12 @@ class Maker {
   Hash hash() { return {word64(), word(), word() % 2 == 0 ? 0 : ~u64{0}}; }
 
  private:
+  std::size_t drawn(std::size_t count) const {
+    return options_.period == 0 ? count : std::min(count, options_.period);
+  }
+
   JobMemory& memory_;
+  const JobOptions options_;
   std::mt19937 random_;
 };
 
@@ -205,7 +211,8 @@ JobMemory::~JobMemory() {
   device_->wait(device_->record());  // the copies out of `host`
 }
 
-void* JobMemory::add(std::span<const std::byte> bytes) {
+void* JobMemory::add(std::span<const std::byte> bytes, std::size_t whole) {
+  if (whole > bytes.size()) return repeated(bytes, whole);
   auto block = std::make_unique<Block>();
   block->host.assign(bytes.begin(), bytes.end());
   block->host.resize(bytes.size() + kGuard, std::byte{0x5A});
@@ -214,8 +221,24 @@ void* JobMemory::add(std::span<const std::byte> bytes) {
     block->memory = device_->allocate(block->host.size());
     device_->copy_in(block->memory, block->host.data(), block->host.size());
   }
+  bytes_ += bytes.size();
   blocks_.push_back(std::move(block));
   return blocks_.back()->memory;
+}
+
+// The pattern, then copies on the device, each of all that is there.
+void* JobMemory::repeated(std::span<const std::byte> pattern, std::size_t whole) {
+  auto block = std::make_unique<Block>();
+  block->host.assign(pattern.begin(), pattern.end());
+  auto* const memory = static_cast<std::byte*>(device_->allocate(whole));
+  block->memory = memory;
+  device_->copy_in(memory, block->host.data(), pattern.size());
+  for (std::size_t done = pattern.size(); done < whole; done *= 2) {
+    device_->copy(memory + done, memory, std::min(done, whole - done));
+  }
+  bytes_ += whole;
+  blocks_.push_back(std::move(block));
+  return memory;
 }
 
 std::vector<std::vector<std::byte>> JobMemory::contents() const {
@@ -228,9 +251,9 @@ std::vector<std::vector<std::byte>> JobMemory::contents() const {
   return all;
 }
 
-Jobs random_jobs(Kernel kernel, std::span<const std::size_t> sizes, std::uint32_t seed,
+Jobs random_jobs(Kernel kernel, std::span<const std::size_t> sizes, const JobOptions& options,
                  JobMemory& memory) {
-  Maker make(memory, seed);
+  Maker make(memory, options);
   Jobs jobs;
   for (const std::size_t n : sizes) {
     make.n = n;

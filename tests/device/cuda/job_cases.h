@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -21,10 +22,12 @@ class JobMemory {
   JobMemory(const JobMemory&) = delete;
   JobMemory& operator=(const JobMemory&) = delete;
 
+  // With a larger `count` the values are repeated, on a device alone.
   template <typename T>
-  T* array(std::span<const T> values) {
-    return static_cast<T*>(add(std::as_bytes(values)));
+  T* array(std::span<const T> values, std::size_t count = 0) {
+    return static_cast<T*>(add(std::as_bytes(values), count * sizeof(T)));
   }
+  std::size_t bytes() const { return bytes_; }  // of all arrays, without guards
 
   // All bytes of all arrays as they are once the device's queue is done.
   std::vector<std::vector<std::byte>> contents() const;
@@ -34,10 +37,12 @@ class JobMemory {
     void* memory;
     std::vector<std::byte> host;  // on a device: what was copied in
   };
-  void* add(std::span<const std::byte> bytes);
+  void* add(std::span<const std::byte> bytes, std::size_t whole);
+  void* repeated(std::span<const std::byte> pattern, std::size_t whole);
 
   Device* device_;
   std::vector<std::unique_ptr<Block>> blocks_;
+  std::size_t bytes_ = 0;
 };
 
 struct Jobs {
@@ -49,9 +54,14 @@ struct Jobs {
   }
 };
 
+struct JobOptions {
+  std::uint32_t seed = 1;
+  std::size_t period = 0;              // values that are drawn for an array, then repeated; 0: all
+  std::optional<device::u32> dtype{};  // of gradients and parameters; null: any
+};
 // A job for each size.
-Jobs random_jobs(device::Kernel kernel, std::span<const std::size_t> sizes, std::uint32_t seed,
-                 JobMemory& memory);
+Jobs random_jobs(device::Kernel kernel, std::span<const std::size_t> sizes,
+                 const JobOptions& options, JobMemory& memory);
 
 // Where arrays differ first; "": nowhere.
 std::string first_difference(const std::vector<std::vector<std::byte>>& expected,

@@ -20,8 +20,8 @@ TEST(Warps, GiveTheHostsBits) {
     const auto kernel = static_cast<Kernel>(k);
     for (std::uint32_t seed = 1; seed <= 3; ++seed) {
       JobMemory host(nullptr), of_warps(nullptr);
-      const Jobs expected = random_jobs(kernel, sizes, seed, host);
-      const Jobs jobs = random_jobs(kernel, sizes, seed, of_warps);
+      const Jobs expected = random_jobs(kernel, sizes, {.seed = seed}, host);
+      const Jobs jobs = random_jobs(kernel, sizes, {.seed = seed}, of_warps);
       device::run_on_host(expected.launch(kernel));
       run_as_warps(name_of(kernel), jobs.bytes.data(), jobs.first.data(), sizes.size(), seed);
       EXPECT_EQ(first_difference(host.contents(), of_warps.contents()), "")
@@ -34,8 +34,8 @@ TEST(Warps, FindTheJobOfEachChunkAmongMany) {
   std::vector<std::size_t> sizes;
   for (std::size_t i = 0; i < 300; ++i) sizes.push_back(i % 7 == 0 ? 600 : 1 + i % 5);
   JobMemory host(nullptr), of_warps(nullptr);
-  const Jobs expected = random_jobs(Kernel::k_scale, sizes, 1, host);
-  const Jobs jobs = random_jobs(Kernel::k_scale, sizes, 1, of_warps);
+  const Jobs expected = random_jobs(Kernel::k_scale, sizes, {}, host);
+  const Jobs jobs = random_jobs(Kernel::k_scale, sizes, {}, of_warps);
   device::run_on_host(expected.launch(Kernel::k_scale));
   run_as_warps("scale", jobs.bytes.data(), jobs.first.data(), 300, 2);
   EXPECT_EQ(first_difference(host.contents(), of_warps.contents()), "");
