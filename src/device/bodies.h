@@ -1,195 +1,16 @@
 // The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for
 // a GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where
-// a loop plays the lanes. libpride holds this file as a text: no includes, no libraries.
+// a loop plays the lanes. libpride holds this file as a text, behind lanes.h: no other includes.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32, every operation rounded, no FMA.
 #pragma once
 
-#ifdef __CUDACC__
-#define PRIDE_BODY __device__ inline
-#define PRIDE_BITS(type, x) __builtin_bit_cast(type, x)
-#else
-#define PRIDE_BODY inline
-#define PRIDE_BITS(type, x) __builtin_bit_cast(type, x)
+#ifndef __CUDACC__
+#include "device/lanes.h"
 #endif
 
 namespace pride::device {
-
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using i32 = int;
-#ifdef __CUDACC__
-using u64 = unsigned long long;
-#else
-using u64 = unsigned long;  // std::uint64_t of this ABI
-#endif
-static_assert(sizeof(u64) == 8 && sizeof(u32) == 4 && sizeof(u16) == 2);
-
-constexpr u32 kLanes = 32;
-constexpr u32 kLoads = 8;                // coordinates of a lane in a chunk
-constexpr u64 kChunk = kLanes * kLoads;  // 256: four words of packed bits
-constexpr u32 kNoTensor = 0xFFFFFFFFu;
-
-// ---- Lanes --------------------------------------------------------------------------------------
-
-// each(f) calls f(lane) for all lanes; ballot(f) has bit `lane` = f(lane); Lanes<T>: a T for each.
-#ifdef __CUDACC__
-template <typename F>
-PRIDE_BODY void each(F f) {
-  f(threadIdx.x % kLanes);
-}
-template <typename F>
-PRIDE_BODY u32 ballot(F f) {
-  return __ballot_sync(0xFFFFFFFFu, f(threadIdx.x % kLanes));
-}
-template <typename T>
-struct Lanes {
-  T value;
-  PRIDE_BODY T& operator[](u32) { return value; }
-};
-// By one lane.
-PRIDE_BODY void store(u64* at, u64 word) {
-  if (threadIdx.x % kLanes == 0) *at = word;
-}
-PRIDE_BODY void lower(u32* slot, u32 value) {
-  if (threadIdx.x % kLanes == 0) atomicMin(slot, value);
-}
-PRIDE_BODY float root(float x) { return __fsqrt_rn(x); }
-#else
-template <typename F>
-inline void each(F f) {
-  for (u32 lane = 0; lane < kLanes; ++lane) f(lane);
-}
-template <typename F>
-inline u32 ballot(F f) {
-  u32 bits = 0;
-  for (u32 lane = 0; lane < kLanes; ++lane) bits |= (f(lane) ? 1u : 0u) << lane;
-  return bits;
-}
-template <typename T>
-struct Lanes {
-  T value[kLanes];
-  T& operator[](u32 lane) { return value[lane]; }
-};
-inline void store(u64* at, u64 word) { *at = word; }
-inline void lower(u32* slot, u32 value) { *slot = value < *slot ? value : *slot; }
-inline float root(float x) { return __builtin_sqrtf(x); }
-#endif
-
-// ---- Values -------------------------------------------------------------------------------------
-
-// As pride::DType.
-constexpr u32 kFloat32 = 0, kBFloat16 = 1, kFloat16 = 2;
-
-// Values of a tensor in their own type, each times `factor`.
-struct Values {
-  const void* data;
-  u32 dtype;
-  float factor;
-};
-
-// pride/float16.h
-PRIDE_BODY float from_float16(u16 half) {
-  const u32 magnitude = half & 0x7FFFu;
-  const float value = PRIDE_BITS(float, magnitude << 13) * 0x1p112f;
-  const u32 bits = magnitude >= 0x7C00u ? 0x7F800000u | (magnitude << 13) : PRIDE_BITS(u32, value);
-  return PRIDE_BITS(float, bits | (half & 0x8000u) << 16);
-}
-PRIDE_BODY u16 to_float16(float value) {
-  const u32 bits = PRIDE_BITS(u32, value);
-  const u32 sign = bits & 0x80000000u, magnitude = bits ^ sign;
-  const u32 small = PRIDE_BITS(u32, PRIDE_BITS(float, magnitude) + 0.5f) - 0x3F000000u;
-  const u32 normal = (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
-  u32 half = magnitude < 0x38800000u ? small : normal;
-  if (magnitude >= 0x477FF000u) half = 0x7C00u;
-  if (magnitude > 0x7F800000u) half = 0x7E00u | ((magnitude & ~0x00400000u) >> 13 & 0x1FFu);
-  return (u16)(half | sign >> 16);
-}
-// pride/bf16.h
-PRIDE_BODY float from_bfloat16(u16 bits) { return PRIDE_BITS(float, (u32)bits << 16); }
-PRIDE_BODY u16 to_bfloat16(float value) {
-  const u32 bits = PRIDE_BITS(u32, value);
-  if (value != value) return (u16)((bits | 0x00400000u) >> 16);
-  return (u16)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
-}
-
-PRIDE_BODY float load(const Values& v, u64 i) {
-  float x;
-  if (v.dtype == kFloat32) {
-    x = ((const float*)v.data)[i];
-  } else if (v.dtype == kBFloat16) {
-    x = from_bfloat16(((const u16*)v.data)[i]);
-  } else {
-    x = from_float16(((const u16*)v.data)[i]);
-  }
-  return v.factor == 1.0f ? x : x * v.factor;
-}
-
-PRIDE_BODY bool is_finite(float x) { return (PRIDE_BITS(u32, x) & 0x7FFFFFFFu) < 0x7F800000u; }
-
-// pride/random_bits.h
-PRIDE_BODY u64 mix64(u64 key, u64 counter) {
-  u64 z = key + (counter + 1) * 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-// kernels::HashWords
-struct Hash {
-  u64 key, first_word, flip;
-  PRIDE_BODY u64 at(u64 k) const { return mix64(key, first_word + k) ^ flip; }
-};
-// kernels::Blend, kernels::Step
-struct Betas {
-  float beta1, one_minus_beta1, beta2, one_minus_beta2;
-};
-struct Rate {
-  float decay, lr;
-};
-// Where a tensor with a NaN or Inf is noted: the lowest number stays.
-struct Fault {
-  u32* slot;
-  u32 tensor;
-};
-// A word that a fault may be noted in, or null: a job that has one there is left out.
-PRIDE_BODY bool is_faulty(const u32* guard) { return guard != nullptr && *guard != kNoTensor; }
-
-// Calls f(lane, i) for the coordinates i < n of the chunk from `at` on.
-template <typename F>
-PRIDE_BODY void for_chunk(u64 at, u64 n, F f) {
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-  for (u32 h = 0; h < kLoads; ++h) {
-    each([&](u32 lane) {
-      const u64 i = at + kLanes * h + lane;
-      if (i < n) f(i);
-    });
-  }
-}
-
-// Word w of four in a chunk: positive(lane, h) and zero(lane, h) of its halves h.
-template <typename Positive, typename Zero>
-PRIDE_BODY void store_signs(u64* bits, u64 at, u64 n, const Hash& zeros, Positive positive,
-                            Zero zero) {
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-  for (u32 w = 0; w < kLoads / 2; ++w) {
-    if (at + 64 * w >= n) return;
-    u64 word = 0, zero_bits = 0;
-    for (u32 half = 0; half < 2; ++half) {
-      const u32 h = 2 * w + half;
-      word |= (u64)ballot([&](u32 lane) { return positive(lane, h); }) << (32 * half);
-      zero_bits |= (u64)ballot([&](u32 lane) { return zero(lane, h); }) << (32 * half);
-    }
-    const u64 k = at / 64 + w;
-    if (zero_bits != 0) word |= zero_bits & zeros.at(k);
-    store(bits + k, word);
-  }
-}
 
 // ---- Gradients and parameters in their own type -------------------------------------------------
 
@@ -199,7 +20,9 @@ struct Widen {
   u64 n;
 };
 PRIDE_BODY void widen(const Widen& j, u64 at) {
-  for_chunk(at, j.n, [&](u64 i) { j.out[i] = load(j.in, i); });
+  Chunk<float> x;
+  fetch(x, j.in, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) { global(j.out)[index_of(at, lane, h)] = x(lane, h); });
 }
 
 // A parameter narrower than float32, and its master. dtype: kBFloat16 or kFloat16.
@@ -214,14 +37,23 @@ PRIDE_BODY u16 rounded(const Narrow& j, float x) {
 }
 // values = the rounded masters
 PRIDE_BODY void publish(const Narrow& j, u64 at) {
-  for_chunk(at, j.n, [&](u64 i) { ((u16*)j.values)[i] = rounded(j, j.master[i]); });
+  Chunk<float> master;
+  fetch(master, j.master, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    ((u16*)j.values)[index_of(at, lane, h)] = rounded(j, master(lane, h));
+  });
 }
 // master = the value where that is not the rounded master
 PRIDE_BODY void adopt(const Narrow& j, u64 at) {
-  for_chunk(at, j.n, [&](u64 i) {
-    const u16 value = ((const u16*)j.values)[i];
-    if (value == rounded(j, j.master[i])) return;
-    j.master[i] = j.dtype == kBFloat16 ? from_bfloat16(value) : from_float16(value);
+  Chunk<u16> values;
+  Chunk<float> master;
+  fetch(values, (const u16*)j.values, at, j.n);
+  fetch(master, j.master, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u16 value = values(lane, h);
+    if (value == rounded(j, master(lane, h))) return;
+    j.master[index_of(at, lane, h)] =
+        j.dtype == kBFloat16 ? from_bfloat16(value) : from_float16(value);
   });
 }
 
@@ -238,29 +70,19 @@ struct LionSigns {
   Fault fault;
 };
 PRIDE_BODY void lion_signs(const LionSigns& j, u64 at) {
-  Lanes<float> u[kLoads];
-  u32 bad = 0;
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-  for (u32 h = 0; h < kLoads; ++h) {
-    bad |= ballot([&](u32 lane) {
-      const u64 i = at + kLanes * h + lane;
-      u[h][lane] = -1.0f;  // no bit
-      if (i >= j.n) return false;
-      const float m = j.m[i], g = load(j.g, i);
-      const float blend = j.betas.beta1 * m + j.betas.one_minus_beta1 * g;
-      const float next = j.betas.beta2 * m + j.betas.one_minus_beta2 * g;
-      if (!is_finite(blend) || !is_finite(next)) return true;
-      u[h][lane] = blend;
-      j.m[i] = next;
-      return false;
-    });
-  }
-  store_signs(
-      j.bits, at, j.n, j.zeros, [&](u32 lane, u32 h) { return u[h][lane] > 0; },
-      [&](u32 lane, u32 h) { return u[h][lane] == 0; });
-  if (bad != 0) lower(j.fault.slot, j.fault.tensor);
+  Chunk<float> m, u;
+  fetch(m, j.m, at, j.n);
+  fetch(u, j.g, at, j.n);
+  const bool bad = any_of(at, j.n, [&](u32 lane, u32 h) {
+    const float blend = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * u(lane, h);
+    const float next = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * u(lane, h);
+    const bool finite = is_finite(blend) && is_finite(next);
+    u(lane, h) = finite ? blend : -1.0f;
+    if (finite) j.m[index_of(at, lane, h)] = next;
+    return !finite;
+  });
+  store_signs(j.bits, at, j.n, j.zeros, u);
+  if (bad) lower(j.fault.slot, j.fault.tensor);
 }
 
 // kernels::lion_blend
@@ -275,24 +97,19 @@ struct LionBlend {
 };
 PRIDE_BODY void lion_blend(const LionBlend& j, u64 at) {
   if (is_faulty(j.guard)) return;
-  u32 bad = 0;
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-  for (u32 h = 0; h < kLoads; ++h) {
-    bad |= ballot([&](u32 lane) {
-      const u64 i = at + kLanes * h + lane;
-      if (i >= j.n) return false;
-      const float m = j.m[i], g = load(j.g, i);
-      const float blend = j.betas.beta1 * m + j.betas.one_minus_beta1 * g;
-      const float next = j.betas.beta2 * m + j.betas.one_minus_beta2 * g;
-      const bool finite = is_finite(blend) && is_finite(next);
-      j.u[i] = finite ? blend : 0.0f;
-      if (finite) j.m[i] = next;
-      return !finite;
-    });
-  }
-  if (bad != 0) lower(j.fault.slot, j.fault.tensor);
+  Chunk<float> m, g;
+  fetch(m, j.m, at, j.n);
+  fetch(g, j.g, at, j.n);
+  const bool bad = any_of(at, j.n, [&](u32 lane, u32 h) {
+    const u64 i = index_of(at, lane, h);
+    const float blend = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * g(lane, h);
+    const float next = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h);
+    const bool finite = is_finite(blend) && is_finite(next);
+    global(j.u)[i] = finite ? blend : 0.0f;
+    if (finite) j.m[i] = next;
+    return !finite;
+  });
+  if (bad) lower(j.fault.slot, j.fault.tensor);
 }
 
 // kernels::pack_signs; with a fault at the guard no bits, and the fault is noted
@@ -305,15 +122,14 @@ struct PackSigns {
   Fault fault;
 };
 PRIDE_BODY void pack_signs(const PackSigns& j, u64 at) {
-  const bool faulty = is_faulty(j.guard);
-  const auto value = [&](u32 lane, u32 h) {
-    const u64 i = at + kLanes * h + lane;
-    return i < j.n && !faulty ? j.p[i] : -1.0f;
-  };
-  if (faulty) lower(j.fault.slot, j.fault.tensor);
-  store_signs(
-      j.bits, at, j.n, j.zeros, [&](u32 lane, u32 h) { return value(lane, h) > 0; },
-      [&](u32 lane, u32 h) { return value(lane, h) == 0; });
+  Chunk<float> p;
+  if (is_faulty(j.guard)) {
+    fill(p, -1.0f);
+    lower(j.fault.slot, j.fault.tensor);
+  } else {
+    fetch(p, j.p, at, j.n);
+  }
+  store_signs(j.bits, at, j.n, j.zeros, p);
 }
 
 // ---- Apply --------------------------------------------------------------------------------------
@@ -326,11 +142,16 @@ struct ApplySigns {
   Rate rate;
 };
 PRIDE_BODY void apply_signs(const ApplySigns& j, u64 at) {
-  for_chunk(at, j.n, [&](u64 i) {
-    const float decayed = j.x[i] * j.rate.decay;
-    const float change = (j.positive[i / 64] >> (i % 64)) & 1 ? j.rate.lr : -j.rate.lr;
-    const bool any = j.nonzero == nullptr || ((j.nonzero[i / 64] >> (i % 64)) & 1) != 0;
-    j.x[i] = any ? decayed - change : decayed;
+  Words positive, nonzero{};
+  Chunk<float> x;
+  fetch(positive, j.positive, at, j.n);
+  if (j.nonzero != nullptr) fetch(nonzero, j.nonzero, at, j.n);
+  fetch(x, j.x, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const float decayed = x(lane, h) * j.rate.decay;
+    const float change = positive.at(lane, h) ? j.rate.lr : -j.rate.lr;
+    const bool any = j.nonzero == nullptr || nonzero.at(lane, h);
+    j.x[index_of(at, lane, h)] = any ? decayed - change : decayed;
   });
 }
 
@@ -344,13 +165,19 @@ struct ApplyCounts {
   i32 present, world;
 };
 PRIDE_BODY void apply_counts(const ApplyCounts& j, u64 at) {
-  for_chunk(at, j.n, [&](u64 i) {
-    u32 count = 0;
-    for (u64 p = 0; p < j.n_planes; ++p) {
-      count |= (u32)((j.planes[p * j.stride + i / 64] >> (i % 64)) & 1) << p;
-    }
-    const i32 sum = 2 * (i32)count - j.present;
-    j.x[i] = j.x[i] * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
+  Chunk<float> x;
+  fetch(x, j.x, at, j.n);
+  Chunk<u32> counts;
+  fill(counts, 0u);
+  for (u32 p = 0; p < (u32)j.n_planes; ++p) {
+    Words plane;
+    fetch(plane, j.planes + p * j.stride, at, j.n);
+    for_chunk(at, j.n, [&](u32 lane, u32 h) { counts(lane, h) |= (u32)plane.at(lane, h) << p; });
+  }
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const i32 sum = 2 * (i32)counts(lane, h) - j.present;
+    j.x[index_of(at, lane, h)] =
+        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
   });
 }
 
@@ -365,13 +192,32 @@ struct ApplyPacked {
   u32 base;
 };
 PRIDE_BODY void apply_packed(const ApplyPacked& j, u64 at) {
-  for_chunk(at, j.n, [&](u64 i) {
-    const u64 word = j.first_word + i / 64;
-    u32 rest = j.packed[64 * (word / j.n_digits) + i % 64];
-    for (u64 k = word % j.n_digits; k > 0; --k) rest *= j.base;
-    const u32 count = (u32)(((u64)rest * j.base) >> 32);
-    const i32 sum = 2 * (i32)count - j.present;
-    j.x[i] = j.x[i] * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
+  Chunk<float> x;
+  fetch(x, j.x, at, j.n);
+  Chunk<u32> rest;
+  const u32 count = count_of(at, j.n);
+  const u64 word = j.first_word + at / 64;
+  u64 group = word / j.n_digits;
+  u32 digit = (u32)(word % j.n_digits), power = 1;  // base^digit, modulo 2^32
+  for (u32 k = 0; k < digit; ++k) power *= j.base;
+  PRIDE_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    const u32* const from = j.packed + 64 * group + kLanes * (h % 2);
+    each([&](u32 lane) {
+      u32 packed = 0;
+      if (kLanes * h + lane < count) packed = from[lane];
+      rest(lane, h) = packed * power;
+    });
+    if (h % 2 == 0) continue;
+    const bool last = ++digit == (u32)j.n_digits;  // of its group
+    digit = last ? 0 : digit;
+    power = last ? 1 : power * j.base;
+    group += last ? 1 : 0;
+  }
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const i32 sum = 2 * (i32)(((u64)rest(lane, h) * j.base) >> 32) - j.present;
+    j.x[index_of(at, lane, h)] =
+        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
   });
 }
 
@@ -382,7 +228,9 @@ struct Scale {
   float factor;
 };
 PRIDE_BODY void scale(const Scale& j, u64 at) {
-  for_chunk(at, j.n, [&](u64 i) { j.x[i] = j.x[i] * j.factor; });
+  Chunk<float> x;
+  fetch(x, j.x, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) { j.x[index_of(at, lane, h)] = x(lane, h) * j.factor; });
 }
 
 // out = a + b
@@ -392,10 +240,14 @@ struct Sum {
   u64 n;
 };
 PRIDE_BODY void sum(const Sum& j, u64 at) {
-  for_chunk(at, j.n, [&](u64 i) { j.out[i] = j.a[i] + j.b[i]; });
+  Chunk<float> a, b;
+  fetch(a, j.a, at, j.n);
+  fetch(b, j.b, at, j.n);
+  for_chunk(at, j.n,
+            [&](u32 lane, u32 h) { j.out[index_of(at, lane, h)] = a(lane, h) + b(lane, h); });
 }
 
-// x = value, or where a guard is given only with a fault there
+// x = value; where a guard is given, only with a fault there
 struct Set {
   float* x;
   u64 n;
@@ -404,7 +256,7 @@ struct Set {
 };
 PRIDE_BODY void set(const Set& j, u64 at) {
   if (j.guard != nullptr && !is_faulty(j.guard)) return;
-  for_chunk(at, j.n, [&](u64 i) { j.x[i] = j.value; });
+  for_chunk(at, j.n, [&](u32 lane, u32 h) { global(j.x)[index_of(at, lane, h)] = j.value; });
 }
 
 // Notes a fault where a value is not 0.
@@ -414,14 +266,10 @@ struct Any {
   Fault fault;
 };
 PRIDE_BODY void any(const Any& j, u64 at) {
-  u32 found = 0;
-  for (u32 h = 0; h < kLoads; ++h) {
-    found |= ballot([&](u32 lane) {
-      const u64 i = at + kLanes * h + lane;
-      return i < j.n && j.x[i] != 0;
-    });
-  }
-  if (found != 0) lower(j.fault.slot, j.fault.tensor);
+  Chunk<float> x;
+  fetch(x, j.x, at, j.n);
+  const bool found = any_of(at, j.n, [&](u32 lane, u32 h) { return x(lane, h) != 0; });
+  if (found) lower(j.fault.slot, j.fault.tensor);
 }
 
 // kernels::first_non_finite
@@ -431,14 +279,10 @@ struct Check {
   Fault fault;
 };
 PRIDE_BODY void check(const Check& j, u64 at) {
-  u32 bad = 0;
-  for (u32 h = 0; h < kLoads; ++h) {
-    bad |= ballot([&](u32 lane) {
-      const u64 i = at + kLanes * h + lane;
-      return i < j.n && !is_finite(load(j.g, i));
-    });
-  }
-  if (bad != 0) lower(j.fault.slot, j.fault.tensor);
+  Chunk<float> g;
+  fetch(g, j.g, at, j.n);
+  const bool bad = any_of(at, j.n, [&](u32 lane, u32 h) { return !is_finite(g(lane, h)); });
+  if (bad) lower(j.fault.slot, j.fault.tensor);
 }
 
 // ---- Rules --------------------------------------------------------------------------------------
@@ -454,13 +298,19 @@ struct AdamW {
 };
 PRIDE_BODY void adamw(const AdamW& j, u64 at) {
   if (is_faulty(j.guard)) return;
-  for_chunk(at, j.n, [&](u64 i) {
-    const float g = load(j.g, i);
-    const float m = j.betas.beta1 * j.m[i] + j.betas.one_minus_beta1 * g;
-    const float v = j.betas.beta2 * j.v[i] + (j.betas.one_minus_beta2 * g) * g;
-    j.m[i] = m;
-    j.v[i] = v;
-    j.x[i] = j.x[i] * j.decay - (j.step_size * m) / (root(v) / j.sqrt_bias2 + j.eps);
+  Chunk<float> g, m, v, x;
+  fetch(m, j.m, at, j.n);
+  fetch(v, j.v, at, j.n);
+  fetch(x, j.x, at, j.n);
+  fetch(g, j.g, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u64 i = index_of(at, lane, h);
+    const float gi = g(lane, h);
+    const float mi = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * gi;
+    const float vi = j.betas.beta2 * v(lane, h) + (j.betas.one_minus_beta2 * gi) * gi;
+    j.m[i] = mi;
+    j.v[i] = vi;
+    j.x[i] = x(lane, h) * j.decay - (j.step_size * mi) / (root(vi) / j.sqrt_bias2 + j.eps);
   });
 }
 
@@ -475,12 +325,16 @@ struct DenseLion {
 };
 PRIDE_BODY void dense_lion(const DenseLion& j, u64 at) {
   if (is_faulty(j.guard)) return;
-  for_chunk(at, j.n, [&](u64 i) {
-    const float m = j.m[i], g = load(j.g, i);
-    const float u = j.betas.beta1 * m + j.betas.one_minus_beta1 * g;
-    j.m[i] = j.betas.beta2 * m + j.betas.one_minus_beta2 * g;
+  Chunk<float> g, m, x;
+  fetch(m, j.m, at, j.n);
+  fetch(x, j.x, at, j.n);
+  fetch(g, j.g, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u64 i = index_of(at, lane, h);
+    const float u = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * g(lane, h);
+    j.m[i] = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h);
     const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
-    j.x[i] = j.x[i] * j.rate.decay - j.rate.lr * sign;
+    j.x[i] = x(lane, h) * j.rate.decay - j.rate.lr * sign;
   });
 }
 
@@ -496,11 +350,16 @@ struct SgdMomentum {
 };
 PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
   if (is_faulty(j.guard)) return;
-  for_chunk(at, j.n, [&](u64 i) {
-    const float g = load(j.g, i), m = j.momentum * j.m[i] + g;
-    j.m[i] = m;
-    const float change = j.nesterov != 0 ? g + j.momentum * m : m;
-    j.x[i] = j.x[i] * j.rate.decay - j.rate.lr * change;
+  Chunk<float> g, m, x;
+  fetch(m, j.m, at, j.n);
+  fetch(x, j.x, at, j.n);
+  fetch(g, j.g, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u64 i = index_of(at, lane, h);
+    const float mi = j.momentum * m(lane, h) + g(lane, h);
+    j.m[i] = mi;
+    const float change = j.nesterov != 0 ? g(lane, h) + j.momentum * mi : mi;
+    j.x[i] = x(lane, h) * j.rate.decay - j.rate.lr * change;
   });
 }
 
@@ -526,9 +385,10 @@ PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
   PRIDE_KERNEL(sgd_momentum, SgdMomentum)
 
 #ifdef __CUDACC__
-// The job of a chunk: first[job] <= chunk < first[job + 1].
-PRIDE_BODY u32 job_of(const u64* first, u32 n, u64 chunk) {
-  u32 low = 0, high = n;  // first[low] <= chunk < first[high]
+// The job of a chunk, first[job] <= chunk < first[job + 1], which is `low` or a later one.
+PRIDE_BODY u32 job_of(const u64* first, u32 low, u32 n, u64 chunk) {
+  if (chunk < first[low + 1]) return low;
+  u32 high = n;  // first[low] <= chunk < first[high]
   while (high - low > 1) {
     const u32 middle = (low + high) / 2;
     if (first[middle] <= chunk) {
@@ -539,14 +399,23 @@ PRIDE_BODY u32 job_of(const u64* first, u32 n, u64 chunk) {
   }
   return low;
 }
-#define PRIDE_KERNEL(name, Job)                                                       \
-  extern "C" __global__ void pride_##name(const Job* jobs, const u64* first, u32 n) { \
-    const u64 warps = (u64)gridDim.x * (blockDim.x / kLanes);                         \
-    u64 chunk = (u64)blockIdx.x * (blockDim.x / kLanes) + threadIdx.x / kLanes;       \
-    for (; chunk < first[n]; chunk += warps) {                                        \
-      const u32 job = job_of(first, n, chunk);                                        \
-      name(jobs[job], (chunk - first[job]) * kChunk);                                 \
-    }                                                                                 \
+// Jobs are copied into registers: after a store their fields would be read again.
+#define PRIDE_KERNEL(name, Job)                                                          \
+  extern "C" __global__ void __launch_bounds__(256, 3)                                   \
+      pride_##name(const Job* __restrict__ jobs, const u64* __restrict__ first, u32 n) { \
+    const u64 warps = (u64)gridDim.x * (blockDim.x / kLanes), chunks = first[n];         \
+    u64 chunk = (u64)blockIdx.x * (blockDim.x / kLanes) + threadIdx.x / kLanes;          \
+    for (u32 job = 0; chunk < chunks; chunk += warps) {                                  \
+      job = job_of(first, job, n, chunk);                                                \
+      const Job of_chunk = jobs[job];                                                    \
+      const u64 at = (chunk - first[job]) * kChunk;                                      \
+      if (of_chunk.n - at >= kChunk) {                                                   \
+        __builtin_assume(of_chunk.n - at >= kChunk);                                     \
+        name(of_chunk, at);                                                              \
+      } else {                                                                           \
+        name(of_chunk, at);                                                              \
+      }                                                                                  \
+    }                                                                                    \
   }
 PRIDE_KERNELS
 #undef PRIDE_KERNEL

@@ -56,6 +56,9 @@ class Device {
 
   virtual std::string name() const = 0;  // "cuda:0 (NVIDIA H100 80GB HBM3)"
 
+  // What a user should read and no call failed for, since the last call of this; "" mostly.
+  virtual std::string warning() { return {}; }
+
   // Memory of the device, aligned to 256 bytes. free() may be called while queued work uses it, and
   // then takes effect after that work.
   virtual void* allocate(std::size_t bytes) = 0;
