@@ -16,6 +16,7 @@ import torch
 from . import _hooks
 from . import _library as library
 from ._assembled import deal_out
+from ._device import place_of
 from ._state import ABOUT, view_state
 from ._steps import CHECKED_STEPS, Steps
 from ._tensors import Slot, Table, check_memory, check_parameter, check_shards, hash_as_float32
@@ -113,6 +114,11 @@ class Construction(VirtualWorkers, Steps):
             raise InvalidArgument("pride: add_param_group() of sharded matrices, with a method that "
                                   "needs them whole: make a new optimizer")
         self._assemblies += assemblies
+        # later groups go where the first ones are
+        place = self._slots[0].place if self._slots else place_of(
+            [slot.tensor for slot in slots], self._settings)
+        for slot in slots:
+            slot.place = place
         return slots
 
     def _check_maximize(self):
@@ -158,6 +164,7 @@ class Construction(VirtualWorkers, Steps):
             overlap=int(s["lanes"] > 0),
             exchange_threads=max(1, s["lanes"]), clip_global_norm=s["clip_global_norm"],
             skip_non_finite=int(s["on_non_finite"] == "skip"))
+        made["slots"][0].place.set_options(options)
         if nodes is not None:
             options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
         with self._failures():

@@ -13,6 +13,7 @@ import math
 import torch
 
 from . import _library as library
+from ._device import HOST
 from ._tensors import like
 from .errors import Error, InvalidArgument
 
@@ -36,21 +37,13 @@ def key_of(name, kind, rank):
     return name if kind == library.SHARED else f"{name}.rank{rank}"
 
 
-def _floats(address, n, owner):
-    """A tensor over the library's memory, which keeps its owner alive."""
-    if n == 0:
-        return torch.empty(0)
-    array = (c.c_float * n).from_address(address)
-    array._owner = owner
-    return torch.frombuffer(array, dtype=torch.float32)
-
-
 def view_state(optimizer):
     """optimizer.state: the values as they are, in the library's memory."""
     size = library.lib.pride_layout_flat_size(optimizer._layout)
     rank = optimizer._world.rank
     memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
-    whole = {key_of(name, kind, rank): _floats(address, size, memory)
+    place = optimizer._slots[0].place
+    whole = {key_of(name, kind, rank): place.floats(address, size, memory)
              for name, kind, address in _buffers(optimizer)}
     for slot in optimizer._slots:
         entry = optimizer.state[slot.param]
@@ -91,7 +84,7 @@ def _own(optimizer, worker=None):
         library.call("pride_state_tensor", handle, i, c.byref(spec), c.byref(data))
         buffer, parameter = spec.name.decode().split("/", 1)
         shape = [spec.shape[d] for d in range(spec.n_dims)]
-        tensors[buffer, parameter] = _floats(data.value, math.prod(shape), handle).view(shape)
+        tensors[buffer, parameter] = HOST.floats(data.value, math.prod(shape), handle).view(shape)
     return texts, tensors
 
 

@@ -6,7 +6,7 @@ import torch
 
 from . import _library as library
 from ._state import stepped
-from ._tensors import arrays_of, host_copy
+from ._tensors import arrays_of
 from ._world import listed
 from .errors import InvalidArgument
 
@@ -76,9 +76,10 @@ class VirtualWorkers:
 
     def _hand_over_worker(self, number):
         unused = self._hooks.unused()
-        grads = [None if missing else host_copy(slot.param.grad) if value is None else value
+        grads = [None if missing else slot.place.copy(slot.param.grad) if value is None else value
                  for slot, value, missing in zip(self._slots, self._gradients(unused), unused)]
-        arrays = arrays_of(grads)
+        arrays = arrays_of(grads, self._slots[0].place)
+        self._slots[0].place.follow(self._handle)
         self._call("pride_optimizer_hand_over", self._handle, number, None, arrays, len(arrays))
         self._hooks.reset()
         self._handed_workers.add(number)

@@ -59,6 +59,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
         replicate_mesh: of a model that ``fully_shard(model, mesh=mesh["fs"])`` has sharded: the
             mesh of one dimension whose ranks hold the same shards, ``mesh["dp"]``. They vote on
             their shards, and state is sharded alike.
+        run_on: where the method runs: ``"auto"``, on the GPU that holds all parameters, if the method
+            has kernels for it (:func:`pride.method_info`), and else on the host, to which gradients
+            are copied; ``"host"``; or ``"device"``, which raises where it cannot. The bits are the
+            same but for products of matrices.
         virtual_workers: this process plays so many workers over one copy of the model, with the
             bits and counted bytes of as many ranks: ``with optimizer.worker(i):`` around forward
             and backward of each, then one ``step()``.
@@ -89,7 +93,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None, replicate_mesh: Any = None,
-                 virtual_workers: Optional[int] = None, coordinator: Optional[str] = None,
+                 run_on: str = "auto", virtual_workers: Optional[int] = None, coordinator: Optional[str] = None,
                  certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
         if not timeout > 0:
             raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
@@ -104,7 +108,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
             vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
             equal_gradients=equal_gradients, node_of_rank=node_of_rank,
-            virtual_workers=virtual_workers, coordinator=coordinator, certificates=certificates, worker_name=worker_name)
+            virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator, certificates=certificates, worker_name=worker_name)
         self._names: Dict[int, str] = {}
         self._reset()
 

@@ -1,7 +1,7 @@
 // Devices of the C interface.
 // SPDX-License-Identifier: Apache-2.0
-#include "c/handles.h"
 #include "device/device.h"
+#include "c/handles.h"
 
 using namespace pride::c;
 

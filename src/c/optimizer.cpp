@@ -239,8 +239,8 @@ int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
     const std::size_t n = all.layout().tensors().size();
     const auto flags = std::make_unique<bool[]>(n);
     for (std::size_t i = 0; unused != nullptr && i < n; ++i) flags[i] = unused[i] != 0;
-    write(all.step(params_of(*optimizer, params), grads_of(*optimizer, grads), {flags.get(), n}), *optimizer,
-          report);
+    write(all.step(params_of(*optimizer, params), grads_of(*optimizer, grads), {flags.get(), n}),
+          *optimizer, report);
   });
 }
 

@@ -89,8 +89,8 @@ PRIDE_API int pride_optimizer_set_frozen(pride_optimizer* optimizer, const uint8
  * 1 / scale of a scaled loss, -1 to go up the gradient. Since version 5. */
 PRIDE_API int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor);
 
-/* With a device: the stream (cudaStream_t) of the caller's own work on parameters and gradients, for
- * the calls to come: their work begins after what it has so far, and it goes on after theirs.
+/* With a device: the stream (cudaStream_t) of the caller's own work on parameters and gradients,
+ * for the calls to come: their work begins after what it has so far, and it goes on after theirs.
  * Since version 5. */
 PRIDE_API int pride_optimizer_set_stream(pride_optimizer* optimizer, void* stream);
 

@@ -188,8 +188,8 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
       return append(jobs, LionBlend{make.broken_values(), make.floats(), make.floats(), n,
                                     make.betas(), make.fault(), make.guard()});
     case Kernel::k_pack_signs:
-      return append(jobs, PackSigns{make.floats(), make.bits(), n, make.hash(), make.guard(),
-                                    make.fault()});
+      return append(
+          jobs, PackSigns{make.floats(), make.bits(), n, make.hash(), make.guard(), make.fault()});
     case Kernel::k_apply_signs:
       return append(jobs, apply_signs_job(make));
     case Kernel::k_apply_counts:
