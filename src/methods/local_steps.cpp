@@ -382,6 +382,7 @@ StepNotes LocalSteps::end_step(const StepContext& ctx) {
 
 View LocalSteps::begin(View x) {
   fault_.reset();
+  std::ranges::fill(handed_over_, -1);  // by a step that failed, and is repeated after a load
   copy_to_common(x, held_);
   return {.flat = common_.data()};
 }
