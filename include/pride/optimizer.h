@@ -283,7 +283,8 @@ class Optimizer {
   std::map<std::string, int> routes() const;
 
   // The state's own memory, one entry a buffer, until the next add(), for views of it: changed by
-  // steps and loads only. StateBuffer::memory keeps it readable beyond that.
+  // steps and loads only. StateBuffer::memory keeps it readable beyond that. Of virtual workers:
+  // that of worker 0.
   std::vector<StateBuffer> state_buffers();
 
   // This rank's state (momentum is local to a rank in Distributed Lion, so each rank saves its

@@ -105,11 +105,14 @@ class VirtualWorkers:
 
     @torch.no_grad()
     def _step_workers(self):
-        self._handed_workers = set()
         self._table.fill()
         report = library.Report()
+        handed, self._handed_workers = self._handed_workers, set()
         try:
             self._call("pride_optimizer_step_workers", self._handle, None, report)
+        except InvalidArgument:  # nothing was changed
+            self._handed_workers = handed
+            raise
         finally:  # a step that was not finished has written, too
             self._table.written(self._frozen)
         self._note(report)

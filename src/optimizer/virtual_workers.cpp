@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "methods/registry.h"
 #include "optimizer/reporting.h"

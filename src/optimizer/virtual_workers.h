@@ -26,7 +26,6 @@ constexpr int kMostVirtualWorkers = 1024;  // ends of a world of threads
 class VirtualWorkers {
  public:
   // All must outlive this object. `first` is the method of worker 0, whose state is allocated.
-  // Throws InvalidArgument if the method cannot be played by virtual workers.
   VirtualWorkers(const Layout& layout, const OptimizerOptions& options, Method& first,
                  std::span<const Bucket> buckets, Space& space);
 

@@ -66,6 +66,9 @@ TEST_F(VirtualErrors, NameWhatDoesNotGoWithThem) {
             std::string::npos);
   EXPECT_NE(refused([&] { none.to_worker(0, x_.span()); }).find(without), std::string::npos);
   EXPECT_NE(refused([&] { make(1025); }).find("1025, must be from 0 to 1024"), std::string::npos);
+  OptimizerOptions two_weights{.virtual_workers = 3, .worker_weights = {1, 2}};
+  EXPECT_EQ(refused([&] { Optimizer(*alone_.front(), kLayout, two_weights); }),
+            "optimizer: 2 worker_weights for 3 virtual workers");
   const auto texts = testing::errors_of<InvalidArgument>(2, [](Communicator& comm) {
     OptimizerOptions options;
     options.virtual_workers = 4;
@@ -107,6 +110,16 @@ TEST(VirtualClipping, ScalesTheMeanAsRanksDo) {
     VirtualWorld world(kLayout, run, x);
     EXPECT_GT(ranks.workers[0].reports[0].grad_norm.value(), 0.5);
     EXPECT_EQ(world.step(0).grad_norm, ranks.workers[0].reports[0].grad_norm) << method;
+  }
+}
+
+TEST(VirtualWeights, CountAsVotesOfRanksDo) {
+  for (const std::string method : {"dlion-vote", "dlion-avg"}) {
+    Training run{.world = 3, .steps = 4, .options = {.method = method}, .weights = {1, 5, 2}};
+    const auto ranks = testing::train_ranks(kLayout, run);
+    expect_same(testing::train_virtual(kLayout, run), ranks, method);
+    run.weights.clear();
+    EXPECT_FALSE(testing::same_bits(testing::train_ranks(kLayout, run).common, ranks.common));
   }
 }
 

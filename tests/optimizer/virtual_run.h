@@ -60,6 +60,7 @@ class VirtualWorld {
   std::unique_ptr<Optimizer> make(const Layout& layout) {
     OptimizerOptions options = run_.options;
     options.virtual_workers = run_.world;
+    options.worker_weights = run_.weights;
     return std::make_unique<Optimizer>(*alone_.front(), layout, options);
   }
 
@@ -100,7 +101,9 @@ inline WorldResult train_ranks(const Layout& layout, const Training& run) {
   WorldResult result;
   result.workers.resize(static_cast<std::size_t>(run.world));
   run_world(run.world, [&](Communicator& comm) {
-    Optimizer optimizer(comm, layout, run.options);
+    OptimizerOptions options = run.options;
+    if (!run.weights.empty()) options.vote_weight = run.weights.at(std::size_t(comm.rank()));
+    Optimizer optimizer(comm, layout, options);
     FlatBuffer x(layout.flat_size()), grads(layout.flat_size());
     fill(layout, x, initial);
     WorkerResult& mine = result.workers[static_cast<std::size_t>(comm.rank())];

@@ -36,6 +36,18 @@ class Log final : public Observer {
   std::string text;
 };
 
+// With labels, which dirichlet deals unequally.
+class Labelled final : public Signs {
+ public:
+  explicit Labelled(const Signs& like) : Signs(like) {
+    for (std::size_t i = 0; i < n_samples(); ++i) labels_.push_back(i < n_samples() / 4 ? 0 : 1);
+  }
+  std::span<const std::uint16_t> labels() const override { return labels_; }
+
+ private:
+  std::vector<std::uint16_t> labels_;
+};
+
 struct Ran {
   std::string log;
   std::uint64_t hash;
@@ -45,7 +57,8 @@ Ran ran(TrainOptions options, bool as_players) {
   register_line();
   if (as_players) options.virtual_workers = std::exchange(options.workers, 0);
   const auto log = std::make_shared<Log>();
-  const std::uint64_t hash = run(options, signs(options), {log}).param_hash;
+  const std::uint64_t hash =
+      run(options, std::make_shared<Labelled>(*signs(options)), {log}).param_hash;
   return {log->text, hash};
 }
 
