@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sharded.fully_shard is None, reason=sharded.WHY_
 
 STEPS = 6
 METHODS = [("dlion-vote", {"tie": "zero"}), ("dlion-avg", None), ("lion", None), ("adamw", None),
-           ("signum-avg", None)]
+           ("sgdm", None), ("signum-avg", None)]
 
 
 def run(shape, method, options, dtype=torch.float32, narrow=None):
