@@ -169,18 +169,22 @@ run_python_tests() {
 # Today's PyTorch and what is built on it, from PyPI, in $newest: 6 GB, made anew after a week. Clones
 # share it, and wait here while one makes it.
 install_newest_torch() {
-  local lock
+  local lock made packages=(torch torchvision transformers accelerate lightning peft safetensors
+    tensorboard wandb pytest setuptools wheel)
   mkdir -p "$newest"
   exec {lock}>"$newest/lock"
   flock "$lock"
-  [ -z "$(find "$newest/complete" -mtime -7 2>/dev/null)" ] || return 0
+  made=$(find "$newest/complete" -mtime -7 -exec cat {} + 2>/dev/null) || made=
+  [ "$made" != "${packages[*]}" ] || return 0
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --retries 1 --timeout 15 \
     --dest "$newest" wheel || return 0
-  rm -rf "$newest"/{complete,venv}
-  python3 -m venv "$newest/venv"
-  "$newest/venv/bin/pip" install --quiet --disable-pip-version-check --no-compile torch torchvision \
-    transformers accelerate lightning peft safetensors tensorboard wandb pytest setuptools wheel || return 0
-  touch "$newest/complete"
+  if [ -z "$(find "$newest/complete" -mtime -7 2>/dev/null)" ]; then
+    rm -rf "$newest"/{complete,venv}
+    python3 -m venv "$newest/venv"
+  fi  # else packages were added to the list
+  "$newest/venv/bin/pip" install --quiet --disable-pip-version-check --no-compile \
+    "${packages[@]}" || return 0
+  printf '%s\n' "${packages[*]}" >"$newest/complete"
 }
 
 # The same tests with it.

@@ -10,8 +10,10 @@ import re
 import torch
 import torch.distributed as dist
 
+from ._steps import betas_of
 from .errors import DataError, Error, InvalidArgument
 from .gradients import local_gradients
+from .methods import method_info
 from .optimizer import Optimizer
 
 _SAMPLE = 512  # coordinates of a tensor whose votes are compared
@@ -89,7 +91,7 @@ class Meter:
             if slot.grad is None:
                 continue
             group = optimizer.param_groups[slot.group]
-            beta = group["betas"][0]
+            beta = betas_of(method_info(optimizer._settings["method"]), group["betas"])[0]
             own = beta * m + (1 - beta) * optimizer._factor * _at(slot.grad, at)
             now = _values(optimizer, slot, at)[0]
             step = p * (1 - group["lr"] * group["weight_decay"]) - now

@@ -31,7 +31,9 @@ class Programs:
         """(exit status, output) of each rank; -9 where it was killed, in step `die_in`."""
         task = dict(file=str(file), arguments=arguments, ranks=ranks, die_in=die_in)
         print(json.dumps(task), file=self._server.stdin, flush=True)
-        statuses = json.loads(self._server.stdout.readline())
+        answer = self._server.stdout.readline()
+        assert answer, f"the process that programs are forked from ended: {self._server.wait(10)}"
+        statuses = json.loads(answer)
         return [(status, _log(file, rank).read_text()) for rank, status in enumerate(statuses)]
 
     def run(self, file, *arguments, **options):

@@ -164,7 +164,7 @@ def scheduled(method, stop):
             scheduler.load_state_dict(schedule)
             for key in ("lr", "initial_lr", "max_lr", "min_lr", "betas", "weight_decay"):
                 assert optimizer.param_groups[0][key] == groups[0][key], key
-            assert "pride" not in optimizer.param_groups[0]
+            assert optimizer.param_groups[0]["pride"] is None
         models.train(model, optimizer, 1, first=step)
         scheduler.step()
     return ending(model, optimizer)

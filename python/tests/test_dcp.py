@@ -4,7 +4,6 @@
 # Oracle: the run that was not interrupted; on another number of replicas, what load_state_dict() makes
 # of the states of all ranks.
 import pytest
-import torch
 import torch.distributed as dist
 
 import checkpoints
@@ -12,10 +11,11 @@ import models
 import pride
 import sharded
 
-pytestmark = pytest.mark.skipif(sharded.fully_shard is None, reason=sharded.WHY_NOT)
-if sharded.fully_shard is not None:
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint import state_dict as dcp_state
+if sharded.fully_shard is None:
+    pytest.skip(sharded.WHY_NOT, allow_module_level=True)
+
+import torch.distributed.checkpoint as dcp  # pylint: disable=wrong-import-position
+from torch.distributed.checkpoint import state_dict as dcp_state  # pylint: disable=wrong-import-position
 
 METHODS = ["dlion-vote", "lion-cub", "adamw", "signsgd-ef"]
 

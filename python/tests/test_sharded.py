@@ -10,11 +10,12 @@ import models
 import pride
 import sharded
 
-pytestmark = pytest.mark.skipif(sharded.fully_shard is None, reason=sharded.WHY_NOT)
+if sharded.fully_shard is None:
+    pytest.skip(sharded.WHY_NOT, allow_module_level=True)
 
 STEPS = 6
 METHODS = [("dlion-vote", {"tie": "zero"}), ("dlion-avg", None), ("lion", None), ("adamw", None),
-           ("signum-avg", None)]
+           ("sgdm", None), ("signum-avg", None)]
 
 
 def run(shape, method, options, dtype=torch.float32, narrow=None):
