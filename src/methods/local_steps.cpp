@@ -383,12 +383,8 @@ StepNotes LocalSteps::end_step(const StepContext& ctx) {
 // --- The common parameters. ----------------------------------------------------------------------
 
 View LocalSteps::begin(View x) {
-<<<<<<< HEAD
   fault_step_ = -1;
-=======
-  fault_.reset();
   std::ranges::fill(handed_over_, -1);  // by a step that failed, and is repeated after a load
->>>>>>> virt
   copy_to_common(x, held_);
   return {.flat = common_.data(), .memory = &space_};
 }
