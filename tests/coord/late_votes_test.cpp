@@ -34,7 +34,8 @@ class LateVotes : public ::testing::Test {
     VoteRequest request;
     request.set_session(rig->session(1));
     request.set_round(round);
-    return (*rig)->vote(request, {.certificate = "", .address = "192.0.2.1:1000"}, rig->now())
+    return (*rig)
+        ->vote(request, {.certificate = "", .address = "192.0.2.1:1000"}, rig->now())
         .status();
   }
 

@@ -44,10 +44,9 @@ std::int64_t socket_of(std::int64_t server, const std::string& name) {
 
 std::int64_t socket_of(const std::string& address) {
   const auto bracket = address.find(']');
-  const std::string host = bracket == address.npos
-                               ? " ipv4:" + address
-                               : " ipv6:%5B" + address.substr(1, bracket - 1) + "%5D" +
-                                     address.substr(bracket + 1);
+  const std::string host = bracket == address.npos ? " ipv4:" + address
+                                                   : " ipv6:%5B" + address.substr(1, bracket - 1) +
+                                                         "%5D" + address.substr(bracket + 1);
   const std::string json = taken(grpc_channelz_get_servers(0));
   for (std::size_t at = 0; at != json.npos;) {
     const std::int64_t server = next_number(json, "\"serverId\":\"", at);

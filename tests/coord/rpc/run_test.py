@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +48,15 @@ def orders_are_obeyed(run):
     control.write_text("quorum two\n")
     wait_until("a warning", lambda: any("control.txt:1: no order: 'quorum two'" in e["what"]
                                         for e in run.coordinator.events("warning")), PATIENCE_S)
+    for text, part in (("finish 3\n", "is the earliest end"), ("\ufeffquorum 0\n", "no order: 'quorum 0'"),
+                       ("eject nobody\neject c\nsteps 100000\n", "no worker of this name")):
+        control.write_text(text)
+        wait_until(part, lambda part=part: any(part in e["what"] for e in run.coordinator.events("warning")), PATIENCE_S)
+    control.unlink()
+    os.mkfifo(control)
+    wait_until("a warning", lambda: any("is no regular file" in e["what"] for e in run.coordinator.events("warning")),
+               PATIENCE_S)
+    control.unlink()
     last = last_round(run.coordinator) + 300
     order("steps 100000", "eject c", f"finish {last}")
     results = [worker.result(PATIENCE_S) for worker in run.workers]
@@ -251,6 +261,9 @@ def damaged_journals_are_repaired(run):
     expect(f"{said}", said.returncode == 0 and "left out: rounds before 5: records are missing between" in said.stderr)
     end = json.loads(call(run.folder / "third", "--replay").stdout.splitlines()[-1])
     expect(f"{end}", end["params_hash"] == good["params_hash"] and end["replayed_from"] > 5)
+    expect(f"no word of parameters: {said}", ", parameters before round " in said.stderr)
+    said = call(run.folder / "third", "--repair", run.folder / "fourth")
+    expect(f"{said}", said.returncode == 0 and "nothing was left out" in said.stderr)
     expect("into a folder with files", call(folder, "--repair", run.folder / "third").returncode == 1)
     run.coordinator.folder = run.folder / "third"
     run.coordinator.start()
@@ -281,8 +294,30 @@ def a_signal_to_any_thread_stops_it(run):
     expect("not in the log", run.coordinator.events()[-1]["event"] == "stopped")
 
 
+def the_end_of_a_certificate_is_named(run):
+    """In hours on the last day; and once more when it has come, where `faketime` can make a certificate of yesterday."""
+    run.coordinator.stop()
+    certs = run.folder / "certs"
+    make = [run.coordinator.pride, "certs", "server", certs, "--name", "localhost", "--days", "1", "--overwrite"]
+    subprocess.run([run.coordinator.pride, "certs", "init", certs], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    run.coordinator.flags = (*FLAGS, "--certificates", str(certs / "server"))
+    run.coordinator.start()
+
+    def warned(part):
+        return any(part in e["what"] for e in run.coordinator.events("warning"))
+
+    expect("no hours", warned("the certificate of the server, or its CA, expires in 24 hours"))
+    if shutil.which("faketime"):
+        yesterday = {**os.environ, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        subprocess.run(["faketime", "-f", "-86390s", *make], check=True, stdout=subprocess.DEVNULL, env=yesterday)
+        wait_until("expires in 1 hour", lambda: warned("expires in 1 hour"), PATIENCE_S)
+        wait_until("has expired", lambda: warned("has expired"), PATIENCE_S)
+
+
 if __name__ == "__main__":
     sys.exit(main((workers_end_alike, orders_are_obeyed, killed_worker_comes_back, killed_coordinator_goes_on,
                    stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
                    another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
-                   samples_weigh_what_they_say, damaged_journals_are_repaired, a_signal_to_any_thread_stops_it)))
+                   samples_weigh_what_they_say, damaged_journals_are_repaired, a_signal_to_any_thread_stops_it,
+                   the_end_of_a_certificate_is_named)))

@@ -22,7 +22,8 @@ def other_hosts_read_nothing(run):
     run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
     run.coordinator.start()
     port = int(run.coordinator.http.rstrip("/").rsplit(":", 1)[1])
-    for host, code in ((f"127.0.0.1:{port}", b"200"), (f"localhost:{port}", b"200"), ("evil.example", b"421")):
+    for host, code in ((f"127.0.0.1:{port}", b"200"), (f"LocalHost:{port}", b"200"), ("evil.example", b"421"),
+                       ("localhost\r\nHost: evil.example", b"421")):
         with socket.create_connection(("127.0.0.1", port), 10) as line:
             line.sendall(f"GET /status.json HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             answer = line.recv(100)
