@@ -124,17 +124,20 @@ void Acceptor::listen_on(const std::string& host_port) {
 void Acceptor::start(std::unique_ptr<Grpc> grpc) {
   grpc_ = std::move(grpc);
   thread_ = std::thread([this] { run(); });
+  watcher_ = std::thread([this] { watch(); });
 }
 
 void Acceptor::stop() {
   over_ = true;
-  if (thread_.joinable()) thread_.join();
+  for (std::thread* const thread : {&thread_, &watcher_}) {
+    if (thread->joinable()) thread->join();
+  }
   for (const int fd : std::exchange(listeners_, {})) ::close(fd);
 }
 
 void Acceptor::run() {
   std::array<epoll_event, kAtOnce> events{};
-  for (Clock::time_point swept = Clock::now(), looked = swept; !over_;) {
+  while (!over_) {
     const int n = ::epoll_wait(epoll_, events.data(), kAtOnce, kWait_ms);
     const auto is_listener = [this](const epoll_event& event) {
       return std::ranges::find(listeners_, event.data.fd) != listeners_.end();
@@ -147,12 +150,16 @@ void Acceptor::run() {
       forget(event.data.fd);
     }
     for (const epoll_event& event : waiting) take(event.data.fd);
-    if (Clock::now() - looked < std::chrono::milliseconds(kWait_ms)) continue;
-    looked = Clock::now();
+  }
+}
+
+void Acceptor::watch() {
+  for (Clock::time_point swept = Clock::now(); !over_;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(kWait_ms));
     const std::lock_guard lock(mutex_);
     cut_floods();
-    if (looked - swept < 1s) continue;
-    swept = looked;
+    if (Clock::now() - swept < 1s) continue;
+    swept = Clock::now();
     sweep();
   }
 }

@@ -67,6 +67,7 @@ class Acceptor {
 
   void listen_on(const std::string& host_port);
   void run();
+  void watch();
   void take(int listener);
   // The lock is held.
   std::string refusal_of(const std::string& group, int fd, int mine);
@@ -86,7 +87,9 @@ class Acceptor {
   std::vector<int> listeners_;
   std::unique_ptr<Grpc> grpc_;
   std::atomic<bool> over_ = false;
-  std::thread thread_;
+  // gRPC may do its own work in a thread that hands it a connection, as long as a flood lasts: so
+  // who ends floods is another.
+  std::thread thread_, watcher_;
 
   std::mutex mutex_;  // of the rest
   // By a second descriptor of the connection: it tells when gRPC has ended it, and can end it.
