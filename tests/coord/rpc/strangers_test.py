@@ -153,6 +153,27 @@ def ends(port, context, kind, most=20_000_000):
     return ended
 
 
+def check_went_on(run, end):
+    status = pathlib.Path(f"/proc/{run.coordinator.process.pid}/status").read_text()
+    peak_mb = int(status.split("VmHWM:")[1].split()[0]) / 1000
+    expect(f"{peak_mb:.0f} MB at most", peak_mb < 700)
+    last = last_round(run.coordinator) + 50
+    end.write_text(str(last))
+    run.check_end(last)
+
+
+def floods_without_certificates_end_too(run):
+    """gRPC reads them faster than through TLS, in the thread that took the connection, too."""
+    end = run.folder / "end"
+    end.write_text("1000000000")
+    for name in "abc":
+        run.worker(name, rounds=f"@{end}")
+    run.wait_for_round(10)
+    for kind in ("open_only", "reset", "continuation"):
+        expect(f"{kind} goes on", ends(run.coordinator.port, None, kind, 10**9))
+    check_went_on(run, end)
+
+
 def floods_of_frames_end_with_their_connection(run):
     """Calls that are opened and reset, headers without an end, and other frames that cost a server much: of strangers,
     of a worker whose certificate was revoked, and of one who has a good one."""
@@ -180,12 +201,7 @@ def floods_of_frames_end_with_their_connection(run):
             if who == "mallory" and kind == "long_header":
                 continue  # as slow for the caller as for the server
             expect(f"{kind} of {who} goes on", ends(run.coordinator.port, context, kind))
-    status = pathlib.Path(f"/proc/{run.coordinator.process.pid}/status").read_text()
-    peak_mb = int(status.split("VmHWM:")[1].split()[0]) / 1000
-    expect(f"{peak_mb:.0f} MB at most", peak_mb < 700)
-    last = last_round(run.coordinator) + 50
-    end.write_text(str(last))
-    run.check_end(last)
+    check_went_on(run, end)
     expect("a worker was lost", not run.coordinator.events("lost"))
     whys = {e["why"] for e in run.coordinator.events("refused")}
     for part in ("no certificate", "calls beyond", "bytes beyond"):
@@ -195,4 +211,4 @@ def floods_of_frames_end_with_their_connection(run):
 if __name__ == "__main__":
     sys.exit(main((other_hosts_read_nothing, idle_connections_hold_nobody_up, dripping_connections_end,
                    many_connections_end_nobody, the_soft_limit_of_files_is_raised,
-                   floods_of_frames_end_with_their_connection)))
+                   floods_of_frames_end_with_their_connection, floods_without_certificates_end_too)))
