@@ -83,6 +83,8 @@ class Line:
         self.socket = socket.create_connection(address, 10)
         if context:
             self.socket = context.wrap_socket(self.socket)
+        elif not self.socket.recv(1):  # of the server's settings
+            raise ConnectionError("refused")
         self.socket.setblocking(False)
 
     def turn(self, more, patience_s=0.1):
