@@ -85,7 +85,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
-                 node_of_rank: Optional[List[int]] = None, replicate_mesh: Any = None, coordinator: Optional[str] = None,
+                 node_of_rank: Optional[List[int]] = None, replicate_mesh: Any = None,
+                 coordinator: Optional[str] = None,
                  certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
         if not timeout > 0:
             raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
