@@ -93,7 +93,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None, replicate_mesh: Any = None,
-                 run_on: str = "auto", virtual_workers: Optional[int] = None, coordinator: Optional[str] = None,
+                 run_on: str = "auto", virtual_workers: Optional[int] = None,
+                 coordinator: Optional[str] = None,
                  certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
         if not timeout > 0:
             raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
@@ -108,7 +109,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
             equal_gradients=equal_gradients, node_of_rank=node_of_rank,
-            virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator, certificates=certificates, worker_name=worker_name)
+            virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator,
+            certificates=certificates, worker_name=worker_name)
         self._names: Dict[int, str] = {}
         self._reset()
 
