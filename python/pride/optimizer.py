@@ -254,6 +254,20 @@ class Optimizer(Construction, torch.optim.Optimizer):
                     mean_cost_bytes=mean.bytes_up + mean.bytes_down,
                     fp32_bytes=8 * n * (world - 1) // world)
 
+    def memory(self) -> Dict[str, int]:
+        """Bytes that the optimizer holds beside parameters and gradients, by kind.
+
+        ``state``: of the method. ``masters``: float32 values of narrower parameters. ``frames``: what
+        is exchanged, in host memory. ``scratch``: on a GPU, for the words of frames. ``copies``: of
+        parameters that libpride cannot read where they lie.
+        """
+        if self._handle is None:
+            raise Error("pride: no memory before the first step of a copied optimizer")
+        use = library.MemoryUse()
+        library.call("pride_optimizer_memory", self._handle, c.byref(use))
+        return dict(state=use.state, masters=use.masters, frames=use.frames, scratch=use.scratch,
+                    copies=self._table.copied_bytes())
+
     def to_common(self) -> None:
         """The model's parameters become those that all ranks have in common: to evaluate or save.
 
