@@ -1,6 +1,10 @@
-# cmake -DOUT=FILE -DTEXTS="kName=FILE;..." -DHEADER=... -P: a C++ file with these texts in pride::app.
+# cmake -DOUT=FILE -DTEXTS="kName=FILE;..." -DHEADER=... [-DNAMESPACE=pride::app] -P: a C++ file with these
+# texts in that namespace.
 # SPDX-License-Identifier: Apache-2.0
-set(code "// Made by cmake/EmbedTexts.cmake.\n#include \"${HEADER}\"\n\nnamespace pride::app {\n")
+if(NOT NAMESPACE)
+  set(NAMESPACE pride::app)
+endif()
+set(code "// Made by cmake/EmbedTexts.cmake.\n#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n")
 foreach(pair IN LISTS TEXTS)
   string(REGEX MATCH "^([^=]+)=(.*)$" _ "${pair}")
   set(name ${CMAKE_MATCH_1})
@@ -11,4 +15,4 @@ foreach(pair IN LISTS TEXTS)
   endif()
   string(APPEND code "const char* const ${name} = R\"=text=(${text})=text=\";\n")
 endforeach()
-file(WRITE ${OUT} "${code}}  // namespace pride::app\n")
+file(WRITE ${OUT} "${code}}  // namespace ${NAMESPACE}\n")

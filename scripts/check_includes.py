@@ -21,6 +21,7 @@ STAGES = [
         "include/pride/schedule", "include/pride/state", "include/pride/tensors", "src/base/",
     ]),
     ("kernels", ["include/pride/cpu", "src/kernels/"]),
+    ("device", ["include/pride/device", "src/device/"]),
     ("communicator", ["include/pride/communicator", "include/pride/comm/", "src/comm/"]),
     ("codecs", ["src/codecs/"]),
     ("routes", ["src/routes/"]),

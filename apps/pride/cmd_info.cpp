@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "pride/cpu.h"
+#include "pride/device.h"
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "train/build_info.h"
@@ -104,6 +105,24 @@ std::string blas_in_use() {
   return "none";
 }
 
+Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+Json describe_cuda() {
+  const CudaReport report = cuda_report();
+  Json gpus = Json::array();
+  for (const CudaGpu& gpu : report.gpus) {
+    gpus.push_back({{"number", gpu.number},
+                    {"name", gpu.name},
+                    {"architecture", gpu.architecture},
+                    {"bytes", gpu.bytes}});
+  }
+  return {{"gpus", gpus},
+          {"driver", text_or_null(report.driver)},
+          {"nvrtc", text_or_null(report.nvrtc)},
+          {"cache", text_or_null(report.cache)},
+          {"off", text_or_null(report.reason)}};
+}
+
 Json gather() {
   return {{"version", kVersion},
           {"git", *kGitDescribe == '\0' ? Json(nullptr) : Json(kGitDescribe)},
@@ -113,6 +132,7 @@ Json gather() {
           {"transports", transports()},
           {"libtorch", libtorch_version()},
           {"blas", blas_in_use()},
+          {"cuda", describe_cuda()},
           {"default_text", describe_default_text()},
           {"methods", method_names()}};
 }
@@ -138,6 +158,19 @@ std::string default_text_line(const Json& text) {
                 text_of(text["hash"]));
 }
 
+void print_cuda(const Json& cuda) {
+  for (const Json& gpu : cuda["gpus"]) {
+    const auto mebibytes = gpu["bytes"].get<std::uint64_t>() >> 20;
+    line("GPU", concat("cuda:", gpu["number"].dump(), " ", text_of(gpu["name"]), ", ",
+                       text_of(gpu["architecture"]), ", ", mebibytes, " MiB"));
+  }
+  if (cuda["gpus"].empty()) line("GPU", "none");
+  line("CUDA driver", text_of(cuda["driver"], "none"));
+  line("NVRTC", text_of(cuda["nvrtc"], "none"));
+  line("kernel cache", text_of(cuda["cache"], "none"));
+  line("GPU path", cuda["off"].is_null() ? "on" : "off: " + text_of(cuda["off"]));
+}
+
 void print_build(const Json& info) {
   const Json &mpi = info["transports"]["mpi"], &c10d = info["transports"]["c10d"];
   const std::string git = text_of(info["git"], "");
@@ -150,6 +183,7 @@ void print_build(const Json& info) {
   line("MPI", text_of(mpi));
   line("libtorch", text_of(info["libtorch"]));
   line("BLAS", text_of(info["blas"]));
+  print_cuda(info["cuda"]);
   line("default text", default_text_line(info["default_text"]));
   line("methods", concat(text_of(info["methods"]), " (`pride methods` says more)"));
 }

@@ -83,7 +83,10 @@ bool train_as_rank(Communicator& comm, TrainOptions options, bool threads_may_ta
   options.overlap = options.overlap.value_or(true) && threads_may_talk;
   std::call_once(process.made, [&] {
     if (comm.rank() < std::max(1, options.threads_per_process)) check_out_folder(options);
-    process.plan = make_plan(options, comm.size());
+    const int players = options.virtual_workers;
+    PRIDE_CHECK(players == 0 || comm.size() == 1, "--virtual-workers ", players,
+                ": one process plays all of them, this job has ", comm.size());
+    process.plan = make_plan(options, std::max(players, comm.size()));
   });
   TrainPlan plan = *process.plan;
   prepare(comm, plan);

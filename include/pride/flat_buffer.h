@@ -8,16 +8,23 @@
 
 namespace pride {
 
+class Memory;
+
 class FlatBuffer {
  public:
   FlatBuffer() = default;
   explicit FlatBuffer(std::size_t n);
+  // In that memory, which the host may not be able to touch.
+  FlatBuffer(std::size_t n, Memory& memory);
 
   std::span<float> span() noexcept { return {data_.get(), n_}; }
   std::span<const float> span() const noexcept { return {data_.get(), n_}; }
   float* data() noexcept { return data_.get(); }
   const float* data() const noexcept { return data_.get(); }
   std::size_t size() const noexcept { return n_; }
+
+  // Another buffer of the same floats.
+  FlatBuffer alias() const;
 
   // Keeps the floats where they are, beyond the buffer's life.
   std::shared_ptr<const void> memory() const noexcept { return data_; }

@@ -18,6 +18,7 @@
 
 #include "pride/communicator.h"
 #include "pride/cost.h"
+#include "pride/device.h"
 #include "pride/diagnostics.h"
 #include "pride/layout.h"
 #include "pride/nodes.h"
@@ -74,6 +75,21 @@ struct OptimizerOptions {
   // common divisor is at most 65535, and with `nodes` that of each node.
   int vote_weight = 1;
 
+  // Where parameters, gradients and state lie and the method runs; null: on the host. Frames, which
+  // are exchanged, lie on the host. The same bits as there, but for products of matrices. REQUIRES:
+  // a method that runs on devices (MethodInfo::on_device).
+  std::shared_ptr<Device> device = nullptr;
+  // With a device: for the methods that orthogonalise matrices.
+  Orthogonalise orthogonalise = nullptr;
+  // In the place of other ranks: so many virtual workers, which this process plays one after the
+  // other over one copy of the parameters (docs/virtual_workers.md). 0: none. The gradients of each
+  // are given to hand_over(), then step_workers() makes the step of all. Bits of parameters and
+  // states and counted bytes are those of as many ranks. REQUIRES: a communicator of size 1, no
+  // coordinator; at most 1024. Steps do not overlap. `worker_weights`: votes of each, as
+  // vote_weight; empty: that of all.
+  int virtual_workers = 0;
+  std::vector<int> worker_weights = {};
+
   // In the place of other ranks: a coordinator, for workers that come and go
   // (docs/design/coordinator.md). Every exchange is a round of its run; broadcast() joins it.
   // REQUIRES: a communicator of size 1; no nodes; a method whose servers need frames alone. Steps
@@ -95,7 +111,13 @@ struct RoundReport {
   bool took_parameters = false;  // from the coordinator, as fewer bytes than records or for its own
 };
 
-// What one step did on this rank.
+// What one step was for a virtual worker.
+struct WorkerReport {
+  std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
+  std::string skip_reason = {};  // empty: it was not skipped
+};
+
+// What one step did on this rank; with virtual workers: its bytes are those of worker 0.
 struct StepReport {
   std::int64_t step = 0;  // 0 for the first
   bool skipped = false;   // non-finite gradient under kSkip
@@ -105,8 +127,9 @@ struct StepReport {
   std::optional<double> grad_norm =
       {};  // with clip_global_norm: of the mean, before it was clipped
   std::vector<TensorDiagnostics> diagnostics = {};  // by tensor, in steps that the method measures
-  std::string note = {};                  // what the method decided in this step, for the log
-  std::optional<RoundReport> round = {};  // by a coordinator, if this step ended one
+  std::string note = {};                   // what the method decided in this step, for the log
+  std::optional<RoundReport> round = {};   // by a coordinator, if this step ended one
+  std::vector<WorkerReport> workers = {};  // virtual workers
   double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap: exchange_s is the waiting only
 };
 
@@ -139,6 +162,11 @@ class Optimizer {
   // worker's own, local steps since the last exchange are dropped where rounds were replayed.
   void broadcast(const Parameters& params);
 
+  // With a device: the stream of the caller's own work on parameters and gradients (a CUstream),
+  // for the calls to come. What they queue begins after that work so far, and the stream goes on
+  // after it.
+  void set_stream(void* stream);
+
   // Of this worker in the run that it has joined; without a coordinator the rank.
   int worker_number() const;
 
@@ -169,6 +197,22 @@ class Optimizer {
   void gradient_ready(std::size_t tensor, bool unused = false);
   void gradient_ready(std::size_t tensor, const ConstTensor& grad);
   StepReport finish_step();  // tensors not reported ready are unused
+
+  // With virtual workers, in the place of the above: the gradients of one worker, and the tensors
+  // that it does not use. Each worker once, in any order. Its gradients are read before this
+  // returns: they need not stay. `params` are looked at in the first of a step, as in step().
+  // The current gradient factor counts, which each worker may have of its own.
+  void hand_over(int worker, const Parameters& params, const Gradients& grads,
+                 std::span<const bool> unused = {});
+
+  // The step of all virtual workers, whose gradients have been handed over: exchanges and applies
+  // once. Throws InvalidArgument, and has changed nothing, if a worker is missing; else as step().
+  StepReport step_workers(const Parameters& params);
+
+  // The parameters become those of the virtual worker, before its forward: with local steps each
+  // has its own between exchanges. After step_workers() they are those that all have in common.
+  // With other methods it changes nothing. Between hand_over()s, too.
+  void to_worker(int worker, const Parameters& params) const;
 
   // From the next step on: frozen tensors stay as they are, without weight decay, and their
   // gradients are not looked at. By tensor, the same on all ranks, else the step throws CommError;
@@ -239,12 +283,18 @@ class Optimizer {
   std::map<std::string, int> routes() const;
 
   // The state's own memory, one entry a buffer, until the next add(), for views of it: changed by
-  // steps and loads only. StateBuffer::memory keeps it readable beyond that.
+  // steps and loads only. StateBuffer::memory keeps it readable beyond that. Of virtual workers:
+  // that of worker 0.
   std::vector<StateBuffer> state_buffers();
 
   // This rank's state (momentum is local to a rank in Distributed Lion, so each rank saves its
   // own).
   StateDict save() const;
+
+  // The state of a virtual worker: that of the rank with its number, of as many ranks. save() is
+  // that of worker 0. To load them, give those of all to load(), which also gives up a step of
+  // which some have handed over their gradients.
+  StateDict save(int worker) const;
 
   // A narrower parameter must hold its values of the save before the next call with parameters: a
   // master takes over a value that is not its rounded one.

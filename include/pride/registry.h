@@ -29,6 +29,7 @@ struct MethodInfo {
   std::int64_t period = 1;  // steps after which exchanges repeat: bits are means over them
   int max_world = 65535;    // a world of more ranks is refused
   std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
+  bool on_device = false;   // runs where tensors of a device lie; others take those of the host
   int state_floats = 0;     // per coordinate, with the options that were given
   // 0 for a beta or eps: the method has none, and a value that is set is refused.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
@@ -37,6 +38,7 @@ struct MethodInfo {
 };
 
 std::vector<std::string> method_names();
+std::string methods_on_devices();  // separated by commas
 
 // Throws InvalidArgument, listing the names, if unknown, and on an option or value that the method
 // does not have. REQUIRES: world >= 1.

@@ -18,19 +18,15 @@ const char* name_of(DType dtype) noexcept;  // "float32"
 // Bytes of one value.
 constexpr std::size_t size_of(DType dtype) noexcept { return dtype == DType::kFloat32 ? 4 : 2; }
 
-// Memory that a tensor lies in. Methods run where the tensors lie.
-enum class Space : std::uint8_t { kHost };
-
 // What a span of Ts can be made of.
 template <typename From, typename T>
 concept SpanOf = std::convertible_to<From, std::span<T>>;
 
-// The n values of one tensor, in row-major order.
+// The n values of one tensor, in row-major order: on the host, or on the optimizer's device.
 struct Tensor {
   void* data = nullptr;
   std::size_t n = 0;
   DType dtype = DType::kFloat32;
-  Space space = Space::kHost;
 
   Tensor() = default;
   Tensor(void* at, std::size_t size, DType type) : data(at), n(size), dtype(type) {}
@@ -44,7 +40,6 @@ struct ConstTensor {
   const void* data = nullptr;
   std::size_t n = 0;
   DType dtype = DType::kFloat32;
-  Space space = Space::kHost;
 
   ConstTensor() = default;
   ConstTensor(const void* at, std::size_t size, DType type) : data(at), n(size), dtype(type) {}

@@ -16,9 +16,11 @@ import torch
 from . import _hooks
 from . import _library as library
 from ._assembled import deal_out
+from ._device import place_of
 from ._state import ABOUT, view_state
 from ._steps import CHECKED_STEPS, Steps
 from ._tensors import Slot, Table, check_memory, check_parameter, check_shards, hash_as_float32
+from ._virtual import VirtualWorkers
 from ._agreement import digest
 from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
@@ -32,7 +34,7 @@ def _warn(_, text):
 _ALL = weakref.WeakSet()  # optimizers whose threads must end before the interpreter
 
 
-class Construction(Steps):
+class Construction(VirtualWorkers, Steps):
     """A part of Optimizer."""
 
     def _reset(self):
@@ -46,6 +48,7 @@ class Construction(Steps):
         self._handed: Dict[int, tuple] = {}  # in it: gradients that libpride has
         self._held: List[torch.Tensor] = []  # whose memory it reads and writes
         self._gradient = library.Array()     # the one that is handed over
+        self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._step_number = torch.tensor(0.0)
         self._sent_groups = None
         self._built = None            # ids of the parameters, by group
@@ -111,6 +114,11 @@ class Construction(Steps):
             raise InvalidArgument("pride: add_param_group() of sharded matrices, with a method that "
                                   "needs them whole: make a new optimizer")
         self._assemblies += assemblies
+        # later groups go where the first ones are
+        place = self._slots[0].place if self._slots else place_of(
+            [slot.tensor for slot in slots], self._settings)
+        for slot in slots:
+            slot.place = place
         return slots
 
     def _check_maximize(self):
@@ -133,9 +141,9 @@ class Construction(Steps):
             if take is not None:
                 take()
             nodes = s["node_of_rank"]
-            if nodes is not None and len(nodes) != self._world.size:
+            if nodes is not None and len(nodes) != self._n_ranks():
                 raise InvalidArgument(f"pride: node_of_rank has {len(nodes)} entries, there are "
-                                      f"{self._world.size} ranks")
+                                      f"{self._n_ranks()} ranks")
             slots = self._new_slots(0)
             if not slots:
                 raise InvalidArgument("pride: no parameters")
@@ -152,9 +160,11 @@ class Construction(Steps):
         options = library.make_options(
             s["method"], s["options"], made["groups"],
             bucket_coords=s["bucket_size"], seed=s["seed"], vote_weight=int(s["vote_weight"]),
+            virtual_workers=self._n_workers,
             overlap=int(s["lanes"] > 0),
             exchange_threads=max(1, s["lanes"]), clip_global_norm=s["clip_global_norm"],
             skip_non_finite=int(s["on_non_finite"] == "skip"))
+        made["slots"][0].place.set_options(options)
         if nodes is not None:
             options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
         with self._failures():

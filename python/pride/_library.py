@@ -35,12 +35,16 @@ Array = _struct("Array", (_pointer, "data"), (_u64, "n"),
                 (_i32, "dtype device device_index reserved"), (_pointer, "stream"))
 Tensor = _struct("Tensor", (_string, "name"), (c.POINTER(_i64), "shape"), (_i32, "n_dims group"))
 Group = _struct("Group", (_double, "lr beta1 beta2 eps weight_decay"))
+Matrices = _struct("Matrices", (c.POINTER(_pointer), "data"), (_u64, "n rows cols stride"),
+                   (_i32, "iterations reserved"))
+ORTHOGONALISE = c.CFUNCTYPE(c.c_int, _pointer, c.POINTER(Matrices), _pointer, _pointer, _u64)
 Options = _struct(
     "Options", (_u32, "struct_size"), (_i32, "skip_non_finite"), (_string, "method"),
     (c.POINTER(_string), "names values"), (_u64, "n_options"), (c.POINTER(Group), "groups"),
     (_u64, "n_groups bucket_coords seed"), (_double, "clip_global_norm"),
     (_i32, "overlap exchange_threads"), (c.POINTER(_i32), "node_of_rank"),
-    (_i32, "vote_weight reserved"))
+    (_i32, "vote_weight virtual_workers"), (_pointer, "device"), (ORTHOGONALISE, "orthogonalise"),
+    (_pointer, "orthogonalise_user"))
 Report = _struct("Report", (_u32, "struct_size"), (_i32, "skipped"), (_i64, "step"),
                  (_u64, "bytes_sent bytes_received messages_sent"),
                  (_double, "grad_norm encode_s exchange_s apply_s"))
@@ -108,6 +112,9 @@ _FUNCTIONS = {
     "pride_optimizer_create_worker": (None, [_handle, _handle, _options, _string, _out]),
     "pride_optimizer_round": (None, [_handle, _round]),
     "pride_optimizer_set_parameters": (None, [_handle, _array, _u64]),
+    "pride_cuda_device": (None, [_i32, _out]),
+    "pride_method_on_device": (_i32, [_string]),
+    "pride_optimizer_set_stream": (None, [_handle, _pointer]),
     "pride_optimizer_set_frozen": (None, [_handle, c.POINTER(c.c_uint8)]),
     "pride_optimizer_set_gradient_factor": (None, [_handle, c.c_float]),
     "pride_optimizer_hash": (None, [_handle, _sizes]),
@@ -115,6 +122,10 @@ _FUNCTIONS = {
     "pride_optimizer_ready": (None, [_handle, _u64, _i32]),
     "pride_optimizer_ready_at": (None, [_handle, _u64, _array]),
     "pride_optimizer_finish": (None, [_handle, _i64, _report]),
+    "pride_optimizer_to_worker": (None, [_handle, _i32, _array]),
+    "pride_optimizer_hand_over": (None, [_handle, _i32, _array, _array, _u64]),
+    "pride_optimizer_step_workers": (None, [_handle, _array, _report]),
+    "pride_optimizer_save_worker": (None, [_handle, _i32, _out]),
     "pride_optimizer_note": (_string, [_handle]),
     "pride_optimizer_set_group": (None, [_handle, _i32, _group]),
     "pride_optimizer_add": (None, [_handle, _tensor, _u64, _group, _u64]),
@@ -145,7 +156,7 @@ _FUNCTIONS = {
     "pride_method_cost": (None, [_options, _handle, _i32, _i32, _i64, _cost]),
     "pride_method_mean_cost": (None, [_options, _handle, _i32, _i32, _i64, c.POINTER(_i32), _cost]),
     **{f"pride_{kind}_destroy": ("void", [_handle]) for kind in (
-        "layout", "comm", "optimizer", "coordinator", "memory", "state")},
+        "layout", "comm", "optimizer", "coordinator", "memory", "state", "device")},
 }
 
 

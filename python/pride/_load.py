@@ -44,7 +44,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
                 digest(b"".join(values)), _shared_digest(optimizer, ranks)]
 
     rows = optimizer._agree("load_state_dict", read, row)
-    ranks, size = made["ranks"], optimizer._world.size
+    ranks, size = made["ranks"], optimizer._n_ranks()
     held, worlds = [r[2] for r in rows], [r[3] for r in rows]
     optimizer._same(rows, 3, "argument 'local' of load_state_dict()")
     _check_alike(optimizer, rows)
@@ -62,6 +62,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
     if with_groups:
         for group, values in zip(optimizer.param_groups, made["groups"]):
             group.update(values)
+    optimizer._handed_workers = set()
     optimizer._send_groups()
     optimizer.to_local()
     stepped(optimizer)

@@ -13,6 +13,7 @@ import math
 import torch
 
 from . import _library as library
+from ._device import HOST
 from ._tensors import like
 from .errors import Error, InvalidArgument
 
@@ -36,21 +37,13 @@ def key_of(name, kind, rank):
     return name if kind == library.SHARED else f"{name}.rank{rank}"
 
 
-def _floats(address, n, owner):
-    """A tensor over the library's memory, which keeps its owner alive."""
-    if n == 0:
-        return torch.empty(0)
-    array = (c.c_float * n).from_address(address)
-    array._owner = owner
-    return torch.frombuffer(array, dtype=torch.float32)
-
-
 def view_state(optimizer):
     """optimizer.state: the values as they are, in the library's memory."""
     size = library.lib.pride_layout_flat_size(optimizer._layout)
     rank = optimizer._world.rank
     memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
-    whole = {key_of(name, kind, rank): _floats(address, size, memory)
+    place = optimizer._slots[0].place
+    whole = {key_of(name, kind, rank): place.floats(address, size, memory)
              for name, kind, address in _buffers(optimizer)}
     for slot in optimizer._slots:
         entry = optimizer.state[slot.param]
@@ -72,12 +65,15 @@ def stepped(optimizer):
     optimizer._step_number.fill_(library.lib.pride_optimizer_steps_done(optimizer._handle))
 
 
-def _own(optimizer):
-    """(texts, {(buffer, parameter): tensor}) of this rank; tensors are copies."""
+def _own(optimizer, worker=None):
+    """(texts, {(buffer, parameter): tensor}) of this rank, or of a virtual worker; tensors are
+    copies."""
     if not optimizer._running:  # else libpride refuses
         optimizer._table.fill(collect=False)
         optimizer._table.give()
-    handle = library.Handle("state", "pride_optimizer_save", optimizer._handle)
+    handle = library.Handle("state", "pride_optimizer_save", optimizer._handle) if (
+        worker is None) else library.Handle("state", "pride_optimizer_save_worker",
+                                            optimizer._handle, worker)
     texts, tensors = {}, {}
     name, value = c.c_char_p(), c.c_char_p()
     for i in range(library.lib.pride_state_texts(handle)):
@@ -88,7 +84,7 @@ def _own(optimizer):
         library.call("pride_state_tensor", handle, i, c.byref(spec), c.byref(data))
         buffer, parameter = spec.name.decode().split("/", 1)
         shape = [spec.shape[d] for d in range(spec.n_dims)]
-        tensors[buffer, parameter] = _floats(data.value, math.prod(shape), handle).view(shape)
+        tensors[buffer, parameter] = HOST.floats(data.value, math.prod(shape), handle).view(shape)
     return texts, tensors
 
 
@@ -116,6 +112,8 @@ def _state_dict(optimizer):
     rank, gathered = optimizer._world.rank, optimizer._gathered
     if gathered is not None and gathered[0] == _version(optimizer):
         ranks = gathered[1]
+    elif optimizer._n_workers:
+        ranks = {i: _own(optimizer, i) for i in range(optimizer._n_workers)}
     else:
         ranks = {rank: _own(optimizer)}
     index, groups = packed_groups(optimizer)
@@ -174,6 +172,8 @@ def consolidate(optimizer, to):
                 f"pride: consolidate_state_dict(to={to!r}) of {world.size} ranks")
         made["own"] = _own(optimizer)
 
+    if optimizer._n_workers:
+        return  # state_dict() is that of all virtual workers
     rows = optimizer._agree("consolidate_state_dict", save, lambda: [to])
     optimizer._same(rows, 0, "argument 'to' of consolidate_state_dict()")
     texts, tensors = made["own"]

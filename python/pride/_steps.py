@@ -13,7 +13,7 @@ from ._agreement import digest, working
 from ._joining import Joining
 from ._lane import SLICE_S
 from ._state import stepped
-from ._tensors import DTYPES, hash_of, host_copy, same_bits
+from ._tensors import DTYPES, hash_of, same_bits
 from ._world import listed
 from .errors import Error, InvalidArgument
 from .methods import method_info
@@ -74,7 +74,7 @@ class Steps(Joining):
             values.extend(self._gradients(unused))
             amp.read()
             if checked:  # which reads them
-                values[:] = [host_copy(slot.grad) if value is None and not missing else value
+                values[:] = [slot.place.copy(slot.grad) if value is None and not missing else value
                              for slot, value, missing in zip(self._slots, values, unused)]
             self._prepare(amp.scale)
 
@@ -159,13 +159,14 @@ class Steps(Joining):
 
     def _ready(self, index, values):
         """Hands a gradient to libpride, which reads it until the step is over; None: unused."""
+        self._slots[index].place.follow(self._handle)
         if values is None:
             status = library.lib.pride_optimizer_ready(self._handle.value, index, 1)
         else:
             self._held.append(values)
             array = self._gradient
             array.data, array.n = values.data_ptr(), self._slots[index].n
-            array.dtype = DTYPES[values.dtype]
+            array.dtype, array.device = DTYPES[values.dtype], self._slots[index].place.code
             status = library.lib.pride_optimizer_ready_at(self._handle.value, index, array)
         if status != library.OK:
             with self._failures():
@@ -197,10 +198,14 @@ class Steps(Joining):
                 grad, values = slot.param.grad, slot.gradient()
                 # DDP writes gradients again, at the end of backward: a copy keeps what they are now
                 if values is None or self._hooks.is_shared(slot):
-                    values = host_copy(grad)
+                    values = slot.place.copy(grad)
                 self._handed[index] = (grad.data_ptr(), grad._version,
                                        None if values is grad else values)
                 self._ready(index, values.detach())
+
+    def _copy(self, index):
+        slot = self._slots[index]
+        return slot.place.copy(slot.grad)
 
     def _hand_over(self, values, unused):
         """In the order of the buckets, as backward completes them: exchanges begin with the last."""
@@ -208,7 +213,7 @@ class Steps(Joining):
             if i in self._handed:
                 continue
             copied = values[i] is None and not unused[i]
-            self._ready(i, host_copy(self._slots[i].grad) if copied else values[i])
+            self._ready(i, self._copy(i) if copied else values[i])
 
     def _check_unchanged(self):
         """Of a step that began in backward: before more buckets are complete and read."""
@@ -249,6 +254,7 @@ class Steps(Joining):
     def _wait_for_end(self):
         """The report of the step; while it waits, the interpreter handles its signals."""
         report = library.Report()
+        self._slots[0].place.follow(self._handle)
         status = library.PENDING
         while status == library.PENDING:
             status = library.lib.pride_optimizer_finish(self._handle, int(SLICE_S * 1000), report)

@@ -5,6 +5,7 @@ import ctypes as c
 import torch
 
 from . import _library as library
+from ._device import HOST
 from .errors import InvalidArgument
 
 DTYPES = {torch.float32: library.FLOAT32, torch.bfloat16: library.BFLOAT16,
@@ -133,41 +134,35 @@ def _is_dense(p):
     return True
 
 
-def is_readable(tensor):
-    """True if libpride can read the tensor where it lies: row-major in host memory."""
+def is_readable(tensor, place=HOST):
+    """True if libpride can read the tensor where it lies: row-major in the memory of the place."""
     return (tensor.layout == torch.strided and tensor.dtype in DTYPES and tensor.is_contiguous() and
-            tensor.is_cpu and not tensor.is_neg())
+            place.reads(tensor) and not tensor.is_neg())
 
 
-def host_copy(tensor):
-    """A copy that libpride can read, page-locked if the tensor is on a GPU."""
-    dtype = tensor.dtype if tensor.dtype in DTYPES else torch.float32
-    copy = torch.empty(tensor.shape, dtype=dtype, pin_memory=tensor.is_cuda)
-    return copy.copy_(tensor.detach())
-
-
-def arrays_of(tensors):
+def arrays_of(tensors, place=HOST):
     """The tensors as libpride takes them; None has no address."""
     arrays = (library.Array * len(tensors))()
     for array, tensor in zip(arrays, tensors):
         if tensor is not None:
             array.data, array.n = tensor.data_ptr(), tensor.numel()
-            array.dtype = DTYPES[tensor.dtype]
+            array.dtype, array.device = DTYPES[tensor.dtype], place.code
     return arrays
 
 
 def hash_of(tensors):
-    """64-bit digest of the values of readable tensors; None is left out."""
+    """64-bit digest of the values of row-major tensors; None is left out."""
     out = c.c_uint64()
+    tensors = [None if tensor is None else tensor.detach().cpu() for tensor in tensors]
     library.call("pride_hash_tensors", arrays_of(tensors), len(tensors), c.byref(out))
     return out.value
 
 
 def same_bits(tensor, copy):
-    """True if the copy, of host_copy(), has the bits of the tensor."""
-    now = host_copy(tensor)
+    """True if the copy, of a place's copy(), has the bits of the tensor."""
+    now = torch.empty(tensor.shape, dtype=copy.dtype, device=copy.device).copy_(tensor.detach())
     bits = torch.int32 if now.dtype == torch.float32 else torch.int16
-    return now.dtype == copy.dtype and torch.equal(now.view(bits), copy.view(bits))
+    return torch.equal(now.view(bits), copy.view(bits))
 
 
 def hash_as_float32(p):
@@ -178,10 +173,12 @@ def hash_as_float32(p):
 class Slot:
     """One parameter, as it was when the optimizer was made."""
 
-    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset", "whole")
+    __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset", "whole",
+                 "place")
 
     def __init__(self, name, param, group):
         self.name, self.param, self.group, self.whole = name, param, group, None
+        self.place = HOST  # where the method runs
         self._measure()
 
     def _measure(self):
@@ -230,7 +227,7 @@ class Slot:
     def gradient(self):
         """The gradient if libpride can read it where it lies; None if it needs a copy."""
         grad = self.grad
-        if is_readable(grad) and grad.shape == self.shape:
+        if is_readable(grad, self.place) and grad.shape == self.shape:
             return grad
         if grad.layout != torch.strided:
             raise InvalidArgument(f"pride: the gradient of {self.name} is sparse; make it dense, "
@@ -272,14 +269,16 @@ class Table:
             self._places = places
         for i, copy in self._copies.items():
             copy.copy_(self._params[i])
+        self._slots[0].place.follow(self._handle)
 
     def _find(self):
         for slot in self._slots:
             slot.check()
         check_memory(self._slots)
-        copies = {i: self._copies[i] if i in self._copies else host_copy(p)
-                  for i, p in enumerate(self._params) if not is_readable(p)}
-        self._arrays = arrays_of([copies.get(i, p) for i, p in enumerate(self._params)])
+        place = self._slots[0].place
+        copies = {i: self._copies[i] if i in self._copies else place.copy(p)
+                  for i, p in enumerate(self._params) if not is_readable(p, place)}
+        self._arrays = arrays_of([copies.get(i, p) for i, p in enumerate(self._params)], place)
         self.give()
         self._copies = copies
         self._versions = [(i, _version_of(p)) for i, p in enumerate(self._params)
@@ -287,6 +286,7 @@ class Table:
 
     def give(self):
         """libpride also compares masters with what they are the masters of."""
+        self._slots[0].place.follow(self._handle)
         library.call("pride_optimizer_set_parameters", self._handle, self._arrays,
                      len(self._arrays))
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from . import _load, _state
+from . import _load, _state, _virtual
 from . import _library as library
 from ._construction import Construction
 from ._world import MpiWorld
@@ -59,6 +59,13 @@ class Optimizer(Construction, torch.optim.Optimizer):
         replicate_mesh: of a model that ``fully_shard(model, mesh=mesh["fs"])`` has sharded: the
             mesh of one dimension whose ranks hold the same shards, ``mesh["dp"]``. They vote on
             their shards, and state is sharded alike.
+        run_on: where the method runs: ``"auto"``, on the GPU that holds all parameters, if the method
+            has kernels for it (:func:`pride.method_info`), and else on the host, to which gradients
+            are copied; ``"host"``; or ``"device"``, which raises where it cannot. The bits are the
+            same but for products of matrices.
+        virtual_workers: this process plays so many workers over one copy of the model, with the
+            bits and counted bytes of as many ranks: ``with optimizer.worker(i):`` around forward
+            and backward of each, then one ``step()``.
         coordinator: ``"host:port"`` of ``pride serve``: in the place of other ranks this process is
             one worker of a run that others join and leave. Parameters become those of the run when
             the optimizer is made; :meth:`last_round` says what became of a step.
@@ -86,6 +93,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None, replicate_mesh: Any = None,
+                 run_on: str = "auto", virtual_workers: Optional[int] = None,
                  coordinator: Optional[str] = None,
                  certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
         if not timeout > 0:
@@ -100,8 +108,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             overlap=overlap, bucket_size=bucket_size, lanes=lanes, seed=seed,
             vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
-            equal_gradients=equal_gradients, node_of_rank=node_of_rank, coordinator=coordinator,
-            certificates=certificates, worker_name=worker_name)
+            equal_gradients=equal_gradients, node_of_rank=node_of_rank,
+            virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator, certificates=certificates, worker_name=worker_name)
         self._names: Dict[int, str] = {}
         self._reset()
 
@@ -111,6 +119,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                                       "cannot be captured in a CUDA graph")
             if differentiable:
                 raise InvalidArgument("pride: differentiable=True: a vote has no derivative")
+            _virtual.check_setting(self._settings)
             _one_of("on_non_finite", on_non_finite, ("raise", "skip"))
             _one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
             if vote_weight not in range(1, 65536):
@@ -225,7 +234,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         return rows[0][2]
 
     def traffic(self) -> Dict[str, Any]:
-        """Bytes of this rank: of all steps since the optimizer was made, and of the last one.
+        """Bytes of this rank (of virtual worker 0): of all steps since the optimizer was made, and of the last one.
 
         ``cost_bytes`` is what the method's next step sends, ``mean_cost_bytes`` the mean over the h
         steps that it is in, of a method with local steps; ``fp32_bytes`` what a ring all-reduce
@@ -238,7 +247,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         library.call("pride_optimizer_cost", self._handle, steps, c.byref(cost))
         library.call("pride_optimizer_mean_cost", self._handle, steps, c.byref(mean))
         n = sum(slot.n for slot in self._slots)
-        world = self._world.size
+        world = self._n_ranks()
         return dict(self._totals, last_step=dict(self._last),
                     cost_bytes=cost.bytes_up + cost.bytes_down, cost_exact=bool(cost.exact),
                     mean_cost_bytes=mean.bytes_up + mean.bytes_down,
@@ -289,7 +298,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         """This rank's state, with that of all ranks after :meth:`consolidate_state_dict`.
 
         Not collective. Momentum that each rank has of its own lies under keys with the rank, e.g.
-        ``m.rank3``; it is a copy.
+        ``m.rank3``; it is a copy. With virtual workers it is that of all of them.
         """
         return _state.state_dict(self)
 

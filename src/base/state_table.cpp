@@ -51,13 +51,30 @@ void StateTable::add_text(std::string name, WriteText write, ReadText read) {
   texts_.push_back({std::move(name), std::move(write), std::move(read)});
 }
 
-void StateTable::allocate(std::size_t flat_size) {
+void StateTable::allocate(std::size_t flat_size, Memory& memory) {
   flat_size_ = flat_size;
-  for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size);
+  memory_ = &memory;
+  for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size, memory);
+}
+
+void StateTable::allocate_beside(const StateTable& first) {
+  flat_size_ = first.flat_size_;
+  memory_ = first.memory_;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const bool shared = entries_[i].kind == StateKind::kShared;
+    entries_[i].buffer =
+        shared ? first.entries_[i].buffer.alias() : FlatBuffer(flat_size_, *memory_);
+  }
+}
+
+void StateTable::share_masters(const StateTable& first) {
+  masters_ = first.masters_.alias();
+  has_master_ = first.has_master_;
+  n_masters_ = first.n_masters_;
 }
 
 FlatBuffer& StateTable::masters(std::size_t tensor, std::size_t n) {
-  if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_);
+  if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_, *memory_);
   if (has_master_.size() <= tensor) has_master_.resize(tensor + 1, 0);
   if (has_master_[tensor] == 0) n_masters_ += n;
   has_master_[tensor] = 1;
@@ -70,15 +87,27 @@ std::uint64_t StateTable::floats() const noexcept {
   return n;
 }
 
+// The first floats of a buffer, from the other table's memory to this one's.
+void StateTable::copy(const StateTable& other, const FlatBuffer& from, FlatBuffer& to) {
+  std::vector<float> room;
+  memory_->write(on_host(*other.memory_, from.span(), room), to.data());
+}
+
+std::uint64_t StateTable::own_floats() const noexcept {
+  std::uint64_t n = 0;
+  for (const Entry& e : entries_) n += e.kind == StateKind::kShared ? 0 : e.buffer.size();
+  return n;
+}
+
 void StateTable::take(const StateTable& other, std::size_t n_tensors) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    std::ranges::copy(other.entries_[i].buffer.span(), entries_[i].buffer.span().begin());
+    copy(other, other.entries_[i].buffer, entries_[i].buffer);
   }
   has_master_ = other.has_master_;
   n_masters_ = other.n_masters_;
   if (other.masters_.size() > 0) {
-    masters_ = FlatBuffer(flat_size_);
-    std::ranges::copy(other.masters_.span(), masters_.span().begin());
+    masters_ = FlatBuffer(flat_size_, *memory_);
+    copy(other, other.masters_, masters_);
   }
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     texts_[i].read(other.texts_[i].write(), n_tensors, true);
@@ -125,13 +154,17 @@ bool StateTable::has(StateKind kind) const noexcept {
   return std::ranges::any_of(entries_, [=](const Entry& e) { return e.kind == kind; });
 }
 
+StateDict::Tensor StateTable::saved(const FlatBuffer& buffer, const TensorSlot& slot) const {
+  StateDict::Tensor tensor{slot.spec.shape, std::vector<float>(slot.n)};
+  memory_->read(buffer.data() + slot.offset, tensor.values);
+  return tensor;
+}
+
 void StateTable::save(const Layout& layout, StateDict& out) const {
   for (const Entry& e : entries_) {
     out.scalars["kind." + e.name] = name_of(e.kind);
     for (const TensorSlot& slot : layout.tensors()) {
-      const auto part = e.buffer.span().subspan(slot.offset, slot.n);
-      out.tensors[concat(e.name, "/", slot.spec.name)] = {slot.spec.shape,
-                                                          {part.begin(), part.end()}};
+      out.tensors[concat(e.name, "/", slot.spec.name)] = saved(e.buffer, slot);
     }
   }
   for (const Text& t : texts_) out.scalars["method." + t.name] = t.write();
@@ -140,8 +173,7 @@ void StateTable::save(const Layout& layout, StateDict& out) const {
   for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
     if (!has_master(i)) continue;
     const TensorSlot& slot = layout.tensors()[i];
-    const auto part = masters_.span().subspan(slot.offset, slot.n);
-    out.tensors[kMasterKey + slot.spec.name] = {slot.spec.shape, {part.begin(), part.end()}};
+    out.tensors[kMasterKey + slot.spec.name] = saved(masters_, slot);
   }
 }
 
@@ -153,9 +185,10 @@ void StateTable::read_masters(const Layout& layout, const StateDict& in, bool co
     if (!in.tensors.contains(key)) continue;
     const auto& values = saved_values(in, key, slot, Values::kAny);
     known.insert(key);
-    if (masters_.size() == 0) masters_ = FlatBuffer(flat_size_);  // before anything is changed
+    if (masters_.size() == 0)
+      masters_ = FlatBuffer(flat_size_, *memory_);  // before anything is changed
     if (!commit) continue;
-    std::ranges::copy(values, masters_.span().subspan(slot.offset).begin());
+    memory_->write(values, masters_.data() + slot.offset);
   }
 }
 
@@ -174,7 +207,7 @@ void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit
         const std::string key = concat(e.name, "/", slot.spec.name);
         const auto& values = saved_values(in, key, slot, e.values);
         known.insert(key);
-        if (commit) std::ranges::copy(values, e.buffer.span().subspan(slot.offset).begin());
+        if (commit) memory_->write(values, e.buffer.data() + slot.offset);
       }
     }
     read_masters(layout, in, commit, known);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory.h"
 #include "pride/flat_buffer.h"
 #include "pride/layout.h"
 #include "pride/state.h"
@@ -36,14 +37,20 @@ class StateTable {
   using ReadText = std::function<void(const std::string&, std::size_t n_tensors, bool commit)>;
   void add_text(std::string name, WriteText write, ReadText read);
 
-  void allocate(std::size_t flat_size);
+  void allocate(std::size_t flat_size, Memory& memory = Memory::host());
+
+  // The table of another worker in this process: shared buffers are those of `first`, an allocated
+  // table of the same method. Its masters are found by share_masters(), once it has any.
+  void allocate_beside(const StateTable& first);
+  void share_masters(const StateTable& first);
 
   // The float32 masters of parameters that are narrower, "master/<parameter>", shared: a buffer of
   // the flat size, of which tensors that were asked for are saved and counted. REQUIRES: allocated.
   FlatBuffer& masters(std::size_t tensor, std::size_t n);
 
   std::size_t n_buffers() const noexcept { return entries_.size(); }
-  std::uint64_t floats() const noexcept;  // of all buffers together
+  std::uint64_t floats() const noexcept;      // of all buffers together
+  std::uint64_t own_floats() const noexcept;  // of those that are not shared
   bool has(StateKind kind) const noexcept;
 
   // Tensors "<buffer>/<parameter>"; scalars "kind.<buffer>" ("local", "shared" or "server") and
@@ -57,6 +64,7 @@ class StateTable {
   // What ranks have alike beside parameters: the shared buffers that are not kParameters.
   std::vector<std::span<float>> memory();
   std::size_t n_memory() const noexcept;
+  Memory& where() const noexcept { return *memory_; }  // all buffers lie
   std::vector<StateBuffer> buffers();
   StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal
 
@@ -66,6 +74,8 @@ class StateTable {
   void check(const Layout& layout, const StateDict& in) { read(layout, in, false); }
 
  private:
+  void copy(const StateTable& other, const FlatBuffer& from, FlatBuffer& to);
+  StateDict::Tensor saved(const FlatBuffer& buffer, const TensorSlot& slot) const;
   void read(const Layout& layout, const StateDict& in, bool and_commit);
   void read_masters(const Layout& layout, const StateDict& in, bool commit,
                     std::set<std::string>& known);
@@ -89,7 +99,8 @@ class StateTable {
 
   std::string prefix_;
   std::size_t flat_size_ = 0;
-  FlatBuffer masters_;  // empty before the first
+  Memory* memory_ = &Memory::host();  // of all buffers
+  FlatBuffer masters_;                // empty before the first
   std::vector<char> has_master_;
   std::uint64_t n_masters_ = 0;  // coordinates
   std::deque<Entry> entries_;    // whose addresses methods keep

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/memory.h"
 #include "pride/tensors.h"
 
 namespace pride {
@@ -30,54 +31,81 @@ template <typename Float>
 struct ParameterView {
   Float* flat = nullptr;
   const ParameterPlace* places = nullptr;  // by tensor, in the place of `flat`
+  Memory* memory = &Memory::host();        // that all of them lie in
 
   std::span<Float> f32(std::size_t tensor, std::size_t begin, std::size_t end) const {
     if (places == nullptr) return {flat + begin, end - begin};
     return {places[tensor].data + (begin - places[tensor].offset), end - begin};
   }
   std::span<Float> of(const auto& piece) const { return f32(piece.tensor, piece.begin, piece.end); }
-  operator ParameterView<const float>() const { return {flat, places}; }
+  operator ParameterView<const float>() const { return {flat, places, memory}; }
 };
 using View = ParameterView<float>;
 using ConstView = ParameterView<const float>;
 
+// Values of a part of a gradient, to be read in their own type, times `factor`.
+struct Values {
+  static constexpr std::size_t kBlock = 4096;  // coordinates widened at a time, in the L1 cache
+
+  const void* data = nullptr;
+  std::size_t n = 0;
+  DType dtype = DType::kFloat32;
+  float factor = 1;
+
+  static Values of(std::span<const float> g) { return {g.data(), g.size(), DType::kFloat32, 1}; }
+  // True if values can be read as they lie.
+  bool direct() const noexcept { return dtype == DType::kFloat32 && factor == 1; }
+  // `size` values from number `at` on: as they lie, or in `block`, which has room for them.
+  std::span<const float> read(std::size_t at, std::size_t size, std::span<float> block) const {
+    if (direct()) return {static_cast<const float*>(data) + at, size};
+    return widen(at, block.first(size));
+  }
+  // Calls body(at, g) for blocks of the values, ascending; one block if it can.
+  void for_blocks(auto&& body) const {
+    if (direct()) return body(std::size_t{0}, read(0, n, {}));
+    alignas(64) float block[kBlock];
+    for (std::size_t at = 0; at < n; at += kBlock) {
+      body(at, read(at, std::min(kBlock, n - at), std::span(block)));
+    }
+  }
+
+ private:
+  std::span<const float> widen(std::size_t at, std::span<float> out) const;
+};
+
 // Gradients of this rank, by tensor, each read in its own type, times `factor`.
 struct GradientView {
-  static constexpr std::size_t kBlock = 4096;  // coordinates widened at a time, in the L1 cache
+  static constexpr std::size_t kBlock = Values::kBlock;
 
   const float* flat = nullptr;  // all float32 in one buffer, factor 1
   const GradientPlace* places = nullptr;
   float factor = 1;
 
-  // True if values can be read as they lie.
-  bool direct(std::size_t tensor) const {
-    return places == nullptr || (places[tensor].dtype == DType::kFloat32 && factor == 1);
+  // Coordinates [begin, end) of the tensor.
+  Values of(std::size_t tensor, std::size_t begin, std::size_t end) const {
+    if (places == nullptr) return {flat + begin, end - begin, DType::kFloat32, 1};
+    const GradientPlace& place = places[tensor];
+    const auto* data = static_cast<const std::byte*>(place.data);
+    return {data + (begin - place.offset) * size_of(place.dtype), end - begin, place.dtype, factor};
   }
-  // Coordinates [begin, end) of the tensor: as they lie, or in `block`, which has room for them.
+  Values of(const auto& piece) const { return of(piece.tensor, piece.begin, piece.end); }
+  // As they lie, or in `block`, which has room for them; or in memory that grows as needed.
   std::span<const float> read(std::size_t tensor, std::size_t begin, std::size_t end,
                               std::span<float> block) const {
-    if (places == nullptr) return {flat + begin, end - begin};
-    if (!direct(tensor)) return widen(tensor, begin, block.first(end - begin));
-    const auto* data = static_cast<const float*>(places[tensor].data);
-    return {data + (begin - places[tensor].offset), end - begin};
+    return of(tensor, begin, end).read(0, end - begin, block);
   }
-  // The same with memory that grows as needed.
   std::span<const float> read(std::size_t tensor, std::size_t begin, std::size_t end,
                               std::vector<float>& room) const {
-    if (!direct(tensor) && room.size() < end - begin) room.resize(end - begin);
-    return read(tensor, begin, end, std::span(room));
+    const Values values = of(tensor, begin, end);
+    if (!values.direct() && room.size() < values.n) room.resize(values.n);
+    return values.read(0, values.n, room);
   }
   // Calls body(at, g) for the blocks of [begin, end), ascending; one block if it can.
   void for_blocks(std::size_t tensor, std::size_t begin, std::size_t end, auto&& body) const {
-    if (direct(tensor)) return body(begin, read(tensor, begin, end, std::span<float>()));
-    alignas(64) float block[kBlock];
-    for (std::size_t at = begin; at < end; at += kBlock) {
-      body(at, read(tensor, at, std::min(at + kBlock, end), std::span(block)));
-    }
+    of(tensor, begin, end).for_blocks([&](std::size_t at, std::span<const float> g) {
+      body(begin + at, g);
+    });
   }
-
- private:
-  std::span<const float> widen(std::size_t tensor, std::size_t begin, std::span<float> out) const;
 };
 
 // Scalars of one group at one step, rounded to float once. Their bits are in every frame's check.
@@ -116,6 +144,7 @@ struct StepContext : Round {
   std::span<const char> unused;       // by tensor: 1 if it has no gradient on this rank
   std::span<const char> frozen = {};  // by tensor: 1 if it stays as it is; empty: none
   float grad_scale = 1;               // global-norm clipping: factor of the mean gradient, at apply
+  Memory* memory = &Memory::host();   // of parameters, state and frames
 
   bool is_unused(std::size_t tensor) const noexcept { return unused[tensor] != 0; }
   bool is_frozen(std::size_t tensor) const noexcept {

@@ -11,19 +11,17 @@ const char* name_of(DType dtype) noexcept {
 }
 
 // Widened exactly, then multiplied in float32.
-std::span<const float> GradientView::widen(std::size_t tensor, std::size_t begin,
-                                           std::span<float> out) const {
-  const GradientPlace& place = places[tensor];
-  const std::size_t first = begin - place.offset, n = out.size();
-  switch (place.dtype) {
+std::span<const float> Values::widen(std::size_t at, std::span<float> out) const {
+  const std::size_t n = out.size();
+  switch (dtype) {
     case DType::kFloat32:
-      std::copy_n(static_cast<const float*>(place.data) + first, n, out.begin());
+      std::copy_n(static_cast<const float*>(data) + at, n, out.begin());
       break;
     case DType::kBFloat16:
-      to_float(std::span(static_cast<const BFloat16*>(place.data) + first, n), out);
+      to_float(std::span(static_cast<const BFloat16*>(data) + at, n), out);
       break;
     case DType::kFloat16:
-      to_float(std::span(static_cast<const Float16*>(place.data) + first, n), out);
+      to_float(std::span(static_cast<const Float16*>(data) + at, n), out);
   }
   if (factor != 1) {
     for (float& g : out) g *= factor;

@@ -12,10 +12,13 @@
 
 namespace pride {
 
-// Bytes aligned to 64; resize() keeps memory when it shrinks and does not clear it.
+class Memory;
+
+// Bytes of the host, aligned to 64; resize() keeps memory when it shrinks and does not clear it.
 class ByteBuffer {
  public:
   void resize(std::size_t n_bytes);
+  void resize(std::size_t n_bytes, Memory& frames);  // in memory that it gives for frames
   std::span<std::byte> span() noexcept { return {data_.get(), size_}; }
   std::span<const std::byte> span() const noexcept { return {data_.get(), size_}; }
   std::span<float> floats() noexcept {
@@ -28,10 +31,7 @@ class ByteBuffer {
   std::size_t capacity() const noexcept { return capacity_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const noexcept;
-  };
-  std::unique_ptr<std::byte[], Free> data_;
+  std::shared_ptr<std::byte[]> data_;
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
 };
@@ -54,7 +54,13 @@ struct Wire {
   ByteBuffer room;                                  // scratch memory of the method: bodies, sums
   ByteBuffer pending;                               // the server's next state, until settle()
   std::optional<NonFinite> non_finite;  // after encode: this rank's; after exchange: of all ranks
-  std::span<const char> unused;         // by tensor: this rank has nothing for it in this exchange
+  // Of kernels: the first tensor that is not finite, or kNoTensor; counts once encode() is done.
+  static constexpr std::uint32_t kNoTensor = 0xFFFFFFFF;
+  ByteBuffer fault;
+  std::uint32_t& fault_word() noexcept {
+    return *reinterpret_cast<std::uint32_t*>(fault.span().data());
+  }
+  std::span<const char> unused;  // by tensor: this rank has nothing for it in this exchange
 
   std::size_t capacity_bytes() const noexcept;
 };

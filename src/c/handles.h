@@ -26,12 +26,18 @@ struct pride_coordinator {
   std::shared_ptr<pride::CoordinatorClient> client;
 };
 
+struct pride_device {
+  std::shared_ptr<pride::Device> device;
+  std::string name;
+};
+
 struct pride_optimizer {
   pride::Communicator* comm;
   std::unique_ptr<pride::Communicator> own = nullptr;  // of a coordinator's worker
   std::unique_ptr<pride::Optimizer> optimizer = nullptr;
   std::vector<pride::StateBuffer> buffers = {};  // the texts of pride_optimizer_state_buffer()
   std::vector<pride::Tensor> params = {};        // of pride_optimizer_set_parameters()
+  bool on_device = false;
   std::string note = {};
   std::optional<pride::RoundReport> round = {};   // of the last step
   std::int64_t steps_done = 0;                    // when `finishing` began
@@ -92,6 +98,7 @@ TensorSpec spec_of(const pride_tensor& tensor);
 std::vector<TensorSpec> specs_of(const pride_tensor* tensors, std::uint64_t n);
 ParamGroup group_of(const pride_group& values);
 pride_group group_of(const ParamGroup& values);
+Orthogonalise orthogonalise_of(pride_orthogonalise function, void* user);
 OptimizerOptions options_of(const pride_options& given, int world);
 
 }  // namespace pride::c

@@ -45,6 +45,12 @@ int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_t step, pr
   });
 }
 
+int32_t pride_method_on_device(const char* name) {
+  int32_t answer = 0;
+  guarded([&] { answer = pride::method_info(&given(name, "name"), 1).on_device ? 1 : 0; });
+  return answer;
+}
+
 int pride_method_cost(const pride_options* options, const pride_layout* layout, int32_t world,
                       int32_t rank, int64_t step, pride_cost* cost) {
   return pride_method_weighted_cost(options, layout, world, rank, step, nullptr, cost);

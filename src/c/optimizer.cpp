@@ -17,9 +17,15 @@ constexpr double kNotSet = std::numeric_limits<double>::quiet_NaN();
 
 std::optional<double> value_of(double v) { return std::isnan(v) ? std::nullopt : std::optional(v); }
 
-void check_array(const pride_array& array, const char* name) {
-  PRIDE_CHECK(array.device == PRIDE_CPU, name, ": device ", array.device,
-              "; this build of libpride takes arrays in CPU memory: copy them there");
+const char* place_of(std::int32_t device) {
+  return device == PRIDE_CPU ? "CPU memory" : device == PRIDE_CUDA ? "a GPU's memory" : "?";
+}
+
+void check_array(const pride_optimizer& optimizer, const pride_array& array, const char* name) {
+  const std::int32_t wanted = optimizer.on_device ? PRIDE_CUDA : PRIDE_CPU;
+  PRIDE_CHECK(array.device == wanted || array.data == nullptr, name, " lies in ",
+              place_of(array.device), " (device ", array.device, "), the optimizer takes ",
+              place_of(wanted), ": copy it there");
   PRIDE_CHECK(array.n == 0 || array.data != nullptr, name, ": ", array.n, " values at NULL");
 }
 
@@ -35,14 +41,14 @@ Parameters params_of(const pride_optimizer& optimizer, const pride_array* array)
     PRIDE_CHECK(!optimizer.params.empty(), "params is NULL");
     return std::span<const Tensor>(optimizer.params);
   }
-  check_array(*array, "params");
+  check_array(optimizer, *array, "params");
   PRIDE_CHECK(dtype_of(*array, "params") == DType::kFloat32, "params: dtype ", array->dtype,
               ", a flat buffer must be float32; narrower ones: pride_optimizer_set_parameters()");
   return std::span(static_cast<float*>(array->data), array->n);
 }
 
-Gradients grads_of(const pride_array* array) {
-  check_array(given(array, "grads"), "grads");
+Gradients grads_of(const pride_optimizer& optimizer, const pride_array* array) {
+  check_array(optimizer, given(array, "grads"), "grads");
   switch (dtype_of(*array, "grads")) {
     case DType::kBFloat16:
       return std::span(static_cast<const BFloat16*>(array->data), array->n);
@@ -125,7 +131,11 @@ OptimizerOptions options_of(const pride_options& given_options, int world) {
   options.exchange_threads = o.exchange_threads;
   options.seed = o.seed;
   options.vote_weight = o.vote_weight;
+  options.virtual_workers = o.virtual_workers;
+  if (o.device != nullptr) options.device = o.device->device;
+  options.orthogonalise = orthogonalise_of(o.orthogonalise, o.orthogonalise_user);
   if (o.node_of_rank != nullptr) {
+    if (o.virtual_workers > 0) world = o.virtual_workers;
     options.nodes = Nodes(std::span(o.node_of_rank, static_cast<std::size_t>(world)));
   }
   return options;
@@ -153,7 +163,10 @@ void pride_options_init(pride_options* options, uint32_t struct_size) {
                              .exchange_threads = defaults.exchange_threads,
                              .node_of_rank = nullptr,
                              .vote_weight = defaults.vote_weight,
-                             .reserved = 0};
+                             .virtual_workers = 0,
+                             .device = nullptr,
+                             .orthogonalise = nullptr,
+                             .orthogonalise_user = nullptr};
   std::memcpy(options, &all, std::min<std::size_t>(struct_size, sizeof all));
 }
 
@@ -165,6 +178,7 @@ int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,
     auto made = std::make_unique<pride::Optimizer>(
         world, given(layout, "layout").layout, options_of(given(options, "options"), world.size()));
     *out = new pride_optimizer{.comm = &world, .optimizer = std::move(made)};
+    (*out)->on_device = options->struct_size > offsetof(pride_options, device) && options->device;
   });
 }
 
@@ -187,7 +201,7 @@ int pride_optimizer_set_parameters(pride_optimizer* optimizer, const pride_array
     std::vector<pride::Tensor> given;
     for (uint64_t i = 0; i < n; ++i) {
       const char* name = tensors[i].spec.name.c_str();
-      check_array(params[i], name);
+      check_array(*optimizer, params[i], name);
       given.emplace_back(params[i].data, params[i].n, dtype_of(params[i], name));
     }
     all.place(std::span<const pride::Tensor>(given));
@@ -209,6 +223,10 @@ int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor
   return guarded([&] { idle(optimizer).set_gradient_factor(factor); });
 }
 
+int pride_optimizer_set_stream(pride_optimizer* optimizer, void* stream) {
+  return guarded([&] { idle(optimizer).set_stream(stream); });
+}
+
 int pride_optimizer_hash(pride_optimizer* optimizer, uint64_t* out) {
   return guarded([&] { given(out, "out") = idle(optimizer).hash(params_of(*optimizer, nullptr)); });
 }
@@ -221,8 +239,8 @@ int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
     const std::size_t n = all.layout().tensors().size();
     const auto flags = std::make_unique<bool[]>(n);
     for (std::size_t i = 0; unused != nullptr && i < n; ++i) flags[i] = unused[i] != 0;
-    write(all.step(params_of(*optimizer, params), grads_of(grads), {flags.get(), n}), *optimizer,
-          report);
+    write(all.step(params_of(*optimizer, params), grads_of(*optimizer, grads), {flags.get(), n}),
+          *optimizer, report);
   });
 }
 
@@ -231,7 +249,7 @@ int pride_optimizer_begin(pride_optimizer* optimizer, const pride_array* params,
   return guarded([&] {
     pride::Optimizer& all = idle(optimizer);
     if (grads == nullptr) return all.begin_step(params_of(*optimizer, params));
-    all.begin_step(params_of(*optimizer, params), grads_of(grads));
+    all.begin_step(params_of(*optimizer, params), grads_of(*optimizer, grads));
   });
 }
 
@@ -242,7 +260,7 @@ int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor, int32_t u
 int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor, const pride_array* grad) {
   return guarded([&] {
     pride::Optimizer& all = idle(optimizer);
-    check_array(given(grad, "grad"), "grad");
+    check_array(*optimizer, given(grad, "grad"), "grad");
     all.gradient_ready(tensor, pride::ConstTensor(grad->data, grad->n, dtype_of(*grad, "grad")));
   });
 }
@@ -265,6 +283,36 @@ int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms, pride
     if (!pending) write(finishing.get(), *optimizer, report);
   });
   return pending ? static_cast<int>(PRIDE_PENDING) : status;
+}
+
+int pride_optimizer_to_worker(const pride_optimizer* optimizer, int32_t worker,
+                              const pride_array* params) {
+  return guarded([&] { idle(optimizer).to_worker(worker, params_of(*optimizer, params)); });
+}
+
+int pride_optimizer_hand_over(pride_optimizer* optimizer, int32_t worker, const pride_array* params,
+                              const pride_array* grads, uint64_t n) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    PRIDE_CHECK(n == 0 || grads != nullptr, "grads: ", n, " gradients at NULL");
+    std::vector<pride::ConstTensor> given;
+    for (uint64_t i = 0; i < n; ++i) {
+      const pride_array& g = grads[i];
+      if (g.data != nullptr) check_array(*optimizer, g, "grads");
+      given.emplace_back(g.data, g.n, g.data == nullptr ? pride::DType{} : dtype_of(g, "grads"));
+    }
+    all.hand_over(worker, params_of(*optimizer, params),
+                  std::span<const pride::ConstTensor>(given));
+  });
+}
+
+int pride_optimizer_step_workers(pride_optimizer* optimizer, const pride_array* params,
+                                 pride_report* report) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    check_report(report);
+    write(all.step_workers(params_of(*optimizer, params)), *optimizer, report);
+  });
 }
 
 const char* pride_optimizer_note(const pride_optimizer* optimizer) {

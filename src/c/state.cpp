@@ -46,6 +46,14 @@ int pride_optimizer_save(const pride_optimizer* optimizer, pride_state** out) {
   });
 }
 
+int pride_optimizer_save_worker(const pride_optimizer* optimizer, int32_t worker,
+                                pride_state** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    *out = new pride_state{idle(optimizer).save(worker)};
+  });
+}
+
 int pride_optimizer_load(pride_optimizer* optimizer, const pride_state* state) {
   return guarded([&] { idle(optimizer).load(given(state, "state").state); });
 }

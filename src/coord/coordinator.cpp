@@ -151,26 +151,26 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
     return concat("the worker speaks protocol ", request.protocol(), ", this coordinator ",
                   kProtocol);
   }
-  std::optional<RunDescription> theirs;
+  RunDescription theirs;
   std::shared_ptr<const Serving> new_serving;
   try {
-    if (!journal.run() || *journal.run() != request.run()) theirs = decode_run(request.run());
-    if (!run) new_serving = make_serving(*theirs);
+    theirs = decode_run(request.run());
+    if (!run) new_serving = make_serving(theirs);
   } catch (const InvalidArgument& error) {
     return error.what();
   }
-  if (run && theirs) {
+  if (run) {
     const std::int64_t steps = ordered(orders).steps;
-    if (const auto differs = coord::difference(*run, *theirs, steps)) {
+    if (const auto differs = coord::difference(*run, theirs, steps)) {
       return concat("another run: ", *differs, at_end().empty() ? "" : "; " + at_end(),
-                    steps > 0 && steps_of(*theirs) > steps ? kMakeLonger : "");
+                    steps > 0 && steps_of(theirs) > steps ? kMakeLonger : "");
     }
   }
   if (new_serving && options.weighting != Weighting::kEqual && new_serving->most_votes() == 0) {
-    return concat("the coordinator weighs votes, and ", theirs->method, " has no weights");
+    return concat("the coordinator weighs votes, and ", theirs.method, " has no weights");
   }
   if (new_serving && options.weighting == Weighting::kLearned && !new_serving->has_signs()) {
-    return concat("the coordinator learns weights from signs, and ballots of ", theirs->method,
+    return concat("the coordinator learns weights from signs, and ballots of ", theirs.method,
                   " have none; start it with --weights equal or samples");
   }
   if (orders.ejected.contains(peer.certificate.empty() ? request.name() : peer.certificate)) {
@@ -180,7 +180,7 @@ std::string Coordinator::Impl::register_refusal(const RegisterRequest& request, 
       request.vote_weight() == 0 ? 1 : static_cast<int>(std::min(request.vote_weight(), 65536u));
   found = registrations.find_or_add(request.name(), request.secret(), weight, peer, time);
   if (!found.refused.empty() || !new_serving) return found.refused;
-  journal.begin(encode_run(*theirs));
+  journal.begin(encode_run(theirs, random_token()));
   run = std::move(theirs);
   serving = std::move(new_serving);
   set_length();

@@ -36,7 +36,8 @@ std::string Impl::refuse(const Orders& given) const {
   const std::int64_t last = ordered(given).last_step;
   if (!sessions.empty() && last != length.last_step && last / period() <= open.round() &&
       last > 0) {
-    return concat("finish ", last / period() - 1, ": round ", open.round(), " is open");
+    return concat("the run would end with round ", last / period() - 1, ", and round ",
+                  open.round(), " is open: `finish ", open.round(), "` is the earliest end");
   }
   return {};
 }
@@ -48,7 +49,10 @@ std::string Impl::at_end() const {
 }
 
 void Impl::eject(Work& work, int number) {
-  if (!closing) open.remove(number);
+  if (!closing) {
+    open.remove(number);
+    if (open.ballots().empty()) first_ballot = quorum_at = {};
+  }
   WaitRoundReply reply;
   reply.set_refused(std::string(kEjected));
   answer(work, number, std::move(reply));

@@ -139,7 +139,7 @@ struct Coordinator::Impl {
     std::string refused = {};
   };
   Place place_of(const Caller& caller, Kind kind, std::int64_t round, std::uint64_t total);
-  std::uint64_t ballot_size();  // of the open round
+  std::uint64_t ballot_size(std::int64_t round);
   Place ballot_place(int number, std::int64_t round, std::uint64_t total);
   Place parameters_place(int number, std::int64_t before_round, std::uint64_t total);
 
@@ -150,8 +150,10 @@ struct Coordinator::Impl {
   void reached(int number, std::int64_t round);
   std::string few_voters() const;  // empty: the open round has enough, or no ballot yet
   std::optional<Time> few_voters_due() const;
-  void count_late(int number, std::int64_t round, Time time);
-  std::optional<VoteReply> settled_vote(int number, std::int64_t round, Time time);
+  bool may_be_late(int number, std::int64_t round) const;
+  bool has_whole_ballot(int number, std::int64_t round);
+  void count_late(int number, std::int64_t round, Time time, bool has_voted);
+  std::optional<VoteReply> settled_vote(int number, std::int64_t round, Time time, bool is_checked);
   VoteReply begin_vote(const VoteRequest& request, int number,
                        std::shared_ptr<const Upload>& frames);
   std::optional<HeldBallot> check(const VoteRequest& request, int number,

@@ -180,7 +180,7 @@ void Impl::finish(Work& work, Closing& round) {
   closing = false;
   first_ballot = quorum_at = split_since = {};
   for (Worker& worker : workers) {
-    if (worker.ballot && worker.ballot->round() < open.round()) worker.ballot = nullptr;
+    if (worker.ballot && worker.ballot->round() < round.round) worker.ballot = nullptr;
   }
   confirm_offer(work, round);
   ask_for_parameters(round);

@@ -22,10 +22,8 @@ std::shared_ptr<Upload> fitting(std::shared_ptr<Upload>& slot, std::int64_t roun
 
 }  // namespace
 
-std::uint64_t Impl::ballot_size() {
-  if (known_size.first != open.round()) {
-    known_size = {open.round(), serving->ballot_bytes(open.round())};
-  }
+std::uint64_t Impl::ballot_size(std::int64_t round) {
+  if (known_size.first != round) known_size = {round, serving->ballot_bytes(round)};
   return known_size.second;
 }
 
@@ -35,11 +33,13 @@ Impl::Place Impl::ballot_place(int number, std::int64_t round, std::uint64_t tot
                 concat("a ballot of round ", round, ", but round ", open.round(), " is open")};
   }
   if (open.round() == round && open.of(number) != nullptr) return {};
-  if (round < open.round() || closing) {
-    count_late(number, round, now);
+  // one of the newest closed round is taken, too: only a ballot shows how late its worker votes
+  const bool newest = round >= open.round() - 1 && may_be_late(number, round);
+  if ((round < open.round() || closing) && !newest) {
+    count_late(number, round, now, false);
     return {.closed = true};
   }
-  const std::uint64_t size = ballot_size();
+  const std::uint64_t size = ballot_size(round);
   if (total != size) {
     return {.refused =
                 concat("a ballot of ", total, " bytes; those of round ", round, " have ", size)};

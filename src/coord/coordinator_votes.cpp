@@ -91,21 +91,34 @@ std::string Impl::difference(const HeldBallot& ballot, const HeldBallot& most) c
                            decode_scalars(bytes_of(most.scalars), groups, "ballot"));
 }
 
-void Impl::count_late(int number, std::int64_t round, Time time) {
-  Worker& worker = at(number);
-  // once for each round; what came in time but was left out is not late
-  if (worker.late_round >= round || was_counted(number, round)) return;
+// Once for each round; what came in time but was left out is not late.
+bool Impl::may_be_late(int number, std::int64_t round) const {
   const ClosedRound* known = closed_round(round);
-  if (known != nullptr && known->why_not.contains(number)) return;
+  return workers[static_cast<std::size_t>(number)].late_round < round &&
+         !was_counted(number, round) && (known == nullptr || !known->why_not.contains(number));
+}
+
+bool Impl::has_whole_ballot(int number, std::int64_t round) {
+  const std::shared_ptr<Upload>& upload = at(number).ballot;
+  return upload && upload->round() == round && upload->complete();
+}
+
+// Rounds wait for a worker again, and as long as it is late, once it has voted: else who sends
+// empty votes would hold them up.
+void Impl::count_late(int number, std::int64_t round, Time time, bool has_voted) {
+  if (!may_be_late(number, round)) return;
+  Worker& worker = at(number);
   worker.late_round = round;
+  if (has_voted) worker.missed = 0;
   ++worker.late;
   ++ballots_late;
-  const auto after = grace.arrived(round, time);
+  const auto after = has_voted ? grace.arrived(round, time) : std::nullopt;
   observer.on_late(number, name_of(number), round, after.value_or(Seconds(0)));
 }
 
 // The answer to a ballot that is settled already; not set: it is to be checked.
-std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time time) {
+std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time time,
+                                            bool is_checked) {
   const auto settled = [&](VoteReply::Status status, const std::string& why) {
     VoteReply reply;
     set_state(*reply.mutable_state());
@@ -123,8 +136,9 @@ std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time
   }
   if (round == open.round() && !at_end().empty()) return settled(VoteReply::REFUSED, at_end());
   if (round == open.round() && !closing) return {};
-  count_late(number, round, time);
-  at(number).missed = 0;  // it votes, if late
+  const bool whole = has_whole_ballot(number, round) && may_be_late(number, round);
+  if (!is_checked && round >= open.round() - 1 && whole) return {};
+  count_late(number, round, time, is_checked);
   return settled(VoteReply::LATE, "late");
 }
 
@@ -228,18 +242,17 @@ void Impl::refuse_minority(Work& work) {
 // What can be said without the ballot's bytes; else these are in `frames`, to be checked.
 VoteReply Impl::begin_vote(const VoteRequest& request, int number,
                            std::shared_ptr<const Upload>& frames) {
-  if (auto settled = settled_vote(number, request.round(), now)) return *settled;
+  if (auto settled = settled_vote(number, request.round(), now, false)) return *settled;
   VoteReply reply;
-  const std::uint64_t size = ballot_size();
-  const std::shared_ptr<Upload>& upload = at(number).ballot;
+  const std::uint64_t size = ballot_size(request.round());
   if (request.total() != size) {
     reply.set_status(VoteReply::REFUSED);
     reply.set_why(concat("a ballot of ", request.total(), " bytes; those of round ",
                          request.round(), " have ", size));
-  } else if (!upload || upload->round() != request.round() || !upload->complete()) {
+  } else if (!has_whole_ballot(number, request.round())) {
     reply.set_status(VoteReply::INCOMPLETE);
   } else {
-    frames = upload;
+    frames = at(number).ballot;
   }
   return reply;
 }
@@ -276,14 +289,13 @@ VoteReply Coordinator::vote(const VoteRequest& request, const Peer& peer, Time n
 void Impl::end_vote(Work& work, int number, std::int64_t round, std::optional<HeldBallot> ballot,
                     VoteReply& reply) {
   Worker& worker = at(number);
-  if (auto settled = settled_vote(number, round, now)) {
+  if (!ballot || round < open.round()) worker.ballot = nullptr;
+  if (auto settled = settled_vote(number, round, now, ballot.has_value())) {
     reply = *settled;
   } else if (ballot) {
     reply.set_status(VoteReply::TAKEN);
     hold(work, std::move(*ballot), now);
-  } else {
-    worker.ballot = nullptr;
-    if (reply.status() != VoteReply::REFUSED) return;  // it is sent again
+  } else if (reply.status() == VoteReply::REFUSED) {  // else it is sent again
     ++worker.refused;
     ++ballots_refused;
     worker.refused_round = round;

@@ -153,7 +153,7 @@ void compare_tensors(const RunDescription& run, const RunDescription& worker, Di
 
 }  // namespace
 
-std::string encode_run(const RunDescription& run) {
+std::string encode_run(const RunDescription& run, const std::string& id) {
   Run message;
   message.set_method(run.method);
   for (const auto& [name, value] : run.options) {
@@ -177,6 +177,7 @@ std::string encode_run(const RunDescription& run) {
   message.set_bucket_coords(run.bucket_coords);
   message.set_seed(run.seed);
   message.set_settings(run.settings);
+  message.set_id(id);
   return message.SerializeAsString();
 }
 

@@ -15,7 +15,7 @@ inline constexpr std::size_t kMostRunBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kSecretBytes = 16;
 
 // Equal descriptions have equal bytes.
-std::string encode_run(const RunDescription& run);
+std::string encode_run(const RunDescription& run, const std::string& id = {});
 // Throws InvalidArgument unless these are the bytes of a description: names and shapes that are
 // those of a layout of at most 2^40 coordinates, groups that are there.
 RunDescription decode_run(std::string_view bytes);

@@ -21,6 +21,7 @@ MethodInfo dense_info(std::string title, std::string source) {
   info.source = std::move(source);
   info.bits_up = info.bits_down = 32;
   info.growth = "none";
+  info.on_device = true;
   info.options = {
       {"dense", "ordered",
        "sum of gradients: 'ordered' adds in rank order, the same bits on every transport; 'native' "
@@ -33,7 +34,7 @@ MethodInfo dense_info(std::string title, std::string source) {
 extern const MethodEntry kAdamW = {
     "adamw",
     [](const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::AdamW>>("adamw", ctx);
+      return std::make_unique<DenseMethod<rules::AdamW>>("adamw", ctx, ctx.space);
     },
     [](int) {
       MethodInfo info = dense_info("AdamW on the mean gradient",
@@ -49,7 +50,7 @@ extern const MethodEntry kAdamW = {
 extern const MethodEntry kLion = {
     "lion",
     [](const MethodContext& ctx) -> std::unique_ptr<Method> {
-      return std::make_unique<DenseMethod<rules::Lion>>("lion", ctx);
+      return std::make_unique<DenseMethod<rules::Lion>>("lion", ctx, ctx.space);
     },
     [](int) {
       MethodInfo info = dense_info(
@@ -65,7 +66,7 @@ extern const MethodEntry kSgdm = {
     "sgdm",
     [](const MethodContext& ctx) -> std::unique_ptr<Method> {
       return std::make_unique<DenseMethod<rules::SgdMomentum>>(
-          "sgdm", ctx, yes_no_option("sgdm", ctx, "nesterov"));
+          "sgdm", ctx, ctx.space, yes_no_option("sgdm", ctx, "nesterov"));
     },
     [](int) {
       MethodInfo info = dense_info("SGD with momentum on the mean gradient",

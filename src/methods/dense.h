@@ -17,13 +17,16 @@ template <typename Rule>
 class DenseMethod : public Method {
  public:
   template <typename... RuleArgs>
-  DenseMethod(const std::string& name, const MethodContext& ctx, const RuleArgs&... args)
-      : mean_(dense_option(name, ctx)), rule_(state_, StateKind::kShared, args...) {}
+  DenseMethod(const std::string& name, const MethodContext& ctx, RuleArgs&&... args)
+      : mean_(dense_option(name, ctx), name, ctx.space),
+        rule_(state_, StateKind::kShared, args...) {}
 
   Protocol protocol(const Round& round) const override {
     return {.mean_gradient = true,
             .most_votes = round.central ? DenseMean::kMostVotes : 0,
-            .replays = true};
+            .replays = true,
+            .same_apply = true,
+            .keeps_gradient = mean_.sends_from_gradient()};
   }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return mean_.parts(b, round.central);

@@ -184,6 +184,13 @@ void serve_mean(const Shard& shard, const Ballots& up, const Round& round, Reply
 
 }  // namespace
 
+DenseMean::DenseMean(Dense kind, const std::string& method, Space& space)
+    : kind_(kind), space_(space) {
+  PRIDE_CHECK(space.is_host() || kind != Dense::kBf16, method,
+              ": option dense = bf16 on a device: choose ordered or native, or give it tensors of "
+              "the host");
+}
+
 std::vector<Part> DenseMean::parts(const Bucket& bucket, bool central) const {
   const bool narrow = kind_ == Dense::kBf16;
   const std::size_t width = kind_ == Dense::kNative ? 0 : narrow ? sizeof(BFloat16) : sizeof(float);
@@ -208,12 +215,14 @@ void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& fli
   Wire& frames = flight.wire(kFrames);
   ByteBuffer& room = flight.wire(kind_ == Dense::kNative ? kSum : kFrames).room;
   const bool narrow = kind_ == Dense::kBf16, native = kind_ == Dense::kNative;
-  const bool in_place = flight.grad.places == nullptr && !narrow && !native;
+  const bool in_place = flight.grad.places == nullptr && !narrow && !native && space_.is_host();
   const std::size_t width = narrow ? sizeof(BFloat16) : sizeof(float),
                     n_bytes = width * bucket.size();
-  room.resize(in_place || native ? n_bytes : 2 * n_bytes);
+  room.resize(in_place || native ? n_bytes : 2 * n_bytes, *ctx.memory);
   std::span<const std::byte> values = room.span().first(n_bytes);
-  if (in_place) {
+  if (!space_.is_host()) {
+    encode_on_device(bucket, ctx, flight, room);
+  } else if (in_place) {
     values = std::as_bytes(std::span(flight.grad.flat + bucket.begin, bucket.size()));
   } else if (narrow) {
     gather(bucket, ctx, flight.grad, numbers<BFloat16>(room.span().first(n_bytes)));
@@ -229,7 +238,7 @@ void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& fli
       frames.down_body[j] = means.subspan(at, n);
     }
     for (const Piece& p : shard.pieces) {
-      if (ctx.is_unused(p.tensor) || frames.non_finite) continue;
+      if (ctx.is_unused(p.tensor) || frames.non_finite || !space_.is_host()) continue;
       const std::size_t first = p.begin - bucket.begin;
       const std::size_t bad = narrow ? first_bad(numbers<BFloat16>(values).subspan(first, p.n()))
                                      : first_bad(numbers<float>(values).subspan(first, p.n()));
@@ -237,6 +246,26 @@ void DenseMean::encode(const Bucket& bucket, const StepContext& ctx, Flight& fli
       frames.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
     }
   }
+}
+
+void DenseMean::encode_on_device(const Bucket& bucket, const StepContext& ctx, Flight& flight,
+                                 ByteBuffer& room) const {
+  space_.begin_frames();
+  Wire& frames = flight.wire(kFrames);
+  std::uint32_t* const watched = space_.watch(frames.fault_word());
+  const auto frame = room.floats().first(bucket.size());
+  const auto staged = space_.stage(frame);
+  space_.fill(staged, 0);
+  for (const Shard& shard : bucket.shards) {
+    for (const Piece& p : shard.pieces) {
+      if (ctx.is_unused(p.tensor)) continue;
+      const auto part = staged.subspan(p.begin - bucket.begin, p.n());
+      space_.widen(flight.grad.of(p), part);
+      space_.check(flight.grad.of(p), {watched, static_cast<std::uint32_t>(p.tensor)});
+    }
+  }
+  space_.send(staged, frame);
+  space_.report(watched, frames.fault_word());
 }
 
 // g = mean over ranks
@@ -281,29 +310,20 @@ void DenseMean::visit(const Bucket& bucket, const Flight& flight,
 
 void DenseMean::apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
                       rules::Rule& rule, View x) const {
-  alignas(64) Chunk block, scaled;
+  space_.begin_frames();
+  const auto mean = space_.bring(means(bucket, flight));
+  const DType dtype = kind_ == Dense::kBf16 ? DType::kBFloat16 : DType::kFloat32;
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const auto unused = unused_bits(flight.wire(kFrames).down[j].span().data(), bucket.shards[j]);
     for (std::size_t k = 0; k < bucket.shards[j].pieces.size(); ++k) {
       const Piece& p = bucket.shards[j].pieces[k];
       const StepScalars s = ctx.scalars_of(p);
       if (bit_at(unused, k)) {
-        kernels::apply_decay(s.decay, x.of(p));
+        space_.apply_decay(s.decay, x.of(p));
         continue;
       }
-      const bool in_place = kind_ != Dense::kBf16 && ctx.grad_scale == 1;
-      const std::size_t most = in_place ? p.n() : kChunk;
-      for (std::size_t at = p.begin; at < p.end; at += most) {
-        const std::size_t n = std::min(most, p.end - at);
-        auto g = mean_of(bucket, flight, at, n, block);
-        if (ctx.grad_scale != 1) {
-          const auto part = std::span(scaled).first(n);
-          std::ranges::copy(g, part.begin());
-          kernels::scale(ctx.grad_scale, part);
-          g = part;
-        }
-        rule.step(at, g, s, x.f32(p.tensor, at, at + n));
-      }
+      const std::byte* first = mean.data() + (p.begin - bucket.begin) * size_of(dtype);
+      rule.step(p.begin, {first, p.n(), dtype, ctx.grad_scale}, s, x.of(p));
     }
   }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <limits>
+#include <string>
 
 #include "methods/method.h"
 #include "rules/rule.h"
@@ -19,7 +20,11 @@ enum class Dense { kOrdered, kNative, kBf16 };
 
 class DenseMean {
  public:
-  explicit DenseMean(Dense kind) : kind_(kind) {}
+  // Throws InvalidArgument, naming the method, where the space has no such mean.
+  DenseMean(Dense kind, const std::string& method, Space& space);
+
+  // Frames may lie in the gradient's own memory.
+  bool sends_from_gradient() const noexcept { return kind_ == Dense::kOrdered; }
 
   static constexpr int kMostVotes = std::numeric_limits<int>::max();  // by a coordinator
 
@@ -39,7 +44,11 @@ class DenseMean {
   std::span<const float> mean_of(const Bucket& bucket, const Flight& flight, std::size_t begin,
                                  std::size_t n, std::span<float> block) const;
 
+  void encode_on_device(const Bucket& bucket, const StepContext& ctx, Flight& flight,
+                        ByteBuffer& room) const;
+
   Dense kind_;
+  Space& space_;
 };
 
 }  // namespace pride::methods

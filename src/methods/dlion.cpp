@@ -56,18 +56,19 @@ kernels::Step step_of(const Piece& p, const StepContext& ctx, const OrthogonalBl
 
 }  // namespace
 
-void apply_vote(const Shard& shard, const VoteView<const std::byte>& vote, const StepContext& ctx,
-                View x, const OrthogonalBlend* matrices) {
+void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte>& vote,
+                const StepContext& ctx, View x, const OrthogonalBlend* matrices) {
+  const auto positive = space.bring(vote.positive), nonzero = space.bring(vote.nonzero);
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
     const kernels::Step step = step_of(p, ctx, matrices);
     const auto part = x.of(p);
     if (bit_at(vote.unused, k)) {
-      kernels::apply_decay(step.decay, part);
-    } else if (vote.nonzero.empty()) {
-      kernels::apply_signs(words_of(vote.positive, p), step, part);
+      space.apply_decay(step.decay, part);
+    } else if (nonzero.empty()) {
+      space.apply_signs(words_of(positive, p), step, part);
     } else {
-      kernels::apply_ternary(words_of(vote.positive, p), words_of(vote.nonzero, p), step, part);
+      space.apply_ternary(words_of(positive, p), words_of(nonzero, p), step, part);
     }
   }
 }
@@ -75,27 +76,29 @@ void apply_vote(const Shard& shard, const VoteView<const std::byte>& vote, const
 namespace {
 
 // S = 2c - users, of c votes for +
-void apply_average(const Shard& shard, const CountView<const std::byte>& counts,
+void apply_average(Space& space, const Shard& shard, const CountView<const std::byte>& counts,
                    const StepContext& ctx, View x, const OrthogonalBlend* matrices) {
+  const auto all_packed = space.bring(counts.packed);
+  const auto all_planes = space.bring(counts.planes);
   for (std::size_t k = 0; k < shard.pieces.size(); ++k) {
     const Piece& p = shard.pieces[k];
     const kernels::Step step = step_of(p, ctx, matrices);
     const auto part = x.of(p);
     const int users = counts.users[k];
     if (users == 0) {
-      kernels::apply_decay(step.decay, part);
+      space.apply_decay(step.decay, part);
       continue;
     }
     const std::size_t packed = counts.packed_words - std::min(counts.packed_words, p.first_word);
     const std::size_t n_packed = std::min(part.size(), 64 * packed);
     if (n_packed > 0) {
-      kernels::apply_packed_counts(counts.packed, counts.radix, p.first_word, users, ctx.votes(),
-                                   step, part.first(n_packed));
+      space.apply_packed_counts(all_packed, counts.radix, p.first_word, users, ctx.votes(), step,
+                                part.first(n_packed));
     }
     if (n_packed < part.size()) {
       const std::size_t first = p.first_word + n_packed / 64 - counts.packed_words;
-      kernels::apply_counts(counts.planes.subspan(first), counts.n_planes, counts.plane_words,
-                            users, ctx.votes(), step, part.subspan(n_packed));
+      space.apply_counts(all_planes.subspan(first), counts.n_planes, counts.plane_words, users,
+                         ctx.votes(), step, part.subspan(n_packed));
     }
   }
 }
@@ -111,6 +114,7 @@ class DistributedLion final : public Method {
   DistributedLion(const std::string& name, const MethodContext& ctx, BlendOf blend, bool average,
                   bool muon)
       : layout_(ctx.layout),
+        space_(ctx.space),
         blend_(blend),
         average_(average),
         tie_(average ? Tie::kHash : tie_option(name, ctx)),
@@ -128,6 +132,8 @@ class DistributedLion final : public Method {
     if (word_option(name, ctx, "signs", {"exact", "stochastic"}) == 1) {
       scales_.resize(layout_.tensors().size(), 1);
     }
+    PRIDE_CHECK(space_.is_host() || scales_.empty(), name,
+                ": option signs = stochastic on a device: it needs tensors of the host");
     PRIDE_CHECK(!draws_ || tie_ == Tie::kHash, name,
                 ": option tie = zero with result = stochastic, which draws a sign for every "
                 "coordinate");
@@ -140,7 +146,8 @@ class DistributedLion final : public Method {
     return {.by_tensor = matrices_ != nullptr || !scales_.empty(),
             .hierarchical = true,
             .most_votes = average_ ? kMaxWorld : std::numeric_limits<int>::max(),
-            .replays = true};
+            .replays = true,
+            .same_apply = true};
   }
 
   // The faster route: rounds * latency + bytes / rate on average over the ranks, with latency *
@@ -169,7 +176,8 @@ class DistributedLion final : public Method {
     const auto blend = blend_(ctx.groups[static_cast<std::size_t>(slot.spec.group)]);
     const bool matrix = matrices_ && matrices_->has(tensor);
     if (matrix) {
-      matrices_->blend(tensor, ctx.step, blend, grad, m_.span().subspan(slot.offset, slot.n));
+      matrices_->blend(tensor, ctx.step, blend, grad.of(tensor, slot.offset, slot.offset + slot.n),
+                       m_.span().subspan(slot.offset, slot.n));
     }
     if (scales_.empty()) return;
     scales_[tensor] = matrix ? sign_scale(matrices_->direction(tensor))
@@ -179,12 +187,12 @@ class DistributedLion final : public Method {
   double matrix_operations() const override { return matrices_ ? matrices_->operations() : 0; }
 
   void encode(const Bucket&, const StepContext& ctx, Flight& flight) override {
-    Wire& wire = flight.wire(0);
-    for (std::size_t j = 0; j < flight.parts[0].shards.size(); ++j) {
-      const auto bad = encode_signs(flight.parts[0].shards[j], flight.grad, ctx, blend_, m_,
-                                    wire.up[j].span(), {matrices_.get(), scales_});
-      if (!wire.non_finite) wire.non_finite = bad;
-    }
+    encode_signs(space_, flight.parts[0].shards, flight.grad, ctx, blend_, m_, flight.wire(0),
+                 {matrices_.get(), scales_});
+  }
+
+  void end_encode(const StepContext&) override {
+    if (matrices_) matrices_->release();
   }
 
   // Signs to a vote or to counts; with nodes, signs to a node's counts, and these to the result.
@@ -210,14 +218,16 @@ class DistributedLion final : public Method {
 
   void apply(const Bucket&, const Flight& flight, const StepContext& ctx, View x) override {
     const Part& part = flight.parts[0];
+    space_.begin_frames();
     for (std::size_t j = 0; j < part.shards.size(); ++j) {
       const Shard& shard = part.shards[j];
       const auto* result = flight.wire(0).down[j].span().data();
       if (average_) {
-        apply_average(shard, CountView(result, shard, ctx.votes(), form_of(part)), ctx, x,
+        apply_average(space_, shard, CountView(result, shard, ctx.votes(), form_of(part)), ctx, x,
                       matrices_.get());
       } else {
-        apply_vote(shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x, matrices_.get());
+        apply_vote(space_, shard, VoteView(result, shard, tie_ == Tie::kZero), ctx, x,
+                   matrices_.get());
       }
     }
   }
@@ -237,6 +247,7 @@ class DistributedLion final : public Method {
   }
 
   const Layout& layout_;
+  Space& space_;
   BlendOf blend_;
   bool average_;
   Tie tie_;
@@ -268,6 +279,7 @@ MethodInfo sign_info(int world, bool average, std::string title, std::string sou
   info.bits_down = average ? count_bits(world, CountForm::kPacked) : 1;
   info.growth = average ? "log N" : "none";
   info.default_lr = 1e-4;
+  info.on_device = true;
   const MethodOption counts = {
       "counts", "packed",
       "the counts sent down: 'packed' to base N+1 where that takes fewer bits, 'planes' as whole "

@@ -23,7 +23,7 @@ void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& r
 
 // Worker: x = (1 - lr wd) x - lr vote; only decay where no rank uses the tensor. `matrices`: lr
 // times their scales.
-void apply_vote(const Shard& shard, const VoteView<const std::byte>& vote, const StepContext& ctx,
-                View x, const OrthogonalBlend* matrices = nullptr);
+void apply_vote(Space& space, const Shard& shard, const VoteView<const std::byte>& vote,
+                const StepContext& ctx, View x, const OrthogonalBlend* matrices = nullptr);
 
 }  // namespace pride::methods

@@ -39,31 +39,6 @@ bool stochastic_update(const Piece& p, GradientView grad, const StepContext& ctx
   return finite;
 }
 
-// Signs of a piece; false if a value is not finite.
-bool encode_piece(const Piece& p, GradientView grad, const StepContext& ctx,
-                  const kernels::Blend& blend, const SignRule& rule, std::span<float> m,
-                  std::span<std::uint64_t> signs) {
-  const bool exact = rule.scales.empty();
-  const auto zeros = zero_words(ctx.seed, ctx.step, ctx.rank, p.begin / 64);
-  if (rule.matrices != nullptr && rule.matrices->has(p.tensor)) {
-    if (rule.matrices->encode(p, ctx, signs)) return false;
-    if (!exact) {
-      kernels::stochastic_signs(rule.matrices->direction(p), rule.scales[p.tensor],
-                                {ctx.seed, ctx.step, ctx.rank, p.begin}, zeros, signs);
-    }
-    return true;
-  }
-  if (!exact) return stochastic_update(p, grad, ctx, blend, rule.scales[p.tensor], m, signs);
-  bool finite = true;
-  grad.for_blocks(p.tensor, p.begin, p.end, [&](std::size_t at, std::span<const float> g) {
-    finite &= kernels::lion_sign_update(g, blend, zero_words(ctx.seed, ctx.step, ctx.rank, at / 64),
-                                        m.subspan(at, g.size()),
-                                        signs.subspan((at - p.begin) / 64, words_for(g.size()))) ==
-              kernels::kAllFinite;
-  });
-  return finite;
-}
-
 }  // namespace
 
 float sign_scale(std::span<const float> u) { return scale_of(kernels::max_abs(u)); }
@@ -81,21 +56,48 @@ float sign_scale(std::size_t tensor, const TensorSlot& slot, GradientView grad,
   return scale_of(most);
 }
 
-std::optional<NonFinite> encode_signs(const Shard& shard, GradientView grad, const StepContext& ctx,
-                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
-                                      const SignRule& rule) {
-  std::optional<NonFinite> non_finite;
-  const SignView view(frame.data(), shard);
-  for (const Piece& p : shard.pieces) {
-    const auto signs = words_of(view.signs, p);
-    if (ctx.is_unused(p.tensor)) {
-      std::ranges::fill(signs, std::uint64_t{0});
-    } else if (!encode_piece(p, grad, ctx, blend(ctx.scalars_of(p)), rule, m.span(), signs) &&
-               !non_finite) {
-      non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(p.tensor)};
-    }
+namespace {
+
+// Signs of a piece.
+void encode_piece(Space& space, const Piece& p, GradientView grad, const StepContext& ctx,
+                  const kernels::Blend& blend, const SignRule& rule, std::span<float> m,
+                  std::span<std::uint64_t> signs, FaultSlot fault) {
+  const bool exact = rule.scales.empty();
+  const auto zeros = zero_words(ctx.seed, ctx.step, ctx.rank, p.begin / 64);
+  if (rule.matrices != nullptr && rule.matrices->has(p.tensor)) {
+    rule.matrices->encode(p, ctx, signs, fault);
+    if (exact || *fault.word <= fault.tensor) return;
+    kernels::stochastic_signs(rule.matrices->direction(p), rule.scales[p.tensor],
+                              {ctx.seed, ctx.step, ctx.rank, p.begin}, zeros, signs);
+  } else if (exact) {
+    space.lion_sign_update(grad.of(p), blend, zeros, m.subspan(p.begin, p.n()), signs, fault);
+  } else if (!stochastic_update(p, grad, ctx, blend, rule.scales[p.tensor], m, signs)) {
+    fault.note();
   }
-  return non_finite;
+}
+
+}  // namespace
+
+void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad,
+                  const StepContext& ctx, BlendOf blend, FlatBuffer& m, Wire& wire,
+                  const SignRule& rule) {
+  space.begin_frames();
+  std::uint32_t* const watched = space.watch(wire.fault_word());
+  for (std::size_t j = 0; j < shards.size(); ++j) {
+    const auto frame = SignView(wire.up[j].span().data(), shards[j]).signs;
+    const auto staged = space.stage(frame);
+    for (const Piece& p : shards[j].pieces) {
+      const auto signs = words_of(staged, p);
+      if (ctx.is_unused(p.tensor)) {
+        space.clear(signs);
+        continue;
+      }
+      encode_piece(space, p, grad, ctx, blend(ctx.scalars_of(p)), rule, m.span(), signs,
+                   {watched, static_cast<std::uint32_t>(p.tensor)});
+    }
+    space.send(staged, frame);
+  }
+  space.report(watched, wire.fault_word());
 }
 
 }  // namespace pride::methods

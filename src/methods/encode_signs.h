@@ -15,7 +15,7 @@ kernels::Blend lion_blend(const StepScalars& s);
 // How signs are taken: of tensors that `matrices` has, from there; stochastic, +1 with probability
 // (R + u)/(2R), with an R > 0 for each tensor in `scales`, and exact without.
 struct SignRule {
-  const OrthogonalBlend* matrices = nullptr;
+  OrthogonalBlend* matrices = nullptr;
   std::span<const float> scales = {};
 };
 
@@ -25,10 +25,11 @@ float sign_scale(std::span<const float> u);
 float sign_scale(std::size_t tensor, const TensorSlot& slot, GradientView grad,
                  const kernels::Blend& blend, std::span<const float> m);
 
-// Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. Returns the
-// first tensor with a NaN or Inf. REQUIRES: a frame of signs with its unused bits.
-std::optional<NonFinite> encode_signs(const Shard& shard, GradientView grad, const StepContext& ctx,
-                                      BlendOf blend, FlatBuffer& m, std::span<std::byte> frame,
-                                      const SignRule& rule = {});
+// Worker: u = beta1 m + (1-beta1) g;  delta = sign(u);  m = beta2 m + (1-beta2) g. The wire's fault
+// word has the first tensor with a NaN or Inf. REQUIRES: frames of signs with their unused bits; on
+// a device exact signs.
+void encode_signs(Space& space, std::span<const Shard> shards, GradientView grad,
+                  const StepContext& ctx, BlendOf blend, FlatBuffer& m, Wire& wire,
+                  const SignRule& rule = {});
 
 }  // namespace pride::methods

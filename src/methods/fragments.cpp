@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "kernels/kernels.h"
 #include "methods/options.h"
 #include "pride/error.h"
 
@@ -26,11 +25,6 @@ std::size_t cut(const Layout& layout, std::size_t i, std::size_t n) {
   return distance(layout.flat_size()) < distance(best) ? layout.flat_size() : best;
 }
 
-void add(std::span<const float> a, std::span<const float> b, std::span<float> sum) {
-  const float* const rows[] = {a.data(), b.data()};
-  kernels::sum_rows(rows, sum);
-}
-
 }  // namespace
 
 std::vector<MethodOption> Fragments::options() {
@@ -44,7 +38,8 @@ std::vector<MethodOption> Fragments::options() {
 
 Fragments::Fragments(const std::string& name, const MethodContext& ctx, std::int64_t period,
                      StateTable& state)
-    : period_(period),
+    : space_(ctx.space),
+      period_(period),
       delay_(whole_option(name, ctx, "delay", 0, period - 1)),
       end_(ctx.layout.flat_size()) {
   const auto n = static_cast<std::size_t>(
@@ -116,9 +111,9 @@ Fragments::Range Fragments::sent_range(std::int64_t step) const {
 }
 
 void Fragments::send(std::size_t begin, std::span<const float> common, std::span<float> drift) {
-  std::ranges::copy(common, before_->span().subspan(begin).begin());
-  std::ranges::copy(drift, sent_->span().subspan(begin).begin());
-  std::ranges::fill(drift, 0.0F);
+  space_.copy(common, before_->span().subspan(begin, common.size()));
+  space_.copy(drift, sent_->span().subspan(begin, drift.size()));
+  space_.fill(drift, 0);
   where_[of(begin)] = Where::kSent;
 }
 
@@ -145,13 +140,13 @@ void Fragments::place(std::size_t begin, std::span<const float> common, std::spa
 void Fragments::take_back(std::size_t begin, std::span<float> drift, std::int64_t step) const {
   const std::size_t f = of(begin);
   if (adopts(f, step) && where_[f] == Where::kDropped) {
-    add(sent(begin, drift.size()), drift, drift);
+    space_.sum(sent(begin, drift.size()), drift, drift);
   }
 }
 
 void Fragments::write(std::size_t begin, std::span<const float> common,
                       std::span<const float> drift, std::span<float> x, std::int64_t step) const {
-  if (adopts(of(begin), step)) return add(common, drift, x);
+  if (adopts(of(begin), step)) return space_.sum(common, drift, x);
   place(begin, common, drift, x);
 }
 
@@ -161,9 +156,9 @@ bool Fragments::adopts(std::size_t f, std::int64_t step) const {
 
 void Fragments::place(std::size_t begin, std::span<const float> common,
                       std::span<const float> drift, std::span<float> x) const {
-  if (!away(of(begin))) return add(common, drift, x);
-  add(before(begin, x.size()), sent(begin, x.size()), x);
-  add(x, drift, x);
+  if (!away(of(begin))) return space_.sum(common, drift, x);
+  space_.sum(before(begin, x.size()), sent(begin, x.size()), x);
+  space_.sum(x, drift, x);
 }
 
 std::optional<Fragments::Adopted> Fragments::end_step(std::int64_t step) {

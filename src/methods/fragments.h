@@ -82,6 +82,7 @@ class Fragments {
   std::string text() const;
   void read(const std::string& text, std::size_t n_tensors, bool commit);
 
+  Space& space_;
   std::int64_t period_, delay_;
   std::vector<std::size_t> first_coords_;  // of each fragment
   std::size_t end_;

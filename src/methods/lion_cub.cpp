@@ -90,6 +90,7 @@ Protocol LionCub::protocol(const Round&) const {
   p.whole_gradient = plan_.bits > 1 && quantiser_.needs_whole_gradient();
   if (p.whole_gradient) p.before = quantiser_.before();
   p.replays = !e_ && !measures_ && std::ranges::count(plan_.synced, 1) == 0;
+  p.same_apply = p.replays;
   return p;
 }
 
@@ -144,11 +145,7 @@ void LionCub::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
 
 void LionCub::encode_votes(const Bucket& b, const StepContext& ctx, Flight& flight) {
   if (plan_.bits > 1) return encode_levels(b, ctx, flight);
-  Wire& wire = *flight.find(kVotes);
-  for (std::size_t j = 0; j < b.shards.size(); ++j) {
-    const auto bad = encode_signs(b.shards[j], flight.grad, ctx, lion_blend, m_, wire.up[j].span());
-    if (!wire.non_finite) wire.non_finite = bad;
-  }
+  encode_signs(Space::host(), b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
 }
 
 // Into the lines of frames, or as the integers of a native sum. `room` of the votes keeps the
@@ -287,7 +284,7 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
   for (std::size_t j = 0; j < shards.size(); ++j) {
     VoteView vote((sums ? *sums : wire).down[j].span().data(), shards[j], tie_ == Tie::kZero);
     vote.unused = unused_bits(wire.down[j].span().data(), shards[j]);
-    apply_vote(shards[j], vote, ctx, x);
+    apply_vote(Space::host(), shards[j], vote, ctx, x);
   }
   if (const Wire* momenta = flight.find(kMomenta)) {
     sync_.apply(b, ctx, flight.part(kMomenta), *momenta, m_.span());

@@ -27,7 +27,7 @@ constexpr std::array<std::pair<const char*, const char*>, 3> kMuonOptions = {
 
 std::unique_ptr<rules::Rule> make_muon(const std::string& name, const MethodContext& ctx,
                                        StateTable& state) {
-  MethodContext own{ctx.layout, ctx.world, {}, ctx.nodes};
+  MethodContext own{ctx.layout, ctx.world, {}, ctx.nodes, ctx.space, ctx.orthogonalise};
   for (const MethodOption& option : MuonRule::options()) {
     own.options[option.name] = option.default_value;
   }
@@ -72,15 +72,15 @@ std::unique_ptr<rules::Rule> make_local_rule(LocalRule rule, const std::string& 
                                              const MethodContext& ctx, StateTable& state) {
   switch (rule) {
     case LocalRule::kLion:
-      return std::make_unique<rules::Lion>(state, StateKind::kLocal);
+      return std::make_unique<rules::Lion>(state, StateKind::kLocal, ctx.space);
     case LocalRule::kAdamW:
-      return std::make_unique<rules::AdamW>(state, StateKind::kLocal);
+      return std::make_unique<rules::AdamW>(state, StateKind::kLocal, ctx.space);
     case LocalRule::kMuon:
       return make_muon(name, ctx, state);
     case LocalRule::kSgdm:
       break;
   }
-  return std::make_unique<rules::SgdMomentum>(state, StateKind::kLocal, false);
+  return std::make_unique<rules::SgdMomentum>(state, StateKind::kLocal, ctx.space, false);
 }
 
 }  // namespace pride::methods

@@ -15,12 +15,8 @@
 #include "methods/local_steps.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/power.h"
-#include "kernels/kernels.h"
-#include "kernels/levels.h"
-#include "kernels/ternary.h"
 #include "methods/local_rule.h"
 #include "methods/options.h"
 #include "pride/error.h"
@@ -56,14 +52,6 @@ StateTable& named_local(StateTable& state) {
   return state;
 }
 
-bool all_finite(GradientView grad, std::size_t tensor, std::size_t begin, std::size_t end) {
-  bool finite = true;
-  grad.for_blocks(tensor, begin, end, [&](std::size_t, std::span<const float> g) {
-    finite &= kernels::first_non_finite(g) == kernels::kAllFinite;
-  });
-  return finite;
-}
-
 std::span<float> of(FlatBuffer& buffer, const Piece& p) {
   return buffer.span().subspan(p.begin, p.n());
 }
@@ -80,6 +68,7 @@ void for_pieces(const Bucket& b, const Body& body) {
 LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
                        std::unique_ptr<Method> outer, OuterStep kind)
     : layout_(ctx.layout),
+      space_(ctx.space),
       name_(name),
       period_(whole_option(name, ctx, "h", 1, kLongestPeriod)),
       kind_(kind),
@@ -93,11 +82,14 @@ LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
       rest_(feedback_ > 0 ? &outer_->state().add("rest", StateKind::kLocal) : nullptr),
       fragments_(name, ctx, period_, outer_->state()),
       rule_(make_local_rule(local_, name, ctx, named_local(outer_->state()))),
+      faults_(space_.fault_words(layout_.tensors().size() + 1)),
       handed_over_(layout_.tensors().size(), -1),
       idle_(layout_.tensors().size(), 1) {
   PRIDE_CHECK(!fragments_.stream() || !outer_->protocol({.voters = ctx.world}).whole_gradient, name,
               ": options fragments and delay: the ranks would agree on scales of all tensors at "
               "once; set granularity = block and shared = no");
+  PRIDE_CHECK(!fragments_.stream() || space_.is_host(), name,
+              ": options fragments and delay on a device: they need tensors of the host");
   outer_->state().add_text(
       "held", [this] { return std::to_string(held_); },
       [this](const std::string& text, std::size_t n_tensors, bool commit) {
@@ -155,13 +147,15 @@ const StepContext& LocalSteps::outer_context(const StepContext& ctx) {
 }
 
 GradientView LocalSteps::direction() {
-  if (direction_.size() == 0) direction_ = FlatBuffer(layout_.flat_size());
+  if (direction_.size() == 0) direction_ = FlatBuffer(layout_.flat_size(), space_);
   return {.flat = direction_.data()};
 }
 
 Protocol LocalSteps::protocol(const Round& round) const {
   Protocol protocol = outer_->protocol(outer_round(round));
   protocol.mean_gradient = false;  // it would be that of drifts
+  protocol.same_apply = protocol.keeps_gradient = false;
+  protocol.own_parameters = true;
   protocol.by_tensor = true;
   protocol.cuts.assign(fragments_.cuts().begin(), fragments_.cuts().end());
   protocol.delay = fragments_.delay();
@@ -194,53 +188,61 @@ void LocalSteps::settle(const Part& part, const Shard& shard, std::span<const fl
 
 // --- Worker. -------------------------------------------------------------------------------------
 
+// Where the fault of a tensor's gradient is noted, and that of the step of this rank alone.
+FaultSlot LocalSteps::fault_of(std::size_t tensor, const StepContext& ctx) {
+  if (fault_step_ != ctx.step) space_.forget({faults_.get(), idle_.size() + 1});
+  fault_step_ = ctx.step;
+  return {faults_.get() + tensor, static_cast<std::uint32_t>(tensor)};
+}
+
+FaultSlot LocalSteps::fault_of_step(std::size_t tensor, const StepContext& ctx) {
+  FaultSlot fault = fault_of(tensor, ctx);
+  fault.word = faults_.get() + idle_.size();
+  return fault;
+}
+
 // y = the local rule's step for the gradient of a part of the tensor. True: the rule has waited for
 // this last part, and y has changed in all of them.
 bool LocalSteps::take_step(std::size_t tensor, std::size_t begin, std::size_t end,
-                           GradientView grad, const StepContext& ctx) {
+                           GradientView grad, const StepContext& ctx, Guard guard) {
   const int group = layout_.tensors()[tensor].spec.group;
   StepScalars local = ctx.groups[static_cast<std::size_t>(group)];
   local.decay = 1;
-  grad.for_blocks(tensor, begin, end, [&](std::size_t at, std::span<const float> g) {
-    rule_->step(at, g, local, drift_.span().subspan(at, g.size()));
-  });
-  return rule_->end_piece(tensor, ctx.step, local, {.flat = drift_.data()});
+  rule_->step(begin, grad.of(tensor, begin, end), local, drift_.span().subspan(begin, end - begin),
+              guard);
+  return rule_->end_piece(tensor, ctx.step, local, {.flat = drift_.data()}, guard);
 }
 
-// D of a tensor, whose drift is complete; NaN where its gradient was not finite, which the outer
-// method reports.
-void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, bool finite) {
+// D of a tensor, whose drift is complete; NaN with a fault at the guard, which the outer method
+// reports.
+void LocalSteps::hand_over(std::size_t tensor, const StepContext& ctx, Guard guard) {
   const TensorSlot& slot = layout_.tensors()[tensor];
   const float lr = ctx.groups[static_cast<std::size_t>(slot.spec.group)].lr;
   const GradientView all = direction();
   const auto d = direction_.span().subspan(slot.offset, slot.n);
-  std::ranges::copy(drift_.span().subspan(slot.offset, slot.n), d.begin());
-  if (rest_ != nullptr) kernels::add(rest_->span().subspan(slot.offset, slot.n), d);
+  space_.copy(drift_.span().subspan(slot.offset, slot.n), d);
+  if (rest_ != nullptr) space_.sum(d, rest_->span().subspan(slot.offset, slot.n), d);
   // with a rate of 0 the outer step is 0, too
-  kernels::scale(kind_ == OuterStep::kSigns && lr != 0 ? -1 / lr : -1, d);
-  if (!finite) std::ranges::fill(d, std::numeric_limits<float>::quiet_NaN());
+  space_.scale(kind_ == OuterStep::kSigns && lr != 0 ? -1 / lr : -1, d);
+  if (guard != nullptr) space_.poison(d, guard);
   idle_[tensor] = 0;
   handed_over_[tensor] = ctx.step;
   outer_->tensor_ready(tensor, outer_context(ctx), all);
 }
 
-// No other rank needs to know: the step is dropped here, and the drift as it is goes on.
-void LocalSteps::note_fault(std::size_t tensor, const StepContext& ctx) {
-  if (faulty(ctx)) return;
-  fault_ = NonFinite{ctx.rank, static_cast<std::uint32_t>(tensor)};
-  fault_step_ = ctx.step;
-}
-
 // The last local step of a phase comes before the exchange, by whole tensors, which outer methods
-// may need. A gradient that is not finite changes no drift.
+// may need. A gradient that is not finite changes no drift. In a stream of fragments no other rank
+// needs to know: the step is dropped here, and the drift as it is goes on.
 void LocalSteps::tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) {
   const TensorSlot& slot = layout_.tensors()[tensor];
   if (!fragments_.sends(slot.offset, ctx.step)) return;
   const std::size_t begin = slot.offset, end = begin + slot.n;
-  const bool finite = all_finite(grad, tensor, begin, end);
-  if (finite) take_step(tensor, begin, end, grad, ctx);
-  if (!finite && fragments_.stream()) note_fault(tensor, ctx);
-  hand_over(tensor, ctx, finite || fragments_.stream());
+  const FaultSlot fault = fault_of(tensor, ctx);
+  space_.check(grad.of(tensor, begin, end), fault);
+  take_step(tensor, begin, end, grad, ctx, fault.word);
+  if (!fragments_.stream()) return hand_over(tensor, ctx, fault.word);
+  if (space_.fault_in(fault.word) != Wire::kNoTensor) fault_of_step(tensor, ctx).note();
+  hand_over(tensor, ctx, nullptr);
 }
 
 // A tensor without a gradient in this step takes part if it has drifted before; a frozen one never.
@@ -248,10 +250,10 @@ void LocalSteps::settle_unused(std::size_t tensor, const StepContext& ctx) {
   if (handed_over_[tensor] == ctx.step) return;
   const TensorSlot& slot = layout_.tensors()[tensor];
   const auto drifted = [&](const FlatBuffer& y) {
-    return kernels::max_abs(y.span().subspan(slot.offset, slot.n)) > 0;
+    return space_.any(y.span().subspan(slot.offset, slot.n));
   };
   if (!ctx.is_frozen(tensor) && (drifted(drift_) || (rest_ != nullptr && drifted(*rest_)))) {
-    return hand_over(tensor, ctx, true);
+    return hand_over(tensor, ctx, nullptr);
   }
   idle_[tensor] = 1;
   handed_over_[tensor] = ctx.step;
@@ -269,9 +271,8 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
     for (const Piece& p : shard.pieces) {
       if (last) {
         settle_unused(p.tensor, ctx);
-      } else if (!ctx.is_unused(p.tensor) && !faulty(ctx) &&
-                 !all_finite(flight.grad, p.tensor, p.begin, p.end)) {
-        note_fault(p.tensor, ctx);
+      } else if (!ctx.is_unused(p.tensor)) {
+        space_.check(flight.grad.of(p), fault_of_step(p.tensor, ctx));
       }
     }
   }
@@ -286,28 +287,33 @@ void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight)
   for_pieces(b, [&](const Piece& p) { fragments_.send(p.begin, of(common_, p), of(drift_, p)); });
 }
 
+void LocalSteps::end_encode(const StepContext& ctx) {
+  if (!outer_->protocol(outer_round(ctx)).keeps_gradient) direction_ = {};
+  outer_->end_encode(outer_context(ctx));
+}
+
 // x' = the outer method's step;  rest = feedback (rest + y - (x' - decayed x))
 void LocalSteps::take_outer_step(const Bucket& b, const Flight& flight, const StepContext& outer) {
   if (rest_ == nullptr) return outer_->apply(b, flight, outer, {.flat = common_.data()});
-  moved_.clear();
+  if (moved_.size() < b.size()) moved_ = FlatBuffer(b.size(), space_);
+  const auto moved = [&](const Piece& p) {
+    return moved_.span().subspan(p.begin - b.begin, p.n());
+  };
   for_pieces(b, [&](const Piece& p) {
-    const auto old = of(common_, p);
-    const std::size_t first = moved_.size();
-    moved_.insert(moved_.end(), old.begin(), old.end());
-    kernels::apply_decay(outer.scalars_of(p).decay, std::span(moved_).subspan(first));
+    space_.copy(of(common_, p), moved(p));
+    space_.apply_decay(outer.scalars_of(p).decay, moved(p));
   });
   outer_->apply(b, flight, outer, {.flat = common_.data()});
-  auto moved = std::span(moved_);
   for_pieces(b, [&](const Piece& p) {
-    const auto part = moved.first(p.n()), rest = of(*rest_, p);
-    moved = moved.subspan(p.n());
+    const auto part = moved(p), rest = of(*rest_, p);
     if (outer.is_frozen(p.tensor)) return;
-    kernels::scale(-1, part);
-    kernels::add(of(common_, p), part);
-    kernels::scale(-1, part);
-    kernels::add(fragments_.delay() > 0 ? fragments_.sent(p.begin, p.n()) : of(drift_, p), rest);
-    kernels::add(part, rest);
-    kernels::scale(feedback_, rest);
+    space_.scale(-1, part);
+    space_.sum(part, of(common_, p), part);
+    space_.scale(-1, part);
+    space_.sum(rest, fragments_.delay() > 0 ? fragments_.sent(p.begin, p.n()) : of(drift_, p),
+               rest);
+    space_.sum(rest, part, rest);
+    space_.scale(feedback_, rest);
   });
 }
 
@@ -319,9 +325,9 @@ void LocalSteps::apply(const Bucket& b, const Flight& flight, const StepContext&
   for_pieces(b, [&](const Piece& p) {
     const auto y = of(drift_, p);
     if (ctx.is_frozen(p.tensor)) return fragments_.take_back(p.begin, y, ctx.step);
-    if (at_once) std::ranges::fill(y, 0.0F);
-    if (!last && !faulty(ctx) && !ctx.is_unused(p.tensor) &&
-        take_step(p.tensor, p.begin, p.end, flight.grad, ctx)) {
+    if (at_once) space_.fill(y, 0);
+    if (!last && !ctx.is_unused(p.tensor) &&
+        take_step(p.tensor, p.begin, p.end, flight.grad, ctx, fault_of_step(p.tensor, ctx).word)) {
       moved.push_back(p.tensor);
     }
     fragments_.place(p.begin, of(common_, p), y, x.of(p), ctx.step);
@@ -340,8 +346,8 @@ void LocalSteps::replay(const Bucket& b, const Flight& flight, const StepContext
   outer_->replay(b, flight, outer_context(ctx), {.flat = common_.data()});
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
-      std::ranges::fill(drift_.span().subspan(p.begin, p.n()), 0.0F);
-      std::ranges::copy(common_.span().subspan(p.begin, p.n()), x.of(p).begin());
+      space_.fill(of(drift_, p), 0);
+      space_.copy(of(common_, p), x.of(p));
     }
   }
 }
@@ -367,39 +373,43 @@ StepNotes LocalSteps::end_step(const StepContext& ctx) {
     notes.dropped = adopted->dropped;
     notes.dropped_step = adopted->step;
   }
-  if (faulty(ctx)) notes.alone = fault_;
+  const bool others_know = fragments_.sends(ctx.step) && !fragments_.stream();
+  if (fault_step_ != ctx.step || others_know) return notes;
+  const std::uint32_t tensor = space_.fault_in(faults_.get() + idle_.size());
+  if (tensor != Wire::kNoTensor) notes.alone = NonFinite{ctx.rank, tensor};
   return notes;
 }
 
 // --- The common parameters. ----------------------------------------------------------------------
 
 View LocalSteps::begin(View x) {
-  fault_.reset();
+  fault_step_ = -1;
+  std::ranges::fill(handed_over_, -1);  // by a step that failed, and is repeated after a load
   copy_to_common(x, held_);
-  return {.flat = common_.data()};
+  return {.flat = common_.data(), .memory = &space_};
 }
 
 // Of the tensors from `first` on.
 void LocalSteps::copy_to_common(ConstView x, std::size_t first) {
   for (std::size_t t = first; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
-    std::ranges::copy(x.f32(t, slot.offset, slot.offset + slot.n),
-                      common_.span().subspan(slot.offset).begin());
+    space_.copy(x.f32(t, slot.offset, slot.offset + slot.n),
+                common_.span().subspan(slot.offset, slot.n));
   }
 }
 
 void LocalSteps::rebase(ConstView x) {
   held_ = layout_.tensors().size();
   copy_to_common(x, 0);
-  std::ranges::fill(drift_.span(), 0.0F);
+  space_.fill(drift_.span(), 0);
 }
 
 void LocalSteps::to_common(View x, std::span<const char> frozen) const {
   for (std::size_t t = 0; t < held_; ++t) {
     if (!frozen.empty() && frozen[t] != 0) continue;
     const TensorSlot& slot = layout_.tensors()[t];
-    const auto common = common_.span().subspan(slot.offset, slot.n);
-    std::ranges::copy(common, x.f32(t, slot.offset, slot.offset + slot.n).begin());
+    space_.copy(common_.span().subspan(slot.offset, slot.n),
+                x.f32(t, slot.offset, slot.offset + slot.n));
   }
 }
 

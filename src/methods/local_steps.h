@@ -35,6 +35,7 @@ class LocalSteps final : public Method {
   void prepare(Communicator& comm, const StepContext& ctx, GradientView grad) override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
+  void end_encode(const StepContext& ctx) override;
   void serve(const Part& part, const Shard& shard, const Ballots& up, const Round& round,
              Reply& reply) const override;
   void settle(const Part& part, const Shard& shard, std::span<const float> pending) override;
@@ -58,19 +59,20 @@ class LocalSteps final : public Method {
     return fragments_.sends(b.begin, round.step);
   }
   void take_outer_step(const Bucket& b, const Flight& flight, const StepContext& outer);
-  bool faulty(const StepContext& ctx) const { return fault_ && fault_step_ == ctx.step; }
-  void note_fault(std::size_t tensor, const StepContext& ctx);
+  FaultSlot fault_of(std::size_t tensor, const StepContext& ctx);
+  FaultSlot fault_of_step(std::size_t tensor, const StepContext& ctx);
   Round outer_round(const Round& round) const;
   const StepContext& outer_context(const StepContext& ctx);
   bool take_step(std::size_t tensor, std::size_t begin, std::size_t end, GradientView grad,
-                 const StepContext& ctx);
-  void hand_over(std::size_t tensor, const StepContext& ctx, bool finite);
+                 const StepContext& ctx, Guard guard);
+  void hand_over(std::size_t tensor, const StepContext& ctx, Guard guard);
   void settle_unused(std::size_t tensor, const StepContext& ctx);
   GradientView direction();
   void copy_to_common(ConstView x, std::size_t first);
   void read_held(const std::string& text, std::size_t n_tensors, bool commit);
 
   Layout layout_;
+  Space& space_;
   std::string name_;
   std::int64_t period_;
   OuterStep kind_;
@@ -85,7 +87,9 @@ class LocalSteps final : public Method {
   std::unique_ptr<rules::Rule> rule_;
   std::size_t held_ = 0;  // the first tensors, whose common parameters are in common_
 
-  std::optional<NonFinite> fault_;  // of this rank's gradient, in the step of that number
+  // Of this rank's gradient in the step of that number: by tensor, and last of all tensors of a
+  // step that only drops its own rank's.
+  std::shared_ptr<std::uint32_t[]> faults_;
   std::int64_t fault_step_ = -1;
 
   // of the exchange at hand
@@ -94,7 +98,7 @@ class LocalSteps final : public Method {
   std::vector<char> idle_;                  // by tensor: neither gradient nor drift
   std::vector<StepScalars> outer_scalars_;  // by group
   StepContext outer_ctx_;
-  std::vector<float> moved_;  // of a bucket, by the outer step
+  FlatBuffer moved_;  // of a bucket, by the outer step
 };
 
 }  // namespace pride::methods

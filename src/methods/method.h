@@ -11,7 +11,9 @@
 
 #include "base/state_table.h"
 #include "base/step.h"
+#include "kernels/space.h"
 #include "pride/communicator.h"
+#include "pride/device.h"
 #include "pride/diagnostics.h"
 #include "pride/nodes.h"
 #include "pride/registry.h"
@@ -25,7 +27,9 @@ struct MethodContext {
   const Layout& layout;
   int world = 1;
   std::map<std::string, std::string> options;
-  Nodes nodes = {};  // known: the method takes the hierarchical route, if it can
+  Nodes nodes = {};                  // known: the method takes the hierarchical route, if it can
+  Space& space = Space::host();      // of parameters, gradients and state
+  Orthogonalise orthogonalise = {};  // on a device
 };
 
 // A bucket in flight during a step.
@@ -34,6 +38,7 @@ struct Flight {
   std::vector<Part> parts;  // of this step
   std::vector<Wire> wires;  // one for each part, or more, to keep their memory
   std::optional<NonFinite> non_finite;
+  Space::Event encoded = 0;  // frames are complete once it was waited for
 
   // By the part's number, or by its id: null if the step has no such part.
   Wire& wire(std::size_t part) { return wires[part]; }
@@ -72,8 +77,12 @@ class Method : public Server {
   virtual void tensor_ready(std::size_t /*tensor*/, const StepContext&, GradientView /*grad*/) {}
 
   // Worker: local arithmetic, local state. Fills the frames of all parts, which have their sizes
-  // and unused bits, and a wire's non_finite if its values are not finite.
+  // and unused bits, and a wire's non_finite or its fault word if its values are not finite.
   virtual void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) = 0;
+
+  // Worker, after the last encode() of a step: frees what apply() does not read, which virtual
+  // workers would have N times. Need not be called.
+  virtual void end_encode(const StepContext&) {}
 
   // Server: commits the pending state of Server::serve(). Not called for a dropped step.
   virtual void settle(const Part&, const Shard&, std::span<const float> /*pending*/) {}

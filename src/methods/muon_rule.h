@@ -19,7 +19,10 @@ class MuonRule final : public rules::Rule {
  public:
   MuonRule(StateTable& state, StateKind kind, const std::string& name, const MethodContext& ctx,
            const char* momentum = "momentum")
-      : adamw_(state, kind), matrices_(name, ctx, state, kind), layout_(ctx.layout) {
+      : adamw_(state, kind, ctx.space),
+        space_(ctx.space),
+        matrices_(name, ctx, state, kind),
+        layout_(ctx.layout) {
     const double mu = number_option(name, ctx, momentum, 0, 1);
     PRIDE_CHECK(static_cast<float>(mu) < 1, name, ": option ", momentum, " = '",
                 ctx.options.at(momentum), "': must be below 1, or no gradient enters it");
@@ -31,16 +34,16 @@ class MuonRule final : public rules::Rule {
     for (const TensorSlot& slot : layout_.tensors()) offsets_.push_back(slot.offset);
   }
 
-  void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
-            std::span<float> x) override {
+  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+            Guard guard = nullptr) override {
     const auto next = std::ranges::upper_bound(offsets_, begin);
     const auto tensor = static_cast<std::size_t>(next - offsets_.begin()) - 1;
-    if (!matrices_.has(tensor)) return adamw_.step(begin, g, s, x);
+    if (!matrices_.has(tensor)) return adamw_.step(begin, g, s, x, guard);
     const TensorSlot& slot = layout_.tensors()[tensor];
-    gradients_[tensor].resize(slot.n);
-    std::ranges::copy(
-        g, gradients_[tensor].begin() + static_cast<std::ptrdiff_t>(begin - slot.offset));
-    arrived_[tensor] += g.size();
+    FlatBuffer& whole = gradients_[tensor];
+    if (whole.size() == 0) whole = FlatBuffer(slot.n, space_);
+    space_.widen(g, whole.span().subspan(begin - slot.offset, g.n));
+    arrived_[tensor] += g.n;
   }
 
   static std::vector<MethodOption> options() {
@@ -53,27 +56,30 @@ class MuonRule final : public rules::Rule {
   double operations() const override { return matrices_.operations(); }
 
   // x = (1 - lr wd) x - lr scale newton_schulz(u), once the whole gradient is there.
-  bool end_piece(std::size_t tensor, std::int64_t step, const StepScalars& s, View x) override {
+  bool end_piece(std::size_t tensor, std::int64_t step, const StepScalars& s, View x,
+                 Guard guard = nullptr) override {
     const TensorSlot& slot = layout_.tensors()[tensor];
     if (arrived_[tensor] < slot.n || !matrices_.has(tensor)) return false;
     arrived_[tensor] = 0;
-    const auto m = adamw_.m().span().subspan(slot.offset, slot.n);
-    matrices_.blend(tensor, step, betas_, gradients_[tensor], m);
+    const auto g = gradients_[tensor].span();
+    matrices_.blend(tensor, step, betas_, Values::of(g),
+                    adamw_.m().span().subspan(slot.offset, slot.n), guard);
     // m of this kernel is 0 * m + u: its own copy of u
-    kernels::sgd_momentum(matrices_.direction(tensor), 0, false,
-                          {s.decay, s.lr * matrices_.step_scale(tensor)}, gradients_[tensor],
-                          x.f32(tensor, slot.offset, slot.offset + slot.n));
+    space_.sgd_momentum(Values::of(matrices_.direction(tensor)), 0, false,
+                        {s.decay, s.lr * matrices_.step_scale(tensor)}, g,
+                        x.f32(tensor, slot.offset, slot.offset + slot.n), guard);
     return true;
   }
 
  private:
   rules::AdamW adamw_;
+  Space& space_;
   OrthogonalBlend matrices_;
   kernels::Blend betas_;
   const Layout& layout_;
   std::vector<std::size_t> offsets_;
-  std::vector<std::vector<float>> gradients_;  // by tensor
-  std::vector<std::size_t> arrived_;           // coordinates of this step
+  std::vector<FlatBuffer> gradients_;  // by tensor
+  std::vector<std::size_t> arrived_;   // coordinates of this step
 };
 
 }  // namespace pride::methods

@@ -24,14 +24,16 @@ class OneBitAdam final : public Method {
  public:
   explicit OneBitAdam(const MethodContext& ctx)
       : freeze_steps_(whole_option("onebit-adam", ctx, "freeze_steps", 1, kMostSteps)),
-        adamw_(state_, StateKind::kShared),
-        mean_(Dense::kOrdered),
+        adamw_(state_, StateKind::kShared, Space::host()),
+        mean_(Dense::kOrdered, "onebit-adam", Space::host()),
         // p = b1 m + (1-b1) g + e;  C(p) = (||p||_2 / sqrt(n)) sign(p);  e = p - C(p)
         feedback_(state_, adamw_.m(), Norm::kRms, [](const StepScalars& s) {
           return kernels::Feedback{.keep = s.beta1, .take = s.one_minus_beta1, .rate = 1};
         }) {}
 
-  Protocol protocol(const Round&) const override { return {.alignment = kScaleBlock}; }
+  Protocol protocol(const Round&) const override {
+    return {.alignment = kScaleBlock, .keeps_gradient = true};
+  }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     return is_frozen(round) ? feedback_.parts(b) : mean_.parts(b);
   }

@@ -2,7 +2,9 @@
 #include "methods/orthogonal_blend.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <sstream>
 
 #include "codecs/hash_keys.h"
@@ -70,10 +72,19 @@ std::vector<MethodOption> OrthogonalBlend::options(const std::string& matrix_sca
 
 OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext& ctx,
                                  StateTable& state, StateKind kind)
-    : iterations_(static_cast<int>(whole_option(method, ctx, "iterations", 1, 20))),
+    : space_(ctx.space),
+      on_device_(ctx.orthogonalise),
+      iterations_(static_cast<int>(whole_option(method, ctx, "iterations", 1, 20))),
       orthogonaliser_(iterations_),
       every_(whole_option(method, ctx, "every", 1, 1'000'000)),
-      of_tensor_(ctx.layout.tensors().size()) {
+      of_tensor_(ctx.layout.tensors().size()),
+      faults_(space_.fault_words(of_tensor_.size())),
+      blended_(of_tensor_.size(), 0) {
+  PRIDE_CHECK(space_.is_host() || on_device_, method,
+              ": on a device it needs the caller's products of matrices (the optimizer's option "
+              "orthogonalise)");
+  PRIDE_CHECK(space_.is_host() || every_ == 1, method, ": option every = ", every_,
+              " on a device: must be 1 there");
   const auto rule = word_option(method, ctx, "matrix_scale", {"none", "fan-in", "rms"});
   const auto matrices = matrices_of(ctx.layout, ctx.options.at("not_matrices"));
   if (every_ > 1) factors_ = &state.add("factor", kind);
@@ -89,6 +100,7 @@ OrthogonalBlend::OrthogonalBlend(const std::string& method, const MethodContext&
     held->fused =
         holds_one_of(ctx.layout.tensors()[matrix.tensor].spec.name, ctx.options.at("fused"));
     held->scale = scales[rule];
+    held->fault = faults_.get() + matrix.tensor;
     of_tensor_[matrix.tensor] = std::move(held);
   }
 }
@@ -115,33 +127,33 @@ float OrthogonalBlend::step_scale(std::size_t tensor) const noexcept {
   return has(tensor) ? of_tensor_[tensor]->scale : 1.0f;
 }
 
-bool OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
-                            std::span<const float> g, std::span<float> m) {
-  Held& held = *of_tensor_[tensor];
-  held.u.resize(g.size());
-  held.finite = kernels::lion_blend(g, betas, m, held.u) == kernels::kAllFinite;
-  if (held.finite) orthogonalise(held, step);
-  return held.finite;
+// The first matrix of a step: no faults yet.
+void OrthogonalBlend::begin(std::int64_t step, std::size_t tensor) {
+  if (step != step_ || blended_[tensor] != 0) {
+    step_ = step;
+    std::ranges::fill(blended_, 0);
+    space_.forget({faults_.get(), blended_.size()});
+  }
+  blended_[tensor] = 1;
 }
 
-bool OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
-                            GradientView grad, std::span<float> m) {
+void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
+                            const Values& g, std::span<float> m, Guard guard) {
+  begin(step, tensor);
   Held& held = *of_tensor_[tensor];
-  held.u.resize(m.size());
-  held.finite = true;
-  const std::size_t begin = held.offset;
-  grad.for_blocks(tensor, begin, begin + m.size(), [&](std::size_t at, std::span<const float> g) {
-    const auto u = std::span(held.u).subspan(at - begin, g.size());
-    held.finite &=
-        kernels::lion_blend(g, betas, m.subspan(at - begin, g.size()), u) == kernels::kAllFinite;
-  });
-  if (held.finite) orthogonalise(held, step);
-  return held.finite;
+  if (held.u.size() == 0) held.u = FlatBuffer(m.size(), space_);
+  space_.lion_blend(g, betas, m, held.u.span(), {held.fault, static_cast<std::uint32_t>(tensor)},
+                    guard);
+  if (!space_.is_host()) {
+    held.waits = any_wait_ = true;
+  } else if (space_.fault_in(held.fault) == Wire::kNoTensor) {
+    orthogonalise(held, step);
+  }
 }
 
 void OrthogonalBlend::orthogonalise(Held& held, std::int64_t step) {
   std::size_t offset = held.offset;
-  for (const rules::MatrixSpan& part : parts_of(held.matrix, held.fused, held.u)) {
+  for (const rules::MatrixSpan& part : parts_of(held.matrix, held.fused, held.u.span())) {
     if (factors_ == nullptr) {
       orthogonaliser_.run(part);
       continue;
@@ -153,16 +165,41 @@ void OrthogonalBlend::orthogonalise(Held& held, std::int64_t step) {
   }
 }
 
-std::optional<NonFinite> OrthogonalBlend::encode(const Piece& piece, const StepContext& ctx,
-                                                 std::span<std::uint64_t> signs) const {
-  const Held& held = *of_tensor_[piece.tensor];
-  if (!held.finite) {
-    std::ranges::fill(signs, std::uint64_t{0});
-    return NonFinite{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
+// On a device: those that wait, all of one shape together.
+void OrthogonalBlend::orthogonalise_all() {
+  std::map<std::array<std::size_t, 3>, std::vector<float*>> by_shape;
+  for (const auto& held : of_tensor_) {
+    if (!held || !held->waits) continue;
+    held->waits = false;
+    for (const rules::MatrixSpan& part : parts_of(held->matrix, held->fused, held->u.span())) {
+      by_shape[{part.rows, part.cols, part.stride}].push_back(part.data);
+    }
   }
-  kernels::pack_signs(std::span(held.u).subspan(piece.begin - held.offset, piece.n()),
-                      zero_words(ctx.seed, ctx.step, ctx.rank, piece.begin / 64), signs);
-  return std::nullopt;
+  any_wait_ = false;
+  for (auto& [shape, data] : by_shape) {
+    space_.call([this, shape, data = std::move(data)](void* stream) {
+      on_device_({data, shape[0], shape[1], shape[2], iterations_}, stream);
+    });
+  }
+}
+
+const OrthogonalBlend::Held& OrthogonalBlend::finished(std::size_t tensor) {
+  if (any_wait_) orthogonalise_all();
+  return *of_tensor_[tensor];
+}
+
+void OrthogonalBlend::encode(const Piece& piece, const StepContext& ctx,
+                             std::span<std::uint64_t> signs, FaultSlot fault) {
+  const Held& held = finished(piece.tensor);
+  space_.pack_signs(held.u.span().subspan(piece.begin - held.offset, piece.n()),
+                    zero_words(ctx.seed, ctx.step, ctx.rank, piece.begin / 64), signs, held.fault,
+                    fault);
+}
+
+void OrthogonalBlend::release() {
+  for (const auto& held : of_tensor_) {
+    if (held) held->u = {};
+  }
 }
 
 }  // namespace pride::methods

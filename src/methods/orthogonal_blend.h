@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,24 +43,25 @@ class OrthogonalBlend {
   float step_scale(std::size_t tensor) const noexcept;
 
   // When a tensor's gradient g is complete: u = beta1 m + (1-beta1) g;  m = beta2 m + (1-beta2) g;
-  // u is orthogonalised and kept. False if g or m is not finite; m is then as before where it was.
-  // REQUIRES: has(tensor), m and g of its size.
-  bool blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
-             std::span<const float> g, std::span<float> m);
-  bool blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas, GradientView grad,
-             std::span<float> m);
-  std::span<const float> direction(std::size_t tensor) const { return of_tensor_[tensor]->u; }
-  std::span<const float> direction(const Piece& piece) const {
-    const Held& held = *of_tensor_[piece.tensor];
-    return std::span(held.u).subspan(piece.begin - held.offset, piece.n());
+  // u is orthogonalised and kept. Where g or m is not finite, m is as before. Nothing with a fault
+  // at the guard. REQUIRES: has(tensor), m and g of its size.
+  void blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas, const Values& g,
+             std::span<float> m, Guard guard = nullptr);
+  // The directions are no longer needed in this step.
+  void release();
+  std::span<const float> direction(std::size_t tensor) { return finished(tensor).u.span(); }
+  std::span<const float> direction(const Piece& piece) {
+    const Held& held = finished(piece.tensor);
+    return held.u.span().subspan(piece.begin - held.offset, piece.n());
   }
 
   // Of a step, all matrices together; mean over the steps.
   double operations() const;
 
-  // Signs of the piece's part of it. REQUIRES: has(piece.tensor), whose blend() of this step was.
-  std::optional<NonFinite> encode(const Piece& piece, const StepContext& ctx,
-                                  std::span<std::uint64_t> signs) const;
+  // Signs of the piece's part of it; none, and the fault is noted, if it was not finite. REQUIRES:
+  // has(piece.tensor), whose blend() of this step was.
+  void encode(const Piece& piece, const StepContext& ctx, std::span<std::uint64_t> signs,
+              FaultSlot fault);
 
  private:
   struct Held {
@@ -69,17 +69,27 @@ class OrthogonalBlend {
     std::size_t offset = 0;  // the tensor's first flat coordinate
     bool fused = false;
     float scale = 1;
-    std::vector<float> u = {};  // (rows, cols)
-    bool finite = true;
+    FlatBuffer u = {};               // (rows, cols)
+    std::uint32_t* fault = nullptr;  // noted there if u was not finite
+    bool waits = false;              // on a device: u is to be orthogonalised
   };
 
+  const Held& finished(std::size_t tensor);
+  void begin(std::int64_t step, std::size_t tensor);
   void orthogonalise(Held& held, std::int64_t step);
+  void orthogonalise_all();
 
+  Space& space_;
+  Orthogonalise on_device_;
   int iterations_;
   rules::Orthogonaliser orthogonaliser_;
   std::int64_t every_;
   FlatBuffer* factors_ = nullptr;  // of each part of a matrix, from the tensor's start on
   std::vector<std::unique_ptr<Held>> of_tensor_;  // null: no matrix
+  std::shared_ptr<std::uint32_t[]> faults_;       // by tensor
+  std::vector<char> blended_;                     // by tensor, in the step at hand
+  std::int64_t step_ = -1;
+  bool any_wait_ = false;
 };
 
 }  // namespace pride::methods

@@ -111,6 +111,14 @@ std::vector<std::string> method_names() {
   return names;
 }
 
+std::string methods_on_devices() {
+  std::string names;
+  for (const MethodEntry* entry : kMethods) {
+    if (entry->info(1).on_device) names += concat(names.empty() ? "" : ", ", entry->name);
+  }
+  return names;
+}
+
 MethodInfo method_info(std::string_view name, int world,
                        const std::map<std::string, std::string>& options) {
   PRIDE_CHECK(world >= 1, "method_info: world size ", world);

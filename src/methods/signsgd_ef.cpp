@@ -29,7 +29,9 @@ class SignSgdErrorFeedback final : public Method {
                 "': give a number in [0, 1)");
   }
 
-  Protocol protocol(const Round&) const override { return {.alignment = kScaleBlock}; }
+  Protocol protocol(const Round&) const override {
+    return {.alignment = kScaleBlock, .keeps_gradient = true};
+  }
   std::vector<Part> parts(const Bucket& b, const Round&) const override {
     return feedback_.parts(b);
   }

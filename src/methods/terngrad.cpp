@@ -30,10 +30,11 @@ class TernGrad final : public Method {
         limits_(ctx.layout.tensors().size()),
         scales_(limits_.size()),
         shared_(SharedScales::Rule::kLargest, limits_.size()),
-        sgdm_(state_, StateKind::kShared, yes_no_option("terngrad", ctx, "nesterov")) {}
+        sgdm_(state_, StateKind::kShared, Space::host(),
+              yes_no_option("terngrad", ctx, "nesterov")) {}
 
   Protocol protocol(const Round&) const override {
-    return {.whole_gradient = true, .before = shared_.part()};
+    return {.whole_gradient = true, .before = shared_.part(), .same_apply = true};
   }
   std::vector<Part> parts(const Bucket& b, const Round& round) const override {
     std::vector<Part> parts;
@@ -116,7 +117,7 @@ class TernGrad final : public Method {
           kernels::sums_to_floats(view.planes.subspan(p.first_word + i / 64), view.n_planes,
                                   view.plane_words, view.users[k], ctx.voters, scales_[p.tensor],
                                   std::span(g).first(n));
-          sgdm_.step(p.begin + i, std::span(g).first(n), s,
+          sgdm_.step(p.begin + i, Values::of(std::span(g).first(n)), s,
                      x.f32(p.tensor, p.begin + i, p.begin + i + n));
         }
       }

@@ -70,16 +70,16 @@ void Optimizer::broadcast(const Parameters& params) {
   const Communicator::Scope scope(comm, "broadcast of the parameters");
   if (comm.size() == 1) return;
   const View view = impl_->parameters->view();
-  const auto& tensors = impl_->layout.tensors();
-  for (std::size_t t = 0; view.flat == nullptr && t < tensors.size(); ++t) {
-    const auto values = view.f32(t, tensors[t].offset, tensors[t].offset + tensors[t].n);
-    comm.broadcast(std::as_writable_bytes(values), 0);
+  std::vector<float> room;
+  for (const TensorSlot& slot : impl_->layout.tensors()) {
+    const auto index = static_cast<std::size_t>(&slot - impl_->layout.tensors().data());
+    const auto values = view.f32(index, slot.offset, slot.offset + slot.n);
+    on_host(impl_->space, values, room);
+    const std::span<float> sent = impl_->space.is_host() ? values : std::span(room);
+    comm.broadcast(std::as_writable_bytes(sent), 0);
+    if (!impl_->space.is_host()) impl_->space.write(sent, values.data());
   }
-  if (view.flat != nullptr) {
-    const std::span all(view.flat, impl_->layout.flat_size());
-    comm.broadcast(std::as_writable_bytes(all), 0);
-  }
-  impl_->parameters->publish();
+  impl_->publish();
 }
 
 void Optimizer::set_frozen(std::span<const bool> frozen) {
@@ -92,9 +92,12 @@ void Optimizer::set_frozen(std::span<const bool> frozen) {
 }
 
 void Optimizer::set_gradient_factor(float factor) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: set_gradient_factor() in the middle of a step");
+  PRIDE_CHECK(!impl_->in_step || impl_->workers,
+              "optimizer: set_gradient_factor() in the middle of a step");
   impl_->gradient_factor = factor;
 }
+
+void Optimizer::set_stream(void* stream) { impl_->stream = stream; }
 
 int Optimizer::worker_number() const {
   return impl_->central ? impl_->central->number() : impl_->comms.front()->rank();
@@ -103,7 +106,7 @@ int Optimizer::worker_number() const {
 void Optimizer::replay(const Parameters& params, std::span<const std::byte> record) {
   impl_->place(params, "replay");
   impl_->replay(record);
-  impl_->parameters->publish();
+  impl_->publish();
 }
 
 // A worker that is not in the middle of a period has nothing that a missed round would drop.
@@ -117,13 +120,13 @@ void Optimizer::Impl::join() {
     refusal = e.what();
     throw;
   }
-  parameters->publish();
+  publish();
   params_checked = true;
 }
 
 void Optimizer::Impl::replay(std::span<const std::byte> record) {
-  PRIDE_CHECK(comms.front()->size() == 1, "optimizer: replay() on a communicator of size ",
-              comms.front()->size(), ", must be 1");
+  PRIDE_CHECK(world() == 1, "optimizer: replay() on a communicator of size ", world(),
+              ", must be 1");
   if (!central && !shadow) shadow = std::make_unique<Central>(layout, *method, buckets, options);
   Central& rounds = central ? *central : *shadow;
   const std::int64_t round = steps_done / rounds.period();
@@ -134,7 +137,9 @@ void Optimizer::Impl::replay(std::span<const std::byte> record) {
 const Layout& Optimizer::layout() const noexcept { return impl_->layout; }
 std::int64_t Optimizer::steps_done() const noexcept { return impl_->steps_done; }
 std::string_view Optimizer::method() const noexcept { return impl_->options.method; }
-std::uint64_t Optimizer::state_floats() const noexcept { return impl_->method->state().floats(); }
+std::uint64_t Optimizer::state_floats() const noexcept {
+  return impl_->workers ? impl_->workers->state_floats() : impl_->method->state().floats();
+}
 
 std::vector<StateBuffer> Optimizer::state_buffers() {
   if (!impl_->in_step) impl_->complete();
@@ -142,7 +147,7 @@ std::vector<StateBuffer> Optimizer::state_buffers() {
 }
 
 Round Optimizer::Impl::round_of(std::int64_t step) const {
-  Round round{.step = step, .voters = comms.front()->size(), .seed = options.seed};
+  Round round{.step = step, .voters = world(), .seed = options.seed};
   round.weights = weights;
   round.central = central != nullptr;
   return round;
@@ -198,13 +203,14 @@ void Optimizer::to_common(const Parameters& params) const {
   impl_->place(params, "to_common");
   impl_->complete();
   impl_->method->to_common(impl_->parameters->view(), impl_->frozen);
-  impl_->parameters->publish();
+  impl_->publish();
 }
 
 void Optimizer::to_local(const Parameters& params) const {
   impl_->place(params, "to_local");
-  impl_->method->to_local(impl_->parameters->view(), impl_->frozen);
-  impl_->parameters->publish();
+  // of virtual workers, to_worker() has each one's own
+  if (!impl_->workers) impl_->method->to_local(impl_->parameters->view(), impl_->frozen);
+  impl_->publish();
 }
 
 std::uint64_t Optimizer::hash(const Parameters& params) const {
@@ -225,7 +231,7 @@ void Optimizer::write(const Parameters& params, std::span<const float> flat) {
   PRIDE_CHECK(flat.size() == impl_->layout.flat_size(), "optimizer: write() of ", flat.size(),
               " floats, the layout has ", impl_->layout.flat_size(), " with padding");
   scatter(impl_->layout, flat, impl_->parameters->view());
-  impl_->parameters->publish();
+  impl_->publish();
 }
 
 std::map<std::string, int> Optimizer::routes() const {

@@ -14,6 +14,7 @@
 #include "optimizer/pipeline.h"
 #include "optimizer/placed_parameters.h"
 #include "optimizer/step_scalars.h"
+#include "optimizer/virtual_workers.h"
 #include "pride/optimizer.h"
 #include "pride/registry.h"
 
@@ -23,13 +24,25 @@ struct Optimizer::Impl {
   Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options);
 
   void prepare(const Communicator& user_comm);
+  // Ranks, or virtual workers.
+  int world_of(const Communicator& comm) const {
+    return options.virtual_workers > 0 ? options.virtual_workers : comm.size();
+  }
+  int world() const { return world_of(*comms.front()); }
+  int rank() const { return comms.front()->rank(); }
+  int n_workers() const { return workers ? workers->size() : 1; }
+  StateTable& table(int worker) { return workers ? workers->table(worker) : method->state(); }
   std::unique_ptr<Impl> with(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups);
   GroupValues& group(int index);
   using Setting = std::pair<std::string, std::uint64_t>;
   void agree(const char* verdict, const std::function<std::vector<Setting>()>& body);
   void check_parameters();
   void place(const Parameters& params, const char* call);
-  void load(const std::function<StateDict()>& make);
+  void follow(const Parameters& params, const char* call);
+  void publish();
+  StateDict save(int worker);
+  void load(const std::function<StateDict(int worker)>& make);
+  void move_server_state(std::span<const Bucket> from, Impl& to);
   void check_same_run(const StateDict& state) const;
   std::vector<Bucket> buckets_of(const StateDict& state) const;
   void check_nodes(int world, bool hierarchical) const;
@@ -40,9 +53,17 @@ struct Optimizer::Impl {
     return central && (step + 1) % central->period() == 0;
   }
   void check_coordinator(const Communicator& user_comm) const;
+  void check_virtual_workers(const Communicator& user_comm) const;
+  void check_worker(int worker, const char* call) const;
   void join();
   void replay(std::span<const std::byte> record);
   void begin(const Parameters& params, const Gradients* grads);
+  GradientView view_of(const Gradients* grads);
+  void set_context(const Parameters& params, const char* call);
+  void hand_over(int worker, const Parameters& params, const Gradients& grads,
+                 std::span<const bool> unused_there);
+  StepReport finish_workers(const Parameters& params);
+  void report_workers(const std::optional<NonFinite>& non_finite, StepReport& report);
   void place_gradients(const Gradients& grads);
   void place_gradient(std::size_t tensor, const ConstTensor& grad);
   void check_frozen() const;
@@ -73,6 +94,8 @@ struct Optimizer::Impl {
   Communicator& caller;
   Layout layout;
   OptimizerOptions options;
+  std::unique_ptr<Space> device;  // where options.device is given
+  Space& space;                   // that, or the host
   MethodInfo info;
   std::vector<GroupValues> groups;
   std::vector<std::int64_t> group_starts;  // the first step of each, for Adam's bias correction
@@ -82,7 +105,8 @@ struct Optimizer::Impl {
   std::unique_ptr<Method> method;
   std::unique_ptr<Central> central;  // with a coordinator
   std::unique_ptr<Central> shadow;   // without, once a record was replayed
-  std::vector<int> weights;          // votes of each rank; empty: one
+  std::unique_ptr<VirtualWorkers> workers;
+  std::vector<int> weights;  // votes of each rank; empty: one
 
   std::int64_t steps_done = 0;
   std::unique_ptr<PlacedParameters> parameters;
@@ -90,6 +114,7 @@ struct Optimizer::Impl {
   float gradient_factor = 1;
   bool in_step = false;
   bool params_checked = false;  // all ranks began with the same
+  void* stream = nullptr;       // of the caller's work on the device
   std::string refusal;          // why no further step is taken; empty: steps are welcome
 
   // the step at hand

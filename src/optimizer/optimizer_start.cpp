@@ -5,6 +5,7 @@
 
 #include "base/digest.h"
 #include "codecs/frame.h"
+#include "device/device_space.h"
 #include "methods/registry.h"
 #include "methods/vote_weights.h"
 #include "optimizer/agreement.h"
@@ -22,7 +23,11 @@ constexpr int kMostExchangeThreads = 16;
 }  // namespace
 
 Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptions the_options)
-    : caller(user_comm), layout(std::move(the_layout)), options(std::move(the_options)) {
+    : caller(user_comm),
+      layout(std::move(the_layout)),
+      options(std::move(the_options)),
+      device(options.device ? std::make_unique<DeviceSpace>(options.device) : nullptr),
+      space(device ? *device : Space::host()) {
   // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
   std::exception_ptr unusable;
   std::vector<std::int64_t> given_weights;
@@ -37,10 +42,18 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
     if (!unusable) throw;
   }
   if (unusable) std::rethrow_exception(unusable);
-  weights = vote_weights(options.method, method->protocol({.voters = user_comm.size()}),
-                         options.nodes, given_weights);
-  method->state().allocate(layout.flat_size());
-  parameters = std::make_unique<PlacedParameters>(layout, method->state());
+  const int size = world_of(user_comm);
+  if (options.virtual_workers > 0) {
+    given_weights.assign(options.worker_weights.begin(), options.worker_weights.end());
+    given_weights.resize(static_cast<std::size_t>(size), options.vote_weight);
+  }
+  weights = vote_weights(options.method, method->protocol({.voters = size}), options.nodes,
+                         given_weights);
+  method->state().allocate(layout.flat_size(), space);
+  if (options.virtual_workers > 0) {
+    workers = std::make_unique<VirtualWorkers>(layout, options, *method, buckets, space);
+  }
+  parameters = std::make_unique<PlacedParameters>(layout, method->state(), space);
 
   const int n_comms = options.overlap ? options.exchange_threads : 1;
   for (int i = 0; i < n_comms; ++i) {
@@ -48,7 +61,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
     comms.back()->set_timeout(user_comm.timeout());
   }
   pipeline = std::make_unique<Pipeline>(comms, user_comm, *method, buckets, options.nodes,
-                                        options.overlap);
+                                        options.overlap, space);
 
   buckets_of_tensor.resize(layout.tensors().size());
   tensors_of_bucket.resize(buckets.size());
@@ -67,23 +80,28 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
 // What this rank can see to alone. Throws InvalidArgument.
 void Optimizer::Impl::prepare(const Communicator& user_comm) {
   active_isa();  // an unusable PRIDE_ISA is reported here; kernels cannot
-  PRIDE_CHECK(user_comm.size() <= kMaxWorld, "optimizer: ", user_comm.size(),
-              " ranks; frames number at most ", kMaxWorld);
-  info = method_info(options.method, user_comm.size());
-  PRIDE_CHECK(user_comm.size() <= info.max_world, "optimizer: ", options.method, " on ",
-              user_comm.size(), " ranks, at most ", info.max_world);
+  check_virtual_workers(user_comm);
+  const int size = world_of(user_comm);
+  PRIDE_CHECK(size <= kMaxWorld, "optimizer: ", size, " ranks; frames number at most ", kMaxWorld);
+  info = method_info(options.method, size);
+  PRIDE_CHECK(size <= info.max_world, "optimizer: ", options.method, " on ", size,
+              " ranks, at most ", info.max_world);
   PRIDE_CHECK(static_cast<std::size_t>(layout.n_groups()) <= options.groups.size(),
               "optimizer: the layout has ", layout.n_groups(), " groups, the options ",
               options.groups.size());
+  PRIDE_CHECK(!options.device || info.on_device, "optimizer: ", options.method,
+              " does not run on devices; give it tensors of the host (methods that do: ",
+              methods_on_devices(), ")");
   options.options = complete_options(options.method, options.options);
-  method = make_method(options.method, {layout, user_comm.size(), options.options, options.nodes});
+  method = make_method(
+      options.method, {layout, size, options.options, options.nodes, space, options.orthogonalise});
   method->describe(info);
   for (std::size_t g = 0; g < options.groups.size(); ++g) {
     groups.push_back(complete_group(options.groups[g], info, static_cast<int>(g)));
   }
   group_starts.resize(groups.size(), 0);
-  const Protocol protocol = method->protocol({.voters = user_comm.size()});
-  check_nodes(user_comm.size(), protocol.hierarchical);
+  const Protocol protocol = method->protocol({.voters = size});
+  check_nodes(size, protocol.hierarchical);
   PRIDE_CHECK(std::isfinite(options.clip_global_norm) && options.clip_global_norm >= 0,
               "optimizer: clip_global_norm = ", options.clip_global_norm,
               ", must be finite and 0 or more");
@@ -94,12 +112,27 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
   PRIDE_CHECK(options.exchange_threads >= 1 && options.exchange_threads <= kMostExchangeThreads,
               "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
               kMostExchangeThreads);
-  buckets = make_buckets(layout, options.bucket_coords, user_comm.size(), protocol.alignment,
-                         protocol.cuts);
+  buckets = make_buckets(layout, options.bucket_coords, size, protocol.alignment, protocol.cuts);
+  if (options.virtual_workers > 0) options.overlap = false;
   if (!options.coordinator) return;
   check_coordinator(user_comm);
   options.overlap = false;  // all buckets of a step are one ballot
   central = std::make_unique<Central>(layout, *method, buckets, options);
+}
+
+void Optimizer::Impl::check_virtual_workers(const Communicator& user_comm) const {
+  const int n = options.virtual_workers;
+  PRIDE_CHECK(n >= 0 && n <= kMostVirtualWorkers, "optimizer: virtual_workers = ", n,
+              ", must be from 0 to ", kMostVirtualWorkers);
+  PRIDE_CHECK(n == 0 || user_comm.size() == 1, "optimizer: virtual_workers = ", n,
+              " on a communicator of size ", user_comm.size(),
+              ": one process plays all workers, on a communicator of size 1");
+  PRIDE_CHECK(options.worker_weights.empty() ||
+                  options.worker_weights.size() == static_cast<std::size_t>(n),
+              "optimizer: ", options.worker_weights.size(), " worker_weights for ", n,
+              " virtual workers");
+  PRIDE_CHECK(n == 0 || !options.coordinator,
+              "optimizer: virtual_workers with a coordinator: a process is one of its workers");
 }
 
 void Optimizer::Impl::check_coordinator(const Communicator& user_comm) const {
@@ -171,15 +204,14 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
   std::ranges::move(more, std::back_inserter(wanted.groups));
 
   auto next = std::make_unique<Impl>(caller, std::move(*grown), std::move(wanted));
-  next->method->state().take(method->state(), layout.tensors().size());
+  for (int i = 0; i < n_workers(); ++i) next->table(i).take(table(i), layout.tensors().size());
   next->steps_done = steps_done;
   next->gradient_factor = gradient_factor;
   next->frozen = frozen;
   if (!frozen.empty()) next->frozen.resize(next->layout.tensors().size(), 0);
   std::ranges::fill(next->group_starts, steps_done);
   std::ranges::copy(group_starts, next->group_starts.begin());
-  const auto served = next->method->state().buffers(StateKind::kServer);
-  if (!served.empty()) move_to_servers(*next->comms.front(), buckets, next->buckets, served);
+  move_server_state(buckets, *next);
   return next;
 }
 
@@ -209,6 +241,7 @@ void Optimizer::Impl::check_parameters() {
               "and after load()");
   Communicator& comm = *comms.front();
   const View common = method->begin(parameters->view());
+  for (int i = 1; i < n_workers(); ++i) workers->method(i).begin(parameters->view());
   std::string ranks;
   if (comm.size() > 1) {
     const Communicator::Scope scope(comm, "comparison of the initial parameters");

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "base/digest.h"
 #include "optimizer/optimizer_impl.h"
 #include "optimizer/resharding.h"
+#include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 
 namespace pride {
@@ -107,29 +109,32 @@ void check_of_one_run(std::span<const StateDict> ranks) {
 
 }  // namespace
 
-StateDict Optimizer::save() const {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: save() in the middle of a step");
-  PRIDE_CHECK(impl_->refusal.empty(),
-              "optimizer: save() after a step that failed: ", impl_->refusal);
-  impl_->complete();
+StateDict Optimizer::save() const { return impl_->save(0); }
+StateDict Optimizer::save(int worker) const {
+  impl_->check_worker(worker, "save");
+  return impl_->save(worker);
+}
+
+StateDict Optimizer::Impl::save(int worker) {
+  PRIDE_CHECK(!in_step, "optimizer: save() in the middle of a step");
+  PRIDE_CHECK(refusal.empty(), "optimizer: save() after a step that failed: ", refusal);
+  complete();
   StateDict state;
   state.scalars = {{"version", std::to_string(kStateVersion)},
-                   {"method", impl_->options.method},
-                   {"layout", hex(impl_->layout.digest())},
-                   {"rank", std::to_string(impl_->comms.front()->rank())},
-                   {"world", std::to_string(impl_->comms.front()->size())},
-                   {"seed", std::to_string(impl_->options.seed)},
-                   {"options", text_of(impl_->options.options, impl_->info)},
-                   {"step", std::to_string(impl_->steps_done)}};
+                   {"method", options.method},
+                   {"layout", hex(layout.digest())},
+                   {"rank", std::to_string(rank() + worker)},
+                   {"world", std::to_string(world())},
+                   {"seed", std::to_string(options.seed)},
+                   {"options", text_of(options.options, info)},
+                   {"step", std::to_string(steps_done)}};
   std::string& starts = state.scalars["group starts"];
-  for (const std::int64_t step : impl_->group_starts) {
-    starts += concat(starts.empty() ? "" : " ", step);
-  }
-  impl_->method->state().save(impl_->layout, state);
-  if (impl_->method->state().has(StateKind::kServer)) {
+  for (const std::int64_t step : group_starts) starts += concat(starts.empty() ? "" : " ", step);
+  table(worker).save(layout, state);
+  if (method->state().has(StateKind::kServer)) {
     // a larger one makes the same buckets
-    state.scalars["bucket size"] = std::to_string(
-        std::min(impl_->options.bucket_coords, std::max(kAlignment, impl_->layout.flat_size())));
+    state.scalars["bucket size"] =
+        std::to_string(std::min(options.bucket_coords, std::max(kAlignment, layout.flat_size())));
   }
   return state;
 }
@@ -151,19 +156,24 @@ std::vector<Bucket> Optimizer::Impl::buckets_of(const StateDict& state) const {
   const std::int64_t size = number_in(state, "bucket size"), world = number_in(state, "world");
   PRIDE_CHECK(size >= 1 && world >= 1 && world <= kMaxWorld, "load: the state is of ", world,
               " ranks and has a bucket size of ", size);
-  const Protocol protocol = method->protocol({.voters = comms.front()->size()});
+  const Protocol protocol = method->protocol({.voters = this->world()});
   return make_buckets(layout, static_cast<std::size_t>(size), static_cast<int>(world),
                       protocol.alignment, protocol.cuts);
 }
 
-// Collective: all ranks take their states, or none does.
-void Optimizer::Impl::load(const std::function<StateDict()>& make) {
+// Collective: all ranks take their states, or none does. `make`: of each virtual worker, called
+// twice for all but the last, so that no two are held at a time.
+void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
   pipeline->discard();
   StateDict state;
   std::int64_t step = 0;
   std::vector<std::int64_t> starts(groups.size(), 0);  // as 0.1 had them
+  const int last = n_workers() - 1;
   agree("verdict on the state to load (usable or not)", [&] {
-    state = make();
+    for (int i = 0; i <= last; ++i) {
+      state = make(i);
+      table(i).check(layout, state);
+    }
     step = number_in(state, "step");
     if (const auto found = state.scalars.find("group starts"); found != state.scalars.end()) {
       std::istringstream text(found->second);
@@ -175,56 +185,71 @@ void Optimizer::Impl::load(const std::function<StateDict()>& make) {
       PRIDE_CHECK(good && !(text >> more), "load: the state's group starts '", found->second,
                   "' are not first steps of ", groups.size(), " groups");
     }
-    method->state().check(layout, state);
     const auto size = state.scalars.find("bucket size");
     return std::vector<Setting>{
         {"step of the state to load", static_cast<std::uint64_t>(step)},
         {"bucket size of the state to load",
          size == state.scalars.end() ? 0 : Digest().text(size->second).value()}};
   });
-  method->state().load(layout, state);
+  table(last).load(layout, state);
+  for (int i = 0; i < last; ++i) table(i).load(layout, state = make(i));
   steps_done = step;
   group_starts = std::move(starts);
   refusal.clear();
   params_checked = false;
+  if (!workers) return;
+  workers->forget();  // what its gradients have changed is loaded
+  in_step = false;
+}
+
+// Each shard's state to its server among the buckets of `to`, which has it where it was.
+void Optimizer::Impl::move_server_state(std::span<const Bucket> from, Impl& to) {
+  if (!to.method->state().has(StateKind::kServer)) return;
+  const auto move = [&](Communicator& comm, int worker) {
+    move_to_servers(comm, from, to.buckets, to.table(worker).buffers(StateKind::kServer));
+  };
+  if (!to.workers) return move(*to.comms.front(), 0);
+  run_world(to.n_workers(), [&](Communicator& comm) { move(comm, comm.rank()); });
 }
 
 void Optimizer::load(const StateDict& saved) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: load() in the middle of a step");
-  Communicator& comm = *impl_->comms.front();
+  PRIDE_CHECK(!impl_->in_step || impl_->workers, "optimizer: load() in the middle of a step");
+  const int rank = impl_->rank(), world = impl_->world();
+  PRIDE_CHECK(impl_->n_workers() == 1, "load: one state given; load those of all ", world,
+              " virtual workers, or of all ranks of another run");
   std::vector<Bucket> before;
-  impl_->load([&] {
+  impl_->load([&](int) {
     StateDict state = of_this_version(saved, impl_->info);
     impl_->check_same_run(state);
-    PRIDE_CHECK(number_in(state, "rank") == comm.rank() && number_in(state, "world") == comm.size(),
+    PRIDE_CHECK(number_in(state, "rank") == rank && number_in(state, "world") == world,
                 "load: the state is of rank ", scalar(state, "rank"), " of ",
-                scalar(state, "world"), ", this is rank ", comm.rank(), " of ", comm.size(),
+                scalar(state, "world"), ", this is rank ", rank, " of ", world,
                 "; load the states of all ranks to go on with another number");
     if (impl_->method->state().has(StateKind::kServer)) before = impl_->buckets_of(state);
     return state;
   });
-  const auto served = impl_->method->state().buffers(StateKind::kServer);
-  if (served.empty()) return;
+  if (before.empty()) return;
   impl_->refusal = "the servers' state was not moved";  // until it is
-  move_to_servers(comm, before, impl_->buckets, served);
+  impl_->move_server_state(before, *impl_);
   impl_->refusal.clear();
 }
 
 void Optimizer::load(std::vector<StateDict> of_all_ranks, LocalState local) {
-  PRIDE_CHECK(!impl_->in_step, "optimizer: load() in the middle of a step");
+  PRIDE_CHECK(!impl_->in_step || impl_->workers, "optimizer: load() in the middle of a step");
   const StateTable& table = impl_->method->state();
-  impl_->load([&] {
-    PRIDE_CHECK(!of_all_ranks.empty(), "load: no states given");
-    for (StateDict& state : of_all_ranks) state = of_this_version(std::move(state), impl_->info);
-    check_of_one_run(of_all_ranks);
-    impl_->check_same_run(of_all_ranks[0]);
-    std::ranges::sort(of_all_ranks, {}, [](const StateDict& s) { return number_in(s, "rank"); });
-    std::vector<Move> moves;
-    if (table.has(StateKind::kServer)) {
-      moves = moves_between(impl_->buckets_of(of_all_ranks[0]), impl_->buckets);
+  std::vector<Move> moves;
+  impl_->load([&, ready = false](int worker) mutable {
+    if (!std::exchange(ready, true)) {
+      PRIDE_CHECK(!of_all_ranks.empty(), "load: no states given");
+      for (StateDict& state : of_all_ranks) state = of_this_version(std::move(state), impl_->info);
+      check_of_one_run(of_all_ranks);
+      impl_->check_same_run(of_all_ranks[0]);
+      std::ranges::sort(of_all_ranks, {}, [](const StateDict& s) { return number_in(s, "rank"); });
+      if (table.has(StateKind::kServer)) {
+        moves = moves_between(impl_->buckets_of(of_all_ranks[0]), impl_->buckets);
+      }
     }
-    return state_of_rank(impl_->comms.front()->rank(), of_all_ranks, impl_->layout, table, local,
-                         moves);
+    return state_of_rank(impl_->rank() + worker, of_all_ranks, impl_->layout, table, local, moves);
   });
 }
 

@@ -11,7 +11,18 @@ namespace pride {
 // The caller's addresses, between steps.
 void Optimizer::Impl::place(const Parameters& params, const char* call) {
   PRIDE_CHECK(!in_step, "optimizer: ", call, "() in the middle of a step");
+  follow(params, call);
+}
+
+void Optimizer::Impl::follow(const Parameters& params, const char* call) {
+  space.after(stream);
   parameters->place(params, call);
+}
+
+// What was written is there for the caller's stream.
+void Optimizer::Impl::publish() {
+  parameters->publish();
+  space.before(stream);
 }
 
 void Optimizer::Impl::place_gradient(std::size_t tensor, const ConstTensor& grad) {
@@ -48,9 +59,8 @@ void Optimizer::Impl::check_frozen() const {
   }
 }
 
-void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
-  if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
-  PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
+// Where this rank's gradients lie; null: they are given one by one.
+GradientView Optimizer::Impl::view_of(const Gradients* grads) {
   GradientView view{.factor = gradient_factor};
   gradients.assign(layout.tensors().size(), {});
   if (grads != nullptr) place_gradients(*grads);
@@ -60,7 +70,12 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   } else {
     view.places = gradients.data();
   }
-  place(params, "begin_step");
+  return view;
+}
+
+// Parameters, scalars and what else of a step does not depend on gradients.
+void Optimizer::Impl::set_context(const Parameters& params, const char* call) {
+  place(params, call);
   try {
     if (!params_checked) check_parameters();
   } catch (const CommError& e) {
@@ -72,12 +87,6 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
     scalars.push_back(scalars_of(groups[g], steps_done - group_starts[g]));
   }
   check_frozen();
-  unused.assign(layout.tensors().size(), 1);
-  reported.assign(layout.tensors().size(), 0);
-  one_by_one = grads == nullptr;
-  waiting = tensors_of_bucket;
-  if (!pipeline->has_delay()) traffic_before = traffic();
-
   static_cast<Round&>(ctx) = round_of(steps_done);
   ctx.rank = central ? central->number() : comms.front()->rank();
   ctx.groups = scalars;
@@ -86,8 +95,23 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
     ctx.scalars_digest =
         hash_bytes(std::as_bytes(std::span(std::as_const(frozen))), ctx.scalars_digest);
   }
-  ctx.unused = unused;
   ctx.frozen = frozen;
+  ctx.memory = &space;
+}
+
+void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
+  if (!refusal.empty()) throw InvalidArgument("optimizer: no further steps: " + refusal);
+  PRIDE_CHECK(!workers, "optimizer: a step of ", n_workers(),
+              " virtual workers: hand_over() takes the gradients of each, then step_workers()");
+  PRIDE_CHECK(!in_step, "optimizer: begin_step() while a step is on");
+  const GradientView view = view_of(grads);
+  set_context(params, "begin_step");
+  unused.assign(layout.tensors().size(), 1);
+  reported.assign(layout.tensors().size(), 0);
+  one_by_one = grads == nullptr;
+  waiting = tensors_of_bucket;
+  if (!pipeline->has_delay()) traffic_before = traffic();
+  ctx.unused = unused;
   Pipeline::ExchangeAll all;
   if (ends_round(steps_done)) {
     all = [this](StepContext& step, std::span<Flight> flights) {
@@ -130,6 +154,7 @@ void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
   is_unused = is_unused || ctx.is_frozen(tensor);
   unused[tensor] = is_unused ? 1 : 0;
   guarded([&] {
+    space.after(stream);
     if (!is_unused) pipeline->tensor_ready(tensor);
     for (const std::size_t b : buckets_of_tensor[tensor]) {
       if (--waiting[b] == 0) pipeline->submit(b);
@@ -175,7 +200,7 @@ StepReport Optimizer::Impl::finish() {
           central->finish(parameters->view(), report.step / central->period(), !non_finite, round);
     });
   }
-  parameters->publish();
+  publish();
   const Traffic counted = uncounted();
   report.bytes_sent = counted.bytes_sent;
   report.bytes_received = counted.bytes_received;

@@ -11,11 +11,22 @@
 
 namespace pride {
 
+void take_faults(Space& space, Flight& flight, const StepContext& ctx) {
+  if (flight.parts.empty()) return;
+  space.wait(flight.encoded);
+  for (std::size_t k = 0; k < flight.parts.size(); ++k) {
+    Wire& wire = flight.wires[k];
+    if (wire.non_finite || wire.fault_word() == Wire::kNoTensor) continue;
+    wire.non_finite = NonFinite{ctx.rank, wire.fault_word()};
+  }
+}
+
 Pipeline::Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
                    Method& method, std::span<const Bucket> buckets, const Nodes& nodes,
-                   bool overlap)
+                   bool overlap, Space& space)
     : caller_(caller),
       method_(method),
+      space_(space),
       buckets_(buckets),
       nodes_(nodes),
       overlap_(overlap),
@@ -77,7 +88,7 @@ void Pipeline::begin(StepContext& ctx, View params, GradientView grads, bool hol
   grad_norm_ = 0;
   all_ = std::move(all);
   results_ = Results::kApply;
-  separate_ = delay_ == 0 && (overlap_ || hold || all_ != nullptr);
+  separate_ = delay_ == 0 && (overlap_ || hold || all_ != nullptr || !space_.is_host());
   timing_ = {};
   flights_.resize(std::max(flights_.size(), separate_ ? buckets_.size() : 1));
   encoded_.assign(buckets_.size(), 0);
@@ -164,6 +175,7 @@ void Pipeline::encode(std::size_t bucket) {
       prepare(flight.parts[k], late ? *late_[bucket].ctx : *ctx_, flight.wires[k]);
     }
     method_.encode(buckets_[bucket], *ctx_, flight);
+    flight.encoded = space_.record();
   }
   encoded_[bucket] = 1;
   if (delay_ > 0 && !late) return;  // a local step
@@ -182,6 +194,7 @@ void Pipeline::exchange(Lane& lane, std::size_t bucket) {
   reporting(
       [&] {
         const Traffic before = lane.comm->traffic();
+        take_faults(space_, flight, ctx);
         for (std::size_t k = 0; k < flight.parts.size() && !flight.non_finite; ++k) {
           pride::exchange(*lane.comm, method_, flight.parts[k], ctx, nodes_, lane.scratch,
                           flight.wires[k]);
@@ -223,8 +236,10 @@ void Pipeline::settle(const Flight& flight) {
 
 std::optional<NonFinite> Pipeline::run_in_order() {
   std::optional<NonFinite> first;
+  // a device goes on with the next bucket while one is exchanged
+  for (std::size_t b = 0; b < buckets_.size() && !space_.is_host(); ++b) encode(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    encode(b);
+    if (space_.is_host()) encode(b);
     {
       const Stopwatch watch(timing_.exchange_s);
       exchange(lanes_.front(), b);
@@ -242,8 +257,9 @@ std::optional<NonFinite> Pipeline::run_in_order() {
 // A worker whose gradient is not finite has no vote.
 std::optional<NonFinite> Pipeline::run_as_one() {
   std::optional<NonFinite> first;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) encode(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    encode(b);
+    take_faults(space_, flights_[b], *ctx_);
     if (!first) first = flights_[b].non_finite;
     for (std::size_t k = 0; k < flights_[b].parts.size() && !first; ++k) {
       first = flights_[b].wires[k].non_finite;
@@ -258,13 +274,13 @@ std::optional<NonFinite> Pipeline::run_as_one() {
   return std::nullopt;
 }
 
-// Every rank has the whole mean gradient, so nothing is sent for its norm. The sum goes over words
-// of 64 coordinates in the order of the layout, whose end is bucket 0: it does not depend on the
-// buckets.
-double Pipeline::mean_gradient_norm() {
+// The sum goes over words of 64 coordinates in the order of the layout, whose end is bucket 0: it
+// does not depend on the buckets.
+double mean_gradient_norm(const Method& method, std::span<const Bucket> buckets,
+                          std::span<const Flight> flights) {
   double squares = 0;
-  for (std::size_t b = buckets_.size(); b-- > 0;) {
-    method_.visit_mean_gradient(buckets_[b], flight_of(b), [&](std::span<const float> g) {
+  for (std::size_t b = buckets.size(); b-- > 0;) {
+    method.visit_mean_gradient(buckets[b], flights[b], [&](std::span<const float> g) {
       for (std::size_t i = 0; i < g.size(); i += kAlignment) {
         squares += kernels::sum_squares(g.subspan(i, kAlignment));
       }
@@ -277,7 +293,7 @@ double Pipeline::mean_gradient_norm() {
 void Pipeline::apply_all() {
   if (clip_ > 0) {
     const Stopwatch watch(timing_.apply_s);
-    grad_norm_ = mean_gradient_norm();
+    grad_norm_ = mean_gradient_norm(method_, buckets_, flights_);
     if (grad_norm_ > clip_) ctx_->grad_scale = static_cast<float>(clip_ / grad_norm_);
   }
   for (std::size_t b = 0; b < buckets_.size(); ++b) apply(b);

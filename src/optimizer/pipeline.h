@@ -20,6 +20,14 @@
 
 namespace pride {
 
+// 2-norm of a step's mean gradient, which every rank has: nothing is sent for it. REQUIRES:
+// Protocol::mean_gradient, and a flight for each bucket, exchanged.
+double mean_gradient_norm(const Method& method, std::span<const Bucket> buckets,
+                          std::span<const Flight> flights);
+
+// Waits until a bucket's frames are complete; what kernels found is then in its wires.
+void take_faults(Space& space, Flight& flight, const StepContext& ctx);
+
 class Pipeline {
  public:
   struct Timing {
@@ -33,7 +41,8 @@ class Pipeline {
   // the world through it if a step breaks while the threads are inside theirs. REQUIRES: at least
   // one of `comms`, as many on every rank.
   Pipeline(std::span<const std::unique_ptr<Communicator>> comms, Communicator& caller,
-           Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap);
+           Method& method, std::span<const Bucket> buckets, const Nodes& nodes, bool overlap,
+           Space& space = Space::host());
   // In the middle of a step: fails the world, as for an error. Else waits for the exchanges that
   // are on their way: other ranks need this rank's part of them.
   ~Pipeline();
@@ -130,11 +139,11 @@ class Pipeline {
   bool idle(const Lane& lane) const;
   bool wait_for_result(std::size_t bucket);
   void apply_all();
-  double mean_gradient_norm();
   void abandon(std::string_view why) noexcept;
 
   Communicator& caller_;
   Method& method_;
+  Space& space_;
   std::span<const Bucket> buckets_;
   const Nodes nodes_;
   const bool overlap_;

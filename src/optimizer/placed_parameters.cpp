@@ -1,47 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optimizer/placed_parameters.h"
 
-#include <algorithm>
-#include <array>
-#include <cstring>
-
 #include "pride/error.h"
 
 namespace pride {
-namespace {
-
-constexpr std::size_t kBlock = 4096;  // values at a time, in the L1 cache
-
-void widen(std::span<const BFloat16> in, std::span<float> out) { to_float(in, out); }
-void widen(std::span<const Float16> in, std::span<float> out) { to_float(in, out); }
-void round(std::span<const float> in, std::span<BFloat16> out) { to_bf16(in, out); }
-void round(std::span<const float> in, std::span<Float16> out) { to_float16(in, out); }
-
-// master = the caller's value where it is not the rounded master
-template <typename T>
-void adopt(std::span<const T> values, std::span<float> master) {
-  std::array<T, kBlock> block;
-  for (std::size_t at = 0; at < values.size(); at += kBlock) {
-    const std::size_t n = std::min(kBlock, values.size() - at);
-    const auto given = values.subspan(at, n), rounded = std::span<const T>(block).first(n);
-    round(master.subspan(at, n), std::span(block).first(n));
-    if (std::memcmp(given.data(), rounded.data(), n * sizeof(T)) == 0) continue;
-    for (std::size_t i = 0; i < n; ++i) {
-      if (given[i] != rounded[i]) widen(given.subspan(i, 1), master.subspan(at + i, 1));
-    }
-  }
-}
-
-// Calls body(values) with the tensor's own type.
-void with_type(const Tensor& tensor, auto&& body) {
-  if (tensor.dtype == DType::kBFloat16) {
-    body(std::span(static_cast<BFloat16*>(tensor.data), tensor.n));
-  } else {
-    body(std::span(static_cast<Float16*>(tensor.data), tensor.n));
-  }
-}
-
-}  // namespace
 
 void PlacedParameters::check(const Tensor& tensor, std::size_t index, const char* call) const {
   const TensorSlot& slot = layout_.tensors()[index];
@@ -85,17 +47,11 @@ void PlacedParameters::place(const Parameters& params, const char* call) {
   places_ = std::move(places);
   narrow_ = std::move(narrow);
   dtypes_ = std::move(dtypes);
-  for (const Narrow& p : narrow_) {
-    with_type(p.caller, [&](auto values) {
-      adopt(std::span<const typename decltype(values)::value_type>(values), {p.master, p.n});
-    });
-  }
+  for (const Narrow& p : narrow_) space_.adopt(p.caller.data, p.caller.dtype, {p.master, p.n});
 }
 
 void PlacedParameters::publish() const {
-  for (const Narrow& p : narrow_) {
-    with_type(p.caller, [&](auto values) { round({p.master, p.n}, values); });
-  }
+  for (const Narrow& p : narrow_) space_.publish({p.master, p.n}, p.caller.dtype, p.caller.data);
 }
 
 }  // namespace pride

@@ -8,6 +8,7 @@
 
 #include "base/state_table.h"
 #include "base/step.h"
+#include "kernels/space.h"
 #include "pride/layout.h"
 
 namespace pride {
@@ -16,8 +17,9 @@ namespace pride {
 // is placed. Methods read and write masters; the caller's values are the rounded masters.
 class PlacedParameters {
  public:
-  // Both must outlive this object.
-  PlacedParameters(const Layout& layout, StateTable& state) : layout_(layout), state_(state) {}
+  // All must outlive this object.
+  PlacedParameters(const Layout& layout, StateTable& state, Space& space)
+      : layout_(layout), state_(state), space_(space) {}
 
   // Takes the addresses; where a narrow value is not its rounded master, the master takes it over.
   // Throws InvalidArgument, naming the call and the tensor: another size, another dtype than
@@ -25,7 +27,7 @@ class PlacedParameters {
   void place(const Parameters& params, const char* call);
 
   View view() const noexcept {
-    return {.flat = flat_, .places = flat_ == nullptr ? places_.data() : nullptr};
+    return {flat_, flat_ == nullptr ? places_.data() : nullptr, &space_};
   }
 
   // Rounds the masters to the caller's values.
@@ -41,6 +43,7 @@ class PlacedParameters {
 
   const Layout& layout_;
   StateTable& state_;
+  Space& space_;
   float* flat_ = nullptr;
   std::vector<ParameterPlace> places_;
   std::vector<DType> dtypes_;  // by tensor, once they are known

@@ -15,7 +15,10 @@ using Blocks = std::vector<ConstView>;
 
 Blocks blocks_of(Method& method, View x) {
   Blocks blocks = {method.begin(x)};
-  for (const auto buffer : method.state().memory()) blocks.push_back({.flat = buffer.data()});
+  Memory& memory = method.state().where();
+  for (const auto buffer : method.state().memory()) {
+    blocks.push_back({.flat = buffer.data(), .memory = &memory});
+  }
   return blocks;
 }
 
@@ -27,12 +30,12 @@ std::uint64_t hash_of(const Layout& layout, const Blocks& blocks) {
   return digest.value();
 }
 
-// Calls body(slot, the tensor's values).
-template <typename Float>
-void for_tensors(const Layout& layout, ParameterView<Float> x, auto&& body) {
+// Calls body(slot, the tensor's values on the host).
+void for_tensors(const Layout& layout, ConstView x, auto&& body) {
+  std::vector<float> room;
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     const TensorSlot& slot = layout.tensors()[t];
-    body(slot, x.f32(t, slot.offset, slot.offset + slot.n));
+    body(slot, on_host(*x.memory, x.f32(t, slot.offset, slot.offset + slot.n), room));
   }
 }
 
@@ -70,9 +73,11 @@ std::uint64_t replica_hash(const Layout& layout, Method& method, View x) {
 }
 
 void scatter(const Layout& layout, std::span<const float> flat, View x) {
-  for_tensors(layout, x, [&](const TensorSlot& slot, std::span<float> values) {
-    std::ranges::copy(flat.subspan(slot.offset, slot.n), values.begin());
-  });
+  for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+    const TensorSlot& slot = layout.tensors()[t];
+    x.memory->write(flat.subspan(slot.offset, slot.n),
+                    x.f32(t, slot.offset, slot.offset + slot.n).data());
+  }
 }
 
 void gather(const Layout& layout, ConstView x, std::span<float> flat) {
@@ -96,7 +101,7 @@ void take_replica(const Layout& layout, std::span<const float> row, Method& meth
   method.rebase(x);
   for (const auto buffer : method.state().memory()) {
     row = row.subspan(layout.flat_size());
-    std::ranges::copy(row.first(buffer.size()), buffer.begin());
+    method.state().where().write(row.first(buffer.size()), buffer.data());
   }
 }
 

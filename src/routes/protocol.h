@@ -93,8 +93,12 @@ struct Protocol {
   std::function<std::uint64_t(std::size_t n_coords, std::size_t n_buckets)> slack = {};
   bool replays = false;  // apply() reads results alone, and ranks share parameters and the state's
                          // memory() alone: results can be applied without a gradient
-  bool exact = true;     // false: the parts that are sent may differ
-  bool bound = true;     // if not exact: an upper bound
+  // For workers that share one copy of the parameters and of shared state (virtual workers):
+  bool same_apply = false;      // apply() changes these alone: once serves all workers
+  bool keeps_gradient = false;  // apply() reads the gradient again, or frames lie in it
+  bool own_parameters = false;  // between exchanges a worker has its own, which apply() only writes
+  bool exact = true;            // false: the parts that are sent may differ
+  bool bound = true;            // if not exact: an upper bound
 };
 
 // Frames about one shard, of all voters, in their order. Of kNative: none.

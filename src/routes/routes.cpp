@@ -243,10 +243,12 @@ void prepare(const Part& part, const StepContext& ctx, Wire& wire) {
     const Shard& shard = part.shards[j];
     if (part.up.width == 0) wire.up_body[j] = {};
     if (part.down.width == 0) wire.down_body[j] = {};
-    wire.down[j].resize(part.down.bytes ? part.down.bytes(shard) : 0);
+    wire.down[j].resize(part.down.bytes ? part.down.bytes(shard) : 0, *ctx.memory);
     if (!part.up.bytes || !part.up.sized) continue;
-    wire.up[j].resize(part.up.bytes(shard));
+    wire.up[j].resize(part.up.bytes(shard), *ctx.memory);
   }
+  wire.fault.resize(sizeof(std::uint32_t), *ctx.memory);
+  wire.fault_word() = Wire::kNoTensor;
   mark_unused(part, ctx, wire);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/state_table.h"
 #include "base/step.h"
+#include "kernels/space.h"
 
 namespace pride::rules {
 
@@ -15,34 +16,38 @@ class Rule {
  public:
   virtual ~Rule() = default;
 
-  // One step of flat coordinates [begin, begin + x.size()) for their gradient g; same size.
-  virtual void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
-                    std::span<float> x) = 0;
+  // One step of flat coordinates [begin, begin + x.size()) for their gradient g; same size. None
+  // with a fault at the guard.
+  virtual void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+                    Guard guard = nullptr) = 0;
 
   virtual double operations() const { return 0; }  // of a step, in products of matrices
 
   // After step() of a part of a tensor: what waits for the whole of it, in flat x. True: this was
   // the last part, and x has changed in all of them.
   virtual bool end_piece(std::size_t /*tensor*/, std::int64_t /*step*/, const StepScalars& /*s*/,
-                         View /*x*/) {
+                         View /*x*/, Guard /*guard*/ = nullptr) {
     return false;
   }
 };
 
-// Each rule adds its buffers, of the given kind, to the table, which outlives the rule.
+// Each rule adds its buffers, of the given kind, to the table. It and the space outlive the rule.
 
 // Loshchilov & Hutter 2019, arXiv:1711.05101, Algorithm 2:
 // m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  x = (1 - lr wd) x - lr mhat / (sqrt(vhat) + eps)
 class AdamW final : public Rule {
  public:
-  AdamW(StateTable& state, StateKind kind)
-      : m_(state.add("m", kind)), v_(state.add("v", kind, StateTable::Values::kSquares)) {}
-  void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
-            std::span<float> x) override;
+  AdamW(StateTable& state, StateKind kind, Space& space)
+      : space_(space),
+        m_(state.add("m", kind)),
+        v_(state.add("v", kind, StateTable::Values::kSquares)) {}
+  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+            Guard guard = nullptr) override;
   FlatBuffer& m() noexcept { return m_; }
   const FlatBuffer& v() const noexcept { return v_; }
 
  private:
+  Space& space_;
   FlatBuffer &m_, &v_;
 };
 
@@ -50,11 +55,12 @@ class AdamW final : public Rule {
 // x = (1 - lr wd) x - lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
 class Lion final : public Rule {
  public:
-  Lion(StateTable& state, StateKind kind) : m_(state.add("m", kind)) {}
-  void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
-            std::span<float> x) override;
+  Lion(StateTable& state, StateKind kind, Space& space) : space_(space), m_(state.add("m", kind)) {}
+  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+            Guard guard = nullptr) override;
 
  private:
+  Space& space_;
   FlatBuffer& m_;
 };
 
@@ -62,12 +68,13 @@ class Lion final : public Rule {
 // m = mu m + g;  x = (1 - lr wd) x - lr m, or lr (g + mu m) with Nesterov's momentum
 class SgdMomentum final : public Rule {
  public:
-  SgdMomentum(StateTable& state, StateKind kind, bool nesterov)
-      : m_(state.add("m", kind)), nesterov_(nesterov) {}
-  void step(std::size_t begin, std::span<const float> g, const StepScalars& s,
-            std::span<float> x) override;
+  SgdMomentum(StateTable& state, StateKind kind, Space& space, bool nesterov)
+      : space_(space), m_(state.add("m", kind)), nesterov_(nesterov) {}
+  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+            Guard guard = nullptr) override;
 
  private:
+  Space& space_;
   FlatBuffer& m_;
   bool nesterov_;
 };

@@ -54,8 +54,7 @@ void for_parts(const Kept& kept, auto flat, auto&& body) {
 }
 
 // Masters of narrow parameters are left out: model.safetensors has them.
-void save_state(const fs::path& file, const Optimizer& optimizer) {
-  StateDict state = optimizer.save();
+void save_state(const fs::path& file, StateDict state) {
   std::erase_if(state.tensors, [](const auto& t) { return t.first.starts_with("master/"); });
   state.scalars.erase("kind.master");
   std::map<std::string, SafeTensor> tensors;
@@ -79,8 +78,10 @@ template <typename... Why>
   throw DataError(concat("--resume ", folder.string(), ": mixed checkpoint: ", why...));
 }
 
-void load_state(const fs::path& folder, int rank, const Resumed& saved, const std::string& local,
-                Optimizer& optimizer) {
+// With `local` those of all ranks; empty: the rank's own, unless it plays all workers.
+void load_states(const fs::path& folder, int rank, const Resumed& saved,
+                 const TrainOptions& options, Optimizer& optimizer) {
+  const std::string& local = options.resume_local;
   const auto state_of = [&](int r) {
     StateDict state = read_state(folder / state_name(r));
     const std::string& step = state.scalars["step"];
@@ -90,12 +91,12 @@ void load_state(const fs::path& folder, int rank, const Resumed& saved, const st
     }
     return state;
   };
-  if (local.empty()) return optimizer.load(state_of(rank));
+  if (local.empty() && options.virtual_workers == 0) return optimizer.load(state_of(rank));
   std::vector<StateDict> all;
   for (int r = 0; r < saved.world; ++r) all.push_back(state_of(r));
-  optimizer.load(std::move(all), local == "keep"      ? LocalState::kKeep
-                                 : local == "average" ? LocalState::kAverage
-                                                      : LocalState::kReset);
+  optimizer.load(std::move(all), local == "average" ? LocalState::kAverage
+                                 : local == "reset" ? LocalState::kReset
+                                                    : LocalState::kKeep);
 }
 
 // All ranks must have read the parameters that were saved. Collective.
@@ -124,8 +125,8 @@ std::string first_reason(Communicator& comm, const std::string& mine) {
   return bad == all.end() ? "" : bad->data();
 }
 
-// Why this rank cannot go on from the checkpoint; empty: it can.
-std::string reason_against(const fs::path& folder, int rank, const std::string& local) {
+// Why this rank cannot go on from the checkpoint; empty: it can. `all`: it needs all states.
+std::string reason_against(const fs::path& folder, int rank, bool all_states) {
   try {
     const nlohmann::json facts = read_checkpoint_facts(folder);
     std::vector<std::string> files = {"model.safetensors"};
@@ -133,8 +134,8 @@ std::string reason_against(const fs::path& folder, int rank, const std::string& 
     for (const char* file : {"config.json", kPersonalState}) {
       if (all.contains(file)) files.emplace_back(file);
     }
-    for (int r = 0; r < facts.value("world", 0); ++r) {  // without `local` another world is refused
-      if (r == rank || !local.empty()) files.push_back(state_name(r));
+    for (int r = 0; r < facts.value("world", 0); ++r) {  // another world is refused elsewhere
+      if (r == rank || all_states) files.push_back(state_name(r));
     }
     check_checkpoint_files(folder, facts, files);
     return "";
@@ -148,9 +149,9 @@ std::string reason_against(const fs::path& folder, int rank, const std::string& 
 fs::path choose_checkpoint(Communicator& comm, const TrainOptions& options,
                            std::vector<std::string>& notes) {
   const std::vector<fs::path> all = find_checkpoints(options.resume);
+  const bool all_states = !options.resume_local.empty() || options.virtual_workers > 0;
   for (const fs::path& folder : all) {
-    const std::string why =
-        first_reason(comm, reason_against(folder, comm.rank(), options.resume_local));
+    const std::string why = first_reason(comm, reason_against(folder, comm.rank(), all_states));
     if (why.empty()) return folder;
     if (folder == all.back()) throw DataError(concat("--resume ", options.resume, ": ", why));
     notes.push_back(concat("passed over: ", why));
@@ -224,10 +225,14 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept
     fs::create_directories(partial);
   }
   comm.barrier();
-  const fs::path state = partial / state_name(comm.rank());
-  save_state(state, kept.optimizer);
-  if (kept.personal != nullptr) save_state(partial / kPersonalState, *kept.personal);
-  const std::vector<std::uint64_t> hashes = gather_rows(comm, {file_hash(state)});
+  std::vector<std::uint64_t> mine;  // of one rank, or of all virtual workers
+  for (int i = 0; i < std::max(1, plan.options.virtual_workers); ++i) {
+    const fs::path state = partial / state_name(comm.rank() + i);
+    save_state(state, i == 0 ? kept.optimizer.save() : kept.optimizer.save(i));
+    mine.push_back(file_hash(state));
+  }
+  if (kept.personal != nullptr) save_state(partial / kPersonalState, kept.personal->save());
+  const std::vector<std::uint64_t> hashes = gather_rows(comm, mine);
   if (comm.rank() != 0) return comm.barrier();
   save_model(partial, *plan.task, kept);
   nlohmann::json facts = facts_of(plan), files;
@@ -235,7 +240,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept
     const std::string file = entry.path().filename().string();
     if (!file.starts_with("state-")) files[file] = hex16(file_hash(entry.path()));
   }
-  for (int r = 0; r < comm.size(); ++r) {
+  for (int r = 0; r < std::ssize(hashes); ++r) {
     files[state_name(r)] = hex16(hashes[static_cast<std::size_t>(r)]);
   }
   facts["files"] = files;
@@ -274,7 +279,7 @@ Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& k
   load_parameters(folder / "model.safetensors", kept.layout, params.span());
   for_parts(kept, params.span(),
             [](Optimizer& optimizer, auto tensors, auto part) { optimizer.write(tensors, part); });
-  load_state(folder, comm.rank(), resumed, local, kept.optimizer);
+  load_states(folder, comm.rank(), resumed, plan.options, kept.optimizer);
   if (kept.personal != nullptr) kept.personal->load(read_state(folder / kPersonalState));
   check_parameters(comm, folder, saved, common_hash(kept));
   if (!saved.contains("files")) {

@@ -16,7 +16,9 @@ at::Tensor mean_loss(Model& model, const Batch& batch, double smoothing = 0);
 at::Tensor target_losses(Model& model, const Batch& batch);
 
 // Batch b is rank b mod size()'s work; the ranks' sums are added in rank order, so the result is
-// the same on all of them and on every transport. Collective.
-EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device);
+// the same on all of them and on every transport. Collective. `players` above 0: a rank alone, with
+// the sums of as many ranks.
+EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device,
+                  int players = 0);
 
 }  // namespace pride::train

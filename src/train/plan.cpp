@@ -55,6 +55,7 @@ OptimizerOptions optimizer_options(const TrainOptions& o) {
   options.overlap = o.overlap.value_or(false);
   options.exchange_threads = o.exchange_threads;
   options.seed = o.seed;
+  options.virtual_workers = o.virtual_workers;
   return options;
 }
 
@@ -94,6 +95,15 @@ void check_participation(const TrainOptions& o, int world, const TrainPlan& plan
   PRIDE_CHECK(replays || method_info(o.method, world, plan.optimizer.options).period == 1,
               "--absent ", o.absent,
               ": not with methods of local steps, which go on from the last result");
+}
+
+void check_virtual_workers(const TrainOptions& o) {
+  const std::string flag = concat("--virtual-workers ", o.virtual_workers);
+  PRIDE_CHECK(o.coordinator.empty(), flag, " with --coordinator: a process is one of its workers");
+  PRIDE_CHECK(o.threads_per_process == 0, flag, " with --threads-per-process: give one of them");
+  PRIDE_CHECK(!o.overlap.value_or(false), flag, " with --overlap: nothing travels to overlap with");
+  PRIDE_CHECK(o.absent == "replay", flag, " with --absent ", o.absent,
+              ": all workers have one copy of the parameters");
 }
 
 // With a coordinator the data are dealt to --shards, or to nobody.
@@ -169,6 +179,7 @@ TrainPlan make_plan(const TrainOptions& options, int world, std::shared_ptr<cons
   const MethodInfo method = method_info(options.method, world);
   plan.optimizer = optimizer_options(options);
   check_participation(options, world, plan);
+  if (options.virtual_workers > 0) check_virtual_workers(options);
 
   plan.task = std::move(task);
   if (!plan.task) {
@@ -308,7 +319,9 @@ void prepare(Communicator& comm, TrainPlan& plan) {
   const std::chrono::duration<double> timeout(plan.options.timeout_s);
   comm.set_timeout(std::chrono::ceil<std::chrono::milliseconds>(timeout));
   check_same_settings(comm, settings_of(plan));
-  plan.optimizer.nodes = nodes_of(comm, plan.options.hierarchical);
+  plan.optimizer.nodes = plan.options.virtual_workers > 0
+                             ? nodes_of_threads(plan.world, plan.options.hierarchical)
+                             : nodes_of(comm, plan.options.hierarchical);
 }
 
 }  // namespace pride::train

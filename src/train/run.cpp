@@ -14,12 +14,13 @@ namespace pride::train {
 TrainResult run(const TrainOptions& options, std::shared_ptr<const Task> task,
                 const Observers& observers) {
   pin_threads();
-  const int world = options.workers == 0 ? kDefaultWorkers : options.workers;
+  const int threads = options.workers == 0 ? kDefaultWorkers : options.workers;
+  const int world = options.virtual_workers > 0 ? options.virtual_workers : threads;
   TrainPlan plan = make_plan(options, world, std::move(task));
   check_out_folder(options);
   plan.optimizer.nodes = nodes_of_threads(world, options.hierarchical);
   TrainResult result;
-  run_world(world, [&](Communicator& comm) {
+  run_world(options.virtual_workers > 0 ? 1 : world, [&](Communicator& comm) {
     TrainResult mine = train_rank(comm, plan, observers);
     if (comm.rank() == 0) result = std::move(mine);
   });

@@ -101,10 +101,11 @@ void Task::add_eval_batch(Model& model, std::size_t /*index*/, const Batch& batc
   sums.count += losses.numel();
 }
 
-EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device) {
+EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::Device& device,
+                  int players) {
   const c10::NoGradGuard no_grad;
   model.set_training(false);
-  EvalSums mine;
+  std::vector<EvalSums> all(static_cast<std::size_t>(std::max(players, comm.size())));
   const std::unique_ptr<BatchQueue> queue = task.make_queue();
   const auto world = static_cast<std::size_t>(comm.size());
   auto asked = static_cast<std::size_t>(comm.rank());
@@ -112,12 +113,14 @@ EvalSums evaluate(Communicator& comm, Model& model, const Task& task, const at::
     for (; asked < task.n_eval_batches() && asked < b + queue->depth() * world; asked += world) {
       queue->ask_eval(asked);
     }
-    task.add_eval_batch(model, b, moved_to(device, queue->take()), mine);
+    task.add_eval_batch(model, b, moved_to(device, queue->take()), all[b % all.size()]);
   }
   model.set_training(true);
-  std::vector<EvalSums> all(static_cast<std::size_t>(comm.size()));
   const Communicator::Scope scope(comm, "evaluation");
-  comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  if (comm.size() > 1) {
+    const EvalSums mine = all[static_cast<std::size_t>(comm.rank())];
+    comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  }
   EvalSums total;
   for (const EvalSums& part : all) {
     total.loss += part.loss;

@@ -1,8 +1,5 @@
+// A run from its start to its end: checkpoints, evaluations, records. Its steps: worker_step.cpp.
 // SPDX-License-Identifier: Apache-2.0
-#include "pride/train/trainer.h"
-
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -10,111 +7,42 @@
 
 #include "pride/coordinator.h"
 #include "pride/error.h"
-#include "pride/torch/module_tensors.h"
-#include "pride/train/checkpoint.h"
 #include "train/clock.h"
 #include "train/evaluation.h"
-#include "train/feed.h"
 #include "train/hex.h"
-#include "train/io/folder_lock.h"
-#include "train/participation.h"
-#include "train/personal.h"
 #include "train/process.h"
 #include "train/replica.h"
 #include "train/run_folder.h"
 #include "train/settings/settings.h"
 #include "train/shares.h"
 #include "train/torch_errors.h"
+#include "train/worker.h"
 
 namespace pride::train {
 namespace {
-
-// After so many skipped steps in a row the loss is NaN for good, and the rest of the run wasted.
-constexpr int kMostSkipsInARow = 20;
-
-using Clock = std::chrono::steady_clock;
 
 bool is_due(std::int64_t every, std::int64_t before, std::int64_t after) {
   return every > 0 && after / every > before / every;
 }
 
-// By a rank; in an exchange, by all.
-bool skipped(const WorldStep& step) {
-  return std::ranges::any_of(step.ranks, [](const RankStep& r) { return r.skipped != 0; });
+}  // namespace
+
+Worker::Worker(Communicator& comm, const TrainPlan& plan, const Observers& observers)
+    : plan_(plan),
+      observers_(comm.rank() == 0 ? observers : Observers()),
+      control_(comm.duplicate()),
+      device_(device_of(plan.options, comm)),
+      model_(make_model(plan, device_)),
+      tensors_(personal_last(named_parameters(*model_, plan.options.decay_all),
+                             plan.options.personal, n_personal_)),
+      feeds_(make_feeds(comm.rank())),
+      optimizer_(comm, common_layout(tensors_.layout(), n_personal_), optimizer_options()) {
+  for (int i = 0; i < n_players(); ++i) {
+    rounds_.emplace_back(plan, comm.rank() + i, optimizer_.period());
+  }
+  control_->set_timeout(comm.timeout());
+  if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_.layout(), plan);
 }
-
-class Worker {
- public:
-  Worker(Communicator& comm, const TrainPlan& plan, const Observers& observers)
-      : plan_(plan),
-        observers_(comm.rank() == 0 ? observers : Observers()),
-        control_(comm.duplicate()),
-        device_(device_of(plan.options, comm)),
-        model_(make_model(plan, device_)),
-        tensors_(personal_last(named_parameters(*model_, plan.options.decay_all),
-                               plan.options.personal, n_personal_)),
-        feed_(plan_, comm.rank()),
-        optimizer_(comm, common_layout(tensors_.layout(), n_personal_), optimizer_options()),
-        rounds_(plan, comm.rank(), optimizer_.period()) {
-    control_->set_timeout(comm.timeout());
-    if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_.layout(), plan);
-  }
-
-  TrainResult run();
-
- private:
-  template <typename Call>
-  void notify(const Call& call) {
-    for (const auto& observer : observers_) call(*observer);
-  }
-  OptimizerOptions optimizer_options();
-  void start();
-  void join();
-  std::string follow_coordinator();
-  void lock_folder();
-  void take_folder();
-  WorldStep take_step();
-  double backward(RankStep& mine, bool begins);
-  StepReport step(RankStep& mine, double lr);
-  StepReport sit_out();
-  WorldStep share(const RankStep& mine, double lr);
-  void check_skips(const WorldStep& step);
-  void take_common();
-  template <typename Body>
-  void with_common(const Body& body);
-  void evaluate_now();
-  void save_now();
-  void add(const WorldStep& step);
-  void finish();
-  // Workers that sit out rounds never have their results.
-  bool is_stale() const { return plan_.options.absent == "stale" && !rounds_.all(); }
-  bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
-  // Of a table of all tensors.
-  auto common(auto all) const { return all.first(optimizer_.layout().tensors().size()); }
-  Kept kept(std::span<const Tensor> params) {
-    return {tensors_.layout(), params, optimizer_, personal_ ? &personal_->optimizer() : nullptr};
-  }
-
-  TrainPlan plan_;                         // its length may change: follow_coordinator()
-  Observers observers_;                    // of rank 0
-  std::unique_ptr<Communicator> control_;  // metrics: their bytes are not the method's
-  at::Device device_;
-  std::unique_ptr<Model> model_;
-  std::size_t n_personal_ = 0;
-  ModuleTensors tensors_;
-  Feed feed_;
-  double loss_ = 0;      // of this rank's gradient
-  Optimizer optimizer_;  // of the tensors in common: all, without --personal
-  Participation rounds_;
-  std::optional<Personal> personal_;
-  Clock::time_point began_;
-  TrainResult result_;
-  std::optional<FolderLock> lock_;  // of options.out, on rank 0
-  std::int64_t last_eval_ = -1;
-  int skips_in_a_row_ = 0;
-  std::string skip_reason_;  // of the last one
-  double last_loss_ = 0;     // mean over the ranks
-};
 
 TrainResult Worker::run() {
   start();
@@ -135,8 +63,14 @@ TrainResult Worker::run() {
   return std::move(result_);
 }
 
+std::vector<Feed> Worker::make_feeds(int rank) const {
+  std::vector<Feed> feeds;
+  for (int i = 0; i < n_players(); ++i) feeds.emplace_back(plan_, rank + i);
+  return feeds;
+}
+
 OptimizerOptions Worker::optimizer_options() {
-  OptimizerOptions options = with_vote_weight(plan_, feed_.sampler());
+  OptimizerOptions options = with_vote_weights(plan_, feeds_);
   if (options.coordinator) options.report_loss = [this] { return loss_; };
   return options;
 }
@@ -159,7 +93,7 @@ void Worker::join() {
   tensors_.change([&](auto all) { optimizer_.broadcast(common(all)); });
   const std::string change = follow_coordinator();
   const int number = optimizer_.worker_number();
-  feed_.renumber(number);
+  feeds_[0].renumber(number);
   result_.start.notes.push_back(concat(
       "worker ", number, " of the run at ", plan_.options.coordinator,
       optimizer_.steps_done() < plan_.steps
@@ -197,8 +131,12 @@ void Worker::start() {
     lock_folder();  // a second run here is to be refused before its name is taken from the first
     join();
   }
-  feed_.begin(optimizer_.steps_done(), ahead, start.saved_by, rounds_);
-  start.transport = plan_.optimizer.coordinator ? "coordinator" : control_->transport();
+  for (std::size_t i = 0; i < feeds_.size(); ++i) {
+    feeds_[i].begin(optimizer_.steps_done(), ahead, start.saved_by, rounds_[i]);
+  }
+  start.transport = plan_.optimizer.coordinator         ? "coordinator"
+                    : plan_.options.virtual_workers > 0 ? "virtual"
+                                                        : control_->transport();
   start.n_parameters = model_->n_parameters();
   start.state_floats =
       optimizer_.state_floats() + (personal_ ? personal_->optimizer().state_floats() : 0);
@@ -215,7 +153,7 @@ void Worker::start() {
   result_.received.resize(static_cast<std::size_t>(plan_.world));
   take_folder();
   notify([&](Observer& observer) { observer.on_start(plan_, start); });
-  began_ = Clock::now();
+  began_ = std::chrono::steady_clock::now();
 }
 
 // On rank 0.
@@ -250,108 +188,6 @@ void Worker::add(const WorldStep& step) {
   }
 }
 
-WorldStep Worker::take_step() {
-  const double lr = plan_.peak_lr * plan_.schedule.factor(optimizer_.steps_done());
-  for (int group = 0; group < optimizer_.layout().n_groups(); ++group)
-    optimizer_.set_group({.lr = lr}, group);
-  RankStep mine;
-  const StepReport report = step(mine, lr);
-  mine.seconds.encode = report.encode_s;
-  mine.seconds.exchange = report.exchange_s;
-  mine.seconds.apply = report.apply_s;
-  const std::string change = follow_coordinator();
-  // nobody takes another step: what is on its way is this one's
-  const bool last = optimizer_.steps_done() >= plan_.steps;
-  const Traffic late = last ? optimizer_.finish_exchanges() : Traffic{};
-  mine.bytes_sent = report.bytes_sent + late.bytes_sent;
-  mine.bytes_received = report.bytes_received + late.bytes_received;
-  mine.skipped = report.skipped ? 1 : 0;
-  skip_reason_ = report.skip_reason;
-  mine.interrupted = interrupted() ? 1 : 0;
-  WorldStep world = share(mine, lr);
-  world.grad_norm = report.grad_norm;
-  world.diagnostics = report.diagnostics;
-  world.note = report.note.empty() ? change : report.note;
-  world.round = report.round;
-  return world;
-}
-
-// the gradients of this rank's samples, then the method's step
-StepReport Worker::step(RankStep& mine, double lr) {
-  mine.absent = rounds_.takes_part(optimizer_.steps_done()) ? 0 : 1;
-  if (mine.absent != 0) return sit_out();
-  const Clock::time_point start = Clock::now();
-  const std::int64_t last = plan_.options.accumulate - 1;
-  const bool whole = plan_.options.clip_norm > 0 || personal_;  // gradients, before any step
-  const bool overlap = plan_.optimizer.overlap && !whole;
-  tensors_.zero_grad();
-  for (std::int64_t micro = 0; micro <= last; ++micro) {
-    const bool begins = overlap && micro == last;
-    mine.loss += backward(mine, begins) / static_cast<double>(plan_.options.accumulate);
-  }
-  loss_ = mine.loss;
-  std::span<const ConstTensor> grads;
-  float factor = 1;
-  if (whole) grads = tensors_.gradients();
-  if (plan_.options.clip_norm > 0) factor = clip_factor(grads, plan_.options.clip_norm);
-  mine.seconds.backward = seconds_since(start) - mine.seconds.data;
-  if (!whole) return overlap ? tensors_.finish_step() : tensors_.step(optimizer_);
-  StepReport report;
-  optimizer_.set_gradient_factor(factor);
-  tensors_.change([&](auto all) {
-    report = optimizer_.step(common(all), common(grads));
-    if (personal_) personal_->step(lr, factor, all, grads, report);
-  });
-  return report;
-}
-
-// One batch's gradient, added to that of the step; the loss. `begins`: tensors go to the exchange
-// as they become complete.
-double Worker::backward(RankStep& mine, bool begins) {
-  const Clock::time_point start = Clock::now();
-  const Batch batch = feed_.next();
-  mine.seconds.data += seconds_since(start);
-  if (begins) tensors_.begin_step(optimizer_);
-  const at::Tensor loss =
-      plan_.task->loss(*model_, moved_to(device_, batch), plan_.options.label_smoothing);
-  const double share = 1.0 / static_cast<double>(plan_.options.accumulate);
-  (plan_.options.accumulate == 1 ? loss : loss * share).backward();
-  return loss.item<double>();
-}
-
-// A step of the others, in which no tensor is used here.
-StepReport Worker::sit_out() {
-  tensors_.zero_grad();
-  StepReport report;
-  tensors_.change([&](auto all) {
-    std::vector<float> before(is_stale() ? optimizer_.layout().flat_size() : 0);
-    if (is_stale()) optimizer_.read(common(all), before);
-    report = optimizer_.step(common(all), common(tensors_.gradients()));
-    if (is_stale()) optimizer_.write(common(all), before);
-  });
-  return report;
-}
-
-WorldStep Worker::share(const RankStep& mine, double lr) {
-  WorldStep world;
-  world.step = optimizer_.steps_done();
-  world.lr = lr;
-  world.ranks.resize(static_cast<std::size_t>(control_->size()));
-  const Communicator::Scope scope(*control_, concat("metrics of step ", world.step));
-  control_->all_gather(std::as_bytes(std::span(&mine, 1)),
-                       std::as_writable_bytes(std::span(world.ranks)));
-  return world;
-}
-
-// all ranks have the metrics of all, so all of them throw
-void Worker::check_skips(const WorldStep& step) {
-  skips_in_a_row_ = skipped(step) ? skips_in_a_row_ + 1 : 0;
-  if (skips_in_a_row_ < kMostSkipsInARow) return;
-  throw NonFiniteGradient(concat("--non-finite skip: ", kMostSkipsInARow,
-                                 " steps in a row were skipped, up to step ", step.step, ": ",
-                                 skip_reason_));
-}
-
 // The model with the parameters that all ranks have alike.
 void Worker::take_common() {
   tensors_.change([&](auto all) { optimizer_.to_common(common(all)); });
@@ -366,9 +202,11 @@ void Worker::with_common(const Body& body) {
 }
 
 void Worker::evaluate_now() {
-  const Clock::time_point start = Clock::now();
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   EvalSums sums;
-  with_common([&] { sums = evaluate(*control_, *model_, *plan_.task, device_); });
+  with_common([&] {
+    sums = evaluate(*control_, *model_, *plan_.task, device_, plan_.options.virtual_workers);
+  });
   last_eval_ = optimizer_.steps_done();
   result_.metrics = plan_.task->eval_metrics(sums);
   const double seconds = seconds_since(start);
@@ -381,8 +219,9 @@ void Worker::save_now() {
   if (lock_) lock_->check();
   std::optional<double> loss;
   if (evaluated() && has_fact(result_.metrics, "loss")) loss = number_of(result_.metrics, "loss");
-  with_common(
-      [&] { save_checkpoint(*control_, plan_, kept(tensors_.parameters()), feed_.ahead(), loss); });
+  with_common([&] {
+    save_checkpoint(*control_, plan_, kept(tensors_.parameters()), feeds_[0].ahead(), loss);
+  });
 }
 
 void Worker::finish() {
@@ -405,8 +244,6 @@ void Worker::finish() {
   }
   notify([&](Observer& observer) { observer.on_end(result_); });
 }
-
-}  // namespace
 
 TrainResult train_rank(Communicator& comm, const TrainPlan& plan, const Observers& observers) {
   pin_threads();

@@ -92,7 +92,17 @@ static void print_options(void) {
   MEMBER(pride_options, exchange_threads);
   MEMBER(pride_options, node_of_rank);
   MEMBER(pride_options, vote_weight);
-  MEMBER(pride_options, reserved);
+  MEMBER(pride_options, virtual_workers);
+  MEMBER(pride_options, device);
+  MEMBER(pride_options, orthogonalise);
+  MEMBER(pride_options, orthogonalise_user);
+  STRUCT(pride_matrices);
+  MEMBER(pride_matrices, data);
+  MEMBER(pride_matrices, n);
+  MEMBER(pride_matrices, rows);
+  MEMBER(pride_matrices, cols);
+  MEMBER(pride_matrices, stride);
+  MEMBER(pride_matrices, iterations);
 }
 
 static void print_results(void) {

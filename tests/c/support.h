@@ -63,5 +63,6 @@ void test_steps(void);
 void test_states(void);
 void test_callbacks(void);
 void test_plans(void);
+void test_virtual_workers(void);
 
 #endif

@@ -79,7 +79,8 @@ TEST_F(Operated, WorkersOfALongerRunMaySayItsLengthAndNoOther) {
 
 TEST_F(Operated, ARunFinishesAfterTheRoundThatIsOrdered) {
   rounds(1);
-  EXPECT_TRUE(has(order({.last_round = 0}), "finish 0: round 1 is open"));
+  EXPECT_TRUE(has(order({.last_round = 0}),
+                  "the run would end with round 0, and round 1 is open: `finish 1`"));
   EXPECT_EQ(order({.last_round = 1}), "");
   EXPECT_EQ(rig.status().at_end, "") << "round 1 is its last";
   rounds(1);
@@ -138,6 +139,16 @@ TEST_F(Operated, AnEjectedWorkerIsNotWaitedFor) {
   EXPECT_EQ(rig.seen.rounds.size(), 0U);
   order({.ejected = {"bob"}});
   EXPECT_EQ(rig.seen.rounds.size(), 1U);
+}
+
+TEST_F(Operated, ARoundWhoseVotersAreEjectedWaitsForNobody) {
+  rig.options().quorum.min_workers = 2;
+  rig.restart();
+  rig.join("ann");
+  rig.vote({.number = 0}, x.hash());
+  EXPECT_NE(rig.status().few_voters, "");
+  EXPECT_EQ(order({.ejected = {"ann"}}), "");
+  EXPECT_EQ(rig.status().few_voters, "");
 }
 
 }  // namespace

@@ -4,7 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "coord/journal_scan.h"
 #include "coord/rig.h"
+#include "pride/error.h"
 
 namespace pride::coord::test {
 namespace {
@@ -81,6 +85,22 @@ TEST_F(RegistrationsTest, AreTheSameAfterSaveAndLoadAndHoldNoSecret) {
   EXPECT_NE(loaded.find_or_add("ann", secret_of("eve"), 1, {}, now).refused, "");
   EXPECT_EQ(loaded.find_or_add("", "", 1, {"site-1", ""}, now).number, 1);
   EXPECT_THROW(Registrations(options_).load(saved.substr(0, saved.size() - 3), "file"), DataError);
+}
+
+// Of two runs with equal settings, too: each has an id of its own.
+TEST(Registration, OfAnotherRunIsRefused) {
+  Rig rig, other;
+  for (Rig* one : {&rig, &other}) one->join("ann");
+  rig.kill();
+  const auto copy = std::filesystem::copy_options::overwrite_existing;
+  std::filesystem::copy_file(other.folder() / kRegistrationsFile, rig.folder() / kRegistrationsFile,
+                             copy);
+  try {
+    rig.start();
+    ADD_FAILURE() << "the other run's names were taken";
+  } catch (const DataError& error) {
+    EXPECT_TRUE(has(error.what(), "it is of another run than the file run"));
+  }
 }
 
 }  // namespace

@@ -63,6 +63,24 @@ TEST(LocalSteps, SkipDropsTheStepOfTheRankAlone) {
   EXPECT_EQ(hashes[0], hashes[2]);
 }
 
+// What a failed step has handed over is forgotten by a load of a state before it.
+TEST(LocalSteps, AStepThatIsRepeatedAfterALoadSendsNothingOfTheFailedOne) {
+  const Layout layout(kTensors);
+  run_world(1, [&](Communicator& comm) {
+    OptimizerOptions options = options_of("diloco");
+    options.options["h"] = "1";
+    Optimizer optimizer(comm, layout, options);
+    FlatBuffer x(layout.flat_size()), grads(layout.flat_size());
+    const StateDict state = optimizer.save();
+    grads.span()[layout.tensors()[1].offset] = kNaN;
+    EXPECT_THROW(optimizer.step(x.span(), grads.span()), NonFiniteGradient);
+    optimizer.load(state);
+    const auto unused = std::make_unique<bool[]>(kTensors.size());
+    unused[1] = true;
+    EXPECT_NO_THROW(optimizer.step(x.span(), grads.span(), {unused.get(), kTensors.size()}));
+  });
+}
+
 // A drift is sent by a rank that has no gradient in the exchange's step, too: it counts as a user.
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/control.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <sstream>
@@ -57,12 +58,15 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 coord::Orders parse_orders(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in) throw DataError(concat(file.string(), ": cannot be read"));
+  // a FIFO would keep its reader waiting
+  const bool readable = std::filesystem::is_regular_file(file);
+  std::ifstream in(readable ? file : std::filesystem::path());
+  if (!in)
+    throw DataError(concat(file.string(), readable ? ": cannot be read" : ": is no regular file"));
   coord::Orders orders;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
-    ++number;
+    if (++number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a BOM
     std::istringstream words(line.substr(0, line.find('#')));
     std::string what, value, more;
     if (!(words >> what)) continue;
@@ -88,7 +92,7 @@ Control::Stamp Control::stamp() const {
   const auto time = std::filesystem::last_write_time(file_, gone);
   if (gone) return {};
   const std::uintmax_t size = std::filesystem::file_size(file_, gone);
-  return gone ? Stamp{} : Stamp{time, size};
+  return Stamp{time, gone ? 0 : size};  // a folder has none
 }
 
 void Control::read() {
@@ -96,6 +100,11 @@ void Control::read() {
   const coord::Orders orders = parse_orders(file_);
   if (const std::string why = coordinator_.obey(orders, Clock::now()); !why.empty()) {
     throw InvalidArgument(concat(file_.string(), ": ", why));
+  }
+  for (const std::string& name : orders.ejected) {
+    const auto workers = coordinator_.status(Clock::now()).workers;
+    if (std::ranges::count(workers, name, &coord::WorkerStatus::name) > 0) continue;
+    log_.on_warning(concat("control.txt: eject ", name, ": no worker of this name has joined yet"));
   }
   const std::vector<std::string> lines = texts(orders);
   log_.note("control", {{"orders", lines}}, "control.txt: orders are " + joined(lines));

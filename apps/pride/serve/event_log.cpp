@@ -239,7 +239,13 @@ void EventLog::on_warning(const std::string& what) {
 void EventLog::warn_of_expiry(const std::string& what, std::int64_t until) {
   const std::int64_t left = until - std::time(nullptr);
   if (until == 0 || left > kWarnDays * 86'400) return;
-  on_warning(concat(what, " expires in ", left / 86'400, " days"));
+  if (left <= 0) return on_warning(what + " has expired");
+  const bool days = left >= 2 * 86'400;
+  const std::int64_t number = days ? left / 86'400 : (left + 3599) / 3600;
+  on_warning(concat(what, " expires in ", number,
+                    days         ? " days"
+                    : number > 1 ? " hours"
+                                 : " hour"));
 }
 
 void EventLog::on_failed(const std::string& why) {

@@ -135,12 +135,18 @@ class Server final : public httplib::Server {
   }
 };
 
+std::string lower(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
 // An address, this machine, or what --http says; with any port.
-bool is_own_name(std::string host, const std::string& own) {
+bool is_own_name(const std::string& asked, const std::string& own) {
+  std::string host = lower(asked);
   if (host.starts_with('[')) return host.find(']') != host.npos;
   host = host.substr(0, host.find(':'));
   in_addr four{};
-  return host == own || host == "localhost" || inet_pton(AF_INET, host.c_str(), &four) == 1;
+  return host == lower(own) || host == "localhost" || inet_pton(AF_INET, host.c_str(), &four) == 1;
 }
 
 void set_limits(httplib::Server& server) {
@@ -177,13 +183,14 @@ HttpServer::HttpServer(const std::string& address, Pages pages) : impl_(std::mak
   set_limits(it.server);
   // a page of somebody else's name that leads here (DNS rebinding) reads nothing
   it.server.set_pre_routing_handler([&it](const httplib::Request& ask, httplib::Response& answer) {
-    if (is_own_name(ask.get_header_value("Host"), it.host)) {
+    const bool once = ask.get_header_value_count("Host") == 1;
+    if (once && is_own_name(ask.get_header_value("Host"), it.host)) {
       return httplib::Server::HandlerResponse::Unhandled;
     }
     answer.status = 421;
     answer.set_content(
         "This Host is not the status page's: use an address, localhost or the name "
-        "of --http.\n",
+        "of --http, once.\n",
         "text/plain");
     return httplib::Server::HandlerResponse::Handled;
   });

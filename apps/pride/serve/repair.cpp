@@ -142,11 +142,17 @@ class Repair {
     while (records_.contains(last_ + 1)) ++last_;
   }
 
-  void copy(const std::string& names) const {
+  void copy(const std::string& names) {
+    std::string rounds;
     for (const auto& [round, file] : parameters_) {
-      if (round < first_ || round > last_ + 1) continue;
+      if (round < first_ || round > last_ + 1) {
+        left_out(file.string() + ", whose records are");
+        continue;
+      }
       fs::copy_file(file, into_ / file.filename());
+      rounds += concat(rounds.empty() ? "parameters before round " : ", ", round);
     }
+    if (rounds.empty()) rounds = "no parameters";
     train::PendingFile out(coord::segment_file(into_, first_));
     const auto add = [&](const void* bytes, std::size_t n) { out.write(bytes, n); };
     const std::string header = coord::segment_header(run_hash_, first_);
@@ -161,11 +167,14 @@ class Repair {
     out.commit();
     write(into_ / coord::kRegistrationsFile, {coord::text_header(run_hash_, names), names});
     write(into_ / coord::kRunFile, {coord::text_header({}, run_), run_});
-    std::cerr << "pride: " << into_.string() << ": rounds " << first_ << " to " << last_
-              << "; `pride serve --dir " << into_.string() << "` goes on from there" << std::endl;
+    if (left_out_ == 0) std::cerr << "pride: nothing was left out: all files are good" << std::endl;
+    std::cerr << "pride: " << into_.string() << ": rounds " << first_ << " to " << last_ << ", "
+              << rounds << "; `pride serve --dir " << into_.string() << "` goes on from there"
+              << std::endl;
   }
 
-  static void left_out(const std::string& what) {
+  void left_out(const std::string& what) {
+    ++left_out_;
     std::cerr << "pride: left out: " << what << std::endl;
   }
 
@@ -175,6 +184,7 @@ class Repair {
   std::map<std::int64_t, Record> records_;
   std::map<std::int64_t, fs::path> parameters_;
   std::int64_t first_ = 0, last_ = 0;
+  int left_out_ = 0;
 };
 
 }  // namespace

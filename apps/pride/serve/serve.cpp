@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -137,7 +138,7 @@ class OwnCertificate {
         changed_ = time;
         log_.on_warning(error.what());
       }
-    } else if (looked_ - warned_ >= std::chrono::hours(24)) {
+    } else if (looked_ - warned_ >= std::chrono::hours(24) || is_over() != was_over_) {
       warn();
     }
   }
@@ -152,7 +153,9 @@ class OwnCertificate {
     until_ = coord::expiry_of(files);
     warn();
   }
+  bool is_over() const { return until_ < std::time(nullptr); }
   void warn() {
+    was_over_ = is_over();
     warned_ = Clock::now();
     log_.warn_of_expiry("the certificate of the server, or its CA,", until_);
   }
@@ -162,6 +165,7 @@ class OwnCertificate {
   std::filesystem::file_time_type changed_;
   Clock::time_point looked_ = Clock::now(), warned_;
   std::atomic<std::int64_t> until_ = 0;
+  bool was_over_ = false;
 };
 
 std::string listen_text(const ServeOptions& options, int port) {

@@ -99,7 +99,7 @@ function show(s) {
   at("state").className = "pill " + (s.failed || s.few_voters ? "bad" : waits ? "" : "good");
   const soon = (until) => until && until - Date.now() / 1000 < 30 * 86400;
   const expires = [["the coordinator", s], ...s.workers.map((w) => [w.name, w])].filter(([, c]) => soon(c.certificate_until))
-    .map(([name, c]) => `the certificate of ${name} expires on ${new Date(1000 * c.certificate_until).toISOString().slice(0, 10)}`);
+    .map(([name, c]) => `the certificate of ${name} ${1000 * c.certificate_until < Date.now() ? "has expired, on" : "expires on"} ${new Date(1000 * c.certificate_until).toISOString().slice(0, 16).replace("T", " ")} UTC`);
   const warnings = [s.failed, s.few_voters, ...expires].filter((text) => text);
   at("failed").hidden = warnings.length === 0;
   at("failed").textContent = warnings.join("; ");

@@ -37,9 +37,8 @@ PRIDE_API const char* pride_isa(void);     /* the instruction set of the kernels
 enum { PRIDE_FLOAT32 = 0, PRIDE_BFLOAT16 = 1, PRIDE_FLOAT16 = 2 }; /* float16: since version 5 */
 enum { PRIDE_CPU = 0, PRIDE_CUDA = 1 };
 
-/* n values in the caller's memory. This build takes PRIDE_CPU alone and refuses other devices;
- * `stream` is the handle (cudaStream_t) on which a device's values become ready, NULL on the CPU.
- */
+/* n values in the caller's memory: that of the CPU, or of the optimizer's device. `device_index`
+ * and `stream` are not read (pride_optimizer_set_stream()). */
 typedef struct pride_array {
   void* data;
   uint64_t n;

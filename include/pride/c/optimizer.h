@@ -4,6 +4,7 @@
 #define PRIDE_C_OPTIMIZER_H
 
 #include "pride/c/comm.h"
+#include "pride/c/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,7 +34,16 @@ typedef struct pride_options {
       node_of_rank; /* which ranks share a node, one entry for each rank; NULL: not known */
   /* Since PRIDE_C_VERSION 2. */
   int32_t vote_weight; /* votes of this rank, 1 to 65535: 1; others for methods that send signs */
-  int32_t reserved;    /* 0 */
+  /* 0; or so many virtual workers, which this process plays one after the other, on a communicator
+   * of size 1: pride_optimizer_hand_over(). Since PRIDE_C_VERSION 5. */
+  int32_t virtual_workers;
+  /* Where all parameters, gradients and state lie and the method runs: arrays of PRIDE_CUDA then,
+   * and the memory of state buffers is the device's. NULL: the host. For methods of which
+   * pride_method_on_device() says so; those that orthogonalise matrices need `orthogonalise`. Since
+   * PRIDE_C_VERSION 5. */
+  pride_device* device;
+  pride_orthogonalise orthogonalise;
+  void* orthogonalise_user;
 } pride_options;
 
 /* `struct_size`: sizeof(pride_options) where it is called. */
@@ -78,6 +88,11 @@ PRIDE_API int pride_optimizer_set_frozen(pride_optimizer* optimizer, const uint8
 /* From the next step on this rank's gradients are multiplied by it, in float32 and before all else:
  * 1 / scale of a scaled loss, -1 to go up the gradient. Since version 5. */
 PRIDE_API int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor);
+
+/* With a device: the stream (cudaStream_t) of the caller's own work on parameters and gradients,
+ * for the calls to come: their work begins after what it has so far, and it goes on after theirs.
+ * Since version 5. */
+PRIDE_API int pride_optimizer_set_stream(pride_optimizer* optimizer, void* stream);
 
 /* One step. `params`: one flat buffer of float32, or NULL; equal on all ranks, and so afterwards.
  * `grads`: this rank's, flat, padding zero. unused[i] not 0: tensor i has no gradient here; NULL:
@@ -132,6 +147,21 @@ PRIDE_API int pride_optimizer_to_common(const pride_optimizer* optimizer,
                                         const pride_array* params);
 PRIDE_API int pride_optimizer_to_local(const pride_optimizer* optimizer, const pride_array* params);
 
+/* Virtual workers (docs/virtual_workers.md), since version 5: one process plays N workers over one
+ * copy of the parameters, with the bits and the counted bytes of N ranks. In the place of a step,
+ * for each worker: to_worker, which with local steps makes its own parameters of `params`, for its
+ * gradients; hand_over, with a gradient for each of the n tensors (data NULL: it has none), which
+ * need not stay. Then step_workers, once. PRIDE_INVALID names a worker that comes twice or is
+ * missing, and nothing was changed. Afterwards `params` are those that all workers have in common.
+ * Bytes in the report are those of worker 0. */
+PRIDE_API int pride_optimizer_to_worker(const pride_optimizer* optimizer, int32_t worker,
+                                        const pride_array* params);
+PRIDE_API int pride_optimizer_hand_over(pride_optimizer* optimizer, int32_t worker,
+                                        const pride_array* params, const pride_array* grads,
+                                        uint64_t n);
+PRIDE_API int pride_optimizer_step_workers(pride_optimizer* optimizer, const pride_array* params,
+                                           pride_report* report);
+
 /* State: named tensors of float32 and named texts. */
 typedef struct pride_state pride_state;
 enum { PRIDE_STATE_LOCAL = 0, PRIDE_STATE_SHARED = 1, PRIDE_STATE_SERVER = 2 };
@@ -150,6 +180,9 @@ PRIDE_API void pride_memory_destroy(pride_memory* memory);
 
 PRIDE_API int pride_optimizer_save(const pride_optimizer* optimizer,
                                    pride_state** out); /* a copy */
+/* That of a virtual worker: of the rank with its number. pride_optimizer_load_all() loads them. */
+PRIDE_API int pride_optimizer_save_worker(const pride_optimizer* optimizer, int32_t worker,
+                                          pride_state** out);
 /* This rank's own state, of as many ranks. Collective: all ranks load, or none does. */
 PRIDE_API int pride_optimizer_load(pride_optimizer* optimizer, const pride_state* state);
 /* The states of all n ranks of the run that saved them, whatever the number of ranks here. `local`:

@@ -39,6 +39,7 @@ struct TrainOptions {
   double clip_norm = 0, clip_global_norm = 0;  // 0: none
 
   int workers = 0;              // 0: 4 threads, or the processes of the job
+  int virtual_workers = 0;      // played by this process, one after the other; 0: none
   int threads_per_process = 0;  // under MPI; 0: every process is one worker
   std::int64_t batch = 0;       // samples of a worker and backward pass; 0: the task's default
   std::int64_t accumulate = 1;

@@ -2,8 +2,8 @@
 #include "coord/rpc/acceptor.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -26,7 +26,11 @@ using namespace std::chrono_literals;
 
 constexpr int kAtOnce = 64;              // connections taken before others have a turn
 constexpr int kUserTimeout_ms = 20'000;  // as gRPC sets it where it listens itself
-constexpr int kWait_ms = 100;
+constexpr int kWait_ms = 50;
+constexpr std::int64_t kUnlooked = 16 << 10;  // bytes after which calls are counted again
+constexpr std::int64_t kIdleBytes = 256;      // pings and calls that are refused, in kWait_ms
+constexpr int kSecondsAfterAFlood = 2;        // without new connections from its address
+constexpr std::int64_t kBesideACall = 4096;   // headers, acknowledgements
 
 void set(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof value);
@@ -120,17 +124,20 @@ void Acceptor::listen_on(const std::string& host_port) {
 void Acceptor::start(std::unique_ptr<Grpc> grpc) {
   grpc_ = std::move(grpc);
   thread_ = std::thread([this] { run(); });
+  watcher_ = std::thread([this] { watch(); });
 }
 
 void Acceptor::stop() {
   over_ = true;
-  if (thread_.joinable()) thread_.join();
+  for (std::thread* const thread : {&thread_, &watcher_}) {
+    if (thread->joinable()) thread->join();
+  }
   for (const int fd : std::exchange(listeners_, {})) ::close(fd);
 }
 
 void Acceptor::run() {
   std::array<epoll_event, kAtOnce> events{};
-  for (Clock::time_point swept = Clock::now(); !over_;) {
+  while (!over_) {
     const int n = ::epoll_wait(epoll_, events.data(), kAtOnce, kWait_ms);
     const auto is_listener = [this](const epoll_event& event) {
       return std::ranges::find(listeners_, event.data.fd) != listeners_.end();
@@ -143,9 +150,16 @@ void Acceptor::run() {
       forget(event.data.fd);
     }
     for (const epoll_event& event : waiting) take(event.data.fd);
+  }
+}
+
+void Acceptor::watch() {
+  for (Clock::time_point swept = Clock::now(); !over_;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(kWait_ms));
+    const std::lock_guard lock(mutex_);
+    cut_floods();
     if (Clock::now() - swept < 1s) continue;
     swept = Clock::now();
-    const std::lock_guard lock(mutex_);
     sweep();
   }
 }
@@ -172,7 +186,7 @@ void Acceptor::take(int listener) {
         on_refused_(peer, why);
         continue;
       }
-      connections_[mine] = {peer, "", Clock::now()};
+      connections_[mine] = {peer, group, "", Clock::now(), false, limits_.bytes, limits_.calls};
       by_peer_[peer] = mine;
       join(mine, group);
       epoll_event event{.events = 0, .data = {.fd = mine}};  // its end alone
@@ -186,7 +200,8 @@ void Acceptor::take(int listener) {
 }
 
 std::string Acceptor::refusal_of(const std::string& group, int fd, int mine) {
-  if (++came_[group] > limits_.a_second) {
+  if (came_[group]++ >= limits_.a_second) {
+    --came_[group];
     return concat("too many connections: ", limits_.a_second, " a second from this address");
   }
   if (std::ssize(connections_) >= most_) {
@@ -212,11 +227,13 @@ void Acceptor::leave(int fd) {
   if (group->second.empty()) groups_.erase(group);
 }
 
-void Acceptor::accepted(const std::string& address, const std::string& caller) {
+void Acceptor::accepted(const std::string& address, const std::string& caller, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto found = by_peer_.find(address);
   if (found == by_peer_.end()) return;
   Connection& it = connections_.at(found->second);
+  it.may_send += kBesideACall + static_cast<std::int64_t>(bytes);
+  ++it.may_call;
   if (std::exchange(it.has_called, true)) return;
   leave(found->second);
   join(found->second, caller.empty() ? address : "worker " + caller);
@@ -230,6 +247,9 @@ void Acceptor::cut_one_of(const Groups::value_type& group, const std::string& li
 void Acceptor::cut(int fd, const std::string& why) {
   on_refused_(connections_.at(fd).peer, why);
   ::shutdown(fd, SHUT_RDWR);  // gRPC sees the end, and closes its own descriptor
+  // what is there it would read first, for seconds where it is a flood
+  while (::recv(fd, nullptr, std::size_t{1} << 30, MSG_TRUNC | MSG_DONTWAIT) > 0) {
+  }
   forget(fd);
 }
 
@@ -244,8 +264,39 @@ void Acceptor::forget(int fd) {
   ::close(fd);
 }
 
+std::string Acceptor::flood_of(int fd, Connection& it) const {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size);
+  const auto sent = static_cast<std::int64_t>(info.tcpi_bytes_received);
+  if (sent > it.may_send) {
+    return concat("a flood: ", limits_.bytes, " bytes beyond those of accepted calls");
+  }
+  it.may_send = std::min(it.may_send, sent + limits_.bytes) + kIdleBytes;
+  if (sent - it.looked_at < kUnlooked) return "";
+  it.looked_at = sent;
+  const std::int64_t begun = it.begun.count(it.peer);
+  if (begun > it.may_call) {
+    return concat("a flood: ", limits_.calls, " calls beyond those that were accepted");
+  }
+  it.may_call = std::min(it.may_call, begun + limits_.calls);
+  return "";
+}
+
+void Acceptor::cut_floods() {
+  std::map<int, std::string> floods;
+  for (auto& [fd, it] : connections_) {
+    if (std::string why = flood_of(fd, it); !why.empty()) floods[fd] = std::move(why);
+  }
+  for (const auto& [fd, why] : floods) {
+    came_[connections_.at(fd).from] += kSecondsAfterAFlood * limits_.a_second;
+    cut(fd, why);
+  }
+}
+
 void Acceptor::sweep() {
-  came_.clear();
+  for (auto& [from, count] : came_) count -= limits_.a_second;
+  std::erase_if(came_, [](const auto& one) { return one.second <= 0; });
   std::vector<int> old;
   for (const auto& [fd, it] : connections_) {
     if (!it.has_called && Clock::now() - it.since >= limits_.without_call) old.push_back(fd);

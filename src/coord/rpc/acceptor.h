@@ -17,6 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "coord/rpc/begun_calls.h"
+
 namespace pride::coord {
 
 // A connection counts with its address until a call on it was accepted, then with its caller.
@@ -26,6 +28,9 @@ struct ConnectionLimits {
   int of_one = 128;    // of an address (IPv6: its /64), without an accepted call; of a caller
   int a_second = 100;  // new ones from an address
   std::chrono::seconds without_call{30};
+  // Calls and bytes of a connection beyond those that were accepted: calls under way, late ones, a
+  // first registration. More is a flood of frames, whose memory is up to 100 times their bytes.
+  std::int64_t calls = 1000, bytes = 6 << 20;
   int reserve = 256;  // highest descriptors of the process that are left to files
 };
 
@@ -44,21 +49,25 @@ class Acceptor {
   void start(std::unique_ptr<Grpc> grpc);
   void stop();  // takes no more connections; those of gRPC go on
 
-  // A call on the connection from `address` (as of peer_address()) was accepted. `caller`: a
-  // certificate's name; empty: there is none.
-  void accepted(const std::string& address, const std::string& caller);
+  // A call of so many bytes on the connection from `address` (as of peer_address()) was accepted.
+  // `caller`: a certificate's name; empty: there is none.
+  void accepted(const std::string& address, const std::string& caller, std::size_t bytes);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Connection {
-    std::string peer, group;
+    std::string peer, from, group;
     Clock::time_point since;
     bool has_called = false;
+    // Since its beginning; `looked_at` when calls were counted last.
+    std::int64_t may_send = 0, may_call = 0, looked_at = 0;
+    BegunCalls begun = {};
   };
   using Groups = std::map<std::string, std::vector<int>>;
 
   void listen_on(const std::string& host_port);
   void run();
+  void watch();
   void take(int listener);
   // The lock is held.
   std::string refusal_of(const std::string& group, int fd, int mine);
@@ -67,6 +76,8 @@ class Acceptor {
   void cut(int fd, const std::string& why);
   void cut_one_of(const Groups::value_type& group, const std::string& limit);
   void forget(int fd);
+  std::string flood_of(int fd, Connection& it) const;  // empty: it is none
+  void cut_floods();
   void sweep();
 
   const ConnectionLimits limits_;
@@ -76,14 +87,17 @@ class Acceptor {
   std::vector<int> listeners_;
   std::unique_ptr<Grpc> grpc_;
   std::atomic<bool> over_ = false;
-  std::thread thread_;
+  // gRPC may do its own work in a thread that hands it a connection, as long as a flood lasts: so
+  // who ends floods is another.
+  std::thread thread_, watcher_;
 
   std::mutex mutex_;  // of the rest
   // By a second descriptor of the connection: it tells when gRPC has ended it, and can end it.
   std::unordered_map<int, Connection> connections_;
   std::unordered_map<std::string, int> by_peer_;
   Groups groups_;
-  std::unordered_map<std::string, int> came_;  // from an address, since the last sweep
+  std::unordered_map<std::string, int>
+      came_;  // from an address; of it what is let in a second goes
   std::minstd_rand random_{std::random_device()()};
 };
 

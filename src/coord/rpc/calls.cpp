@@ -32,9 +32,9 @@ grpc::ChannelArguments channel_arguments() {
 }
 
 // What another attempt would not mend. Dates may be mended: by a clock that is set, or a new
-// certificate. libcrypto says of the server's no more than that it fails: once it was good, it may
-// be so again.
-bool is_final(const grpc::Status& status, bool answered) {
+// certificate. libcrypto says of the server's no more than "certificate verify failed", also of one
+// that has expired.
+bool is_final(const grpc::Status& status) {
   const std::string why = status.error_message();
   const auto says = [&](std::string_view part) { return why.find(part) != why.npos; };
   switch (status.error_code()) {
@@ -47,7 +47,7 @@ bool is_final(const grpc::Status& status, bool answered) {
     default:
       break;
   }
-  return (says("certificate verify failed") && !answered) || says("is not in peer certificate");
+  return says("is not in peer certificate");
 }
 
 // A connection that had no time to be refused: says nothing of the reason.
@@ -69,7 +69,8 @@ std::string reason_of(const grpc::Status& status, bool answered) {
       why.find("handshaker shutdown") != why.npos && why.find(kCutShort) == why.npos;
   if (why.find("Socket closed") != why.npos && answered) return "the connection broke: " + why;
   if (no_handshake || why.find("Socket closed") != why.npos) {
-    return why + " (does one side use certificates, and the other not?)";
+    return why + " (does one side use certificates, and the other not? has this worker's " +
+           "certificate been revoked? the coordinator's log says why)";
   }
   return why;
 }
@@ -137,7 +138,7 @@ void Calls::check_given_up(const std::string& what) const {
 
 void Calls::wait_after(const grpc::Status& status, Tries& tries) {
   const std::string where = concat("coordinator ", host_port_, ", ", tries.what, ": ");
-  if (is_final(status, answered_)) throw CommError(where + reason_of(status, answered_));
+  if (is_final(status)) throw CommError(where + reason_of(status, answered_));
   if (tries.reason.empty() || status.error_message().find(kCutShort) == std::string::npos) {
     tries.reason = reason_of(status, answered_);
   }

@@ -2,6 +2,7 @@
 #include "coord/rpc/certificate_files.h"
 
 #include <fcntl.h>
+#include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -92,6 +93,10 @@ CertificateFiles read_certificate_files(const fs::path& folder) {
   };
   check(ca != nullptr, kCaFile, "is no certificate in PEM");
   check(cert != nullptr, kCertFile, "is no certificate in PEM");
+  const KeyPtr issuer(X509_get_pubkey(ca.get()));
+  check(issuer && X509_verify(cert.get(), issuer.get()) == 1, kCertFile,
+        "is not of this project's CA, the ca.pem beside it");
+  ERR_clear_error();
   check(key != nullptr, kKeyFile, "is no key in PEM without a password");
   check(X509_check_private_key(cert.get(), key.get()) == 1, kKeyFile,
         "is not the key of cert.pem beside it");

@@ -70,26 +70,30 @@ CertificateChecker::Known CertificateChecker::read(const std::string& pem) const
   return known;
 }
 
-const CertificateChecker::Known& CertificateChecker::known(const std::string& pem) {
+CertificateChecker::Known CertificateChecker::known(const std::string& pem) {
+  if (pem.empty()) {
+    return {.refused = "no certificate: this coordinator asks for one of its project"};
+  }
   const std::string key = fingerprint(pem);
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  if (known_.size() >= kMostKnown) known_.clear();
-  return known_.emplace(key, read(pem)).first->second;
+  const std::lock_guard lock(mutex_);
+  if (known_.size() >= kMostKnown && !known_.contains(key)) known_.clear();
+  if (!known_.contains(key)) known_.emplace(key, read(pem));
+  Known it = known_.at(key);
+  if (it.refused.empty() && revocations_.contains(it.serial)) {
+    it.refused =
+        concat("the certificate of ", it.name, " has been revoked (serial ", it.serial, ")");
+  }
+  return it;
 }
 
 Verdict CertificateChecker::check(const std::string& pem, Now now) {
-  if (pem.empty()) return {"", "no certificate: this coordinator asks for one of its project"};
   const std::time_t second = std::chrono::system_clock::to_time_t(now);
-  const std::lock_guard lock(mutex_);
-  const Known& it = known(pem);
+  const Known it = known(pem);
   const std::string which = "the certificate of " + it.name;
   if (!it.refused.empty()) return {it.name, it.refused};
   if (second < it.from) return {it.name, concat(which, " ", kNotYetValid, it.from_text)};
   if (second > it.until) return {it.name, concat(which, " ", kExpired, ", on ", it.until_text)};
   if (second > ca_until_) return {it.name, "the project's CA has expired"};
-  if (revocations_.contains(it.serial)) {
-    return {it.name, concat(which, " has been revoked (serial ", it.serial, ")")};
-  }
   return {it.name, "", std::min(it.until, ca_until_)};
 }
 

@@ -1,6 +1,7 @@
 // Whether a worker's certificate is good now. gRPC asks for one when a connection is made and
-// proves that the worker has its key; chain, dates and revocation are looked at here, at every
-// call.
+// proves that the worker has its key. Chain and revocation are checked here then, so that a
+// stranger sends no HTTP/2, and with the dates at every call, so that the caller learns what is
+// wrong.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,13 +32,16 @@ class CertificateChecker {
 
   Verdict check(const std::string& pem, Now now);
 
+  // Why its owner may not even call. Empty: it is of the project's CA, and not revoked.
+  std::string stranger(const std::string& pem) { return known(pem).refused; }
+
  private:
-  struct Known {  // what does not change about a certificate
-    std::string name, serial, refused;
+  struct Known {
+    std::string name = {}, serial = {}, refused = {};
     std::time_t from = 0, until = 0;
-    std::string from_text, until_text;
+    std::string from_text = {}, until_text = {};
   };
-  const Known& known(const std::string& pem);
+  Known known(const std::string& pem);
   Known read(const std::string& pem) const;
 
   X509Ptr ca_;

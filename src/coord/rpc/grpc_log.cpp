@@ -32,7 +32,10 @@ FailedConnection parse(const std::string& line) {
   if (const std::string child = between(text, "children:[", '{'); !child.empty()) {
     why += ": " + child.substr(child.find(':') + 1);
   }
-  if (why.starts_with("UNKNOWN:")) why = why.substr(8);
+  for (const std::string_view prefix :
+       {"UNKNOWN:", "Custom verification check failed with error: ", "UNAUTHENTICATED: "}) {
+    if (why.starts_with(prefix)) why = why.substr(prefix.size());
+  }
   if (why.ends_with(' ')) why.pop_back();
   if (why.find("wrong version number") != why.npos) why += " (it does not begin as TLS does)";
   return {.address = between(text, "target_address:\"", '"'), .why = "handshake failed: " + why};

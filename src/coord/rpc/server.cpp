@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "coord/rpc/acceptor.h"
 #include "coord/rpc/address.h"
 #include "coord/rpc/certificate_files.h"
+#include "coord/rpc/checker.h"
 #include "coord/rpc/grpc_log.h"
 #include "coord/rpc/service.h"
 #include "coord/run_message.h"
@@ -29,7 +31,35 @@ constexpr unsigned kLookForNew_s = 5;  // certificates
 constexpr int kMostStreams = 8;        // calls of one connection at a time; a worker makes two
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // of gRPC's buffers
 
-std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& options) {
+namespace tls = grpc::experimental;
+
+// Ends the connections of strangers after the handshake, before their first frame of HTTP/2: gRPC
+// 1.51 has no defence against floods of these (calls that are opened and reset, headers without an
+// end), which cost it far more than their bytes.
+class Doorkeeper final : public tls::ExternalCertificateVerifier {
+ public:
+  explicit Doorkeeper(std::shared_ptr<CertificateChecker> checker) : checker_(std::move(checker)) {}
+
+  bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
+              grpc::Status* verdict) override {
+    const grpc::string_ref pem = request->peer_cert();
+    const std::string why = checker_->stranger({pem.data(), pem.size()});
+    if (!why.empty()) *verdict = {grpc::StatusCode::UNAUTHENTICATED, why};
+    return true;
+  }
+  void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
+
+ private:
+  const std::shared_ptr<CertificateChecker> checker_;
+};
+
+std::shared_ptr<CertificateChecker> checker_of(const ServerOptions& options) {
+  if (!options.certificates) return nullptr;
+  return std::make_shared<CertificateChecker>(*options.certificates, options.on_warning);
+}
+
+std::shared_ptr<grpc::ServerCredentials> credentials_of(
+    const ServerOptions& options, const std::shared_ptr<CertificateChecker>& checker) {
   const HostPort where = parse_host_port(options.listen, "--listen");
   if (!options.certificates) {
     PRIDE_CHECK(
@@ -40,14 +70,13 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const ServerOptions& opt
   }
   const CertificateFiles files = read_certificate_files(*options.certificates);
   check_is_of_server(files, *options.certificates);
-  // asked for, and looked at by CertificateChecker, which can say why it does not like one
   const std::filesystem::path& folder = *options.certificates;
-  namespace tls = grpc::experimental;
   tls::TlsServerCredentialsOptions watched(std::make_shared<tls::FileWatcherCertificateProvider>(
       folder / kKeyFile, folder / kCertFile, folder / kCaFile, kLookForNew_s));
   watched.watch_root_certs();
   watched.watch_identity_key_cert_pairs();
   watched.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
+  watched.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<Doorkeeper>(checker));
   return tls::TlsServerCredentials(watched);
 }
 
@@ -76,9 +105,12 @@ struct Server::Impl {
       : options(std::move(given)),
         coordinator(coordinator),
         log([this](const FailedConnection& failed) { on_failed(failed); }),
-        service(options, coordinator,
-                [this](const Peer& peer) { acceptor.accepted(peer.address, peer.certificate); }),
-        credentials(credentials_of(options)),
+        checker(checker_of(options)),
+        service(options, coordinator, checker,
+                [this](const Peer& peer, std::size_t bytes) {
+                  acceptor.accepted(peer.address, peer.certificate, bytes);
+                }),
+        credentials(credentials_of(options, checker)),
         acceptor(
             options.listen, options.connections,
             [this](const std::string& address, const std::string& why) { refuse(address, why); }) {
@@ -134,6 +166,7 @@ struct Server::Impl {
   ServerOptions options;
   Coordinator& coordinator;
   GrpcLog log;
+  std::shared_ptr<CertificateChecker> checker;
   Service service;
   std::shared_ptr<grpc::ServerCredentials> credentials;
   Acceptor acceptor;

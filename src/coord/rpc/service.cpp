@@ -86,16 +86,13 @@ class Service::Call final : public Reactor {
 };
 
 Service::Service(const ServerOptions& options, Coordinator& coordinator,
-                 std::function<void(const Peer&)> on_accepted)
+                 std::shared_ptr<CertificateChecker> checker, OnAccepted on_accepted)
     : options_(options),
       coordinator_(coordinator),
+      checker_(std::move(checker)),
       on_accepted_(std::move(on_accepted)),
       admission_(options.limits),
-      pool_(kThreads, kMostTasks) {
-  if (options.certificates) {
-    checker_ = std::make_unique<CertificateChecker>(*options.certificates, options.on_warning);
-  }
-}
+      pool_(kThreads, kMostTasks) {}
 
 void Service::forget(Call& call) {
   if (!call.caller.empty()) admission_.leave(call.caller);
@@ -166,9 +163,9 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
     }
     return call;
   }
-  const auto send = [this, call, out](const auto& reply) {
+  const auto send = [this, call, out, bytes = in->Length()](const auto& reply) {
     const std::string& why = refusal_in(reply);
-    if (why.empty()) on_accepted_(call->peer);
+    if (why.empty()) on_accepted_(call->peer, bytes);
     // workers try again: the coordinator may be back in a moment, from its journal
     const bool over = why.starts_with(kStops) || why.starts_with(kFailed);
     call->answer(over ? grpc::Status(StatusCode::UNAVAILABLE, "the coordinator ends")

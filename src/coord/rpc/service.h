@@ -35,9 +35,12 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
   using Buffer = grpc::ByteBuffer;
   using Reactor = grpc::ServerUnaryReactor;
 
-  // `on_accepted`: a call was answered, and not with a refusal.
+  // A call of so many bytes was answered, and not with a refusal.
+  using OnAccepted = std::function<void(const Peer&, std::size_t bytes)>;
+
+  // `checker` null: there are no certificates.
   Service(const ServerOptions& options, Coordinator& coordinator,
-          std::function<void(const Peer&)> on_accepted);
+          std::shared_ptr<CertificateChecker> checker, OnAccepted on_accepted);
 
   Reactor* Register(Context* context, const Buffer* in, Buffer* out) override;
   Reactor* Heartbeat(Context* context, const Buffer* in, Buffer* out) override;
@@ -66,8 +69,8 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
 
   const ServerOptions& options_;
   Coordinator& coordinator_;
-  const std::function<void(const Peer&)> on_accepted_;
-  std::unique_ptr<CertificateChecker> checker_;
+  const std::shared_ptr<CertificateChecker> checker_;
+  const OnAccepted on_accepted_;
   Admission admission_;
   std::recursive_mutex mutex_;  // of calls_; ending a call may forget it at once
   std::set<Call*> calls_;

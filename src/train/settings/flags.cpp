@@ -179,6 +179,11 @@ std::vector<Flag> size_flags() {
           "Threads, each a worker with a model of its own. Default: 4. Under mpirun every process "
           "is a worker and the flag may be left out",
           {.lowest = 1, .highest = 1024}),
+      run("virtual-workers", &O::virtual_workers, Role::kSpeed,
+          "Workers that this process plays one after the other over one copy of the model: the "
+          "results and the counted bytes of as many --workers in the memory of one, in N times "
+          "the time",
+          {.lowest = 1, .highest = 1024, .rival = "workers"}),
       run("threads-per-process", &O::threads_per_process, Role::kSpeed,
           "Under mpirun: workers in each process, threads of it. Default: every process is one "
           "worker",

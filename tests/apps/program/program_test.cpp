@@ -135,6 +135,10 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
   EXPECT_EQ(info.at("default_text").at("hash").get<std::string>().size(), 16U);
   EXPECT_GT(info.at("default_text").at("train_bytes"), 1'000'000);
   EXPECT_EQ(info.at("methods"), method_names());
+  const auto& cuda = info.at("cuda");
+  EXPECT_EQ(cuda.at("gpus").empty(), cuda.at("driver").is_null());
+  EXPECT_TRUE(cuda.at("off").is_null() || cuda.at("off").is_string());
+  EXPECT_TRUE(cuda.contains("nvrtc") && cuda.contains("cache"));
 #ifdef PRIDE_HAVE_MPI
   const auto mpi = info.at("transports").at("mpi").get<std::string>();
   EXPECT_FALSE(mpi.empty());
@@ -147,6 +151,19 @@ TEST(Program, InfoTellsWhatThisBuildIs) {
 #else
   EXPECT_TRUE(info.at("libtorch").is_null());
 #endif
+}
+
+TEST(Program, InfoTellsWhyThereIsNoGpuPath) {
+  const std::string environment = "PRIDE_CUDA_DRIVER=/nowhere/libcuda.so PRIDE_CACHE=/kernels ";
+  const auto cuda = json_of(run_shell(environment + command_of({"info", "--json"}))).at("cuda");
+  EXPECT_EQ(cuda.at("gpus"), nlohmann::json::array());
+  EXPECT_TRUE(cuda.at("driver").is_null());
+  EXPECT_EQ(cuda.at("cache"), "/kernels");
+  const std::string why = "cannot load /nowhere/libcuda.so: ";
+  expect_contains(cuda.at("off").get<std::string>(), why);
+  const Outcome outcome = run_shell(environment + command_of({"info"}));
+  expect_contains(outcome.out, "GPU           none\nCUDA driver   none\n");
+  expect_contains(outcome.out, "kernel cache  /kernels\nGPU path      off: " + why);
 }
 
 TEST(Program, InfoTellsThePersonTheSame) {

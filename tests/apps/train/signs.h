@@ -14,7 +14,7 @@ namespace pride::train {
 inline std::atomic<int> batches_made = 0;  // by all workers, for training
 
 // Which numbers are above `border`: 64 of them, from -31.5 to 31.5, over `scale`.
-class Signs final : public Task {
+class Signs : public Task {
  public:
   explicit Signs(ModelMaker model, double border = 0, double scale = 1)
       : model_(std::move(model)), border_(border), scale_(scale) {}

@@ -19,7 +19,9 @@ using namespace pride::train;
 class Line final : public Model {
  public:
   Line() : weight_(declare("weight", {2, 1}, Init::normal(0.1))) {}
-  at::Tensor logits(const at::Tensor& input) override { return at::matmul(input, weight_.t()); }
+  at::Tensor logits(const at::Tensor& input) override {
+    return at::matmul(input.to(weight_.scalar_type()), weight_.t()).to(at::kFloat);
+  }
 
  private:
   at::Tensor weight_;

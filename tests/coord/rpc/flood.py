@@ -3,7 +3,9 @@
 # usage: unshare -n python3 flood.py PRIDE TEST_WORKER [ATTACK ...] [--seconds S] [--restart]   (root, for namespaces)
 # --restart: a worker is killed 5 s into the attack and started again; the last column says when it was back
 # attacks: tcp (5,000 connections of one address, dialled again as they end), tls (handshakes without a certificate),
-# http2 (half-open HTTP/2 after TLS), namespaces (200 TCP connections from each of 20 addresses), page (5,000 to --http)
+# http2 (half-open HTTP/2 after TLS), namespaces (200 TCP connections from each of 20 addresses), page (5,000 to --http),
+# reset and the other names in http2.py: frames on one TLS connection after the other, without a certificate;
+# reset:mallory: with one; reset:namespaces: from each of 20 addresses
 # SPDX-License-Identifier: Apache-2.0
 import argparse
 import datetime
@@ -18,10 +20,10 @@ import tempfile
 import threading
 import time
 
+import http2
 from processes import Coordinator, Worker, cpu_seconds, wait_until
 
 ADDRESSES = 20
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 
 
 def raise_limit():
@@ -46,7 +48,7 @@ def hold(host, port, count, kind, until):
                 if kind in ("tls", "http2"):
                     line = context.wrap_socket(line)
                     if kind == "http2":
-                        line.sendall(PREFACE)
+                        line.sendall(http2.PREFACE)
             except OSError:
                 line.close()
                 continue
@@ -59,11 +61,15 @@ def hold(host, port, count, kind, until):
     print(dialled, most, len(by_number))
 
 
-def attack(kind, port, page, seconds):
+def attack(kind, port, page, seconds, certs):
     me = [sys.executable, __file__, "--hold"]
-    if kind == "namespaces":
-        calls = [["ip", "netns", "exec", f"flood{i}", *me, f"10.99.{i}.1", str(port), "200", "tcp", str(seconds)]
+    kind, _, who = kind.partition(":")
+    if "namespaces" in (kind, who):
+        each = "tcp" if kind == "namespaces" else kind
+        calls = [["ip", "netns", "exec", f"flood{i}", *me, f"10.99.{i}.1", str(port), "200", each, str(seconds)]
                  for i in range(ADDRESSES)]
+    elif who:
+        calls = [[*me, "127.0.0.1", str(port), str(certs / "workers" / who), kind, str(seconds)]]
     else:
         calls = [[*me, "127.0.0.1", str(page if kind == "page" else port), "5000",
                   "tcp" if kind == "page" else kind, str(seconds)]]
@@ -109,7 +115,7 @@ def rounds(coordinator):
 def one(pride, program, kind, seconds, folder, restart):
     certs = folder / "certs"
     for command in (("init", certs), ("server", certs, "--name", "localhost,127.0.0.1"),
-                    *(("worker", certs, name) for name in "abc")):
+                    *(("worker", certs, name) for name in ("a", "b", "c", "mallory"))):
         subprocess.run([pride, "certs", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
     coordinator = Coordinator(pride, folder / "journal", "--certs", str(certs / "server"), "--http", "127.0.0.1:0",
                               "--quorum", "2" if restart else "3")
@@ -130,7 +136,7 @@ def one(pride, program, kind, seconds, folder, restart):
     watch.start()
     cpu = cpu_seconds(coordinator.process.pid)
     before, began = rounds(coordinator), time.monotonic()
-    attackers = attack(kind, coordinator.port, int(coordinator.http.rstrip("/").rsplit(":", 1)[1]), seconds)
+    attackers = attack(kind, coordinator.port, int(coordinator.http.rstrip("/").rsplit(":", 1)[1]), seconds, certs)
     if restart:
         time.sleep(5)
         workers[2].kill()
@@ -161,7 +167,12 @@ def one(pride, program, kind, seconds, folder, restart):
 def main():
     if sys.argv[1] == "--hold":
         host, port, count, kind, seconds = sys.argv[2:]
-        return hold(host, int(port), int(count), kind, time.monotonic() + float(seconds))
+        until = time.monotonic() + float(seconds)
+        if kind not in http2.KINDS:
+            return hold(host, int(port), int(count), kind, until)
+        context = http2.client_context(None if count.isdigit() else count)
+        connections, _ = http2.attack((host, int(port)), context, kind, until)
+        return print(connections, 1, 0)
     parser = argparse.ArgumentParser()
     parser.add_argument("pride")
     parser.add_argument("worker")

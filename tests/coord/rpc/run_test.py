@@ -6,62 +6,14 @@ import ctypes
 import json
 import os
 import pathlib
-import re
-import select
+import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-import urllib.request
 
-from processes import Coordinator, Wire, Worker, last_round, wait_until
-
-PATIENCE_S = 120
-ROUNDS = 120
-LONG = 400
-FLAGS = ("--dead-after", "2", "--most-grace", "1", "--parameters-every", "20")
-
-faults = []
-
-
-def expect(what, is_so):
-    if not is_so:
-        faults.append(what)
-        print("FAULT:", what, flush=True)
-
-
-class Run:
-    def __init__(self, pride, program, folder):
-        self.program, self.folder = program, pathlib.Path(folder)
-        self.coordinator = Coordinator(pride, self.folder / "journal", *FLAGS)
-        self.coordinator.start()
-        self.workers = []
-
-    def worker(self, name, port=None, rounds=ROUNDS, **settings):
-        settings = {"pause_ms": 5, "secret": self.folder / f"{name}.secret", **settings}
-        worker = Worker([self.program, f"127.0.0.1:{port or self.coordinator.port}", name, str(rounds),
-                         *(f"{key}={value}" for key, value in settings.items())])
-        worker.start()
-        self.workers.append(worker)
-        return worker
-
-    def wait_for_round(self, n):
-        wait_until(f"round {n}", lambda: last_round(self.coordinator) >= n, PATIENCE_S)
-
-    def check_end(self, rounds=ROUNDS):
-        results = [worker.result(PATIENCE_S) for worker in self.workers]
-        expect(f"stopped with {self.coordinator.process.poll()}", self.coordinator.stop() == 0)
-        _, records, end = self.coordinator.journal()
-        expect(f"{len(records)} records", [r["round"] for r in records] == list(range(rounds)))
-        for result in results:
-            expect(f"{result} is not the journal's {end}",
-                   result["hash"] == end["params_hash"] and result["rounds"] == rounds)
-        for record in records:
-            numbers = [voter["number"] for voter in record["voters"]]
-            expect(f"voted twice: {record}", len(set(numbers)) == len(numbers))
-        return results
+from processes import Coordinator, Wire, last_round, wait_until
+from runs import FLAGS, LONG, PATIENCE_S, expect, main
 
 
 def workers_end_alike(run):
@@ -96,6 +48,15 @@ def orders_are_obeyed(run):
     control.write_text("quorum two\n")
     wait_until("a warning", lambda: any("control.txt:1: no order: 'quorum two'" in e["what"]
                                         for e in run.coordinator.events("warning")), PATIENCE_S)
+    for text, part in (("finish 3\n", "is the earliest end"), ("\ufeffquorum 0\n", "no order: 'quorum 0'"),
+                       ("eject nobody\neject c\nsteps 100000\n", "no worker of this name")):
+        control.write_text(text)
+        wait_until(part, lambda part=part: any(part in e["what"] for e in run.coordinator.events("warning")), PATIENCE_S)
+    control.unlink()
+    os.mkfifo(control)
+    wait_until("a warning", lambda: any("is no regular file" in e["what"] for e in run.coordinator.events("warning")),
+               PATIENCE_S)
+    control.unlink()
     last = last_round(run.coordinator) + 300
     order("steps 100000", "eject c", f"finish {last}")
     results = [worker.result(PATIENCE_S) for worker in run.workers]
@@ -300,64 +261,12 @@ def damaged_journals_are_repaired(run):
     expect(f"{said}", said.returncode == 0 and "left out: rounds before 5: records are missing between" in said.stderr)
     end = json.loads(call(run.folder / "third", "--replay").stdout.splitlines()[-1])
     expect(f"{end}", end["params_hash"] == good["params_hash"] and end["replayed_from"] > 5)
+    expect(f"no word of parameters: {said}", ", parameters before round " in said.stderr)
+    said = call(run.folder / "third", "--repair", run.folder / "fourth")
+    expect(f"{said}", said.returncode == 0 and "nothing was left out" in said.stderr)
     expect("into a folder with files", call(folder, "--repair", run.folder / "third").returncode == 1)
     run.coordinator.folder = run.folder / "third"
     run.coordinator.start()
-    expect("stopped", run.coordinator.stop() == 0)
-
-
-def other_hosts_read_nothing(run):
-    run.coordinator.stop()
-    run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
-    run.coordinator.start()
-    port = int(run.coordinator.http.rstrip("/").rsplit(":", 1)[1])
-    for host, code in ((f"127.0.0.1:{port}", b"200"), (f"localhost:{port}", b"200"), ("evil.example", b"421")):
-        with socket.create_connection(("127.0.0.1", port), 10) as line:
-            line.sendall(f"GET /status.json HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-            answer = line.recv(100)
-            expect(f"{host}: {answer}", answer.startswith(b"HTTP/1.1 " + code))
-    with urllib.request.urlopen(run.coordinator.http + "metrics", timeout=10) as answer:
-        metrics = answer.read().decode()
-    rules = (pathlib.Path(__file__).parents[3] / "apps/pride/serve/pride-serve.rules.yml").read_text()
-    for name in set(re.findall(r"pride_[a-z_]+", rules)):
-        expect(f"{name} of the rules is no metric", f"# TYPE {name} " in metrics)
-    run.coordinator.process.send_signal(signal.SIGTERM)
-    expect("stopped by a second signal", run.coordinator.stop() == 0)
-    run.coordinator.flags = (*FLAGS, "--http", "0.0.0.0:0")
-    run.coordinator.start()
-    wait_until("a warning", lambda: any("there is no password" in e["what"] for e in run.coordinator.events("warning")))
-    expect("stopped", run.coordinator.stop() == 0)
-
-
-def idle_connections_hold_nobody_up(run):
-    """60 connections to the status page that say nothing, or half a request: others are answered, and these end."""
-    run.coordinator.stop()
-    run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
-    run.coordinator.start()
-    host, port = run.coordinator.http.removeprefix("http://").rstrip("/").split(":")
-
-    def ask(path):
-        with socket.create_connection((host, int(port)), 10) as line:
-            line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-            return b"".join(iter(lambda: line.recv(1 << 16), b"")).decode()
-
-    idle = [socket.create_connection((host, int(port)), 10) for _ in range(60)]
-    for line in idle[::2]:
-        line.send(b"GET /status.json HT")
-    began = time.monotonic()
-    for path, part in (("/", "<!doctype html>"), ("/status.json?x", '"open_round":0'), ("/metrics", "pride_open_round 0")):
-        answer = ask(path)
-        expect(f"{path}: {answer[:200]}", answer.startswith("HTTP/1.1 200 OK\r\n") and part in answer
-               and "Content-Security-Policy: default-src 'none'" in answer)
-    expect(f"answers took {time.monotonic() - began:.1f} s", time.monotonic() - began < 5)
-    expect("no 404", ask("/x").startswith("HTTP/1.1 404 "))
-    for line in idle:
-        line.settimeout(20)
-        try:
-            while line.recv(4096):
-                pass
-        except ConnectionResetError:
-            pass
     expect("stopped", run.coordinator.stop() == 0)
 
 
@@ -374,70 +283,6 @@ def samples_weigh_what_they_say(run):
     expect(f"weights {weights}", weights == {"small": 1, "large": 3})
 
 
-def dripping_connections_end(run):
-    """70 connections to the status page that send a byte a second, where 64 are served at a time: all end, and others
-    are answered."""
-    run.coordinator.stop()
-    run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
-    run.coordinator.start()
-    host, port = run.coordinator.http.removeprefix("http://").rstrip("/").split(":")
-    began = time.monotonic()
-    lines = [socket.create_connection((host, int(port)), 10) for _ in range(70)]
-    left = lines[:64]
-    for line in lines:
-        line.sendall(b"GET / HTTP/1.1\r\n")
-    while left and time.monotonic() < began + 30:
-        for line in list(left):
-            try:
-                line.sendall(b"x")
-                ended = select.select([line], [], [], 0)[0] and not line.recv(4096)
-            except OSError:
-                ended = True
-            if ended:
-                left.remove(line)
-        time.sleep(1)
-    expect(f"{len(left)} of 64 are held after 30 s", not left)
-    with socket.create_connection((host, int(port)), 10) as line:
-        line.settimeout(30)
-        line.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        expect("no answer after the others", line.recv(4096).startswith(b"HTTP/1.1 200 OK"))
-    for line in lines:
-        line.close()
-    expect("stopped", run.coordinator.stop() == 0)
-
-
-def many_connections_end_nobody(run):
-    """1,200 connections each to the port of workers and to the status page, of a process that may open 300 files."""
-    run.coordinator.stop()
-    run.coordinator.flags = (*FLAGS, "--http", "127.0.0.1:0")
-    run.coordinator.descriptors = (300, 300)
-    run.coordinator.start()
-    for name in "abc":
-        run.worker(name, rounds=LONG)
-    run.wait_for_round(10)
-    page = int(run.coordinator.http.rstrip("/").rsplit(":", 1)[1])
-    lines = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(1200)
-             for port in (run.coordinator.port, page)]
-    run.wait_for_round(60)  # parameters are written meanwhile
-    late = run.worker("late", rounds=LONG)
-    run.check_end(LONG)
-    for line in lines:
-        line.close()
-    expect(f"ended with {late.process.returncode}", late.process.returncode == 0)
-    whys = {e["why"] for e in run.coordinator.events("refused")}
-    expect(f"refused: {whys}", any("too many connections" in why for why in whys))
-    expect("failed", not run.coordinator.events("failed") and not run.coordinator.events("warning"))
-
-
-def the_soft_limit_of_files_is_raised(run):
-    run.coordinator.stop()
-    run.coordinator.descriptors = (256, 2048)
-    run.coordinator.start()
-    limits = pathlib.Path(f"/proc/{run.coordinator.process.pid}/limits").read_text()
-    soft = limits.split("Max open files")[1].split()[0]
-    expect(f"soft limit {soft}", soft == "2048")
-
-
 def a_signal_to_any_thread_stops_it(run):
     """A thread that a library began before main() does not block signals."""
     pid = run.coordinator.process.pid
@@ -449,31 +294,30 @@ def a_signal_to_any_thread_stops_it(run):
     expect("not in the log", run.coordinator.events()[-1]["event"] == "stopped")
 
 
-def main():
-    pride, program, *names = sys.argv[1:]
-    tests = (workers_end_alike, orders_are_obeyed, killed_worker_comes_back, killed_coordinator_goes_on,
-             stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
-             another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
-             idle_connections_hold_nobody_up, dripping_connections_end,
-             samples_weigh_what_they_say, damaged_journals_are_repaired,
-             other_hosts_read_nothing, many_connections_end_nobody,
-             the_soft_limit_of_files_is_raised, a_signal_to_any_thread_stops_it)
-    for test in tests:
-        if names and test.__name__ not in names:
-            continue
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            run = Run(pride, program, folder)
-            try:
-                test(run)
-            finally:
-                for process in [run.coordinator, *run.workers]:
-                    if process.process.poll() is None:
-                        process.kill()
-        print(f"{test.__name__}: {time.monotonic() - began:.1f} s", flush=True)
-    print("faults:", len(faults))
-    return 1 if faults else 0
+def the_end_of_a_certificate_is_named(run):
+    """In hours on the last day; and once more when it has come, where `faketime` can make a certificate of yesterday."""
+    run.coordinator.stop()
+    certs = run.folder / "certs"
+    make = [run.coordinator.pride, "certs", "server", certs, "--name", "localhost", "--days", "1", "--overwrite"]
+    subprocess.run([run.coordinator.pride, "certs", "init", certs], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    run.coordinator.flags = (*FLAGS, "--certificates", str(certs / "server"))
+    run.coordinator.start()
+
+    def warned(part):
+        return any(part in e["what"] for e in run.coordinator.events("warning"))
+
+    expect("no hours", warned("the certificate of the server, or its CA, expires in 24 hours"))
+    if shutil.which("faketime"):
+        yesterday = {**os.environ, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        subprocess.run(["faketime", "-f", "-86390s", *make], check=True, stdout=subprocess.DEVNULL, env=yesterday)
+        wait_until("expires in 1 hour", lambda: warned("expires in 1 hour"), PATIENCE_S)
+        wait_until("has expired", lambda: warned("has expired"), PATIENCE_S)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main((workers_end_alike, orders_are_obeyed, killed_worker_comes_back, killed_coordinator_goes_on,
+                   stopped_coordinator_goes_on, cut_wires_are_mended, unread_output_stops_nobody,
+                   another_secret_is_refused, commands_say_what_is_wrong, damaged_journals_are_named,
+                   samples_weigh_what_they_say, damaged_journals_are_repaired, a_signal_to_any_thread_stops_it,
+                   the_end_of_a_certificate_is_named)))

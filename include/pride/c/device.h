@@ -1,0 +1,36 @@
+/* Devices in pride's C interface: GPUs on which a method runs. Since PRIDE_C_VERSION 5. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PRIDE_C_DEVICE_H
+#define PRIDE_C_DEVICE_H
+
+#include "pride/c/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A GPU of CUDA by its number, with a queue of its own. PRIDE_INVALID, with the reason, where it
+ * cannot be used: no driver, no NVRTC, no such GPU. */
+typedef struct pride_device pride_device;
+PRIDE_API int pride_cuda_device(int32_t number, pride_device** out);
+/* Optimizers that were made with it keep it. */
+PRIDE_API void pride_device_destroy(pride_device* device);
+PRIDE_API const char* pride_device_name(const pride_device* device); /* "cuda:0 (...)" */
+
+/* n matrices of one shape in the memory of a device, each in row-major order, `stride` floats from
+ * one row to the next. */
+typedef struct pride_matrices {
+  float* const* data;
+  uint64_t n, rows, cols, stride;
+  int32_t iterations;
+  int32_t reserved; /* 0 */
+} pride_matrices;
+/* Replaces each matrix by its Newton-Schulz iterate, in work that it queues on `stream` (a
+ * CUstream). Not 0: it failed; it has then written why, at most `size` bytes with their 0. */
+typedef int (*pride_orthogonalise)(void* user, const pride_matrices* matrices, void* stream,
+                                   char* why, uint64_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,179 @@
+# Where a method runs: on the host, or on the GPU that holds all parameters.
+# SPDX-License-Identifier: Apache-2.0
+import ctypes as c
+import warnings
+
+import torch
+
+from . import _library as library
+from .errors import InvalidArgument
+
+RUN_ON = ("auto", "host", "device")
+# Values of options that a method has on the host alone.
+_HOST_OPTIONS = {"signs": "stochastic", "dense": "bf16"}
+# Options that must have this value on a device.
+_DEVICE_OPTIONS = {"every": 1, "fragments": 1, "delay": 0}
+_KEPT = {}  # devices by number: one for all optimizers of a process
+
+
+class Host:
+    """The host's memory."""
+
+    code = 0  # PRIDE_CPU
+    handle = None
+
+    def reads(self, tensor):
+        return tensor.is_cpu
+
+    def copy(self, tensor):
+        """A copy that libpride can read, page-locked if the tensor is on a GPU."""
+        dtype = tensor.dtype if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) else (
+            torch.float32)
+        copy = torch.empty(tensor.shape, dtype=dtype, pin_memory=tensor.is_cuda)
+        return copy.copy_(tensor.detach())
+
+    def floats(self, address, n, owner):
+        """A tensor over n floats of libpride's memory, which keeps its owner alive."""
+        if n == 0:
+            return torch.empty(0)
+        array = (c.c_float * n).from_address(address)
+        array._owner = owner
+        return torch.frombuffer(array, dtype=torch.float32)
+
+    def follow(self, handle):
+        """Before a call: work on tensors that was queued so far comes before it."""
+
+    def set_options(self, options):
+        """Of libpride, for an optimizer here."""
+
+
+HOST = Host()
+
+
+class Device:
+    """A GPU."""
+
+    code = 1  # PRIDE_CUDA
+
+    def __init__(self, device):
+        self.device = device
+        self.handle = library.Handle("device", "pride_cuda_device", device.index or 0)
+        self._function = library.ORTHOGONALISE(self._orthogonalise)
+        self._streams = {}  # by optimizer: the one that libpride knows
+
+    def reads(self, tensor):
+        return tensor.device == self.device
+
+    def copy(self, tensor):
+        """A copy on the GPU that libpride can read."""
+        dtype = tensor.dtype if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) else (
+            torch.float32)
+        return torch.empty(tensor.shape, dtype=dtype, device=self.device).copy_(tensor.detach())
+
+    def floats(self, address, n, owner):
+        if n == 0:
+            return torch.empty(0, device=self.device)
+        return self._tensor(address, (n,), (1,), owner)
+
+    def _tensor(self, address, shape, strides, owner=None):
+        """Over memory of libpride's on the GPU."""
+
+        class Memory:
+            __cuda_array_interface__ = {
+                "data": (address, False), "shape": shape, "strides": tuple(4 * s for s in strides),
+                "typestr": "<f4", "version": 2}
+
+        memory = Memory()
+        memory.owner = owner
+        return torch.as_tensor(memory, device=self.device)
+
+    def stream(self):
+        return torch.cuda.current_stream(self.device).cuda_stream
+
+    def follow(self, handle):
+        stream = self.stream()
+        library.call("pride_optimizer_set_stream", handle, stream)
+
+    def set_options(self, options):
+        options.device = self.handle.value
+        options.orthogonalise = self._function
+
+    def on_stream(self, stream):
+        """Torch's work in the block is queued there."""
+        return torch.cuda.stream(torch.cuda.ExternalStream(stream, device=self.device))
+
+    def _orthogonalise(self, _, matrices, stream, why, size):
+        """Called by libpride."""
+        try:
+            m = matrices.contents
+            with torch.no_grad(), self.on_stream(stream):
+                each = [self._tensor(m.data[i], (m.rows, m.cols), (m.stride, 1)) for i in range(m.n)]
+                newton_schulz(each, m.iterations)
+            return 0
+        except Exception as error:  # pylint: disable=broad-except
+            library.write_error(f"{type(error).__name__}: {error}", why, size)
+            return 1
+
+
+def newton_schulz(matrices, iterations, most=1 << 26):
+    """Replaces matrices of one shape, in place: Jordan et al. 2024, as `dlion-muon` has it. Products
+    are torch's, in the precision that torch.backends.cuda.matmul.allow_tf32 says; batches have up to
+    `most` values."""
+    a, b, d = 3.4445, -4.7750, 2.0315
+    rows, cols = matrices[0].shape
+    size = max(1, most // (rows * cols))
+    for first in range(0, len(matrices), size):
+        batch = matrices[first:first + size]
+        x = torch.stack(batch)
+        tall = rows > cols
+        if tall:
+            x = x.transpose(1, 2)
+        norm = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True, dtype=torch.float64).float()
+        x = torch.where(norm < 2.0 ** -100, torch.zeros_like(x), x / norm.clamp_min(2.0 ** -100))
+        for _ in range(iterations):
+            gram = x @ x.transpose(1, 2)
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=d), x, beta=a)
+        for target, value in zip(batch, x.transpose(1, 2) if tall else x):
+            target.copy_(value)
+
+
+def gpu_of(tensors):
+    """The one GPU on which all tensors lie, or None."""
+    devices = {tensor.device for tensor in tensors}
+    device = devices.pop() if len(devices) == 1 else None
+    return device if device is not None and device.type == "cuda" else None
+
+
+def _host_only(method, options):
+    """Why the method runs on the host alone, or None."""
+    if not library.lib.pride_method_on_device(method.encode()):
+        return f"{method} has no kernels for devices"
+    for name, value in options.items():
+        known = _DEVICE_OPTIONS.get(name)
+        if str(value) == _HOST_OPTIONS.get(name) or known is not None and str(value) != str(known):
+            return f"{method} with {name} = {value} has no kernels for devices"
+    return None
+
+
+def place_of(tensors, settings):
+    """Where the method of these settings runs on these parameters: as `run_on` says, or with "auto"
+    on their GPU if it can, and with a warning if only the GPU's driver or NVRTC are missing."""
+    run_on = settings.get("run_on", "auto")
+    if run_on not in RUN_ON:
+        raise InvalidArgument(f"pride: run_on = {run_on!r}, must be one of {', '.join(RUN_ON)}")
+    gpu = None if run_on == "host" else gpu_of(tensors)
+    reason = _host_only(settings["method"], settings["options"]) if gpu is not None else (
+        "the parameters do not lie on one GPU")
+    if run_on == "device" and reason is not None:
+        raise InvalidArgument(f"pride: run_on = 'device': {reason}")
+    if gpu is None or reason is not None:
+        return HOST
+    try:
+        if gpu.index not in _KEPT:
+            _KEPT[gpu.index] = Device(gpu)
+        return _KEPT[gpu.index]
+    except InvalidArgument as error:
+        if run_on == "device":
+            raise
+        warnings.warn(f"pride: gradients are copied to the host, where the method runs: {error}")
+        return HOST

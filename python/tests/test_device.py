@@ -1,0 +1,209 @@
+"""Methods on a GPU, which a driver of the tests plays on the CPU: the bits of the host."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import pride
+
+
+def _fakes():
+    folder = os.environ.get("PRIDE_LIBRARY_DIR")
+    if folder is None:
+        return None
+    fakes = pathlib.Path(folder).resolve().parents[1] / "tests" / "device" / "cuda"
+    return fakes if (fakes / "libfake_cuda.so").exists() else None
+
+
+pytestmark = pytest.mark.skipif(
+    _fakes() is None, reason="the driver of the tests is not built beside libpride")
+
+SCRIPT = """
+import contextlib, ctypes, os, warnings
+import torch
+import pride
+from pride import _device, _library as library
+
+
+class FakeGpu(_device.Device):
+    def reads(self, tensor):
+        return tensor.is_cpu
+    def copy(self, tensor):
+        return _device.HOST.copy(tensor)
+    def floats(self, address, n, owner):
+        return _device.HOST.floats(address, n, owner)
+    def stream(self):
+        return 0
+    def on_stream(self, stream):
+        synchronize(stream)
+        return contextlib.nullcontext()
+    def _tensor(self, address, shape, strides, owner=None):
+        last = sum((n - 1) * s for n, s in zip(shape, strides)) + 1
+        return _device.HOST.floats(address, last, owner).as_strided(shape, strides)
+
+
+def gpu_of(tensors):
+    return torch.device("cuda", 0)
+
+
+driver = ctypes.CDLL(os.environ["PRIDE_CUDA_DRIVER"])
+
+
+def synchronize(stream=None):
+    # torch's work on the CPU is in no stream: it waits for what the caller's stream, 0, waits for
+    context = ctypes.c_void_p()
+    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    driver.cuCtxPushCurrent_v2(context)
+    assert driver.cuStreamSynchronize(ctypes.c_void_p(stream)) == 0
+
+
+_device.Device, _device.gpu_of = FakeGpu, gpu_of
+
+
+def train(run_on, dtype=torch.float32, steps=6, stop=None, **arguments):
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Tanh(), torch.nn.Linear(40, 8))
+    model = model.to(dtype)
+    make = lambda: pride.Optimizer(model.named_parameters(), lr=0.01, run_on=run_on, **arguments)
+    optimizer = make()
+    torch.manual_seed(4)
+    for step in range(steps):
+        if step == stop:
+            state = optimizer.state_dict()
+            optimizer = make()
+            optimizer.load_state_dict(state)
+        for worker in range(arguments.get("virtual_workers") or 1):
+            block = (optimizer.worker(worker) if arguments.get("virtual_workers")
+                     else contextlib.nullcontext())
+            held = []  # a GPU's allocator keeps memory until the stream is done with it
+            with block:
+                optimizer.zero_grad()
+                x = torch.randn(16, 24, dtype=dtype)
+                model(x).square().mean().backward()
+                if step == 2 and worker == 0:
+                    model[2].bias.grad = None
+                held += [p.grad for p in model.parameters()]
+            synchronize()
+        optimizer.step()
+        synchronize()
+    optimizer.check_replicas()
+    with optimizer.common_parameters():
+        synchronize()
+        values = [p.detach().float().clone() for p in model.parameters()]
+    state = optimizer.state_dict()["state"]
+    live = optimizer.state[next(model.parameters())]
+    return values, state, {k: v.clone() for k, v in live.items()}, optimizer
+
+
+def same(a, b):
+    return a.dtype == b.dtype and torch.equal(a, b)
+
+
+def compare(exact=True, **arguments):
+    values, state, live, on = train("device", **arguments)
+    assert on._slots[0].place.code == 1, "it ran on the host"
+    wanted, wanted_state, wanted_live, host = train("host", **arguments)
+    assert host._slots[0].place.code == 0
+    for a, b in zip(values, wanted):
+        assert same(a, b) if exact else torch.allclose(a, b, atol=2e-2), (arguments, (a - b).abs().max())
+    assert on.traffic()["bytes_sent"] == host.traffic()["bytes_sent"]
+    for i in wanted_state:
+        assert state[i].keys() == wanted_state[i].keys()
+        for key, value in wanted_state[i].items():
+            assert not exact or same(state[i][key], value), key
+    assert live.keys() == wanted_live.keys()
+    for key, value in wanted_live.items():
+        assert not exact or same(live[key], value), key
+
+"""
+
+
+def run(body, **environment):
+    fakes = _fakes()
+    env = dict(os.environ, PRIDE_CUDA_DRIVER=str(fakes / "libfake_cuda.so"),
+               PRIDE_NVRTC=str(fakes / "libfake_nvrtc.so"), FAKE_CUDA_FOREIGN="1", **environment)
+    package = str(pathlib.Path(pride.__file__).parents[1])
+    env["PYTHONPATH"] = os.pathsep.join([package, env.get("PYTHONPATH", "")])
+    result = subprocess.run([sys.executable, "-c", SCRIPT + body], env=env, capture_output=True,
+                            text=True, timeout=300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_methods_have_the_bits_of_the_host(tmp_path):
+    run("""
+for dtype in (torch.float32, torch.bfloat16):
+    for method in ("dlion-vote", "dlion-avg", "signum-vote"):
+        compare(method=method, dtype=dtype)
+for method in ("lion", "adamw", "sgdm"):
+    compare(method=method)
+for method in ("local-vote", "diloco", "dsm"):
+    compare(method=method, options={"h": 2}, dtype=torch.bfloat16)
+compare(method="dlion-vote", stop=3)
+compare(method="dlion-vote", dtype=torch.bfloat16, stop=3)
+compare(method="dlion-vote", virtual_workers=3)
+""", PRIDE_CACHE=str(tmp_path))
+
+
+def test_matrices_are_orthogonalised_by_torch(tmp_path):
+    run("""
+compare(method="dlion-muon", exact=False, steps=3)
+matrix = torch.randn(2, 30, 70)
+mine = [m.clone() for m in matrix]
+_device.newton_schulz(mine, 5)
+for result in mine:
+    values = torch.linalg.svdvals(result)
+    assert values.min() > 0.6 and values.max() < 1.3, values
+zero = [torch.zeros(4, 3)]
+_device.newton_schulz(zero, 5)
+assert not zero[0].any()
+""", PRIDE_CACHE=str(tmp_path))
+
+
+def test_what_runs_on_the_host_says_so(tmp_path):
+    run("""
+for method, options, text in (
+        ("dgc", {}, "dgc has no kernels for devices"),
+        ("dlion-vote", {"signs": "stochastic"}, "signs = stochastic"),
+        ("diloco", {"delay": 1}, "delay = 1")):
+    assert train("auto", method=method, options=options, steps=1)[3]._slots[0].place.code == 0
+    try:
+        train("device", method=method, options=options)
+        raise SystemExit("not refused")
+    except pride.InvalidArgument as error:
+        assert text in str(error), error
+try:
+    train("gpu", method="dlion-vote")
+    raise SystemExit("not refused")
+except pride.InvalidArgument as error:
+    assert "run_on = 'gpu'" in str(error), error
+""", PRIDE_CACHE=str(tmp_path))
+
+
+def test_a_missing_nvrtc_is_a_warning(tmp_path):
+    run("""
+import os
+os.environ["PRIDE_NVRTC"] = "/nowhere/libnvrtc.so"
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    assert train("auto", method="dlion-vote", steps=1)[3]._slots[0].place.code == 0
+assert any("copied to the host" in str(w.message) for w in seen), seen
+""", PRIDE_CACHE=str(tmp_path))
+
+
+def test_a_gradient_that_is_not_finite_is_named(tmp_path):
+    run("""
+torch.manual_seed(1)
+model = torch.nn.Linear(8, 4)
+optimizer = pride.Optimizer(model.named_parameters(), method="dlion-vote", run_on="device")
+model(torch.ones(2, 8)).sum().backward()
+model.weight.grad[0, 0] = float("nan")
+try:
+    optimizer.step()
+    raise SystemExit("not refused")
+except pride.NonFiniteGradient as error:
+    assert "'weight' on rank 0" in str(error), error
+""", PRIDE_CACHE=str(tmp_path))

@@ -1,0 +1,47 @@
+// Devices of the C interface.
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device.h"
+#include "c/handles.h"
+
+using namespace pride::c;
+
+int pride_cuda_device(int32_t number, pride_device** out) {
+  return guarded([&] {
+    given(out, "out") = nullptr;
+    auto device = pride::cuda_device(number);
+    std::string name = device->name();
+    *out = new pride_device{std::move(device), std::move(name)};
+  });
+}
+
+void pride_device_destroy(pride_device* device) { delete device; }
+
+const char* pride_device_name(const pride_device* device) {
+  return device == nullptr ? "" : device->name.c_str();
+}
+
+namespace pride::c {
+namespace {
+
+constexpr std::size_t kMostText = 512;
+
+}  // namespace
+
+Orthogonalise orthogonalise_of(pride_orthogonalise function, void* user) {
+  if (function == nullptr) return nullptr;
+  return [function, user](const DeviceMatrices& m, void* stream) {
+    const pride_matrices matrices{.data = m.data.data(),
+                                  .n = m.data.size(),
+                                  .rows = m.rows,
+                                  .cols = m.cols,
+                                  .stride = m.stride,
+                                  .iterations = m.iterations,
+                                  .reserved = 0};
+    char why[kMostText] = "";
+    if (function(user, &matrices, stream, why, sizeof why) == 0) return;
+    why[kMostText - 1] = '\0';
+    throw Error(concat("orthogonalise: ", why));
+  };
+}
+
+}  // namespace pride::c

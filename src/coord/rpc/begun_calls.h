@@ -1,0 +1,20 @@
+// How many calls were begun on a connection, also those that were reset: gRPC counts them for its
+// channelz, and nothing else that it offers does.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pride::coord {
+
+class BegunCalls {
+ public:
+  // Since the connection from `address` ("192.0.2.1:4711") began; 0: gRPC does not know it yet.
+  std::int64_t count(const std::string& address);
+
+ private:
+  std::int64_t socket_ = 0;  // its number in channelz
+};
+
+}  // namespace pride::coord

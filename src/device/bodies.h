@@ -1,0 +1,424 @@
+// The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for
+// a GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where
+// a loop plays the lanes. libpride holds this file as a text, behind lanes.h: no other includes.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Contracts and bits are those of src/kernels: float32, every operation rounded, no FMA.
+#pragma once
+
+#ifndef __CUDACC__
+#include "device/lanes.h"
+#endif
+
+namespace pride::device {
+
+// ---- Gradients and parameters in their own type -------------------------------------------------
+
+struct Widen {
+  Values in;
+  float* out;
+  u64 n;
+};
+PRIDE_BODY void widen(const Widen& j, u64 at) {
+  Chunk<float> x;
+  fetch(x, j.in, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) { global(j.out)[index_of(at, lane, h)] = x(lane, h); });
+}
+
+// A parameter narrower than float32, and its master. dtype: kBFloat16 or kFloat16.
+struct Narrow {
+  void* values;
+  float* master;
+  u64 n;
+  u32 dtype;
+};
+PRIDE_BODY u16 rounded(const Narrow& j, float x) {
+  return j.dtype == kBFloat16 ? to_bfloat16(x) : to_float16(x);
+}
+// values = the rounded masters
+PRIDE_BODY void publish(const Narrow& j, u64 at) {
+  Chunk<float> master;
+  fetch(master, j.master, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    ((u16*)j.values)[index_of(at, lane, h)] = rounded(j, master(lane, h));
+  });
+}
+// master = the value where that is not the rounded master
+PRIDE_BODY void adopt(const Narrow& j, u64 at) {
+  Chunk<u16> values;
+  Chunk<float> master;
+  fetch(values, (const u16*)j.values, at, j.n);
+  fetch(master, j.master, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u16 value = values(lane, h);
+    if (value == rounded(j, master(lane, h))) return;
+    j.master[index_of(at, lane, h)] =
+        j.dtype == kBFloat16 ? from_bfloat16(value) : from_float16(value);
+  });
+}
+
+// ---- Encode -------------------------------------------------------------------------------------
+
+// kernels::lion_sign_update
+struct LionSigns {
+  Values g;
+  float* m;
+  u64* bits;
+  u64 n;
+  Betas betas;
+  Hash zeros;
+  Fault fault;
+};
+PRIDE_BODY void lion_signs(const LionSigns& j, u64 at) {
+  Chunk<float> m, u;
+  fetch(m, j.m, at, j.n);
+  fetch(u, j.g, at, j.n);
+  const bool bad = any_of(at, j.n, [&](u32 lane, u32 h) {
+    const float blend = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * u(lane, h);
+    const float next = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * u(lane, h);
+    const bool finite = is_finite(blend) && is_finite(next);
+    u(lane, h) = finite ? blend : -1.0f;
+    if (finite) j.m[index_of(at, lane, h)] = next;
+    return !finite;
+  });
+  store_signs(j.bits, at, j.n, j.zeros, u);
+  if (bad) lower(j.fault.slot, j.fault.tensor);
+}
+
+// kernels::lion_blend
+struct LionBlend {
+  Values g;
+  float* m;
+  float* u;
+  u64 n;
+  Betas betas;
+  Fault fault;
+  const u32* guard;
+};
+PRIDE_BODY void lion_blend(const LionBlend& j, u64 at) {
+  if (is_faulty(j.guard)) return;
+  Chunk<float> m, g;
+  fetch(m, j.m, at, j.n);
+  fetch(g, j.g, at, j.n);
+  const bool bad = any_of(at, j.n, [&](u32 lane, u32 h) {
+    const u64 i = index_of(at, lane, h);
+    const float blend = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * g(lane, h);
+    const float next = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h);
+    const bool finite = is_finite(blend) && is_finite(next);
+    global(j.u)[i] = finite ? blend : 0.0f;
+    if (finite) j.m[i] = next;
+    return !finite;
+  });
+  if (bad) lower(j.fault.slot, j.fault.tensor);
+}
+
+// kernels::pack_signs; with a fault at the guard no bits, and the fault is noted
+struct PackSigns {
+  const float* p;
+  u64* bits;
+  u64 n;
+  Hash zeros;
+  const u32* guard;
+  Fault fault;
+};
+PRIDE_BODY void pack_signs(const PackSigns& j, u64 at) {
+  Chunk<float> p;
+  if (is_faulty(j.guard)) {
+    fill(p, -1.0f);
+    lower(j.fault.slot, j.fault.tensor);
+  } else {
+    fetch(p, j.p, at, j.n);
+  }
+  store_signs(j.bits, at, j.n, j.zeros, p);
+}
+
+// ---- Apply --------------------------------------------------------------------------------------
+
+// kernels::apply_signs, or with `nonzero` kernels::apply_ternary
+struct ApplySigns {
+  const u64 *positive, *nonzero;
+  float* x;
+  u64 n;
+  Rate rate;
+};
+PRIDE_BODY void apply_signs(const ApplySigns& j, u64 at) {
+  Words positive, nonzero{};
+  Chunk<float> x;
+  fetch(positive, j.positive, at, j.n);
+  if (j.nonzero != nullptr) fetch(nonzero, j.nonzero, at, j.n);
+  fetch(x, j.x, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const float decayed = x(lane, h) * j.rate.decay;
+    const float change = positive.at(lane, h) ? j.rate.lr : -j.rate.lr;
+    const bool any = j.nonzero == nullptr || nonzero.at(lane, h);
+    j.x[index_of(at, lane, h)] = any ? decayed - change : decayed;
+  });
+}
+
+// kernels::apply_counts
+struct ApplyCounts {
+  const u64* planes;
+  u64 n_planes, stride;
+  float* x;
+  u64 n;
+  Rate rate;
+  i32 present, world;
+};
+PRIDE_BODY void apply_counts(const ApplyCounts& j, u64 at) {
+  Chunk<float> x;
+  fetch(x, j.x, at, j.n);
+  Chunk<u32> counts;
+  fill(counts, 0u);
+  for (u32 p = 0; p < (u32)j.n_planes; ++p) {
+    Words plane;
+    fetch(plane, j.planes + p * j.stride, at, j.n);
+    for_chunk(at, j.n, [&](u32 lane, u32 h) { counts(lane, h) |= (u32)plane.at(lane, h) << p; });
+  }
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const i32 sum = 2 * (i32)counts(lane, h) - j.present;
+    j.x[index_of(at, lane, h)] =
+        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
+  });
+}
+
+// kernels::apply_packed_counts
+struct ApplyPacked {
+  const u32* packed;
+  u64 n_digits, first_word;
+  float* x;
+  u64 n;
+  Rate rate;
+  i32 present, world;
+  u32 base;
+};
+PRIDE_BODY void apply_packed(const ApplyPacked& j, u64 at) {
+  Chunk<float> x;
+  fetch(x, j.x, at, j.n);
+  Chunk<u32> rest;
+  const u32 count = count_of(at, j.n);
+  const u64 word = j.first_word + at / 64;
+  u64 group = word / j.n_digits;
+  u32 digit = (u32)(word % j.n_digits), power = 1;  // base^digit, modulo 2^32
+  for (u32 k = 0; k < digit; ++k) power *= j.base;
+  PRIDE_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    const u32* const from = j.packed + 64 * group + kLanes * (h % 2);
+    each([&](u32 lane) {
+      u32 packed = 0;
+      if (kLanes * h + lane < count) packed = from[lane];
+      rest(lane, h) = packed * power;
+    });
+    if (h % 2 == 0) continue;
+    const bool last = ++digit == (u32)j.n_digits;  // of its group
+    digit = last ? 0 : digit;
+    power = last ? 1 : power * j.base;
+    group += last ? 1 : 0;
+  }
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const i32 sum = 2 * (i32)(((u64)rest(lane, h) * j.base) >> 32) - j.present;
+    j.x[index_of(at, lane, h)] =
+        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
+  });
+}
+
+// kernels::scale, kernels::apply_decay
+struct Scale {
+  float* x;
+  u64 n;
+  float factor;
+};
+PRIDE_BODY void scale(const Scale& j, u64 at) {
+  Chunk<float> x;
+  fetch(x, j.x, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) { j.x[index_of(at, lane, h)] = x(lane, h) * j.factor; });
+}
+
+// out = a + b
+struct Sum {
+  const float *a, *b;
+  float* out;
+  u64 n;
+};
+PRIDE_BODY void sum(const Sum& j, u64 at) {
+  Chunk<float> a, b;
+  fetch(a, j.a, at, j.n);
+  fetch(b, j.b, at, j.n);
+  for_chunk(at, j.n,
+            [&](u32 lane, u32 h) { j.out[index_of(at, lane, h)] = a(lane, h) + b(lane, h); });
+}
+
+// x = value; where a guard is given, only with a fault there
+struct Set {
+  float* x;
+  u64 n;
+  float value;
+  const u32* guard;
+};
+PRIDE_BODY void set(const Set& j, u64 at) {
+  if (j.guard != nullptr && !is_faulty(j.guard)) return;
+  for_chunk(at, j.n, [&](u32 lane, u32 h) { global(j.x)[index_of(at, lane, h)] = j.value; });
+}
+
+// Notes a fault where a value is not 0.
+struct Any {
+  const float* x;
+  u64 n;
+  Fault fault;
+};
+PRIDE_BODY void any(const Any& j, u64 at) {
+  Chunk<float> x;
+  fetch(x, j.x, at, j.n);
+  const bool found = any_of(at, j.n, [&](u32 lane, u32 h) { return x(lane, h) != 0; });
+  if (found) lower(j.fault.slot, j.fault.tensor);
+}
+
+// kernels::first_non_finite
+struct Check {
+  Values g;
+  u64 n;
+  Fault fault;
+};
+PRIDE_BODY void check(const Check& j, u64 at) {
+  Chunk<float> g;
+  fetch(g, j.g, at, j.n);
+  const bool bad = any_of(at, j.n, [&](u32 lane, u32 h) { return !is_finite(g(lane, h)); });
+  if (bad) lower(j.fault.slot, j.fault.tensor);
+}
+
+// ---- Rules --------------------------------------------------------------------------------------
+
+// kernels::adamw
+struct AdamW {
+  Values g;
+  float *m, *v, *x;
+  u64 n;
+  Betas betas;
+  float step_size, sqrt_bias2, eps, decay;
+  const u32* guard;
+};
+PRIDE_BODY void adamw(const AdamW& j, u64 at) {
+  if (is_faulty(j.guard)) return;
+  Chunk<float> g, m, v, x;
+  fetch(m, j.m, at, j.n);
+  fetch(v, j.v, at, j.n);
+  fetch(x, j.x, at, j.n);
+  fetch(g, j.g, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u64 i = index_of(at, lane, h);
+    const float gi = g(lane, h);
+    const float mi = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * gi;
+    const float vi = j.betas.beta2 * v(lane, h) + (j.betas.one_minus_beta2 * gi) * gi;
+    j.m[i] = mi;
+    j.v[i] = vi;
+    j.x[i] = x(lane, h) * j.decay - (j.step_size * mi) / (root(vi) / j.sqrt_bias2 + j.eps);
+  });
+}
+
+// kernels::dense_lion
+struct DenseLion {
+  Values g;
+  float *m, *x;
+  u64 n;
+  Betas betas;
+  Rate rate;
+  const u32* guard;
+};
+PRIDE_BODY void dense_lion(const DenseLion& j, u64 at) {
+  if (is_faulty(j.guard)) return;
+  Chunk<float> g, m, x;
+  fetch(m, j.m, at, j.n);
+  fetch(x, j.x, at, j.n);
+  fetch(g, j.g, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u64 i = index_of(at, lane, h);
+    const float u = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * g(lane, h);
+    j.m[i] = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h);
+    const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
+    j.x[i] = x(lane, h) * j.rate.decay - j.rate.lr * sign;
+  });
+}
+
+// kernels::sgd_momentum
+struct SgdMomentum {
+  Values g;
+  float *m, *x;
+  u64 n;
+  Rate rate;
+  float momentum;
+  u32 nesterov;
+  const u32* guard;
+};
+PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
+  if (is_faulty(j.guard)) return;
+  Chunk<float> g, m, x;
+  fetch(m, j.m, at, j.n);
+  fetch(x, j.x, at, j.n);
+  fetch(g, j.g, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u64 i = index_of(at, lane, h);
+    const float mi = j.momentum * m(lane, h) + g(lane, h);
+    j.m[i] = mi;
+    const float change = j.nesterov != 0 ? g(lane, h) + j.momentum * mi : mi;
+    j.x[i] = x(lane, h) * j.rate.decay - j.rate.lr * change;
+  });
+}
+
+// ---- All of them --------------------------------------------------------------------------------
+
+#define PRIDE_KERNELS                     \
+  PRIDE_KERNEL(widen, Widen)              \
+  PRIDE_KERNEL(publish, Narrow)           \
+  PRIDE_KERNEL(adopt, Narrow)             \
+  PRIDE_KERNEL(lion_signs, LionSigns)     \
+  PRIDE_KERNEL(lion_blend, LionBlend)     \
+  PRIDE_KERNEL(pack_signs, PackSigns)     \
+  PRIDE_KERNEL(apply_signs, ApplySigns)   \
+  PRIDE_KERNEL(apply_counts, ApplyCounts) \
+  PRIDE_KERNEL(apply_packed, ApplyPacked) \
+  PRIDE_KERNEL(scale, Scale)              \
+  PRIDE_KERNEL(sum, Sum)                  \
+  PRIDE_KERNEL(set, Set)                  \
+  PRIDE_KERNEL(any, Any)                  \
+  PRIDE_KERNEL(check, Check)              \
+  PRIDE_KERNEL(adamw, AdamW)              \
+  PRIDE_KERNEL(dense_lion, DenseLion)     \
+  PRIDE_KERNEL(sgd_momentum, SgdMomentum)
+
+#ifdef __CUDACC__
+// The job of a chunk, first[job] <= chunk < first[job + 1], which is `low` or a later one.
+PRIDE_BODY u32 job_of(const u64* first, u32 low, u32 n, u64 chunk) {
+  if (chunk < first[low + 1]) return low;
+  u32 high = n;  // first[low] <= chunk < first[high]
+  while (high - low > 1) {
+    const u32 middle = (low + high) / 2;
+    if (first[middle] <= chunk) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+// Jobs are copied into registers: after a store their fields would be read again.
+#define PRIDE_KERNEL(name, Job)                                                          \
+  extern "C" __global__ void __launch_bounds__(256, 3)                                   \
+      pride_##name(const Job* __restrict__ jobs, const u64* __restrict__ first, u32 n) { \
+    const u64 warps = (u64)gridDim.x * (blockDim.x / kLanes), chunks = first[n];         \
+    u64 chunk = (u64)blockIdx.x * (blockDim.x / kLanes) + threadIdx.x / kLanes;          \
+    for (u32 job = 0; chunk < chunks; chunk += warps) {                                  \
+      job = job_of(first, job, n, chunk);                                                \
+      const Job of_chunk = jobs[job];                                                    \
+      const u64 at = (chunk - first[job]) * kChunk;                                      \
+      if (of_chunk.n - at >= kChunk) {                                                   \
+        __builtin_assume(of_chunk.n - at >= kChunk);                                     \
+        name(of_chunk, at);                                                              \
+      } else {                                                                           \
+        name(of_chunk, at);                                                              \
+      }                                                                                  \
+    }                                                                                    \
+  }
+PRIDE_KERNELS
+#undef PRIDE_KERNEL
+#endif
+
+}  // namespace pride::device

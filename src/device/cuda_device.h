@@ -1,0 +1,61 @@
+// A GPU of CUDA as a Device.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "device/cuda_context.h"
+#include "device/cuda_events.h"
+#include "device/device.h"
+#include "device/launch_ring.h"
+
+namespace pride::cuda {
+
+// A side stream of the GPU's primary context. Every call makes that context current in its thread
+// and restores what was. The null stream is the legacy default stream.
+class CudaDevice final : public Device {
+ public:
+  // `image`: the kernels as a cubin or PTX. Throws InvalidArgument where there is no such GPU.
+  CudaDevice(const Driver& driver, int number, const std::string& image);
+  ~CudaDevice() override;  // waits for the queue
+
+  std::string name() const override { return context_.name(); }
+  void* allocate(std::size_t bytes) override;
+  void free(void* memory) noexcept override;
+  void* allocate_host(std::size_t bytes) override;
+  void free_host(void* memory) noexcept override;
+  void copy_in(void* device, const void* host, std::size_t bytes) override;
+  void copy_out(void* host, const void* device, std::size_t bytes) override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
+  void fill(void* device, std::uint32_t word, std::size_t words) override;
+  void launch(const device::Launch& launch) override;
+  void call(const std::function<void()>& body) override;
+  void* stream() const noexcept override { return stream_; }
+  Event record() override;
+  void wait(Event event) override;
+  void after(void* stream) override;
+  void before(void* stream) override;
+
+  std::string warning() override { return std::exchange(warning_, {}); }
+  void set_warning(std::string text) { warning_ = std::move(text); }
+  std::size_t events() { return marks_->events(); }
+
+ private:
+  void open(const std::string& image);
+  void close() noexcept;
+  void join(Stream from, Stream to);
+
+  PrimaryContext context_;
+  Module module_ = nullptr;
+  Stream stream_ = nullptr;
+  EventHandle join_event_ = nullptr;
+  std::array<Function, device::kKernels> kernels_{};
+  std::optional<StreamMarks> marks_;
+  std::optional<LaunchRing> ring_;
+  std::string warning_;
+};
+
+}  // namespace pride::cuda

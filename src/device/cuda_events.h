@@ -1,0 +1,44 @@
+// Points of a stream that threads can wait for.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <vector>
+
+#include "device/cuda_context.h"
+
+namespace pride::cuda {
+
+// Marks have numbers 1, 2, ... in the order of the stream. Any thread may call wait(); it holds no
+// lock while it waits. Events of the driver are used again once nobody waits for them.
+class StreamMarks {
+ public:
+  explicit StreamMarks(const PrimaryContext& context) : context_(context) {}
+  ~StreamMarks();  // REQUIRES: nobody waits
+  StreamMarks(const StreamMarks&) = delete;
+  StreamMarks& operator=(const StreamMarks&) = delete;
+
+  std::uint64_t record(Stream stream);  // always the same stream; REQUIRES: the context is current
+  void wait(std::uint64_t number);
+  std::size_t events();  // of the driver that exist
+
+ private:
+  struct Mark {
+    std::uint64_t number;
+    EventHandle event;
+    int waiters = 0;
+  };
+
+  EventHandle idle_event();
+  void retire(bool query);
+
+  const PrimaryContext& context_;
+  std::mutex mutex_;         // guards the rest
+  std::list<Mark> pending_;  // in order; an element keeps its place while threads wait for it
+  std::vector<EventHandle> idle_;
+  std::uint64_t last_ = 0, done_ = 0;
+};
+
+}  // namespace pride::cuda

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_space.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+namespace pride {
+namespace {
+
+constexpr std::size_t kLeastBlock = std::size_t{1} << 20;
+constexpr std::size_t kAligned = 256;
+
+device::Betas betas_of(const kernels::Blend& b) {
+  return {b.beta1, b.one_minus_beta1, b.beta2, b.one_minus_beta2};
+}
+device::Hash hash_of(const kernels::HashWords& h) { return {h.key, h.first_word, h.flip}; }
+device::Rate rate_of(kernels::Step step) { return {step.decay, step.lr}; }
+device::Values values_of(const Values& v) {
+  return {v.data, static_cast<device::u32>(v.dtype), v.factor};
+}
+device::Fault fault_of(FaultSlot fault) { return {fault.word, fault.tensor}; }
+
+static_assert(static_cast<device::u32>(DType::kFloat32) == device::kFloat32);
+static_assert(static_cast<device::u32>(DType::kBFloat16) == device::kBFloat16);
+static_assert(static_cast<device::u32>(DType::kFloat16) == device::kFloat16);
+
+using device::Kernel;
+
+}  // namespace
+
+DeviceSpace::DeviceSpace(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+DeviceSpace::~DeviceSpace() = default;
+
+// --- Memory. -------------------------------------------------------------------------------------
+
+std::shared_ptr<float[]> DeviceSpace::zeros(std::size_t n) {
+  auto* memory = static_cast<float*>(device_->allocate(n * sizeof(float)));
+  std::shared_ptr<float[]> owner(memory, [device = device_](float* p) { device->free(p); });
+  device_->fill(memory, 0, n);
+  return owner;
+}
+
+std::shared_ptr<std::byte[]> DeviceSpace::frame(std::size_t bytes) {
+  auto* memory = static_cast<std::byte*>(device_->allocate_host(bytes));
+  return {memory, [device = device_](std::byte* p) { device->free_host(p); }};
+}
+
+void DeviceSpace::read(const float* from, std::span<float> to) {
+  flush();
+  device_->copy_out(to.data(), from, to.size_bytes());
+  device_->wait(device_->record());
+}
+
+void DeviceSpace::write(std::span<const float> from, float* to) {
+  flush();
+  device_->copy_in(to, from.data(), from.size_bytes());
+  device_->wait(device_->record());
+}
+
+// Of the same memory in every turn: the queue runs in order, so that what an earlier turn used is
+// done with it.
+void* DeviceSpace::scratch(std::size_t bytes) {
+  bytes = (bytes + kAligned - 1) / kAligned * kAligned;
+  for (; block_ < blocks_.size(); ++block_, used_ = 0) {
+    if (used_ + bytes > blocks_[block_].bytes) continue;
+    used_ += bytes;
+    return blocks_[block_].memory.get() + (used_ - bytes);
+  }
+  const std::size_t size = std::max(bytes, kLeastBlock);
+  auto* memory = static_cast<std::byte*>(device_->allocate(size));
+  blocks_.push_back({{memory, [device = device_](std::byte* p) { device->free(p); }}, size});
+  used_ = bytes;
+  return memory;
+}
+
+void DeviceSpace::begin_frames() {
+  flush();
+  block_ = used_ = 0;
+}
+
+// --- Frames. -------------------------------------------------------------------------------------
+
+std::byte* DeviceSpace::stage_bytes(std::span<std::byte> frame) {
+  return frame.empty() ? nullptr : static_cast<std::byte*>(scratch(frame.size()));
+}
+
+void DeviceSpace::send_bytes(const void* staged, std::span<std::byte> frame) {
+  flush();
+  if (!frame.empty()) device_->copy_out(frame.data(), staged, frame.size());
+}
+
+const std::byte* DeviceSpace::bring_bytes(std::span<const std::byte> frame) {
+  if (frame.empty()) return nullptr;
+  auto* memory = static_cast<std::byte*>(scratch(frame.size()));
+  device_->copy_in(memory, frame.data(), frame.size());
+  return memory;
+}
+
+std::uint32_t* DeviceSpace::watch(std::uint32_t&) {
+  auto* word = static_cast<std::uint32_t*>(scratch(sizeof(std::uint32_t)));
+  device_->fill(word, device::kNoTensor, 1);
+  return word;
+}
+
+void DeviceSpace::report(const std::uint32_t* watched, std::uint32_t& word) {
+  flush();
+  device_->copy_out(&word, watched, sizeof word);
+}
+
+// --- Kernels. ------------------------------------------------------------------------------------
+
+bool DeviceSpace::Batch::touches(const Range& range) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
+  const auto after = touched.lower_bound(begin + range.bytes);
+  return after != touched.begin() && std::prev(after)->second > begin;
+}
+
+// Ranges of one batch may overlap: the later end counts for what begins at the same place.
+void DeviceSpace::Batch::touch(const Range& range) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
+  std::uintptr_t& end = touched[begin];
+  end = std::max(end, begin + range.bytes);
+}
+
+// The batch that a call can join: launched before a later batch, it must not touch what that does.
+DeviceSpace::Batch& DeviceSpace::batch_of(Kernel kernel, std::initializer_list<Range> ranges) {
+  std::size_t b = 0;
+  while (b < n_batches_ && batches_[b].kernel != kernel) ++b;
+  for (std::size_t later = b + 1; later < n_batches_; ++later) {
+    const bool depends = std::ranges::any_of(
+        ranges, [&](const Range& range) { return batches_[later].touches(range); });
+    if (!depends) continue;
+    flush();
+    b = 0;
+    break;
+  }
+  if (b < n_batches_) return batches_[b];
+  if (b == batches_.size()) batches_.emplace_back();
+  ++n_batches_;
+  Batch& batch = batches_[b];
+  batch.kernel = kernel;
+  batch.jobs.clear();
+  batch.first.assign(1, 0);
+  batch.touched.clear();
+  return batch;
+}
+
+template <typename Job>
+void DeviceSpace::add(Kernel kernel, const Job& job, std::initializer_list<Range> ranges) {
+  if (job.n == 0) return;
+  Batch& batch = batch_of(kernel, ranges);
+  const std::size_t at = batch.jobs.size();
+  batch.jobs.resize(at + sizeof job);
+  std::memcpy(batch.jobs.data() + at, &job, sizeof job);
+  batch.first.push_back(batch.first.back() + (job.n + device::kChunk - 1) / device::kChunk);
+  for (const Range& range : ranges) batch.touch(range);
+}
+
+void DeviceSpace::flush() {
+  for (std::size_t b = 0; b < n_batches_; ++b) {
+    device_->launch({batches_[b].kernel, batches_[b].jobs, batches_[b].first});
+  }
+  n_batches_ = 0;
+}
+
+void DeviceSpace::call(const std::function<void(void*)>& body) {
+  flush();
+  device_->call([this, body] { body(device_->stream()); });
+}
+
+void DeviceSpace::forget(std::span<std::uint32_t> words) {
+  flush();
+  if (!words.empty()) device_->fill(words.data(), device::kNoTensor, words.size());
+}
+
+std::uint32_t DeviceSpace::fault_in(Guard word) {
+  float bits = 0;
+  read(reinterpret_cast<const float*>(word), {&bits, 1});
+  return std::bit_cast<std::uint32_t>(bits);
+}
+
+void DeviceSpace::clear(std::span<std::uint64_t> words) {
+  flush();
+  if (!words.empty()) device_->fill(words.data(), 0, 2 * words.size());
+}
+
+void DeviceSpace::lion_sign_update(const Values& g, const kernels::Blend& blend,
+                                   kernels::HashWords zeros, std::span<float> m,
+                                   std::span<std::uint64_t> bits, FaultSlot fault) {
+  add(Kernel::k_lion_signs,
+      device::LionSigns{values_of(g), m.data(), bits.data(), m.size(), betas_of(blend),
+                        hash_of(zeros), fault_of(fault)},
+      {g, m, bits, word_of(fault)});
+}
+
+void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
+                             std::span<float> u, FaultSlot fault, Guard guard) {
+  add(Kernel::k_lion_blend,
+      device::LionBlend{values_of(g), m.data(), u.data(), m.size(), betas_of(blend),
+                        fault_of(fault), guard},
+      {g, m, u, word_of(fault), word_of(guard)});
+}
+
+void DeviceSpace::pack_signs(std::span<const float> p, kernels::HashWords zeros,
+                             std::span<std::uint64_t> bits, Guard guard, FaultSlot fault) {
+  add(Kernel::k_pack_signs,
+      device::PackSigns{p.data(), bits.data(), p.size(), hash_of(zeros), guard, fault_of(fault)},
+      {p, bits, word_of(guard), word_of(fault)});
+}
+
+void DeviceSpace::check(const Values& g, FaultSlot fault) {
+  add(Kernel::k_check, device::Check{values_of(g), g.n, fault_of(fault)}, {g, word_of(fault)});
+}
+
+void DeviceSpace::apply_signs(std::span<const std::uint64_t> bits, kernels::Step step,
+                              std::span<float> x) {
+  add(Kernel::k_apply_signs,
+      device::ApplySigns{bits.data(), nullptr, x.data(), x.size(), rate_of(step)}, {bits, x});
+}
+
+void DeviceSpace::apply_ternary(std::span<const std::uint64_t> positive,
+                                std::span<const std::uint64_t> nonzero, kernels::Step step,
+                                std::span<float> x) {
+  add(Kernel::k_apply_signs,
+      device::ApplySigns{positive.data(), nonzero.data(), x.data(), x.size(), rate_of(step)},
+      {positive, nonzero, x});
+}
+
+void DeviceSpace::apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
+                               std::size_t plane_stride, int present, int world, kernels::Step step,
+                               std::span<float> x) {
+  add(Kernel::k_apply_counts,
+      device::ApplyCounts{planes.data(), n_planes, plane_stride, x.data(), x.size(), rate_of(step),
+                          present, world},
+      {planes, x});
+}
+
+void DeviceSpace::apply_packed_counts(std::span<const std::uint32_t> packed, kernels::Radix radix,
+                                      std::size_t first_word, int present, int world,
+                                      kernels::Step step, std::span<float> x) {
+  add(Kernel::k_apply_packed,
+      device::ApplyPacked{packed.data(), radix.n_digits, first_word, x.data(), x.size(),
+                          rate_of(step), present, world, radix.base},
+      {packed, x});
+}
+
+void DeviceSpace::apply_decay(float decay, std::span<float> x) {
+  if (decay != 1) scale(decay, x);
+}
+
+void DeviceSpace::scale(float factor, std::span<float> x) {
+  add(Kernel::k_scale, device::Scale{x.data(), x.size(), factor}, {x});
+}
+
+void DeviceSpace::adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m,
+                        std::span<float> v, std::span<float> x, Guard guard) {
+  add(Kernel::k_adamw,
+      device::AdamW{values_of(g),
+                    m.data(),
+                    v.data(),
+                    x.data(),
+                    x.size(),
+                    {s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2},
+                    s.step_size,
+                    s.sqrt_bias2,
+                    s.eps,
+                    s.decay,
+                    guard},
+      {g, m, v, x, word_of(guard)});
+}
+
+void DeviceSpace::dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
+                             std::span<float> m, std::span<float> x, Guard guard) {
+  add(Kernel::k_dense_lion,
+      device::DenseLion{values_of(g), m.data(), x.data(), x.size(), betas_of(blend), rate_of(step),
+                        guard},
+      {g, m, x, word_of(guard)});
+}
+
+void DeviceSpace::sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
+                               std::span<float> m, std::span<float> x, Guard guard) {
+  add(Kernel::k_sgd_momentum,
+      device::SgdMomentum{values_of(g), m.data(), x.data(), x.size(), rate_of(step), momentum,
+                          nesterov ? 1u : 0u, guard},
+      {g, m, x, word_of(guard)});
+}
+
+void DeviceSpace::widen(const Values& g, std::span<float> out) {
+  add(Kernel::k_widen, device::Widen{values_of(g), out.data(), g.n}, {g, out});
+}
+
+void DeviceSpace::copy(std::span<const float> from, std::span<float> to) {
+  widen({from.data(), from.size(), DType::kFloat32, 1}, to);
+}
+
+void DeviceSpace::fill(std::span<float> x, float value) {
+  add(Kernel::k_set, device::Set{x.data(), x.size(), value, nullptr}, {x});
+}
+
+void DeviceSpace::poison(std::span<float> x, Guard guard) {
+  add(Kernel::k_set,
+      device::Set{x.data(), x.size(), std::numeric_limits<float>::quiet_NaN(), guard},
+      {x, word_of(guard)});
+}
+
+void DeviceSpace::sum(std::span<const float> a, std::span<const float> b, std::span<float> out) {
+  add(Kernel::k_sum, device::Sum{a.data(), b.data(), out.data(), out.size()}, {a, b, out});
+}
+
+bool DeviceSpace::any(std::span<const float> x) {
+  if (!found_) found_ = fault_words(1);
+  forget({found_.get(), 1});
+  add(Kernel::k_any, device::Any{x.data(), x.size(), {found_.get(), 0}}, {x});
+  return fault_in(found_.get()) != device::kNoTensor;
+}
+
+void DeviceSpace::adopt(const void* values, DType dtype, std::span<float> master) {
+  // the kernel only reads the values
+  add(Kernel::k_adopt,
+      device::Narrow{const_cast<void*>(values), master.data(), master.size(),
+                     static_cast<device::u32>(dtype)},
+      {{values, 2 * master.size()}, master});
+}
+
+void DeviceSpace::publish(std::span<const float> master, DType dtype, void* values) {
+  add(Kernel::k_publish,
+      device::Narrow{values, const_cast<float*>(master.data()), master.size(),
+                     static_cast<device::u32>(dtype)},
+      {{values, 2 * master.size()}, master});
+}
+
+// --- Order. --------------------------------------------------------------------------------------
+
+Space::Event DeviceSpace::record() {
+  flush();
+  return device_->record();
+}
+
+void DeviceSpace::after(void* stream) {
+  flush();
+  device_->after(stream);
+}
+
+void DeviceSpace::before(void* stream) {
+  flush();
+  device_->before(stream);
+}
+
+}  // namespace pride

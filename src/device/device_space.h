@@ -1,0 +1,120 @@
+// DeviceSpace: a device as a space of methods: their kernel calls as lists of jobs, and memory of
+// the device for the words of frames.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "kernels/space.h"
+
+namespace pride {
+
+class DeviceSpace final : public Space {
+ public:
+  explicit DeviceSpace(std::shared_ptr<Device> device);
+  ~DeviceSpace() override;
+
+  bool is_host() const noexcept override { return false; }
+  std::shared_ptr<float[]> zeros(std::size_t n) override;
+  std::shared_ptr<std::byte[]> frame(std::size_t bytes) override;
+  void read(const float* from, std::span<float> to) override;
+  void write(std::span<const float> from, float* to) override;
+
+  std::uint32_t* watch(std::uint32_t& word) override;
+  void report(const std::uint32_t* watched, std::uint32_t& word) override;
+  void forget(std::span<std::uint32_t> words) override;
+  std::uint32_t fault_in(Guard word) override;
+
+  void clear(std::span<std::uint64_t> words) override;
+  void lion_sign_update(const Values& g, const kernels::Blend& blend, kernels::HashWords zeros,
+                        std::span<float> m, std::span<std::uint64_t> bits,
+                        FaultSlot fault) override;
+  void lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
+                  std::span<float> u, FaultSlot fault, Guard guard) override;
+  void pack_signs(std::span<const float> p, kernels::HashWords zeros, std::span<std::uint64_t> bits,
+                  Guard guard, FaultSlot fault) override;
+  void check(const Values& g, FaultSlot fault) override;
+  void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step,
+                   std::span<float> x) override;
+  void apply_ternary(std::span<const std::uint64_t> positive,
+                     std::span<const std::uint64_t> nonzero, kernels::Step step,
+                     std::span<float> x) override;
+  void apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
+                    std::size_t plane_stride, int present, int world, kernels::Step step,
+                    std::span<float> x) override;
+  void apply_packed_counts(std::span<const std::uint32_t> packed, kernels::Radix radix,
+                           std::size_t first_word, int present, int world, kernels::Step step,
+                           std::span<float> x) override;
+  void apply_decay(float decay, std::span<float> x) override;
+  void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m, std::span<float> v,
+             std::span<float> x, Guard guard) override;
+  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
+                  std::span<float> m, std::span<float> x, Guard guard) override;
+  void sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
+                    std::span<float> m, std::span<float> x, Guard guard) override;
+  void widen(const Values& g, std::span<float> out) override;
+  void copy(std::span<const float> from, std::span<float> to) override;
+  void fill(std::span<float> x, float value) override;
+  void poison(std::span<float> x, Guard guard) override;
+  void sum(std::span<const float> a, std::span<const float> b, std::span<float> out) override;
+  void scale(float factor, std::span<float> x) override;
+  bool any(std::span<const float> x) override;
+  void adopt(const void* values, DType dtype, std::span<float> master) override;
+  void publish(std::span<const float> master, DType dtype, void* values) override;
+
+  void call(const std::function<void(void* stream)>& body) override;
+  void begin_frames() override;
+  Event record() override;
+  void wait(Event event) override { device_->wait(event); }
+  void after(void* stream) override;
+  void before(void* stream) override;
+
+ private:
+  // Memory that a call reads or writes.
+  struct Range {
+    template <typename T>
+    Range(std::span<T> s) : begin(s.data()), bytes(s.size_bytes()) {}
+    Range(const Values& v) : begin(v.data), bytes(v.n * size_of(v.dtype)) {}
+    Range(const void* at, std::size_t n_bytes) : begin(at), bytes(n_bytes) {}
+    const void* begin;
+    std::size_t bytes;
+  };
+  // Calls of one kernel that wait for launch, and the memory that they touch, as begin and end.
+  struct Batch {
+    device::Kernel kernel;
+    std::vector<std::byte> jobs;
+    std::vector<device::u64> first;
+    std::map<std::uintptr_t, std::uintptr_t> touched;
+    bool touches(const Range& range) const;
+    void touch(const Range& range);
+  };
+  const std::byte* bring_bytes(std::span<const std::byte> frame) override;
+  std::byte* stage_bytes(std::span<std::byte> frame) override;
+  void send_bytes(const void* staged, std::span<std::byte> frame) override;
+  Batch& batch_of(device::Kernel kernel, std::initializer_list<Range> ranges);
+  template <typename Job>
+  void add(device::Kernel kernel, const Job& job, std::initializer_list<Range> ranges);
+  void flush();
+  void* scratch(std::size_t bytes);
+
+  static Range word_of(Guard guard) { return {guard, guard == nullptr ? 0u : sizeof *guard}; }
+  static Range word_of(FaultSlot fault) { return word_of(fault.word); }
+
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<std::uint32_t[]> found_;  // of any()
+  std::vector<Batch> batches_;
+  std::size_t n_batches_ = 0;  // in use; the others keep their memory
+  // memory for the words of frames, in blocks that are used from the first on
+  struct Block {
+    std::shared_ptr<std::byte[]> memory;
+    std::size_t bytes = 0;
+  };
+  std::vector<Block> blocks_;
+  std::size_t block_ = 0, used_ = 0;
+};
+
+}  // namespace pride

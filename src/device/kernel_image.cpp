@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/kernel_image.h"
+
+#include <map>
+#include <mutex>
+
+#include "base/digest.h"
+#include "device/kernel_cache.h"
+#include "pride/error.h"
+
+namespace pride::cuda {
+namespace {
+
+struct Images {
+  std::mutex mutex;  // guards the rest, and is held while one is compiled
+  std::map<std::uint64_t, std::shared_ptr<const std::string>> of_process;
+  bool warned = false;
+};
+
+Images& images() {
+  static Images instance;
+  return instance;
+}
+
+}  // namespace
+
+std::string kernel_source() {
+  return concat("#line 1 \"lanes.h\"\n", kLanes, "#line 1 \"bodies.h\"\n", kBodies);
+}
+
+std::uint64_t image_key(const Nvrtc& nvrtc, int chip, const std::string& source) {
+  const Target target = nvrtc.target_of(chip);
+  Digest digest;
+  digest.text(source).text(nvrtc.version()).number(static_cast<std::uint64_t>(chip));
+  for (const std::string& option : Nvrtc::options(target)) digest.text(option);
+  return digest.value();
+}
+
+KernelImage kernel_image(const Nvrtc& nvrtc, int chip, const std::string& source,
+                         const std::filesystem::path& folder) {
+  const std::uint64_t key = image_key(nvrtc, chip, source);
+  const std::lock_guard lock(images().mutex);
+  auto& kept = images().of_process[key];
+  KernelImage image{.bytes = kept, .target = nvrtc.target_of(chip), .warning = {}};
+  if (kept != nullptr) return image;
+  if (auto cached = read_cached(folder, key)) {
+    image.bytes = std::make_shared<const std::string>(std::move(*cached));
+  } else {
+    image.bytes = std::make_shared<const std::string>(nvrtc.compile(source, image.target));
+    image.warning = write_cached(folder, key, *image.bytes);
+    if (images().warned) image.warning.clear();
+    images().warned = images().warned || !image.warning.empty();
+  }
+  kept = image.bytes;
+  return image;
+}
+
+}  // namespace pride::cuda

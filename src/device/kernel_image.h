@@ -1,0 +1,30 @@
+// The kernels of bodies.h, compiled for a GPU.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "device/nvrtc.h"
+
+namespace pride::cuda {
+
+extern const char *const kLanes, *const kBodies;  // the texts of lanes.h and bodies.h
+std::string kernel_source();                      // both, as one source
+
+struct KernelImage {
+  std::shared_ptr<const std::string> bytes;  // a cubin or PTX
+  Target target;
+  std::string warning;  // why they could not be kept; once in a process
+};
+
+std::uint64_t image_key(const Nvrtc& nvrtc, int chip, const std::string& source);
+
+// From this process, from the folder, or compiled and kept in both. Threads may call it at once:
+// one of them compiles. Throws as Nvrtc does.
+KernelImage kernel_image(const Nvrtc& nvrtc, int chip, const std::string& source,
+                         const std::filesystem::path& folder);
+
+}  // namespace pride::cuda

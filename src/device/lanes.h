@@ -1,0 +1,272 @@
+// The words that kernels of a device are written in: lanes, values in their types, chunks. On a GPU
+// a warp plays the lanes, on the host a loop. libpride holds this file as a text, in front of
+// bodies.h: no includes, no libraries.
+// SPDX-License-Identifier: Apache-2.0
+//
+#pragma once
+
+#ifdef __CUDACC__
+#define PRIDE_BODY __device__ inline
+#define PRIDE_UNROLL _Pragma("unroll")
+#else
+#define PRIDE_BODY inline
+#define PRIDE_UNROLL
+#endif
+#define PRIDE_BITS(type, x) __builtin_bit_cast(type, x)
+
+namespace pride::device {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i32 = int;
+#ifdef __CUDACC__
+using u64 = unsigned long long;
+#else
+using u64 = unsigned long;  // std::uint64_t of this ABI
+#endif
+static_assert(sizeof(u64) == 8 && sizeof(u32) == 4 && sizeof(u16) == 2);
+
+constexpr u32 kLanes = 32;
+constexpr u32 kLoads = 8;                // coordinates of a lane in a chunk
+constexpr u64 kChunk = kLanes * kLoads;  // 256: four words of packed bits
+constexpr u32 kNoTensor = 0xFFFFFFFFu;
+
+// ---- Lanes --------------------------------------------------------------------------------------
+
+// each(f) calls f(lane) for all lanes; ballot(f) has bit `lane` = f(lane); Lanes<T>: a T for each.
+#ifdef __CUDACC__
+template <typename F>
+PRIDE_BODY void each(F f) {
+  f(threadIdx.x % kLanes);
+}
+template <typename F>
+PRIDE_BODY u32 ballot(F f) {
+  return __ballot_sync(0xFFFFFFFFu, f(threadIdx.x % kLanes));
+}
+template <typename T>
+struct Lanes {
+  T value;
+  PRIDE_BODY T& operator[](u32) { return value; }
+};
+// The same pointer. The compiler learns that it is one to the memory of the GPU.
+template <typename T>
+PRIDE_BODY T* global(T* at) {
+  __builtin_assume(__isGlobal(at));
+  return at;
+}
+// By one lane.
+PRIDE_BODY void store(u64* at, u64 word) {
+  if (threadIdx.x % kLanes == 0) *global(at) = word;
+}
+PRIDE_BODY void lower(u32* slot, u32 value) {
+  if (threadIdx.x % kLanes == 0) atomicMin(slot, value);
+}
+PRIDE_BODY float root(float x) { return __fsqrt_rn(x); }
+#else
+template <typename F>
+inline void each(F f) {
+  for (u32 lane = 0; lane < kLanes; ++lane) f(lane);
+}
+template <typename F>
+inline u32 ballot(F f) {
+  u32 bits = 0;
+  for (u32 lane = 0; lane < kLanes; ++lane) bits |= (f(lane) ? 1u : 0u) << lane;
+  return bits;
+}
+template <typename T>
+struct Lanes {
+  T value[kLanes];
+  T& operator[](u32 lane) { return value[lane]; }
+};
+inline void store(u64* at, u64 word) { *at = word; }
+inline void lower(u32* slot, u32 value) { *slot = value < *slot ? value : *slot; }
+inline float root(float x) { return __builtin_sqrtf(x); }
+template <typename T>
+inline T* global(T* at) {
+  return at;
+}
+#endif
+
+// ---- Values -------------------------------------------------------------------------------------
+
+// As pride::DType.
+constexpr u32 kFloat32 = 0, kBFloat16 = 1, kFloat16 = 2;
+
+// Values of a tensor in their own type, each times `factor`.
+struct Values {
+  const void* data;
+  u32 dtype;
+  float factor;
+};
+
+// pride/float16.h
+PRIDE_BODY float from_float16(u16 half) {
+  const u32 magnitude = half & 0x7FFFu;
+  const float value = PRIDE_BITS(float, magnitude << 13) * 0x1p112f;
+  const u32 bits = magnitude >= 0x7C00u ? 0x7F800000u | (magnitude << 13) : PRIDE_BITS(u32, value);
+  return PRIDE_BITS(float, bits | (half & 0x8000u) << 16);
+}
+PRIDE_BODY u16 to_float16(float value) {
+  const u32 bits = PRIDE_BITS(u32, value);
+  const u32 sign = bits & 0x80000000u, magnitude = bits ^ sign;
+  const u32 small = PRIDE_BITS(u32, PRIDE_BITS(float, magnitude) + 0.5f) - 0x3F000000u;
+  const u32 normal = (magnitude - (112u << 23) + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
+  u32 half = magnitude < 0x38800000u ? small : normal;
+  if (magnitude >= 0x477FF000u) half = 0x7C00u;
+  if (magnitude > 0x7F800000u) half = 0x7E00u | ((magnitude & ~0x00400000u) >> 13 & 0x1FFu);
+  return (u16)(half | sign >> 16);
+}
+// pride/bf16.h
+PRIDE_BODY float from_bfloat16(u16 bits) { return PRIDE_BITS(float, (u32)bits << 16); }
+PRIDE_BODY u16 to_bfloat16(float value) {
+  const u32 bits = PRIDE_BITS(u32, value);
+  if (value != value) return (u16)((bits | 0x00400000u) >> 16);
+  return (u16)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+PRIDE_BODY bool is_finite(float x) { return (PRIDE_BITS(u32, x) & 0x7FFFFFFFu) < 0x7F800000u; }
+
+// pride/random_bits.h
+PRIDE_BODY u64 mix64(u64 key, u64 counter) {
+  u64 z = key + (counter + 1) * 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+// kernels::HashWords
+struct Hash {
+  u64 key, first_word, flip;
+  PRIDE_BODY u64 at(u64 k) const { return mix64(key, first_word + k) ^ flip; }
+};
+// kernels::Blend, kernels::Step
+struct Betas {
+  float beta1, one_minus_beta1, beta2, one_minus_beta2;
+};
+struct Rate {
+  float decay, lr;
+};
+// Where a tensor with a NaN or Inf is noted: the lowest number stays.
+struct Fault {
+  u32* slot;
+  u32 tensor;
+};
+// A word that a fault may be noted in, or null: a job that has one there is left out.
+PRIDE_BODY bool is_faulty(const u32* guard) { return guard != nullptr && *guard != kNoTensor; }
+
+// The coordinates of a lane in the chunk from `at` on are at + 32 h + lane, h = 0 to 7. A body
+// fetches all that it reads before it writes: so a lane has eight loads of each array in flight.
+PRIDE_BODY u32 count_of(u64 at, u64 n) { return n - at < kChunk ? (u32)(n - at) : (u32)kChunk; }
+
+// Calls f(lane, h) for those below n.
+template <typename F>
+PRIDE_BODY void for_chunk(u64 at, u64 n, F f) {
+  const u32 count = count_of(at, n);
+  PRIDE_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    each([&](u32 lane) {
+      if (kLanes * h + lane < count) f(lane, h);
+    });
+  }
+}
+PRIDE_BODY u64 index_of(u64 at, u32 lane, u32 h) { return at + kLanes * h + lane; }
+
+template <typename T>
+struct Chunk {
+  Lanes<T> of[kLoads];
+  PRIDE_BODY T& operator()(u32 lane, u32 h) { return of[h][lane]; }
+};
+
+template <typename T>
+PRIDE_BODY void fill(Chunk<T>& out, T value) {
+  PRIDE_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    each([&](u32 lane) { out(lane, h) = value; });
+  }
+}
+// Those from n on are zeros.
+template <typename T>
+PRIDE_BODY void fetch(Chunk<T>& out, const T* in, u64 at, u64 n) {
+  const u32 count = count_of(at, n);
+  const T* const from = global(in) + at;
+  PRIDE_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    each([&](u32 lane) {
+      T value = 0;
+      if (kLanes * h + lane < count) value = from[kLanes * h + lane];
+      out(lane, h) = value;
+    });
+  }
+}
+template <typename F>
+PRIDE_BODY void map_chunk(Chunk<float>& out, Chunk<u16>& in, F f) {
+  PRIDE_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    each([&](u32 lane) { out(lane, h) = f(in(lane, h)); });
+  }
+}
+PRIDE_BODY void fetch(Chunk<float>& out, const Values& in, u64 at, u64 n) {
+  if (in.dtype == kFloat32) {
+    fetch(out, (const float*)in.data, at, n);
+  } else {
+    Chunk<u16> narrow;
+    fetch(narrow, (const u16*)in.data, at, n);
+    if (in.dtype == kBFloat16) {
+      map_chunk(out, narrow, from_bfloat16);
+    } else {
+      map_chunk(out, narrow, from_float16);
+    }
+  }
+  if (in.factor == 1.0f) return;
+  for_chunk(at, n, [&](u32 lane, u32 h) { out(lane, h) *= in.factor; });
+}
+
+// The four words of bits of a chunk.
+struct Words {
+  u64 of[kLoads / 2];
+  PRIDE_BODY bool at(u32 lane, u32 h) const {
+    return ((u32)(of[h / 2] >> (32 * (h % 2))) >> lane) & 1;
+  }
+};
+PRIDE_BODY void fetch(Words& out, const u64* bits, u64 at, u64 n) {
+  const u32 count = count_of(at, n);
+  const u64* const from = global(bits) + at / 64;
+  PRIDE_UNROLL
+  for (u32 w = 0; w < kLoads / 2; ++w) {
+    u64 word = 0;
+    if (64 * w < count) word = from[w];
+    out.of[w] = word;
+  }
+}
+
+// Whether f(lane, h) for one of those below n; it is called for all of them.
+template <typename F>
+PRIDE_BODY bool any_of(u64 at, u64 n, F f) {
+  Lanes<bool> found;
+  each([&](u32 lane) { found[lane] = false; });
+  for_chunk(at, n, [&](u32 lane, u32 h) { found[lane] |= f(lane, h); });
+  return ballot([&](u32 lane) { return found[lane]; }) != 0;
+}
+
+// Bits of the signs; that of a zero comes from `zeros`.
+PRIDE_BODY void store_signs(u64* bits, u64 at, u64 n, const Hash& zeros, Chunk<float>& x) {
+  const u32 count = count_of(at, n);
+  PRIDE_UNROLL
+  for (u32 w = 0; w < kLoads / 2; ++w) {
+    if (64 * w >= count) return;
+    u64 word = 0, zero_bits = 0;
+    PRIDE_UNROLL
+    for (u32 half = 0; half < 2; ++half) {
+      const u32 h = 2 * w + half;
+      word |= (u64)ballot([&](u32 lane) { return x(lane, h) > 0; }) << (32 * half);
+      zero_bits |=
+          (u64)ballot([&](u32 lane) { return x(lane, h) == 0 && kLanes * h + lane < count; })
+          << (32 * half);
+    }
+    const u64 k = at / 64 + w;
+    if (zero_bits != 0) word |= zero_bits & zeros.at(k);
+    store(bits + k, word);
+  }
+}
+
+}  // namespace pride::device

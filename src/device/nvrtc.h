@@ -1,0 +1,72 @@
+// NVRTC, CUDA's compiler as a library, opened at run time.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device/library.h"
+
+namespace pride::cuda {
+
+// What is compiled for a chip. With `ptx` the driver compiles the rest, for a chip younger than
+// NVRTC.
+struct Target {
+  int architecture = 0;  // 90 for sm_90
+  bool ptx = false;
+
+  std::string option() const;  // "sm_90", "compute_90"
+};
+
+class Nvrtc {
+ public:
+  // Throws InvalidArgument: the library cannot be loaded or is older than CUDA 11.2.
+  explicit Nvrtc(const std::string& library);
+
+  const std::string& path() const noexcept { return library_.path(); }
+  const std::string& version() const noexcept { return version_; }  // "13.0"
+  std::vector<int> architectures() const;                           // that it knows, ascending
+
+  // For the chip itself if NVRTC knows it, or else PTX of the newest before it. Throws
+  // InvalidArgument where all that it knows are younger.
+  Target target_of(int chip) const;
+
+  // A cubin, or PTX. Throws Error with NVRTC's text, which holds no warnings otherwise.
+  std::string compile(const std::string& source, const Target& target) const;
+  static std::vector<std::string> options(const Target& target);
+
+ private:
+  using Result = int;     // nvrtcResult
+  using Program = void*;  // nvrtcProgram
+  using Size = Result (*)(Program, std::size_t*);
+  using Text = Result (*)(Program, char*);
+  struct Functions {
+    Result (*version)(int*, int*);
+    Result (*n_architectures)(int*);
+    Result (*architectures)(int*);
+    Result (*create)(Program*, const char*, const char*, int, const char* const*,
+                     const char* const*);
+    Result (*destroy)(Program*);
+    Result (*compile)(Program, int, const char* const*);
+    const char* (*error)(Result);
+    Size log_size, cubin_size, ptx_size;
+    Text log, cubin, ptx;
+  };
+
+  std::string text_of(Program program, Size size, Text text) const;
+  void check(Result result, const char* call) const;
+
+  Library library_;
+  Functions call_{};
+  std::string version_;
+};
+
+// Files and names to try, in this order: PRIDE_NVRTC alone where it is set; what the process has
+// loaded; beside a loaded libtorch; toolkits (CUDA_HOME, CUDA_PATH, /usr/local/cuda); the system.
+std::vector<std::string> nvrtc_candidates(const std::vector<std::string>& loaded);
+
+// The first of them that can be used. Throws InvalidArgument with what was tried and what to
+// install.
+Nvrtc find_nvrtc();
+
+}  // namespace pride::cuda

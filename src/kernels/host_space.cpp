@@ -1,0 +1,199 @@
+// The host as a space: kernels at once, on memory as it lies.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "base/wire.h"
+#include "kernels/levels.h"
+#include "kernels/scaled_signs.h"
+#include "kernels/space.h"
+#include "kernels/ternary.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+constexpr std::size_t kBlock = Values::kBlock;
+constexpr std::uint32_t kNoFault = Wire::kNoTensor;
+
+template <typename T>
+void narrow(std::span<const float> in, std::span<T> out) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    to_bf16(in, out);
+  } else {
+    to_float16(in, out);
+  }
+}
+
+template <typename T>
+void adopt_values(std::span<const T> values, std::span<float> master) {
+  std::array<T, kBlock> block;
+  for (std::size_t at = 0; at < values.size(); at += kBlock) {
+    const std::size_t n = std::min(kBlock, values.size() - at);
+    const auto given = values.subspan(at, n), rounded = std::span<const T>(block).first(n);
+    narrow(std::span<const float>(master).subspan(at, n), std::span(block).first(n));
+    if (std::memcmp(given.data(), rounded.data(), n * sizeof(T)) == 0) continue;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (given[i] != rounded[i]) to_float(given.subspan(i, 1), master.subspan(at + i, 1));
+    }
+  }
+}
+
+class HostSpace final : public Space {
+ public:
+  bool is_host() const noexcept override { return true; }
+  std::shared_ptr<float[]> zeros(std::size_t n) override { return memory_.zeros(n); }
+  std::shared_ptr<std::byte[]> frame(std::size_t bytes) override { return memory_.frame(bytes); }
+  void read(const float* from, std::span<float> to) override { memory_.read(from, to); }
+  void write(std::span<const float> from, float* to) override { memory_.write(from, to); }
+
+  std::uint32_t* watch(std::uint32_t& word) override { return &word; }
+  void report(const std::uint32_t*, std::uint32_t&) override {}
+  void forget(std::span<std::uint32_t> words) override { std::ranges::fill(words, kNoFault); }
+  std::uint32_t fault_in(Guard word) override { return *word; }
+
+  void clear(std::span<std::uint64_t> words) override { std::ranges::fill(words, 0); }
+
+  void lion_sign_update(const Values& g, const kernels::Blend& blend, kernels::HashWords zeros,
+                        std::span<float> m, std::span<std::uint64_t> bits,
+                        FaultSlot fault) override {
+    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+      kernels::HashWords words = zeros;
+      words.first_word += at / 64;
+      const std::size_t bad =
+          kernels::lion_sign_update(part, blend, words, m.subspan(at, part.size()),
+                                    bits.subspan(at / 64, words_for(part.size())));
+      if (bad != kernels::kAllFinite) fault.note();
+    });
+  }
+  void lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
+                  std::span<float> u, FaultSlot fault, Guard guard) override {
+    if (is_faulty(guard)) return;
+    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+      const std::size_t n = part.size();
+      if (kernels::lion_blend(part, blend, m.subspan(at, n), u.subspan(at, n)) !=
+          kernels::kAllFinite) {
+        fault.note();
+      }
+    });
+  }
+  void pack_signs(std::span<const float> p, kernels::HashWords zeros, std::span<std::uint64_t> bits,
+                  Guard guard, FaultSlot fault) override {
+    if (!is_faulty(guard)) return kernels::pack_signs(p, zeros, bits);
+    std::ranges::fill(bits, 0);
+    fault.note();
+  }
+  void check(const Values& g, FaultSlot fault) override {
+    g.for_blocks([&](std::size_t, std::span<const float> part) {
+      if (kernels::first_non_finite(part) != kernels::kAllFinite) fault.note();
+    });
+  }
+  void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step,
+                   std::span<float> x) override {
+    kernels::apply_signs(bits, step, x);
+  }
+  void apply_ternary(std::span<const std::uint64_t> positive,
+                     std::span<const std::uint64_t> nonzero, kernels::Step step,
+                     std::span<float> x) override {
+    kernels::apply_ternary(positive, nonzero, step, x);
+  }
+  void apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
+                    std::size_t plane_stride, int present, int world, kernels::Step step,
+                    std::span<float> x) override {
+    kernels::apply_counts(planes, n_planes, plane_stride, present, world, step, x);
+  }
+  void apply_packed_counts(std::span<const std::uint32_t> packed, kernels::Radix radix,
+                           std::size_t first_word, int present, int world, kernels::Step step,
+                           std::span<float> x) override {
+    kernels::apply_packed_counts(packed, radix, first_word, present, world, step, x);
+  }
+  void apply_decay(float decay, std::span<float> x) override { kernels::apply_decay(decay, x); }
+
+  void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m, std::span<float> v,
+             std::span<float> x, Guard guard) override {
+    if (is_faulty(guard)) return;
+    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+      const std::size_t n = part.size();
+      kernels::adamw(part, s, m.subspan(at, n), v.subspan(at, n), x.subspan(at, n));
+    });
+  }
+  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
+                  std::span<float> m, std::span<float> x, Guard guard) override {
+    if (is_faulty(guard)) return;
+    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+      const std::size_t n = part.size();
+      kernels::dense_lion(part, blend, step, m.subspan(at, n), x.subspan(at, n));
+    });
+  }
+  void sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
+                    std::span<float> m, std::span<float> x, Guard guard) override {
+    if (is_faulty(guard)) return;
+    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+      const std::size_t n = part.size();
+      kernels::sgd_momentum(part, momentum, nesterov, step, m.subspan(at, n), x.subspan(at, n));
+    });
+  }
+
+  void widen(const Values& g, std::span<float> out) override {
+    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+      std::ranges::copy(part, out.subspan(at).begin());
+    });
+  }
+  void copy(std::span<const float> from, std::span<float> to) override {
+    std::ranges::copy(from, to.begin());
+  }
+  void fill(std::span<float> x, float value) override { std::ranges::fill(x, value); }
+  void poison(std::span<float> x, Guard guard) override {
+    if (is_faulty(guard)) std::ranges::fill(x, std::numeric_limits<float>::quiet_NaN());
+  }
+  void sum(std::span<const float> a, std::span<const float> b, std::span<float> out) override {
+    const float* const rows[] = {a.data(), b.data()};
+    kernels::sum_rows(rows, out);
+  }
+  void scale(float factor, std::span<float> x) override { kernels::scale(factor, x); }
+  bool any(std::span<const float> x) override { return kernels::max_abs(x) > 0; }
+
+  void adopt(const void* values, DType dtype, std::span<float> master) override {
+    if (dtype == DType::kBFloat16) {
+      adopt_values(std::span(static_cast<const BFloat16*>(values), master.size()), master);
+    } else {
+      adopt_values(std::span(static_cast<const Float16*>(values), master.size()), master);
+    }
+  }
+  void publish(std::span<const float> master, DType dtype, void* values) override {
+    if (dtype == DType::kBFloat16) {
+      narrow(master, std::span(static_cast<BFloat16*>(values), master.size()));
+    } else {
+      narrow(master, std::span(static_cast<Float16*>(values), master.size()));
+    }
+  }
+
+ private:
+  const std::byte* bring_bytes(std::span<const std::byte> frame) override { return frame.data(); }
+  std::byte* stage_bytes(std::span<std::byte> frame) override { return frame.data(); }
+  void send_bytes(const void*, std::span<std::byte>) override {}
+  static bool is_faulty(Guard guard) { return guard != nullptr && *guard != kNoFault; }
+
+  Memory& memory_ = Memory::host();
+};
+
+}  // namespace
+
+std::shared_ptr<std::uint32_t[]> Space::fault_words(std::size_t n) {
+  auto floats = zeros(n);
+  auto* words = reinterpret_cast<std::uint32_t*>(floats.get());
+  return {std::move(floats), words};
+}
+
+void Space::call(const std::function<void(void*)>&) {
+  throw Error("space: the host has no queue for work of the caller's");
+}
+
+Space& Space::host() {
+  static HostSpace space;
+  return space;
+}
+
+}  // namespace pride

@@ -1,0 +1,129 @@
+// Space: where a method's tensors and state lie and its kernels run: the host, at once; or a
+// device, in the order of its queue.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "base/memory.h"
+#include "base/step.h"
+#include "kernels/kernels.h"
+#include "kernels/radix.h"
+
+namespace pride {
+
+// Where a kernel notes a tensor with a NaN or Inf: the lowest number stays.
+struct FaultSlot {
+  std::uint32_t* word = nullptr;
+  std::uint32_t tensor = 0;
+
+  void note() const noexcept {
+    if (tensor < *word) *word = tensor;
+  }
+};
+// Such a word, or null: a kernel with a guard does nothing once a fault was noted there.
+using Guard = const std::uint32_t*;
+
+// All floats, and all words but those called `frame`, lie in the space. A device runs kernels as if
+// in the order of their calls; calls of one kernel that depend on nothing between are one launch.
+class Space : public Memory {
+ public:
+  static Space& host();
+
+  // ---- Frames. On the host, kernels work in the frames themselves.
+
+  // A part of a frame for kernels to write, which send() then copies to the frame.
+  template <typename T>
+  std::span<T> stage(std::span<T> frame) {
+    return {reinterpret_cast<T*>(stage_bytes(std::as_writable_bytes(frame))), frame.size()};
+  }
+  template <typename T>
+  void send(std::span<T> staged, std::span<T> frame) {
+    send_bytes(staged.data(), std::as_writable_bytes(frame));
+  }
+  // A part of a frame, for kernels to read.
+  template <typename T>
+  std::span<const T> bring(std::span<const T> frame) {
+    return {reinterpret_cast<const T*>(bring_bytes(std::as_bytes(frame))), frame.size()};
+  }
+  // The word that kernels note faults in, and its copy to the host's.
+  virtual std::uint32_t* watch(std::uint32_t& word) = 0;
+  virtual void report(const std::uint32_t* watched, std::uint32_t& word) = 0;
+
+  // ---- Words of faults that outlive a step's frames.
+
+  // So many of them, with no fault noted once forget() was called.
+  std::shared_ptr<std::uint32_t[]> fault_words(std::size_t n);
+  virtual void forget(std::span<std::uint32_t> words) = 0;
+  virtual std::uint32_t fault_in(Guard word) = 0;  // waits for the work so far
+
+  // ---- The kernels of kernels/kernels.h.
+
+  virtual void clear(std::span<std::uint64_t> words) = 0;  // to 0
+  virtual void lion_sign_update(const Values& g, const kernels::Blend& blend,
+                                kernels::HashWords zeros, std::span<float> m,
+                                std::span<std::uint64_t> bits, FaultSlot fault) = 0;
+  virtual void lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
+                          std::span<float> u, FaultSlot fault, Guard guard = nullptr) = 0;
+  // With a fault at the guard: no bits, and the fault is noted.
+  virtual void pack_signs(std::span<const float> p, kernels::HashWords zeros,
+                          std::span<std::uint64_t> bits, Guard guard, FaultSlot fault) = 0;
+  virtual void check(const Values& g, FaultSlot fault) = 0;
+  virtual void apply_signs(std::span<const std::uint64_t> bits, kernels::Step step,
+                           std::span<float> x) = 0;
+  virtual void apply_ternary(std::span<const std::uint64_t> positive,
+                             std::span<const std::uint64_t> nonzero, kernels::Step step,
+                             std::span<float> x) = 0;
+  virtual void apply_counts(std::span<const std::uint64_t> planes, std::size_t n_planes,
+                            std::size_t plane_stride, int present, int world, kernels::Step step,
+                            std::span<float> x) = 0;
+  virtual void apply_packed_counts(std::span<const std::uint32_t> packed, kernels::Radix radix,
+                                   std::size_t first_word, int present, int world,
+                                   kernels::Step step, std::span<float> x) = 0;
+  virtual void apply_decay(float decay, std::span<float> x) = 0;
+
+  virtual void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m,
+                     std::span<float> v, std::span<float> x, Guard guard = nullptr) = 0;
+  virtual void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
+                          std::span<float> m, std::span<float> x, Guard guard = nullptr) = 0;
+  virtual void sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
+                            std::span<float> m, std::span<float> x, Guard guard = nullptr) = 0;
+
+  virtual void widen(const Values& g, std::span<float> out) = 0;
+  virtual void copy(std::span<const float> from, std::span<float> to) = 0;
+  virtual void fill(std::span<float> x, float value) = 0;
+  virtual void poison(std::span<float> x, Guard guard) = 0;  // NaN, if a fault was noted there
+  virtual void sum(std::span<const float> a, std::span<const float> b, std::span<float> out) = 0;
+  virtual void scale(float factor, std::span<float> x) = 0;
+  virtual bool any(std::span<const float> x) = 0;  // is not 0; waits for the work so far
+
+  // ---- Parameters in bfloat16 or float16 and their masters.
+
+  // master = the value where that is not the rounded master; and values = the rounded masters.
+  virtual void adopt(const void* values, DType dtype, std::span<float> master) = 0;
+  virtual void publish(std::span<const float> master, DType dtype, void* values) = 0;
+
+  // ---- Order. Of the host: nothing to do.
+
+  using Event = std::uint64_t;
+  // Work of the caller's own on the device's memory, in its turn. REQUIRES: not the host.
+  virtual void call(const std::function<void(void* stream)>& body);
+  // Frames that were staged and brought before are no longer needed by calls to come.
+  virtual void begin_frames() {}
+  virtual Event record() { return 0; }
+  virtual void wait(Event /*event*/) {}  // from any thread
+  // The queue goes on after the work of the caller's stream so far; and the stream after the queue.
+  virtual void after(void* /*stream*/) {}
+  virtual void before(void* /*stream*/) {}
+
+ private:
+  virtual const std::byte* bring_bytes(std::span<const std::byte> frame) = 0;
+  virtual std::byte* stage_bytes(std::span<std::byte> frame) = 0;
+  virtual void send_bytes(const void* staged, std::span<std::byte> frame) = 0;
+};
+
+}  // namespace pride

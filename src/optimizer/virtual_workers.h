@@ -1,0 +1,101 @@
+// Virtual workers: N workers of one process over one copy of the parameters. Each has a method of
+// its own, and with it the state of a rank; shared state exists once.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "methods/method.h"
+#include "optimizer/pipeline.h"
+#include "pride/communicator.h"
+#include "pride/flat_buffer.h"
+#include "pride/layout.h"
+#include "pride/optimizer.h"
+
+namespace pride {
+
+constexpr int kMostVirtualWorkers = 1024;  // ends of a world of threads
+
+// In a step each worker encodes when its gradients are handed over. Then all frames travel by the
+// method's own routes in a world of threads, so that bits and counted bytes are those of N ranks,
+// and the results are applied once.
+class VirtualWorkers {
+ public:
+  // All must outlive this object. `first` is the method of worker 0, whose state is allocated.
+  VirtualWorkers(const Layout& layout, const OptimizerOptions& options, Method& first,
+                 std::span<const Bucket> buckets, Space& space);
+
+  int size() const noexcept { return static_cast<int>(workers_.size()); }
+  Method& method(int worker) { return *workers_[static_cast<std::size_t>(worker)].method; }
+  bool handed_over(int worker) const {
+    return workers_[static_cast<std::size_t>(worker)].handed_over;
+  }
+
+  // State of this worker alone. Masters of worker 0 are found by the others, too.
+  StateTable& table(int worker);
+  std::uint64_t state_floats() const;
+
+  // Encodes a worker's gradients, which need not stay. `ctx`, but for rank and unused tensors that
+  // of all workers, and what it points at must live until finish(). `alone`: of size 1.
+  void hand_over(int worker, const StepContext& ctx, std::span<const char> unused,
+                 GradientView grads, Communicator& alone);
+
+  // Exchanges and applies, unless a gradient is not finite. Afterwards x are the parameters that
+  // all workers have alike. REQUIRES: all workers have handed over. `clip`: as Pipeline::begin().
+  std::optional<NonFinite> finish(View x, double clip);
+  // After a step that was not dropped: the notes of each worker, or of worker 0 alone where all
+  // have the same.
+  std::vector<StepNotes> end_step();
+  // The step is given up: no gradient was handed over.
+  void forget();
+
+  // Of the last step.
+  const Traffic& traffic(int worker) const {
+    return workers_[static_cast<std::size_t>(worker)].traffic;
+  }
+  double grad_norm() const noexcept { return grad_norm_; }
+  const Pipeline::Timing& timing() const noexcept { return timing_; }
+
+ private:
+  struct Worker {
+    std::unique_ptr<Method> own;  // but for worker 0
+    Method* method = nullptr;
+    bool handed_over = false;
+    StepContext ctx;
+    std::vector<char> unused;
+    FlatBuffer kept;  // its gradient, where the method reads it later
+    GradientView grads;
+    std::vector<Flight> flights;  // by bucket
+    Scratch scratch;
+    Traffic traffic;
+  };
+
+  void keep_gradient(Worker& w);
+  void encode(Worker& w);
+  void exchange(Communicator& comm, Worker& w);
+  std::optional<NonFinite> first_non_finite() const;
+  void clip_mean(double limit);
+  void take_result(std::size_t bucket, View x);
+  void settle(std::size_t bucket);
+  template <typename Body>
+  void for_shared(std::size_t bucket, View x, const Body& body);
+  View sink();
+
+  const Layout& layout_;
+  const Nodes nodes_;
+  std::span<const Bucket> buckets_;
+  Space& space_;
+  std::vector<Worker> workers_;
+  Protocol protocol_;       // of the step at hand
+  FlatBuffer shared_;       // of a bucket, as it was before it was applied
+  FlatBuffer sink_values_;  // where local steps write parameters that nobody reads
+  std::vector<ParameterPlace> sink_places_;
+  double grad_norm_ = 0;
+  Pipeline::Timing timing_;
+};
+
+}  // namespace pride

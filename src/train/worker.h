@@ -1,0 +1,96 @@
+// One worker's run, or that of all virtual workers: the model, the data, the optimizer, the step
+// loop.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pride/torch/module_tensors.h"
+#include "pride/train/checkpoint.h"
+#include "pride/train/trainer.h"
+#include "train/feed.h"
+#include "train/io/folder_lock.h"
+#include "train/participation.h"
+#include "train/personal.h"
+
+namespace pride::train {
+
+// By a rank; in an exchange, by all.
+inline bool skipped(const WorldStep& step) {
+  return std::ranges::any_of(step.ranks, [](const RankStep& r) { return r.skipped != 0; });
+}
+
+class Worker {
+ public:
+  Worker(Communicator& comm, const TrainPlan& plan, const Observers& observers);
+
+  TrainResult run();
+
+ private:
+  template <typename Call>
+  void notify(const Call& call) {
+    for (const auto& observer : observers_) call(*observer);
+  }
+  // Of this rank: one, or all virtual workers.
+  int n_players() const { return std::max(1, plan_.options.virtual_workers); }
+  std::vector<Feed> make_feeds(int rank) const;
+  OptimizerOptions optimizer_options();
+  void start();
+  void join();
+  std::string follow_coordinator();
+  void lock_folder();
+  void take_folder();
+  WorldStep take_step();
+  double backward(Feed& feed, RankStep& mine, bool begins);
+  StepReport step(RankStep& mine, double lr);
+  StepReport step_players(std::span<RankStep> players);
+  void play(int player, RankStep& mine);
+  StepReport sit_out();
+  WorldStep share(std::span<const RankStep> mine, double lr);
+  void check_skips(const WorldStep& step);
+  void take_common();
+  template <typename Body>
+  void with_common(const Body& body);
+  void evaluate_now();
+  void save_now();
+  void add(const WorldStep& step);
+  void finish();
+  // Workers that sit out rounds never have their results.
+  bool is_stale() const { return plan_.options.absent == "stale" && !rounds_[0].all(); }
+  bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
+  // Of a table of all tensors.
+  auto common(auto all) const { return all.first(optimizer_.layout().tensors().size()); }
+  Kept kept(std::span<const Tensor> params) {
+    return {tensors_.layout(), params, optimizer_, personal_ ? &personal_->optimizer() : nullptr};
+  }
+
+  TrainPlan plan_;                         // its length may change: follow_coordinator()
+  Observers observers_;                    // of rank 0
+  std::unique_ptr<Communicator> control_;  // metrics: their bytes are not the method's
+  at::Device device_;
+  std::unique_ptr<Model> model_;
+  std::size_t n_personal_ = 0;
+  ModuleTensors tensors_;
+  std::vector<Feed> feeds_;            // by player
+  double loss_ = 0;                    // of this rank's gradient
+  Optimizer optimizer_;                // of the tensors in common: all, without --personal
+  std::vector<Participation> rounds_;  // by player
+  std::optional<Personal> personal_;
+  std::chrono::steady_clock::time_point began_;
+  TrainResult result_;
+  std::optional<FolderLock> lock_;  // of options.out, on rank 0
+  std::int64_t last_eval_ = -1;
+  int skips_in_a_row_ = 0;
+  std::string skip_reason_;  // of the last one
+  double last_loss_ = 0;     // mean over the ranks
+};
+
+}  // namespace pride::train

@@ -1,0 +1,205 @@
+// CudaDevice where calls fail, the queue is held up, or the device goes first: on the fake driver
+// alone.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <thread>
+
+#include "device/cuda/machine.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+using device::Kernel;
+
+std::unique_ptr<cuda::CudaDevice> fake_device(int number = 0) {
+  return std::make_unique<cuda::CudaDevice>(fake().driver, number, kFakeImage);
+}
+
+template <typename Body>
+std::string error_of(Body body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+void expect_nothing_left() {
+  const FakeCudaState now = fake().now();
+  EXPECT_EQ(now.device_blocks, 0U);
+  EXPECT_EQ(now.host_blocks, 0U);
+  EXPECT_EQ(now.streams, 0);
+  EXPECT_EQ(now.events, 0);
+  EXPECT_EQ(now.modules, 0);
+  EXPECT_EQ(now.contexts, 0);
+}
+
+void launch_scale(Device& device, float* x, std::uint64_t n, float factor) {
+  const device::Scale job{.x = x, .n = n, .factor = factor};
+  const std::array<device::u64, 2> first = {0, (n + device::kChunk - 1) / device::kChunk};
+  device.launch({.kernel = Kernel::k_scale,
+                 .jobs = std::as_bytes(std::span<const device::Scale>(&job, 1)),
+                 .first = first});
+}
+
+TEST(CudaFaults, EveryCallThatFailsIsNamedWithItsDevice) {
+  const auto device = fake_device(1);
+  auto* const memory = static_cast<float*>(device->allocate(256));
+  std::array<std::uint32_t, 4> host{};
+  const std::vector<std::pair<const char*, std::function<void()>>> calls = {
+      {"cuCtxPushCurrent", [&] { device->fill(memory, 0, 1); }},
+      {"cuMemAllocAsync", [&] { device->free(device->allocate(16)); }},
+      {"cuMemHostAlloc", [&] { device->free_host(device->allocate_host(16)); }},
+      {"cuMemcpyHtoDAsync", [&] { device->copy_in(memory, host.data(), 16); }},
+      {"cuMemcpyDtoHAsync", [&] { device->copy_out(host.data(), memory, 16); }},
+      {"cuMemcpyDtoDAsync", [&] { device->copy(memory, memory, 16); }},
+      {"cuMemsetD32Async", [&] { device->fill(memory, 0, 1); }},
+      {"cuEventRecord", [&] { device->record(); }},
+      {"cuEventSynchronize", [&] { device->wait(device->record()); }},
+      {"cuStreamWaitEvent", [&] { device->after(nullptr); }},
+      {"cuLaunchKernel", [&] { launch_scale(*device, memory, 1, 1); }}};
+  for (const auto& [call, body] : calls) {
+    fake().fail(call, 400, 0);
+    const std::string error = error_of(body);
+    EXPECT_TRUE(error.starts_with("cuda:1 (Fake B)")) << call << ": " << error;
+    EXPECT_NE(error.find(concat(call, " failed: CUDA_ERROR_INVALID_HANDLE")), std::string::npos)
+        << call << ": " << error;
+    EXPECT_EQ(error_of(body), "no error") << call << ", once more";
+  }
+  EXPECT_NE(error_of([&] {
+              fake().fail("cuLaunchKernel", 400, 0);
+              launch_scale(*device, memory, 1, 1);
+            }).find("kernel scale: "),
+            std::string::npos);
+  device->free(memory);
+}
+
+TEST(CudaFaults, ADeviceThatCannotBeOpenedLeavesNothingBehind) {
+  for (const char* call : {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadData",
+                           "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate"}) {
+    fake().fail(call, 400, 0);
+    const std::string error = error_of([] { fake_device(); });
+    EXPECT_NE(error.find(concat(call, " failed")), std::string::npos) << error;
+    expect_nothing_left();
+  }
+  EXPECT_NE(error_of([] {
+              cuda::CudaDevice(fake().driver, 0, "no image");
+            }).find("cuda:0 (Fake A): cuModuleLoadData failed: CUDA_ERROR_INVALID_IMAGE"),
+            std::string::npos);
+  expect_nothing_left();
+}
+
+TEST(CudaFaults, ThereIsNoSuchGpu) {
+  EXPECT_EQ(error_of([] { fake_device(2); }), "cuda:2: this process has 2 GPUs");
+  EXPECT_EQ(error_of([] { fake_device(-1); }), "cuda:-1: this process has 2 GPUs");
+}
+
+TEST(CudaFaults, ADeviceEndsWhileWorkIsQueued) {
+  for (const int pools : {1, 0}) {
+    fake().machine(2, pools);
+    std::thread later;
+    std::array<float, 1000> host{};
+    {
+      const auto device = fake_device();
+      auto* const x = static_cast<float*>(device->allocate(4000));
+      auto held = std::make_unique<Held>();
+      device->fill(x, 0x3F800000, 1000);
+      launch_scale(*device, x, 1000, 3);
+      device->copy_out(host.data(), x, 4000);
+      device->record();
+      if (pools == 1) device->free(x);
+      later = std::thread([held = std::move(held)] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        held->release();
+      });
+      if (pools == 0) device->free(x);  // waits for the queue
+    }
+    later.join();
+    EXPECT_EQ(host.back(), 3);
+    expect_nothing_left();
+  }
+  fake().machine(2, 1);
+}
+
+TEST(CudaFaults, WaitingThreadsDoNotHoldUpTheCaller) {
+  const auto device = fake_device();
+  auto* const x = static_cast<float*>(device->allocate(4));
+  Held held;
+  device->fill(x, 0x3F800000, 1);
+  const Device::Event event = device->record();
+  std::thread waiting([&] { device->wait(event); });
+  while (fake().now().waiting == 0) std::this_thread::yield();
+  const int launches = fake().now().launches;
+  for (int i = 0; i < 100; ++i) {  // a lock held by wait() would end this test by its time limit
+    launch_scale(*device, x, 1, 2);
+    device->record();
+  }
+  EXPECT_EQ(fake().now().launches, launches + 100);
+  held.release();
+  waiting.join();
+  device->free(x);
+}
+
+TEST(CudaFaults, JobsOfQueuedLaunchesKeepTheirPlace) {
+  // While the queue is held the ring fills up; the caller then waits for it and overwrites nothing.
+  const auto device = fake_device();
+  constexpr std::size_t n = 40'000;
+  std::vector<float> values(n, 1);
+  auto* const x = static_cast<float*>(device->allocate(4 * n));
+  device->copy_in(x, values.data(), 4 * n);
+  Held held;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    held.release();
+  });
+  for (std::size_t i = 0; i < n; ++i) launch_scale(*device, x + i, 1, static_cast<float>(i));
+  later.join();
+  device->copy_out(values.data(), x, 4 * n);
+  device->wait(device->record());
+  for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(values[i], static_cast<float>(i)) << i;
+  device->free(x);
+}
+
+TEST(CudaFaults, TheCallersContextIsCurrentAgain) {
+  const auto a = fake_device(0), b = fake_device(1);
+  const cuda::PrimaryContext other(fake().driver, 1);
+  const cuda::PrimaryContext::Current current(other);
+  void* before = nullptr;
+  fake().driver.cuCtxPopCurrent.function(&before);
+  fake().driver.cuCtxPushCurrent.function(before);
+  auto* const memory = a->allocate(16);
+  a->fill(memory, 1, 4);
+  EXPECT_ANY_THROW(a->call([] { throw DataError("of the body"); }));
+  a->wait(a->record());
+  a->free(memory);
+  void* after = nullptr;
+  fake().driver.cuCtxPopCurrent.function(&after);
+  fake().driver.cuCtxPushCurrent.function(after);
+  EXPECT_EQ(after, before);
+}
+
+TEST(CudaFaults, TheGridHasWarpsForAllChunksUpToALimit) {
+  const auto device = fake_device();
+  std::vector<float> values(3'000'000, 1);
+  auto* const x = static_cast<float*>(device->allocate(4 * values.size()));
+  device->copy_in(x, values.data(), 4 * values.size());
+  for (const auto& [n, blocks] : {std::pair<std::uint64_t, unsigned>{1, 1},
+                                  {8 * 256, 1},
+                                  {8 * 256 + 1, 2},
+                                  {3'000'000, 64}}) {  // the fake has 2 multiprocessors
+    launch_scale(*device, x, n, 2);
+    EXPECT_EQ(fake().now().grid, blocks) << n;
+  }
+  device->copy_out(values.data(), x, 4 * values.size());
+  device->wait(device->record());
+  EXPECT_EQ(values.back(), 2);
+  device->free(x);
+}
+
+}  // namespace
+}  // namespace pride

@@ -1,0 +1,61 @@
+// cuda_report() and cuda_device() as a user calls them, with the fakes for CUDA's libraries.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "device/cuda/machine.h"
+#include "pride/device.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One test: a process keeps the libraries that it has found.
+TEST(Cuda, IsReportedAndUsedOnceItIsThere) {
+  const fs::path cache = fs::temp_directory_path() / concat("pride-report-", ::getpid());
+  setenv("PRIDE_CACHE", cache.c_str(), 1);
+  setenv("PRIDE_CUDA_DRIVER", "/nowhere/libcuda.so.1", 1);
+  setenv("PRIDE_NVRTC", "/nowhere/libnvrtc.so", 1);
+  const CudaReport none = cuda_report();
+  EXPECT_TRUE(none.gpus.empty());
+  EXPECT_EQ(none.driver, "");
+  EXPECT_EQ(none.nvrtc, "");
+  EXPECT_EQ(none.cache, cache.string());
+  EXPECT_TRUE(none.reason.starts_with("cannot load /nowhere/libcuda.so.1: ")) << none.reason;
+  EXPECT_NE(none.reason.find("no NVRTC"), std::string::npos) << none.reason;
+  EXPECT_THROW(cuda_device(0), InvalidArgument);
+
+  setenv("PRIDE_CUDA_DRIVER", beside_this_program(PRIDE_FAKE_CUDA).c_str(), 1);
+  const CudaReport half = cuda_report();
+  EXPECT_EQ(half.gpus.size(), 2U);
+  EXPECT_TRUE(half.reason.starts_with("no NVRTC")) << half.reason;
+  EXPECT_THROW(cuda_device(0), InvalidArgument);
+
+  const std::string nvrtc = beside_this_program(PRIDE_FAKE_NVRTC);
+  setenv("PRIDE_NVRTC", nvrtc.c_str(), 1);
+  const CudaReport all = cuda_report();
+  ASSERT_EQ(all.gpus.size(), 2U);
+  EXPECT_EQ(all.gpus[1].number, 1);
+  EXPECT_EQ(all.gpus[1].name, "Fake B");
+  EXPECT_EQ(all.gpus[1].architecture, "sm_90");
+  EXPECT_EQ(all.gpus[1].bytes, std::uint64_t{1} << 34);
+  EXPECT_EQ(all.driver, "13.1");
+  EXPECT_EQ(all.nvrtc, nvrtc + ", version 13.1");
+  EXPECT_EQ(all.reason, "");
+
+  const auto device = cuda_device(1);
+  EXPECT_EQ(device->name(), "cuda:1 (Fake B)");
+  EXPECT_EQ(device->warning(), "");
+  EXPECT_FALSE(fs::is_empty(cache));
+  EXPECT_NE(device->stream(), cuda_device(1)->stream());
+  EXPECT_THROW(cuda_device(2), InvalidArgument);
+  fs::remove_all(cache);
+}
+
+}  // namespace
+}  // namespace pride

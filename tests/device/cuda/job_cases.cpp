@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/job_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+using namespace device;
+
+constexpr std::size_t kGuard = 64;  // bytes behind each array that nobody may write
+
+class Maker {
+ public:
+  Maker(JobMemory& memory, const JobOptions& options)
+      : memory_(memory), options_(options), random_(options.seed) {}
+
+  std::size_t n = 0;  // coordinates of the next job
+
+  // Mostly of the size of gradients; one in eight is a zero of either sign, one in 64 tiny.
+  float value() {
+    const std::uint32_t which = word();
+    if (which % 8 == 0) return which & 256 ? -0.0f : 0.0f;
+    const float x = std::uniform_real_distribution<float>(-1, 1)(random_);
+    return which % 64 == 1 ? x * 0x1p-140f : x;
+  }
+  std::uint32_t word() { return static_cast<std::uint32_t>(random_()); }
+  u64 word64() { return u64{word()} << 32 | word(); }
+
+  float* floats(std::size_t count) {
+    std::vector<float> values(drawn(count));
+    for (float& x : values) x = value();
+    return memory_.array<float>(values, count);
+  }
+  float* floats() { return floats(n); }
+  float* positive_floats() {
+    std::vector<float> values(drawn(n));
+    for (float& x : values) x = std::abs(value());
+    return memory_.array<float>(values, n);
+  }
+  u64* words(std::size_t count) {
+    std::vector<u64> values(drawn(count));
+    for (u64& x : values) x = word64();
+    return memory_.array<u64>(values, count);
+  }
+  u64* bits() { return words((n + 63) / 64); }
+
+  Values values() {
+    const u32 any = word() % 3, dtype = options_.dtype.value_or(any);
+    const float factor = word() % 2 == 0 ? 1.0f : 0.37f;
+    if (dtype == kFloat32) return {floats(), dtype, factor};
+    return {halves(dtype), dtype, factor};
+  }
+  u16* halves(u32 dtype) {
+    std::vector<u16> values(drawn(n));
+    for (u16& x : values) x = dtype == kBFloat16 ? to_bfloat16(value()) : to_float16(value());
+    return memory_.array<u16>(values, n);
+  }
+  Fault fault() {
+    const std::uint32_t none[1] = {kNoTensor};
+    return {memory_.array<std::uint32_t>(none), word() % 100};
+  }
+  // None, one without a fault, or one with a fault.
+  const u32* guard() {
+    const u32 kind = word() % 4;
+    const std::uint32_t fault[1] = {kind == 0 ? 7 : kNoTensor};
+    return kind == 3 ? nullptr : memory_.array<std::uint32_t>(fault);
+  }
+  // One NaN or Inf in one of two jobs.
+  Values broken_values() {
+    if (word() % 2 == 0 || options_.period != 0) return values();
+    std::vector<float> x(n);
+    for (float& y : x) y = value();
+    using Limits = std::numeric_limits<float>;
+    x[word() % n] = word() % 2 == 0 ? Limits::infinity() : -Limits::quiet_NaN();
+    return {memory_.array<float>(x), kFloat32, 1.0f};
+  }
+  Betas betas() { return {0.9f, 0.1f, 0.99f, 0.01f}; }
+  Rate rate() { return {0.999f, 0.0137f}; }
+  Hash hash() { return {word64(), word(), word() % 2 == 0 ? 0 : ~u64{0}}; }
+
+ private:
+  std::size_t drawn(std::size_t count) const {
+    return options_.period == 0 ? count : std::min(count, options_.period);
+  }
+
+  JobMemory& memory_;
+  const JobOptions options_;
+  std::mt19937 random_;
+};
+
+// Values are made in the order of declarations, so that both makers draw the same.
+Narrow narrow(Maker& make) {
+  Narrow job{};
+  job.dtype = make.word() % 2 == 0 ? kBFloat16 : kFloat16;
+  job.values = make.halves(job.dtype);
+  job.master = make.floats();
+  job.n = make.n;
+  return job;
+}
+
+ApplyCounts apply_counts_job(Maker& make) {
+  ApplyCounts job{};
+  job.n_planes = 1 + make.word() % 4;
+  job.stride = (make.n + 63) / 64 + make.word() % 3;
+  job.planes = make.words(job.n_planes * job.stride);
+  job.x = make.floats();
+  job.n = make.n;
+  job.rate = make.rate();
+  job.present = job.world = (1 << job.n_planes) - 1;
+  return job;
+}
+
+ApplyPacked apply_packed_job(Maker& make) {
+  ApplyPacked job{};
+  job.n_digits = 2 + make.word() % 12;
+  job.first_word = make.word() % 50;
+  const std::size_t groups = (job.first_word + make.n / 64) / job.n_digits + 1;
+  job.packed = reinterpret_cast<const u32*>(make.words(32 * groups));
+  job.x = make.floats();
+  job.n = make.n;
+  job.rate = make.rate();
+  job.present = job.world = 4;
+  job.base = 5;
+  return job;
+}
+
+AdamW adamw_job(Maker& make) {
+  AdamW job{};
+  job.g = make.values();
+  job.m = make.floats();
+  job.v = make.positive_floats();
+  job.x = make.floats();
+  job.n = make.n;
+  job.betas = make.betas();
+  job.step_size = 0.003f, job.sqrt_bias2 = 0.7f, job.eps = 1e-8f, job.decay = 0.999f;
+  job.guard = make.guard();
+  return job;
+}
+
+SgdMomentum sgd_job(Maker& make) {
+  SgdMomentum job{};
+  job.g = make.values();
+  job.m = make.floats();
+  job.x = make.floats();
+  job.n = make.n;
+  job.rate = make.rate();
+  job.momentum = 0.9f;
+  job.nesterov = make.word() % 2;
+  job.guard = make.guard();
+  return job;
+}
+
+ApplySigns apply_signs_job(Maker& make) {
+  ApplySigns job{};
+  job.positive = make.bits();
+  job.nonzero = make.word() % 2 == 0 ? make.bits() : nullptr;
+  job.x = make.floats();
+  job.n = make.n;
+  job.rate = make.rate();
+  return job;
+}
+
+template <typename Job>
+void append(Jobs& jobs, const Job& job) {
+  const auto bytes = std::as_bytes(std::span(&job, 1));
+  jobs.bytes.insert(jobs.bytes.end(), bytes.begin(), bytes.end());
+  jobs.first.push_back(jobs.first.back() + (job.n + kChunk - 1) / kChunk);
+}
+
+// Braced lists are evaluated from left to right.
+void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
+  const u64 n = make.n;
+  switch (kernel) {
+    case Kernel::k_widen:
+      return append(jobs, Widen{make.values(), make.floats(), n});
+    case Kernel::k_publish:
+    case Kernel::k_adopt:
+      return append(jobs, narrow(make));
+    case Kernel::k_lion_signs:
+      return append(jobs, LionSigns{make.broken_values(), make.floats(), make.bits(), n,
+                                    make.betas(), make.hash(), make.fault()});
+    case Kernel::k_lion_blend:
+      return append(jobs, LionBlend{make.broken_values(), make.floats(), make.floats(), n,
+                                    make.betas(), make.fault(), make.guard()});
+    case Kernel::k_pack_signs:
+      return append(
+          jobs, PackSigns{make.floats(), make.bits(), n, make.hash(), make.guard(), make.fault()});
+    case Kernel::k_apply_signs:
+      return append(jobs, apply_signs_job(make));
+    case Kernel::k_apply_counts:
+      return append(jobs, apply_counts_job(make));
+    case Kernel::k_apply_packed:
+      return append(jobs, apply_packed_job(make));
+    case Kernel::k_scale:
+      return append(jobs, Scale{make.floats(), n, 0.37f});
+    case Kernel::k_sum:
+      return append(jobs, Sum{make.floats(), make.floats(), make.floats(), n});
+    case Kernel::k_set:
+      return append(jobs, Set{make.floats(), n, 0.25f, make.guard()});
+    case Kernel::k_any:
+      return append(jobs, Any{make.floats(), n, make.fault()});
+    case Kernel::k_check:
+      return append(jobs, Check{make.broken_values(), n, make.fault()});
+    case Kernel::k_adamw:
+      return append(jobs, adamw_job(make));
+    case Kernel::k_dense_lion:
+      return append(jobs, DenseLion{make.values(), make.floats(), make.floats(), n, make.betas(),
+                                    make.rate(), make.guard()});
+    case Kernel::k_sgd_momentum:
+      return append(jobs, sgd_job(make));
+  }
+}
+
+}  // namespace
+
+JobMemory::~JobMemory() {
+  if (device_ == nullptr) return;
+  for (const auto& block : blocks_) device_->free(block->memory);
+  device_->wait(device_->record());  // the copies out of `host`
+}
+
+void* JobMemory::add(std::span<const std::byte> bytes, std::size_t whole) {
+  if (whole > bytes.size()) return repeated(bytes, whole);
+  auto block = std::make_unique<Block>();
+  block->host.assign(bytes.begin(), bytes.end());
+  block->host.resize(bytes.size() + kGuard, std::byte{0x5A});
+  block->memory = block->host.data();
+  if (device_ != nullptr) {
+    block->memory = device_->allocate(block->host.size());
+    device_->copy_in(block->memory, block->host.data(), block->host.size());
+  }
+  bytes_ += bytes.size();
+  blocks_.push_back(std::move(block));
+  return blocks_.back()->memory;
+}
+
+// The pattern, then copies on the device, each of all that is there.
+void* JobMemory::repeated(std::span<const std::byte> pattern, std::size_t whole) {
+  auto block = std::make_unique<Block>();
+  block->host.assign(pattern.begin(), pattern.end());
+  auto* const memory = static_cast<std::byte*>(device_->allocate(whole));
+  block->memory = memory;
+  device_->copy_in(memory, block->host.data(), pattern.size());
+  for (std::size_t done = pattern.size(); done < whole; done *= 2) {
+    device_->copy(memory + done, memory, std::min(done, whole - done));
+  }
+  bytes_ += whole;
+  blocks_.push_back(std::move(block));
+  return memory;
+}
+
+std::vector<std::vector<std::byte>> JobMemory::contents() const {
+  std::vector<std::vector<std::byte>> all;
+  for (const auto& block : blocks_) {
+    all.push_back(block->host);
+    if (device_ != nullptr) device_->copy_out(all.back().data(), block->memory, all.back().size());
+  }
+  if (device_ != nullptr) device_->wait(device_->record());
+  return all;
+}
+
+Jobs random_jobs(Kernel kernel, std::span<const std::size_t> sizes, const JobOptions& options,
+                 JobMemory& memory) {
+  Maker make(memory, options);
+  Jobs jobs;
+  for (const std::size_t n : sizes) {
+    make.n = n;
+    append_job(kernel, make, jobs);
+  }
+  return jobs;
+}
+
+std::string first_difference(const std::vector<std::vector<std::byte>>& expected,
+                             const std::vector<std::vector<std::byte>>& actual) {
+  for (std::size_t array = 0; array < expected.size(); ++array) {
+    for (std::size_t i = 0; i < expected[array].size(); ++i) {
+      if (expected[array][i] != actual[array][i]) {
+        return concat("array ", array, ", byte ", i, ": expected ",
+                      std::to_integer<int>(expected[array][i]), ", got ",
+                      std::to_integer<int>(actual[array][i]));
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace pride

@@ -1,0 +1,70 @@
+// Random jobs for every kernel, made twice with the same bits: for the host and for a device.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace pride {
+
+// Arrays that jobs point at, each with guard bytes behind it: of the host, or of a device.
+class JobMemory {
+ public:
+  explicit JobMemory(Device* device) : device_(device) {}  // null: of the host
+  ~JobMemory();
+  JobMemory(const JobMemory&) = delete;
+  JobMemory& operator=(const JobMemory&) = delete;
+
+  // With a larger `count` the values are repeated, on a device alone.
+  template <typename T>
+  T* array(std::span<const T> values, std::size_t count = 0) {
+    return static_cast<T*>(add(std::as_bytes(values), count * sizeof(T)));
+  }
+  std::size_t bytes() const { return bytes_; }  // of all arrays, without guards
+
+  // All bytes of all arrays as they are once the device's queue is done.
+  std::vector<std::vector<std::byte>> contents() const;
+
+ private:
+  struct Block {
+    void* memory;
+    std::vector<std::byte> host;  // on a device: what was copied in
+  };
+  void* add(std::span<const std::byte> bytes, std::size_t whole);
+  void* repeated(std::span<const std::byte> pattern, std::size_t whole);
+
+  Device* device_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::size_t bytes_ = 0;
+};
+
+struct Jobs {
+  std::vector<std::byte> bytes;
+  std::vector<device::u64> first{0};
+
+  device::Launch launch(device::Kernel kernel) const {
+    return {.kernel = kernel, .jobs = bytes, .first = first};
+  }
+};
+
+struct JobOptions {
+  std::uint32_t seed = 1;
+  std::size_t period = 0;              // values that are drawn for an array, then repeated; 0: all
+  std::optional<device::u32> dtype{};  // of gradients and parameters; null: any
+};
+// A job for each size.
+Jobs random_jobs(device::Kernel kernel, std::span<const std::size_t> sizes,
+                 const JobOptions& options, JobMemory& memory);
+
+// Where arrays differ first; "": nowhere.
+std::string first_difference(const std::vector<std::vector<std::byte>>& expected,
+                             const std::vector<std::vector<std::byte>>& actual);
+
+}  // namespace pride

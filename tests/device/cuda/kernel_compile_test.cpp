@@ -1,0 +1,84 @@
+// Every kernel compiles for the chips in use, by the NVRTC of this machine, and keeps its values in
+// registers.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <array>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <optional>
+
+#include "device/cuda/cubin.h"
+#include "device/device.h"
+#include "device/kernel_image.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+constexpr std::array<int, 5> kChips = {75, 80, 90, 100, 120};
+constexpr std::uint32_t kMostRegisters = 80;  // 256 threads three times on a multiprocessor
+
+const std::optional<cuda::Nvrtc>& nvrtc_here() {
+  static const auto found = []() -> std::optional<cuda::Nvrtc> {
+    try {
+      return cuda::find_nvrtc();
+    } catch (const InvalidArgument&) {
+      return std::nullopt;
+    }
+  }();
+  return found;
+}
+
+TEST(Kernels, CompileForEveryChipWithoutSpills) {
+  if (!nvrtc_here()) GTEST_SKIP() << "no NVRTC here";
+  std::map<std::string, std::string> table;
+  for (const int chip : kChips) {
+    const cuda::Target target = nvrtc_here()->target_of(chip);
+    if (target.ptx) continue;  // NVRTC is older than the chip
+    const auto facts = facts_of(nvrtc_here()->compile(cuda::kernel_source(), target));
+    for (std::size_t k = 0; k < device::kKernels; ++k) {
+      const std::string name = concat("pride_", name_of(static_cast<device::Kernel>(k)));
+      ASSERT_TRUE(facts.contains(name)) << name << " for sm_" << chip;
+      const KernelFacts& kernel = facts.at(name);
+      EXPECT_GT(kernel.code, 0U) << name << " for sm_" << chip;
+      EXPECT_GT(kernel.registers, 0U) << name << " for sm_" << chip;
+      EXPECT_LE(kernel.registers, kMostRegisters) << name << " for sm_" << chip;
+      EXPECT_EQ(kernel.frame, 0U) << name << " for sm_" << chip;
+      EXPECT_EQ(kernel.stack, 0U) << name << " for sm_" << chip;
+      table[name] += concat(" ", std::setw(6), kernel.registers);
+    }
+  }
+  std::cout << "registers by NVRTC " << nvrtc_here()->version() << " for sm_75, 80, 90, 100, 120\n";
+  for (const auto& [name, counts] : table) {
+    std::cout << std::left << std::setw(24) << name << counts << '\n';
+  }
+}
+
+TEST(Kernels, CompileToPtxForAYoungerChip) {
+  if (!nvrtc_here()) GTEST_SKIP() << "no NVRTC here";
+  const cuda::Target target = nvrtc_here()->target_of(999);
+  EXPECT_TRUE(target.ptx);
+  EXPECT_EQ(target.architecture, nvrtc_here()->architectures().back());
+  const std::string ptx = nvrtc_here()->compile(cuda::kernel_source(), target);
+  EXPECT_NE(ptx.find(".entry pride_lion_signs("), std::string::npos);
+  // a product and a sum that were one instruction would not be the host's bits
+  EXPECT_EQ(ptx.find("fma.rn.f32"), std::string::npos);
+}
+
+TEST(Kernels, AFaultInTheSourceIsNamedWithItsLine) {
+  if (!nvrtc_here()) GTEST_SKIP() << "no NVRTC here";
+  const cuda::Target target = nvrtc_here()->target_of(nvrtc_here()->architectures().back());
+  try {
+    nvrtc_here()->compile("#line 1 \"bodies.h\"\n__global__ void f() {\n  unknown();\n}\n", target);
+    FAIL() << "it compiled";
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("bodies.h(2): error"), std::string::npos) << text;
+    EXPECT_NE(text.find("NVRTC_ERROR_COMPILATION"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace pride

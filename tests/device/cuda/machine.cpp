@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/machine.h"
+
+#include <filesystem>
+
+#include "device/kernel_cache.h"
+#include "device/kernel_image.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+template <typename Function>
+Function control(const Library& library, const char* name) {
+  return reinterpret_cast<Function>(library.get(name));
+}
+
+std::shared_ptr<cuda::CudaDevice> gpu_device() {
+  const cuda::Driver& driver = cuda::driver();
+  const int chip = cuda::gpu_facts(driver, 0).chip;
+  const cuda::KernelImage image =
+      cuda::kernel_image(cuda::find_nvrtc(), chip, cuda::kernel_source(), cuda::cache_folder());
+  return std::make_shared<cuda::CudaDevice>(driver, 0, *image.bytes);
+}
+
+}  // namespace
+
+std::string beside_this_program(const std::string& file) {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / file).string();
+}
+
+FakeCudaState Fake::now() const {
+  FakeCudaState result{};
+  state(&result);
+  return result;
+}
+
+const Fake& fake() {
+  static const Library library(beside_this_program(PRIDE_FAKE_CUDA));
+  static const Fake instance{
+      .driver = cuda::Driver(library.path()),
+      .state = control<decltype(Fake::state)>(library, "fake_cuda_state"),
+      .fail = control<decltype(Fake::fail)>(library, "fake_cuda_fail"),
+      .hold = control<decltype(Fake::hold)>(library, "fake_cuda_hold"),
+      .machine = control<decltype(Fake::machine)>(library, "fake_cuda_machine")};
+  return instance;
+}
+
+std::string no_gpu() {
+  try {
+    cuda::driver();
+    cuda::find_nvrtc();
+    return "";
+  } catch (const InvalidArgument& e) {
+    return e.what();
+  }
+}
+
+std::vector<const char*> machines() {
+  std::vector<const char*> all = {"fake"};
+  if (no_gpu().empty()) all.push_back("gpu");
+  return all;
+}
+
+std::shared_ptr<cuda::CudaDevice> device_on(const std::string& machine) {
+  if (machine == "gpu") return gpu_device();
+  return std::make_shared<cuda::CudaDevice>(fake().driver, 0, kFakeImage);
+}
+
+}  // namespace pride

@@ -1,0 +1,45 @@
+// What only a GPU compiles of the kernels, run by threads: lanes of a warp, ballots that all of
+// them must reach, the search for a chunk's job, the stride over the grid. The oracle is the host's
+// loop.
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/warps.h"
+
+#include <gtest/gtest.h>
+
+#include "device/cuda/job_cases.h"
+
+namespace pride {
+namespace {
+
+using device::Kernel;
+
+TEST(Warps, GiveTheHostsBits) {
+  constexpr std::array<std::size_t, 12> sizes = {1,   31,  33,  64,   65, 127,
+                                                 255, 256, 257, 1000, 3,  700};
+  for (std::size_t k = 0; k < device::kKernels; ++k) {
+    const auto kernel = static_cast<Kernel>(k);
+    for (std::uint32_t seed = 1; seed <= 3; ++seed) {
+      JobMemory host(nullptr), of_warps(nullptr);
+      const Jobs expected = random_jobs(kernel, sizes, {.seed = seed}, host);
+      const Jobs jobs = random_jobs(kernel, sizes, {.seed = seed}, of_warps);
+      device::run_on_host(expected.launch(kernel));
+      run_as_warps(name_of(kernel), jobs.bytes.data(), jobs.first.data(), sizes.size(), seed);
+      EXPECT_EQ(first_difference(host.contents(), of_warps.contents()), "")
+          << name_of(kernel) << ", seed " << seed;
+    }
+  }
+}
+
+TEST(Warps, FindTheJobOfEachChunkAmongMany) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t i = 0; i < 300; ++i) sizes.push_back(i % 7 == 0 ? 600 : 1 + i % 5);
+  JobMemory host(nullptr), of_warps(nullptr);
+  const Jobs expected = random_jobs(Kernel::k_scale, sizes, {}, host);
+  const Jobs jobs = random_jobs(Kernel::k_scale, sizes, {}, of_warps);
+  device::run_on_host(expected.launch(Kernel::k_scale));
+  run_as_warps("scale", jobs.bytes.data(), jobs.first.data(), 300, 2);
+  EXPECT_EQ(first_difference(host.contents(), of_warps.contents()), "");
+}
+
+}  // namespace
+}  // namespace pride

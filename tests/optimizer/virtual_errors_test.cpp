@@ -1,0 +1,137 @@
+// Virtual workers: what is refused, in which words; clipping and nodes. The oracle of bits is a run
+// of ranks on threads.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "pride/error.h"
+#include "virtual_run.h"
+
+namespace pride::virtual_errors_test {
+namespace {
+
+using testing::kTensors;
+using testing::Training;
+using testing::VirtualWorld;
+
+const Layout kLayout(kTensors);
+
+template <typename E>
+std::string text_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+class VirtualErrors : public ::testing::Test {
+ protected:
+  Optimizer make(int workers, const std::string& method = "dlion-vote") {
+    OptimizerOptions options{.method = method};
+    options.virtual_workers = workers;
+    return Optimizer(*alone_.front(), kLayout, options);
+  }
+  std::string refused(const std::function<void()>& body) { return text_of<InvalidArgument>(body); }
+
+  std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);
+  FlatBuffer x_{kLayout.flat_size()}, g_{kLayout.flat_size()};
+};
+
+TEST_F(VirtualErrors, NameTheWorkerThatIsMissingOrCameTwice) {
+  Optimizer all = make(3);
+  all.hand_over(0, x_.span(), g_.span());
+  all.hand_over(2, x_.span(), g_.span());
+  EXPECT_EQ(refused([&] { all.hand_over(2, x_.span(), g_.span()); }),
+            "optimizer: virtual worker 2 has handed over its gradients in this step already");
+  EXPECT_EQ(refused([&] { all.step_workers(x_.span()); }),
+            "optimizer: virtual worker 1 of 3 has not handed over its gradients in step 1");
+  EXPECT_EQ(refused([&] { all.hand_over(3, x_.span(), g_.span()); }),
+            "optimizer: hand_over() of virtual worker 3, there are 3");
+  EXPECT_EQ(refused([&] { all.save(1); }), "optimizer: save() in the middle of a step");
+  all.hand_over(1, x_.span(), g_.span());  // none of these has cost the step
+  EXPECT_EQ(all.step_workers(x_.span()).step, 0);
+  EXPECT_EQ(all.steps_done(), 1);
+  EXPECT_NE(refused([&] { all.step_workers(x_.span()); }).find("worker 0 of 3"), std::string::npos);
+}
+
+TEST_F(VirtualErrors, NameWhatDoesNotGoWithThem) {
+  Optimizer all = make(3), none = make(0);
+  EXPECT_NE(refused([&] { all.step(x_.span(), g_.span()); }).find("3 virtual workers: hand_over()"),
+            std::string::npos);
+  EXPECT_NE(refused([&] { all.load(all.save(0)); }).find("all 3 virtual workers"),
+            std::string::npos);
+  const std::string without = "made without virtual_workers";
+  EXPECT_NE(refused([&] { none.hand_over(0, x_.span(), g_.span()); }).find(without),
+            std::string::npos);
+  EXPECT_NE(refused([&] { none.to_worker(0, x_.span()); }).find(without), std::string::npos);
+  EXPECT_NE(refused([&] { make(1025); }).find("1025, must be from 0 to 1024"), std::string::npos);
+  OptimizerOptions two_weights{.virtual_workers = 3, .worker_weights = {1, 2}};
+  EXPECT_EQ(refused([&] { Optimizer(*alone_.front(), kLayout, two_weights); }),
+            "optimizer: 2 worker_weights for 3 virtual workers");
+  const auto texts = testing::errors_of<InvalidArgument>(2, [](Communicator& comm) {
+    OptimizerOptions options;
+    options.virtual_workers = 4;
+    Optimizer(comm, kLayout, options);
+  });
+  for (const std::string& text : texts) {
+    EXPECT_NE(text.find("4 on a communicator of size 2"), std::string::npos) << text;
+  }
+}
+
+TEST_F(VirtualErrors, NonFiniteGradientsRaiseInTheWordsOfRanks) {
+  for (const std::string method : {"dlion-vote", "adamw", "local-vote:h=4"}) {
+    Training run{.world = 3, .steps = 1};
+    testing::set_method(run.options, method);
+    run.grad = [](int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
+      const bool bad = rank == 1 && tensor == 1 && index == 1234;
+      return bad ? std::numeric_limits<float>::quiet_NaN()
+                 : testing::gradient(rank, step, tensor, index);
+    };
+    testing::fill(kLayout, x_, testing::initial);
+    const std::vector<float> before = testing::copy_of(x_);
+    VirtualWorld world(kLayout, run, x_);
+    EXPECT_EQ(text_of<NonFiniteGradient>([&] { world.step(0); }),
+              "step 1: NaN or Inf in the gradient of 'w1' on rank 1")
+        << method;
+    EXPECT_TRUE(testing::same_bits(testing::copy_of(x_), before)) << method;
+    EXPECT_NE(refused([&] { world.step(0); }).find("no further steps"), std::string::npos);
+  }
+}
+
+TEST(VirtualClipping, ScalesTheMeanAsRanksDo) {
+  for (const std::string method : {"adamw", "lion"}) {
+    Training run{.world = 3, .steps = 4};
+    run.options = {.method = method, .clip_global_norm = 0.5};
+    const auto ranks = testing::train_ranks(kLayout, run);
+    expect_same(testing::train_virtual(kLayout, run), ranks, method);
+    FlatBuffer x(kLayout.flat_size());
+    testing::fill(kLayout, x, testing::initial);
+    VirtualWorld world(kLayout, run, x);
+    EXPECT_GT(ranks.workers[0].reports[0].grad_norm.value(), 0.5);
+    EXPECT_EQ(world.step(0).grad_norm, ranks.workers[0].reports[0].grad_norm) << method;
+  }
+}
+
+TEST(VirtualWeights, CountAsVotesOfRanksDo) {
+  for (const std::string method : {"dlion-vote", "dlion-avg"}) {
+    Training run{.world = 3, .steps = 4, .options = {.method = method}, .weights = {1, 5, 2}};
+    const auto ranks = testing::train_ranks(kLayout, run);
+    expect_same(testing::train_virtual(kLayout, run), ranks, method);
+    run.weights.clear();
+    EXPECT_FALSE(testing::same_bits(testing::train_ranks(kLayout, run).common, ranks.common));
+  }
+}
+
+// The hierarchical route: nodes are a matter of bytes alone.
+TEST(VirtualNodes, CountTheBytesOfNodes) {
+  Training run{.world = 4, .steps = 3};
+  const auto flat = testing::train_ranks(kLayout, run);
+  run.options.nodes = Nodes::of_size(4, 2);
+  const auto ranks = testing::train_ranks(kLayout, run);
+  ASSERT_NE(ranks.workers[0].reports[0].bytes_sent, flat.workers[0].reports[0].bytes_sent);
+  expect_same(testing::train_virtual(kLayout, run), ranks, "two nodes of two");
+}
+
+}  // namespace
+}  // namespace pride::virtual_errors_test

@@ -1,0 +1,156 @@
+// The device of the tests: memory that the host cannot touch, and a queue that runs as late as it
+// can, when somebody waits. A forgotten copy is a fault, a forgotten wait a wrong result.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "pride/error.h"
+
+namespace pride::testing {
+
+class TestDevice final : public Device {
+ public:
+  // What is planted, for the tests to find.
+  enum class Planted { kNothing, kNoCopyIn, kNoCopyOut, kNoWait };
+
+  explicit TestDevice(Planted planted = Planted::kNothing) : planted_(planted) {
+    memory_ = static_cast<std::byte*>(
+        mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    PRIDE_CHECK(memory_ != MAP_FAILED, "test device: no memory");
+  }
+  ~TestDevice() override { munmap(memory_, kBytes); }
+
+  std::string name() const override { return "the device of the tests"; }
+
+  // Never the same memory twice: what is used after it was freed holds 0xFF.
+  void* allocate(std::size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    std::byte* const at = memory_ + used_;
+    used_ += (bytes + 255) / 256 * 256;
+    PRIDE_CHECK(used_ <= kBytes, "test device: ", used_, " bytes, at most ", kBytes);
+    sizes_.push_back({at, bytes});
+    return at;
+  }
+  void free(void* memory) noexcept override {
+    add([this, memory] {
+      for (const auto& [at, bytes] : sizes_) {
+        if (at == memory) std::memset(at, 0xFF, bytes);
+      }
+    });
+  }
+  void* allocate_host(std::size_t bytes) override {
+    return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  }
+  void free_host(void* memory) noexcept override { std::free(memory); }
+
+  void copy_in(void* device, const void* host, std::size_t bytes) override {
+    if (planted_ == Planted::kNoCopyIn) return;
+    copy(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, std::size_t bytes) override {
+    if (planted_ == Planted::kNoCopyOut) return;
+    copy(host, device, bytes);
+  }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    add([=] { std::memcpy(to, from, bytes); });
+  }
+  void fill(void* device, std::uint32_t word, std::size_t words) override {
+    add([=] { std::fill_n(static_cast<std::uint32_t*>(device), words, word); });
+  }
+  void launch(const device::Launch& launch) override {
+    add([kernel = launch.kernel, jobs = std::vector(launch.jobs.begin(), launch.jobs.end()),
+         first = std::vector(launch.first.begin(), launch.first.end())] {
+      device::run_on_host({kernel, jobs, first});
+    });
+  }
+  void call(const std::function<void()>& body) override { add(body); }
+  void* stream() const noexcept override { return nullptr; }
+
+  Event record() override {
+    const std::lock_guard lock(mutex_);
+    return added_;
+  }
+  void wait(Event event) override {
+    if (planted_ == Planted::kNoWait) return;
+    run_until(event);
+  }
+  void after(void*) override {}
+  void before(void*) override {}
+
+  // For tests: values to the device and back, after all that is queued.
+  void put(void* device, std::span<const std::byte> host) {
+    copy(device, host.data(), host.size());
+    run_until(record());
+  }
+  void get(const void* device, std::span<std::byte> host) {
+    copy(host.data(), device, host.size());
+    run_until(record());
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{1} << 30;
+
+  void add(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    ++added_;
+  }
+  void run_until(Event event) {
+    const std::lock_guard lock(mutex_);
+    protect(PROT_READ | PROT_WRITE);
+    for (; done_ < event; ++done_) {
+      queue_.front()();
+      queue_.pop_front();
+    }
+    protect(PROT_NONE);
+  }
+  void protect(int access) {
+    if (used_ > 0) mprotect(memory_, (used_ + 4095) / 4096 * 4096, access);
+  }
+
+  Planted planted_;
+  std::byte* memory_ = nullptr;
+  std::size_t used_ = 0;
+  std::vector<std::pair<std::byte*, std::size_t>> sizes_;
+  std::mutex mutex_;
+  std::deque<std::function<void()>> queue_;
+  Event added_ = 0, done_ = 0;
+};
+
+// Values in the device's memory.
+template <typename T>
+class OnDevice {
+ public:
+  OnDevice(TestDevice& device, std::span<const T> values)
+      : device_(device),
+        memory_(static_cast<T*>(device.allocate(std::max<std::size_t>(1, values.size_bytes())))),
+        n_(values.size()) {
+    put(values);
+  }
+  void put(std::span<const T> values) { device_.put(memory_, std::as_bytes(values)); }
+  std::vector<T> get() const {
+    std::vector<T> values(n_);
+    device_.get(memory_, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  T* data() const { return memory_; }
+  std::span<T> span() const { return {memory_, n_}; }
+
+ private:
+  TestDevice& device_;
+  T* memory_;
+  std::size_t n_;
+};
+
+}  // namespace pride::testing
