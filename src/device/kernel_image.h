@@ -11,8 +11,8 @@
 
 namespace pride::cuda {
 
-extern const char *const kLanes, *const kBodies;  // the texts of lanes.h and bodies.h
-std::string kernel_source();                      // both, as one source
+extern const char *const kLanes, *const kRuleBodies, *const kBodies;  // the texts of these files
+std::string kernel_source();                                          // all of them as one source
 
 struct KernelImage {
   std::shared_ptr<const std::string> bytes;  // a cubin or PTX

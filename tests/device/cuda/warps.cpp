@@ -62,6 +62,7 @@ float __fsqrt_rn(float x) { return std::sqrt(x); }
 #define device device_of_warps  // the host's own compilation has the other name
 // clang-format off
 #include "device/lanes.h"
+#include "device/rule_bodies.h"
 #include "device/bodies.h"
 // clang-format on
 
