@@ -46,7 +46,8 @@ class Construction(VirtualWorkers, Steps):
         self._operation = None        # the last that ranks agreed on
         self._holds_common = False    # the model has the common parameters, see to_common()
         self._handed: Dict[int, tuple] = {}  # in it: gradients that libpride has
-        self._held: List[torch.Tensor] = []  # whose memory it reads and writes
+        self._held: Dict[int, torch.Tensor] = {}    # whose memory it reads,
+        self._held_params: List[torch.Tensor] = []  # and writes
         self._gradient = library.Array()     # the one that is handed over
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._step_number = torch.tensor(0.0)

@@ -163,7 +163,7 @@ class Steps(Joining):
         if values is None:
             status = library.lib.pride_optimizer_ready(self._handle.value, index, 1)
         else:
-            self._held.append(values)
+            self._held[index] = values
             array = self._gradient
             array.data, array.n = values.data_ptr(), self._slots[index].n
             array.dtype, array.device = DTYPES[values.dtype], self._slots[index].place.code
@@ -186,7 +186,7 @@ class Steps(Joining):
                     with self._all_fail():
                         self._prepare()
                 self._begin()
-                self._held += [each.param.detach() for each in self._slots]
+                self._held_params = [each.param.detach() for each in self._slots]
             with self._all_fail():
                 if index in self._handed:
                     raise InvalidArgument(
@@ -202,6 +202,18 @@ class Steps(Joining):
                 self._handed[index] = (grad.data_ptr(), grad._version,
                                        None if values is grad else values)
                 self._ready(index, values.detach())
+                if self._settings.get("release_gradients"):
+                    self._release()
+
+    def _release(self):
+        """Frees the gradients that libpride has encoded."""
+        n = len(self._slots)
+        tensors, found = (c.c_uint64 * n)(), c.c_uint64()
+        library.call("pride_optimizer_take_released", self._handle, tensors, n, c.byref(found))
+        for i in tensors[:found.value]:
+            self._slots[i].param.grad = None
+            self._held.pop(i, None)
+            self._handed[i] = None
 
     def _copy(self, index):
         slot = self._slots[index]
@@ -229,8 +241,11 @@ class Steps(Joining):
     def _as_handed(self, index):
         """False if the gradient has changed since the library was given it. DDP writes gradients a
         second time at the end of backward, with the same values."""
-        slot, (address, version, copy) = self._slots[index], self._handed[index]
+        slot, handed = self._slots[index], self._handed[index]
         grad = slot.param.grad
+        if handed is None:  # released
+            return grad is None
+        address, version, copy = handed
         if grad is None or grad.layout != torch.strided:
             return False
         if slot.n == 0 or (address, version) == (grad.data_ptr(), grad._version):
@@ -258,7 +273,7 @@ class Steps(Joining):
         status = library.PENDING
         while status == library.PENDING:
             status = library.lib.pride_optimizer_finish(self._handle, int(SLICE_S * 1000), report)
-        self._running, self._handed, self._held = False, {}, []
+        self._running, self._handed, self._held, self._held_params = False, {}, {}, []
         library.check(status)
         return report
 

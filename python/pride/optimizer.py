@@ -41,6 +41,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
         capturable, differentiable: True is refused.
         overlap: exchange while backward goes on. Each backward outside :meth:`no_sync` must then be
             followed by one ``step()``, and gradients must not be changed in between.
+        release_gradients: with ``overlap``, backward sets a gradient to None as soon as it is
+            encoded: a model then never has all of its gradients in memory. For methods that do not
+            read gradients again; not under DistributedDataParallel.
         bucket_size: coordinates that are exchanged at a time.
         lanes: buckets on their way at a time, each with a thread and a Gloo group of its own, beside
             copies, arithmetic and, with overlap, backward. 0: one after the other.
@@ -88,6 +91,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  maximize: bool = False, foreach: Optional[bool] = None,
                  fused: Optional[bool] = None, capturable: bool = False,
                  differentiable: bool = False, overlap: bool = False,
+                 release_gradients: bool = False,
                  bucket_size: int = 4 << 20, lanes: int = 2, seed: int = 0, vote_weight: int = 1,
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: float = 300.0, broadcast_parameters: bool = False,
@@ -105,7 +109,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
             process_group = replicate_mesh.get_group()
         self._settings = dict(
             method=method, options=dict(options or {}), process_group=process_group,
-            overlap=overlap, bucket_size=bucket_size, lanes=lanes, seed=seed,
+            overlap=overlap, release_gradients=release_gradients, bucket_size=bucket_size, lanes=lanes, seed=seed,
             vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
             equal_gradients=equal_gradients, node_of_rank=node_of_rank,
@@ -123,6 +127,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
             _virtual.check_setting(self._settings)
             _one_of("on_non_finite", on_non_finite, ("raise", "skip"))
             _one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
+            if release_gradients and not overlap:
+                raise InvalidArgument("pride: release_gradients=True needs overlap=True: without it "
+                                      "nothing is encoded before step()")
             if vote_weight not in range(1, 65536):
                 raise InvalidArgument(f"pride: vote_weight = {vote_weight!r}, must be a whole "
                                       "number from 1 to 65535")

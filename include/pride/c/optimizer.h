@@ -111,6 +111,11 @@ PRIDE_API int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor,
  * in row-major order, and stays there as long as the arrays of begin. */
 PRIDE_API int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor,
                                        const pride_array* grad);
+/* In a step with overlap: writes at most n indices of tensors, since the last call, whose gradients
+ * are encoded and not read again, and how many: their memory is free. REQUIRES: n is at least the
+ * number of tensors. Since version 5. */
+PRIDE_API int pride_optimizer_take_released(pride_optimizer* optimizer, uint64_t* tensors,
+                                            uint64_t n, uint64_t* found);
 PRIDE_API int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms,
                                      pride_report* report);
 /* Why the last step was skipped, or what the method noted in it; valid until the next step. */
