@@ -75,14 +75,14 @@ TEST_F(Compare, TrainsEveryMethodOnEverySeed) {
 
 // Every 30 seconds, or as often as PRIDE_PROGRESS says.
 TEST_F(Compare, SaysThatItLivesWhereOutputIsNoTerminal) {
-  const Arguments long_enough = {"--methods", "lion", "--seeds",    "1",
-                                 "--steps",   "400",  "--overwrite"};
+  const Arguments long_enough = {"--methods", "lion", "--seeds", "1", "--steps", "400"};
   ASSERT_EQ(setenv("PRIDE_PROGRESS", "0.05", 1), 0);
   const Outcome often = compare(long_enough);
   ASSERT_EQ(often.code, 0) << often.err;
   expect_contains(often.err, "... lion");
   expect_contains(often.err, ": step ");
   expect_contains(often.err, " left\n");
+  fs::remove_all(path("out"));
   ASSERT_EQ(setenv("PRIDE_PROGRESS", "none", 1), 0);
   const Outcome silent = compare(kTwo);
   EXPECT_EQ(silent.err.find("... "), std::string::npos) << silent.err;
