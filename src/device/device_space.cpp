@@ -118,16 +118,24 @@ void DeviceSpace::report(const std::uint32_t* watched, std::uint32_t& word) {
 // --- Kernels. ------------------------------------------------------------------------------------
 
 bool DeviceSpace::Batch::touches(const Range& range) const {
+  if (range.bytes == 0) return false;
   const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
   const auto after = touched.lower_bound(begin + range.bytes);
   return after != touched.begin() && std::prev(after)->second > begin;
 }
 
-// Ranges of one batch may overlap: the later end counts for what begins at the same place.
+// Ranges are kept disjoint: those that meet become one.
 void DeviceSpace::Batch::touch(const Range& range) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
-  std::uintptr_t& end = touched[begin];
-  end = std::max(end, begin + range.bytes);
+  if (range.bytes == 0) return;
+  auto begin = reinterpret_cast<std::uintptr_t>(range.begin), end = begin + range.bytes;
+  auto at = touched.upper_bound(begin);
+  if (at != touched.begin() && std::prev(at)->second >= begin) --at;
+  while (at != touched.end() && at->first <= end) {
+    begin = std::min(begin, at->first);
+    end = std::max(end, at->second);
+    at = touched.erase(at);
+  }
+  touched.emplace_hint(at, begin, end);
 }
 
 // The batch that a call can join: launched before a later batch, it must not touch what that does.
