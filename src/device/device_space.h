@@ -66,6 +66,7 @@ class DeviceSpace final : public Space {
   void adopt(const void* values, DType dtype, std::span<float> master) override;
   void publish(std::span<const float> master, DType dtype, void* values) override;
 
+  std::size_t scratch_bytes() const noexcept override;
   void call(const std::function<void(void* stream)>& body) override;
   void begin_frames() override;
   Event record() override;

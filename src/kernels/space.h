@@ -107,6 +107,8 @@ class Space : public Memory {
   virtual void adopt(const void* values, DType dtype, std::span<float> master) = 0;
   virtual void publish(std::span<const float> master, DType dtype, void* values) = 0;
 
+  virtual std::size_t scratch_bytes() const noexcept { return 0; }  // of a device, for frames
+
   // ---- Order. Of the host: nothing to do.
 
   using Event = std::uint64_t;
