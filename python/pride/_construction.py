@@ -64,8 +64,6 @@ class Construction(VirtualWorkers, Steps):
         self._broken: Optional[str] = None
         self._checks_left = CHECKED_STEPS
         self._totals = dict(steps=0, skipped=0, bytes_sent=0, bytes_received=0, messages_sent=0)
-        if self._settings.get("node_group") is not None:
-            self._totals.update(node_bytes_sent=0, node_bytes_received=0)
         self._last: Dict[str, Any] = {}
         self._pid = os.getpid()
 
@@ -144,6 +142,7 @@ class Construction(VirtualWorkers, Steps):
             s["process_group"], timeout)
         self._voters = self._world
         if s.get("node_group") is not None:
+            self._totals.update(node_bytes_sent=0, node_bytes_received=0)
             self._nodes = find_nodes(self)
             self._voters = self._nodes.voters if self._nodes else self._world
         made = {}

@@ -131,3 +131,334 @@ def test_nodes_take_the_steps_of_one_rank_with_the_mean_gradient(world, local, m
         of_node = results[node * local:(node + 1) * local]
         assert sum(held for held, _, _ in of_node) == expected[node][0]
         assert max(held for held, _, _ in of_node) <= 0.75 * expected[node][0]
+
+
+def test_bytes_between_nodes_are_the_cost_of_the_share(world):
+    """And inside: all gradients but the own share to their owners, the share to all others."""
+    results, _ = compare(world, 2, 3, "dlion-avg", None)
+    sizes = sorted(p.numel() for p in model_of().parameters())
+    d = sum(sizes)
+    shares = []
+    for _, traffic, (_, state) in results[:3]:
+        shares.append(sum(len(data) // 4 for (_, key), data in state.items() if key != "step"))
+        steps = traffic["steps"]
+        assert traffic["bytes_sent"] == steps * traffic["cost_bytes"]
+        assert traffic["cost_bytes"] < d  # of 4 d
+        # and one flag for each tensor
+        flags = 2 * (1 + len(sizes))
+        assert traffic["node_bytes_sent"] == steps * (
+            4 * (d - shares[-1]) + 4 * 2 * shares[-1] + flags)
+        assert traffic["node_bytes_received"] == steps * (
+            4 * 2 * shares[-1] + 4 * (d - shares[-1]) + flags)
+        assert traffic["last_step"]["node_bytes_sent"] * steps == traffic["node_bytes_sent"]
+    assert sum(shares) == d
+
+
+def test_auto_is_the_ranks_of_this_host(world):
+    """All of them here: one voter."""
+    for local in (1, 2, 3):
+        compare(world, 1, local, "dlion-avg", None, auto=True)
+
+
+def test_parameters_in_bfloat16(world):
+    compare(world, 2, 2, "lion", None, dtype=torch.bfloat16)
+    compare(world, 2, 3, "adamw", None, dtype=torch.bfloat16)
+
+
+def test_a_tensor_is_used_if_one_rank_of_the_node_uses_it(world):
+    """The others add zeros, as with DDP."""
+    compare(world, 2, 2, "dlion-avg", None, spread=True)
+    compare(world, 2, 3, "adamw", None, spread=True)
+
+
+def in_ddp():
+    model = torch.nn.parallel.DistributedDataParallel(model_of(), find_unused_parameters=True)
+    pride.local_gradients(model)
+    _, optimizer = make("adamw", model=model.module, node_group=groups_of(2))
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        x, _ = models.batch(step)
+        model(x).sin().sum().backward()
+        optimizer.step()
+    return ending(model.module, optimizer)[0]
+
+
+def test_a_model_in_ddp(world):
+    expected = world(2).run(one_rank_a_node, 2, "adamw")
+    assert world(4).run(in_ddp) == [expected[r // 2][2][0] for r in range(4)]
+
+
+def frozen():
+    """The first layer until the third step."""
+    model, optimizer = make("dlion-avg", node_group=groups_of(2))
+    sent = []
+    for step in range(4):
+        model[0].requires_grad_(step > 1)
+        before = [p.detach().clone() for p in model.parameters()]
+        train(model, optimizer, 1, step)
+        sent.append(optimizer.traffic()["last_step"]["node_bytes_sent"])
+        assert [torch.equal(p, b) for p, b in zip(model.parameters(), before)] == (
+            [step < 2] * 2 + [False] * 4)
+    ending(model, optimizer)
+    return sent
+
+
+def test_frozen_parameters_do_not_travel(world):
+    results = world(4).run(frozen)
+    assert all(sent[0] == sent[1] < sent[2] == sent[3] for sent in results)
+
+
+# --- Failures. ------------------------------------------------------------------------------------
+
+
+def not_finite():
+    model, optimizer = make(node_group=groups_of(2))
+    before = models.bits(model.parameters())
+    backward(model, dist.get_rank(), 0)
+    if dist.get_rank() == 2:
+        model[2].bias.grad[3] = float("nan")
+    with pytest.raises(pride.NonFiniteGradient) as error:
+        optimizer.step()
+    assert models.bits(model.parameters()) == before
+    train(model, optimizer, STEPS)
+    return str(error.value), ending(model, optimizer)[0]
+
+
+def test_nan_on_one_rank_raises_on_all_and_changes_nothing(world):
+    expected = world(4).run(with_nodes, 2, "dlion-avg")
+    for (text, weights), (_, _, (undisturbed, _)) in zip(world(4).run(not_finite), expected):
+        assert "step 1: the mean gradient of 2.bias in node 1, of which rank " in text
+        assert weights == undisturbed
+
+
+def overflow():
+    model, optimizer = make("lion", node_group=groups_of(2))
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    optimizer.scaler = scaler
+    seen = []
+    for step in range(3):
+        optimizer.zero_grad()
+        scaler.scale(model(models.batch(step)[0]).sin().sum()).backward()
+        if step == 1 and dist.get_rank() == 3:
+            model[0].weight.grad[3, 2] = float("inf")
+        scaler.step(optimizer)
+        scaler.update()
+        seen.append((optimizer.traffic()["skipped"], scaler.get_scale()))
+    ending(model, optimizer)
+    return seen
+
+
+@pytest.mark.skipif(not models.NEW_TORCH, reason="torch 1.13 scales on GPUs alone")
+def test_an_overflow_on_one_rank_skips_the_step_everywhere(world):
+    assert world(4).run(overflow) == [[(0, 64.0), (1, 32.0), (1, 32.0)]] * 4
+
+
+def until_one_dies(die):
+    model, optimizer = make(node_group=groups_of(2))
+    train(model, optimizer, 2)
+    if dist.get_rank() == die:
+        os.kill(os.getpid(), signal.SIGKILL)
+    train(model, optimizer, 2, 2)
+
+
+@pytest.mark.parametrize("die", [1, 2])
+def test_a_rank_that_dies_ends_all(job, die):
+    jobs = job(4, until_one_dies, die)
+    for rank in range(4):
+        result = jobs.result(rank)
+        assert (result is None) == (rank == die)
+        if result is not None:
+            assert result[0].startswith("CommError: ") and result[2] < 15, result
+    jobs.close()
+
+
+def sparse():
+    """Its gradients cannot be taken on one rank."""
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 3, sparse=dist.get_rank() == 1),
+                                torch.nn.Linear(3, 2))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(0.5)
+    optimizer = pride.DistributedLion(model.named_parameters(), node_group=groups_of(2), timeout=20)
+    model(torch.tensor([1, 2])).sum().backward()
+    optimizer.step()
+
+
+def test_a_gradient_that_cannot_be_taken_raises_on_all(world):
+    for rank, error in enumerate(world(4).errors(sparse)):
+        assert error[0] is pride.InvalidArgument
+        assert "the gradient of 0.weight is sparse" in error[1]
+        assert rank == 1 or "rank 1 refuses step" in error[1]
+
+
+def refused(case):
+    rank = dist.get_rank()
+    uneven = [dist.new_group(ranks) for ranks in ([0, 1, 2], [3])]
+    node, arguments, change = groups_of(2), {}, None
+    if case == "sizes":
+        node = uneven[rank // 3]
+    elif case == "partial":
+        node = uneven[0] if rank < 2 else node
+    elif case == "some":
+        node = None if rank == 3 else node
+    elif case == "member":
+        node = uneven[1]
+    elif case == "hosts":
+        node = "auto"
+        name = f"node{rank // 3}"
+        socket.gethostname, change = lambda: name, socket.gethostname
+    elif case == "weights":
+        arguments["vote_weight"] = 1 + rank % 2
+    elif case == "starts":
+        torch.manual_seed(rank)
+    elif case == "name":
+        node = "host"
+    elif case not in ("averaged", "join", "add", "scales"):
+        arguments = case
+    model = model_of()
+    if case == "starts" and rank == 1:
+        with torch.no_grad():
+            model[2].weight[3, 3] += 1
+    try:
+        optimizer = make(arguments.pop("method", "dlion-avg"), arguments.pop("options", None),
+                         model=model, node_group=node, **arguments)[1]
+    finally:
+        if change:
+            socket.gethostname = change
+    if case == "join":
+        with pride.join(optimizer):
+            pass
+    elif case == "add":
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
+    backward(model, rank, 0)
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+    optimizer.step()
+
+
+REFUSED = [
+    ("sizes", "same number of ranks; here "),
+    ("partial", "the group of rank(s) 0, 1 has 3 ranks; all of them give it"),
+    ("some", "rank 3: construct()"),
+    ("member", " is not a member of the group that it gives"),
+    ("hosts", "here node0 has 3 (rank(s) 0, 1, 2), node1 has 1 (rank(s) 3)"),
+    ("weights", "the argument 'vote_weight' of rank(s) 1 and of rank 0 differ"),
+    ("starts", "initial parameters of rank(s) 1 are not those of rank 0; the first that differs is "
+               "'2.weight'"),
+    ("name", "node_group = 'host', must be 'auto' or a process group"),
+    ("averaged", "the gradients of all ranks are equal, bit for bit"),
+    ("join", "join() with node_group"),
+    ("add", "add_param_group() with node_group"),
+    ({"overlap": True}, "node_group: overlap=True"),
+    ({"virtual_workers": 2}, "node_group: give one of virtual_workers and"),
+    ({"coordinator": "localhost:1"}, "node_group: give one of coordinator and"),
+    ({"node_of_rank": [0, 0, 1, 1]}, "node_group: give one of node_of_rank,"),
+    ({"clip_global_norm": 1.0, "method": "lion"}, "node_group: clip_global_norm: no rank"),
+    ({"on_non_finite": "skip"}, "node_group: on_non_finite='skip'"),
+    ({"method": "dlion-muon", "options": {"matrix_scale": "fan-in"}}, "matrix_scale=fan-in"),
+]
+
+
+@pytest.mark.parametrize("case, text", REFUSED, ids=str)
+def test_what_is_refused(world, case, text):
+    for rank, error in enumerate(world(4).errors(refused, case)):
+        assert error is not None and error[0] is pride.InvalidArgument, f"rank {rank}: {error}"
+        assert text in error[1], f"rank {rank}: {error[1]}"
+
+
+# --- Checkpoints. ---------------------------------------------------------------------------------
+
+
+def saved(local, method, folder=None, gather=False):
+    """The states of a run of 3 steps, and how it ends."""
+    model, optimizer = make(method, node_group=groups_of(local))
+    train(model, optimizer, 3)
+    if gather:
+        optimizer.consolidate_state_dict()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, folder / f"{dist.get_rank()}.pt")
+    train(model, optimizer, 2, 3)
+    return ending(model, optimizer)
+
+
+def resumed(local, method, folder, gathered=False, steps=2, policy="keep"):
+    state = torch.load(folder / f"{0 if gathered else dist.get_rank()}.pt")
+    model = model_of()
+    model.load_state_dict(state["model"])
+    model, optimizer = make(method, model=model, node_group=groups_of(local) if local else None)
+    optimizer.load_state_dict(state["optimizer"], local=policy)
+    train(model, optimizer, steps, 3)
+    return ending(model, optimizer)
+
+
+def until_killed(folder):
+    model, optimizer = make("dlion-vote", node_group=groups_of(2))
+    train(model, optimizer, 3)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+               folder / f"{dist.get_rank()}.pt")
+    dist.barrier()
+    train(model, optimizer, 1, 3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_save_kill_resume(world, job, tmp_path):
+    """Each rank from its own file."""
+    jobs = job(4, until_killed, tmp_path)
+    assert [jobs.result(rank) for rank in range(4)] == [None] * 4
+    jobs.kill()
+    (tmp_path / "other").mkdir()
+    expected = world(4).run(saved, 2, "dlion-vote", tmp_path / "other")
+    assert world(4).run(resumed, 2, "dlion-vote", tmp_path) == expected
+
+
+@pytest.mark.parametrize("method", ["dlion-avg", "adamw"])
+def test_a_consolidated_state_loads_on_nodes_of_another_size(world, tmp_path, method):
+    """Momenta go by tensor; on as many nodes they are the same."""
+    expected = world(4).run(saved, 2, method, tmp_path, gather=True)
+    whole = world(2).run(resumed, 0, method, tmp_path, gathered=True, steps=0)
+    for local in (1, 2, 3):
+        states = world(2 * local).run(resumed, local, method, tmp_path, gathered=True, steps=0)
+        for node in range(2):
+            union = {}
+            for weights, state in states[node * local:(node + 1) * local]:
+                assert weights == whole[node][0]
+                union.update(state)
+            assert union == whole[node][1]
+    assert world(4).run(resumed, 2, method, tmp_path, gathered=True) == expected
+
+
+def test_a_consolidated_state_on_another_number_of_nodes(world, tmp_path):
+    world(4).run(saved, 2, "dlion-avg", tmp_path, gather=True)
+    for policy, nodes in itertools.product(["keep", "average", "reset"], [1, 3]):
+        expected = world(nodes).run(resumed, 0, "dlion-avg", tmp_path, gathered=True, steps=0,
+                                    policy=policy)
+        states = world(2 * nodes).run(resumed, 2, "dlion-avg", tmp_path, gathered=True, steps=0,
+                                      policy=policy)
+        for rank, (weights, state) in enumerate(states):
+            assert weights == expected[rank // 2][0]
+            assert state.items() <= expected[rank // 2][1].items()
+
+
+def test_state_by_buckets(world, tmp_path):
+    """It goes on with the same nodes alone."""
+    method = "signsgd-ef"
+    expected = world(4).run(saved, 2, method, tmp_path, gather=True)
+    assert world(4).run(resumed, 2, method, tmp_path, gathered=True) == expected
+    for local, n in ((0, 2), (3, 6)):
+        for error in world(n).errors(resumed, local, method, tmp_path, gathered=True):
+            assert "signsgd-ef has a state by buckets, which were of nodes of 2 rank(s); " in error[1]
+
+
+def copied():
+    import copy
+
+    model, optimizer = make(node_group=groups_of(2))
+    train(model, optimizer, 2)
+    other, twin = copy.deepcopy((model, optimizer))
+    train(other, twin, 2, 2)
+    train(model, optimizer, 2, 2)
+    return ending(model, optimizer) == ending(other, twin)
+
+
+def test_a_copy_goes_on_alike(world):
+    assert world(4).run(copied) == [True] * 4
