@@ -150,8 +150,9 @@ class Agreement:
                 text += silence
                 if silence.endswith("life") and self._operation == "step":
                     done = library.lib.pride_optimizer_steps_done(self._handle)
-                    text += (f" in step {done + 1}, the first without them. If their data have "
-                             "ended: the loop belongs in `with pride.join(optimizer):`")
+                    text += f" in step {done + 1}, the first without them" + (
+                        "" if self._nodes else ". If their data have ended: the loop belongs in "
+                        "`with pride.join(optimizer):`")
             self._broken = text
             if self._nodes:
                 self._fail(text)

@@ -1,5 +1,6 @@
 # Nodes average, nodes vote (node_group=): what the ranks of a node exchange among themselves.
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import ctypes as c
 import itertools
 import socket
@@ -148,8 +149,9 @@ class Nodes:
         except InvalidArgument as error:
             problem = error
         flags = torch.tensor([problem is not None, *unused], dtype=torch.uint8)
-        every = [flags.tolist() if r == self._me else values.tolist() for r, values in enumerate(
-            self._exchange([flags] * len(self.ranks), [len(flags)] * len(self.ranks)))]
+        with self._all_fail():
+            received = self._exchange([flags] * len(self.ranks), [len(flags)] * len(self.ranks))
+        every = [(flags if r == self._me else values).tolist() for r, values in enumerate(received)]
         own = [i for i, slot in enumerate(self.slots) if slot.mean is not False]
         if problem is not None:
             raise problem
@@ -157,8 +159,9 @@ class Nodes:
             return [True] * len(own)
         used = [[not flag for flag in each] for _, *each in every]
         self.not_finite = 0
-        for dtype, indices in self._rounds:
-            self._average_round(dtype, indices, used)
+        with self._all_fail():
+            for dtype, indices in self._rounds:
+                self._average_round(dtype, indices, used)
         return [self.slots[i].mean is None for i in own]
 
     def _average_round(self, dtype, indices, used):
@@ -187,17 +190,34 @@ class Nodes:
     @torch.no_grad()
     def hand_back(self, stepped):
         """The other ranks get the values of this rank's tensors; of a step: of all that it trains."""
-        for dtype, indices in self._rounds:
-            indices = [[i for i in of if not stepped or id(self.slots[i].param) not in self.frozen]
-                       for of in indices]
-            own = self._flat([self.slots[i].param for i in indices[self._me]], dtype)
-            sizes = [[self.slots[i].n for i in of] for of in indices]
-            received = self._exchange([own] * len(self.ranks), list(map(sum, sizes)))
-            for r, of in enumerate(indices):
-                if r != self._me:
-                    for i, values in zip(of, received[r].split(sizes[r])):
-                        param = self.slots[i].param
-                        param.copy_(values.view(param.shape))
+        with self._all_fail():
+            for dtype, indices in self._rounds:
+                self._hand_back_round(dtype, [
+                    [i for i in of if not stepped or id(self.slots[i].param) not in self.frozen]
+                    for of in indices])
+
+    def _hand_back_round(self, dtype, indices):
+        own = self._flat([self.slots[i].param for i in indices[self._me]], dtype)
+        sizes = [[self.slots[i].n for i in of] for of in indices]
+        received = self._exchange([own] * len(self.ranks), list(map(sum, sizes)))
+        for r, of in enumerate(indices):
+            if r != self._me:
+                for i, values in zip(of, received[r].split(sizes[r])):
+                    param = self.slots[i].param
+                    param.copy_(values.view(param.shape))
+
+    @contextlib.contextmanager
+    def _all_fail(self):
+        """An error here is one of all ranks: the others wait for this one's tensors."""
+        try:
+            yield
+        except BaseException as error:  # Ctrl-C too
+            text = " ".join(str(error).split()) or type(error).__name__
+            where = f"ranks {listed(self.ranks)} of a node"
+            self._world.fail(f"{where}: {text}")
+            if isinstance(error, (RuntimeError, CommError)):
+                raise CommError(f"pride: {where}: {text}") from None
+            raise
 
     def _flat(self, tensors, dtype):
         parts = [tensor.detach().reshape(-1).to(self._device, dtype) for tensor in tensors]
@@ -211,14 +231,9 @@ class Nodes:
         send = torch.cat([values for r, values in enumerate(sent) if r != self._me])
         send = send.to(self._device).view(torch.uint8)
         received = send.new_empty(sum(into))
-        try:
-            wait(self._world, lambda: dist.all_to_all_single(
-                received, send, into, out, group=self._group, async_op=True),
-                1000 * self._world.timeout.total_seconds(), self._group)
-        except (CommError, RuntimeError) as error:
-            text = " ".join(str(error).split())
-            self._world.fail(f"in its node (ranks {listed(self.ranks)}): {text}")
-            raise CommError(f"pride: ranks {listed(self.ranks)} of a node: {text}") from None
+        wait(self._world, lambda: dist.all_to_all_single(
+            received, send, into, out, group=self._group, async_op=True),
+            1000 * self._world.timeout.total_seconds(), self._group)
         self.bytes_sent += sum(out)
         self.bytes_received += sum(into)
         return [values.view(dtype) for values in received.split(into)]

@@ -269,6 +269,7 @@ def test_a_rank_that_dies_ends_all(job, die):
         assert (result is None) == (rank == die)
         if result is not None:
             assert result[0].startswith("CommError: ") and result[2] < 15, result
+            assert f"rank(s) {die} gave no sign of life in step 3" in result[0]
     jobs.close()
 
 
@@ -462,3 +463,31 @@ def copied():
 
 def test_a_copy_goes_on_alike(world):
     assert world(4).run(copied) == [True] * 4
+
+
+def dcp_saved(local, folder):
+    model, optimizer = make("adamw", node_group=groups_of(local))
+    train(model, optimizer, 3)
+    pride.checkpoint.save(folder, model, optimizer)
+    return ending(model, optimizer)
+
+
+def dcp_loaded(local, folder):
+    model, optimizer = make("adamw", node_group=groups_of(local) if local else None)
+    pride.checkpoint.load(folder, model, optimizer)
+    return ending(model, optimizer)
+
+
+@pytest.mark.skipif(not models.NEW_TORCH, reason="torch 1.13 has no state_dict of checkpoints")
+def test_torch_distributed_checkpoint(world, tmp_path):
+    """Each rank writes its own tensors; nodes of another size read them."""
+    weights = world(4).run(dcp_saved, 2, tmp_path)[0][0]
+    whole = world(2).run(dcp_loaded, 0, tmp_path)
+    for local in (2, 3):
+        states = world(2 * local).run(dcp_loaded, local, tmp_path)
+        for node in range(2):
+            union = {}
+            for loaded, state in states[node * local:(node + 1) * local]:
+                assert loaded == weights == whole[node][0]
+                union.update(state)
+            assert union == whole[node][1]
