@@ -25,20 +25,20 @@ def sent_by_card(card):
     return int(pathlib.Path(f"/sys/class/net/{card}/statistics/tx_bytes").read_text())
 
 
-def make(kind, args, node):
+def make(kind, args):
     model = model_of(args.layers, args.width)
     params = model.named_parameters()
     if kind == "ddp":
         return torch.nn.parallel.DistributedDataParallel(model), torch.optim.AdamW(
             model.parameters(), 1e-4)
     more = {"pride": {}, "node_of_rank": {"node_of_rank": [r // args.local for r in range(
-        dist.get_world_size())]}, "node_group": {"node_group": node}}[kind]
+        dist.get_world_size())]}, "node_group": {"node_group": "auto"}}[kind]
     return model, pride.Optimizer(params, 1e-4, method=args.method, **more)
 
 
-def measure(kind, args, node):
+def measure(kind, args):
     """Medians of (seconds of a step, of it outside step(), bytes of the card, traffic)."""
-    model, optimizer = make(kind, args, node)
+    model, optimizer = make(kind, args)
     g = torch.Generator().manual_seed(dist.get_rank())
     times, computing, sent = [], [], []
     for _ in range(args.steps + 3):  # three begin
@@ -70,12 +70,8 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    nodes = [list(range(first, first + args.local))
-             for first in range(0, dist.get_world_size(), args.local)]
-    groups = [dist.new_group(ranks) for ranks in nodes]
-    node = groups[dist.get_rank() // args.local]
     for kind in ("ddp", "pride", "node_of_rank", "node_group"):
-        seconds, computing, sent, traffic = measure(kind, args, node)
+        seconds, computing, sent, traffic = measure(kind, args)
         if dist.get_rank() == 0:
             print(f"{kind:13} {1000 * seconds:8.1f} ms a step, {1000 * computing:7.1f} before "
                   f"step(); the card sends {sent / 1e6:8.3f} MB; rank 0 sends "

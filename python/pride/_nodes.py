@@ -3,6 +3,8 @@
 import contextlib
 import ctypes as c
 import itertools
+import os
+import pathlib
 import socket
 
 import torch
@@ -43,6 +45,15 @@ def check_setting(settings):
                               "group that it gives")
 
 
+def _host():
+    """The same for ranks of one machine and network namespace."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text())
+        parts.append(os.readlink("/proc/self/ns/net"))
+    return " ".join(parts)
+
+
 def find_nodes(optimizer):
     """The Nodes of this optimizer, or None where each has one rank. Collective."""
     settings, world = optimizer._settings, optimizer._world
@@ -52,7 +63,7 @@ def find_nodes(optimizer):
         if world.size == 1:
             return [0]
         if group == "auto":
-            return [1, digest(socket.gethostname().encode())]
+            return [1, digest(_host().encode())]
         ranks = dist.get_process_group_ranks(group) if hasattr(
             dist, "get_process_group_ranks") else [
                 dist.get_global_rank(group, r) for r in range(dist.get_world_size(group))]
@@ -150,7 +161,8 @@ class Nodes:
             problem = error
         flags = torch.tensor([problem is not None, *unused], dtype=torch.uint8)
         with self._all_fail():
-            received = self._exchange([flags] * len(self.ranks), [len(flags)] * len(self.ranks))
+            received = self._exchange([[flags]] * len(self.ranks), [len(flags)] * len(self.ranks),
+                                      flags.dtype)
         every = [(flags if r == self._me else values).tolist() for r, values in enumerate(received)]
         own = [i for i, slot in enumerate(self.slots) if slot.mean is not False]
         if problem is not None:
@@ -165,13 +177,12 @@ class Nodes:
         return [self.slots[i].mean is None for i in own]
 
     def _average_round(self, dtype, indices, used):
-        sent = [self._flat([self.slots[i].param.grad for i in of if used[self._me][i]], dtype)
-                for of in indices]
+        sent = [[self.slots[i].param.grad for i in of if used[self._me][i]] for of in indices]
         mine = indices[self._me]
         sizes = [[self.slots[i].n for i in mine if r != self._me and of_rank[i]]
                  for r, of_rank in enumerate(used)]
         received = [iter(values.split(size)) for values, size in zip(
-            self._exchange(sent, list(map(sum, sizes))), sizes)]
+            self._exchange(sent, list(map(sum, sizes)), dtype), sizes)]
         for i in mine:
             slot, total = self.slots[i], None
             for r, of_rank in enumerate(used):
@@ -197,9 +208,9 @@ class Nodes:
                     for of in indices])
 
     def _hand_back_round(self, dtype, indices):
-        own = self._flat([self.slots[i].param for i in indices[self._me]], dtype)
+        own = [self.slots[i].param for i in indices[self._me]]
         sizes = [[self.slots[i].n for i in of] for of in indices]
-        received = self._exchange([own] * len(self.ranks), list(map(sum, sizes)))
+        received = self._exchange([own] * len(self.ranks), list(map(sum, sizes)), dtype)
         for r, of in enumerate(indices):
             if r != self._me:
                 for i, values in zip(of, received[r].split(sizes[r])):
@@ -219,17 +230,15 @@ class Nodes:
                 raise CommError(f"pride: {where}: {text}") from None
             raise
 
-    def _flat(self, tensors, dtype):
-        parts = [tensor.detach().reshape(-1).to(self._device, dtype) for tensor in tensors]
-        return torch.cat(parts) if parts else torch.empty(0, dtype=dtype, device=self._device)
-
-    def _exchange(self, sent, sizes):
-        """Sends one tensor to each other rank of the node and returns theirs, of these sizes."""
-        dtype, size = sent[0].dtype, sent[0].element_size()
-        out = [0 if r == self._me else size * values.numel() for r, values in enumerate(sent)]
+    def _exchange(self, sent, sizes, dtype):
+        """Sends tensors to each other rank of the node and returns theirs, as one of these sizes."""
+        size = torch.empty(0, dtype=dtype).element_size()
+        sent = [tensors if r != self._me else [] for r, tensors in enumerate(sent)]
+        out = [size * sum(tensor.numel() for tensor in tensors) for tensors in sent]
         into = [0 if r == self._me else size * n for r, n in enumerate(sizes)]
-        send = torch.cat([values for r, values in enumerate(sent) if r != self._me])
-        send = send.to(self._device).view(torch.uint8)
+        send = torch.cat([torch.empty(0, dtype=dtype, device=self._device)] + [
+            tensor.detach().reshape(-1).to(self._device, dtype) for tensors in sent
+            for tensor in tensors]).view(torch.uint8)
         received = send.new_empty(sum(into))
         wait(self._world, lambda: dist.all_to_all_single(
             received, send, into, out, group=self._group, async_op=True),
