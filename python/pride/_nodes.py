@@ -155,6 +155,7 @@ class Nodes:
         problem = None
         try:
             for slot, missing in zip(self.slots, unused):
+                slot.check()
                 if not missing:
                     slot.check_gradient(slot.param.grad)
         except InvalidArgument as error:

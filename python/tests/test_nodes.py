@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import models
 import pride
+from pride import _nodes
 
 STEPS = 5
 SIZES = (12, 33, 7)
@@ -171,6 +172,38 @@ def test_a_tensor_is_used_if_one_rank_of_the_node_uses_it(world):
     compare(world, 2, 3, "adamw", None, spread=True)
 
 
+SHAPES = [(5, 9), (40,), (64,), (3, 3, 3), (65,), (7,), (1,)]
+TYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def of_three_types(local, nodes=None):
+    """With nodes in rounds of 64 values; or the oracle."""
+    params = [models.parameter(i, *shape, dtype=TYPES[i % 3]) for i, shape in enumerate(SHAPES)]
+    kept, _nodes._ROUND = _nodes._ROUND, 64
+    optimizer = pride.Optimizer(params, 1e-2, method="dlion-avg", bucket_size=64, timeout=30,
+                                node_group=groups_of(local) if nodes else None)
+    _nodes._ROUND = kept
+    for step in range(STEPS):
+        if nodes:
+            models.set_gradients(params, step, dist.get_rank())
+            params[0].grad = params[0].grad.t().contiguous().t()
+        else:
+            total = 0
+            for rank in range(dist.get_rank() * local, dist.get_rank() * local + local):
+                models.set_gradients(params, step, rank)
+                total = [p.grad.float() + (total[i] if total else 0) for i, p in enumerate(params)]
+            for p, values in zip(params, total):
+                p.grad = (values / local).to(p.dtype)
+        optimizer.step()
+    return models.ended(torch.nn.ParameterList(params), optimizer)
+
+
+def test_types_and_rounds(world):
+    for local in (2, 3):
+        expected = world(2).run(of_three_types, local)
+        assert world(2 * local).run(of_three_types, local, 2) == expected[:1] * 2 * local
+
+
 def in_ddp():
     model = torch.nn.parallel.DistributedDataParallel(model_of(), find_unused_parameters=True)
     pride.local_gradients(model)
@@ -314,7 +347,7 @@ def refused(case):
         torch.manual_seed(rank)
     elif case == "name":
         node = "host"
-    elif case not in ("averaged", "join", "add", "scales"):
+    elif case not in ("averaged", "join", "add", "shape"):
         arguments = case
     model = model_of()
     if case == "starts" and rank == 1:
@@ -334,6 +367,8 @@ def refused(case):
     backward(model, rank, 0)
     for p in model.parameters():
         dist.all_reduce(p.grad)
+    if case == "shape" and rank == 2:
+        model[2].bias.data = torch.ones(8)
     optimizer.step()
 
 
@@ -350,6 +385,7 @@ REFUSED = [
     ("averaged", "the gradients of all ranks are equal, bit for bit"),
     ("join", "join() with node_group"),
     ("add", "add_param_group() with node_group"),
+    ("shape", "rank 2 refuses step: InvalidArgument: pride: 2.bias has shape (8,) now and had (7,)"),
     ({"overlap": True}, "node_group: overlap=True"),
     ({"virtual_workers": 2}, "node_group: give one of virtual_workers and"),
     ({"coordinator": "localhost:1"}, "node_group: give one of coordinator and"),
@@ -364,7 +400,7 @@ REFUSED = [
 def test_what_is_refused(world, case, text):
     for rank, error in enumerate(world(4).errors(refused, case)):
         assert error is not None and error[0] is pride.InvalidArgument, f"rank {rank}: {error}"
-        assert text in error[1], f"rank {rank}: {error[1]}"
+        assert text in error[1] or (case, rank) == ("shape", 2), f"rank {rank}: {error[1]}"
 
 
 # --- Checkpoints. ---------------------------------------------------------------------------------
