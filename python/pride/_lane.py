@@ -65,10 +65,9 @@ def _poll(work, until):
         pause = min(1e-3, 2 * pause)
 
 
-def wait(world, start, timeout_ms, group):
+def wait(world, start, timeout_ms, group, is_gloo=True):
     """Waits for the work that start() begins in the group, or until the world fails."""
     deadline = time.monotonic() + timeout_ms / 1000
-    is_gloo = isinstance(group, dist.ProcessGroupGloo) or dist.get_backend(group) == "gloo"
     work = None
     try:
         work = start()

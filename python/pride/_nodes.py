@@ -105,7 +105,7 @@ class Nodes:
         for node in nodes if group == "auto" else ():
             made = dist.new_group(node)  # collective over all ranks
             group = made if rank in node else group
-        self._group = group
+        self._group, self._is_gloo = group, dist.get_backend(group) == "gloo"
         peers = [node[self._me] for node in nodes]
         self.voters = World(None, self._world.timeout, peers) if len(peers) > 1 else Alone(
             self._world.timeout)
@@ -119,7 +119,7 @@ class Nodes:
             raise InvalidArgument(f"pride: node_group: {len(slots)} parameters for the "
                                   f"{len(self.ranks)} ranks of a node: each takes one at least")
         self.slots = slots
-        if dist.get_backend(self._group) != "gloo":
+        if not self._is_gloo:
             self._device = slots[0].device
         of = deal([slot.n for slot in slots], len(self.ranks))
         self._rounds = []  # [indices of each owner], of one type
@@ -243,7 +243,7 @@ class Nodes:
         received = send.new_empty(sum(into))
         wait(self._world, lambda: dist.all_to_all_single(
             received, send, into, out, group=self._group, async_op=True),
-            1000 * self._world.timeout.total_seconds(), self._group)
+            1000 * self._world.timeout.total_seconds(), self._group, self._is_gloo)
         self.bytes_sent += sum(out)
         self.bytes_received += sum(into)
         return [values.view(dtype) for values in received.split(into)]
