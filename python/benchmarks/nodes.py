@@ -13,6 +13,8 @@ import torch.distributed as dist
 
 import pride
 
+KINDS = ("ddp", "pride", "node_of_rank", "node_group")
+
 
 def model_of(layers, width):
     torch.manual_seed(0)
@@ -36,26 +38,18 @@ def make(kind, args):
     return model, pride.Optimizer(params, 1e-4, method=args.method, **more)
 
 
-def measure(kind, args):
-    """Medians of (seconds of a step, of it outside step(), bytes of the card, traffic)."""
-    model, optimizer = make(kind, args)
-    g = torch.Generator().manual_seed(dist.get_rank())
-    times, computing, sent = [], [], []
-    for _ in range(args.steps + 3):  # three begin
-        x = torch.randn(args.batch, args.width, generator=g)
-        dist.barrier()
-        before, began = sent_by_card(args.card), time.monotonic()
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        computing.append(time.monotonic() - began)
-        optimizer.step()
-        times.append(time.monotonic() - began)
-        dist.barrier()
-        sent.append(sent_by_card(args.card) - before)
-    traffic = {} if kind == "ddp" else optimizer.traffic()["last_step"]
-    if kind != "ddp":
-        optimizer.close()
-    return (*(statistics.median(values[3:]) for values in (times, computing, sent)), traffic)
+def step(model, optimizer, args, g):
+    """(Seconds of a step, of it outside step(), bytes that the card has sent)."""
+    x = torch.randn(args.batch, args.width, generator=g)
+    dist.barrier()
+    before, began = sent_by_card(args.card), time.monotonic()
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    computing = time.monotonic() - began
+    optimizer.step()
+    seconds = time.monotonic() - began
+    dist.barrier()
+    return seconds, computing, sent_by_card(args.card) - before
 
 
 def main():
@@ -70,13 +64,23 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    for kind in ("ddp", "pride", "node_of_rank", "node_group"):
-        seconds, computing, sent, traffic = measure(kind, args)
-        if dist.get_rank() == 0:
-            print(f"{kind:13} {1000 * seconds:8.1f} ms a step, {1000 * computing:7.1f} before "
-                  f"step(); the card sends {sent / 1e6:8.3f} MB; rank 0 sends "
-                  f"{traffic.get('bytes_sent', 0) / 1e6:7.3f} MB to voters, "
-                  f"{traffic.get('node_bytes_sent', 0) / 1e6:7.3f} MB inside its node", flush=True)
+    made = {kind: make(kind, args) for kind in KINDS}
+    g = torch.Generator().manual_seed(dist.get_rank())
+    found = {kind: [] for kind in KINDS}
+    for _ in range(args.steps + 3):  # three begin
+        for kind, (model, optimizer) in made.items():
+            found[kind].append(step(model, optimizer, args, g))
+    for kind in KINDS if dist.get_rank() == 0 else ():
+        times, computing, sent = zip(*found[kind][3:])
+        ratio = statistics.median(own / ddp[0] for own, ddp in zip(times, found["ddp"][3:]))
+        own = made[kind][1].traffic()["last_step"] if kind != "ddp" else {}
+        print(f"{kind:13} {1000 * statistics.median(times):7.1f} ms a step ({ratio:.2f} of DDP), "
+              f"{1000 * statistics.median(computing):7.1f} before step(); the card sends "
+              f"{statistics.median(sent) / 1e6:7.3f} MB; rank 0 sends "
+              f"{own.get('bytes_sent', 0) / 1e6:6.3f} MB to voters, "
+              f"{own.get('node_bytes_sent', 0) / 1e6:6.3f} MB inside its node")
+    for kind in KINDS[1:]:
+        made[kind][1].close()
     dist.destroy_process_group()
 
 
