@@ -50,6 +50,16 @@ class DeviceSpace final : public Space {
                            std::size_t first_word, int present, int world, kernels::Step step,
                            std::span<float> x) override;
   void apply_decay(float decay, std::span<float> x) override;
+  void compress(const Values& g, const kernels::Feedback& f, kernels::Norm norm,
+                kernels::HashWords zeros, std::span<const float> m, std::span<const float> e,
+                std::span<std::uint64_t> bits, kernels::BlockScales<float> scales,
+                FaultSlot fault) override;
+  void keep_feedback(const Values& g, const kernels::Feedback& f,
+                     std::span<const std::uint64_t> bits, kernels::BlockScales<const float> scales,
+                     std::span<float> m, std::span<float> e) override;
+  void apply_scaled_signs(std::span<const std::uint64_t> bits,
+                          kernels::BlockScales<const float> scales, float decay,
+                          std::span<float> x) override;
   void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m, std::span<float> v,
              std::span<float> x, Guard guard) override;
   void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
@@ -97,7 +107,11 @@ class DeviceSpace final : public Space {
   void send_bytes(const void* staged, std::span<std::byte> frame) override;
   Batch& batch_of(device::Kernel kernel, std::initializer_list<Range> ranges);
   template <typename Job>
-  void add(device::Kernel kernel, const Job& job, std::initializer_list<Range> ranges);
+  void add(device::Kernel kernel, const Job& job, std::initializer_list<Range> ranges) {
+    if (job.n > 0) add_job(kernel, std::as_bytes(std::span(&job, 1)), job.n, ranges);
+  }
+  void add_job(device::Kernel kernel, std::span<const std::byte> job, std::size_t n,
+               std::initializer_list<Range> ranges);
   void flush();
   void* scratch(std::size_t bytes);
 

@@ -13,6 +13,7 @@
 #include "base/step.h"
 #include "kernels/kernels.h"
 #include "kernels/radix.h"
+#include "kernels/scaled_signs.h"
 
 namespace pride {
 
@@ -85,6 +86,21 @@ class Space : public Memory {
                                    std::size_t first_word, int present, int world,
                                    kernels::Step step, std::span<float> x) = 0;
   virtual void apply_decay(float decay, std::span<float> x) = 0;
+
+  // Signs and scales of p = feedback(g, m, e), block by block. A scale that is not finite is a
+  // fault. Without data g is 0, here and below.
+  virtual void compress(const Values& g, const kernels::Feedback& f, kernels::Norm norm,
+                        kernels::HashWords zeros, std::span<const float> m,
+                        std::span<const float> e, std::span<std::uint64_t> bits,
+                        kernels::BlockScales<float> scales, FaultSlot fault) = 0;
+  virtual void keep_feedback(const Values& g, const kernels::Feedback& f,
+                             std::span<const std::uint64_t> bits,
+                             kernels::BlockScales<const float> scales, std::span<float> m,
+                             std::span<float> e) = 0;
+  // apply_signs with a scale as the rate.
+  virtual void apply_scaled_signs(std::span<const std::uint64_t> bits,
+                                  kernels::BlockScales<const float> scales, float decay,
+                                  std::span<float> x) = 0;
 
   virtual void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m,
                      std::span<float> v, std::span<float> x, Guard guard = nullptr) = 0;

@@ -228,8 +228,9 @@ std::vector<std::string> variants() {
     }
   }
   all.insert(all.end(), {"dlion-avg:route=sharded", "dlion-avg:counts=planes", "adamw:dense=native",
-                         "local-vote:h=2", "local-vote:drift_feedback=0.9", "local-vote:local=lion",
-                         "diloco:h=3", "dsm:h=2", "local-avg:local=sgdm"});
+                         "local-vote:h=2", "signsgd-ef:momentum=0.9", "local-ef:h=2",
+                         "local-vote:drift_feedback=0.9", "local-vote:local=lion", "diloco:h=3",
+                         "dsm:h=2", "local-avg:local=sgdm"});
   if (rules::has_blas()) all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2"});
   return all;
 }

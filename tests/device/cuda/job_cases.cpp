@@ -165,6 +165,59 @@ ApplySigns apply_signs_job(Maker& make) {
   return job;
 }
 
+// Blocks that share a scale.
+struct Blocks {
+  u64 lead, n;
+};
+Blocks blocks(Maker& make) {
+  const u64 lead = make.word() % 64 * 64;
+  return {lead, (lead + make.n + kScaleBlock - 1) / kScaleBlock};
+}
+Feedback feedback(Maker& make) {
+  if (make.word() % 2 == 0) return {0.9f, 1, 0.0137f};
+  return {0.9f, 0.1f, 1};
+}
+
+Compress compress_job(Maker& make) {
+  Compress job{};
+  const Blocks of = blocks(make);
+  job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1} : make.broken_values();
+  job.m = make.floats();
+  job.e = make.floats();
+  job.bits = make.bits();
+  job.scales = make.floats(of.n);
+  job.size = make.n, job.lead = of.lead, job.n = kChunk * of.n;
+  job.f = feedback(make);
+  job.zeros = make.hash();
+  job.squares = make.word() % 2;
+  job.fault = make.fault();
+  return job;
+}
+
+KeepFeedback keep_feedback_job(Maker& make) {
+  KeepFeedback job{};
+  const Blocks of = blocks(make);
+  job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1} : make.values();
+  job.bits = make.bits();
+  job.scales = make.floats(of.n);
+  job.m = make.floats();
+  job.e = make.floats();
+  job.n = make.n, job.lead = of.lead;
+  job.f = feedback(make);
+  return job;
+}
+
+ApplyScaled apply_scaled_job(Maker& make) {
+  ApplyScaled job{};
+  const Blocks of = blocks(make);
+  job.bits = make.bits();
+  job.scales = make.floats(of.n);
+  job.x = make.floats();
+  job.n = make.n, job.lead = of.lead;
+  job.decay = 0.999f;
+  return job;
+}
+
 template <typename Job>
 void append(Jobs& jobs, const Job& job) {
   const auto bytes = std::as_bytes(std::span(&job, 1));
@@ -213,6 +266,12 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
                                     make.rate(), make.guard()});
     case Kernel::k_sgd_momentum:
       return append(jobs, sgd_job(make));
+    case Kernel::k_compress:
+      return append(jobs, compress_job(make));
+    case Kernel::k_keep_feedback:
+      return append(jobs, keep_feedback_job(make));
+    case Kernel::k_apply_scaled:
+      return append(jobs, apply_scaled_job(make));
   }
 }
 
