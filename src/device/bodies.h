@@ -1,14 +1,14 @@
 // The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for
 // a GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where
-// a loop plays the lanes. libpride holds this file as a text, behind lanes.h and scale_bodies.h:
-// no other includes.
+// a loop plays the lanes. libpride holds this file as a text, behind lanes.h, scale_bodies.h
+// and level_bodies.h: no other includes.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32, every operation rounded, no FMA.
 #pragma once
 
 #ifndef __CUDACC__
-#include "device/scale_bodies.h"
+#include "device/level_bodies.h"
 #endif
 
 namespace pride::device {
@@ -384,7 +384,8 @@ PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
   PRIDE_KERNEL(adamw, AdamW)              \
   PRIDE_KERNEL(dense_lion, DenseLion)     \
   PRIDE_KERNEL(sgd_momentum, SgdMomentum) \
-  PRIDE_SCALE_KERNELS
+  PRIDE_SCALE_KERNELS                     \
+  PRIDE_LEVEL_KERNELS
 
 #ifdef __CUDACC__
 // The job of a chunk, first[job] <= chunk < first[job + 1], which is `low` or a later one.

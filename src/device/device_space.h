@@ -6,14 +6,16 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "device/device.h"
+#include "kernels/level_kernels.h"
 #include "kernels/space.h"
 
 namespace pride {
 
-class DeviceSpace final : public Space {
+class DeviceSpace final : public Space, public LevelKernels {
  public:
   explicit DeviceSpace(std::shared_ptr<Device> device);
   ~DeviceSpace() override;
@@ -76,6 +78,21 @@ class DeviceSpace final : public Space {
   void adopt(const void* values, DType dtype, std::span<float> master) override;
   void publish(std::span<const float> master, DType dtype, void* values) override;
 
+  LevelKernels* levels() override { return this; }
+  void measure_rows(const BlendOf& u, Size size, std::size_t row, std::span<double> sums) override;
+  void measure_blocks(const BlendOf& u, Size size, int largest,
+                      kernels::BlockScales<float> steps) override;
+  void quantise(const BlendOf& u, const Steps& steps, std::span<float> m, std::span<float> next,
+                const Lines& lines, FaultSlot fault) override;
+  void write_values(std::span<const float> values, std::span<float> scales, const Lines& lines,
+                    FaultSlot fault) override;
+  void read_values(std::span<const float> scales, const Lines& lines,
+                   std::span<float> values) override;
+  void sample_blends(const BlendOf& u, Samples at, std::span<float> out) override;
+  void sample_levels(std::span<const float> m, const Lines& lines, Samples at, std::span<float> out,
+                     std::span<std::int8_t> q) override;
+
+  std::unique_lock<std::mutex> turn() override { return std::unique_lock(turns_); }
   void call(const std::function<void(void* stream)>& body) override;
   void begin_frames() override;
   Event record() override;
@@ -119,6 +136,7 @@ class DeviceSpace final : public Space {
   static Range word_of(FaultSlot fault) { return word_of(fault.word); }
 
   std::shared_ptr<Device> device_;
+  std::mutex turns_;
   std::shared_ptr<std::uint32_t[]> found_;  // of any()
   std::vector<Batch> batches_;
   std::size_t n_batches_ = 0;  // in use; the others keep their memory

@@ -11,8 +11,8 @@
 
 namespace pride::cuda {
 
-// The texts of lanes.h, scale_bodies.h and bodies.h.
-extern const char *const kLanes, *const kScaleBodies, *const kBodies;
+// The texts of lanes.h, scale_bodies.h, level_bodies.h and bodies.h.
+extern const char *const kLanes, *const kScaleBodies, *const kLevelBodies, *const kBodies;
 std::string kernel_source();  // all, as one source
 
 struct KernelImage {

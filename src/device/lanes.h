@@ -1,6 +1,6 @@
 // The words that kernels of a device are written in: lanes, values in their types, chunks. On a GPU
 // a warp plays the lanes, on the host a loop. libpride holds this file as a text, in front of
-// scale_bodies.h and bodies.h: no includes, no libraries.
+// scale_bodies.h, level_bodies.h and bodies.h: no includes, no libraries.
 // SPDX-License-Identifier: Apache-2.0
 //
 #pragma once
@@ -66,6 +66,7 @@ PRIDE_BODY void lower(u32* slot, u32 value) {
 }
 PRIDE_BODY float root(float x) { return __fsqrt_rn(x); }
 PRIDE_BODY double root(double x) { return __dsqrt_rn(x); }
+PRIDE_BODY i32 nearest(float x) { return __float2int_rn(x); }  // ties to even
 // What the lanes `by` further on have, round the warp.
 template <typename T>
 PRIDE_BODY Lanes<T> turned(Lanes<T>& x, u32 by) {
@@ -96,6 +97,7 @@ inline void store(u64* at, u64 word) { *at = word; }
 inline void lower(u32* slot, u32 value) { *slot = value < *slot ? value : *slot; }
 inline float root(float x) { return __builtin_sqrtf(x); }
 inline double root(double x) { return __builtin_sqrt(x); }
+inline i32 nearest(float x) { return (i32)__builtin_nearbyintf(x); }
 template <typename T>
 inline Lanes<T> turned(Lanes<T>& x, u32 by) {
   Lanes<T> out;

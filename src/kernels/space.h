@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "base/memory.h"
@@ -28,6 +29,8 @@ struct FaultSlot {
 };
 // Such a word, or null: a kernel with a guard does nothing once a fault was noted there.
 using Guard = const std::uint32_t*;
+
+class LevelKernels;
 
 // All floats, and all words but those called `frame`, lie in the space. A device runs kernels as if
 // in the order of their calls; calls of one kernel that depend on nothing between are one launch.
@@ -123,7 +126,14 @@ class Space : public Memory {
   virtual void adopt(const void* values, DType dtype, std::span<float> master) = 0;
   virtual void publish(std::span<const float> master, DType dtype, void* values) = 0;
 
+  // Of a device; null: the host.
+  virtual LevelKernels* levels() { return nullptr; }
+
   // ---- Order. Of the host: nothing to do.
+
+  // Calls of one thread at a time, where several may call: from begin_frames() to the last send()
+  // or report(), or to the end of a read.
+  virtual std::unique_lock<std::mutex> turn() { return {}; }
 
   using Event = std::uint64_t;
   // Work of the caller's own on the device's memory, in its turn. REQUIRES: not the host.

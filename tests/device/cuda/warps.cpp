@@ -64,6 +64,7 @@ void atomicMin(unsigned* at, unsigned value) {
 
 float __fsqrt_rn(float x) { return std::sqrt(x); }
 double __dsqrt_rn(double x) { return std::sqrt(x); }
+int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
 
 }  // namespace
 
@@ -77,6 +78,7 @@ double __dsqrt_rn(double x) { return std::sqrt(x); }
 // clang-format off
 #include "device/lanes.h"
 #include "device/scale_bodies.h"
+#include "device/level_bodies.h"
 #include "device/bodies.h"
 // clang-format on
 
