@@ -43,8 +43,8 @@ def view_state(optimizer):
     rank = optimizer._voters.rank
     memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
     place = optimizer._slots[0].place
-    whole = {key_of(name, kind, rank): place.floats(address, size, memory)
-             for name, kind, address in _buffers(optimizer)}
+    whole = {key_of(name, kind, rank): (HOST if kind == library.SERVER else place).floats(
+        address, size, memory) for name, kind, address in _buffers(optimizer)}
     for slot in optimizer._slots:
         entry = optimizer.state[slot.param]
         entry["step"] = optimizer._step_number

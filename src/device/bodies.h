@@ -1,13 +1,13 @@
 // The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for
 // a GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where
-// a loop plays the lanes. libpride holds this file as a text, behind the two that it includes.
+// a loop plays the lanes. libpride holds this file as a text, behind lanes.h and the other bodies.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32, every operation rounded, no FMA.
 #pragma once
 
 #ifndef __CUDACC__
-#include "device/lanes.h"
+#include "device/level_bodies.h"
 #include "device/rule_bodies.h"
 #endif
 
@@ -306,7 +306,9 @@ PRIDE_BODY void check(const Check& j, u64 at) {
   PRIDE_KERNEL(check, Check)              \
   PRIDE_KERNEL(adamw, AdamW)              \
   PRIDE_KERNEL(dense_lion, DenseLion)     \
-  PRIDE_KERNEL(sgd_momentum, SgdMomentum)
+  PRIDE_KERNEL(sgd_momentum, SgdMomentum) \
+  PRIDE_SCALE_KERNELS                     \
+  PRIDE_LEVEL_KERNELS
 
 #ifdef __CUDACC__
 // The job of a chunk, first[job] <= chunk < first[job + 1], which is `low` or a later one.

@@ -227,9 +227,28 @@ std::vector<std::string> variants() {
       all.push_back(std::string(vote) + option);
     }
   }
-  all.insert(all.end(), {"dlion-avg:route=sharded", "dlion-avg:counts=planes", "adamw:dense=native",
-                         "local-vote:h=2", "local-vote:drift_feedback=0.9", "local-vote:local=lion",
-                         "diloco:h=3", "dsm:h=2", "local-avg:local=sgdm"});
+  all.insert(all.end(), {"dlion-avg:route=sharded",
+                         "dlion-avg:counts=planes",
+                         "adamw:dense=native",
+                         "local-vote:h=2",
+                         "signsgd-ef:momentum=0.9",
+                         "local-ef:h=2",
+                         "lion-cub:bits=1,probe_every=2",
+                         "lion-cub:bits=8,route=native,probe_every=2",
+                         "lion-cub:bits=3,tie=zero",
+                         "lion-cub:granularity=row,scale=max",
+                         "lion-cub:granularity=block,shared=no,scale=l2",
+                         "lion-cub:granularity=block,shared=no,feedback=yes,probe_every=2",
+                         "lion-cub:feedback=yes,sync=none",
+                         "lion-cub:shared=no,sync_format=3",
+                         "lion-cub:route=native,feedback=yes,probe_every=1",
+                         "lion-cub:sync_schedule=exponential",
+                         "local-cub:h=2",
+                         "local-vote:drift_feedback=0.9",
+                         "local-vote:local=lion",
+                         "diloco:h=3",
+                         "dsm:h=2",
+                         "local-avg:local=sgdm"});
   if (rules::has_blas()) all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2"});
   return all;
 }

@@ -73,9 +73,13 @@ inline void set_method(OptimizerOptions& options, const std::string& text) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   options.method = text.substr(0, colon);
   options.options = in_every_step(options.method);
-  if (colon == text.size()) return;
-  const std::size_t equals = text.find('=', colon);
-  options.options[text.substr(colon + 1, equals - colon - 1)] = text.substr(equals + 1);
+  for (std::size_t at = colon; at < text.size();) {
+    const std::size_t equals = text.find('=', at),
+                      end = std::min(text.find(',', at + 1), text.size());
+    options.options[text.substr(at + 1, equals - at - 1)] =
+        text.substr(equals + 1, end - equals - 1);
+    at = end;
+  }
 }
 
 // All methods; the route that small buckets do not take by default; stochastic signs; local steps.
@@ -92,7 +96,8 @@ inline std::vector<std::string> method_variants() {
 
 // As a part of a test's name.
 inline std::string test_name(std::string text) {
-  for (char& ch : text) ch = ch == '-' || ch == ':' || ch == '=' || ch == '.' ? '_' : ch;
+  for (char& ch : text)
+    ch = std::string_view("-:=.,").find(ch) != std::string_view::npos ? '_' : ch;
   return text;
 }
 
