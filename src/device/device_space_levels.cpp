@@ -56,10 +56,10 @@ void DeviceSpace::measure_blocks(const BlendOf& u, Size size, int largest,
 void DeviceSpace::quantise(const BlendOf& u, const Steps& steps, std::span<float> m,
                            std::span<float> next, const Lines& lines, FaultSlot fault) {
   add(Kernel::k_levels,
-      device::Levels{values_of(u.g), m.data(), u.e.empty() ? nullptr : u.e.data(),
-                     steps.of.data(), next.data(), steps.row, steps.first, m.size(),
-                     lines_of(lines), lines.integers.data(),
-                     static_cast<device::u32>(lines.width), betas_of(u.blend), fault_of(fault)},
+      device::Levels{values_of(u.g), m.data(), u.e.empty() ? nullptr : u.e.data(), steps.of.data(),
+                     next.data(), steps.row, steps.first, m.size(), lines_of(lines),
+                     lines.integers.data(), static_cast<device::u32>(lines.width),
+                     betas_of(u.blend), fault_of(fault)},
       {u.g, m, u.e, steps.of, next, lines.words, lines.integers, word_of(fault)});
 }
 
@@ -74,8 +74,8 @@ void DeviceSpace::write_values(std::span<const float> values, std::span<float> s
 void DeviceSpace::read_values(std::span<const float> scales, const Lines& lines,
                               std::span<float> values) {
   add(Kernel::k_read_values,  // which only reads the scales
-      device::LevelValues{values.data(), const_cast<float*>(scales.data()), values.size(),
-                          lines_of(lines), {}},
+      device::LevelValues{
+          values.data(), const_cast<float*>(scales.data()), values.size(), lines_of(lines), {}},
       {values, scales, lines.words});
 }
 
@@ -90,9 +90,9 @@ void DeviceSpace::sample_blends(const BlendOf& u, Samples at, std::span<float> o
 void DeviceSpace::sample_levels(std::span<const float> m, const Lines& lines, Samples at,
                                 std::span<float> out, std::span<std::int8_t> q) {
   add(Kernel::k_sample_levels,
-      device::SampleLevels{m.data(), out.data(), reinterpret_cast<signed char*>(q.data()),
-                           at.first, at.stride, out.size(), lines_of(lines),
-                           lines.integers.data(), static_cast<device::u32>(lines.width)},
+      device::SampleLevels{m.data(), out.data(), reinterpret_cast<signed char*>(q.data()), at.first,
+                           at.stride, out.size(), lines_of(lines), lines.integers.data(),
+                           static_cast<device::u32>(lines.width)},
       {m, lines.words, lines.integers, out, q});
 }
 

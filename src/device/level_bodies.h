@@ -1,5 +1,6 @@
-// The kernels of levels of few bits: scales of the blend, levels, momenta that are averaged, samples.
-// libpride holds this file as a text, between scale_bodies.h and bodies.h, whose rules it follows.
+// The kernels of levels of few bits: scales of the blend, levels, momenta that are averaged,
+// samples. libpride holds this file as a text, between scale_bodies.h and bodies.h, whose rules it
+// follows.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32 and double, every operation rounded, no FMA.
@@ -160,8 +161,7 @@ struct Levels {
 // Numbers of a chunk's steps.
 struct Scopes {
   u64 row, base, rest;
-  PRIDE_BODY Scopes(u64 row_, u64 first)
-      : row(row_), base(first / row_), rest(first % row_) {}
+  PRIDE_BODY Scopes(u64 row_, u64 first) : row(row_), base(first / row_), rest(first % row_) {}
   PRIDE_BODY u64 at(u32 lane, u32 h) const {
     const u32 i = kLanes * h + lane;
     if (row >= kChunk) return base + (rest + i >= row ? 1 : 0);

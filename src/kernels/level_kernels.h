@@ -1,5 +1,5 @@
-// LevelKernels: what methods with levels of few bits run on a device. On the host they have loops of
-// their own, over blocks in the L1 cache.
+// LevelKernels: what methods with levels of few bits run on a device. On the host they have loops
+// of their own, over blocks in the L1 cache.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

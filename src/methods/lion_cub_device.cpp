@@ -51,10 +51,10 @@ std::span<std::uint64_t> LionCub::words_of_sums(Wire& sums) {
 LevelKernels::Lines LionCub::integers_of(const Bucket& b, const Piece& p, Sum type,
                                          std::span<std::uint64_t> words) const {
   const std::size_t width = width_of(type);
-  return {.shape = {0, plan_.bits},
-          .integers = std::as_writable_bytes(words).subspan(width * (p.begin - b.begin),
-                                                            width * p.n()),
-          .width = width};
+  return {
+      .shape = {0, plan_.bits},
+      .integers = std::as_writable_bytes(words).subspan(width * (p.begin - b.begin), width * p.n()),
+      .width = width};
 }
 
 // The quantisation error waits in next_ until apply(): the step may be dropped.
@@ -90,10 +90,9 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
         buffers.e = e_->span().subspan(p.begin, p.n());
         buffers.e_next = next_.span().subspan(p.begin, p.n());
       }
-      quantiser_.encode_on_device(
-          space_, p, ctx, buffers, plan_.bits,
-          sums ? integers_of(b, p, flight.part(kSum).sum, integers) : lines,
-          {watched, static_cast<std::uint32_t>(p.tensor)});
+      quantiser_.encode_on_device(space_, p, ctx, buffers, plan_.bits,
+                                  sums ? integers_of(b, p, flight.part(kSum).sum, integers) : lines,
+                                  {watched, static_cast<std::uint32_t>(p.tensor)});
     }
     if (!sums) space_.send(lines.words, frame);
   }

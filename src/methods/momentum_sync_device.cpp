@@ -33,7 +33,8 @@ void MomentumSync::encode_on_device(Space& space, const Bucket& bucket, const St
     const auto scales = space.stage(frame.scales);
     const auto lines = space.stage(frame.lines);
     for_parts(ranges, shard, [&](const Range& r, std::size_t first) {
-      space.levels()->write_values(m.subspan(r.begin, r.n()), scales.subspan(first / 64, r.n() / 64),
+      space.levels()->write_values(m.subspan(r.begin, r.n()),
+                                   scales.subspan(first / 64, r.n() / 64),
                                    {.shape = frame.shape, .first_word = first / 64, .words = lines},
                                    {watched, static_cast<std::uint32_t>(r.tensor)});
     });

@@ -33,10 +33,10 @@ void VoteProbe::blends_on_device(Space& space, const Bucket& bucket, const StepC
                          std::size_t n) {
     const auto out = staged.subspan(first, n);
     if (ctx.is_unused(p.tensor)) return space.fill(out, 0);
-    space.levels()->sample_blends({grad.of(p), lion_blend(ctx.scalars_of(p)),
-                                   m.subspan(p.begin, p.n()),
-                                   e.empty() ? e : e.subspan(p.begin, p.n())},
-                                  at, out);
+    space.levels()->sample_blends(
+        {grad.of(p), lion_blend(ctx.scalars_of(p)), m.subspan(p.begin, p.n()),
+         e.empty() ? e : e.subspan(p.begin, p.n())},
+        at, out);
   });
   space.send(staged, frame.u);
 }
