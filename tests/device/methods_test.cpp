@@ -182,19 +182,6 @@ std::vector<Result> run_on_host(const Layout& layout, const DeviceRun& run) {
   return results;
 }
 
-bool same(const StateDict& a, const StateDict& b) {
-  if (a.scalars != b.scalars || a.tensors.size() != b.tensors.size()) return false;
-  for (const auto& [key, tensor] : a.tensors) {
-    const auto other = b.tensors.find(key);
-    if (other == b.tensors.end() || other->second.shape != tensor.shape ||
-        std::memcmp(other->second.values.data(), tensor.values.data(),
-                    tensor.values.size() * sizeof(float)) != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
 void expect_equal(const DeviceRun& run) {
   const Layout layout(testing::kTensors);
   const auto device = run_all(layout, run), host = run_on_host(layout, run);
@@ -203,7 +190,7 @@ void expect_equal(const DeviceRun& run) {
     EXPECT_EQ(device[r].hash, host[r].hash) << "rank " << r;
     EXPECT_EQ(device[r].bytes, host[r].bytes) << "rank " << r;
     EXPECT_EQ(device[r].skipped, host[r].skipped) << "rank " << r;
-    EXPECT_TRUE(same(device[r].state, host[r].state)) << "state of rank " << r;
+    EXPECT_TRUE(testing::same(device[r].state, host[r].state)) << "state of rank " << r;
     EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(device[r].diagnostics)),
                                    std::as_bytes(std::span(host[r].diagnostics))))
         << "diagnostics of rank " << r;
