@@ -98,6 +98,7 @@ Json describe(const std::string& name, const MethodsArguments& args) {
           {"rounds", route.rounds},
           {"max_workers", info.max_world},
           {"state_floats", info.state_floats},
+          {"on_device", info.on_device},
           {"defaults",
            {{"lr", info.default_lr},
             {"beta1", info.default_beta1},
@@ -200,6 +201,7 @@ void print_method(const Json& all) {
   line("route", concat(method["route"].get<std::string>(), ": a bucket waits for ",
                        method["rounds"].dump(), " messages, one after the other"));
   line("state", concat(method["state_floats"].dump(), " floats per parameter"));
+  line("GPU", method["on_device"] ? "runs where the tensors are" : "runs on the host");
   if (!refusal(all, method).empty()) line("workers", refusal(all, method));
   std::string defaults;
   for (const auto& [name, value] : method["defaults"].items()) {

@@ -133,6 +133,15 @@ struct StepReport {
   double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap: exchange_s is the waiting only
 };
 
+// Bytes that an optimizer holds beside the caller's tensors, at the moment. On the device, if there
+// is one, but for frames.
+struct MemoryUse {
+  std::uint64_t state = 0;    // of the method, of all virtual workers
+  std::uint64_t masters = 0;  // float32 values of narrower parameters
+  std::uint64_t frames = 0;   // page-locked where a device uses them
+  std::uint64_t scratch = 0;  // of a device: words of frames on their way
+};
+
 class Optimizer {
  public:
   // Collective: the ranks compare layout, method and options, and a rank that differs is named in
@@ -240,6 +249,7 @@ class Optimizer {
   const Layout& layout() const noexcept;
   std::int64_t steps_done() const noexcept;
   std::string_view method() const noexcept;
+  MemoryUse memory() const;
   std::uint64_t state_floats() const noexcept;  // optimizer state held by this rank, in floats
 
   // What the given step costs this rank in bytes sent; and the mean over the MethodInfo::period

@@ -14,11 +14,13 @@ def deal_out(slots, settings):
     meshes = {}
     if "muon" in settings["method"] or options.get("local") == "muon":
         for slot in slots:
-            if is_sharded(slot.param) and slot.param.ndim >= 2 and slot.param.device_mesh.size() > 1:
-                mesh = slot.param.device_mesh
+            p = slot.param
+            if is_sharded(p) and p.ndim >= 2 and p.device_mesh.size() > 1:
+                mesh = p.device_mesh
                 if mesh.ndim > 1:
-                    raise InvalidArgument(f"pride: {slot.name} is sharded over a mesh of {mesh.ndim} "
-                                          f"dimensions; method {settings['method']} takes one")
+                    raise InvalidArgument(
+                        f"pride: {slot.name} is sharded over a mesh of {mesh.ndim} dimensions; "
+                        f"method {settings['method']} takes one")
                 meshes.setdefault(tuple(mesh.mesh.tolist()), []).append(slot)
     if meshes and options.get("matrix_scale") == "fan-in":
         raise InvalidArgument("pride: matrix_scale=fan-in of sharded matrices: no rank has all of "
@@ -54,8 +56,9 @@ class Assembly:
     def _pieces(self):
         """(Sizes of what this rank has of the matrices of each other rank; of what the others have
         of its own.)"""
+        shapes = [self._shapes(i)[1] for i in self._own]
         return ([sum(local(self._params[i]).numel() for i in of) for of in self._of],
-                [sum(self._shapes(i)[1][r].numel() for i in self._own) for r in range(len(self._of))])
+                [sum(of_own[r].numel() for of_own in shapes) for r in range(len(self._of))])
 
     @torch.no_grad()
     def _whole(self, shards):
@@ -67,7 +70,8 @@ class Assembly:
         pieces = {i: [] for i in self._own}
         for r, of_rank in enumerate(received.split(into)):
             shapes = [self._shapes(i)[1][r] for i in self._own]
-            for i, shape, piece in zip(self._own, shapes, of_rank.split([s.numel() for s in shapes])):
+            split = of_rank.split([shape.numel() for shape in shapes])
+            for i, shape, piece in zip(self._own, shapes, split):
                 pieces[i].append(piece.view(shape))
         return {i: torch.cat(parts, self._shapes(i)[0]) for i, parts in pieces.items()}
 

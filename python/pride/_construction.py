@@ -56,7 +56,7 @@ class Construction(VirtualWorkers, Steps):
         self._shard_groups = []       # process groups over which parameters are sharded
         self._frozen = None           # indices of parameters that steps leave as they are
         self._factor = 1.0            # of gradients, as libpride has it
-        self.scaler = None            # a GradScaler of torch 2.x, to back off when another rank's does
+        self.scaler = None            # a GradScaler of torch 2.x that backs off with other ranks'
         self._saved = None            # of a copy: state to load when it is built
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._broken: Optional[str] = None

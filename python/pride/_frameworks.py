@@ -55,8 +55,8 @@ class Meter:
 
     def __init__(self, optimizer):
         if not isinstance(optimizer, Optimizer):
-            raise InvalidArgument(f"pride: the optimizer is a {type(optimizer).__name__}, not one of "
-                                  "pride's")
+            raise InvalidArgument(f"pride: the optimizer is a {type(optimizer).__name__}, not one "
+                                  "of pride's")
         self._optimizer, self._before, self._agreement = optimizer, [], None
         if _votes(optimizer):
             optimizer.register_step_pre_hook(self._read)
@@ -145,8 +145,8 @@ class Beside:
             dist.barrier()
 
     def read_at_next_load(self, folder):
-        """The framework's next load_state_dict() takes this rank's own file in the folder in place of
-        rank 0's state."""
+        """The framework's next load_state_dict() takes this rank's own file in the folder, not rank
+        0's state."""
         optimizer = self._optimizer
 
         def load(state_dict):
@@ -162,7 +162,8 @@ class Beside:
         found = self._files(folder)
         if not found:  # a checkpoint of one rank, or with a consolidated state
             return otherwise
-        saved, world = int(re.search(r"of(\d+)\.pt$", found[0].name).group(1)), self._optimizer._world
+        world = self._optimizer._world
+        saved = int(re.search(r"of(\d+)\.pt$", found[0].name).group(1))
         wanted = [self._file(r, saved) for r in range(saved)]
         missing = sorted(set(wanted) - {file.name for file in found})
         if missing:

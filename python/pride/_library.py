@@ -55,6 +55,8 @@ CoordinatorAddress = _struct(
 Round = _struct("Round", (_u32, "struct_size"), (_i32, "counted"), (_i64, "round replayed"),
                 (_i32, "voters took_parameters"), (_string, "why_not"))
 Cost = _struct("Cost", (_u64, "bytes_up bytes_down bytes_local"), (_i32, "exact bound"))
+MemoryUse = _struct("MemoryUse", (_u32, "struct_size reserved"),
+                    (_u64, "state masters frames scratch"))
 Method = _struct("Method", (_u32, "struct_size"), (_i32, "state_floats"),
                  (_string, "name title source growth"), (_double, "bits_up bits_down"),
                  (_i32, "exact_cost max_world"), (Group, "defaults"), (_u64, "n_options"))
@@ -112,6 +114,7 @@ _FUNCTIONS = {
     "pride_optimizer_create_worker": (None, [_handle, _handle, _options, _string, _out]),
     "pride_optimizer_round": (None, [_handle, _round]),
     "pride_optimizer_set_parameters": (None, [_handle, _array, _u64]),
+    "pride_optimizer_memory": (None, [_handle, c.POINTER(MemoryUse)]),
     "pride_cuda_device": (None, [_i32, _out]),
     "pride_method_on_device": (_i32, [_string]),
     "pride_optimizer_set_stream": (None, [_handle, _pointer]),

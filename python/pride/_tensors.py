@@ -290,6 +290,9 @@ class Table:
         library.call("pride_optimizer_set_parameters", self._handle, self._arrays,
                      len(self._arrays))
 
+    def copied_bytes(self):
+        return sum(copy.numel() * copy.element_size() for copy in self._copies.values())
+
     def has_moved(self):
         return self._now() != self._places
 

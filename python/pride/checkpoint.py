@@ -58,7 +58,8 @@ def load(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Opt
 def _template(state, ranks):
     """The state with room for what each of those ranks has of its own."""
     for entry in state["state"].values():
-        private = {key.rsplit(".rank", 1)[0]: entry.pop(key) for key in list(entry) if ".rank" in key}
+        private = {key.rsplit(".rank", 1)[0]: entry.pop(key)
+                   for key in list(entry) if ".rank" in key}
         entry.update({f"{name}.rank{r}": torch.empty_like(values)
                       for name, values in private.items() for r in ranks})
     about = state["param_groups"][0]["pride"]

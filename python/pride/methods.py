@@ -28,6 +28,7 @@ class MethodInfo:
     eps: float
     weight_decay: float
     options: Dict[str, Tuple[str, str]] = field(default_factory=dict)  # name: (default, help)
+    on_device: bool = False  # runs on the GPU that holds the parameters
 
 
 def method_info(name: str, world: int = 4) -> MethodInfo:
@@ -48,7 +49,8 @@ def method_info(name: str, world: int = 4) -> MethodInfo:
     return MethodInfo(found.name.decode(), found.title.decode(), found.source.decode(),
                       found.bits_up, found.bits_down, bool(found.exact_cost), found.max_world,
                       found.growth.decode(), found.state_floats, d.lr, d.beta1, d.beta2, d.eps,
-                      d.weight_decay, options)
+                      d.weight_decay, options,
+                      bool(library.lib.pride_method_on_device(name.encode())))
 
 
 def methods(world: int = 4) -> List[MethodInfo]:

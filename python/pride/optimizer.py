@@ -93,7 +93,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
                  node_of_rank: Optional[List[int]] = None, replicate_mesh: Any = None,
-                 run_on: str = "auto", virtual_workers: Optional[int] = None, coordinator: Optional[str] = None,
+                 run_on: str = "auto", virtual_workers: Optional[int] = None,
+                 coordinator: Optional[str] = None,
                  certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
         if not timeout > 0:
             raise InvalidArgument(f"pride: timeout = {timeout}, must be above 0 seconds")
@@ -108,7 +109,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
             equal_gradients=equal_gradients, node_of_rank=node_of_rank,
-            virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator, certificates=certificates, worker_name=worker_name)
+            virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator,
+            certificates=certificates, worker_name=worker_name)
         self._names: Dict[int, str] = {}
         self._reset()
 
@@ -251,6 +253,20 @@ class Optimizer(Construction, torch.optim.Optimizer):
                     cost_bytes=cost.bytes_up + cost.bytes_down, cost_exact=bool(cost.exact),
                     mean_cost_bytes=mean.bytes_up + mean.bytes_down,
                     fp32_bytes=8 * n * (world - 1) // world)
+
+    def memory(self) -> Dict[str, int]:
+        """Bytes that the optimizer holds beside parameters and gradients, by kind.
+
+        ``state``: of the method. ``masters``: float32 values of narrower parameters. ``frames``: what
+        is exchanged, in host memory. ``scratch``: on a GPU, for the words of frames. ``copies``: of
+        parameters that libpride cannot read where they lie.
+        """
+        if self._handle is None:
+            raise Error("pride: no memory before the first step of a copied optimizer")
+        use = library.MemoryUse()
+        library.call("pride_optimizer_memory", self._handle, c.byref(use))
+        return dict(state=use.state, masters=use.masters, frames=use.frames, scratch=use.scratch,
+                    copies=self._table.copied_bytes())
 
     def to_common(self) -> None:
         """The model's parameters become those that all ranks have in common: to evaluate or save.

@@ -1,8 +1,8 @@
 # torch.distributed.checkpoint: replicas, and FSDP2's shards.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Oracle: the run that was not interrupted; on another number of replicas, what load_state_dict() makes
-# of the states of all ranks.
+# Oracle: the run that was not interrupted; on another number of replicas, what load_state_dict()
+# makes of the states of all ranks.
 import pytest
 import torch.distributed as dist
 
@@ -15,7 +15,7 @@ if sharded.fully_shard is None:
     pytest.skip(sharded.WHY_NOT, allow_module_level=True)
 
 import torch.distributed.checkpoint as dcp  # pylint: disable=wrong-import-position
-from torch.distributed.checkpoint import state_dict as dcp_state  # pylint: disable=wrong-import-position
+import torch.distributed.checkpoint.state_dict as dcp_state  # pylint: disable=wrong-import-position
 
 METHODS = ["dlion-vote", "lion-cub", "adamw", "signsgd-ef"]
 
@@ -70,7 +70,8 @@ def alone():
 
 def test_asking_for_the_state_takes_no_step_and_no_other_rank(world):
     results = world(2).run(alone)
-    assert results[0] == ((["0.bias", "0.weight", "2.bias", "2.weight"], ["m.rank0", "step"]), True, 0)
+    names = ["0.bias", "0.weight", "2.bias", "2.weight"]
+    assert results[0] == ((names, ["m.rank0", "step"]), True, 0)
 
 
 def momenta(folder, local):

@@ -140,7 +140,8 @@ def test_killed_and_resumed_ends_as_if_it_had_not_been(name, programs, whole, tm
     outputs = programs.run(file, "--resume", ranks=ranks)
     assert not any("loads the momentum of rank" in output for output in outputs)
     expected = states(whole(name), LAST[name])
-    momenta = [[t for (_, key), t in expected.items() if key.endswith(f"/m.rank{r}")] for r in (0, 1)]
+    momenta = [[t for (_, key), t in expected.items() if key.endswith(f"/m.rank{r}")]
+               for r in (0, 1)]
     assert len(momenta[0]) >= 4 and not any(map(torch.equal, *momenta))
     equal(states(out, LAST[name]), expected)
 

@@ -107,6 +107,7 @@ def stops(overlap):
 def test_without_it_the_rank_that_stopped_is_named_with_the_step(job, overlap):
     job = job(2, stops, overlap)
     text, _, seconds = job.result(0)
-    assert "rank(s) 1 gave no sign of life in step 5" in text and "pride.join(optimizer)" in text, text
+    assert "rank(s) 1 gave no sign of life in step 5" in text, text
+    assert "pride.join(optimizer)" in text, text
     assert 0.9 < seconds < 1 + SOON
     job.kill()

@@ -94,3 +94,18 @@ def test_a_negative_view_as_gradient_counts_with_its_sign():
     p.grad = torch._neg_view(torch.ones(4))
     optimizer.step()
     assert torch.equal(p.detach(), torch.full((4,), 0.5))
+
+
+def test_memory_by_kind():
+    for dtype, masters in ((torch.float32, 0), (torch.bfloat16, 4)):
+        model = torch.nn.Linear(640, 100, bias=False).to(dtype)
+        optimizer = pride.Optimizer(model.parameters(), method="adamw")
+        use = optimizer.memory()
+        assert use["state"] == 2 * 4 * 64000
+        assert use["masters"] == masters * 64000
+        assert use["scratch"] == use["copies"] == 0
+        model.weight.grad = torch.ones_like(model.weight)
+        optimizer.step()
+        assert 0 < optimizer.memory()["frames"] <= 2 * 4 * 64000 + 4096
+    rows = torch.nn.Parameter(torch.zeros(64, 32).t())
+    assert pride.Optimizer([rows], method="lion").memory()["copies"] == 4 * 64 * 32

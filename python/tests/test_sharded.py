@@ -146,6 +146,29 @@ def test_an_overflow_in_one_shard_skips_the_step_everywhere(world):
     assert results[0][0] == [(0, 64.0), (1, 32.0), (1, 32.0)]
 
 
+def consolidated():
+    mesh = sharded.mesh_of(2, 2)
+    model = sharded.sharded(mesh)
+    optimizer = sharded.optimizer_of(model, "dlion-avg", replicate_mesh=mesh["dp"])
+    sharded.train(mesh, model, optimizer, STEPS)
+
+    def state():
+        return {(i, key): sharded.full(t).numpy().tobytes()
+                for i, entry in optimizer.state_dict()["state"].items() for key, t in entry.items()}
+
+    own = state()
+    optimizer.consolidate_state_dict()
+    return mesh["dp"].get_local_rank(), own, state()
+
+
+def test_a_consolidated_state_has_the_shards_of_all_replicas(world):
+    results = world(4).run(consolidated)
+    own = {replica: state for replica, state, _ in results}
+    for replica, _, gathered in results:
+        assert gathered == ({**own[0], **own[1]} if replica == 0 else own[1])
+    assert own[0] != own[1]
+
+
 REFUSED = {
     "no mesh": (dict(), "0.weight is sharded: give replicate_mesh"),
     "overlap": (dict(overlap=True), "overlap=True: FSDP's gradients are complete after backward"),

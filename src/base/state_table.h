@@ -51,6 +51,8 @@ class StateTable {
   std::size_t n_buffers() const noexcept { return entries_.size(); }
   std::uint64_t floats() const noexcept;      // of all buffers together
   std::uint64_t own_floats() const noexcept;  // of those that are not shared
+  std::uint64_t master_bytes() const noexcept { return sizeof(float) * masters_.size(); }
+  std::uint64_t masters() const noexcept { return n_masters_; }
   bool has(StateKind kind) const noexcept;
 
   // Tensors "<buffer>/<parameter>"; scalars "kind.<buffer>" ("local", "shared" or "server") and

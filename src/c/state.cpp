@@ -39,6 +39,20 @@ int pride_optimizer_state_memory(pride_optimizer* optimizer, pride_memory** out)
 }
 void pride_memory_destroy(pride_memory* memory) { delete memory; }
 
+int pride_optimizer_memory(const pride_optimizer* optimizer, pride_memory_use* use) {
+  return guarded([&] {
+    PRIDE_CHECK(given(use, "use").struct_size >= sizeof *use, "pride_memory_use: struct_size is ",
+                use->struct_size, ", must be ", sizeof *use, " or more");
+    const pride::MemoryUse now = idle(optimizer).memory();
+    *use = {.struct_size = use->struct_size,
+            .reserved = 0,
+            .state = now.state,
+            .masters = now.masters,
+            .frames = now.frames,
+            .scratch = now.scratch};
+  });
+}
+
 int pride_optimizer_save(const pride_optimizer* optimizer, pride_state** out) {
   return guarded([&] {
     given(out, "out") = nullptr;

@@ -67,6 +67,12 @@ void* DeviceSpace::scratch(std::size_t bytes) {
   return memory;
 }
 
+std::size_t DeviceSpace::scratch_bytes() const noexcept {
+  std::size_t bytes = 0;
+  for (const Block& block : blocks_) bytes += block.bytes;
+  return bytes;
+}
+
 void DeviceSpace::begin_frames() {
   flush();
   block_ = used_ = 0;

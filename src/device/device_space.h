@@ -93,6 +93,7 @@ class DeviceSpace final : public Space, public LevelKernels {
                      std::span<std::int8_t> q) override;
 
   std::unique_lock<std::mutex> turn() override { return std::unique_lock(turns_); }
+  std::size_t scratch_bytes() const noexcept override;
   void call(const std::function<void(void* stream)>& body) override;
   void begin_frames() override;
   Event record() override;

@@ -128,6 +128,7 @@ class Space : public Memory {
 
   // Of a device; null: the host.
   virtual LevelKernels* levels() { return nullptr; }
+  virtual std::size_t scratch_bytes() const noexcept { return 0; }  // of a device, for frames
 
   // ---- Order. Of the host: nothing to do.
 

@@ -137,6 +137,17 @@ void Optimizer::Impl::replay(std::span<const std::byte> record) {
 const Layout& Optimizer::layout() const noexcept { return impl_->layout; }
 std::int64_t Optimizer::steps_done() const noexcept { return impl_->steps_done; }
 std::string_view Optimizer::method() const noexcept { return impl_->options.method; }
+MemoryUse Optimizer::memory() const {
+  const StateTable& table = impl_->method->state();
+  MemoryUse use;
+  use.state = sizeof(float) * (state_floats() - table.masters());
+  use.masters = table.master_bytes();
+  use.frames = impl_->pipeline->wire_bytes();
+  if (impl_->workers) use.frames += impl_->workers->frame_bytes();
+  use.scratch = impl_->space.scratch_bytes();
+  return use;
+}
+
 std::uint64_t Optimizer::state_floats() const noexcept {
   return impl_->workers ? impl_->workers->state_floats() : impl_->method->state().floats();
 }

@@ -39,6 +39,15 @@ StateTable& VirtualWorkers::table(int worker) {
   return table;
 }
 
+std::size_t VirtualWorkers::frame_bytes() const {
+  std::size_t bytes = 0;
+  for (const Worker& w : workers_) {
+    bytes += w.scratch.capacity_bytes();
+    for (const Flight& flight : w.flights) bytes += flight.capacity_bytes();
+  }
+  return bytes;
+}
+
 std::uint64_t VirtualWorkers::state_floats() const {
   std::uint64_t floats = workers_.front().method->state().floats();
   for (std::size_t i = 1; i < workers_.size(); ++i) {

@@ -38,6 +38,7 @@ class VirtualWorkers {
   // State of this worker alone. Masters of worker 0 are found by the others, too.
   StateTable& table(int worker);
   std::uint64_t state_floats() const;
+  std::size_t frame_bytes() const;
 
   // Encodes a worker's gradients, which need not stay. `ctx`, but for rank and unused tensors that
   // of all workers, and what it points at must live until finish(). `alone`: of size 1.

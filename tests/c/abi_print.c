@@ -96,6 +96,11 @@ static void print_options(void) {
   MEMBER(pride_options, device);
   MEMBER(pride_options, orthogonalise);
   MEMBER(pride_options, orthogonalise_user);
+  STRUCT(pride_memory_use);
+  MEMBER(pride_memory_use, state);
+  MEMBER(pride_memory_use, masters);
+  MEMBER(pride_memory_use, frames);
+  MEMBER(pride_memory_use, scratch);
   STRUCT(pride_matrices);
   MEMBER(pride_matrices, data);
   MEMBER(pride_matrices, n);

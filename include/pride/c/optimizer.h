@@ -139,6 +139,16 @@ PRIDE_API int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_
 /* Steps after which exchanges repeat: 1, or h of a method with local steps. Since version 4. */
 PRIDE_API int64_t pride_optimizer_period(const pride_optimizer* optimizer);
 
+/* Bytes that it holds beside the caller's tensors: the method's state; float32 masters of narrower
+ * parameters; frames; a device's memory for the words of frames. The last member may not be there
+ * in older libraries: struct_size is set by the caller. Since version 5. */
+typedef struct pride_memory_use {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t state, masters, frames, scratch;
+} pride_memory_use;
+PRIDE_API int pride_optimizer_memory(const pride_optimizer* optimizer, pride_memory_use* use);
+
 /* With local steps a rank has parameters of its own between exchanges. Between steps: `params`
  * become those that all ranks have in common, to evaluate, hash or save; and from them this rank's
  * own again, before the next gradient and after a load. With other methods neither changes

@@ -1,0 +1,250 @@
+// The kernels of a device against those of the host, bit for bit: sizes around words and chunks,
+// dtypes, factors, NaN, infinities, denormal numbers and zeros of both signs.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "base/wire.h"
+#include "base/words.h"
+#include "device/device_space.h"
+#include "pride/bf16.h"
+#include "pride/float16.h"
+#include "support/test_device.h"
+
+namespace pride::space_test {
+namespace {
+
+using testing::OnDevice;
+using testing::TestDevice;
+
+constexpr std::size_t kSizes[] = {1, 3, 63, 64, 65, 255, 256, 257, 1000, 4095, 4097};
+constexpr kernels::Blend kBlend{0.9f, 0.1f, 0.99f, 0.01f};
+constexpr kernels::Step kStep{0.999f, 0.0137f};
+
+// One call on both spaces, with memory of each and the same content.
+class Both {
+ public:
+  explicit Both(std::uint32_t seed) : random_(seed) {}
+
+  // Some are zeros, denormal, large or, if they may be, not finite.
+  std::vector<float> floats(std::size_t n, bool finite = true) {
+    std::vector<float> x(n);
+    for (float& y : x) {
+      const auto kind = random_() % 40;
+      y = (static_cast<float>(random_() >> 8) * 0x1p-24f - 0.5f) * (kind < 4 ? 1e30f : 1.0f);
+      if (kind == 5) y = 0.0f;
+      if (kind == 6) y = -0.0f;
+      if (kind == 7) y *= 1e-39f;
+      if (kind == 8 && !finite && random_() % 8 == 0) y = std::numeric_limits<float>::infinity();
+      if (kind == 9 && !finite && random_() % 8 == 0) y = std::nanf("");
+    }
+    return x;
+  }
+  std::vector<std::uint64_t> words(std::size_t n) {
+    std::vector<std::uint64_t> x(words_for(n));
+    for (std::uint64_t& y : x) y = std::uint64_t{random_()} << 32 | random_();
+    return x;
+  }
+  std::uint32_t below(std::uint32_t n) { return random_() % n; }
+
+  TestDevice device;
+  DeviceSpace on{std::shared_ptr<Device>(&device, [](Device*) {})};
+
+ private:
+  std::mt19937 random_;
+};
+
+// The same values in both memories.
+template <typename T>
+class Pair {
+ public:
+  Pair(Both& both, std::vector<T> values)
+      : host(std::move(values)), device_(both.device, std::span<const T>(host)) {}
+  std::span<T> at(bool on_device) { return on_device ? device_.span() : std::span(host); }
+  void expect_equal(const char* what, std::size_t n) {
+    const std::vector<T> got = device_.get();
+    EXPECT_TRUE(std::memcmp(got.data(), host.data(), sizeof(T) * host.size()) == 0)
+        << what << ", n = " << n;
+  }
+  std::vector<T> host;
+
+ private:
+  OnDevice<T> device_;
+};
+
+// A gradient in a dtype of its own.
+class Gradient {
+ public:
+  Gradient(Both& both, std::vector<float> values, DType dtype, float factor)
+      : n_(values.size()), dtype_(dtype), factor_(factor), bytes_(both, bytes_of(values, dtype)) {}
+  Values at(bool on_device) { return {bytes_.at(on_device).data(), n_, dtype_, factor_}; }
+
+ private:
+  static std::vector<std::byte> bytes_of(std::span<const float> x, DType dtype) {
+    std::vector<std::byte> bytes(x.size() * size_of(dtype));
+    void* const at = bytes.data();
+    if (dtype == DType::kFloat32) std::memcpy(at, x.data(), bytes.size());
+    if (dtype == DType::kBFloat16) to_bf16(x, {static_cast<BFloat16*>(at), x.size()});
+    if (dtype == DType::kFloat16) to_float16(x, {static_cast<Float16*>(at), x.size()});
+    return bytes;
+  }
+  std::size_t n_;
+  DType dtype_;
+  float factor_;
+  Pair<std::byte> bytes_;
+};
+
+// Calls body(space, on_device) for both, and waits.
+template <typename Body>
+void run(Both& both, const Body& body) {
+  body(Space::host(), false);
+  body(both.on, true);
+  both.on.wait(both.on.record());
+}
+
+template <typename Body>
+void for_sizes(const Body& body) {
+  std::uint32_t seed = 1;
+  for (const std::size_t n : kSizes) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+      Both both(seed++);
+      body(both, n, dtype, both.below(2) == 0 ? 1.0f : 0.375f);
+    }
+  }
+}
+
+TEST(DeviceKernels, EncodeAsTheHost) {
+  for_sizes([](Both& both, std::size_t n, DType dtype, float factor) {
+    Gradient g(both, both.floats(n, false), dtype, factor);
+    Pair<float> m(both, both.floats(n)), u(both, both.floats(n)), n_of(both, both.floats(n));
+    Pair<std::uint64_t> bits(both, both.words(n)), packed(both, both.words(n));
+    Pair<std::uint32_t> faults(both, {Wire::kNoTensor, Wire::kNoTensor, Wire::kNoTensor, 3});
+    const kernels::HashWords zeros{77, 5, both.below(2) == 0 ? 0 : ~std::uint64_t{0}};
+    run(both, [&](Space& space, bool on) {
+      std::uint32_t* const words = faults.at(on).data();
+      space.lion_sign_update(g.at(on), kBlend, zeros, m.at(on), bits.at(on), {words, 9});
+      space.lion_blend(g.at(on), kBlend, n_of.at(on), u.at(on), {words + 1, 4});
+      space.pack_signs(u.at(on), zeros, packed.at(on), words + (n % 2 == 0 ? 3 : 2),
+                       {words + 2, 6});
+      space.check(g.at(on), {words, 8});
+    });
+    m.expect_equal("lion_sign_update m", n);
+    bits.expect_equal("lion_sign_update bits", n);
+    n_of.expect_equal("lion_blend m", n);
+    u.expect_equal("lion_blend u", n);
+    packed.expect_equal("pack_signs", n);
+    faults.expect_equal("faults", n);
+  });
+}
+
+TEST(DeviceKernels, ApplyAsTheHost) {
+  for_sizes([](Both& both, std::size_t n, DType, float) {
+    Pair<float> signs(both, both.floats(n)), ternary(both, both.floats(n)),
+        counts(both, both.floats(n)), packed_x(both, both.floats(n)), decayed(both, both.floats(n));
+    Pair<std::uint64_t> positive(both, both.words(n)), nonzero(both, both.words(n));
+    const std::size_t stride = words_for(n) + both.below(3), planes = 1 + both.below(4);
+    Pair<std::uint64_t> counted(both, both.words(64 * stride * planes));
+    const kernels::Radix radix = kernels::radix_of(2 + both.below(9));
+    const std::size_t first = both.below(20);
+    std::vector<std::uint32_t> fractions(
+        64 * ((first + words_for(n) + radix.n_digits - 1) / radix.n_digits));
+    for (std::uint32_t& f : fractions) f = both.below(~0u);
+    Pair<std::uint32_t> packed(both, std::move(fractions));
+    run(both, [&](Space& space, bool on) {
+      space.apply_signs(positive.at(on), kStep, signs.at(on));
+      space.apply_ternary(positive.at(on), nonzero.at(on), kStep, ternary.at(on));
+      space.apply_counts(counted.at(on), planes, stride, 5, 7, kStep, counts.at(on));
+      space.apply_packed_counts(packed.at(on), radix, first, 3, 4, kStep, packed_x.at(on));
+      space.apply_decay(0.97f, decayed.at(on));
+    });
+    signs.expect_equal("apply_signs", n);
+    ternary.expect_equal("apply_ternary", n);
+    counts.expect_equal("apply_counts", n);
+    packed_x.expect_equal("apply_packed_counts", n);
+    decayed.expect_equal("apply_decay", n);
+  });
+}
+
+TEST(DeviceKernels, StepAsTheHost) {
+  for_sizes([](Both& both, std::size_t n, DType dtype, float factor) {
+    Gradient g(both, both.floats(n), dtype, factor);
+    std::vector<float> squares = both.floats(n);
+    for (float& v : squares) v = std::abs(v);
+    Pair<float> m(both, both.floats(n)), v(both, squares), x(both, both.floats(n)),
+        lion_m(both, both.floats(n)), lion_x(both, both.floats(n)), sgd_m(both, both.floats(n)),
+        sgd_x(both, both.floats(n)), left(both, both.floats(n));
+    Pair<std::uint32_t> guards(both, {Wire::kNoTensor, 2});
+    const kernels::AdamScalars adam{0.9f, 0.1f, 0.999f, 0.001f, 0.003f, 0.7f, 1e-8f, 0.999f};
+    run(both, [&](Space& space, bool on) {
+      const Guard good = guards.at(on).data(), faulty = good + 1;
+      space.adamw(g.at(on), adam, m.at(on), v.at(on), x.at(on), good);
+      space.dense_lion(g.at(on), kBlend, kStep, lion_m.at(on), lion_x.at(on));
+      space.sgd_momentum(g.at(on), 0.9f, n % 2 == 0, kStep, sgd_m.at(on), sgd_x.at(on), good);
+      space.dense_lion(g.at(on), kBlend, kStep, left.at(on), left.at(on), faulty);
+    });
+    for (Pair<float>* each : {&m, &v, &x}) each->expect_equal("adamw", n);
+    for (Pair<float>* each : {&lion_m, &lion_x}) each->expect_equal("dense_lion", n);
+    for (Pair<float>* each : {&sgd_m, &sgd_x}) each->expect_equal("sgd_momentum", n);
+    left.expect_equal("dense_lion with a fault at the guard", n);
+  });
+}
+
+// Chains that depend on each other in both orders: calls run as if one after the other.
+TEST(DeviceKernels, MoveAsTheHost) {
+  for_sizes([](Both& both, std::size_t n, DType dtype, float factor) {
+    Gradient g(both, both.floats(n), dtype, factor);
+    Pair<float> a(both, both.floats(n)), b(both, both.floats(n)), c(both, both.floats(n)),
+        poisoned(both, both.floats(n));
+    Pair<std::uint32_t> guards(both, {Wire::kNoTensor, 2});
+    run(both, [&](Space& space, bool on) {
+      space.widen(g.at(on), a.at(on));
+      space.sum(a.at(on), b.at(on), c.at(on));
+      space.scale(-0.5f, c.at(on));
+      space.sum(c.at(on), a.at(on), b.at(on));
+      space.copy(b.at(on), a.at(on));
+      space.scale(3.0f, a.at(on));
+      space.fill(c.at(on), 0.25f);
+      space.sum(c.at(on), a.at(on), c.at(on));
+      space.poison(poisoned.at(on), guards.at(on).data() + n % 2);
+    });
+    for (Pair<float>* each : {&a, &b, &c}) each->expect_equal("a chain", n);
+    poisoned.expect_equal("poison", n);
+  });
+}
+
+TEST(DeviceKernels, RoundMastersAsTheHost) {
+  for_sizes([](Both& both, std::size_t n, DType dtype, float) {
+    if (dtype == DType::kFloat32) return;
+    std::vector<float> values = both.floats(n, false);
+    std::vector<std::uint16_t> narrow(n);
+    for (std::uint16_t& x : narrow) x = static_cast<std::uint16_t>(both.below(65536));
+    Pair<float> published(both, values), adopted(both, both.floats(n));
+    Pair<std::uint16_t> to(both, narrow), from(both, narrow);
+    run(both, [&](Space& space, bool on) {
+      space.publish(published.at(on), dtype, to.at(on).data());
+      space.adopt(from.at(on).data(), dtype, adopted.at(on));
+    });
+    to.expect_equal("publish", n);
+    adopted.expect_equal("adopt", n);
+  });
+}
+
+TEST(DeviceKernels, FindWhatIsNotZero) {
+  Both both(1);
+  for (const std::size_t n : kSizes) {
+    std::vector<float> values(n, -0.0f);
+    Pair<float> zeros(both, values);
+    values[n - 1] = 1e-40f;
+    Pair<float> one(both, values);
+    EXPECT_FALSE(both.on.any(zeros.at(true))) << n;
+    EXPECT_TRUE(both.on.any(one.at(true))) << n;
+  }
+}
+
+}  // namespace
+}  // namespace pride::space_test
