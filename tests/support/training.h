@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
@@ -92,6 +93,20 @@ inline std::vector<std::string> method_variants() {
                          "dlion-avg:signs=stochastic", "local-vote:h=2",
                          "local-vote:drift_feedback=0.9", "diloco:h=3"});
   return all;
+}
+
+// Bit for bit.
+inline bool same(const StateDict& a, const StateDict& b) {
+  if (a.scalars != b.scalars || a.tensors.size() != b.tensors.size()) return false;
+  for (const auto& [key, tensor] : a.tensors) {
+    const auto other = b.tensors.find(key);
+    if (other == b.tensors.end() || other->second.shape != tensor.shape ||
+        std::memcmp(other->second.values.data(), tensor.values.data(),
+                    tensor.values.size() * sizeof(float)) != 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // As a part of a test's name.

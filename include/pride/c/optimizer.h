@@ -183,7 +183,8 @@ enum { PRIDE_STATE_LOCAL = 0, PRIDE_STATE_SHARED = 1, PRIDE_STATE_SERVER = 2 };
 
 /* The optimizer's own memory of buffer `index`, of the layout's flat size, until the next
  * pride_optimizer_add(). PRIDE_INVALID beyond the last. Kinds: each rank its own; the same on all;
- * each shard's part on its server, zeros elsewhere. Changed by steps and loads only. */
+ * each shard's part on its server, zeros elsewhere, in the host's memory with a device, too.
+ * Changed by steps and loads only. */
 PRIDE_API int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index,
                                            const char** name, int32_t* kind, float** data);
 
