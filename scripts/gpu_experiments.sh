@@ -33,6 +33,7 @@ use_package() {
   elif [ -z "${PRIDE_LIBRARY_DIR:-}" ] && [ -e "$root/build/core/src/c/libpride.so" ]; then
     export PRIDE_LIBRARY_DIR=$root/build/core/src/c
   fi
+  if [ -z "${PRIDE_DATA:-}" ] && [ -d "$root/data" ]; then export PRIDE_DATA=$root/data; fi
   [ -z "${PRIDE_LIBRARY_DIR:-}" ] || export PYTHONPATH=$root/python${PYTHONPATH:+:$PYTHONPATH}
   PRIDE_COMMIT=${PRIDE_COMMIT:-$(cat "$root/commit" 2>/dev/null || git -C "$root" rev-parse --short HEAD)}
   export PRIDE_COMMIT

@@ -7,7 +7,7 @@ import zlib
 import torch
 from torch.nn import functional as F
 
-from models import ViT
+from nets import ViT
 
 RECORD, MARGIN = 1 + 3 * 32 * 32, 4
 

@@ -30,6 +30,7 @@ class Run:
     samples: int = 0  # of the data, 0: all
     dtype: str = "bfloat16"
     how: str = "eager"
+    joined: bool = False  # workers' gradients are summed before the method, which takes their mean
     length: str = ""  # of the schedule, for the name
     minutes: float = 0.0
 
@@ -70,6 +71,7 @@ IMAGES = {
     "lion-cub": ("lion-cub", {}, 5e-5, 5e-3, LION),
     "dlion-muon": ("dlion-muon", {}, 1e-3, 5e-3, (0.9, 0.95)),
 }
+TORCH_ADAMW = ("torch-adamw", {}, 1e-4, 5e-4, ADAMW)  # for throughput
 IMAGES_ON_GPU = ["dlion-vote", "adamw", "lion", "dlion-muon", "dlion-avg", "signum-vote"]
 SEEDS = (42, 52, 62)  # the paper's
 WORKERS = (4, 8, 16, 32)
@@ -103,6 +105,7 @@ ORTHOGONAL_MS = {PAPER: 5.0, SMALL: 2.0, GPT_30M: 4.0, GPT_124M: 12.0}  # of one
 PARAMETERS = {PAPER: 18.97e6, SMALL: 1.2e6, GPT_30M: 30.1e6, GPT_124M: 124.0e6}
 HOST_NS = {"lion-cub": 9.0, "terngrad": 12.0, "dgc": 17.0, "graddrop": 13.0}  # of a coordinate and worker
 HOST_COPY_NS = 1.0
+DENSE_NS = 1.5  # a float32 gradient to the host, its mean, and back
 HOST_MUON_NS = 12.0  # 80 on one core
 
 
@@ -115,12 +118,20 @@ def expected_minutes(run):
         worker += (HOST_COPY_NS + HOST_MUON_NS) * PARAMETERS[shape] / 1e6
     elif run.method in HOST_NS:
         worker += (HOST_COPY_NS + HOST_NS[run.method]) * PARAMETERS[shape] / 1e6
-    elif run.method in ("muon", "dlion-muon"):
-        worker += ORTHOGONAL_MS[shape] if run.method == "dlion-muon" else 0
+    elif run.method == "dlion-muon":
+        worker += ORTHOGONAL_MS[shape]
     if run.options.get("local") == "muon" and run.method != "local-ef":
         worker += ORTHOGONAL_MS[shape]
     step = run.workers * worker + STEP_MS
+    if run.joined or run.method == "diloco":  # float32 to the host and back
+        times = 1 if run.joined else run.workers / run.options["h"]
+        step += times * DENSE_NS * PARAMETERS[shape] / 1e6
+    if run.method == "muon":
+        step += ORTHOGONAL_MS[shape]
     return run.steps * step / 6e4 + 0.15  # evaluations, the start
+
+
+MEAN = ("adamw", "lion", "muon")
 
 
 def images(experiment, methods, shape, workers, seeds, images_in_all, **more):
@@ -131,7 +142,7 @@ def images(experiment, methods, shape, workers, seeds, images_in_all, **more):
                 method, options, lr, decay, betas = IMAGES[label]
                 steps = max(1, images_in_all // (32 * n))
                 run = Run(experiment, label, method, n, seed, steps, 32, *shape, lr, decay, betas,
-                          dict(options), every=max(1, steps // 8), length=f"e{32 * steps / 50000:.3g}")
+                          dict(options), every=max(1, steps // 8), joined=method in MEAN, length=f"e{32 * steps / 50000:.3g}")
                 yield dataclasses.replace(run, **more)
 
 
@@ -143,8 +154,19 @@ def text(experiment, methods, shape, workers, seeds, tokens, **more):
                 steps = max(1, tokens // (8 * 512 * n))
                 run = Run(experiment, label, method, n, seed, steps, 8, *shape, lr, decay, betas,
                           dict(options), context=512, warmup=max(1, steps // 20),
-                          every=max(1, steps // 8), length=f"{tokens / 1e6:.3g}Mt")
+                          every=max(1, steps // 8), joined=method in MEAN, length=f"{tokens / 1e6:.3g}Mt")
                 yield dataclasses.replace(run, **more)
+
+
+def speed():
+    """The same total batch for every number of workers, beside torch's AdamW without pride."""
+    for shape, unit, context, each in ((PAPER, "images", 0, 1024), (GPT_30M, "sequences", 512, 64)):
+        for label in ("torch-adamw", "dlion-vote", "dlion-muon", "adamw"):
+            for n in (4, 32) if label != "torch-adamw" else (4,):
+                method, options, lr, decay, betas = (TORCH_ADAMW if label == "torch-adamw" else IMAGES[label])
+                yield Run("speed", label, method, n, 42, 110, each // n, *shape, lr, decay, betas, dict(options),
+                          context=context, every=110, joined=method in MEAN,
+                          length=f"{each}{unit}")
 
 
 def tuned(runs, rates, decays=(1,)):
@@ -163,8 +185,9 @@ def paper_grid(runs):
 
 
 EXPERIMENTS = {
+    "speed": ("images and tokens a second beside torch's AdamW, the same total batch", speed),
     "cifar": ("CIFAR-10, the paper's ViT, methods that run on the GPU, as many images for each N",
-              lambda: images("cifar", IMAGES_ON_GPU, PAPER, WORKERS, SEEDS, 800_000)),
+              lambda: images("cifar", IMAGES_ON_GPU, PAPER, WORKERS, SEEDS, 640_000)),
     "cifar-host": ("the same ViT, all methods, 4 workers, as far as methods on the host come",
                    lambda: images("cifar-host", IMAGES, PAPER, (4,), SEEDS, 20_000)),
     "cifar-small": ("a ViT of width 128, all methods",
@@ -176,7 +199,7 @@ EXPERIMENTS = {
     "lm-30m-host": ("the same, all methods, as far as methods on the host come",
                     lambda: text("lm-30m-host", TEXT, GPT_30M, (4, 16), (42,), 2_457_600)),
     "lm-124m": ("GPT of 124 million parameters, methods that run on the GPU",
-                lambda: text("lm-124m", TEXT_ON_GPU, GPT_124M, (4, 16), SEEDS, 26_214_400)),
+                lambda: text("lm-124m", TEXT_ON_GPU, GPT_124M, (4, 16), SEEDS, 13_107_200)),
     "lm-tune": ("the 30 million, a third of the rate, the rate and three times it",
                 lambda: tuned(text("lm-tune", TEXT_ON_GPU, GPT_30M, (4,), (100,), 6_553_600),
                               (1 / 3, 1, 3))),

@@ -8,12 +8,14 @@ are not made again.
 """
 import argparse
 import fnmatch
+import gc
 import json
 import os
 import pathlib
 import platform
 import sys
 import time
+import traceback
 
 import plans
 
@@ -53,9 +55,9 @@ def best_rates(path):
 
 def wanted(args):
     runs = plans.runs_of(args.name, args.tiny, dtype=args.dtype, how=args.how)
-    if args.rates:
-        for run in runs:
-            run.lr, run.weight_decay = best_rates(args.rates).get(run.label, (run.lr, run.weight_decay))
+    best = best_rates(args.rates) if args.rates else {}
+    for run in runs:
+        run.lr, run.weight_decay = best.get(run.label, (run.lr, run.weight_decay))
     return [run for run in runs if fnmatch.fnmatch(run.name, args.only)]
 
 
@@ -85,6 +87,9 @@ def machine(device):
 
 
 def task_of(run, folder, device, cache):
+    """The folder may be that of several data sets: cifar10, shards."""
+    inside = pathlib.Path(folder or "") / ("shards" if run.context else "cifar10")
+    folder = inside if folder and inside.is_dir() else folder
     if run.context:
         import text
         return text.Text(run, folder, device, cache)
@@ -103,6 +108,16 @@ def make(run, args, device, cache):
            **run.settings(), **results, **machine(device)}
     row["minutes"] = round((time.monotonic() - begun) / 60, 3)
     return row, curve
+
+
+def free(device):
+    """What the last run held."""
+    import torch
+
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def write(args, file, row, curve):
@@ -146,6 +161,13 @@ def main(given=None):
             print(f"gpu_experiments: given up: {error}", file=sys.stderr)
             status = 1
             continue
+        except Exception:  # pylint: disable=broad-except
+            traceback.print_exc()  # of this run; the others go on
+            print(f"gpu_experiments: failed: {run.name}", file=sys.stderr)
+            status = 1
+            continue
+        finally:
+            free(device)
         write(args, file, row, curve)
         print(json.dumps({k: row.get(k) for k in ("run", "loss", "accuracy", "ms_per_step", "minutes")}),
               flush=True)

@@ -71,6 +71,69 @@ def make_optimizer(model, run, **kwargs):
         method=run.method, options=run.options, seed=run.seed, **kwargs)
 
 
+class Apart:
+    """N virtual workers of pride."""
+
+    def __init__(self, model, run, gradient):
+        self.run, self.gradient = run, gradient
+        self.optimizer = make_optimizer(model, run, virtual_workers=run.workers)
+
+    def step(self, batches, losses):
+        for worker, inputs in enumerate(batches):
+            with self.optimizer.worker(worker):
+                losses += self.gradient(inputs)
+        self.optimizer.step()
+
+    def bytes_sent(self):
+        return self.optimizer.traffic()["bytes_sent"]
+
+
+class Joined:
+    """A method of the mean gradient: summed here in float32, then one step of one worker. pride's own
+    workers would send N float32 gradients through the host. Bytes are those of a ring all-reduce."""
+
+    def __init__(self, model, run, gradient):
+        self.run, self.gradient = run, gradient
+        self.parameters = list(model.parameters())
+        self.sums = [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters]
+        self.optimizer = make_optimizer(model, run, virtual_workers=1)
+        self.steps, self.n = 0, sum(p.numel() for p in self.parameters)
+
+    def step(self, batches, losses):
+        torch._foreach_zero_(self.sums)
+        for inputs in batches:
+            for p in self.parameters:
+                p.grad = None
+            losses += self.gradient(inputs)
+            torch._foreach_add_(self.sums, [p.grad.float() for p in self.parameters])
+        torch._foreach_div_(self.sums, self.run.workers)
+        with self.optimizer.worker(0):
+            for p, mean in zip(self.parameters, self.sums):
+                p.grad = mean.to(p.dtype)
+        self.optimizer.step()
+        self.steps += 1
+
+    def bytes_sent(self):
+        return self.steps * (8 * self.n * (self.run.workers - 1) // self.run.workers)
+
+
+class Plain:
+    """Training without pride: torch's AdamW on one batch of all workers' samples. Nothing is sent."""
+
+    def __init__(self, model, run, gradient):
+        self.gradient = gradient
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=run.lr, betas=run.betas,
+                                           weight_decay=run.weight_decay)
+
+    def step(self, batches, losses):
+        self.optimizer.zero_grad(set_to_none=True)
+        losses += self.gradient([torch.cat(parts) for parts in zip(*batches)]) * len(batches)
+        self.optimizer.step()
+
+    def bytes_sent(self):
+        return 0
+
+
 class Clock:
     """Seconds of work on the device, from restart() on, without what lies between pause() and resume()."""
 
@@ -105,8 +168,12 @@ def train(task, run, device, limit=None):
     """(results, curve) of N virtual workers."""
     model = start(task, run, device)
     task.begin(range(run.workers))
-    gradient = Gradient(model, run.how, task.batches(0)[0])
-    optimizer = make_optimizer(model, run, virtual_workers=run.workers)
+    kind = Plain if run.method == "torch-adamw" else Joined if run.joined else Apart
+    first = task.batches(0)
+    example = [torch.cat(parts) for parts in zip(*first)] if kind is Plain else first[0]
+    gradient = Gradient(model, run.how, example)
+    workers = kind(model, run, gradient)
+    optimizer = workers.optimizer
     untimed = min(UNTIMED, run.steps // 2)  # compilation is in no time
     clock, curve, measured = Clock(device), [], 0
     losses = torch.zeros((), device=device)
@@ -115,10 +182,7 @@ def train(task, run, device, limit=None):
             clock.restart()
         for group in optimizer.param_groups:
             group["lr"] = rate(run, step)
-        for worker, inputs in enumerate(task.batches(step)):
-            with optimizer.worker(worker):
-                losses += gradient(inputs)
-        optimizer.step()
+        workers.step(task.batches(step), losses)
         done = step + 1
         if done == 2 * UNTIMED:
             check_pace(run, limit, clock.read() / UNTIMED)
@@ -126,13 +190,14 @@ def train(task, run, device, limit=None):
             clock.pause()
             point = dict(step=done, seen=done * run.workers * run.per_step,
                          train_loss=losses.item() / run.workers / (done - measured),
-                         bytes_sent=optimizer.traffic()["bytes_sent"], **task.evaluate(model))
+                         bytes_sent=workers.bytes_sent(), **task.evaluate(model))
             curve.append({k: round(v, 6) if isinstance(v, float) else v for k, v in point.items()})
             measured = done
             losses.zero_()
             clock.resume()
     results = finish(run, optimizer, model, curve, clock.seconds / (run.steps - untimed))
-    optimizer.close()
+    if kind is not Plain:
+        optimizer.close()
     return results, curve
 
 
@@ -145,13 +210,15 @@ def check_pace(run, limit, seconds_per_step):
 
 def finish(run, optimizer, model, curve, seconds_per_step):
     last = curve[-1]
-    traffic, memory = optimizer.traffic(), optimizer.memory()
+    sent = last["bytes_sent"]
     parameters = sum(p.numel() for p in model.parameters())
     made = dict(loss=last["loss"], parameters=parameters, steps=run.steps, seen=last["seen"],
-                ms_per_step=round(1e3 * seconds_per_step, 3), bytes_sent=traffic["bytes_sent"],
-                bits_per_parameter_and_step=round(8 * traffic["bytes_sent"] / parameters / run.steps, 4),
-                fp32_bytes_per_step=traffic["fp32_bytes"], skipped=traffic["skipped"],
-                param_hash=f"{optimizer.check_replicas():016x}", optimizer_memory=memory)
+                ms_per_step=round(1e3 * seconds_per_step, 3), bytes_sent=sent,
+                bits_per_parameter_and_step=round(8 * sent / parameters / run.steps, 4),
+                per_second=round(run.workers * run.per_step / seconds_per_step, 1),
+                bytes_are="computed" if run.joined else "counted")
+    if isinstance(optimizer, pride.Optimizer):
+        made.update(param_hash=f"{optimizer.check_replicas():016x}", optimizer_memory=optimizer.memory())
     if "accuracy" in last:
         made["accuracy"] = last["accuracy"]
     if torch.cuda.is_available():
