@@ -1,0 +1,230 @@
+# The experiments: which runs there are, and the minutes that each is expected to take.
+# SPDX-License-Identifier: Apache-2.0
+import dataclasses
+import hashlib
+import json
+from typing import Any, Dict, Tuple
+
+
+@dataclasses.dataclass
+class Run:
+    """One run. Everything but `minutes` decides what it trains; its name says what varies."""
+
+    experiment: str
+    label: str  # the method's name in tables
+    method: str
+    workers: int
+    seed: int
+    steps: int
+    batch: int  # of one worker
+    layers: int
+    heads: int
+    width: int
+    lr: float
+    weight_decay: float
+    betas: Tuple[float, ...] = (0.9, 0.99)
+    options: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    context: int = 0  # tokens of a sequence; 0: images
+    warmup: int = 0
+    every: int = 1  # steps from one evaluation to the next
+    samples: int = 0  # of the data, 0: all
+    dtype: str = "bfloat16"
+    how: str = "eager"
+    joined: bool = False  # workers' gradients are summed before the method, which takes their mean
+    length: str = ""  # of the schedule, for the name
+    minutes: float = 0.0
+
+    @property
+    def name(self):
+        kind = "" if (self.dtype, self.how) == ("bfloat16", "eager") else f"-{self.dtype}-{self.how}"
+        tuned = f"-lr{self.lr:g}-wd{self.weight_decay:g}" if self.experiment.endswith("-tune") else ""
+        return f"{self.experiment}-{self.label}-n{self.workers}-{self.length}-s{self.seed}{tuned}{kind}"
+
+    @property
+    def per_step(self):
+        """Images or tokens of one worker in a step."""
+        return self.batch * (self.context or 1)
+
+    def settings(self):
+        made = dataclasses.asdict(self)
+        del made["minutes"]
+        return made
+
+    def digest(self):
+        """A run whose settings changed is another run."""
+        text = json.dumps(self.settings(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+LION, ADAMW = (0.9, 0.99), (0.9, 0.999)
+# Rate, decay and betas for images. The Distributed Lion paper's own choice is its Table 4, which could
+# not be read: these are recalled, and uncertain. The last two methods are not in the paper.
+IMAGES = {
+    "adamw": ("adamw", {}, 1e-4, 5e-4, ADAMW),
+    "lion": ("lion", {}, 5e-5, 5e-3, LION),
+    "dlion-vote": ("dlion-vote", {}, 5e-5, 5e-3, LION),
+    "dlion-avg": ("dlion-avg", {}, 5e-5, 5e-3, LION),
+    "signum-vote": ("signum-vote", {}, 5e-5, 5e-3, (0.99,)),
+    "terngrad": ("terngrad", {}, 1e-3, 5e-4, None),
+    "dgc": ("dgc", {"ratio": 0.04}, 1e-2, 5e-4, None),
+    "graddrop": ("graddrop", {"ratio": 0.04}, 1e-3, 5e-4, None),
+    "lion-cub": ("lion-cub", {}, 5e-5, 5e-3, LION),
+    "dlion-muon": ("dlion-muon", {}, 1e-3, 5e-3, (0.9, 0.95)),
+}
+TORCH_ADAMW = ("torch-adamw", {}, 1e-4, 5e-4, ADAMW)  # for throughput
+IMAGES_ON_GPU = ["dlion-vote", "adamw", "lion", "dlion-muon", "dlion-avg", "signum-vote"]
+SEEDS = (42, 52, 62)  # the paper's
+WORKERS = (4, 8, 16, 32)
+
+MUON = {"local": "muon", "local_momentum": 0.9}
+# Rates for language: a step around those that docs/results/language.md found for small models, lowered
+# for larger ones. `lm-tune` tries their neighbours.
+TEXT = {
+    "adamw": ("adamw", {}, 1e-3, 0.1, (0.9, 0.95)),
+    "dlion-vote": ("dlion-vote", {}, 2e-4, 0.5, (0.9, 0.95)),
+    "dlion-muon": ("dlion-muon", {}, 1e-3, 0.1, (0.9, 0.95)),
+    "muon": ("muon", {}, 3e-3, 0.1, (0.9, 0.95)),
+    "lion": ("lion", {}, 2e-4, 0.5, (0.9, 0.95)),
+    "dlion-avg": ("dlion-avg", {}, 2e-4, 0.5, (0.9, 0.95)),
+    **{f"local-muon-h{h}": ("local-muon", {"h": h, **MUON}, 3e-3, 0.1, (0.9, 0.95)) for h in (8, 16, 30)},
+    "diloco-muon-h30": ("diloco", {"h": 30, **MUON, "outer_beta1": 0.9, "outer_lr": 0.8}, 3e-3, 0.1,
+                        (0.9, 0.95)),
+    "lion-cub": ("lion-cub", {}, 2e-4, 0.5, (0.9, 0.95)),
+    **{f"local-ef-h{h}": ("local-ef", {"h": h, **MUON}, 3e-3, 0.1, (0.9, 0.95)) for h in (8, 16, 30)},
+}
+TEXT_ON_GPU = [name for name in TEXT if name != "lion-cub" and not name.startswith("local-ef")]
+
+PAPER, SMALL = (6, 8, 512), (6, 8, 128)
+GPT_30M, GPT_124M = (6, 6, 384), (12, 12, 768)
+
+# What --list's minutes are made of. None was measured on an H100: docs/results/gpu.md has the basis.
+HAND_OVER_MS = 1.0  # of one worker, beside forward and backward
+STEP_MS = 3.0  # bits to the host, the vote, the result
+BACKWARD_MS = {PAPER: 4.0, SMALL: 3.5, GPT_30M: 7.0, GPT_124M: 25.0}  # of one worker
+ORTHOGONAL_MS = {PAPER: 5.0, SMALL: 2.0, GPT_30M: 4.0, GPT_124M: 12.0}  # of one worker
+PARAMETERS = {PAPER: 18.97e6, SMALL: 1.2e6, GPT_30M: 30.1e6, GPT_124M: 124.0e6}
+HOST_NS = {"lion-cub": 9.0, "terngrad": 12.0, "dgc": 17.0, "graddrop": 13.0}  # of a coordinate and worker
+HOST_COPY_NS = 1.0
+DENSE_NS = 1.5  # a float32 gradient to the host, its mean, and back
+HOST_MUON_NS = 12.0  # 80 on one core
+
+
+def expected_minutes(run):
+    shape = run.layers, run.heads, run.width
+    if shape not in BACKWARD_MS:
+        return 0.02
+    worker = BACKWARD_MS[shape] + HAND_OVER_MS
+    if run.method == "local-ef":
+        worker += (HOST_COPY_NS + HOST_MUON_NS) * PARAMETERS[shape] / 1e6
+    elif run.method in HOST_NS:
+        worker += (HOST_COPY_NS + HOST_NS[run.method]) * PARAMETERS[shape] / 1e6
+    elif run.method == "dlion-muon":
+        worker += ORTHOGONAL_MS[shape]
+    if run.options.get("local") == "muon" and run.method != "local-ef":
+        worker += ORTHOGONAL_MS[shape]
+    step = run.workers * worker + STEP_MS
+    if run.joined or run.method == "diloco":  # float32 to the host and back
+        times = 1 if run.joined else run.workers / run.options["h"]
+        step += times * DENSE_NS * PARAMETERS[shape] / 1e6
+    if run.method == "muon":
+        step += ORTHOGONAL_MS[shape]
+    return run.steps * step / 6e4 + 0.15  # evaluations, the start
+
+
+MEAN = ("adamw", "lion", "muon")
+
+
+def images(experiment, methods, shape, workers, seeds, images_in_all, **more):
+    """Runs that see as many images each: the more workers, the fewer steps."""
+    for seed in seeds:
+        for n in workers:
+            for label in methods:
+                method, options, lr, decay, betas = IMAGES[label]
+                steps = max(1, images_in_all // (32 * n))
+                run = Run(experiment, label, method, n, seed, steps, 32, *shape, lr, decay, betas,
+                          dict(options), every=max(1, steps // 8), joined=method in MEAN, length=f"e{32 * steps / 50000:.3g}")
+                yield dataclasses.replace(run, **more)
+
+
+def text(experiment, methods, shape, workers, seeds, tokens, **more):
+    for seed in seeds:
+        for n in workers:
+            for label in methods:
+                method, options, lr, decay, betas = TEXT[label]
+                steps = max(1, tokens // (8 * 512 * n))
+                run = Run(experiment, label, method, n, seed, steps, 8, *shape, lr, decay, betas,
+                          dict(options), context=512, warmup=max(1, steps // 20),
+                          every=max(1, steps // 8), joined=method in MEAN, length=f"{tokens / 1e6:.3g}Mt")
+                yield dataclasses.replace(run, **more)
+
+
+def speed():
+    """The same total batch for every number of workers, beside torch's AdamW without pride."""
+    for shape, unit, context, each in ((PAPER, "images", 0, 1024), (GPT_30M, "sequences", 512, 64)):
+        for label in ("torch-adamw", "dlion-vote", "dlion-muon", "adamw"):
+            for n in (4, 32) if label != "torch-adamw" else (4,):
+                method, options, lr, decay, betas = (TORCH_ADAMW if label == "torch-adamw" else IMAGES[label])
+                yield Run("speed", label, method, n, 42, 110, each // n, *shape, lr, decay, betas, dict(options),
+                          context=context, every=110, joined=method in MEAN,
+                          length=f"{each}{unit}")
+
+
+def tuned(runs, rates, decays=(1,)):
+    """Each run at all factors of its own rate and decay."""
+    for run in runs:
+        for a in rates:
+            for b in decays:
+                yield dataclasses.replace(run, lr=run.lr * a, weight_decay=run.weight_decay * b)
+
+
+def paper_grid(runs):
+    for run in runs:
+        for lr in (5e-5, 1e-3, 5e-3, 1e-2):
+            for decay in (5e-4, 1e-3, 5e-3):
+                yield dataclasses.replace(run, lr=lr, weight_decay=decay)
+
+
+EXPERIMENTS = {
+    "speed": ("images and tokens a second beside torch's AdamW, the same total batch", speed),
+    "cifar": ("CIFAR-10, the paper's ViT, methods that run on the GPU, as many images for each N",
+              lambda: images("cifar", IMAGES_ON_GPU, PAPER, WORKERS, SEEDS, 640_000)),
+    "cifar-host": ("the same ViT, all methods, 4 workers, as far as methods on the host come",
+                   lambda: images("cifar-host", IMAGES, PAPER, (4,), SEEDS, 20_000)),
+    "cifar-small": ("a ViT of width 128, all methods",
+                    lambda: images("cifar-small", IMAGES, SMALL, WORKERS, SEEDS, 256_000)),
+    "cifar-tune": ("the paper's grid of rates and decays, on a seed of its own",
+                   lambda: paper_grid(images("cifar-tune", IMAGES, SMALL, (4,), (100,), 32_000))),
+    "lm-30m": ("GPT of 30 million parameters, methods that run on the GPU",
+               lambda: text("lm-30m", TEXT_ON_GPU, GPT_30M, (4, 16), SEEDS, 49_152_000)),
+    "lm-30m-host": ("the same, all methods, as far as methods on the host come",
+                    lambda: text("lm-30m-host", TEXT, GPT_30M, (4, 16), (42,), 2_457_600)),
+    "lm-124m": ("GPT of 124 million parameters, methods that run on the GPU",
+                lambda: text("lm-124m", TEXT_ON_GPU, GPT_124M, (4, 16), SEEDS, 13_107_200)),
+    "lm-tune": ("the 30 million, a third of the rate, the rate and three times it",
+                lambda: tuned(text("lm-tune", TEXT_ON_GPU, GPT_30M, (4,), (100,), 6_553_600),
+                              (1 / 3, 1, 3))),
+}
+
+
+def tiny(run):
+    """The same run for two cores and seconds."""
+    small = dict(workers=2, layers=1, heads=2, width=32, length="tiny", warmup=1, dtype=run.dtype)
+    if run.context:
+        small.update(steps=4, every=2, batch=2, context=32, samples=256)
+        if "h" in run.options:
+            small.update(options={**run.options, "h": 2})
+    else:
+        small.update(steps=6, every=3, batch=8, samples=128)
+    return dataclasses.replace(run, **small)
+
+
+def runs_of(name, is_tiny=False, **changes):
+    """All runs of an experiment; of the tiny one those that then differ, with one seed."""
+    made = {}
+    for run in EXPERIMENTS[name][1]():
+        run = dataclasses.replace(tiny(run) if is_tiny else run, **changes)
+        if is_tiny and run.seed != 42 and not name.endswith("-tune"):
+            continue
+        run.minutes = expected_minutes(run)
+        made.setdefault((run.name, run.digest()), run)
+    return list(made.values())

@@ -1,0 +1,165 @@
+# experiments/gpu: the tiny experiments, end to end on two cores.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Oracles: the vectors of GPT-2's tokens that others published, and a run by ranks of their own.
+import json
+import os
+import pathlib
+import sys
+
+import pytest
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = pathlib.Path(os.environ.get("PRIDE_DATA") or ROOT / ".." / "shared" / "data")
+sys.path.insert(0, str(ROOT / "experiments" / "gpu"))
+
+import make_shards  # noqa: E402  pylint: disable=wrong-import-position
+import plans  # noqa: E402  pylint: disable=wrong-import-position
+import table  # noqa: E402  pylint: disable=wrong-import-position
+
+pytestmark = pytest.mark.skipif(int(torch.__version__.split(".")[0]) < 2,
+                                reason=f"torch {torch.__version__}: the experiments need 2.x")
+CPU = torch.device("cpu")
+
+
+def images():
+    for folder in (DATA, DATA / "cifar10"):
+        if any(folder.glob("data_batch_*.bin*")) and any(folder.glob("test_batch.bin*")):
+            return folder
+    pytest.skip(f"no CIFAR-10 in {DATA}: set PRIDE_DATA to the folder of its binary files")
+
+
+def vocabulary():
+    for folder in (DATA / "gpt2_bpe", DATA.parent / "gpt2_bpe"):
+        if (folder / "encoder.json").exists():
+            return folder
+    pytest.skip(f"no gpt2_bpe with GPT-2's encoder.json and vocab.bpe in {DATA} or beside it")
+
+
+def lines(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def make_twice(name, only, folder, out, capsys):
+    """The lines of a tiny experiment, which a second call leaves as they are."""
+    import run
+
+    arguments = [name, "--tiny", "--device", "cpu", "--data", str(folder), "--out", str(out), "--only", only]
+    threads = torch.get_num_threads()
+    try:
+        assert run.main(arguments) == 0
+        first = (out / f"{name}.jsonl").read_text()
+        capsys.readouterr()
+        assert run.main(arguments) == 0
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision("highest")
+    assert (out / f"{name}.jsonl").read_text() == first
+    assert capsys.readouterr().out == ""
+    return lines(out / f"{name}.jsonl")
+
+
+def check(row, out):
+    curve = lines(out / row["curve"])
+    assert [point["step"] for point in curve] == list(range(row["every"], row["steps"] + 1, row["every"]))
+    assert curve[-1]["loss"] == row["loss"] > 0 and curve[-1]["bytes_sent"] == row["bytes_sent"] > 0
+    assert row["seen"] == row["steps"] * row["workers"] * row["batch"] * (row["context"] or 1)
+    assert row["ms_per_step"] > 0 and len(row["param_hash"]) == 16
+
+
+def test_tiny_cifar(tmp_path, capsys):
+    rows = make_twice("cifar-small", "cifar-small-[adt]*-n2-*", images(), tmp_path, capsys)
+    assert {row["label"] for row in rows} >= {"adamw", "dlion-vote", "dlion-muon"}
+    for row in rows:
+        check(row, tmp_path)
+        assert 0 <= row["accuracy"] <= 1
+        bits = row["bits_per_parameter_and_step"]
+        assert 32 <= bits < 33 if row["label"] == "adamw" else bits < 4
+    assert "| `dlion-vote` |" in "\n".join(table.table(table.groups(rows)))
+
+
+def test_tiny_lm(tmp_path, capsys):
+    shards = tmp_path / "shards"
+    make_shards.main(["--out", str(shards), "--vocab", str(vocabulary()), "--val-fraction", "0.2",
+                      str(ROOT / "docs" / "methods")])
+    rows = make_twice("lm-30m-host", "*-[dl]i*-n2-*", shards, tmp_path, capsys)
+    for row in rows:
+        check(row, tmp_path)
+        assert row["unit"] == "tokens" and abs(row["loss"] - 10.8) < 0.5  # of 50,257 tokens at first
+
+
+def test_tokens_are_those_published():
+    encoder = make_shards.Encoder(vocabulary())
+    with open(vocabulary() / "vectors_published.jsonl", encoding="utf-8", newline="\n") as file:
+        for row in map(json.loads, file):
+            assert list(encoder.encode(row["text"])) == row["ids"], row["text"]
+
+
+def tiny_run(**changes):
+    run = next(r for r in plans.runs_of("cifar-small", True) if r.label == "dlion-vote")
+    for name, value in changes.items():
+        setattr(run, name, value)
+    return run
+
+
+def values_of(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def by_rank(run, folder):
+    """On each rank: the worker of that number."""
+    import images as task_images
+    import models
+    import training
+
+    task = task_images.Images(run, folder, CPU, {})
+    model = training.start(task, run, CPU)
+    task.begin([models.own_rank()])
+    gradient, optimizer = training.Gradient(model, run.how, None), training.make_optimizer(model, run)
+    for step in range(run.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = training.rate(run, step)
+        optimizer.zero_grad(set_to_none=True)
+        gradient(task.batches(step)[0])
+        optimizer.step()
+    made = f"{optimizer.check_replicas():016x}", optimizer.traffic()["bytes_sent"]
+    optimizer.close()
+    return made
+
+
+def by_workers(run, folder):
+    import images as task_images
+    import training
+
+    return training.train(task_images.Images(run, folder, CPU, {}), run, CPU)[0]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_virtual_workers_have_the_bits_of_ranks(world, dtype):
+    run = tiny_run(dtype=dtype)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as ranks have
+    try:
+        mine = by_workers(run, images())
+    finally:
+        torch.set_num_threads(threads)
+    for theirs in world(run.workers).run(by_rank, run, images()):
+        assert (mine["param_hash"], mine["bytes_sent"]) == theirs
+
+
+def test_joined_workers_are_those_of_the_method():
+    # the sums are float32 in both, in the same order; only the division differs
+    joined, apart = (by_workers(tiny_run(method="adamw", options={}, betas=(0.9, 0.999), joined=j,
+                                         dtype="float32"), images()) for j in (True, False))
+    assert abs(joined["loss"] - apart["loss"]) < 1e-4
+    # what is counted has the frames' heads, 2.5 % of so small a model
+    assert joined["bytes_sent"] == pytest.approx(apart["bytes_sent"], rel=0.03)
+    assert (joined["bytes_are"], apart["bytes_are"]) == ("computed", "counted")
+
+
+@pytest.mark.parametrize("name", list(plans.EXPERIMENTS))
+def test_runs_are_planned_for_five_minutes(name):
+    runs = plans.runs_of(name)
+    assert len({run.name for run in runs}) == len(runs)
+    assert max(run.minutes for run in runs) <= 5

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Runs the experiments of experiments/gpu, or packs them for a machine without packages.
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/gpu_experiments.sh NAME [options]
+       scripts/gpu_experiments.sh --table FILE...
+       scripts/gpu_experiments.sh --shards OUT --vocab DIR TEXT...
+       scripts/gpu_experiments.sh --pack DIR DATA...
+
+  NAME         makes the runs of an experiment that are missing; NAME --list lists them, NAME --help the options
+  --table      Markdown from the lines of runs
+  --shards     shards of GPT-2 tokens from texts and folders of them
+  --pack DIR   code, library and the files of DATA as DIR/part-01.tar, ... of at most 55 MiB. On the other
+               machine: for f in part-*.tar; do tar xf $f; done; pride-gpu/scripts/gpu_experiments.sh NAME
+  -h, --help   this text
+
+Environment: PYTHON (default python3; torch 2.x); PRIDE_LIBRARY_DIR, the folder of libpride.so, where the
+package is not installed (default build/core/src/c); PRIDE_DATA, the folder of the data.
+TEXT
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+readonly root
+python=${PYTHON:-python3}
+
+# The package of this tree beside its library, unless it is installed.
+use_package() {
+  if [ -e "$root/lib/libpride.so" ]; then
+    export PRIDE_LIBRARY_DIR=$root/lib LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  elif [ -z "${PRIDE_LIBRARY_DIR:-}" ] && [ -e "$root/build/core/src/c/libpride.so" ]; then
+    export PRIDE_LIBRARY_DIR=$root/build/core/src/c
+  fi
+  if [ -z "${PRIDE_DATA:-}" ] && [ -d "$root/data" ]; then export PRIDE_DATA=$root/data; fi
+  [ -z "${PRIDE_LIBRARY_DIR:-}" ] || export PYTHONPATH=$root/python${PYTHONPATH:+:$PYTHONPATH}
+  PRIDE_COMMIT=${PRIDE_COMMIT:-$(cat "$root/commit" 2>/dev/null || git -C "$root" rev-parse --short HEAD)}
+  export PRIDE_COMMIT
+}
+
+main() {
+  case ${1:-} in
+    -h | --help) usage && return ;;
+    '') usage >&2 && return 2 ;;
+  esac
+  use_package
+  case $1 in
+    --table) exec "$python" "$root/experiments/gpu/table.py" "${@:2}" ;;
+    --shards) exec "$python" "$root/experiments/gpu/make_shards.py" --out "${@:2}" ;;
+    --pack) exec "$python" "$root/experiments/gpu/pack.py" "${@:2}" ;;
+    *) exec "$python" "$root/experiments/gpu/run.py" "$@" ;;
+  esac
+}
+
+main "$@"
