@@ -206,6 +206,9 @@ class Optimizer {
   void gradient_ready(std::size_t tensor, bool unused = false);
   void gradient_ready(std::size_t tensor, const ConstTensor& grad);
   StepReport finish_step();  // tensors not reported ready are unused
+  // In an overlapped step: the tensors, since the last call, whose gradients are encoded and not
+  // read again: their memory is free. Empty for methods that read gradients later.
+  std::vector<std::size_t> take_released();
 
   // With virtual workers, in the place of the above: the gradients of one worker, and the tensors
   // that it does not use. Each worker once, in any order. Its gradients are read before this

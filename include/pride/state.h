@@ -15,8 +15,8 @@ namespace pride {
 // Placement of a buffer: each rank its own, all ranks the same, or each shard's part on its server.
 enum class StateKind { kLocal, kShared, kServer };
 
-// A buffer of (flat_size) floats in an optimizer's memory. Of kServer: other ranks' shards are
-// zero.
+// A buffer of (flat_size) floats in an optimizer's memory. Of kServer: it lies in the host's
+// memory, and other ranks' shards are zero.
 struct StateBuffer {
   std::string name;  // "m"
   StateKind kind = StateKind::kLocal;

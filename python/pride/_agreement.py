@@ -13,7 +13,8 @@ from ._world import listed
 from .errors import CommError, Error, InvalidArgument, NonFiniteGradient
 
 _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broadcast_parameters",
-               "check_replicas", "consolidate_state_dict", "join", "end of join")
+               "check_replicas", "consolidate_state_dict", "join", "end of join",
+               "construct with node_group")
 _STEP, _ENDED = _OPERATIONS.index("step"), _OPERATIONS.index("end of join")
 _ROW = 8  # numbers that a rank sends before an operation
 _TEXT = 1024  # bytes of the reason of a refusal
@@ -29,7 +30,11 @@ def digest(data):
 
 
 class Agreement:
-    """A part of Optimizer."""
+    """A part of Optimizer.
+
+    Ranks agree in `_world`, which has all of them. They vote in `_voters`: the same, or with nodes
+    the ranks of the same local number.
+    """
 
     def _agree(self, operation, prepare=None, values=None):
         """Ranks exchange a row of numbers as they begin an operation; returns those of all ranks:
@@ -76,7 +81,7 @@ class Agreement:
         """This object of ctypes of every rank."""
         every = (type(mine) * self._world.size)()
         self._call("pride_comm_all_gather", self._world.handle, c.byref(mine), c.sizeof(mine),
-                   every)
+                   every, world=self._world)
         return list(every)
 
     def _raise_other_operations(self, rows):
@@ -86,39 +91,74 @@ class Agreement:
                               + ", ".join(calls) + "); each is to be called by all ranks, in the "
                               "same order")
 
-    def _same(self, rows, column, what):
-        """Compares a value of all ranks, but for those that have come to the end of pride.join()."""
-        taken = working(rows)
-        others = [r for r in taken if rows[r][2 + column] != rows[taken[0]][2 + column]]
-        if others:
-            raise InvalidArgument(f"pride: the {what} of rank(s) {listed(others)} and of rank "
-                                  f"{taken[0]} differ")
+    def _local_of(self, rank):
+        """The number of a rank in its node: those with the same one vote on the same tensors."""
+        return self._nodes.local_of[rank] if self._nodes else 0
 
-    def _call(self, name, *arguments):
-        with self._failures():
-            return self._world.call(name, *arguments)
+    def _node_of(self, rank):
+        """The number that its state has."""
+        return self._nodes.node_of[rank] if self._nodes else rank
+
+    def _of_node(self):
+        """All slots of a node, or of this rank where it is one."""
+        return self._nodes.slots if self._nodes else self._slots
+
+    def _same(self, rows, column, what, among=lambda _: 0):
+        """Compares a value of all ranks for which `among` is the same, but for those that have come
+        to the end of pride.join()."""
+        others = self._others(rows, column, among)
+        if others:
+            first = min(first for _, first in others)
+            those = listed(r for r, other in others if other == first)
+            raise InvalidArgument(f"pride: the {what} of rank(s) {those} and of rank {first} differ")
+
+    def _others(self, rows, column, among):
+        """(Rank, the first one to which it differs)."""
+        first = {}
+        for r in working(rows):
+            first.setdefault(among(r), r)
+        return [(r, first[among(r)]) for r in working(rows)
+                if rows[r][2 + column] != rows[first[among(r)]][2 + column]]
+
+    def _call(self, name, *arguments, world=None):
+        world = world or self._voters
+        with self._failures(world):
+            return world.call(name, *arguments)
+
+    def _fail(self, reason):
+        """Ends the worlds of this optimizer."""
+        self._world.fail(reason)
+        if self._voters is not self._world and self._voters is not None:
+            self._voters.fail(reason)
 
     @contextlib.contextmanager
-    def _failures(self):
+    def _failures(self, world=None):
         """Errors of a call that communicates: which ranks are silent, and that this is the end."""
+        world = world or self._voters
         try:
             yield
-        except NonFiniteGradient:
+        except NonFiniteGradient as error:
+            if self._nodes:  # others of the node wait for its tensors
+                self._broken = str(error)
+                self._fail(str(error))
             raise
         except CommError as error:
-            self._world.reraise_interrupt()
+            world.reraise_interrupt()
             text = str(error)
             if not self._broken:
-                silence = self._world.silence()
+                silence = world.silence()
                 text += silence
                 if silence.endswith("life") and self._operation == "step":
                     done = library.lib.pride_optimizer_steps_done(self._handle)
-                    text += (f" in step {done + 1}, the first without them. If their data have "
-                             "ended: the loop belongs in `with pride.join(optimizer):`")
+                    text += f" in step {done + 1}, the first without them" + (
+                        "" if self._nodes else ". If their data have ended: the loop belongs in "
+                        "`with pride.join(optimizer):`")
             self._broken = text
+            if self._nodes:
+                self._fail(text)
             raise CommError(text) from None
         except Error:
-            self._world.reraise_interrupt()
+            world.reraise_interrupt()
             raise
 
     def _usable(self):

@@ -30,6 +30,16 @@ def deal_out(slots, settings):
     return [slot for slot in slots if id(slot) not in elsewhere], assemblies
 
 
+def deal(sizes, n):
+    """Indices of what each of n ranks takes: the largest first, to the one that has least."""
+    of, loads = [[] for _ in range(n)], [0] * n
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        r = loads.index(min(loads))
+        of[r].append(i)
+        loads[r] += sizes[i]
+    return of
+
+
 class Assembly:
     """Matrices of one mesh. Each rank has some of them whole, balanced by size."""
 
@@ -37,9 +47,7 @@ class Assembly:
         mesh = slots[0].param.device_mesh
         self._group, rank = mesh.get_group(), mesh.get_local_rank()
         self._params = [slot.param for slot in slots]
-        self._of = [[] for _ in range(mesh.size())]  # indices of the matrices of each rank
-        for i in sorted(range(len(slots)), key=lambda i: -slots[i].n_whole):
-            min(self._of, key=lambda of: sum(slots[j].n_whole for j in of)).append(i)
+        self._of = deal([slot.n_whole for slot in slots], mesh.size())  # indices, of each rank
         self._own = {i: slots[i] for i in self._of[rank]}
         self.elsewhere = [slot for i, slot in enumerate(slots) if i not in self._own]
         for slot in self._own.values():

@@ -22,6 +22,7 @@ from ._steps import CHECKED_STEPS, Steps
 from ._tensors import Slot, Table, check_memory, check_parameter, check_shards, hash_as_float32
 from ._virtual import VirtualWorkers
 from ._agreement import digest
+from ._nodes import find_nodes
 from ._world import Alone, listed, make_world
 from .errors import InvalidArgument
 
@@ -39,6 +40,7 @@ class Construction(VirtualWorkers, Steps):
 
     def _reset(self):
         self._handle = self._world = self._layout = self._table = None
+        self._voters = self._nodes = None
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
         self._running = False         # a step has begun beside backward
@@ -46,7 +48,8 @@ class Construction(VirtualWorkers, Steps):
         self._operation = None        # the last that ranks agreed on
         self._holds_common = False    # the model has the common parameters, see to_common()
         self._handed: Dict[int, tuple] = {}  # in it: gradients that libpride has
-        self._held: List[torch.Tensor] = []  # whose memory it reads and writes
+        self._held: Dict[int, torch.Tensor] = {}    # whose memory it reads,
+        self._held_params: List[torch.Tensor] = []  # and writes
         self._gradient = library.Array()     # the one that is handed over
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._step_number = torch.tensor(0.0)
@@ -109,6 +112,9 @@ class Construction(VirtualWorkers, Steps):
                 raise InvalidArgument(f"pride: two parameters are named '{name}'")
         check_memory(self._slots + slots)
         self._shard_groups = check_shards(self._slots + slots, self._settings, self._world)
+        if self._nodes and self._slots:
+            raise InvalidArgument("pride: add_param_group() with node_group: make a new optimizer")
+        slots = self._nodes.deal_out(slots) if self._nodes else slots
         slots, assemblies = deal_out(slots, self._settings)
         if self._slots and assemblies:
             raise InvalidArgument("pride: add_param_group() of sharded matrices, with a method that "
@@ -135,6 +141,11 @@ class Construction(VirtualWorkers, Steps):
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
         self._world = Alone(timeout) if coordinator is not None else make_world(
             s["process_group"], timeout)
+        self._voters = self._world
+        if s.get("node_group") is not None:
+            self._totals.update(node_bytes_sent=0, node_bytes_received=0)
+            self._nodes = find_nodes(self)
+            self._voters = self._nodes.voters if self._nodes else self._world
         made = {}
 
         def prepare():
@@ -153,9 +164,11 @@ class Construction(VirtualWorkers, Steps):
 
         compared = ("overlap", "lanes", "on_non_finite", "equal_gradients")
         rows = self._agree("construct", prepare, lambda: [
-            digest(repr(s[k]).encode()) for k in compared])
+            digest(repr(s[k]).encode()) for k in (*compared, "vote_weight")])
         for column, name in enumerate(compared):
             self._same(rows, column, f"argument '{name}'")
+        if self._nodes:
+            self._same(rows, len(compared), "argument 'vote_weight'", self._node_of)
         nodes = s["node_of_rank"]
         options = library.make_options(
             s["method"], s["options"], made["groups"],
@@ -170,8 +183,8 @@ class Construction(VirtualWorkers, Steps):
         with self._failures():
             self._handle = self._new_worker(made["layout"], options) if coordinator else (
                 library.Handle(
-                    "optimizer", "pride_optimizer_create", self._world.handle, made["layout"],
-                    c.byref(options), parents=(self._world,)))
+                    "optimizer", "pride_optimizer_create", self._voters.handle, made["layout"],
+                    c.byref(options), parents=(self._voters,)))
         self._layout = made["layout"]
         self._adopt(made["slots"])
         self._sent_groups = list(map(bytes, made["groups"]))
@@ -203,7 +216,7 @@ class Construction(VirtualWorkers, Steps):
         for i, slot in enumerate(self._slots):
             library.call("pride_layout_slot", self._layout, i, c.byref(offset), c.byref(n))
             slot.offset = offset.value
-        self._table = Table(self._handle, self._slots, self._assemblies)
+        self._table = Table(self._handle, self._slots, self._assemblies, self._nodes)
         self._table.fill()
         self._hooks.add(new)
         self._built = self._members()
@@ -211,14 +224,15 @@ class Construction(VirtualWorkers, Steps):
 
     def _check_start(self):
         """Initial values, which libpride compares in the first step: here, so that it is early."""
-        rows = self._agree("check_replicas", None, lambda: [self._hash()])
-        others = [r for r, row in enumerate(rows) if row[2] != rows[0][2]]
+        rows = self._agree("check_replicas", None, self._hashes)
+        others = [r for r, row in enumerate(rows) if row[3 if self._nodes else 2] != (
+            rows[0][3 if self._nodes else 2])]
         if not others:
             return
-        mine = [hash_as_float32(slot.tensor) for slot in self._slots]
+        mine = [hash_as_float32(slot.tensor) for slot in self._of_node()]
         every = self._all_gather((c.c_uint64 * len(mine))(*mine))
         name = next((f"'{slot.name}' of shape {tuple(slot.shape)}" for i, slot in
-                     enumerate(self._slots) if len({hashes[i] for hashes in every}) > 1), "unknown")
+                     enumerate(self._of_node()) if len({hashes[i] for hashes in every}) > 1), "unknown")
         raise InvalidArgument(
             f"pride: initial parameters of rank(s) {listed(others)} are not those of rank 0; the "
             f"first that differs is {name}. Seed all ranks alike, wrap the model in "

@@ -10,7 +10,8 @@ from .errors import InvalidArgument
 
 RUN_ON = ("auto", "host", "device")
 # Values of options that a method has on the host alone.
-_HOST_OPTIONS = {"signs": "stochastic", "dense": "bf16"}
+_HOST_OPTIONS = {"signs": ("stochastic",), "dense": ("bf16",), "rounding": ("stochastic",),
+                 "scale": ("l0", "quantile"), "sync_format": ("fp32", "bf16")}
 # Options that must have this value on a device.
 _DEVICE_OPTIONS = {"every": 1, "fragments": 1, "delay": 0}
 _KEPT = {}  # devices by number: one for all optimizers of a process
@@ -150,7 +151,8 @@ def _host_only(method, options):
         return f"{method} has no kernels for devices"
     for name, value in options.items():
         known = _DEVICE_OPTIONS.get(name)
-        if str(value) == _HOST_OPTIONS.get(name) or known is not None and str(value) != str(known):
+        if str(value) in _HOST_OPTIONS.get(name, ()) or (
+                known is not None and str(value) != str(known)):
             return f"{method} with {name} = {value} has no kernels for devices"
     return None
 

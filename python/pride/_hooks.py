@@ -101,7 +101,7 @@ class Hooks:
 
     def unused(self):
         """For each parameter, whether it has no gradient in this step."""
-        slots = self._optimizer()._slots
+        slots = self._optimizer()._of_node()
         flags = [slot.param.grad is None for slot in slots]
         for i, found in self._watches():
             flags[i] = flags[i] or found.count == self._seen.get(id(slots[i].param), 0)
@@ -110,10 +110,10 @@ class Hooks:
     def reset(self):
         """After a step: what comes now belongs to the next one."""
         for i, found in self._watches():
-            self._seen[id(self._optimizer()._slots[i].param)] = found.count
+            self._seen[id(self._optimizer()._of_node()[i].param)] = found.count
 
     def _watches(self):
-        slots = self._optimizer()._slots if _watched else []
+        slots = self._optimizer()._of_node() if _watched else []
         found = ((i, _watch_of(slot.param)) for i, slot in enumerate(slots))
         return [(i, watch) for i, watch in found if watch is not None]
 

@@ -58,6 +58,44 @@ class _Rendezvous(dist.Store):
             raise CommError(f"no connection within {self._world.timeout.total_seconds():g} s")
 
 
+def _poll(work, until):
+    pause = 1e-5
+    while not work.is_completed() and time.monotonic() < until:
+        time.sleep(pause)
+        pause = min(1e-3, 2 * pause)
+
+
+def wait(world, start, timeout_ms, group, is_gloo=True):
+    """Waits for the work that start() begins in the group, or until the world fails."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    work = None
+    try:
+        work = start()
+        while True:
+            left = max(0.001, min(SLICE_S, deadline - time.monotonic()))
+            if not is_gloo:  # NCCL's wait would end the group at its time-out
+                _poll(work, time.monotonic() + left)
+            try:
+                if is_gloo or work.is_completed():
+                    work.wait(*([datetime.timedelta(seconds=left)] if is_gloo else []))
+                    return
+            except RuntimeError:
+                if work.is_completed():  # perhaps after the time-out of this slice: ask again
+                    work.wait(datetime.timedelta(seconds=1))
+                    return
+            world.watch()
+            world.check()
+            if time.monotonic() > deadline:
+                raise CommError(f"no answer within {timeout_ms / 1000:g} s")
+    except BaseException:
+        _leak(group)
+        if work is not None:
+            _leak(work)
+        world.learn()  # a rank that fails says why before its connections close
+        world.check()
+        raise
+
+
 class Lane:
     """One Gloo group, of some ranks of the world."""
 
@@ -114,30 +152,7 @@ class Lane:
         self.world.fail(reason.decode("utf-8", "replace"))
 
     def _wait(self, start, timeout_ms):
-        deadline = time.monotonic() + timeout_ms / 1000
-        work = None
-        try:
-            work = start()
-            while True:
-                left = max(0.001, min(SLICE_S, deadline - time.monotonic()))
-                try:
-                    work.wait(datetime.timedelta(seconds=left))
-                    return
-                except RuntimeError:
-                    if work.is_completed():  # perhaps after the time-out of this slice: ask again
-                        work.wait(datetime.timedelta(seconds=1))
-                        return
-                self.world.watch()
-                self.world.check()
-                if time.monotonic() > deadline:
-                    raise CommError(f"no answer within {timeout_ms / 1000:g} s")
-        except BaseException:
-            _leak(self.pg)
-            if work is not None:
-                _leak(work)
-            self.world.learn()  # a rank that fails says why before its connections close
-            self.world.check()
-            raise
+        wait(self.world, start, timeout_ms, self.pg)
 
     def release(self):
         _lanes.pop(self.number, None)

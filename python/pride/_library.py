@@ -114,6 +114,7 @@ _FUNCTIONS = {
     "pride_optimizer_create_worker": (None, [_handle, _handle, _options, _string, _out]),
     "pride_optimizer_round": (None, [_handle, _round]),
     "pride_optimizer_set_parameters": (None, [_handle, _array, _u64]),
+    "pride_optimizer_take_released": (None, [_handle, _sizes, _u64, _sizes]),
     "pride_optimizer_memory": (None, [_handle, c.POINTER(MemoryUse)]),
     "pride_cuda_device": (None, [_i32, _out]),
     "pride_method_on_device": (_i32, [_string]),

@@ -16,6 +16,7 @@ from ._tensors import hash_of, shard_of
 from ._agreement import digest
 from .errors import DataError, InvalidArgument
 
+_GROUPS = ("process_group", "node_group")
 _LOCAL = {"keep": 0, "average": 1, "reset": 2}
 
 
@@ -49,7 +50,7 @@ def load(optimizer, saved, local="keep", with_groups=True):
     optimizer._same(rows, 3, "argument 'local' of load_state_dict()")
     _check_alike(optimizer, rows)
     if worlds[0] == size and not all(h == 0 for h in held) and all(
-            h in (0, r + 1) for r, h in enumerate(held)):
+            h in (0, optimizer._node_of(r) + 1) for r, h in enumerate(held)):
         _load_own(optimizer, ranks, local)
     elif all(h == 0 for h in held) or worlds[0] == 1:
         _load_all(optimizer, ranks, local)
@@ -89,11 +90,11 @@ def _check_alike(optimizer, rows):
         raise InvalidArgument(f"pride: load_state_dict: ranks load states of different steps "
                               f"({steps})")
     optimizer._same(rows, 4, "hyper-parameters of the state to load")
-    optimizer._same(rows, 5, "state to load, in what all ranks have alike,")
+    optimizer._same(rows, 5, "state to load, in what all ranks have alike,", optimizer._local_of)
 
 
 def _load_own(optimizer, ranks, local):
-    texts, tensors = ranks[optimizer._world.rank]
+    texts, tensors = ranks[optimizer._voters.rank]
     if local == "average":
         raise InvalidArgument('pride: load_state_dict(local="average") needs the states of all '
                               "ranks on each: consolidate_state_dict() before the state is saved")
@@ -160,6 +161,12 @@ def _ranks(optimizer, saved):
         if any(slot.narrow() for slot in optimizer._slots):
             texts[KIND_OF_MASTER] = "shared"
         ranks[r] = texts, _tensors(optimizer, state, r, texts)
+    cut, here = about.get("node_ranks", 1), len(optimizer._nodes.ranks) if optimizer._nodes else 1
+    if cut != here and any(kind_of(texts, name) == library.SERVER for texts, _ in ranks.values()
+                           for name in buffers_in(texts)):
+        raise InvalidArgument(
+            f"pride: load_state_dict: {texts['method']} has a state by buckets, which were of nodes "
+            f"of {cut} rank(s); this run has nodes of {here}")
     world = _saved_world(ranks)
     if len(ranks) not in (1, world):
         raise DataError(f"pride: load_state_dict: the state is of ranks {', '.join(map(str, ranks))}"
@@ -252,7 +259,7 @@ def _load_all(optimizer, ranks, local):
 def _of_one(optimizer, ranks, source, local):
     """States of all ranks of the saving run, from that of one, which all ranks here hold."""
     texts, tensors = ranks[source]
-    world, rank = int(texts["world"]), optimizer._world.rank
+    world, rank = int(texts["world"]), optimizer._voters.rank
     own = {key: t for key, t in tensors.items() if kind_of(texts, key[0]) != library.SHARED}
     if own and rank != source and local != "reset":
         warnings.warn(
@@ -273,10 +280,11 @@ def _of_one(optimizer, ranks, source, local):
 
 def pickled(optimizer, for_file=True):
     settings = dict(optimizer._settings)
-    if for_file and settings["process_group"] is not None:
-        raise TypeError("pride: an optimizer with a process_group of its own cannot be pickled; "
-                        "save its state_dict()")
-    settings["process_group"] = None
+    for name in _GROUPS if for_file else ():
+        if not isinstance(settings.get(name), (str, type(None))):
+            raise TypeError(f"pride: an optimizer with a {name} of its own cannot be pickled; "
+                            "save its state_dict()")
+    settings.update({name: None for name in _GROUPS if not isinstance(settings.get(name), str)})
     saved = state_dict(optimizer)
     names = [optimizer._name(p, g, i) for g, group in enumerate(optimizer.param_groups)
              for i, p in enumerate(group["params"])]

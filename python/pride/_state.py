@@ -40,11 +40,11 @@ def key_of(name, kind, rank):
 def view_state(optimizer):
     """optimizer.state: the values as they are, in the library's memory."""
     size = library.lib.pride_layout_flat_size(optimizer._layout)
-    rank = optimizer._world.rank
+    rank = optimizer._voters.rank
     memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
     place = optimizer._slots[0].place
-    whole = {key_of(name, kind, rank): place.floats(address, size, memory)
-             for name, kind, address in _buffers(optimizer)}
+    whole = {key_of(name, kind, rank): (HOST if kind == library.SERVER else place).floats(
+        address, size, memory) for name, kind, address in _buffers(optimizer)}
     for slot in optimizer._slots:
         entry = optimizer.state[slot.param]
         entry["step"] = optimizer._step_number
@@ -79,6 +79,8 @@ def _own(optimizer, worker=None):
     for i in range(library.lib.pride_state_texts(handle)):
         library.call("pride_state_text", handle, i, c.byref(name), c.byref(value))
         texts[name.value.decode()] = value.value.decode()
+    if optimizer._nodes and "bucket size" in texts:  # a larger one makes the same buckets
+        texts["bucket size"] = str(optimizer._settings["bucket_size"])
     spec, data = library.Tensor(), c.c_void_p()
     for i in range(library.lib.pride_state_tensors(handle)):
         library.call("pride_state_tensor", handle, i, c.byref(spec), c.byref(data))
@@ -109,7 +111,7 @@ def state_dict(optimizer):
 
 
 def _state_dict(optimizer):
-    rank, gathered = optimizer._world.rank, optimizer._gathered
+    rank, gathered = optimizer._voters.rank, optimizer._gathered
     if gathered is not None and gathered[0] == _version(optimizer):
         ranks = gathered[1]
     elif optimizer._n_workers:
@@ -120,7 +122,7 @@ def _state_dict(optimizer):
     steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
     # matrices that another rank has whole: torch.distributed.checkpoint asks for an entry of each
     state = {i: {"step": torch.tensor(steps)} for i in index.values()}
-    for slot in optimizer._slots:
+    for slot in optimizer._of_node():
         entry = {"step": torch.tensor(steps)}
         for r, (texts, tensors) in sorted(ranks.items()):
             for buffer in buffers_in(texts):
@@ -131,6 +133,9 @@ def _state_dict(optimizer):
     groups[0][ABOUT] = {"format": FORMAT, "ranks": {
         str(r): {k: v for k, v in texts.items() if k != KIND_OF_MASTER}
         for r, (texts, _) in ranks.items()}}
+    if optimizer._nodes and any(kind_of(texts, name) == library.SERVER
+                                for texts, _ in ranks.values() for name in buffers_in(texts)):
+        groups[0][ABOUT]["node_ranks"] = len(optimizer._nodes.ranks)
     return {"state": state, "param_groups": groups}
 
 
@@ -177,13 +182,18 @@ def consolidate(optimizer, to):
     rows = optimizer._agree("consolidate_state_dict", save, lambda: [to])
     optimizer._same(rows, 0, "argument 'to' of consolidate_state_dict()")
     texts, tensors = made["own"]
-    private = {key: t for key, t in tensors.items() if kind_of(texts, key[0]) != library.SHARED}
-    ranks = {world.rank: (texts, tensors)}
+    node = optimizer._node_of(world.rank)
+    ranks = {node: (texts, dict(tensors))}
     data = io.BytesIO()
     if world.rank != to:
-        torch.save((texts, private), data)
+        with_shared = optimizer._nodes and node == optimizer._node_of(to)
+        torch.save((texts, {key: t for key, t in tensors.items()
+                            if with_shared or kind_of(texts, key[0]) != library.SHARED}), data)
     for r, received in _gathered(optimizer, data.getvalue(), to).items():
-        ranks[r] = torch.load(io.BytesIO(received), map_location="cpu")
+        texts, tensors = torch.load(io.BytesIO(received), map_location="cpu")
+        had = ranks.setdefault(optimizer._node_of(r), ({}, {}))
+        had[0].update(texts)
+        had[1].update(tensors)
     if world.rank == to:
         optimizer._gathered = _version(optimizer), ranks
 
@@ -200,7 +210,7 @@ def _gathered(optimizer, data, to):
     else:
         out[to] = len(data)
     every = c.create_string_buffer(sum(into))
-    optimizer._call("pride_comm_all_to_all_v", world.handle, data, out, every, into)
+    optimizer._call("pride_comm_all_to_all_v", world.handle, data, out, every, into, world=world)
     if world.rank != to:
         return {}
     received, begin = {}, 0

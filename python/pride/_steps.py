@@ -15,7 +15,7 @@ from ._lane import SLICE_S
 from ._state import stepped
 from ._tensors import DTYPES, hash_of, same_bits
 from ._world import listed
-from .errors import Error, InvalidArgument
+from .errors import Error, InvalidArgument, NonFiniteGradient
 from .methods import method_info
 
 CHECKED_STEPS = 2  # in which ranks compare their gradients
@@ -67,9 +67,11 @@ class Steps(Joining):
         """Begins a step whose gradients are all there: those of _gradients(); None if the step is
         skipped on all ranks."""
         values = []
-        checked = self._checks_left > 0 and self._world.size > 1
+        checked = self._checks_left > 0 and self._voters.size > 1
 
         def prepare():
+            if self._nodes:
+                unused[:] = self._nodes.average(unused)
             self._table.collect_gradients()
             values.extend(self._gradients(unused))
             amp.read()
@@ -89,12 +91,15 @@ class Steps(Joining):
     def _agree_on_step(self, prepare, amp=None, checked=False, unused=(), values=()):
         """False if the step is skipped on all ranks. Without amp it begins in backward."""
         rows = self._agree("step", prepare, lambda: [
-            digest(b"".join(self._sent_groups) + bytes([self._factor < 0])),
+            digest(b"".join(self._sent_groups) + bytes([self._factor < 0]) +
+                   (repr(self._factor).encode() if self._nodes else b"")),
             int(amp is not None and amp.found_inf),
             digest(bytes(unused) + hash_of(values).to_bytes(8, "little")) if checked else 0,
             _what_they_say(values, unused) if checked else 0,
-            digest(repr(sorted(self._frozen)).encode())])
-        self._same(rows, 0, "hyper-parameters (lr, betas, eps, weight_decay, maximize)")
+            digest(repr(self._frozen_names()).encode()),
+            self._nodes.not_finite if self._nodes else 0])
+        more = ", the GradScaler's scale" if self._nodes else ""
+        self._same(rows, 0, f"hyper-parameters (lr, betas, eps, weight_decay, maximize{more})")
         self._same(rows, 4, "set of parameters with requires_grad=False")
         return self._begins(rows, amp, checked)
 
@@ -110,9 +115,26 @@ class Steps(Joining):
                 r for r, row in enumerate(rows) if row[3]))
             self._hooks.reset()
             return False
+        for r, row in enumerate(rows if self._nodes else ()):
+            if row[7]:
+                done = library.lib.pride_optimizer_steps_done(self._handle)
+                raise NonFiniteGradient(
+                    f"pride: step {done + 1}: the mean gradient of {self._nodes.slots[row[7] - 1].name}"
+                    f" in node {self._node_of(r)}, of which rank {r} has it, is not finite; nothing "
+                    "was changed")
         if checked:
-            self._check_local([rows[r] for r in working(rows)])
+            self._check_local(self._by_nodes([rows[r] for r in working(rows)]))
         return True
+
+    def _by_nodes(self, rows):
+        """One row for each node, of what _check_local() reads."""
+        if not self._nodes:
+            return rows
+        nodes = {}
+        for r, row in enumerate(rows):
+            nodes.setdefault(self._node_of(r), []).append(row)
+        return [[0, 0, 0, 0, digest(repr([row[4] for row in node]).encode()),
+                 max(row[5] for row in node)] for node in nodes.values()]
 
     def _gradients(self, unused):
         """As Slot.gradient(); None for those that are unused, or that libpride has."""
@@ -163,7 +185,7 @@ class Steps(Joining):
         if values is None:
             status = library.lib.pride_optimizer_ready(self._handle.value, index, 1)
         else:
-            self._held.append(values)
+            self._held[index] = values
             array = self._gradient
             array.data, array.n = values.data_ptr(), self._slots[index].n
             array.dtype, array.device = DTYPES[values.dtype], self._slots[index].place.code
@@ -186,7 +208,7 @@ class Steps(Joining):
                     with self._all_fail():
                         self._prepare()
                 self._begin()
-                self._held += [each.param.detach() for each in self._slots]
+                self._held_params = [each.param.detach() for each in self._slots]
             with self._all_fail():
                 if index in self._handed:
                     raise InvalidArgument(
@@ -202,6 +224,18 @@ class Steps(Joining):
                 self._handed[index] = (grad.data_ptr(), grad._version,
                                        None if values is grad else values)
                 self._ready(index, values.detach())
+                if self._settings.get("release_gradients"):
+                    self._release()
+
+    def _release(self):
+        """Frees the gradients that libpride has encoded."""
+        n = len(self._slots)
+        tensors, found = (c.c_uint64 * n)(), c.c_uint64()
+        library.call("pride_optimizer_take_released", self._handle, tensors, n, c.byref(found))
+        for i in tensors[:found.value]:
+            self._slots[i].param.grad = None
+            self._held.pop(i, None)
+            self._handed[i] = None
 
     def _copy(self, index):
         slot = self._slots[index]
@@ -229,8 +263,11 @@ class Steps(Joining):
     def _as_handed(self, index):
         """False if the gradient has changed since the library was given it. DDP writes gradients a
         second time at the end of backward, with the same values."""
-        slot, (address, version, copy) = self._slots[index], self._handed[index]
+        slot, handed = self._slots[index], self._handed[index]
         grad = slot.param.grad
+        if handed is None:  # released
+            return grad is None
+        address, version, copy = handed
         if grad is None or grad.layout != torch.strided:
             return False
         if slot.n == 0 or (address, version) == (grad.data_ptr(), grad._version):
@@ -241,12 +278,12 @@ class Steps(Joining):
         try:
             with self._failures():
                 report = self._wait_for_end()
+                self._table.written(self._frozen)
         except (Error, MemoryError):
             raise
         except BaseException as interrupt:  # Ctrl-C
             self._abandon(f"rank {self._world.rank} was interrupted: {type(interrupt).__name__}")
             raise
-        self._table.written(self._frozen)
         self._note(report)
         self._hooks.reset()
         stepped(self)
@@ -258,7 +295,7 @@ class Steps(Joining):
         status = library.PENDING
         while status == library.PENDING:
             status = library.lib.pride_optimizer_finish(self._handle, int(SLICE_S * 1000), report)
-        self._running, self._handed, self._held = False, {}, []
+        self._running, self._handed, self._held, self._held_params = False, {}, {}, []
         library.check(status)
         return report
 
@@ -276,14 +313,14 @@ class Steps(Joining):
             self._abandon(reason)
         elif self._world.size > 1 and not self._broken:
             self._broken = reason
-            self._world.fail(reason)
+            self._fail(reason)
 
     def _abandon(self, reason):
         """Ends a step that has begun: the world fails with this reason."""
         if not self._running or self._pid != os.getpid():  # a forked child has no part in it
             return
         self._broken = self._broken or reason
-        self._world.fail(reason)
+        self._fail(reason)
         with contextlib.suppress(Error, MemoryError):
             self._wait_for_end()
 
@@ -294,6 +331,10 @@ class Steps(Joining):
         self._totals["skipped" if report.skipped else "steps"] += 1
         for name in ("bytes_sent", "bytes_received", "messages_sent"):
             self._totals[name] += self._last[name]
+        for name in ("bytes_sent", "bytes_received") if self._nodes else ():
+            self._last["node_" + name] = getattr(self._nodes, name)
+            self._totals["node_" + name] += getattr(self._nodes, name)
+            setattr(self._nodes, name, 0)
 
     def _group_values(self, group, number=None):
         """The group's values as libpride takes them; NaN there is a value that a method lacks."""
@@ -312,8 +353,13 @@ class Steps(Joining):
     def _frozen_now(self):
         """Indices of parameters that are not trained: steps leave them as they are, as in torch. One
         that no rank uses in a step is decayed."""
-        return {i for i, slot in enumerate(self._slots)
-                if not slot.param.requires_grad and slot.param.grad is None}
+        if self._nodes:
+            self._nodes.frozen = {id(slot.param) for slot in self._nodes.slots if _is_frozen(slot)}
+        return {i for i, slot in enumerate(self._slots) if _is_frozen(slot)}
+
+    def _frozen_names(self):
+        return sorted(self._frozen) if not self._nodes else [
+            slot.name for slot in self._nodes.slots if _is_frozen(slot)]
 
     def _members(self):
         return [[id(p) for p in group["params"]] for group in self.param_groups]
@@ -330,6 +376,10 @@ class Steps(Joining):
                 library.call("pride_optimizer_set_group", self._handle, g, c.byref(values))
                 self._sent_groups[g] = bytes(values)
 
+    def _hashes(self):
+        """Of this rank's share, and of all that its node has."""
+        return [self._hash(), self._nodes.hash() if self._nodes else 0]
+
     def _hash(self):
         """Of the parameters; with local steps of those that the ranks have in common."""
         self._table.fill()
@@ -339,6 +389,10 @@ class Steps(Joining):
 
 
 _ZEROS = 1
+
+
+def _is_frozen(slot):
+    return not slot.param.requires_grad and slot.param.grad is None
 
 
 def _what_they_say(values, unused):

@@ -174,10 +174,11 @@ class Slot:
     """One parameter, as it was when the optimizer was made."""
 
     __slots__ = ("name", "param", "group", "shape", "dtype", "device", "n", "offset", "whole",
-                 "place")
+                 "mean", "place")
 
     def __init__(self, name, param, group):
         self.name, self.param, self.group, self.whole = name, param, group, None
+        self.mean = False  # or with nodes, of those of this rank: the node's gradient, or None
         self.place = HOST  # where the method runs
         self._measure()
 
@@ -203,6 +204,8 @@ class Slot:
     @property
     def grad(self):
         """The gradient's values on this rank, or None."""
+        if self.mean is not False:
+            return self.mean
         if self.param.grad is None or self.whole is None:
             return None if self.param.grad is None else local(self.param.grad)
         return self.whole.grad
@@ -229,6 +232,10 @@ class Slot:
         grad = self.grad
         if is_readable(grad, self.place) and grad.shape == self.shape:
             return grad
+        self.check_gradient(grad)
+        return None
+
+    def check_gradient(self, grad):
         if grad.layout != torch.strided:
             raise InvalidArgument(f"pride: the gradient of {self.name} is sparse; make it dense, "
                                   "e.g. torch.nn.Embedding(..., sparse=False)")
@@ -237,15 +244,15 @@ class Slot:
         if grad.shape != self.shape:
             raise InvalidArgument(f"pride: the gradient of {self.name} has shape "
                                   f"{tuple(grad.shape)}, the parameter {tuple(self.shape)}")
-        return None
 
 
 class Table:
     """Where libpride reads and writes the parameters: their own memory, or a copy of each that lies
     elsewhere or in another order."""
 
-    def __init__(self, handle, slots, assemblies=()):
+    def __init__(self, handle, slots, assemblies=(), nodes=None):
         self._handle, self._slots, self._assemblies = handle, slots, assemblies
+        self._nodes = nodes
         self._params = []  # their values on this rank, as of the last fill()
         self._sharded = any(is_sharded(slot.param) for slot in slots)
         self._places = None
@@ -297,14 +304,16 @@ class Table:
         return self._now() != self._places
 
     @torch.no_grad()
-    def written(self, frozen=()):
+    def written(self, frozen=None):
         """After libpride has written all but the parameters with the indices `frozen`."""
         for i, copy in self._copies.items():
-            if i not in frozen:
+            if i not in (frozen or ()):
                 self._params[i].copy_(copy)
         for i, version in self._versions:
-            if i not in frozen:
+            if i not in (frozen or ()):
                 version.zero_()
+        if self._nodes is not None:
+            self._nodes.hand_back(frozen is not None)
         for assembly in self._assemblies:
             assembly.hand_back()
 

@@ -33,7 +33,7 @@ class VirtualWorkers:
         return self._settings.get("virtual_workers") or 0  # older pickles have none
 
     def _n_ranks(self):
-        return self._n_workers or self._world.size
+        return self._n_workers or self._voters.size
 
     @contextlib.contextmanager
     def worker(self, number: int):

@@ -97,21 +97,26 @@ class Alone(_NativeWorld):
 class World(_NativeWorld):
     """This rank's place among the ranks of a process group, and the failure that they share."""
 
-    def __init__(self, group, timeout):
+    def __init__(self, group, timeout, ranks=None):
+        """Of the ranks of a group, or of these."""
         if not dist.is_available() or not dist.is_initialized():
             raise InvalidArgument("pride: torch.distributed has no process group")
         self.timeout = timeout
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        if ranks is not None:
+            self.rank, self.size = ranks.index(self.rank), len(ranks)
         if self.rank < 0:
             raise InvalidArgument(
                 f"pride: this process (rank {dist.get_rank()} of the job) is not a member of the "
                 "process group given")
-        self.global_ranks = tuple(
+        self.global_ranks = tuple(ranks) if ranks is not None else tuple(
             r if group is None else dist.get_global_rank(group, r) for r in range(self.size))
         _serials[self.global_ranks] += 1
         base = dist.distributed_c10d._get_default_store()
-        ranks = "-".join(map(str, self.global_ranks)) if group is not None else "all"
-        self.name = f"pride/{ranks}/{_serials[self.global_ranks]}"
+        self._names = list(range(self.size)) if ranks is None else ranks  # in errors
+        every = group is None and ranks is None
+        name = "all" if every else "-".join(map(str, self.global_ranks))
+        self.name = f"pride/{name}/{_serials[self.global_ranks]}"
         self.store = dist.PrefixStore(self.name, base)
         self.interrupt = None  # a KeyboardInterrupt or the like that a callback caught
         self._reason = None
@@ -156,7 +161,7 @@ class World(_NativeWorld):
         with self._lock:
             if self._reason is not None:
                 return
-            self._reason = f"rank {self.rank}: {reason}"
+            self._reason = f"rank {self._names[self.rank]}: {reason}"
         # in a thread: a store whose server is gone may take long to say so
         _in_thread(self._publish, self._reason).join(1.0)
 
@@ -249,7 +254,8 @@ class World(_NativeWorld):
         except CommError as error:
             known = _STORE_GONE in str(error) and _STORE_GONE in (self._reason or "")
             return "" if known or str(error) in (self._reason or "") else f"; {error}"
-        return f"; rank(s) {listed(missing)} gave no sign of life" if missing else ""
+        return f"; rank(s) {listed(self._names[r] for r in missing)} gave no sign of life" if (
+            missing) else ""
 
     def _wait_for_all(self):
         """Waits until all ranks make this world."""
@@ -261,8 +267,8 @@ class World(_NativeWorld):
 
         if not self.wait_for(lambda: not missing()):
             raise CommError(
-                f"pride: rank {self.rank} of {self.size} made an optimizer; rank(s) "
-                f"{listed(missing())} did not within {self.timeout.total_seconds():g} s. All "
+                f"pride: rank {self._names[self.rank]} of {self.size} made an optimizer; rank(s) "
+                f"{listed(self._names[r] for r in missing())} did not within {self.timeout.total_seconds():g} s. All "
                 "ranks of the process group make the same optimizers in the same order")
 
     def wait_for(self, condition):

@@ -48,6 +48,9 @@ def join(optimizer: Optimizer) -> Iterator[None]:
         InvalidArgument: on all ranks, if some do not enter the block.
     """
     optimizer._usable()
+    if optimizer._settings.get("node_group") is not None:
+        raise InvalidArgument("pride: join() with node_group: the ranks of a node step together; "
+                              "give them as many batches")
     optimizer._agree("join")
     optimizer._joined = True
     try:

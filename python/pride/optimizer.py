@@ -41,6 +41,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
         capturable, differentiable: True is refused.
         overlap: exchange while backward goes on. Each backward outside :meth:`no_sync` must then be
             followed by one ``step()``, and gradients must not be changed in between.
+        release_gradients: with ``overlap``, backward sets a gradient to None as soon as it is
+            encoded: a model then never has all of its gradients in memory. For methods that do not
+            read gradients again; not under DistributedDataParallel.
         bucket_size: coordinates that are exchanged at a time.
         lanes: buckets on their way at a time, each with a thread and a Gloo group of its own, beside
             copies, arithmetic and, with overlap, backward. 0: one after the other.
@@ -56,6 +59,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
         equal_gradients: ``"refuse"`` gradients that are bit-equal on all ranks in the first steps,
             which are those of DDP's averaging or of the same data everywhere; or ``"allow"``.
         node_of_rank: for each rank the number of its node: the hierarchical route.
+        node_group: ``"auto"``, the ranks of this host, or the process group of this rank's node:
+            ranks of a node average their gradients, nodes vote. Each rank holds the state of some
+            tensors, averages their gradients, votes on them with the ranks of the same number on
+            the other nodes, and hands their values to its node.
         replicate_mesh: of a model that ``fully_shard(model, mesh=mesh["fs"])`` has sharded: the
             mesh of one dimension whose ranks hold the same shards, ``mesh["dp"]``. They vote on
             their shards, and state is sharded alike.
@@ -88,11 +95,13 @@ class Optimizer(Construction, torch.optim.Optimizer):
                  maximize: bool = False, foreach: Optional[bool] = None,
                  fused: Optional[bool] = None, capturable: bool = False,
                  differentiable: bool = False, overlap: bool = False,
+                 release_gradients: bool = False,
                  bucket_size: int = 4 << 20, lanes: int = 2, seed: int = 0, vote_weight: int = 1,
                  on_non_finite: str = "raise", clip_global_norm: float = 0.0,
                  timeout: float = 300.0, broadcast_parameters: bool = False,
                  equal_gradients: str = "refuse",
-                 node_of_rank: Optional[List[int]] = None, replicate_mesh: Any = None,
+                 node_of_rank: Optional[List[int]] = None, node_group: Any = None,
+                 replicate_mesh: Any = None,
                  run_on: str = "auto", virtual_workers: Optional[int] = None,
                  coordinator: Optional[str] = None,
                  certificates: Optional[str] = None, worker_name: Optional[str] = None) -> None:
@@ -105,10 +114,10 @@ class Optimizer(Construction, torch.optim.Optimizer):
             process_group = replicate_mesh.get_group()
         self._settings = dict(
             method=method, options=dict(options or {}), process_group=process_group,
-            overlap=overlap, bucket_size=bucket_size, lanes=lanes, seed=seed,
+            overlap=overlap, release_gradients=release_gradients, bucket_size=bucket_size, lanes=lanes, seed=seed,
             vote_weight=vote_weight,
             on_non_finite=on_non_finite, clip_global_norm=clip_global_norm, timeout=timeout,
-            equal_gradients=equal_gradients, node_of_rank=node_of_rank,
+            equal_gradients=equal_gradients, node_of_rank=node_of_rank, node_group=node_group,
             virtual_workers=virtual_workers, run_on=run_on, coordinator=coordinator,
             certificates=certificates, worker_name=worker_name)
         self._names: Dict[int, str] = {}
@@ -123,6 +132,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
             _virtual.check_setting(self._settings)
             _one_of("on_non_finite", on_non_finite, ("raise", "skip"))
             _one_of("equal_gradients", equal_gradients, ("refuse", "allow"))
+            if release_gradients and not overlap:
+                raise InvalidArgument("pride: release_gradients=True needs overlap=True: without it "
+                                      "nothing is encoded before step()")
             if vote_weight not in range(1, 65536):
                 raise InvalidArgument(f"pride: vote_weight = {vote_weight!r}, must be a whole "
                                       "number from 1 to 65535")
@@ -230,16 +242,20 @@ class Optimizer(Construction, torch.optim.Optimizer):
             InvalidArgument: on all ranks, naming those whose parameters differ from rank 0's.
         """
         self._usable()
-        rows = self._agree("check_replicas", None, lambda: [self._hash()])
-        self._same(rows, 0, "parameters")
-        return rows[0][2]
+        rows = self._agree("check_replicas", None, self._hashes)
+        self._same(rows, 0, "parameters", self._local_of)
+        self._same(rows, 1, "parameters", self._node_of)
+        if not self._nodes:
+            return rows[0][2]
+        return digest(repr([rows[r][2] for r in self._nodes.first]).encode())
 
     def traffic(self) -> Dict[str, Any]:
         """Bytes of this rank (of virtual worker 0): of all steps since the optimizer was made, and of the last one.
 
         ``cost_bytes`` is what the method's next step sends, ``mean_cost_bytes`` the mean over the h
         steps that it is in, of a method with local steps; ``fp32_bytes`` what a ring all-reduce
-        of float32 gradients sends.
+        of float32 gradients sends. With ``node_group`` these are between nodes, of this rank's
+        share, and ``node_bytes_sent`` and ``node_bytes_received`` are inside the node.
         """
         if self._handle is None:
             raise Error("pride: no traffic before the first step of a copied optimizer")
@@ -356,7 +372,7 @@ class Optimizer(Construction, torch.optim.Optimizer):
         made = self.__class__.__new__(self.__class__)
         memo[id(self)] = made
         _load.unpickle(made, copy.deepcopy(_load.pickled(self, False), memo))
-        made._settings["process_group"] = self._settings["process_group"]
+        made._settings.update({name: self._settings.get(name) for name in _load._GROUPS})
         return made
 
     def close(self) -> None:
@@ -369,6 +385,8 @@ class Optimizer(Construction, torch.optim.Optimizer):
             for entry in self.state.values():  # what a caller holds of it keeps its memory
                 entry.clear()
             handle.close()
+            if self._voters is not self._world:
+                self._voters.close()
             if not isinstance(self._world, MpiWorld):
                 self._world.close()
 

@@ -275,3 +275,32 @@ def test_two_optimizers_in_turn_with_overlap(world, n):
     expected = world(n).run(in_turn, False)
     assert len(set(expected)) == 1
     assert world(n).run(in_turn, True) == expected
+
+
+def released(method, release, options):
+    """(Weights and state, gradients that backward left in each step)."""
+    model, optimizer = make(method=method, overlap=True, release_gradients=release, options=options)
+    left = []
+    for step in range(6):
+        optimizer.zero_grad()
+        models.backward(model, step)
+        left.append(sum(p.grad is not None for p in model.parameters()))
+        optimizer.step()
+    return models.whole(model, optimizer), left
+
+
+@pytest.mark.parametrize("method,options,releases", [
+    ("dlion-vote", {}, True), ("dlion-avg", {}, True), ("signsgd-ef", {}, False),
+    ("local-vote", {"h": 2}, False)])
+def test_gradients_are_released_once_they_are_encoded(world, method, options, releases):
+    kept = world(2).run(released, method, False, options)
+    freed = world(2).run(released, method, True, options)
+    assert [whole for whole, _ in freed] == [whole for whole, _ in kept]
+    for (_, some), (_, all_of_them) in zip(freed, kept):
+        assert some[:2] == all_of_them[:2]  # the first steps are compared as a whole
+        assert (some[-1] == 0) == releases and all_of_them[-1] > 0
+
+
+def test_releasing_needs_overlap():
+    with pytest.raises(pride.InvalidArgument, match="release_gradients=True needs overlap=True"):
+        make(release_gradients=True)

@@ -54,16 +54,16 @@ void StateTable::add_text(std::string name, WriteText write, ReadText read) {
 void StateTable::allocate(std::size_t flat_size, Memory& memory) {
   flat_size_ = flat_size;
   memory_ = &memory;
-  for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size, memory);
+  for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size, memory_of(e));
 }
 
 void StateTable::allocate_beside(const StateTable& first) {
   flat_size_ = first.flat_size_;
   memory_ = first.memory_;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const bool shared = entries_[i].kind == StateKind::kShared;
-    entries_[i].buffer =
-        shared ? first.entries_[i].buffer.alias() : FlatBuffer(flat_size_, *memory_);
+    Entry& e = entries_[i];
+    const bool shared = e.kind == StateKind::kShared;
+    e.buffer = shared ? first.entries_[i].buffer.alias() : FlatBuffer(flat_size_, memory_of(e));
   }
 }
 
@@ -87,10 +87,10 @@ std::uint64_t StateTable::floats() const noexcept {
   return n;
 }
 
-// The first floats of a buffer, from the other table's memory to this one's.
-void StateTable::copy(const StateTable& other, const FlatBuffer& from, FlatBuffer& to) {
+// The first floats of a buffer, from another table's.
+void StateTable::copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to) {
   std::vector<float> room;
-  memory_->write(on_host(*other.memory_, from.span(), room), to.data());
+  of_to.write(on_host(of_from, from.span(), room), to.data());
 }
 
 std::uint64_t StateTable::own_floats() const noexcept {
@@ -101,13 +101,14 @@ std::uint64_t StateTable::own_floats() const noexcept {
 
 void StateTable::take(const StateTable& other, std::size_t n_tensors) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    copy(other, other.entries_[i].buffer, entries_[i].buffer);
+    const Entry& from = other.entries_[i];
+    copy(other.memory_of(from), from.buffer, memory_of(entries_[i]), entries_[i].buffer);
   }
   has_master_ = other.has_master_;
   n_masters_ = other.n_masters_;
   if (other.masters_.size() > 0) {
     masters_ = FlatBuffer(flat_size_, *memory_);
-    copy(other, other.masters_, masters_);
+    copy(*other.memory_, other.masters_, *memory_, masters_);
   }
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     texts_[i].read(other.texts_[i].write(), n_tensors, true);
@@ -154,9 +155,10 @@ bool StateTable::has(StateKind kind) const noexcept {
   return std::ranges::any_of(entries_, [=](const Entry& e) { return e.kind == kind; });
 }
 
-StateDict::Tensor StateTable::saved(const FlatBuffer& buffer, const TensorSlot& slot) const {
+StateDict::Tensor StateTable::saved(Memory& memory, const FlatBuffer& buffer,
+                                    const TensorSlot& slot) {
   StateDict::Tensor tensor{slot.spec.shape, std::vector<float>(slot.n)};
-  memory_->read(buffer.data() + slot.offset, tensor.values);
+  memory.read(buffer.data() + slot.offset, tensor.values);
   return tensor;
 }
 
@@ -164,7 +166,7 @@ void StateTable::save(const Layout& layout, StateDict& out) const {
   for (const Entry& e : entries_) {
     out.scalars["kind." + e.name] = name_of(e.kind);
     for (const TensorSlot& slot : layout.tensors()) {
-      out.tensors[concat(e.name, "/", slot.spec.name)] = saved(e.buffer, slot);
+      out.tensors[concat(e.name, "/", slot.spec.name)] = saved(memory_of(e), e.buffer, slot);
     }
   }
   for (const Text& t : texts_) out.scalars["method." + t.name] = t.write();
@@ -173,7 +175,7 @@ void StateTable::save(const Layout& layout, StateDict& out) const {
   for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
     if (!has_master(i)) continue;
     const TensorSlot& slot = layout.tensors()[i];
-    out.tensors[kMasterKey + slot.spec.name] = saved(masters_, slot);
+    out.tensors[kMasterKey + slot.spec.name] = saved(*memory_, masters_, slot);
   }
 }
 
@@ -207,7 +209,7 @@ void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit
         const std::string key = concat(e.name, "/", slot.spec.name);
         const auto& values = saved_values(in, key, slot, e.values);
         known.insert(key);
-        if (commit) memory_->write(values, e.buffer.data() + slot.offset);
+        if (commit) memory_of(e).write(values, e.buffer.data() + slot.offset);
       }
     }
     read_masters(layout, in, commit, known);

@@ -66,7 +66,8 @@ class StateTable {
   // What ranks have alike beside parameters: the shared buffers that are not kParameters.
   std::vector<std::span<float>> memory();
   std::size_t n_memory() const noexcept;
-  Memory& where() const noexcept { return *memory_; }  // all buffers lie
+  // All buffers lie but those of servers, which lie in the host's memory.
+  Memory& where() const noexcept { return *memory_; }
   std::vector<StateBuffer> buffers();
   StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal
 
@@ -76,8 +77,8 @@ class StateTable {
   void check(const Layout& layout, const StateDict& in) { read(layout, in, false); }
 
  private:
-  void copy(const StateTable& other, const FlatBuffer& from, FlatBuffer& to);
-  StateDict::Tensor saved(const FlatBuffer& buffer, const TensorSlot& slot) const;
+  static void copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to);
+  static StateDict::Tensor saved(Memory& memory, const FlatBuffer& buffer, const TensorSlot& slot);
   void read(const Layout& layout, const StateDict& in, bool and_commit);
   void read_masters(const Layout& layout, const StateDict& in, bool commit,
                     std::set<std::string>& known);
@@ -95,13 +96,16 @@ class StateTable {
     ReadText read;
   };
 
+  Memory& memory_of(const Entry& e) const noexcept {
+    return e.kind == StateKind::kServer ? Memory::host() : *memory_;
+  }
   bool has_master(std::size_t tensor) const noexcept {
     return tensor < has_master_.size() && has_master_[tensor] != 0;
   }
 
   std::string prefix_;
   std::size_t flat_size_ = 0;
-  Memory* memory_ = &Memory::host();  // of all buffers
+  Memory* memory_ = &Memory::host();  // of all buffers but those of servers
   FlatBuffer masters_;                // empty before the first
   std::vector<char> has_master_;
   std::uint64_t n_masters_ = 0;  // coordinates

@@ -265,6 +265,18 @@ int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor, const 
   });
 }
 
+int pride_optimizer_take_released(pride_optimizer* optimizer, uint64_t* tensors, uint64_t n,
+                                  uint64_t* found) {
+  return guarded([&] {
+    pride::Optimizer& all = idle(optimizer);
+    PRIDE_CHECK(n >= all.layout().tensors().size(), "take_released: room for ", n,
+                " tensors, the layout has ", all.layout().tensors().size());
+    const std::vector<std::size_t> released = all.take_released();
+    given(found, "found") = released.size();
+    if (!released.empty()) std::ranges::copy(released, &given(tensors, "tensors"));
+  });
+}
+
 int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms, pride_report* report) {
   bool pending = false;
   const int status = guarded([&] {

@@ -31,31 +31,6 @@ WordOfCodes look_at(std::span<const std::uint64_t> lines, kernels::LevelShape sh
   return out;
 }
 
-// A frame of n values in one of the formats: some of the three parts are empty.
-template <typename Byte>
-struct ValueView {
-  ValueView(Byte* frame, std::size_t n, ValueFormat format) : shape{n / 64, format.bits} {
-    Parts<Byte> parts(frame);
-    switch (format.kind) {
-      case ValueFormat::Kind::kFloat32:
-        floats = parts.template take<float>(n);
-        break;
-      case ValueFormat::Kind::kBFloat16:
-        narrow = parts.template take<BFloat16>(n);
-        break;
-      case ValueFormat::Kind::kLevels:
-        scales = parts.template take<float>(n / kScaled);
-        lines = parts.words(shape.size());
-    }
-    bytes = parts.end();
-  }
-  kernels::LevelShape shape;
-  std::span<typename Parts<Byte>::template Like<float>> floats, scales;
-  std::span<typename Parts<Byte>::template Like<BFloat16>> narrow;
-  Words<Byte> lines;
-  std::size_t bytes = 0;
-};
-
 // 64 values as levels; returns their scale.
 float quantise_block(std::span<const float> block, int largest, std::span<std::int8_t> q) {
   // below the floor the reciprocal might not be finite

@@ -5,6 +5,7 @@
 
 #include "codecs/frame.h"
 #include "kernels/levels.h"
+#include "pride/bf16.h"
 
 namespace pride {
 
@@ -33,6 +34,31 @@ struct ValueFormat {
   enum class Kind { kFloat32, kBFloat16, kLevels };
   Kind kind = Kind::kFloat32;
   int bits = 32;  // per value; for kLevels 2 to 8, and a float32 for each 64 values
+};
+
+// A frame of n values in one of the formats: some of the three parts are empty.
+template <typename Byte>
+struct ValueView {
+  ValueView(Byte* frame, std::size_t n, ValueFormat format) : shape{n / 64, format.bits} {
+    Parts<Byte> parts(frame);
+    switch (format.kind) {
+      case ValueFormat::Kind::kFloat32:
+        floats = parts.template take<float>(n);
+        break;
+      case ValueFormat::Kind::kBFloat16:
+        narrow = parts.template take<BFloat16>(n);
+        break;
+      case ValueFormat::Kind::kLevels:
+        scales = parts.template take<float>(n / 64);
+        lines = parts.words(shape.size());
+    }
+    bytes = parts.end();
+  }
+  kernels::LevelShape shape;
+  std::span<typename Parts<Byte>::template Like<float>> floats, scales;
+  std::span<typename Parts<Byte>::template Like<BFloat16>> narrow;
+  Words<Byte> lines;
+  std::size_t bytes = 0;
 };
 
 // Of shard.size() values, a multiple of 64. Refused: invalid scales, values that are not finite.

@@ -4,12 +4,13 @@
 #pragma once
 
 #include "codecs/frame.h"
+#include "kernels/scaled_signs.h"
 
 namespace pride {
 
 // A scale covers the part of one tensor in one aligned range of this many flat coordinates. Shards
 // are cut at multiples of it, so that the blocks do not depend on buckets or ranks.
-inline constexpr std::size_t kScaleBlock = 4096;
+using kernels::kScaleBlock;
 
 // One block of a shard: flat coordinates [begin, end), padding left out; the k-th scale of the
 // shard's frames belongs to block k.

@@ -1,13 +1,14 @@
 // The kernels of a device: each body once, for a chunk of coordinates. It is compiled by NVRTC for
 // a GPU, where a warp takes a chunk, and by the host's compiler for the device of the tests, where
-// a loop plays the lanes. libpride holds this file as a text, behind lanes.h: no other includes.
+// a loop plays the lanes. libpride holds this file as a text, behind lanes.h and the other bodies.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contracts and bits are those of src/kernels: float32, every operation rounded, no FMA.
 #pragma once
 
 #ifndef __CUDACC__
-#include "device/lanes.h"
+#include "device/level_bodies.h"
+#include "device/rule_bodies.h"
 #endif
 
 namespace pride::device {
@@ -243,8 +244,9 @@ PRIDE_BODY void sum(const Sum& j, u64 at) {
   Chunk<float> a, b;
   fetch(a, j.a, at, j.n);
   fetch(b, j.b, at, j.n);
-  for_chunk(at, j.n,
-            [&](u32 lane, u32 h) { j.out[index_of(at, lane, h)] = a(lane, h) + b(lane, h); });
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    global(j.out)[index_of(at, lane, h)] = a(lane, h) + b(lane, h);
+  });
 }
 
 // x = value; where a guard is given, only with a fault there
@@ -285,84 +287,6 @@ PRIDE_BODY void check(const Check& j, u64 at) {
   if (bad) lower(j.fault.slot, j.fault.tensor);
 }
 
-// ---- Rules --------------------------------------------------------------------------------------
-
-// kernels::adamw
-struct AdamW {
-  Values g;
-  float *m, *v, *x;
-  u64 n;
-  Betas betas;
-  float step_size, sqrt_bias2, eps, decay;
-  const u32* guard;
-};
-PRIDE_BODY void adamw(const AdamW& j, u64 at) {
-  if (is_faulty(j.guard)) return;
-  Chunk<float> g, m, v, x;
-  fetch(m, j.m, at, j.n);
-  fetch(v, j.v, at, j.n);
-  fetch(x, j.x, at, j.n);
-  fetch(g, j.g, at, j.n);
-  for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    const u64 i = index_of(at, lane, h);
-    const float gi = g(lane, h);
-    const float mi = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * gi;
-    const float vi = j.betas.beta2 * v(lane, h) + (j.betas.one_minus_beta2 * gi) * gi;
-    j.m[i] = mi;
-    j.v[i] = vi;
-    j.x[i] = x(lane, h) * j.decay - (j.step_size * mi) / (root(vi) / j.sqrt_bias2 + j.eps);
-  });
-}
-
-// kernels::dense_lion
-struct DenseLion {
-  Values g;
-  float *m, *x;
-  u64 n;
-  Betas betas;
-  Rate rate;
-  const u32* guard;
-};
-PRIDE_BODY void dense_lion(const DenseLion& j, u64 at) {
-  if (is_faulty(j.guard)) return;
-  Chunk<float> g, m, x;
-  fetch(m, j.m, at, j.n);
-  fetch(x, j.x, at, j.n);
-  fetch(g, j.g, at, j.n);
-  for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    const u64 i = index_of(at, lane, h);
-    const float u = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * g(lane, h);
-    j.m[i] = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h);
-    const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
-    j.x[i] = x(lane, h) * j.rate.decay - j.rate.lr * sign;
-  });
-}
-
-// kernels::sgd_momentum
-struct SgdMomentum {
-  Values g;
-  float *m, *x;
-  u64 n;
-  Rate rate;
-  float momentum;
-  u32 nesterov;
-  const u32* guard;
-};
-PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
-  if (is_faulty(j.guard)) return;
-  Chunk<float> g, m, x;
-  fetch(m, j.m, at, j.n);
-  fetch(x, j.x, at, j.n);
-  fetch(g, j.g, at, j.n);
-  for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    const u64 i = index_of(at, lane, h);
-    const float mi = j.momentum * m(lane, h) + g(lane, h);
-    j.m[i] = mi;
-    const float change = j.nesterov != 0 ? g(lane, h) + j.momentum * mi : mi;
-    j.x[i] = x(lane, h) * j.rate.decay - j.rate.lr * change;
-  });
-}
-
 // ---- All of them --------------------------------------------------------------------------------
 
 #define PRIDE_KERNELS                     \
@@ -382,7 +306,9 @@ PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
   PRIDE_KERNEL(check, Check)              \
   PRIDE_KERNEL(adamw, AdamW)              \
   PRIDE_KERNEL(dense_lion, DenseLion)     \
-  PRIDE_KERNEL(sgd_momentum, SgdMomentum)
+  PRIDE_KERNEL(sgd_momentum, SgdMomentum) \
+  PRIDE_SCALE_KERNELS                     \
+  PRIDE_LEVEL_KERNELS
 
 #ifdef __CUDACC__
 // The job of a chunk, first[job] <= chunk < first[job + 1], which is `low` or a later one.

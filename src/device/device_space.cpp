@@ -3,28 +3,20 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <limits>
 
+#include "device/jobs.h"
+
 namespace pride {
+
+using device::betas_of, device::fault_of, device::hash_of, device::values_of;
+
 namespace {
 
 constexpr std::size_t kLeastBlock = std::size_t{1} << 20;
 constexpr std::size_t kAligned = 256;
 
-device::Betas betas_of(const kernels::Blend& b) {
-  return {b.beta1, b.one_minus_beta1, b.beta2, b.one_minus_beta2};
-}
-device::Hash hash_of(const kernels::HashWords& h) { return {h.key, h.first_word, h.flip}; }
 device::Rate rate_of(kernels::Step step) { return {step.decay, step.lr}; }
-device::Values values_of(const Values& v) {
-  return {v.data, static_cast<device::u32>(v.dtype), v.factor};
-}
-device::Fault fault_of(FaultSlot fault) { return {fault.word, fault.tensor}; }
-
-static_assert(static_cast<device::u32>(DType::kFloat32) == device::kFloat32);
-static_assert(static_cast<device::u32>(DType::kBFloat16) == device::kBFloat16);
-static_assert(static_cast<device::u32>(DType::kFloat16) == device::kFloat16);
 
 using device::Kernel;
 
@@ -118,16 +110,24 @@ void DeviceSpace::report(const std::uint32_t* watched, std::uint32_t& word) {
 // --- Kernels. ------------------------------------------------------------------------------------
 
 bool DeviceSpace::Batch::touches(const Range& range) const {
+  if (range.bytes == 0) return false;
   const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
   const auto after = touched.lower_bound(begin + range.bytes);
   return after != touched.begin() && std::prev(after)->second > begin;
 }
 
-// Ranges of one batch may overlap: the later end counts for what begins at the same place.
+// Ranges are kept disjoint: those that meet become one.
 void DeviceSpace::Batch::touch(const Range& range) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
-  std::uintptr_t& end = touched[begin];
-  end = std::max(end, begin + range.bytes);
+  if (range.bytes == 0) return;
+  auto begin = reinterpret_cast<std::uintptr_t>(range.begin), end = begin + range.bytes;
+  auto at = touched.upper_bound(begin);
+  if (at != touched.begin() && std::prev(at)->second >= begin) --at;
+  while (at != touched.end() && at->first <= end) {
+    begin = std::min(begin, at->first);
+    end = std::max(end, at->second);
+    at = touched.erase(at);
+  }
+  touched.emplace_hint(at, begin, end);
 }
 
 // The batch that a call can join: launched before a later batch, it must not touch what that does.
@@ -153,14 +153,11 @@ DeviceSpace::Batch& DeviceSpace::batch_of(Kernel kernel, std::initializer_list<R
   return batch;
 }
 
-template <typename Job>
-void DeviceSpace::add(Kernel kernel, const Job& job, std::initializer_list<Range> ranges) {
-  if (job.n == 0) return;
+void DeviceSpace::add_job(Kernel kernel, std::span<const std::byte> job, std::size_t n,
+                          std::initializer_list<Range> ranges) {
   Batch& batch = batch_of(kernel, ranges);
-  const std::size_t at = batch.jobs.size();
-  batch.jobs.resize(at + sizeof job);
-  std::memcpy(batch.jobs.data() + at, &job, sizeof job);
-  batch.first.push_back(batch.first.back() + (job.n + device::kChunk - 1) / device::kChunk);
+  batch.jobs.insert(batch.jobs.end(), job.begin(), job.end());
+  batch.first.push_back(batch.first.back() + (n + device::kChunk - 1) / device::kChunk);
   for (const Range& range : ranges) batch.touch(range);
 }
 

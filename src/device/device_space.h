@@ -6,14 +6,16 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "device/device.h"
+#include "kernels/level_kernels.h"
 #include "kernels/space.h"
 
 namespace pride {
 
-class DeviceSpace final : public Space {
+class DeviceSpace final : public Space, public LevelKernels {
  public:
   explicit DeviceSpace(std::shared_ptr<Device> device);
   ~DeviceSpace() override;
@@ -50,6 +52,16 @@ class DeviceSpace final : public Space {
                            std::size_t first_word, int present, int world, kernels::Step step,
                            std::span<float> x) override;
   void apply_decay(float decay, std::span<float> x) override;
+  void compress(const Values& g, const kernels::Feedback& f, kernels::Norm norm,
+                kernels::HashWords zeros, std::span<const float> m, std::span<const float> e,
+                std::span<std::uint64_t> bits, kernels::BlockScales<float> scales,
+                FaultSlot fault) override;
+  void keep_feedback(const Values& g, const kernels::Feedback& f,
+                     std::span<const std::uint64_t> bits, kernels::BlockScales<const float> scales,
+                     std::span<float> m, std::span<float> e) override;
+  void apply_scaled_signs(std::span<const std::uint64_t> bits,
+                          kernels::BlockScales<const float> scales, float decay,
+                          std::span<float> x) override;
   void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m, std::span<float> v,
              std::span<float> x, Guard guard) override;
   void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
@@ -67,6 +79,21 @@ class DeviceSpace final : public Space {
   void publish(std::span<const float> master, DType dtype, void* values) override;
 
   std::size_t scratch_bytes() const noexcept override;
+  LevelKernels* levels() override { return this; }
+  void measure_rows(const BlendOf& u, Size size, std::size_t row, std::span<double> sums) override;
+  void measure_blocks(const BlendOf& u, Size size, int largest,
+                      kernels::BlockScales<float> steps) override;
+  void quantise(const BlendOf& u, const Steps& steps, std::span<float> m, std::span<float> next,
+                const Lines& lines, FaultSlot fault) override;
+  void write_values(std::span<const float> values, std::span<float> scales, const Lines& lines,
+                    FaultSlot fault) override;
+  void read_values(std::span<const float> scales, const Lines& lines,
+                   std::span<float> values) override;
+  void sample_blends(const BlendOf& u, Samples at, std::span<float> out) override;
+  void sample_levels(std::span<const float> m, const Lines& lines, Samples at, std::span<float> out,
+                     std::span<std::int8_t> q) override;
+
+  std::unique_lock<std::mutex> turn() override { return std::unique_lock(turns_); }
   void call(const std::function<void(void* stream)>& body) override;
   void begin_frames() override;
   Event record() override;
@@ -98,7 +125,11 @@ class DeviceSpace final : public Space {
   void send_bytes(const void* staged, std::span<std::byte> frame) override;
   Batch& batch_of(device::Kernel kernel, std::initializer_list<Range> ranges);
   template <typename Job>
-  void add(device::Kernel kernel, const Job& job, std::initializer_list<Range> ranges);
+  void add(device::Kernel kernel, const Job& job, std::initializer_list<Range> ranges) {
+    if (job.n > 0) add_job(kernel, std::as_bytes(std::span(&job, 1)), job.n, ranges);
+  }
+  void add_job(device::Kernel kernel, std::span<const std::byte> job, std::size_t n,
+               std::initializer_list<Range> ranges);
   void flush();
   void* scratch(std::size_t bytes);
 
@@ -106,6 +137,7 @@ class DeviceSpace final : public Space {
   static Range word_of(FaultSlot fault) { return word_of(fault.word); }
 
   std::shared_ptr<Device> device_;
+  std::mutex turns_;
   std::shared_ptr<std::uint32_t[]> found_;  // of any()
   std::vector<Batch> batches_;
   std::size_t n_batches_ = 0;  // in use; the others keep their memory

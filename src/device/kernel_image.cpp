@@ -25,7 +25,9 @@ Images& images() {
 }  // namespace
 
 std::string kernel_source() {
-  return concat("#line 1 \"lanes.h\"\n", kLanes, "#line 1 \"bodies.h\"\n", kBodies);
+  return concat("#line 1 \"lanes.h\"\n", kLanes, "#line 1 \"rule_bodies.h\"\n", kRuleBodies,
+                "#line 1 \"scale_bodies.h\"\n", kScaleBodies, "#line 1 \"level_bodies.h\"\n",
+                kLevelBodies, "#line 1 \"bodies.h\"\n", kBodies);
 }
 
 std::uint64_t image_key(const Nvrtc& nvrtc, int chip, const std::string& source) {

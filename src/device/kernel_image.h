@@ -11,8 +11,10 @@
 
 namespace pride::cuda {
 
-extern const char *const kLanes, *const kBodies;  // the texts of lanes.h and bodies.h
-std::string kernel_source();                      // both, as one source
+// The texts of lanes.h, rule_bodies.h, scale_bodies.h, level_bodies.h and bodies.h.
+extern const char *const kLanes, *const kRuleBodies, *const kScaleBodies, *const kLevelBodies,
+                                                                              *const kBodies;
+std::string kernel_source();  // all, as one source
 
 struct KernelImage {
   std::shared_ptr<const std::string> bytes;  // a cubin or PTX

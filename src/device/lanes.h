@@ -1,6 +1,6 @@
 // The words that kernels of a device are written in: lanes, values in their types, chunks. On a GPU
 // a warp plays the lanes, on the host a loop. libpride holds this file as a text, in front of
-// bodies.h: no includes, no libraries.
+// scale_bodies.h, level_bodies.h and bodies.h: no includes, no libraries.
 // SPDX-License-Identifier: Apache-2.0
 //
 #pragma once
@@ -8,9 +8,11 @@
 #ifdef __CUDACC__
 #define PRIDE_BODY __device__ inline
 #define PRIDE_UNROLL _Pragma("unroll")
+#define PRIDE_NO_UNROLL _Pragma("unroll 1")
 #else
 #define PRIDE_BODY inline
 #define PRIDE_UNROLL
+#define PRIDE_NO_UNROLL
 #endif
 #define PRIDE_BITS(type, x) __builtin_bit_cast(type, x)
 
@@ -63,6 +65,18 @@ PRIDE_BODY void lower(u32* slot, u32 value) {
   if (threadIdx.x % kLanes == 0) atomicMin(slot, value);
 }
 PRIDE_BODY float root(float x) { return __fsqrt_rn(x); }
+PRIDE_BODY double root(double x) { return __dsqrt_rn(x); }
+PRIDE_BODY i32 nearest(float x) { return __float2int_rn(x); }  // ties to even
+// What the lanes `by` further on have, round the warp.
+template <typename T>
+PRIDE_BODY Lanes<T> turned(Lanes<T>& x, u32 by) {
+  return {__shfl_sync(0xFFFFFFFFu, x.value, (threadIdx.x + by) % kLanes)};
+}
+// What lane 0 has.
+template <typename T>
+PRIDE_BODY T first_of(Lanes<T>& x) {
+  return __shfl_sync(0xFFFFFFFFu, x.value, 0);
+}
 #else
 template <typename F>
 inline void each(F f) {
@@ -82,6 +96,18 @@ struct Lanes {
 inline void store(u64* at, u64 word) { *at = word; }
 inline void lower(u32* slot, u32 value) { *slot = value < *slot ? value : *slot; }
 inline float root(float x) { return __builtin_sqrtf(x); }
+inline double root(double x) { return __builtin_sqrt(x); }
+inline i32 nearest(float x) { return (i32)__builtin_nearbyintf(x); }
+template <typename T>
+inline Lanes<T> turned(Lanes<T>& x, u32 by) {
+  Lanes<T> out;
+  for (u32 lane = 0; lane < kLanes; ++lane) out[lane] = x[(lane + by) % kLanes];
+  return out;
+}
+template <typename T>
+inline T first_of(Lanes<T>& x) {
+  return x[0];
+}
 template <typename T>
 inline T* global(T* at) {
   return at;
@@ -125,6 +151,9 @@ PRIDE_BODY u16 to_bfloat16(float value) {
   return (u16)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+PRIDE_BODY float magnitude_of(float x) {
+  return PRIDE_BITS(float, PRIDE_BITS(u32, x) & 0x7FFFFFFFu);
+}
 PRIDE_BODY bool is_finite(float x) { return (PRIDE_BITS(u32, x) & 0x7FFFFFFFu) < 0x7F800000u; }
 
 // pride/random_bits.h

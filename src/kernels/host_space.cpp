@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -16,6 +17,7 @@ namespace pride {
 namespace {
 
 constexpr std::size_t kBlock = Values::kBlock;
+static_assert(kBlock >= kernels::kScaleBlock);
 constexpr std::uint32_t kNoFault = Wire::kNoTensor;
 
 template <typename T>
@@ -111,6 +113,39 @@ class HostSpace final : public Space {
   }
   void apply_decay(float decay, std::span<float> x) override { kernels::apply_decay(decay, x); }
 
+  // All data of a block stay in the L1 cache.
+  void compress(const Values& g, const kernels::Feedback& f, kernels::Norm norm,
+                kernels::HashWords zeros, std::span<const float> m, std::span<const float> e,
+                std::span<std::uint64_t> bits, kernels::BlockScales<float> scales,
+                FaultSlot fault) override {
+    alignas(64) std::array<float, kBlock> widened, room;
+    scales.for_blocks(m.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
+      const auto p = std::span(room).first(n);
+      kernels::feedback(or_zeros(g, at, n, widened), m.subspan(at, n), e.subspan(at, n), f, p);
+      kernels::HashWords words = zeros;
+      words.first_word += at / 64;
+      scales.of[k] = kernels::compress(p, norm, words, bits.subspan(at / 64, words_for(n)));
+      if (!std::isfinite(scales.of[k])) fault.note();
+    });
+  }
+  void keep_feedback(const Values& g, const kernels::Feedback& f,
+                     std::span<const std::uint64_t> bits, kernels::BlockScales<const float> scales,
+                     std::span<float> m, std::span<float> e) override {
+    alignas(64) std::array<float, kBlock> widened;
+    scales.for_blocks(m.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
+      kernels::keep_feedback(or_zeros(g, at, n, widened), f, bits.subspan(at / 64, words_for(n)),
+                             scales.of[k], m.subspan(at, n), e.subspan(at, n));
+    });
+  }
+  void apply_scaled_signs(std::span<const std::uint64_t> bits,
+                          kernels::BlockScales<const float> scales, float decay,
+                          std::span<float> x) override {
+    scales.for_blocks(x.size(), [&](std::size_t k, std::size_t at, std::size_t n) {
+      kernels::apply_signs(bits.subspan(at / 64, words_for(n)), {decay, scales.of[k]},
+                           x.subspan(at, n));
+    });
+  }
+
   void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m, std::span<float> v,
              std::span<float> x, Guard guard) override {
     if (is_faulty(guard)) return;
@@ -174,6 +209,11 @@ class HostSpace final : public Space {
   const std::byte* bring_bytes(std::span<const std::byte> frame) override { return frame.data(); }
   std::byte* stage_bytes(std::span<std::byte> frame) override { return frame.data(); }
   void send_bytes(const void*, std::span<std::byte>) override {}
+  static std::span<const float> or_zeros(const Values& g, std::size_t at, std::size_t n,
+                                         std::span<float> room) {
+    alignas(64) static constexpr std::array<float, kBlock> kZeros{};
+    return g.data == nullptr ? std::span(kZeros).first(n) : g.read(at, n, room);
+  }
   static bool is_faulty(Guard guard) { return guard != nullptr && *guard != kNoFault; }
 
   Memory& memory_ = Memory::host();

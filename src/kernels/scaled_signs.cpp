@@ -4,6 +4,7 @@
 #include "kernels/scaled_signs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/isa.h"
 #include "kernels/scaled_signs_scalar.h"
@@ -95,6 +96,14 @@ HWY_EXPORT(mean_of);
 void pack_signs(std::span<const float> p, HashWords zeros, std::span<std::uint64_t> bits) noexcept {
   use_selected_isa();
   HWY_DYNAMIC_DISPATCH(signs_of)(p, zeros, bits);
+}
+
+float compress(std::span<const float> p, Norm norm, HashWords zeros,
+               std::span<std::uint64_t> bits) noexcept {
+  pack_signs(p, zeros, bits);
+  const auto n = static_cast<double>(p.size());
+  return static_cast<float>(norm == Norm::kMeanAbs ? sum_abs(p) / n
+                                                   : std::sqrt(sum_squares(p) / n));
 }
 
 void mean_of_signs(std::span<const ScaledRow> rows, int divisor, std::span<const float> e,

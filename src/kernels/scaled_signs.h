@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,6 +11,30 @@
 #include "kernels/kernels.h"
 
 namespace pride::kernels {
+
+// A scale covers the part of one tensor in one aligned range of this many flat coordinates.
+inline constexpr std::size_t kScaleBlock = 4096;
+
+// The scales of a span: one for each of those ranges that it has a part in. `lead` coordinates of
+// the first lie before the span. REQUIRES: `lead` is a multiple of 64.
+template <typename Float>
+struct BlockScales {
+  std::span<Float> of;
+  std::size_t lead = 0;
+
+  // Calls body(k, begin, n) for the span's part of each range, ascending.
+  void for_blocks(std::size_t size, auto&& body) const {
+    std::size_t begin = 0;
+    for (std::size_t k = 0; k < of.size(); ++k) {
+      const std::size_t end = std::min(size, (k + 1) * kScaleBlock - lead);
+      body(k, begin, end - begin);
+      begin = end;
+    }
+  }
+};
+
+// The scale of a block: the mean of |p|, or the root of the mean of p^2.
+enum class Norm { kMeanAbs, kRms };
 
 // Input of the compressor: p = rate*(keep*m + take*g) + e, with momentum m, gradient g, error e.
 struct Feedback {
@@ -34,6 +59,10 @@ void pack_signs(std::span<const float> p, HashWords zeros, std::span<std::uint64
 // Sum of |x| in double, in the order of sum_squares: the same bits on every instruction set. NaN or
 // Inf among x makes the sum one of them.
 double sum_abs(std::span<const float> x) noexcept;
+
+// C(p) = scale * sign(p): pack_signs, and the scale, which is not finite if p is not.
+float compress(std::span<const float> p, Norm norm, HashWords zeros,
+               std::span<std::uint64_t> bits) noexcept;
 
 // u = keep*m + take*g;  e = (rate*u + e) - s*scale, s = +1 or -1 by the bit;  m = u.
 // Reads 12.125 and writes 8 bytes per coordinate.

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "base/memory.h"
 #include "base/step.h"
 #include "kernels/kernels.h"
 #include "kernels/radix.h"
+#include "kernels/scaled_signs.h"
 
 namespace pride {
 
@@ -27,6 +29,8 @@ struct FaultSlot {
 };
 // Such a word, or null: a kernel with a guard does nothing once a fault was noted there.
 using Guard = const std::uint32_t*;
+
+class LevelKernels;
 
 // All floats, and all words but those called `frame`, lie in the space. A device runs kernels as if
 // in the order of their calls; calls of one kernel that depend on nothing between are one launch.
@@ -86,6 +90,21 @@ class Space : public Memory {
                                    kernels::Step step, std::span<float> x) = 0;
   virtual void apply_decay(float decay, std::span<float> x) = 0;
 
+  // Signs and scales of p = feedback(g, m, e), block by block. A scale that is not finite is a
+  // fault. Without data g is 0, here and below.
+  virtual void compress(const Values& g, const kernels::Feedback& f, kernels::Norm norm,
+                        kernels::HashWords zeros, std::span<const float> m,
+                        std::span<const float> e, std::span<std::uint64_t> bits,
+                        kernels::BlockScales<float> scales, FaultSlot fault) = 0;
+  virtual void keep_feedback(const Values& g, const kernels::Feedback& f,
+                             std::span<const std::uint64_t> bits,
+                             kernels::BlockScales<const float> scales, std::span<float> m,
+                             std::span<float> e) = 0;
+  // apply_signs with a scale as the rate.
+  virtual void apply_scaled_signs(std::span<const std::uint64_t> bits,
+                                  kernels::BlockScales<const float> scales, float decay,
+                                  std::span<float> x) = 0;
+
   virtual void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m,
                      std::span<float> v, std::span<float> x, Guard guard = nullptr) = 0;
   virtual void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
@@ -108,8 +127,14 @@ class Space : public Memory {
   virtual void publish(std::span<const float> master, DType dtype, void* values) = 0;
 
   virtual std::size_t scratch_bytes() const noexcept { return 0; }  // of a device, for frames
+  // Of a device; null: the host.
+  virtual LevelKernels* levels() { return nullptr; }
 
   // ---- Order. Of the host: nothing to do.
+
+  // Calls of one thread at a time, where several may call: from begin_frames() to the last send()
+  // or report(), or to the end of a read.
+  virtual std::unique_lock<std::mutex> turn() { return {}; }
 
   using Event = std::uint64_t;
   // Work of the caller's own on the device's memory, in its turn. REQUIRES: not the host.

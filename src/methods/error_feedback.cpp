@@ -1,4 +1,4 @@
-// Error feedback, block by block: all data of a block stay in the L1 cache.
+// Error feedback: on the host block by block, as all data of a block stay in the L1 cache.
 // SPDX-License-Identifier: Apache-2.0
 #include "methods/error_feedback.h"
 
@@ -11,30 +11,41 @@
 namespace pride::methods {
 namespace {
 
-using ScaleValues = std::array<float, kScaleBlock>;
-alignas(64) constexpr ScaleValues kZeros{};
-
 // Only a tensor that no rank uses is skipped: a tensor unused here has a gradient of zero.
-std::span<const float> gradient_of(const Flight& flight, const Piece& p, const ScaleBlock& b,
-                                   const StepContext& ctx, ScaleValues& room) {
-  if (ctx.is_unused(p.tensor)) return std::span(kZeros).first(b.n());
-  return flight.grad.read(p.tensor, b.begin, b.end, std::span(room));
+Values gradient_of(const Flight& flight, std::size_t tensor, const ScaleBlock& b,
+                   const StepContext& ctx) {
+  if (ctx.is_unused(tensor)) return {.n = b.n()};
+  return flight.grad.of(tensor, b.begin, b.end);
 }
 
-// C(p) = scale * sign(p): fills the words and returns the scale, which is not finite if p is not.
-float compress(std::span<const float> p, Norm norm, kernels::HashWords zeros,
-               std::span<std::uint64_t> signs) {
-  kernels::pack_signs(p, zeros, signs);
-  const auto n = static_cast<double>(p.size());
-  const double scale =
-      norm == Norm::kMeanAbs ? kernels::sum_abs(p) / n : std::sqrt(kernels::sum_squares(p) / n);
-  return static_cast<float>(scale);
+// Scales [first, first + n) of a block, or of several as one.
+template <typename Float>
+kernels::BlockScales<Float> scales_of(std::span<Float> all, const ScaleBlock& b, std::size_t first,
+                                      std::size_t n) {
+  return {all.subspan(first, n), b.begin % kScaleBlock};
+}
+
+// Calls body(block, first, n) for the shard's blocks, on a device for all blocks of a piece as one;
+// their scales are number `first` and the n - 1 after it.
+template <typename Body>
+void for_blocks(const Space& space, const Shard& shard, const Body& body) {
+  const auto blocks = scale_blocks(shard);
+  for (std::size_t k = 0; k < blocks.size();) {
+    ScaleBlock b = blocks[k];
+    const std::size_t first = k++;
+    for (; !space.is_host() && k < blocks.size() && blocks[k].piece == b.piece; ++k) {
+      b.end = blocks[k].end;
+    }
+    body(b, first, k - first);
+  }
 }
 
 }  // namespace
 
-ErrorFeedback::ErrorFeedback(StateTable& state, FlatBuffer& m, Norm norm, FeedbackOf feedback)
-    : m_(m),
+ErrorFeedback::ErrorFeedback(Space& space, StateTable& state, FlatBuffer& m, kernels::Norm norm,
+                             FeedbackOf feedback)
+    : space_(space),
+      m_(m),
       error_(state.add("error", StateKind::kLocal)),
       server_error_(state.add("server_error", StateKind::kServer)),
       norm_(norm),
@@ -47,35 +58,36 @@ std::vector<Part> ErrorFeedback::parts(const Bucket& bucket) const {
 }
 
 void ErrorFeedback::encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const {
-  alignas(64) ScaleValues room, widened;
   Wire& wire = flight.wire(0);
+  space_.begin_frames();
+  std::uint32_t* const watched = space_.watch(wire.fault_word());
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const Shard& shard = bucket.shards[j];
-    const ScaledSignView view(wire.up[j].span().data(), shard);
-    clear_padding(view.scales);
-    const auto blocks = scale_blocks(shard);
-    for (std::size_t k = 0; k < blocks.size(); ++k) {
-      const ScaleBlock& b = blocks[k];
+    const ScaledSignView frame(wire.up[j].span().data(), shard);
+    clear_padding(frame.scales);
+    ScaledSignView staged = frame;
+    staged.signs = space_.stage(frame.signs);
+    staged.scales = space_.stage(frame.scales);
+    for_blocks(space_, shard, [&](const ScaleBlock& b, std::size_t first, std::size_t n) {
       const Piece& piece = shard.pieces[b.piece];
-      const auto p = std::span(room).first(b.n());
-      kernels::feedback(gradient_of(flight, piece, b, ctx, widened),
-                        m_.span().subspan(b.begin, b.n()), error_.span().subspan(b.begin, b.n()),
-                        feedback_(ctx.scalars_of(piece)), p);
-      view.scales[k] = compress(p, norm_, zero_words(ctx.seed, ctx.step, ctx.rank, b.begin / 64),
-                                view.signs_of(b));
       // NaN or Inf in the gradient, or a sum that overflows here, makes the scale non-finite
-      if (!std::isfinite(view.scales[k]) && !wire.non_finite) {
-        wire.non_finite = NonFinite{ctx.rank, static_cast<std::uint32_t>(piece.tensor)};
-      }
-    }
+      space_.compress(gradient_of(flight, piece.tensor, b, ctx), feedback_(ctx.scalars_of(piece)),
+                      norm_, zero_words(ctx.seed, ctx.step, ctx.rank, b.begin / 64),
+                      m_.span().subspan(b.begin, b.n()), error_.span().subspan(b.begin, b.n()),
+                      staged.signs_of(b), scales_of(staged.scales, b, first, n),
+                      {watched, static_cast<std::uint32_t>(piece.tensor)});
+    });
+    space_.send(staged.signs, frame.signs);
+    space_.send(staged.scales, frame.scales);
   }
+  space_.report(watched, wire.fault_word());
 }
 
 // pbar = mean of the rows + e_s;  Delta = C(pbar);  e_s = pbar - Delta where some rank has the
 // tensor
 void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& round,
                           Reply& reply) const {
-  alignas(64) ScaleValues room;
+  alignas(64) std::array<float, kScaleBlock> room;
   const ScaledSignView out(reply.head.data(), shard);
   combine_unused(up.frames, shard, out.unused);
   clear_padding(out.scales);
@@ -99,7 +111,8 @@ void ErrorFeedback::serve(const Shard& shard, const Ballots& up, const Round& ro
     const auto pbar = std::span(room).first(b.n());
     const std::size_t at = b.begin - shard.begin;
     kernels::mean_of_signs(rows, round.voters, old_error.subspan(at, b.n()), pbar);
-    out.scales[k] = compress(pbar, norm_, tie_words(round.seed, round.step, b.begin / 64), signs);
+    out.scales[k] =
+        kernels::compress(pbar, norm_, tie_words(round.seed, round.step, b.begin / 64), signs);
     kernels::keep_remainder(pbar, signs, out.scales[k], reply.pending.floats().subspan(at, b.n()));
     if (!std::isfinite(out.scales[k]) && !reply.non_finite) {
       const auto tensor = static_cast<std::uint32_t>(shard.pieces[b.piece].tensor);
@@ -112,30 +125,34 @@ void ErrorFeedback::settle(const Shard& shard, std::span<const float> pending) {
   std::ranges::copy(pending, server_error_.span().subspan(shard.begin).begin());
 }
 
+// A frame for kernels to read; its unused bits are the host's.
+ScaledSignView<const std::byte> ErrorFeedback::brought(const ByteBuffer& frame,
+                                                       const Shard& shard) const {
+  ScaledSignView view(frame.span().data(), shard);
+  view.signs = space_.bring(view.signs);
+  view.scales = space_.bring(view.scales);
+  return view;
+}
+
 // e = p - C(p), and the method's own step for Delta
 void ErrorFeedback::apply(const Bucket& bucket, const Flight& flight, const StepContext& ctx,
                           View x, const StepBlock& step) {
-  alignas(64) ScaleValues widened;
   const Wire& wire = flight.wire(0);
+  space_.begin_frames();
   for (std::size_t j = 0; j < bucket.shards.size(); ++j) {
     const Shard& shard = bucket.shards[j];
-    const ScaledSignView sent(wire.up[j].span().data(), shard);
-    const ScaledSignView result(wire.down[j].span().data(), shard);
-    const auto blocks = scale_blocks(shard);
-    for (std::size_t k = 0; k < blocks.size(); ++k) {
-      const ScaleBlock& b = blocks[k];
-      const Piece& piece = shard.pieces[b.piece];
-      const StepScalars s = ctx.scalars_of(piece);
-      if (bit_at(result.unused, b.piece)) {
-        kernels::apply_decay(s.decay, x.f32(piece.tensor, b.begin, b.end));
-        continue;
-      }
+    const auto sent = brought(wire.up[j], shard), result = brought(wire.down[j], shard);
+    for_blocks(space_, shard, [&](const ScaleBlock& b, std::size_t first, std::size_t n) {
+      const std::size_t tensor = shard.pieces[b.piece].tensor;
+      const StepScalars s = ctx.scalars_of(shard.pieces[b.piece]);
+      const auto part = x.f32(tensor, b.begin, b.end);
+      if (bit_at(result.unused, b.piece)) return space_.apply_decay(s.decay, part);
       const auto m = m_.span().subspan(b.begin, b.n());
-      kernels::keep_feedback(gradient_of(flight, piece, b, ctx, widened), feedback_(s),
-                             sent.signs_of(b), sent.scales[k], m,
-                             error_.span().subspan(b.begin, b.n()));
-      step(b, {result.signs_of(b), result.scales[k]}, s, m, x.f32(piece.tensor, b.begin, b.end));
-    }
+      space_.keep_feedback(gradient_of(flight, tensor, b, ctx), feedback_(s), sent.signs_of(b),
+                           scales_of(sent.scales, b, first, n), m,
+                           error_.span().subspan(b.begin, b.n()));
+      step(b, {result.signs_of(b), scales_of(result.scales, b, first, n)}, s, m, part);
+    });
   }
 }
 

@@ -11,9 +11,6 @@
 
 namespace pride::methods {
 
-// The scale of a block: the mean of |p|, or the root of the mean of p^2.
-enum class Norm { kMeanAbs, kRms };
-
 // Worker: p = feedback of (gradient, momentum, error), sends C(p) = scale * sign(p).
 // Server: pbar = mean of C(p) + its error, the result is Delta = C(pbar); its error = pbar - Delta.
 // Only apply changes the worker's state: it computes p again from the gradient, rather than keep a
@@ -24,18 +21,20 @@ class ErrorFeedback {
   using FeedbackOf = std::function<kernels::Feedback(const StepScalars&)>;
 
   // Adds e and the server's error to the state. `m` is the method's momentum.
-  ErrorFeedback(StateTable& state, FlatBuffer& m, Norm norm, FeedbackOf feedback);
+  ErrorFeedback(Space& space, StateTable& state, FlatBuffer& m, kernels::Norm norm,
+                FeedbackOf feedback);
 
   std::vector<Part> parts(const Bucket& bucket) const;
   void encode(const Bucket& bucket, const StepContext& ctx, Flight& flight) const;
   void serve(const Shard& shard, const Ballots& up, const Round& round, Reply& reply) const;
   void settle(const Shard& shard, std::span<const float> pending);
 
-  // One step of a block for its Delta; m holds the feedback's new momentum. m and x have block.n()
-  // floats. Not called for blocks of a tensor that no rank uses, which only decay.
+  // One step of a block, on a device of all blocks of a piece as one, for its Delta; m holds the
+  // feedback's new momentum. m and x have block.n() floats. Not called for blocks of a tensor that
+  // no rank uses, which only decay.
   struct Delta {
     std::span<const std::uint64_t> signs;
-    float scale = 0;
+    kernels::BlockScales<const float> scales;
   };
   using StepBlock =
       std::function<void(const ScaleBlock& block, const Delta& delta, const StepScalars& s,
@@ -44,8 +43,11 @@ class ErrorFeedback {
              const StepBlock& step);
 
  private:
+  ScaledSignView<const std::byte> brought(const ByteBuffer& frame, const Shard& shard) const;
+
+  Space& space_;
   FlatBuffer &m_, &error_, &server_error_;  // server_error_ is zero but for the shards of this rank
-  Norm norm_;
+  kernels::Norm norm_;
   FeedbackOf feedback_;
 };
 

@@ -43,12 +43,15 @@ void with_integers(Sum type, std::span<Byte> bytes, const Body& body) {
   as(std::int32_t{});
 }
 
-std::size_t width_of(Sum type) { return type == Sum::kInt8 ? 1 : type == Sum::kInt16 ? 2 : 4; }
-
 }  // namespace
+
+std::size_t LionCub::width_of(Sum type) {
+  return type == Sum::kInt8 ? 1 : type == Sum::kInt16 ? 2 : 4;
+}
 
 LionCub::LionCub(const std::string& name, const MethodContext& ctx, Measures measures)
     : layout_(ctx.layout),
+      space_(ctx.space),
       world_(ctx.world),
       tie_(tie_option(name, ctx)),
       route_(
@@ -63,6 +66,7 @@ LionCub::LionCub(const std::string& name, const MethodContext& ctx, Measures mea
       probe_(ctx.layout, ctx.world),
       measures_(std::move(measures)),
       m_(state_.add("m", StateKind::kLocal)) {
+  check_device(name);
   if (!yes_no_option(name, ctx, "feedback")) return;
   PRIDE_CHECK(plan_.bits > 1, name,
               ": option feedback = yes with bits = 1: a sign has no scale "
@@ -126,15 +130,14 @@ std::vector<Part> LionCub::vote_parts(const Bucket& b, int bits, int voters) con
 // --- Worker: levels of the blend, momenta that are due, samples. ---------------------------------
 
 void LionCub::prepare(Communicator& c, const StepContext& ctx, GradientView g) {
-  quantiser_.prepare(c, *this, ctx, g, m_.span(), e_ ? e_->span() : std::span<float>{});
+  quantiser_.prepare(space_, c, *this, ctx, g, m_.span(), error());
+  if (!space_.is_host()) quantiser_.place_steps(space_, plan_.bits);
 }
 
 void LionCub::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
+  if (!space_.is_host()) return encode_on_device(b, ctx, flight);
   Wire* samples = flight.find(kSamples);
-  if (samples) {
-    probe_.sample_blends(b, ctx, flight.grad, m_.span(), e_ ? e_->span() : std::span<float>{},
-                         *samples);
-  }
+  if (samples) probe_.sample_blends(b, ctx, flight.grad, m_.span(), error(), *samples);
   encode_votes(b, ctx, flight);
   if (Wire* momenta = flight.find(kMomenta)) {
     sync_.encode(b, ctx, m_.span(), flight.part(kMomenta), *momenta);
@@ -145,7 +148,7 @@ void LionCub::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {
 
 void LionCub::encode_votes(const Bucket& b, const StepContext& ctx, Flight& flight) {
   if (plan_.bits > 1) return encode_levels(b, ctx, flight);
-  encode_signs(Space::host(), b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
+  encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
 }
 
 // Into the lines of frames, or as the integers of a native sum. `room` of the votes keeps the
@@ -281,20 +284,24 @@ void LionCub::apply(const Bucket& b, const Flight& flight, const StepContext& ct
   const Wire& wire = *flight.find(kVotes);
   const std::span<const Shard> shards = flight.part(kVotes).shards;
   const Wire* sums = flight.find(kSum);
+  space_.begin_frames();
   for (std::size_t j = 0; j < shards.size(); ++j) {
     VoteView vote((sums ? *sums : wire).down[j].span().data(), shards[j], tie_ == Tie::kZero);
     vote.unused = unused_bits(wire.down[j].span().data(), shards[j]);
-    apply_vote(Space::host(), shards[j], vote, ctx, x);
+    apply_vote(space_, shards[j], vote, ctx, x);
   }
   if (const Wire* momenta = flight.find(kMomenta)) {
-    sync_.apply(b, ctx, flight.part(kMomenta), *momenta, m_.span());
+    const Part& part = flight.part(kMomenta);
+    space_.is_host() ? sync_.apply(b, ctx, part, *momenta, m_.span())
+                     : sync_.apply_on_device(space_, b, ctx, part, *momenta, m_.span());
   }
   if (const Wire* samples = flight.find(kSamples)) probe_.keep(b, *samples);
   for (const Shard& shard : b.shards) {
     for (const Piece& p : shard.pieces) {
       if (!e_ || ctx.is_unused(p.tensor)) continue;
-      std::ranges::copy(wire.room.floats().subspan(p.begin - b.begin, p.n()),
-                        e_->span().subspan(p.begin).begin());
+      const auto next = space_.is_host() ? wire.room.floats().subspan(p.begin - b.begin, p.n())
+                                         : next_.span().subspan(p.begin, p.n());
+      space_.copy(next, e_->span().subspan(p.begin, p.n()));
     }
   }
 }

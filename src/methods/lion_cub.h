@@ -55,6 +55,16 @@ class LionCub final : public Method {
   enum class RouteChoice { kAuto, kSharded, kNative };
 
   bool probes(const Round& round) const;
+  void check_device(const std::string& name) const;
+  std::span<const float> error() const;
+  void encode_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
+  void levels_on_device(const Bucket& b, const StepContext& ctx, Flight& flight);
+  static std::size_t width_of(Sum type);
+  static std::span<std::uint64_t> words_of_sums(Wire& sums);
+  LevelKernels::Lines integers_of(const Bucket& b, const Piece& p, Sum type,
+                                  std::span<std::uint64_t> words) const;
+  LevelKernels::Lines sent_lines(const Bucket& b, std::size_t shard, const Piece& p,
+                                 Flight& flight);
   void encode_votes(const Bucket& b, const StepContext& ctx, Flight& flight);
   void encode_levels(const Bucket& b, const StepContext& ctx, Flight& flight);
   int sent_level(const Bucket& b, const Flight& flight, std::size_t coord) const;
@@ -62,6 +72,7 @@ class LionCub final : public Method {
   void serve_sums(const Shard& shard, const Round& round, Sum type, Reply& reply) const;
 
   Layout layout_;
+  Space& space_;
   int world_;
   Tie tie_;
   RouteChoice route_;
@@ -75,6 +86,7 @@ class LionCub final : public Method {
   Measures measures_;
   FlatBuffer& m_;
   FlatBuffer* e_ = nullptr;  // the quantisation error, with error feedback
+  FlatBuffer next_;          // that of this step, on a device
 };
 
 // Defaults and help of the options of both.

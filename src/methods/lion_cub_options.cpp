@@ -76,6 +76,7 @@ extern const MethodEntry kLionCub = {
     [](int) {
       MethodInfo info = lion_cub_base_info();
       info.title = "Lion Cub";
+      info.on_device = true;
       // a momentum of 8 bits and its part of a scale, once in 8 steps
       info.bits_up += 8.5 / 8;
       info.bits_down += 8.5 / 8;

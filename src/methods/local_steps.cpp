@@ -260,7 +260,11 @@ void LocalSteps::settle_unused(std::size_t tensor, const StepContext& ctx) {
 }
 
 void LocalSteps::prepare(Communicator& comm, const StepContext& ctx, GradientView) {
-  for (std::size_t t = 0; t < idle_.size(); ++t) settle_unused(t, ctx);
+  {
+    const auto turn = space_.turn();  // virtual workers have threads of their own here
+    for (std::size_t t = 0; t < idle_.size(); ++t) settle_unused(t, ctx);
+    direction();
+  }
   outer_->prepare(comm, outer_context(ctx), direction());
 }
 

@@ -40,12 +40,20 @@ class MomentumSync {
   void apply(const Bucket& bucket, const StepContext& ctx, const Part& part, const Wire& wire,
              std::span<float> m) const;
 
+  // The same on a device, with a format of levels.
+  void encode_on_device(Space& space, const Bucket& bucket, const StepContext& ctx,
+                        std::span<const float> m, const Part& part, Wire& wire) const;
+  void apply_on_device(Space& space, const Bucket& bucket, const StepContext& ctx, const Part& part,
+                       const Wire& wire, std::span<float> m) const;
+
  private:
   // Flat coordinates, multiples of 64.
   struct Range {
     std::size_t begin = 0, end = 0, tensor = 0;
     std::size_t n() const noexcept { return end - begin; }
   };
+  template <typename Body>
+  static void for_parts(std::span<const Range> ranges, const Shard& shard, const Body& body);
   std::vector<Range> due(const Bucket& bucket, std::int64_t step) const;
 
   std::vector<char> chosen_;

@@ -27,7 +27,7 @@ class OneBitAdam final : public Method {
         adamw_(state_, StateKind::kShared, Space::host()),
         mean_(Dense::kOrdered, "onebit-adam", Space::host()),
         // p = b1 m + (1-b1) g + e;  C(p) = (||p||_2 / sqrt(n)) sign(p);  e = p - C(p)
-        feedback_(state_, adamw_.m(), Norm::kRms, [](const StepScalars& s) {
+        feedback_(Space::host(), state_, adamw_.m(), kernels::Norm::kRms, [](const StepScalars& s) {
           return kernels::Feedback{.keep = s.beta1, .take = s.one_minus_beta1, .rate = 1};
         }) {}
 
@@ -71,7 +71,7 @@ class OneBitAdam final : public Method {
                                                    .eps = s.eps,
                                                    .decay = s.decay};
                       const auto v = adamw_.v().span().subspan(block.begin, block.n());
-                      kernels::adam_signs(delta.signs, delta.scale, a, v, m, part);
+                      kernels::adam_signs(delta.signs, delta.scales.of[0], a, v, m, part);
                     });
   }
 

@@ -91,6 +91,11 @@ Quantiser::Total Quantiser::part_of(std::span<const float> u) const {
   }
 }
 
+void Quantiser::add(double size, Total& total) const {
+  const bool largest = options_.scale == Scale::kMaximum;
+  total.size = largest ? std::max(total.size, size) : total.size + size;
+}
+
 // c of a scope of n coordinates: 0 of none, and for non-finite values, which encode detects.
 float Quantiser::reference(const Total& total, std::size_t n) const {
   if (n == 0) return 0;
@@ -136,8 +141,7 @@ float Quantiser::measure(const Flat& flat, const kernels::Blend& rule, std::size
     const auto u = std::span(block).first(std::min(kScaleBlock, end - at));
     blend(flat, rule, tensor, at, u);
     const Total part = part_of(u);
-    const bool largest = options_.scale == Scale::kMaximum;
-    total.size = largest ? std::max(total.size, part.size) : total.size + part.size;
+    add(part.size, total);
     total.log2 += part.log2;
   }
   return reference(total, end - begin);
@@ -151,9 +155,15 @@ float Quantiser::step_of(float c, int largest) const {
   return top / static_cast<float>(largest);
 }
 
-void Quantiser::prepare(Communicator& comm, const Server& server, const StepContext& ctx,
-                        GradientView g, std::span<const float> m, std::span<const float> e) {
+void Quantiser::prepare(Space& space, Communicator& comm, const Server& server,
+                        const StepContext& ctx, GradientView g, std::span<const float> m,
+                        std::span<const float> e) {
   const Flat flat{g, m, e};
+  space.is_host() ? measure_on_host(ctx, flat) : measure_on_device(space, ctx, flat);
+  if (shared_) shared_->share(comm, server, ctx, scales_);
+}
+
+void Quantiser::measure_on_host(const StepContext& ctx, const Flat& flat) {
   for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
     const TensorSlot& slot = layout_.tensors()[t];
     const kernels::Blend rule = lion_blend(ctx.scalars_of_group(slot.spec.group));
@@ -162,7 +172,6 @@ void Quantiser::prepare(Communicator& comm, const Server& server, const StepCont
       scales_[k] = ctx.is_unused(t) ? 0 : measure(flat, rule, t, begin, begin + row_[t]);
     }
   }
-  if (shared_) shared_->share(comm, server, ctx, scales_);
 }
 
 // Part of a piece that shares the scale c.

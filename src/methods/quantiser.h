@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/level_kernels.h"
 #include "kernels/levels.h"
 #include "methods/shared_scales.h"
 
@@ -49,8 +50,8 @@ class Quantiser {
 
   // Scales of this step, for granularities other than kBlock. `m` and `e` (error feedback; may be
   // empty) are flat. Collective with `shared`.
-  void prepare(Communicator& comm, const Server& server, const StepContext& ctx, GradientView g,
-               std::span<const float> m, std::span<const float> e);
+  void prepare(Space& space, Communicator& comm, const Server& server, const StepContext& ctx,
+               GradientView g, std::span<const float> m, std::span<const float> e);
 
   struct Buffers {
     GradientView g;  // of all tensors; the others of the piece
@@ -66,6 +67,15 @@ class Quantiser {
   std::size_t encode(const Piece& piece, const StepContext& ctx, const Buffers& buffers, int bits,
                      const TakeLevels& take);
 
+  // On a device. Throws InvalidArgument on options that need the host.
+  void check_device(const std::string& method, Space& space) const;
+  // The scales that prepare() left, for levels of so many bits.
+  void place_steps(Space& space, int bits);
+  // encode() with the levels to `lines`.
+  void encode_on_device(Space& space, const Piece& piece, const StepContext& ctx,
+                        const Buffers& buffers, int bits, const LevelKernels::Lines& lines,
+                        FaultSlot fault);
+
  private:
   // Flat m and e; no e: no error feedback.
   struct Flat {
@@ -77,6 +87,11 @@ class Quantiser {
   struct Total {
     double size = 0, log2 = 0;
   };
+  void add(double size, Total& total) const;
+  void measure_on_host(const StepContext& ctx, const Flat& flat);
+  void measure_on_device(Space& space, const StepContext& ctx, const Flat& flat);
+  std::size_t sums_of(std::size_t tensor) const;
+  std::span<float> block_steps(Space& space, const Piece& piece);
   Total part_of(std::span<const float> u) const;
   float reference(const Total& total, std::size_t n) const;
   float reference(std::span<const float> u) const;
@@ -100,6 +115,7 @@ class Quantiser {
   std::vector<float> scales_;             // c of each scope, tensor after tensor; not for kBlock
   std::vector<std::size_t> first_scale_;  // by tensor
   std::vector<std::size_t> row_;          // by tensor: coordinates of a scope
+  std::shared_ptr<float[]> steps_;        // on a device: of a level, by scope or block
   std::vector<float> whole_;              // the blend of a scope, for quantiles
 };
 

@@ -21,7 +21,8 @@ class SignSgdErrorFeedback final : public Method {
   explicit SignSgdErrorFeedback(const MethodContext& ctx)
       : momentum_(static_cast<float>(number_option("signsgd-ef", ctx, "momentum", 0, 1))),
         // m = momentum m + g;  p = lr m + e;  C(p) = (||p||_1 / n) sign(p);  e = p - C(p)
-        feedback_(state_, state_.add("m", StateKind::kLocal), Norm::kMeanAbs,
+        space_(ctx.space),
+        feedback_(space_, state_, state_.add("m", StateKind::kLocal), kernels::Norm::kMeanAbs,
                   [this](const StepScalars& s) {
                     return kernels::Feedback{.keep = momentum_, .take = 1, .rate = s.lr};
                   }) {
@@ -48,14 +49,15 @@ class SignSgdErrorFeedback final : public Method {
   // x = (1 - lr wd) x - Delta
   void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
     feedback_.apply(b, flight, ctx, x,
-                    [](const ScaleBlock&, const ErrorFeedback::Delta& delta, const StepScalars& s,
-                       std::span<float>, std::span<float> part) {
-                      kernels::apply_signs(delta.signs, {s.decay, delta.scale}, part);
+                    [this](const ScaleBlock&, const ErrorFeedback::Delta& delta,
+                           const StepScalars& s, std::span<float>, std::span<float> part) {
+                      space_.apply_scaled_signs(delta.signs, delta.scales, s.decay, part);
                     });
   }
 
  private:
   float momentum_;
+  Space& space_;
   ErrorFeedback feedback_;
 };
 
@@ -71,6 +73,7 @@ extern const MethodEntry kSignSgdEf = {
       info.bits_up = info.bits_down = 1 + 32.0 / kScaleBlock;
       info.growth = "none";
       info.default_lr = 0.1;
+      info.on_device = true;
       info.options = {
           {"momentum", "0",
            "of the gradients, before feedback; it wants a rate lower than (1 - momentum) "

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/level_kernels.h"
 #include "kernels/levels.h"
 #include "methods/quantiser.h"
 #include "pride/diagnostics.h"
@@ -35,6 +36,14 @@ class VoteProbe {
   using SentLevel = std::function<int(std::size_t coord)>;
   void sample_results(const Bucket& bucket, const StepContext& ctx, std::span<const float> m,
                       const SentLevel& sent, Wire& wire) const;
+
+  // The same of tensors on a device; `sent` gives the levels of a piece, or signs.
+  using SentLines = std::function<LevelKernels::Lines(std::size_t shard, const Piece& piece)>;
+  void blends_on_device(Space& space, const Bucket& bucket, const StepContext& ctx,
+                        GradientView grad, std::span<const float> m, std::span<const float> e,
+                        Wire& wire) const;
+  void results_on_device(Space& space, const Bucket& bucket, const StepContext& ctx,
+                         std::span<const float> m, const SentLines& sent, Wire& wire) const;
 
   // The result of the part is the frames of all ranks.
   static void serve(const Ballots& up, Reply& reply);
@@ -65,6 +74,8 @@ class VoteProbe {
   // 16, evenly spread, and on N >= 32 ranks N/16 times fewer, but at least 4; the same for any cut
   // into buckets.
   std::vector<std::size_t> samples_in(const Bucket& bucket) const;
+  template <typename Body>
+  void for_pieces(const Bucket& bucket, const Body& body) const;
   std::size_t tensor_at(std::size_t coord) const;
   double top_of(std::span<const Sample> samples, const QuantiserOptions& options) const;
   std::vector<double> tops_of(const Tensor& t, const QuantiserOptions& options) const;

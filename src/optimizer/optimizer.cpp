@@ -29,6 +29,7 @@ void Optimizer::gradient_ready(std::size_t tensor, const ConstTensor& grad) {
   impl_->tensor_ready(tensor, grad);
 }
 StepReport Optimizer::finish_step() { return impl_->finish(); }
+std::vector<std::size_t> Optimizer::take_released() { return impl_->take_released(); }
 
 GroupValues& Optimizer::Impl::group(int index) {
   PRIDE_CHECK(index >= 0 && static_cast<std::size_t>(index) < groups.size(), "optimizer: group ",

@@ -71,6 +71,7 @@ struct Optimizer::Impl {
   void tensor_ready(std::size_t tensor, const ConstTensor& grad);
   void check_unreported(std::size_t tensor) const;
   void submit_tensor(std::size_t tensor, bool is_unused);
+  std::vector<std::size_t> take_released();
   StepReport finish();
   Traffic traffic() const;
   Traffic uncounted();  // since the last call
@@ -122,6 +123,7 @@ struct Optimizer::Impl {
   std::vector<StepScalars> scalars;
   std::vector<char> unused;
   std::vector<char> reported;
+  std::vector<char> released;  // by tensor: take_released() has said so
   std::vector<std::vector<std::size_t>> buckets_of_tensor;
   std::vector<std::size_t> tensors_of_bucket;  // how many
   std::vector<std::size_t> waiting;            // of them not yet reported

@@ -1,5 +1,6 @@
 // A step: its scalars, the tensors as they become ready, the end, and what went wrong.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <utility>
 
 #include "base/digest.h"
@@ -108,6 +109,7 @@ void Optimizer::Impl::begin(const Parameters& params, const Gradients* grads) {
   set_context(params, "begin_step");
   unused.assign(layout.tensors().size(), 1);
   reported.assign(layout.tensors().size(), 0);
+  released.assign(layout.tensors().size(), 0);
   one_by_one = grads == nullptr;
   waiting = tensors_of_bucket;
   if (!pipeline->has_delay()) traffic_before = traffic();
@@ -160,6 +162,22 @@ void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
       if (--waiting[b] == 0) pipeline->submit(b);
     }
   });
+}
+
+// The caller's stream may write to the memory once the device has read it.
+std::vector<std::size_t> Optimizer::Impl::take_released() {
+  std::vector<std::size_t> tensors;
+  for (std::size_t t = 0; in_step && t < reported.size(); ++t) {
+    const bool was = released[t] != 0 || reported[t] == 0 || unused[t] != 0;
+    if (was || !std::ranges::all_of(buckets_of_tensor[t],
+                                    [&](std::size_t b) { return pipeline->is_done_with(b); })) {
+      continue;
+    }
+    released[t] = 1;
+    tensors.push_back(t);
+  }
+  if (!tensors.empty()) space.before(stream);
+  return tensors;
 }
 
 Traffic Optimizer::Impl::traffic() const {

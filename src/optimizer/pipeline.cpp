@@ -124,6 +124,11 @@ void Pipeline::submit(std::size_t bucket) {
   reporting([&] { encode(bucket); }, [&](const char* why) { abandon(why); });
 }
 
+bool Pipeline::is_done_with(std::size_t bucket) const {
+  return encoded_[bucket] != 0 && delay_ == 0 && !protocol_.keeps_gradient &&
+         !protocol_.own_parameters;
+}
+
 std::optional<NonFinite> Pipeline::finish() {
   PRIDE_CHECK(ctx_ != nullptr, "pipeline: finish() without begin()");
   const auto non_finite =

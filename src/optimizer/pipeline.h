@@ -69,6 +69,9 @@ class Pipeline {
   // The gradients of a bucket are complete: encodes it, if it can be already (with overlap).
   void submit(std::size_t bucket);
 
+  // In a step: nothing reads the gradients of this bucket any more.
+  bool is_done_with(std::size_t bucket) const;
+
   // Does what is left and returns the non-finite flag, if any: then no bucket from that one on was
   // applied; with `hold`, none at all. Of exchanges with a delay there is no flag: the method has
   // it in drop().

@@ -159,6 +159,7 @@ void VirtualWorkers::exchange(Communicator& comm, Worker& w) {
   comm.set_timeout(kNoTimeout);
   if (protocol_.before) {
     w.method->prepare(comm, w.ctx, w.grads);
+    const auto turn = space_.turn();  // workers have threads of their own here
     encode(w);
   }
   for (Flight& flight : w.flights) {

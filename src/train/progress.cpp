@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 #include "pride/error.h"
 #include "pride/train/observer.h"
@@ -17,7 +19,21 @@ namespace {
 
 constexpr std::chrono::milliseconds kRedraw{200};
 
+constexpr double kLeastSeconds = 0.01, kMostSeconds = 1e6;
+
 }  // namespace
+
+std::optional<std::chrono::milliseconds> progress_interval() {
+  const char* text = std::getenv("PRIDE_PROGRESS");
+  if (text == nullptr || *text == '\0') return std::chrono::seconds{30};
+  if (std::string_view(text) == "none") return std::nullopt;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  PRIDE_CHECK(*end == '\0' && seconds >= kLeastSeconds && seconds <= kMostSeconds,
+              "PRIDE_PROGRESS = '", text, "': must be none, or seconds from ", kLeastSeconds,
+              " to ", kMostSeconds);
+  return std::chrono::milliseconds(std::llround(1000 * seconds));
+}
 
 std::string clock_text(double seconds) {
   const auto s = static_cast<long long>(std::llround(std::max(seconds, 0.0)));
@@ -60,6 +76,7 @@ class ProgressLine final : public Observer {
   void on_start(const TrainPlan& plan, const RunStart& start) override {
     plan_ = &plan;
     terminal_ = isatty(STDERR_FILENO) == 1;
+    interval_ = progress_interval();
     start_ = last_time_ = Clock::now();
     first_step_ = -1;
     steps_since_ = 0;
@@ -125,7 +142,8 @@ class ProgressLine final : public Observer {
 
   bool due(std::int64_t step, Clock::time_point now) const {
     if (step == plan_->steps) return true;
-    return terminal_ ? now - last_time_ >= kRedraw : step % plan_->options.log_every == 0;
+    if (terminal_) return now - last_time_ >= kRedraw;
+    return step % plan_->options.log_every == 0 || (interval_ && now - last_time_ >= *interval_);
   }
 
   // Rates are those since the line before.
@@ -157,6 +175,7 @@ class ProgressLine final : public Observer {
 
   const TrainPlan* plan_ = nullptr;
   bool terminal_ = false;
+  std::optional<std::chrono::milliseconds> interval_;
   Clock::time_point start_, last_time_;
   std::int64_t first_step_ = -1, steps_since_ = 0;
   std::uint64_t bytes_since_ = 0;  // sent by all ranks

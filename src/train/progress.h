@@ -2,11 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "pride/train/facts.h"
 
 namespace pride::train {
+
+// Where output is no terminal, long work prints a line this often: PRIDE_PROGRESS in seconds, 30
+// unless it is set. Empty: "none", no such lines.
+std::optional<std::chrono::milliseconds> progress_interval();
 
 // "1:02:03" or "2:03".
 std::string clock_text(double seconds);

@@ -86,12 +86,14 @@ static void refuse_arrays(pride_optimizer* optimizer, float* params, float* grad
               pride_optimizer_step(optimizer, &p, &bad, NULL, &report));
   bad = p;
   bad.device = PRIDE_CUDA;
-  CHECK_FAILS(PRIDE_INVALID, "params: device 1",
+  CHECK_FAILS(PRIDE_INVALID, "params lies in a GPU's memory (device 1)",
               pride_optimizer_step(optimizer, &bad, &g, NULL, &report));
-  CHECK_FAILS(PRIDE_INVALID, "grads: device 1",
+  CHECK_FAILS(PRIDE_INVALID, "grads lies in a GPU's memory (device 1)",
               pride_optimizer_step(optimizer, &p, &bad, NULL, &report));
-  CHECK_FAILS(PRIDE_INVALID, "grads: device 1", pride_optimizer_begin(optimizer, &p, &bad));
-  CHECK_FAILS(PRIDE_INVALID, "params: device 1", pride_optimizer_broadcast(optimizer, &bad));
+  CHECK_FAILS(PRIDE_INVALID, "grads lies in a GPU's memory (device 1)",
+              pride_optimizer_begin(optimizer, &p, &bad));
+  CHECK_FAILS(PRIDE_INVALID, "params lies in a GPU's memory (device 1)",
+              pride_optimizer_broadcast(optimizer, &bad));
   bad = p;
   bad.n = kFlat - 1;
   CHECK_FAILS(PRIDE_INVALID, "511", pride_optimizer_step(optimizer, &p, &bad, NULL, &report));

@@ -78,6 +78,7 @@ void by_blas(const DeviceMatrices& matrices, void*) {
 struct Result {
   std::vector<std::byte> params;
   StateDict state;
+  std::vector<TensorDiagnostics> diagnostics;
   std::uint64_t hash = 0, bytes = 0;
   int skipped = 0;
 };
@@ -129,6 +130,7 @@ std::vector<Result> run_all(const Layout& layout, const DeviceRun& run) {
       }
       result.bytes += report.bytes_sent + report.bytes_received;
       result.skipped += report.skipped ? 1 : 0;
+      std::ranges::copy(report.diagnostics, std::back_inserter(result.diagnostics));
     }
     result.hash = optimizer->hash(model.params);
     result.state = optimizer->save();
@@ -169,6 +171,7 @@ std::vector<Result> run_on_host(const Layout& layout, const DeviceRun& run) {
       const StepReport report = optimizer.step(tensors, gradients, {flags.get(), n});
       result.bytes += report.bytes_sent + report.bytes_received;
       result.skipped += report.skipped ? 1 : 0;
+      std::ranges::copy(report.diagnostics, std::back_inserter(result.diagnostics));
     }
     result.hash = optimizer.hash(tensors);
     result.state = optimizer.save();
@@ -179,19 +182,6 @@ std::vector<Result> run_on_host(const Layout& layout, const DeviceRun& run) {
   return results;
 }
 
-bool same(const StateDict& a, const StateDict& b) {
-  if (a.scalars != b.scalars || a.tensors.size() != b.tensors.size()) return false;
-  for (const auto& [key, tensor] : a.tensors) {
-    const auto other = b.tensors.find(key);
-    if (other == b.tensors.end() || other->second.shape != tensor.shape ||
-        std::memcmp(other->second.values.data(), tensor.values.data(),
-                    tensor.values.size() * sizeof(float)) != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
 void expect_equal(const DeviceRun& run) {
   const Layout layout(testing::kTensors);
   const auto device = run_all(layout, run), host = run_on_host(layout, run);
@@ -200,7 +190,10 @@ void expect_equal(const DeviceRun& run) {
     EXPECT_EQ(device[r].hash, host[r].hash) << "rank " << r;
     EXPECT_EQ(device[r].bytes, host[r].bytes) << "rank " << r;
     EXPECT_EQ(device[r].skipped, host[r].skipped) << "rank " << r;
-    EXPECT_TRUE(same(device[r].state, host[r].state)) << "state of rank " << r;
+    EXPECT_TRUE(testing::same(device[r].state, host[r].state)) << "state of rank " << r;
+    EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(device[r].diagnostics)),
+                                   std::as_bytes(std::span(host[r].diagnostics))))
+        << "diagnostics of rank " << r;
   }
 }
 
@@ -227,9 +220,28 @@ std::vector<std::string> variants() {
       all.push_back(std::string(vote) + option);
     }
   }
-  all.insert(all.end(), {"dlion-avg:route=sharded", "dlion-avg:counts=planes", "adamw:dense=native",
-                         "local-vote:h=2", "local-vote:drift_feedback=0.9", "local-vote:local=lion",
-                         "diloco:h=3", "dsm:h=2", "local-avg:local=sgdm"});
+  all.insert(all.end(), {"dlion-avg:route=sharded",
+                         "dlion-avg:counts=planes",
+                         "adamw:dense=native",
+                         "local-vote:h=2",
+                         "signsgd-ef:momentum=0.9",
+                         "local-ef:h=2",
+                         "lion-cub:bits=1,probe_every=2",
+                         "lion-cub:bits=8,route=native,probe_every=2",
+                         "lion-cub:bits=3,tie=zero",
+                         "lion-cub:granularity=row,scale=max",
+                         "lion-cub:granularity=block,shared=no,scale=l2",
+                         "lion-cub:granularity=block,shared=no,feedback=yes,probe_every=2",
+                         "lion-cub:feedback=yes,sync=none",
+                         "lion-cub:shared=no,sync_format=3",
+                         "lion-cub:route=native,feedback=yes,probe_every=1",
+                         "lion-cub:sync_schedule=exponential",
+                         "local-cub:h=2",
+                         "local-vote:drift_feedback=0.9",
+                         "local-vote:local=lion",
+                         "diloco:h=3",
+                         "dsm:h=2",
+                         "local-avg:local=sgdm"});
   if (rules::has_blas()) all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2"});
   return all;
 }
@@ -330,6 +342,20 @@ TEST(Device, NamesTheTensorThatIsNotFinite) {
   for (const std::string& text : texts) {
     EXPECT_NE(text.find("step 1: NaN or Inf in the gradient of 'w1' on rank 1"), std::string::npos)
         << text;
+  }
+}
+
+TEST(Device, RefusesOptionsOfTheHost) {
+  for (const char* option :
+       {"scale=l0", "scale=quantile", "rounding=stochastic", "sync_format=bf16"}) {
+    const auto texts = testing::errors_of<InvalidArgument>(1, [&](Communicator& comm) {
+      OptimizerOptions options;
+      testing::set_method(options, std::string("lion-cub:") + option);
+      options.device = std::make_shared<TestDevice>();
+      Optimizer(comm, Layout(testing::kTensors), options);
+    });
+    EXPECT_NE(texts[0].find("on a device: it needs tensors of the host"), std::string::npos)
+        << texts[0];
   }
 }
 

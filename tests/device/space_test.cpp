@@ -217,6 +217,23 @@ TEST(DeviceKernels, MoveAsTheHost) {
   });
 }
 
+// A call on a part of what a longer one has touched, before the same kernel on another part.
+TEST(DeviceKernels, DependOnPartsOfLongerRanges) {
+  Both both(3);
+  const std::size_t n = 4000;
+  Pair<float> x(both, both.floats(n)), y(both, both.floats(n));
+  run(both, [&](Space& space, bool on) {
+    const auto all = x.at(on), out = y.at(on);
+    space.fill(out.first(10), 1);
+    space.sum(all, all, all);
+    space.sum(all.subspan(8, 16), all.subspan(8, 16), all.subspan(8, 16));
+    space.fill(all.subspan(2000, 100), 0.25f);  // after the sums, not with the first fill
+    space.sum(all.first(500), all.subspan(1990, 500), out.first(500));
+  });
+  x.expect_equal("x", n);
+  y.expect_equal("y", n);
+}
+
 TEST(DeviceKernels, RoundMastersAsTheHost) {
   for_sizes([](Both& both, std::size_t n, DType dtype, float) {
     if (dtype == DType::kFloat32) return;

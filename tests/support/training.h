@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
@@ -73,9 +74,13 @@ inline void set_method(OptimizerOptions& options, const std::string& text) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   options.method = text.substr(0, colon);
   options.options = in_every_step(options.method);
-  if (colon == text.size()) return;
-  const std::size_t equals = text.find('=', colon);
-  options.options[text.substr(colon + 1, equals - colon - 1)] = text.substr(equals + 1);
+  for (std::size_t at = colon; at < text.size();) {
+    const std::size_t equals = text.find('=', at),
+                      end = std::min(text.find(',', at + 1), text.size());
+    options.options[text.substr(at + 1, equals - at - 1)] =
+        text.substr(equals + 1, end - equals - 1);
+    at = end;
+  }
 }
 
 // All methods; the route that small buckets do not take by default; stochastic signs; local steps.
@@ -90,9 +95,24 @@ inline std::vector<std::string> method_variants() {
   return all;
 }
 
+// Bit for bit.
+inline bool same(const StateDict& a, const StateDict& b) {
+  if (a.scalars != b.scalars || a.tensors.size() != b.tensors.size()) return false;
+  for (const auto& [key, tensor] : a.tensors) {
+    const auto other = b.tensors.find(key);
+    if (other == b.tensors.end() || other->second.shape != tensor.shape ||
+        std::memcmp(other->second.values.data(), tensor.values.data(),
+                    tensor.values.size() * sizeof(float)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // As a part of a test's name.
 inline std::string test_name(std::string text) {
-  for (char& ch : text) ch = ch == '-' || ch == ':' || ch == '=' || ch == '.' ? '_' : ch;
+  for (char& ch : text)
+    ch = std::string_view("-:=.,").find(ch) != std::string_view::npos ? '_' : ch;
   return text;
 }
 

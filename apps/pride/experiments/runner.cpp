@@ -5,11 +5,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "pride/error.h"
@@ -40,6 +42,16 @@ void set(Entry& entry, RunData result) {
   entry.result = std::move(result);
 }
 
+// Of the run's log: "step 120/400  loss 2.3026 ...".
+std::string last_progress(const fs::path& folder) {
+  std::ifstream log(folder / "log");
+  std::string last = "begins";
+  for (std::string line; std::getline(log, line);) {
+    if (line.starts_with("step ")) last = line;
+  }
+  return last;
+}
+
 bool is_missing(const Entry& entry) { return entry.state == State::kMissing; }
 bool any_missing(const Choice& choice) {
   return std::ranges::any_of(choice.runs, [](const Entry* entry) { return is_missing(*entry); });
@@ -48,7 +60,10 @@ bool any_missing(const Choice& choice) {
 class Runner {
  public:
   Runner(const ExperimentPlan& plan, const RunnerOptions& options, bool (*stop_asked)() noexcept)
-      : plan_(plan), options_(options), stop_asked_(stop_asked) {
+      : plan_(plan),
+        options_(options),
+        stop_asked_(stop_asked),
+        interval_(options.quiet ? std::nullopt : train::progress_interval()) {
     if (plan.experiment.tune) {
       for (const Cell& cell : plan.cells) {
         runs.choices.push_back({.cell = &cell, .points = combinations(cell.tune)});
@@ -182,10 +197,18 @@ class Runner {
   bool make_missing() {
     const auto jobs = static_cast<std::size_t>(options_.jobs > 0 ? options_.jobs : cores());
     std::vector<std::thread> threads;
+    all_ended_ = false;
     for (std::size_t i = 0; i < std::min(runs.entries.size(), jobs); ++i) {
       threads.emplace_back([this] { work(); });
     }
+    std::thread pulse([this] { tell_running(); });
     for (std::thread& thread : threads) thread.join();
+    {
+      const std::lock_guard lock(mutex_);
+      all_ended_ = true;
+      ended_.notify_all();
+    }
+    pulse.join();
     if (broken_) std::rethrow_exception(broken_);
     return std::ranges::none_of(runs.entries, is_missing);
   }
@@ -254,6 +277,21 @@ class Runner {
     std::cerr << text << clock_text(seconds) << time_left() << std::endl;
   }
 
+  // A thread: now and then the last line of progress of each run that is being made.
+  void tell_running() {
+    if (!interval_) return;
+    std::unique_lock lock(mutex_);
+    auto next = std::chrono::steady_clock::now() + *interval_;
+    while (!ended_.wait_until(lock, next, [&] { return all_ended_; })) {
+      next += *interval_;
+      for (const Entry& entry : runs.entries) {
+        if (!entry.taken || !is_missing(entry)) continue;
+        std::cerr << "... " << name_of(entry.run) << ": " << last_progress(entry.run.folder)
+                  << std::endl;
+      }
+    }
+  }
+
   // By the samples that are left, at the pace so far: runs side by side are counted in it.
   std::string time_left() const {
     double left = 0;
@@ -276,6 +314,7 @@ class Runner {
   const ExperimentPlan& plan_;
   RunnerOptions options_;
   bool (*stop_asked_)() noexcept;
+  std::optional<std::chrono::milliseconds> interval_;  // of lines about what is being made
   std::map<std::string, Entry*> by_id_;
   std::chrono::steady_clock::time_point began_;
 
@@ -283,6 +322,7 @@ class Runner {
   std::mutex mutex_;
   std::condition_variable ended_;
   int running_ = 0, busy_workers_ = 0;
+  bool all_ended_ = false;
   std::exception_ptr broken_;
   double made_samples_ = 0;
 };

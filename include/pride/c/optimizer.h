@@ -111,6 +111,11 @@ PRIDE_API int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor,
  * in row-major order, and stays there as long as the arrays of begin. */
 PRIDE_API int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor,
                                        const pride_array* grad);
+/* In a step with overlap: writes at most n indices of tensors, since the last call, whose gradients
+ * are encoded and not read again, and how many: their memory is free. REQUIRES: n is at least the
+ * number of tensors. Since version 5. */
+PRIDE_API int pride_optimizer_take_released(pride_optimizer* optimizer, uint64_t* tensors,
+                                            uint64_t n, uint64_t* found);
 PRIDE_API int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms,
                                      pride_report* report);
 /* Why the last step was skipped, or what the method noted in it; valid until the next step. */
@@ -178,7 +183,8 @@ enum { PRIDE_STATE_LOCAL = 0, PRIDE_STATE_SHARED = 1, PRIDE_STATE_SERVER = 2 };
 
 /* The optimizer's own memory of buffer `index`, of the layout's flat size, until the next
  * pride_optimizer_add(). PRIDE_INVALID beyond the last. Kinds: each rank its own; the same on all;
- * each shard's part on its server, zeros elsewhere. Changed by steps and loads only. */
+ * each shard's part on its server, zeros elsewhere, in the host's memory with a device, too.
+ * Changed by steps and loads only. */
 PRIDE_API int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index,
                                            const char** name, int32_t* kind, float** data);
 

@@ -73,6 +73,25 @@ TEST_F(Compare, TrainsEveryMethodOnEverySeed) {
   EXPECT_LT(vote, 1.0 / 10);
 }
 
+// Every 30 seconds, or as often as PRIDE_PROGRESS says.
+TEST_F(Compare, SaysThatItLivesWhereOutputIsNoTerminal) {
+  const Arguments long_enough = {"--methods", "lion", "--seeds", "1", "--steps", "400"};
+  ASSERT_EQ(setenv("PRIDE_PROGRESS", "0.05", 1), 0);
+  const Outcome often = compare(long_enough);
+  ASSERT_EQ(often.code, 0) << often.err;
+  expect_contains(often.err, "... lion");
+  expect_contains(often.err, ": step ");
+  expect_contains(often.err, " left\n");
+  fs::remove_all(path("out"));
+  ASSERT_EQ(setenv("PRIDE_PROGRESS", "none", 1), 0);
+  const Outcome silent = compare(kTwo);
+  EXPECT_EQ(silent.err.find("... "), std::string::npos) << silent.err;
+  ASSERT_EQ(setenv("PRIDE_PROGRESS", "often", 1), 0);
+  const Outcome wrong = compare(kTwo);
+  expect_contains(wrong.err, "PRIDE_PROGRESS = 'often': must be none, or seconds");
+  unsetenv("PRIDE_PROGRESS");
+}
+
 // The loss of step 1 is that of the initial values on the first batches. With a rate of 0 the
 // parameters stay the initial ones, which depend on nothing but the seed.
 TEST_F(Compare, GivesAllMethodsTheSameStartAndBatches) {

@@ -5,14 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "pride/error.h"
-
 namespace pride {
 namespace {
 
 using namespace device;
-
-constexpr std::size_t kGuard = 64;  // bytes behind each array that nobody may write
 
 class Maker {
  public:
@@ -165,6 +161,148 @@ ApplySigns apply_signs_job(Maker& make) {
   return job;
 }
 
+// Blocks that share a scale.
+struct Blocks {
+  u64 lead, n;
+};
+Blocks blocks(Maker& make) {
+  const u64 lead = make.word() % 64 * 64;
+  return {lead, (lead + make.n + kScaleBlock - 1) / kScaleBlock};
+}
+Feedback feedback(Maker& make) {
+  if (make.word() % 2 == 0) return {0.9f, 1, 0.0137f};
+  return {0.9f, 0.1f, 1};
+}
+
+Compress compress_job(Maker& make) {
+  Compress job{};
+  const Blocks of = blocks(make);
+  job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1} : make.broken_values();
+  job.m = make.floats();
+  job.e = make.floats();
+  job.bits = make.bits();
+  job.scales = make.floats(of.n);
+  job.size = make.n, job.lead = of.lead, job.n = kChunk * of.n;
+  job.f = feedback(make);
+  job.zeros = make.hash();
+  job.squares = make.word() % 2;
+  job.fault = make.fault();
+  return job;
+}
+
+KeepFeedback keep_feedback_job(Maker& make) {
+  KeepFeedback job{};
+  const Blocks of = blocks(make);
+  job.g = make.word() % 4 == 0 ? Values{nullptr, kFloat32, 1} : make.values();
+  job.bits = make.bits();
+  job.scales = make.floats(of.n);
+  job.m = make.floats();
+  job.e = make.floats();
+  job.n = make.n, job.lead = of.lead;
+  job.f = feedback(make);
+  return job;
+}
+
+ApplyScaled apply_scaled_job(Maker& make) {
+  ApplyScaled job{};
+  const Blocks of = blocks(make);
+  job.bits = make.bits();
+  job.scales = make.floats(of.n);
+  job.x = make.floats();
+  job.n = make.n, job.lead = of.lead;
+  job.decay = 0.999f;
+  return job;
+}
+
+Lines lines(Maker& make, u32 bits) {
+  const u64 words = (make.n + 63) / 64, first = make.word() % 20;
+  const u64 n_words = first + words + make.word() % 20;
+  return {make.words(n_words * bits), first, n_words, bits};
+}
+u32 width_of_sums(Maker& make) {
+  const u32 widths[4] = {0, 1, 2, 4};
+  return widths[make.word() % 4];
+}
+
+Measure measure_job(Maker& make) {
+  Measure job{};
+  const u64 lead = make.word() % 64 * 64;
+  const bool rows = make.word() % 2 == 0;
+  const u64 n_rows = rows && make.n % 7 == 0 ? 7 : 1;
+  job.g = make.values();
+  job.m = make.floats();
+  job.e = make.word() % 2 == 0 ? make.floats() : nullptr;
+  job.row = make.n / n_rows, job.lead = rows ? 0 : lead;
+  job.parts = (job.row + job.lead + kScaleBlock - 1) / kScaleBlock;
+  const u64 parts = job.parts * n_rows;
+  job.sums = rows ? reinterpret_cast<double*>(make.words(parts)) : nullptr;
+  job.steps = rows ? nullptr : make.floats(parts);
+  job.n = kChunk * parts;
+  job.beta1 = 0.9f, job.one_minus_beta1 = 0.1f;
+  job.what = make.word() % 3;
+  job.largest = 7;
+  return job;
+}
+
+Levels levels_job(Maker& make) {
+  Levels job{};
+  job.g = make.broken_values();
+  job.m = make.floats();
+  job.e = make.word() % 2 == 0 ? make.floats() : nullptr;
+  job.row = make.word() % 2 == 0 ? 1 + make.word() % 300 : kScaleBlock;
+  job.first = make.word() % 5000;
+  job.steps = make.floats((job.first + make.n) / job.row + 1);
+  job.next = job.e != nullptr ? make.floats() : nullptr;
+  job.n = make.n;
+  job.width = width_of_sums(make);
+  job.lines = lines(make, 2 + make.word() % 7);
+  job.integers = make.words((make.n * job.width + 7) / 8);
+  job.betas = make.betas();
+  job.fault = make.fault();
+  return job;
+}
+
+// A multiple of 64 values.
+LevelValues level_values_job(Maker& make) {
+  LevelValues job{};
+  make.n = (make.n + 63) / 64 * 64;
+  job.values = make.floats();
+  job.scales = make.floats(make.n / 64);
+  job.n = make.n;
+  job.lines = lines(make, 2 + make.word() % 7);
+  job.fault = make.fault();
+  return job;
+}
+
+// Of 3 n coordinates.
+SampleBlends sample_blends_job(Maker& make) {
+  SampleBlends job{};
+  const u64 n = make.n;
+  make.n = 3 * n;
+  job.g = make.values();
+  job.m = make.floats();
+  job.e = make.word() % 2 == 0 ? make.floats() : nullptr;
+  job.u = make.floats(n);
+  job.first = make.word() % 3, job.stride = 3, job.n = n;
+  job.beta1 = 0.9f, job.one_minus_beta1 = 0.1f;
+  return job;
+}
+
+SampleLevels sample_levels_job(Maker& make) {
+  SampleLevels job{};
+  const u64 n = make.n;
+  make.n = 3 * n;
+  job.m = make.floats();
+  job.out = make.floats(n);
+  job.q = reinterpret_cast<signed char*>(make.words((n + 7) / 8));
+  job.first = make.word() % 3, job.stride = 3, job.n = n;
+  job.width = width_of_sums(make);
+  job.lines = lines(make, 1 + make.word() % 8);
+  job.lines.bits = make.word() % 4 == 0 ? 0 : job.lines.bits;
+  job.integers = make.words((make.n * job.width + 7) / 8);
+  return job;
+}
+
 template <typename Job>
 void append(Jobs& jobs, const Job& job) {
   const auto bytes = std::as_bytes(std::span(&job, 1));
@@ -213,56 +351,27 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
                                     make.rate(), make.guard()});
     case Kernel::k_sgd_momentum:
       return append(jobs, sgd_job(make));
+    case Kernel::k_compress:
+      return append(jobs, compress_job(make));
+    case Kernel::k_keep_feedback:
+      return append(jobs, keep_feedback_job(make));
+    case Kernel::k_apply_scaled:
+      return append(jobs, apply_scaled_job(make));
+    case Kernel::k_measure:
+      return append(jobs, measure_job(make));
+    case Kernel::k_levels:
+      return append(jobs, levels_job(make));
+    case Kernel::k_write_values:
+    case Kernel::k_read_values:
+      return append(jobs, level_values_job(make));
+    case Kernel::k_sample_blends:
+      return append(jobs, sample_blends_job(make));
+    case Kernel::k_sample_levels:
+      return append(jobs, sample_levels_job(make));
   }
 }
 
 }  // namespace
-
-JobMemory::~JobMemory() {
-  if (device_ == nullptr) return;
-  for (const auto& block : blocks_) device_->free(block->memory);
-  device_->wait(device_->record());  // the copies out of `host`
-}
-
-void* JobMemory::add(std::span<const std::byte> bytes, std::size_t whole) {
-  if (whole > bytes.size()) return repeated(bytes, whole);
-  auto block = std::make_unique<Block>();
-  block->host.assign(bytes.begin(), bytes.end());
-  block->host.resize(bytes.size() + kGuard, std::byte{0x5A});
-  block->memory = block->host.data();
-  if (device_ != nullptr) {
-    block->memory = device_->allocate(block->host.size());
-    device_->copy_in(block->memory, block->host.data(), block->host.size());
-  }
-  bytes_ += bytes.size();
-  blocks_.push_back(std::move(block));
-  return blocks_.back()->memory;
-}
-
-// The pattern, then copies on the device, each of all that is there.
-void* JobMemory::repeated(std::span<const std::byte> pattern, std::size_t whole) {
-  auto block = std::make_unique<Block>();
-  block->host.assign(pattern.begin(), pattern.end());
-  auto* const memory = static_cast<std::byte*>(device_->allocate(whole));
-  block->memory = memory;
-  device_->copy_in(memory, block->host.data(), pattern.size());
-  for (std::size_t done = pattern.size(); done < whole; done *= 2) {
-    device_->copy(memory + done, memory, std::min(done, whole - done));
-  }
-  bytes_ += whole;
-  blocks_.push_back(std::move(block));
-  return memory;
-}
-
-std::vector<std::vector<std::byte>> JobMemory::contents() const {
-  std::vector<std::vector<std::byte>> all;
-  for (const auto& block : blocks_) {
-    all.push_back(block->host);
-    if (device_ != nullptr) device_->copy_out(all.back().data(), block->memory, all.back().size());
-  }
-  if (device_ != nullptr) device_->wait(device_->record());
-  return all;
-}
 
 Jobs random_jobs(Kernel kernel, std::span<const std::size_t> sizes, const JobOptions& options,
                  JobMemory& memory) {
@@ -273,20 +382,6 @@ Jobs random_jobs(Kernel kernel, std::span<const std::size_t> sizes, const JobOpt
     append_job(kernel, make, jobs);
   }
   return jobs;
-}
-
-std::string first_difference(const std::vector<std::vector<std::byte>>& expected,
-                             const std::vector<std::vector<std::byte>>& actual) {
-  for (std::size_t array = 0; array < expected.size(); ++array) {
-    for (std::size_t i = 0; i < expected[array].size(); ++i) {
-      if (expected[array][i] != actual[array][i]) {
-        return concat("array ", array, ", byte ", i, ": expected ",
-                      std::to_integer<int>(expected[array][i]), ", got ",
-                      std::to_integer<int>(actual[array][i]));
-      }
-    }
-  }
-  return "";
 }
 
 }  // namespace pride

@@ -65,6 +65,7 @@ TEST(Kernels, CompileToPtxForAYoungerChip) {
   EXPECT_NE(ptx.find(".entry pride_lion_signs("), std::string::npos);
   // a product and a sum that were one instruction would not be the host's bits
   EXPECT_EQ(ptx.find("fma.rn.f32"), std::string::npos);
+  EXPECT_EQ(ptx.find("fma.rn.f64"), std::string::npos);
 }
 
 TEST(Kernels, AFaultInTheSourceIsNamedWithItsLine) {

@@ -23,11 +23,12 @@ struct Dimension {
 thread_local Dimension threadIdx, blockIdx;
 Dimension blockDim{kThreads}, gridDim;
 
-// A warp's lanes meet at a ballot twice: when all have voted, and when all have read.
+// A warp's lanes meet at a ballot or a shuffle: when all have voted, and when all have read.
 struct Warp {
   std::barrier<> met{kWarp};
   std::atomic<unsigned> bits = 0;
   std::atomic<int> left = 0;  // lanes that have ended
+  std::array<double, kWarp> values = {};
 };
 thread_local Warp* warp;
 
@@ -43,6 +44,18 @@ unsigned __ballot_sync(unsigned mask, bool vote) {
   return bits;
 }
 
+// floats, and doubles, which hold them all
+template <typename T>
+T __shfl_sync(unsigned mask, T value, unsigned lane) {
+  if (mask != 0xFFFFFFFFU) throw std::logic_error("a shuffle of some lanes");
+  warp->values[threadIdx.x % kWarp] = static_cast<double>(value);
+  warp->met.arrive_and_wait();
+  if (warp->left != 0) throw std::logic_error("a shuffle that not all lanes reach");
+  const auto of_lane = static_cast<T>(warp->values[lane % kWarp]);
+  warp->met.arrive_and_wait();
+  return of_lane;
+}
+
 void atomicMin(unsigned* at, unsigned value) {
   std::atomic_ref<unsigned> word(*at);
   unsigned old = word;
@@ -50,6 +63,8 @@ void atomicMin(unsigned* at, unsigned value) {
 }
 
 float __fsqrt_rn(float x) { return std::sqrt(x); }
+double __dsqrt_rn(double x) { return std::sqrt(x); }
+int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
 
 }  // namespace
 
@@ -62,6 +77,9 @@ float __fsqrt_rn(float x) { return std::sqrt(x); }
 #define device device_of_warps  // the host's own compilation has the other name
 // clang-format off
 #include "device/lanes.h"
+#include "device/rule_bodies.h"
+#include "device/scale_bodies.h"
+#include "device/level_bodies.h"
 #include "device/bodies.h"
 // clang-format on
 

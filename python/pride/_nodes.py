@@ -1,0 +1,249 @@
+# Nodes average, nodes vote (node_group=): what the ranks of a node exchange among themselves.
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import ctypes as c
+import itertools
+import os
+import pathlib
+import socket
+
+import torch
+import torch.distributed as dist
+
+from ._agreement import digest
+from ._assembled import deal
+from ._lane import wait
+from ._tensors import DTYPES, hash_as_float32
+from ._world import Alone, World, listed
+from .errors import CommError, InvalidArgument
+
+_ROUND = 1 << 24  # values of one owner that are on their way at a time, or one tensor
+
+
+def check_setting(settings):
+    """Raises InvalidArgument for what does not go together with node_group."""
+    others = {
+        "process_group": "give one of process_group (or replicate_mesh) and node_group, which takes "
+                         "all ranks of the job",
+        "coordinator": "give one of coordinator and node_group",
+        "virtual_workers": "give one of virtual_workers and node_group",
+        "node_of_rank": "give one of node_of_rank, where every rank votes, and node_group",
+        "overlap": "overlap=True: a node's gradients are averaged after backward",
+        "clip_global_norm": "clip_global_norm: no rank has the gradient of all tensors"}
+    text = next((text for name, text in others.items() if settings.get(name)), None)
+    if settings["on_non_finite"] == "skip":
+        text = "on_non_finite='skip': a rank votes on its own tensors alone"
+    elif settings["options"].get("matrix_scale") == "fan-in":
+        text = "matrix_scale=fan-in: no rank has all matrices; take rms or none"
+    if text:
+        raise InvalidArgument(f"pride: node_group: {text}")
+    group = settings["node_group"]
+    if isinstance(group, str) and group != "auto":
+        raise InvalidArgument(f"pride: node_group = '{group}', must be 'auto' or a process group")
+    if group != "auto" and dist.get_rank(group) < 0:
+        raise InvalidArgument(f"pride: node_group: rank {dist.get_rank()} is not a member of the "
+                              "group that it gives")
+
+
+def _host():
+    """The same for ranks of one machine and network namespace."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text())
+        parts.append(os.readlink("/proc/self/ns/net"))
+    return " ".join(parts)
+
+
+def find_nodes(optimizer):
+    """The Nodes of this optimizer, or None where each has one rank. Collective."""
+    settings, world = optimizer._settings, optimizer._world
+    group = settings["node_group"]
+
+    def row():
+        if world.size == 1:
+            return [0]
+        if group == "auto":
+            return [1, digest(_host().encode())]
+        ranks = dist.get_process_group_ranks(group) if hasattr(
+            dist, "get_process_group_ranks") else [
+                dist.get_global_rank(group, r) for r in range(dist.get_world_size(group))]
+        return [2, digest(repr(ranks).encode()), dist.get_rank(group), len(ranks)]
+
+    rows = optimizer._agree("construct with node_group", lambda: check_setting(settings), row)
+    if world.size == 1:
+        return None
+    optimizer._same(rows, 0, "kinds of node_group ('auto' or a group)")
+    members = {}
+    for r, (_, _, _, node, number, size, *_) in enumerate(rows):
+        members.setdefault(node, []).append((number, r, size))
+    nodes = [[r for _, r, _ in sorted(node)] for node in members.values()]
+    for node in members.values():
+        if group != "auto" and len(node) != node[0][2]:
+            raise InvalidArgument(
+                f"pride: node_group: the group of rank(s) {listed(r for _, r, _ in node)} has "
+                f"{node[0][2]} ranks; all of them give it")
+    if len({len(node) for node in nodes}) > 1:
+        hosts = [each.value.decode("utf-8", "replace") for each in optimizer._all_gather(
+            c.create_string_buffer(socket.gethostname().encode()[:63], 64))]
+        raise InvalidArgument("pride: node_group: all nodes have the same number of ranks; here " +
+                              ", ".join(f"{hosts[node[0]]} has {len(node)} (rank(s) {listed(node)})"
+                                        for node in nodes))
+    return Nodes(optimizer, nodes, group) if len(nodes[0]) > 1 else None
+
+
+class Nodes:
+    """The node of this rank. Each of its ranks owns some tensors, balanced by size: it averages
+    their gradients, votes on them and hands their values to the others."""
+
+    def __init__(self, optimizer, nodes, group):
+        self._world = optimizer._world
+        rank, self._device = self._world.rank, torch.device("cpu")
+        self.node_of = {r: n for n, node in enumerate(nodes) for r in node}
+        self.local_of = {r: i for node in nodes for i, r in enumerate(node)}
+        self.number, self._me = self.node_of[rank], self.local_of[rank]
+        self.ranks, self.first = nodes[self.number], nodes[0]
+        for node in nodes if group == "auto" else ():
+            made = dist.new_group(node)  # collective over all ranks
+            group = made if rank in node else group
+        self._group, self._is_gloo = group, dist.get_backend(group) == "gloo"
+        peers = [node[self._me] for node in nodes]
+        self.voters = World(None, self._world.timeout, peers) if len(peers) > 1 else Alone(
+            self._world.timeout)
+        self.slots, self.frozen = [], set()
+        self.not_finite = 0  # 1 + the index of a tensor of this rank whose mean is not finite
+        self.bytes_sent = self.bytes_received = 0
+
+    def deal_out(self, slots):
+        """The slots of this rank."""
+        if len(slots) < len(self.ranks):
+            raise InvalidArgument(f"pride: node_group: {len(slots)} parameters for the "
+                                  f"{len(self.ranks)} ranks of a node: each takes one at least")
+        self.slots = slots
+        if not self._is_gloo:
+            self._device = slots[0].device
+        of = deal([slot.n for slot in slots], len(self.ranks))
+        self._rounds = []  # [indices of each owner], of one type
+        for dtype in DTYPES:
+            cut = [self._cut([i for i in sorted(own) if slots[i].dtype == dtype]) for own in of]
+            self._rounds += [(dtype, [list(each or ()) for each in row])
+                             for row in itertools.zip_longest(*cut)]
+        own = sorted(of[self._me])
+        for i in own:
+            slots[i].mean = None
+        return [slots[i] for i in own]
+
+    def _cut(self, indices):
+        """Parts of them of _ROUND values or less, or of one."""
+        parts, left = [], 0
+        for i in indices:
+            if self.slots[i].n > left:
+                parts.append([])
+                left = _ROUND
+            parts[-1].append(i)
+            left -= self.slots[i].n
+        return parts
+
+    def hash(self):
+        """Of all parameters."""
+        return digest(repr([hash_as_float32(slot.tensor) for slot in self.slots]).encode())
+
+    @torch.no_grad()
+    def average(self, unused):
+        """The owners get the mean gradients, summed in the order of ranks in float32, in the type of
+        the gradient; a rank without one adds zeros. Returns whether each tensor of this rank is
+        unused in the whole node."""
+        problem = None
+        try:
+            for slot, missing in zip(self.slots, unused):
+                slot.check()
+                if not missing:
+                    slot.check_gradient(slot.param.grad)
+        except InvalidArgument as error:
+            problem = error
+        flags = torch.tensor([problem is not None, *unused], dtype=torch.uint8)
+        with self._all_fail():
+            received = self._exchange([[flags]] * len(self.ranks), [len(flags)] * len(self.ranks),
+                                      flags.dtype)
+        every = [(flags if r == self._me else values).tolist() for r, values in enumerate(received)]
+        own = [i for i, slot in enumerate(self.slots) if slot.mean is not False]
+        if problem is not None:
+            raise problem
+        if any(bad for bad, *_ in every):  # it says so when all ranks agree on the step
+            return [True] * len(own)
+        used = [[not flag for flag in each] for _, *each in every]
+        self.not_finite = 0
+        with self._all_fail():
+            for dtype, indices in self._rounds:
+                self._average_round(dtype, indices, used)
+        return [self.slots[i].mean is None for i in own]
+
+    def _average_round(self, dtype, indices, used):
+        sent = [[self.slots[i].param.grad for i in of if used[self._me][i]] for of in indices]
+        mine = indices[self._me]
+        sizes = [[self.slots[i].n for i in mine if r != self._me and of_rank[i]]
+                 for r, of_rank in enumerate(used)]
+        received = [iter(values.split(size)) for values, size in zip(
+            self._exchange(sent, list(map(sum, sizes)), dtype), sizes)]
+        for i in mine:
+            slot, total = self.slots[i], None
+            for r, of_rank in enumerate(used):
+                if of_rank[i]:
+                    values = slot.param.grad.reshape(-1).to(dtype) if r == self._me else next(
+                        received[r])
+                    values = values.to(self._device).float()
+                    total = values if total is None else total + values
+            slot.mean = None
+            if total is not None:
+                total = total / len(self.ranks)
+                if not torch.isfinite(total).all():
+                    self.not_finite = 1 + i
+                slot.mean = total.to(dtype).view(slot.shape).to(slot.device)
+
+    @torch.no_grad()
+    def hand_back(self, stepped):
+        """The other ranks get the values of this rank's tensors; of a step: of all that it trains."""
+        with self._all_fail():
+            for dtype, indices in self._rounds:
+                self._hand_back_round(dtype, [
+                    [i for i in of if not stepped or id(self.slots[i].param) not in self.frozen]
+                    for of in indices])
+
+    def _hand_back_round(self, dtype, indices):
+        own = [self.slots[i].param for i in indices[self._me]]
+        sizes = [[self.slots[i].n for i in of] for of in indices]
+        received = self._exchange([own] * len(self.ranks), list(map(sum, sizes)), dtype)
+        for r, of in enumerate(indices):
+            if r != self._me:
+                for i, values in zip(of, received[r].split(sizes[r])):
+                    param = self.slots[i].param
+                    param.copy_(values.view(param.shape))
+
+    @contextlib.contextmanager
+    def _all_fail(self):
+        """An error here is one of all ranks: the others wait for this one's tensors."""
+        try:
+            yield
+        except BaseException as error:  # Ctrl-C too
+            text = " ".join(str(error).split()) or type(error).__name__
+            where = f"ranks {listed(self.ranks)} of a node"
+            self._world.fail(f"{where}: {text}")
+            if isinstance(error, (RuntimeError, CommError)):
+                raise CommError(f"pride: {where}: {text}") from None
+            raise
+
+    def _exchange(self, sent, sizes, dtype):
+        """Sends tensors to each other rank of the node and returns theirs, as one of these sizes."""
+        size = torch.empty(0, dtype=dtype).element_size()
+        sent = [tensors if r != self._me else [] for r, tensors in enumerate(sent)]
+        out = [size * sum(tensor.numel() for tensor in tensors) for tensors in sent]
+        into = [0 if r == self._me else size * n for r, n in enumerate(sizes)]
+        send = torch.cat([torch.empty(0, dtype=dtype, device=self._device)] + [
+            tensor.detach().reshape(-1).to(self._device, dtype) for tensors in sent
+            for tensor in tensors]).view(torch.uint8)
+        received = send.new_empty(sum(into))
+        wait(self._world, lambda: dist.all_to_all_single(
+            received, send, into, out, group=self._group, async_op=True),
+            1000 * self._world.timeout.total_seconds(), self._group, self._is_gloo)
+        self.bytes_sent += sum(out)
+        self.bytes_received += sum(into)
+        return [values.view(dtype) for values in received.split(into)]

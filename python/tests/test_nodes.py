@@ -1,0 +1,529 @@
+# Nodes average, nodes vote (node_group=).
+# SPDX-License-Identifier: Apache-2.0
+#
+# Oracle: one rank a node, with the mean gradient of the node's ranks, bit for bit.
+import itertools
+import os
+import signal
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import models
+import pride
+from pride import _nodes
+
+STEPS = 5
+SIZES = (12, 33, 7)
+METHODS = [("dlion-vote", {"tie": "zero"}), ("dlion-avg", None), ("lion", None), ("adamw", None),
+           ("signum-avg", None), ("dlion-muon", {"tie": "zero"}),
+           ("local-vote", {"h": 2, "tie": "zero"}), ("diloco", {"h": 2})]
+
+
+def model_of(dtype=torch.float32):
+    """No gradient is 0."""
+    torch.manual_seed(7)
+    return torch.nn.Sequential(torch.nn.Linear(12, 33), torch.nn.Tanh(), torch.nn.Linear(33, 7),
+                               torch.nn.Tanh(), torch.nn.Linear(7, 2)).to(dtype)
+
+
+def groups_of(local):
+    """This rank's node, of as many ranks."""
+    mine = None
+    for first in range(0, dist.get_world_size(), local):
+        ranks = list(range(first, first + local))
+        made = dist.new_group(ranks)
+        mine = made if dist.get_rank() in ranks else mine
+    return mine
+
+
+def make(method="dlion-avg", options=None, dtype=torch.float32, model=None, **more):
+    model = model_of(dtype) if model is None else model
+    params = [{"params": [(n, p) for n, p in model.named_parameters() if (p.ndim > 1) == matrix],
+               "weight_decay": 0.1 * matrix} for matrix in (True, False)]
+    return model, pride.Optimizer(params, 1e-2, method=method, options=options, bucket_size=64,
+                                  timeout=30, **more)
+
+
+def backward(model, rank, step, spread=False):
+    """spread: each rank uses other layers."""
+    x, _ = models.batch(step, rank)
+    x = x.to(model[0].weight.dtype)
+    y = model(x).sin().sum() if not spread else (
+        model[0](x).sin().sum() if (rank + step) % 3 else model[4](x[:, :7]).sin().sum())
+    y.backward()
+
+
+def backward_of_node(model, node, local, step, spread=False):
+    totals = None
+    for rank in range(node * local, node * local + local):
+        for p in model.parameters():
+            p.grad = None
+        backward(model, rank, step, spread)
+        own = [None if p.grad is None else p.grad.float() for p in model.parameters()]
+        totals = own if totals is None else [
+            b if a is None else a if b is None else a + b for a, b in zip(totals, own)]
+    for p, total in zip(model.parameters(), totals):
+        p.grad = None if total is None else (total / local).to(p.dtype)
+
+
+def ending(model, optimizer):
+    """(weights, state) as bytes, of the tensors that this rank has."""
+    optimizer.check_replicas()
+    with optimizer.common_parameters():
+        weights = models.bits(model.parameters())
+    state = {(i, key): t.numpy().tobytes() for i, entry in
+             optimizer.state_dict()["state"].items() for key, t in entry.items()}
+    optimizer.close()
+    return weights, state
+
+
+def train(model, optimizer, steps, first=0, spread=False):
+    for step in range(first, first + steps):
+        optimizer.zero_grad(set_to_none=True)
+        backward(model, dist.get_rank(), step, spread)
+        optimizer.step()
+
+
+def with_nodes(local, method, options=None, dtype=torch.float32, spread=False, auto=False):
+    model, optimizer = make(method, options, dtype,
+                            node_group="auto" if auto else groups_of(local))
+    train(model, optimizer, STEPS, 0, spread)
+    held = sum(t.numel() for entry in optimizer.state.values() for key, t in entry.items()
+               if key != "step")
+    traffic = optimizer.traffic()
+    return held, traffic, ending(model, optimizer)
+
+
+def one_rank_a_node(local, method, options=None, dtype=torch.float32, spread=False):
+    model, optimizer = make(method, options, dtype)
+    for step in range(STEPS):
+        backward_of_node(model, dist.get_rank(), local, step, spread)
+        optimizer.step()
+    held = sum(t.numel() for entry in optimizer.state.values() for key, t in entry.items()
+               if key != "step")
+    traffic = optimizer.traffic()
+    return held, traffic, ending(model, optimizer)
+
+
+def compare(world, nodes, local, *arguments, auto=False, **more):
+    """The results with nodes, and without."""
+    expected = world(nodes).run(one_rank_a_node, local, *arguments, **more)
+    results = world(nodes * local).run(with_nodes, local, *arguments, auto=auto, **more)
+    for node in range(nodes):
+        union = {}
+        for _, _, (weights, state) in results[node * local:(node + 1) * local]:
+            assert weights == expected[node][2][0], f"node {node}"
+            union.update(state)
+        assert union == expected[node][2][1], f"node {node}"
+    assert expected[0][2][0] != models.bits(model_of().parameters())
+    return results, expected
+
+
+@pytest.mark.parametrize("local", [1, 2, 3])
+@pytest.mark.parametrize("method, options", METHODS)
+def test_nodes_take_the_steps_of_one_rank_with_the_mean_gradient(world, local, method, options):
+    results, expected = compare(world, 2, local, method, options)
+    if local == 1:
+        return
+    for node in range(2):
+        of_node = results[node * local:(node + 1) * local]
+        assert sum(held for held, _, _ in of_node) == expected[node][0]
+        assert max(held for held, _, _ in of_node) <= 0.75 * expected[node][0]
+
+
+def test_bytes_between_nodes_are_the_cost_of_the_share(world):
+    """And inside: all gradients but the own share to their owners, the share to all others."""
+    results, _ = compare(world, 2, 3, "dlion-avg", None)
+    sizes = sorted(p.numel() for p in model_of().parameters())
+    d = sum(sizes)
+    shares = []
+    for _, traffic, (_, state) in results[:3]:
+        shares.append(sum(len(data) // 4 for (_, key), data in state.items() if key != "step"))
+        steps = traffic["steps"]
+        assert traffic["bytes_sent"] == steps * traffic["cost_bytes"]
+        assert traffic["cost_bytes"] < d  # of 4 d
+        # and one flag for each tensor
+        flags = 2 * (1 + len(sizes))
+        assert traffic["node_bytes_sent"] == steps * (
+            4 * (d - shares[-1]) + 4 * 2 * shares[-1] + flags)
+        assert traffic["node_bytes_received"] == steps * (
+            4 * 2 * shares[-1] + 4 * (d - shares[-1]) + flags)
+        assert traffic["last_step"]["node_bytes_sent"] * steps == traffic["node_bytes_sent"]
+    assert sum(shares) == d
+
+
+def test_auto_is_the_ranks_of_this_host(world):
+    """All of them here: one voter."""
+    for local in (1, 2, 3):
+        compare(world, 1, local, "dlion-avg", None, auto=True)
+
+
+def test_parameters_in_bfloat16(world):
+    compare(world, 2, 2, "lion", None, dtype=torch.bfloat16)
+    compare(world, 2, 3, "adamw", None, dtype=torch.bfloat16)
+
+
+def test_a_tensor_is_used_if_one_rank_of_the_node_uses_it(world):
+    """The others add zeros, as with DDP."""
+    compare(world, 2, 2, "dlion-avg", None, spread=True)
+    compare(world, 2, 3, "adamw", None, spread=True)
+
+
+SHAPES = [(5, 9), (40,), (64,), (3, 3, 3), (65,), (7,), (1,)]
+TYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def of_three_types(local, nodes=None):
+    """With nodes in rounds of 64 values; or the oracle."""
+    params = [models.parameter(i, *shape, dtype=TYPES[i % 3]) for i, shape in enumerate(SHAPES)]
+    kept, _nodes._ROUND = _nodes._ROUND, 64
+    optimizer = pride.Optimizer(params, 1e-2, method="dlion-avg", bucket_size=64, timeout=30,
+                                node_group=groups_of(local) if nodes else None)
+    _nodes._ROUND = kept
+    for step in range(STEPS):
+        if nodes:
+            models.set_gradients(params, step, dist.get_rank())
+            params[0].grad = params[0].grad.t().contiguous().t()
+        else:
+            total = 0
+            for rank in range(dist.get_rank() * local, dist.get_rank() * local + local):
+                models.set_gradients(params, step, rank)
+                total = [p.grad.float() + (total[i] if total else 0) for i, p in enumerate(params)]
+            for p, values in zip(params, total):
+                p.grad = (values / local).to(p.dtype)
+        optimizer.step()
+    return models.ended(torch.nn.ParameterList(params), optimizer)
+
+
+def test_types_and_rounds(world):
+    for local in (2, 3):
+        expected = world(2).run(of_three_types, local)
+        assert world(2 * local).run(of_three_types, local, 2) == expected[:1] * 2 * local
+
+
+def in_ddp():
+    model = torch.nn.parallel.DistributedDataParallel(model_of(), find_unused_parameters=True)
+    pride.local_gradients(model)
+    _, optimizer = make("adamw", model=model.module, node_group=groups_of(2))
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        x, _ = models.batch(step)
+        model(x).sin().sum().backward()
+        optimizer.step()
+    return ending(model.module, optimizer)[0]
+
+
+def test_a_model_in_ddp(world):
+    expected = world(2).run(one_rank_a_node, 2, "adamw")
+    assert world(4).run(in_ddp) == [expected[r // 2][2][0] for r in range(4)]
+
+
+def frozen():
+    """The first layer until the third step."""
+    model, optimizer = make("dlion-avg", node_group=groups_of(2))
+    sent = []
+    for step in range(4):
+        model[0].requires_grad_(step > 1)
+        before = [p.detach().clone() for p in model.parameters()]
+        train(model, optimizer, 1, step)
+        sent.append(optimizer.traffic()["last_step"]["node_bytes_sent"])
+        assert [torch.equal(p, b) for p, b in zip(model.parameters(), before)] == (
+            [step < 2] * 2 + [False] * 4)
+    ending(model, optimizer)
+    return sent
+
+
+def test_frozen_parameters_do_not_travel(world):
+    results = world(4).run(frozen)
+    assert all(sent[0] == sent[1] < sent[2] == sent[3] for sent in results)
+
+
+# --- Failures. ------------------------------------------------------------------------------------
+
+
+def not_finite():
+    model, optimizer = make(node_group=groups_of(2))
+    before = models.bits(model.parameters())
+    backward(model, dist.get_rank(), 0)
+    if dist.get_rank() == 2:
+        model[2].bias.grad[3] = float("nan")
+    with pytest.raises(pride.NonFiniteGradient) as error:
+        optimizer.step()
+    assert models.bits(model.parameters()) == before
+    train(model, optimizer, STEPS)
+    return str(error.value), ending(model, optimizer)[0]
+
+
+def test_nan_on_one_rank_raises_on_all_and_changes_nothing(world):
+    expected = world(4).run(with_nodes, 2, "dlion-avg")
+    for (text, weights), (_, _, (undisturbed, _)) in zip(world(4).run(not_finite), expected):
+        assert "step 1: the mean gradient of 2.bias in node 1, of which rank " in text
+        assert weights == undisturbed
+
+
+def overflow():
+    model, optimizer = make("lion", node_group=groups_of(2))
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    optimizer.scaler = scaler
+    seen = []
+    for step in range(3):
+        optimizer.zero_grad()
+        scaler.scale(model(models.batch(step)[0]).sin().sum()).backward()
+        if step == 1 and dist.get_rank() == 3:
+            model[0].weight.grad[3, 2] = float("inf")
+        scaler.step(optimizer)
+        scaler.update()
+        seen.append((optimizer.traffic()["skipped"], scaler.get_scale()))
+    ending(model, optimizer)
+    return seen
+
+
+@pytest.mark.skipif(not models.NEW_TORCH, reason="torch 1.13 scales on GPUs alone")
+def test_an_overflow_on_one_rank_skips_the_step_everywhere(world):
+    assert world(4).run(overflow) == [[(0, 64.0), (1, 32.0), (1, 32.0)]] * 4
+
+
+def until_one_dies(die):
+    model, optimizer = make(node_group=groups_of(2))
+    train(model, optimizer, 2)
+    if dist.get_rank() == die:
+        os.kill(os.getpid(), signal.SIGKILL)
+    train(model, optimizer, 2, 2)
+
+
+@pytest.mark.parametrize("die", [1, 2])
+def test_a_rank_that_dies_ends_all(job, die):
+    jobs = job(4, until_one_dies, die)
+    for rank in range(4):
+        result = jobs.result(rank)
+        assert (result is None) == (rank == die)
+        if result is not None:
+            assert result[0].startswith("CommError: ") and result[2] < 15, result
+            assert f"rank(s) {die} gave no sign of life in step 3" in result[0]
+    jobs.close()
+
+
+def sparse():
+    """Its gradients cannot be taken on one rank."""
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 3, sparse=dist.get_rank() == 1),
+                                torch.nn.Linear(3, 2))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(0.5)
+    optimizer = pride.DistributedLion(model.named_parameters(), node_group=groups_of(2), timeout=20)
+    model(torch.tensor([1, 2])).sum().backward()
+    optimizer.step()
+
+
+def test_a_gradient_that_cannot_be_taken_raises_on_all(world):
+    for rank, error in enumerate(world(4).errors(sparse)):
+        assert error[0] is pride.InvalidArgument
+        assert "the gradient of 0.weight is sparse" in error[1]
+        assert rank == 1 or "rank 1 refuses step" in error[1]
+
+
+def refused(case):
+    rank = dist.get_rank()
+    uneven = [dist.new_group(ranks) for ranks in ([0, 1, 2], [3])]
+    node, arguments, change = groups_of(2), {}, None
+    if case == "sizes":
+        node = uneven[rank // 3]
+    elif case == "partial":
+        node = uneven[0] if rank < 2 else node
+    elif case == "some":
+        node = None if rank == 3 else node
+    elif case == "member":
+        node = uneven[1]
+    elif case == "hosts":
+        node = "auto"
+        name = f"node{rank // 3}"
+        socket.gethostname, change = lambda: name, socket.gethostname
+    elif case == "weights":
+        arguments["vote_weight"] = 1 + rank % 2
+    elif case == "starts":
+        torch.manual_seed(rank)
+    elif case == "name":
+        node = "host"
+    elif case not in ("averaged", "join", "add", "shape"):
+        arguments = case
+    model = model_of()
+    if case == "starts" and rank == 1:
+        with torch.no_grad():
+            model[2].weight[3, 3] += 1
+    try:
+        optimizer = make(arguments.pop("method", "dlion-avg"), arguments.pop("options", None),
+                         model=model, node_group=node, **arguments)[1]
+    finally:
+        if change:
+            socket.gethostname = change
+    if case == "join":
+        with pride.join(optimizer):
+            pass
+    elif case == "add":
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
+    backward(model, rank, 0)
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+    if case == "shape" and rank == 2:
+        model[2].bias.data = torch.ones(8)
+    optimizer.step()
+
+
+REFUSED = [
+    ("sizes", "same number of ranks; here "),
+    ("partial", "the group of rank(s) 0, 1 has 3 ranks; all of them give it"),
+    ("some", "rank 3: construct()"),
+    ("member", " is not a member of the group that it gives"),
+    ("hosts", "here node0 has 3 (rank(s) 0, 1, 2), node1 has 1 (rank(s) 3)"),
+    ("weights", "the argument 'vote_weight' of rank(s) 1 and of rank 0 differ"),
+    ("starts", "initial parameters of rank(s) 1 are not those of rank 0; the first that differs is "
+               "'2.weight'"),
+    ("name", "node_group = 'host', must be 'auto' or a process group"),
+    ("averaged", "the gradients of all ranks are equal, bit for bit"),
+    ("join", "join() with node_group"),
+    ("add", "add_param_group() with node_group"),
+    ("shape", "rank 2 refuses step: InvalidArgument: pride: 2.bias has shape (8,) now and had (7,)"),
+    ({"overlap": True}, "node_group: overlap=True"),
+    ({"virtual_workers": 2}, "node_group: give one of virtual_workers and"),
+    ({"coordinator": "localhost:1"}, "node_group: give one of coordinator and"),
+    ({"node_of_rank": [0, 0, 1, 1]}, "node_group: give one of node_of_rank,"),
+    ({"clip_global_norm": 1.0, "method": "lion"}, "node_group: clip_global_norm: no rank"),
+    ({"on_non_finite": "skip"}, "node_group: on_non_finite='skip'"),
+    ({"method": "dlion-muon", "options": {"matrix_scale": "fan-in"}}, "matrix_scale=fan-in"),
+]
+
+
+@pytest.mark.parametrize("case, text", REFUSED, ids=str)
+def test_what_is_refused(world, case, text):
+    for rank, error in enumerate(world(4).errors(refused, case)):
+        assert error is not None and error[0] is pride.InvalidArgument, f"rank {rank}: {error}"
+        assert text in error[1] or (case, rank) == ("shape", 2), f"rank {rank}: {error[1]}"
+
+
+# --- Checkpoints. ---------------------------------------------------------------------------------
+
+
+def saved(local, method, folder=None, gather=False):
+    """The states of a run of 3 steps, and how it ends."""
+    model, optimizer = make(method, node_group=groups_of(local))
+    train(model, optimizer, 3)
+    if gather:
+        optimizer.consolidate_state_dict()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, folder / f"{dist.get_rank()}.pt")
+    train(model, optimizer, 2, 3)
+    return ending(model, optimizer)
+
+
+def resumed(local, method, folder, gathered=False, steps=2, policy="keep"):
+    state = torch.load(folder / f"{0 if gathered else dist.get_rank()}.pt")
+    model = model_of()
+    model.load_state_dict(state["model"])
+    model, optimizer = make(method, model=model, node_group=groups_of(local) if local else None)
+    optimizer.load_state_dict(state["optimizer"], local=policy)
+    train(model, optimizer, steps, 3)
+    return ending(model, optimizer)
+
+
+def until_killed(folder):
+    model, optimizer = make("dlion-vote", node_group=groups_of(2))
+    train(model, optimizer, 3)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+               folder / f"{dist.get_rank()}.pt")
+    dist.barrier()
+    train(model, optimizer, 1, 3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_save_kill_resume(world, job, tmp_path):
+    """Each rank from its own file."""
+    jobs = job(4, until_killed, tmp_path)
+    assert [jobs.result(rank) for rank in range(4)] == [None] * 4
+    jobs.kill()
+    (tmp_path / "other").mkdir()
+    expected = world(4).run(saved, 2, "dlion-vote", tmp_path / "other")
+    assert world(4).run(resumed, 2, "dlion-vote", tmp_path) == expected
+
+
+@pytest.mark.parametrize("method", ["dlion-avg", "adamw"])
+def test_a_consolidated_state_loads_on_nodes_of_another_size(world, tmp_path, method):
+    """Momenta go by tensor; on as many nodes they are the same."""
+    expected = world(4).run(saved, 2, method, tmp_path, gather=True)
+    whole = world(2).run(resumed, 0, method, tmp_path, gathered=True, steps=0)
+    for local in (1, 2, 3):
+        states = world(2 * local).run(resumed, local, method, tmp_path, gathered=True, steps=0)
+        for node in range(2):
+            union = {}
+            for weights, state in states[node * local:(node + 1) * local]:
+                assert weights == whole[node][0]
+                union.update(state)
+            assert union == whole[node][1]
+    assert world(4).run(resumed, 2, method, tmp_path, gathered=True) == expected
+
+
+def test_a_consolidated_state_on_another_number_of_nodes(world, tmp_path):
+    world(4).run(saved, 2, "dlion-avg", tmp_path, gather=True)
+    for policy, nodes in itertools.product(["keep", "average", "reset"], [1, 3]):
+        expected = world(nodes).run(resumed, 0, "dlion-avg", tmp_path, gathered=True, steps=0,
+                                    policy=policy)
+        states = world(2 * nodes).run(resumed, 2, "dlion-avg", tmp_path, gathered=True, steps=0,
+                                      policy=policy)
+        for rank, (weights, state) in enumerate(states):
+            assert weights == expected[rank // 2][0]
+            assert state.items() <= expected[rank // 2][1].items()
+
+
+def test_state_by_buckets(world, tmp_path):
+    """It goes on with the same nodes alone."""
+    method = "signsgd-ef"
+    expected = world(4).run(saved, 2, method, tmp_path, gather=True)
+    assert world(4).run(resumed, 2, method, tmp_path, gathered=True) == expected
+    for local, n in ((0, 2), (3, 6)):
+        for error in world(n).errors(resumed, local, method, tmp_path, gathered=True):
+            assert "signsgd-ef has a state by buckets, which were of nodes of 2 rank(s); " in error[1]
+
+
+def copied():
+    import copy
+
+    model, optimizer = make(node_group=groups_of(2))
+    train(model, optimizer, 2)
+    other, twin = copy.deepcopy((model, optimizer))
+    train(other, twin, 2, 2)
+    train(model, optimizer, 2, 2)
+    return ending(model, optimizer) == ending(other, twin)
+
+
+def test_a_copy_goes_on_alike(world):
+    assert world(4).run(copied) == [True] * 4
+
+
+def dcp_saved(local, folder):
+    model, optimizer = make("adamw", node_group=groups_of(local))
+    train(model, optimizer, 3)
+    pride.checkpoint.save(folder, model, optimizer)
+    return ending(model, optimizer)
+
+
+def dcp_loaded(local, folder):
+    model, optimizer = make("adamw", node_group=groups_of(local) if local else None)
+    pride.checkpoint.load(folder, model, optimizer)
+    return ending(model, optimizer)
+
+
+@pytest.mark.skipif(not models.NEW_TORCH, reason="torch 1.13 has no state_dict of checkpoints")
+def test_torch_distributed_checkpoint(world, tmp_path):
+    """Each rank writes its own tensors; nodes of another size read them."""
+    weights = world(4).run(dcp_saved, 2, tmp_path)[0][0]
+    whole = world(2).run(dcp_loaded, 0, tmp_path)
+    for local in (2, 3):
+        states = world(2 * local).run(dcp_loaded, local, tmp_path)
+        for node in range(2):
+            union = {}
+            for loaded, state in states[node * local:(node + 1) * local]:
+                assert loaded == weights == whole[node][0]
+                union.update(state)
+            assert union == whole[node][1]

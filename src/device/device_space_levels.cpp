@@ -1,0 +1,99 @@
+// The kernels of a device for levels of few bits.
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device_space.h"
+#include "device/jobs.h"
+
+namespace pride {
+namespace {
+
+using device::Kernel, device::betas_of, device::fault_of, device::values_of;
+
+static_assert(static_cast<device::u32>(LevelKernels::Size::kSum) == device::kSumOfSizes);
+static_assert(static_cast<device::u32>(LevelKernels::Size::kSquares) == device::kSumOfSquares);
+static_assert(static_cast<device::u32>(LevelKernels::Size::kLargest) == device::kLargestSize);
+static_assert(kernels::kZeroFloor == device::kZeroFloor && kernels::kRunWords == 8);
+
+device::Lines lines_of(const LevelKernels::Lines& lines) {
+  return {lines.words.data(), lines.first_word, lines.shape.n_words,
+          static_cast<device::u32>(lines.shape.bits)};
+}
+
+device::Measure measure_of(const LevelKernels::BlendOf& u, LevelKernels::Size size) {
+  device::Measure job{};
+  job.g = values_of(u.g);
+  job.m = u.m.data();
+  job.e = u.e.empty() ? nullptr : u.e.data();
+  job.beta1 = u.blend.beta1;
+  job.one_minus_beta1 = u.blend.one_minus_beta1;
+  job.what = static_cast<device::u32>(size);
+  return job;
+}
+
+}  // namespace
+
+void DeviceSpace::measure_rows(const BlendOf& u, Size size, std::size_t row,
+                               std::span<double> sums) {
+  device::Measure job = measure_of(u, size);
+  job.sums = sums.data();
+  job.row = row;
+  job.parts = (row + device::kScaleBlock - 1) / device::kScaleBlock;
+  job.n = sums.size() * device::kChunk;
+  add(Kernel::k_measure, job, {u.g, u.m, u.e, sums});
+}
+
+void DeviceSpace::measure_blocks(const BlendOf& u, Size size, int largest,
+                                 kernels::BlockScales<float> steps) {
+  device::Measure job = measure_of(u, size);
+  job.steps = steps.of.data();
+  job.row = u.m.size();
+  job.lead = steps.lead;
+  job.parts = steps.of.size();
+  job.n = steps.of.size() * device::kChunk;
+  job.largest = largest;
+  add(Kernel::k_measure, job, {u.g, u.m, u.e, steps.of});
+}
+
+void DeviceSpace::quantise(const BlendOf& u, const Steps& steps, std::span<float> m,
+                           std::span<float> next, const Lines& lines, FaultSlot fault) {
+  add(Kernel::k_levels,
+      device::Levels{values_of(u.g), m.data(), u.e.empty() ? nullptr : u.e.data(), steps.of.data(),
+                     next.data(), steps.row, steps.first, m.size(), lines_of(lines),
+                     lines.integers.data(), static_cast<device::u32>(lines.width),
+                     betas_of(u.blend), fault_of(fault)},
+      {u.g, m, u.e, steps.of, next, lines.words, lines.integers, word_of(fault)});
+}
+
+void DeviceSpace::write_values(std::span<const float> values, std::span<float> scales,
+                               const Lines& lines, FaultSlot fault) {
+  add(Kernel::k_write_values,  // which only reads the values
+      device::LevelValues{const_cast<float*>(values.data()), scales.data(), values.size(),
+                          lines_of(lines), fault_of(fault)},
+      {values, scales, lines.words, word_of(fault)});
+}
+
+void DeviceSpace::read_values(std::span<const float> scales, const Lines& lines,
+                              std::span<float> values) {
+  add(Kernel::k_read_values,  // which only reads the scales
+      device::LevelValues{
+          values.data(), const_cast<float*>(scales.data()), values.size(), lines_of(lines), {}},
+      {values, scales, lines.words});
+}
+
+void DeviceSpace::sample_blends(const BlendOf& u, Samples at, std::span<float> out) {
+  add(Kernel::k_sample_blends,
+      device::SampleBlends{values_of(u.g), u.m.data(), u.e.empty() ? nullptr : u.e.data(),
+                           out.data(), at.first, at.stride, out.size(), u.blend.beta1,
+                           u.blend.one_minus_beta1},
+      {u.g, u.m, u.e, out});
+}
+
+void DeviceSpace::sample_levels(std::span<const float> m, const Lines& lines, Samples at,
+                                std::span<float> out, std::span<std::int8_t> q) {
+  add(Kernel::k_sample_levels,
+      device::SampleLevels{m.data(), out.data(), reinterpret_cast<signed char*>(q.data()), at.first,
+                           at.stride, out.size(), lines_of(lines), lines.integers.data(),
+                           static_cast<device::u32>(lines.width)},
+      {m, lines.words, lines.integers, out, q});
+}
+
+}  // namespace pride

@@ -1,0 +1,24 @@
+// Arguments of a space's kernels as a device's kernels have them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "device/bodies.h"
+#include "kernels/space.h"
+
+namespace pride::device {
+
+inline Betas betas_of(const kernels::Blend& b) {
+  return {b.beta1, b.one_minus_beta1, b.beta2, b.one_minus_beta2};
+}
+inline Hash hash_of(const kernels::HashWords& h) { return {h.key, h.first_word, h.flip}; }
+inline Values values_of(const pride::Values& v) {
+  return {v.data, static_cast<u32>(v.dtype), v.factor};
+}
+inline Fault fault_of(FaultSlot fault) { return {fault.word, fault.tensor}; }
+
+static_assert(static_cast<u32>(DType::kFloat32) == kFloat32);
+static_assert(static_cast<u32>(DType::kBFloat16) == kBFloat16);
+static_assert(static_cast<u32>(DType::kFloat16) == kFloat16);
+static_assert(kScaleBlock == kernels::kScaleBlock);
+
+}  // namespace pride::device

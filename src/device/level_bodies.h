@@ -1,0 +1,351 @@
+// The kernels of levels of few bits: scales of the blend, levels, momenta that are averaged,
+// samples. libpride holds this file as a text, between scale_bodies.h and bodies.h, whose rules it
+// follows.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Contracts and bits are those of src/kernels: float32 and double, every operation rounded, no FMA.
+#pragma once
+
+#ifndef __CUDACC__
+#include "device/scale_bodies.h"
+#endif
+
+namespace pride::device {
+
+constexpr float kZeroFloor = 0x1p-100f;  // kernels::kZeroFloor
+
+// ---- Packed levels ------------------------------------------------------------------------------
+
+// kernels::LevelShape, of a shard
+struct Lines {
+  u64* at;
+  u64 first_word, n_words;  // of the job's first coordinate, and of the shard
+  u32 bits;
+  // Word k of the job in line 0, and the distance to its word in the next line.
+  PRIDE_BODY u64* word(u64 k) const {
+    const u64 w = first_word + k;
+    return at + (w / 8 * 8 * bits + w % 8);
+  }
+  PRIDE_BODY u64 width(u64 k) const {
+    const u64 run = (first_word + k) / 8 * 8;
+    return n_words - run < 8 ? n_words - run : 8;
+  }
+};
+PRIDE_BODY i32 largest_of(u32 bits) { return (1 << (bits - 1)) - 1; }
+
+// Codes of a chunk, 0 from n on, into their lines.
+PRIDE_BODY void store_codes(const Lines& lines, u64 at, u64 n, Chunk<u32>& codes) {
+  const u32 count = count_of(at, n);
+  PRIDE_UNROLL
+  for (u32 w = 0; w < kLoads / 2; ++w) {
+    if (64 * w >= count) return;
+    u64* to = lines.word(at / 64 + w);
+    const u64 width = lines.width(at / 64 + w);
+    for (u32 b = 0; b < lines.bits; ++b, to += width) {
+      const u32 low = ballot([&](u32 lane) { return (codes(lane, 2 * w) >> b & 1) != 0; });
+      const u32 high = ballot([&](u32 lane) { return (codes(lane, 2 * w + 1) >> b & 1) != 0; });
+      store(to, (u64)high << 32 | low);
+    }
+  }
+}
+
+// kernels::quantise, to the nearest, plus the largest level
+PRIDE_BODY u32 code_of(float u, float inv, i32 largest) {
+  const float limit = (float)largest, scaled = u * inv;
+  const float low = scaled < limit ? scaled : limit;
+  return (u32)(nearest(low > -limit ? low : -limit) + largest);
+}
+PRIDE_BODY float inverse_of(float step) { return step == 0 ? 0.0f : 1.0f / step; }
+
+// ---- Scales of the blend ------------------------------------------------------------------------
+
+constexpr u32 kSumOfSizes = 0, kSumOfSquares = 1, kLargestSize = 2;
+
+// Of u = beta1 m + (1-beta1) g (+ e), by scopes of `row` coordinates, each in parts that end at
+// multiples of kScaleBlock, the first of which begins at `lead`: one number a part to `sums`; or,
+// of a single scope, the size of a level for each part to `steps`. A part by a warp.
+struct Measure {
+  Values g;
+  const float *m, *e;  // e may be null
+  double* sums;
+  float* steps;
+  u64 row, lead;
+  u64 parts;  // of a scope
+  u64 n;      // kChunk for each part of all scopes
+  float beta1, one_minus_beta1;
+  u32 what;
+  i32 largest;
+};
+PRIDE_BODY void largest_size(Lanes<float>& most, Chunk<float>& u) {
+  PRIDE_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    each([&](u32 lane) {
+      const float size = magnitude_of(u(lane, h));
+      most[lane] = size > most[lane] ? size : most[lane];
+    });
+  }
+}
+PRIDE_BODY float largest_of(Lanes<float>& x) {
+  PRIDE_UNROLL
+  for (u32 by = kLanes / 2; by > 0; by /= 2) {
+    Lanes<float> other = turned(x, by);
+    each([&](u32 lane) { x[lane] = other[lane] > x[lane] ? other[lane] : x[lane]; });
+  }
+  return first_of(x);
+}
+// The size of a level, for the part's sum.
+PRIDE_BODY float step_of(double sum, u64 n, u32 what, i32 largest) {
+  double size = what == kLargestSize ? sum : sum / (double)n;
+  if (what == kSumOfSquares) size = root(size);
+  const float c = (float)size;
+  if (!is_finite(c) || c < kZeroFloor) return 0;
+  const float most = 0x1.FFFFFEp127f, twice = 2.0f * c;
+  const float top = what == kLargestSize ? c : twice < most ? twice : most;
+  return top / (float)largest;
+}
+PRIDE_BODY void measure(const Measure& j, u64 at) {
+  const u64 k = at / kChunk, of_scope = k / j.parts * j.row, part = k % j.parts;
+  const u64 begin = begin_of(part, j.lead);
+  const u32 n = (u32)(end_of(part, j.lead, j.row) - begin);
+  const u64 first = of_scope + begin;
+  const Values g = part_of(j.g, first);
+  Partial partial;
+  Lanes<float> most;
+  each([&](u32 lane) { most[lane] = 0; });
+  PRIDE_NO_UNROLL
+  for (u32 c = 0; c < n; c += (u32)kChunk) {
+    Chunk<float> u, old;
+    fetch(old, j.m + first, c, n);
+    fetch(u, g, c, n);
+    for_chunk(c, n, [&](u32 lane, u32 h) {
+      u(lane, h) = j.beta1 * old(lane, h) + j.one_minus_beta1 * u(lane, h);
+    });
+    if (j.e != nullptr) {
+      fetch(old, j.e + first, c, n);
+      for_chunk(c, n, [&](u32 lane, u32 h) { u(lane, h) = u(lane, h) + old(lane, h); });
+    }
+    if (j.what == kLargestSize) {
+      largest_size(most, u);
+    } else {
+      partial.add(u, j.what == kSumOfSquares);
+    }
+  }
+  const double sum = j.what == kLargestSize ? (double)largest_of(most) : partial.sum();
+  each([&](u32 lane) {
+    if (lane != 0) return;
+    if (j.sums != nullptr) {
+      j.sums[k] = sum;
+    } else {
+      j.steps[k] = step_of(sum, n, j.what, j.largest);
+    }
+  });
+}
+
+// ---- Levels -------------------------------------------------------------------------------------
+
+// kernels::lion_blend, add and quantise; then pack_levels, or with a width integers of so many
+// bytes; with e also keep_level_error, of which `next` is the result.
+struct Levels {
+  Values g;
+  float* m;
+  const float *e, *steps;
+  float* next;
+  u64 row, first;  // coordinate i has number (first + i) / row of the steps
+  u64 n;
+  Lines lines;
+  void* integers;
+  u32 width;
+  Betas betas;
+  Fault fault;
+};
+// Numbers of a chunk's steps.
+struct Scopes {
+  u64 row, base, rest;
+  PRIDE_BODY Scopes(u64 row_, u64 first) : row(row_), base(first / row_), rest(first % row_) {}
+  PRIDE_BODY u64 at(u32 lane, u32 h) const {
+    const u32 i = kLanes * h + lane;
+    if (row >= kChunk) return base + (rest + i >= row ? 1 : 0);
+    return base + ((u32)rest + i) / (u32)row;
+  }
+};
+PRIDE_BODY void store_integer(void* to, u32 width, u64 i, i32 value) {
+  if (width == 1) {
+    ((signed char*)to)[i] = (signed char)value;
+  } else if (width == 2) {
+    ((short*)to)[i] = (short)value;
+  } else {
+    ((i32*)to)[i] = value;
+  }
+}
+PRIDE_BODY bool blend(const Levels& j, u64 at, Chunk<float>& u) {
+  Chunk<float> m;
+  fetch(m, j.m, at, j.n);
+  fetch(u, j.g, at, j.n);
+  return any_of(at, j.n, [&](u32 lane, u32 h) {
+    const float blend = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * u(lane, h);
+    const float next = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * u(lane, h);
+    const bool finite = is_finite(blend) && is_finite(next);
+    u(lane, h) = finite ? blend : 0.0f;
+    if (finite) j.m[index_of(at, lane, h)] = next;
+    return !finite;
+  });
+}
+PRIDE_BODY bool add_error(const Levels& j, u64 at, Chunk<float>& u) {
+  Chunk<float> e;
+  fetch(e, j.e, at, j.n);
+  return any_of(at, j.n, [&](u32 lane, u32 h) {
+    const float sum = u(lane, h) + e(lane, h);
+    const bool finite = is_finite(sum);
+    u(lane, h) = finite ? sum : 0.0f;
+    return !finite;
+  });
+}
+PRIDE_BODY void levels(const Levels& j, u64 at) {
+  Chunk<float> u;
+  bool bad = blend(j, at, u);
+  if (j.e != nullptr) bad |= add_error(j, at, u);
+  const i32 largest = largest_of(j.lines.bits);
+  const Scopes scopes(j.row, j.first + at);
+  Chunk<u32> codes;
+  fill(codes, 0u);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const float step = global(j.steps)[scopes.at(lane, h)];
+    codes(lane, h) = code_of(u(lane, h), inverse_of(step), largest);
+    const i32 level = (i32)codes(lane, h) - largest;
+    if (j.e != nullptr) j.next[index_of(at, lane, h)] = u(lane, h) - (float)level * step;
+    if (j.width != 0) store_integer(j.integers, j.width, index_of(at, lane, h), level);
+  });
+  if (j.width == 0) store_codes(j.lines, at, j.n, codes);
+  if (bad) lower(j.fault.slot, j.fault.tensor);
+}
+
+// ---- Momenta that are averaged ------------------------------------------------------------------
+
+// write_values() and read_values() of codecs/levels.h, in levels: 64 values share a scale.
+struct LevelValues {
+  float* values;
+  float* scales;
+  u64 n;  // a multiple of 64
+  Lines lines;
+  Fault fault;
+};
+PRIDE_BODY void write_values(const LevelValues& j, u64 at) {
+  Chunk<float> x;
+  fetch(x, j.values, at, j.n);
+  const i32 largest = largest_of(j.lines.bits);
+  Chunk<u32> codes;
+  PRIDE_UNROLL
+  for (u32 w = 0; w < kLoads / 2; ++w) {
+    Lanes<float> most;
+    each([&](u32 lane) {
+      const float a = magnitude_of(x(lane, 2 * w)), b = magnitude_of(x(lane, 2 * w + 1));
+      most[lane] = a > b ? a : b;
+    });
+    const float size = largest_of(most);
+    const float step = size < kZeroFloor ? 0.0f : size / (float)largest;
+    const float inv = inverse_of(step);
+    each([&](u32 lane) {
+      codes(lane, 2 * w) = code_of(x(lane, 2 * w), inv, largest);
+      codes(lane, 2 * w + 1) = code_of(x(lane, 2 * w + 1), inv, largest);
+      if (lane == 0 && 64 * w < count_of(at, j.n)) j.scales[at / 64 + w] = step;
+    });
+    if (!is_finite(step * (float)largest)) lower(j.fault.slot, j.fault.tensor);
+  }
+  store_codes(j.lines, at, j.n, codes);
+}
+PRIDE_BODY void read_values(const LevelValues& j, u64 at) {
+  const u32 count = count_of(at, j.n);
+  const i32 largest = largest_of(j.lines.bits);
+  PRIDE_NO_UNROLL
+  for (u32 w = 0; 64 * w < count; ++w) {
+    const u64* from = j.lines.word(at / 64 + w);
+    const u64 width = j.lines.width(at / 64 + w);
+    Lanes<u32> low, high;
+    each([&](u32 lane) { low[lane] = high[lane] = 0; });
+    for (u32 b = 0; b < j.lines.bits; ++b, from += width) {
+      const u64 word = *from;
+      each([&](u32 lane) {
+        low[lane] |= ((u32)word >> lane & 1) << b;
+        high[lane] |= ((u32)(word >> 32) >> lane & 1) << b;
+      });
+    }
+    const float scale = j.scales[at / 64 + w];
+    float* const to = j.values + at + 64 * w;
+    each([&](u32 lane) {
+      to[lane] = (float)((i32)low[lane] - largest) * scale;
+      to[lane + kLanes] = (float)((i32)high[lane] - largest) * scale;
+    });
+  }
+}
+
+// ---- Samples ------------------------------------------------------------------------------------
+
+// Of every stride-th coordinate from `first` on: u = beta1 m + (1-beta1) g (+ e).
+struct SampleBlends {
+  Values g;
+  const float *m, *e;
+  float* u;
+  u64 first, stride, n;
+  float beta1, one_minus_beta1;
+};
+PRIDE_BODY float value_of(const Values& v, u64 i) {
+  const float x = v.dtype == kFloat32    ? ((const float*)v.data)[i]
+                  : v.dtype == kBFloat16 ? from_bfloat16(((const u16*)v.data)[i])
+                                         : from_float16(((const u16*)v.data)[i]);
+  return v.factor == 1.0f ? x : x * v.factor;
+}
+PRIDE_BODY void sample_blends(const SampleBlends& j, u64 at) {
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u64 k = index_of(at, lane, h), i = j.first + k * j.stride;
+    const float u = j.beta1 * j.m[i] + j.one_minus_beta1 * value_of(j.g, i);
+    j.u[k] = j.e == nullptr ? u : u + j.e[i];
+  });
+}
+
+// Of the same: the momentum, and the level that was sent: in lines; with one bit as a sign; as an
+// integer, with a width; or with no bits kNoLevel.
+struct SampleLevels {
+  const float* m;
+  float* out;
+  signed char* q;
+  u64 first, stride, n;
+  Lines lines;
+  const void* integers;
+  u32 width;
+};
+PRIDE_BODY i32 level_at(const Lines& lines, u64 i) {
+  const u64* from = lines.word(i / 64);
+  const u64 width = lines.width(i / 64);
+  u32 code = 0;
+  for (u32 b = 0; b < lines.bits; ++b, from += width) code |= (u32)(*from >> (i % 64) & 1) << b;
+  return (i32)code - largest_of(lines.bits);
+}
+PRIDE_BODY i32 sent_level(const SampleLevels& j, u64 i) {
+  if (j.lines.bits == 0) return -128;
+  if (j.width == 1) return ((const signed char*)j.integers)[i];
+  if (j.width == 2) return ((const short*)j.integers)[i];
+  if (j.width == 4) return ((const i32*)j.integers)[i];
+  if (j.lines.bits == 1) return *j.lines.word(i / 64) >> (i % 64) & 1 ? 1 : -1;
+  return level_at(j.lines, i);
+}
+PRIDE_BODY void sample_levels(const SampleLevels& j, u64 at) {
+  PRIDE_NO_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    each([&](u32 lane) {
+      const u64 k = index_of(at, lane, h), i = j.first + k * j.stride;
+      if (k >= j.n) return;
+      j.out[k] = j.m[i];
+      j.q[k] = (signed char)sent_level(j, i);
+    });
+  }
+}
+
+#define PRIDE_LEVEL_KERNELS                 \
+  PRIDE_KERNEL(measure, Measure)            \
+  PRIDE_KERNEL(levels, Levels)              \
+  PRIDE_KERNEL(write_values, LevelValues)   \
+  PRIDE_KERNEL(read_values, LevelValues)    \
+  PRIDE_KERNEL(sample_blends, SampleBlends) \
+  PRIDE_KERNEL(sample_levels, SampleLevels)
+
+}  // namespace pride::device

@@ -1,0 +1,186 @@
+// The kernels of methods with scales of blocks: scaled signs with error feedback. libpride holds
+// this file as a text, between lanes.h and bodies.h, whose rules it follows.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Contracts and bits are those of src/kernels: float32 and double, every operation rounded, no FMA.
+#pragma once
+
+#ifndef __CUDACC__
+#include "device/lanes.h"
+#endif
+
+namespace pride::device {
+
+constexpr u64 kScaleBlock = 4096;  // kernels::kScaleBlock
+
+// ---- Sums ---------------------------------------------------------------------------------------
+
+// kernels::sum_abs and sum_squares: sixteen partial sums, of which lane i has number i; lanes from
+// 16 on have nothing of meaning.
+struct Partial {
+  Lanes<double> of;
+  PRIDE_BODY Partial() {
+    each([&](u32 lane) { of[lane] = 0; });
+  }
+  // Coordinates in their order; zeros add nothing.
+  PRIDE_BODY void add(Chunk<float>& x, bool squares) {
+    PRIDE_UNROLL
+    for (u32 h = 0; h < kLoads; ++h) {
+      Lanes<float> high = turned(x.of[h], 16);
+      each([&](u32 lane) {
+        const double low = (double)magnitude_of(x(lane, h));
+        const double next = (double)magnitude_of(high[lane]);
+        of[lane] += squares ? low * low : low;
+        of[lane] += squares ? next * next : next;
+      });
+    }
+  }
+  PRIDE_BODY double sum() {
+    PRIDE_UNROLL
+    for (u32 width = 1; width < 16; width *= 2) {
+      Lanes<double> other = turned(of, width);
+      each([&](u32 lane) { of[lane] += other[lane]; });
+    }
+    return first_of(of);
+  }
+};
+
+// ---- Blocks -------------------------------------------------------------------------------------
+
+// A job of n coordinates, the first of which is number `lead` of its block, has block k's part of
+// them from begin_of(k) on. A kernel that takes blocks has n = kChunk for each.
+PRIDE_BODY u64 begin_of(u64 k, u64 lead) { return k == 0 ? 0 : k * kScaleBlock - lead; }
+PRIDE_BODY u64 end_of(u64 k, u64 lead, u64 n) {
+  const u64 end = (k + 1) * kScaleBlock - lead;
+  return end < n ? end : n;
+}
+
+// Scales of a chunk's coordinates: a chunk has parts of two blocks at most, cut at a multiple of
+// kLanes.
+struct ChunkScales {
+  u64 cut;  // the chunk's first coordinates, of block 0
+  float of[2];
+  PRIDE_BODY ChunkScales(const float* scales, u64 lead, u64 at, u64 n) {
+    const u64 k = (lead + at) / kScaleBlock;
+    cut = (k + 1) * kScaleBlock - lead - at;
+    const float* const from = global(scales) + k;
+    of[0] = from[0];
+    of[1] = of[0];
+    if (at + cut < n && cut < kChunk) of[1] = from[1];
+  }
+  PRIDE_BODY float at(u32 h) const { return kLanes * h < cut ? of[0] : of[1]; }
+};
+
+// ---- Error feedback -----------------------------------------------------------------------------
+
+// kernels::Feedback
+struct Feedback {
+  float keep, take, rate;
+};
+
+// The values from `at` on; without data none.
+PRIDE_BODY Values part_of(const Values& v, u64 at) {
+  const u64 bytes = v.data == nullptr ? 0 : v.dtype == kFloat32 ? 4 * at : 2 * at;
+  return {(const u8*)v.data + bytes, v.dtype, v.factor};
+}
+// Without data: zeros.
+PRIDE_BODY void fetch_or_zeros(Chunk<float>& out, const Values& in, u64 at, u64 n) {
+  if (in.data == nullptr) {
+    fill(out, 0.0f);
+  } else {
+    fetch(out, in, at, n);
+  }
+}
+
+// kernels::feedback and compress, a block by a warp
+struct Compress {
+  Values g;
+  const float *m, *e;
+  u64* bits;
+  float* scales;
+  u64 size, lead;
+  u64 n;  // kChunk for each block
+  Feedback f;
+  Hash zeros;
+  u32 squares;
+  Fault fault;
+};
+PRIDE_BODY void compress(const Compress& j, u64 at) {
+  const u64 k = at / kChunk, begin = begin_of(k, j.lead), end = end_of(k, j.lead, j.size);
+  const Values g = part_of(j.g, begin);
+  const Hash zeros = {j.zeros.key, j.zeros.first_word + begin / 64, j.zeros.flip};
+  const u32 n = (u32)(end - begin);
+  Partial partial;
+  PRIDE_NO_UNROLL
+  for (u32 c = 0; c < n; c += (u32)kChunk) {
+    Chunk<float> p, old;
+    fetch(old, j.m + begin, c, n);
+    fetch_or_zeros(p, g, c, n);
+    for_chunk(c, n, [&](u32 lane, u32 h) {
+      p(lane, h) = j.f.rate * (j.f.keep * old(lane, h) + j.f.take * p(lane, h));
+    });
+    fetch(old, j.e + begin, c, n);
+    for_chunk(c, n, [&](u32 lane, u32 h) { p(lane, h) = p(lane, h) + old(lane, h); });
+    store_signs(j.bits + begin / 64, c, n, zeros, p);
+    partial.add(p, j.squares != 0);
+  }
+  const double mean = partial.sum() / (double)n;
+  const float scale = (float)(j.squares != 0 ? root(mean) : mean);
+  each([&](u32 lane) {
+    if (lane == 0) j.scales[k] = scale;
+  });
+  if (!is_finite(scale)) lower(j.fault.slot, j.fault.tensor);
+}
+
+// kernels::keep_feedback, with the scale of each block
+struct KeepFeedback {
+  Values g;
+  const u64* bits;
+  const float* scales;
+  float *m, *e;
+  u64 n, lead;
+  Feedback f;
+};
+PRIDE_BODY void keep_feedback(const KeepFeedback& j, u64 at) {
+  Chunk<float> g, m, e;
+  Words bits;
+  fetch(m, j.m, at, j.n);
+  fetch(e, j.e, at, j.n);
+  fetch_or_zeros(g, j.g, at, j.n);
+  fetch(bits, j.bits, at, j.n);
+  const ChunkScales scales(j.scales, j.lead, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const u64 i = index_of(at, lane, h);
+    const float u = j.f.keep * m(lane, h) + j.f.take * g(lane, h);
+    const float sent = bits.at(lane, h) ? scales.at(h) : -scales.at(h);
+    j.e[i] = (j.f.rate * u + e(lane, h)) - sent;
+    j.m[i] = u;
+  });
+}
+
+// kernels::apply_signs, with the scale of each block as the rate
+struct ApplyScaled {
+  const u64* bits;
+  const float* scales;
+  float* x;
+  u64 n, lead;
+  float decay;
+};
+PRIDE_BODY void apply_scaled(const ApplyScaled& j, u64 at) {
+  Chunk<float> x;
+  Words bits;
+  fetch(bits, j.bits, at, j.n);
+  fetch(x, j.x, at, j.n);
+  const ChunkScales scales(j.scales, j.lead, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    const float change = bits.at(lane, h) ? scales.at(h) : -scales.at(h);
+    j.x[index_of(at, lane, h)] = x(lane, h) * j.decay - change;
+  });
+}
+
+#define PRIDE_SCALE_KERNELS                 \
+  PRIDE_KERNEL(compress, Compress)          \
+  PRIDE_KERNEL(keep_feedback, KeepFeedback) \
+  PRIDE_KERNEL(apply_scaled, ApplyScaled)
+
+}  // namespace pride::device

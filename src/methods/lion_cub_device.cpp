@@ -1,0 +1,121 @@
+// Lion Cub's worker on a device.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "codecs/levels.h"
+#include "methods/lion_cub.h"
+#include "pride/error.h"
+
+namespace pride::methods {
+
+void LionCub::check_device(const std::string& name) const {
+  if (space_.is_host()) return;
+  quantiser_.check_device(name, space_);
+  const bool any = std::ranges::count(plan_.synced, 1) > 0;
+  PRIDE_CHECK(!any || sync_format_.kind == ValueFormat::Kind::kLevels, name,
+              ": option sync_format = fp32 or bf16 on a device: it needs tensors of the host; "
+              "choose a number of bits");
+}
+
+std::span<const float> LionCub::error() const {
+  return e_ ? std::span<const float>(e_->span()) : std::span<const float>();
+}
+
+void LionCub::encode_on_device(const Bucket& b, const StepContext& ctx, Flight& flight) {
+  space_.begin_frames();
+  Wire* samples = flight.find(kSamples);
+  if (samples) {
+    probe_.blends_on_device(space_, b, ctx, flight.grad, m_.span(), error(), *samples);
+  }
+  if (plan_.bits > 1) {
+    levels_on_device(b, ctx, flight);
+  } else {
+    encode_signs(space_, b.shards, flight.grad, ctx, lion_blend, m_, *flight.find(kVotes));
+  }
+  if (Wire* momenta = flight.find(kMomenta)) {
+    sync_.encode_on_device(space_, b, ctx, m_.span(), flight.part(kMomenta), *momenta);
+  }
+  if (!samples) return;
+  const auto sent = [&](std::size_t shard, const Piece& p) {
+    return sent_lines(b, shard, p, flight);
+  };
+  probe_.results_on_device(space_, b, ctx, m_.span(), sent, *samples);
+}
+
+// The words of a native sum's integers: a bucket has a multiple of 64.
+std::span<std::uint64_t> LionCub::words_of_sums(Wire& sums) {
+  const auto bytes = sums.room.span();
+  return {reinterpret_cast<std::uint64_t*>(bytes.data()), bytes.size() / sizeof(std::uint64_t)};
+}
+
+LevelKernels::Lines LionCub::integers_of(const Bucket& b, const Piece& p, Sum type,
+                                         std::span<std::uint64_t> words) const {
+  const std::size_t width = width_of(type);
+  return {
+      .shape = {0, plan_.bits},
+      .integers = std::as_writable_bytes(words).subspan(width * (p.begin - b.begin), width * p.n()),
+      .width = width};
+}
+
+// The quantisation error waits in next_ until apply(): the step may be dropped.
+void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& flight) {
+  Wire& wire = *flight.find(kVotes);
+  Wire* sums = flight.find(kSum);
+  std::uint32_t* const watched = space_.watch(wire.fault_word());
+  if (e_ && next_.size() == 0) next_ = FlatBuffer(layout_.flat_size(), space_);
+  std::span<std::uint64_t> integers;
+  if (sums) {
+    sums->room.resize(width_of(flight.part(kSum).sum) * b.size());
+    integers = space_.stage(words_of_sums(*sums));
+    space_.clear(integers);  // unused tensors and padding add 0
+  }
+  for (std::size_t j = 0; j < b.shards.size(); ++j) {
+    const Shard& shard = b.shards[j];
+    LevelKernels::Lines lines;
+    std::span<std::uint64_t> frame;
+    if (!sums) {
+      const LevelView view(wire.up[j].span().data(), shard, plan_.bits);
+      frame = view.lines;
+      lines = {.shape = view.shape, .words = space_.stage(frame)};
+      const bool any_unused = std::ranges::any_of(
+          shard.pieces, [&](const Piece& p) { return ctx.is_unused(p.tensor); });
+      if (any_unused) space_.clear(lines.words);
+    }
+    for (const Piece& p : shard.pieces) {
+      if (ctx.is_unused(p.tensor)) continue;
+      lines.first_word = p.first_word;
+      Quantiser::Buffers buffers{
+          .g = flight.grad, .m = m_.span().subspan(p.begin, p.n()), .e = {}, .e_next = {}};
+      if (e_) {
+        buffers.e = e_->span().subspan(p.begin, p.n());
+        buffers.e_next = next_.span().subspan(p.begin, p.n());
+      }
+      quantiser_.encode_on_device(space_, p, ctx, buffers, plan_.bits,
+                                  sums ? integers_of(b, p, flight.part(kSum).sum, integers) : lines,
+                                  {watched, static_cast<std::uint32_t>(p.tensor)});
+    }
+    if (!sums) space_.send(lines.words, frame);
+  }
+  if (sums) space_.send(integers, words_of_sums(*sums));
+  space_.report(watched, wire.fault_word());
+}
+
+// The frame, which was sent before, is brought again: once in many steps.
+LevelKernels::Lines LionCub::sent_lines(const Bucket& b, std::size_t shard, const Piece& p,
+                                        Flight& flight) {
+  using Lines = LevelKernels::Lines;
+  const std::byte* frame = flight.find(kVotes)->up[shard].span().data();
+  if (Wire* sums = flight.find(kSum)) {
+    const std::span<const std::uint64_t> words = words_of_sums(*sums);
+    const auto brought = Lines::read({}, 0, space_.bring(words)).words;
+    return integers_of(b, p, flight.part(kSum).sum, brought);
+  }
+  if (plan_.bits == 1) {
+    const SignView view(frame, b.shards[shard]);
+    return Lines::read({view.signs.size(), 1}, p.first_word, space_.bring(view.signs));
+  }
+  const LevelView view(frame, b.shards[shard], plan_.bits);
+  return Lines::read(view.shape, p.first_word, space_.bring(view.lines));
+}
+
+}  // namespace pride::methods

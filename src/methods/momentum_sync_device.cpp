@@ -1,0 +1,63 @@
+// Momenta that are averaged, on a device: in levels, without a copy to the host.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/level_kernels.h"
+#include "methods/momentum_sync.h"
+
+namespace pride::methods {
+
+// Calls body(range, first, n) for the parts of ranges in a shard of the values: the part of n
+// momenta is the shard's values from `first` on.
+template <typename Body>
+void MomentumSync::for_parts(std::span<const Range> ranges, const Shard& shard, const Body& body) {
+  std::size_t at = 0;
+  for (const Range& r : ranges) {
+    const std::size_t begin = std::max(shard.begin, at), end = std::min(shard.end, at + r.n());
+    if (begin < end) {
+      const std::size_t m = r.begin + (begin - at);
+      body(Range{m, m + (end - begin), r.tensor}, begin - shard.begin);
+    }
+    at += r.n();
+  }
+}
+
+void MomentumSync::encode_on_device(Space& space, const Bucket& bucket, const StepContext& ctx,
+                                    std::span<const float> m, const Part& part, Wire& wire) const {
+  const auto ranges = due(bucket, ctx.step);
+  std::uint32_t* const watched = space.watch(wire.fault_word());
+  for (std::size_t j = 0; j < part.shards.size(); ++j) {
+    const Shard& shard = part.shards[j];
+    const ValueView frame(wire.up[j].span().data(), shard.size(), format_);
+    clear_padding(frame.scales);
+    const auto scales = space.stage(frame.scales);
+    const auto lines = space.stage(frame.lines);
+    for_parts(ranges, shard, [&](const Range& r, std::size_t first) {
+      space.levels()->write_values(m.subspan(r.begin, r.n()),
+                                   scales.subspan(first / 64, r.n() / 64),
+                                   {.shape = frame.shape, .first_word = first / 64, .words = lines},
+                                   {watched, static_cast<std::uint32_t>(r.tensor)});
+    });
+    space.send(scales, frame.scales);
+    space.send(lines, frame.lines);
+  }
+  space.report(watched, wire.fault_word());
+}
+
+void MomentumSync::apply_on_device(Space& space, const Bucket& bucket, const StepContext& ctx,
+                                   const Part& part, const Wire& wire, std::span<float> m) const {
+  const auto ranges = due(bucket, ctx.step);
+  for (std::size_t j = 0; j < part.shards.size(); ++j) {
+    const Shard& shard = part.shards[j];
+    const ValueView frame(wire.down[j].span().data(), shard.size(), format_);
+    const auto scales = space.bring(frame.scales);
+    const auto lines = space.bring(frame.lines);
+    for_parts(ranges, shard, [&](const Range& r, std::size_t first) {
+      space.levels()->read_values(scales.subspan(first / 64, r.n() / 64),
+                                  LevelKernels::Lines::read(frame.shape, first / 64, lines),
+                                  m.subspan(r.begin, r.n()));
+    });
+  }
+}
+
+}  // namespace pride::methods

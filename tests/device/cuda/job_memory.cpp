@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "device/cuda/job_cases.h"
+#include "pride/error.h"
+
+namespace pride {
+namespace {
+
+constexpr std::size_t kGuard = 64;  // bytes behind each array that nobody may write
+
+}  // namespace
+
+JobMemory::~JobMemory() {
+  if (device_ == nullptr) return;
+  for (const auto& block : blocks_) device_->free(block->memory);
+  device_->wait(device_->record());  // the copies out of `host`
+}
+
+void* JobMemory::add(std::span<const std::byte> bytes, std::size_t whole) {
+  if (whole > bytes.size()) return repeated(bytes, whole);
+  auto block = std::make_unique<Block>();
+  block->host.assign(bytes.begin(), bytes.end());
+  block->host.resize(bytes.size() + kGuard, std::byte{0x5A});
+  block->memory = block->host.data();
+  if (device_ != nullptr) {
+    block->memory = device_->allocate(block->host.size());
+    device_->copy_in(block->memory, block->host.data(), block->host.size());
+  }
+  bytes_ += bytes.size();
+  blocks_.push_back(std::move(block));
+  return blocks_.back()->memory;
+}
+
+// The pattern, then copies on the device, each of all that is there.
+void* JobMemory::repeated(std::span<const std::byte> pattern, std::size_t whole) {
+  auto block = std::make_unique<Block>();
+  block->host.assign(pattern.begin(), pattern.end());
+  auto* const memory = static_cast<std::byte*>(device_->allocate(whole));
+  block->memory = memory;
+  device_->copy_in(memory, block->host.data(), pattern.size());
+  for (std::size_t done = pattern.size(); done < whole; done *= 2) {
+    device_->copy(memory + done, memory, std::min(done, whole - done));
+  }
+  bytes_ += whole;
+  blocks_.push_back(std::move(block));
+  return memory;
+}
+
+std::vector<std::vector<std::byte>> JobMemory::contents() const {
+  std::vector<std::vector<std::byte>> all;
+  for (const auto& block : blocks_) {
+    all.push_back(block->host);
+    if (device_ != nullptr) device_->copy_out(all.back().data(), block->memory, all.back().size());
+  }
+  if (device_ != nullptr) device_->wait(device_->record());
+  return all;
+}
+
+std::string first_difference(const std::vector<std::vector<std::byte>>& expected,
+                             const std::vector<std::vector<std::byte>>& actual) {
+  for (std::size_t array = 0; array < expected.size(); ++array) {
+    for (std::size_t i = 0; i < expected[array].size(); ++i) {
+      if (expected[array][i] != actual[array][i]) {
+        return concat("array ", array, ", byte ", i, ": expected ",
+                      std::to_integer<int>(expected[array][i]), ", got ",
+                      std::to_integer<int>(actual[array][i]));
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace pride
