@@ -72,7 +72,7 @@ IMAGES = {
     "dlion-muon": ("dlion-muon", {}, 1e-3, 5e-3, (0.9, 0.95)),
 }
 TORCH_ADAMW = ("torch-adamw", {}, 1e-4, 5e-4, ADAMW)  # for throughput
-IMAGES_ON_GPU = ["dlion-vote", "adamw", "lion", "dlion-muon", "dlion-avg", "signum-vote"]
+IMAGES_ON_GPU = ["dlion-vote", "adamw", "lion", "dlion-muon", "dlion-avg", "signum-vote", "lion-cub"]
 SEEDS = (42, 52, 62)  # the paper's
 WORKERS = (4, 8, 16, 32)
 
@@ -92,7 +92,6 @@ TEXT = {
     "lion-cub": ("lion-cub", {}, 2e-4, 0.5, (0.9, 0.95)),
     **{f"local-ef-h{h}": ("local-ef", {"h": h, **MUON}, 3e-3, 0.1, (0.9, 0.95)) for h in (8, 16, 30)},
 }
-TEXT_ON_GPU = [name for name in TEXT if name != "lion-cub" and not name.startswith("local-ef")]
 
 PAPER, SMALL = (6, 8, 512), (6, 8, 128)
 GPT_30M, GPT_124M = (6, 6, 384), (12, 12, 768)
@@ -103,10 +102,10 @@ STEP_MS = 3.0  # bits to the host, the vote, the result
 BACKWARD_MS = {PAPER: 4.0, SMALL: 3.5, GPT_30M: 7.0, GPT_124M: 25.0}  # of one worker
 ORTHOGONAL_MS = {PAPER: 5.0, SMALL: 2.0, GPT_30M: 4.0, GPT_124M: 12.0}  # of one worker
 PARAMETERS = {PAPER: 18.97e6, SMALL: 1.2e6, GPT_30M: 30.1e6, GPT_124M: 124.0e6}
-HOST_NS = {"lion-cub": 9.0, "terngrad": 12.0, "dgc": 17.0, "graddrop": 13.0}  # of a coordinate and worker
+HOST_NS = {"terngrad": 12.0, "dgc": 17.0, "graddrop": 13.0}  # of a coordinate and worker
 HOST_COPY_NS = 1.0
 DENSE_NS = 1.5  # a float32 gradient to the host, its mean, and back
-HOST_MUON_NS = 12.0  # 80 on one core
+CUB_NS = 0.3  # levels of four bits to the host, and their sums
 
 
 def expected_minutes(run):
@@ -114,13 +113,13 @@ def expected_minutes(run):
     if shape not in BACKWARD_MS:
         return 0.02
     worker = BACKWARD_MS[shape] + HAND_OVER_MS
-    if run.method == "local-ef":
-        worker += (HOST_COPY_NS + HOST_MUON_NS) * PARAMETERS[shape] / 1e6
+    if run.method == "lion-cub":
+        worker += CUB_NS * PARAMETERS[shape] / 1e6
     elif run.method in HOST_NS:
         worker += (HOST_COPY_NS + HOST_NS[run.method]) * PARAMETERS[shape] / 1e6
     elif run.method == "dlion-muon":
         worker += ORTHOGONAL_MS[shape]
-    if run.options.get("local") == "muon" and run.method != "local-ef":
+    if run.options.get("local") == "muon":
         worker += ORTHOGONAL_MS[shape]
     step = run.workers * worker + STEP_MS
     if run.joined or run.method == "diloco":  # float32 to the host and back
@@ -194,14 +193,12 @@ EXPERIMENTS = {
                     lambda: images("cifar-small", IMAGES, SMALL, WORKERS, SEEDS, 256_000)),
     "cifar-tune": ("the paper's grid of rates and decays, on a seed of its own",
                    lambda: paper_grid(images("cifar-tune", IMAGES, SMALL, (4,), (100,), 32_000))),
-    "lm-30m": ("GPT of 30 million parameters, methods that run on the GPU",
-               lambda: text("lm-30m", TEXT_ON_GPU, GPT_30M, (4, 16), SEEDS, 49_152_000)),
-    "lm-30m-host": ("the same, all methods, as far as methods on the host come",
-                    lambda: text("lm-30m-host", TEXT, GPT_30M, (4, 16), (42,), 2_457_600)),
-    "lm-124m": ("GPT of 124 million parameters, methods that run on the GPU",
-                lambda: text("lm-124m", TEXT_ON_GPU, GPT_124M, (4, 16), SEEDS, 13_107_200)),
+    "lm-30m": ("GPT of 30 million parameters",
+               lambda: text("lm-30m", TEXT, GPT_30M, (4, 16), SEEDS, 49_152_000)),
+    "lm-124m": ("GPT of 124 million parameters",
+                lambda: text("lm-124m", TEXT, GPT_124M, (4, 16), SEEDS, 13_107_200)),
     "lm-tune": ("the 30 million, a third of the rate, the rate and three times it",
-                lambda: tuned(text("lm-tune", TEXT_ON_GPU, GPT_30M, (4,), (100,), 6_553_600),
+                lambda: tuned(text("lm-tune", TEXT, GPT_30M, (4,), (100,), 6_553_600),
                               (1 / 3, 1, 3))),
 }
 
