@@ -65,7 +65,7 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
   if (e_ && next_.size() == 0) next_ = FlatBuffer(layout_.flat_size(), space_);
   std::span<std::uint64_t> integers;
   if (sums) {
-    sums->room.resize(width_of(flight.part(kSum).sum) * b.size());
+    sums->room.resize(width_of(flight.part(kSum).sum) * b.size(), *ctx.memory);
     integers = space_.stage(words_of_sums(*sums));
     space_.clear(integers);  // unused tensors and padding add 0
   }
@@ -104,12 +104,13 @@ void LionCub::levels_on_device(const Bucket& b, const StepContext& ctx, Flight& 
 LevelKernels::Lines LionCub::sent_lines(const Bucket& b, std::size_t shard, const Piece& p,
                                         Flight& flight) {
   using Lines = LevelKernels::Lines;
-  const std::byte* frame = flight.find(kVotes)->up[shard].span().data();
   if (Wire* sums = flight.find(kSum)) {
     const std::span<const std::uint64_t> words = words_of_sums(*sums);
     const auto brought = Lines::read({}, 0, space_.bring(words)).words;
     return integers_of(b, p, flight.part(kSum).sum, brought);
   }
+  // a frame for each shard, as the route is not native
+  const std::byte* frame = flight.find(kVotes)->up[shard].span().data();
   if (plan_.bits == 1) {
     const SignView view(frame, b.shards[shard]);
     return Lines::read({view.signs.size(), 1}, p.first_word, space_.bring(view.signs));
