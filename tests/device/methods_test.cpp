@@ -332,7 +332,6 @@ TEST(Device, NamesTheTensorThatIsNotFinite) {
   const auto texts = testing::errors_of<NonFiniteGradient>(run.world, [&](Communicator& comm) {
     const auto device = std::make_shared<TestDevice>();
     Model model(*device, layout, 0);
-    run.options.device = nullptr;
     OptimizerOptions options = run.options;
     options.device = device;
     Optimizer optimizer(comm, layout, options);
