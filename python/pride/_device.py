@@ -17,20 +17,22 @@ _DEVICE_OPTIONS = {"every": 1, "fragments": 1, "delay": 0}
 _KEPT = {}  # devices by number: one for all optimizers of a process
 
 
+def _readable(dtype):
+    """The dtype of a copy that libpride can read."""
+    return dtype if dtype in (torch.float32, torch.bfloat16, torch.float16) else torch.float32
+
+
 class Host:
     """The host's memory."""
 
     code = 0  # PRIDE_CPU
-    handle = None
 
     def reads(self, tensor):
         return tensor.is_cpu
 
     def copy(self, tensor):
         """A copy that libpride can read, page-locked if the tensor is on a GPU."""
-        dtype = tensor.dtype if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) else (
-            torch.float32)
-        copy = torch.empty(tensor.shape, dtype=dtype, pin_memory=tensor.is_cuda)
+        copy = torch.empty(tensor.shape, dtype=_readable(tensor.dtype), pin_memory=tensor.is_cuda)
         return copy.copy_(tensor.detach())
 
     def floats(self, address, n, owner):
@@ -60,16 +62,14 @@ class Device:
         self.device = device
         self.handle = library.Handle("device", "pride_cuda_device", device.index or 0)
         self._function = library.ORTHOGONALISE(self._orthogonalise)
-        self._streams = {}  # by optimizer: the one that libpride knows
 
     def reads(self, tensor):
         return tensor.device == self.device
 
     def copy(self, tensor):
         """A copy on the GPU that libpride can read."""
-        dtype = tensor.dtype if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) else (
-            torch.float32)
-        return torch.empty(tensor.shape, dtype=dtype, device=self.device).copy_(tensor.detach())
+        copy = torch.empty(tensor.shape, dtype=_readable(tensor.dtype), device=self.device)
+        return copy.copy_(tensor.detach())
 
     def floats(self, address, n, owner):
         if n == 0:
@@ -92,8 +92,7 @@ class Device:
         return torch.cuda.current_stream(self.device).cuda_stream
 
     def follow(self, handle):
-        stream = self.stream()
-        library.call("pride_optimizer_set_stream", handle, stream)
+        library.call("pride_optimizer_set_stream", handle, self.stream())
 
     def set_options(self, options):
         options.device = self.handle.value

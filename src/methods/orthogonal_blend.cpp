@@ -146,7 +146,8 @@ void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels
                     guard);
   if (!space_.is_host()) {
     held.waits = any_wait_ = true;
-  } else if (space_.fault_in(held.fault) == Wire::kNoTensor) {
+  } else if (space_.fault_in(held.fault) == Wire::kNoTensor &&
+             (guard == nullptr || space_.fault_in(guard) == Wire::kNoTensor)) {
     orthogonalise(held, step);
   }
 }

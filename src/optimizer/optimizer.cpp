@@ -72,9 +72,9 @@ void Optimizer::broadcast(const Parameters& params) {
   if (comm.size() == 1) return;
   const View view = impl_->parameters->view();
   std::vector<float> room;
-  for (const TensorSlot& slot : impl_->layout.tensors()) {
-    const auto index = static_cast<std::size_t>(&slot - impl_->layout.tensors().data());
-    const auto values = view.f32(index, slot.offset, slot.offset + slot.n);
+  const auto& tensors = impl_->layout.tensors();
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const auto values = view.f32(t, tensors[t].offset, tensors[t].offset + tensors[t].n);
     on_host(impl_->space, values, room);
     const std::span<float> sent = impl_->space.is_host() ? values : std::span(room);
     comm.broadcast(std::as_writable_bytes(sent), 0);

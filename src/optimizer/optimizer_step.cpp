@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/digest.h"
+#include "device/device.h"
 #include "optimizer/optimizer_impl.h"
 #include "pride/error.h"
 
@@ -209,6 +210,8 @@ StepReport Optimizer::Impl::finish() {
     report.diagnostics = std::move(notes.diagnostics);
     report.note = std::move(notes.note);
   }
+  const std::string warning = options.device ? options.device->warning() : std::string();
+  if (!warning.empty()) report.note += (report.note.empty() ? "" : "; ") + warning;
   ++steps_done;
   if (ends_round(report.step)) {
     guarded([&] {

@@ -1,0 +1,50 @@
+// The parameters that ranks with local steps have in common, and each rank's own.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "methods/local_steps.h"
+
+namespace pride::methods {
+
+View LocalSteps::begin(View x) {
+  fault_step_ = -1;
+  std::ranges::fill(handed_over_, -1);  // by a step that failed, and is repeated after a load
+  copy_to_common(x, held_);
+  return {.flat = common_.data(), .memory = &space_};
+}
+
+// Of the tensors from `first` on.
+void LocalSteps::copy_to_common(ConstView x, std::size_t first) {
+  for (std::size_t t = first; t < layout_.tensors().size(); ++t) {
+    const TensorSlot& slot = layout_.tensors()[t];
+    space_.copy(x.f32(t, slot.offset, slot.offset + slot.n),
+                common_.span().subspan(slot.offset, slot.n));
+  }
+}
+
+void LocalSteps::rebase(ConstView x) {
+  held_ = layout_.tensors().size();
+  copy_to_common(x, 0);
+  space_.fill(drift_.span(), 0);
+}
+
+void LocalSteps::to_common(View x, std::span<const char> frozen) const {
+  for (std::size_t t = 0; t < held_; ++t) {
+    if (!frozen.empty() && frozen[t] != 0) continue;
+    const TensorSlot& slot = layout_.tensors()[t];
+    space_.copy(common_.span().subspan(slot.offset, slot.n),
+                x.f32(t, slot.offset, slot.offset + slot.n));
+  }
+}
+
+void LocalSteps::to_local(View x, std::span<const char> frozen) const {
+  for (std::size_t t = 0; t < held_; ++t) {
+    if (!frozen.empty() && frozen[t] != 0) continue;
+    const TensorSlot& slot = layout_.tensors()[t];
+    fragments_.place(slot.offset, common_.span().subspan(slot.offset, slot.n),
+                     drift_.span().subspan(slot.offset, slot.n),
+                     x.f32(t, slot.offset, slot.offset + slot.n));
+  }
+}
+
+}  // namespace pride::methods
