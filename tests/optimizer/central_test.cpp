@@ -221,10 +221,9 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"lion-cub", {{"bits", "1"}, {"sync", "none"}}}, Form{"local-vote", {{"h", "2"}}},
         Form{"local-vote", {{"h", "2"}}, {1, 5, 3}},
         Form{"local-vote", {{"h", "2"}, {"drift_feedback", "0.9"}}},
-        Form{"local-avg", {{"h", "2"}}}, Form{"local-avg", {{"h", "1"}, {"local", "lion"}}},
-        Form{"adamw"}, Form{"adamw", {{"dense", "bf16"}}}, Form{"lion"},
-        Form{"sgdm", {{"nesterov", "yes"}}}, Form{"dsm", {{"h", "2"}}},
-        Form{"diloco", {{"h", "2"}}},
+        Form{"local-vote", {{"h", "1"}, {"local", "lion"}}}, Form{"adamw"},
+        Form{"adamw", {{"dense", "bf16"}}}, Form{"lion"}, Form{"sgdm", {{"nesterov", "yes"}}},
+        Form{"dsm", {{"h", "2"}}}, Form{"diloco", {{"h", "2"}}},
         Form{"diloco", {{"h", "2"}, {"dense", "bf16"}, {"drift_feedback", "0.5"}}},
         Form{"diloco", {{"h", "2"}, {"outer_lr", "1"}, {"outer_beta1", "0"}, {"nesterov", "no"}}}),
     name_of);
