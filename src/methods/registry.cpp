@@ -16,7 +16,7 @@ namespace methods {
 extern const MethodEntry kAdamW, kSgdm, kLion, kMuon, kDistributedLionVote, kDistributedLionAverage,
     kDistributedMuonVote, kDistributedMuonAverage, kSignumVote, kSignumAverage, kLionCub,
     kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf, kOneBitAdam, kLocalVote, kLocalMuon,
-    kLocalEf, kDsm, kDiLoCo;
+    kLocalEf, kDsm, kDiLoCo, kTurnMuon;
 }  // namespace methods
 
 namespace {
@@ -33,6 +33,7 @@ constexpr const MethodEntry* kMethods[] = {
 #if PRIDE_HAVE_BLAS
     &methods::kDistributedMuonVote,
     &methods::kDistributedMuonAverage,
+    &methods::kTurnMuon,
 #endif
     &methods::kSignumVote,
     &methods::kSignumAverage,

@@ -241,7 +241,8 @@ std::vector<std::string> variants() {
                          "diloco:h=3",
                          "dsm:h=2",
                          "local-vote:local=sgdm"});
-  if (rules::has_blas()) all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2"});
+  if (rules::has_blas())
+    all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2", "turn-muon:turns=2"});
   return all;
 }
 
