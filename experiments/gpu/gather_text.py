@@ -26,6 +26,7 @@ python-sklearn-doc
 """.split()
 
 LARGEST = 8 << 20  # bytes of a file, but for dictionaries: larger ones are data
+LONGEST = 200_000  # characters of a document: a dictionary or a book in one file becomes several
 BEGINNING = 80  # letters: paragraphs that begin with the same ones are the same
 HTML_TAGS = (".html", ".htm", ".xhtml", ".page", ".xml")
 PLAIN = (".txt", ".rst", ".md", ".info", ".dict", ".adoc")
@@ -157,6 +158,16 @@ def is_english(text):
     return sum(word in FREQUENT for word in words) >= 0.08 * max(1, len(words))
 
 
+def pieces(text):
+    """Cut between paragraphs."""
+    while len(text) > LONGEST:
+        end = text.rfind("\n\n", LONGEST // 2, LONGEST)
+        end = end if end > 0 else LONGEST
+        yield text[:end]
+        text = text[end:].lstrip("\n")
+    yield text
+
+
 def gather(deb, out, cleaner):
     """Writes the documents of a package; its line of sources.json."""
     name, version = deb.name.split("_")[:2]
@@ -168,10 +179,11 @@ def gather(deb, out, cleaner):
         text = cleaner.clean(text)
         if len(text) < 400 or not is_english(text):
             continue
-        file = out / name / (re.sub(r"[^\w.+-]+", "_", path.strip("/"))[-150:] + f".{documents}.txt")
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text + "\n", encoding="utf-8")
-        documents, characters = documents + 1, characters + len(text)
+        (out / name).mkdir(exist_ok=True)
+        for piece in pieces(text):
+            file = re.sub(r"[^\w.+-]+", "_", path.strip("/"))[-150:] + f".{documents}.txt"
+            (out / name / file).write_text(piece + "\n", encoding="utf-8")
+            documents, characters = documents + 1, characters + len(piece)
     return dict(package=name, version=version.replace("%3a", ":"), documents=documents, characters=characters)
 
 

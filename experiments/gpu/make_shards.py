@@ -85,16 +85,21 @@ class Encoder:
         return [self.ids[part] for part in parts]
 
 
+def shuffled(paths):
+    """(name, file) in the order of the names' hashes, so that each shard is a sample of all."""
+    named = []
+    for path in paths:
+        files = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file() and f.name != SOURCES]
+        named += [(str(file.relative_to(path)) if file != path else file.name, file) for file in files]
+    return sorted(named, key=lambda pair: (zlib.crc32(("order " + pair[0]).encode()), pair[0]))
+
+
 def documents(paths):
     """(name, text) of each file; binaries and empty files are left out."""
-    for path in paths:
-        files = [path] if path.is_file() else sorted(
-            f for f in path.rglob("*") if f.is_file() and f.name != SOURCES)
-        for file in files:
-            data = file.read_bytes()
-            if data and b"\0" not in data:
-                yield str(file.relative_to(path)) if file != path else file.name, data.decode(
-                    "utf-8", "replace")
+    for name, file in shuffled(paths):
+        data = file.read_bytes()
+        if data and b"\0" not in data:
+            yield name, data.decode("utf-8", "replace")
 
 
 class Shards:

@@ -128,6 +128,7 @@ def expected_minutes(run):
     if shape not in BACKWARD_MS:
         return 0.02
     worker = BACKWARD_MS[shape] + HAND_OVER_MS
+    trained = 2.4e6 if run.lora else PARAMETERS[shape]
     if run.method == "lion-cub":
         worker += CUB_NS * PARAMETERS[shape] / 1e6
     elif run.method in HOST_NS:
@@ -141,7 +142,7 @@ def expected_minutes(run):
     step = run.workers * worker + STEP_MS
     if run.joined or run.method == "diloco":  # float32 to the host and back
         times = 1 if run.joined else run.workers / run.options["h"]
-        step += times * DENSE_NS * PARAMETERS[shape] / 1e6
+        step += times * DENSE_NS * trained / 1e6
     if run.method == "muon":
         step += ORTHOGONAL_MS[shape]
     return run.steps * step / 6e4 + (0.6 if run.init else 0.15)  # evaluations, the start

@@ -30,7 +30,7 @@ def arguments(given):
     add("--data", type=pathlib.Path, help="folder of CIFAR-10's binary files, of shards of tokens or of questions, or of such folders")
     add("--out", type=pathlib.Path, default=pathlib.Path("gpu-results"), help="(gpu-results)")
     add("--list", action="store_true", help="the runs with their expected minutes; makes none")
-    add("--only", default="*", help="runs whose name this pattern matches, as *-n4-*-s42*")
+    add("--only", default="*", help="runs whose name one of these patterns matches, as *-n4-*-s42*,*-n8-*")
     add("--tiny", action="store_true", help="the same code in seconds on two cores")
     add("--device", help="cuda where there is one, else cpu")
     add("--dtype", choices=["bfloat16", "float32"], default="bfloat16",
@@ -60,7 +60,7 @@ def wanted(args):
     best = best_rates(args.rates) if args.rates else {}
     for run in runs:
         run.lr, run.weight_decay = best.get(run.label, (run.lr, run.weight_decay))
-    return [run for run in runs if fnmatch.fnmatch(run.name, args.only)]
+    return [run for run in runs if any(fnmatch.fnmatch(run.name, one) for one in args.only.split(","))]
 
 
 def finished(file):

@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = pathlib.Path(os.environ.get("PRIDE_DATA") or ROOT / ".." / "shared" / "data")
 sys.path.insert(0, str(ROOT / "experiments" / "gpu"))
 
+import charts  # noqa: E402  pylint: disable=wrong-import-position
 import make_shards  # noqa: E402  pylint: disable=wrong-import-position
 import plans  # noqa: E402  pylint: disable=wrong-import-position
 import table  # noqa: E402  pylint: disable=wrong-import-position
@@ -78,6 +79,20 @@ def test_tiny_cifar(tmp_path, capsys):
         bits = row["bits_per_parameter_and_step"]
         assert 32 <= bits < 33 if row["label"] == "adamw" else bits < 4
     assert "| `dlion-vote` |" in "\n".join(table.table(table.groups(rows)))
+    check_charts(rows, tmp_path)
+
+
+def check_charts(rows, out):
+    charts.main([str(out / "charts"), str(out / "cifar-small.jsonl")])
+    made = {file.stem: json.loads(file.read_text()) for file in (out / "charts").glob("*.json")}
+    names = [f"cifar-small-n2-tiny-{x}" for x in ("images", "bits", "time-100m", "time-1g", "time-10g")]
+    assert sorted(made) == sorted(names)
+    for row in rows:
+        seen, bits, slow, _, fast = ({s["name"]: s for s in made[name]["series"]}[row["label"]] for name in names)
+        assert seen["x"][-1] == row["seen"] and seen["y"][-1] == row["loss"]
+        assert bits["x"][-1] == 8 * row["bytes_sent"] / row["parameters"]
+        # the compute is the same: the difference is that of the bytes
+        assert slow["x"][-1] - fast["x"][-1] == pytest.approx(8 * row["bytes_sent"] * (1e-8 - 1e-10))
 
 
 @pytest.fixture(scope="module")
