@@ -80,3 +80,31 @@ def test_a_layer_without_a_rule_is_named():
     gradient = training.Gradient(model, "eager", (torch.ones(2, 3),), 2)
     with pytest.raises(TypeError, match="no rule for Linear, PReLU"):
         gradient((torch.ones(2, 3),))
+
+
+def test_what_is_measured_as_faster_runs(monkeypatch):
+    import plans
+    import training
+
+    model, (windows,) = gpt()
+    run = next(r for r in plans.runs_of("lm-30m", True) if r.label == "dlion-vote")
+    batches = [(windows[:2],), (windows[2:4],)]
+    for seconds, expected in (({1: 3.0, 2: 1.0}, 2), ({1: 1.0, 2: 3.0}, 1)):
+        monkeypatch.setattr(training, "seconds_of", lambda gradient, *_, s=seconds: s[gradient.n])
+        assert training.fastest(model, run, batches, torch.device("cpu")).n == expected
+    run.at_once = 2
+    assert training.fastest(model, run, batches, torch.device("cpu")).n == 2
+    run.at_once = 3
+    with pytest.raises(ValueError, match="3 workers at once, which does not divide 2"):
+        training.fastest(model, run, batches, torch.device("cpu"))
+
+
+def test_workers_at_once_fit_into_memory_and_divide_all():
+    import plans
+    import training
+
+    run = next(r for r in plans.runs_of("cifar") if r.workers == 32 and r.label == "dlion-vote")
+    assert training.most_at_once(run) == 32  # 32 x 32 images of 64 patches are 65,536
+    run.batch = 33
+    assert training.most_at_once(run) == 16
+    assert all(training.most_at_once(r) == 1 for r in plans.runs_of("lm-124m") if "h" in r.options)
