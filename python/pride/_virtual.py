@@ -1,4 +1,4 @@
-# Virtual workers: one process plays N workers, whose gradients come one after the other.
+# Virtual workers: one process plays N workers, one after the other.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 
@@ -39,10 +39,10 @@ class VirtualWorkers:
     def worker(self, number: int):
         """``with optimizer.worker(i): loss.backward()``: the gradients of virtual worker i.
 
-        They begin with None and are taken when the block ends, so that one set of gradient buffers
-        serves all workers. With local steps the model has the worker's own parameters in the block.
-        After a block for each of the ``virtual_workers``, in any order, :meth:`step` makes the step
-        of all. A block that raises hands nothing over.
+        The block begins with gradients of None and hands them over at its end, so one set of
+        buffers serves all workers. With local steps the model has the worker's own parameters
+        inside the block. After one block for each of the ``virtual_workers``, in any order,
+        :meth:`step` runs the step of all. A block that raises hands nothing over.
         """
         self._usable()
         self._check_worker(number)
@@ -113,7 +113,7 @@ class VirtualWorkers:
         except InvalidArgument:  # nothing was changed
             self._handed_workers = handed
             raise
-        finally:  # a step that was not finished has written, too
+        finally:  # an unfinished step has written, too
             self._table.written(self._frozen)
         self._note(report)
         stepped(self)
