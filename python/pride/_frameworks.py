@@ -38,8 +38,8 @@ def stop_averaging(model, ranks):
     if not isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
         raise InvalidArgument(
             f"pride: on {ranks} ranks the framework has wrapped the model in "
-            f"{type(wrapped).__name__}, not in DistributedDataParallel, whose averaging is to be "
-            "turned off. FSDP, DeepSpeed and the like average by themselves: use DDP")
+            f"{type(wrapped).__name__}, not in DistributedDataParallel. FSDP, DeepSpeed and "
+            "similar average by themselves: use DDP")
     if not hasattr(wrapped, "pride_watches"):
         local_gradients(wrapped)
 
@@ -167,7 +167,7 @@ class Beside:
         missing = sorted(set(wanted) - {file.name for file in found})
         if missing:
             raise DataError(f"pride: the checkpoint {folder} lacks {', '.join(missing)}: copy it to "
-                            "this machine, or go on from another checkpoint")
+                            "this machine, or resume from another checkpoint")
         if saved == world.size:
             wanted = [wanted[world.rank]]
         return merged([torch.load(os.path.join(folder, name), map_location="cpu", weights_only=True)

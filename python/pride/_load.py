@@ -90,7 +90,7 @@ def _check_alike(optimizer, rows):
         raise InvalidArgument(f"pride: load_state_dict: ranks load states of different steps "
                               f"({steps})")
     optimizer._same(rows, 4, "hyper-parameters of the state to load")
-    optimizer._same(rows, 5, "state to load, in what all ranks have alike,", optimizer._local_of)
+    optimizer._same(rows, 5, "shared part of the state to load", optimizer._local_of)
 
 
 def _load_own(optimizer, ranks, local):
@@ -149,7 +149,7 @@ def _ranks(optimizer, saved):
     if about is None:
         raise DataError("pride: load_state_dict: this state was not saved by pride (its first group "
                         f"has no entry '{ABOUT}'); the momentum of another optimizer cannot be "
-                        "taken over")
+                        "used")
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise DataError(f"pride: load_state_dict: the state is not of format {FORMAT}, which this "
                         "version reads")
@@ -165,7 +165,7 @@ def _ranks(optimizer, saved):
     if cut != here and any(kind_of(texts, name) == library.SERVER for texts, _ in ranks.values()
                            for name in buffers_in(texts)):
         raise InvalidArgument(
-            f"pride: load_state_dict: {texts['method']} has a state by buckets, which were of nodes "
+            f"pride: load_state_dict: {texts['method']} has a state by buckets, for nodes "
             f"of {cut} rank(s); this run has nodes of {here}")
     world = _saved_world(ranks)
     if len(ranks) not in (1, world):
@@ -263,8 +263,8 @@ def _of_one(optimizer, ranks, source, local):
     own = {key: t for key, t in tensors.items() if kind_of(texts, key[0]) != library.SHARED}
     if own and rank != source and local != "reset":
         warnings.warn(
-            f"pride: rank {rank} loads the momentum of rank {source}: each rank has one of its own, "
-            "and the checkpoint holds one. Call optimizer.consolidate_state_dict() on all ranks "
+            f"pride: rank {rank} loads the momentum of rank {source}: each rank has its own, "
+            "and the checkpoint holds only one. Call optimizer.consolidate_state_dict() on all ranks "
             'before state_dict(), or load with local="reset"', stacklevel=4)
     made = {}
     for r in range(world):
@@ -282,7 +282,7 @@ def pickled(optimizer, for_file=True):
     settings = dict(optimizer._settings)
     for name in _GROUPS if for_file else ():
         if not isinstance(settings.get(name), (str, type(None))):
-            raise TypeError(f"pride: an optimizer with a {name} of its own cannot be pickled; "
+            raise TypeError(f"pride: an optimizer with its own {name} cannot be pickled; "
                             "save its state_dict()")
     settings.update({name: None for name in _GROUPS if not isinstance(settings.get(name), str)})
     saved = state_dict(optimizer)

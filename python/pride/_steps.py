@@ -48,8 +48,8 @@ class Steps(Joining):
             amp = Amp(self, scaler)
             if amp.used and self._settings["overlap"]:
                 self._end_world("a GradScaler was used with overlap=True")
-                raise InvalidArgument("pride: a GradScaler needs overlap=False: whether a gradient "
-                                      "has overflowed is known after backward only")
+                raise InvalidArgument("pride: a GradScaler needs overlap=False: an overflow is "
+                                      "known only after backward")
             unused = self._hooks.unused()
             if self._running:
                 with self._all_fail():
@@ -120,7 +120,7 @@ class Steps(Joining):
                 done = library.lib.pride_optimizer_steps_done(self._handle)
                 raise NonFiniteGradient(
                     f"pride: step {done + 1}: the mean gradient of {self._nodes.slots[row[7] - 1].name}"
-                    f" in node {self._node_of(r)}, of which rank {r} has it, is not finite; nothing "
+                    f" in node {self._node_of(r)}, held by rank {r}, is not finite; nothing "
                     "was changed")
         if checked:
             self._check_local(self._by_nodes([rows[r] for r in working(rows)]))
@@ -151,7 +151,7 @@ class Steps(Joining):
             raise InvalidArgument(
                 "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
                 "already (wrap the model with pride.local_gradients(ddp_model)), or all ranks have "
-                'the same data (use a DistributedSampler). equal_gradients="allow" takes them')
+                'the same data (use a DistributedSampler). equal_gradients="allow" accepts them')
         self._checks_left -= 1
 
     def _send_frozen(self, frozen=None):
@@ -213,7 +213,7 @@ class Steps(Joining):
                 if index in self._handed:
                     raise InvalidArgument(
                         f"pride: {slot.name} has a second gradient before step(), of a second "
-                        "backward or of one that was repeated: with overlap=True only the last "
+                        "or repeated backward: with overlap=True only the last "
                         "backward before a step may be outside optimizer.no_sync(). The backward of "
                         "another model that reaches this one (of a GAN's generator) belongs there, "
                         "too")

@@ -67,8 +67,8 @@ class VirtualWorkers:
             raise InvalidArgument(f"pride: worker({number!r}), there are {self._n_workers}: from 0 "
                                   f"to {self._n_workers - 1}")
         if number in self._handed_workers:
-            raise InvalidArgument(f"pride: worker({number}) twice in a step: its gradients have "
-                                  "been taken already")
+            raise InvalidArgument(f"pride: worker({number}) twice in a step: its gradients were "
+                                  "handed over already")
 
     def _clear_gradients(self):
         for slot in self._slots:
@@ -93,13 +93,13 @@ class VirtualWorkers:
                 loss = closure()
         self._usable()
         if scaler is not None or getattr(self, "found_inf", None) is not None:
-            raise InvalidArgument("pride: a GradScaler with virtual_workers: their gradients have "
-                                  "been taken before it can look at them; use bfloat16")
+            raise InvalidArgument("pride: a GradScaler with virtual_workers: their gradients are "
+                                  "handed over before it can check them; use bfloat16")
         missing = set(range(self._n_workers)) - self._handed_workers
         if missing:
             raise InvalidArgument(f"pride: step() without the gradients of worker(s) "
-                                  f"{listed(sorted(missing))} of {self._n_workers}: each has a "
-                                  "block `with optimizer.worker(i):` before it")
+                                  f"{listed(sorted(missing))} of {self._n_workers}: each needs a "
+                                  "block `with optimizer.worker(i):` first")
         self._step_workers()
         return loss
 

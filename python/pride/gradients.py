@@ -50,7 +50,7 @@ def join(optimizer: Optimizer) -> Iterator[None]:
     optimizer._usable()
     if optimizer._settings.get("node_group") is not None:
         raise InvalidArgument("pride: join() with node_group: the ranks of a node step together; "
-                              "give them as many batches")
+                              "give them equally many batches")
     optimizer._agree("join")
     optimizer._joined = True
     try:
