@@ -185,7 +185,7 @@ void print_build(const Json& info) {
   line("BLAS", text_of(info["blas"]));
   print_cuda(info["cuda"]);
   line("default text", default_text_line(info["default_text"]));
-  line("methods", concat(text_of(info["methods"]), " (`pride methods` says more)"));
+  line("methods", concat(text_of(info["methods"]), " (`pride methods` lists them)"));
 }
 
 void run_info(bool& json) {

@@ -16,7 +16,7 @@ inline constexpr double kMostOfASize = 1 << 20;  // heads, a batch, examples of 
 
 // Of --methods, wherever several are measured or planned.
 inline constexpr const char* kMethodsHelp =
-    "Separated by commas, each perhaps with options of its own, as lion:dense=bf16";
+    "Methods, separated by commas, optionally with options: lion:dense=bf16";
 
 // Each declares the flags of its command, and what the command runs, which reports failure by
 // exceptions: main prints "pride: error: ..." and returns 1.

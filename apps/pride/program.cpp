@@ -62,20 +62,20 @@ const std::vector<Command> kCommands = {
       "--task cifar10 --data data --method lion-cub --epochs 1 --out runs/cub"},
      PRIDE_TORCH_HAS(add_train)},
     {"compare",
-     "Train by several methods and compare: the same task and, for each seed, the same initial "
-     "values and batches. Every run is a `pride train` of its own, with threads as workers; its "
-     "flags may be given here, for all methods. The same command goes on where it was interrupted.",
+     "Train by several methods and compare them on the same task. Runs of one seed have the same "
+     "initial values and batches. Each run is a `pride train` with threads as workers. Flags of "
+     "`pride train` apply to all methods. If interrupted, repeat the command to continue.",
      {"--task lm --methods lion,dlion-vote --seeds 1,2,3 --steps 300 --out runs/lm",
       "--task cifar10 --data data --methods all --tune --epochs 1"},
      PRIDE_TORCH_HAS(add_compare)},
     {"sweep",
-     "Make the runs of an experiment file: methods x workers x seeds x whatever else it varies. "
-     "Every run is a `pride train` of its own, with threads as workers. The same command goes on "
-     "where it was interrupted, and makes only what is missing or changed.",
+     "Run an experiment file: methods x workers x seeds x anything else it varies. Each run is a "
+     "`pride train` with threads as workers. If interrupted, repeat the command: it runs only what "
+     "is missing or changed.",
      {"experiments/demo.toml --list", "experiments/demo.toml --jobs 2"},
      PRIDE_TORCH_HAS(add_sweep)},
     {"replay",
-     "Push recorded gradients through a method, with threads as workers",
+     "Apply a method to recorded gradients, with threads as workers",
      {"--method dlion-vote --input grads.safetensors --output params.safetensors"},
      PRIDE_FULL_HAS(add_replay)},
     {"tokenize",
@@ -83,25 +83,25 @@ const std::vector<Command> kCommands = {
      {"books/ --vocab gpt2 --out shards", "--check shards --vocab gpt2"},
      pride::app::add_tokenize},
     {"generate",
-     "Let a trained language model write",
+     "Generate text with a trained language model",
      {"--model runs/vote --prompt \"To be\" --temperature 0.8"},
      PRIDE_TORCH_HAS(add_generate)},
     {"evaluate",
-     "Ask a language model questions with choices",
+     "Score a language model on multiple-choice questions",
      {"--model runs/gpt2 --vocab gpt2 --tasks questions/ --shots 3"},
      PRIDE_TORCH_HAS(add_evaluate)},
     {"report",
-     "Show runs as one HTML page: charts, tables and settings, nothing to install",
+     "Show runs as one self-contained HTML page: charts, tables and settings",
      {"runs/lm --out report.html", "runs/lm --svg loss.svg --chart loss"},
      pride::app::add_report},
     {"serve",
-     "Coordinate workers that come and go: a round closes when all have voted, or at a quorum",
+     "Coordinate workers that join and leave: a round closes when all have voted, or at a quorum",
      {"--dir runs/coordinator --listen 127.0.0.1:4770 --http 127.0.0.1:8080",
       "--dir runs/coordinator --listen 0.0.0.0:4770 --certificates certs/server --quorum 5"},
      PRIDE_COORD_HAS(add_serve),
      true},
     {"journal",
-     "Check the journal of a coordinator, and print its rounds as JSON lines",
+     "Check a coordinator's journal and print its rounds as JSON lines",
      {"runs/coordinator", "runs/coordinator --replay | tail -1"},
      PRIDE_COORD_HAS(add_journal),
      true},
@@ -112,7 +112,7 @@ const std::vector<Command> kCommands = {
      PRIDE_COORD_HAS(add_certs),
      true},
     {"methods",
-     "Say what each method sends, keeps and takes",
+     "List the methods: their bytes, state and options",
      {"--workers 8 --params 124M", "--method dlion-vote --method-opt tie=zero"},
      pride::app::add_methods},
     {"bench",
@@ -120,17 +120,17 @@ const std::vector<Command> kCommands = {
      {"network --workers 4", "exchange --sizes 1M,10M --methods lion,dlion-vote", "kernels"},
      PRIDE_FULL_HAS(add_bench)},
     {"plan",
-     "Predict step times by method and network, and say whether compression pays",
+     "Predict step times by method and network: does compression pay?",
      {"--params 10M --backward 120ms --bandwidth 1Gbit --latency 50us --world 4",
       "--params 124M --backward 1s --bandwidth 10Gbit --latency 30us --world 8,64,512"},
      pride::app::add_plan},
     {"info",
-     "Say what this build is and what it can use here",
+     "Print this build's version and what it can use on this machine",
      {"--json"},
      PRIDE_FULL_HAS(add_info)},
     {"manual", "Print the manual page, for man", {}, pride::app::add_manual},
     {"completion",
-     "Print the completion of bash: source <(pride completion)",
+     "Print bash completion: source <(pride completion)",
      {},
      pride::app::add_completion},
 };
@@ -262,7 +262,7 @@ std::string flag_without_value(int argc, char** argv) {
 
 int parse(CLI::App& app, int argc, char** argv) {
   if (const std::string word = flag_without_value(argc, argv); !word.empty()) {
-    std::cerr << word << ": there is nothing after the \"=\"; an empty value is a word of its own: "
+    std::cerr << word << ": nothing follows the \"=\"; give an empty value as a separate word: "
               << word.substr(0, word.size() - 1)
               << " \"\"\nRun with --help for more information.\n";
     return kUsage;

@@ -126,8 +126,8 @@ void add_transport_flag(CLI::App& command) {
   asked_transport() = "auto";  // whatever an earlier command line of this process said
   command
       .add_option("--transport", asked_transport(),
-                  "threads of this process, or the processes that mpirun or srun (mpi) or torchrun "
-                  "(c10d) started. auto: as this process was started")
+                  "threads: ranks are threads of this process; mpi: processes started by mpirun or "
+                  "srun; c10d: by torchrun. auto: by how this process was started")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "threads", "mpi", "c10d"}));
 }
@@ -135,23 +135,22 @@ void add_transport_flag(CLI::App& command) {
 void add_rank_flags(CLI::App& command, Workers& workers) {
   command
       .add_option("--workers", workers.total,
-                  "Threads that run, each a rank. Default: 4. In a job (mpirun, torchrun) every "
-                  "process is a rank and the flag may be left out")
+                  "Threads, each a rank. Default: 4. In a job (mpirun, torchrun) every process is "
+                  "a rank and the flag may be left out")
       ->transform(number_reader<int>({1, 1024}));
   add_transport_flag(command);
   command
-      .add_option(
-          "--threads-per-process", workers.per_process,
-          "Under mpirun: workers in each process, threads of it. Default: every process is one")
+      .add_option("--threads-per-process", workers.per_process,
+                  "Under mpirun: worker threads per process. Default: every process is one worker")
       ->transform(number_reader<int>({1, 1024}));
   const auto set = [&workers](const double& seconds) {
     workers.timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
   };
   command
-      .add_option_function<double>("--timeout", set,
-                                   "Longest wait for another rank, in seconds, also at the start; "
-                                   "at most a week (604800)")
+      .add_option_function<double>(
+          "--timeout", set,
+          "Maximum wait for another rank in seconds, also at the start; at most a week (604800)")
       ->default_str("300")
       ->transform(number_reader<double>({0.001, 604800}));
 }
@@ -163,7 +162,7 @@ std::optional<Job> join_job(const Workers& workers) {
   if (transport == "threads") {
     const int processes = launched_as_job() ? processes_of_job() : 1;
     PRIDE_CHECK(processes == 1, "--transport threads: a launcher started ", processes,
-                " processes, and each would work alone, beside the others; leave --transport out");
+                " processes, and each would run alone; leave --transport out");
     return std::nullopt;
   }
   Job job = transport == "mpi" ? join_mpi_job(workers) : join_c10d_job(workers);
@@ -178,7 +177,7 @@ std::optional<Job> join_job(const Workers& workers) {
 
 void run_threads_of_process(const Workers& workers, const RankBody& body) {
   PRIDE_CHECK(transport_to_use() == "mpi", "--threads-per-process ", workers.per_process,
-              ": this is no MPI job; --workers says how many threads");
+              ": this is not an MPI job; --workers sets the number of threads");
 #if PRIDE_HAVE_MPI
   const MpiEnvironment environment;
   meet_processes(workers);

@@ -154,7 +154,7 @@ fs::path choose_checkpoint(Communicator& comm, const TrainOptions& options,
     const std::string why = first_reason(comm, reason_against(folder, comm.rank(), all_states));
     if (why.empty()) return folder;
     if (folder == all.back()) throw DataError(concat("--resume ", options.resume, ": ", why));
-    notes.push_back(concat("passed over: ", why));
+    notes.push_back(concat("skipped: ", why));
   }
   throw DataError(concat("--resume ", options.resume, ": no checkpoint"));
 }
@@ -270,7 +270,7 @@ Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& k
         found != saved.end() && *found == value, "--resume ", folder.string(),
         ": the checkpoint has ", key, " ",
         found == saved.end() ? std::string("none") : found->dump(), ", this run ", value.dump(),
-        other_world ? "; --resume-local keep, average or reset goes on with other workers" : "");
+        other_world ? "; --resume-local keep, average or reset continues with another number" : "");
   }
   resumed.step = saved.value("step", std::int64_t{0});
   resumed.world = saved["world"].get<int>();

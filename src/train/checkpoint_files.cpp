@@ -76,13 +76,14 @@ void write_checkpoint_facts(const fs::path& folder, nlohmann::json facts) {
 nlohmann::json read_checkpoint_facts(const fs::path& folder) {
   const fs::path file = folder / kCheckpointFacts;
   nlohmann::json facts = read_json(file);
-  if (!facts.is_object()) throw DataError(concat(file.string(), ": not a checkpoint's facts"));
+  if (!facts.is_object())
+    throw DataError(concat(file.string(), ": not a checkpoint's description"));
   if (!facts.contains("files") && !facts.contains("checksum")) return facts;  // of version 0.1
   const std::string saved = facts.value("checksum", nlohmann::json()).dump();
   facts.erase("checksum");
   if (saved != nlohmann::json(checksum(facts)).dump() ||
       !facts.value("files", nlohmann::json()).is_object()) {
-    throw DataError(concat(file.string(), ": damaged: its checksum does not fit"));
+    throw DataError(concat(file.string(), ": damaged: its checksum does not match"));
   }
   return facts;
 }

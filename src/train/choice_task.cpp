@@ -74,7 +74,7 @@ class ChoiceTask final : public Task {
         model_(model_maker(o, {.classes = n_tokens(vocabulary_.get())}, "gpt-small")) {
     const double tokens = number_of(model_.size, "vocabulary");
     PRIDE_CHECK(vocabulary_ || tokens == 256, "--init: the model has ", tokens,
-                " tokens, which are no bytes: give --vocab FOLDER");
+                " tokens, which are not bytes: give --vocab FOLDER");
     for (std::size_t i = 0; i < sets_.size(); ++i) {
       add_training(sets_[i], o, PhiloxStream(o.seed, streams::kFewshot, i));
       add_evaluation(sets_[i], o);

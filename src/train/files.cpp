@@ -30,7 +30,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& place) {
     if (event == Event::object_end) keys.pop_back();
     const bool again = event == Event::key && !keys.back().insert(json).second;
     if (again)
-      throw DataError(concat(place, ": ", json.dump().substr(0, kLongest), " stands twice"));
+      throw DataError(concat(place, ": ", json.dump().substr(0, kLongest), " appears twice"));
     return true;
   };
   try {

@@ -121,7 +121,7 @@ class FolderQueue final : public BatchQueue {
     batches_.push_back(task_.begin_eval(prefetcher_, index));
   }
   Batch take() override {
-    PRIDE_CHECK(!batches_.empty(), "batches: none was asked for");
+    PRIDE_CHECK(!batches_.empty(), "batches: none was requested");
     Batch batch = std::move(batches_.front());
     batches_.pop_front();
     prefetcher_.wait();

@@ -243,7 +243,7 @@ void make_room(const TrainOptions& o, std::int64_t step, std::vector<std::string
 }
 
 void check_shared_folder(Communicator& comm, const fs::path& folder) {
-  const Communicator::Scope scope(comm, "look into --out");
+  const Communicator::Scope scope(comm, "check of --out");
   auto number = static_cast<std::uint64_t>(std::random_device()()) << 32 | std::random_device()();
   comm.broadcast(std::as_writable_bytes(std::span(&number, 1)), 0);
   // a name that no disk, and no cache of a network's, can have seen before

@@ -31,7 +31,7 @@ class DirectQueue final : public BatchQueue {
     asked_.emplace_back([this, index] { return task_.eval_batch(index); });
   }
   Batch take() override {
-    PRIDE_CHECK(!asked_.empty(), "batches: none was asked for");
+    PRIDE_CHECK(!asked_.empty(), "batches: none was requested");
     const auto make = std::move(asked_.front());
     asked_.pop_front();
     return make();

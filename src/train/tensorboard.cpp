@@ -20,7 +20,8 @@ namespace pride::train {
 namespace fs = std::filesystem;
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "numbers are written in the machine's byte order");
 
 constexpr std::uint32_t kPolynomial = 0x82f63b78;  // reflected
 constexpr const char* kMark = ".tfevents.";

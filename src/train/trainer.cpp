@@ -124,8 +124,8 @@ void Worker::start() {
   if (personal_) start.notes.push_back(personal_->note());
   if (is_stale()) {
     start.notes.push_back(
-        "workers that miss results have parameters of their own: param_hash and "
-        "model.safetensors are worker 0's");
+        "workers that miss results have their own parameters: param_hash and model.safetensors are "
+        "worker 0's");
   }
   if (plan_.optimizer.coordinator) {
     lock_folder();  // a second run here is to be refused before its name is taken from the first

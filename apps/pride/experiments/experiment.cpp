@@ -71,7 +71,7 @@ class Reader {
         found.tune = tuning(value);
       } else {
         refuse(value, "unknown key '", key,
-               "'; there are title, note, train, grid, method and tune");
+               "'; known are title, note, train, grid, method and tune");
       }
     }
     return found;
@@ -147,7 +147,7 @@ class Reader {
       if (but.contains(key)) continue;
       Axis found = axis(value, key);
       if (value.is_array() && key != kMethodOption) {
-        refuse(value, "'", key, "' has several values: that belongs into [grid]");
+        refuse(value, "'", key, "' has several values: move it to [grid]");
       }
       values[found.flag] = std::move(found.values);
     }
@@ -232,7 +232,7 @@ void check_labels(const Experiment& experiment, const std::string& file) {
     labels.insert(grid.labels.begin(), grid.labels.end());
     for (const std::uint64_t seed : grid.seeds) {
       PRIDE_CHECK(!experiment.tune || seed != experiment.tune->seed, file, ": seed ", seed,
-                  " of [tune] is one of [grid]; values must be chosen on a seed that is not shown");
+                  " of [tune] is one of [grid]; tune on a seed that is not in the results");
     }
   }
   for (const std::string& label : labels) check_label(concat(file, ": method"), label);

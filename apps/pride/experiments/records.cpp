@@ -227,7 +227,7 @@ std::string tried_points(const std::vector<Choice>& choices) {
                      trial.loss ? spread_text({std::abs(*trial.loss)}) : "failed");
     }
   }
-  return text.empty() ? "" : concat("\nPoints that [tune] tried, on its own seed:\n", text, "\n");
+  return text.empty() ? "" : concat("\nPoints tried by [tune], on its own seed:\n", text, "\n");
 }
 
 // The flags whose chosen value is the largest or the smallest of their axis (but 0): a better one
@@ -262,8 +262,9 @@ std::string chosen_at_end(const std::vector<Choice>& choices) {
     }
   }
   if (notes.empty()) return "";
-  return concat("\nChosen at the end of [tune.grid], better values may lie beyond it:\n", notes,
-                "\n");
+  return concat(
+      "\nThese values are the first or last of [tune.grid]; better ones may lie beyond:\n", notes,
+      "\n");
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ class Runner {
       return;
     }
     if (!unusable.empty() && !options_.quiet) {
-      std::cerr << "pride: warning: " << unusable << "; the run is made anew" << std::endl;
+      std::cerr << "pride: warning: " << unusable << "; the run starts again" << std::endl;
     }
     const fs::path failed = run.folder / kFailure;
     if (options_.retry || !fs::exists(failed)) return;

@@ -60,9 +60,10 @@ double parse_rate(const std::string& text) {
   auto [number, unit] = split(text);
   if (unit.ends_with("/s") || unit.ends_with("ps")) unit.remove_suffix(2);
   const double rate = number * bytes_in(unit);
-  PRIDE_CHECK(std::isfinite(rate), "'", text,
-              "' is no rate: a number with a unit, as 1Gbit/s, 1Gbps, 100Mbit or 12.5MB/s");
-  PRIDE_CHECK(rate > 0, "'", text, "' is no rate: must be above 0");
+  PRIDE_CHECK(
+      std::isfinite(rate), "'", text,
+      "' is not a rate: give a number with a unit, such as 1Gbit/s, 1Gbps, 100Mbit or 12.5MB/s");
+  PRIDE_CHECK(rate > 0, "'", text, "' is not a rate: must be above 0");
   return rate;
 }
 
@@ -70,8 +71,8 @@ double parse_time(const std::string& text) {
   const auto [number, unit] = split(text);
   const double seconds = number * factor_of(unit, kTimes);
   PRIDE_CHECK(std::isfinite(seconds), "'", text,
-              "' is no time: a number with one of ns, us, ms, s, min");
-  PRIDE_CHECK(seconds >= 0, "'", text, "' is no time: must not be negative");
+              "' is not a time: give a number with one of ns, us, ms, s, min");
+  PRIDE_CHECK(seconds >= 0, "'", text, "' is not a time: must not be negative");
   return seconds;
 }
 

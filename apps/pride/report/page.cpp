@@ -136,11 +136,10 @@ std::string results_table_html(const Section& section) {
   for (const Group& group : section.groups) html += row(section, group);
   const bool seeds =
       std::ranges::any_of(section.groups, [](const Group& g) { return g.runs.size() > 1; });
-  return concat(
-      html, kEnd, "<p class=\"soft\">",
-      seeds ? "Mean ± standard deviation of the sample over the seeds; the" : "The",
-      " best of its kind in bold. Bytes: counted, of the rank that sends most. Times of a "
-      "busy machine say little.</p>\n");
+  return concat(html, kEnd, "<p class=\"soft\">",
+                seeds ? "Mean ± standard deviation of the sample over the seeds; the" : "The",
+                " best of its kind in bold. Bytes: counted, of the rank that sends most. Times of "
+                "a busy machine are unreliable.</p>\n");
 }
 
 // One bar a group: backward, encode, exchange, apply, the rest.
@@ -163,10 +162,9 @@ std::string stage_bars(const Section& section) {
     if (!group.runs.empty()) html += stage_row(group, longest);
   }
   return html +
-         "</div>\n<p class=\"soft\">Milliseconds a step as in the table, mean over steps and "
-         "seeds. "
-         "The parts are those of the slowest rank in each; where they go on side by side "
-         "(overlap), a bar is longer than its step. Backward includes forward.</p>\n";
+         "</div>\n<p class=\"soft\">Milliseconds per step as in the table, mean over steps and "
+         "seeds. Each part is that of its slowest rank. With overlap a bar is longer than its "
+         "step. Backward includes forward.</p>\n";
 }
 
 std::string shared_settings(const Section& section) {

@@ -73,8 +73,8 @@ class Repair {
     std::string text = text_of(map.bytes().subspan(header));
     if (coord::text_header(seed, text) == text_of(map.bytes().first(header))) return text;
     throw DataError(concat((from_ / name).string(),
-                           ": damaged, or of another run; no journal can be made without it: take "
-                           "the file from a copy of this folder"));
+                           ": damaged, or of another run; no journal can be repaired without it: "
+                           "restore the file from a copy of this folder"));
   }
 
   // An entry whose header and record are good.
@@ -104,7 +104,7 @@ class Repair {
         ++at;
       }
     }
-    if (bad > 0) left_out(concat(bad, " bytes of ", file.string(), " that are no good record"));
+    if (bad > 0) left_out(concat(bad, " bytes of ", file.string(), " that are not a valid record"));
   }
 
   void read_parameters(const fs::path& file) {
@@ -167,9 +167,10 @@ class Repair {
     out.commit();
     write(into_ / coord::kRegistrationsFile, {coord::text_header(run_hash_, names), names});
     write(into_ / coord::kRunFile, {coord::text_header({}, run_), run_});
-    if (left_out_ == 0) std::cerr << "pride: nothing was left out: all files are good" << std::endl;
+    if (left_out_ == 0)
+      std::cerr << "pride: nothing was left out: all files are intact" << std::endl;
     std::cerr << "pride: " << into_.string() << ": rounds " << first_ << " to " << last_ << ", "
-              << rounds << "; `pride serve --dir " << into_.string() << "` goes on from there"
+              << rounds << "; `pride serve --dir " << into_.string() << "` continues from there"
               << std::endl;
   }
 

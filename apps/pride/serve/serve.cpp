@@ -197,8 +197,9 @@ std::unique_ptr<HttpServer> status_server(const ServeOptions& options, const Sta
                                           const coord::Coordinator& coordinator, EventLog& log) {
   if (options.http.empty()) return nullptr;
   if (!coord::is_loopback(coord::parse_host_port(options.http, "--http").host)) {
-    log.on_warning(concat("--http ", options.http,
-                          ": whoever reaches this address reads the page; there is no password"));
+    log.on_warning(
+        concat("--http ", options.http,
+               ": everyone who reaches this address can read the page; there is no password"));
   }
   const auto now = [facts, &certificate, &control, dir = options.dir, began = Clock::now()] {
     StatusFacts current = facts;
@@ -262,7 +263,7 @@ void serve(const ServeOptions& options) {
   server.stop();
   const std::int64_t reached = run.coordinator().status(Clock::now()).open_round;
   log.note("stopped", {{"open_round", reached}},
-           concat("stopped before round ", reached, "; the same command goes on from there"));
+           concat("stopped before round ", reached, "; the same command continues from there"));
 }
 
 }  // namespace pride::app

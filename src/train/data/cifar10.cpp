@@ -48,7 +48,7 @@ bool holds_any(const path& folder) {
 path find_folder(const path& folder) {
   if (std::filesystem::exists(folder) && !std::filesystem::is_directory(folder)) {
     throw DataError(concat("no CIFAR-10 found: ", folder.string(),
-                           " is no folder; --data is the one that holds data_batch_1.bin"));
+                           " is not a folder; --data must be the folder with data_batch_1.bin"));
   }
   const std::array candidates = {folder, folder / "cifar-10-batches-bin", folder / "cifar10"};
   for (const path& candidate : candidates) {

@@ -100,8 +100,8 @@ TextCorpus load_file(const path& file) {
                            " bytes of text, at least 2 are needed to train and validate"));
   }
   if (has_shard_header(bytes)) {
-    throw DataError(concat(file.string(),
-                           ": tokens in llm.c's layout, no text; --vocab takes those of 16 bits"));
+    throw DataError(concat(
+        file.string(), ": tokens in llm.c's layout, not text; use --vocab for tokens of 16 bits"));
   }
   TextCorpus corpus = split_text({{file.filename().generic_string(), std::move(bytes)}});
   corpus.source = concat(file.string(), " (first 90 % of its bytes to train)");

@@ -43,7 +43,7 @@ class Record {
     }
     const nlohmann::json& gold = at("gold");
     if (!gold.is_number_unsigned() || gold.get<std::uint64_t>() >= choices.size()) {
-      refuse("\"gold\" ", gold.dump(), " is no index of ", choices.size(), " choices");
+      refuse("\"gold\" ", gold.dump(), " is not an index of ", choices.size(), " choices");
     }
     found.gold = gold.get<std::size_t>();
     found.place = place_;

@@ -50,7 +50,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const char* what)
     close(descriptor_);
     if (why != EWOULDBLOCK) throw DataError(concat(file_.string(), ": ", system_text(why)));
     throw Error(concat(folder.string(), ": another ", what, " (process ", other,
-                       ") is at work in this folder, or one that it started"));
+                       ") or a process it started uses this folder"));
   }
   const std::string me = std::to_string(getpid()) + "\n";
   if (ftruncate(descriptor_, 0) != 0 ||

@@ -39,8 +39,8 @@ std::map<std::string, std::string> parse_method_options(const std::vector<std::s
                                                         const std::string& where = "--method-opt");
 
 inline constexpr const char* kHierarchicalHelp =
-    "Exchange on the hierarchical route, so that fewer bytes leave a node: ranks that share a node "
-    "add their signs up, nodes exchange counts. L: L ranks a node, in order; auto: by machine and "
+    "Exchange on the hierarchical route, so that fewer bytes leave a node: the ranks of a node add "
+    "their signs, and nodes exchange counts. L: L ranks per node, in order; auto: by machine and "
     "network namespace. Only for methods that exchange signs; never changes a result";
 
 // Empty, or what is wrong with the flag's value, as CLI11's checks say it.

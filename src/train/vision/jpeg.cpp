@@ -139,7 +139,7 @@ std::vector<std::byte> read_jpeg_bytes(const std::string& name) {
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   if (static_cast<std::size_t>(in.gcount()) != bytes.size()) {
     const std::string why =
-        in.eof() ? "it has become shorter" : std::generic_category().message(errno);
+        in.eof() ? "it became shorter while being read" : std::generic_category().message(errno);
     throw DataError(concat("cannot read ", name, ": ", why));
   }
   return bytes;

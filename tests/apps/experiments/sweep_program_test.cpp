@@ -232,7 +232,7 @@ TEST_F(SweepProgram, RefusesBeforeAnyRun) {
   const std::string grid = "[tune.grid]\nlr = [1e-3, 1e-2]\n";
   expect_refusal(pair + "[tune]\nby = \"accuracy\"\n" + grid, "the task lm has no accuracy");
   for (const char* flag : {"nope", "seed", "save-every", "threads-per-process"}) {
-    expect_refusal(pair, concat("--set ", flag, "=1: '", flag, "' is no flag"),
+    expect_refusal(pair, concat("--set ", flag, "=1: '", flag, "' is not a flag"),
                    concat("--set ", flag, "=1"));
   }
   write(concat("[grid]\nmethod = \"", std::string(5000, 'x'), "\"\nseed = 1\n"));
