@@ -1,4 +1,4 @@
-// `pride bench`: what this machine and this network can do, as rows with rivals beside them.
+// `pride bench`: measurements of this machine and network, as rows next to rivals.
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/prctl.h>
 
@@ -37,7 +37,7 @@ constexpr double kMostCoords = 0x1p33;
 // The flags of all kinds.
 struct BenchArguments {
   Workers workers = {};
-  Settings settings = {};  // what all ranks must have alike
+  Settings settings = {};  // must be equal on all ranks
   bool json = false;
 };
 
@@ -51,7 +51,7 @@ void on_ranks(const BenchArguments& args, const RankedBody& body) {
   });
 }
 
-// A kind, which `run` measures. Its flags may have other defaults than `args.how`.
+// A kind, measured by `run`. Its flags may have other defaults than `args.how`.
 template <typename Args>
 CLI::App* add_kind(CLI::App& bench, const char* name, const char* what,
                    const std::shared_ptr<Args>& args, void (*run)(const Args&)) {
@@ -127,7 +127,7 @@ struct MethodArguments : BenchArguments {
   std::string hierarchical = {};  // of exchange
 };
 
-// Methods choose the route of a bucket by what was measured, unless the user says otherwise.
+// Methods choose the route of a bucket by the measured network, unless the user sets it.
 void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
                      std::vector<std::string>& options) {
   if (comm.size() == 1 || parse_method_options(options).contains("round_bytes")) return;
@@ -135,7 +135,7 @@ void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
   options.push_back(concat("round_bytes=", round_bytes(network, comm.size())));
 }
 
-// As many as were asked for, where several threads of a rank may communicate at a time.
+// The requested number, if several threads of a rank may communicate at a time.
 int granted_threads(const Communicator& comm, int wanted, bool threads_may_talk) {
   if (threads_may_talk || wanted == 0) return wanted;
   if (comm.rank() == 0) {

@@ -1,4 +1,4 @@
-// `pride evaluate`: how well a language model answers questions with choices.
+// `pride evaluate`: scores a language model on multiple-choice questions.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ struct EvaluateArguments {
   bool skip_long = false, json = false, quiet = false;
 };
 
-// The model, and what its tokens are.
+// The model and its vocabulary.
 struct Subject {
   std::filesystem::path file;
   std::unique_ptr<Gpt> model;
@@ -91,7 +91,7 @@ class Countdown {
     }
     told_ = now;
     const double seconds = seconds_since(start_);
-    // the longest ones come first: this is the most that is left
+    // the longest ones come first, so this is an upper bound
     const double left = seconds / static_cast<double>(done) * static_cast<double>(n_ - done);
     std::cerr << (terminal_ ? "\r\033[K" : "") << name_ << ": " << done << '/' << n_
               << " questions, at most " << clock_text(left) << " left" << (terminal_ ? "" : "\n")
@@ -111,7 +111,7 @@ class Countdown {
   Clock::time_point start_ = Clock::now(), told_ = start_;
 };
 
-// What became of one task.
+// The result of one task.
 struct Result {
   Tally tally;
   EncodedSet asked;
@@ -171,7 +171,7 @@ Result evaluate(const Subject& subject, const QuestionSet& set, const EvaluateAr
     asked.push_back(questions[i].question);
     result.tally.add(questions[i], scores[i]);
     if (args.predictions.empty()) continue;
-    // a prompt may be no UTF-8, or begin inside a character
+    // a prompt may not be UTF-8, or begin inside a character
     predictions += prediction_json(subject, set.name(), questions[i], scores[i])
                        .dump(-1, ' ', false, Json::error_handler_t::replace) +
                    "\n";
@@ -227,7 +227,7 @@ std::vector<std::string> row_of(const QuestionSet& set, const Result& result) {
           decimals(result.majority, 3)};
 }
 
-// The tasks count the same, however many questions they have.
+// All tasks have equal weight, whatever their number of questions.
 std::vector<std::string> mean_row(const std::vector<Result>& results) {
   const auto mean = [&](const auto& value) {
     double sum = 0;

@@ -47,13 +47,14 @@ struct CompareOptions : ExperimentOptions {
   std::vector<std::string> tune_beta2;
   std::optional<double> tune_epochs;
   std::optional<std::int64_t> tune_steps;
-  TrainOptions train;  // what all methods share; only its check by the parser is used
+  TrainOptions train;  // shared by all methods; only the parser's check is used
 };
 
 constexpr int kMostJobs = 1024;
 constexpr const char* kGroup = "Comparison";
 
-// What --set may not touch: a comparison has one task, and runs of a seed have the same batches.
+// Flags that --set must not change: a comparison has one task, and runs of a seed have the same
+// batches.
 bool is_shared(const Flag& flag) {
   return flag.rules.by_experiment || flag.role == Role::kData || flag.role == Role::kTask ||
          flag.role == Role::kBatches || flag.role == Role::kOutput;
@@ -117,7 +118,7 @@ FlagValues given_train_flags(CLI::App& app, const CompareOptions& options) {
   return given;
 }
 
-// Values of --method-opt: those that all have, but for the keys that are set anew, and these.
+// Values of --method-opt: the shared ones, except overridden keys, and these.
 std::vector<std::string> merged(const std::vector<std::string>& shared,
                                 const std::vector<std::string>& own) {
   const auto key = [](const std::string& text) { return text.substr(0, text.find('=')); };
@@ -240,7 +241,7 @@ void add_sweep_flags(CLI::App& app, SweepOptions& o) {
                    "repeated. Default: runs/NAME, after the file's name");
 }
 
-// Those of `pride train` that a comparison does not decide itself, and its own.
+// Flags of `pride train` that a comparison does not set itself, and its own.
 void add_compare_flags(CLI::App& app, CompareOptions& o) {
   app.option_defaults()->group(kGroup);
   add_what_to_compare(app, o);
@@ -298,7 +299,7 @@ Experiment comparison_of(CLI::App& app, CompareOptions& options) {
   return experiment;
 }
 
-// What is said of failed runs. The exit code.
+// Reports failed runs. Returns the exit code.
 int tell_failures(const Runs& runs) {
   int failed = 0, killed = 0;
   for (const Entry& entry : runs.entries) {
@@ -317,7 +318,7 @@ int tell_failures(const Runs& runs) {
   return 1;
 }
 
-// The records of a folder are rewritten whole: they are of one experiment.
+// The records of a folder are rewritten completely: they belong to one experiment.
 void check_folder(const ExperimentPlan& plan) {
   PRIDE_CHECK(!fs::exists(plan.out / "compare.json"), plan.out.string(),
               ": holds a comparison of an earlier version; choose another --out");

@@ -1,4 +1,4 @@
-// `pride generate`: what a trained language model has to say.
+// `pride generate`: text from a trained language model.
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <iostream>
@@ -47,8 +47,7 @@ class Text {
     return vocabulary_ ? vocabulary_->end_of_text() : std::nullopt;
   }
 
-  // A model needs something to go on from: with nothing given, the end of the text before, or of
-  // the line before.
+  // A model needs a prompt. The default is the end of the previous text, or of the previous line.
   std::vector<Token> encode(const std::string& text) const {
     if (text.empty() && end()) return {*end()};
     const std::string prompt = text.empty() ? "\n" : text;
@@ -71,10 +70,10 @@ class Text {
   std::optional<Vocabulary> vocabulary_;
 };
 
-// Nobody reads standard output any more, or it is full: main says which.
+// Standard output is closed or full; main reports which.
 struct OutputEnded {};
 
-// Writes text as it comes, but no character before it is whole. Throws OutputEnded.
+// Writes text as it is generated, but only complete characters. Throws OutputEnded.
 class Printer {
  public:
   void write(const std::string& text) {
@@ -122,7 +121,7 @@ void print_json(const GenerateArguments& args, const std::vector<Token>& prompt,
                        {"seed", args.seed},
                        {"samples", samples},
                        {"tokens_per_s", tokens_per_s}};
-  // text may end inside a character, or be no UTF-8 at all; the tokens are exact
+  // text may end inside a character, or not be UTF-8; the tokens are exact
   std::cout << report.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 

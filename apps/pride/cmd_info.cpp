@@ -1,4 +1,4 @@
-// `pride info`: what this build is, and what it can use here.
+// `pride info`: this build, and what it can use on this machine.
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 
@@ -52,7 +52,7 @@ Json libtorch_version() {
 #endif
 }
 
-// Null if there is none; a default text that cannot be read says why.
+// Null if there is none; for an unreadable default text, the reason.
 Json describe_default_text() {
   const auto folder = find_default_text();
   if (!folder) return nullptr;

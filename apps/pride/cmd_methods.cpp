@@ -1,4 +1,4 @@
-// `pride methods`: what each method costs, for any number of workers and parameters.
+// `pride methods`: the cost of each method for any number of workers and parameters.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -47,7 +47,7 @@ CostQuery query(const MethodsArguments& args, std::int64_t step) {
           .ranks_per_node = args.ranks_per_node.value_or(0)};
 }
 
-// True if options were given: then the paper's bits, which are those of the defaults, do not hold.
+// True if options were given: the paper's bits are only for the defaults.
 bool has_own_options(const MethodInfo& info, const MethodsArguments& args) {
   const auto given = parse_method_options(args.method_options);
   return std::ranges::any_of(info.options, [&](const MethodOption& option) {
@@ -180,7 +180,7 @@ void print_method(const Json& all) {
   std::cout << method["name"].get<std::string>() << ": " << method["title"].get<std::string>()
             << "\n\n";
   line("source", method["source"]);
-  // what the method says of itself, not the cost of what was asked for
+  // the method's description, not the cost of the requested options
   const char* whose = method["bits_of_these_options"] ? "" : " with default options";
   line("bits", concat(number_text(method["bits_up"]), " up, ", number_text(method["bits_down"]),
                       " down per coordinate and worker", whose));

@@ -1,4 +1,4 @@
-// `pride plan`: how long steps will take by each method on a network, and whether compression pays.
+// `pride plan`: predicted step times of each method on a network, and whether compression pays.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 
 struct PlanArguments {
   Workers workers;
-  Settings settings;  // what all ranks must have alike
+  Settings settings;  // must be equal on all ranks
   std::vector<int> worlds;
   std::string bandwidth, latency, message, backward, svg;
   std::optional<std::int64_t> params;
@@ -40,7 +40,7 @@ struct PlanArguments {
   std::vector<std::string> methods = {"lion", "lion:dense=bf16", "dlion-vote", "dlion-avg",
                                       "lion-cub"};
   bool json = false;
-  bool one_measured = false;  // of the ranks that are planned for
+  bool one_measured = false;  // of the planned ranks
 #if PRIDE_HAVE_TORCH
   TrainOptions workload;
 #endif
@@ -136,8 +136,7 @@ std::vector<Plan> all_plans(Communicator& comm, const PlanArguments& args) {
 
 void run_plan(PlanArguments& args) {
   check_plan(args);
-  // on paper ranks have machines of their own, as this one is: one rank is measured, not several
-  // that wait for each other's cores
+  // planned ranks have one machine each: measure one rank, not several that compete for cores
   args.one_measured = !args.bandwidth.empty() && args.workers.total == 0 &&
                       args.workers.per_process == 0 && !launched_as_job();
   if (args.one_measured) args.workers.total = 1;

@@ -1,4 +1,4 @@
-// `pride tokenize`: text to shards of tokens, and a look at shards that are there.
+// `pride tokenize`: text to shards of tokens, and checks of existing shards.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
@@ -48,8 +48,8 @@ TokenizeOptions options_of(const TokenizeArguments& args) {
   return options;
 }
 
-// Shards that are there already would be mixed with those of this call. Those of an earlier call,
-// which --overwrite is for; others are refused in any case.
+// Existing shards would mix with those of this call. --overwrite replaces those of an earlier call;
+// others are always refused.
 std::vector<fs::path> find_earlier(const TokenizeArguments& args) {
   std::error_code none;
   std::vector<fs::path> old = earlier_shards(args.out);
@@ -64,7 +64,7 @@ std::vector<fs::path> find_earlier(const TokenizeArguments& args) {
   return old;
 }
 
-// Of the earlier call's, those that this one has not replaced.
+// The earlier call's shards that this one has not replaced.
 void remove_others(const std::vector<fs::path>& old, const Tokenized& done) {
   for (const fs::path& file : old) {
     const auto made_now = [&](const TokenizedPart& part) {

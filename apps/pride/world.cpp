@@ -1,4 +1,4 @@
-// Threads, MPI or c10d, and how a job ends that failed.
+// Threads, MPI or c10d, and the end of a failed job.
 // SPDX-License-Identifier: Apache-2.0
 #include "world.h"
 
@@ -41,8 +41,8 @@ bool under_mpi() noexcept {
 #endif
 }
 
-// Asked of the variables themselves: a build without c10d must not take four jobs of one rank for
-// one of four.
+// Reads the variables directly: a build without c10d must not run a job of four ranks as four jobs
+// of one.
 bool under_torchrun() noexcept {
   constexpr std::array kNames = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
   return std::ranges::all_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
@@ -123,7 +123,7 @@ std::string transport_to_use() {
 }  // namespace
 
 void add_transport_flag(CLI::App& command) {
-  asked_transport() = "auto";  // whatever an earlier command line of this process said
+  asked_transport() = "auto";  // reset values of an earlier command line of this process
   command
       .add_option("--transport", asked_transport(),
                   "threads: ranks are threads of this process; mpi: processes started by mpirun or "
@@ -220,7 +220,7 @@ void leave_job(int rank, const std::exception& error) {
   const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
                       dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
                       dynamic_cast<const InvalidArgument*>(&error) != nullptr;
-  // rank 0 speaks for all, unless it is the one that the others miss
+  // rank 0 reports for all, unless it is the missing one
   const std::string text = error.what();
   const bool rank_0_is_gone = text.find("rank 0 has left") != text.npos ||
                               text.find("from rank 0") != text.npos ||
@@ -228,7 +228,7 @@ void leave_job(int rank, const std::exception& error) {
   if (rank == 0 || !shared || rank_0_is_gone) {
     std::cerr << "pride: error: rank " << rank << ": " << error.what() << std::endl;
   }
-  // the peers get time to hear of it from us rather than from the launcher
+  // give the peers time to get the reason from this rank and not from the launcher
   std::this_thread::sleep_for(std::chrono::seconds(1));
   std::_Exit(exit_code_of(error));
 }

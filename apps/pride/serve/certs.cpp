@@ -1,4 +1,4 @@
-// What `pride certs` does.
+// The actions of `pride certs`.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>

@@ -1,5 +1,5 @@
-// What `pride journal --repair NEW` does: the good files and records of a damaged journal, in a new
-// folder that a coordinator goes on from.
+// `pride journal --repair NEW`: copies the good files and records of a damaged journal into a new
+// folder, from which a coordinator continues.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -66,7 +66,7 @@ class Repair {
     coord::JournalEntry entry;
   };
 
-  // run and registrations cannot be made up: without one of them there is no good copy.
+  // run and registrations cannot be reconstructed: without them there is no good copy.
   std::string text_file(const char* name, std::optional<std::uint64_t> seed) const {
     const train::MappedFile map(from_ / name);
     const std::size_t header = std::min(coord::kTextHeaderBytes, map.bytes().size());
@@ -90,7 +90,7 @@ class Repair {
     return entry;
   }
 
-  // After damage the next good record is looked for, byte by byte.
+  // After damage it searches for the next good record, byte by byte.
   void read_records(const fs::path& file) {
     const train::MappedFile map(file);
     const Bytes bytes = map.bytes();
@@ -124,8 +124,8 @@ class Repair {
     left_out(file.string() + ", which is damaged");
   }
 
-  // Rounds without a gap: those at the end, if parameters are among them, from which they can be
-  // replayed; else those before the first gap.
+  // Rounds without a gap: the last ones, if they can be replayed from parameters among them;
+  // otherwise those before the first gap.
   void choose() {
     if (records_.empty()) throw DataError(concat(from_.string(), ": no record is good"));
     last_ = records_.rbegin()->first;
