@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kPrefix = "step-";
 constexpr const char* kAside = ".old";  // what put_in_place() was about to remove
 
-// Of a checkpoint's folder, one that was moved aside too; -1 for other names.
+// The step of a checkpoint's folder, also of one moved aside; -1 for other names.
 std::int64_t step_of(const fs::path& folder) {
   std::string name = folder.filename().string();
   if (name.ends_with(kAside)) name.resize(name.size() - std::string_view(kAside).size());
@@ -30,7 +30,7 @@ std::int64_t step_of(const fs::path& folder) {
   return error == std::errc() && last == end ? step : -1;
 }
 
-// Newest first; of the same step, the one that has its name before the one that was moved aside.
+// Newest first; of the same step, the one under its name before the one moved aside.
 std::vector<fs::path> checkpoints_below(const fs::path& parent) {
   std::vector<fs::path> found;
   std::error_code none;

@@ -51,7 +51,7 @@ std::vector<fs::path> files_below(const fs::path& folder) {
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error), end;
   for (; !error && at != end; at.increment(error)) {
-    std::error_code gone;  // a dangling link is no regular file
+    std::error_code gone;  // a dangling link is not a regular file
     if (at->is_regular_file(gone)) files.push_back(at->path());
   }
   if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));

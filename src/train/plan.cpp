@@ -106,7 +106,7 @@ void check_virtual_workers(const TrainOptions& o) {
               ": all workers share one copy of the parameters");
 }
 
-// With a coordinator the data are dealt to --shards, or to nobody.
+// With a coordinator the data are divided into --shards, or not at all.
 void deal_data(TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   plan.sharding = parse_sharding(o.sharding);
@@ -129,7 +129,8 @@ void deal_data(TrainPlan& plan) {
       "this worker draws from all of its data; --shards N divides them into N parts");
 }
 
-// What all workers of a coordinator's run must have alike, beside what the optimizer compares.
+// Settings that must be equal on all workers of a coordinator's run, besides those that the
+// optimizer compares.
 std::string run_settings(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   nlohmann::ordered_json settings = {
@@ -259,7 +260,7 @@ void check_value(const Flag& flag, const T& value) {
   }
 }
 
-// A flag that some tasks have is refused by the others.
+// A flag of some tasks is refused for the others.
 void check_task_has(const Flag& flag, const TaskInfo& task) {
   std::vector<std::string> names;
   for (const TaskInfo& other : tasks()) {
@@ -304,7 +305,7 @@ Settings settings_of(const TrainPlan& plan) {
   Settings settings;
   const nlohmann::ordered_json flags = to_json(plan.options);
   for (const auto& [key, value] : flags.items()) {
-    // the same data may lie elsewhere on another machine; its hash counts
+    // the path may differ between machines; the hash of the data counts
     if (!Flag::find(key)->rules.may_differ) settings.emplace_back("--" + key, value.dump());
   }
   settings.emplace_back("--out", plan.options.save_every > 0 ? plan.options.out : "");

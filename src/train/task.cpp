@@ -1,4 +1,4 @@
-// Tasks: what they do unless they say otherwise, their evaluation, and their registry.
+// Tasks: default behaviour, evaluation, and the registry.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/train/task.h"
 
@@ -16,7 +16,7 @@
 namespace pride::train {
 namespace {
 
-// Makes a batch when it is taken: for tasks whose batches cost next to nothing.
+// Makes a batch on use: for tasks with cheap batches.
 class DirectQueue final : public BatchQueue {
  public:
   explicit DirectQueue(const Task& task) : task_(task) {}

@@ -140,7 +140,7 @@ class Events final : public Observer {
  private:
   using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
 
-  // Flushed when it returns: a run that is killed leaves whole records.
+  // Flushed when it returns: a killed run leaves complete records.
   void write(std::int64_t step, const Scalars& scalars) {
     std::string summary;
     for (const auto& [tag, value] : scalars) summary += bytes_field(1, scalar(tag, value));

@@ -98,7 +98,7 @@ std::optional<EncodedQuestion> QuestionEncoder::encode(const Question& question,
   if (longest > options_.context) return std::nullopt;
   const QuestionList examples = draw_examples(pool, question, options_.shots, options_.seed);
   encoded.prompt = tokens_of(prompt_text(question, examples, delimiter));
-  // the last token of a choice is only guessed, not read
+  // the last token of a choice is predicted, not read
   const std::size_t room = options_.context + 1 - longest;
   if (encoded.prompt.size() > room) {
     encoded.cut = encoded.prompt.size() - room;
