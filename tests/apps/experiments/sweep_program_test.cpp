@@ -203,7 +203,7 @@ TEST_F(SweepProgram, MakesARunAgainThatASignalEnded) {
     EXPECT_GT(run, 0);
     kill(run > 0 ? run : sweep_itself, signal);
     EXPECT_EQ(wait(sweep_itself), 1);
-    expect_contains(bytes_of(path("err")), "makes again what a signal ended (1)");
+    expect_contains(bytes_of(path("err")), "repeats only runs ended by a signal (1)");
     expect_contains(sweep("--list").out, "missing lion");
   }
 }

@@ -64,7 +64,7 @@ TEST_F(Train, SurvivorsOfRank0SayThatItIsGone) {
 
 TEST_F(Train, RefusesThreadsInAJobOfSeveralProcesses) {
   expect_end(launch(2, tiny({"--steps", "1", "--transport", "threads"})),
-             "a launcher started 2 processes, and each would work alone");
+             "a launcher started 2 processes, and each would run alone");
 }
 
 TEST_F(Train, WaitsForTorchrunsRanksNoLongerThanItsTimeout) {
