@@ -29,8 +29,8 @@ char** main_arguments = nullptr;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-// What a function of commands.h is where the program has it: without libtorch there is no training,
-// and the program `pride` of a build with libtorch becomes pride-torch for all but a few commands.
+// A function of commands.h if this program has it. Without libtorch there is no training. In a
+// build with libtorch `pride` replaces itself by pride-torch for all but a few commands.
 #if PRIDE_HAVE_TORCH
 #define PRIDE_TORCH_HAS(add) pride::app::add
 #else
@@ -52,7 +52,7 @@ struct Command {
   std::string about;                  // in `pride --help`
   std::vector<const char*> examples;  // at the end of its own help
   void (*add)(CLI::App& command);     // null: not in this program
-  bool needs_grpc = false;            // instead of libtorch, where it is in no program
+  bool needs_grpc = false;            // the required library, instead of libtorch
 };
 
 const std::vector<Command> kCommands = {
@@ -135,9 +135,9 @@ const std::vector<Command> kCommands = {
      pride::app::add_completion},
 };
 
-constexpr std::size_t kLongestWord = 400;  // a name that is longer is a slip, and fills the screen
+constexpr std::size_t kLongestWord = 400;  // longer names are mistakes and fill the screen
 
-// The middle of what is longer than a name stays out.
+// Cuts the middle out of a text that is too long for a name.
 std::string without_long_words(const std::string& text) {
   std::string shown;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -163,7 +163,7 @@ bool reader_gone() {
   return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-// Output that was not written is a failure, unless nobody wants it any more.
+// Unwritten output is a failure, unless its reader is gone.
 int finish(int code) {
   const bool written = !!std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout);
   if (written || reader_gone()) return code;
@@ -187,8 +187,8 @@ Words subcommands_of(const CLI::App& app) {
   return names;
 }
 
-// What CLI11 reports as a missing value or as one word too many: a flag or a subcommand that there
-// is not, or none where one is needed. Empty if it is none of these.
+// A better text for errors that CLI11 reports as a missing value or an extra word: an unknown flag
+// or subcommand, or a missing subcommand. Empty for other errors.
 std::string unknown_word(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
@@ -209,7 +209,7 @@ std::string unknown_word(const CLI::App& app) {
   return known.empty() ? "" : pride::concat(command->get_name(), " needs a subcommand:", names);
 }
 
-// An empty value counts as none given wherever it is used, so that it is refused where it stands.
+// Refuses an empty value: everywhere else it would count as not given.
 void refuse_empty_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     const std::string name = option->get_single_name();
@@ -220,7 +220,7 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
 }
 
-// Listed in the help, and refused where it is called for want of a library.
+// Listed in the help, but refused because of a missing library.
 void add_missing([[maybe_unused]] CLI::App& command, [[maybe_unused]] bool needs_grpc) {
 #if !PRIDE_LISTS_ONLY
   struct Library {
@@ -250,7 +250,7 @@ void add_command(CLI::App& app, const Command& row) {
   command.footer(text);
 }
 
-// Of "--steps= --quiet" CLI11 would make the number of steps "--quiet".
+// With "--steps= --quiet" CLI11 would use "--quiet" as the number of steps.
 std::string flag_without_value(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

@@ -44,8 +44,8 @@ Json row_json(const PlanRow& row, const PlanFacts& facts) {
           {"rounds", row.method.rounds}};
 }
 
-// Share of a step that is forward and backward, in per cent: 100 is what a rank alone reaches
-// without any arithmetic of a method. Batch and work of a rank stay the same (weak scaling).
+// Share of forward and backward in a step, in per cent: a single rank without any arithmetic of a
+// method has 100. Batch and work per rank are fixed (weak scaling).
 double efficiency(const PlanFacts& facts, const PlanRow& row) {
   return 100 * facts.compute_s / row.best_s();
 }
@@ -68,8 +68,8 @@ std::string measured_text(const Measured& on) {
                 on.cores == 1 ? " core" : " cores");
 }
 
-// Ranks that wait for each other's cores are slower than those of a machine each, and hide the
-// network's time. Empty where they do not.
+// A note if ranks share cores: they are slower than ranks on separate machines, and hide the
+// network's time. Empty otherwise.
 std::string measured_note(const Plan& plan) {
   const Measured& on = plan.measured;
   if (on.ranks <= std::max(1, on.cores)) return "";
@@ -78,7 +78,7 @@ std::string measured_note(const Plan& plan) {
                 "or --bandwidth and --latency (one rank is then measured).\n");
 }
 
-// What was measured between idle ranks does not hold where backward runs on the same cores.
+// A measurement between idle ranks does not hold if backward runs on the same cores.
 std::string not_modelled(const PlanFacts& facts) {
   if (facts.cores >= 2 || facts.world == 1) return "";
   return "Not in the model: here backward needs the cores that move bytes. With fewer than two "

@@ -30,7 +30,7 @@ constexpr std::array kSizes = {Unit{"bits", 1.0 / 8}, Unit{"bit", 1.0 / 8}, Unit
 constexpr std::array kTimes = {Unit{"ns", 1e-9}, Unit{"us", 1e-6}, Unit{"\u00B5s", 1e-6},
                                Unit{"ms", 1e-3}, Unit{"s", 1},     Unit{"min", 60}};
 
-// The number of a text and what stands behind it, a blank between them or none.
+// The number of a text and its unit, with or without a blank between them.
 std::pair<double, std::string_view> split(const std::string& text) {
   double number = NAN;
   const char* end = text.data() + text.size();
