@@ -112,6 +112,8 @@ def test_tiny_lm(tmp_path, capsys, shards):
 
 
 def test_tiny_finetune(tmp_path, capsys, shards):
+    import training
+
     if not any((DATA / "fewshot").glob("*.jsonl")):
         pytest.skip(f"no questions in {DATA}/fewshot")
     data = tmp_path / "data"
@@ -126,6 +128,10 @@ def test_tiny_finetune(tmp_path, capsys, shards):
         # LoRA's products begin with zeros, so both begin with the base
         assert row["unit"] == "questions" and row["before"] == rows[0]["before"]
         assert row["loss"] != row["before"]["loss"]
+    kept = torch.load(tmp_path / "models" / "base.pt", weights_only=True)
+    assert kept["run"] == base["run"]
+    begun = training.start(None, plans.runs_of("finetune", True)[0], CPU, tmp_path / "models").state_dict()
+    assert all(torch.equal(begun[name], value) for name, value in kept["weights"].items())
     assert rows[1]["parameters"] == 4 * (32 * (4 + 2 + 5 + 5)) < rows[0]["parameters"] == base["parameters"]
 
 
