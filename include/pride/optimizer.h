@@ -81,6 +81,7 @@ struct OptimizerOptions {
   std::shared_ptr<Device> device = nullptr;
   // With a device: for the methods that orthogonalise matrices.
   Orthogonalise orthogonalise = nullptr;
+  void* stream = nullptr;  // with a device: as Optimizer::set_stream()
   // In the place of other ranks: so many virtual workers, which this process plays one after the
   // other over one copy of the parameters (docs/virtual_workers.md). 0: none. The gradients of each
   // are given to hand_over(), then step_workers() makes the step of all. Bits of parameters and
@@ -173,7 +174,7 @@ class Optimizer {
 
   // With a device: the stream of the caller's own work on parameters and gradients (a CUstream),
   // for the calls to come. What they queue begins after that work so far, and the stream goes on
-  // after it.
+  // after it. A caller who sees to that order alone names the device's own stream.
   void set_stream(void* stream);
 
   // Of this worker in the run that it has joined; without a coordinator the rank.

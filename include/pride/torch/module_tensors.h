@@ -27,12 +27,15 @@ struct NamedParameter {
   int group = 0;      // TensorSpec::group
 };
 
+// Where a method runs: kAuto: on the GPU that holds all parameters, if it can, else on the host.
+enum class RunOn { kAuto, kHost, kDevice };
+
 // Holds handles of the parameters. They keep their storage, and each call looks where they lie now:
-// set_data(), loads and copies between calls count. Dense row-major tensors in CPU memory are read
-// and written in place. Others go through host copies of their own dtype: tensors on a device
-// (page-locked copies), or with other strides. The float32 masters of bfloat16 and float16
-// parameters are state of the optimizer. One thread at a time; each thread that runs backward has
-// a ModuleTensors of its own.
+// set_data(), loads and copies between calls count. Dense row-major tensors are read and written in
+// place: those in CPU memory, or once run_on() has chosen it those on the GPU. Others go through
+// copies of their own dtype: with other strides, or, where the method runs on the host, on a device
+// (page-locked copies). The float32 masters of bfloat16 and float16 parameters are state of the
+// optimizer. One thread at a time; each thread that runs backward has a ModuleTensors of its own.
 //
 // All calls that look at the parameters throw InvalidArgument, naming the parameter, if its shape,
 // dtype or device has changed.
@@ -48,12 +51,24 @@ class ModuleTensors {
   // Tensors in the order given.
   const Layout& layout() const noexcept;
 
+  // Before the optimizer of these options is made: where its method runs. On a GPU it sets
+  // options.device, stream and orthogonalise, with products of matrices in float32 or bfloat16;
+  // pride's work and that of torch's current stream then wait for each other in the calls below.
+  // Returns why the method runs on the host though parameters lie on a GPU; empty: it does not, or
+  // kHost was asked for. Throws InvalidArgument with the reason if kDevice cannot be had.
+  std::string run_on(RunOn where, OptimizerOptions& options,
+                     at::ScalarType products = at::ScalarType::Float);
+  bool is_on_device() const noexcept;
+  std::string device_name() const;  // "cuda:0 (NVIDIA H100 80GB HBM3)"; of the host: "cpu"
+
   // Where the parameters lie, to be read: valid until the next call, and as long as nobody moves
-  // them.
+  // them. On a GPU: memory of it, for calls of the optimizer.
   std::span<const Tensor> parameters();
 
-  // Calls body(parameters()), then copies back what went through host copies, unless body throws.
+  // Calls body(parameters()), which calls the optimizer. change(): the optimizer may write to them;
+  // copies are copied back, unless body throws. read(): it does not, as in hand_over().
   void change(const std::function<void(std::span<const Tensor>)>& body);
+  void read(const std::function<void(std::span<const Tensor>)>& body);
 
   // Where the gradients lie; null data: the parameter has no .grad, and is unused in a step. Valid
   // until the next call of gradients(), zero_grad() or a step.
@@ -79,8 +94,8 @@ class ModuleTensors {
   StepReport step(Optimizer& optimizer);
 
   // The overlapped step: begin before the last backward, which then hands each tensor to the
-  // optimizer when its gradient is complete; finish afterwards. From a GPU all are handed over in
-  // finish_step: backward need not wait for copies.
+  // optimizer when its gradient is complete; finish afterwards. Tensors of a GPU whose method runs
+  // on the host are handed over in finish_step: backward need not wait for copies.
   // Errors of the exchange surface from backward or from finish_step. Parameters and gradients must
   // not be changed or moved in between.
   void begin_step(Optimizer& optimizer);
