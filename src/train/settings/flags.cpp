@@ -199,8 +199,14 @@ std::vector<Flag> size_flags() {
           {.lowest = 1, .highest = kMostSteps, .rival = "epochs"}),
       run("device", &O::device, Role::kTraining,
           "cpu or cuda (needs a CUDA build of libtorch). The ranks of a machine take its GPUs in "
-          "turn; the method runs on the host",
+          "turn",
           {.choices = {"cpu", "cuda"}}),
+      run("run-on", &O::run_on, Role::kTraining,
+          "With --device cuda, where the method runs: auto (on the GPU if it can, else on the "
+          "host, "
+          "with a line that says why), host (gradients are copied there) or device (an error if it "
+          "cannot). The same bits, but for products of matrices",
+          {.choices = {"auto", "host", "device"}}),
       run("dtype", &O::dtype, Role::kTraining,
           "float32, or bfloat16 for the model's weights, activations and gradients; the parameters "
           "that the method steps, and its state, are float32 in any case",
@@ -212,9 +218,9 @@ std::vector<Flag> size_flags() {
       run("bucket-coords", &O::bucket_coords, Role::kTraining, "The same, in coordinates",
           {.lowest = 1, .highest = kMostSteps, .rival = "bucket-mb"}),
       run("overlap", &O::overlap, Role::kSpeed,
-          "Exchange on threads of its own, beside backward (but for --device cuda) and the "
-          "method's "
-          "arithmetic. Default: between processes"),
+          "Exchange on threads of its own, beside backward (but for --device cuda with the method "
+          "on "
+          "the host) and the method's arithmetic. Default: between processes"),
       run("exchange-threads", &O::exchange_threads, Role::kSpeed,
           "With --overlap: buckets on their way at a time", {.lowest = 1, .highest = 16}),
       run("hierarchical", &O::hierarchical, Role::kTraining, kHierarchicalHelp,
