@@ -106,6 +106,22 @@ PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int
 // of width w = 64 times the number of blocks, rounded to a multiple of 64; or one narrower block.
 Layout transformer_layout(double params);
 
+// A GPU that holds gradients, parameters and state, by its rates.
+struct DeviceModel {
+  double bytes_per_s = 0;       // of its memory, read and written, as in a copy; 0: there is none
+  double host_bytes_per_s = 0;  // copied to the host's memory, or from there
+  double operations_per_s = 0;  // of products of matrices; 0: not known
+};
+
+// The method's arithmetic for d coordinates on a device, by the bytes that its kernels read and
+// write (docs/performance.md): in the place of encode_s, apply_s, matrix_s and local_s. Votes stay
+// on the host. Uncompressed methods are those of a library that adds up on the device, as NCCL:
+// what compression has to beat. Of another method without kernels for devices: its times on the
+// host, and the copies of gradients and parameters. `operations`: of Newton-Schulz. Throws
+// InvalidArgument if there are some, and device.operations_per_s is 0.
+MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMethod& method,
+                      int world, double d, double operations);
+
 // What a plan rests on.
 struct PlanFacts {
   int world = 1;
@@ -117,6 +133,7 @@ struct PlanFacts {
   int exchange_threads = 4;
   std::string transport = {};  // of what was measured; empty: the network is on paper
   double matrix_speed = 0;     // operations of Newton-Schulz per second; 0: not measured yet
+  DeviceModel device = {};     // on which the methods run; none: on the host
 };
 
 struct PlanRow {
@@ -135,5 +152,8 @@ struct PlanRow {
 // measurement of it. Collective. Throws InvalidArgument if there is no such method, option or
 // value, or not for so many ranks.
 PlanRow plan_step(Communicator& comm, const PlanMethod& method, PlanFacts& facts);
+
+// The row's step with another goodput of the links, in as many buckets: the shorter of both.
+double step_at(const PlanFacts& facts, const PlanRow& row, double bytes_per_s);
 
 }  // namespace pride

@@ -26,6 +26,10 @@ struct Plan {
 // of it is arithmetic, if that makes a difference. Empty without one of either.
 std::string verdict(const Plan& plan);
 
+// The goodput of a rank, in bytes per second, up to which compression pays as the verdict means it,
+// all else being as in the plan; 0: it never does.
+double pays_up_to(const Plan& plan);
+
 // What the numbers do not hold for, a line each; empty if there is nothing to say.
 std::string notes_on(const Plan& plan);
 
