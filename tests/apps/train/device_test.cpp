@@ -1,5 +1,5 @@
-// Runs whose method is on a GPU, which the tests play on the CPU. Oracle: the run whose method is on
-// the host: losses, bytes, evaluations, parameters and checkpoints are equal.
+// Runs whose method is on a GPU, which the tests play on the CPU. Oracle: the run whose method is
+// on the host: losses, bytes, evaluations, parameters and checkpoints are equal.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
 #include "torch/fake_gpu.h"
-#include "train/step_times.h"
 #include "train/replica.h"
+#include "train/step_times.h"
 
 namespace pride::app::test::device_runs {
 namespace {
@@ -101,8 +101,7 @@ TEST(DeviceRuns, ClipAndSkipAndSitOutAsTheHostDoes) {
   TrainOptions clipped = run_of("adamw");
   clipped.clip_norm = 0.05;
   expect_same(clipped, "local clipping");
-  EXPECT_NE(ran(clipped, "host").result.param_hash,
-            ran(run_of("adamw"), "host").result.param_hash)
+  EXPECT_NE(ran(clipped, "host").result.param_hash, ran(run_of("adamw"), "host").result.param_hash)
       << "nothing was clipped";
   clipped.clip_norm = 0;
   clipped.clip_global_norm = 0.05;
@@ -161,8 +160,7 @@ TEST(DeviceRuns, SayWhyTheMethodIsOnTheHost) {
 // Without a GPU there is nothing to say, and --run-on device is refused.
 TEST(DeviceRuns, AreNotToBeHadOnTheCpu) {
   EXPECT_TRUE(ran(run_of("lion"), "auto").result.start.notes.empty());
-  expect_error<InvalidArgument>([&] { ran(run_of("lion"), "device"); },
-                                {"do not lie on one GPU"});
+  expect_error<InvalidArgument>([&] { ran(run_of("lion"), "device"); }, {"do not lie on one GPU"});
   TrainOptions options = run_of("lion");
   expect_error<InvalidArgument>([&] { ran(options, "gpu"); },
                                 {"--run-on gpu", "auto, host, device"});
@@ -170,10 +168,10 @@ TEST(DeviceRuns, AreNotToBeHadOnTheCpu) {
 
 TEST(DeviceRuns, BenchStepsAreRight) {
   static const bool registered = [] {
-    register_task({.name = "curve",
-                   .data = "none",
-                   .default_batch = 4,
-                   .make = [](const TrainOptions&) { return std::make_unique<Numbers>(*numbers()); }});
+    register_task(
+        {.name = "curve", .data = "none", .default_batch = 4, .make = [](const TrainOptions&) {
+           return std::make_unique<Numbers>(*numbers());
+         }});
     return true;
   }();
   ASSERT_TRUE(registered);
