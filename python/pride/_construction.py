@@ -136,7 +136,7 @@ class Construction(VirtualWorkers, Steps):
         that all ranks have the error of one."""
         s = self._settings
         timeout = datetime.timedelta(seconds=s["timeout"])
-        coordinator = s.get("coordinator")  # pickles of version 0.1 have none
+        coordinator = s["coordinator"]
         if coordinator is not None and s["process_group"] is not None:
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
         self._world = Alone(timeout) if coordinator is not None else make_world(

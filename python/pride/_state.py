@@ -20,7 +20,7 @@ from .errors import Error, InvalidArgument
 FORMAT = 1
 ABOUT = "pride"  # key of the texts
 MASTER = "master"
-KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; files do without, as those of version 0.1
+KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; files do without
 
 
 def _buffers(optimizer):

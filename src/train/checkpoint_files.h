@@ -3,7 +3,7 @@
 //
 // checkpoint.json holds the facts of the run, the XXH3-64 of each other file's bytes ("files") and
 // of itself without that entry ("checksum"), so that every bit of a checkpoint is known to be the
-// one that was saved. Version 0.1 wrote neither; its checkpoints are read as they are.
+// one that was saved.
 #pragma once
 
 #include <filesystem>
