@@ -27,11 +27,11 @@ void steps(Optimizer& optimizer, Communicator& comm, FlatBuffer& x, std::int64_t
 // All methods, and options with state of their own.
 TEST(OptimizerState, ResumesBitForBit) {
   std::vector<std::string> runs = method_names();
-  runs.insert(runs.end(), {"onebit-adam:freeze_steps=1", "onebit-adam:freeze_steps=3",
-                           "onebit-adam:freeze_steps=5", "signsgd-ef:momentum=0.9",
-                           "lion-cub:bits=1,sync=all",
-                           "lion-cub:bits=3,feedback=yes,sync=vectors,sync_every=2",
-                           "lion-cub:sync_schedule=exponential,sync_doubling=2,sync_until=5"});
+  runs.insert(runs.end(),
+              {"onebit-adam:freeze_steps=1", "onebit-adam:freeze_steps=3",
+               "onebit-adam:freeze_steps=5", "signsgd-ef:momentum=0.9", "lion-cub:bits=1,sync=all",
+               "lion-cub:bits=3,feedback=yes,sync=vectors,sync_every=2",
+               "lion-cub:sync_schedule=exponential,sync_doubling=2,sync_until=5"});
   for (const std::string& method : runs) {
     run_world(3, [&](Communicator& comm) {
       OptimizerOptions options{.method = method};
