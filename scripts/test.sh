@@ -10,12 +10,12 @@ usage: scripts/test.sh [--quick] [--no-setup]
 
 Builds pride in build/ and runs its checks, stage by stage; stops at the first stage that fails.
 
-  --quick      lint, build, and the tests that are not labelled slow
-  --no-setup   do not look for missing packages
+  --quick      lint, build, and the tests without the label slow
+  --no-setup   do not check for missing packages
   -h, --help   this text
 
-Environment: PRIDE_TEST_JOBS (default 2) is how many compilers run at a time; tests: two more.
-docs/testing.md says what each stage is for. Python packages from PyPI, 6 GB, are kept for a week in
+Environment: PRIDE_TEST_JOBS (default 2) is the number of parallel compilers; tests: two more.
+docs/testing.md describes each stage. Python packages from PyPI, 6 GB, are kept for a week in
 ~/.cache/pride.
 TEXT
 }
