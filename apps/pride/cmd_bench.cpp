@@ -1,4 +1,4 @@
-// `pride bench`: what this machine and this network can do, as rows with rivals beside them.
+// `pride bench`: measurements of this machine and network, as rows next to rivals.
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/prctl.h>
 
@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "flag_values.h"
 #include "pride/cpu.h"
+#include "pride/device.h"
 #include "pride/error.h"
 #include "pride/plan.h"
 #include "train/clock.h"
@@ -37,7 +38,7 @@ constexpr double kMostCoords = 0x1p33;
 // The flags of all kinds.
 struct BenchArguments {
   Workers workers = {};
-  Settings settings = {};  // what all ranks must have alike
+  Settings settings = {};  // must be equal on all ranks
   bool json = false;
 };
 
@@ -51,12 +52,12 @@ void on_ranks(const BenchArguments& args, const RankedBody& body) {
   });
 }
 
-// A kind, which `run` measures. Its flags may have other defaults than `args.how`.
+// A kind, measured by `run`. Its flags may have other defaults than `args.how`.
 template <typename Args>
 CLI::App* add_kind(CLI::App& bench, const char* name, const char* what,
                    const std::shared_ptr<Args>& args, void (*run)(const Args&)) {
   CLI::App* kind = bench.add_subcommand(name, what);
-  kind->add_flag("--json", args->json, "JSON lines, one for each row");
+  kind->add_flag("--json", args->json, "JSON lines, one per row");
   kind->callback([=] {
     args->settings = settings_of(*kind);
     run(*args);
@@ -66,6 +67,14 @@ CLI::App* add_kind(CLI::App& bench, const char* name, const char* what,
 
 void add_sizes(CLI::App& kind, std::vector<std::size_t>& sizes, double most) {
   add_value(kind, "--sizes", sizes, "Coordinates, separated by commas", {1, most});
+}
+
+void add_device(CLI::App& kind, std::string& device) {
+  kind.add_option("--device", device,
+                  "cpu, or cuda: on this machine's first GPU (ranks take them in turn), beside "
+                  "copies within its memory")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
 }
 
 template <typename How>
@@ -78,10 +87,10 @@ void add_times(CLI::App& kind, How& how, const char* seconds, const char* reps) 
 template <typename Args>
 CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what,
                      const std::shared_ptr<Args>& args, void (*run)(const Args&),
-                     const char* reps = "Measurements of each row, at least") {
+                     const char* reps = "Minimum measurements per row") {
   CLI::App* kind = add_kind(bench, name, what, args, run);
   add_rank_flags(*kind, args->workers);
-  add_times(*kind, args->how, "Of each measurement, at least", reps);
+  add_times(*kind, args->how, "Minimum seconds per measurement", reps);
   return kind;
 }
 
@@ -104,18 +113,18 @@ void run_network(const NetworkArguments& args) {
     bench_patterns(comm, how, [&](const PatternCell& cell) { print.row(fields_of(comm, cell)); });
     if (comm.size() == 1) return;
     print.note(
-        "algorithm: bytes over the median. bus: what a rank sends of them, over it (of an "
-        "all-reduce what a ring sends).\nwrong: ranks that have not received what they must.");
+        "algorithm: bytes divided by the median time. bus: the bytes a rank sends divided by it "
+        "(for an all-reduce those of a ring).\nwrong: ranks that received wrong bytes.");
   });
 }
 
 void add_network(CLI::App& bench) {
   const auto args = std::make_shared<NetworkArguments>();
-  CLI::App* kind = add_ranked(
-      bench, "network", "Latency and goodput between the ranks, and patterns of messages by size",
-      args, run_network);
+  CLI::App* kind = add_ranked(bench, "network",
+                              "Latency and goodput between the ranks, and message patterns by size",
+                              args, run_network);
   add_value(*kind, "--sizes", args->how.sizes,
-            "Bytes of each rank's data in a pattern, as 8 or 64kB, separated by commas")
+            "Bytes of each rank's data in a pattern, such as 8 or 64kB, separated by commas")
       ->transform(number_reader<std::size_t>({1, 0x1p32}, true));
 }
 
@@ -125,9 +134,10 @@ const std::vector<std::string> kMethods = {"lion",       "lion:dense=native", "l
 struct MethodArguments : BenchArguments {
   MethodBench how = {.methods = kMethods, .sizes = {10'000, 100'000, 1'000'000, 10'000'000}};
   std::string hierarchical = {};  // of exchange
+  std::string device = "cpu";     // of optimizer
 };
 
-// Methods choose the route of a bucket by what was measured, unless the user says otherwise.
+// Methods choose the route of a bucket by the measured network, unless the user sets it.
 void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
                      std::vector<std::string>& options) {
   if (comm.size() == 1 || parse_method_options(options).contains("round_bytes")) return;
@@ -135,7 +145,7 @@ void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
   options.push_back(concat("round_bytes=", round_bytes(network, comm.size())));
 }
 
-// As many as were asked for, where several threads of a rank may communicate at a time.
+// The requested number, if several threads of a rank may communicate at a time.
 int granted_threads(const Communicator& comm, int wanted, bool threads_may_talk) {
   if (threads_may_talk || wanted == 0) return wanted;
   if (comm.rank() == 0) {
@@ -155,8 +165,22 @@ void run_exchange(const MethodArguments& args) {
     bench_exchange(comm, how, network,
                    [&](const ExchangeCell& cell) { print.row(fields_of(comm, cell)); });
     print.note(
-        "x limit: median over the bytes at the better goodput above. wrong: ranks whose result is "
-        "not what it must be.\n~: an estimate: what the transport's own sum sends is not known.");
+        "x limit: the median divided by the time of the bytes at the better goodput above. wrong: "
+        "ranks with a wrong result.\n~: an estimate, because the bytes of the transport's own sum "
+        "are not known.");
+  });
+}
+
+// The GPUs of a machine in turn. Methods of the host are left out, and the table says why.
+void go_to_gpu(Communicator& comm, MethodBench& how, RowPrinter& print) {
+  const auto n = static_cast<int>(std::max<std::size_t>(1, cuda_report().gpus.size()));
+  how.device = cuda_device(local_rank(comm) % n);
+  print.note(how.device->name());
+  std::erase_if(how.methods, [&](const std::string& method) {
+    const MethodChoice choice = parse_method(method);
+    const std::string why = why_host_only(choice.name, checked_options(choice));
+    if (!why.empty()) print.note(concat(method, " is left out: ", why));
+    return !why.empty();
   });
 }
 
@@ -164,11 +188,16 @@ void run_optimizer(const MethodArguments& args) {
   on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
     MethodBench how = args.how;
     how.exchange_threads = granted_threads(comm, how.exchange_threads, threads_may_talk);
+    if (args.device == "cuda") go_to_gpu(comm, how, print);
     for (const std::size_t coords : how.sizes) {
       const auto rows = bench_optimizer(comm, how, coords);
       for (const StepRow& row : rows) print.row(optimizer_fields(comm, row, rows.front(), coords));
     }
-    print.note("x alone: over the step of Lion that no rank exchanges. wait: for the exchange.");
+    print.note(
+        how.device
+            ? "x copy: divided by a copy within the GPU of the bytes that a step of Lion reads "
+              "and writes. encode, apply: until the work is queued."
+            : "x alone: divided by a step of Lion without exchange. wait: for the exchange.");
   });
 }
 
@@ -189,12 +218,11 @@ void add_exchange(CLI::App& bench) {
   CLI::App* kind =
       add_ranked(bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce",
                  args, run_exchange);
-  add_exchange_flags(
-      *kind, args->how,
-      "Buckets on their way at a time; 0: one after the other, on the caller's thread");
-  kind->add_option("--method-opt", args->how.method_options,
-                   "key=value, for each of the methods that has the key and does not set it "
-                   "itself; may be repeated")
+  add_exchange_flags(*kind, args->how,
+                     "Buckets in flight; 0: one after the other, on the caller's thread");
+  kind->add_option(
+          "--method-opt", args->how.method_options,
+          "key=value for each method that has this key and does not set it itself; may be repeated")
       ->allow_extra_args(false);
   kind->add_option("--hierarchical", args->hierarchical,
                    std::string(kHierarchicalHelp) + ". Other methods are measured in one level")
@@ -205,14 +233,14 @@ void add_exchange(CLI::App& bench) {
 void add_optimizer(CLI::App& bench) {
   const auto args = std::make_shared<MethodArguments>();
   args->how.sizes = {10'000'000};
-  CLI::App* kind = add_ranked(
-      bench, "optimizer",
-      "Steps of the optimizer by each method, gradients ready, beside dense ones; no model", args,
-      run_optimizer, "Rounds, at least");
-  add_exchange_flags(*kind, args->how,
-                     "With overlap: buckets on their way at a time; 0: no row with overlap");
-  add_value(*kind, "--tensors", args->how.tensors,
-            "Tensors of equal size, each at an address of its own", {1, 1'000'000});
+  CLI::App* kind =
+      add_ranked(bench, "optimizer",
+                 "Optimizer steps of each method and of dense methods, gradients ready; no model",
+                 args, run_optimizer, "Minimum rounds");
+  add_exchange_flags(*kind, args->how, "With overlap: buckets in flight; 0: no row with overlap");
+  add_device(*kind, args->device);
+  add_value(*kind, "--tensors", args->how.tensors, "Tensors of equal size, each at its own address",
+            {1, 1'000'000});
 }
 
 #if PRIDE_HAVE_TORCH
@@ -233,13 +261,13 @@ void run_step(const StepArguments& args) {
 
 void add_step(CLI::App& bench) {
   const auto args = std::make_shared<StepArguments>();
-  CLI::App* kind = add_ranked(bench, "step",
-                              "Training steps of a model by each method, with and without overlap",
-                              args, run_step, "Rounds, at least");
+  CLI::App* kind = add_ranked(
+      bench, "step", "Training steps of a model with each method, with and without overlap", args,
+      run_step, "Minimum rounds");
   add_workload_flags(*kind, args->how.options);
   add_methods(*kind, args->how.methods);
   add_value(*kind, "--exchange-threads", args->how.options.exchange_threads,
-            "With overlap: buckets on their way at a time", {1, 16});
+            "With overlap: buckets in flight", {1, 16});
 }
 #endif
 
@@ -248,9 +276,30 @@ struct KernelArguments : BenchArguments {
   std::vector<std::size_t> rows = {4, 16};
   std::string filter = ".*";
   bool small_pages = false;
+  std::string device = "cpu";
 };
 
+constexpr std::size_t kLargestCopy = std::size_t{4} << 30;  // bytes
+
+void run_gpu_kernels(const KernelArguments& args) {
+  PRIDE_CHECK(args.how.isas.empty() && !args.small_pages,
+              "--isa and --small-pages are of --device cpu");
+  const auto device = cuda_device(0);
+  RowPrinter print(args.json);
+  const std::size_t bytes = std::min(16 * std::ranges::max(args.how.sizes), kLargestCopy);
+  const GpuRates rates = measure_rates(*device, bytes, args.how.seconds, args.how.least);
+  print.row(fields_of(rates, device->name()));
+  print.note(rates_text(rates, device->name()));
+  bench_gpu_kernels(*device, args.how, args.filter, rates.memory,
+                    [&](const GpuCell& cell) { print.row(fields_of(cell)); });
+  print.note(
+      "GB/s: bytes read and written, at the median. x copy: the time of a copy of as many bytes "
+      "over it; small tensors lie in the GPU's cache, or the launch takes longest.\n"
+      "wrong: arrays without the bits that the host makes of them.");
+}
+
 void run_kernels(const KernelArguments& args) {
+  if (args.device == "cuda") return run_gpu_kernels(args);
   if (args.small_pages) ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   RowPrinter print(args.json);
   KernelBench how = args.how;
@@ -259,31 +308,32 @@ void run_kernels(const KernelArguments& args) {
   bench_kernels(matching_rows(kernel_rows(args.rows), args.filter), how,
                 [&](const KernelCell& cell) { print.row(fields_of(cell)); });
   print.note(
-      "GB/s: bytes read and written, at the median. x memcpy: the same over memcpy's, which moves "
-      "as many bytes in turn with the kernel.\nwrong: values that differ from those of plain code "
-      "(SCALAR) in any bit; -: plain code itself. /4: of 4 rows; /p4: 4 bits a level.");
+      "GB/s: bytes read and written, at the median. x memcpy: that divided by memcpy's, which "
+      "alternates with the kernel and moves as many bytes.\nwrong: values that differ in any bit "
+      "from plain code (SCALAR); -: plain code itself. /4: 4 rows; /p4: 4 bits per level.");
 }
 
 void add_kernels(CLI::App& bench) {
   const auto args = std::make_shared<KernelArguments>();
   CLI::App* kind =
       add_kind(bench, "kernels",
-               "Every kernel of a step on one core, beside memcpy, checked; no other ranks", args,
-               run_kernels);
+               "Each kernel of a step on one core or on a GPU, checked, compared with copies; no "
+               "other ranks",
+               args, run_kernels);
+  add_device(*kind, args->device);
   add_sizes(*kind, args->how.sizes, 0x1p30);
-  add_times(*kind, args->how, "Of each kernel, at least; memcpy takes as long",
-            "Measurements of each kernel, at least");
+  add_times(*kind, args->how, "Minimum seconds per kernel; memcpy runs as long",
+            "Minimum measurements per kernel");
   add_value(*kind, "--filter", args->filter,
-            "Kernels of whose name this regular expression matches a part");
+            "Regular expression that matches a part of the kernels' names");
   add_value(*kind, "--isa", args->how.isas,
-            "Instruction sets, separated by commas, as `pride info` names them, or all. "
-            "Default: the one that training would use")
+            "Instruction sets as in `pride info`, separated by commas, or all. Default: the one "
+            "that training uses")
       ->delimiter(',');
   add_value(*kind, "--rows", args->rows,
-            "Ranks whose rows votes, counts and means read; a row of the table for each",
-            {1, 1024});
+            "Numbers of ranks for votes, counts and means; one row each", {1, 1024});
   kind->add_flag("--small-pages", args->small_pages,
-                 "Arrays on pages of 4 KiB. Default: on huge pages, where the system grants them");
+                 "Arrays on pages of 4 KiB. Default: on huge pages, if the system grants them");
 }
 
 struct LoaderArguments : BenchArguments {
@@ -319,11 +369,12 @@ void add_loader(CLI::App& bench) {
       args, run_loader);
   kind->add_option("--data", args->data,
                    "Folder with train/CLASS/*.jpg and val/CLASS/*.jpg; default: $PRIDE_DATA");
-  add_value(*kind, "--images", args->images, "Of the training set, evenly spread", {1});
+  add_value(*kind, "--images", args->images,
+            "Number of images, spread evenly over the training set", {1});
   add_value(*kind, "--image-size", args->image_size, "Side of the crops in pixels", {1, 4096});
   add_value(*kind, "--threads", args->threads, "Numbers of threads, separated by commas", {1, 256});
   kind->add_flag("--check", args->check,
-                 "Instead: decode every image of both splits, and name those that cannot be");
+                 "Instead decode every image of both splits and list those that cannot be decoded");
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ std::uint64_t StateTable::floats() const noexcept {
   return n;
 }
 
-// The first floats of a buffer, from another table's.
+// Copies the first floats of a buffer from another table's.
 void StateTable::copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to) {
   std::vector<float> room;
   of_to.write(on_host(of_from, from.span(), room), to.data());
@@ -179,7 +179,7 @@ void StateTable::save(const Layout& layout, StateDict& out) const {
   }
 }
 
-// A state need not have masters: those of narrow parameters then follow from these.
+// A state may lack masters: then they follow from the narrow parameters.
 void StateTable::read_masters(const Layout& layout, const StateDict& in, bool commit,
                               std::set<std::string>& known) {
   for (const TensorSlot& slot : layout.tensors()) {
@@ -197,7 +197,7 @@ void StateTable::read_masters(const Layout& layout, const StateDict& in, bool co
 void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit) {
   std::set<std::string> known;
   for (const Entry& e : entries_) {
-    const auto kind = in.scalars.find("kind." + e.name);  // 0.1 wrote none
+    const auto kind = in.scalars.find("kind." + e.name);
     PRIDE_CHECK(kind == in.scalars.end() || kind->second == name_of(e.kind), "load: the state's '",
                 e.name, "' is ", kind->second, ", here it is ", name_of(e.kind));
   }

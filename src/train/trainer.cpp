@@ -41,7 +41,7 @@ Worker::Worker(Communicator& comm, const TrainPlan& plan, const Observers& obser
     rounds_.emplace_back(plan, comm.rank() + i, optimizer_.period());
   }
   control_->set_timeout(comm.timeout());
-  if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_.layout(), plan);
+  if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_.layout(), plan_);
 }
 
 TrainResult Worker::run() {
@@ -69,13 +69,25 @@ std::vector<Feed> Worker::make_feeds(int rank) const {
   return feeds;
 }
 
+// Of plan_.optimizer, for all optimizers of this worker; says where, if the model is on a GPU.
+// Products of matrices are made in the type of the model's own.
+std::string Worker::choose_place() {
+  const bool narrow = plan_.options.dtype == "bfloat16";
+  const std::string reason = tensors_.run_on(run_on_of(plan_.options), plan_.optimizer,
+                                             narrow ? at::kBFloat16 : at::kFloat);
+  if (tensors_.is_on_device()) return concat("the method runs on ", tensors_.device_name());
+  if (reason.empty()) return "";
+  return concat("gradients are copied to the host, where the method runs: ", reason);
+}
+
 OptimizerOptions Worker::optimizer_options() {
+  place_ = choose_place();
   OptimizerOptions options = with_vote_weights(plan_, feeds_);
   if (options.coordinator) options.report_loss = [this] { return loss_; };
   return options;
 }
 
-// Takes over the length that the coordinator's operator has ordered. Returns what has changed.
+// Adopts the length ordered by the coordinator's operator. Returns what changed.
 std::string Worker::follow_coordinator() {
   if (!plan_.optimizer.coordinator) return {};
   const RunLength run = plan_.optimizer.coordinator->length();
@@ -87,7 +99,7 @@ std::string Worker::follow_coordinator() {
                     : concat("by the coordinator's order the run has ", all, " steps");
 }
 
-// The coordinator's run, at the round that is open.
+// Joins the coordinator's run at the open round.
 void Worker::join() {
   const std::int64_t before = optimizer_.steps_done();
   tensors_.change([&](auto all) { optimizer_.broadcast(common(all)); });
@@ -107,9 +119,10 @@ void Worker::start() {
   RunStart& start = result_.start;
   const std::string& resume = plan_.options.resume;
   std::int64_t ahead = 0;
-  const std::span<const Tensor> all = tensors_.parameters();
-  optimizer_.place(common(all));  // masters of narrow parameters count as state
-  if (personal_) personal_->place(all);
+  tensors_.read([&](auto all) {
+    optimizer_.place(common(all));  // masters of narrow parameters count as state
+    if (personal_) personal_->place(all);
+  });
   if (!resume.empty()) {
     Resumed from;
     tensors_.change([&](auto params) {
@@ -121,14 +134,15 @@ void Worker::start() {
     start.notes = std::move(from.notes);
     ahead = from.ahead;
   }
+  if (!place_.empty()) start.notes.push_back(place_);
   if (personal_) start.notes.push_back(personal_->note());
   if (is_stale()) {
     start.notes.push_back(
-        "workers that miss results have parameters of their own: param_hash and "
-        "model.safetensors are worker 0's");
+        "workers that miss results have their own parameters: param_hash and model.safetensors are "
+        "worker 0's");
   }
   if (plan_.optimizer.coordinator) {
-    lock_folder();  // a second run here is to be refused before its name is taken from the first
+    lock_folder();  // refuse a second run here before it replaces the first one's session
     join();
   }
   for (std::size_t i = 0; i < feeds_.size(); ++i) {
@@ -162,7 +176,7 @@ void Worker::lock_folder() {
   if (!out.empty() && !lock_) lock_.emplace(out, "run");
 }
 
-// Rank 0 may remove old results only once every rank is sure to begin, and no other run is there.
+// Rank 0 may remove old results only if every rank will start and no other run is in the folder.
 void Worker::take_folder() {
   const TrainOptions& o = plan_.options;
   RunStart& start = result_.start;
@@ -188,12 +202,12 @@ void Worker::add(const WorldStep& step) {
   }
 }
 
-// The model with the parameters that all ranks have alike.
+// The model with the common parameters.
 void Worker::take_common() {
   tensors_.change([&](auto all) { optimizer_.to_common(common(all)); });
 }
 
-// Runs the body with them; then the rank goes on with its own.
+// Runs the body with these; then the rank continues with its own.
 template <typename Body>
 void Worker::with_common(const Body& body) {
   take_common();

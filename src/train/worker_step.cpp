@@ -12,7 +12,7 @@
 namespace pride::train {
 namespace {
 
-// After so many skipped steps in a row the loss is NaN for good, and the rest of the run wasted.
+// Skipped steps in a row after which the run is given up.
 constexpr int kMostSkipsInARow = 20;
 
 using Clock = std::chrono::steady_clock;
@@ -31,7 +31,7 @@ WorldStep Worker::take_step() {
   mine.seconds.exchange = report.exchange_s;
   mine.seconds.apply = report.apply_s;
   const std::string change = follow_coordinator();
-  // nobody takes another step: what is on its way is this one's
+  // no further step follows: exchanges in flight belong to this one
   const bool last = optimizer_.steps_done() >= plan_.steps;
   const Traffic late = last ? optimizer_.finish_exchanges() : Traffic{};
   mine.bytes_sent = report.bytes_sent + late.bytes_sent;
@@ -69,7 +69,7 @@ StepReport Worker::step(RankStep& mine, double lr) {
   std::span<const ConstTensor> grads;
   float factor = 1;
   if (whole) grads = tensors_.gradients();
-  if (plan_.options.clip_norm > 0) factor = clip_factor(grads, plan_.options.clip_norm);
+  if (whole) factor = clip_factor_of(grads);
   mine.seconds.backward = seconds_since(start) - mine.seconds.data;
   if (!whole) return overlap ? tensors_.finish_step() : tensors_.step(optimizer_);
   StepReport report;
@@ -102,15 +102,20 @@ void Worker::play(int player, RankStep& mine) {
     mine.loss +=
         backward(feeds_[number], mine, false) / static_cast<double>(plan_.options.accumulate);
   }
-  const auto params = tensors_.parameters();
   const auto grads = tensors_.gradients();
-  const double limit = plan_.options.clip_norm;
-  optimizer_.set_gradient_factor(limit > 0 ? clip_factor(grads, limit) : 1.0F);
+  optimizer_.set_gradient_factor(clip_factor_of(grads));
   mine.seconds.backward = seconds_since(start) - mine.seconds.data;
-  optimizer_.hand_over(player, params, grads);
+  tensors_.read([&](auto params) { optimizer_.hand_over(player, params, grads); });
 }
 
-// One batch's gradient, added to that of the step; the loss. `begins`: tensors go to the exchange
+// Of local clipping.
+float Worker::clip_factor_of(std::span<const ConstTensor> grads) const {
+  const double limit = plan_.options.clip_norm;
+  if (limit <= 0) return 1;
+  return clip_factor(tensors_.is_on_device() ? gradient_norm(*model_) : norm(grads), limit);
+}
+
+// Adds one batch's gradient to the step's; returns the loss. `begins`: tensors go to the exchange
 // as they become complete.
 double Worker::backward(Feed& feed, RankStep& mine, bool begins) {
   const Clock::time_point start = Clock::now();
@@ -124,7 +129,7 @@ double Worker::backward(Feed& feed, RankStep& mine, bool begins) {
   return loss.item<double>();
 }
 
-// A step of the others, in which no tensor is used here.
+// A step of the other workers; no tensor is used here.
 StepReport Worker::sit_out() {
   tensors_.zero_grad();
   StepReport report;

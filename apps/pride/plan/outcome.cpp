@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
+#include <utility>
 
 #include "plan/units.h"
 #include "pride/error.h"
@@ -44,8 +45,8 @@ Json row_json(const PlanRow& row, const PlanFacts& facts) {
           {"rounds", row.method.rounds}};
 }
 
-// Share of a step that is forward and backward, in per cent: 100 is what a rank alone reaches
-// without any arithmetic of a method. Batch and work of a rank stay the same (weak scaling).
+// Share of forward and backward in a step, in per cent: a single rank without any arithmetic of a
+// method has 100. Batch and work per rank are fixed (weak scaling).
 double efficiency(const PlanFacts& facts, const PlanRow& row) {
   return 100 * facts.compute_s / row.best_s();
 }
@@ -68,27 +69,71 @@ std::string measured_text(const Measured& on) {
                 on.cores == 1 ? " core" : " cores");
 }
 
-// Ranks that wait for each other's cores are slower than those of a machine each, and hide the
-// network's time. Empty where they do not.
+// A note if ranks share cores: they are slower than ranks on separate machines, and hide the
+// network's time. Empty otherwise.
 std::string measured_note(const Plan& plan) {
   const Measured& on = plan.measured;
   if (on.ranks <= std::max(1, on.cores)) return "";
   return concat("Forward and backward were measured on ", measured_text(on),
-                ", which is what the verdict is about; for ranks with cores of their own give "
-                "--backward, or --bandwidth and --latency, for which one rank is measured.\n");
+                ", and the verdict is for these. For ranks with their own cores give --backward, "
+                "or --bandwidth and --latency (one rank is then measured).\n");
 }
 
-// What was measured between idle ranks does not hold where backward runs on the same cores.
+// A measurement between idle ranks does not hold if backward runs on the same cores.
 std::string not_modelled(const PlanFacts& facts) {
   if (facts.cores >= 2 || facts.world == 1) return "";
-  return "Not in the model: here backward needs the cores that move bytes. Where ranks had less "
-         "than two cores each, as here, steps of the methods that send most took up to 1.6 times "
-         "as long as predicted; compression then pays more than this says, not less.\n";
+  return "Not in the model: here backward needs the cores that move bytes. With fewer than two "
+         "cores per rank, as here, steps of the methods that send most took up to 1.6 times as "
+         "long as predicted. Compression then pays more than this plan says.\n";
 }
 
-Json or_null(int count) { return count > 0 ? Json(count) : Json(nullptr); }
+Json or_null(auto value) { return value > 0 ? Json(value) : Json(nullptr); }
+
+// A compressed method and a dense one, by their steps.
+struct Rivals {
+  const PlanRow *dense = nullptr, *small = nullptr;
+  double dense_s = 0, small_s = 0;
+
+  double gain() const { return dense_s / small_s; }
+  double by_arithmetic() const { return dense->no_network_s / small->no_network_s; }
+  bool pays() const { return gain() >= kWorthIt && gain() / by_arithmetic() >= kWorthIt; }
+};
+
+// The fastest of each with this goodput of the links. REQUIRES: there are both.
+Rivals rivals_at(const Plan& plan, double bytes_per_s) {
+  Rivals rivals;
+  for (const PlanRow& row : plan.rows) {
+    const double seconds = step_at(plan.facts, row, bytes_per_s);
+    const PlanRow*& best = row.dense ? rivals.dense : rivals.small;
+    double& least = row.dense ? rivals.dense_s : rivals.small_s;
+    if (best != nullptr && seconds >= least) continue;
+    best = &row;
+    least = seconds;
+  }
+  return rivals;
+}
+
+std::string pays_text(const Plan& plan) {
+  if (plan.facts.world == 1 || verdict(plan).empty()) return "";
+  const double most = pays_up_to(plan);
+  return most == 0 ? "It pays on no links, however slow.\n"
+                   : concat("It pays on links of up to ", bandwidth_text(most), " a rank.\n");
+}
 
 }  // namespace
+
+double pays_up_to(const Plan& plan) {
+  constexpr double kSlowest = 1e2, kFastest = 1e14, kStep = 1.5, kClose = 1.001;
+  if (best_of(plan.rows, true) == nullptr || best_of(plan.rows, false) == nullptr) return 0;
+  double above = kFastest, at = kFastest;
+  while (at > kSlowest && !rivals_at(plan, at).pays()) above = std::exchange(at, at / kStep);
+  if (at <= kSlowest) return 0;
+  while (above > at * kClose) {
+    const double middle = std::sqrt(at * above);
+    (rivals_at(plan, middle).pays() ? at : above) = middle;
+  }
+  return at;
+}
 
 std::string notes_on(const Plan& plan) { return measured_note(plan) + not_modelled(plan.facts); }
 
@@ -97,12 +142,11 @@ std::string verdict(const Plan& plan) {
   const PlanRow* dense = best_of(rows, true);
   const PlanRow* small = best_of(rows, false);
   if (dense == nullptr || small == nullptr) return "";
-  const double gain = dense->best_s() / small->best_s();
-  const double by_arithmetic = dense->no_network_s / small->no_network_s;
-  const double by_network = gain / by_arithmetic;
+  const Rivals rivals{dense, small, dense->best_s(), small->best_s()};
+  const double gain = rivals.gain(), by_arithmetic = rivals.by_arithmetic();
   const std::string gain_text = number(gain);
   std::string text;
-  if (gain >= kWorthIt && by_network >= kWorthIt) {
+  if (rivals.pays()) {
     const auto coords = grouped(std::ceil(facts.params / small->buckets));
     text = concat("Compression pays: ", small->method.name, " in buckets of ", coords,
                   " coordinates makes ", gain_text, " times the steps per second of ",
@@ -110,16 +154,16 @@ std::string verdict(const Plan& plan) {
   } else if (gain >= kWorthIt) {
     text = concat("Compression will not help here: ", small->method.name, " makes ", gain_text,
                   " times the steps per second of ", dense->method.name,
-                  ", but by its arithmetic, not by its bytes.");
+                  ", because of its arithmetic, not its bytes.");
   } else {
     text = concat("Compression will not help here: ", dense->method.name, " takes ",
                   time_text(dense->best_s()), " a step, of which forward and backward are ",
                   time_text(facts.compute_s), "; the best compressed method (", small->method.name,
                   ") makes ", gain_text, " times its steps per second",
-                  by_arithmetic * kWorthIt <= 1 ? ", for its arithmetic." : ".");
+                  by_arithmetic * kWorthIt <= 1 ? ", because of its arithmetic." : ".");
   }
   if (std::max(by_arithmetic, 1 / by_arithmetic) < kWorthIt) return text;
-  return concat(text, " On a network that takes no time it would make ", number(by_arithmetic),
+  return concat(text, " With a network that takes no time it would make ", number(by_arithmetic),
                 " times as many: ", arithmetic_text(*small), ", ", arithmetic_text(*dense),
                 " a step.");
 }
@@ -146,7 +190,9 @@ void print(const Plan& plan) {
                      grouped(std::ceil(facts.params / row.buckets)), row.route,
                      row.overlapped.bottleneck});
   }
-  std::cout << markdown_table(table, 1) << '\n' << verdict(plan) << '\n' << notes_on(plan);
+  std::cout << markdown_table(table, 1) << '\n'
+            << verdict(plan) << '\n'
+            << pays_text(plan) << notes_on(plan);
 }
 
 nlohmann::ordered_json to_json(const Plan& plan) {
@@ -163,7 +209,11 @@ nlohmann::ordered_json to_json(const Plan& plan) {
               {"cpu_s_per_byte", facts.network.cpu_s},
               {"measured_over", facts.transport},
               {"methods", Json::array()},
+              {"device_bytes_per_s", or_null(facts.device.bytes_per_s)},
+              {"device_host_bytes_per_s", or_null(facts.device.host_bytes_per_s)},
+              {"device_operations_per_s", or_null(facts.device.operations_per_s)},
               {"verdict", verdict(plan)},
+              {"pays_up_to_bytes_per_s", or_null(facts.world == 1 ? 0 : pays_up_to(plan))},
               {"notes", notes_on(plan)}};
   for (const PlanRow& row : plan.rows) all["methods"].push_back(row_json(row, facts));
   return all;
@@ -212,7 +262,8 @@ void print_scaling(const std::vector<Plan>& plans) {
             << " latency: step time (share of forward and backward)\n\n"
             << scaling_table(plans) << '\n';
   for (const Plan& plan : plans) {
-    std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan) << '\n';
+    std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan) << '\n'
+              << pays_text(plan);
   }
   std::cout << notes_on(plans.front());
 }

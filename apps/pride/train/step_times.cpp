@@ -1,9 +1,10 @@
-// Training steps without what surrounds them: no schedule, no metrics, no evaluation.
+// Training steps alone: no schedule, no metrics, no evaluation.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/step_times.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +32,8 @@ class StepRunner {
       : comm_(comm),
         how_(how),
         plan_(make_plan(how.options, comm.size())),
-        model_(make_model(plan_, at::kCPU)),
+        device_(device_of(plan_.options, comm)),
+        model_(make_model(plan_, device_)),
         tensors_(named_parameters(*model_, plan_.options.decay_all)) {
     Sampler sampler(plan_.task->n_samples(), plan_.task->labels(),
                     {.sharding = plan_.sharding,
@@ -40,7 +42,7 @@ class StepRunner {
                      .world = comm.size()});
     std::vector<Draw> draws(static_cast<std::size_t>(plan_.options.batch));
     sampler.draw(0, draws);
-    batch_ = plan_.task->train_batch(draws);
+    batch_ = moved_to(device_, plan_.task->train_batch(draws));
     for (const auto& p : model_->parameters()) initial_.push_back(p.tensor.detach().clone());
     add_steps();
   }
@@ -58,6 +60,7 @@ class StepRunner {
   void add_steps() {
     steps_.push_back({{.name = kBackwardOnly}, [&] {
                         backward(nullptr);
+                        wait();
                         return StepReport{};
                       }});
     if (!how_.methods.empty()) add_no_exchange();
@@ -85,14 +88,32 @@ class StepRunner {
     steps_.back().row.bucket_coords = 0;  // no ranks to be equal with
   }
 
-  void add(const std::string& name, Communicator& comm, const OptimizerOptions& options) {
+  void add(const std::string& name, Communicator& comm, OptimizerOptions options) {
+    choose_place(options);
     const auto optimizer = std::make_shared<Optimizer>(comm, tensors_.layout(), options);
     const StepRow row{
         .name = name, .overlap = options.overlap, .bucket_coords = options.bucket_coords};
-    steps_.push_back({row, [this, optimizer, overlap = options.overlap] {
+    steps_.push_back({row,
+                      [this, optimizer, overlap = options.overlap] {
                         backward(overlap ? optimizer.get() : nullptr);
-                        return overlap ? tensors_.finish_step() : tensors_.step(*optimizer);
-                      }});
+                        StepReport report =
+                            overlap ? tensors_.finish_step() : tensors_.step(*optimizer);
+                        wait();
+                        return report;
+                      },
+                      [this, options]() mutable { choose_place(options); }});
+  }
+
+  void choose_place(OptimizerOptions& options) {
+    tensors_.run_on(run_on_of(how_.options), options,
+                    how_.options.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  }
+
+  // For a GPU's work, which calls only queue.
+  void wait() const {
+    if (device_.is_cpu()) return;
+    const c10::impl::VirtualGuardImpl guard(device_.type());
+    guard.synchronizeStream(guard.getStream(device_));
   }
 
   void restore() {
@@ -101,11 +122,12 @@ class StepRunner {
     for (std::size_t i = 0; i < initial_.size(); ++i) parameters[i].tensor.copy_(initial_[i]);
   }
 
-  // Of what the ranks must have alike.
+  // A digest of what must be equal on all ranks.
   std::uint64_t hash() {
     Digest digest;
-    for (const Tensor& t : tensors_.parameters()) {
-      digest.bytes({static_cast<const std::byte*>(t.data), t.n * size_of(t.dtype)});
+    for (const ModelParameter& p : model_->parameters()) {
+      const at::Tensor values = p.tensor.detach().cpu().contiguous();
+      digest.bytes({static_cast<const std::byte*>(values.data_ptr()), values.nbytes()});
     }
     return digest.value();
   }
@@ -124,6 +146,7 @@ class StepRunner {
   Communicator& comm_;
   const StepBench& how_;
   TrainPlan plan_;
+  at::Device device_;
   std::unique_ptr<Model> model_;
   ModuleTensors tensors_;
   Batch batch_;
@@ -145,8 +168,8 @@ Layout model_layout(const TrainOptions& options) {
 
 namespace {
 
-// Coordinates. What a bucket costs by itself is more than its latencies: its threads, on all ranks,
-// must each get a core several times while backward keeps them busy.
+// Coordinates. A bucket costs more than its latencies: its threads, on all ranks, must each get a
+// core several times while backward keeps the cores busy.
 constexpr double kSmallest = 1 << 20;
 constexpr double kCounted = 1e6;  // coordinates whose bytes are counted, for those of all
 
@@ -154,13 +177,13 @@ PlanMethod method_of(const TrainPlan& plan) {
   return {plan.options.method, plan.optimizer.options};
 }
 
-// Sent in a step by the rank that sends most.
+// Bytes per step of the rank that sends most.
 double bytes_per_step(const PlanMethod& method, int world, double coords) {
   const double some = std::min(coords, kCounted);
   return bytes_of(method, world, some, static_cast<std::size_t>(some)) * (coords / some);
 }
 
-// What was measured, where the method chooses the route of a bucket by it. True if it does.
+// Sets the measured network for a method that chooses the route of a bucket by it. True if it does.
 bool set_round_bytes(const NetworkModel& network, TrainPlan& plan) {
   const std::size_t given = plan.optimizer.options.size();
   plan.optimizer.options = on_network(method_of(plan), network, plan.world).options;
@@ -190,7 +213,7 @@ int buckets_for(double bytes_s, double latency_s, double coords) {
 void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   if (o.bucket_mb || o.bucket_coords || comm.size() == 1 || comm.transport() == "threads") return;
-  // with what aligns the tensors, or the last of them would be a bucket more
+  // with the tensors' alignment; otherwise the last one would be an extra bucket
   const Layout layout = layout_of(*plan.task->model().make(), o.decay_all);
   const auto coords = static_cast<double>(layout.flat_size());
   const NetworkFacts facts = measure_network(comm, kBriefly);

@@ -46,14 +46,36 @@ TEST(Verdict, OfEqualArithmeticIsTheNetworks) {
 
 TEST(Verdict, TellsArithmeticFromTheNetwork) {
   expect_verdict(row("muon", true, 2, 1.9), row("dlion-vote", false, 1, 0.95),
-                 {"will not help", "2 times", "by its arithmetic", "2 times as many",
+                 {"will not help", "2 times", "because of its arithmetic", "2 times as many",
                   "dlion-vote computes 300 ms, muon computes 300 ms (Newton-Schulz: 250 ms)"},
                  "pays");
   expect_verdict(row("muon", true, 4, 1.9), row("dlion-vote", false, 1, 0.95),
                  {"pays", "4 times", "takes no time", "2 times"}, "will not help");
-  expect_verdict(row("lion", true, 1, 0.5), row("dlion-muon", false, 1, 0.9),
-                 {"will not help", "1 times its steps per second, for its arithmetic.", "0.56"},
-                 "pays");
+  expect_verdict(
+      row("lion", true, 1, 0.5), row("dlion-muon", false, 1, 0.9),
+      {"will not help", "1 times its steps per second, because of its arithmetic.", "0.56"},
+      "pays");
+}
+
+// In order, without arithmetic: 10^6 bytes against 10^5. Compression pays while
+// (C + 10^6 / G) >= 1.03 (C + 10^5 / G), C = 1 s: G <= (10^6 - 1.03 10^5) / 0.03.
+TEST(PaysUpTo, IsWhereTheGainEnds) {
+  const auto of_bytes = [](const std::string& name, bool dense, double bytes) {
+    PlanRow made = row(name, dense, 1, 1);
+    made.method.rounds = 0;
+    made.method.bytes = bytes;
+    made.method.whole_gradient = true;
+    return made;
+  };
+  Plan plan{{.world = 4, .compute_s = 1, .exchange_threads = 1},
+            {of_bytes("lion", true, 1e6), of_bytes("dlion-vote", false, 1e5)}};
+  EXPECT_NEAR(pays_up_to(plan) / ((1e6 - 1.03e5) / 0.03), 1, 2e-3);
+  EXPECT_EQ(to_json(plan)["pays_up_to_bytes_per_s"], pays_up_to(plan));
+  plan.rows[1].method.bytes = 2e6;
+  EXPECT_EQ(pays_up_to(plan), 0) << "it sends more";
+  EXPECT_TRUE(to_json(plan)["pays_up_to_bytes_per_s"].is_null());
+  plan.rows.pop_back();
+  EXPECT_EQ(pays_up_to(plan), 0) << "nothing is compressed";
 }
 
 TEST(Notes, SayWhatIsNotModelledWhereRanksHaveLessThanTwoCores) {
