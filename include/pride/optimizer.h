@@ -134,12 +134,14 @@ struct StepReport {
 };
 
 // Bytes that an optimizer holds beside the caller's tensors, at the moment. On the device, if there
-// is one, but for frames.
+// is one, but for frames and the state of servers.
 struct MemoryUse {
   std::uint64_t state = 0;    // of the method, of all virtual workers
-  std::uint64_t masters = 0;  // float32 values of narrower parameters
+  std::uint64_t masters = 0;  // of narrower parameters: 2 bytes each of bfloat16, 4 of float16
   std::uint64_t frames = 0;   // page-locked where a device uses them
-  std::uint64_t scratch = 0;  // of a device: words of frames on their way
+  // What the method works in: errors and scales at hand, directions of matrices, gradients that it
+  // waits for, those that virtual workers keep; of a device also words of frames on their way.
+  std::uint64_t scratch = 0;
 };
 
 class Optimizer {
@@ -157,10 +159,12 @@ class Optimizer {
   // Parameters may be bfloat16 or float16: their float32 masters are then state (saved as
   // "master/<parameter>"), and values that the caller has changed between steps count. A parameter
   // keeps its dtype.
+  // A bfloat16 parameter is the upper half of its master, rounded to nearest, ties away from zero;
+  // the optimizer holds the other 16 bits. One that the caller has changed keeps them: its master
+  // is within half a place of bfloat16 of it. save() reads the parameters where they lay last.
 
-  // Checks where the parameters lie, and takes over the values of narrow ones into their masters,
-  // as every call with `params` does: for masters to be there before a save or a load. Between
-  // steps.
+  // Checks where the parameters lie, as every call with `params` does: for masters to be there
+  // before a save or a load. Between steps.
   void place(const Parameters& params);
 
   // Copies rank 0's parameters to all ranks: before the first forward, where ranks may have begun
@@ -284,6 +288,9 @@ class Optimizer {
   // tensors then hold them, rounded if narrower. Between steps. REQUIRES: flat.size() ==
   // layout().flat_size(); padding is left as it is.
   void read(const Parameters& params, std::span<float> flat) const;
+  // As float32, the values of a tensor from number `begin` on, where the parameters were placed
+  // last. Between steps. Throws InvalidArgument: they are not all the tensor's.
+  void read(std::size_t tensor, std::size_t begin, std::span<float> values) const;
   void write(const Parameters& params, std::span<const float> flat);
 
   // What no step's report has counted yet: with the option `delay` the bytes of an exchange are in

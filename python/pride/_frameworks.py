@@ -10,6 +10,7 @@ import re
 import torch
 import torch.distributed as dist
 
+from . import _library as library
 from ._steps import betas_of
 from .errors import DataError, Error, InvalidArgument
 from .gradients import local_gradients
@@ -17,6 +18,7 @@ from .methods import method_info
 from .optimizer import Optimizer
 
 _SAMPLE = 512  # coordinates of a tensor whose votes are compared
+_RUN = 32  # of them side by side
 _TENSORS = 8
 
 
@@ -80,7 +82,8 @@ class Meter:
         slots = sorted(self._optimizer._slots, key=lambda slot: -slot.n)[:_TENSORS]
         self._before = []
         for slot in slots:
-            at = torch.arange(0, slot.n, max(1, slot.n // _SAMPLE))[:_SAMPLE]
+            starts = range(0, slot.n, max(_RUN, -(-slot.n * _RUN // _SAMPLE)))
+            at = torch.cat([torch.arange(i, min(i + _RUN, slot.n)) for i in starts])
             self._before.append((slot, at, *_values(self._optimizer, slot, at)))
 
     @torch.no_grad()
@@ -114,7 +117,19 @@ def _values(optimizer, slot, at):
     """(parameter, momentum) at some coordinates."""
     entry = optimizer.state[slot.param]
     momentum = next(t for key, t in entry.items() if key.split(".")[0] == "m")
-    return _at(entry.get("master", slot.tensor), at), _at(momentum, at)
+    return _at(slot.tensor, at) if not slot.narrow() else _masters(optimizer, slot, at), _at(
+        momentum, at)
+
+
+def _masters(optimizer, slot, at):
+    """The float32 values of a narrower parameter."""
+    optimizer._table.fill(collect=False)
+    made, tensor = torch.empty(len(at)), optimizer._slots.index(slot)
+    for i in range(0, len(at), _RUN):
+        n = min(_RUN, len(at) - i)
+        library.call("pride_optimizer_read", optimizer._handle, tensor, int(at[i]), n,
+                     made[i:].data_ptr())
+    return made
 
 
 class Beside:

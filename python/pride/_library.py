@@ -122,6 +122,7 @@ _FUNCTIONS = {
     "pride_optimizer_set_frozen": (None, [_handle, c.POINTER(c.c_uint8)]),
     "pride_optimizer_set_gradient_factor": (None, [_handle, c.c_float]),
     "pride_optimizer_hash": (None, [_handle, _sizes]),
+    "pride_optimizer_read": (None, [_handle, _u64, _u64, _u64, _pointer]),
     "pride_optimizer_begin": (None, [_handle, _array, _array]),
     "pride_optimizer_ready": (None, [_handle, _u64, _i32]),
     "pride_optimizer_ready_at": (None, [_handle, _u64, _array]),

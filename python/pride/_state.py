@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # state[i][key]: `key` is the name of a buffer of the method, e.g. "m"; with ".rank3" behind it if
-# each rank has one of its own; "master" is the float32 value of a narrower parameter. Options and
+# each rank has one of its own; "master", in state_dict() alone, is the float32 value of a narrower
+# parameter, of which libpride has in memory what the parameter has not. Options and
 # steps are texts, by rank, in param_groups[0]["pride"]: frameworks keep what is in the groups and
 # drop other entries.
 import copy
@@ -49,8 +50,6 @@ def view_state(optimizer):
         entry = optimizer.state[slot.param]
         entry["step"] = optimizer._step_number
         for key, flat in whole.items():
-            if key == MASTER and not slot.narrow():
-                continue
             part = flat[slot.offset:slot.offset + slot.n].view(slot.shape)
             if key in entry:
                 with torch.no_grad():

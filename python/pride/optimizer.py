@@ -273,8 +273,9 @@ class Optimizer(Construction, torch.optim.Optimizer):
     def memory(self) -> Dict[str, int]:
         """Bytes that the optimizer holds beside parameters and gradients, by kind.
 
-        ``state``: of the method. ``masters``: float32 values of narrower parameters. ``frames``: what
-        is exchanged, in host memory. ``scratch``: on a GPU, for the words of frames. ``copies``: of
+        ``state``: of the method. ``masters``: what float32 masters have beyond narrower parameters, 2
+        bytes a value of bfloat16 and 4 of float16. ``frames``: what is exchanged, in host memory.
+        ``scratch``: what the method works in, on a GPU with the words of frames. ``copies``: of
         parameters that libpride cannot read where they lie.
         """
         if self._handle is None:

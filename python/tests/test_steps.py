@@ -100,7 +100,8 @@ def by_package(method):
         for i, p in enumerate(params):
             p.grad = gradient(rank, step, i)
         optimizer.step()
-    masters = models.bits(optimizer.state[p].get("master", p) for p in params)
+    saved = optimizer.state_dict()["state"]
+    masters = models.bits(saved[i].get("master", p) for i, p in enumerate(params))
     optimizer.close()
     return masters, models.bits(params)
 

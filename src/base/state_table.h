@@ -18,6 +18,9 @@
 
 namespace pride {
 
+// Beginning of the keys of parameters' float32 masters in a state.
+inline constexpr std::string_view kMasterKey = "master/";
+
 class StateTable {
  public:
   // What a buffer holds. kSquares: a negative value is refused when it is loaded; kParameters: the
@@ -40,19 +43,13 @@ class StateTable {
   void allocate(std::size_t flat_size, Memory& memory = Memory::host());
 
   // The table of another worker in this process: shared buffers are those of `first`, an allocated
-  // table of the same method. Its masters are found by share_masters(), once it has any.
+  // table of the same method.
   void allocate_beside(const StateTable& first);
-  void share_masters(const StateTable& first);
-
-  // The float32 masters of parameters that are narrower, "master/<parameter>", shared: a buffer of
-  // the flat size, of which tensors that were asked for are saved and counted. REQUIRES: allocated.
-  FlatBuffer& masters(std::size_t tensor, std::size_t n);
 
   std::size_t n_buffers() const noexcept { return entries_.size(); }
-  std::uint64_t floats() const noexcept;      // of all buffers together
+  std::uint64_t floats() const noexcept;  // of all buffers together
+  std::uint64_t floats(StateKind kind) const noexcept;
   std::uint64_t own_floats() const noexcept;  // of those that are not shared
-  std::uint64_t master_bytes() const noexcept { return sizeof(float) * masters_.size(); }
-  std::uint64_t masters() const noexcept { return n_masters_; }
   bool has(StateKind kind) const noexcept;
 
   // Tensors "<buffer>/<parameter>"; scalars "kind.<buffer>" ("local", "shared" or "server") and
@@ -72,7 +69,8 @@ class StateTable {
   StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal
 
   // Throws InvalidArgument, and then nothing was changed: a tensor that is missing, has another
-  // shape, is not finite or is a negative square; one that no buffer has; a damaged text.
+  // shape, is not finite or is a negative square; one that no buffer has and that is no master; a
+  // damaged text.
   void load(const Layout& layout, const StateDict& in) { read(layout, in, true); }
   void check(const Layout& layout, const StateDict& in) { read(layout, in, false); }
 
@@ -80,8 +78,6 @@ class StateTable {
   static void copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to);
   static StateDict::Tensor saved(Memory& memory, const FlatBuffer& buffer, const TensorSlot& slot);
   void read(const Layout& layout, const StateDict& in, bool and_commit);
-  void read_masters(const Layout& layout, const StateDict& in, bool commit,
-                    std::set<std::string>& known);
 
   struct Entry {
     std::string name;
@@ -99,18 +95,16 @@ class StateTable {
   Memory& memory_of(const Entry& e) const noexcept {
     return e.kind == StateKind::kServer ? Memory::host() : *memory_;
   }
-  bool has_master(std::size_t tensor) const noexcept {
-    return tensor < has_master_.size() && has_master_[tensor] != 0;
-  }
 
   std::string prefix_;
   std::size_t flat_size_ = 0;
   Memory* memory_ = &Memory::host();  // of all buffers but those of servers
-  FlatBuffer masters_;                // empty before the first
-  std::vector<char> has_master_;
-  std::uint64_t n_masters_ = 0;  // coordinates
-  std::deque<Entry> entries_;    // whose addresses methods keep
+  std::deque<Entry> entries_;         // whose addresses methods keep
   std::deque<Text> texts_;
 };
+
+// The saved tensor of one buffer and parameter. Throws InvalidArgument as load() does.
+const std::vector<float>& saved_values(const StateDict& in, const std::string& key,
+                                       const TensorSlot& slot, StateTable::Values values);
 
 }  // namespace pride

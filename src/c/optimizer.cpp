@@ -231,6 +231,14 @@ int pride_optimizer_hash(pride_optimizer* optimizer, uint64_t* out) {
   return guarded([&] { given(out, "out") = idle(optimizer).hash(params_of(*optimizer, nullptr)); });
 }
 
+int pride_optimizer_read(const pride_optimizer* optimizer, uint64_t tensor, uint64_t begin,
+                         uint64_t n, float* values) {
+  return guarded([&] {
+    PRIDE_CHECK(n == 0 || values != nullptr, n, " values at NULL");
+    idle(optimizer).read(tensor, begin, std::span(values, n));
+  });
+}
+
 int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
                          const pride_array* grads, const uint8_t* unused, pride_report* report) {
   return guarded([&] {

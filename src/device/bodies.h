@@ -26,22 +26,29 @@ PRIDE_BODY void widen(const Widen& j, u64 at) {
   for_chunk(at, j.n, [&](u32 lane, u32 h) { global(j.out)[index_of(at, lane, h)] = x(lane, h); });
 }
 
-// A parameter narrower than float32, and its master. dtype: kBFloat16 or kFloat16.
+// out = in
+struct Copy {
+  Floats in, out;
+  u64 n;
+};
+PRIDE_BODY void copy(const Copy& j, u64 at) {
+  Chunk<float> x;
+  fetch(x, j.in, at, j.n);
+  for_chunk(at, j.n, [&](u32 lane, u32 h) { put(j.out, index_of(at, lane, h), x(lane, h)); });
+}
+
+// A parameter in float16, and its master.
 struct Narrow {
-  void* values;
+  u16* values;
   float* master;
   u64 n;
-  u32 dtype;
 };
-PRIDE_BODY u16 rounded(const Narrow& j, float x) {
-  return j.dtype == kBFloat16 ? to_bfloat16(x) : to_float16(x);
-}
 // values = the rounded masters
 PRIDE_BODY void publish(const Narrow& j, u64 at) {
   Chunk<float> master;
   fetch(master, j.master, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    ((u16*)j.values)[index_of(at, lane, h)] = rounded(j, master(lane, h));
+    j.values[index_of(at, lane, h)] = to_float16(master(lane, h));
   });
 }
 // master = the value where that is not the rounded master
@@ -52,9 +59,8 @@ PRIDE_BODY void adopt(const Narrow& j, u64 at) {
   fetch(master, j.master, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const u16 value = values(lane, h);
-    if (value == rounded(j, master(lane, h))) return;
-    j.master[index_of(at, lane, h)] =
-        j.dtype == kBFloat16 ? from_bfloat16(value) : from_float16(value);
+    if (value == to_float16(master(lane, h))) return;
+    j.master[index_of(at, lane, h)] = from_float16(value);
   });
 }
 
@@ -138,7 +144,7 @@ PRIDE_BODY void pack_signs(const PackSigns& j, u64 at) {
 // kernels::apply_signs, or with `nonzero` kernels::apply_ternary
 struct ApplySigns {
   const u64 *positive, *nonzero;
-  float* x;
+  Floats x;
   u64 n;
   Rate rate;
 };
@@ -152,7 +158,7 @@ PRIDE_BODY void apply_signs(const ApplySigns& j, u64 at) {
     const float decayed = x(lane, h) * j.rate.decay;
     const float change = positive.at(lane, h) ? j.rate.lr : -j.rate.lr;
     const bool any = j.nonzero == nullptr || nonzero.at(lane, h);
-    j.x[index_of(at, lane, h)] = any ? decayed - change : decayed;
+    put(j.x, index_of(at, lane, h), any ? decayed - change : decayed);
   });
 }
 
@@ -160,7 +166,7 @@ PRIDE_BODY void apply_signs(const ApplySigns& j, u64 at) {
 struct ApplyCounts {
   const u64* planes;
   u64 n_planes, stride;
-  float* x;
+  Floats x;
   u64 n;
   Rate rate;
   i32 present, world;
@@ -177,8 +183,8 @@ PRIDE_BODY void apply_counts(const ApplyCounts& j, u64 at) {
   }
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const i32 sum = 2 * (i32)counts(lane, h) - j.present;
-    j.x[index_of(at, lane, h)] =
-        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
+    put(j.x, index_of(at, lane, h),
+        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world));
   });
 }
 
@@ -186,7 +192,7 @@ PRIDE_BODY void apply_counts(const ApplyCounts& j, u64 at) {
 struct ApplyPacked {
   const u32* packed;
   u64 n_digits, first_word;
-  float* x;
+  Floats x;
   u64 n;
   Rate rate;
   i32 present, world;
@@ -217,36 +223,37 @@ PRIDE_BODY void apply_packed(const ApplyPacked& j, u64 at) {
   }
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const i32 sum = 2 * (i32)(((u64)rest(lane, h) * j.base) >> 32) - j.present;
-    j.x[index_of(at, lane, h)] =
-        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world);
+    put(j.x, index_of(at, lane, h),
+        x(lane, h) * j.rate.decay - j.rate.lr * ((float)sum / (float)j.world));
   });
 }
 
 // kernels::scale, kernels::apply_decay
 struct Scale {
-  float* x;
+  Floats x;
   u64 n;
   float factor;
 };
 PRIDE_BODY void scale(const Scale& j, u64 at) {
   Chunk<float> x;
   fetch(x, j.x, at, j.n);
-  for_chunk(at, j.n, [&](u32 lane, u32 h) { j.x[index_of(at, lane, h)] = x(lane, h) * j.factor; });
+  for_chunk(at, j.n,
+            [&](u32 lane, u32 h) { put(j.x, index_of(at, lane, h), x(lane, h) * j.factor); });
 }
 
 // out = a + b
 struct Sum {
-  const float *a, *b;
-  float* out;
+  Floats a;
+  const float* b;
+  Floats out;
   u64 n;
 };
 PRIDE_BODY void sum(const Sum& j, u64 at) {
   Chunk<float> a, b;
   fetch(a, j.a, at, j.n);
   fetch(b, j.b, at, j.n);
-  for_chunk(at, j.n, [&](u32 lane, u32 h) {
-    global(j.out)[index_of(at, lane, h)] = a(lane, h) + b(lane, h);
-  });
+  for_chunk(at, j.n,
+            [&](u32 lane, u32 h) { put(j.out, index_of(at, lane, h), a(lane, h) + b(lane, h)); });
 }
 
 // x = value; where a guard is given, only with a fault there
@@ -291,6 +298,7 @@ PRIDE_BODY void check(const Check& j, u64 at) {
 
 #define PRIDE_KERNELS                     \
   PRIDE_KERNEL(widen, Widen)              \
+  PRIDE_KERNEL(copy, Copy)                \
   PRIDE_KERNEL(publish, Narrow)           \
   PRIDE_KERNEL(adopt, Narrow)             \
   PRIDE_KERNEL(lion_signs, LionSigns)     \

@@ -250,6 +250,42 @@ PRIDE_BODY void fetch(Chunk<float>& out, const Values& in, u64 at, u64 n) {
   for_chunk(at, n, [&](u32 lane, u32 h) { out(lane, h) *= in.factor; });
 }
 
+// base/floats.h: floats, or their two halves.
+struct Floats {
+  float* data;
+  u16 *upper, *lower;
+};
+PRIDE_BODY float joined(u16 upper, u16 lower) {
+  const u32 high = (u32)upper << 16, magnitude = high & 0x7FFFFFFFu;
+  const u32 rest = (u32)(i32)(short)lower;
+  const bool below_zero = magnitude == 0 && (lower & 0x8000u) != 0;
+  const bool above_infinity = magnitude == 0x7F800000u && (lower & 0x8000u) == 0;
+  return PRIDE_BITS(float, below_zero || above_infinity ? high : high + rest);
+}
+PRIDE_BODY u16 upper_half(float x) {
+  const u32 bits = PRIDE_BITS(u32, x);
+  return (u16)((x != x ? bits | 0x00400000u : bits + 0x8000u) >> 16);
+}
+PRIDE_BODY u16 lower_half(float x) { return x != x ? (u16)0 : (u16)PRIDE_BITS(u32, x); }
+PRIDE_BODY void fetch(Chunk<float>& out, const Floats& in, u64 at, u64 n) {
+  if (in.upper == nullptr) return fetch(out, (const float*)in.data, at, n);
+  Chunk<u16> upper, lower;
+  fetch(upper, (const u16*)in.upper, at, n);
+  fetch(lower, (const u16*)in.lower, at, n);
+  PRIDE_UNROLL
+  for (u32 h = 0; h < kLoads; ++h) {
+    each([&](u32 lane) { out(lane, h) = joined(upper(lane, h), lower(lane, h)); });
+  }
+}
+PRIDE_BODY void put(const Floats& out, u64 i, float x) {
+  if (out.upper == nullptr) {
+    global(out.data)[i] = x;
+  } else {
+    global(out.upper)[i] = upper_half(x);
+    global(out.lower)[i] = lower_half(x);
+  }
+}
+
 // The four words of bits of a chunk.
 struct Words {
   u64 of[kLoads / 2];

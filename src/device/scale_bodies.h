@@ -162,7 +162,7 @@ PRIDE_BODY void keep_feedback(const KeepFeedback& j, u64 at) {
 struct ApplyScaled {
   const u64* bits;
   const float* scales;
-  float* x;
+  Floats x;
   u64 n, lead;
   float decay;
 };
@@ -174,7 +174,7 @@ PRIDE_BODY void apply_scaled(const ApplyScaled& j, u64 at) {
   const ChunkScales scales(j.scales, j.lead, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const float change = bits.at(lane, h) ? scales.at(h) : -scales.at(h);
-    j.x[index_of(at, lane, h)] = x(lane, h) * j.decay - change;
+    put(j.x, index_of(at, lane, h), x(lane, h) * j.decay - change);
   });
 }
 

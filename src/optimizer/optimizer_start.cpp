@@ -26,8 +26,9 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
     : caller(user_comm),
       layout(std::move(the_layout)),
       options(std::move(the_options)),
-      device(options.device ? std::make_unique<DeviceSpace>(options.device) : nullptr),
-      space(device ? *device : Space::host()) {
+      own_space(options.device ? std::make_unique<DeviceSpace>(options.device)
+                               : Space::make_host()),
+      space(*own_space) {
   // a rank with settings that cannot be used goes to the meeting nevertheless: the others are there
   std::exception_ptr unusable;
   std::vector<std::int64_t> given_weights;
@@ -53,7 +54,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
   if (options.virtual_workers > 0) {
     workers = std::make_unique<VirtualWorkers>(layout, options, *method, buckets, space);
   }
-  parameters = std::make_unique<PlacedParameters>(layout, method->state(), space);
+  parameters = std::make_unique<PlacedParameters>(layout, space);
 
   const int n_comms = options.overlap ? options.exchange_threads : 1;
   for (int i = 0; i < n_comms; ++i) {
@@ -205,6 +206,7 @@ std::unique_ptr<Optimizer::Impl> Optimizer::Impl::with(std::vector<TensorSpec> t
 
   auto next = std::make_unique<Impl>(caller, std::move(*grown), std::move(wanted));
   for (int i = 0; i < n_workers(); ++i) next->table(i).take(table(i), layout.tensors().size());
+  next->parameters->take(*parameters);
   next->steps_done = steps_done;
   next->gradient_factor = gradient_factor;
   next->frozen = frozen;

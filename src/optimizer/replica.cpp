@@ -75,8 +75,7 @@ std::uint64_t replica_hash(const Layout& layout, Method& method, View x) {
 void scatter(const Layout& layout, std::span<const float> flat, View x) {
   for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
     const TensorSlot& slot = layout.tensors()[t];
-    x.memory->write(flat.subspan(slot.offset, slot.n),
-                    x.f32(t, slot.offset, slot.offset + slot.n).data());
+    x.memory->write(flat.subspan(slot.offset, slot.n), x.f32(t, slot.offset, slot.offset + slot.n));
   }
 }
 
@@ -101,7 +100,7 @@ void take_replica(const Layout& layout, std::span<const float> row, Method& meth
   method.rebase(x);
   for (const auto buffer : method.state().memory()) {
     row = row.subspan(layout.flat_size());
-    method.state().where().write(row.first(buffer.size()), buffer.data());
+    method.state().where().write(row.first(buffer.size()), buffer);
   }
 }
 

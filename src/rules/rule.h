@@ -18,7 +18,7 @@ class Rule {
 
   // One step of flat coordinates [begin, begin + x.size()) for their gradient g; same size. None
   // with a fault at the guard.
-  virtual void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+  virtual void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
                     Guard guard = nullptr) = 0;
 
   virtual double operations() const { return 0; }  // of a step, in products of matrices
@@ -41,7 +41,7 @@ class AdamW final : public Rule {
       : space_(space),
         m_(state.add("m", kind)),
         v_(state.add("v", kind, StateTable::Values::kSquares)) {}
-  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+  void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
             Guard guard = nullptr) override;
   FlatBuffer& m() noexcept { return m_; }
   const FlatBuffer& v() const noexcept { return v_; }
@@ -56,7 +56,7 @@ class AdamW final : public Rule {
 class Lion final : public Rule {
  public:
   Lion(StateTable& state, StateKind kind, Space& space) : space_(space), m_(state.add("m", kind)) {}
-  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+  void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
             Guard guard = nullptr) override;
 
  private:
@@ -70,7 +70,7 @@ class SgdMomentum final : public Rule {
  public:
   SgdMomentum(StateTable& state, StateKind kind, Space& space, bool nesterov)
       : space_(space), m_(state.add("m", kind)), nesterov_(nesterov) {}
-  void step(std::size_t begin, const Values& g, const StepScalars& s, std::span<float> x,
+  void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
             Guard guard = nullptr) override;
 
  private:

@@ -109,6 +109,16 @@ inline bool same(const StateDict& a, const StateDict& b) {
   return true;
 }
 
+// Bytes that the optimizer says it holds where the tensors lie.
+inline std::uint64_t held_with_tensors(Optimizer& optimizer) {
+  const MemoryUse use = optimizer.memory();
+  std::uint64_t bytes = use.state + use.masters + use.scratch;
+  for (const StateBuffer& buffer : optimizer.state_buffers()) {  // of servers: on the host
+    if (buffer.kind == StateKind::kServer) bytes -= buffer.values.size_bytes();
+  }
+  return bytes;
+}
+
 // As a part of a test's name.
 inline std::string test_name(std::string text) {
   for (char& ch : text)

@@ -78,7 +78,8 @@ PRIDE_API void pride_optimizer_destroy(pride_optimizer* optimizer);
  * of tensors. Between steps; again whenever an address has changed, and after
  * pride_optimizer_add(). From then on `params` may be NULL in all other calls, and no flat buffer
  * is taken. Another size or dtype than before is PRIDE_INVALID, with the tensor's name. Parameters
- * in bfloat16 or float16 have float32 masters, which are state: the buffer "master". What the
+ * in bfloat16 or float16 have float32 masters, which are state: tensors "master/<parameter>". A
+ * bfloat16 parameter is the upper half of its master: saving reads it where it lies. What the
  * caller has changed in a parameter since the last step counts. Since PRIDE_C_VERSION 5. */
 PRIDE_API int pride_optimizer_set_parameters(pride_optimizer* optimizer, const pride_array* params,
                                              uint64_t n);
@@ -134,6 +135,10 @@ PRIDE_API int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_
 /* pride_hash() of the parameters as set: of the masters of narrower ones, and with local steps of
  * those that the ranks have in common. Between steps. Since version 5. */
 PRIDE_API int pride_optimizer_hash(pride_optimizer* optimizer, uint64_t* out);
+/* As float32, n values of tensor `tensor` from number `begin` on, where the parameters were set or
+ * lay last: of its master, if it is narrower. Between steps. Since PRIDE_C_VERSION 5. */
+PRIDE_API int pride_optimizer_read(const pride_optimizer* optimizer, uint64_t tensor,
+                                   uint64_t begin, uint64_t n, float* values);
 
 PRIDE_API int64_t pride_optimizer_steps_done(const pride_optimizer* optimizer);
 PRIDE_API int pride_optimizer_cost(const pride_optimizer* optimizer, int64_t step,
@@ -144,9 +149,10 @@ PRIDE_API int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_
 /* Steps after which exchanges repeat: 1, or h of a method with local steps. Since version 4. */
 PRIDE_API int64_t pride_optimizer_period(const pride_optimizer* optimizer);
 
-/* Bytes that it holds beside the caller's tensors: the method's state; float32 masters of narrower
- * parameters; frames; a device's memory for the words of frames. The last member may not be there
- * in older libraries: struct_size is set by the caller. Since version 5. */
+/* Bytes that it holds beside the caller's tensors: the method's state; masters of narrower
+ * parameters, 2 a value of bfloat16 and 4 of float16; frames; what the method works in, with a
+ * device's memory for the words of frames. The last member may not be there in older libraries:
+ * struct_size is set by the caller. Since version 5. */
 typedef struct pride_memory_use {
   uint32_t struct_size;
   uint32_t reserved;
