@@ -30,7 +30,7 @@ struct MethodInfo {
   int max_world = 65535;    // a world of more ranks is refused
   std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
   bool on_device = false;   // runs where tensors of a device lie; others take those of the host
-  int state_floats = 0;     // per coordinate, with the options that were given
+  int state_floats = 0;  // per coordinate, with the options that were given; some may be bfloat16
   // 0 for a beta or eps: the method has none, and a value that is set is refused.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
          default_weight_decay = 0;

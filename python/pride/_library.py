@@ -141,6 +141,7 @@ _FUNCTIONS = {
     "pride_optimizer_period": (_i64, [_handle]),
     "pride_optimizer_to_common": (None, [_handle, _array]),
     "pride_optimizer_to_local": (None, [_handle, _array]),
+    "pride_optimizer_state_dtype": (None, [_handle, _u64, c.POINTER(_i32)]),
     "pride_optimizer_state_buffer": (None, [_handle, _u64, _text_out, c.POINTER(_i32), _out]),
     "pride_optimizer_state_memory": (None, [_handle, _out]),
     "pride_optimizer_save": (None, [_handle, _out]),

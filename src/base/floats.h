@@ -1,5 +1,5 @@
-// Floats: float32 values that kernels read and change, as they lie in memory: as floats, or as
-// bfloat16 with the other 16 bits of each beside it.
+// Floats: float32 values that kernels read and change, as they lie in memory: as floats, as
+// bfloat16 with the other 16 bits of each beside it, or as bfloat16 alone.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +22,8 @@ void split(std::span<const float> x, std::uint16_t* upper, std::uint16_t* lower)
 // value, which it rounds to. Where that would be none (beyond zero or infinity): the value itself.
 void join(const std::uint16_t* upper, const std::uint16_t* lower, std::span<float> x) noexcept;
 
-// A view of n of them. Float: float, or const float to be read only.
+// A view of n of them. Float: float, or const float to be read only. Alone, an `upper` is rounded
+// to nearest, ties to even, each time that it is written.
 template <typename Float>
 struct BasicFloats {
   using Half = std::conditional_t<std::is_const_v<Float>, const std::uint16_t, std::uint16_t>;
@@ -40,10 +41,16 @@ struct BasicFloats {
     return halved() ? BasicFloats<const float>(upper, lower, n) : BasicFloats<const float>(data, n);
   }
 
+  static BasicFloats of(float* at, DType dtype, std::size_t size) {
+    if (dtype == DType::kFloat32) return {at, size};
+    return {reinterpret_cast<std::uint16_t*>(at), nullptr, size};
+  }
+
   bool halved() const noexcept { return upper != nullptr; }
   std::size_t size() const noexcept { return n; }
   BasicFloats subspan(std::size_t at, std::size_t size) const {
-    return halved() ? BasicFloats(upper + at, lower + at, size) : BasicFloats(data + at, size);
+    if (!halved()) return {data + at, size};
+    return {upper + at, lower == nullptr ? nullptr : lower + at, size};
   }
   BasicFloats subspan(std::size_t at) const { return subspan(at, n - at); }
   BasicFloats first(std::size_t size) const { return subspan(0, size); }
@@ -53,8 +60,17 @@ struct BasicFloats {
   // On the host: as they lie, or joined in `room`, which has room for them.
   std::span<const float> read(std::span<float> room) const {
     if (!halved()) return {data, n};
-    join(upper, lower, room.first(n));
+    load(0, room.first(n));
     return room.first(n);
+  }
+  // Of halves, from number `at` on.
+  void load(std::size_t at, std::span<float> x) const {
+    if (lower != nullptr) return join(upper + at, lower + at, x);
+    to_float(std::span(reinterpret_cast<const BFloat16*>(upper) + at, x.size()), x);
+  }
+  void store(std::size_t at, std::span<const float> x) const {
+    if (lower != nullptr) return split(x, upper + at, lower + at);
+    to_bf16(x, std::span(reinterpret_cast<BFloat16*>(upper) + at, x.size()));
   }
   // On the host: calls body(at, x) for blocks of kBlock values, ascending, or for all at once, and
   // keeps what it has made of them.
@@ -63,9 +79,9 @@ struct BasicFloats {
     alignas(64) float block[kBlock];
     for (std::size_t at = 0; at < n; at += kBlock) {
       const std::span part(block, std::min(kBlock, n - at));
-      join(upper + at, lower + at, part);
+      load(at, part);
       body(at, std::span<Float>(part));
-      if constexpr (!std::is_const_v<Float>) split(part, upper + at, lower + at);
+      if constexpr (!std::is_const_v<Float>) store(at, part);
     }
   }
 };

@@ -63,20 +63,22 @@ std::shared_ptr<float[]> Memory::counted(std::shared_ptr<float[]> floats, std::s
 
 void Memory::read(ConstFloats from, std::span<float> to) {
   if (!from.halved()) return read_bytes(from.data, std::as_writable_bytes(to));
-  if (is_host()) return join(from.upper, from.lower, to);
-  std::vector<std::uint16_t> upper(from.n), lower(from.n);
+  if (is_host()) return from.load(0, to);
+  const bool both = from.lower != nullptr;
+  std::vector<std::uint16_t> upper(from.n), lower(both ? from.n : 0);
   read(from.upper, std::span(upper));
-  read(from.lower, std::span(lower));
-  join(upper.data(), lower.data(), to);
+  if (both) read(from.lower, std::span(lower));
+  ConstFloats(upper.data(), both ? lower.data() : nullptr, from.n).load(0, to);
 }
 
 void Memory::write(std::span<const float> from, Floats to) {
   if (!to.halved()) return write_bytes(std::as_bytes(from), to.data);
-  if (is_host()) return split(from, to.upper, to.lower);
-  std::vector<std::uint16_t> upper(from.size()), lower(from.size());
-  split(from, upper.data(), lower.data());
+  if (is_host()) return to.store(0, from);
+  const bool both = to.lower != nullptr;
+  std::vector<std::uint16_t> upper(from.size()), lower(both ? from.size() : 0);
+  Floats(upper.data(), both ? lower.data() : nullptr, from.size()).store(0, from);
   write_bytes(std::as_bytes(std::span(upper)), to.upper);
-  write_bytes(std::as_bytes(std::span(lower)), to.lower);
+  if (both) write_bytes(std::as_bytes(std::span(lower)), to.lower);
 }
 
 std::span<const float> on_host(Memory& memory, ConstFloats values, std::vector<float>& room) {

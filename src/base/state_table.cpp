@@ -44,6 +44,10 @@ FlatBuffer& StateTable::add(const std::string& name, StateKind kind, Values valu
   return entries_.emplace_back(Entry{prefix_ + name, kind, values}).buffer;
 }
 
+Stored StateTable::add(const std::string& name, StateKind kind, DType dtype) {
+  return {entries_.emplace_back(Entry{prefix_ + name, kind, Values::kAny, dtype}).buffer, dtype};
+}
+
 void StateTable::add_text(std::string name, WriteText write, ReadText read) {
   texts_.push_back({std::move(name), std::move(write), std::move(read)});
 }
@@ -51,7 +55,7 @@ void StateTable::add_text(std::string name, WriteText write, ReadText read) {
 void StateTable::allocate(std::size_t flat_size, Memory& memory) {
   flat_size_ = flat_size;
   memory_ = &memory;
-  for (Entry& e : entries_) e.buffer = FlatBuffer(flat_size, memory_of(e));
+  for (Entry& e : entries_) e.buffer = FlatBuffer(e.floats_of(flat_size), memory_of(e));
 }
 
 void StateTable::allocate_beside(const StateTable& first) {
@@ -60,7 +64,8 @@ void StateTable::allocate_beside(const StateTable& first) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& e = entries_[i];
     const bool shared = e.kind == StateKind::kShared;
-    e.buffer = shared ? first.entries_[i].buffer.alias() : FlatBuffer(flat_size_, memory_of(e));
+    e.buffer = shared ? first.entries_[i].buffer.alias()
+                      : FlatBuffer(e.floats_of(flat_size_), memory_of(e));
   }
 }
 
@@ -96,18 +101,18 @@ void StateTable::take(const StateTable& other, std::size_t n_tensors) {
   }
 }
 
-std::vector<std::span<float>> StateTable::buffers(StateKind kind) {
-  std::vector<std::span<float>> all;
+std::vector<Floats> StateTable::buffers(StateKind kind) {
+  std::vector<Floats> all;
   for (Entry& e : entries_) {
-    if (e.kind == kind) all.push_back(e.buffer.span());
+    if (e.kind == kind) all.push_back(e.of(0, flat_size_));
   }
   return all;
 }
 
-std::vector<std::span<float>> StateTable::memory() {
-  std::vector<std::span<float>> all;
+std::vector<Floats> StateTable::memory() {
+  std::vector<Floats> all;
   for (Entry& e : entries_) {
-    if (e.is_memory()) all.push_back(e.buffer.span());
+    if (e.is_memory()) all.push_back(e.of(0, flat_size_));
   }
   return all;
 }
@@ -118,7 +123,9 @@ std::size_t StateTable::n_memory() const noexcept {
 
 std::vector<StateBuffer> StateTable::buffers() {
   std::vector<StateBuffer> all;
-  for (Entry& e : entries_) all.push_back({e.name, e.kind, e.buffer.span(), e.buffer.memory()});
+  for (Entry& e : entries_) {
+    all.push_back({e.name, e.kind, e.buffer.span(), e.buffer.memory(), e.dtype});
+  }
   return all;
 }
 
@@ -133,18 +140,13 @@ bool StateTable::has(StateKind kind) const noexcept {
   return std::ranges::any_of(entries_, [=](const Entry& e) { return e.kind == kind; });
 }
 
-StateDict::Tensor StateTable::saved(Memory& memory, const FlatBuffer& buffer,
-                                    const TensorSlot& slot) {
-  StateDict::Tensor tensor{slot.spec.shape, std::vector<float>(slot.n)};
-  memory.read(buffer.span().subspan(slot.offset, slot.n), std::span(tensor.values));
-  return tensor;
-}
-
 void StateTable::save(const Layout& layout, StateDict& out) const {
   for (const Entry& e : entries_) {
     out.scalars["kind." + e.name] = name_of(e.kind);
     for (const TensorSlot& slot : layout.tensors()) {
-      out.tensors[concat(e.name, "/", slot.spec.name)] = saved(memory_of(e), e.buffer, slot);
+      StateDict::Tensor tensor{slot.spec.shape, std::vector<float>(slot.n)};
+      memory_of(e).read(e.of(slot.offset, slot.n), tensor.values);
+      out.tensors[concat(e.name, "/", slot.spec.name)] = std::move(tensor);
     }
   }
   for (const Text& t : texts_) out.scalars["method." + t.name] = t.write();
@@ -165,7 +167,7 @@ void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit
         const std::string key = concat(e.name, "/", slot.spec.name);
         const auto& values = saved_values(in, key, slot, e.values);
         known.insert(key);
-        if (commit) memory_of(e).write(values, e.buffer.span().subspan(slot.offset, slot.n));
+        if (commit) memory_of(e).write(values, e.of(slot.offset, slot.n));
       }
     }
     for (const Text& t : texts_) {

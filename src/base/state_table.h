@@ -21,6 +21,18 @@ namespace pride {
 // Beginning of the keys of parameters' float32 masters in a state.
 inline constexpr std::string_view kMasterKey = "master/";
 
+// A buffer of a table in the type that it is kept in. Its floats are that of pairs, in bfloat16.
+struct Stored {
+  Stored(FlatBuffer& of, DType type = DType::kFloat32) : buffer(&of), dtype(type) {}
+  // The values from `begin` on.
+  Floats of(std::size_t begin, std::size_t n) const {
+    return Floats::of(buffer->data(), dtype, begin + n).subspan(begin);
+  }
+
+  FlatBuffer* buffer;
+  DType dtype;  // kFloat32 or kBFloat16
+};
+
 class StateTable {
  public:
   // What a buffer holds. kSquares: a negative value is refused when it is loaded; kParameters: the
@@ -29,6 +41,10 @@ class StateTable {
 
   // A buffer of the layout's flat size, empty until allocate() and zero then. The name is unique.
   FlatBuffer& add(const std::string& name, StateKind kind, Values values = Values::kAny);
+
+  // The same in float32 or bfloat16, in which values are rounded as they are written. It is saved
+  // as float32.
+  Stored add(const std::string& name, StateKind kind, DType dtype);
 
   // Names of the buffers that are added from now on begin with it.
   void begin_names_with(std::string prefix) { prefix_ = std::move(prefix); }
@@ -59,9 +75,9 @@ class StateTable {
   // Takes over what a table of the same method holds for the first tensors of this layout.
   void take(const StateTable& other, std::size_t n_tensors);
 
-  std::vector<std::span<float>> buffers(StateKind kind);
+  std::vector<Floats> buffers(StateKind kind);
   // What ranks have alike beside parameters: the shared buffers that are not kParameters.
-  std::vector<std::span<float>> memory();
+  std::vector<Floats> memory();
   std::size_t n_memory() const noexcept;
   // All buffers lie but those of servers, which lie in the host's memory.
   Memory& where() const noexcept { return *memory_; }
@@ -76,14 +92,20 @@ class StateTable {
 
  private:
   static void copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to);
-  static StateDict::Tensor saved(Memory& memory, const FlatBuffer& buffer, const TensorSlot& slot);
   void read(const Layout& layout, const StateDict& in, bool and_commit);
 
   struct Entry {
     std::string name;
     StateKind kind;
     Values values;
+    DType dtype = DType::kFloat32;
     FlatBuffer buffer = {};
+    std::size_t floats_of(std::size_t n) const {
+      return dtype == DType::kFloat32 ? n : (n + 1) / 2;
+    }
+    Floats of(std::size_t begin, std::size_t n) const {
+      return Stored(const_cast<FlatBuffer&>(buffer), dtype).of(begin, n);
+    }
     bool is_memory() const { return kind == StateKind::kShared && values != Values::kParameters; }
   };
   struct Text {

@@ -30,12 +30,12 @@ struct GradientPlace {
 // it, or their masters; or one flat buffer. Ranges of flat coordinates lie in one tensor.
 template <typename Float>
 struct ParameterView {
-  Float* flat = nullptr;
+  BasicFloats<Float> flat = {};
   const ParameterPlace* places = nullptr;  // by tensor, in the place of `flat`
   Memory* memory = &Memory::host();        // that all of them lie in
 
   BasicFloats<Float> f32(std::size_t tensor, std::size_t begin, std::size_t end) const {
-    if (places == nullptr) return {flat + begin, end - begin};
+    if (places == nullptr) return flat.subspan(begin, end - begin);
     return places[tensor].values.subspan(begin - places[tensor].offset, end - begin);
   }
   BasicFloats<Float> of(const auto& piece) const {

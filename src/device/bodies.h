@@ -69,7 +69,7 @@ PRIDE_BODY void adopt(const Narrow& j, u64 at) {
 // kernels::lion_sign_update
 struct LionSigns {
   Values g;
-  float* m;
+  Floats m;
   u64* bits;
   u64 n;
   Betas betas;
@@ -85,7 +85,7 @@ PRIDE_BODY void lion_signs(const LionSigns& j, u64 at) {
     const float next = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * u(lane, h);
     const bool finite = is_finite(blend) && is_finite(next);
     u(lane, h) = finite ? blend : -1.0f;
-    if (finite) j.m[index_of(at, lane, h)] = next;
+    if (finite) put(j.m, index_of(at, lane, h), next);
     return !finite;
   });
   store_signs(j.bits, at, j.n, j.zeros, u);
@@ -95,7 +95,7 @@ PRIDE_BODY void lion_signs(const LionSigns& j, u64 at) {
 // kernels::lion_blend
 struct LionBlend {
   Values g;
-  float* m;
+  Floats m;
   float* u;
   u64 n;
   Betas betas;
@@ -113,7 +113,7 @@ PRIDE_BODY void lion_blend(const LionBlend& j, u64 at) {
     const float next = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h);
     const bool finite = is_finite(blend) && is_finite(next);
     global(j.u)[i] = finite ? blend : 0.0f;
-    if (finite) j.m[i] = next;
+    if (finite) put(j.m, i, next);
     return !finite;
   });
   if (bad) lower(j.fault.slot, j.fault.tensor);

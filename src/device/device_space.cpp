@@ -194,18 +194,18 @@ void DeviceSpace::clear(std::span<std::uint64_t> words) {
 }
 
 void DeviceSpace::lion_sign_update(const Values& g, const kernels::Blend& blend,
-                                   kernels::HashWords zeros, std::span<float> m,
+                                   kernels::HashWords zeros, Floats m,
                                    std::span<std::uint64_t> bits, FaultSlot fault) {
   add(Kernel::k_lion_signs,
-      device::LionSigns{values_of(g), m.data(), bits.data(), m.size(), betas_of(blend),
+      device::LionSigns{values_of(g), floats_of(m), bits.data(), m.size(), betas_of(blend),
                         hash_of(zeros), fault_of(fault)},
       {g, m, bits, word_of(fault)});
 }
 
-void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
+void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, Floats m,
                              std::span<float> u, FaultSlot fault, Guard guard) {
   add(Kernel::k_lion_blend,
-      device::LionBlend{values_of(g), m.data(), u.data(), m.size(), betas_of(blend),
+      device::LionBlend{values_of(g), floats_of(m), u.data(), m.size(), betas_of(blend),
                         fault_of(fault), guard},
       {g, m, u, word_of(fault), word_of(guard)});
 }
@@ -280,9 +280,9 @@ void DeviceSpace::adamw(const Values& g, const kernels::AdamScalars& s, std::spa
 }
 
 void DeviceSpace::dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
-                             std::span<float> m, Floats x, Guard guard) {
+                             Floats m, Floats x, Guard guard) {
   add(Kernel::k_dense_lion,
-      device::DenseLion{values_of(g), m.data(), floats_of(x), x.size(), betas_of(blend),
+      device::DenseLion{values_of(g), floats_of(m), floats_of(x), x.size(), betas_of(blend),
                         rate_of(step), guard},
       {g, m, x, lower_of(x), word_of(guard)});
 }

@@ -33,10 +33,9 @@ class DeviceSpace final : public Space, public LevelKernels {
 
   void clear(std::span<std::uint64_t> words) override;
   void lion_sign_update(const Values& g, const kernels::Blend& blend, kernels::HashWords zeros,
-                        std::span<float> m, std::span<std::uint64_t> bits,
-                        FaultSlot fault) override;
-  void lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
-                  std::span<float> u, FaultSlot fault, Guard guard) override;
+                        Floats m, std::span<std::uint64_t> bits, FaultSlot fault) override;
+  void lion_blend(const Values& g, const kernels::Blend& blend, Floats m, std::span<float> u,
+                  FaultSlot fault, Guard guard) override;
   void pack_signs(std::span<const float> p, kernels::HashWords zeros, std::span<std::uint64_t> bits,
                   Guard guard, FaultSlot fault) override;
   void check(const Values& g, FaultSlot fault) override;
@@ -61,8 +60,8 @@ class DeviceSpace final : public Space, public LevelKernels {
                           kernels::BlockScales<const float> scales, float decay, Floats x) override;
   void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m, std::span<float> v,
              Floats x, Guard guard) override;
-  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
-                  std::span<float> m, Floats x, Guard guard) override;
+  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step, Floats m,
+                  Floats x, Guard guard) override;
   void sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
                     std::span<float> m, Floats x, Guard guard) override;
   void widen(const Values& g, std::span<float> out) override;
@@ -136,7 +135,7 @@ class DeviceSpace final : public Space, public LevelKernels {
 
   // The other half of what `f` touches.
   static Range lower_of(const ConstFloats& f) {
-    return {f.lower, f.halved() ? f.n * sizeof *f.lower : 0};
+    return {f.lower, f.lower != nullptr ? f.n * sizeof *f.lower : 0};
   }
   static Range word_of(Guard guard) { return {guard, guard == nullptr ? 0u : sizeof *guard}; }
   static Range word_of(FaultSlot fault) { return word_of(fault.word); }

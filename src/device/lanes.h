@@ -250,7 +250,7 @@ PRIDE_BODY void fetch(Chunk<float>& out, const Values& in, u64 at, u64 n) {
   for_chunk(at, n, [&](u32 lane, u32 h) { out(lane, h) *= in.factor; });
 }
 
-// base/floats.h: floats, or their two halves.
+// base/floats.h: floats, their two halves, or bfloat16.
 struct Floats {
   float* data;
   u16 *upper, *lower;
@@ -271,6 +271,7 @@ PRIDE_BODY void fetch(Chunk<float>& out, const Floats& in, u64 at, u64 n) {
   if (in.upper == nullptr) return fetch(out, (const float*)in.data, at, n);
   Chunk<u16> upper, lower;
   fetch(upper, (const u16*)in.upper, at, n);
+  if (in.lower == nullptr) return map_chunk(out, upper, from_bfloat16);
   fetch(lower, (const u16*)in.lower, at, n);
   PRIDE_UNROLL
   for (u32 h = 0; h < kLoads; ++h) {
@@ -280,6 +281,8 @@ PRIDE_BODY void fetch(Chunk<float>& out, const Floats& in, u64 at, u64 n) {
 PRIDE_BODY void put(const Floats& out, u64 i, float x) {
   if (out.upper == nullptr) {
     global(out.data)[i] = x;
+  } else if (out.lower == nullptr) {
+    global(out.upper)[i] = to_bfloat16(x);
   } else {
     global(out.upper)[i] = upper_half(x);
     global(out.lower)[i] = lower_half(x);

@@ -39,8 +39,7 @@ PRIDE_BODY void adamw(const AdamW& j, u64 at) {
 // kernels::dense_lion
 struct DenseLion {
   Values g;
-  float* m;
-  Floats x;
+  Floats m, x;
   u64 n;
   Betas betas;
   Rate rate;
@@ -55,7 +54,7 @@ PRIDE_BODY void dense_lion(const DenseLion& j, u64 at) {
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const u64 i = index_of(at, lane, h);
     const float u = j.betas.beta1 * m(lane, h) + j.betas.one_minus_beta1 * g(lane, h);
-    j.m[i] = j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h);
+    put(j.m, i, j.betas.beta2 * m(lane, h) + j.betas.one_minus_beta2 * g(lane, h));
     const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
     put(j.x, i, x(lane, h) * j.rate.decay - j.rate.lr * sign);
   });

@@ -40,23 +40,20 @@ class HostSpace final : public Space {
   void clear(std::span<std::uint64_t> words) override { std::ranges::fill(words, 0); }
 
   void lion_sign_update(const Values& g, const kernels::Blend& blend, kernels::HashWords zeros,
-                        std::span<float> m, std::span<std::uint64_t> bits,
-                        FaultSlot fault) override {
-    g.for_blocks([&](std::size_t at, std::span<const float> part) {
+                        Floats m, std::span<std::uint64_t> bits, FaultSlot fault) override {
+    for_both(g, m, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
       kernels::HashWords words = zeros;
       words.first_word += at / 64;
-      const std::size_t bad =
-          kernels::lion_sign_update(part, blend, words, m.subspan(at, part.size()),
-                                    bits.subspan(at / 64, words_for(part.size())));
+      const std::size_t bad = kernels::lion_sign_update(
+          gradient, blend, words, part, bits.subspan(at / 64, words_for(part.size())));
       if (bad != kernels::kAllFinite) fault.note();
     });
   }
-  void lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
-                  std::span<float> u, FaultSlot fault, Guard guard) override {
+  void lion_blend(const Values& g, const kernels::Blend& blend, Floats m, std::span<float> u,
+                  FaultSlot fault, Guard guard) override {
     if (is_faulty(guard)) return;
-    g.for_blocks([&](std::size_t at, std::span<const float> part) {
-      const std::size_t n = part.size();
-      if (kernels::lion_blend(part, blend, m.subspan(at, n), u.subspan(at, n)) !=
+    for_both(g, m, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
+      if (kernels::lion_blend(gradient, blend, part, u.subspan(at, part.size())) !=
           kernels::kAllFinite) {
         fault.note();
       }
@@ -146,11 +143,15 @@ class HostSpace final : public Space {
       kernels::adamw(gradient, s, m.subspan(at, n), v.subspan(at, n), part);
     });
   }
-  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
-                  std::span<float> m, Floats x, Guard guard) override {
+  void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step, Floats m,
+                  Floats x, Guard guard) override {
     if (is_faulty(guard)) return;
     for_both(g, x, [&](std::size_t at, std::span<const float> gradient, std::span<float> part) {
-      kernels::dense_lion(gradient, blend, step, m.subspan(at, part.size()), part);
+      const std::size_t n = part.size();
+      m.subspan(at, n).for_blocks([&](std::size_t from, std::span<float> momentum) {
+        kernels::dense_lion(gradient.subspan(from, momentum.size()), blend, step, momentum,
+                            part.subspan(from, momentum.size()));
+      });
     });
   }
   void sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
@@ -220,7 +221,7 @@ class HostSpace final : public Space {
     alignas(64) static constexpr std::array<float, kBlock> kZeros{};
     return g.data == nullptr ? std::span(kZeros).first(n) : g.read(at, n, room);
   }
-  // Calls body(at, gradient, parameters) for blocks of both, or for all at once.
+  // Calls body(at, gradient, x) for blocks of both, or for all at once.
   static void for_both(const Values& g, Floats x, auto&& body) {
     alignas(64) std::array<float, kBlock> room;
     const auto of_block = [&](std::size_t at, std::span<float> part) {

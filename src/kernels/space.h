@@ -70,9 +70,9 @@ class Space : public Memory {
 
   virtual void clear(std::span<std::uint64_t> words) = 0;  // to 0
   virtual void lion_sign_update(const Values& g, const kernels::Blend& blend,
-                                kernels::HashWords zeros, std::span<float> m,
-                                std::span<std::uint64_t> bits, FaultSlot fault) = 0;
-  virtual void lion_blend(const Values& g, const kernels::Blend& blend, std::span<float> m,
+                                kernels::HashWords zeros, Floats m, std::span<std::uint64_t> bits,
+                                FaultSlot fault) = 0;
+  virtual void lion_blend(const Values& g, const kernels::Blend& blend, Floats m,
                           std::span<float> u, FaultSlot fault, Guard guard = nullptr) = 0;
   // With a fault at the guard: no bits, and the fault is noted.
   virtual void pack_signs(std::span<const float> p, kernels::HashWords zeros,
@@ -108,7 +108,7 @@ class Space : public Memory {
   virtual void adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m,
                      std::span<float> v, Floats x, Guard guard = nullptr) = 0;
   virtual void dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
-                          std::span<float> m, Floats x, Guard guard = nullptr) = 0;
+                          Floats m, Floats x, Guard guard = nullptr) = 0;
   virtual void sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
                             std::span<float> m, Floats x, Guard guard = nullptr) = 0;
 

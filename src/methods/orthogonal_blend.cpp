@@ -138,7 +138,7 @@ void OrthogonalBlend::begin(std::int64_t step, std::size_t tensor) {
 }
 
 void OrthogonalBlend::blend(std::size_t tensor, std::int64_t step, const kernels::Blend& betas,
-                            const Values& g, std::span<float> m, Guard guard) {
+                            const Values& g, Floats m, Guard guard) {
   begin(step, tensor);
   Held& held = *of_tensor_[tensor];
   if (held.u.size() == 0) held.u = FlatBuffer(m.size(), space_);

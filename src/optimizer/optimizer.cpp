@@ -254,7 +254,7 @@ void Optimizer::read(std::size_t tensor, std::size_t begin, std::span<float> val
               "optimizer: read(): ", values.size(), " values from ", begin, " on of '",
               slot.spec.name, "', which has ", slot.n);
   const View view = impl_->parameters->view();
-  PRIDE_CHECK(view.flat != nullptr || view.places != nullptr,
+  PRIDE_CHECK(view.flat.size() > 0 || view.places != nullptr || slot.n == 0,
               "optimizer: read(): the parameters were not placed yet");
   const std::size_t first = slot.offset + begin;
   view.memory->read(view.f32(tensor, first, first + values.size()), values);

@@ -42,7 +42,7 @@ void PlacedParameters::place(const Parameters& params, const char* call) {
                 layout_.flat_size(), " with padding");
     PRIDE_CHECK(!each_, "optimizer: ", call,
                 "(): one flat buffer given, each tensor by itself before");
-    flat_ = params.flat().data();
+    flat_ = params.flat();
     return;
   }
   const auto tensors = params.each();
@@ -61,7 +61,7 @@ void PlacedParameters::place(const Parameters& params, const char* call) {
                   layout_.tensors()[t].offset};
     master.loaded = {};
   }
-  flat_ = nullptr;
+  flat_ = {};
   each_ = true;
 }
 

@@ -31,9 +31,7 @@ class PlacedParameters {
   // lower half from before, whatever the caller has written.
   void place(const Parameters& params, const char* call);
 
-  View view() const noexcept {
-    return {flat_, flat_ == nullptr && each_ ? places_.data() : nullptr, &space_};
-  }
+  View view() const noexcept { return {flat_, each_ ? places_.data() : nullptr, &space_}; }
 
   // Rounds the masters to the caller's values, where these are not a part of them.
   void publish() const;
@@ -67,7 +65,7 @@ class PlacedParameters {
 
   const Layout& layout_;
   Space& space_;
-  float* flat_ = nullptr;
+  Floats flat_;
   std::vector<ParameterPlace> places_;
   bool each_ = false;            // tensors were placed one by one
   std::vector<Master> masters_;  // by tensor

@@ -17,7 +17,7 @@ Blocks blocks_of(Method& method, View x) {
   Blocks blocks = {method.begin(x)};
   Memory& memory = method.state().where();
   for (const auto buffer : method.state().memory()) {
-    blocks.push_back({.flat = buffer.data(), .memory = &memory});
+    blocks.push_back({.flat = buffer, .memory = &memory});
   }
   return blocks;
 }
@@ -56,7 +56,7 @@ std::uint64_t hash_of(const Layout& layout, ConstView x) {
 std::uint64_t param_hash(const Layout& layout, std::span<const float> params) {
   PRIDE_CHECK(params.size() == layout.flat_size(), "param_hash: ", params.size(),
               " floats given, the layout has ", layout.flat_size());
-  return hash_of(layout, ConstView{.flat = params.data()});
+  return hash_of(layout, ConstView{.flat = params});
 }
 
 std::uint64_t replica_hash(const Layout& layout, std::span<const float> row) {
@@ -64,7 +64,7 @@ std::uint64_t replica_hash(const Layout& layout, std::span<const float> row) {
   PRIDE_CHECK(n > 0 && !row.empty() && row.size() % n == 0, "replica_hash: ", row.size(),
               " floats given, the layout has ", n);
   Blocks blocks;
-  for (std::size_t at = 0; at < row.size(); at += n) blocks.push_back({.flat = row.data() + at});
+  for (std::size_t at = 0; at < row.size(); at += n) blocks.push_back({.flat = row.subspan(at, n)});
   return hash_of(layout, blocks);
 }
 

@@ -188,7 +188,7 @@ template <typename Body>
 void VirtualWorkers::for_shared(std::size_t bucket, View x, const Body& body) {
   const Bucket& b = buckets_[bucket];
   for (const auto buffer : method(0).state().buffers(StateKind::kShared)) {
-    body(Floats(buffer.subspan(b.begin, b.size())));
+    body(buffer.subspan(b.begin, b.size()));
   }
   if (protocol_.own_parameters) return;
   for (const Shard& shard : b.shards) {

@@ -55,13 +55,14 @@ class AdamW final : public Rule {
 // x = (1 - lr wd) x - lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
 class Lion final : public Rule {
  public:
-  Lion(StateTable& state, StateKind kind, Space& space) : space_(space), m_(state.add("m", kind)) {}
+  Lion(StateTable& state, StateKind kind, Space& space, DType momentum = DType::kFloat32)
+      : space_(space), m_(state.add("m", kind, momentum)) {}
   void step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,
             Guard guard = nullptr) override;
 
  private:
   Space& space_;
-  FlatBuffer& m_;
+  Stored m_;
 };
 
 // Polyak 1964, as torch.optim.SGD has it, with mu = beta1:

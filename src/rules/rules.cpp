@@ -12,7 +12,7 @@ void AdamW::step(std::size_t begin, const Values& g, const StepScalars& s, Float
 
 void Lion::step(std::size_t begin, const Values& g, const StepScalars& s, Floats x, Guard guard) {
   const kernels::Blend blend{s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2};
-  space_.dense_lion(g, blend, {s.decay, s.lr}, m_.span().subspan(begin, x.size()), x, guard);
+  space_.dense_lion(g, blend, {s.decay, s.lr}, m_.of(begin, x.size()), x, guard);
 }
 
 void SgdMomentum::step(std::size_t begin, const Values& g, const StepScalars& s, Floats x,

@@ -308,6 +308,38 @@ TEST(DeviceKernels, ChangeHalvesAsFloats) {
   }
 }
 
+TEST(DeviceKernels, RoundMomentaInBFloat16AsTheHost) {
+  Both both(5);
+  for (const std::size_t n : kSizes) {
+    std::vector<std::uint16_t> halves(n);
+    to_bf16(both.floats(n), {reinterpret_cast<BFloat16*>(halves.data()), n});
+    Pair<std::uint16_t> m(both, halves);
+    Pair<float> g(both, both.floats(n)), u(both, std::vector<float>(n)), x(both, both.floats(n));
+    Pair<std::uint64_t> bits(both, both.words(n));
+    Pair<std::uint32_t> fault(both, {7});
+    run(both, [&](Space& space, bool on) {
+      const Floats momentum(m.at(on).data(), nullptr, n);
+      const FaultSlot slot{fault.at(on).data(), 3};
+      space.lion_sign_update(Values::of(g.at(on)), kBlend, {5, 1}, momentum, bits.at(on), slot);
+      space.lion_blend(Values::of(g.at(on)), kBlend, momentum, u.at(on), slot);
+      space.dense_lion(Values::of(g.at(on)), kBlend, kStep, momentum, x.at(on));
+    });
+    m.expect_equal("m", n);
+    u.expect_equal("u", n);
+    x.expect_equal("x", n);
+    bits.expect_equal("bits", n);
+    EXPECT_TRUE(n <= 3 || m.host != halves) << n;
+    // a copy in and out, to nearest
+    const auto values = both.floats(n);
+    std::vector<float> read(n), rounded(n);
+    to_bf16(values, {reinterpret_cast<BFloat16*>(halves.data()), n});
+    to_float({reinterpret_cast<const BFloat16*>(halves.data()), n}, rounded);
+    both.on.write(values, Floats(m.at(true).data(), nullptr, n));
+    both.on.read(ConstFloats(m.at(true).data(), nullptr, n), read);
+    EXPECT_EQ(read, rounded) << n;
+  }
+}
+
 TEST(DeviceKernels, FindWhatIsNotZero) {
   Both both(1);
   for (const std::size_t n : kSizes) {

@@ -89,9 +89,11 @@ inline std::vector<std::string> method_variants() {
   for (const char* method : {"dlion-vote", "dlion-avg", "signum-vote", "signum-avg"}) {
     all.push_back(std::string(method) + ":route=sharded");
   }
-  all.insert(all.end(), {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
-                         "dlion-avg:signs=stochastic", "local-vote:h=2",
-                         "local-vote:drift_feedback=0.9", "diloco:h=3"});
+  all.insert(all.end(),
+             {"dlion-vote:signs=stochastic", "dlion-vote:result=stochastic",
+              "dlion-avg:signs=stochastic", "local-vote:h=2", "local-vote:drift_feedback=0.9",
+              "diloco:h=3", "dlion-vote:momentum_dtype=bfloat16", "lion:momentum_dtype=bfloat16",
+              "dlion-muon:momentum_dtype=bfloat16"});
   return all;
 }
 

@@ -193,6 +193,9 @@ enum { PRIDE_STATE_LOCAL = 0, PRIDE_STATE_SHARED = 1, PRIDE_STATE_SERVER = 2 };
  * Changed by steps and loads only. */
 PRIDE_API int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index,
                                            const char** name, int32_t* kind, float** data);
+/* PRIDE_FLOAT32, or PRIDE_BFLOAT16: `data` of the buffer is then bfloat16. Since version 5. */
+PRIDE_API int pride_optimizer_state_dtype(pride_optimizer* optimizer, uint64_t index,
+                                          int32_t* dtype);
 
 /* Keeps the memory of all buffers as they are now readable, also when the optimizer has other
  * memory after pride_optimizer_add(), or is gone: for views whose ends are not known. */

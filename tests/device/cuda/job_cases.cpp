@@ -62,6 +62,11 @@ class Maker {
     if (dtype != kBFloat16) return {floats(), nullptr, nullptr};
     return {nullptr, halves(kBFloat16), random_halves()};
   }
+  // Floats; or bfloat16, where no dtype is given.
+  Floats momenta() {
+    if (word() % 2 == 0 || options_.dtype) return {floats(), nullptr, nullptr};
+    return {nullptr, halves(kBFloat16), nullptr};
+  }
   u16* random_halves() {
     std::vector<u16> values(drawn(n));
     for (u16& x : values) x = static_cast<u16>(word());
@@ -332,10 +337,10 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
     case Kernel::k_adopt:
       return append(jobs, narrow(make));
     case Kernel::k_lion_signs:
-      return append(jobs, LionSigns{make.broken_values(), make.floats(), make.bits(), n,
+      return append(jobs, LionSigns{make.broken_values(), make.momenta(), make.bits(), n,
                                     make.betas(), make.hash(), make.fault()});
     case Kernel::k_lion_blend:
-      return append(jobs, LionBlend{make.broken_values(), make.floats(), make.floats(), n,
+      return append(jobs, LionBlend{make.broken_values(), make.momenta(), make.floats(), n,
                                     make.betas(), make.fault(), make.guard()});
     case Kernel::k_pack_signs:
       return append(
@@ -359,7 +364,7 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
     case Kernel::k_adamw:
       return append(jobs, adamw_job(make));
     case Kernel::k_dense_lion:
-      return append(jobs, DenseLion{make.values(), make.floats(), make.parameters(), n,
+      return append(jobs, DenseLion{make.values(), make.momenta(), make.parameters(), n,
                                     make.betas(), make.rate(), make.guard()});
     case Kernel::k_sgd_momentum:
       return append(jobs, sgd_job(make));
