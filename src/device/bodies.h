@@ -26,15 +26,26 @@ PRIDE_BODY void widen(const Widen& j, u64 at) {
   for_chunk(at, j.n, [&](u32 lane, u32 h) { global(j.out)[index_of(at, lane, h)] = x(lane, h); });
 }
 
-// out = in
+// out = in: floats, halves, or bfloat16 alone, with `narrow`.
 struct Copy {
-  Floats in, out;
+  Halves in, out;
   u64 n;
+  u32 narrow_in, narrow_out;
 };
 PRIDE_BODY void copy(const Copy& j, u64 at) {
   Chunk<float> x;
-  fetch(x, j.in, at, j.n);
-  for_chunk(at, j.n, [&](u32 lane, u32 h) { put(j.out, index_of(at, lane, h), x(lane, h)); });
+  if (j.narrow_in != 0) {
+    fetch(x, Stored{j.in.data, 1}, at, j.n);
+  } else {
+    fetch(x, j.in, at, j.n);
+  }
+  for_chunk(at, j.n, [&](u32 lane, u32 h) {
+    if (j.narrow_out != 0) {
+      put(Stored{j.out.data, 1}, index_of(at, lane, h), x(lane, h));
+    } else {
+      put(j.out, index_of(at, lane, h), x(lane, h));
+    }
+  });
 }
 
 // A parameter in float16, and its master.
@@ -69,7 +80,7 @@ PRIDE_BODY void adopt(const Narrow& j, u64 at) {
 // kernels::lion_sign_update
 struct LionSigns {
   Values g;
-  Floats m;
+  Stored m;
   u64* bits;
   u64 n;
   Betas betas;
@@ -95,7 +106,7 @@ PRIDE_BODY void lion_signs(const LionSigns& j, u64 at) {
 // kernels::lion_blend
 struct LionBlend {
   Values g;
-  Floats m;
+  Stored m;
   float* u;
   u64 n;
   Betas betas;
@@ -144,7 +155,7 @@ PRIDE_BODY void pack_signs(const PackSigns& j, u64 at) {
 // kernels::apply_signs, or with `nonzero` kernels::apply_ternary
 struct ApplySigns {
   const u64 *positive, *nonzero;
-  Floats x;
+  Halves x;
   u64 n;
   Rate rate;
 };
@@ -166,7 +177,7 @@ PRIDE_BODY void apply_signs(const ApplySigns& j, u64 at) {
 struct ApplyCounts {
   const u64* planes;
   u64 n_planes, stride;
-  Floats x;
+  Halves x;
   u64 n;
   Rate rate;
   i32 present, world;
@@ -192,7 +203,7 @@ PRIDE_BODY void apply_counts(const ApplyCounts& j, u64 at) {
 struct ApplyPacked {
   const u32* packed;
   u64 n_digits, first_word;
-  Floats x;
+  Halves x;
   u64 n;
   Rate rate;
   i32 present, world;
@@ -230,7 +241,7 @@ PRIDE_BODY void apply_packed(const ApplyPacked& j, u64 at) {
 
 // kernels::scale, kernels::apply_decay
 struct Scale {
-  Floats x;
+  Halves x;
   u64 n;
   float factor;
 };
@@ -243,9 +254,9 @@ PRIDE_BODY void scale(const Scale& j, u64 at) {
 
 // out = a + b
 struct Sum {
-  Floats a;
+  Halves a;
   const float* b;
-  Floats out;
+  Halves out;
   u64 n;
 };
 PRIDE_BODY void sum(const Sum& j, u64 at) {

@@ -9,7 +9,8 @@
 
 namespace pride {
 
-using device::betas_of, device::fault_of, device::floats_of, device::hash_of, device::values_of;
+using device::is_narrow, device::betas_of, device::fault_of, device::halves_of, device::stored_of,
+    device::hash_of, device::values_of;
 
 namespace {
 
@@ -197,7 +198,7 @@ void DeviceSpace::lion_sign_update(const Values& g, const kernels::Blend& blend,
                                    kernels::HashWords zeros, Floats m,
                                    std::span<std::uint64_t> bits, FaultSlot fault) {
   add(Kernel::k_lion_signs,
-      device::LionSigns{values_of(g), floats_of(m), bits.data(), m.size(), betas_of(blend),
+      device::LionSigns{values_of(g), stored_of(m), bits.data(), m.size(), betas_of(blend),
                         hash_of(zeros), fault_of(fault)},
       {g, m, bits, word_of(fault)});
 }
@@ -205,7 +206,7 @@ void DeviceSpace::lion_sign_update(const Values& g, const kernels::Blend& blend,
 void DeviceSpace::lion_blend(const Values& g, const kernels::Blend& blend, Floats m,
                              std::span<float> u, FaultSlot fault, Guard guard) {
   add(Kernel::k_lion_blend,
-      device::LionBlend{values_of(g), floats_of(m), u.data(), m.size(), betas_of(blend),
+      device::LionBlend{values_of(g), stored_of(m), u.data(), m.size(), betas_of(blend),
                         fault_of(fault), guard},
       {g, m, u, word_of(fault), word_of(guard)});
 }
@@ -223,7 +224,7 @@ void DeviceSpace::check(const Values& g, FaultSlot fault) {
 
 void DeviceSpace::apply_signs(std::span<const std::uint64_t> bits, kernels::Step step, Floats x) {
   add(Kernel::k_apply_signs,
-      device::ApplySigns{bits.data(), nullptr, floats_of(x), x.size(), rate_of(step)},
+      device::ApplySigns{bits.data(), nullptr, halves_of(x), x.size(), rate_of(step)},
       {bits, x, lower_of(x)});
 }
 
@@ -231,7 +232,7 @@ void DeviceSpace::apply_ternary(std::span<const std::uint64_t> positive,
                                 std::span<const std::uint64_t> nonzero, kernels::Step step,
                                 Floats x) {
   add(Kernel::k_apply_signs,
-      device::ApplySigns{positive.data(), nonzero.data(), floats_of(x), x.size(), rate_of(step)},
+      device::ApplySigns{positive.data(), nonzero.data(), halves_of(x), x.size(), rate_of(step)},
       {positive, nonzero, x, lower_of(x)});
 }
 
@@ -239,7 +240,7 @@ void DeviceSpace::apply_counts(std::span<const std::uint64_t> planes, std::size_
                                std::size_t plane_stride, int present, int world, kernels::Step step,
                                Floats x) {
   add(Kernel::k_apply_counts,
-      device::ApplyCounts{planes.data(), n_planes, plane_stride, floats_of(x), x.size(),
+      device::ApplyCounts{planes.data(), n_planes, plane_stride, halves_of(x), x.size(),
                           rate_of(step), present, world},
       {planes, x, lower_of(x)});
 }
@@ -248,18 +249,18 @@ void DeviceSpace::apply_packed_counts(std::span<const std::uint32_t> packed, ker
                                       std::size_t first_word, int present, int world,
                                       kernels::Step step, Floats x) {
   add(Kernel::k_apply_packed,
-      device::ApplyPacked{packed.data(), radix.n_digits, first_word, floats_of(x), x.size(),
+      device::ApplyPacked{packed.data(), radix.n_digits, first_word, halves_of(x), x.size(),
                           rate_of(step), present, world, radix.base},
       {packed, x, lower_of(x)});
 }
 
 void DeviceSpace::apply_decay(float decay, Floats x) {
   if (decay == 1) return;
-  add(Kernel::k_scale, device::Scale{floats_of(x), x.size(), decay}, {x, lower_of(x)});
+  add(Kernel::k_scale, device::Scale{halves_of(x), x.size(), decay}, {x, lower_of(x)});
 }
 
 void DeviceSpace::scale(float factor, std::span<float> x) {
-  add(Kernel::k_scale, device::Scale{floats_of(Floats(x)), x.size(), factor}, {x});
+  add(Kernel::k_scale, device::Scale{halves_of(Floats(x)), x.size(), factor}, {x});
 }
 
 void DeviceSpace::adamw(const Values& g, const kernels::AdamScalars& s, std::span<float> m,
@@ -268,7 +269,7 @@ void DeviceSpace::adamw(const Values& g, const kernels::AdamScalars& s, std::spa
       device::AdamW{values_of(g),
                     m.data(),
                     v.data(),
-                    floats_of(x),
+                    halves_of(x),
                     x.size(),
                     {s.beta1, s.one_minus_beta1, s.beta2, s.one_minus_beta2},
                     s.step_size,
@@ -282,7 +283,7 @@ void DeviceSpace::adamw(const Values& g, const kernels::AdamScalars& s, std::spa
 void DeviceSpace::dense_lion(const Values& g, const kernels::Blend& blend, kernels::Step step,
                              Floats m, Floats x, Guard guard) {
   add(Kernel::k_dense_lion,
-      device::DenseLion{values_of(g), floats_of(m), floats_of(x), x.size(), betas_of(blend),
+      device::DenseLion{values_of(g), stored_of(m), halves_of(x), x.size(), betas_of(blend),
                         rate_of(step), guard},
       {g, m, x, lower_of(x), word_of(guard)});
 }
@@ -290,7 +291,7 @@ void DeviceSpace::dense_lion(const Values& g, const kernels::Blend& blend, kerne
 void DeviceSpace::sgd_momentum(const Values& g, float momentum, bool nesterov, kernels::Step step,
                                std::span<float> m, Floats x, Guard guard) {
   add(Kernel::k_sgd_momentum,
-      device::SgdMomentum{values_of(g), m.data(), floats_of(x), x.size(), rate_of(step), momentum,
+      device::SgdMomentum{values_of(g), m.data(), halves_of(x), x.size(), rate_of(step), momentum,
                           nesterov ? 1u : 0u, guard},
       {g, m, x, lower_of(x), word_of(guard)});
 }
@@ -300,7 +301,8 @@ void DeviceSpace::widen(const Values& g, std::span<float> out) {
 }
 
 void DeviceSpace::copy(ConstFloats from, Floats to) {
-  add(Kernel::k_copy, device::Copy{floats_of(from), floats_of(to), to.size()},
+  add(Kernel::k_copy,
+      device::Copy{halves_of(from), halves_of(to), to.size(), is_narrow(from), is_narrow(to)},
       {from, lower_of(from), to, lower_of(to)});
 }
 
@@ -315,7 +317,7 @@ void DeviceSpace::poison(std::span<float> x, Guard guard) {
 }
 
 void DeviceSpace::sum(ConstFloats a, std::span<const float> b, Floats out) {
-  add(Kernel::k_sum, device::Sum{floats_of(a), b.data(), floats_of(out), out.size()},
+  add(Kernel::k_sum, device::Sum{halves_of(a), b.data(), halves_of(out), out.size()},
       {a, lower_of(a), b, out, lower_of(out)});
 }
 

@@ -47,7 +47,7 @@ void DeviceSpace::apply_scaled_signs(std::span<const std::uint64_t> bits,
                                      kernels::BlockScales<const float> scales, float decay,
                                      Floats x) {
   add(Kernel::k_apply_scaled,
-      device::ApplyScaled{bits.data(), scales.of.data(), device::floats_of(x), x.size(),
+      device::ApplyScaled{bits.data(), scales.of.data(), device::halves_of(x), x.size(),
                           scales.lead, decay},
       {bits, scales.of, x, lower_of(x)});
 }

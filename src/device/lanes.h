@@ -250,10 +250,15 @@ PRIDE_BODY void fetch(Chunk<float>& out, const Values& in, u64 at, u64 n) {
   for_chunk(at, n, [&](u32 lane, u32 h) { out(lane, h) *= in.factor; });
 }
 
-// base/floats.h: floats, their two halves, or bfloat16.
-struct Floats {
-  float* data;
-  u16 *upper, *lower;
+// base/floats.h: floats, or the two halves of each.
+struct Halves {
+  void* data;  // floats, or with `lower` the upper halves
+  u16* lower;
+};
+// Floats, or bfloat16. A type of its own: with three kinds in one, kernels ran out of registers.
+struct Stored {
+  void* data;
+  u64 narrow;  // not 0: bfloat16
 };
 PRIDE_BODY float joined(u16 upper, u16 lower) {
   const u32 high = (u32)upper << 16, magnitude = high & 0x7FFFFFFFu;
@@ -267,25 +272,35 @@ PRIDE_BODY u16 upper_half(float x) {
   return (u16)((x != x ? bits | 0x00400000u : bits + 0x8000u) >> 16);
 }
 PRIDE_BODY u16 lower_half(float x) { return x != x ? (u16)0 : (u16)PRIDE_BITS(u32, x); }
-PRIDE_BODY void fetch(Chunk<float>& out, const Floats& in, u64 at, u64 n) {
-  if (in.upper == nullptr) return fetch(out, (const float*)in.data, at, n);
+PRIDE_BODY void fetch(Chunk<float>& out, const Halves& in, u64 at, u64 n) {
+  if (in.lower == nullptr) return fetch(out, (const float*)in.data, at, n);
   Chunk<u16> upper, lower;
-  fetch(upper, (const u16*)in.upper, at, n);
-  if (in.lower == nullptr) return map_chunk(out, upper, from_bfloat16);
+  fetch(upper, (const u16*)in.data, at, n);
   fetch(lower, (const u16*)in.lower, at, n);
   PRIDE_UNROLL
   for (u32 h = 0; h < kLoads; ++h) {
     each([&](u32 lane) { out(lane, h) = joined(upper(lane, h), lower(lane, h)); });
   }
 }
-PRIDE_BODY void put(const Floats& out, u64 i, float x) {
-  if (out.upper == nullptr) {
-    global(out.data)[i] = x;
-  } else if (out.lower == nullptr) {
-    global(out.upper)[i] = to_bfloat16(x);
+PRIDE_BODY void put(const Halves& out, u64 i, float x) {
+  if (out.lower == nullptr) {
+    global((float*)out.data)[i] = x;
   } else {
-    global(out.upper)[i] = upper_half(x);
+    global((u16*)out.data)[i] = upper_half(x);
     global(out.lower)[i] = lower_half(x);
+  }
+}
+PRIDE_BODY void fetch(Chunk<float>& out, const Stored& in, u64 at, u64 n) {
+  if (in.narrow == 0) return fetch(out, (const float*)in.data, at, n);
+  Chunk<u16> narrow;
+  fetch(narrow, (const u16*)in.data, at, n);
+  map_chunk(out, narrow, from_bfloat16);
+}
+PRIDE_BODY void put(const Stored& out, u64 i, float x) {
+  if (out.narrow == 0) {
+    global((float*)out.data)[i] = x;
+  } else {
+    global((u16*)out.data)[i] = to_bfloat16(x);
   }
 }
 

@@ -12,7 +12,7 @@ namespace pride::device {
 struct AdamW {
   Values g;
   float *m, *v;
-  Floats x;
+  Halves x;
   u64 n;
   Betas betas;
   float step_size, sqrt_bias2, eps, decay;
@@ -39,7 +39,8 @@ PRIDE_BODY void adamw(const AdamW& j, u64 at) {
 // kernels::dense_lion
 struct DenseLion {
   Values g;
-  Floats m, x;
+  Stored m;
+  Halves x;
   u64 n;
   Betas betas;
   Rate rate;
@@ -64,7 +65,7 @@ PRIDE_BODY void dense_lion(const DenseLion& j, u64 at) {
 struct SgdMomentum {
   Values g;
   float* m;
-  Floats x;
+  Halves x;
   u64 n;
   Rate rate;
   float momentum;
@@ -74,8 +75,8 @@ struct SgdMomentum {
 PRIDE_BODY void sgd_momentum(const SgdMomentum& j, u64 at) {
   if (is_faulty(j.guard)) return;
   Chunk<float> g, m, x;
-  fetch(m, j.m, at, j.n);
   fetch(x, j.x, at, j.n);
+  fetch(m, j.m, at, j.n);
   fetch(g, j.g, at, j.n);
   for_chunk(at, j.n, [&](u32 lane, u32 h) {
     const u64 i = index_of(at, lane, h);

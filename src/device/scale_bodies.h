@@ -162,7 +162,7 @@ PRIDE_BODY void keep_feedback(const KeepFeedback& j, u64 at) {
 struct ApplyScaled {
   const u64* bits;
   const float* scales;
-  Floats x;
+  Halves x;
   u64 n, lead;
   float decay;
 };

@@ -57,15 +57,16 @@ class Maker {
     return memory_.array<u16>(values, n);
   }
   // Floats or halves, of which `upper` may have been changed.
-  Floats parameters() {
+  Halves parameters() {
     const u32 any = word() % 3, dtype = options_.dtype.value_or(any);
-    if (dtype != kBFloat16) return {floats(), nullptr, nullptr};
-    return {nullptr, halves(kBFloat16), random_halves()};
+    if (dtype != kBFloat16) return {floats(), nullptr};
+    u16* const upper = halves(kBFloat16);
+    return {upper, random_halves()};
   }
   // Floats; or bfloat16, where no dtype is given.
-  Floats momenta() {
-    if (word() % 2 == 0 || options_.dtype) return {floats(), nullptr, nullptr};
-    return {nullptr, halves(kBFloat16), nullptr};
+  Stored momenta() {
+    if (word() % 2 == 0 || options_.dtype) return {floats(), 0};
+    return {halves(kBFloat16), 1};
   }
   u16* random_halves() {
     std::vector<u16> values(drawn(n));
@@ -332,7 +333,7 @@ void append_job(Kernel kernel, Maker& make, Jobs& jobs) {
     case Kernel::k_widen:
       return append(jobs, Widen{make.values(), make.floats(), n});
     case Kernel::k_copy:
-      return append(jobs, Copy{make.parameters(), make.parameters(), n});
+      return append(jobs, Copy{make.parameters(), make.parameters(), n, 0, 0});
     case Kernel::k_publish:
     case Kernel::k_adopt:
       return append(jobs, narrow(make));
