@@ -281,7 +281,8 @@ TEST(StochasticSigns, LoadsAStateFromBeforeTheOptions) {
   run_world(1, [&](Communicator& comm) {
     Optimizer first(comm, layout, {});
     StateDict state = first.save();
-    EXPECT_EQ(state.scalars.at("options"), "result=majority signs=exact tie=hash");
+    EXPECT_EQ(state.scalars.at("options"),
+              "momentum_dtype=float32 result=majority signs=exact tie=hash");
     state.scalars["options"] = "tie=hash";
     first.load(state);
     Optimizer other(comm, layout, {.options = kSigns});
