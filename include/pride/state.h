@@ -14,7 +14,8 @@
 
 namespace pride {
 
-// Placement of a buffer: each rank its own, all ranks the same, or each shard's part on its server.
+// Placement of a buffer: each rank has its own, all ranks have the same, or each server has its
+// shard's part.
 enum class StateKind { kLocal, kShared, kServer };
 
 // A buffer of (flat_size) values in an optimizer's memory. Of kServer: it lies in the host's

@@ -1,4 +1,4 @@
-"""pride in Lightning: a strategy in the place of ``"ddp"``.
+"""pride in Lightning: a strategy that replaces ``"ddp"``.
 
     trainer = lightning.Trainer(strategy=pride.lightning.Strategy(), ...)
 
@@ -14,10 +14,10 @@ _frameworks.require("lightning", (2, 6), 2)
 
 
 class Strategy(DDPStrategy):
-    """Lightning's DDPStrategy without averaging; the arguments are its own.
+    """Lightning's DDPStrategy without averaging; it takes the same arguments.
 
-    Optimizers are made in ``configure_optimizers()``, best from ``self.named_parameters()``: errors
-    then have the names. Lightning's checkpoints have the momenta of all ranks. Every
+    Make optimizers in ``configure_optimizers()``, preferably from ``self.named_parameters()``, so
+    that errors have the names. Lightning's checkpoints have the momenta of all ranks. Every
     ``log_every_n_steps`` the trainer's loggers get ``pride/bytes_sent`` of the last step and
     ``pride/vote_agreement``, the share of this rank's own signs that won.
 
@@ -28,12 +28,12 @@ class Strategy(DDPStrategy):
     strategy_name = "pride"
 
     def configure_ddp(self) -> None:
-        """Wraps the model, and turns averaging off before the first backward."""
+        """Wraps the model and turns averaging off before the first backward."""
         super().configure_ddp()
         _frameworks.stop_averaging(self.model, self.world_size)
 
     def setup_optimizers(self, trainer) -> None:
-        """Makes the optimizers, over the wrapped model."""
+        """Makes the optimizers over the wrapped model."""
         super().setup_optimizers(trainer)
         self._meters = [_frameworks.Meter(optimizer) for optimizer in self.optimizers]
 

@@ -260,7 +260,7 @@ def not_finite():
 def test_nan_on_one_rank_raises_on_all_and_changes_nothing(world):
     expected = world(4).run(with_nodes, 2, "dlion-avg")
     for (text, weights), (_, _, (undisturbed, _)) in zip(world(4).run(not_finite), expected):
-        assert "step 1: the mean gradient of 2.bias in node 1, of which rank " in text
+        assert "step 1: the mean gradient of 2.bias in node 1, held by rank " in text
         assert weights == undisturbed
 
 
@@ -483,7 +483,7 @@ def test_state_by_buckets(world, tmp_path):
     assert world(4).run(resumed, 2, method, tmp_path, gathered=True) == expected
     for local, n in ((0, 2), (3, 6)):
         for error in world(n).errors(resumed, local, method, tmp_path, gathered=True):
-            assert "signsgd-ef has a state by buckets, which were of nodes of 2 rank(s); " in error[1]
+            assert "signsgd-ef has a state by buckets, for nodes of 2 rank(s); " in error[1]
 
 
 def copied():

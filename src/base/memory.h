@@ -1,5 +1,5 @@
-// Memory: where tensors, state and frames lie: the host's, or a device's, which the host reads and
-// writes through here alone.
+// Memory of tensors, state and frames: the host's, or a device's, which the host accesses only
+// through this class.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@ class Memory {
   // n floats of 0, aligned to 64 bytes. They are counted in held().
   virtual std::shared_ptr<float[]> zeros(std::size_t n) = 0;
 
-  // Memory of the host for frames, aligned to 64 bytes, which a device copies from and to.
+  // Host memory for frames, aligned to 64 bytes, for copies from and to a device.
   virtual std::shared_ptr<std::byte[]> frame(std::size_t bytes) = 0;
 
   // Between steps, after all work that is queued: values of this memory to the host's, and back.

@@ -75,7 +75,7 @@ std::uint64_t StateTable::floats() const noexcept {
   return n;
 }
 
-// The first floats of a buffer, from another table's.
+// Copies the first floats of a buffer from another table's.
 void StateTable::copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to) {
   std::vector<float> room;
   of_to.write(on_host(of_from, from.span(), room), to.span());
