@@ -81,6 +81,7 @@ struct OptimizerOptions {
   std::shared_ptr<Device> device = nullptr;
   // With a device: needed by methods that orthogonalise matrices.
   Orthogonalise orthogonalise = nullptr;
+  void* stream = nullptr;  // with a device: as Optimizer::set_stream()
   // Instead of other ranks: the number of virtual workers, which this process plays in turn over
   // one copy of the parameters (docs/virtual_workers.md). 0: none. hand_over() gets the gradients
   // of each, then step_workers() runs the step of all. Parameters, states and counted bytes are
@@ -175,7 +176,7 @@ class Optimizer {
 
   // With a device: the stream (a CUstream) of the caller's work on parameters and gradients, for
   // later calls. Their work starts after the stream's present work, and the stream continues after
-  // theirs.
+  // theirs. A caller that keeps this order itself gives the device's own stream.
   void set_stream(void* stream);
 
   // This worker's number in the run it has joined; without a coordinator the rank.
