@@ -81,6 +81,15 @@ struct OptimizerOptions {
   std::shared_ptr<Device> device = nullptr;
   // With a device: for the methods that orthogonalise matrices.
   Orthogonalise orthogonalise = nullptr;
+  // Of a part of a model (TensorSpec::first_coord), whose other parts have optimizers of their own:
+  // adds to each value those of all other parts. A step with non_finite = kSkip or clip_global_norm
+  // calls it once, on the thread of finish_step(), between exchange and apply, with {sum of squares
+  // of the mean gradient, or 0 without clip_global_norm; 1 where the gradient is not finite, or 0}.
+  // All parts then skip the step, or clip it by the norm of all. What it throws ends the step and
+  // fails the communicator. REQUIRES: no coordinator, no virtual workers; with kSkip a method
+  // without local steps.
+  std::function<void(std::span<double> values)> sum_of_parts = nullptr;
+
   // In the place of other ranks: so many virtual workers, which this process plays one after the
   // other over one copy of the parameters (docs/virtual_workers.md). 0: none. The gradients of each
   // are given to hand_over(), then step_workers() makes the step of all. Bits of parameters and
