@@ -60,6 +60,28 @@ def test_votes_that_are_drawn(world):
     compare(world, (2, 2), "dlion-vote", {"result": "stochastic"})
 
 
+def grown(shape=None):
+    """The last layer is added later; without a mesh the oracle of 2 x 2."""
+    mesh = shape and sharded.mesh_of(*shape)
+    model = sharded.sharded(mesh) if shape else sharded.model()
+    names = list(model.named_parameters())
+    optimizer = pride.Optimizer(names[:-2], 1e-2, method="dlion-vote", bucket_size=64, timeout=30,
+                                replicate_mesh=mesh and mesh["dp"])
+    optimizer.add_param_group({"params": names[-2:], "lr": 3e-2})
+    for step in range(STEPS if not shape else 0):
+        sharded.backward(model, dist.get_rank(), 2, step)
+        optimizer.step()
+    if shape:
+        sharded.train(mesh, model, optimizer, STEPS)
+    return sharded.ending(model, optimizer)[0]
+
+
+def test_a_group_that_is_added_has_its_place_in_the_whole_model(world):
+    [expected, same] = world(2).run(grown)
+    assert expected == same
+    assert world(4).run(grown, (2, 2)) == [expected] * 4
+
+
 # method, and: the gradient of one shard of one replica is not finite in the step
 HELD = [("dlion-vote", 2, dict(on_non_finite="skip")),
         ("lion", 2, dict(on_non_finite="skip", clip_global_norm=3.0)),
