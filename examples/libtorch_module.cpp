@@ -1,5 +1,5 @@
-// Three workers train one libtorch module together. Each makes its own, with weights of its own:
-// ModuleTensors::broadcast() gives all of them those of rank 0 before the first forward, as
+// Three workers train one libtorch module together. Each makes its own copy with its own weights.
+// ModuleTensors::broadcast() copies rank 0's weights to all before the first forward, as
 // DistributedDataParallel does. Exits with 1 if the workers' weights differ in the end, or the loss
 // is not low.
 // SPDX-License-Identifier: Apache-2.0
@@ -38,7 +38,7 @@ struct Result {
   double loss = 0;
 };
 
-// One worker: fits sin(3x) on [-1, 1], from points of its own.
+// One worker: fits sin(3x) on [-1, 1], from its own points.
 Result train(pride::Communicator& comm) {
   Net net;
   pride::ModuleTensors tensors(parameters_of(net));

@@ -1,5 +1,5 @@
-// Four threads fit one linear model together; each sees its own samples, and one bit per
-// coordinate travels. Exits with 1 if the fit is not close to the weights that made the data.
+// Four threads fit one linear model together. Each has its own samples and sends one bit per
+// coordinate. Exits with 1 if the fit is not close to the true weights.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstddef>
@@ -61,7 +61,7 @@ double distance(std::span<const float> a, std::span<const float> b) {
   return std::sqrt(sum / kFeatures);
 }
 
-// One worker. Returns how far (root mean square) its weights end from the true ones.
+// One worker. Returns the root mean square distance of its final weights from the true ones.
 double train(pride::Communicator& comm) {
   const std::vector<float> truth = true_weights();
   const pride::Layout layout({{"weight", {kFeatures}}});

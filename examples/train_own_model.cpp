@@ -1,5 +1,5 @@
-// A model and data of one's own, trained by four workers with one bit per parameter on the wire: a
-// small network learns on which of two spirals a point lies. Exits with 1 if it does not.
+// Your own model and data, trained by four workers with one bit per parameter on the wire. A small
+// network learns on which of two spirals a point lies. Exits with 1 if it does not.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 

@@ -9,16 +9,17 @@ usage() {
   cat <<'TEXT'
 usage: scripts/demo.sh [FLAG...]
 
-Installs missing packages, builds pride, then trains a small GPT with 4 workers (threads of one
-process) on the text that came with the compiler, by adamw, lion, dlion-vote and dlion-muon. Ends in
-two tables: validation loss and bytes that a worker sends per step; the time of a step at 100 Mbit/s
-and 1 Gbit/s, with gradients in bfloat16 beside them. As root, where ip and tc are, the second one is
-measured on ranks in network namespaces; else `pride plan` predicts it, and the table says so.
-About four minutes on two cores once pride is built; docs/quick_start.md says how long that takes.
+Installs missing packages and builds pride. Then trains a small GPT by adamw, lion, dlion-vote and
+dlion-muon, with 4 workers (threads of one process), on the compiler's own headers as text. Prints two
+tables:
+  - validation loss, and bytes that a worker sends per step
+  - time of a step at 100 Mbit/s and 1 Gbit/s, also for gradients in bfloat16. As root, with ip and tc,
+    it is measured on ranks in network namespaces; otherwise `pride plan` predicts it (marked)
+Takes about four minutes on two cores after the build (docs/quick_start.md has the build's time).
 
-Flags are those of `pride sweep` but --out, for experiments/demo.toml: --set steps=50 makes shorter
-runs. They go to out/demo; runs that are there already are not repeated. out/demo/time.svg shows loss
-against time at 100 Mbit/s.
+Flags are those of `pride sweep` for experiments/demo.toml, except --out: --set steps=50 shortens the
+runs. Results are in out/demo; finished runs are not repeated. out/demo/time.svg shows loss against
+time at 100 Mbit/s.
 
 Environment: PRIDE_TEST_JOBS (default 2) is the number of compilers at a time.
 TEXT

@@ -9,15 +9,15 @@ usage: scripts/get_data.sh [cifar10] [text] [--into DIR]
        scripts/get_data.sh --check DIR
 
 Downloads the named data sets (all of them if none is named) into DIR (default: data), checks them
-and unpacks them: DIR/cifar10/*.bin and DIR/text/tinyshakespeare.txt. An interrupted download goes
-on where it stopped. A file whose checksum is wrong is refused and kept aside as NAME.bad.
+and unpacks them: DIR/cifar10/*.bin and DIR/text/tinyshakespeare.txt. An interrupted download resumes.
+A file with a wrong checksum is refused and kept as NAME.bad.
 
   --into DIR   where to put the data
-  --check DIR  download nothing: check the files of these data sets that DIR holds (searched two
-               levels deep; plain or .gz); fails if one differs or if there is none
+  --check DIR  download nothing: check the files of these data sets in DIR (two levels deep; plain or
+               .gz); fails if one differs or none exists
   -h, --help   this text
 
-`pride train --task lm` needs no download: its default text came with the compiler.
+`pride train --task lm` needs no download: its default text is the compiler's headers.
 TEXT
 }
 

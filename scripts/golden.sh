@@ -8,9 +8,9 @@ usage() {
   cat <<'TEXT'
 usage: scripts/golden.sh [--check]
 
-Builds golden_table in build/dev and writes what it prints to tests/golden/table.txt.
+Builds golden_table in build/dev and writes its output to tests/golden/table.txt.
 
-  --check     show what would change, and fail if anything would
+  --check     show the changes, and fail if there are any
   -h, --help  this text
 TEXT
 }

@@ -7,13 +7,13 @@ usage() {
   cat <<'TEXT'
 usage: scripts/setup.sh [--minimal] [--list]
 
-Installs, through apt, what pride needs on Debian 12 and is not installed yet.
+Installs the missing packages that pride needs on Debian 12, with apt.
 
-  --minimal   what the `core` preset needs: no torch, no MPI, no lint tools
+  --minimal   only the packages of the `core` preset: no torch, no MPI, no lint tools
   --list      print the packages, one per line, and install nothing
   -h, --help  this text
 
-Elsewhere: install the same libraries by other means; CMake builds what it finds.
+On other systems install the same libraries yourself; CMake builds what it finds.
 TEXT
 }
 

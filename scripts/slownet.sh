@@ -7,25 +7,25 @@ usage() {
   cat <<'TEXT'
 usage: scripts/slownet.sh [options] -- COMMAND [ARGUMENTS]
 
-Runs COMMAND on N ranks in hosts that are network namespaces of this machine, joined by a switch, each with a
-link of the rate given. Namespaces and processes are gone afterwards, unless it is killed by SIGKILL. Needs root and iproute2;
-touches nothing of the machine's own network.
+Runs COMMAND on N ranks. Their hosts are network namespaces of this machine, joined by a switch, each with a
+link of the given rate. Removes namespaces and processes afterwards, unless killed by SIGKILL. Needs root and
+iproute2; does not touch the machine's own network.
 
   -n, --ranks N       ranks (4)
       --hosts H       hosts that share the ranks evenly, in order (as many as ranks)
   -r, --rate RATE     of each link, in each direction: 100mbit, 1Gbit/s, 1Gbps (bits), ...; none: unshaped (1gbit)
-      --burst BYTES   the shaper's bucket. Large ones let short exchanges run above the rate, those below a packet of
-                      64 KB hold every one of these up. Default: what the link carries in 1 ms, 64 KB at least
+      --burst BYTES   the shaper's bucket. A large one lets short exchanges exceed the rate; one below 64 KB delays
+                      every packet of 64 KB. Default: the link's bytes in 1 ms, at least 64 KB
       --congestion C  TCP's congestion control in the hosts (reno; bbr shares links badly among streams that start at once)
   -l, --launcher L    mpi: mpirun over TCP (default)
                       env: COMMAND once per rank with MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, LOCAL_RANK and
-                      LOCAL_WORLD_SIZE set as torchrun does, and GLOO_SOCKET_IFNAME: pride then talks over c10d.
-                      When a rank fails, the others have 5 s to end by themselves
+                      LOCAL_WORLD_SIZE set as by torchrun, and GLOO_SOCKET_IFNAME: pride then uses c10d.
+                      If a rank fails, the others have 5 s to end
       --mpi-arg ARG   one more argument for mpirun; may be repeated
       --counters FILE bytes and packets that each host's interface sent and received, as JSON
   -h, --help          this text
 
-Exit status: COMMAND's (env: the first that is not 0); 2 for a wrong argument; 3 if the network cannot be made.
+Exit status: COMMAND's (env: the first non-zero one); 2 for a wrong argument; 3 if the network cannot be created.
 
   scripts/slownet.sh -n 4 -r 1gbit -- build/release/apps/pride/pride bench network
 TEXT

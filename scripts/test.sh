@@ -10,12 +10,12 @@ usage: scripts/test.sh [--quick] [--no-setup]
 
 Builds pride in build/ and runs its checks, stage by stage; stops at the first stage that fails.
 
-  --quick      lint, build, and the tests that are not labelled slow
-  --no-setup   do not look for missing packages
+  --quick      lint, build, and the tests without the label slow
+  --no-setup   do not check for missing packages
   -h, --help   this text
 
-Environment: PRIDE_TEST_JOBS (default 2) is how many compilers run at a time; tests: two more.
-docs/testing.md says what each stage is for. Python packages from PyPI, 6 GB, are kept for a week in
+Environment: PRIDE_TEST_JOBS (default 2) is the number of parallel compilers; tests: two more.
+docs/testing.md describes each stage. Python packages from PyPI, 6 GB, are kept for a week in
 ~/.cache/pride.
 TEXT
 }
@@ -98,13 +98,24 @@ finish() {
   exit 0
 }
 
-# build PRESET [CMAKE_ARGUMENT...]
+# build PRESET: waits while build_ahead builds it.
 build() {
-  local preset=$1
-  shift
-  rm -f "build/$preset/junit.xml"
-  cmake --preset "$preset" "$@"
-  cmake --build "build/$preset" --parallel "$jobs"
+  mkdir -p "build/$1"
+  (
+    flock 9
+    rm -f "build/$1/junit.xml"
+    cmake --preset "$1"
+    cmake --build "build/$1" --parallel "$jobs"
+  ) 9>"build/$1/lock"
+}
+
+# Builds presets in the time that tests wait. Their own stages build what is missing and show what fails.
+build_ahead() {
+  local preset
+  renice -n 19 "$BASHPID" >/dev/null
+  for preset in "$@"; do
+    build "$preset" >"build/$preset.log" 2>&1 || true
+  done
 }
 
 # run_tests PRESET [CTEST_ARGUMENT...]: fails if a test fails, or if there are none.
@@ -238,6 +249,10 @@ main() {
     stage "python" 3 python_package
     finish
   fi
+  set -m  # in a process group of its own, which the end of this script ends
+  build_ahead asan tsan fuzz </dev/null &
+  trap 'kill -- -'$!' 2>/dev/null || true' EXIT
+  set +m
   stage "tests" 10 run_tests dev
   stage "python" 3 python_package
   stage "python, newest torch" 6 python_newest_torch

@@ -1,5 +1,5 @@
-// Commands that other programs have: `pride` becomes those, so that no command waits for a library
-// that it does not need.
+// `pride` replaces itself by the program that has the command, so that no command loads a library
+// it does not need.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Becomes a program that lies beside this one or in libexec/pride, with the same arguments.
+// Replaces this process by a program beside it or in libexec/pride, with the same arguments.
 [[noreturn]] void become(const char* program) {
   const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   const std::filesystem::path beside = here / program;
@@ -35,7 +35,7 @@ bool is_rank_of_a_job() {
   return std::ranges::any_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-// Of a network and a model on paper. Methods with matrices are measured, with one thread of BLAS.
+// For a given network and model. Methods with matrices are measured, with one thread of BLAS.
 bool is_word_of_a_plan_on_paper(const std::string& word) {
   constexpr std::array kFlags = {"--params", "--backward", "--bandwidth", "--latency", "--message",
                                  "--world",  "--methods",  "--cores",     "--json",    "--svg"};
@@ -51,7 +51,7 @@ bool is_mine(const Words& commands, const Words& words) {
     });
   };
   if (words.empty() || words[0].starts_with('-')) return !has("--help-all");
-  if (std::ranges::count(commands, words[0]) == 0) return true;  // and says that there is none
+  if (std::ranges::count(commands, words[0]) == 0) return true;  // and reports that there is none
   if (words[0] == "plan") {
     return has("--params") && has("--backward") && has("--bandwidth") && !is_rank_of_a_job() &&
            std::ranges::all_of(words, is_word_of_a_plan_on_paper);
@@ -68,7 +68,7 @@ void to_torch(const Words& commands, const Words& words) {
 }
 
 #if PRIDE_HAVE_COORD
-// The flags are checked here, too; what they ask for is done by pride-coord.
+// The flags are checked here, too; pride-coord runs the command.
 void serve(const ServeOptions&) { become("pride-coord"); }
 void verify_journal(const JournalOptions&) { become("pride-coord"); }
 void certs_init(const CertsOptions&) { become("pride-coord"); }

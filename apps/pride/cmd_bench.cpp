@@ -1,4 +1,4 @@
-// `pride bench`: what this machine and this network can do, as rows with rivals beside them.
+// `pride bench`: measurements of this machine and network, as rows next to rivals.
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/prctl.h>
 
@@ -37,7 +37,7 @@ constexpr double kMostCoords = 0x1p33;
 // The flags of all kinds.
 struct BenchArguments {
   Workers workers = {};
-  Settings settings = {};  // what all ranks must have alike
+  Settings settings = {};  // must be equal on all ranks
   bool json = false;
 };
 
@@ -51,12 +51,12 @@ void on_ranks(const BenchArguments& args, const RankedBody& body) {
   });
 }
 
-// A kind, which `run` measures. Its flags may have other defaults than `args.how`.
+// A kind, measured by `run`. Its flags may have other defaults than `args.how`.
 template <typename Args>
 CLI::App* add_kind(CLI::App& bench, const char* name, const char* what,
                    const std::shared_ptr<Args>& args, void (*run)(const Args&)) {
   CLI::App* kind = bench.add_subcommand(name, what);
-  kind->add_flag("--json", args->json, "JSON lines, one for each row");
+  kind->add_flag("--json", args->json, "JSON lines, one per row");
   kind->callback([=] {
     args->settings = settings_of(*kind);
     run(*args);
@@ -78,10 +78,10 @@ void add_times(CLI::App& kind, How& how, const char* seconds, const char* reps) 
 template <typename Args>
 CLI::App* add_ranked(CLI::App& bench, const char* name, const char* what,
                      const std::shared_ptr<Args>& args, void (*run)(const Args&),
-                     const char* reps = "Measurements of each row, at least") {
+                     const char* reps = "Minimum measurements per row") {
   CLI::App* kind = add_kind(bench, name, what, args, run);
   add_rank_flags(*kind, args->workers);
-  add_times(*kind, args->how, "Of each measurement, at least", reps);
+  add_times(*kind, args->how, "Minimum seconds per measurement", reps);
   return kind;
 }
 
@@ -104,18 +104,18 @@ void run_network(const NetworkArguments& args) {
     bench_patterns(comm, how, [&](const PatternCell& cell) { print.row(fields_of(comm, cell)); });
     if (comm.size() == 1) return;
     print.note(
-        "algorithm: bytes over the median. bus: what a rank sends of them, over it (of an "
-        "all-reduce what a ring sends).\nwrong: ranks that have not received what they must.");
+        "algorithm: bytes divided by the median time. bus: the bytes a rank sends divided by it "
+        "(for an all-reduce those of a ring).\nwrong: ranks that received wrong bytes.");
   });
 }
 
 void add_network(CLI::App& bench) {
   const auto args = std::make_shared<NetworkArguments>();
-  CLI::App* kind = add_ranked(
-      bench, "network", "Latency and goodput between the ranks, and patterns of messages by size",
-      args, run_network);
+  CLI::App* kind = add_ranked(bench, "network",
+                              "Latency and goodput between the ranks, and message patterns by size",
+                              args, run_network);
   add_value(*kind, "--sizes", args->how.sizes,
-            "Bytes of each rank's data in a pattern, as 8 or 64kB, separated by commas")
+            "Bytes of each rank's data in a pattern, such as 8 or 64kB, separated by commas")
       ->transform(number_reader<std::size_t>({1, 0x1p32}, true));
 }
 
@@ -127,7 +127,7 @@ struct MethodArguments : BenchArguments {
   std::string hierarchical = {};  // of exchange
 };
 
-// Methods choose the route of a bucket by what was measured, unless the user says otherwise.
+// Methods choose the route of a bucket by the measured network, unless the user sets it.
 void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
                      std::vector<std::string>& options) {
   if (comm.size() == 1 || parse_method_options(options).contains("round_bytes")) return;
@@ -135,7 +135,7 @@ void add_round_bytes(const Communicator& comm, const NetworkFacts& facts,
   options.push_back(concat("round_bytes=", round_bytes(network, comm.size())));
 }
 
-// As many as were asked for, where several threads of a rank may communicate at a time.
+// The requested number, if several threads of a rank may communicate at a time.
 int granted_threads(const Communicator& comm, int wanted, bool threads_may_talk) {
   if (threads_may_talk || wanted == 0) return wanted;
   if (comm.rank() == 0) {
@@ -155,8 +155,9 @@ void run_exchange(const MethodArguments& args) {
     bench_exchange(comm, how, network,
                    [&](const ExchangeCell& cell) { print.row(fields_of(comm, cell)); });
     print.note(
-        "x limit: median over the bytes at the better goodput above. wrong: ranks whose result is "
-        "not what it must be.\n~: an estimate: what the transport's own sum sends is not known.");
+        "x limit: the median divided by the time of the bytes at the better goodput above. wrong: "
+        "ranks with a wrong result.\n~: an estimate, because the bytes of the transport's own sum "
+        "are not known.");
   });
 }
 
@@ -168,7 +169,7 @@ void run_optimizer(const MethodArguments& args) {
       const auto rows = bench_optimizer(comm, how, coords);
       for (const StepRow& row : rows) print.row(optimizer_fields(comm, row, rows.front(), coords));
     }
-    print.note("x alone: over the step of Lion that no rank exchanges. wait: for the exchange.");
+    print.note("x alone: divided by a step of Lion without exchange. wait: for the exchange.");
   });
 }
 
@@ -189,12 +190,11 @@ void add_exchange(CLI::App& bench) {
   CLI::App* kind =
       add_ranked(bench, "exchange", "Exchanges of the methods, and the transport's own all-reduce",
                  args, run_exchange);
-  add_exchange_flags(
-      *kind, args->how,
-      "Buckets on their way at a time; 0: one after the other, on the caller's thread");
-  kind->add_option("--method-opt", args->how.method_options,
-                   "key=value, for each of the methods that has the key and does not set it "
-                   "itself; may be repeated")
+  add_exchange_flags(*kind, args->how,
+                     "Buckets in flight; 0: one after the other, on the caller's thread");
+  kind->add_option(
+          "--method-opt", args->how.method_options,
+          "key=value for each method that has this key and does not set it itself; may be repeated")
       ->allow_extra_args(false);
   kind->add_option("--hierarchical", args->hierarchical,
                    std::string(kHierarchicalHelp) + ". Other methods are measured in one level")
@@ -205,14 +205,13 @@ void add_exchange(CLI::App& bench) {
 void add_optimizer(CLI::App& bench) {
   const auto args = std::make_shared<MethodArguments>();
   args->how.sizes = {10'000'000};
-  CLI::App* kind = add_ranked(
-      bench, "optimizer",
-      "Steps of the optimizer by each method, gradients ready, beside dense ones; no model", args,
-      run_optimizer, "Rounds, at least");
-  add_exchange_flags(*kind, args->how,
-                     "With overlap: buckets on their way at a time; 0: no row with overlap");
-  add_value(*kind, "--tensors", args->how.tensors,
-            "Tensors of equal size, each at an address of its own", {1, 1'000'000});
+  CLI::App* kind =
+      add_ranked(bench, "optimizer",
+                 "Optimizer steps of each method and of dense methods, gradients ready; no model",
+                 args, run_optimizer, "Minimum rounds");
+  add_exchange_flags(*kind, args->how, "With overlap: buckets in flight; 0: no row with overlap");
+  add_value(*kind, "--tensors", args->how.tensors, "Tensors of equal size, each at its own address",
+            {1, 1'000'000});
 }
 
 #if PRIDE_HAVE_TORCH
@@ -233,13 +232,13 @@ void run_step(const StepArguments& args) {
 
 void add_step(CLI::App& bench) {
   const auto args = std::make_shared<StepArguments>();
-  CLI::App* kind = add_ranked(bench, "step",
-                              "Training steps of a model by each method, with and without overlap",
-                              args, run_step, "Rounds, at least");
+  CLI::App* kind = add_ranked(
+      bench, "step", "Training steps of a model with each method, with and without overlap", args,
+      run_step, "Minimum rounds");
   add_workload_flags(*kind, args->how.options);
   add_methods(*kind, args->how.methods);
   add_value(*kind, "--exchange-threads", args->how.options.exchange_threads,
-            "With overlap: buckets on their way at a time", {1, 16});
+            "With overlap: buckets in flight", {1, 16});
 }
 #endif
 
@@ -259,31 +258,30 @@ void run_kernels(const KernelArguments& args) {
   bench_kernels(matching_rows(kernel_rows(args.rows), args.filter), how,
                 [&](const KernelCell& cell) { print.row(fields_of(cell)); });
   print.note(
-      "GB/s: bytes read and written, at the median. x memcpy: the same over memcpy's, which moves "
-      "as many bytes in turn with the kernel.\nwrong: values that differ from those of plain code "
-      "(SCALAR) in any bit; -: plain code itself. /4: of 4 rows; /p4: 4 bits a level.");
+      "GB/s: bytes read and written, at the median. x memcpy: that divided by memcpy's, which "
+      "alternates with the kernel and moves as many bytes.\nwrong: values that differ in any bit "
+      "from plain code (SCALAR); -: plain code itself. /4: 4 rows; /p4: 4 bits per level.");
 }
 
 void add_kernels(CLI::App& bench) {
   const auto args = std::make_shared<KernelArguments>();
   CLI::App* kind =
       add_kind(bench, "kernels",
-               "Every kernel of a step on one core, beside memcpy, checked; no other ranks", args,
-               run_kernels);
+               "Each kernel of a step on one core, checked, compared with memcpy; no other ranks",
+               args, run_kernels);
   add_sizes(*kind, args->how.sizes, 0x1p30);
-  add_times(*kind, args->how, "Of each kernel, at least; memcpy takes as long",
-            "Measurements of each kernel, at least");
+  add_times(*kind, args->how, "Minimum seconds per kernel; memcpy runs as long",
+            "Minimum measurements per kernel");
   add_value(*kind, "--filter", args->filter,
-            "Kernels of whose name this regular expression matches a part");
+            "Regular expression that matches a part of the kernels' names");
   add_value(*kind, "--isa", args->how.isas,
-            "Instruction sets, separated by commas, as `pride info` names them, or all. "
-            "Default: the one that training would use")
+            "Instruction sets as in `pride info`, separated by commas, or all. Default: the one "
+            "that training uses")
       ->delimiter(',');
   add_value(*kind, "--rows", args->rows,
-            "Ranks whose rows votes, counts and means read; a row of the table for each",
-            {1, 1024});
+            "Numbers of ranks for votes, counts and means; one row each", {1, 1024});
   kind->add_flag("--small-pages", args->small_pages,
-                 "Arrays on pages of 4 KiB. Default: on huge pages, where the system grants them");
+                 "Arrays on pages of 4 KiB. Default: on huge pages, if the system grants them");
 }
 
 struct LoaderArguments : BenchArguments {
@@ -319,11 +317,12 @@ void add_loader(CLI::App& bench) {
       args, run_loader);
   kind->add_option("--data", args->data,
                    "Folder with train/CLASS/*.jpg and val/CLASS/*.jpg; default: $PRIDE_DATA");
-  add_value(*kind, "--images", args->images, "Of the training set, evenly spread", {1});
+  add_value(*kind, "--images", args->images,
+            "Number of images, spread evenly over the training set", {1});
   add_value(*kind, "--image-size", args->image_size, "Side of the crops in pixels", {1, 4096});
   add_value(*kind, "--threads", args->threads, "Numbers of threads, separated by commas", {1, 256});
   kind->add_flag("--check", args->check,
-                 "Instead: decode every image of both splits, and name those that cannot be");
+                 "Instead decode every image of both splits and list those that cannot be decoded");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// `pride evaluate`: how well a language model answers questions with choices.
+// `pride evaluate`: scores a language model on multiple-choice questions.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ struct EvaluateArguments {
   bool skip_long = false, json = false, quiet = false;
 };
 
-// The model, and what its tokens are.
+// The model and its vocabulary.
 struct Subject {
   std::filesystem::path file;
   std::unique_ptr<Gpt> model;
@@ -68,7 +68,7 @@ Subject load(const EvaluateArguments& args) {
                 " tokens, the model only ", size.vocabulary);
   } else {
     PRIDE_CHECK(size.vocabulary == 256, "this model has ", size.vocabulary,
-                " tokens, which are no bytes: give --vocab FOLDER");
+                " tokens, which are not bytes: give --vocab FOLDER");
   }
   subject.device = device_of(args.device);
   subject.model = std::make_unique<Gpt>(size);
@@ -91,7 +91,7 @@ class Countdown {
     }
     told_ = now;
     const double seconds = seconds_since(start_);
-    // the longest ones come first: this is the most that is left
+    // the longest ones come first, so this is an upper bound
     const double left = seconds / static_cast<double>(done) * static_cast<double>(n_ - done);
     std::cerr << (terminal_ ? "\r\033[K" : "") << name_ << ": " << done << '/' << n_
               << " questions, at most " << clock_text(left) << " left" << (terminal_ ? "" : "\n")
@@ -111,7 +111,7 @@ class Countdown {
   Clock::time_point start_ = Clock::now(), told_ = start_;
 };
 
-// What became of one task.
+// The result of one task.
 struct Result {
   Tally tally;
   EncodedSet asked;
@@ -171,13 +171,13 @@ Result evaluate(const Subject& subject, const QuestionSet& set, const EvaluateAr
     asked.push_back(questions[i].question);
     result.tally.add(questions[i], scores[i]);
     if (args.predictions.empty()) continue;
-    // a prompt may be no UTF-8, or begin inside a character
+    // a prompt may not be UTF-8, or begin inside a character
     predictions += prediction_json(subject, set.name(), questions[i], scores[i])
                        .dump(-1, ' ', false, Json::error_handler_t::replace) +
                    "\n";
   }
   if (!std::isfinite(result.tally.loss)) {
-    throw Error(concat(subject.file.string(), ": the model's scores are no numbers"));
+    throw Error(concat(subject.file.string(), ": the model's scores are NaN or Inf"));
   }
   result.majority = majority(asked);
   result.seconds = seconds_since(start);
@@ -227,7 +227,7 @@ std::vector<std::string> row_of(const QuestionSet& set, const Result& result) {
           decimals(result.majority, 3)};
 }
 
-// The tasks count the same, however many questions they have.
+// All tasks have equal weight, whatever their number of questions.
 std::vector<std::string> mean_row(const std::vector<Result>& results) {
   const auto mean = [&](const auto& value) {
     double sum = 0;
@@ -283,19 +283,19 @@ void run_evaluate(EvaluateArguments& args) {
 }
 
 void add_prompt_flags(CLI::App& command, EvaluateArguments& args) {
-  add_value(command, "--shots", args.shots, "Examples, with their answers, before each question",
+  add_value(command, "--shots", args.shots, "Examples with answers before each question",
             {0, kMostOfASize});
-  add_value(command, "--seed", args.seed, "Chooses the examples of each question");
+  add_value(command, "--seed", args.seed, "Seed that chooses the examples of each question");
   add_value(command, "--part", args.part,
-            "Questions to ask: all of the file; train or held-out: those that `pride train "
-            "--task fewshot` learns from, or never sees");
+            "Questions to use: all; train: those that `pride train --task fewshot` trains on; "
+            "held-out: those that it never sees");
   add_value(command, "--limit", args.limit, "Only the first N questions of each task. 0: all");
   command.add_option("--delimiter", args.delimiter,
-                     "Between a query and its answer. Default: \"\\nAnswer: \" for tasks whose "
-                     "queries say \"Question:\", else a blank");
-  command.add_flag("--skip-long", args.skip_long,
-                   "Leave out questions with a choice that is longer than the context, which are "
-                   "an error otherwise");
+                     "Text between a query and its answer. Default: \"\\nAnswer: \" for tasks "
+                     "whose queries contain \"Question:\", otherwise a blank");
+  command.add_flag(
+      "--skip-long", args.skip_long,
+      "Leave out questions with a choice longer than the context, instead of an error");
 }
 
 }  // namespace
@@ -309,18 +309,17 @@ void add_evaluate(CLI::App& command) {
       ->required();
   command
       .add_option("--tasks", args.tasks,
-                  "Files of questions, or folders of *.jsonl: {\"query\": text, \"choices\": "
-                  "[text, ...], \"gold\": index} a line")
+                  "Files of questions, or folders of *.jsonl. Each line: {\"query\": text, "
+                  "\"choices\": [text, ...], \"gold\": index}")
       ->required();
   command.add_option("--vocab", args.vocab,
-                     "Folder with encoder.json and vocab.bpe; not for models of bytes");
+                     "Folder with encoder.json and vocab.bpe; not for byte models");
   add_prompt_flags(command, args);
-  add_value(command, "--batch", args.batch, "Questions at a time; does not change scores",
+  add_value(command, "--batch", args.batch, "Questions per batch; does not change scores",
             {1, kMostOfASize});
-  add_value(command, "--threads", args.threads, "Batches at a time. 0: one for each core",
-            {0, 1024});
+  add_value(command, "--threads", args.threads, "Parallel batches. 0: one per core", {0, 1024});
   add_value(command, "--device", args.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-  add_value(command, "--heads", args.heads, "Attention heads, if no config.json says how many",
+  add_value(command, "--heads", args.heads, "Attention heads, if config.json is missing",
             {1, kMostOfASize});
   command.add_option("--predictions", args.predictions,
                      "File for a JSON line per question: prompt, scores, picks");

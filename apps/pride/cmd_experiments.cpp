@@ -47,13 +47,14 @@ struct CompareOptions : ExperimentOptions {
   std::vector<std::string> tune_beta2;
   std::optional<double> tune_epochs;
   std::optional<std::int64_t> tune_steps;
-  TrainOptions train;  // what all methods share; only its check by the parser is used
+  TrainOptions train;  // shared by all methods; only the parser's check is used
 };
 
 constexpr int kMostJobs = 1024;
 constexpr const char* kGroup = "Comparison";
 
-// What --set may not touch: a comparison has one task, and runs of a seed have the same batches.
+// Flags that --set must not change: a comparison has one task, and runs of a seed have the same
+// batches.
 bool is_shared(const Flag& flag) {
   return flag.rules.by_experiment || flag.role == Role::kData || flag.role == Role::kTask ||
          flag.role == Role::kBatches || flag.role == Role::kOutput;
@@ -66,45 +67,41 @@ const std::vector<std::string> kBeta2OfSquares = {"0.95", "0.98", "0.99", "0.999
 void add_common_flags(CLI::App& app, ExperimentOptions& o, const std::string& out) {
   app.add_option("--out", o.out, out);
   app.add_option("--jobs", o.runner.jobs,
-                 "Runs at a time. Default: as many as there are cores for their workers, at least "
-                 "one")
+                 "Parallel runs. Default: as many as have cores for their workers, at least one")
       ->transform(number_reader<int>({1, kMostJobs}));
-  app.add_flag("--list", o.list, "Print the runs and what is known of them; make none");
-  app.add_flag("--retry", o.runner.retry, "Make runs again that failed");
+  app.add_flag("--list", o.list, "Print the runs and their results so far; run nothing");
+  app.add_flag("--retry", o.runner.retry, "Repeat failed runs");
   app.add_flag("--quiet", o.runner.quiet, "No progress on standard error");
   app.add_flag("--json", o.json, "Print sweep.json instead of the table");
 }
 
 void add_what_to_compare(CLI::App& app, CompareOptions& o) {
   app.add_option("--methods", o.methods,
-                 "Methods to compare, separated by commas, or all. LABEL=METHOD names an entry, so "
-                 "that one method can take part with several settings")
+                 "Methods to compare, separated by commas, or all. LABEL=METHOD names an entry, "
+                 "for one method with several settings")
       ->delimiter(',');
-  add_value(app, "--seeds", o.seeds,
-            "Each method is trained on each of these, separated by commas. Runs of one seed have "
-            "the same initial values and see the same batches, whatever their method");
+  add_value(app, "--seeds", o.seeds, "Seeds to train each method on, separated by commas");
   app.add_option("--set", o.set,
-                 "A flag of `pride train` for one method only, as METHOD:FLAG=VALUE, e.g. "
-                 "dgc:lr=0.1 or dgc:method-opt=ratio=0.01; may be repeated. Replaces the value "
-                 "that all have; of --method-opt, the one of the same key")
+                 "A flag of `pride train` for one method, as METHOD:FLAG=VALUE, e.g. dgc:lr=0.1 or "
+                 "dgc:method-opt=ratio=0.01; may be repeated. It overrides the value for all "
+                 "methods (for --method-opt, of the same key)")
       ->allow_extra_args(false);
 }
 
 void add_tuning(CLI::App& app, CompareOptions& o) {
   app.add_flag("--tune", o.tune,
-               "Choose each method's learning rate and beta2 first, by one rule: from rates 1, 3, "
-               "10, ... and --tune-beta2, by the final loss on --tune-seed, beginning next to the "
-               "method's default rate (or --lr) and going on until no neighbour of the best point "
-               "is better");
+               "First tune each method's learning rate (1, 3, 10, ...) and beta2 (--tune-beta2) by "
+               "the final loss on --tune-seed. The search starts next to the method's default rate "
+               "(or --lr) and stops when no neighbour of the best point is better");
   app.add_option("--tune-beta2", o.tune_beta2,
-                 "Values of beta2 to choose from, ascending and separated by commas; none: rates "
-                 "alone. Default: 0.9,0.95,0.98,0.99; of methods whose beta2 averages squares "
+                 "Values of beta2 for --tune, ascending, separated by commas; none: tune only "
+                 "rates. Default: 0.9,0.95,0.98,0.99; for methods whose beta2 averages squares "
                  "0.95,0.98,0.99,0.999")
       ->delimiter(',');
-  add_value(app, "--tune-seed", o.tune_seed, "Seed of the tuning runs; none of --seeds");
+  add_value(app, "--tune-seed", o.tune_seed, "Seed of the tuning runs; must not be one of --seeds");
   CLI::Option* epochs =
       app.add_option("--tune-epochs", o.tune_epochs,
-                     "Length of the tuning runs in epochs. Default: the length of the others");
+                     "Length of the tuning runs in epochs. Default: that of the other runs");
   add_value(app, "--tune-steps", o.tune_steps, "The same in steps", {1})->excludes(epochs);
 }
 
@@ -121,7 +118,7 @@ FlagValues given_train_flags(CLI::App& app, const CompareOptions& options) {
   return given;
 }
 
-// Values of --method-opt: those that all have, but for the keys that are set anew, and these.
+// Values of --method-opt: the shared ones, except overridden keys, and these.
 std::vector<std::string> merged(const std::vector<std::string>& shared,
                                 const std::vector<std::string>& own) {
   const auto key = [](const std::string& text) { return text.substr(0, text.find('=')); };
@@ -161,7 +158,7 @@ SetFlag parse_set(const std::string& text, const std::string& form) {
   SetFlag set{.label = text.substr(0, colon), .value = text.substr(equals + 1)};
   const std::string name = text.substr(begin, equals - begin);
   set.flag = flag_of(name, set.value);
-  PRIDE_CHECK(set.flag != nullptr, "--set ", text, ": '", name, "' is no flag of `pride train`");
+  PRIDE_CHECK(set.flag != nullptr, "--set ", text, ": '", name, "' is not a flag of `pride train`");
   return set;
 }
 
@@ -234,17 +231,17 @@ void add_search(const CompareOptions& o, Experiment& experiment) {
 
 void add_sweep_flags(CLI::App& app, SweepOptions& o) {
   app.add_option("file", o.file, "The experiment, a TOML file; see experiments/")->required();
-  app.add_option("--data", o.data, "The data, instead of what the file says");
+  app.add_option("--data", o.data, "The data, instead of the file's");
   app.add_option("--set", o.set,
-                 "FLAG=VALUE: a flag of `pride train` for all runs, those of [tune] too, instead "
-                 "of what the file says, e.g. device=cuda; may be repeated")
+                 "FLAG=VALUE: a flag of `pride train` for all runs, including [tune], instead of "
+                 "the file's, e.g. device=cuda; may be repeated")
       ->allow_extra_args(false);
   add_common_flags(app, o,
                    "Folder for the runs, sweep.jsonl and sweep.json. Complete runs in it are not "
                    "repeated. Default: runs/NAME, after the file's name");
 }
 
-// Those of `pride train` that a comparison does not decide itself, and its own.
+// Flags of `pride train` that a comparison does not set itself, and its own.
 void add_compare_flags(CLI::App& app, CompareOptions& o) {
   app.option_defaults()->group(kGroup);
   add_what_to_compare(app, o);
@@ -254,9 +251,9 @@ void add_compare_flags(CLI::App& app, CompareOptions& o) {
     if (flag.rules.by_experiment && flag.name != "config")
       app.remove_option(app.get_option("--" + flag.name));
   }
-  add_common_flags(app, o,
-                   "Folder for the runs, sweep.jsonl and sweep.json. Complete runs in it are not "
-                   "repeated: the same command goes on where it was interrupted");
+  add_common_flags(
+      app, o,
+      "Folder for the runs, sweep.jsonl and sweep.json. Complete runs in it are not repeated");
 }
 
 // --set and --data as flags of `pride train`. Throws InvalidArgument.
@@ -265,7 +262,7 @@ FlagValues flags_instead(const SweepOptions& options) {
   for (const std::string& text : options.set) {
     const SetFlag set = parse_set(text, "FLAG=VALUE");
     PRIDE_CHECK(!set.flag->rules.by_experiment, "--set ", text, ": '", set.flag->name,
-                "' is no flag of `pride train` that all runs of a sweep can have");
+                "' is not a flag of `pride train` that all runs of a sweep can share");
     flags[set.flag->name].push_back(set.value);
   }
   if (!options.data.empty()) flags["data"] = {options.data};
@@ -283,7 +280,7 @@ Experiment comparison_of(CLI::App& app, CompareOptions& options) {
   for (const std::uint64_t seed : options.seeds) {
     PRIDE_CHECK(std::ranges::count(grid.seeds, seed) == 0, "--seeds: ", seed, " is given twice");
     PRIDE_CHECK(!options.tune || seed != options.tune_seed, "--tune-seed ", seed,
-                ": is one of --seeds; values must be chosen on a seed that is not shown");
+                ": is one of --seeds; tune on a seed that is not in the results");
     grid.seeds.push_back(seed);
   }
   for (const std::string& text : options.methods) {
@@ -302,7 +299,7 @@ Experiment comparison_of(CLI::App& app, CompareOptions& options) {
   return experiment;
 }
 
-// What is said of failed runs. The exit code.
+// Reports failed runs. Returns the exit code.
 int tell_failures(const Runs& runs) {
   int failed = 0, killed = 0;
   for (const Entry& entry : runs.entries) {
@@ -312,15 +309,16 @@ int tell_failures(const Runs& runs) {
   }
   if (failed == 0) return 0;
   std::cerr << "pride: error: " << failed << (failed == 1 ? " run" : " runs")
-            << " failed; --retry makes them again";
+            << " failed; --retry repeats them";
   if (killed > 0) {
-    std::cerr << "; without it the same command makes again what a signal ended (" << killed << ")";
+    std::cerr << "; without it the same command repeats only runs ended by a signal (" << killed
+              << ")";
   }
   std::cerr << '\n';
   return 1;
 }
 
-// The records of a folder are rewritten whole: they are of one experiment.
+// The records of a folder are rewritten completely: they belong to one experiment.
 void check_folder(const ExperimentPlan& plan) {
   PRIDE_CHECK(!fs::exists(plan.out / "compare.json"), plan.out.string(),
               ": holds a comparison of an earlier version; choose another --out");
@@ -353,7 +351,7 @@ int make(const ExperimentPlan& plan, const ExperimentOptions& options) {
     std::cerr << "pride: warning: " << text << '\n';
   }
   if (!runs.complete) {
-    std::cerr << "pride: interrupted; the same command makes the runs that are missing\n";
+    std::cerr << "pride: interrupted; the same command runs what is missing\n";
     return kInterrupted;
   }
   return tell_failures(runs);
@@ -361,9 +359,9 @@ int make(const ExperimentPlan& plan, const ExperimentOptions& options) {
 
 void run_experiments(const char* command, Experiment experiment, const FlagValues& given,
                      const ExperimentOptions& options) {
-  PRIDE_CHECK(!launched_as_job(), command,
-              " makes its runs itself, with threads as workers: run it without mpirun, srun or "
-              "torchrun");
+  PRIDE_CHECK(
+      !launched_as_job(), command,
+      " starts its own runs, with threads as workers: run it without mpirun, srun or torchrun");
   check_utf8("--out", options.out);
   const fs::path out =
       options.out.empty() ? fs::path("runs") / experiment.name : fs::path(options.out);

@@ -1,4 +1,4 @@
-// `pride generate`: what a trained language model has to say.
+// `pride generate`: text from a trained language model.
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <iostream>
@@ -47,8 +47,7 @@ class Text {
     return vocabulary_ ? vocabulary_->end_of_text() : std::nullopt;
   }
 
-  // A model needs something to go on from: with nothing given, the end of the text before, or of
-  // the line before.
+  // A model needs a prompt. The default is the end of the previous text, or of the previous line.
   std::vector<Token> encode(const std::string& text) const {
     if (text.empty() && end()) return {*end()};
     const std::string prompt = text.empty() ? "\n" : text;
@@ -71,10 +70,10 @@ class Text {
   std::optional<Vocabulary> vocabulary_;
 };
 
-// Nobody reads standard output any more, or it is full: main says which.
+// Standard output is closed or full; main reports which.
 struct OutputEnded {};
 
-// Writes text as it comes, but no character before it is whole. Throws OutputEnded.
+// Writes text as it is generated, but only complete characters. Throws OutputEnded.
 class Printer {
  public:
   void write(const std::string& text) {
@@ -122,7 +121,7 @@ void print_json(const GenerateArguments& args, const std::vector<Token>& prompt,
                        {"seed", args.seed},
                        {"samples", samples},
                        {"tokens_per_s", tokens_per_s}};
-  // text may end inside a character, or be no UTF-8 at all; the tokens are exact
+  // text may end inside a character, or not be UTF-8; the tokens are exact
   std::cout << report.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
@@ -134,7 +133,7 @@ void write_all(GenerateArguments& args) {
   const Text text(args.vocab);
   Gpt model(gpt2_size(file, args.heads));
   PRIDE_CHECK(!args.vocab.empty() || model.size().vocabulary == 256, "this model has ",
-              model.size().vocabulary, " tokens, which are no bytes: give --vocab FOLDER");
+              model.size().vocabulary, " tokens, which are not bytes: give --vocab FOLDER");
   load_gpt2(file, model);
   const Generator generator(model, text.size(), text.end());
   const std::vector<Token> prompt = text.encode(args.prompt);
@@ -171,26 +170,28 @@ void add_generate(CLI::App& command) {
                   "checkpoint of it, or Hugging Face's GPT-2), or the file itself")
       ->required();
   command.add_option("--vocab", args.vocab,
-                     "Folder with encoder.json and vocab.bpe; not for models of bytes");
-  CLI::Option* prompt = command.add_option(
-      "--prompt", args.prompt,
-      "What to go on from. Default: <|endoftext|>, or for bytes the end of a line");
+                     "Folder with encoder.json and vocab.bpe; not for byte models");
+  CLI::Option* prompt =
+      command.add_option("--prompt", args.prompt,
+                         "Text to continue. Default: <|endoftext|>, for byte models a line end");
   command
       .add_option("--prompt-file", args.prompt_file,
-                  "The same, from a file or a pipe, of 64 MiB at most")
+                  "The same, from a file or a pipe of at most 64 MiB")
       ->excludes(prompt);
-  add_value(command, "--tokens", args.tokens, "Most tokens to add; <|endoftext|> ends it before",
+  add_value(command, "--tokens", args.tokens, "Maximum tokens to add; <|endoftext|> ends earlier",
             {1});
   add_value(command, "--temperature", args.sampling.temperature,
-            "Divides the logits: lower is surer of itself; 0 always takes the likeliest");
-  add_value(command, "--top-k", args.sampling.top_k, "Of the K likeliest tokens only; 0: of all");
+            "Divides the logits: lower is less random; 0 always picks the likeliest token");
+  add_value(command, "--top-k", args.sampling.top_k,
+            "Draw from the K likeliest tokens only; 0: from all");
   add_value(command, "--top-p", args.sampling.top_p,
-            "Of the fewest likeliest tokens that have this probability together");
-  add_value(command, "--samples", args.samples, "Texts to write, each from the prompt", {1});
-  add_value(command, "--seed", args.seed, "Of the draws; the same seed, the same text");
-  add_value(command, "--heads", args.heads, "Attention heads, if no config.json says how many",
+            "Draw from the fewest likeliest tokens with this total probability");
+  add_value(command, "--samples", args.samples, "Texts to generate, each from the prompt", {1});
+  add_value(command, "--seed", args.seed, "Seed of the draws; the same seed gives the same text");
+  add_value(command, "--heads", args.heads, "Attention heads, if config.json is missing",
             {1, kMostOfASize});
-  command.add_flag("--json", args.json, "Print JSON at the end, not text as it comes");
+  command.add_flag("--json", args.json,
+                   "Print JSON at the end instead of text while it is generated");
 }
 
 }  // namespace pride::app

@@ -1,4 +1,4 @@
-// `pride info`: what this build is, and what it can use here.
+// `pride info`: this build, and what it can use on this machine.
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 
@@ -52,7 +52,7 @@ Json libtorch_version() {
 #endif
 }
 
-// Null if there is none; a default text that cannot be read says why.
+// Null if there is none; for an unreadable default text, the reason.
 Json describe_default_text() {
   const auto folder = find_default_text();
   if (!folder) return nullptr;
@@ -185,7 +185,7 @@ void print_build(const Json& info) {
   line("BLAS", text_of(info["blas"]));
   print_cuda(info["cuda"]);
   line("default text", default_text_line(info["default_text"]));
-  line("methods", concat(text_of(info["methods"]), " (`pride methods` says more)"));
+  line("methods", concat(text_of(info["methods"]), " (`pride methods` lists them)"));
 }
 
 void run_info(bool& json) {

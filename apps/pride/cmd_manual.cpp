@@ -1,5 +1,5 @@
-// `pride manual` and `pride completion`: the manual page and the completion of a shell, from the
-// flags that the program has.
+// `pride manual` and `pride completion`: the manual page and the shell completion, generated from
+// the program's flags.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
@@ -29,7 +29,7 @@ void collect(const CLI::App& app, const std::string& path, Commands& all) {
   }
 }
 
-// Of roff: a backslash, and a dot or a quote that begins a line, mean something else.
+// Escapes for roff: a backslash, and a dot or a quote at the start of a line.
 std::string roff(const std::string& text) {
   std::string out;
   bool line_begins = true;
@@ -82,7 +82,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// What may stand behind a flag of the table of settings; empty: anything.
+// Possible values of a flag of the table of settings; empty: any.
 std::vector<std::string> values_of(const Flag& flag) {
   std::vector<std::string> names;
 #if PRIDE_HAVE_TORCH

@@ -1,4 +1,4 @@
-// `pride methods`: what each method costs, for any number of workers and parameters.
+// `pride methods`: the cost of each method for any number of workers and parameters.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -47,7 +47,7 @@ CostQuery query(const MethodsArguments& args, std::int64_t step) {
           .ranks_per_node = args.ranks_per_node.value_or(0)};
 }
 
-// True if options were given: then the paper's bits, which are those of the defaults, do not hold.
+// True if options were given: the paper's bits are only for the defaults.
 bool has_own_options(const MethodInfo& info, const MethodsArguments& args) {
   const auto given = parse_method_options(args.method_options);
   return std::ranges::any_of(info.options, [&](const MethodOption& option) {
@@ -152,14 +152,14 @@ void print_table(const Json& all) {
                     ratio_text(method["bytes_per_step"], ring), method["growth"], method["route"],
                     method["rounds"].dump(), method["state_floats"].dump()});
   }
-  std::cout
-      << all["workers"] << " workers, " << grouped(all["params"].get<double>())
-      << " parameters in buckets of " << grouped(all["bucket_coords"].get<double>())
-      << "; an fp32 ring all-reduce sends " << grouped(ring) << " bytes per rank and step.\n\n"
-      << markdown_table(rows, 1)
-      << "\nBits are the paper's count, per coordinate and worker; bytes are those of the rank "
-         "that sends most, frames and padding included\n(<=: they depend on the data, and this is "
-         "the bound). State is per parameter.\n";
+  std::cout << all["workers"] << " workers, " << grouped(all["params"].get<double>())
+            << " parameters in buckets of " << grouped(all["bucket_coords"].get<double>())
+            << "; an fp32 ring all-reduce sends " << grouped(ring)
+            << " bytes per rank and step.\n\n"
+            << markdown_table(rows, 1)
+            << "\nBits are the paper's count per coordinate and worker. Bytes are those of the "
+               "rank that sends most, with frames and padding\n(<=: a bound, because they depend "
+               "on the data). State is per parameter.\n";
   for (const Json& method : all["methods"]) {
     if (!refusal(all, method).empty()) std::cout << refusal(all, method) << '\n';
     const std::string name = method["name"];
@@ -180,7 +180,7 @@ void print_method(const Json& all) {
   std::cout << method["name"].get<std::string>() << ": " << method["title"].get<std::string>()
             << "\n\n";
   line("source", method["source"]);
-  // what the method says of itself, not the cost of what was asked for
+  // the method's description, not the cost of the requested options
   const char* whose = method["bits_of_these_options"] ? "" : " with default options";
   line("bits", concat(number_text(method["bits_up"]), " up, ", number_text(method["bits_down"]),
                       " down per coordinate and worker", whose));
@@ -194,7 +194,7 @@ void print_method(const Json& all) {
   }
   if (begins_differently(method)) line("", beginning(method));
   if (!method["exact"] && !method["bound"]) {
-    line("", "no bound: the transport's own sum decides, and threads send this");
+    line("", "no bound: this is what threads send; the transport's own sum may differ");
   }
   if (method["matrix_operations"] > 0) line("matrices", matrix_text(all, method));
   line("growth", concat("with N: ", method["growth"].get<std::string>()));
@@ -239,18 +239,18 @@ void add_methods(CLI::App& command) {
   MethodsArguments& args = arguments_of(command, run_methods);
   add_value(command, "--workers", args.workers, "World size N", {1, kMostWorkers});
   add_value(command, "--params", args.params,
-            "Parameters, in one tensor and buckets of 1,048,576; above a thousand million in a "
-            "thousand buckets; 1e7 or 10M",
+            "Parameters, such as 1e7 or 10M, in one tensor and buckets of 1,048,576; above a "
+            "thousand million in a thousand buckets",
             {1, kMostParams});
   CLI::Option* method =
       command.add_option("--method", args.method, "One method only, with its options");
   command
       .add_option("--method-opt", args.method_options,
-                  "An option of that method as key=value, for the bytes; may be repeated")
+                  "An option of that method, as key=value; may be repeated")
       ->allow_extra_args(false)
       ->needs(method);
   add_value(command, "--hierarchical", args.ranks_per_node,
-            "Ranks a node: what that method costs on the hierarchical route", {1, kMostWorkers})
+            "Ranks per node: prints the cost on the hierarchical route", {1, kMostWorkers})
       ->needs(method);
   command.add_flag("--json", args.json, "Print JSON, options included");
 }

@@ -1,4 +1,4 @@
-// `pride plan`: how long steps will take by each method on a network, and whether compression pays.
+// `pride plan`: predicted step times of each method on a network, and whether compression pays.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 
 struct PlanArguments {
   Workers workers;
-  Settings settings;  // what all ranks must have alike
+  Settings settings;  // must be equal on all ranks
   std::vector<int> worlds;
   std::string bandwidth, latency, message, backward, svg;
   std::optional<std::int64_t> params;
@@ -40,7 +40,7 @@ struct PlanArguments {
   std::vector<std::string> methods = {"lion", "lion:dense=bf16", "dlion-vote", "dlion-avg",
                                       "lion-cub"};
   bool json = false;
-  bool one_measured = false;  // of the ranks that are planned for
+  bool one_measured = false;  // of the planned ranks
 #if PRIDE_HAVE_TORCH
   TrainOptions workload;
 #endif
@@ -104,17 +104,16 @@ void check_plan(const PlanArguments& args) {
   PRIDE_CHECK(!args.params || !args.backward.empty(),
               "--params needs --backward: there is no model to measure");
   PRIDE_CHECK(args.bandwidth.empty() == args.latency.empty(),
-              "--bandwidth and --latency go together: a network is measured, or on paper");
+              "--bandwidth and --latency need each other; without both the network is measured");
   PRIDE_CHECK(args.message.empty() || !args.bandwidth.empty(),
               "--message needs --bandwidth and --latency");
   PRIDE_CHECK(!args.methods.empty(), "--methods: none given");
   PRIDE_CHECK(args.worlds.empty() || !args.bandwidth.empty(),
-              "--world needs --bandwidth: only a network on paper can have other ranks than those "
-              "that run");
+              "--world needs --bandwidth: a measured network has only the ranks that run");
   PRIDE_CHECK(std::is_sorted(args.worlds.begin(), args.worlds.end(), std::less_equal<>()),
-              "--world: numbers of ranks ascend, each once");
+              "--world: numbers of ranks must ascend, without repetition");
   PRIDE_CHECK(args.svg.empty() || args.worlds.size() > 1,
-              "--svg: a chart over numbers of ranks needs two or more of them, as --world 4,64");
+              "--svg: a chart over ranks needs two or more numbers, such as --world 4,64");
 }
 
 std::vector<Plan> all_plans(Communicator& comm, const PlanArguments& args) {
@@ -137,8 +136,7 @@ std::vector<Plan> all_plans(Communicator& comm, const PlanArguments& args) {
 
 void run_plan(PlanArguments& args) {
   check_plan(args);
-  // on paper ranks have machines of their own, as this one is: one rank is measured, not several
-  // that wait for each other's cores
+  // planned ranks have one machine each: measure one rank, not several that compete for cores
   args.one_measured = !args.bandwidth.empty() && args.workers.total == 0 &&
                       args.workers.per_process == 0 && !launched_as_job();
   if (args.one_measured) args.workers.total = 1;
@@ -168,24 +166,24 @@ void add_plan(CLI::App& command) {
   const auto args = std::make_shared<PlanArguments>();
   const char* group = "Network";
   add_rank_flags(command, args->workers);
-  add_value(command, "--world", args->worlds,
-            "Ranks of the network that is planned for; several, ascending, make a table over them. "
-            "Default: those that are measured",
-            {1, 65535})
+  add_value(
+      command, "--world", args->worlds,
+      "Ranks to plan for; several, ascending, print a table over them. Default: the measured ranks",
+      {1, 65535})
       ->group(group);
   add_value(command, "--svg", args->svg,
-            "With several numbers in --world: a chart of them, as a file");
+            "With several numbers in --world: write a chart to this file");
   add_value(command, "--bandwidth", args->bandwidth,
-            "Goodput of each rank in each direction, as 1Gbit/s, 1Gbps or 12.5MB/s. Default: "
-            "measured")
+            "Goodput of each rank in each direction: 1Gbit/s, 1Gbps or 12.5MB/s. Default: measured")
       ->check(unit_check(parse_rate))
       ->group(group);
-  add_value(command, "--latency", args->latency, "Of a message one way, as 50us; with --bandwidth")
+  add_value(command, "--latency", args->latency,
+            "One-way latency of a message, such as 50us; with --bandwidth")
       ->check(unit_check(parse_time))
       ->group(group);
-  add_value(command, "--message", args->message,
-            "With --bandwidth: time of each further message where a rank sends several at once. "
-            "Default: 0")
+  add_value(
+      command, "--message", args->message,
+      "With --bandwidth: time of each further message if a rank sends several at once. Default: 0")
       ->check(unit_check(parse_time))
       ->group(group);
 #if PRIDE_HAVE_TORCH
@@ -195,18 +193,18 @@ void add_plan(CLI::App& command) {
             {1, 0x1p40})
       ->group("Model");
   add_value(command, "--backward", args->backward,
-            "Time of forward and backward of a step, as 120ms. Default: measured")
+            "Time of a step's forward and backward, such as 120ms. Default: measured")
       ->check(unit_check(parse_time))
       ->group("Model");
   add_value(command, "--cores", args->cores,
-            "Cores of each rank; below 2, votes and backward take turns. Default: this machine's, "
-            "shared by the ranks on it",
+            "Cores of each rank; below 2, votes and backward do not overlap. Default: this "
+            "machine's, divided by the ranks on it",
             {0.01, 1024})
       ->group("Network");
   add_value(command, "--methods", args->methods, kMethodsHelp)->delimiter(',');
   add_value(command, "--exchange-threads", args->exchange_threads, "Buckets on their way at a time",
             {1, 16});
-  add_value(command, "--seconds", args->seconds, "Of each measurement, at least", {0.001, 3600});
+  add_value(command, "--seconds", args->seconds, "Minimum seconds per measurement", {0.001, 3600});
   command.add_flag("--json", args->json, "Print JSON");
   command.callback([args, &command] {
     args->settings = settings_of(command);

@@ -62,7 +62,7 @@ void run_replay(ReplayArguments& args) {
       args.non_finite == "skip" ? NonFinitePolicy::kSkip : NonFinitePolicy::kRaise;
   std::error_code none;
   PRIDE_CHECK(!std::filesystem::equivalent(args.input, args.output, none), "--output ", args.output,
-              " is the recording itself, which it would replace");
+              " is the input file itself, which it would replace");
   const Recording recording = make_recording(args.input, read_safetensors(args.input));
   const ReplayResult result = replay(recording, args.replay);
   if (recording.steps > 0 && result.skipped_steps == recording.steps) {
@@ -112,7 +112,7 @@ void add_replay(CLI::App& command) {
       ->type_name("PATTERN");
   command
       .add_option("--method-opt", args.method_options,
-                  "An option of the method's own, e.g. tie=zero; may be repeated")
+                  "An option of the method, e.g. tie=zero; may be repeated")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
   add_value(command, "--seed", optimizer.seed, "Seed of the bits for zeros, ties and rounding");

@@ -100,30 +100,28 @@ void add_report(CLI::App& command) {
   command.add_option(
       "runs", options.runs,
       "Folders of `pride sweep`, `pride compare`, `pride train`, or folders of such folders");
-  command.add_option("--out", options.out, "The page")->capture_default_str();
+  command.add_option("--out", options.out, "File to write the page to")->capture_default_str();
   command.add_option("--title", options.title,
-                     "Of the page. Default: of the experiment, or the folder");
-  command.add_option("--svg", options.svg, "Write one chart as SVG into this file, and no page");
+                     "Title of the page. Default: the experiment's name, or the folder's");
+  command.add_option("--svg", options.svg, "Write one chart as SVG to this file instead of a page");
   command.add_option("--numbers", options.numbers,
-                     "Write the numbers of one chart as JSON into this file, and no page");
+                     "Write the numbers of one chart as JSON to this file instead of a page");
   command.add_option(
       "--chart", options.chart,
-      "With --svg or --numbers: epoch, loss, rate, gradient, workers, batch or bits, or as an "
-      "error "
-      "message lists them; s2-loss is that of the second section. Default: the first of the page");
+      "With --svg or --numbers: epoch, loss, rate, gradient, workers, batch or bits, or another "
+      "that the error message lists; s2-loss is the second section's. Default: the page's first");
   command.add_option("--from", options.from,
-                     "Draw the chart from this file, which --numbers wrote, instead of runs");
-  command.add_option("--x", options.look.x, "What curves are drawn against")
+                     "Draw the chart from a file of --numbers, instead of runs");
+  command.add_option("--x", options.look.x, "Horizontal axis of curves")
       ->check(CLI::IsMember({"epoch", "step", "time", "bytes"}))
       ->capture_default_str();
   command
-      .add_option(
-          "--link", options.look.link,
-          "With --x time, a rate such as 10Mbit/s: a step takes as long as it computed, and "
-          "its bytes over such a link, one after the other. Default: as long as it took")
+      .add_option("--link", options.look.link,
+                  "With --x time, a rate such as 10Mbit/s: a step takes its computing time plus "
+                  "its bytes over this link. Default: its measured time")
       ->check(unit_check(parse_rate));
   command.add_flag("--log-y", options.look.log_y,
-                   "Logarithmic values, in charts whose values are all above 0");
+                   "Logarithmic values, in charts with only positive values");
 }
 
 }  // namespace pride::app

@@ -1,4 +1,4 @@
-// `pride tokenize`: text to shards of tokens, and a look at shards that are there.
+// `pride tokenize`: text to shards of tokens, and checks of existing shards.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
@@ -48,23 +48,23 @@ TokenizeOptions options_of(const TokenizeArguments& args) {
   return options;
 }
 
-// Shards that are there already would be mixed with those of this call. Those of an earlier call,
-// which --overwrite is for; others are refused in any case.
+// Existing shards would mix with those of this call. --overwrite replaces those of an earlier call;
+// others are always refused.
 std::vector<fs::path> find_earlier(const TokenizeArguments& args) {
   std::error_code none;
   std::vector<fs::path> old = earlier_shards(args.out);
   PRIDE_CHECK(old.empty() || args.overwrite, "--out ", args.out, ": ", old.front().string(),
-              " is there already; --overwrite replaces what `pride tokenize` wrote there");
+              " exists; --overwrite replaces what `pride tokenize` wrote there");
   if (!fs::exists(args.out, none)) return old;
   for (const fs::path& file : list_bin(args.out)) {
     const bool own = std::ranges::find(old, file) != old.end();
     PRIDE_CHECK(own || !is_shard_name(file), "--out ", args.out, ": ", file.string(),
-                " would be taken for one of its shards; choose another folder");
+                " would be read as one of its shards; choose another folder");
   }
   return old;
 }
 
-// Of the earlier call's, those that this one has not replaced.
+// The earlier call's shards that this one has not replaced.
 void remove_others(const std::vector<fs::path>& old, const Tokenized& done) {
   for (const fs::path& file : old) {
     const auto made_now = [&](const TokenizedPart& part) {
@@ -170,33 +170,35 @@ void run_tokenize(TokenizeArguments& args) { args.check ? check_shards(args) : m
 void add_tokenize(CLI::App& command) {
   TokenizeArguments& args = arguments_of(command, run_tokenize);
   command
-      .add_option("input", args.inputs,
-                  "Text files and folders of them: a document each; *.jsonl: a document a line")
+      .add_option(
+          "input", args.inputs,
+          "Text files and folders of them: one document each; *.jsonl: one document per line")
       ->required();
   command.add_option("--vocab", args.vocab,
                      "Folder with GPT-2's encoder.json and vocab.bpe (or vocab.json, merges.txt)");
   command.add_option("--out", args.out, "Folder for the shards");
   add_value(command, "--layout", args.layout,
-            "plain: uint16 alone, as nanoGPT has them; llmc: with llm.c's header")
+            "plain: only uint16, as for nanoGPT; llmc: with llm.c's header")
       ->check(CLI::IsMember({"plain", "llmc"}));
   add_value(command, "--end-of-text", args.ends,
-            "Where <|endoftext|> stands: none, before or after each document. auto: none for a "
-            "single text, else after (plain) or before (llmc)")
+            "Place of <|endoftext|>: none, before or after each document. auto: none for a single "
+            "text, otherwise after (plain) or before (llmc)")
       ->check(CLI::IsMember({"auto", "none", "before", "after"}));
   add_value(command, "--val-fraction", args.options.valid_share,
-            "Share of the documents that validates, by the hash of their names; of a single text, "
-            "its last bytes");
+            "Share of the documents for validation, chosen by the hash of their names; of a single "
+            "text, its last bytes");
   add_value(command, "--shard-tokens", args.shard_tokens,
-            "Most tokens of a file; 0: one file for each side. Default: 0 for plain, 100 million "
-            "for llmc");
-  add_value(command, "--field", args.options.field, "Of a line of *.jsonl: the key of its text");
+            "Maximum tokens of a file; 0: one file for train and one for val. Default: 0 for "
+            "plain, 100 million for llmc");
+  add_value(command, "--field", args.options.field, "Key of the text in a line of *.jsonl");
   command.add_flag("--named-ends", args.options.named_ends,
-                   "Take <|endoftext|> in a text for the token, not for plain text");
-  command.add_flag("--overwrite", args.overwrite,
-                   "Replace the shards of an earlier call in --out, once the new ones are whole");
+                   "Treat <|endoftext|> in a text as the token, not as plain text");
+  command.add_flag(
+      "--overwrite", args.overwrite,
+      "Replace the shards of an earlier call in --out, once the new ones are complete");
   command.add_flag("--check", args.check,
-                   "Read shards (files, or folders of *.bin) to the end instead, and describe "
-                   "them; with --vocab, no token may be outside of it");
+                   "Instead read shards (files, or folders of *.bin) to the end and describe them; "
+                   "with --vocab, tokens outside of it are an error");
   command.add_flag("--quiet", args.quiet, "No progress on standard error");
   command.add_flag("--json", args.json, "Print the summary as JSON");
 }

@@ -1,4 +1,4 @@
-// `pride train`: who the workers are (threads, or the processes of a job), and how a run ends.
+// `pride train`: its workers (threads, or the processes of a job), and the end of a run.
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -70,7 +70,7 @@ Workers workers_of(const TrainOptions& options) {
           std::chrono::ceil<std::chrono::milliseconds>(timeout)};
 }
 
-// What the ranks of a process share: the plan, with its data, is made by the first to come.
+// Shared by the ranks of a process: the first one makes the plan, with its data.
 struct Process {
   std::once_flag made;
   std::optional<TrainPlan> plan;
@@ -114,8 +114,8 @@ std::string name_of_process() {
   return concat(host, "-", getpid());
 }
 
-// The secret of a worker with a name of its own lies beside its results, so that a restart is the
-// same worker to the coordinator.
+// The secret of a worker with its own name is stored beside its results, so that the coordinator
+// recognises it after a restart.
 CoordinatorAddress address_of(const TrainOptions& o) {
   const std::chrono::duration<double> patience(o.timeout_s);
   CoordinatorAddress address{.host_port = o.coordinator,

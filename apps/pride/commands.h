@@ -14,12 +14,12 @@ namespace pride::app {
 inline constexpr int kInterrupted = 130;         // exit code: 128 + SIGINT, as shells say it
 inline constexpr double kMostOfASize = 1 << 20;  // heads, a batch, examples of a prompt
 
-// Of --methods, wherever several are measured or planned.
+// Help of --methods, for commands that measure or plan several.
 inline constexpr const char* kMethodsHelp =
-    "Separated by commas, each perhaps with options of its own, as lion:dense=bf16";
+    "Methods, separated by commas, optionally with options: lion:dense=bf16";
 
-// Each declares the flags of its command, and what the command runs, which reports failure by
-// exceptions: main prints "pride: error: ..." and returns 1.
+// Each declares the flags and the action of its command. Actions report failure by exceptions: main
+// prints "pride: error: ..." and returns 1.
 void add_train(CLI::App& command);
 void add_compare(CLI::App& command);
 void add_sweep(CLI::App& command);
@@ -35,10 +35,10 @@ void add_info(CLI::App& command);
 void add_serve(CLI::App& command);
 void add_journal(CLI::App& command);
 void add_certs(CLI::App& command);
-void add_manual(CLI::App& command);  // of all commands that the program has when it runs
+void add_manual(CLI::App& command);  // of all commands of the running program
 void add_completion(CLI::App& command);
 
-// The values of a command's flags, which live as long as it, and what it does with them.
+// The values of a command's flags, which live as long as the command, and its action.
 template <typename Arguments>
 Arguments& arguments_of(CLI::App& command, void (*run)(Arguments&)) {
   const auto arguments = std::make_shared<Arguments>();

@@ -11,7 +11,7 @@
 namespace pride::app {
 namespace {
 
-// WHOLE.FRACTION times a power of ten as digits; nothing where that is no whole number.
+// WHOLE.FRACTION times a power of ten as digits; nothing if that is not an integer.
 std::optional<std::string> scaled(const std::string& whole, std::string fraction, int exponent) {
   constexpr int kMostDigits = 30;
   if (exponent < 0 || exponent > kMostDigits) return std::nullopt;
@@ -34,7 +34,7 @@ std::string digits_of_count(const std::string& text, bool bytes) {
   if ((has_b && !bytes) || (binary && !has_b)) return text;
   const int exponent = parts[3].matched ? std::stoi(parts[3]) : 0;
   const std::string prefix = parts[4];
-  // of a thousand, or with an i behind the prefix of 1,024
+  // powers of a thousand, or with an i after the prefix of 1,024
   const auto power =
       prefix.empty() ? 0
                      : 1 + static_cast<int>(std::string("kMGT").find(prefix == "K" ? "k" : prefix));
@@ -53,7 +53,7 @@ std::string wrong_number(const std::string& text, Limits limits) {
   if (error == ERANGE) {
     return concat(text, std::isinf(value) ? " is too large" : " is too small", " for a number");
   }
-  // whether NaN makes sense is for others to say where there are no limits
+  // without limits NaN passes; other checks decide about it
   const bool limited = std::isfinite(limits.lowest) || std::isfinite(limits.highest);
   if (!limited || (value >= limits.lowest && value <= limits.highest)) return "";
   return concat(text, " is not a number from ", limits.lowest, " to ", limits.highest);

@@ -1,4 +1,4 @@
-// How the values of flags are read, whatever the command: numbers with limits, units, times, rates.
+// Reads the values of flags for all commands: numbers with limits, units, times, rates.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace pride::app {
 
-// Of a number, both included; integers beyond those of their type stand for the type's own.
+// Limits of a number, both included; limits beyond an integer type's are replaced by the type's.
 struct Limits {
   double lowest = -std::numeric_limits<double>::infinity();
   double highest = std::numeric_limits<double>::infinity();
 };
 
-// The digits of a count as people write it: "1e7", "2.5M" and "10k" (powers of ten) are whole
+// The digits of a count in everyday notation: "1e7", "2.5M" and "10k" (powers of ten) are whole
 // numbers; with `bytes` "64kB", "100MB" and "1MiB" as well. Other texts come back as they are.
 std::string digits_of_count(const std::string& text, bool bytes = false);
 
@@ -76,8 +76,8 @@ struct NumberIn<std::optional<T>> : NumberIn<T> {};
 template <typename T>
 struct NumberIn<std::vector<T>> : NumberIn<T> {};
 
-// The flags of a command, those left out as well. Not among them are those in which ranks may
-// differ: where data lie and how results are written; how the job is made up, and its waits.
+// All flags of a command, given or not, except those in which ranks may differ: paths of data,
+// output of results, the job's composition and its time-outs.
 Settings settings_of(const CLI::App& command);
 
 // A flag with a value. Numbers are checked against the limits, lists are separated by commas, and

@@ -5,7 +5,7 @@
 #include "program.h"
 
 int main(int argc, char** argv) {
-  // a reader that goes away must not kill a training run in the middle of a checkpoint
+  // a closed pipe must not kill a training run in the middle of a checkpoint
   std::signal(SIGPIPE, SIG_IGN);
 #if PRIDE_BECOMES_TORCH
   return pride_main(argc, argv, pride::app::to_torch);

@@ -29,8 +29,8 @@ char** main_arguments = nullptr;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-// What a function of commands.h is where the program has it: without libtorch there is no training,
-// and the program `pride` of a build with libtorch becomes pride-torch for all but a few commands.
+// A function of commands.h if this program has it. Without libtorch there is no training. In a
+// build with libtorch `pride` replaces itself by pride-torch for all but a few commands.
 #if PRIDE_HAVE_TORCH
 #define PRIDE_TORCH_HAS(add) pride::app::add
 #else
@@ -52,7 +52,7 @@ struct Command {
   std::string about;                  // in `pride --help`
   std::vector<const char*> examples;  // at the end of its own help
   void (*add)(CLI::App& command);     // null: not in this program
-  bool needs_grpc = false;            // instead of libtorch, where it is in no program
+  bool needs_grpc = false;            // the required library, instead of libtorch
 };
 
 const std::vector<Command> kCommands = {
@@ -62,20 +62,20 @@ const std::vector<Command> kCommands = {
       "--task cifar10 --data data --method lion-cub --epochs 1 --out runs/cub"},
      PRIDE_TORCH_HAS(add_train)},
     {"compare",
-     "Train by several methods and compare: the same task and, for each seed, the same initial "
-     "values and batches. Every run is a `pride train` of its own, with threads as workers; its "
-     "flags may be given here, for all methods. The same command goes on where it was interrupted.",
+     "Train by several methods and compare them on the same task. Runs of one seed have the same "
+     "initial values and batches. Each run is a `pride train` with threads as workers. Flags of "
+     "`pride train` apply to all methods. If interrupted, repeat the command to continue.",
      {"--task lm --methods lion,dlion-vote --seeds 1,2,3 --steps 300 --out runs/lm",
       "--task cifar10 --data data --methods all --tune --epochs 1"},
      PRIDE_TORCH_HAS(add_compare)},
     {"sweep",
-     "Make the runs of an experiment file: methods x workers x seeds x whatever else it varies. "
-     "Every run is a `pride train` of its own, with threads as workers. The same command goes on "
-     "where it was interrupted, and makes only what is missing or changed.",
+     "Run an experiment file: methods x workers x seeds x anything else it varies. Each run is a "
+     "`pride train` with threads as workers. If interrupted, repeat the command: it runs only what "
+     "is missing or changed.",
      {"experiments/demo.toml --list", "experiments/demo.toml --jobs 2"},
      PRIDE_TORCH_HAS(add_sweep)},
     {"replay",
-     "Push recorded gradients through a method, with threads as workers",
+     "Apply a method to recorded gradients, with threads as workers",
      {"--method dlion-vote --input grads.safetensors --output params.safetensors"},
      PRIDE_FULL_HAS(add_replay)},
     {"tokenize",
@@ -83,25 +83,25 @@ const std::vector<Command> kCommands = {
      {"books/ --vocab gpt2 --out shards", "--check shards --vocab gpt2"},
      pride::app::add_tokenize},
     {"generate",
-     "Let a trained language model write",
+     "Generate text with a trained language model",
      {"--model runs/vote --prompt \"To be\" --temperature 0.8"},
      PRIDE_TORCH_HAS(add_generate)},
     {"evaluate",
-     "Ask a language model questions with choices",
+     "Score a language model on multiple-choice questions",
      {"--model runs/gpt2 --vocab gpt2 --tasks questions/ --shots 3"},
      PRIDE_TORCH_HAS(add_evaluate)},
     {"report",
-     "Show runs as one HTML page: charts, tables and settings, nothing to install",
+     "Show runs as one self-contained HTML page: charts, tables and settings",
      {"runs/lm --out report.html", "runs/lm --svg loss.svg --chart loss"},
      pride::app::add_report},
     {"serve",
-     "Coordinate workers that come and go: a round closes when all have voted, or at a quorum",
+     "Coordinate workers that join and leave: a round closes when all have voted, or at a quorum",
      {"--dir runs/coordinator --listen 127.0.0.1:4770 --http 127.0.0.1:8080",
       "--dir runs/coordinator --listen 0.0.0.0:4770 --certificates certs/server --quorum 5"},
      PRIDE_COORD_HAS(add_serve),
      true},
     {"journal",
-     "Check the journal of a coordinator, and print its rounds as JSON lines",
+     "Check a coordinator's journal and print its rounds as JSON lines",
      {"runs/coordinator", "runs/coordinator --replay | tail -1"},
      PRIDE_COORD_HAS(add_journal),
      true},
@@ -112,7 +112,7 @@ const std::vector<Command> kCommands = {
      PRIDE_COORD_HAS(add_certs),
      true},
     {"methods",
-     "Say what each method sends, keeps and takes",
+     "List the methods: their bytes, state and options",
      {"--workers 8 --params 124M", "--method dlion-vote --method-opt tie=zero"},
      pride::app::add_methods},
     {"bench",
@@ -120,24 +120,24 @@ const std::vector<Command> kCommands = {
      {"network --workers 4", "exchange --sizes 1M,10M --methods lion,dlion-vote", "kernels"},
      PRIDE_FULL_HAS(add_bench)},
     {"plan",
-     "Predict step times by method and network, and say whether compression pays",
+     "Predict step times by method and network: does compression pay?",
      {"--params 10M --backward 120ms --bandwidth 1Gbit --latency 50us --world 4",
       "--params 124M --backward 1s --bandwidth 10Gbit --latency 30us --world 8,64,512"},
      pride::app::add_plan},
     {"info",
-     "Say what this build is and what it can use here",
+     "Print this build's version and what it can use on this machine",
      {"--json"},
      PRIDE_FULL_HAS(add_info)},
     {"manual", "Print the manual page, for man", {}, pride::app::add_manual},
     {"completion",
-     "Print the completion of bash: source <(pride completion)",
+     "Print bash completion: source <(pride completion)",
      {},
      pride::app::add_completion},
 };
 
-constexpr std::size_t kLongestWord = 400;  // a name that is longer is a slip, and fills the screen
+constexpr std::size_t kLongestWord = 400;  // longer names are mistakes and fill the screen
 
-// The middle of what is longer than a name stays out.
+// Cuts the middle out of a text that is too long for a name.
 std::string without_long_words(const std::string& text) {
   std::string shown;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -163,7 +163,7 @@ bool reader_gone() {
   return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-// Output that was not written is a failure, unless nobody wants it any more.
+// Unwritten output is a failure, unless its reader is gone.
 int finish(int code) {
   const bool written = !!std::cout.flush() && std::fflush(stdout) == 0 && !std::ferror(stdout);
   if (written || reader_gone()) return code;
@@ -187,8 +187,8 @@ Words subcommands_of(const CLI::App& app) {
   return names;
 }
 
-// What CLI11 reports as a missing value or as one word too many: a flag or a subcommand that there
-// is not, or none where one is needed. Empty if it is none of these.
+// A better text for errors that CLI11 reports as a missing value or an extra word: an unknown flag
+// or subcommand, or a missing subcommand. Empty for other errors.
 std::string unknown_word(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
@@ -209,7 +209,7 @@ std::string unknown_word(const CLI::App& app) {
   return known.empty() ? "" : pride::concat(command->get_name(), " needs a subcommand:", names);
 }
 
-// An empty value counts as none given wherever it is used, so that it is refused where it stands.
+// Refuses an empty value: everywhere else it would count as not given.
 void refuse_empty_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     const std::string name = option->get_single_name();
@@ -220,7 +220,7 @@ void refuse_empty_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
 }
 
-// Listed in the help, and refused where it is called for want of a library.
+// Listed in the help, but refused because of a missing library.
 void add_missing([[maybe_unused]] CLI::App& command, [[maybe_unused]] bool needs_grpc) {
 #if !PRIDE_LISTS_ONLY
   struct Library {
@@ -250,7 +250,7 @@ void add_command(CLI::App& app, const Command& row) {
   command.footer(text);
 }
 
-// Of "--steps= --quiet" CLI11 would make the number of steps "--quiet".
+// With "--steps= --quiet" CLI11 would use "--quiet" as the number of steps.
 std::string flag_without_value(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -262,7 +262,7 @@ std::string flag_without_value(int argc, char** argv) {
 
 int parse(CLI::App& app, int argc, char** argv) {
   if (const std::string word = flag_without_value(argc, argv); !word.empty()) {
-    std::cerr << word << ": there is nothing after the \"=\"; an empty value is a word of its own: "
+    std::cerr << word << ": nothing follows the \"=\"; give an empty value as a separate word: "
               << word.substr(0, word.size() - 1)
               << " \"\"\nRun with --help for more information.\n";
     return kUsage;

@@ -7,16 +7,16 @@
 
 namespace pride::app {
 
-// Becomes another program if the words of the command line are that one's, and does not return
-// then. `commands` are the subcommands that there are.
+// Replaces this process by another program if the command line is that one's; then it does not
+// return. `commands`: the existing subcommands.
 using HandOver = void(const std::vector<std::string>& commands,
                       const std::vector<std::string>& words);
 
-// `pride` of a build with libtorch, which takes most of a second to load, becomes pride-torch for
-// all commands but a few.
+// In a build with libtorch, which takes most of a second to load, `pride` replaces itself by
+// pride-torch for all but a few commands.
 HandOver to_torch;
 
-// Of the command line that pride_main() has, the program's name first, a null pointer last.
+// The words of pride_main()'s command line, from the program's name to a null pointer.
 char** arguments();
 
 }  // namespace pride::app

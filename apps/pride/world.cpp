@@ -1,4 +1,4 @@
-// Threads, MPI or c10d, and how a job ends that failed.
+// Threads, MPI or c10d, and the end of a failed job.
 // SPDX-License-Identifier: Apache-2.0
 #include "world.h"
 
@@ -41,8 +41,8 @@ bool under_mpi() noexcept {
 #endif
 }
 
-// Asked of the variables themselves: a build without c10d must not take four jobs of one rank for
-// one of four.
+// Reads the variables directly: a build without c10d must not run a job of four ranks as four jobs
+// of one.
 bool under_torchrun() noexcept {
   constexpr std::array kNames = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
   return std::ranges::all_of(kNames, [](const char* name) { return std::getenv(name) != nullptr; });
@@ -123,11 +123,11 @@ std::string transport_to_use() {
 }  // namespace
 
 void add_transport_flag(CLI::App& command) {
-  asked_transport() = "auto";  // whatever an earlier command line of this process said
+  asked_transport() = "auto";  // reset values of an earlier command line of this process
   command
       .add_option("--transport", asked_transport(),
-                  "threads of this process, or the processes that mpirun or srun (mpi) or torchrun "
-                  "(c10d) started. auto: as this process was started")
+                  "threads: ranks are threads of this process; mpi: processes started by mpirun or "
+                  "srun; c10d: by torchrun. auto: by how this process was started")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "threads", "mpi", "c10d"}));
 }
@@ -135,23 +135,22 @@ void add_transport_flag(CLI::App& command) {
 void add_rank_flags(CLI::App& command, Workers& workers) {
   command
       .add_option("--workers", workers.total,
-                  "Threads that run, each a rank. Default: 4. In a job (mpirun, torchrun) every "
-                  "process is a rank and the flag may be left out")
+                  "Threads, each a rank. Default: 4. In a job (mpirun, torchrun) every process is "
+                  "a rank and the flag may be left out")
       ->transform(number_reader<int>({1, 1024}));
   add_transport_flag(command);
   command
-      .add_option(
-          "--threads-per-process", workers.per_process,
-          "Under mpirun: workers in each process, threads of it. Default: every process is one")
+      .add_option("--threads-per-process", workers.per_process,
+                  "Under mpirun: worker threads per process. Default: every process is one worker")
       ->transform(number_reader<int>({1, 1024}));
   const auto set = [&workers](const double& seconds) {
     workers.timeout =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
   };
   command
-      .add_option_function<double>("--timeout", set,
-                                   "Longest wait for another rank, in seconds, also at the start; "
-                                   "at most a week (604800)")
+      .add_option_function<double>(
+          "--timeout", set,
+          "Maximum wait for another rank in seconds, also at the start; at most a week (604800)")
       ->default_str("300")
       ->transform(number_reader<double>({0.001, 604800}));
 }
@@ -163,7 +162,7 @@ std::optional<Job> join_job(const Workers& workers) {
   if (transport == "threads") {
     const int processes = launched_as_job() ? processes_of_job() : 1;
     PRIDE_CHECK(processes == 1, "--transport threads: a launcher started ", processes,
-                " processes, and each would work alone, beside the others; leave --transport out");
+                " processes, and each would run alone; leave --transport out");
     return std::nullopt;
   }
   Job job = transport == "mpi" ? join_mpi_job(workers) : join_c10d_job(workers);
@@ -178,7 +177,7 @@ std::optional<Job> join_job(const Workers& workers) {
 
 void run_threads_of_process(const Workers& workers, const RankBody& body) {
   PRIDE_CHECK(transport_to_use() == "mpi", "--threads-per-process ", workers.per_process,
-              ": this is no MPI job; --workers says how many threads");
+              ": this is not an MPI job; --workers sets the number of threads");
 #if PRIDE_HAVE_MPI
   const MpiEnvironment environment;
   meet_processes(workers);
@@ -221,7 +220,7 @@ void leave_job(int rank, const std::exception& error) {
   const bool shared = dynamic_cast<const CommError*>(&error) != nullptr ||
                       dynamic_cast<const NonFiniteGradient*>(&error) != nullptr ||
                       dynamic_cast<const InvalidArgument*>(&error) != nullptr;
-  // rank 0 speaks for all, unless it is the one that the others miss
+  // rank 0 reports for all, unless it is the missing one
   const std::string text = error.what();
   const bool rank_0_is_gone = text.find("rank 0 has left") != text.npos ||
                               text.find("from rank 0") != text.npos ||
@@ -229,7 +228,7 @@ void leave_job(int rank, const std::exception& error) {
   if (rank == 0 || !shared || rank_0_is_gone) {
     std::cerr << "pride: error: rank " << rank << ": " << error.what() << std::endl;
   }
-  // the peers get time to hear of it from us rather than from the launcher
+  // give the peers time to get the reason from this rank and not from the launcher
   std::this_thread::sleep_for(std::chrono::seconds(1));
   std::_Exit(exit_code_of(error));
 }

@@ -1,5 +1,4 @@
-// Who the ranks of a command are: the processes of a job (MPI, torchrun), or threads of this
-// process.
+// The ranks of a command: the processes of a job (MPI, torchrun), or threads of this process.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +20,7 @@ namespace pride::app {
 // On each rank. `threads_may_talk`: several threads of a rank may communicate at a time.
 using RankBody = std::function<void(Communicator& comm, bool threads_may_talk)>;
 
-// How many ranks there are: as the flags say it, 0 where they do not.
+// The number of ranks by the flags; 0: not given.
 struct Workers {
   int total = 0;        // --workers
   int per_process = 0;  // --threads-per-process, under MPI only: threads in each process
@@ -45,7 +44,7 @@ void add_rank_flags(CLI::App& command, Workers& workers);
 bool launched_as_job() noexcept;
 
 // Joins the job that the flag and the launcher's variables name; with `auto`, MPI's comes first.
-// Nothing if there is none, if threads are asked for, or, with `auto`, if the job has one process
+// Nothing if there is none, if threads are requested, or, with `auto`, if the job has one process
 // and --workers is given. Throws InvalidArgument for a transport that is not built in, a job that
 // is not there, or several --workers in a job of one process, CommError if torchrun's ranks do not
 // meet in time. Processes of an MPI job that do not, or that have other --threads-per-process, end.
@@ -56,7 +55,7 @@ std::optional<Job> join_job(const Workers& workers);
 // ends the process. Throws InvalidArgument if this is no MPI job.
 void run_threads_of_process(const Workers& workers, const RankBody& body);
 
-// Throws InvalidArgument where --workers is given and is not the number of ranks of the job.
+// Throws InvalidArgument if --workers is given and is not the job's number of ranks.
 void check_workers(const Workers& workers, const Communicator& job);
 
 // Runs `body` on the ranks of the job, or else on workers.total threads (0: kDefaultWorkers).
@@ -68,10 +67,10 @@ int ranks_on_this_host(Communicator& comm);
 
 inline constexpr int kDefaultWorkers = 4;
 
-// What a program returns that ends with this error: 2 for wrong usage, else 1.
+// The exit code for this error: 2 for wrong usage, otherwise 1.
 int exit_code_of(const std::exception& error) noexcept;
 
-// Ends this process and, through the launcher, the job. One rank speaks for an error that all have.
+// Ends this process and, through the launcher, the job. One rank reports an error that all share.
 [[noreturn]] void leave_job(Communicator& comm, const std::exception& error);
 
 // The same of a rank whose communicator is gone, after it has failed.

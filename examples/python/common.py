@@ -1,4 +1,4 @@
-# What the examples share: arguments, start, optimizer, checkpoints, log.
+# Shared by the examples: arguments, start, optimizer, checkpoints, log.
 # SPDX-License-Identifier: Apache-2.0
 import argparse
 import contextlib
@@ -16,7 +16,7 @@ import pride
 
 
 def parser(text, lr, adamw_lr, weight_decay, adamw_weight_decay):
-    """The arguments of all examples. Lion takes a smaller rate and a larger decay than AdamW."""
+    """The arguments of all examples. Lion needs a smaller rate and a larger decay than AdamW."""
     made = argparse.ArgumentParser(description=text,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     made.set_defaults(rates=(lr, weight_decay), adamw_rates=(adamw_lr, adamw_weight_decay))
@@ -26,23 +26,23 @@ def parser(text, lr, adamw_lr, weight_decay, adamw_weight_decay):
         help="lion: on the mean gradient; adamw: torch's, with DDP's all-reduce")
     add("--lr", type=float, help=f"peak learning rate ({lr}; adamw {adamw_lr})")
     add("--weight-decay", type=float,
-        help=f"of matrices ({weight_decay}; adamw {adamw_weight_decay})")
+        help=f"for matrices ({weight_decay}; adamw {adamw_weight_decay})")
     add("--betas", type=float, nargs=2, default=(0.9, 0.99), metavar=("B1", "B2"))
-    add("--warmup", type=int, default=30, help="steps in which the rate rises (30)")
-    add("--overlap", action="store_true", help="exchange beside backward")
+    add("--warmup", type=int, default=30, help="steps of linear rise of the rate (30)")
+    add("--overlap", action="store_true", help="exchange during backward")
     add("--ddp", action="store_true", help="wrap in DDP with pride.local_gradients")
-    add("--eval-every", type=int, default=100, help="steps (100)")
-    add("--save-every", type=int, default=100, help="steps (100)")
-    add("--out", type=pathlib.Path, help="folder of checkpoints, one file for each rank; a run that "
-        "was killed goes on from there")
-    # not --log: torchrun under Python 3.12 takes that for an abbreviation of its own --log-dir
+    add("--eval-every", type=int, default=100, help="steps between evaluations (100)")
+    add("--save-every", type=int, default=100, help="steps between checkpoints (100)")
+    add("--out", type=pathlib.Path, help="folder of checkpoints, one file per rank; a killed run "
+        "resumes from it")
+    # not --log: torchrun under Python 3.12 reads it as an abbreviation of its own --log-dir
     add("--metrics", help="file of JSON lines")
     add("--seed", type=int, default=1)
     return made
 
 
 def start(args):
-    """Joins the process group; without torchrun it is one of this process alone."""
+    """Joins the process group; without torchrun this process is the only member."""
     if args.overlap and args.optimizer == "adamw":
         sys.exit("--overlap: DDP always overlaps; it is for the other optimizers")
     lr, weight_decay = args.adamw_rates if args.optimizer == "adamw" else args.rates
@@ -56,7 +56,7 @@ def start(args):
 
 
 class Training:
-    """Model, optimizer and schedule; and what became of them."""
+    """Model, optimizer and schedule, and their checkpoints and log."""
 
     def __init__(self, args, model, steps):
         self.args, self.bare, self.steps = args, model, steps
@@ -83,12 +83,12 @@ class Training:
         self.began, self.since = time.monotonic(), self.first_step
 
     def _rate(self, step):
-        """Up in `warmup` steps, then a cosine down to a tenth."""
+        """Linear over `warmup` steps, then a cosine down to a tenth."""
         cosine = 0.55 + 0.45 * math.cos(math.pi * min(1.0, step / self.steps))
         return min(1.0, (step + 1) / max(1, self.args.warmup)) * cosine
 
     def no_sync(self):
-        """Backward in it accumulates: neither DDP nor pride exchanges anything."""
+        """Backward inside accumulates: neither DDP nor pride exchanges anything."""
         stack = contextlib.ExitStack()
         for thing in (self.model, self.optimizer):
             if hasattr(thing, "no_sync"):
@@ -102,7 +102,7 @@ class Training:
         return self.args.out / f"step{step}.rank{self.rank}of{self.world}.pt"
 
     def save(self, done):
-        """Writes this rank's file, whole or not at all, then removes its older ones."""
+        """Writes this rank's file atomically, then removes its older ones."""
         path = self._path(done)
         state = dict(step=done, model=self.bare.state_dict(), optimizer=self.optimizer.state_dict(),
                      schedule=self.schedule.state_dict())
@@ -117,7 +117,7 @@ class Training:
                 old.unlink()
 
     def _load(self):
-        """Goes on from the last step of which all ranks have a file; returns its number."""
+        """Resumes from the last step for which all ranks have a file; returns its number."""
         self.args.out.mkdir(parents=True, exist_ok=True)
         mine = {int(f.name.split(".")[0][4:]) for f in self.args.out.glob(self._path("*").name)}
         every = [None] * self.world
@@ -134,14 +134,14 @@ class Training:
         return saved["step"]
 
     def speed(self, done, samples):
-        """Samples a second of all ranks since the last call; `samples` are those of a step."""
+        """Samples per second of all ranks since the last call; `samples`: those of a step."""
         now = time.monotonic()
         value = (done - self.since) * samples * self.world / (now - self.began)
         self.began, self.since = now, done
         return round(value)
 
     def report(self, **record):
-        """A line of rank 0, and one of JSON in the log."""
+        """Prints a line on rank 0, and writes one of JSON to the log."""
         if self.log:
             self.log.write(json.dumps(record) + "\n")
             self.log.flush()
@@ -150,7 +150,7 @@ class Training:
                     for k, v in record.items()), flush=True)
 
     def finish(self, **record):
-        """Bytes that a rank has sent, and that all ranks have the same parameters."""
+        """Reports the bytes per step and the parameters' hash, which must be equal on all ranks."""
         n = sum(p.numel() for p in self.bare.parameters())
         record["fp32_bytes_per_step"] = 8 * n * (self.world - 1) // self.world  # DDP's ring
         if self.ours:

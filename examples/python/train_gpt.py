@@ -28,20 +28,20 @@ def arguments():
     add = parser.add_argument
     add("--data", help="a text file, or a folder of them; default: Python's own standard library")
     add("--steps", type=int, default=300)
-    add("--batch", type=int, default=8, help="sequences of a rank in a forward pass (8)")
-    add("--accumulate", type=int, default=1, help="forward passes of a step (1)")
+    add("--batch", type=int, default=8, help="sequences per rank and forward pass (8)")
+    add("--accumulate", type=int, default=1, help="forward passes per step (1)")
     add("--context", type=int, default=128, help="bytes of a sequence (128)")
     add("--layers", type=int, default=4)
     add("--width", type=int, default=128)
     add("--heads", type=int, default=4)
     add("--dtype", default="float32", choices=["float32", "bfloat16"],
-        help="of parameters and gradients; pride keeps float32 master weights, adamw does not")
-    add("--eval-windows", type=int, default=256, help="sequences that validate (256)")
+        help="of parameters and gradients; pride keeps float32 masters, adamw does not")
+    add("--eval-windows", type=int, default=256, help="validation sequences (256)")
     return parser.parse_args()
 
 
 def read_text(path):
-    """All bytes of a file, or of the text files of a folder in order of their names."""
+    """All bytes of a file, or of the text files of a folder, in order of name."""
     root = pathlib.Path(path or sysconfig.get_path("stdlib"))
     if not root.exists():
         sys.exit(f"train_gpt.py: --data {root}: there is no such file or folder")
@@ -76,7 +76,7 @@ class GPT(nn.Module):
 
 
 class Windows:
-    """Windows of the text, side by side. In an epoch each goes to one rank, once."""
+    """Adjacent windows of the text. In an epoch each goes to one rank, once."""
 
     def __init__(self, text, args):
         self.text, self.length, self.seed = text, args.context + 1, args.seed
@@ -86,7 +86,7 @@ class Windows:
         return self.text[indices[:, None] * self.length + torch.arange(self.length)].long()
 
     def batch(self, index, size, rank, world):
-        """Batch number `index` of a rank: the same whenever it is asked for, also after a restart."""
+        """Batch number `index` of a rank: the same in every call, also after a restart."""
         epoch, i = divmod(index, self.n // (size * world))
         if epoch != self.epoch:
             generator = torch.Generator().manual_seed(self.seed * 100003 + epoch)

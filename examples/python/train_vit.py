@@ -30,18 +30,18 @@ def arguments():
                            adamw_weight_decay=0.05)
     add = parser.add_argument
     add("--data", type=pathlib.Path, required=True, help="folder of CIFAR-10's binary files")
-    add("--epochs", type=float, default=1.0, help="may be a part of one (1)")
-    add("--batch", type=int, default=32, help="images of a rank in a step (32)")
+    add("--epochs", type=float, default=1.0, help="fractions allowed (1)")
+    add("--batch", type=int, default=32, help="images per rank and step (32)")
     add("--layers", type=int, default=4)
     add("--width", type=int, default=128)
     add("--heads", type=int, default=4)
-    add("--patch", type=int, default=8, help="pixels of a side (8)")
-    add("--test-images", type=int, default=10000, help="the first of the test images (10000)")
+    add("--patch", type=int, default=8, help="side in pixels (8)")
+    add("--test-images", type=int, default=10000, help="number of test images (10000)")
     return parser.parse_args()
 
 
 def read_images(folder, pattern):
-    """(pixels as bytes [n, 3, 32, 32], labels) of all files of that name, plain or .gz."""
+    """(pixels as bytes [n, 3, 32, 32], labels) of all files of these names, plain or .gz."""
     files = sorted(folder.glob(pattern + ".bin")) or sorted(folder.glob(pattern + ".bin.gz"))
     if not files:
         sys.exit(f"train_vit.py: no {pattern}.bin or {pattern}.bin.gz in --data {folder}; "
@@ -79,7 +79,7 @@ class ViT(nn.Module):
 
 @torch.no_grad()
 def test(model, pixels, labels, rank, world):
-    """(mean loss, accuracy) of all test images, of which each rank takes its share."""
+    """(mean loss, accuracy) of all test images; each rank evaluates its share."""
     loss = right = 0.0
     for indices in torch.arange(len(labels))[rank::world].split(250):
         logits = model(pixels[indices])

@@ -15,8 +15,8 @@
 
 namespace pride {
 
-// Bytes and messages of the sends and receives that this rank has started since the object was
-// created. A rank's copy to itself is not traffic.
+// Bytes and messages of the sends and receives this rank has started since the object was created.
+// A rank's copy to itself does not count.
 struct Traffic {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
@@ -34,7 +34,7 @@ struct Traffic {
 };
 
 // A pending send or receive. Its buffer must stay alive until wait() returned, test() was true, or
-// either threw; code that unwinds for another reason calls fail() before the buffer goes.
+// either threw; code that unwinds for another reason must call fail() before it frees the buffer.
 struct Ticket {
   std::uint64_t id = 0;  // 0: nothing pending
 };
@@ -70,11 +70,11 @@ class Communicator {
 
   // --- Point to point. Messages between two ranks with one tag arrive in the order sent. --------
 
-  // Starts to send `bytes` to `peer`. REQUIRES: 0 <= peer < size(), peer != rank(), 0 <= tag <
+  // Starts sending `bytes` to `peer`. REQUIRES: 0 <= peer < size(), peer != rank(), 0 <= tag <
   // 1024.
   Ticket start_send(int peer, int tag, std::span<const std::byte> bytes);
 
-  // Starts to receive exactly bytes.size() bytes from `peer`; any other size is a CommError.
+  // Starts receiving exactly bytes.size() bytes from `peer`; any other size is a CommError.
   Ticket start_recv(int peer, int tag, std::span<std::byte> bytes);
 
   // True once the operation is complete (the ticket is then empty). Never blocks.
@@ -90,9 +90,8 @@ class Communicator {
   // REQUIRES: send.size() == recv.size(), a multiple of size(); no overlap.
   void all_to_all(std::span<const std::byte> send, std::span<std::byte> recv);
 
-  // Any messages between any ranks, all in flight at once.
-  // REQUIRES: no message is for or from this rank; two ranks list the messages between them in the
-  // same order, with the same sizes.
+  // Any messages between any ranks, all in flight at once. REQUIRES: none is to or from this rank
+  // itself; two ranks list the messages between them in the same order, with the same sizes.
   void all_to_all_v(std::span<const Outgoing> send, std::span<const Incoming> recv);
 
   // Slice i of `all` becomes rank i's `mine`. REQUIRES: all.size() == size() * mine.size().
@@ -110,10 +109,10 @@ class Communicator {
   // Returns when all ranks have called it.
   void barrier();
 
-  // Sum by the transport's own all-reduce, in an order of its own choosing: equal on all ranks of
-  // this run, outside the promise of equal bits across transports. Sums of integers are exact, and
-  // so equal on every transport. Of bfloat16 every sum of two is rounded again.
-  // REQUIRES: no sum of integers, over any of the ranks, leaves the type's range.
+  // Sum by the transport's own all-reduce, in its own order. It is equal on all ranks of this run,
+  // but its bits may differ between transports. Sums of integers are exact, so equal on every
+  // transport. For bfloat16 every sum of two is rounded again. REQUIRES: no sum of integers, over
+  // any of the ranks, leaves the type's range.
   void native_sum(std::span<float> values);
   void native_sum(std::span<std::int8_t> values);
   void native_sum(std::span<std::int16_t> values);
@@ -128,7 +127,7 @@ class Communicator {
   // Ranks that give the same colour form a world, ordered by (key, rank). Collective.
   std::unique_ptr<Communicator> split(int colour, int key);
 
-  // Longest time that one wait may take; 300 s unless set. REQUIRES: > 0.
+  // Longest time of one wait; 300 s unless set. REQUIRES: > 0.
   void set_timeout(std::chrono::milliseconds timeout);
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
 
@@ -161,22 +160,21 @@ class Communicator {
   // adds scope, name and rank, and then calls do_fail.
   using Deadline = std::chrono::steady_clock::time_point;
 
-  // Messages between two ranks. A transport with collectives only leaves these out; then
-  // start_send() and the like throw InvalidArgument.
+  // Messages between two ranks. A transport with collectives only does not override these;
+  // start_send() and start_recv() then throw InvalidArgument.
   virtual std::uint64_t do_start_send(int peer, int tag, std::span<const std::byte> bytes);
   virtual std::uint64_t do_start_recv(int peer, int tag, std::span<std::byte> bytes);
   virtual bool do_test(std::uint64_t id);  // throws CommError on failure
   virtual void do_wait(std::uint64_t id, Deadline deadline);
 
-  // Collectives, by default made of messages with this tag, one tag for each kind of call.
+  // Collectives, by default written over messages with one tag per kind of call.
   virtual void do_all_to_all_v(int tag, std::span<const Outgoing> send,
                                std::span<const Incoming> recv, Deadline deadline);
   virtual void do_all_gather_v(int tag, std::span<const std::span<const std::byte>> mine,
                                std::span<const Incoming> all, Deadline deadline);
 
-  // False if the transport has no all-reduce of its own; then nothing has been done, and the
-  // collectives above make the sum. REQUIRES: `values` are whole values of the type, aligned as
-  // such.
+  // False if the transport has no all-reduce of its own. Then it has done nothing, and the sum uses
+  // the collectives above. REQUIRES: `values` are whole values of the type, aligned as such.
   enum class SumType { kFloat32, kInt8, kInt16, kInt32, kBFloat16 };
   virtual bool do_native_sum(SumType /*type*/, std::span<std::byte> /*values*/) { return false; }
 
@@ -187,7 +185,7 @@ class Communicator {
   virtual void do_check() = 0;  // throws CommError, with the reason, if the world has failed
 
   // Marks the world as failed, notifies the others, and cancels this object's pending operations:
-  // afterwards the transport touches none of their buffers, as far as it can promise that.
+  // afterwards the transport does not touch their buffers, as far as it can guarantee that.
   virtual void do_fail(std::string_view reason) noexcept = 0;
 
   const std::string& what() const noexcept { return what_; }  // all Scopes' texts, outermost first
@@ -205,7 +203,7 @@ class Communicator {
   void gather_v(int tag, std::span<const std::span<const std::byte>> mine,
                 std::span<const Incoming> all);
   std::vector<int> others()
-      const;  // ranks, beginning with the next: the load is not all on rank 0 at first
+      const;  // ranks, starting with the next one, so that rank 0 does not get all messages first
   [[noreturn]] void refuse_messages() const;
   template <typename T>
   void sum_natively(SumType type, std::span<T> values);

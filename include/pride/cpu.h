@@ -15,8 +15,8 @@ std::vector<std::string> available_isas();
 // The active set: the best, or the one named by PRIDE_ISA when the first kernel ran.
 std::string active_isa();
 
-// Forces one for the whole process (tests, benchmarks); "" goes back to the best.
-// Not to be called while kernels run. Throws InvalidArgument, listing the names, if not usable.
+// Forces one for the whole process (tests, benchmarks); "" restores the best. Do not call it while
+// kernels run. Throws InvalidArgument, listing the names, if not usable.
 void force_isa(std::string_view name);
 
 }  // namespace pride

@@ -6,8 +6,8 @@
 
 namespace pride {
 
-// Of one tensor at one step; shares are of the sampled coordinates whose mean blend is not 0. The
-// blend u = beta1 m + (1-beta1) g is the quantity behind a rank's vote.
+// Values of one tensor at one step. Shares are of the sampled coordinates whose mean blend is not
+// 0. The blend u = beta1 m + (1-beta1) g is the quantity behind a rank's vote.
 struct TensorDiagnostics {
   std::size_t tensor = 0;  // index in the layout
   std::size_t samples = 0;

@@ -8,7 +8,7 @@
 
 namespace pride {
 
-// Base of every exception that pride throws on purpose.
+// Base class of pride's exceptions.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -38,7 +38,7 @@ class DataError : public Error {
   using Error::Error;
 };
 
-// concat("rank ", 3, " of ", 4): the text of its arguments, one after the other.
+// concat("rank ", 3, " of ", 4): the concatenated text of its arguments.
 template <typename... Args>
 std::string concat(const Args&... args) {
   static_assert(!(... || requires { typename Args::json_pointer; }),

@@ -14,7 +14,7 @@ class FlatBuffer {
  public:
   FlatBuffer() = default;
   explicit FlatBuffer(std::size_t n);
-  // In that memory, which the host may not be able to touch.
+  // In the given memory, which the host may not be able to access.
   FlatBuffer(std::size_t n, Memory& memory);
 
   std::span<float> span() noexcept { return {data_.get(), n_}; }
@@ -23,10 +23,10 @@ class FlatBuffer {
   const float* data() const noexcept { return data_.get(); }
   std::size_t size() const noexcept { return n_; }
 
-  // Another buffer of the same floats.
+  // Another buffer over the same floats.
   FlatBuffer alias() const;
 
-  // Keeps the floats where they are, beyond the buffer's life.
+  // Keeps the floats alive beyond the buffer.
   std::shared_ptr<const void> memory() const noexcept { return data_; }
 
   FlatBuffer(FlatBuffer&& other) noexcept = default;

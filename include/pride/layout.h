@@ -1,4 +1,4 @@
-// Layout: the numbers of all coordinates, tensor after tensor, the same on every rank.
+// Layout: numbers the coordinates of all tensors, the same on every rank.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

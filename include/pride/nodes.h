@@ -9,12 +9,12 @@
 namespace pride {
 
 // All nodes have equally many ranks. Ranks of a node are numbered from 0 in the order of the ranks
-// (local ranks); same-local-rank peers are the ranks with one local rank on all nodes.
+// (local ranks); same-local-rank peers are the ranks with the same local rank on all nodes.
 class Nodes {
  public:
   Nodes() = default;  // not known
 
-  // node_of_rank[r]: any number that stands for the machine of rank r, e.g. from an all-gather of
+  // node_of_rank[r]: any number that identifies the machine of rank r, e.g. from an all-gather of
   // names. Throws InvalidArgument unless all nodes have the same number of ranks.
   explicit Nodes(std::span<const int> node_of_rank);
 

@@ -29,8 +29,8 @@ namespace pride {
 
 class CoordinatorClient;  // pride/coordinator.h
 
-// Hyper-parameters of one group of tensors (TensorSpec::group is its index). Values that are not
-// set are the method's own defaults, e.g. betas (0.9, 0.99) for Lion and (0.9, 0.999) for AdamW.
+// Hyper-parameters of one group of tensors (TensorSpec::group is its index). Unset values are the
+// method's defaults, e.g. betas (0.9, 0.99) for Lion and (0.9, 0.999) for AdamW.
 struct ParamGroup {
   std::optional<double> lr = {};
   std::optional<double> beta1 = {}, beta2 = {};
@@ -38,16 +38,16 @@ struct ParamGroup {
   std::optional<double> weight_decay = {};
 };
 
-// What becomes of state that each rank has of its own (StateKind::kLocal) when a load takes the
-// states of all ranks: kKeep: rank r goes on with that of rank r, beyond their number with that of
-// rank r modulo their number; kAverage: with the mean over all, in rank order; kReset: with zeros.
+// Each rank's own state (StateKind::kLocal) after loading the states of all ranks. kKeep: rank r
+// gets that of saved rank r modulo their number. kAverage: the mean over all, in rank order.
+// kReset: zeros.
 enum class LocalState { kKeep, kAverage, kReset };
 
-// What a gradient with NaN or Inf does: kRaise throws NonFiniteGradient on all ranks and refuses
-// further steps until state is loaded; kSkip drops the step's parameter update on all ranks. In a
-// step without exchange, and with the options `fragments` and `delay` in all steps, no other rank
-// knows of it: kRaise throws on its rank, and the communicator has failed with the text; kSkip
-// drops the step of its rank alone.
+// Effect of a gradient with NaN or Inf. kRaise throws NonFiniteGradient on all ranks and refuses
+// further steps until state is loaded. kSkip drops the step's parameter update on all ranks. In a
+// step without exchange, and in all steps with the options `fragments` and `delay`, other ranks do
+// not see it: kRaise then throws on this rank and fails the communicator with the text; kSkip drops
+// only this rank's step.
 enum class NonFinitePolicy { kRaise, kSkip };
 
 struct OptimizerOptions {
@@ -57,29 +57,29 @@ struct OptimizerOptions {
   NonFinitePolicy non_finite = NonFinitePolicy::kRaise;
   // Scales the mean gradient of all ranks down to this 2-norm; 0: none. Only for methods that have
   // the mean gradient (the uncompressed ones). Ranks that exchange signs, codes or a few entries
-  // never have it: clip each rank's own gradient before the step (local clipping).
+  // never have it: there clip each rank's own gradient before the step (local clipping).
   double clip_global_norm = 0;
   std::size_t bucket_coords = std::size_t{1} << 20;  // target size of a bucket; never changes a bit
-  // Exchange on threads of its own, beside backward, encode and apply. REQUIRES: several threads
-  // may communicate at a time (MpiEnvironment::thread_multiple(); threads always may).
+  // Exchange on separate threads, in parallel with backward, encode and apply. REQUIRES: several
+  // threads may communicate at a time (MpiEnvironment::thread_multiple(); threads always may).
   bool overlap = false;
-  // Which ranks share a node, the same on all ranks: the hierarchical route, on which fewer bytes
+  // The nodes of the ranks, the same on all ranks, for the hierarchical route, on which fewer bytes
   // leave a node; never changes a bit. Only for methods that exchange signs.
   Nodes nodes = {};
-  int exchange_threads = 4;  // with overlap: buckets on their way at a time, 1 to 16
-  std::uint64_t seed = 0;    // of the bits for zeros, ties and stochastic rounding
+  int exchange_threads = 4;  // with overlap: buckets in flight, 1 to 16
+  std::uint64_t seed = 0;    // seeds zeros, ties and stochastic rounding
   // Votes of this rank, 1 to 65535, e.g. samples of its data: a rank of weight w counts as w ranks
   // with its signs, so that the vote is sign(sum of w_i delta_i) and the average that sum over the
-  // sum of all w_i. Weights that are equal on all ranks, whatever they are, change nothing. Unequal
-  // ones only for methods that exchange signs; of the averages, their sum over their greatest
-  // common divisor is at most 65535, and with `nodes` that of each node.
+  // sum of all w_i. Equal weights on all ranks, of any value, change nothing. Unequal ones are only
+  // for methods that exchange signs. For averages their sum, divided by their greatest common
+  // divisor, is at most 65535; with `nodes` the sum of each node.
   int vote_weight = 1;
 
-  // Where parameters, gradients and state lie and the method runs; null: on the host. Frames, which
-  // are exchanged, lie on the host. The same bits as there, but for products of matrices. REQUIRES:
-  // a method that runs on devices (MethodInfo::on_device).
+  // The memory of parameters, gradients and state, where the method runs; null: the host. Frames
+  // are always on the host. The bits are the host's, except for products of matrices. REQUIRES: a
+  // method that runs on devices (MethodInfo::on_device).
   std::shared_ptr<Device> device = nullptr;
-  // With a device: for the methods that orthogonalise matrices.
+  // With a device: needed by methods that orthogonalise matrices.
   Orthogonalise orthogonalise = nullptr;
   // Of a part of a model (TensorSpec::first_coord), whose other parts have optimizers of their own:
   // adds to each value those of all other parts. A step with non_finite = kSkip or clip_global_norm
@@ -90,172 +90,169 @@ struct OptimizerOptions {
   // without local steps.
   std::function<void(std::span<double> values)> sum_of_parts = nullptr;
 
-  // In the place of other ranks: so many virtual workers, which this process plays one after the
-  // other over one copy of the parameters (docs/virtual_workers.md). 0: none. The gradients of each
-  // are given to hand_over(), then step_workers() makes the step of all. Bits of parameters and
-  // states and counted bytes are those of as many ranks. REQUIRES: a communicator of size 1, no
-  // coordinator; at most 1024. Steps do not overlap. `worker_weights`: votes of each, as
-  // vote_weight; empty: that of all.
+  // Instead of other ranks: the number of virtual workers, which this process plays in turn over
+  // one copy of the parameters (docs/virtual_workers.md). 0: none. hand_over() gets the gradients
+  // of each, then step_workers() runs the step of all. Parameters, states and counted bytes are
+  // those of as many ranks. REQUIRES: a communicator of size 1, no coordinator; at most 1024. Steps
+  // do not overlap. `worker_weights`: the votes of each; empty: vote_weight for all.
   int virtual_workers = 0;
   std::vector<int> worker_weights = {};
 
-  // In the place of other ranks: a coordinator, for workers that come and go
+  // Instead of other ranks: a coordinator, for workers that join and leave
   // (docs/design/coordinator.md). Every exchange is a round of its run; broadcast() joins it.
-  // REQUIRES: a communicator of size 1; no nodes; a method whose servers need frames alone. Steps
-  // do not overlap. `run_settings`: a text that all workers of the run must have alike,
-  // best of lines "name=value": a worker that differs is refused with the first that does.
-  // `report_loss`: called before each ballot, for the coordinator's status page.
+  // REQUIRES: a communicator of size 1; no nodes; a method whose servers need only frames. Steps do
+  // not overlap. `run_settings`: a text that must be equal on all workers of the run, preferably
+  // lines "name=value": a refusal names the first line that differs. `report_loss`: called before
+  // each ballot, for the coordinator's status page.
   std::shared_ptr<CoordinatorClient> coordinator = nullptr;
   std::string run_settings = {};
   std::function<std::optional<double>()> report_loss = nullptr;
 };
 
-// What became of this worker's ballot in a step that ends a round by a coordinator.
+// The fate of this worker's ballot in a step that ends a coordinator's round.
 struct RoundReport {
   std::int64_t round = 0;        // 0 for the first
   int voters = 0;                // whose ballots were counted
   bool counted = false;          // this worker's is among them
   std::string why_not = {};      // "late", ...
-  std::int64_t replayed = 0;     // later rounds, of which this worker applied the records
-  bool took_parameters = false;  // from the coordinator, as fewer bytes than records or for its own
+  std::int64_t replayed = 0;     // later rounds whose records this worker applied
+  bool took_parameters = false;  // adopted the coordinator's parameters
 };
 
-// What one step was for a virtual worker.
+// One step of a virtual worker.
 struct WorkerReport {
   std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
   std::string skip_reason = {};  // empty: it was not skipped
 };
 
-// What one step did on this rank; with virtual workers: its bytes are those of worker 0.
+// The report of one step on this rank. With virtual workers the bytes are those of worker 0.
 struct StepReport {
   std::int64_t step = 0;  // 0 for the first
   bool skipped = false;   // non-finite gradient under kSkip
   std::string skip_reason;
-  // With the option `delay`: of the exchange that was begun so many steps before.
+  // With the option `delay`: of the exchange begun that many steps before.
   std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0;
-  std::optional<double> grad_norm =
-      {};  // with clip_global_norm: of the mean, before it was clipped
+  std::optional<double> grad_norm = {};  // with clip_global_norm: of the mean, before clipping
   std::vector<TensorDiagnostics> diagnostics = {};  // by tensor, in steps that the method measures
-  std::string note = {};                   // what the method decided in this step, for the log
-  std::optional<RoundReport> round = {};   // by a coordinator, if this step ended one
+  std::string note = {};                   // the method's decisions in this step, for the log
+  std::optional<RoundReport> round = {};   // if this step ended a coordinator's round
   std::vector<WorkerReport> workers = {};  // virtual workers
-  double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap: exchange_s is the waiting only
+  double encode_s = 0, exchange_s = 0, apply_s = 0;  // with overlap exchange_s is only the waiting
 };
 
-// Bytes that an optimizer holds beside the caller's tensors, at the moment. On the device, if there
-// is one, but for frames.
+// Bytes that an optimizer holds at the moment, without the caller's tensors. With a device they are
+// there, except frames.
 struct MemoryUse {
   std::uint64_t state = 0;    // of the method, of all virtual workers
   std::uint64_t masters = 0;  // float32 values of narrower parameters
   std::uint64_t frames = 0;   // page-locked where a device uses them
-  std::uint64_t scratch = 0;  // of a device: words of frames on their way
+  std::uint64_t scratch = 0;  // on a device: words of frames in flight
 };
 
 class Optimizer {
  public:
-  // Collective: the ranks compare layout, method and options, and a rank that differs is named in
-  // an InvalidArgument on all of them. `comm` must outlive the optimizer, which
-  // uses duplicates with the timeout that `comm` has now.
+  // Collective: the ranks compare layout, method and options. If one differs, all throw an
+  // InvalidArgument that names it. `comm` must outlive the optimizer, which uses duplicates with
+  // the timeout that `comm` has now.
   Optimizer(Communicator& comm, Layout layout, OptimizerOptions options);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Parameters and gradients stay where they lie (pride/tensors.h): the caller gives one flat
-  // buffer or each tensor by itself, in each call, and the memory is read and written there.
-  // Parameters may be bfloat16 or float16: their float32 masters are then state (saved as
-  // "master/<parameter>"), and values that the caller has changed between steps count. A parameter
-  // keeps its dtype.
+  // Parameters and gradients are read and written in place (pride/tensors.h). Each call gets one
+  // flat buffer, or each tensor by itself. Parameters may be bfloat16 or float16: their float32
+  // masters are then state (saved as "master/<parameter>"), and the caller may change values
+  // between steps. A parameter keeps its dtype.
 
-  // Checks where the parameters lie, and takes over the values of narrow ones into their masters,
-  // as every call with `params` does: for masters to be there before a save or a load. Between
-  // steps.
+  // Checks the parameters and updates the masters of narrow ones, as every call with `params` does.
+  // Use it to have masters before a save or a load. Between steps.
   void place(const Parameters& params);
 
-  // Copies rank 0's parameters to all ranks: before the first forward, where ranks may have begun
-  // with others. Collective.
-  // With a coordinator: joins its run, before the first step and after each load(). The first
-  // worker of a run gives its parameters, others take them, or replay the rounds that they missed,
-  // whatever is fewer bytes: then steps_done() has jumped to the open round. Momentum stays this
-  // worker's own, local steps since the last exchange are dropped where rounds were replayed.
+  // Copies rank 0's parameters to all ranks. Call it before the first forward if ranks may start
+  // with different ones. Collective. With a coordinator: joins its run; call it before the first
+  // step and after each load(). The first worker of a run gives its parameters. Others adopt them
+  // or replay the rounds they missed, whichever is fewer bytes. steps_done() is then at the open
+  // round. Momentum stays this worker's own. Replayed rounds drop local steps since the last
+  // exchange.
   void broadcast(const Parameters& params);
 
-  // With a device: the stream of the caller's own work on parameters and gradients (a CUstream),
-  // for the calls to come. What they queue begins after that work so far, and the stream goes on
-  // after it.
+  // With a device: the stream (a CUstream) of the caller's work on parameters and gradients, for
+  // later calls. Their work starts after the stream's present work, and the stream continues after
+  // theirs.
   void set_stream(void* stream);
 
-  // Of this worker in the run that it has joined; without a coordinator the rank.
+  // This worker's number in the run it has joined; without a coordinator the rank.
   int worker_number() const;
 
-  // One round's record on parameters from before it: for a journal's replay, by an optimizer
-  // of the run's settings on a communicator of size 1, between steps. steps_done() is then that
-  // after the round. Throws CommError, and has changed nothing, unless it is the record of the next
-  // round, for parameters with this hash, and undamaged.
+  // Applies one round's record to parameters from before it, for a journal's replay: by an
+  // optimizer with the run's settings on a communicator of size 1, between steps. steps_done() is
+  // then that after the round. Throws CommError, and has changed nothing, unless it is the
+  // undamaged record of the next round for parameters with this hash.
   void replay(const Parameters& params, std::span<const std::byte> record);
 
   // One step with the gradients of this rank's batch. Collective. `params` must be equal on all
-  // ranks and stays so (but see to_common()): the first step, and the first after load() or add(),
-  // compares a hash and throws InvalidArgument on all ranks, naming those that differ from rank 0.
-  // unused[i]: tensor i has no gradient on this rank (empty span: all have). Gradients in bfloat16
-  // or float16 are widened exactly as they are read: the bits of the result are those of the same
-  // numbers in float32. REQUIRES: padding of flat gradients is zero. Throws InvalidArgument, and
-  // then nothing was begun. Any other error ends the step and leaves it unfinished in params and
-  // state: NonFiniteGradient, until state is loaded; else (CommError, no memory) all ranks of the
-  // communicator have failed with this rank's reason.
+  // ranks and stays so (but see to_common()). The first step, and the first after load() or add(),
+  // compares a hash. If ranks differ from rank 0, all throw an InvalidArgument that names them.
+  // unused[i]: tensor i has no gradient on this rank (empty span: all have). bfloat16 and float16
+  // gradients are widened exactly: the result has the bits of the same numbers in float32.
+  // REQUIRES: padding of flat gradients is zero. Throws InvalidArgument before anything is begun.
+  // Any other error leaves the step unfinished in params and state. After NonFiniteGradient load a
+  // state. After others (CommError, no memory) all ranks of the communicator have failed with this
+  // rank's reason.
   StepReport step(const Parameters& params, const Gradients& grads,
                   std::span<const bool> unused = {});
 
-  // The same step in parts, to overlap with backward: begin, then tensors as their gradients
-  // become complete (any order; buckets start when all their tensors are), then finish. Tensors
-  // whose gradients are not given in begin_step() are given with theirs, which stay where they lie
-  // until finish_step().
+  // The same step in parts, to overlap with backward: begin, then each tensor when its gradient is
+  // complete (in any order; a bucket starts when all its tensors are), then finish. Gradients not
+  // given in begin_step() are given with their tensors. They must stay in place until
+  // finish_step().
   void begin_step(const Parameters& params, const Gradients& grads);
   void begin_step(const Parameters& params);
   void gradient_ready(std::size_t tensor, bool unused = false);
   void gradient_ready(std::size_t tensor, const ConstTensor& grad);
   StepReport finish_step();  // tensors not reported ready are unused
-  // In an overlapped step: the tensors, since the last call, whose gradients are encoded and not
-  // read again: their memory is free. Empty for methods that read gradients later.
+  // In an overlapped step: the tensors whose gradients have been encoded since the last call and
+  // are not read again. Their memory is free. Empty for methods that read gradients later.
   std::vector<std::size_t> take_released();
 
-  // With virtual workers, in the place of the above: the gradients of one worker, and the tensors
-  // that it does not use. Each worker once, in any order. Its gradients are read before this
-  // returns: they need not stay. `params` are looked at in the first of a step, as in step().
-  // The current gradient factor counts, which each worker may have of its own.
+  // With virtual workers, instead of the above: the gradients of one worker, and the tensors it
+  // does not use. Once per worker, in any order. The gradients are read before it returns and need
+  // not stay. The first call of a step checks `params` as step() does. The present gradient factor
+  // applies; each worker may have its own.
   void hand_over(int worker, const Parameters& params, const Gradients& grads,
                  std::span<const bool> unused = {});
 
-  // The step of all virtual workers, whose gradients have been handed over: exchanges and applies
-  // once. Throws InvalidArgument, and has changed nothing, if a worker is missing; else as step().
+  // The step of all virtual workers after hand_over(): exchanges and applies once. Throws
+  // InvalidArgument, and has changed nothing, if a worker is missing; otherwise as step().
   StepReport step_workers(const Parameters& params);
 
-  // The parameters become those of the virtual worker, before its forward: with local steps each
-  // has its own between exchanges. After step_workers() they are those that all have in common.
-  // With other methods it changes nothing. Between hand_over()s, too.
+  // Sets the parameters to the virtual worker's, before its forward: with local steps each has its
+  // own between exchanges. After step_workers() they are the common ones. With other methods it
+  // changes nothing. Also allowed between calls of hand_over().
   void to_worker(int worker, const Parameters& params) const;
 
-  // From the next step on: frozen tensors stay as they are, without weight decay, and their
-  // gradients are not looked at. By tensor, the same on all ranks, else the step throws CommError;
-  // an empty span: none. With a coordinator, whose records cannot tell, only where nothing decays.
+  // From the next step on frozen tensors do not change, without weight decay, and their gradients
+  // are not read. One flag per tensor, the same on all ranks, or the step throws CommError; an
+  // empty span: none. With a coordinator only without weight decay, because records do not hold the
+  // flags.
   void set_frozen(std::span<const bool> frozen);
 
-  // From the next step on this rank's gradients are multiplied by it, in float32 and before all
-  // else: 1 / scale of a scaled loss, -1 to go up the gradient.
+  // From the next step on this rank's gradients are first multiplied by it, in float32: 1 / scale
+  // of a scaled loss, -1 to maximise.
   void set_gradient_factor(float factor);
 
-  // The hyper-parameters of a group, from the next step on, the same on all ranks; those that are
-  // not set stay as they are. A rank with others is refused in that step. Throws InvalidArgument,
-  // and changes nothing, if one is out of range or not the method's.
+  // The hyper-parameters of a group from the next step on; unset ones do not change. They must be
+  // the same on all ranks, or the step refuses the rank that differs. Throws InvalidArgument, and
+  // changes nothing, if one is out of range or not the method's.
   void set_group(const ParamGroup& values, int group = 0);
-  ParamGroup group(int group = 0) const;  // those that the method has, all set
+  ParamGroup group(int group = 0) const;  // all that the method has are set
 
-  // Between steps: more tensors and groups, behind those that there are. Collective; a rank that
-  // adds others is named. Tensors keep their coordinates and their state, new ones begin with
-  // zeros; Adam's bias correction of a new group begins with its first step. From now on params and
-  // grads are those of the new layout(), and references to the old one are no longer valid. Throws
-  // InvalidArgument on all ranks, and then nothing has changed; always with onebit-adam, and with
-  // the options `fragments` and `delay`, once a step was taken.
+  // Between steps: appends tensors and groups. Collective; a rank that adds different ones is
+  // named. Tensors keep their coordinates and state, and new ones start with zeros. Adam's bias
+  // correction of a new group starts with its first step. From now on params and grads are those of
+  // the new layout(), and references to the old one are invalid. Throws InvalidArgument on all
+  // ranks, and has changed nothing; after the first step always with onebit-adam and with the
+  // options `fragments` and `delay`.
   void add(std::vector<TensorSpec> tensors, std::vector<ParamGroup> groups = {});
 
   const Layout& layout() const noexcept;
@@ -264,70 +261,68 @@ class Optimizer {
   MemoryUse memory() const;
   std::uint64_t state_floats() const noexcept;  // optimizer state held by this rank, in floats
 
-  // What the given step costs this rank in bytes sent; and the mean over the MethodInfo::period
-  // that the step is in, rounded up.
+  // The bytes this rank sends in the given step, and the mean over the step's MethodInfo::period,
+  // rounded up.
   Cost cost(std::int64_t step = 0) const;
   Cost mean_cost(std::int64_t step = 0) const;
   std::int64_t period() const noexcept;  // MethodInfo::period
 
-  // How many of the last of `steps` steps no exchange follows: they are in no result. Of fragments,
-  // which are exchanged in turn, those of the one whose last exchange is the earliest.
+  // The number of final steps, out of `steps`, that no exchange follows: no result contains them.
+  // With fragments, exchanged in turn, those of the fragment with the earliest last exchange.
   std::int64_t lost_of(std::int64_t steps) const;
 
-  // Methods with local steps (MethodInfo::period > 1): between exchanges each rank has parameters
-  // of its own, and the ranks have those of the last exchange that was begun in common, for which
-  // to_common(), save() and state_buffers() wait. Between steps, to_common() replaces this rank's
-  // parameters by the common ones, to evaluate, hash or save those; and to_local() goes back,
-  // before the next gradient. A saved state goes with the common parameters:
-  // to_local() after load(). With all other methods neither changes anything.
-  // Throws InvalidArgument in the middle of a step; CommError, after which no step is welcome, if
-  // an exchange on its way fails.
+  // Methods with local steps (MethodInfo::period > 1): between exchanges each rank has its own
+  // parameters. The common parameters are those of the last exchange begun, for which to_common(),
+  // save() and state_buffers() wait. Between steps to_common() replaces this rank's parameters by
+  // the common ones, to evaluate, hash or save them. to_local() restores this rank's own before the
+  // next gradient. A saved state belongs to the common parameters: call to_local() after load().
+  // With other methods neither changes anything. Throws InvalidArgument during a step. Throws
+  // CommError, and allows no further step, if an exchange in flight fails.
   void to_common(const Parameters& params) const;
   void to_local(const Parameters& params) const;
 
-  // param_hash() of the parameters (of the masters of narrower ones); with local steps of those
-  // that the ranks have in common. Between steps.
+  // param_hash() of the parameters (of the masters of narrower ones); with local steps of the
+  // common ones. Between steps.
   std::uint64_t hash(const Parameters& params) const;
 
   // The parameters as float32 (masters of narrower ones) in one flat buffer, and back: the caller's
   // tensors then hold them, rounded if narrower. Between steps. REQUIRES: flat.size() ==
-  // layout().flat_size(); padding is left as it is.
+  // layout().flat_size(); padding does not change.
   void read(const Parameters& params, std::span<float> flat) const;
   void write(const Parameters& params, std::span<const float> flat);
 
-  // What no step's report has counted yet: with the option `delay` the bytes of an exchange are in
-  // the report of the step that takes its result, and those of the last ones in none. Waits for
-  // them. Between steps; no communication of its own. Throws as to_common() does.
+  // Bytes not in any report yet. With the option `delay` the bytes of an exchange are in the report
+  // of the step that adopts its result, and those of the last exchanges are in none. Waits for
+  // these. Between steps; it does not communicate itself. Throws as to_common() does.
   Traffic finish_exchanges();
 
-  // How many buckets take each route ("sharded", "one-shot", "hierarchical", "native"), the same on
-  // all ranks. Empty alone.
+  // The number of buckets on each route ("sharded", "one-shot", "hierarchical", "native"), the same
+  // on all ranks. Empty alone.
   std::map<std::string, int> routes() const;
 
-  // The state's own memory, one entry a buffer, until the next add(), for views of it: changed by
-  // steps and loads only. StateBuffer::memory keeps it readable beyond that. Of virtual workers:
-  // that of worker 0.
+  // The state's memory, for views: one entry per buffer, valid until the next add(). Only steps and
+  // loads change it. StateBuffer::memory keeps it readable longer. With virtual workers: worker
+  // 0's.
   std::vector<StateBuffer> state_buffers();
 
   // This rank's state (momentum is local to a rank in Distributed Lion, so each rank saves its
   // own).
   StateDict save() const;
 
-  // The state of a virtual worker: that of the rank with its number, of as many ranks. save() is
-  // that of worker 0. To load them, give those of all to load(), which also gives up a step of
-  // which some have handed over their gradients.
+  // The state of a virtual worker equals that of the rank with its number among as many ranks.
+  // save() is worker 0's. To load, give the states of all to load(), which also drops a step with
+  // some gradients handed over.
   StateDict save(int worker) const;
 
-  // A narrower parameter must hold its values of the save before the next call with parameters: a
-  // master takes over a value that is not its rounded one.
-  // This rank's own state, of as many ranks. Names, shapes, method and layout are checked first, on
-  // all ranks together: if one refuses its state, all throw InvalidArgument, and nothing has
-  // changed. State of the servers then moves to where it is needed if buckets were of another
-  // size. Collective.
+  // Loads this rank's own state, saved on as many ranks. Names, shapes, method and layout are
+  // checked first, on all ranks together: if one refuses its state, all throw InvalidArgument, and
+  // nothing has changed. If buckets had another size, the servers' state then moves to its new
+  // servers. Collective. A narrower parameter must hold its saved value before the next call with
+  // parameters, because a value that is not the rounded master replaces the master.
   void load(const StateDict& state);
 
-  // From the states of all ranks, in any order, however many they were, whatever their buckets and
-  // transport. Collective; throws InvalidArgument on all ranks, and then nothing has changed.
+  // Loads from the states of all ranks, in any order and number, with any buckets and transport.
+  // Collective; throws InvalidArgument on all ranks, and has changed nothing.
   void load(std::vector<StateDict> of_all_ranks, LocalState local = LocalState::kKeep);
 
  private:
@@ -335,7 +330,7 @@ class Optimizer {
   std::unique_ptr<Impl> impl_;
 };
 
-// 64-bit digest of the parameters' bits, padding left out; equal on all ranks of a healthy run.
+// 64-bit digest of the parameters' bits, without padding; equal on all ranks of a healthy run.
 std::uint64_t param_hash(const Layout& layout, std::span<const float> params);
 
 }  // namespace pride

@@ -1,4 +1,4 @@
-// How long a step takes by each method on a network: the model of docs/performance.md.
+// Predicted step times of each method on a network: the model of docs/performance.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,25 +16,25 @@ namespace pride {
 
 // A network between ranks that all send to all others.
 struct NetworkModel {
-  double latency_s = 0;    // of one message, one way
-  double message_s = 0;    // of each further message that a rank sends or receives
-  double bytes_per_s = 0;  // that a rank sends while it receives as much; > 0
+  double latency_s = 0;    // one-way time of one message
+  double message_s = 0;    // time of each further message that a rank sends or receives
+  double bytes_per_s = 0;  // rate of a rank that sends and receives equally; > 0
   double cpu_s = 0;        // processor time of a rank for each byte that it sends
 };
 
-// What a method's step asks of a rank, beside the model's own work.
+// The cost of a method's step on a rank, without the model's own work.
 struct MethodModel {
   std::string name;
-  double bytes = 0;     // sent per step, in the mean
-  int rounds = 2;       // messages, one after the other, that a bucket waits for
-  double encode_s = 0;  // arithmetic, all of d, Newton-Schulz included
+  double bytes = 0;     // sent per step, on average
+  int rounds = 2;       // sequential messages that a bucket waits for
+  double encode_s = 0;  // arithmetic for all of d, with Newton-Schulz
   double matrix_s = 0;  // Newton-Schulz alone
   double vote_s = 0;    // arithmetic between the rounds
   double apply_s = 0;
   bool whole_gradient = false;  // encode begins after backward
-  // Local steps: of each `period` steps `exchanges` send something, all of d together; what they
-  // send is adopted `delay` steps later. Encode, vote and apply are then those of an exchange of
-  // all of d, and local_s is what a step without one computes.
+  // Local steps: of `period` steps, `exchanges` send something, together all of d. Results are
+  // adopted `delay` steps later. Encode, vote and apply are those of an exchange of all of d;
+  // local_s is the computation of a step without exchange.
   std::int64_t period = 1, exchanges = 1, delay = 0;
   double local_s = 0;
 };
@@ -42,71 +42,71 @@ struct MethodModel {
 struct StepModel {
   int world = 1;
   double compute_s = 0;            // forward and backward, without exchange
-  double forward_share = 1.0 / 3;  // of compute, before the first gradient
+  double forward_share = 1.0 / 3;  // part of compute before the first gradient
   int buckets = 1;
-  int exchange_threads = 4;  // buckets on their way at a time
-  double cores = 2;          // that a rank has to itself: below 2, arithmetic takes turns
+  int exchange_threads = 4;  // buckets in flight
+  double cores = 2;          // cores per rank; below 2, arithmetic does not overlap
 };
 
 struct Prediction {
   double step_s = 0;
-  double network_s = 0;     // the network's part, if nothing hid it: latencies and bytes
+  double network_s = 0;     // the network's part without overlap: latencies and bytes
   double arithmetic_s = 0;  // encode, vote, apply
-  double hidden_s = 0;      // of network and arithmetic, beside forward and backward
+  double hidden_s = 0;      // of network and arithmetic, hidden by forward and backward
   std::string bottleneck;   // "compute", "bandwidth", "latency" or "arithmetic"
 };
 
-// Of methods with local steps: the mean over a period. What delays hide is hidden with overlap
-// only. REQUIRES: buckets >= 1, bytes_per_s > 0 unless world is 1.
+// For methods with local steps: the mean over a period. Delays hide time only with overlap.
+// REQUIRES: buckets >= 1, bytes_per_s > 0 unless world is 1.
 Prediction predict(const NetworkModel& network, const MethodModel& method, const StepModel& step,
                    bool overlap);
 
-// What depends on the size of the buckets.
+// Values that depend on the size of the buckets.
 struct Sent {
-  double bytes = 0;       // in a step: small buckets have more frames
-  int rounds = 2;         // and may take another route
-  double vote_times = 1;  // in which the arithmetic between rounds is so many times as long
+  double bytes = 0;       // per step: small buckets have more frames
+  int rounds = 2;         // small buckets may have another route
+  double vote_times = 1;  // factor on the arithmetic between rounds
 };
 MethodModel with(MethodModel method, const Sent& sent);
 
-// The number of buckets, of the powers of two in the range, with the shortest overlapped step.
-// REQUIRES: there is one in it.
+// The number of buckets, a power of two in the range, with the shortest overlapped step. REQUIRES:
+// the range contains one.
 struct BucketRange {
   int fewest = 1, most = 1;
 };
 int best_buckets(const NetworkModel& network, const MethodModel& method, StepModel step,
                  const BucketRange& range, const std::function<Sent(int buckets)>& sent);
 
-// A method, with options of its own.
+// A method and its options.
 struct PlanMethod {
   std::string name;
   std::map<std::string, std::string> options = {};
 };
 
-// Bytes that the rank with most sends per step, long after the first, for d coordinates on `world`
-// ranks. Of ten million coordinates they are counted, of more extrapolated: frames by the bucket,
-// the rest by the coordinate.
+// Bytes per step of the rank that sends most, long after the first step, for d coordinates on
+// `world` ranks. Up to ten million coordinates they are counted; above that extrapolated, frames by
+// bucket and the rest by coordinate.
 double bytes_of(const PlanMethod& method, int world, double d, std::size_t bucket_coords);
 
-// The route of buckets of that size, and its rounds; of buckets above ten million coordinates that
-// of ten million.
+// The route of buckets of this size, and its rounds. Above ten million coordinates it is that of
+// ten million.
 BucketRoute route_of(const PlanMethod& method, int world, std::size_t bucket_coords);
 
-// Both: what a step sends in buckets of that size.
+// Both: bytes and route of a step in buckets of this size.
 Sent sent_in(const PlanMethod& method, int world, double d, std::size_t bucket_coords);
 
-// What a rank could send while it waits for a round of messages.
+// The bytes a rank could send while it waits for a round of messages.
 std::uint64_t round_bytes(const NetworkModel& network, int world);
 
-// The method with its option round_bytes set to that, if it has one that is not set.
+// The method with its option round_bytes set to this, if it has the option and it is not set.
 PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int world);
 
-// Tensors of a transformer of about so many parameters, without embeddings: blocks with the
+// Tensors of a transformer of about `params` parameters, without embeddings: blocks with the
 // matrices of query, key and value (3w, w), projection (w, w) and feed-forward (4w, w) and (w, 4w),
 // of width w = 64 times the number of blocks, rounded to a multiple of 64; or one narrower block.
 Layout transformer_layout(double params);
 
-// What a plan rests on.
+// The inputs of a plan.
 struct PlanFacts {
   int world = 1;
   NetworkModel network = {};
@@ -115,7 +115,7 @@ struct PlanFacts {
   double compute_s = 0;  // forward and backward of a step
   double cores = 2;      // of each rank
   int exchange_threads = 4;
-  std::string transport = {};  // of what was measured; empty: the network is on paper
+  std::string transport = {};  // of the measurement; empty: the network is given, not measured
   double matrix_speed = 0;     // operations of Newton-Schulz per second; 0: not measured yet
 };
 
@@ -123,17 +123,17 @@ struct PlanRow {
   MethodModel method;
   bool dense = false;
   int buckets = 1;    // with the shortest overlapped step
-  std::string route;  // of its buckets
+  std::string route;  // route of its buckets
   Prediction in_order, overlapped;
-  double no_network_s = 0;  // the shorter of both on a network that takes no time
+  double no_network_s = 0;  // the shorter of both, with a network that takes no time
   double best_s() const { return std::min(in_order.step_s, overlapped.step_s); }
 };
 
-// Measures the method's arithmetic on this machine, on all ranks of `comm` at once, counts its
-// bytes, and predicts its step on facts.world ranks, which may be any number. About a second. Sets
-// facts.matrix_speed if the method needs it and it is 0: plans with the same facts differ by no
-// measurement of it. Collective. Throws InvalidArgument if there is no such method, option or
-// value, or not for so many ranks.
+// Measures the method's arithmetic on this machine, on all ranks of `comm` at once, and counts its
+// bytes. Then predicts its step on facts.world ranks, which may be any number. Takes about a
+// second. Sets facts.matrix_speed if the method needs it and it is 0, so that plans with the same
+// facts share one measurement. Collective. Throws InvalidArgument if the method, option or value
+// does not exist, or not for this number of ranks.
 PlanRow plan_step(Communicator& comm, const PlanMethod& method, PlanFacts& facts);
 
 }  // namespace pride

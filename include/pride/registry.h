@@ -16,7 +16,7 @@ namespace pride {
 
 struct MethodOption {
   std::string name, default_value, help;
-  bool wire_only = false;  // no result depends on it: a saved state may go on with another value
+  bool wire_only = false;  // it changes no result: a saved state may load with another value
 };
 
 struct MethodInfo {
@@ -25,13 +25,13 @@ struct MethodInfo {
   std::string source;  // paper and equation
   double bits_up = 0;  // per coordinate, of one worker, at the given world size (the paper's count)
   double bits_down = 0;
-  bool exact_cost = true;   // false: with default options, bytes depend on data or transport
-  std::int64_t period = 1;  // steps after which exchanges repeat: bits are means over them
-  int max_world = 65535;    // a world of more ranks is refused
+  bool exact_cost = true;   // false: with default options the bytes depend on data or transport
+  std::int64_t period = 1;  // steps after which exchanges repeat; bits are means over them
+  int max_world = 65535;    // larger worlds are refused
   std::string growth;       // growth with N of the bytes that a rank sends: "none", "log N", "N"
-  bool on_device = false;   // runs where tensors of a device lie; others take those of the host
-  int state_floats = 0;     // per coordinate, with the options that were given
-  // 0 for a beta or eps: the method has none, and a value that is set is refused.
+  bool on_device = false;   // runs on tensors in a device's memory; other methods need host tensors
+  int state_floats = 0;     // per coordinate, with the given options
+  // 0 for a beta or eps: the method has none, and refuses a value.
   double default_lr = 0, default_beta1 = 0, default_beta2 = 0, default_eps = 0,
          default_weight_decay = 0;
   std::vector<MethodOption> options;
@@ -40,8 +40,8 @@ struct MethodInfo {
 std::vector<std::string> method_names();
 std::string methods_on_devices();  // separated by commas
 
-// Throws InvalidArgument, listing the names, if unknown, and on an option or value that the method
-// does not have. REQUIRES: world >= 1.
+// Throws InvalidArgument, listing the names, on an unknown name, option or value. REQUIRES: world
+// >= 1.
 MethodInfo method_info(std::string_view name, int world,
                        const std::map<std::string, std::string>& options = {});
 
@@ -63,20 +63,19 @@ Cost method_cost(std::string_view name, const Layout& layout, const CostQuery& q
 // The same for the rank that sends most; query.rank is ignored.
 Cost largest_cost(std::string_view name, const Layout& layout, const CostQuery& query);
 
-// Multiplications and additions of a rank in a step on whole matrices (Newton-Schulz), which grow
-// with the matrices' sides beside their number of coordinates; 0 of all other methods. Throws as
-// method_cost().
+// Multiplications and additions of a rank per step on whole matrices (Newton-Schulz). They grow
+// with the matrices' sides, too. 0 for all other methods. Throws as method_cost().
 double matrix_operations(std::string_view name, const Layout& layout, const CostQuery& query);
 
 // Exchange of a bucket: the route of its gradients or votes ("sharded", "one-shot", "hierarchical"
-// or "native"), and the number of rounds in all: messages, one after the other.
+// or "native"), and the total number of rounds: sequential messages.
 struct BucketRoute {
   std::string name;
   int rounds = 2;
 };
 
-// For each bucket of such a step, the same on all ranks; of a step without exchange, that of the
-// next one with it.
+// For each bucket of such a step, the same on all ranks. For a step without exchange: that of the
+// next step with one.
 std::vector<BucketRoute> bucket_routes(std::string_view name, const Layout& layout,
                                        const CostQuery& query);
 

@@ -12,16 +12,17 @@
 
 namespace pride {
 
-// Placement of a buffer: each rank its own, all ranks the same, or each shard's part on its server.
+// Placement of a buffer: each rank has its own, all ranks have the same, or each server has its
+// shard's part.
 enum class StateKind { kLocal, kShared, kServer };
 
-// A buffer of (flat_size) floats in an optimizer's memory. Of kServer: it lies in the host's
-// memory, and other ranks' shards are zero.
+// A buffer of (flat_size) floats in an optimizer's memory. A kServer buffer is in host memory, and
+// other ranks' shards are zero in it.
 struct StateBuffer {
   std::string name;  // "m"
   StateKind kind = StateKind::kLocal;
   std::span<float> values = {};
-  std::shared_ptr<const void> memory = {};  // keeps the values where they are
+  std::shared_ptr<const void> memory = {};  // keeps the memory alive
 };
 
 // One rank's state. Tensors are keyed "<buffer>/<parameter>", e.g. "m/blocks.0.attn.weight", and

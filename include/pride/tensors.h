@@ -1,4 +1,4 @@
-// Where the values of tensors lie: memory of the caller's, which pride reads and writes in place.
+// The memory of tensors. It is the caller's; pride reads and writes it in place.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ const char* name_of(DType dtype) noexcept;  // "float32"
 // Bytes of one value.
 constexpr std::size_t size_of(DType dtype) noexcept { return dtype == DType::kFloat32 ? 4 : 2; }
 
-// What a span of Ts can be made of.
+// Types that convert to a span of T.
 template <typename From, typename T>
 concept SpanOf = std::convertible_to<From, std::span<T>>;
 
@@ -35,7 +35,7 @@ struct Tensor {
   Tensor(SpanOf<Float16> auto&& v) : Tensor(v.data(), v.size(), DType::kFloat16) {}
 };
 
-// The same, to be read.
+// The same, read-only.
 struct ConstTensor {
   const void* data = nullptr;
   std::size_t n = 0;

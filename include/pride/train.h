@@ -1,4 +1,4 @@
-// pride::train: trains a model on several workers by any of pride's methods. Needs libtorch.
+// pride::train: trains a model on several workers with any of pride's methods. Needs libtorch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -2,7 +2,7 @@
 
     optimizer = pride.DistributedLion(model.parameters(), lr=1e-4)
 
-takes the place of an optimizer of torch, under ``torchrun`` and without DDP's averaging.
+replaces an optimizer of torch, under ``torchrun`` and without DDP's averaging.
 """
 # SPDX-License-Identifier: Apache-2.0
 import importlib

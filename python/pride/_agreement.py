@@ -16,12 +16,12 @@ _OPERATIONS = ("construct", "step", "load_state_dict", "add_param_group", "broad
                "check_replicas", "consolidate_state_dict", "join", "end of join",
                "construct with node_group")
 _STEP, _ENDED = _OPERATIONS.index("step"), _OPERATIONS.index("end of join")
-_ROW = 8  # numbers that a rank sends before an operation
-_TEXT = 1024  # bytes of the reason of a refusal
+_ROW = 8  # numbers per rank and operation
+_TEXT = 1024  # bytes of a refusal's reason
 
 
 def working(rows):
-    """Ranks that have not come to the end of pride.join()."""
+    """Ranks that have not reached the end of pride.join()."""
     return [r for r, row in enumerate(rows) if row[0] != _ENDED] or list(range(len(rows)))
 
 
@@ -32,16 +32,16 @@ def digest(data):
 class Agreement:
     """A part of Optimizer.
 
-    Ranks agree in `_world`, which has all of them. They vote in `_voters`: the same, or with nodes
-    the ranks of the same local number.
+    All ranks agree in `_world`. They vote in `_voters`: the same ranks, or with nodes the ranks
+    with the same local number.
     """
 
     def _agree(self, operation, prepare=None, values=None):
-        """Ranks exchange a row of numbers as they begin an operation; returns those of all ranks:
-        the operation, whether the rank refuses it, and its values.
+        """Exchanges a row of numbers before an operation. Returns the rows of all ranks: the
+        operation, whether the rank refuses it, and its values.
 
-        ``prepare``, then ``values`` (the numbers), may raise what a rank can see to alone: then all
-        ranks raise its text.
+        ``prepare``, then ``values`` (which returns the numbers), may raise an error of this rank:
+        then all ranks raise its text.
         """
         if self._running:
             text = (f"{operation}() between backward and step() with overlap=True; call it after "
@@ -92,20 +92,20 @@ class Agreement:
                               "same order")
 
     def _local_of(self, rank):
-        """The number of a rank in its node: those with the same one vote on the same tensors."""
+        """A rank's number in its node. Ranks with the same number vote on the same tensors."""
         return self._nodes.local_of[rank] if self._nodes else 0
 
     def _node_of(self, rank):
-        """The number that its state has."""
+        """The number in the rank's state."""
         return self._nodes.node_of[rank] if self._nodes else rank
 
     def _of_node(self):
-        """All slots of a node, or of this rank where it is one."""
+        """All slots of the node, or of this rank without nodes."""
         return self._nodes.slots if self._nodes else self._slots
 
     def _same(self, rows, column, what, among=lambda _: 0):
-        """Compares a value of all ranks for which `among` is the same, but for those that have come
-        to the end of pride.join()."""
+        """Compares a value over the ranks with the same `among`, except ranks at the end of
+        pride.join()."""
         others = self._others(rows, column, among)
         if others:
             first = min(first for _, first in others)
@@ -113,7 +113,7 @@ class Agreement:
             raise InvalidArgument(f"pride: the {what} of rank(s) {those} and of rank {first} differ")
 
     def _others(self, rows, column, among):
-        """(Rank, the first one to which it differs)."""
+        """Pairs: a rank, and the first rank with another value."""
         first = {}
         for r in working(rows):
             first.setdefault(among(r), r)
@@ -133,12 +133,13 @@ class Agreement:
 
     @contextlib.contextmanager
     def _failures(self, world=None):
-        """Errors of a call that communicates: which ranks are silent, and that this is the end."""
+        """Adds the silent ranks to errors of a collective call, and marks the optimizer as
+        broken."""
         world = world or self._voters
         try:
             yield
         except NonFiniteGradient as error:
-            if self._nodes:  # others of the node wait for its tensors
+            if self._nodes:  # other ranks of the node wait for this rank's tensors
                 self._broken = str(error)
                 self._fail(str(error))
             raise

@@ -1,4 +1,4 @@
-# Sharded matrices of methods that need them whole: dealt out over the ranks that hold their shards.
+# Sharded matrices for methods that need whole ones: each goes to one of the ranks with its shards.
 # SPDX-License-Identifier: Apache-2.0
 import torch
 import torch.distributed as dist
@@ -31,7 +31,7 @@ def deal_out(slots, settings):
 
 
 def deal(sizes, n):
-    """Indices of what each of n ranks takes: the largest first, to the one that has least."""
+    """The indices for each of n ranks: the largest first, to the rank with the smallest load."""
     of, loads = [[] for _ in range(n)], [0] * n
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         r = loads.index(min(loads))
@@ -41,7 +41,7 @@ def deal(sizes, n):
 
 
 class Assembly:
-    """Matrices of one mesh. Each rank has some of them whole, balanced by size."""
+    """Matrices of one mesh. Each rank holds some of them whole, balanced by size."""
 
     def __init__(self, slots):
         mesh = slots[0].param.device_mesh
@@ -54,7 +54,7 @@ class Assembly:
             slot.hold_whole()
 
     def _shapes(self, i):
-        """Of the shards of a matrix on each rank."""
+        """The shapes of a matrix's shards on each rank."""
         p = self._params[i]
         dim, n = p.placements[0].dim, len(self._of)
         sizes = [len(part) for part in torch.arange(p.shape[dim]).chunk(n)]
@@ -62,8 +62,8 @@ class Assembly:
                      for size in sizes + [0] * (n - len(sizes))]
 
     def _pieces(self):
-        """(Sizes of what this rank has of the matrices of each other rank; of what the others have
-        of its own.)"""
+        """(Sizes of this rank's shards of each other rank's matrices; sizes of the others' shards
+        of this rank's matrices.)"""
         shapes = [self._shapes(i)[1] for i in self._own]
         return ([sum(local(self._params[i]).numel() for i in of) for of in self._of],
                 [sum(of_own[r].numel() for of_own in shapes) for r in range(len(self._of))])
@@ -89,7 +89,7 @@ class Assembly:
             self._own[i].whole.copy_(values)
 
     def collect_gradients(self):
-        """Likewise their gradients. A matrix without one on this rank has none."""
+        """The whole matrices get their gradients; a rank without a gradient contributes zeros."""
         shards = [torch.zeros_like(local(p)) if p.grad is None else local(p.grad)
                   for p in self._params]
         for i, values in self._whole(shards).items():

@@ -1,4 +1,4 @@
-# How an optimizer is made: all ranks make the same one.
+# Construction of an optimizer: all ranks make the same one.
 # SPDX-License-Identifier: Apache-2.0
 import atexit
 import collections
@@ -46,23 +46,23 @@ class Construction(VirtualWorkers, Steps):
         self._slots: List[Slot] = []
         self._hooks = _hooks.Hooks(self)
         self._running = False         # a step has begun beside backward
-        self._joined = False          # inside pride.join(): other ranks may have no more data
-        self._operation = None        # the last that ranks agreed on
+        self._joined = False          # inside pride.join(): other ranks may be out of data
+        self._operation = None        # the last one the ranks agreed on
         self._holds_common = False    # the model has the common parameters, see to_common()
-        self._handed: Dict[int, tuple] = {}  # in it: gradients that libpride has
+        self._handed: Dict[int, tuple] = {}  # by index: gradients that libpride has,
         self._held: Dict[int, torch.Tensor] = {}    # whose memory it reads,
         self._held_params: List[torch.Tensor] = []  # and writes
-        self._gradient = library.Array()     # the one that is handed over
+        self._gradient = library.Array()     # reused for each hand-over
         self._handed_workers = set()  # virtual workers whose gradients libpride has
         self._step_number = torch.tensor(0.0)
         self._sent_groups = None
         self._built = None            # ids of the parameters, by group
-        self._assemblies = []         # of sharded matrices that the method needs whole
+        self._assemblies = []         # for sharded matrices that the method needs whole
         self._shard_groups = []       # process groups over which parameters are sharded
         self._sum_of_parts = None     # over the ranks that have the rest of the model
-        self._frozen = None           # indices of parameters that steps leave as they are
-        self._factor = 1.0            # of gradients, as libpride has it
-        self.scaler = None            # a GradScaler of torch 2.x that backs off with other ranks'
+        self._frozen = None           # indices of parameters that steps do not change
+        self._factor = 1.0            # factor on gradients, as libpride has it
+        self.scaler = None            # a GradScaler of torch 2.x that lowers its scale with the others'
         self._saved = None            # of a copy: state to load when it is built
         self._gathered = None         # states of all ranks, by consolidate_state_dict()
         self._broken: Optional[str] = None
@@ -72,7 +72,7 @@ class Construction(VirtualWorkers, Steps):
         self._pid = os.getpid()
 
     def _unnamed(self, params):
-        """Takes the names out of (name, parameter) pairs."""
+        """Removes the names from (name, parameter) pairs."""
         if isinstance(params, torch.Tensor):
             return params  # torch's own error
 
@@ -99,7 +99,8 @@ class Construction(VirtualWorkers, Steps):
         return self._names.get(id(p)) or _hooks.name_of(p) or f"group {group} parameter {index}"
 
     def _new_slots(self, first_group):
-        """Slots of the groups from that one on; a tied parameter has one, under its first name."""
+        """Slots of the groups from `first_group` on. A tied parameter has one slot, under its first
+        name."""
         slots, seen, first = [], set(), 0
         self._check_maximize()
         for g, group in enumerate(self.param_groups):
@@ -126,7 +127,7 @@ class Construction(VirtualWorkers, Steps):
             raise InvalidArgument("pride: add_param_group() of sharded matrices, with a method that "
                                   "needs them whole: make a new optimizer")
         self._assemblies += assemblies
-        # later groups go where the first ones are
+        # later groups run where the first ones do
         place = self._slots[0].place if self._slots else place_of(
             [slot.tensor for slot in slots], self._settings)
         for slot in slots:
@@ -138,8 +139,8 @@ class Construction(VirtualWorkers, Steps):
             raise InvalidArgument("pride: maximize differs between groups")
 
     def _build(self, broadcast, take=None):
-        """Makes the native optimizer. ``take`` is the constructor's work on its arguments: here, so
-        that all ranks have the error of one."""
+        """Makes the native optimizer. ``take`` checks and adopts the constructor's arguments. It
+        runs here so that an error of one rank is raised on all."""
         s = self._settings
         timeout = datetime.timedelta(seconds=s["timeout"])
         coordinator = s.get("coordinator")  # pickles of version 0.1 have none
@@ -186,7 +187,7 @@ class Construction(VirtualWorkers, Steps):
         made["slots"][0].place.set_options(options)
         groups = [self._nodes.group] if self._nodes else self._shard_groups
         if groups and (s["clip_global_norm"] or s["on_non_finite"] == "skip"):
-            self._sum_of_parts = SumOfParts(self._world, groups)
+            self._sum_of_parts = SumOfParts(self._world, groups, self._nodes)
             options.sum_of_parts = self._sum_of_parts.function
         if nodes is not None:
             options.node_of_rank = (c.c_int32 * len(nodes))(*nodes)
@@ -219,7 +220,7 @@ class Construction(VirtualWorkers, Steps):
                               c.byref(options), None, parents=(self._world, line))
 
     def _adopt(self, new):
-        """libpride learns where the parameters lie, and state gets its views."""
+        """Passes the parameters' addresses to libpride and makes the views of the state."""
         self._slots = self._slots + new
         self._frozen = None
         offset, n = c.c_uint64(), c.c_uint64()
@@ -233,7 +234,7 @@ class Construction(VirtualWorkers, Steps):
         view_state(self)
 
     def _check_start(self):
-        """Initial values, which libpride compares in the first step: here, so that it is early."""
+        """Compares initial values here, earlier than libpride does in the first step."""
         rows = self._agree("check_replicas", None, self._hashes)
         others = [r for r, row in enumerate(rows) if row[3 if self._nodes else 2] != (
             rows[0][3 if self._nodes else 2])]

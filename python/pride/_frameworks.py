@@ -1,5 +1,5 @@
-# What the modules for frameworks share: known versions, what goes to the log, and each rank's state
-# beside a checkpoint.
+# Shared by the modules for frameworks: known versions, values for the log, and each rank's state in
+# files beside a checkpoint.
 # SPDX-License-Identifier: Apache-2.0
 import copy
 import importlib.metadata
@@ -21,7 +21,7 @@ _TENSORS = 8
 
 
 def require(package, oldest, newest_major):
-    """Raises Error unless the installed version of the package is one that its module is for."""
+    """Raises Error unless the module supports the installed version of the package."""
     version = importlib.metadata.version(package)
     found = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
     if not oldest <= found < (newest_major + 1, 0):
@@ -31,15 +31,15 @@ def require(package, oldest, newest_major):
 
 
 def stop_averaging(model, ranks):
-    """Turns DDP's averaging off in a model that a framework has wrapped for so many ranks."""
+    """Turns DDP's averaging off in a model that a framework has wrapped for `world` ranks."""
     if ranks == 1:
         return
     wrapped = getattr(model, "_orig_mod", model)  # torch.compile's wrapper
     if not isinstance(wrapped, torch.nn.parallel.DistributedDataParallel):
         raise InvalidArgument(
             f"pride: on {ranks} ranks the framework has wrapped the model in "
-            f"{type(wrapped).__name__}, not in DistributedDataParallel, whose averaging is to be "
-            "turned off. FSDP, DeepSpeed and the like average by themselves: use DDP")
+            f"{type(wrapped).__name__}, not in DistributedDataParallel. FSDP, DeepSpeed and "
+            "similar average by themselves: use DDP")
     if not hasattr(wrapped, "pride_watches"):
         local_gradients(wrapped)
 
@@ -74,7 +74,7 @@ def in_place_of(given, model, make, arguments, schedulers=()):
 
 
 class Meter:
-    """What an optimizer's steps put into a log; nothing of it communicates."""
+    """An optimizer's values for the log. It does not communicate."""
 
     def __init__(self, optimizer):
         if not isinstance(optimizer, Optimizer):
@@ -86,8 +86,8 @@ class Meter:
             optimizer.register_step_post_hook(self._compare)
 
     def values(self):
-        """Of the last step: bytes that this rank sent; bytes of a ring all-reduce of float32
-        gradients; steps skipped so far; and of sign votes the share of a sample of coordinates in
+        """The bytes this rank sent in the last step; the bytes of a ring all-reduce of float32
+        gradients; steps skipped so far; and for sign votes, the share of a sample of coordinates in
         which this rank's own sign won."""
         traffic = self._optimizer.traffic()
         made = {"pride/bytes_sent": traffic["last_step"].get("bytes_sent", 0),
@@ -108,7 +108,7 @@ class Meter:
 
     @torch.no_grad()
     def _compare(self, *_):
-        """Own signs, from the momentum and the gradient, and those of the step."""
+        """This rank's signs, from momentum and gradient, and the signs of the step."""
         optimizer, won, counted = self._optimizer, 0, 0
         for slot, at, p, m in self._before:
             if slot.grad is None:
@@ -141,8 +141,7 @@ def _values(optimizer, slot, at):
 
 
 class Beside:
-    """The state of each rank, in files of its own beside a framework's checkpoint, which has that of
-    rank 0."""
+    """Each rank's state in a file of its own, beside a framework's checkpoint with rank 0's."""
 
     def __init__(self, optimizer, local="keep", name="pride"):
         self._optimizer, self._local, self._name = optimizer, local, name
@@ -157,7 +156,7 @@ class Beside:
         """Collective: once it returns, the files of all ranks are there."""
         world = self._optimizer._world
         os.makedirs(folder, exist_ok=True)
-        if world.rank == 0:  # of a run that stood here on another number of ranks
+        if world.rank == 0:  # of an earlier run in this folder with another number of ranks
             for file in self._files(folder):
                 if not file.name.endswith(f"of{world.size}.pt"):
                     file.unlink()
@@ -168,7 +167,7 @@ class Beside:
             dist.barrier()
 
     def read_at_next_load(self, folder):
-        """The framework's next load_state_dict() takes this rank's own file in the folder, not rank
+        """The framework's next load_state_dict() reads this rank's own file in the folder, not rank
         0's state."""
         optimizer = self._optimizer
 
@@ -191,7 +190,7 @@ class Beside:
         missing = sorted(set(wanted) - {file.name for file in found})
         if missing:
             raise DataError(f"pride: the checkpoint {folder} lacks {', '.join(missing)}: copy it to "
-                            "this machine, or go on from another checkpoint")
+                            "this machine, or resume from another checkpoint")
         if saved == world.size:
             wanted = [wanted[world.rank]]
         return merged([torch.load(os.path.join(folder, name), map_location="cpu", weights_only=True)
@@ -199,7 +198,7 @@ class Beside:
 
 
 def merged(states):
-    """One state_dict with what each of them has: as after consolidate_state_dict()."""
+    """One state_dict with the state of each rank, as after consolidate_state_dict()."""
     made = copy.copy(states[0])
     for other in states[1:]:
         for i, entry in other["state"].items():

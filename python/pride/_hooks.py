@@ -1,4 +1,4 @@
-# Hooks on parameters: which took part in backward, and when a gradient is complete.
+# Hooks on parameters: which ones backward reached, and when a gradient is complete.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import weakref
@@ -14,7 +14,7 @@ _watched = weakref.WeakValueDictionary()
 class _Watch:
     def __init__(self, name, p):
         self.name, self.param = name, weakref.ref(p)
-        self.count = 0  # of backwards that reached it
+        self.count = 0  # backwards that reached it
         fired = weakref.WeakMethod(self._fired)
         self.hook = on_gradient(p, lambda: (fired() or _nothing)())
 
@@ -47,22 +47,22 @@ def _watch_of(p):
 
 
 def name_of(p):
-    """Of a parameter in a model that local_gradients() was given, or None."""
+    """The parameter's name in a model given to local_gradients(), or None."""
     found = _watch_of(p)
     return found and found.name
 
 
 def on_gradient(p, callback):
-    """Calls back when backward has accumulated the gradient of a leaf. Returns what to keep."""
+    """Calls back when backward has accumulated the gradient of a leaf. Keep the returned object."""
     if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1 and later
         return p.register_post_accumulate_grad_hook(lambda _: callback())
     with torch.enable_grad():
         node = p.expand_as(p).grad_fn.next_functions[0][0]
-    return node, node.register_hook(lambda *_: callback())  # it lives as long as its node
+    return node, node.register_hook(lambda *_: callback())  # the hook lives as long as its node
 
 
 class Hooks:
-    """Those of one optimizer."""
+    """The hooks of one optimizer."""
 
     def __init__(self, optimizer):
         self._optimizer = weakref.ref(optimizer)
@@ -108,7 +108,7 @@ class Hooks:
         return flags
 
     def reset(self):
-        """After a step: what comes now belongs to the next one."""
+        """After a step: later backwards belong to the next one."""
         for i, found in self._watches():
             self._seen[id(self._optimizer()._of_node()[i].param)] = found.count
 

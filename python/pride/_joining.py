@@ -1,4 +1,4 @@
-# pride.join(): steps on a rank whose data have ended.
+# pride.join(): steps of a rank that has run out of data.
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
 
@@ -12,7 +12,7 @@ class Joining(Agreement):
     """A part of Optimizer."""
 
     def _serve_until_all_end(self):
-        """The steps of ranks that still have data, on one that has none: it serves its shards and
+        """Steps of a rank without data while others still have some: it serves its shards and
         abstains."""
         unused = [True] * len(self._slots)
         while True:
@@ -29,7 +29,7 @@ class Joining(Agreement):
                     self._finish()
 
     def _follow(self, source):
-        """Ranks whose data have ended take the hyper-parameters of one that goes on."""
+        """Ranks without data adopt the hyper-parameters of a rank that continues."""
         size = len(bytes(library.Group()))
         frozen = bytes(i in self._frozen for i in range(len(self._slots)))
         mine = b"".join(self._sent_groups) + frozen

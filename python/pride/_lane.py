@@ -1,8 +1,8 @@
-# One Gloo group as a lane of libpride, the communicator of a thread, and how it connects.
+# One Gloo group as a lane of libpride (the communicator of one thread), and its rendezvous.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Each lane has a Gloo group of its own, over host memory, whatever the backend of the caller's group
-# is: collectives of two threads in one group would mix.
+# Each lane has its own Gloo group over host memory, whatever the backend of the caller's group:
+# collectives of two threads in one group would mix.
 import contextlib
 import ctypes as c
 import datetime
@@ -16,7 +16,7 @@ import torch.distributed as dist
 from . import _library as library
 from .errors import CommError
 
-SLICE_S = 0.2  # a wait returns to Python so often, for Ctrl-C and for failures of other ranks
+SLICE_S = 0.2  # waits return to Python this often, for Ctrl-C and for failures of other ranks
 _numbers = itertools.count(1)
 _lanes = {}  # by number, which is the `user` of the callbacks
 
@@ -29,13 +29,14 @@ def _bytes(address, n):
 
 
 def _leak(thing):
-    """Never destroyed: a Gloo group whose operations hang would wait for them in its destructor."""
+    """Keeps an object for ever: the destructor of a Gloo group waits for its operations, which may
+    hang."""
     c.pythonapi.Py_IncRef(c.py_object(thing))
 
 
 class _Rendezvous(dist.Store):
-    """The store over which a Gloo group connects. Its waits end when the world fails, and return to
-    Python: those of torch's own stores do neither, and keep other threads from the store."""
+    """The store over which a Gloo group connects. Its waits return to Python and end when the world
+    fails. Waits of torch's own stores do neither, and block the store for other threads."""
 
     def __init__(self, world, name):
         super().__init__()
@@ -66,21 +67,21 @@ def _poll(work, until):
 
 
 def wait(world, start, timeout_ms, group, is_gloo=True):
-    """Waits for the work that start() begins in the group, or until the world fails."""
+    """Waits for the work started by start() in the group, or until the world fails."""
     deadline = time.monotonic() + timeout_ms / 1000
     work = None
     try:
         work = start()
         while True:
             left = max(0.001, min(SLICE_S, deadline - time.monotonic()))
-            if not is_gloo:  # NCCL's wait would end the group at its time-out
+            if not is_gloo:  # NCCL's wait would destroy the group at its time-out
                 _poll(work, time.monotonic() + left)
             try:
                 if is_gloo or work.is_completed():
                     work.wait(*([datetime.timedelta(seconds=left)] if is_gloo else []))
                     return
             except RuntimeError:
-                if work.is_completed():  # perhaps after the time-out of this slice: ask again
+                if work.is_completed():  # it may have ended after this slice's time-out: ask again
                     work.wait(datetime.timedelta(seconds=1))
                     return
             world.watch()
@@ -91,15 +92,15 @@ def wait(world, start, timeout_ms, group, is_gloo=True):
         _leak(group)
         if work is not None:
             _leak(work)
-        world.learn()  # a rank that fails says why before its connections close
+        world.learn()  # a failing rank publishes its reason before its connections close
         world.check()
         raise
 
 
 class Lane:
-    """One Gloo group, of some ranks of the world."""
+    """One Gloo group of some ranks of the world."""
 
-    _TYPES = {0: torch.float32, 1: torch.int8, 3: torch.int32}  # that Gloo sums
+    _TYPES = {0: torch.float32, 1: torch.int8, 3: torch.int32}  # the types that Gloo sums
 
     def __init__(self, world, ranks, name):
         self._world, self.ranks, self.name = weakref.ref(world), ranks, name
@@ -111,7 +112,7 @@ class Lane:
         _lanes[self.number] = self
 
     def transport(self, rank, size):
-        """Its callbacks, as libpride takes them."""
+        """Its callbacks, in libpride's form."""
         return library.Transport(
             rank=rank, size=size, name=b"torch.distributed", user=self.number, **_CALLBACKS)
 
@@ -160,8 +161,8 @@ class Lane:
 
 
 def _callback(kind, method):
-    """A method of lanes as a callback of libpride. It catches everything, and libpride fails the
-    world with the text."""
+    """A method of Lane as a callback of libpride. It catches every exception; libpride fails the
+    world with its text."""
     def call(user, *arguments):
         *given, error, size = arguments
         lane = _lanes.get(user)
@@ -180,7 +181,7 @@ def _callback(kind, method):
 
 
 def _quiet_callback(kind, method):
-    """One that cannot fail."""
+    """A callback that cannot fail."""
     def call(user, *arguments):
         with contextlib.suppress(BaseException):
             method(_lanes[user], *arguments)

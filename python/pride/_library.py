@@ -72,7 +72,7 @@ PlanRow = _struct(
     (_string, "route bottleneck"))
 
 _sizes = c.POINTER(_u64)
-_text = [_pointer, _u64]  # where a callback writes the reason of its failure
+_text = [_pointer, _u64]  # where a callback writes why it failed
 ALL_TO_ALL_V = c.CFUNCTYPE(_i32, _pointer, _pointer, _sizes, _pointer, _sizes,
                            _i64, *_text)
 ALL_REDUCE = c.CFUNCTYPE(_i32, _pointer, _pointer, _u64, _i32, _i64,
@@ -92,7 +92,7 @@ _out = c.POINTER(_pointer)
 _text_out = c.POINTER(_string)
 _array, _tensor, _group, _options, _report, _round, _cost = map(
     c.POINTER, (Array, Tensor, Group, Options, Report, Round, Cost))
-# name: (result, arguments); a result of None is a status, which `call` turns into an exception
+# name: (result, arguments); None is a status, which `call` turns into an exception
 _FUNCTIONS = {
     "pride_last_error": (_string, []),
     "pride_c_version": (_u32, []),
@@ -173,7 +173,8 @@ def find(name):
 
 
 def _open():
-    """libpride_coord.so, which is libpride.so with gRPC, where it was built and gRPC is there."""
+    """Opens libpride_coord.so (libpride.so with gRPC) if it was built and gRPC is installed;
+    otherwise libpride.so."""
     for name in ("libpride_coord.so", "libpride.so"):
         path = find(name)
         try:
@@ -230,7 +231,7 @@ class Handle:
         return c.c_void_p(self.value)
 
     def close(self, getpid=os.getpid):  # as the interpreter ends, `os` is gone
-        # in a forked child the threads of the object do not exist: its memory is left as it is
+        # in a forked child the object's threads do not exist, so it is not destroyed
         value, self.value = self.value, None
         if value and self._pid == getpid():
             self._destroy(value)
@@ -246,7 +247,7 @@ def write_error(text, where, size):
 
 
 def tensors(specs):
-    """Array of pride_tensor from (name, shape, group), and what must stay alive with it."""
+    """Array of pride_tensor from (name, shape, group). It keeps alive what it refers to."""
     array = (Tensor * len(specs))()
     for slot, (name, shape, group) in zip(array, specs):
         dims = (c.c_int64 * len(shape))(*shape)

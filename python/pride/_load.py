@@ -1,5 +1,5 @@
-# Loading of states that state_dict() returned: on all ranks, or on none. Copies and pickles of
-# optimizers, which load the state of the original in their first operation.
+# Loads the states of state_dict(), on all ranks or on none. Copies and pickles of optimizers load
+# the original's state in their first operation.
 # SPDX-License-Identifier: Apache-2.0
 import collections
 import copy
@@ -81,7 +81,7 @@ def _what_each_loads(rows):
 
 
 def _check_alike(optimizer, rows):
-    """Refuses what makes replicas differ: all ranks have the same rows then."""
+    """Refuses states that would make replicas differ. All ranks see the same rows here."""
     if len({row[3] for row in rows}) > 1:
         raise InvalidArgument("pride: load_state_dict: " + _what_each_loads(rows) + ": these are "
                               "of different runs")
@@ -90,7 +90,7 @@ def _check_alike(optimizer, rows):
         raise InvalidArgument(f"pride: load_state_dict: ranks load states of different steps "
                               f"({steps})")
     optimizer._same(rows, 4, "hyper-parameters of the state to load")
-    optimizer._same(rows, 5, "state to load, in what all ranks have alike,", optimizer._local_of)
+    optimizer._same(rows, 5, "shared part of the state to load", optimizer._local_of)
 
 
 def _load_own(optimizer, ranks, local):
@@ -106,7 +106,7 @@ def _load_own(optimizer, ranks, local):
 
 
 def _shared_digest(optimizer, ranks):
-    """Of all that must be equal on all ranks, else replicas drift apart."""
+    """A digest of everything that must be equal on all ranks, or replicas drift apart."""
     texts, tensors = ranks[min(ranks)]
     own = ("rank", "layout", KIND_OF_MASTER)
     parts = [repr(sorted((k, v) for k, v in texts.items() if k not in own)).encode()]
@@ -122,7 +122,7 @@ def _saved_world(ranks):
 
 
 def _groups(optimizer, saved):
-    """The saved values of each group. Errors are those of torch."""
+    """The saved values of each group. Errors are torch's."""
     if not isinstance(saved, dict) or not isinstance(saved.get("state"), dict) or not isinstance(
             saved.get("param_groups"), list):
         raise DataError("pride: load_state_dict: not the state of an optimizer")
@@ -149,11 +149,11 @@ def _ranks(optimizer, saved):
     if about is None:
         raise DataError("pride: load_state_dict: this state was not saved by pride (its first group "
                         f"has no entry '{ABOUT}'); the momentum of another optimizer cannot be "
-                        "taken over")
+                        "used")
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise DataError(f"pride: load_state_dict: the state is not of format {FORMAT}, which this "
                         "version reads")
-    # numbers in the order of parameters, as torch's optimizers take them, where others saved names
+    # numbers in the order of parameters, as in torch's optimizers, also if names were saved
     ids = [i for group in saved["param_groups"] for i in group["params"]]
     state = {number: saved["state"].get(i) for number, i in enumerate(ids)}
     ranks = {}
@@ -165,7 +165,7 @@ def _ranks(optimizer, saved):
     if cut != here and any(kind_of(texts, name) == library.SERVER for texts, _ in ranks.values()
                            for name in buffers_in(texts)):
         raise InvalidArgument(
-            f"pride: load_state_dict: {texts['method']} has a state by buckets, which were of nodes "
+            f"pride: load_state_dict: {texts['method']} has a state by buckets, for nodes "
             f"of {cut} rank(s); this run has nodes of {here}")
     world = _saved_world(ranks)
     if len(ranks) not in (1, world):
@@ -175,7 +175,7 @@ def _ranks(optimizer, saved):
 
 
 def _texts(about):
-    """{rank: texts}, in the order of ranks, with all that is read here."""
+    """{rank: texts}, in the order of ranks, with all entries that are read here."""
     made = {}
     try:
         for r, texts in about["ranks"].items():
@@ -200,8 +200,8 @@ def _texts(about):
 
 
 def _tensors(optimizer, state, rank, texts):
-    """{(buffer, parameter): tensor}; the master of a narrow parameter is its own value where the
-    state has none."""
+    """{(buffer, parameter): tensor}; without a saved master, the parameter's own value is the
+    master."""
     index = packed_groups(optimizer)[0]
     made = {}
     for slot in optimizer._slots:
@@ -240,7 +240,7 @@ def _values(state, i, slot, key):
 def _handle_of(optimizer, texts, tensors):
     handle = library.Handle("state", "pride_state_create")
     for name, value in texts.items():
-        if name == "layout":  # of this optimizer's names: shapes are checked above
+        if name == "layout":  # with this optimizer's names: shapes are checked above
             value = f"{library.lib.pride_layout_digest(optimizer._layout):x}"
         library.call("pride_state_set_text", handle, name.encode(), value.encode())
     for (buffer, parameter), values in tensors.items():
@@ -257,14 +257,14 @@ def _load_all(optimizer, ranks, local):
 
 
 def _of_one(optimizer, ranks, source, local):
-    """States of all ranks of the saving run, from that of one, which all ranks here hold."""
+    """The states of all ranks of the saving run, from one rank's state that all ranks here hold."""
     texts, tensors = ranks[source]
     world, rank = int(texts["world"]), optimizer._voters.rank
     own = {key: t for key, t in tensors.items() if kind_of(texts, key[0]) != library.SHARED}
     if own and rank != source and local != "reset":
         warnings.warn(
-            f"pride: rank {rank} loads the momentum of rank {source}: each rank has one of its own, "
-            "and the checkpoint holds one. Call optimizer.consolidate_state_dict() on all ranks "
+            f"pride: rank {rank} loads the momentum of rank {source}: each rank has its own, "
+            "and the checkpoint holds only one. Call optimizer.consolidate_state_dict() on all ranks "
             'before state_dict(), or load with local="reset"', stacklevel=4)
     made = {}
     for r in range(world):
@@ -282,7 +282,7 @@ def pickled(optimizer, for_file=True):
     settings = dict(optimizer._settings)
     for name in _GROUPS if for_file else ():
         if not isinstance(settings.get(name), (str, type(None))):
-            raise TypeError(f"pride: an optimizer with a {name} of its own cannot be pickled; "
+            raise TypeError(f"pride: an optimizer with its own {name} cannot be pickled; "
                             "save its state_dict()")
     settings.update({name: None for name in _GROUPS if not isinstance(settings.get(name), str)})
     saved = state_dict(optimizer)

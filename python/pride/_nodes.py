@@ -110,6 +110,11 @@ class Nodes:
         self.not_finite = 0  # 1 + the index of a tensor of this rank whose mean is not finite
         self.bytes_sent = self.bytes_received = 0
 
+    def count(self, sent, received=None):
+        """Bytes inside the node; as many received, unless given."""
+        self.bytes_sent += sent
+        self.bytes_received += sent if received is None else received
+
     def deal_out(self, slots):
         """The slots of this rank."""
         if len(slots) < len(self.ranks):
@@ -241,6 +246,5 @@ class Nodes:
         wait(self._world, lambda: dist.all_to_all_single(
             received, send, into, out, group=self.group, async_op=True),
             1000 * self._world.timeout.total_seconds(), self.group, self._is_gloo)
-        self.bytes_sent += sum(out)
-        self.bytes_received += sum(into)
+        self.count(sum(out), sum(into))
         return [values.view(dtype) for values in received.split(into)]

@@ -9,11 +9,12 @@ from ._world import World
 
 
 class SumOfParts:
-    """Adds numbers up over the ranks that have the other parts of a model. libpride calls it between
-    exchange and apply, from a thread of its own."""
+    """Adds numbers up over the ranks that have the other parts of a model, in the order of ranks:
+    replicas must get the same bits. libpride calls it between exchange and apply, from a thread of
+    its own."""
 
-    def __init__(self, world, groups):
-        self._world = world
+    def __init__(self, world, groups, nodes=None):
+        self._world, self._nodes = world, nodes
         self._groups = [(group, _device_of(group)) for group in groups]
         self.function = library.SUM_OF_PARTS(self._call)
 
@@ -32,12 +33,18 @@ class SumOfParts:
             return 1
 
     def _sum(self, values, group):
-        if not isinstance(self._world, World):  # this rank is its part's only replica
-            dist.all_reduce(values, group=group)
-            return values
-        wait(self._world, lambda: dist.all_reduce(values, group=group, async_op=True),
-             1000 * self._world.timeout.total_seconds(), group, values.device.type == "cpu")
-        return values
+        every = [torch.empty_like(values) for _ in range(dist.get_world_size(group))]
+        if isinstance(self._world, World):
+            wait(self._world, lambda: dist.all_gather(every, values, group=group, async_op=True),
+                 1000 * self._world.timeout.total_seconds(), group, values.device.type == "cpu")
+        else:  # this rank is its part's only replica
+            dist.all_gather(every, values, group=group)
+        if self._nodes is not None:
+            self._nodes.count((len(every) - 1) * values.numel() * values.element_size())
+        total = every[0]
+        for other in every[1:]:
+            total = total + other
+        return total
 
 
 def _device_of(group):

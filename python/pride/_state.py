@@ -1,10 +1,9 @@
-# State of an optimizer: views of it as it is, and torch's state_dict().
+# The state of an optimizer: live views, and torch's state_dict().
 # SPDX-License-Identifier: Apache-2.0
 #
-# state[i][key]: `key` is the name of a buffer of the method, e.g. "m"; with ".rank3" behind it if
-# each rank has one of its own; "master" is the float32 value of a narrower parameter. Options and
-# steps are texts, by rank, in param_groups[0]["pride"]: frameworks keep what is in the groups and
-# drop other entries.
+# state[i][key]: `key` is the name of a buffer of the method, e.g. "m". If each rank has its own,
+# ".rank3" follows. "master" is the float32 value of a narrower parameter. Options and steps are
+# texts, by rank, in param_groups[0]["pride"]: frameworks keep the groups' entries and drop others.
 import copy
 import ctypes as c
 import io
@@ -20,7 +19,7 @@ from .errors import Error, InvalidArgument
 FORMAT = 1
 ABOUT = "pride"  # key of the texts
 MASTER = "master"
-KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; files do without, as those of version 0.1
+KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; not in files, as in those of version 0.1
 
 
 def _buffers(optimizer):
@@ -38,7 +37,7 @@ def key_of(name, kind, rank):
 
 
 def view_state(optimizer):
-    """optimizer.state: the values as they are, in the library's memory."""
+    """optimizer.state: live values, in the library's memory."""
     size = library.lib.pride_layout_flat_size(optimizer._layout)
     rank = optimizer._voters.rank
     memory = library.Handle("memory", "pride_optimizer_state_memory", optimizer._handle)
@@ -54,7 +53,7 @@ def view_state(optimizer):
             part = flat[slot.offset:slot.offset + slot.n].view(slot.shape)
             if key in entry:
                 with torch.no_grad():
-                    entry[key].set_(part)  # memory has moved; the tensor is the same
+                    entry[key].set_(part)  # the memory moved, the tensor object stays
             else:
                 entry[key] = part
     stepped(optimizer)
@@ -79,7 +78,7 @@ def _own(optimizer, worker=None):
     for i in range(library.lib.pride_state_texts(handle)):
         library.call("pride_state_text", handle, i, c.byref(name), c.byref(value))
         texts[name.value.decode()] = value.value.decode()
-    if optimizer._nodes and "bucket size" in texts:  # a larger one makes the same buckets
+    if optimizer._nodes and "bucket size" in texts:  # a larger one gives the same buckets
         texts["bucket size"] = str(optimizer._settings["bucket_size"])
     spec, data = library.Tensor(), c.c_void_p()
     for i in range(library.lib.pride_state_tensors(handle)):
@@ -120,7 +119,7 @@ def _state_dict(optimizer):
         ranks = {rank: _own(optimizer)}
     index, groups = packed_groups(optimizer)
     steps = float(library.lib.pride_optimizer_steps_done(optimizer._handle))
-    # matrices that another rank has whole: torch.distributed.checkpoint asks for an entry of each
+    # matrices held whole by another rank: torch.distributed.checkpoint needs an entry for each
     state = {i: {"step": torch.tensor(steps)} for i in index.values()}
     for slot in optimizer._of_node():
         entry = {"step": torch.tensor(steps)}
@@ -150,12 +149,12 @@ def buffers_in(texts):
 
 
 def _version(optimizer):
-    """Another one whenever the state is another."""
+    """Changes whenever the state changes."""
     return library.lib.pride_optimizer_steps_done(optimizer._handle), len(optimizer._slots)
 
 
 def packed_groups(optimizer):
-    """Groups with numbers in the place of parameters, as torch packs them."""
+    """Groups with numbers instead of parameters, as torch packs them."""
     index, groups, start = {}, [], 0
     for group in optimizer.param_groups:
         for i, p in enumerate(group["params"], start):
@@ -199,7 +198,7 @@ def consolidate(optimizer, to):
 
 
 def _gathered(optimizer, data, to):
-    """On rank `to`: the bytes of every other rank, by rank; elsewhere nothing."""
+    """On rank `to` the bytes of every other rank, by rank; on other ranks nothing."""
     world = optimizer._world
     if world.size == 1:
         return {}

@@ -1,4 +1,4 @@
-# The steps of an optimizer: whole ones, and those that begin in backward.
+# The steps of an optimizer: as a whole, or begun in backward.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import ctypes as c
@@ -18,14 +18,14 @@ from ._world import listed
 from .errors import Error, InvalidArgument, NonFiniteGradient
 from .methods import method_info
 
-CHECKED_STEPS = 2  # in which ranks compare their gradients
+CHECKED_STEPS = 2  # first steps, in which ranks compare their gradients
 
 
 _info = functools.lru_cache(maxsize=None)(method_info)
 
 
 def betas_of(info, betas):
-    """As many as the method has."""
+    """As many betas as the method has."""
     own = tuple(b for b in (info.beta1, info.beta2) if b)
     if betas is None:
         return own
@@ -48,8 +48,8 @@ class Steps(Joining):
             amp = Amp(self, scaler)
             if amp.used and self._settings["overlap"]:
                 self._end_world("a GradScaler was used with overlap=True")
-                raise InvalidArgument("pride: a GradScaler needs overlap=False: whether a gradient "
-                                      "has overflowed is known after backward only")
+                raise InvalidArgument("pride: a GradScaler needs overlap=False: an overflow is "
+                                      "known only after backward")
             unused = self._hooks.unused()
             if self._running:
                 with self._all_fail():
@@ -64,8 +64,8 @@ class Steps(Joining):
         return loss
 
     def _begin_whole(self, amp, unused):
-        """Begins a step whose gradients are all there: those of _gradients(); None if the step is
-        skipped on all ranks."""
+        """Begins a step with complete gradients and returns them, as _gradients(); None if all
+        ranks skip the step."""
         values = []
         checked = self._checks_left > 0 and self._voters.size > 1
 
@@ -75,7 +75,7 @@ class Steps(Joining):
             self._table.collect_gradients()
             values.extend(self._gradients(unused))
             amp.read()
-            if checked:  # which reads them
+            if checked:  # the check reads them
                 values[:] = [slot.place.copy(slot.grad) if value is None and not missing else value
                              for slot, value, missing in zip(self._slots, values, unused)]
             self._prepare(amp.scale)
@@ -89,7 +89,7 @@ class Steps(Joining):
         return values
 
     def _agree_on_step(self, prepare, amp=None, checked=False, unused=(), values=()):
-        """False if the step is skipped on all ranks. Without amp it begins in backward."""
+        """False if all ranks skip the step. Without amp the step begins in backward."""
         rows = self._agree("step", prepare, lambda: [
             digest(b"".join(self._sent_groups) + bytes([self._factor < 0]) +
                    (repr(self._factor).encode() if self._nodes else b"")),
@@ -104,7 +104,7 @@ class Steps(Joining):
         return self._begins(rows, amp, checked)
 
     def _begins(self, rows, amp, checked):
-        """What all ranks know of a step before it begins; False if they skip it."""
+        """Evaluates all ranks' rows before a step; False if they skip it."""
         if len(working(rows)) < len(rows):
             self._follow(working(rows)[0])
         if any(row[3] for row in rows):
@@ -120,7 +120,7 @@ class Steps(Joining):
                 done = library.lib.pride_optimizer_steps_done(self._handle)
                 raise NonFiniteGradient(
                     f"pride: step {done + 1}: the mean gradient of {self._nodes.slots[row[7] - 1].name}"
-                    f" in node {self._node_of(r)}, of which rank {r} has it, is not finite; nothing "
+                    f" in node {self._node_of(r)}, held by rank {r}, is not finite; nothing "
                     "was changed")
         if checked:
             self._check_local(self._by_nodes([rows[r] for r in working(rows)]))
@@ -137,7 +137,7 @@ class Steps(Joining):
                  max(row[5] for row in node)] for node in nodes.values()]
 
     def _gradients(self, unused):
-        """As Slot.gradient(); None for those that are unused, or that libpride has."""
+        """As Slot.gradient(); None for unused gradients and for those that libpride has."""
         return [None if missing or i in self._handed else slot.gradient()
                 for i, (slot, missing) in enumerate(zip(self._slots, unused))]
 
@@ -147,11 +147,11 @@ class Steps(Joining):
         if len(rows) > 1 and len({row[4] for row in rows}) == 1 and (
                 self._settings["equal_gradients"] == "refuse"):
             if rows[0][5] == _ZEROS:
-                return  # they say nothing
+                return  # zeros prove nothing
             raise InvalidArgument(
                 "pride: the gradients of all ranks are equal, bit for bit: they have been averaged "
                 "already (wrap the model with pride.local_gradients(ddp_model)), or all ranks have "
-                'the same data (use a DistributedSampler). equal_gradients="allow" takes them')
+                'the same data (use a DistributedSampler). equal_gradients="allow" accepts them')
         self._checks_left -= 1
 
     def _send_frozen(self, frozen=None):
@@ -162,7 +162,7 @@ class Steps(Joining):
             self._frozen = frozen
 
     def _prepare(self, scale=None):
-        """What libpride has to have before a step begins."""
+        """Passes to libpride all that a step needs before it begins."""
         if self._holds_common:
             raise InvalidArgument("pride: a step while the model has the common parameters: call "
                                   "to_local() before the next gradient")
@@ -180,7 +180,7 @@ class Steps(Joining):
         self._running = True
 
     def _ready(self, index, values):
-        """Hands a gradient to libpride, which reads it until the step is over; None: unused."""
+        """Hands a gradient to libpride, which reads it until the step ends; None: unused."""
         self._slots[index].place.follow(self._handle)
         if values is None:
             status = library.lib.pride_optimizer_ready(self._handle.value, index, 1)
@@ -195,10 +195,10 @@ class Steps(Joining):
                 library.check(status)
 
     def _gradient_complete(self, index):
-        """From backward, with overlap."""
+        """Called from backward, with overlap."""
         slot = self._slots[index]
         if self._checks_left > 0 and self._world.size > 1:
-            return  # the first steps are made as a whole
+            return  # the first steps run as a whole
         self._usable()
         with torch.no_grad():
             if not self._running:
@@ -213,12 +213,12 @@ class Steps(Joining):
                 if index in self._handed:
                     raise InvalidArgument(
                         f"pride: {slot.name} has a second gradient before step(), of a second "
-                        "backward or of one that was repeated: with overlap=True only the last "
+                        "or repeated backward: with overlap=True only the last "
                         "backward before a step may be outside optimizer.no_sync(). The backward of "
                         "another model that reaches this one (of a GAN's generator) belongs there, "
                         "too")
                 grad, values = slot.param.grad, slot.gradient()
-                # DDP writes gradients again, at the end of backward: a copy keeps what they are now
+                # DDP writes gradients again at the end of backward: a copy keeps the present values
                 if values is None or self._hooks.is_shared(slot):
                     values = slot.place.copy(grad)
                 self._handed[index] = (grad.data_ptr(), grad._version,
@@ -242,7 +242,7 @@ class Steps(Joining):
         return slot.place.copy(slot.grad)
 
     def _hand_over(self, values, unused):
-        """In the order of the buckets, as backward completes them: exchanges begin with the last."""
+        """In the order in which backward completes the buckets: exchanges begin with the last."""
         for i in reversed(range(len(values))):
             if i in self._handed:
                 continue
@@ -250,7 +250,7 @@ class Steps(Joining):
             self._ready(i, self._copy(i) if copied else values[i])
 
     def _check_unchanged(self):
-        """Of a step that began in backward: before more buckets are complete and read."""
+        """Checks a step that began in backward, before more buckets are completed and read."""
         if self._table.has_moved():
             raise InvalidArgument("pride: the memory of a parameter was replaced after backward, "
                                   "when the exchange had begun: use overlap=False")
@@ -261,8 +261,8 @@ class Steps(Joining):
                     "when its exchange had begun (clipping? another backward?): use overlap=False")
 
     def _as_handed(self, index):
-        """False if the gradient has changed since the library was given it. DDP writes gradients a
-        second time at the end of backward, with the same values."""
+        """False if the gradient changed since the hand-over. DDP writes gradients again at the end
+        of backward, with the same values."""
         slot, handed = self._slots[index], self._handed[index]
         grad = slot.param.grad
         if handed is None:  # released
@@ -289,7 +289,7 @@ class Steps(Joining):
         stepped(self)
 
     def _wait_for_end(self):
-        """The report of the step; while it waits, the interpreter handles its signals."""
+        """The report of the step. The interpreter handles signals during the wait."""
         report = library.Report()
         self._slots[0].place.follow(self._handle)
         status = library.PENDING
@@ -301,7 +301,7 @@ class Steps(Joining):
 
     @contextlib.contextmanager
     def _all_fail(self):
-        """An error here is one of all ranks: they may have begun what this one cannot."""
+        """An error here fails all ranks, because they may have begun what this one cannot."""
         try:
             yield
         except BaseException as problem:
@@ -317,7 +317,7 @@ class Steps(Joining):
 
     def _abandon(self, reason):
         """Ends a step that has begun: the world fails with this reason."""
-        if not self._running or self._pid != os.getpid():  # a forked child has no part in it
+        if not self._running or self._pid != os.getpid():  # the step is not a forked child's
             return
         self._broken = self._broken or reason
         self._fail(reason)
@@ -337,7 +337,7 @@ class Steps(Joining):
             setattr(self._nodes, name, 0)
 
     def _group_values(self, group, number=None):
-        """The group's values as libpride takes them; NaN there is a value that a method lacks."""
+        """The group's values in libpride's form; NaN stands for a value that the method lacks."""
         given = {name: group[name] for name in ("lr", "weight_decay", "eps") if name in group}
         betas = betas_of(_info(self._settings["method"]), group.get("betas", ()))
         given.update(zip(("beta1", "beta2"), betas))
@@ -351,8 +351,8 @@ class Steps(Joining):
         return values
 
     def _frozen_now(self):
-        """Indices of parameters that are not trained: steps leave them as they are, as in torch. One
-        that no rank uses in a step is decayed."""
+        """Indices of frozen parameters, which steps do not change, as in torch. An unused parameter
+        still decays."""
         if self._nodes:
             self._nodes.frozen = {id(slot.param) for slot in self._nodes.slots if _is_frozen(slot)}
         return {i for i, slot in enumerate(self._slots) if _is_frozen(slot)}
@@ -377,11 +377,11 @@ class Steps(Joining):
                 self._sent_groups[g] = bytes(values)
 
     def _hashes(self):
-        """Of this rank's share, and of all that its node has."""
+        """Hashes of this rank's share and of its whole node."""
         return [self._hash(), self._nodes.hash() if self._nodes else 0]
 
     def _hash(self):
-        """Of the parameters; with local steps of those that the ranks have in common."""
+        """A hash of the parameters; with local steps of the common ones."""
         self._table.fill()
         out = c.c_uint64()
         library.call("pride_optimizer_hash", self._handle, c.byref(out))
@@ -396,5 +396,5 @@ def _is_frozen(slot):
 
 
 def _what_they_say(values, unused):
-    """Of gradients: 0 if there are none, _ZEROS, or more."""
+    """0 if there are no gradients, _ZEROS if all are zero, otherwise more."""
     return 0 if all(unused) else _ZEROS + any(bool(v.any()) for v in values if v is not None)

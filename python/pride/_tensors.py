@@ -1,4 +1,4 @@
-# Parameters and gradients where they lie, or their host copies where libpride cannot read them.
+# Parameters and gradients in place, or their copies if libpride cannot read them.
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
 
@@ -13,13 +13,13 @@ DTYPES = {torch.float32: library.FLOAT32, torch.bfloat16: library.BFLOAT16,
 
 
 def is_sharded(tensor):
-    """True of DTensors."""
+    """True for DTensors."""
     return hasattr(tensor, "device_mesh")
 
 
 @torch.no_grad()
 def local(tensor):
-    """This rank's shard of a DTensor, where it lies; another tensor as it is."""
+    """This rank's shard of a DTensor, in place; other tensors unchanged."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
@@ -79,7 +79,8 @@ def shard_begin(p):
 
 
 def check_parameter(name, p):
-    """Raises InvalidArgument, or TypeError as torch does, for what cannot be optimized."""
+    """Raises InvalidArgument, or TypeError as torch does, for a parameter that cannot be
+    optimized."""
     if not isinstance(p, torch.Tensor):
         raise TypeError(f"optimizer can only optimize Tensors, but {name} is {type(p).__name__}")
     lazy = torch.nn.parameter.is_lazy(p)
@@ -101,8 +102,8 @@ def check_parameter(name, p):
 
 
 def check_memory(slots):
-    """Raises InvalidArgument where two parameters lie in the same memory: one step would undo the
-    other's. Tensors with gaps may interleave; they are not compared."""
+    """Raises InvalidArgument if two parameters share memory: each step would undo the other's.
+    Tensors with gaps may interleave; they are not compared."""
     places = sorted(((p.data_ptr(), p.data_ptr() + p.numel() * p.element_size(), slot.name)
                      for slot in slots for p in [slot.tensor] if p.numel() and _is_dense(p)),
                     key=lambda place: place[:2])
@@ -166,13 +167,13 @@ def _is_dense(p):
 
 
 def is_readable(tensor, place=HOST):
-    """True if libpride can read the tensor where it lies: row-major in the memory of the place."""
+    """True if libpride can read the tensor in place: row-major in the memory of the place."""
     return (tensor.layout == torch.strided and tensor.dtype in DTYPES and tensor.is_contiguous() and
             place.reads(tensor) and not tensor.is_neg())
 
 
 def arrays_of(tensors, place=HOST):
-    """The tensors as libpride takes them; None has no address."""
+    """The tensors in libpride's form; None has no address."""
     arrays = (library.Array * len(tensors))()
     for array, tensor in zip(arrays, tensors):
         if tensor is not None:
@@ -197,7 +198,7 @@ def same_bits(tensor, copy):
 
 
 def hash_as_float32(p):
-    """As hash_of(), of a parameter wherever it lies: equal for equal values in any type."""
+    """As hash_of(), for a parameter in any memory: equal for equal values of any type."""
     return hash_of([p.detach().cpu().float().contiguous()])
 
 
@@ -210,7 +211,7 @@ class Slot:
     def __init__(self, name, param, group, first):
         self.name, self.param, self.group, self.whole = name, param, group, None
         self.first = first  # its offset in the layout of the whole model
-        self.mean = False  # or with nodes, of those of this rank: the node's gradient, or None
+        self.mean = False  # with nodes, for this rank's tensors: the node's gradient, or None
         self.place = HOST  # where the method runs
         self._measure()
 
@@ -229,7 +230,7 @@ class Slot:
         return self.param.numel()
 
     def hold_whole(self):
-        """This rank has all shards of the parameter, in a tensor of its own."""
+        """Makes this rank hold all shards of the parameter, in its own tensor."""
         self.whole = torch.empty(self.param.shape, dtype=self.dtype, device=self.device)
         self._measure()
 
@@ -265,7 +266,7 @@ class Slot:
                                       "when the optimizer was made")
 
     def gradient(self):
-        """The gradient if libpride can read it where it lies; None if it needs a copy."""
+        """The gradient if libpride can read it in place; None if it needs a copy."""
         grad = self.grad
         if is_readable(grad, self.place) and grad.shape == self.shape:
             return grad
@@ -284,8 +285,8 @@ class Slot:
 
 
 class Table:
-    """Where libpride reads and writes the parameters: their own memory, or a copy of each that lies
-    elsewhere or in another order."""
+    """The memory in which libpride reads and writes the parameters: their own, or a copy of each
+    one in other memory or another order."""
 
     def __init__(self, handle, slots, assemblies=(), nodes=None):
         self._handle, self._slots, self._assemblies = handle, slots, assemblies
@@ -294,7 +295,7 @@ class Table:
         self._sharded = any(is_sharded(slot.param) for slot in slots)
         self._places = None
         self._copies = {}    # by index
-        self._versions = []  # of each without a copy: an empty tensor with its version counter
+        self._versions = []  # for each without a copy: an empty tensor with its version counter
 
     def _now(self):
         if self._sharded or not self._params:
@@ -303,8 +304,8 @@ class Table:
 
     @torch.no_grad()
     def fill(self, collect=True):
-        """Before libpride reads parameters: it learns which have moved, and copies are filled.
-        collect: whole matrices get the values of all their shards, a collective call."""
+        """Before libpride reads parameters: passes the addresses that changed, and fills the
+        copies. collect: whole matrices get the values of all their shards; collective."""
         for assembly in self._assemblies if collect else ():
             assembly.collect_values()
         places = self._now()
@@ -329,7 +330,7 @@ class Table:
                           if i not in copies]
 
     def give(self):
-        """libpride also compares masters with what they are the masters of."""
+        """Passes the addresses; libpride then compares masters with their parameters."""
         self._slots[0].place.follow(self._handle)
         library.call("pride_optimizer_set_parameters", self._handle, self._arrays,
                      len(self._arrays))
@@ -342,7 +343,7 @@ class Table:
 
     @torch.no_grad()
     def written(self, frozen=None):
-        """After libpride has written all but the parameters with the indices `frozen`."""
+        """After libpride has written all parameters except those with the indices `frozen`."""
         for i, copy in self._copies.items():
             if i not in (frozen or ()):
                 self._params[i].copy_(copy)

@@ -1,4 +1,4 @@
-# Virtual workers: one process plays N workers, whose gradients come one after the other.
+# Virtual workers: one process plays N workers, one after the other.
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 
@@ -39,10 +39,10 @@ class VirtualWorkers:
     def worker(self, number: int):
         """``with optimizer.worker(i): loss.backward()``: the gradients of virtual worker i.
 
-        They begin with None and are taken when the block ends, so that one set of gradient buffers
-        serves all workers. With local steps the model has the worker's own parameters in the block.
-        After a block for each of the ``virtual_workers``, in any order, :meth:`step` makes the step
-        of all. A block that raises hands nothing over.
+        The block begins with gradients of None and hands them over at its end, so one set of
+        buffers serves all workers. With local steps the model has the worker's own parameters
+        inside the block. After one block for each of the ``virtual_workers``, in any order,
+        :meth:`step` runs the step of all. A block that raises hands nothing over.
         """
         self._usable()
         self._check_worker(number)
@@ -67,8 +67,8 @@ class VirtualWorkers:
             raise InvalidArgument(f"pride: worker({number!r}), there are {self._n_workers}: from 0 "
                                   f"to {self._n_workers - 1}")
         if number in self._handed_workers:
-            raise InvalidArgument(f"pride: worker({number}) twice in a step: its gradients have "
-                                  "been taken already")
+            raise InvalidArgument(f"pride: worker({number}) twice in a step: its gradients were "
+                                  "handed over already")
 
     def _clear_gradients(self):
         for slot in self._slots:
@@ -93,13 +93,13 @@ class VirtualWorkers:
                 loss = closure()
         self._usable()
         if scaler is not None or getattr(self, "found_inf", None) is not None:
-            raise InvalidArgument("pride: a GradScaler with virtual_workers: their gradients have "
-                                  "been taken before it can look at them; use bfloat16")
+            raise InvalidArgument("pride: a GradScaler with virtual_workers: their gradients are "
+                                  "handed over before it can check them; use bfloat16")
         missing = set(range(self._n_workers)) - self._handed_workers
         if missing:
             raise InvalidArgument(f"pride: step() without the gradients of worker(s) "
-                                  f"{listed(sorted(missing))} of {self._n_workers}: each has a "
-                                  "block `with optimizer.worker(i):` before it")
+                                  f"{listed(sorted(missing))} of {self._n_workers}: each needs a "
+                                  "block `with optimizer.worker(i):` first")
         self._step_workers()
         return loss
 
@@ -113,7 +113,7 @@ class VirtualWorkers:
         except InvalidArgument:  # nothing was changed
             self._handed_workers = handed
             raise
-        finally:  # a step that was not finished has written, too
+        finally:  # an unfinished step has written, too
             self._table.written(self._frozen)
         self._note(report)
         stepped(self)

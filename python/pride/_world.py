@@ -1,4 +1,4 @@
-# The ranks of an optimizer: of a process group of torch.distributed, of an MPI job, or one alone.
+# The ranks of an optimizer: a process group of torch.distributed, an MPI job, or one rank alone.
 # SPDX-License-Identifier: Apache-2.0
 import atexit
 import collections
@@ -18,7 +18,7 @@ from ._lane import SLICE_S, Lane
 from .errors import CommError, Error, InvalidArgument
 
 _STORE_GONE = "the store of the process group is gone, and with it the process that held it"
-_serials = collections.Counter()  # worlds made so far over the same ranks
+_serials = collections.Counter()  # number of worlds made over the same ranks
 _threads = weakref.WeakSet()
 _ending = threading.Event()
 
@@ -32,7 +32,8 @@ def _in_thread(body, *arguments):
 
 @atexit.register
 def _end_threads():
-    """A thread that returns from torch's store while the interpreter ends aborts the process."""
+    """Joins threads at exit: one that returns from torch's store while the interpreter ends aborts
+    the process."""
     _ending.set()
     until = time.monotonic() + 1.0
     for thread in list(_threads):
@@ -40,7 +41,7 @@ def _end_threads():
 
 
 class _NativeWorld:
-    """Ranks that libpride connects and whose failures it knows."""
+    """Ranks that libpride connects and whose failures it reports."""
 
     def set_timeout(self, timeout):
         library.call("pride_comm_set_timeout", self.handle, int(timeout.total_seconds() * 1000))
@@ -62,7 +63,7 @@ class _NativeWorld:
 
 
 class MpiWorld(_NativeWorld):
-    """All ranks of an MPI job, as mpirun or srun started it; libpride_mpi.so moves the bytes."""
+    """All ranks of an MPI job started by mpirun or srun; libpride_mpi.so moves the bytes."""
 
     def __init__(self, timeout):
         path = library.find("libpride_mpi.so")
@@ -95,10 +96,10 @@ class Alone(_NativeWorld):
 
 
 class World(_NativeWorld):
-    """This rank's place among the ranks of a process group, and the failure that they share."""
+    """This rank's place in a process group, and the group's shared failure."""
 
     def __init__(self, group, timeout, ranks=None):
-        """Of the ranks of a group, or of these."""
+        """The world of a group's ranks, or of these ranks."""
         if not dist.is_available() or not dist.is_initialized():
             raise InvalidArgument("pride: torch.distributed has no process group")
         self.timeout = timeout
@@ -118,7 +119,7 @@ class World(_NativeWorld):
         name = "all" if every else "-".join(map(str, self.global_ranks))
         self.name = f"pride/{name}/{_serials[self.global_ranks]}"
         self.store = dist.PrefixStore(self.name, base)
-        self.interrupt = None  # a KeyboardInterrupt or the like that a callback caught
+        self.interrupt = None  # a KeyboardInterrupt or similar, caught by a callback
         self._reason = None
         self._lock = threading.Lock()
         self._watch_until = 0.0
@@ -162,7 +163,7 @@ class World(_NativeWorld):
             if self._reason is not None:
                 return
             self._reason = f"rank {self._names[self.rank]}: {reason}"
-        # in a thread: a store whose server is gone may take long to say so
+        # in a thread: a store whose server is gone may take long to fail
         _in_thread(self._publish, self._reason).join(1.0)
 
     def _publish(self, reason):
@@ -172,10 +173,10 @@ class World(_NativeWorld):
                 self.store.set("reason", reason)
                 self.store.add("failed", 1)
         except (RuntimeError, ValueError):
-            pass  # the store is gone, and with it the job
+            pass  # the store is gone, so the job is, too
 
     def check_store(self):
-        """As check(), with a look into the store: before a communicator is there to poll."""
+        """As check(), but reads the store: for the time before a communicator exists to poll."""
         self.check()
         self.ask(self._read_failure)
         self.check()
@@ -188,8 +189,8 @@ class World(_NativeWorld):
             store.add(f"alive/{self.rank}", 1)
 
     def ask(self, question, timeout_s=None):
-        """The answer of the store, from a thread: Ctrl-C acts, and a store whose server stalls is an
-        error, where torch's own calls would wait for half an hour."""
+        """The store's result, read in a thread: Ctrl-C works, and a stalled server is an error.
+        torch's own calls would wait for half an hour."""
         answers, done = [], threading.Event()
 
         def work():
@@ -211,12 +212,12 @@ class World(_NativeWorld):
         return answer
 
     def learn(self):
-        """Looks once whether another rank has failed, for a second at most."""
+        """Checks once, for at most a second, whether another rank has failed."""
         with contextlib.suppress(CommError):
             self.ask(self._read_failure, 1.0)
 
     def watch(self):
-        """This rank learns of failures for the next second: called while a wait is long."""
+        """Watches for failures for the next second; called during long waits."""
         with self._lock:
             self._watch_until = time.monotonic() + 1.0
             if self._watching or self._reason is not None:
@@ -239,7 +240,7 @@ class World(_NativeWorld):
                 self._reason = self._reason or f"{_STORE_GONE}: {error}"
 
     def silence(self, patience_s=1.0):
-        """After a failure, as the end of its text: the ranks that have not seen it in that time."""
+        """The end of a failure's text: the ranks that did not see the failure in time."""
         missing = set(range(self.size)) - {self.rank}
 
         def look(store):
@@ -287,7 +288,7 @@ _mpi_world = None
 
 
 def mpi(timeout=datetime.timedelta(seconds=300)):
-    """All ranks of the MPI job that mpirun or srun started, for `process_group=`.
+    """All ranks of the MPI job started by mpirun or srun, for `process_group=`.
 
     MPI is initialised by the first call. For programs that do not use torch.distributed.
     """
@@ -299,14 +300,14 @@ def mpi(timeout=datetime.timedelta(seconds=300)):
 
 @atexit.register  # before _construction.py registers its own, so that this runs after it
 def _close_mpi():
-    """MPI_Finalize, without which mpirun takes the process for a failed one: as it should after an
-    uncaught exception, when other ranks may never come to MPI_Finalize, which waits for all."""
+    """Calls MPI_Finalize, or mpirun counts the process as failed. After an uncaught exception it
+    should: other ranks may never reach MPI_Finalize, which waits for all."""
     if _mpi_world is not None and not hasattr(sys, "last_value"):
         _mpi_world.close()
 
 
 def current_mpi_world():
-    """What mpi() has returned, or None."""
+    """The world returned by mpi(), or None."""
     return _mpi_world
 
 

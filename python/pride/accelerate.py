@@ -1,4 +1,4 @@
-"""pride in Accelerate: ``prepare`` in the place of the accelerator's own.
+"""pride in Accelerate: ``prepare`` replaces the accelerator's own.
 
     model, optimizer, loader = pride.accelerate.prepare(
         accelerator, model, optimizer, loader, lr=1e-4, weight_decay=1.0)
@@ -27,14 +27,14 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
     ``accelerator.save_state(folder)`` then also writes each rank's momentum there, as
     ``pride0.rank0of2.pt``, and ``load_state()`` reads it back; ``accelerator.log()`` adds
     ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of this rank's own
-    signs that won. Several models, each with its optimizer: one call for each.
+    signs that won. For several models, each with its optimizer, call it once per model.
 
     Args:
-        accelerator: made before; the model is moved to its device.
+        accelerator: an existing one; the model is moved to its device.
         model: the plain module.
         others: an optimizer, data loaders and the like, for ``accelerator.prepare()``.
-        optimizer: what makes the optimizer from ``(name, parameter)`` pairs, or groups of them.
-        local: of momenta that were saved on another number of ranks: ``"keep"``, ``"average"`` or
+        optimizer: called with ``(name, parameter)`` pairs, or groups of them, to make the optimizer.
+        local: for momenta saved on another number of ranks: ``"keep"``, ``"average"`` or
             ``"reset"``, as in ``load_state_dict()``.
         arguments: of the optimizer, e.g. ``lr``.
 
@@ -43,8 +43,8 @@ def prepare(accelerator: accelerate.Accelerator, model: torch.nn.Module, *others
         was not among them.
 
     Raises:
-        InvalidArgument: the accelerator wraps the model in something else than
-            DistributedDataParallel; a scheduler belongs to an optimizer that is replaced.
+        InvalidArgument: the accelerator does not wrap the model in DistributedDataParallel; or a
+            scheduler belongs to an optimizer that is replaced.
     """
     model.to(accelerator.device)
     number = len(accelerator._optimizers)

@@ -21,8 +21,8 @@ _RANK = re.compile(r"^optimizer\..*\.pride\.ranks\.(\d+)\.")  # of its texts
 def save(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Optimizer) -> None:
     """Writes ``{"model": ..., "optimizer": ...}`` as torch.distributed.checkpoint does. Collective.
 
-    Each rank writes its own momentum, and what all have alike is written once. Parameters and state
-    that are sharded (FSDP2) are written by shards.
+    Each rank writes its own momentum. Shared state is written once. Sharded parameters and state
+    (FSDP2) are written by shards.
     """
     dcp.save({"model": dcp_state.get_model_state_dict(model),
               "optimizer": dcp_state.get_optimizer_state_dict(model, optimizer)},
@@ -34,7 +34,7 @@ def load(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Opt
     """Loads what :func:`save` wrote, on any number of replicas and shards. Collective.
 
     Args:
-        local: of momenta that each rank has of its own, on another number of replicas: ``"keep"``
+        local: for each rank's own momenta, on another number of replicas: ``"keep"``
             (replica r gets that of r modulo the number saved), ``"average"`` or ``"reset"``.
 
     Raises:
@@ -56,7 +56,7 @@ def load(folder: Union[str, os.PathLike], model: torch.nn.Module, optimizer: Opt
 
 
 def _template(state, ranks):
-    """The state with room for what each of those ranks has of its own."""
+    """The state with room for each of those ranks' own entries."""
     for entry in state["state"].values():
         private = {key.rsplit(".rank", 1)[0]: entry.pop(key)
                    for key in list(entry) if ".rank" in key}

@@ -3,7 +3,7 @@
 
 
 class Error(RuntimeError):
-    """Base of the errors that pride raises on purpose."""
+    """Base class of pride's errors."""
 
 
 class InvalidArgument(Error, ValueError):

@@ -17,11 +17,11 @@ from .optimizer import Optimizer
 def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
     """Makes a DistributedDataParallel model leave gradients where they are computed.
 
-    A communication hook that does nothing takes the place of the all-reduce; everything else of DDP
-    (equal initial values, buffers, ``find_unused_parameters``) works on. A parameter that backward
-    did not reach on a rank counts as unused there, although DDP gives it a gradient of zeros. Plain
-    modules need none of this. Call it once, before the first backward; before the optimizer is made,
-    whose errors then have the model's names. Returns the model.
+    An empty communication hook replaces the all-reduce. The rest of DDP still works (equal initial
+    values, buffers, ``find_unused_parameters``). A parameter that backward did not reach on a rank
+    counts as unused there, although DDP gives it a gradient of zeros. Plain modules do not need it.
+    Call it once, before the first backward, and before making the optimizer, so that errors have
+    the model's names. Returns the model.
     """
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise TypeError(f"local_gradients: {type(model).__name__} is not a "
@@ -38,11 +38,11 @@ def local_gradients(model: torch.nn.Module) -> torch.nn.Module:
 def join(optimizer: Optimizer) -> Iterator[None]:
     """For ranks with unequal numbers of batches: ``with pride.join(optimizer):`` around the loop.
 
-    A rank that comes to the end of the block serves its shards in the steps of the others and does
-    not vote, until all ranks have come to it. Only ``step()`` is called inside by ranks that go on;
-    other collectives (of pride, of DDP's buffers, of the script) come after it. Each step takes one
-    round of small messages more with ``overlap=True``. Ranks that have ended take the rates of those
-    that go on; a schedule that a rank steps by its own batches is behind on them: step it by epochs.
+    A rank at the end of the block serves its shards in the others' steps and does not vote, until
+    all ranks are there. Inside the block call only ``step()``; other collectives (of pride, DDP's
+    buffers, the script) come after it. With ``overlap=True`` each step needs one more round of
+    small messages. Ranks at the end adopt the others' rates. Step schedules by epochs: a schedule
+    stepped by a rank's own batches falls behind on them.
 
     Raises:
         InvalidArgument: on all ranks, if some do not enter the block.
@@ -50,7 +50,7 @@ def join(optimizer: Optimizer) -> Iterator[None]:
     optimizer._usable()
     if optimizer._settings.get("node_group") is not None:
         raise InvalidArgument("pride: join() with node_group: the ranks of a node step together; "
-                              "give them as many batches")
+                              "give them equally many batches")
     optimizer._agree("join")
     optimizer._joined = True
     try:
@@ -65,10 +65,10 @@ def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.T
                     error_if_nonfinite: bool = False) -> torch.Tensor:
     """Clips the norm of **this rank's own** gradient, before ``step()``. Returns that norm.
 
-    What differs from training with DDP: gradients are not averaged, so each norm is that of one
-    rank's batch, larger than the mean gradient's by the noise of the batch; and with a vote the
-    scale of a gradient matters for the momentum only, not for the size of the step. To clip the
-    mean gradient, where the method has it: ``Optimizer(..., clip_global_norm=)``.
+    Differences to DDP: gradients are not averaged, so each norm is that of one rank's batch, larger
+    than the mean gradient's by the noise of the batch. With a vote the gradient's scale affects
+    only the momentum, not the step's size. If the method has the mean gradient, clip it with
+    ``Optimizer(..., clip_global_norm=)``.
     """
     if isinstance(parameters, Optimizer):
         if parameters._settings["overlap"]:
@@ -82,7 +82,7 @@ def clip_grad_norm_(parameters: Union[Optimizer, Iterable[torch.Tensor], torch.T
 def mean_over_ranks(value: Union[float, torch.Tensor], process_group: Optional[Any] = None) -> float:
     """The mean of a number over the ranks, e.g. of the loss for the log. Collective.
 
-    Over the ranks of :func:`pride.mpi` where that is the group, or where there is no other.
+    With :func:`pride.mpi` as the group, or without another group, the mean is over the MPI job.
     """
     world = process_group if isinstance(process_group, MpiWorld) else None
     if world is None and not (dist.is_available() and dist.is_initialized()):

@@ -1,4 +1,4 @@
-"""pride in Lightning: a strategy in the place of ``"ddp"``.
+"""pride in Lightning: a strategy that replaces ``"ddp"``.
 
     trainer = lightning.Trainer(strategy=pride.lightning.Strategy(lr=1e-4, weight_decay=1.0), ...)
 """
@@ -16,16 +16,18 @@ _frameworks.require("lightning", (2, 6), 2)
 class Strategy(DDPStrategy):
     """Lightning's DDPStrategy without averaging.
 
-    What ``configure_optimizers()`` returns, e.g. an AdamW, is replaced by an optimizer of pride's over
-    the same groups: their rates keep their ratios, and a group without decay beside others that have
-    it stays so. Optimizers of pride's that it returns are taken as they are. Lightning's checkpoints have the momenta of all ranks. Every
-    ``log_every_n_steps`` the trainer's loggers get ``pride/bytes_sent`` of the last step and
-    ``pride/vote_agreement``, the share of this rank's own signs that won.
+    With ``lr`` it replaces what ``configure_optimizers()`` returns, e.g. an AdamW, by an optimizer of
+    pride's over the same groups. Their rates keep their ratios, and a group without decay keeps none
+    if others have decay. Without ``lr`` make pride's optimizers in ``configure_optimizers()``,
+    preferably from ``self.named_parameters()``, so that errors have the names. Lightning's checkpoints
+    have the momenta of all ranks. Every ``log_every_n_steps`` the trainer's loggers get
+    ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of this rank's own
+    signs that won.
 
     Args:
-        lr: Lion's, in the place of the module's.
-        weight_decay: likewise.
-        optimizer: what makes the optimizer from groups of ``(name, parameter)`` pairs.
+        lr: replaces the module's rate.
+        weight_decay: replaces the module's decay.
+        optimizer: called with groups of ``(name, parameter)`` pairs to make the optimizer.
         arguments: of DDPStrategy.
 
     Raises:
@@ -43,12 +45,12 @@ class Strategy(DDPStrategy):
             if value is not None}
 
     def configure_ddp(self) -> None:
-        """Wraps the model, and turns averaging off before the first backward."""
+        """Wraps the model and turns averaging off before the first backward."""
         super().configure_ddp()
         _frameworks.stop_averaging(self.model, self.world_size)
 
     def setup_optimizers(self, trainer) -> None:
-        """Makes the optimizers, over the wrapped model."""
+        """Makes the optimizers over the wrapped model."""
         super().setup_optimizers(trainer)
         if self._rates:
             schedulers = [config.scheduler for config in self.lr_scheduler_configs]

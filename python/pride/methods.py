@@ -1,4 +1,4 @@
-"""The methods of this build, and what their steps cost."""
+"""The methods of this build and the cost of their steps."""
 # SPDX-License-Identifier: Apache-2.0
 import ctypes as c
 import os
@@ -20,7 +20,7 @@ class MethodInfo:
     bits_down: float
     exact_cost: bool
     max_world: int
-    growth: str           # with the number of ranks, of the bytes that a rank sends
+    growth: str           # growth of a rank's sent bytes with the number of ranks
     state_floats: int     # per parameter
     lr: float
     beta1: float
@@ -32,7 +32,7 @@ class MethodInfo:
 
 
 def method_info(name: str, world: int = 4) -> MethodInfo:
-    """The method of that name on that many ranks.
+    """The method ``name`` on ``world`` ranks.
 
     Raises:
         InvalidArgument: with the list of names, if there is none.
@@ -69,9 +69,9 @@ def step_bytes(method: str, shapes: Union[int, Sequence[Sequence[int]]], world: 
         shapes: of the parameters, or their number.
         world: number of ranks.
         options: the method's own.
-        step: which one: a method may begin with dense steps.
-        bucket_size: coordinates that are exchanged at a time.
-        vote_weights: of each rank; default: equal. Frames of counts grow with their sum.
+        step: the step's number: a method may begin with dense steps.
+        bucket_size: coordinates per exchange.
+        vote_weights: each rank's weight; default: equal. Frames of counts grow with their sum.
     """
     shapes = [(shapes,)] if isinstance(shapes, int) else shapes
     layout = library.make_layout([(f"p{i}", tuple(s), 0) for i, s in enumerate(shapes)])
@@ -103,22 +103,22 @@ class PlanRow:
 def plan(params: int, backward: float, bandwidth: float, latency: float, world: int = 4, *,
          methods: Sequence[str] = ("lion", "dlion-vote", "dlion-avg", "lion-cub"),
          cores: Optional[float] = None, message: float = 0.0, lanes: int = 2) -> List[PlanRow]:
-    """Predicts step times on a network, to see beforehand whether compression pays.
+    """Predicts step times on a network: does compression pay?
 
-    The arithmetic of each method is measured on this machine (a second each), its bytes are
-    counted; the rest is the model of docs/performance.md, as ``pride plan`` has it. ``"lion"``
+    The arithmetic of each method is measured on this machine (a second each), and its bytes are
+    counted. The rest is the model of docs/performance.md, as in ``pride plan``. ``"lion"``
     exchanges float32 gradients, as DistributedDataParallel does.
 
     Args:
         params: number of parameters.
         backward: seconds of forward and backward of a step.
-        bandwidth: bits a second that a rank sends while it receives as many, e.g. 1e9.
-        latency: seconds of a message, one way.
+        bandwidth: bits per second that a rank sends while it receives as many, e.g. 1e9.
+        latency: one-way seconds of a message.
         world: number of ranks.
         methods: names.
         cores: of each rank; default: those of this machine.
-        message: seconds of each further message where a rank sends several at once.
-        lanes: buckets on their way at a time.
+        message: seconds of each further message if a rank sends several at once.
+        lanes: buckets in flight.
     """
     comm = library.Handle("comm", "pride_comm_threads", 1)
     facts = library.PlanFacts(

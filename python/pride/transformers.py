@@ -1,4 +1,4 @@
-"""pride in Hugging Face's Trainer: one line behind the one that makes it.
+"""pride in Hugging Face's Trainer: one line after the trainer's construction.
 
     trainer = transformers.Trainer(model, args, train_dataset=data)
     pride.transformers.Callback(trainer, lr=1e-4, weight_decay=1.0)
@@ -18,23 +18,24 @@ _frameworks.require("transformers", (5, 24), 5)
 class Callback(transformers.TrainerCallback):
     """Makes a Trainer train with pride: its optimizer, no averaging, checkpoints, the log.
 
-    The callback adds itself to the trainer, and the trainer makes the optimizer when it trains, over
-    its own groups (with weight decay and without). Each rank's momentum is written into the
+    The callback adds itself to the trainer. The trainer makes the optimizer in ``train()``, over
+    its own groups (with and without weight decay). Each rank's momentum is written into the
     trainer's checkpoints, as ``pride.rank0of2.pt``, and read back:
-    ``trainer.train(resume_from_checkpoint=True)`` goes on bit for bit. Logs get ``pride/bytes_sent``
-    of the last step and ``pride/vote_agreement``, the share of rank 0's own signs that won.
+    ``trainer.train(resume_from_checkpoint=True)`` resumes bit for bit. Logs get
+    ``pride/bytes_sent`` of the last step and ``pride/vote_agreement``, the share of rank 0's own
+    signs that won.
 
     Args:
         trainer: a Trainer, before ``train()``. If it has an optimizer, that must be one of pride's.
-        optimizer: what makes the optimizer from groups of ``(name, parameter)`` pairs.
-        local: of momenta that were saved on another number of ranks: ``"keep"``, ``"average"`` or
+        optimizer: called with groups of ``(name, parameter)`` pairs to make the optimizer.
+        local: for momenta saved on another number of ranks: ``"keep"``, ``"average"`` or
             ``"reset"``, as in ``load_state_dict()``.
         arguments: of the optimizer: ``lr`` (default: the trainer's ``learning_rate``),
             ``weight_decay`` (default: the trainer's), and all others.
 
     Raises:
-        InvalidArgument: the trainer has another optimizer, or (when it trains) wraps the model in
-            something else than DistributedDataParallel.
+        InvalidArgument: the trainer has another optimizer, or (in ``train()``) does not wrap the
+        model in DistributedDataParallel.
     """
 
     def __init__(self, trainer: transformers.Trainer,
@@ -50,7 +51,7 @@ class Callback(transformers.TrainerCallback):
         if given is None:
             trainer.optimizer_cls_and_kwargs = (lambda: self._new_optimizer), {}
         trainer.add_callback(self)
-        callbacks = trainer.callback_handler.callbacks  # what writes logs comes after this
+        callbacks = trainer.callback_handler.callbacks  # log writers come after this one
         callbacks.insert(0, callbacks.pop())
         self._save = trainer._save_optimizer_and_scheduler
         self._load = trainer._load_optimizer_and_scheduler
@@ -89,7 +90,7 @@ class Callback(transformers.TrainerCallback):
             beside.forget()
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """The model is wrapped and the optimizer made: before the first backward."""
+        """Called when the model is wrapped and the optimizer made, before the first backward."""
         optimizer = self._optimizer()
         _frameworks.stop_averaging(self._trainer.model_wrapped, args.world_size)
         optimizer.scaler = self._trainer.accelerator.scaler

@@ -152,7 +152,7 @@ def test_ranks_that_load_different_things_are_refused(world):
     check_refused(world, [two[1], two[0]], "rank 0 loads the state of rank 1 of 2")
     other = loaded(two[1])
     other["state"][0]["m"][0, 0] += 1e-3  # of another run
-    check_refused(world, [two[0], packed(other)], "state to load, in what all ranks have alike")
+    check_refused(world, [two[0], packed(other)], "shared part of the state to load")
     rates = loaded(two[1])
     rates["param_groups"][0]["lr"] = 0.5
     check_refused(world, [two[0], packed(rates)], "hyper-parameters of the state to load")

@@ -142,7 +142,7 @@ MISUSES = [
     (other_rate, "", ""),
     (rate_nan, "lr of group 0 is NaN", "lr of group 0 is NaN"),
     (check_in_between, "check_replicas() between backward and step()", "between backward"),
-    (raise_and_retry, "backward or of one that was repeated", "one that was repeated"),
+    (raise_and_retry, "a second or repeated backward", "repeated backward"),
     (raise_and_close, "in the middle of backward", "closed in the middle of a step"),
 ]
 

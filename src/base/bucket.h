@@ -12,8 +12,8 @@
 
 namespace pride {
 
-// The part of one tensor that lies in one shard of one bucket. [begin, end) are flat coordinates,
-// padding left out; begin is a multiple of 64. Piece k of a shard is entry k of its unused bits.
+// The part of one tensor in one shard of one bucket. [begin, end) are flat coordinates, without
+// padding; begin is a multiple of 64. Piece k of a shard is entry k of its unused bits.
 struct Piece {
   std::size_t tensor = 0;
   std::size_t begin = 0;
@@ -48,9 +48,9 @@ struct Bucket {
 };
 
 // Cuts the flat coordinates into buckets of about `target_coords`, numbered in the order in which
-// backward completes them: bucket 0 holds the end of the layout. All cuts but the end of the layout
-// are at multiples of `alignment`, and shards of a bucket differ by at most one such block.
-// Coordinates in `cuts`, which are ascending beginnings of tensors, are ends of buckets besides.
+// backward completes them: bucket 0 holds the end of the layout. All cuts except the end of the
+// layout are at multiples of `alignment`, and shards of a bucket differ by at most one such block.
+// Buckets also end at the coordinates in `cuts`, ascending starts of tensors.
 // REQUIRES: target_coords >= 1, world >= 1, alignment a multiple of 64.
 std::vector<Bucket> make_buckets(const Layout& layout, std::size_t target_coords, int world,
                                  std::size_t alignment = kAlignment,

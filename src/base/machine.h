@@ -1,4 +1,4 @@
-// Names of the machine and of the node that this process runs on.
+// Names of this process's machine and node.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,8 @@ namespace pride {
 // Host name and boot: processes with the same name share cores.
 std::string machine_name();
 
-// Machine and network namespace: messages between processes with other names cross a network card.
+// Machine and network namespace: messages between processes with different names cross a network
+// card.
 std::string node_name();
 
 }  // namespace pride

@@ -1,5 +1,5 @@
-// Memory: where tensors, state and frames lie: the host's, or a device's, which the host reads and
-// writes through here alone.
+// Memory of tensors, state and frames: the host's, or a device's, which the host accesses only
+// through this class.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,18 +17,18 @@ class Memory {
 
   virtual bool is_host() const noexcept = 0;
 
-  // n floats of 0, aligned to 64 bytes.
+  // n zero floats, aligned to 64 bytes.
   virtual std::shared_ptr<float[]> zeros(std::size_t n) = 0;
 
-  // Memory of the host for frames, aligned to 64 bytes, which a device copies from and to.
+  // Host memory for frames, aligned to 64 bytes, for copies from and to a device.
   virtual std::shared_ptr<std::byte[]> frame(std::size_t bytes) = 0;
 
-  // Between steps, after all work that is queued: values of this memory to the host's, and back.
+  // Between steps, after all queued work: copies values from this memory to the host's, and back.
   virtual void read(const float* from, std::span<float> to) = 0;
   virtual void write(std::span<const float> from, float* to) = 0;
 };
 
-// The values on the host: where they lie, or copied to `room`.
+// The values on the host: in place, or copied to `room`.
 std::span<const float> on_host(Memory& memory, std::span<const float> values,
                                std::vector<float>& room);
 

@@ -9,7 +9,7 @@
 namespace pride {
 
 Nodes::Nodes(std::span<const int> node_of_rank) {
-  PRIDE_CHECK(!node_of_rank.empty(), "nodes: no ranks");
+  PRIDE_CHECK(!node_of_rank.empty(), "nodes: the list of ranks is empty");
   std::map<int, int> number;  // node numbers by the caller's keys
   std::vector<std::vector<int>> members;
   for (std::size_t r = 0; r < node_of_rank.size(); ++r) {
@@ -23,7 +23,7 @@ Nodes::Nodes(std::span<const int> node_of_rank) {
   for (const auto& ranks : members) {
     PRIDE_CHECK(ranks.size() == members[0].size(), "nodes: ", members[0].size(),
                 " ranks share the node of rank 0, ", ranks.size(), " that of rank ", ranks[0],
-                "; the hierarchical route needs as many on every node");
+                "; the hierarchical route needs equally many ranks on every node");
     ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());
   }
   per_node_ = static_cast<int>(members[0].size());
@@ -31,7 +31,7 @@ Nodes::Nodes(std::span<const int> node_of_rank) {
 
 Nodes Nodes::of_size(int world, int ranks_per_node) {
   PRIDE_CHECK(world >= 1 && ranks_per_node >= 1 && world % ranks_per_node == 0, "nodes: ", world,
-              " ranks, which are not whole nodes of ", ranks_per_node);
+              " ranks cannot be divided into nodes of ", ranks_per_node);
   std::vector<int> node_of_rank;
   for (int r = 0; r < world; ++r) node_of_rank.push_back(r / ranks_per_node);
   return Nodes(node_of_rank);

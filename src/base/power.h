@@ -1,4 +1,4 @@
-// Integer powers by IEEE-rounded operations alone: no libm decides a bit that ranks compare.
+// Integer powers by IEEE-rounded operations only: ranks compare the bits, and libms may differ.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -10,8 +10,8 @@
 namespace pride {
 namespace {
 
-// cos(pi x), of sums and products alone: rates are compared between ranks, whose libraries may
-// round std::cos otherwise.  REQUIRES: 0 <= x <= 1
+// cos(pi x) by sums and products only: ranks compare rates, and their libraries may round std::cos
+// differently.  REQUIRES: 0 <= x <= 1
 double cos_pi(double x) {
   if (x > 0.5) return -cos_pi(1 - x);
   // Taylor series, the last term below 1e-17 at x = 1/2

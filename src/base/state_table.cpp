@@ -87,7 +87,7 @@ std::uint64_t StateTable::floats() const noexcept {
   return n;
 }
 
-// The first floats of a buffer, from another table's.
+// Copies the first floats of a buffer from another table's.
 void StateTable::copy(Memory& of_from, const FlatBuffer& from, Memory& of_to, FlatBuffer& to) {
   std::vector<float> room;
   of_to.write(on_host(of_from, from.span(), room), to.data());
@@ -179,7 +179,7 @@ void StateTable::save(const Layout& layout, StateDict& out) const {
   }
 }
 
-// A state need not have masters: those of narrow parameters then follow from these.
+// A state may lack masters: then they follow from the narrow parameters.
 void StateTable::read_masters(const Layout& layout, const StateDict& in, bool commit,
                               std::set<std::string>& known) {
   for (const TensorSlot& slot : layout.tensors()) {

@@ -20,32 +20,33 @@ namespace pride {
 
 class StateTable {
  public:
-  // What a buffer holds. kSquares: a negative value is refused when it is loaded; kParameters: the
-  // ranks' common parameters, which are no memory().
+  // The content of a buffer. kSquares: a load refuses negative values; kParameters: the ranks'
+  // common parameters, which are not in memory().
   enum class Values { kAny, kSquares, kParameters };
 
-  // A buffer of the layout's flat size, empty until allocate() and zero then. The name is unique.
+  // A buffer of the layout's flat size, empty until allocate(), which fills it with zeros. The name
+  // is unique.
   FlatBuffer& add(const std::string& name, StateKind kind, Values values = Values::kAny);
 
-  // Names of the buffers that are added from now on begin with it.
+  // Prefix of the names of buffers added from now on.
   void begin_names_with(std::string prefix) { prefix_ = std::move(prefix); }
 
-  // A text beside the buffers. `read` checks the whole text before it changes anything: what is
-  // wrong throws InvalidArgument; with `commit` false it only checks.
+  // A text beside the buffers. `read` checks the whole text before it changes anything and throws
+  // InvalidArgument on errors; with `commit` false it only checks.
   using WriteText = std::function<std::string()>;
-  // It is of the layout's first n_tensors tensors: all, or those before some were added.
+  // It covers the layout's first n_tensors tensors: all, or those before an addition.
   using ReadText = std::function<void(const std::string&, std::size_t n_tensors, bool commit)>;
   void add_text(std::string name, WriteText write, ReadText read);
 
   void allocate(std::size_t flat_size, Memory& memory = Memory::host());
 
-  // The table of another worker in this process: shared buffers are those of `first`, an allocated
-  // table of the same method. Its masters are found by share_masters(), once it has any.
+  // The table of another worker in this process, with the shared buffers of `first`, an allocated
+  // table of the same method. share_masters() shares its masters, once it has any.
   void allocate_beside(const StateTable& first);
   void share_masters(const StateTable& first);
 
-  // The float32 masters of parameters that are narrower, "master/<parameter>", shared: a buffer of
-  // the flat size, of which tensors that were asked for are saved and counted. REQUIRES: allocated.
+  // The float32 masters of narrower parameters, "master/<parameter>", shared: a buffer of the flat
+  // size, of which the requested tensors are saved and counted. REQUIRES: allocated.
   FlatBuffer& masters(std::size_t tensor, std::size_t n);
 
   std::size_t n_buffers() const noexcept { return entries_.size(); }
@@ -59,14 +60,14 @@ class StateTable {
   // "method.<text>".
   void save(const Layout& layout, StateDict& out) const;
 
-  // Takes over what a table of the same method holds for the first tensors of this layout.
+  // Copies the values of a table of the same method for the first tensors of this layout.
   void take(const StateTable& other, std::size_t n_tensors);
 
   std::vector<std::span<float>> buffers(StateKind kind);
-  // What ranks have alike beside parameters: the shared buffers that are not kParameters.
+  // The ranks' shared state besides parameters: shared buffers that are not kParameters.
   std::vector<std::span<float>> memory();
   std::size_t n_memory() const noexcept;
-  // All buffers lie but those of servers, which lie in the host's memory.
+  // The memory of all buffers except those of servers, which are in host memory.
   Memory& where() const noexcept { return *memory_; }
   std::vector<StateBuffer> buffers();
   StateKind kind_of(std::string_view key) const;  // of "<buffer>/<parameter>"; unknown: kLocal

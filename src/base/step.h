@@ -14,7 +14,7 @@
 
 namespace pride {
 
-// Where a tensor's values lie: that of flat coordinate `offset` is data[0].
+// The values of a tensor: data[0] is that of flat coordinate `offset`.
 struct ParameterPlace {
   float* data = nullptr;
   std::size_t offset = 0;
@@ -31,7 +31,7 @@ template <typename Float>
 struct ParameterView {
   Float* flat = nullptr;
   const ParameterPlace* places = nullptr;  // by tensor, in the place of `flat`
-  Memory* memory = &Memory::host();        // that all of them lie in
+  Memory* memory = &Memory::host();        // the memory of all of them
 
   std::span<Float> f32(std::size_t tensor, std::size_t begin, std::size_t end) const {
     if (places == nullptr) return {flat + begin, end - begin};
@@ -43,7 +43,7 @@ struct ParameterView {
 using View = ParameterView<float>;
 using ConstView = ParameterView<const float>;
 
-// Values of a part of a gradient, to be read in their own type, times `factor`.
+// Values of a part of a gradient, read in their own type, times `factor`.
 struct Values {
   static constexpr std::size_t kBlock = 4096;  // coordinates widened at a time, in the L1 cache
 
@@ -53,9 +53,9 @@ struct Values {
   float factor = 1;
 
   static Values of(std::span<const float> g) { return {g.data(), g.size(), DType::kFloat32, 1}; }
-  // True if values can be read as they lie.
+  // True if values can be read in place.
   bool direct() const noexcept { return dtype == DType::kFloat32 && factor == 1; }
-  // `size` values from number `at` on: as they lie, or in `block`, which has room for them.
+  // `size` values from number `at` on: in place, or in `block`, which has room for them.
   std::span<const float> read(std::size_t at, std::size_t size, std::span<float> block) const {
     if (direct()) return {static_cast<const float*>(data) + at, size};
     return widen(at, block.first(size));
@@ -89,7 +89,7 @@ struct GradientView {
     return {data + (begin - place.offset) * size_of(place.dtype), end - begin, place.dtype, factor};
   }
   Values of(const auto& piece) const { return of(piece.tensor, piece.begin, piece.end); }
-  // As they lie, or in `block`, which has room for them; or in memory that grows as needed.
+  // In place, or in `block`, which has room for them; or in memory that grows as needed.
   std::span<const float> read(std::size_t tensor, std::size_t begin, std::size_t end,
                               std::span<float> block) const {
     return of(tensor, begin, end).read(0, end - begin, block);
@@ -126,7 +126,7 @@ struct Round {
   std::uint64_t seed = 0;
   std::uint64_t scalars_digest = 0;
   std::span<const int> weights = {};  // votes of each rank; empty: one
-  bool central = false;  // by a coordinator: one shard a bucket, whose server is no worker
+  bool central = false;  // with a coordinator: one shard per bucket, whose server is not a worker
 
   int weight_of(int rank) const {
     return weights.empty() ? 1 : weights[static_cast<std::size_t>(rank)];
@@ -142,7 +142,7 @@ struct StepContext : Round {
   int rank = 0;
   std::span<const StepScalars> groups;
   std::span<const char> unused;       // by tensor: 1 if it has no gradient on this rank
-  std::span<const char> frozen = {};  // by tensor: 1 if it stays as it is; empty: none
+  std::span<const char> frozen = {};  // by tensor: 1 if it is frozen; empty: none
   float grad_scale = 1;               // global-norm clipping: factor of the mean gradient, at apply
   Memory* memory = &Memory::host();   // of parameters, state and frames
 

@@ -18,7 +18,7 @@ class Memory;
 class ByteBuffer {
  public:
   void resize(std::size_t n_bytes);
-  void resize(std::size_t n_bytes, Memory& frames);  // in memory that it gives for frames
+  void resize(std::size_t n_bytes, Memory& frames);  // in its memory for frames
   std::span<std::byte> span() noexcept { return {data_.get(), size_}; }
   std::span<const std::byte> span() const noexcept { return {data_.get(), size_}; }
   std::span<float> floats() noexcept {

@@ -35,7 +35,7 @@ std::shared_ptr<CoordinatorClient> connect(const pride_coordinator_address& a) {
                               .gives_up = {}});
 #else
   throw InvalidArgument(
-      concat("coordinator ", host_port, ": this libpride has no gRPC; libpride_coord.so has"));
+      concat("coordinator ", host_port, ": this libpride has no gRPC; use libpride_coord.so"));
 #endif
 }
 

@@ -1,4 +1,4 @@
-// What the files of the C interface share: the handles, and the way from exceptions to codes.
+// Shared by the files of the C interface: the handles, and the conversion of exceptions to codes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -41,7 +41,7 @@ struct pride_optimizer {
   std::string note = {};
   std::optional<pride::RoundReport> round = {};   // of the last step
   std::int64_t steps_done = 0;                    // when `finishing` began
-  std::future<pride::StepReport> finishing = {};  // last: it uses the optimizer
+  std::future<pride::StepReport> finishing = {};  // last: its thread uses the optimizer
 };
 
 struct pride_memory {

@@ -42,8 +42,9 @@ Parameters params_of(const pride_optimizer& optimizer, const pride_array* array)
     return std::span<const Tensor>(optimizer.params);
   }
   check_array(optimizer, *array, "params");
-  PRIDE_CHECK(dtype_of(*array, "params") == DType::kFloat32, "params: dtype ", array->dtype,
-              ", a flat buffer must be float32; narrower ones: pride_optimizer_set_parameters()");
+  PRIDE_CHECK(
+      dtype_of(*array, "params") == DType::kFloat32, "params: dtype ", array->dtype,
+      ", a flat buffer must be float32; for other dtypes use pride_optimizer_set_parameters()");
   return std::span(static_cast<float*>(array->data), array->n);
 }
 

@@ -8,7 +8,7 @@
 
 namespace pride {
 
-// kPacked: packed where that takes fewer bits than planes, which depends on the votes alone.
+// kPacked: packed if that takes fewer bits than planes; this depends only on the votes.
 enum class CountForm { kPlanes, kPacked };
 
 // Layout of counts up to `votes`: packed words of as many whole groups (kernels/radix.h) as the

@@ -46,8 +46,8 @@ void check_version(const std::string& where, int from, std::span<const std::byte
   if (version == kFrameVersion) return;
   throw CommError(concat(where, ": the frame from rank ", from, " has version ", version,
                          ", this rank expects ", kFrameVersion,
-                         ": run the same version of pride everywhere; frames of version 1 decide "
-                         "zeros and ties by other bits"));
+                         ": run the same version of pride on all ranks; version 1 decides zeros "
+                         "and ties with other bits"));
 }
 
 }  // namespace
@@ -97,8 +97,8 @@ std::optional<NonFinite> open(const Frame& frame, const FrameHeader& expected,
   const auto tensor = get<std::uint32_t>(header, 48);
   const auto rank = get<std::uint32_t>(header, 52);
   if ((flags & kNonFiniteFlag) != 0) return NonFinite{static_cast<int>(rank), tensor};
-  must_be("a tensor for a non-finite flag that it does not have,", tensor, 0);
-  must_be("a rank for a non-finite flag that it does not have,", rank, 0);
+  must_be("a tensor in a non-finite flag that does not exist,", tensor, 0);
+  must_be("a rank in a non-finite flag that does not exist,", rank, 0);
   return std::nullopt;
 }
 
@@ -110,7 +110,7 @@ std::size_t claimed_payload(std::span<const std::byte> header, std::size_t most,
   const auto size = get<std::uint64_t>(header, 32);
   if (size > most) {
     throw CommError(concat(where, ": the frame from rank ", from, " claims ", size,
-                           " bytes of payload, more than the ", most, " that are possible"));
+                           " bytes of payload, the maximum is ", most));
   }
   return static_cast<std::size_t>(size);
 }

@@ -48,7 +48,7 @@ enum class Codec : std::uint8_t {
   kAllSigns = 19
 };
 
-// A frame on its way: the head, and a body that is sent from the caller's memory.
+// A frame in flight: the head, and a body that is sent from the caller's memory.
 struct Frame {
   std::span<const std::byte> head;  // header included
   std::span<const std::byte> body = {};
@@ -122,8 +122,8 @@ FrameKind unused_bits_frames(Codec codec, std::string_view name, std::size_t wid
 // server, so no tensor used on this rank may be unused in it. Reads only. Throws CommError.
 void check_payload(const FrameKind& kind, const ReceivedFrame& f, bool result);
 
-// Iterates over the parts of a payload, which lie one after the other at multiples of 8 bytes. With
-// a null frame it only counts bytes.
+// Iterates over the consecutive parts of a payload, at multiples of 8 bytes. With a null frame it
+// only counts bytes.
 template <typename Byte>
 class Parts {
  public:

@@ -31,7 +31,7 @@ struct SampleView {
 // Of shard.size() samples. Refused: floats that are not finite, bits after the last level.
 FrameKind sample_frames();
 
-// The payloads of this many frames of samples, one after the other.
+// The concatenated payloads of this many frames of samples.
 FrameKind all_sample_frames(int voters);
 
 }  // namespace pride

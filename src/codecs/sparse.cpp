@@ -79,7 +79,7 @@ void check_entries(const ReceivedFrame& f, const ReadView& view) {
   std::size_t floor = 0;  // lower bound of the next index
   for_each_entry(view, [&](std::size_t entry, std::size_t index) {
     if (index < floor)
-      f.refuse("has entry ", entry, " at index ", index, ", which does not ascend");
+      f.refuse("has entry ", entry, " at index ", index, ", which is not ascending");
     if (index >= view.n) f.refuse("has index ", index, " of ", view.n, " coordinates");
     floor = index + 1;
   });

@@ -1,5 +1,5 @@
-// Sparse frames: some of n coordinates, as indices and float32 values. Sizes follow from n and the
-// number of entries alone. Layout and example: docs/wire_format.md.
+// Sparse frames: some of n coordinates, as indices and float32 values. Sizes follow only from n and
+// the number of entries. Layout and example: docs/wire_format.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace pride {
 
-// Coding of k entries out of n coordinates. Indices are Elias-Fano coded: the low bits of each as
-// they are, and the high bits in unary, at most 2 + log2(n/k) bits an entry; or, where that is
-// shorter, as a bitmap of n bits in place of the high bits. The indices never take more than n
-// bits, each part padded to 8 bytes.
+// Coding of k entries out of n coordinates. Indices are Elias-Fano coded: the low bits of each
+// unchanged, and the high bits in unary, at most 2 + log2(n/k) bits per entry; or, if shorter, a
+// bitmap of n bits instead of the high bits. The indices never take more than n bits, each part
+// padded to 8 bytes.
 struct SparseShape {
   // REQUIRES: k <= n.
   SparseShape(std::size_t n, std::size_t k);

@@ -48,7 +48,7 @@ class Job {
     const std::int64_t tags = found != 0 ? std::int64_t{*highest} + 1 : 32768;
     most_contexts_ = static_cast<int>(tags / (std::int64_t{kTags} * threads_ * threads_));
     PRIDE_CHECK(most_contexts_ >= kFewestContexts, "make_hybrid_world: ", threads_,
-                " threads: this MPI's tags end at ", tags - 1, ", too few for so many");
+                " threads: this MPI's tags end at ", tags - 1, ", too few for this number");
   }
 
   // Leaked after a failure, as every MPI communicator here.
@@ -277,7 +277,8 @@ class HybridComm final : public Communicator {
       if (worst == static_cast<int>(Take::kInUse)) {
         first = context + 1;
       } else if (backoff.pause() && Clock::now() >= deadline) {
-        throw CommError("other groups of these ranks are being made all the time");
+        throw CommError(
+            "other groups of these ranks are created at the same time, again and again");
       }
     }
   }
@@ -286,8 +287,9 @@ class HybridComm final : public Communicator {
     if (context < job_->most_contexts()) return context;
     throw CommError(concat(
         "no more than ", job_->most_contexts(), " communicators at a time with ", job_->threads(),
-        " threads on each process: MPI's tags number them, and the threads at both ends. Destroy ",
-        "duplicates and splits that are not needed, or take more processes with fewer threads"));
+        " threads on each process, because MPI's tags encode them and the threads at both ends. "
+        "Destroy ",
+        "unused duplicates and splits, or use more processes with fewer threads"));
   }
 
   // All-gather of each member's number.
@@ -333,7 +335,7 @@ void check_same_threads(int n_threads, MPI_Comm comm) {
   int lowest[3] = {level, n_threads, -n_threads};
   mpi::check(MPI_Allreduce(MPI_IN_PLACE, lowest, 3, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
   PRIDE_CHECK(lowest[1] == -lowest[2], "make_hybrid_world: from ", lowest[1], " to ", -lowest[2],
-              " threads on the processes, must be as many on each");
+              " threads on the processes, must be equal on all");
   PRIDE_CHECK(n_threads >= 1 && n_threads <= kMostRanks / n_processes,
               "make_hybrid_world: ", n_threads, " threads on each of ", n_processes,
               " processes, must be 1 to ", kMostRanks, " ranks together");

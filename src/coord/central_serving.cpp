@@ -54,14 +54,14 @@ class CentralServing final : public Serving {
                std::size_t most) const override;
 
  private:
-  // The run comes from a worker: options that are not all of the method's are no description.
+  // A worker sends the run: reject descriptions without all options of the method.
   static std::map<std::string, std::string> checked_options(const RunDescription& run) {
     const auto all = complete_options(run.method, run.options);
-    PRIDE_CHECK(all == run.options, "the run's options are not all of ", run.method,
-                "'s: this coordinator's version may be another");
+    PRIDE_CHECK(all == run.options, "the run's options are not the complete set of ", run.method,
+                ": this coordinator may have another version");
     return all;
   }
-  // Their number.
+  // The number of these words.
   static int checked_groups(const RunDescription& run, const Method& method) {
     MethodInfo info = method_info(run.method, 1);
     method.describe(info);

@@ -1,4 +1,4 @@
-// Registrations, sessions, liveness; the calls that are about no round.
+// Registrations, sessions, liveness; the calls that do not concern a round.
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/coordinator.h"
 
@@ -15,7 +15,7 @@ namespace pride::coord {
 namespace {
 
 constexpr std::size_t kSessionsRemembered = 8;
-constexpr int kMostSamples = 65'535;  // what a ballot's header can say
+constexpr int kMostSamples = 65'535;  // what fits in a ballot's header
 
 const CoordinatorOptions& checked(const CoordinatorOptions& o) {
   PRIDE_CHECK(!o.folder.empty(), "coordinator: it needs a folder");
@@ -35,7 +35,7 @@ const CoordinatorOptions& checked(const CoordinatorOptions& o) {
   return o;
 }
 
-// A worker's own texts may be in it, and it goes to logs and pages.
+// It may contain a worker's text, and goes to logs and pages.
 std::string printable(std::string text) {
   constexpr std::size_t kMost = 500;
   if (text.size() > kMost) text = text.substr(0, kMost) + "...";
@@ -103,7 +103,7 @@ Coordinator::Impl::Caller Coordinator::Impl::caller(const std::string& session, 
                               ": only the newest session counts")};
   }
   if (worker.peer.certificate != peer.certificate) {
-    return {.refused = "the certificate is not that of the registration"};
+    return {.refused = "the certificate differs from that of the registration"};
   }
   worker.peer = peer;
   worker.seen = now;
@@ -207,7 +207,7 @@ void Coordinator::Impl::put_away(int number) {
   worker.ballot = worker.parameters = nullptr;
 }
 
-// Calls of it that are still on their way make nobody live again.
+// Its calls still in flight do not make the worker live again.
 void Coordinator::Impl::end_session(int number) {
   put_away(number);
   sessions.erase(at(number).session);
@@ -240,9 +240,9 @@ RegisterReply Coordinator::register_worker(const RegisterRequest& request, const
   if (reply.refused().empty()) {
     impl_->begin_session(found.number, peer, impl_->now);
     if (impl_->options.weighting == Weighting::kEqual && request.vote_weight() > 1) {
-      impl_->observer.on_warning(concat("worker ", impl_->name_of(found.number), " asks for ",
-                                        request.vote_weight(),
-                                        " votes and has one: start with --weights samples"));
+      impl_->observer.on_warning(
+          concat("worker ", impl_->name_of(found.number), " asks for ", request.vote_weight(),
+                 " votes, but each worker has one: start with --weights samples"));
     }
     impl_->observer.on_joined(found.number, impl_->name_of(found.number), peer, found.added);
     reply.set_session(impl_->at(found.number).session);
@@ -259,7 +259,7 @@ HeartbeatReply Coordinator::heartbeat(const HeartbeatRequest& request, const Pee
   HeartbeatReply reply;
   const Impl::Caller caller = impl_->caller(request.session(), peer, now);
   if (caller) {
-    // who says that it is further than what it has fetched is not waited for because of it
+    // a worker cannot make rounds wait by claiming more than it has fetched
     Worker& worker = impl_->at(caller.number);
     worker.round = std::min(request.round(), worker.can_be_at);
     if (request.leaves()) {
@@ -294,7 +294,7 @@ void Coordinator::tick(Time time) {
   impl_->evaluate(work);
 }
 
-// When it is next to be said that a round has ballots, and too few for any round.
+// The time of the next warning that a round has ballots, but too few.
 std::optional<Time> Coordinator::Impl::few_voters_due() const {
   if (few_voters().empty()) return {};
   return std::max(*first_ballot + kFewAfter, few_said + kFewAgain);

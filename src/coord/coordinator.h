@@ -1,8 +1,8 @@
-// Coordinator: rounds of ballots among workers that come and go, without a network and a clock.
+// Coordinator: rounds of ballots among workers that join and leave, without network and clock.
 //
 // One function for each call of coord.proto. All may be called by several threads at once; time is
-// an argument, and only grows. What takes long (checks, votes, fsync) runs without the lock that
-// other calls need. docs/design/coordinator.md
+// an argument and only grows. Slow work (checks, votes, fsync) runs without the lock that other
+// calls need. docs/design/coordinator.md
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,14 +19,13 @@ namespace pride::coord {
 
 class Coordinator {
  public:
-  // Runs a task later, tasks one after the other, in order. A WorkPool of one thread, or in tests
-  // the caller.
+  // Runs tasks later, sequentially and in order: a WorkPool of one thread, or in tests the caller.
   using Run = std::function<void(std::function<void()> task)>;
   using Answer = std::function<void(const WaitRoundReply&)>;
 
-  // Reads the journal in options.folder, or begins one, and locks the folder. Tasks that `run` was
-  // given must be over before the coordinator is destroyed. `observer` must outlive it.
-  // Throws DataError, naming file and offset, if the journal is damaged or belongs to another run.
+  // Reads the journal in options.folder, or begins one, and locks the folder. Tasks given to `run`
+  // must end before the coordinator is destroyed. `observer` must outlive it. Throws DataError,
+  // naming file and offset, if the journal is damaged or belongs to another run.
   Coordinator(CoordinatorOptions options, MakeServing make_serving, Run run, Observer& observer,
               Time now);
   ~Coordinator();
@@ -42,20 +41,20 @@ class Coordinator {
                                         Time now);
   GetChunkReply get_chunk(const GetChunkRequest& request, const Peer& peer, Time now);
 
-  // `answer` is called once: at once, when the round is closed, when the time is over (tick), or at
-  // shutdown; by whichever thread, without the lock. A second call of a session answers the first.
+  // `answer` is called once, from any thread, without the lock: immediately, when the round closes,
+  // at the time-out (tick), or at shutdown. A second call of a session answers the first.
   void wait_round(const WaitRoundRequest& request, const Peer& peer, Time now, Answer answer);
 
-  // Time-outs: deaths, ends of grace windows, waiters. To be called when next_event() has come;
-  // later than that is late, sooner is harmless.
+  // Time-outs: deaths, ends of grace windows, waiters. Call it at next_event(). Later is late,
+  // sooner is harmless.
   void tick(Time now);
   std::optional<Time> next_event() const;
 
-  // All that an operator has ordered: what is not in it any more is as before. Lengths hold from
-  // the next round on. Returns why it was refused, and then nothing was changed; empty: it holds.
+  // Replaces all of an operator's orders; missing ones are undone. Lengths hold from the next round
+  // on. Returns the reason of a refusal, which changes nothing; empty: accepted.
   std::string obey(const Orders& orders, Time now);
 
-  // Refuses everything from now on, and answers all that wait.
+  // Refuses everything from now on and answers all waiting calls.
   void shutdown();
 
   Status status(Time now) const;

@@ -1,4 +1,4 @@
-// What an operator orders while it serves.
+// An operator's orders during a run.
 // SPDX-License-Identifier: Apache-2.0
 #include "coord/coordinator_impl.h"
 #include "coord/refusals.h"
@@ -32,7 +32,7 @@ std::string Impl::refuse(const Orders& given) const {
                   "; `finish ROUND` ends it earlier");
   }
   if (given.steps && steps_of(*run) == 0) return "steps: the run's settings have none";
-  // workers that are at the open round have begun it
+  // workers at the open round have begun it
   const std::int64_t last = ordered(given).last_step;
   if (!sessions.empty() && last != length.last_step && last / period() <= open.round() &&
       last > 0) {
@@ -72,7 +72,7 @@ std::string Coordinator::obey(const Orders& orders, Time now) {
   for (int number = 0; number < std::ssize(impl_->workers); ++number) {
     if (orders.ejected.contains(impl_->name_of(number))) impl_->eject(work, number);
   }
-  // nobody is in the open round
+  // no worker is in the open round
   if (impl_->sessions.empty() || !impl_->at_end().empty()) impl_->set_length();
   impl_->evaluate(work);
   return {};

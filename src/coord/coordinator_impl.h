@@ -1,4 +1,4 @@
-// The state of a coordinator, and its parts over several files.
+// The state of a coordinator, shared by its source files.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@
 
 namespace pride::coord {
 
-// A call of WaitRound that was not answered yet.
+// An unanswered call of WaitRound.
 struct Waiter {
   std::int64_t round = 0;
   Time until{};
@@ -33,16 +33,16 @@ struct Waiter {
   Coordinator::Answer answer;
 };
 
-// What is known of a registered worker in this process.
+// This process's state of a registered worker.
 struct Worker {
   std::string session;            // empty: none since the start
-  std::deque<std::string> ended;  // earlier sessions, so that they are told why
+  std::deque<std::string> ended;  // earlier sessions, to tell them why they ended
   Peer peer;
   std::optional<Time> seen;
   bool live = false;
-  std::int64_t round = -1;     // that it works on, as it said last
-  std::int64_t can_be_at = 0;  // by what it has fetched and sent
-  int missed = 0;              // rounds in a row that waited for it in vain
+  std::int64_t round = -1;     // the round it works on, as last reported
+  std::int64_t can_be_at = 0;  // the round, by what it fetched and sent
+  int missed = 0;              // consecutive rounds that waited for it in vain
   std::shared_ptr<Upload> ballot, parameters;
   std::int64_t late_round = -1, refused_round = -1;
   std::optional<Waiter> waiter;
@@ -51,7 +51,7 @@ struct Worker {
   std::optional<double> loss;
 };
 
-// A closed round, as far as calls ask for it.
+// The parts of a closed round that calls need.
 struct ClosedRound {
   std::int64_t round = 0;
   std::uint64_t params_hash = 0;
@@ -59,7 +59,7 @@ struct ClosedRound {
   std::map<int, std::string> why_not;  // of workers whose ballots were left out
 };
 
-// A round on its way into the journal.
+// A round being written to the journal.
 struct Closing {
   std::int64_t round = 0;
   std::vector<HeldBallot> ballots;  // by ascending number
@@ -85,7 +85,7 @@ struct ParametersOffer {
 struct Coordinator::Impl {
   Impl(CoordinatorOptions given, MakeServing make, Run run, Observer& watcher, Time now);
 
-  // Holds the lock; what was put off is done once it is released.
+  // Holds the lock; deferred calls run after its release.
   class Work {
    public:
     explicit Work(Impl& impl) : lock_(impl.mutex) {}
@@ -100,7 +100,7 @@ struct Coordinator::Impl {
     std::vector<std::function<void()>> later_;
   };
 
-  // All of these need the lock, but for those that say otherwise.
+  // All of these need the lock, unless noted.
 
   // coordinator.cpp
   struct Caller {
@@ -116,7 +116,7 @@ struct Coordinator::Impl {
   void set_state(RunState& state) const;
   std::string register_refusal(const RegisterRequest& request, const Peer& peer, Time now,
                                Registrations::Found& found);
-  void put_away(int number);  // a worker that is not there any more
+  void put_away(int number);  // a worker that is gone
   void begin_session(int number, const Peer& peer, Time now);
   void end_session(int number);
   void count_bytes(int number, std::uint64_t in, std::uint64_t out);
@@ -133,7 +133,7 @@ struct Coordinator::Impl {
   void fail(Work& work, const std::string& why);
 
   // coordinator_uploads.cpp
-  struct Place {  // where a chunk goes
+  struct Place {  // destination of a chunk
     std::shared_ptr<Upload> upload = {};
     bool closed = false;
     std::string refused = {};
@@ -148,7 +148,7 @@ struct Coordinator::Impl {
   bool is_waited_for(const Worker& worker) const;
   Votes votes() const;
   void reached(int number, std::int64_t round);
-  std::string few_voters() const;  // empty: the open round has enough, or no ballot yet
+  std::string few_voters() const;  // empty: the open round has enough ballots, or none yet
   std::optional<Time> few_voters_due() const;
   bool may_be_late(int number, std::int64_t round) const;
   bool has_whole_ballot(int number, std::int64_t round);
@@ -182,7 +182,7 @@ struct Coordinator::Impl {
 
   // coordinator_control.cpp
   std::string refuse(const Orders& given) const;
-  RunLength ordered(const Orders& given) const;  // 0: nobody has said
+  RunLength ordered(const Orders& given) const;  // 0: not reported
   void eject(Work& work, int number);
   void set_length() { length = ordered(orders); }
   std::int64_t period() const { return serving->step_of(0) + 1; }  // steps of a round
@@ -193,12 +193,12 @@ struct Coordinator::Impl {
   std::string take_offer(Work& work, ParametersOffer offer);
   void confirm_offer(Work& work, const Closing& closing);
   void keep(Work& work, ParametersOffer offer);
-  // Tasks of run_later(), without the lock. The hash before the open round, once it is known.
+  // Tasks of run_later(), without the lock. The hash before the open round, once known.
   struct Known {
     std::int64_t round = 0;
     std::uint64_t hash = 0;
-    std::int64_t kept = -1;      // parameters that were written on the way
-    std::string unwritten = {};  // why the newest were not
+    std::int64_t kept = -1;      // parameters written in between
+    std::string unwritten = {};  // why the newest were not written
   };
   std::string write_parameters(std::int64_t before_round, std::uint64_t hash,
                                std::span<const float> params);
@@ -212,7 +212,7 @@ struct Coordinator::Impl {
 
   Journal journal;                 // has a lock of its own
   std::unique_ptr<Shadow> shadow;  // of the tasks of run_later(), one at a time
-  mutable std::mutex mutex;        // guards all below
+  mutable std::mutex mutex;        // guards the members below
 
   Time now;
   bool stopping = false;
@@ -242,11 +242,11 @@ struct Coordinator::Impl {
   std::shared_ptr<const std::vector<std::byte>> last_record;
 
   std::optional<ParametersAsk> ask;
-  std::optional<ParametersOffer> offer;  // waits until its round is closed, which shows its hash
+  std::optional<ParametersOffer> offer;  // waits for its round to close, which shows its hash
   std::optional<std::pair<int, Time>> first_giver;  // uploads those before round 0; last seen so
   std::optional<Known> shadow_knows;
-  std::int64_t keeping = -1;      // round of parameters that are being written
-  std::int64_t try_again_at = 0;  // after parameters could not be written; 0: they could
+  std::int64_t keeping = -1;      // round of the parameters being written
+  std::int64_t try_again_at = 0;  // time of the next attempt after a failed write; 0: none failed
 
   std::uint64_t ballots_counted = 0, ballots_late = 0, ballots_refused = 0, calls_refused = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0;

@@ -1,7 +1,7 @@
-// Parameters for newcomers: who is asked for them, and which are believed.
+// Parameters for new workers: requests to voters, and checks of the parameters they send.
 //
-// Those before round 0 are of whoever sends them first, as the run's description is. Later ones are
-// kept if their hash is that of the round's record, which most workers had.
+// The first worker that sends them defines those before round 0, as it does the run's description.
+// Later ones are kept if their hash is that of the round's record, which most workers had.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -15,7 +15,7 @@ using Impl = Coordinator::Impl;
 
 namespace {
 
-constexpr std::int64_t kPatience = 8;  // rounds, until another worker is asked
+constexpr std::int64_t kPatience = 8;  // rounds until another worker is asked
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void Impl::ask_for_parameters(const Closing& round) {
   const bool due = try_again_at > 0 ? before >= try_again_at : none || periodic;
   const bool broken = ask && (!at(ask->number).live || before - ask->before_round >= kPatience);
   if (!(due && !ask) && !broken) return;
-  // the first that voted, and not the one that was asked in vain
+  // the first voter, except the one that was asked in vain
   const HeldBallot* first = nullptr;
   for (std::size_t i = 0; i < round.ballots.size(); ++i) {
     const HeldBallot& ballot = round.ballots[i];
@@ -39,7 +39,7 @@ void Impl::ask_for_parameters(const Closing& round) {
   offer = {};
 }
 
-// Why it is not taken; empty: it is, or was before.
+// Why it is rejected; empty: it is accepted, or was before.
 std::string Impl::take_offer(Work& work, ParametersOffer given) {
   const std::int64_t before = given.before_round;
   const ClosedRound* round = closed_round(before);
@@ -50,7 +50,8 @@ std::string Impl::take_offer(Work& work, ParametersOffer given) {
   } else if (round == nullptr) {
     return concat("parameters before round ", before, " are too old");
   } else if (round->params_hash != given.params_hash) {
-    return concat("parameters before round ", before, " with another hash than most workers' then");
+    return concat("parameters before round ", before,
+                  " with a hash that differs from most workers' at that time");
   } else {
     keep(work, std::move(given));
   }
@@ -63,9 +64,9 @@ void Impl::confirm_offer(Work& work, const Closing& round) {
   offer = {};
   if (given.params_hash == round.report.params_hash) return keep(work, std::move(given));
   ask = {};
-  note_refused(
-      "OfferParameters", given.number, at(given.number).peer,
-      concat("parameters before round ", round.round, " with another hash than most workers'"));
+  note_refused("OfferParameters", given.number, at(given.number).peer,
+               concat("parameters before round ", round.round,
+                      " with a hash that differs from most workers'"));
 }
 
 void Impl::keep(Work& work, ParametersOffer given) {
@@ -92,7 +93,7 @@ void Impl::keep(Work& work, ParametersOffer given) {
       if (unwritten.empty()) {
         observer.on_parameters(given.before_round, given.params_hash, name_of(given.number));
       } else {
-        observer.on_warning(concat(unwritten, "; asked for again after round ", try_again_at));
+        observer.on_warning(concat(unwritten, "; requested again after round ", try_again_at));
       }
       learn_hash(known);
       evaluate(after);
@@ -100,7 +101,8 @@ void Impl::keep(Work& work, ParametersOffer given) {
   });
 }
 
-// Why they are not on disk; empty: they are. Rounds go on without them: a newcomer replays more.
+// Why they are not on disk; empty: they are. Rounds continue without them, and new workers replay
+// more.
 std::string Impl::write_parameters(std::int64_t before_round, std::uint64_t hash,
                                    std::span<const float> params) {
   try {
@@ -172,7 +174,7 @@ OfferParametersReply Coordinator::offer_parameters(const OfferParametersRequest&
                                         bytes.size() / 4);
     if (hash_bytes(bytes) != request.hash() ||
         serving->parameters_hash(params) != request.params_hash()) {
-      reply.set_refused("the hash does not fit the parameters");
+      reply.set_refused("the hash does not match the parameters");
     }
   }
   Impl::Work work(*impl_);

@@ -1,4 +1,4 @@
-// A round from its closing to the answers: voters, weights, the record in the journal.
+// A round from closing to the replies: voters, weights, the record in the journal.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <set>
@@ -77,15 +77,15 @@ void Impl::start_closing(Work& work, Close how) {
     report.missing.push_back(number);
     if (++at(number).missed < kMostMissed) continue;
     observer.on_warning(concat("worker ", name_of(number), " is not waited for until it votes: ",
-                               "no ballot of it in ", kMostMissed, " rounds"));
+                               "no ballot from it in ", kMostMissed, " rounds"));
   }
-  if (!quorum_at) grace.quorum(open.round(), now);  // so that it is known how late others are
+  if (!quorum_at) grace.quorum(open.round(), now);  // to measure how late others are
   work.later([this, round] { run_later([this, round] { close(round); }); });
 }
 
-// One at a time, of run_later().
+// A task of run_later(): one at a time.
 void Impl::close(std::shared_ptr<Closing> round) {
-  const auto began = std::chrono::steady_clock::now();  // a measurement: nothing depends on it
+  const auto began = std::chrono::steady_clock::now();  // only a measurement
   std::string why;
   std::optional<Known> known;
   try {
@@ -118,7 +118,7 @@ void Impl::close(std::shared_ptr<Closing> round) {
                                                  rules->groups(), "round"),
                        .voters = voters,
                        .frames = rules->serve(round->round, first.scalars_digest, voters, frames)});
-    journal.append(round->round, round->record);  // on disk before anybody is told
+    journal.append(round->round, round->record);  // on disk before any worker gets it
     known = follow();
   } catch (const std::exception& error) {
     why = concat("round ", round->round, ": ", error.what());
@@ -197,7 +197,7 @@ bool Impl::was_counted(int number, std::int64_t round) const {
   return known != nullptr && std::ranges::binary_search(known->voters, number);
 }
 
-// What WaitRound says of this round now.
+// WaitRound's present reply about this round.
 WaitRoundReply Impl::round_reply(int number, std::int64_t round) const {
   WaitRoundReply reply;
   set_state(*reply.mutable_state());
@@ -208,7 +208,7 @@ WaitRoundReply Impl::round_reply(int number, std::int64_t round) const {
   }
   const auto record = journal.record(round);
   if (!record) {
-    reply.set_refused(concat("the record of round ", round, " is not kept any more"));
+    reply.set_refused(concat("the record of round ", round, " is no longer kept"));
     return reply;
   }
   reply.set_closed(true);
@@ -217,7 +217,7 @@ WaitRoundReply Impl::round_reply(int number, std::int64_t round) const {
   reply.set_counted(was_counted(number, round));
   const ClosedRound* known = closed_round(round);
   if (!reply.counted()) {
-    reply.set_why_not(known == nullptr ? "the round is over for long" : "late");
+    reply.set_why_not(known == nullptr ? "the round closed long ago" : "late");
     if (known != nullptr && known->why_not.contains(number)) {
       reply.set_why_not(known->why_not.at(number));
     }
@@ -234,7 +234,7 @@ void Impl::answer(Work& work, int number, WaitRoundReply reply) {
   worker.waiter = {};
 }
 
-// Those whose round is closed; all if nothing goes on.
+// The waiting calls whose round is closed; all, if the coordinator has stopped.
 void Impl::answer_all(Work& work) {
   const std::string why = stopped();
   for (int number = 0; number < std::ssize(workers); ++number) {
@@ -250,7 +250,7 @@ void Impl::answer_all(Work& work) {
   }
 }
 
-// After a restart: its voters are taken for live, until they have had the time to say so.
+// After a restart: counts the last voters as live until they had time to call.
 void Impl::recall_last_record(Time time) {
   const std::int64_t round = journal.next_round() - 1;
   const auto stored = journal.record(round);
@@ -261,7 +261,7 @@ void Impl::recall_last_record(Time time) {
   ClosedRound over{.round = round, .params_hash = record.params_hash, .voters = {}, .why_not = {}};
   for (const Voter& voter : record.voters) {
     over.voters.push_back(voter.number);
-    if (voter.number >= workers.size()) continue;  // its registration came after a copy was made
+    if (voter.number >= workers.size()) continue;  // it registered after the copy was made
     Worker& worker = at(voter.number);
     worker.live = true;
     worker.seen = time;

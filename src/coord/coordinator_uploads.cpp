@@ -1,4 +1,4 @@
-// Chunks up and down.
+// Chunks of uploads and downloads.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <new>
@@ -13,7 +13,7 @@ using Impl = Coordinator::Impl;
 
 namespace {
 
-// An upload for this round and size: the one that is there, if it is.
+// The upload of this round and size; made if missing.
 std::shared_ptr<Upload> fitting(std::shared_ptr<Upload>& slot, std::int64_t round,
                                 std::uint64_t total) {
   if (slot == nullptr || slot->round() != round) slot = std::make_shared<Upload>(round, total);
@@ -33,7 +33,7 @@ Impl::Place Impl::ballot_place(int number, std::int64_t round, std::uint64_t tot
                 concat("a ballot of round ", round, ", but round ", open.round(), " is open")};
   }
   if (open.round() == round && open.of(number) != nullptr) return {};
-  // one of the newest closed round is taken, too: only a ballot shows how late its worker votes
+  // ballots of the newest closed round are accepted, too, to measure how late their workers vote
   const bool newest = round >= open.round() - 1 && may_be_late(number, round);
   if ((round < open.round() || closing) && !newest) {
     count_late(number, round, now, false);
@@ -57,8 +57,8 @@ Impl::Place Impl::parameters_place(int number, std::int64_t before_round, std::u
   const bool asked = ask && ask->number == number && ask->before_round == before_round;
   const bool first = before_round == 0 && open.round() == 0 && !journal.newest_parameters();
   if (!asked && !first) {
-    return {.refused =
-                concat("parameters before round ", before_round, " are not asked of this worker")};
+    return {.refused = concat("parameters before round ", before_round,
+                              " were not requested from this worker")};
   }
   if (first) {
     const bool given_up = first_giver && Seconds(now - first_giver->second) >= options.dead_after;
@@ -73,7 +73,7 @@ Impl::Place Impl::place_of(const Caller& caller, Kind kind, std::int64_t round,
   if (!caller) return {.refused = caller.refused};
   if (kind == BALLOT) return ballot_place(caller.number, round, total);
   if (kind == PARAMETERS) return parameters_place(caller.number, round, total);
-  return {.refused = "only ballots and parameters are sent to a coordinator"};
+  return {.refused = "a coordinator accepts only ballots and parameters"};
 }
 
 MissingReply Coordinator::missing(const MissingRequest& request, const Peer& peer, Time now) {
@@ -92,7 +92,7 @@ MissingReply Coordinator::missing(const MissingRequest& request, const Peer& pee
 }
 
 PutChunkReply Coordinator::put_chunk(const PutChunkRequest& request, const Peer& peer, Time now) {
-  // outside the lock: the hash takes longest
+  // without the lock: the hash takes longest
   const std::string bad =
       refuse_chunk(request.total(), request.chunk(), request.hash(), request.data());
   PutChunkReply reply;
@@ -119,7 +119,7 @@ PutChunkReply Coordinator::put_chunk(const PutChunkRequest& request, const Peer&
 
 namespace {
 
-// Fills the reply from bytes that `read(begin, n)` gives.
+// Fills the reply from the bytes of `read(begin, n)`.
 void set_chunk(GetChunkReply& reply, std::uint64_t total, std::uint32_t chunk, const auto& read) {
   if (chunk >= chunks_of(total)) {
     reply.set_refused(concat("chunk ", chunk, " of ", chunks_of(total), " chunks"));
@@ -168,7 +168,7 @@ GetChunkReply Coordinator::get_chunk(const GetChunkRequest& request, const Peer&
   }
   Impl::Work work(*impl_);
   if (reply.refused().empty()) {
-    // it applies the record, and then works on the next round: it is waited for there
+    // the worker applies the record and then works on the next round, which waits for it
     impl_->reached(caller.number, request.round() + (request.kind() == RECORD ? 1 : 0));
   }
   return impl_->done("GetChunk", caller.number, peer, request, std::move(reply));

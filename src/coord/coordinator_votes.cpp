@@ -1,4 +1,4 @@
-// Ballots of the open round: taken, checked, counted, until it can close.
+// Ballots of the open round: accepted, checked and counted until it can close.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -48,7 +48,7 @@ std::string scalar_difference(std::span<const StepScalars> one, std::span<const 
 
 }  // namespace
 
-// The hash of the parameters before the open round, where they are kept or the shadow has them.
+// The hash of the parameters before the open round, if they are kept or the shadow has them.
 std::optional<std::uint64_t> Impl::known_hash() const {
   if (shadow_knows && shadow_knows->round == open.round()) return shadow_knows->hash;
   const auto newest = journal.newest_parameters();
@@ -64,7 +64,7 @@ bool Impl::is_waited_for(const Worker& worker) const {
          worker.refused_round != open.round() && !abstains;
 }
 
-// It has what is needed to work on this round.
+// The worker has all it needs to work on this round.
 void Impl::reached(int number, std::int64_t round) {
   Worker& worker = at(number);
   worker.can_be_at = std::max(worker.can_be_at, std::min(round, open.round()));
@@ -91,7 +91,7 @@ std::string Impl::difference(const HeldBallot& ballot, const HeldBallot& most) c
                            decode_scalars(bytes_of(most.scalars), groups, "ballot"));
 }
 
-// Once for each round; what came in time but was left out is not late.
+// Once per round; a ballot that came in time but was left out is not late.
 bool Impl::may_be_late(int number, std::int64_t round) const {
   const ClosedRound* known = closed_round(round);
   return workers[static_cast<std::size_t>(number)].late_round < round &&
@@ -103,8 +103,8 @@ bool Impl::has_whole_ballot(int number, std::int64_t round) {
   return upload && upload->round() == round && upload->complete();
 }
 
-// Rounds wait for a worker again, and as long as it is late, once it has voted: else who sends
-// empty votes would hold them up.
+// Rounds wait for a worker again only after a good vote: otherwise a sender of empty votes would
+// delay them.
 void Impl::count_late(int number, std::int64_t round, Time time, bool has_voted) {
   if (!may_be_late(number, round)) return;
   Worker& worker = at(number);
@@ -116,7 +116,7 @@ void Impl::count_late(int number, std::int64_t round, Time time, bool has_voted)
   observer.on_late(number, name_of(number), round, after.value_or(Seconds(0)));
 }
 
-// The answer to a ballot that is settled already; not set: it is to be checked.
+// The reply to a ballot that needs no check; not set: check it.
 std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time time,
                                             bool is_checked) {
   const auto settled = [&](VoteReply::Status status, const std::string& why) {
@@ -142,13 +142,13 @@ std::optional<VoteReply> Impl::settled_vote(int number, std::int64_t round, Time
   return settled(VoteReply::LATE, "late");
 }
 
-// Not set: the reply says why.
+// Not set: the reply has the reason.
 std::optional<HeldBallot> Impl::check(const VoteRequest& request, int number,
                                       std::shared_ptr<const Upload> frames, const Serving& rules,
                                       VoteReply& reply) const {
   if (hash_bytes(frames->bytes()) != request.hash()) {
     reply.set_status(VoteReply::INCOMPLETE);
-    reply.set_why("the ballot's hash does not fit its bytes; it is to be sent again");
+    reply.set_why("the ballot's hash does not match its bytes; send it again");
     return {};
   }
   HeldBallot ballot{.number = number,
@@ -191,7 +191,7 @@ void Impl::hold(Work& work, HeldBallot ballot, Time time) {
   evaluate(work);
 }
 
-// Closes the round if it can be closed, or sees what it waits for.
+// Closes the round if possible; otherwise finds what it waits for.
 void Impl::evaluate(Work& work) {
   if (closing || !serving || !stopped().empty()) return;
   const Votes now_in = votes();
@@ -203,7 +203,7 @@ void Impl::evaluate(Work& work) {
   }
   const Close how = may_close(quorum, now_in, quorum_at, window, now);
   if (how != Close::kNot) return start_closing(work, how);
-  // all have voted, and too few go together: some are told, so that nobody waits for ever
+  // all have voted and no group is large enough: refuse some, so that no worker waits for ever
   const bool split = now_in.waited_for > 0 && now_in.waited_and_in == now_in.waited_for &&
                      now_in.in_group < std::ssize(open.ballots());
   if (!split) {
@@ -222,7 +222,7 @@ void Impl::refuse_minority(Work& work) {
   for (const HeldBallot& ballot : open.ballots()) {
     if (std::ranges::find(group, &ballot) != group.end()) continue;
     why[ballot.number] =
-        group.empty() ? "other parameters than those that are kept" : difference(ballot, *group[0]);
+        group.empty() ? "other parameters than the kept ones" : difference(ballot, *group[0]);
   }
   for (const auto& [number, reason] : why) {
     open.remove(number);
@@ -230,8 +230,8 @@ void Impl::refuse_minority(Work& work) {
     ++at(number).refused;
     ++ballots_refused;
     const std::string text =
-        concat("round ", open.round(), " has too few ballots that go together: ", reason,
-               "; begin again from the coordinator's parameters");
+        concat("round ", open.round(), " has too few ballots with equal parameters: ", reason,
+               "; start again from the coordinator's parameters");
     note_refused("Vote", number, at(number).peer, text);
     WaitRoundReply reply;
     reply.set_refused(text);
@@ -239,7 +239,8 @@ void Impl::refuse_minority(Work& work) {
   }
 }
 
-// What can be said without the ballot's bytes; else these are in `frames`, to be checked.
+// The reply if it does not need the ballot's bytes; otherwise puts these into `frames` for the
+// check.
 VoteReply Impl::begin_vote(const VoteRequest& request, int number,
                            std::shared_ptr<const Upload>& frames) {
   if (auto settled = settled_vote(number, request.round(), now, false)) return *settled;
@@ -285,7 +286,7 @@ VoteReply Coordinator::vote(const VoteRequest& request, const Peer& peer, Time n
   return reply;
 }
 
-// The round may have been closed during the check.
+// The round may have closed during the check.
 void Impl::end_vote(Work& work, int number, std::int64_t round, std::optional<HeldBallot> ballot,
                     VoteReply& reply) {
   Worker& worker = at(number);
@@ -295,7 +296,7 @@ void Impl::end_vote(Work& work, int number, std::int64_t round, std::optional<He
   } else if (ballot) {
     reply.set_status(VoteReply::TAKEN);
     hold(work, std::move(*ballot), now);
-  } else if (reply.status() == VoteReply::REFUSED) {  // else it is sent again
+  } else if (reply.status() == VoteReply::REFUSED) {  // otherwise the worker sends it again
     ++worker.refused;
     ++ballots_refused;
     worker.refused_round = round;

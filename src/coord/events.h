@@ -1,4 +1,4 @@
-// What happens in a coordinator, for logs, the status page and metrics; and its state at a moment.
+// Events of a coordinator, for logs, the status page and metrics, and a snapshot of its state.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,11 +11,11 @@
 
 namespace pride::coord {
 
-// Who calls: from the connection, never from a message.
+// The caller, as seen on the connection, never from a message.
 struct Peer {
-  std::string certificate;             // name in the certificate; empty: there is none
+  std::string certificate;             // name in the certificate; empty: none
   std::string address;                 // "192.0.2.1:4711"
-  std::int64_t certificate_until = 0;  // it expires, in seconds of Unix time
+  std::int64_t certificate_until = 0;  // its expiry, in seconds of Unix time
 };
 
 struct VoterReport {
@@ -23,7 +23,7 @@ struct VoterReport {
   std::string name;
   int weight = 1;
   Seconds waited{0};                // from its ballot to the closing
-  std::optional<double> agreement;  // of its signs with the median other's: coord/weights.h
+  std::optional<double> agreement;  // of its signs with the median other worker's: coord/weights.h
   std::optional<double> loss;
 };
 
@@ -32,7 +32,7 @@ struct RoundReport {
   std::uint64_t params_hash = 0;
   std::vector<VoterReport> voters;
   std::vector<int> left_out;  // numbers: other parameters or scalars, weight 0, dropped for oddness
-  std::vector<int> missing;   // numbers: waited for, and no ballot when it closed
+  std::vector<int> missing;   // numbers: waited for, but without a ballot at the close
   bool by_quorum = false;     // closed at the end of the grace window
   Seconds open{0};            // from the first ballot to the closing
   Seconds grace{0};           // the window
@@ -51,29 +51,29 @@ class Observer {
                          bool /*new_name*/) {}
   virtual void on_lost(int /*number*/, const std::string& /*name*/, const std::string& /*why*/) {}
   virtual void on_left(int /*number*/, const std::string& /*name*/) {}  // it said so
-  // A call that was refused; number is -1 where the worker is not known.
+  // A refused call; number is -1 if the worker is unknown.
   virtual void on_refused(const std::string& /*call*/, int /*number*/, const std::string& /*name*/,
                           const Peer&, const std::string& /*why*/) {}
-  // A ballot that came after its round had closed, by so much after the quorum.
+  // A ballot that came after its round had closed, and its delay after the quorum.
   virtual void on_late(int /*number*/, const std::string& /*name*/, std::int64_t /*round*/,
                        Seconds /*after_quorum*/) {}
   virtual void on_parameters(std::int64_t /*before_round*/, std::uint64_t /*hash*/,
                              const std::string& /*from*/) {}
-  // The journal was found with a torn end, or without a file: JournalFiles::notes().
+  // The journal had a torn end or a missing file: JournalFiles::notes().
   virtual void on_journal(const std::string& /*note*/) {}
-  // Something that somebody should look at; the coordinator goes on.
+  // An operator should look at this; the coordinator continues.
   virtual void on_warning(const std::string& /*what*/) {}
-  // The journal could not be written, or the round not be served: the coordinator serves no more.
+  // The journal could not be written or the round not served: the coordinator stops serving.
   virtual void on_failed(const std::string& /*why*/) {}
 };
 
 struct WorkerStatus {
   int number = 0;
   std::string name, address;
-  std::int64_t certificate_until = 0;  // 0: it has none
+  std::int64_t certificate_until = 0;  // 0: none
   bool live = false;
   std::optional<Seconds> silent;  // since its last call; not set: none since the start
-  std::int64_t round = -1;        // that it works on, as it said last
+  std::int64_t round = -1;        // the round it works on, as last reported
   bool ended = false;             // it said so
   bool voted = false;             // in the open round
   int weight = 1;
@@ -90,8 +90,8 @@ struct Status {
   int voters_in = 0, least_voters = 1;         // of the open round
   std::int64_t steps_done = 0, last_step = 0;  // 0: not known
   std::string at_end;      // "the run is at its end (step 300)"; empty: it is not
-  std::string few_voters;  // it has ballots, and waits for more; empty: it does not
-  std::string failed;      // why it serves no more
+  std::string few_voters;  // why a round with ballots waits; empty: it does not
+  std::string failed;      // why it stopped serving
   Seconds grace{0};
   std::uint64_t ballots_counted = 0, ballots_late = 0, ballots_refused = 0, calls_refused = 0;
   std::uint64_t bytes_in = 0, bytes_out = 0, journal_bytes = 0;

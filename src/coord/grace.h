@@ -1,4 +1,4 @@
-// GraceWindow: how long after its quorum a round stays open, by when ballots came in recent rounds.
+// GraceWindow: how long a round stays open after its quorum, from the arrivals in recent rounds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace pride::coord {
 
-// 1.25 times the 95th percentile of how long after the quorum ballots came in the last 16 rounds,
-// those that were late included; before the first round, the most.
+// 1.25 times the 95th percentile of the ballots' delays after the quorum in the last 16 rounds,
+// late ones included; before the first round the maximum.
 class GraceWindow {
  public:
   static constexpr std::size_t kRounds = 16;
@@ -22,7 +22,7 @@ class GraceWindow {
 
   Seconds window() const;
   void quorum(std::int64_t round, Time at);  // it was reached
-  // A ballot came after the quorum of a recent round: how long after. Not set: that is unknown.
+  // The delay of a ballot after the quorum of a recent round; not set: unknown.
   std::optional<Seconds> arrived(std::int64_t round, Time at);
 
  private:

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Beginnings of names in a folder to whose journal no worker has come yet.
+// Prefixes of file names in a journal folder without any worker yet.
 constexpr const char* kOwnNames[] = {kRegistrationsFile, kRecordsPrefix,      kParametersPrefix,
                                      train::kLockFile,   "coordinator.jsonl", "run.tmp.",
                                      "control.txt"};
@@ -94,7 +94,7 @@ void check_is_no_other_folder(const fs::path& folder) {
     const auto begins = [&](const char* own) { return name.starts_with(own); };
     if (std::ranges::any_of(kOwnNames, begins)) continue;
     throw DataError(concat(folder.string(), ": holds ", name,
-                           " and no journal; a journal has a folder ", "of its own"));
+                           " and no journal; a journal needs a folder ", "of its own"));
   }
 }
 
@@ -139,7 +139,7 @@ void Journal::recover() {
   }
 }
 
-// The first segment is there before the run is: a run without records has lost them.
+// The first segment is made before the run file: a run without segments has lost them.
 void Journal::begin(const std::string& run) {
   {
     const std::lock_guard lock(mutex_);
@@ -216,7 +216,7 @@ void Journal::drop_old() {
     files_.segments.erase(files_.segments.begin());
     segments_.erase(segments_.begin());
   }
-  // a segment that stays keeps the parameters from which it can be replayed
+  // keep the parameters from which a kept segment can be replayed
   std::erase_if(kept, [&](const JournalParameters& p) {
     const bool old = p.before_round < needed && p.before_round != files_.first_record();
     if (old) fs::remove(p.file);

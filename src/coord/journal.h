@@ -1,4 +1,4 @@
-// Journal: the rounds of a run on disk, so that a coordinator that was killed goes on from there.
+// Journal: the rounds of a run on disk, from which a killed coordinator continues.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace pride::coord {
 
-// A range of a file that stays readable while this lives, even if the file's name is gone.
+// A range of a file that stays readable while this lives, even after the file is removed.
 class StoredBytes {
  public:
   struct File;
@@ -34,17 +34,16 @@ class StoredBytes {
   std::uint64_t offset_, length_, hash_;
 };
 
-// Throws DataError, naming what is there, if the folder holds other things and no journal.
+// Throws DataError, naming a file, if the folder holds other files and no journal.
 void check_is_no_other_folder(const std::filesystem::path& folder);
 
 // One thread appends; others may read meanwhile.
 class Journal {
  public:
-  // Reads the folder, which is made if it is not there, and locks it. A torn end of the last
-  // segment is cut off. retain_all = false: records before the older of the newest two parameters
-  // are removed, as whole segments, and so are older parameters.
-  // Throws DataError, naming file and offset, if anything else is damaged; Error if the folder is
-  // locked.
+  // Makes the folder if missing, reads and locks it. Cuts off a torn end of the last segment.
+  // retain_all = false: records before the older of the newest two parameters are removed, as whole
+  // segments, and so are older parameters. Throws DataError, naming file and offset, if anything
+  // else is damaged; Error if the folder is locked.
   Journal(const std::filesystem::path& folder, std::size_t segment_bytes, bool retain_all);
   ~Journal();
 
@@ -52,7 +51,8 @@ class Journal {
   const std::vector<std::string>& notes() const noexcept { return notes_; }
   const std::optional<std::string>& run() const noexcept { return files_.run; }
   const std::optional<std::string>& registrations() const noexcept { return files_.registrations; }
-  // All are on disk when they return. Throw DataError; the journal is not to be used any more then.
+  // The data are on disk when these return. They throw DataError; then do not use the journal any
+  // more.
   void begin(const std::string& run);
   void save_registrations(const std::string& bytes);
   // REQUIRES: begun, round = next_round().
@@ -64,7 +64,7 @@ class Journal {
   std::int64_t next_round() const;
   std::uint64_t bytes() const;  // of all files
   std::optional<StoredBytes> record(std::int64_t round) const;
-  // The newest, or those before that round; not set: there are none.
+  // The newest ones, or those before that round; not set: none.
   std::optional<JournalParameters> newest_parameters() const;
   std::optional<StoredBytes> parameters(std::int64_t before_round) const;
   bool has_parameters(std::int64_t before_round) const;
@@ -81,9 +81,9 @@ class Journal {
   std::uint64_t run_hash_ = 0;
   std::vector<std::string> notes_;
 
-  mutable std::mutex mutex_;  // guards the below against readers
+  mutable std::mutex mutex_;  // guards the members below against readers
   JournalFiles files_;
-  std::vector<std::shared_ptr<StoredBytes::File>> segments_;  // open, as files_.segments
+  std::vector<std::shared_ptr<StoredBytes::File>> segments_;  // open files, as in files_.segments
   bool rotate_ = false;                                       // the next record begins a segment
 };
 

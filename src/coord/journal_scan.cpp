@@ -38,7 +38,7 @@ std::string with_check(std::string header, std::uint64_t seed) {
   return header + numbers({hash_of(header, seed)});
 }
 
-// A file in memory, from which numbers are taken.
+// A file in memory, and a reader of its numbers.
 class Reader {
  public:
   explicit Reader(const fs::path& file) : file_(file), map_(file) {}
@@ -66,15 +66,17 @@ class Reader {
     if (found == magic) return;
     if (found == (magic & 0xFFFFFFFFu) + (std::uint64_t{1} << 32)) {
       throw DataError(concat(file_.string(), ": of version 1 of the journal, this program reads ",
-                             kVersion, ": zeros and ties had other bits. Go on with the version ",
-                             "of pride that wrote it, or begin a new run"));
+                             kVersion,
+                             ": zeros and ties had other bits. Continue with the version ",
+                             "of pride that wrote it, or start a new run"));
     }
     damaged(0, otherwise);
   }
   template <typename... What>
   [[noreturn]] void damaged(std::uint64_t offset, const What&... what) const {
-    throw DataError(concat(file_.string(), ": damaged at byte ", offset, ": ", what...,
-                           "; `pride journal --repair NEW` copies what is good into a new folder"));
+    throw DataError(
+        concat(file_.string(), ": damaged at byte ", offset, ": ", what...,
+               "; `pride journal --repair NEW` copies the good parts into a new folder"));
   }
 
  private:
@@ -87,16 +89,16 @@ std::string read_text(const fs::path& file, std::uint64_t magic, std::uint64_t s
   if (in.size() < kTextHeaderBytes) in.damaged(in.size(), "it ends within its header");
   in.check_kind(magic, "another kind of file, or another version");
   const std::uint64_t n = in.number(8);
-  if (n != in.size() - kTextHeaderBytes) in.damaged(8, "its size is another");
+  if (n != in.size() - kTextHeaderBytes) in.damaged(8, "it has another size");
   const Bytes text = in.bytes(kTextHeaderBytes, n);
   if (hash_bytes(text, seed) != in.number(16)) {
-    in.damaged(kTextHeaderBytes, "its hash does not fit",
+    in.damaged(kTextHeaderBytes, "its hash does not match",
                seed == 0 ? "" : "; or it is of another run than the file run");
   }
   return {reinterpret_cast<const char*>(text.data()), text.size()};
 }
 
-// One record at `offset`. False: the file is torn there, which only the last one may be.
+// One record at `offset`. False: the file is torn there, which is allowed only for the last file.
 bool scan_entry(const Reader& in, std::uint64_t run_hash, std::int64_t round, bool last,
                 std::uint64_t offset, JournalSegment& segment) {
   const std::uint64_t left = in.size() - offset;
@@ -105,9 +107,9 @@ bool scan_entry(const Reader& in, std::uint64_t run_hash, std::int64_t round, bo
     return false;
   }
   if (!in.header_fits(offset, kEntryHeaderBytes, run_hash)) {
-    // a file system may have made the file longer, and not have written into it yet
+    // a file system may have extended the file without writing the data yet
     if (last && in.is_zero_from(offset)) return false;
-    in.damaged(offset, "the header of a record does not fit its check");
+    in.damaged(offset, "the header of a record does not match its check");
   }
   const JournalEntry entry{static_cast<std::int64_t>(in.number(offset)), offset + kEntryHeaderBytes,
                            in.number(offset + 8), in.number(offset + 16)};
@@ -117,7 +119,7 @@ bool scan_entry(const Reader& in, std::uint64_t run_hash, std::int64_t round, bo
     return false;
   }
   if (hash_bytes(in.bytes(entry.offset, entry.length)) != entry.hash) {
-    in.damaged(entry.offset, "the record of round ", round, " does not fit its hash");
+    in.damaged(entry.offset, "the record of round ", round, " does not match its hash");
   }
   segment.entries.push_back(entry);
   return true;
@@ -134,10 +136,10 @@ JournalSegment scan_segment(const fs::path& file, std::uint64_t run_hash, std::i
   if (last && in.is_zero_from(0)) return segment;
   in.check_kind(kSegmentMagic, "no segment of records of this version");
   if (!in.header_fits(0, kSegmentHeaderBytes, 0))
-    in.damaged(0, "its header does not fit its check");
+    in.damaged(0, "its header does not match its check");
   if (in.number(8) != run_hash) in.damaged(8, "records of another run");
   if (in.number(16) != static_cast<std::uint64_t>(round))
-    in.damaged(16, "its first round is another");
+    in.damaged(16, "it has another first round");
   std::uint64_t offset = kSegmentHeaderBytes;
   while (offset < in.size() && scan_entry(in, run_hash, round, last, offset, segment)) {
     offset = segment.entries.back().offset + segment.entries.back().length;
@@ -153,22 +155,22 @@ JournalParameters scan_parameters(const fs::path& file, std::uint64_t run_hash,
   if (in.size() < kParametersHeaderBytes) in.damaged(in.size(), "it ends within its header");
   in.check_kind(kParametersMagic, "no parameters of this version");
   if (!in.header_fits(0, kParametersHeaderBytes, 0)) {
-    in.damaged(0, "its header does not fit its check");
+    in.damaged(0, "its header does not match its check");
   }
   if (in.number(8) != run_hash) in.damaged(8, "parameters of another run");
   const JournalParameters found{file, round, in.number(32), in.number(24), in.number(40)};
-  if (in.number(16) != static_cast<std::uint64_t>(round)) in.damaged(16, "its round is another");
+  if (in.number(16) != static_cast<std::uint64_t>(round)) in.damaged(16, "it has another round");
   if (found.n_floats != (in.size() - kParametersHeaderBytes) / 4 || in.size() % 4 != 0) {
-    in.damaged(24, "its size is another");
+    in.damaged(24, "it has another size");
   }
   if (hash_bytes(in.bytes(kParametersHeaderBytes, 4 * found.n_floats)) != found.hash) {
-    in.damaged(kParametersHeaderBytes, "the parameters do not fit their hash");
+    in.damaged(kParametersHeaderBytes, "the parameters do not match their hash");
   }
   return found;
 }
 
-// Rounds in the names of the files that begin so, ascending. PendingFile's temporary names are
-// left out.
+// Rounds in the names of the files with this prefix, ascending, without PendingFile's temporary
+// names.
 std::vector<std::int64_t> rounds_of(const fs::path& folder, std::string_view prefix) {
   std::vector<std::int64_t> rounds;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -206,7 +208,7 @@ DataError missing(const fs::path& file, const std::string& why) {
   return DataError(concat(file.string(), ": missing; ", why));
 }
 
-// Journal::begin() makes the first segment, then the run.
+// Journal::begin() makes the first segment, then the run file.
 bool has_not_begun(const fs::path& folder) {
   const std::vector<std::int64_t> rounds = rounds_of(folder, kRecordsPrefix);
   const bool empty =
@@ -217,17 +219,17 @@ bool has_not_begun(const fs::path& folder) {
 
 void check_is_whole(const fs::path& folder, const JournalFiles& files) {
   if (files.segments.empty()) {
-    throw missing(segment_file(folder, 0), "the run is there, and no records of it");
+    throw missing(segment_file(folder, 0), "the run exists, but none of its records");
   }
   const std::int64_t first = files.first_record();
   if (!files.registrations && (files.next_round() > first || !files.parameters.empty())) {
-    throw missing(folder / kRegistrationsFile, "records or parameters are there");
+    throw missing(folder / kRegistrationsFile, "records or parameters exist");
   }
   if (files.parameters.empty() || files.parameters.front().before_round >= first) return;
   const auto& oldest = files.parameters.front();
   throw missing(segment_file(folder, oldest.before_round),
                 concat("of the records since ", oldest.file.filename().string(),
-                       " the first that is there is ", segment_file(folder, first).string()));
+                       " the first existing one is ", segment_file(folder, first).string()));
 }
 
 }  // namespace
@@ -239,17 +241,17 @@ std::vector<std::string> JournalFiles::notes(bool all) const {
   if (last.good_bytes < std::max<std::uint64_t>(last.file_bytes, kSegmentHeaderBytes)) {
     notes.push_back(concat(last.file.string(), ": torn at byte ", last.good_bytes, ": the ",
                            last.file_bytes - last.good_bytes,
-                           " bytes from there on are no whole record, and are cut off when a "
-                           "coordinator begins; the journal ends before round ",
+                           " bytes from there on are not a complete record. A coordinator cuts "
+                           "them off at its start; the journal ends before round ",
                            next_round()));
   }
   const std::int64_t first = first_record(), next = next_round();
   const std::int64_t usable = parameters.empty() ? next : parameters.front().before_round;
   const fs::path file = parameters_file(last.file.parent_path(), first);
   if (first < next && parameters.empty()) {
-    notes.push_back(concat(file.string(), ": missing, as are all later ones: nobody new can join ",
-                           "before a worker has given its parameters"));
-  } else if (all && first == 0 && first < usable) {  // else --keep recent has removed some
+    notes.push_back(concat(file.string(), ": missing, with all later ones: no new worker can join ",
+                           "before a worker has sent its parameters"));
+  } else if (all && first == 0 && first < usable) {  // otherwise --keep recent has removed some
     notes.push_back(concat(file.string(), ": missing: the records of rounds ", first, " to ",
                            usable - 1, " cannot be replayed"));
   }
@@ -275,7 +277,7 @@ JournalFiles scan_journal(const fs::path& folder) {
   JournalFiles files;
   if (!fs::exists(folder / kRunFile)) {
     if (has_not_begun(folder)) return files;
-    throw missing(folder / kRunFile, "records or parameters are there");
+    throw missing(folder / kRunFile, "records or parameters exist");
   }
   files.run = read_text(folder / kRunFile, kRunMagic, 0);
   const std::uint64_t run_hash = run_hash_of(*files.run);
@@ -288,7 +290,7 @@ JournalFiles scan_journal(const fs::path& folder) {
     if (round > files.next_round()) {
       throw DataError(concat(file.string(), ": parameters before round ", round,
                              ", but the records end before round ", files.next_round(),
-                             "; was the folder copied in part?"));
+                             "; was only a part of the folder copied?"));
     }
     files.parameters.push_back(scan_parameters(file, run_hash, round));
   }

@@ -1,5 +1,5 @@
-// The files of a journal as they lie in a folder: read and checked, nothing changed. For recovery,
-// and for programs that verify or replay a journal. Byte layout: docs/wire_format.md
+// Reads and checks the files of a journal, without changing them. For recovery, and for programs
+// that verify or replay a journal. Byte layout: docs/wire_format.md
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace pride::coord {
 
-// Names in the folder, in the order in which a copy is to be made: parameters-N, records-N (N: the
-// round, 20 digits), registrations, run. That is the order of the alphabet.
+// Names in the folder, in the order in which they must be copied: parameters-N, records-N (N: the
+// round, 20 digits), registrations, run. This is alphabetical order.
 inline constexpr const char* kRunFile = "run";
 inline constexpr const char* kRegistrationsFile = "registrations";
 inline constexpr const char* kRecordsPrefix = "records-";
@@ -54,18 +54,18 @@ struct JournalFiles {
   std::int64_t first_record() const;  // next_round(): there is none
   std::int64_t next_round() const;
 
-  // What is not as it should be, and no reason not to go on: a torn end, parameters that are not
-  // there. `all`: no records or parameters were removed since the beginning.
+  // Harmless faults: a torn end, missing parameters. `all`: no records or parameters were removed
+  // since the beginning.
   std::vector<std::string> notes(bool all) const;
 };
 
-// Throws DataError, naming file and offset, if anything is damaged but the end of the last segment,
-// where a program was stopped while it wrote; and, naming the file, if one is missing that every
-// journal has: the run, registrations of those who voted, segments, those of the oldest parameters.
-// An empty folder is a journal that has not begun.
+// Throws DataError, naming file and offset, if anything is damaged except the end of the last
+// segment (a program stopped while writing). Throws DataError, naming the file, if one is missing
+// that every journal has: the run, registrations of voters, segments since the oldest parameters.
+// An empty folder is a new journal.
 JournalFiles scan_journal(const std::filesystem::path& folder);
 
-// Of a file that a scan found good. Throws DataError.
+// Parameters from a file that a scan found good. Throws DataError.
 std::vector<std::byte> read_bytes(const std::filesystem::path& file, std::uint64_t offset,
                                   std::uint64_t length);
 

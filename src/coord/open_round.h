@@ -1,4 +1,4 @@
-// OpenRound: the ballots of the round that workers vote on, and whether it can close.
+// OpenRound: the ballots of the open round, and whether it can close.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace pride::coord {
 
-// A ballot that was checked.
+// A checked ballot.
 struct HeldBallot {
   int number = 0;  // of the worker
   std::uint64_t params_hash = 0;
@@ -39,8 +39,8 @@ class OpenRound {
   void add(HeldBallot ballot);
   void remove(int number);
 
-  // The ballots that go together: equal parameters and scalars, the most of them, of several
-  // groups the one that began first; where `known` is set, only those with this hash.
+  // The largest group of ballots with equal parameters and scalars; of equally large groups the one
+  // that began first. If `known` is set, the ballots with this hash.
   std::vector<const HeldBallot*> group(std::optional<std::uint64_t> known) const;
 
  private:
@@ -49,14 +49,14 @@ class OpenRound {
   std::unordered_map<int, std::size_t> places_;  // by number
 };
 
-// Voters of a quorum. `waited_for`: workers that are waited for, those that voted among them.
+// Voters of a quorum. `waited_for`: the number of workers waited for, voters included.
 int quorum_of(const QuorumOptions& options, int waited_for);
 
-// What a round is like at a moment.
+// A snapshot of a round.
 struct Votes {
-  int in_group = 0;       // ballots that go together
-  int waited_for = 0;     // workers that are waited for
-  int waited_and_in = 0;  // of these, with a ballot in any group
+  int in_group = 0;       // ballots of the group
+  int waited_for = 0;     // workers waited for
+  int waited_and_in = 0;  // those with a ballot in any group
 };
 enum class Close { kNot, kAll, kQuorum };
 // `quorum_at`: since when there is a quorum; `window`: of grace after it.

@@ -1,4 +1,4 @@
-// CoordinatorOptions: when a round closes, who may vote, what is kept.
+// CoordinatorOptions: closing of rounds, voters, and what is kept.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,29 +17,29 @@ using Time = std::chrono::steady_clock::time_point;
 using Seconds = std::chrono::duration<double>;
 
 enum class Weighting {
-  kEqual,    // one vote a worker
-  kGiven,    // what the worker asks for when it registers, at most most_weight
+  kEqual,    // one vote per worker
+  kGiven,    // as requested at registration, at most most_weight
   kLearned,  // from how often its signs agree with the others': coord/weights.h
 };
 
 struct QuorumOptions {
   int min_workers = 1;            // a round never closes with fewer voters
-  std::optional<int> count = {};  // voters of a quorum, never fewer either; not set: share
-  double share = 0.5;             // of the workers that are waited for, rounded up
+  std::optional<int> count = {};  // voters of a quorum, also a minimum; not set: share
+  double share = 0.5;             // of the workers waited for, rounded up
 
   int least_voters() const { return std::max(min_workers, count.value_or(1)); }
-  // Time after the quorum; not set: by recent arrivals, within these limits.
+  // Time after the quorum; not set: from recent arrivals, within these limits.
   std::optional<Seconds> grace = {};
   Seconds least_grace{0.05}, most_grace{30};
   bool odd = false;  // leave out the last of an even number of equal voters
 };
 
-// What an operator sets while it serves, in the place of the options and the workers' settings.
+// An operator's orders during a run, which override the options and the workers' settings.
 struct Orders {
   std::optional<int> min_workers = {}, quorum = {};
   std::optional<std::int64_t> steps = {};       // the run's length, if it is longer
-  std::optional<std::int64_t> last_round = {};  // the run is at its end after it
-  std::set<std::string> ejected = {};           // names of workers that are not let in
+  std::optional<std::int64_t> last_round = {};  // the run's last round
+  std::set<std::string> ejected = {};           // names of refused workers
 
   bool operator==(const Orders&) const = default;
 };
@@ -54,9 +54,9 @@ struct CoordinatorOptions {
   std::uint32_t most_wait_ms = 60'000;  // of WaitRound
   int max_workers = 1024;               // registrations in all
   int registrations_per_minute = 600;   // new names
-  int attempts_per_minute = 120;        // to register, with a certificate or from an address
-  std::int64_t parameters_every = 100;  // rounds; 0: only the first are kept
-  // Parameters are the coordinator's own, by applying records (coord/shadow.h): no worker is asked.
+  int attempts_per_minute = 120;        // registrations, per certificate or address
+  std::int64_t parameters_every = 100;  // rounds between kept parameters; 0: only the first
+  // The coordinator applies records itself (coord/shadow.h) and asks no worker for parameters.
   bool shadow = false;
   bool retain_all = true;  // false: only records since the older of the newest two parameters
   std::size_t segment_bytes = std::size_t{256} << 20;

@@ -1,4 +1,4 @@
-// What a refusal begins with, where a client is to do something about it by itself.
+// Prefixes of refusals to which a client reacts by itself.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,7 @@ namespace pride::coord {
 // The session is not known: register, then send the open round's ballot again.
 inline constexpr std::string_view kRegisterAgain = "register again";
 
-// The coordinator is about to end: it may be started again, and the call then be made again.
+// The coordinator is about to end. It may be restarted, so repeat the call.
 inline constexpr std::string_view kStops = "the coordinator stops";
 inline constexpr std::string_view kFailed = "the coordinator failed";
 
@@ -17,11 +17,11 @@ inline constexpr std::string_view kMakeLonger =
     "; a line `steps N` in the coordinator's control.txt makes a run longer";
 inline constexpr std::string_view kEjected = "the operator has ejected this worker from the run";
 
-// In refusals that are over after a while.
+// In temporary refusals.
 inline constexpr std::string_view kTooOften = " registrations a minute ";
 inline constexpr std::string_view kNotYetValid = "is not valid before ", kExpired = "has expired";
 
-// The client adds where this worker's secret is.
+// The client adds the place of this worker's secret.
 inline constexpr std::string_view kOtherSecret = "belongs to a worker with another secret";
 
 }  // namespace pride::coord

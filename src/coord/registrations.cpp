@@ -37,7 +37,7 @@ void forget_before(std::deque<Time>& times, Time now) {
   while (!times.empty() && times.front() + kMinute <= now) times.pop_front();
 }
 
-// Without the port, which every connection has anew.
+// Without the port, which differs per connection.
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
 }  // namespace
@@ -45,7 +45,7 @@ std::string host_of(const std::string& address) { return address.substr(0, addre
 std::string random_token() {
   std::string token(16, '\0');
   if (RAND_bytes(reinterpret_cast<unsigned char*>(token.data()), 16) != 1) {
-    throw Error("the system gives no random bytes");
+    throw Error("the system has no random bytes");
   }
   return token;
 }
@@ -74,7 +74,7 @@ std::string Registrations::refuse_name(const std::string& name, std::string_view
   }
   if (!is_name(peer.certificate.empty() ? name : peer.certificate)) {
     return concat("a name has 1 to ", kMostNameBytes,
-                  " letters, digits, '.', '_' and '-', this one has not");
+                  " letters, digits, '.', '_' and '-', this one does not");
   }
   if (peer.certificate.empty() && secret.size() != kSecretBytes) {
     return concat("the secret has ", secret.size(), " bytes, not ", kSecretBytes);
@@ -112,7 +112,7 @@ Registrations::Found Registrations::find_or_add(const std::string& name, std::st
     return {.number = known->second, .changed = changed};
   }
   if (std::ssize(entries_) >= std::min(options_.max_workers, kMaxWorld)) {
-    return {.refused = concat("the run has ", entries_.size(), " workers, at most so many")};
+    return {.refused = concat("the run has ", entries_.size(), " workers, the maximum")};
   }
   forget_before(added_, now);
   if (std::ssize(added_) >= options_.registrations_per_minute) {

@@ -1,4 +1,4 @@
-// Registrations: names of workers and their numbers, which stay for the whole run.
+// Registrations: names and numbers of workers, fixed for the whole run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,9 +15,9 @@
 
 namespace pride::coord {
 
-using SecretHash = std::array<unsigned char, 32>;  // SHA-256; the secret itself is kept nowhere
+using SecretHash = std::array<unsigned char, 32>;  // SHA-256; the secret itself is not stored
 
-// 16 random bytes, of the system's generator.
+// 16 random bytes from the system's generator.
 std::string random_token();
 
 class Registrations {
@@ -31,14 +31,14 @@ class Registrations {
   struct Found {
     int number = -1;
     bool added = false;    // the name is new
-    bool changed = false;  // there is something to save
+    bool changed = false;  // save needed
     std::string refused = {};
   };
 
   explicit Registrations(const CoordinatorOptions& options);
 
-  // The number of the name: the peer's certificate's if there is one. A name without a certificate
-  // belongs to whoever has its secret.
+  // The number of the name, which is the certificate's if there is one. Without a certificate the
+  // name belongs to the holder of its secret.
   Found find_or_add(const std::string& name, std::string_view secret, int vote_weight,
                     const Peer& peer, Time now);
 

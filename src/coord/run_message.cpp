@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kMostCoordinates = std::uint64_t{1} << 40;
 constexpr std::size_t kMostGroups = 4096;
 constexpr std::size_t kLongestText = 80;  // of a value in a refusal
-constexpr std::ptrdiff_t kBefore = 20;    // letters shown before the first that differs
+constexpr std::ptrdiff_t kBefore = 20;    // letters shown before the first difference
 constexpr const char* kSteps = "steps";   // a setting
 constexpr std::uint64_t kMostBuckets = std::uint64_t{1} << 22;
 
@@ -25,7 +25,7 @@ std::string shape_text(const TensorSpec& tensor) {
   return text + "]";
 }
 
-// Layout refuses negative sizes; here also those whose product overflows.
+// Layout refuses negative sizes; this also refuses those whose product overflows.
 void check_sizes(const RunDescription& run) {
   std::uint64_t all = 0;
   for (const TensorSpec& tensor : run.tensors) {
@@ -53,7 +53,7 @@ std::string shortened(const std::string& text) {
   return text.size() <= kLongestText ? text : text.substr(0, kLongestText) + "...";
 }
 
-// What a worker has otherwise than the run.
+// The differences between a worker and the run.
 class Differences {
  public:
   template <typename T>
@@ -99,7 +99,7 @@ void compare_groups(const RunDescription& run, const RunDescription& worker, Dif
               {"weight decay", &ParamGroup::weight_decay}};
   const auto text = [](const std::optional<double>& value) {
     if (!value) return std::string("none");
-    char digits[32];  // all that tell it from others
+    char digits[32];  // all dimensions that identify it
     return std::string(digits, std::to_chars(digits, digits + sizeof digits, *value).ptr);
   };
   for (std::size_t g = 0; g < run.groups.size(); ++g) {

@@ -1,4 +1,4 @@
-// The description of a run as a message, and where two of them differ.
+// The description of a run as a message, and the differences of two.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,15 +16,15 @@ inline constexpr std::size_t kSecretBytes = 16;
 
 // Equal descriptions have equal bytes.
 std::string encode_run(const RunDescription& run, const std::string& id = {});
-// Throws InvalidArgument unless these are the bytes of a description: names and shapes that are
-// those of a layout of at most 2^40 coordinates, groups that are there.
+// Throws InvalidArgument unless these are the bytes of a description: names and shapes of a layout
+// of at most 2^40 coordinates, and existing groups.
 RunDescription decode_run(std::string_view bytes);
 
 // Of the settings' line "steps=300"; 0: there is none.
 std::int64_t steps_of(const RunDescription& run);
 
-// "method: the run has dlion-vote, this worker lion-cub; ...": all that are not equal.
-// `steps`: of a run that was made longer; a worker may have the old number or this one.
+// "method: the run has dlion-vote, this worker lion-cub; ...": all differences. `steps`: of a
+// lengthened run; a worker may have the old number or this one.
 std::optional<std::string> difference(const RunDescription& run, const RunDescription& worker,
                                       std::int64_t steps = 0);
 

@@ -1,4 +1,4 @@
-// Serving: what a run's method does with ballots; all that a coordinator needs to know of a method.
+// Serving: what a run's method does with ballots. It is the coordinator's only view of a method.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,17 +22,17 @@ class Serving {
 
   virtual std::int64_t step_of(std::int64_t round) const = 0;
   virtual std::size_t ballot_bytes(std::int64_t round) const = 0;
-  // Parameters, and after them the state that all workers have alike: padding included.
+  // Parameters, then the workers' shared state, with padding.
   virtual std::size_t parameter_floats() const = 0;
   virtual std::uint64_t parameters_hash(std::span<const float> params) const = 0;
-  virtual std::uint64_t coordinates() const = 0;  // padding left out
+  virtual std::uint64_t coordinates() const = 0;  // without padding
   virtual int groups() const = 0;
   virtual std::uint64_t digest_of(std::span<const StepScalars> scalars) const = 0;
   // Largest sum of weights; 0: the method has none.
   virtual std::int64_t most_votes() const = 0;
 
-  // Throws CommError, naming the worker and the frame. `voter`: with the weight that it registered,
-  // which is in its frames, whatever the coordinator's own weight for it is.
+  // Throws CommError, naming the worker and the frame. `voter`: with its registered weight, which
+  // is in its frames, whatever weight the coordinator gives it.
   virtual void check_ballot(std::int64_t round, std::uint64_t scalars_digest, Voter voter,
                             std::span<const std::byte> ballot) const = 0;
   virtual std::vector<std::byte> serve(
@@ -40,9 +40,8 @@ class Serving {
       std::span<const std::span<const std::byte>> ballots) const = 0;
 
   virtual bool has_signs() const = 0;  // in ballots
-  // Words of signs at places that depend on `key` alone, the same for all ballots of a round, at
-  // most `most`; bits that belong to no coordinate are 0 in `mask`. Empty: the ballots are no
-  // signs.
+  // At most `most` words of signs, at places that depend only on `key`, the same for all ballots of
+  // a round. Bits without a coordinate are 0 in `mask`. Empty: the ballots have no signs.
   struct Signs {
     std::vector<std::uint64_t> words, mask;
   };

@@ -1,6 +1,5 @@
-// Shadow: the parameters that all workers have alike, and the state that they have alike, followed
-// by applying records to them. With one a coordinator knows the hash before each round, and needs
-// no worker's parameters.
+// Shadow: the workers' shared parameters and state, updated by applying records. With one a
+// coordinator knows the hash before each round and needs no worker's parameters.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,12 +15,12 @@
 
 namespace pride::coord {
 
-// What of a worker's options the records do not have.
+// The worker's options that are not in the records.
 OptimizerOptions options_of(const RunDescription& run);
 
 class Shadow {
  public:
-  // Takes the memory of a worker's optimizer: parameters and the method's state.
+  // Needs the memory of a worker's optimizer: parameters and the method's state.
   explicit Shadow(const RunDescription& run);
   ~Shadow();
 
@@ -31,7 +30,7 @@ class Shadow {
   // parameters with this hash. REQUIRES: take() was called.
   void apply(std::span<const std::byte> record, const std::string& where);
 
-  std::int64_t round() const;  // before which the parameters are; -1: none yet
+  std::int64_t round() const;  // round before which the parameters are; -1: none yet
   FlatBuffer params() const;
   std::uint64_t hash() const;
 

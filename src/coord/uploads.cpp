@@ -17,7 +17,7 @@ std::string refuse_chunk(std::uint64_t total, std::uint64_t chunk, std::uint64_t
     return concat("chunk ", chunk, " has ", data.size(), " bytes, not ", chunk_bytes(total, chunk));
   }
   if (hash_bytes(std::as_bytes(std::span(data))) != hash) {
-    return concat("the hash of chunk ", chunk, " does not fit its bytes");
+    return concat("the hash of chunk ", chunk, " does not match its bytes");
   }
   return {};
 }

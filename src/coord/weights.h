@@ -1,4 +1,4 @@
-// Weights that are learned from how often workers' signs agree.
+// Weights learned from how often workers' signs agree.
 //
 // Source: Nitzan and Paroush 1982: the vote that is right most often weighs voters by
 //         ln((1-p)/p), p = the probability that a voter is wrong. signSGD-FV (arXiv:2403.16372)
@@ -30,10 +30,11 @@ std::vector<std::optional<double>> agreements(std::span<const Serving::Signs> ba
 class LearnedWeights {
  public:
   static constexpr double kNew = 0.02;         // share of the newest round, after the fiftieth
-  static constexpr double kLeastWrong = 0.02;  // p is taken for at least this
+  static constexpr double kLeastWrong = 0.02;  // lower bound of p
 
-  // The default bound. So few, because workers that are nearly alike are then alike: their ties are
-  // decided anew at each step, where the one that weighs a little more would decide all of them.
+  // The default bound. It is small so that nearly equal workers have equal votes: their ties are
+  // decided by new bits at each step. A worker with a slightly larger weight would decide all of
+  // them.
   static constexpr int kFew = 2;
 
   explicit LearnedWeights(int most) : most_(most) {}
@@ -44,8 +45,8 @@ class LearnedWeights {
 
   std::optional<double> agreement(int number) const;  // the average
 
-  // Of these workers, from 0 to `most`; one that nothing is known of counts like their mean. All 1
-  // where nobody is right more often than wrong.
+  // Of these workers, from 0 to `most`; an unknown worker counts like their mean. All are 1 if no
+  // worker is right more often than wrong.
   std::vector<int> weights(std::span<const int> numbers) const;
 
  private:
@@ -57,8 +58,8 @@ class LearnedWeights {
   std::vector<Average> agreement_;  // by number
 };
 
-// Divides weights, where their sum is above `most_votes` (0: no limit), and then by their greatest
-// common divisor. None that was above 0 becomes 0.
+// Scales weights down if their sum is above `most_votes` (0: no limit), then divides by their
+// greatest common divisor. A weight above 0 stays above 0.
 void reduce_weights(std::span<int> weights, std::int64_t most_votes);
 
 }  // namespace pride::coord

@@ -1,4 +1,4 @@
-// WorkPool: a few threads for a bounded number of tasks. With one thread they are done in order: a
+// WorkPool: a few threads for a bounded number of tasks. One thread runs them in order: a
 // Coordinator::Run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,11 +17,11 @@ namespace pride::coord {
 class WorkPool {
  public:
   explicit WorkPool(int threads, std::size_t most_tasks = std::numeric_limits<std::size_t>::max());
-  ~WorkPool();  // after the tasks that it has, and those that they add
+  ~WorkPool();  // after the present tasks and those they add
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  // False if it has too many already: then the task is not taken. Tasks do not throw.
+  // False if it has too many already: the task is dropped. Tasks do not throw.
   bool add(std::function<void()> task);
 
  private:

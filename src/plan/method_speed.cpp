@@ -20,12 +20,12 @@ namespace pride {
 namespace {
 
 constexpr double kMostMeasured = 4 << 20;                // coordinates
-constexpr double kMostCounted = 1e7;                     // the same, of which bytes are counted
+constexpr double kMostCounted = 1e7;                     // the same, for counted bytes
 constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
 constexpr int kRounds = 7;
-// what a bucket costs by itself (locks, frames, small messages) is not in the model: not too small
+// not too small: a bucket's own cost (locks, frames, small messages) is not in the model
 constexpr double kSmallestBucket = 1 << 20;               // coordinates
-constexpr double kLargestBucket = std::int64_t{1} << 33;  // that `pride bench exchange` takes
+constexpr double kLargestBucket = std::int64_t{1} << 33;  // as in `pride bench exchange`
 constexpr int kMostBuckets = 1024;
 constexpr std::size_t kMeasuredSide = 512;  // of a square matrix
 constexpr int kMeasuredIterations = 5;
@@ -51,7 +51,7 @@ double bytes_of(const PlanMethod& method, int world, double d, std::size_t bucke
     const double some = std::min(buckets, std::floor(kMostCounted / size));
     return sent(std::min(some * size, d), size) * (buckets / some);
   }
-  // one bucket is too much to count: what it sends is its frames and a part for each coordinate
+  // one bucket is too much to count: it sends its frames and a part for each coordinate
   const double whole = sent(kMostCounted, kMostCounted),
                half = sent(kMostCounted / 2, kMostCounted);
   const double each = (whole - half) / (kMostCounted / 2);
@@ -70,7 +70,7 @@ BucketRoute route_of(const PlanMethod& method, int world, std::size_t bucket_coo
 
 Sent sent_in(const PlanMethod& method, int world, double d, std::size_t bucket_coords) {
   const BucketRoute route = route_of(method, world, bucket_coords);
-  // on the one-shot route every rank does what all servers do otherwise
+  // on the one-shot route every rank does the work of all servers
   return {.bytes = bytes_of(method, world, d, bucket_coords),
           .rounds = route.rounds,
           .vote_times = route.name == "one-shot" ? static_cast<double>(world) : 1.0};
@@ -94,7 +94,7 @@ Layout transformer_layout(double params) {
   constexpr double kOfBlock = 12,
                    kWidthOfBlocks = 64;  // parameters: 12 w^2 in each of w / 64 blocks
   const double width = std::cbrt(params * kWidthOfBlocks / kOfBlock);
-  // of less than one block 64 wide: a narrower one
+  // fewer parameters than one block of width 64: a narrower block
   const auto w = params < kOfBlock * 64 * 64
                      ? std::max<std::int64_t>(1, std::llround(std::sqrt(params / kOfBlock)))
                      : std::max<std::int64_t>(64, 64 * std::llround(width / 64));
@@ -118,8 +118,8 @@ struct Times {
 };
 
 // Times of a method's encode, vote and apply for d coordinates, measured alone, on a part of d if d
-// is large, on all ranks of `comm` at once; of the slowest: ranks that share a machine get in each
-// other's way here as in training. Collective.
+// is large, on all ranks of `comm` at once. The result is the slowest rank's: ranks on one machine
+// slow each other down here as in training. Collective.
 Times measure_times(Communicator& comm, const std::string& method,
                     const std::map<std::string, std::string>& method_options, double d,
                     std::size_t bucket_coords) {
@@ -155,7 +155,7 @@ Times measure_times(Communicator& comm, const std::string& method,
   return {slowest(encode), slowest(vote), slowest(apply)};
 }
 
-// In how many steps of its period a method with local steps sends something, and its delay.
+// The number of steps with an exchange in the period of a method with local steps, and its delay.
 void set_period(MethodModel& model, const PlanMethod& method, double d) {
   const Layout layout = transformer_layout(std::min(d, kMostMeasured));
   const auto made =
@@ -168,7 +168,7 @@ void set_period(MethodModel& model, const PlanMethod& method, double d) {
   }
 }
 
-// Of a method with local steps: every h-th step exchanges everything, at once.
+// For a method with local steps: every h-th step exchanges everything, at once.
 std::map<std::string, std::string> with_period(std::map<std::string, std::string> options,
                                                const char* h) {
   options["h"] = h;
@@ -200,14 +200,15 @@ MethodModel measure_method(Communicator& comm, const PlanMethod& method, int wor
           .whole_gradient;
   const Times times = measure_times(comm, method.name, options, d, bucket_coords);
   model.encode_s = times.encode_s;
-  // every rank adds what all ranks send, where that grows with N
+  // every rank sums the data of all ranks, if that grows with N
   model.vote_s = times.vote_s * (info.growth == "N" ? world : 1);
   model.apply_s = times.apply_s;
   return model;
 }
 
-// Operations of Newton-Schulz per second on all ranks of `comm` at once, of the slowest: of a
-// square matrix with the largest shorter side of the tensors, at most kMeasuredSide. Collective.
+// Operations of Newton-Schulz per second, on all ranks of `comm` at once, of the slowest rank. The
+// matrix is square, with the largest shorter side of the tensors, at most kMeasuredSide.
+// Collective.
 double measured_matrix_speed(Communicator& comm, const Layout& tensors) {
   std::size_t side = 1;
   for (const TensorSlot& slot : tensors.tensors()) {

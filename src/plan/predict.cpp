@@ -8,7 +8,7 @@
 namespace pride {
 namespace {
 
-// Of one bucket that is alone on its way.
+// For one bucket alone in flight.
 double latencies(const NetworkModel& network, const MethodModel& method, int world) {
   return method.rounds * (network.latency_s + network.message_s * std::max(0, world - 2));
 }
@@ -20,7 +20,7 @@ std::string bottleneck_of(double compute, double bytes, double latency, double a
   return most == latency ? "latency" : "arithmetic";
 }
 
-// Steps that exchange a part of d between steps that exchange nothing.
+// Steps that exchange a part of d, among steps without exchange.
 Prediction predict_period(const NetworkModel& network, const MethodModel& method,
                           const StepModel& step, bool overlap) {
   const auto period = static_cast<double>(method.period),
@@ -38,7 +38,7 @@ Prediction predict_period(const NetworkModel& network, const MethodModel& method
   some.buckets = std::max(1, static_cast<int>(step.buckets * part));
   const Prediction without = predict(network, plain, step, overlap);
   Prediction p = predict(network, sending, some, overlap);
-  // nothing hides encode and apply; exchanges wait for a link that is busy all the time
+  // encode and apply are exposed; exchanges wait for a link that is always busy
   const double longer = std::max(0.0, p.step_s - without.step_s);
   const double busy = p.network_s - period * part * without.step_s;
   const double own = std::max(0.0, sending.encode_s + sending.apply_s - method.local_s);
@@ -82,13 +82,13 @@ Prediction predict(const NetworkModel& network, const MethodModel& method, const
   const double last_s = (bytes_s + method.vote_s + method.apply_s) / n + latency_s;
   // the exchange begins when the first bucket is encoded, the step ends after the last has come
   const double gradients_s = step.compute_s * (1 - step.forward_share);
-  // what needs the whole gradient reads it twice: to agree on scales or the like, and to encode
+  // methods on whole gradients read them twice: to agree on scales, and to encode
   const double first_s = method.whole_gradient
                              ? step.compute_s + method.encode_s / 2 * (1 + 1 / n)
                              : step.compute_s - gradients_s + (gradients_s + method.encode_s) / n;
   const double by_network = first_s + exchange_s + method.apply_s / n;
   const double by_compute = step.compute_s + method.encode_s + last_s;
-  // one core does everything but waiting; a second takes the votes
+  // one core does everything except waiting; a second one computes the votes
   const double votes = step.cores >= 2 ? 0 : method.vote_s * (2 - std::max(1.0, step.cores));
   const double moving = alone ? 0 : method.bytes * network.cpu_s / std::min(1.0, step.cores);
   const double by_cores =

@@ -31,7 +31,7 @@ class Exchange {
   }
   void trade(const Messages& m) { comm_.all_to_all_v(m.send, m.recv); }
 
-  // About shard j: this rank's frame, and the server's; and the frame received from rank i.
+  // For shard j: this rank's frame, and the server's; and the frame received from rank i.
   Frame up(std::size_t j) const { return {wire_.up[j].span(), wire_.up_body[j]}; }
   Frame down(std::size_t j) const { return {wire_.down[j].span(), wire_.down_body[j]}; }
   Frame in(std::size_t i) const;

@@ -134,7 +134,7 @@ void Exchange::spread() {
   trade(within);
   for_neighbours([&](int k) {
     for (int h = 0; h < nodes_.count(); ++h) {
-      const std::string passed_on = concat(text, ", passed on by rank ", neighbour(k));
+      const std::string passed_on = concat(text, ", forwarded by rank ", neighbour(k));
       take_result(nodes_.rank_at(h, k), h == here_ ? text : passed_on);
     }
   });

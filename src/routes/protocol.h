@@ -78,8 +78,8 @@ struct Protocol {
   bool exchanges = true;               // false: nothing is sent in this step
   // Flat coordinates of the buckets that are exchanged in this step: those outside have no parts.
   std::size_t sent_begin = 0, sent_end = std::numeric_limits<std::size_t>::max();
-  // Above 0: what was exchanged in a step is waited for so many steps later, and goes to
-  // Method::arrive() or drop() rather than to apply(). The same in every step.
+  // Above 0: results of a step are awaited this many steps later and go to Method::arrive() or
+  // drop() instead of apply(). The same in every step.
   std::int64_t delay = 0;
   bool by_tensor = false;           // tensor_ready() is called
   bool whole_gradient = false;      // prepare() comes when all gradients are complete, before any
@@ -88,24 +88,25 @@ struct Protocol {
   bool mean_gradient = false;       // the mean of the ranks' gradients is known before apply()
   bool hierarchical = false;        // the hierarchical route may be used
   int most_votes = 0;               // largest sum of vote weights; 0: ranks have equal weights
-  // Upper bound of a rank's bytes beyond its parts, for so many buckets with so many coordinates,
-  // where that depends on data.
+  // Upper bound of a rank's bytes beyond its parts, for this number of buckets and coordinates, if
+  // they depend on data.
   std::function<std::uint64_t(std::size_t n_coords, std::size_t n_buckets)> slack = {};
   bool replays = false;  // apply() reads results alone, and ranks share parameters and the state's
                          // memory() alone: results can be applied without a gradient
   // For workers that share one copy of the parameters and of shared state (virtual workers):
   bool same_apply = false;      // apply() changes these alone: once serves all workers
   bool keeps_gradient = false;  // apply() reads the gradient again, or frames lie in it
-  bool own_parameters = false;  // between exchanges a worker has its own, which apply() only writes
-  bool exact = true;            // false: the parts that are sent may differ
-  bool bound = true;            // if not exact: an upper bound
+  bool own_parameters =
+      false;          // between exchanges each worker has its own, which apply() only writes
+  bool exact = true;  // false: the parts that are sent may differ
+  bool bound = true;  // if not exact: an upper bound
 };
 
-// Frames about one shard, of all voters, in their order. Of kNative: none.
+// All voters' frames for one shard, in their order. For kNative: none.
 struct Ballots {
   const FrameKind& kind;
   std::span<const Frame> frames;
-  const std::string& where;           // begins the texts of errors about them
+  const std::string& where;           // prefix of errors about them
   std::span<const int> weights = {};  // votes of each frame of `up`; empty: one
 };
 

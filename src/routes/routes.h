@@ -23,7 +23,7 @@ struct Scratch {
 void prepare(const Part& part, const StepContext& ctx, Wire& wire);
 
 // The unused bits of this rank, in all frames that have them, and for the check of results.
-// ctx.unused stays as it is for these tensors until the exchange is over.
+// ctx.unused must not change for these tensors until the exchange is over.
 void mark_unused(const Part& part, const StepContext& ctx, Wire& wire);
 
 // wire.up -> wire.down, through the server of each shard. Afterwards wire.non_finite is the same on

@@ -8,7 +8,7 @@
 
 namespace pride::rules {
 
-// True if this build has CBLAS, which makes the products.
+// True if this build has CBLAS, which computes the products.
 bool has_blas() noexcept;
 
 // A matrix inside a row-major one: row i begins at data + i stride. REQUIRES: cols <= stride.
@@ -39,8 +39,8 @@ class Orthogonaliser {
   // In place; u is finite. A norm below 2^-100 counts as zero, and zeros stay zeros.
   void run(const MatrixSpan& u);
 
-  // The same with the factor P, symmetric, of shorter() squared values: made from u if `fresh`,
-  // else one of an earlier u, for one product of the usual 5 to 15.
+  // The same with the symmetric factor P of shorter() squared values: computed from u if `fresh`,
+  // otherwise from an earlier u, which takes one product instead of 5 to 15.
   void run(const MatrixSpan& u, std::span<float> factor, bool fresh);
 
  private:

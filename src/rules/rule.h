@@ -1,5 +1,5 @@
 // Rules: one step of an ordinary optimizer for a given gradient: the mean over ranks, a sum of
-// codes, or a worker's own.
+// codes, or a worker's own gradient.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,8 +23,8 @@ class Rule {
 
   virtual double operations() const { return 0; }  // of a step, in products of matrices
 
-  // After step() of a part of a tensor: what waits for the whole of it, in flat x. True: this was
-  // the last part, and x has changed in all of them.
+  // After step() of a part of a tensor: the work that needs the whole tensor, in flat x. True: this
+  // was the last part, and x has changed in all parts.
   virtual bool end_piece(std::size_t /*tensor*/, std::int64_t /*step*/, const StepScalars& /*s*/,
                          View /*x*/, Guard /*guard*/ = nullptr) {
     return false;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kPersonalState = "personal.safetensors";
 
-// what the step counter, the data order and the schedule depend on
+// settings on which step counter, data order and schedule depend
 nlohmann::json facts_of(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   nlohmann::json facts = {{"world", plan.world},
@@ -39,7 +39,7 @@ nlohmann::json facts_of(const TrainPlan& plan) {
   return facts;
 }
 
-// Of the parameters that all workers have.
+// A hash of the workers' shared parameters.
 std::uint64_t common_hash(const Kept& kept) {
   return kept.optimizer.hash(kept.params.first(kept.optimizer.layout().tensors().size()));
 }
@@ -53,7 +53,7 @@ void for_parts(const Kept& kept, auto flat, auto&& body) {
   body(*kept.personal, kept.params.subspan(n), flat.subspan(common.flat_size()));
 }
 
-// Masters of narrow parameters are left out: model.safetensors has them.
+// Without masters of narrow parameters: model.safetensors has them.
 void save_state(const fs::path& file, StateDict state) {
   std::erase_if(state.tensors, [](const auto& t) { return t.first.starts_with("master/"); });
   state.scalars.erase("kind.master");
@@ -112,8 +112,7 @@ void check_parameters(Communicator& comm, const fs::path& folder, const nlohmann
   }
 }
 
-// The first reason that a rank has not to take the checkpoint, on all ranks; empty if none has one.
-// Collective.
+// The first rank's reason against the checkpoint, on all ranks; empty: no rank has one. Collective.
 std::string first_reason(Communicator& comm, const std::string& mine) {
   using Text = std::array<char, 512>;
   Text text = {};
@@ -125,7 +124,7 @@ std::string first_reason(Communicator& comm, const std::string& mine) {
   return bad == all.end() ? "" : bad->data();
 }
 
-// Why this rank cannot go on from the checkpoint; empty: it can. `all`: it needs all states.
+// Why this rank cannot resume from the checkpoint; empty: it can. `all`: it needs all states.
 std::string reason_against(const fs::path& folder, int rank, bool all_states) {
   try {
     const nlohmann::json facts = read_checkpoint_facts(folder);
@@ -144,7 +143,7 @@ std::string reason_against(const fs::path& folder, int rank, bool all_states) {
   }
 }
 
-// The newest checkpoint that every rank finds whole; `notes` gets why newer ones are not taken.
+// The newest checkpoint that is intact on every rank; `notes` gets the reasons against newer ones.
 // Collective.
 fs::path choose_checkpoint(Communicator& comm, const TrainOptions& options,
                            std::vector<std::string>& notes) {
@@ -154,12 +153,12 @@ fs::path choose_checkpoint(Communicator& comm, const TrainOptions& options,
     const std::string why = first_reason(comm, reason_against(folder, comm.rank(), all_states));
     if (why.empty()) return folder;
     if (folder == all.back()) throw DataError(concat("--resume ", options.resume, ": ", why));
-    notes.push_back(concat("passed over: ", why));
+    notes.push_back(concat("skipped: ", why));
   }
   throw DataError(concat("--resume ", options.resume, ": no checkpoint"));
 }
 
-// "--lr was 0.001 and is 0.01": what decides the run's result and is not what it was.
+// "--lr was 0.001 and is 0.01": the changed settings that affect the run's result.
 std::vector<std::string> changes(const nlohmann::json& saved, const nlohmann::ordered_json& now) {
   std::vector<std::string> texts;
   for (const auto& [name, value] : now.items()) {
@@ -236,7 +235,7 @@ void save_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& kept
   if (comm.rank() != 0) return comm.barrier();
   save_model(partial, *plan.task, kept);
   nlohmann::json facts = facts_of(plan), files;
-  for (const auto& entry : fs::directory_iterator(partial)) {  // a rank's state: as the rank has it
+  for (const auto& entry : fs::directory_iterator(partial)) {  // a rank's state: as on the rank
     const std::string file = entry.path().filename().string();
     if (!file.starts_with("state-")) files[file] = hex16(file_hash(entry.path()));
   }
@@ -270,7 +269,7 @@ Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& k
         found != saved.end() && *found == value, "--resume ", folder.string(),
         ": the checkpoint has ", key, " ",
         found == saved.end() ? std::string("none") : found->dump(), ", this run ", value.dump(),
-        other_world ? "; --resume-local keep, average or reset goes on with other workers" : "");
+        other_world ? "; --resume-local keep, average or reset continues with another number" : "");
   }
   resumed.step = saved.value("step", std::int64_t{0});
   resumed.world = saved["world"].get<int>();

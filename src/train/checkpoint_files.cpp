@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kPrefix = "step-";
 constexpr const char* kAside = ".old";  // what put_in_place() was about to remove
 
-// Of a checkpoint's folder, one that was moved aside too; -1 for other names.
+// The step of a checkpoint's folder, also of one moved aside; -1 for other names.
 std::int64_t step_of(const fs::path& folder) {
   std::string name = folder.filename().string();
   if (name.ends_with(kAside)) name.resize(name.size() - std::string_view(kAside).size());
@@ -30,7 +30,7 @@ std::int64_t step_of(const fs::path& folder) {
   return error == std::errc() && last == end ? step : -1;
 }
 
-// Newest first; of the same step, the one that has its name before the one that was moved aside.
+// Newest first; of the same step, the one under its name before the one moved aside.
 std::vector<fs::path> checkpoints_below(const fs::path& parent) {
   std::vector<fs::path> found;
   std::error_code none;
@@ -76,13 +76,14 @@ void write_checkpoint_facts(const fs::path& folder, nlohmann::json facts) {
 nlohmann::json read_checkpoint_facts(const fs::path& folder) {
   const fs::path file = folder / kCheckpointFacts;
   nlohmann::json facts = read_json(file);
-  if (!facts.is_object()) throw DataError(concat(file.string(), ": not a checkpoint's facts"));
+  if (!facts.is_object())
+    throw DataError(concat(file.string(), ": not a checkpoint's description"));
   if (!facts.contains("files") && !facts.contains("checksum")) return facts;  // of version 0.1
   const std::string saved = facts.value("checksum", nlohmann::json()).dump();
   facts.erase("checksum");
   if (saved != nlohmann::json(checksum(facts)).dump() ||
       !facts.value("files", nlohmann::json()).is_object()) {
-    throw DataError(concat(file.string(), ": damaged: its checksum does not fit"));
+    throw DataError(concat(file.string(), ": damaged: its checksum does not match"));
   }
   return facts;
 }

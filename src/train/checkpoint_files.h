@@ -1,9 +1,9 @@
-// The files of a checkpoint: what was saved, and whether it is still that.
+// The files of a checkpoint, and the check that they are unchanged.
 // SPDX-License-Identifier: Apache-2.0
 //
 // checkpoint.json holds the facts of the run, the XXH3-64 of each other file's bytes ("files") and
-// of itself without that entry ("checksum"), so that every bit of a checkpoint is known to be the
-// one that was saved. Version 0.1 wrote neither; its checkpoints are read as they are.
+// of itself without that entry ("checksum"), so that any changed bit is detected. Version 0.1 wrote
+// neither; its checkpoints are read as they are.
 #pragma once
 
 #include <filesystem>
@@ -30,19 +30,19 @@ nlohmann::json read_checkpoint_facts(const std::filesystem::path& folder);
 void check_checkpoint_files(const std::filesystem::path& folder, const nlohmann::json& facts,
                             const std::vector<std::string>& names);
 
-// The checkpoints that --resume FOLDER means, newest first: the folder itself if it is one, or
-// those below an --out folder. Throws DataError if there is none.
+// The checkpoints of --resume FOLDER, newest first: the folder itself if it is one, or those in an
+// --out folder. Throws DataError if there is none.
 std::vector<std::filesystem::path> find_checkpoints(const std::filesystem::path& folder);
 
-// Gives a finished folder its name. At any moment the old one or the new one is complete: an old
-// one is moved aside, and removed last.
+// Gives a finished folder its name. At any moment the old or the new one is complete: an old one is
+// moved aside and removed last.
 void put_in_place(const std::filesystem::path& partial, const std::filesystem::path& place);
 
 // Removes all checkpoints below `parent` but the newest `keep` and the one of the lowest loss.
 void keep_newest(const std::filesystem::path& parent, std::int64_t keep);
 
-// Renames checkpoints of later steps than `step` to <name>.dropped: they are of another course of
-// the run. Returns their names.
+// Renames checkpoints of steps after `step` to <name>.dropped, because they belong to another
+// course of the run. Returns their names.
 std::vector<std::string> drop_later(const std::filesystem::path& parent, std::int64_t step);
 
 }  // namespace pride::train

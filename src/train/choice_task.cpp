@@ -1,4 +1,4 @@
-// The task fewshot: give the right one of several answers to a question.
+// The task fewshot: choose the right answer to a question.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
@@ -65,7 +65,7 @@ Tally tally_of(const EvalSums& sums) {
 }
 
 // A sample is a question without examples; its targets are the tokens of the right answer. An
-// evaluation asks the questions that were held out, with examples, and scores all choices.
+// evaluation uses the held-out questions, with examples, and scores all choices.
 class ChoiceTask final : public Task {
  public:
   explicit ChoiceTask(const TrainOptions& o)
@@ -74,7 +74,7 @@ class ChoiceTask final : public Task {
         model_(model_maker(o, {.classes = n_tokens(vocabulary_.get())}, "gpt-small")) {
     const double tokens = number_of(model_.size, "vocabulary");
     PRIDE_CHECK(vocabulary_ || tokens == 256, "--init: the model has ", tokens,
-                " tokens, which are no bytes: give --vocab FOLDER");
+                " tokens, which are not bytes: give --vocab FOLDER");
     for (std::size_t i = 0; i < sets_.size(); ++i) {
       add_training(sets_[i], o, PhiloxStream(o.seed, streams::kFewshot, i));
       add_evaluation(sets_[i], o);
@@ -177,7 +177,7 @@ class ChoiceTask final : public Task {
     std::ranges::move(set.notes(what), std::back_inserter(notes_));
   }
 
-  // the same questions, but as other tokens or fewer of them, are other data
+  // the same questions with other or fewer tokens are other data
   std::uint64_t hash_of(const TrainOptions& o) const {
     std::uint64_t hash = vocabulary_ ? vocabulary_->hash() : 0;
     for (const QuestionSet& set : sets_) hash = mix64(hash, set.hash());

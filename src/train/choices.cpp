@@ -58,7 +58,7 @@ Batch batch_of(std::span<const ChoiceRow> rows) {
     std::ranges::copy(row.choice.first(row.choice.size() - 1),
                       std::ranges::copy(row.prompt, input).out);
     target = std::ranges::copy(row.choice, target).out;
-    // the first token of the choice is guessed where the prompt's last one is read
+    // the logits at the prompt's last token predict the first token of the choice
     std::int64_t at = r * longest + static_cast<std::int64_t>(row.prompt.size()) - 1;
     for (std::size_t i = 0; i < row.choice.size(); ++i) *place++ = at++;
   }

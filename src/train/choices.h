@@ -1,4 +1,4 @@
-// Questions with choices as batches of rows, and the scores that a model gives the choices.
+// Questions with choices as batches of rows, and a model's scores of the choices.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@ struct ChoiceRow {
   std::span<const Token> prompt, choice;
 };
 
-// Rows padded at their ends to the longest one. No target sees what pads another row.
+// Rows padded at their ends to the longest one. Padding does not affect any target.
 Batch batch_of(std::span<const ChoiceRow> rows);
 
 // Every choice of every question, a row each.
@@ -35,10 +35,9 @@ struct ScoreOptions {
   at::Device device = at::kCPU;
 };
 
-// The same for any number of questions, those of about the same length together: scores do not
-// depend on the number of threads. `done` is called after each batch, by one thread at a time, with
-// the number of questions that have their scores. Throws Error if the system has not as many
-// threads.
+// The same for any number of questions, batched by length. Scores do not depend on the number of
+// threads. `done` is called after each batch, by one thread at a time, with the number of scored
+// questions. Throws Error if the system cannot start the threads.
 std::vector<std::vector<double>> score_all(Model& model, std::span<const EncodedQuestion> questions,
                                            const ScoreOptions& options,
                                            const std::function<void(std::size_t)>& done);

@@ -1,4 +1,4 @@
-// Evaluation: the sums over the evaluation set, its batches dealt out to the ranks.
+// Evaluation: sums over the evaluation set, whose batches are divided among the ranks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -11,8 +11,8 @@ namespace pride::train {
 
 nlohmann::ordered_json to_json(const Facts& facts);
 
-// Every setting of a run under its flag's name; those that were left to the method are null. Flags
-// of output are none.
+// Every setting of a run under its flag's name; null: the method's default. Without flags of
+// output.
 nlohmann::ordered_json to_json(const TrainOptions& options);
 
 }  // namespace pride::train

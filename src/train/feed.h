@@ -18,15 +18,15 @@ class Feed {
 
   const Sampler& sampler() const noexcept { return sampler_; }
 
-  // From now on those of the worker with this number.
+  // From now on the batches of the worker with this number.
   void renumber(int number);
 
-  // Before the first batch: the run goes on after `step`, with data that are `ahead` batches ahead
-  // of it, saved by so many workers (0: it was not resumed). `rounds` must outlive the feed.
+  // Before the first batch: the run continues after `step`, with data `ahead` batches ahead, saved
+  // by `saved_by` workers (0: not resumed). `rounds` must outlive the feed.
   void begin(std::int64_t step, std::int64_t ahead, int saved_by, const Participation& rounds);
 
-  // The next batch of the steps that this worker takes part in. As many behind it as the task would
-  // have are on their way.
+  // The next batch of this worker's steps. Requests as many further batches as the task wants in
+  // advance.
   Batch next();
 
   std::int64_t ahead() const noexcept { return ahead_; }
@@ -38,9 +38,9 @@ class Feed {
   std::unique_ptr<BatchQueue> queue_;
   std::vector<Draw> draws_;
   const Participation* rounds_ = nullptr;
-  std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, those before a resume too
-  std::int64_t ahead_ = 0;  // batches that the data's order is ahead of the run, or behind
-  std::size_t queued_ = 0;  // asked for, and not taken
+  std::int64_t taken_ = 0, asked_ = 0;  // batches of the whole run, also before a resume
+  std::int64_t ahead_ = 0;  // batches by which the data's order is ahead of the run, or behind
+  std::size_t queued_ = 0;  // requested and not yet used
 };
 
 }  // namespace pride::train

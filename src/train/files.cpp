@@ -30,7 +30,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& place) {
     if (event == Event::object_end) keys.pop_back();
     const bool again = event == Event::key && !keys.back().insert(json).second;
     if (again)
-      throw DataError(concat(place, ": ", json.dump().substr(0, kLongest), " stands twice"));
+      throw DataError(concat(place, ": ", json.dump().substr(0, kLongest), " appears twice"));
     return true;
   };
   try {
@@ -51,7 +51,7 @@ std::vector<fs::path> files_below(const fs::path& folder) {
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error), end;
   for (; !error && at != end; at.increment(error)) {
-    std::error_code gone;  // a dangling link is no regular file
+    std::error_code gone;  // a dangling link is not a regular file
     if (at->is_regular_file(gone)) files.push_back(at->path());
   }
   if (error) throw DataError(concat("cannot list ", folder.string(), ": ", error.message()));

@@ -1,4 +1,4 @@
-// Small files: written whole or not at all, JSON read back, and where a task's data lies.
+// Small files: atomic writes, reading JSON, and the place of a task's data.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ nlohmann::json read_json(const std::filesystem::path& file);
 // Regular files anywhere below a folder, in any order. Throws DataError.
 std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
 
-// What lies in a folder, in order. Throws DataError.
+// The entries of a folder, in order. Throws DataError.
 std::vector<std::filesystem::path> entries_in(const std::filesystem::path& folder);
 
 // Calls `take` with each line, without its '\n', and its number from 1 on.
@@ -37,8 +37,8 @@ void for_each_line(std::string_view text, const Take& take) {
 }
 
 // `flag`, or $PRIDE_DATA if the flag is empty. Throws DataError, naming the task and the `files` of
-// such a folder, if neither is set; InvalidArgument if $PRIDE_DATA is no UTF-8. Does not look
-// whether the path exists.
+// such a folder, if neither is set; InvalidArgument if $PRIDE_DATA is not UTF-8. Does not check
+// that the path exists.
 std::filesystem::path find_data(const std::string& flag, const std::string& task,
                                 const std::string& files);
 

@@ -1,4 +1,4 @@
-// The task imagenet: name what is on the images of a folder, which are decoded ahead of the step.
+// The task imagenet: classify the images of a folder, decoded ahead of the step.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kCropSide = 224, kRgb = 3;
 constexpr int kLoaderThreads = 2;
-constexpr std::size_t kDepth = 3;  // the batch that is waited for, and two behind it
+constexpr std::size_t kDepth = 3;  // the next batch, and two after it
 
 class FolderTask final : public Task {
  public:
@@ -121,7 +121,7 @@ class FolderQueue final : public BatchQueue {
     batches_.push_back(task_.begin_eval(prefetcher_, index));
   }
   Batch take() override {
-    PRIDE_CHECK(!batches_.empty(), "batches: none was asked for");
+    PRIDE_CHECK(!batches_.empty(), "batches: none was requested");
     Batch batch = std::move(batches_.front());
     batches_.pop_front();
     prefetcher_.wait();

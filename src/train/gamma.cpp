@@ -71,7 +71,7 @@ std::vector<std::vector<std::uint32_t>> dirichlet_parts(std::span<const std::uin
     for (std::size_t i = items.size(); i > 1; --i) {
       std::swap(items[i - 1], items[bits.next_below(static_cast<std::uint32_t>(i))]);
     }
-    // cut where the running sum of shares falls; the last cut is the end
+    // cut at the running sums of the shares; the last cut is the end
     double sum = 0;
     std::size_t begin = 0;
     for (std::size_t r = 0; r < parts.size(); ++r) {

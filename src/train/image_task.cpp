@@ -1,4 +1,4 @@
-// The task cifar10: name what is on a small image; and what tasks of images share.
+// The task cifar10: classify small images; and the common part of image tasks.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/images.h"
 

@@ -1,5 +1,5 @@
-// What the tasks of images have in common: which images an evaluation takes, its metrics,
-// CIFAR-10's images as floats, with the standard crop and flip, and MixUp.
+// The common part of image tasks: the images of an evaluation, its metrics, CIFAR-10's images as
+// floats with the standard crop and flip, and MixUp.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -62,7 +62,7 @@ void augment(const ImageSet& set, const Draw& draw, std::uint64_t seed, std::spa
 // MixUp: a batch is added to itself in another order, in shares drawn for the batch (Zhang et al.
 // 2018, arXiv:1710.09412; one share a batch and the reversed order as timm).
 // Row i becomes share * row i + (1 - share) * row n - 1 - i, share drawn from Beta(alpha, alpha);
-// `other` and `share` of the batch say so. REQUIRES: alpha > 0; images on the host.
+// stored in `other` and `share` of the batch. REQUIRES: alpha > 0; images on the host.
 void mix_up(double alpha, PhiloxStream bits, Batch& batch);
 
 }  // namespace pride::train

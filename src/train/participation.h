@@ -1,4 +1,4 @@
-// Which workers take part in a round, in a run that simulates workers that come and go.
+// The participating workers of each round, in a run that simulates workers that join and leave.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -51,7 +51,7 @@ std::vector<NamedParameter> personal_last(std::vector<NamedParameter> all,
   n_personal = static_cast<std::size_t>(std::ranges::count(chosen, 1));
   PRIDE_CHECK(n_personal > 0, "--personal ", patterns, ": matches no tensor of the model");
   PRIDE_CHECK(n_personal < all.size(), "--personal ", patterns, ": matches every tensor of the ",
-              "model: nothing would be in common");
+              "model: no tensor would be shared");
   std::vector<NamedParameter> ordered;
   for (const char personal : {0, 1}) {
     for (std::size_t t = 0; t < all.size(); ++t) {

@@ -1,6 +1,5 @@
-// Personal tensors (--personal): those that a coordinator's worker keeps to itself. Their gradients
-// are its own, and so are their steps: nothing of them is sent, or in the hash that workers
-// compare.
+// Personal tensors (--personal) of a coordinator's worker. It steps them by its own gradients. They
+// are never sent, and are not in the hash that workers compare.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,30 +16,27 @@
 
 namespace pride::train {
 
-// The tensors that `patterns` match, n_personal of them, behind the others, so that tables of
-// tensors begin with those that workers have in common. Empty patterns match none. Throws
-// InvalidArgument if others match none, or all.
+// The tensors, with the n_personal that `patterns` match last, so that tables begin with the shared
+// tensors. Empty patterns match none. Throws InvalidArgument if others match none, or all.
 std::vector<NamedParameter> personal_last(std::vector<NamedParameter> all,
                                           const std::string& patterns, std::size_t& n_personal);
 
 // The tensors in common, of a layout in that order.
 Layout common_layout(const Layout& all, std::size_t n_personal);
 
-// The optimizer of the others, in a world of one: that of the method, or of the rule that its local
-// steps have.
+// The optimizer of the personal tensors, in a world of one: by the method, or by its local rule.
 class Personal {
  public:
   Personal(const Layout& all, const Layout& common, const TrainPlan& plan);
 
   Optimizer& optimizer() noexcept { return *optimizer_; }
-  // Which tensors, and by which method; for the log.
+  // The tensors and their method; for the log.
   std::string note() const;
 
   // Optimizer::place(). Tables, here and below: of all tensors.
   void place(std::span<const Tensor> params) { optimizer_->place(params.subspan(first_tensor_)); }
 
-  // A step with this worker's gradients, multiplied by `factor`; adds what became of it to the
-  // report.
+  // A step with this worker's gradients, multiplied by `factor`; adds its result to the report.
   void step(double lr, float factor, std::span<const Tensor> params,
             std::span<const ConstTensor> grads, StepReport& report);
 

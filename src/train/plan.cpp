@@ -88,25 +88,25 @@ void fill_rate(const MethodInfo& method, TrainPlan& plan) {
 void check_participation(const TrainOptions& o, int world, const TrainPlan& plan) {
   const bool replays = o.absent == "replay";
   PRIDE_CHECK(o.coordinator.empty() || (o.participation == 1 && replays),
-              "--participation and --absent with --coordinator: its workers come and go by "
-              "themselves, and replay what they missed");
+              "--participation and --absent with --coordinator: its workers join and leave by "
+              "themselves and replay missed rounds");
   PRIDE_CHECK(replays || o.save_every == 0, "--absent ", o.absent,
-              " with --save-every: a checkpoint has parameters that all workers have alike");
+              " with --save-every: a checkpoint has the parameters that all workers share");
   PRIDE_CHECK(replays || method_info(o.method, world, plan.optimizer.options).period == 1,
               "--absent ", o.absent,
-              ": not with methods of local steps, which go on from the last result");
+              ": not with methods of local steps, which continue from the last result");
 }
 
 void check_virtual_workers(const TrainOptions& o) {
   const std::string flag = concat("--virtual-workers ", o.virtual_workers);
   PRIDE_CHECK(o.coordinator.empty(), flag, " with --coordinator: a process is one of its workers");
   PRIDE_CHECK(o.threads_per_process == 0, flag, " with --threads-per-process: give one of them");
-  PRIDE_CHECK(!o.overlap.value_or(false), flag, " with --overlap: nothing travels to overlap with");
+  PRIDE_CHECK(!o.overlap.value_or(false), flag, " with --overlap: there is no exchange to overlap");
   PRIDE_CHECK(o.absent == "replay", flag, " with --absent ", o.absent,
-              ": all workers have one copy of the parameters");
+              ": all workers share one copy of the parameters");
 }
 
-// With a coordinator the data are dealt to --shards, or to nobody.
+// With a coordinator the data are divided into --shards, or not at all.
 void deal_data(TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   plan.sharding = parse_sharding(o.sharding);
@@ -125,10 +125,12 @@ void deal_data(TrainPlan& plan) {
               "--sharding ", o.sharding, " and --coordinator needs --shard");
   if (o.shards || plan.sharding.kind == Sharding::Kind::kReplicate) return;
   plan.sharding.kind = Sharding::Kind::kReplicate;
-  plan.notes.push_back("this worker draws from all of its data; --shards N deals them to N parts");
+  plan.notes.push_back(
+      "this worker draws from all of its data; --shards N divides them into N parts");
 }
 
-// What all workers of a coordinator's run must have alike, beside what the optimizer compares.
+// Settings that must be equal on all workers of a coordinator's run, besides those that the
+// optimizer compares.
 std::string run_settings(const TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   nlohmann::ordered_json settings = {
@@ -258,7 +260,7 @@ void check_value(const Flag& flag, const T& value) {
   }
 }
 
-// A flag that some tasks have is refused by the others.
+// A flag of some tasks is refused for the others.
 void check_task_has(const Flag& flag, const TaskInfo& task) {
   std::vector<std::string> names;
   for (const TaskInfo& other : tasks()) {
@@ -303,7 +305,7 @@ Settings settings_of(const TrainPlan& plan) {
   Settings settings;
   const nlohmann::ordered_json flags = to_json(plan.options);
   for (const auto& [key, value] : flags.items()) {
-    // the same data may lie elsewhere on another machine; its hash counts
+    // the path may differ between machines; the hash of the data counts
     if (!Flag::find(key)->rules.may_differ) settings.emplace_back("--" + key, value.dump());
   }
   settings.emplace_back("--out", plan.options.save_every > 0 ? plan.options.out : "");

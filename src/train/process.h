@@ -1,5 +1,5 @@
-// What a training process sets for itself: one thread per worker in the maths libraries, and a flag
-// for Ctrl-C.
+// Settings of a training process: one thread per worker in the maths libraries, and a flag for
+// Ctrl-C.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace pride::train {
 
-// How many threads each library says it uses: {"torch": 1, "torch_interop": 1, "openblas": 1}.
+// The number of threads reported by each library: {"torch": 1, "torch_interop": 1, "openblas": 1}.
 nlohmann::json thread_facts();
 
 // True after a signal that catch_interrupts() waits for.
 bool interrupted() noexcept;
 
-// While one lives, such a signal ends the process at once, and one that came before does so when it
-// is made: data may take minutes to load, and there is nothing yet to bring to an end.
+// While one lives, such a signal ends the process at once; an earlier signal ends it at
+// construction. Data may take minutes to load, and no work is lost.
 class EndsAtOnce {
  public:
   EndsAtOnce();
@@ -24,7 +24,7 @@ class EndsAtOnce {
   EndsAtOnce& operator=(const EndsAtOnce&) = delete;
 };
 
-// Forgets a signal that an earlier run has answered.
+// Clears a signal that an earlier run has handled.
 void forget_interrupts() noexcept;
 
 // Version of libtorch at run time.

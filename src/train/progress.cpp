@@ -110,7 +110,7 @@ class ProgressLine final : public Observer {
 
   static std::string text_of(const RoundReport& r) {
     return concat("round ", r.round, ": ", r.counted ? "counted" : "not counted: " + r.why_not,
-                  r.took_parameters ? ", took the coordinator's parameters" : "",
+                  r.took_parameters ? ", adopted the coordinator's parameters" : "",
                   r.replayed > 0 ? concat(", replayed ", r.replayed, " later rounds") : "");
   }
 
@@ -123,14 +123,14 @@ class ProgressLine final : public Observer {
                 bytes_text(static_cast<double>(start.cost.bytes())), " per step and worker"));
     for (const std::string& text : plan.notes) note(text);
     if (plan.options.out.empty()) {
-      note("no --out: neither the metrics nor the model are kept");
+      note("no --out: metrics and model are not saved");
     }
     for (const auto& [route, n] : start.routes) {
       note(concat("route: ", route, ", ", n, n == 1 ? " bucket" : " buckets"));
     }
     if (start.step > 0) {
       note(concat("resumed after step ", start.step,
-                  start.finished ? ": the run was at its end, its results stay as they are" : ""));
+                  start.finished ? ": the run was complete, its results do not change" : ""));
     }
     for (const std::string& text : start.notes) note(text);
     if (start.saved_by > 0 && start.saved_by != plan.world) {

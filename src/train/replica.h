@@ -17,16 +17,16 @@
 namespace pride::train {
 
 // "cpu", or "cuda": the GPU of that index among those visible, counted round.
-// Throws InvalidArgument where this libtorch has no such device.
+// Throws InvalidArgument if this libtorch has no such device.
 at::Device device_of(const std::string& name, int index = 0);
 
 // A rank's own: the ranks of a machine share its GPUs. Collective with --device cuda.
 at::Device device_of(const TrainOptions& options, Communicator& comm);
 
-// Initialised from the plan's seed, on the device, in the plan's type of number.
+// Initialised from the plan's seed, on the device, in the plan's dtype.
 std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& device);
 
-// What ModuleTensors is made of; groups as group_of() says.
+// The arguments of ModuleTensors; groups by group_of().
 std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all);
 
 // 2-norm of all tensors together, summed in double in one fixed order.

@@ -207,7 +207,7 @@ class JsonLines final : public Observer {
 }  // namespace
 
 void check_out_folder(const TrainOptions& options) {
-  // a run that is resumed goes on in the folder; any other one would be mixed up with what is there
+  // a resumed run continues in the folder; any other would mix with its content
   PRIDE_CHECK(
       !options.resume.empty() || options.overwrite || event_files_in(options.tensorboard).empty(),
       "--tensorboard ", options.tensorboard,
@@ -222,7 +222,7 @@ void check_out_folder(const TrainOptions& options) {
         options.resume.empty() || fs::weakly_canonical(options.resume) != fs::weakly_canonical(out),
         "--out ", options.out, ": --overwrite would remove what --resume needs");
   }
-  // one may be in the other; and a run that cannot begin leaves no folder of results behind
+  // one may be inside the other; and a run that cannot start leaves no folder behind
   make_folder("--tensorboard", options.tensorboard);
   make_folder("--out", options.out);
 }
@@ -243,10 +243,10 @@ void make_room(const TrainOptions& o, std::int64_t step, std::vector<std::string
 }
 
 void check_shared_folder(Communicator& comm, const fs::path& folder) {
-  const Communicator::Scope scope(comm, "look into --out");
+  const Communicator::Scope scope(comm, "check of --out");
   auto number = static_cast<std::uint64_t>(std::random_device()()) << 32 | std::random_device()();
   comm.broadcast(std::as_writable_bytes(std::span(&number, 1)), 0);
-  // a name that no disk, and no cache of a network's, can have seen before
+  // a new name, which no disk and no network cache has seen
   const fs::path file = folder / concat(".shared-", hex16(number));
   if (comm.rank() == 0) write_file(file, "");
   comm.barrier();

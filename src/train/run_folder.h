@@ -1,5 +1,5 @@
-// The folder of a run's results, and what its summary.json says of the last evaluation: numbers, or
-// why they are no result.
+// The folder of a run's results, and the last evaluation in summary.json: numbers, or why they are
+// not a result.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,16 +14,16 @@
 
 namespace pride::train {
 
-// For a run that begins at `step`: with options.overwrite the results in options.out go, unless it
-// resumes from that folder; then the checkpoints of another course of it get another name, and a
-// note. Throws InvalidArgument if there are results that check_out_folder() would have refused.
+// For a run that begins at `step`: with options.overwrite removes the results in options.out. If it
+// resumes from that folder, renames the checkpoints of another course and adds a note instead.
+// Throws InvalidArgument if there are results that check_out_folder() would have refused.
 void make_room(const TrainOptions& options, std::int64_t step, std::vector<std::string>& notes);
 
 // TensorBoard's event files in a folder, those of earlier runs, by their names.
 std::vector<std::filesystem::path> event_files_in(const std::filesystem::path& folder);
 
-// Throws DataError on every rank, naming the first one that does not see what rank 0 writes into
-// the folder: each rank's part of a checkpoint goes there. Collective.
+// Throws DataError on every rank, naming the first one that does not see rank 0's file in the
+// folder: each rank writes its part of a checkpoint there. Collective.
 void check_shared_folder(Communicator& comm, const std::filesystem::path& folder);
 
 // Copies the metrics that are numbers into `numbers`. Returns why the run diverged, or nothing: a

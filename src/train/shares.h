@@ -1,4 +1,4 @@
-// What of the data is a worker's, and how many votes it has by it.
+// A worker's part of the data, and its votes by that.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,13 +11,12 @@
 
 namespace pride::train {
 
-// The plan's, with --vote-weight samples the size of the rank's part, in units that let all parts
-// together stay at 65535: exact of so many samples.
-// Of virtual workers: of each.
+// The plan's votes, or with --vote-weight samples the size of the rank's part, in units for which
+// the sum of all parts is at most 65535: exact up to that many samples. With virtual workers: of
+// each.
 OptimizerOptions with_vote_weights(const TrainPlan& plan, std::span<const Feed> feeds);
 
-// The part of the data that a rank draws from; with a coordinator that of its number, which it
-// learns when it joins.
+// A rank's part of the data; with a coordinator the part of its number, known once it joins.
 SamplerOptions sampler_options(const TrainPlan& plan, int number);
 
 }  // namespace pride::train

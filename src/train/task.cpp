@@ -1,4 +1,4 @@
-// Tasks: what they do unless they say otherwise, their evaluation, and their registry.
+// Tasks: default behaviour, evaluation, and the registry.
 // SPDX-License-Identifier: Apache-2.0
 #include "pride/train/task.h"
 
@@ -16,7 +16,7 @@
 namespace pride::train {
 namespace {
 
-// Makes a batch when it is taken: for tasks whose batches cost next to nothing.
+// Makes a batch on use: for tasks with cheap batches.
 class DirectQueue final : public BatchQueue {
  public:
   explicit DirectQueue(const Task& task) : task_(task) {}
@@ -31,7 +31,7 @@ class DirectQueue final : public BatchQueue {
     asked_.emplace_back([this, index] { return task_.eval_batch(index); });
   }
   Batch take() override {
-    PRIDE_CHECK(!asked_.empty(), "batches: none was asked for");
+    PRIDE_CHECK(!asked_.empty(), "batches: none was requested");
     const auto make = std::move(asked_.front());
     asked_.pop_front();
     return make();

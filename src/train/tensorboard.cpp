@@ -20,7 +20,8 @@ namespace pride::train {
 namespace fs = std::filesystem;
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "numbers are written in the machine's byte order");
 
 constexpr std::uint32_t kPolynomial = 0x82f63b78;  // reflected
 constexpr const char* kMark = ".tfevents.";
@@ -139,7 +140,7 @@ class Events final : public Observer {
  private:
   using Scalars = std::vector<std::pair<std::string, double>>;  // tag, value
 
-  // Flushed when it returns: a run that is killed leaves whole records.
+  // Flushed when it returns: a killed run leaves complete records.
   void write(std::int64_t step, const Scalars& scalars) {
     std::string summary;
     for (const auto& [tag, value] : scalars) summary += bytes_field(1, scalar(tag, value));

@@ -1,5 +1,5 @@
-// The task lm: predict the next token of a text, which is a byte unless the data are shards. Its
-// data: runs of tokens, in memory or mapped from shards, and their windows.
+// The task lm: predict the next token of a text; a token is a byte unless the data are shards. Its
+// data are runs of tokens, in memory or mapped from shards, and their windows.
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
@@ -77,7 +77,7 @@ Tokens tokens_of(std::vector<std::uint8_t> bytes) {
 // of the only file: the first nine tenths, or the rest
 enum class Side { kAll, kFront, kBack };
 
-// Only what is read comes from disk, and only that is checked.
+// Only tokens in use are read from disk and checked.
 Tokens tokens_of(std::vector<Shard> shards, Side side, std::size_t vocabulary) {
   Tokens tokens;
   std::size_t first = 0;

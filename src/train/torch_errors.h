@@ -10,7 +10,7 @@
 
 namespace pride::train {
 
-// Calls `body`; what torch throws becomes an Error with the first line of its text.
+// Calls `body`; converts torch's exceptions to an Error with the first line of their text.
 template <typename Body>
 auto with_short_errors(const Body& body) {
   try {

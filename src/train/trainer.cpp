@@ -75,7 +75,7 @@ OptimizerOptions Worker::optimizer_options() {
   return options;
 }
 
-// Takes over the length that the coordinator's operator has ordered. Returns what has changed.
+// Adopts the length ordered by the coordinator's operator. Returns what changed.
 std::string Worker::follow_coordinator() {
   if (!plan_.optimizer.coordinator) return {};
   const RunLength run = plan_.optimizer.coordinator->length();
@@ -87,7 +87,7 @@ std::string Worker::follow_coordinator() {
                     : concat("by the coordinator's order the run has ", all, " steps");
 }
 
-// The coordinator's run, at the round that is open.
+// Joins the coordinator's run at the open round.
 void Worker::join() {
   const std::int64_t before = optimizer_.steps_done();
   tensors_.change([&](auto all) { optimizer_.broadcast(common(all)); });
@@ -124,11 +124,11 @@ void Worker::start() {
   if (personal_) start.notes.push_back(personal_->note());
   if (is_stale()) {
     start.notes.push_back(
-        "workers that miss results have parameters of their own: param_hash and "
-        "model.safetensors are worker 0's");
+        "workers that miss results have their own parameters: param_hash and model.safetensors are "
+        "worker 0's");
   }
   if (plan_.optimizer.coordinator) {
-    lock_folder();  // a second run here is to be refused before its name is taken from the first
+    lock_folder();  // refuse a second run here before it replaces the first one's session
     join();
   }
   for (std::size_t i = 0; i < feeds_.size(); ++i) {
@@ -162,7 +162,7 @@ void Worker::lock_folder() {
   if (!out.empty() && !lock_) lock_.emplace(out, "run");
 }
 
-// Rank 0 may remove old results only once every rank is sure to begin, and no other run is there.
+// Rank 0 may remove old results only if every rank will start and no other run is in the folder.
 void Worker::take_folder() {
   const TrainOptions& o = plan_.options;
   RunStart& start = result_.start;
@@ -188,12 +188,12 @@ void Worker::add(const WorldStep& step) {
   }
 }
 
-// The model with the parameters that all ranks have alike.
+// The model with the common parameters.
 void Worker::take_common() {
   tensors_.change([&](auto all) { optimizer_.to_common(common(all)); });
 }
 
-// Runs the body with them; then the rank goes on with its own.
+// Runs the body with these; then the rank continues with its own.
 template <typename Body>
 void Worker::with_common(const Body& body) {
   take_common();

@@ -63,7 +63,7 @@ class Worker {
   void save_now();
   void add(const WorldStep& step);
   void finish();
-  // Workers that sit out rounds never have their results.
+  // Workers that skip rounds never get their results.
   bool is_stale() const { return plan_.options.absent == "stale" && !rounds_[0].all(); }
   bool evaluated() const { return last_eval_ == optimizer_.steps_done(); }
   // Of a table of all tensors.
@@ -81,7 +81,7 @@ class Worker {
   ModuleTensors tensors_;
   std::vector<Feed> feeds_;            // by player
   double loss_ = 0;                    // of this rank's gradient
-  Optimizer optimizer_;                // of the tensors in common: all, without --personal
+  Optimizer optimizer_;                // of the shared tensors: all, without --personal
   std::vector<Participation> rounds_;  // by player
   std::optional<Personal> personal_;
   std::chrono::steady_clock::time_point began_;

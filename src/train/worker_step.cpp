@@ -12,7 +12,7 @@
 namespace pride::train {
 namespace {
 
-// After so many skipped steps in a row the loss is NaN for good, and the rest of the run wasted.
+// Skipped steps in a row after which the run is given up.
 constexpr int kMostSkipsInARow = 20;
 
 using Clock = std::chrono::steady_clock;
@@ -31,7 +31,7 @@ WorldStep Worker::take_step() {
   mine.seconds.exchange = report.exchange_s;
   mine.seconds.apply = report.apply_s;
   const std::string change = follow_coordinator();
-  // nobody takes another step: what is on its way is this one's
+  // no further step follows: exchanges in flight belong to this one
   const bool last = optimizer_.steps_done() >= plan_.steps;
   const Traffic late = last ? optimizer_.finish_exchanges() : Traffic{};
   mine.bytes_sent = report.bytes_sent + late.bytes_sent;
@@ -110,7 +110,7 @@ void Worker::play(int player, RankStep& mine) {
   optimizer_.hand_over(player, params, grads);
 }
 
-// One batch's gradient, added to that of the step; the loss. `begins`: tensors go to the exchange
+// Adds one batch's gradient to the step's; returns the loss. `begins`: tensors go to the exchange
 // as they become complete.
 double Worker::backward(Feed& feed, RankStep& mine, bool begins) {
   const Clock::time_point start = Clock::now();
@@ -124,7 +124,7 @@ double Worker::backward(Feed& feed, RankStep& mine, bool begins) {
   return loss.item<double>();
 }
 
-// A step of the others, in which no tensor is used here.
+// A step of the other workers; no tensor is used here.
 StepReport Worker::sit_out() {
   tensors_.zero_grad();
   StepReport report;

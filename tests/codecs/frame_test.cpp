@@ -153,9 +153,9 @@ TEST(Frame, RefusesFlagsThatMeanNothingAndFieldsOfAFlagThatIsNotThere) {
   EXPECT_EQ(error_with<std::uint8_t>(6, 1), "");  // as it was: the codec
   EXPECT_NE(error_with<std::uint8_t>(7, 2).find("flags 2"), std::string::npos);
   EXPECT_NE(error_with<std::uint8_t>(7, 3).find("flags 3"), std::string::npos);
-  EXPECT_NE(error_with<std::uint32_t>(48, 1).find("a tensor for a non-finite flag"),
+  EXPECT_NE(error_with<std::uint32_t>(48, 1).find("a tensor in a non-finite flag"),
             std::string::npos);
-  EXPECT_NE(error_with<std::uint32_t>(52, 1).find("a rank for a non-finite flag"),
+  EXPECT_NE(error_with<std::uint32_t>(52, 1).find("a rank in a non-finite flag"),
             std::string::npos);
 }
 
@@ -188,9 +188,8 @@ TEST(Frame, HeaderHasTheSizeOfThePayload) {
   };
   EXPECT_EQ(error_of_header(63, 16), "");  // only the checksum of the whole frame detects this
   EXPECT_EQ(error_of_header(63, 15),
-            "test: the frame from rank 5 claims 16 bytes of payload, more than the 15 that are "
-            "possible");
-  EXPECT_NE(error_of_header(39, 1 << 20).find("more than the 1048576"), std::string::npos);
+            "test: the frame from rank 5 claims 16 bytes of payload, the maximum is 15");
+  EXPECT_NE(error_of_header(39, 1 << 20).find("the maximum is 1048576"), std::string::npos);
   EXPECT_NE(error_of_header(0, 16).find("magic"), std::string::npos);
   EXPECT_NE(error_of_header(4, 16).find("version"), std::string::npos);
 }
@@ -198,7 +197,7 @@ TEST(Frame, HeaderHasTheSizeOfThePayload) {
 TEST(Frame, OfVersion1SaysWhatIsDifferent) {
   EXPECT_EQ(error_with<std::uint16_t>(4, 1),
             "test: the frame from rank 0 has version 1, this rank expects 2: run the same version "
-            "of pride everywhere; frames of version 1 decide zeros and ties by other bits");
+            "of pride on all ranks; version 1 decides zeros and ties with other bits");
 }
 
 // ---- Unused bits. ------------------------------------------------------------------------------

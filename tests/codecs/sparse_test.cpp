@@ -205,7 +205,7 @@ TEST(SparsePayload, RefusesIndicesThatDoNotAscendOrReachTooFar) {
   write_sparse(mask, values, frame);
   const SparseFrame view(frame.span().data(), 256, 2);  // 7 low bits
   view.low[0] = 5 | (5 << 7);
-  expect_refused(frame.span(), 256, "does not ascend");
+  expect_refused(frame.span(), 256, "is not ascending");
   view.low[0] = 5 | (6 << 7);
   view.high[0] = 1 | (std::uint64_t{1} << 60);
   expect_refused(frame.span(), 256, "of 256 coordinates");

@@ -77,8 +77,8 @@ TEST(CoordinatorKeeps, AsksAVoterForParametersAndKeepsThemOnlyWithTheHashThatMos
     asked = (*reply)->wants_parameters();
     EXPECT_EQ(asked, round == 1);
   }
-  EXPECT_TRUE(
-      has(rig.offer(0, 2, replica.params(), replica.hash()).refused(), "not asked of this worker"));
+  EXPECT_TRUE(has(rig.offer(0, 2, replica.params(), replica.hash()).refused(),
+                  "not requested from this worker"));
   std::vector<float> wrong(replica.params().begin(), replica.params().end());
   wrong[3] += 1;
   const std::uint64_t wrong_hash = param_hash(Layout(rig.run().tensors), wrong);
@@ -87,7 +87,7 @@ TEST(CoordinatorKeeps, AsksAVoterForParametersAndKeepsThemOnlyWithTheHashThatMos
   rig.vote({.number = 0, .round = 2}, replica.hash());
   rig.vote({.number = 1, .round = 2}, replica.hash());
   EXPECT_EQ(rig.status().parameters_round, 0);
-  EXPECT_TRUE(has(rig.seen.refused.back(), "another hash than most"));
+  EXPECT_TRUE(has(rig.seen.refused.back(), "a hash that differs from most"));
 
   replica.apply(bytes_of(rig.get(RECORD, 0, 2)));
   rig.vote({.number = 0, .round = 3}, replica.hash());
@@ -168,7 +168,7 @@ TEST(CoordinatorKeeps, SaysWhichRecordsItStillHas) {
   const RunState state = rig.heartbeat(0, 9).state();
   EXPECT_EQ(state.first_record(), 6);
   EXPECT_EQ(state.parameters_round(), 8);
-  EXPECT_TRUE(has((*rig.wait(0, 5))->refused(), "not kept any more"));
+  EXPECT_TRUE(has((*rig.wait(0, 5))->refused(), "no longer kept"));
   EXPECT_TRUE((*rig.wait(0, 6))->closed());
   EXPECT_TRUE(has(rig.chunk(RECORD, 0, 5, 0).refused(), "there is no such record: round 5"));
   EXPECT_TRUE(has(rig.chunk(PARAMETERS, 0, 4, 0).refused(), "there is no such file"));

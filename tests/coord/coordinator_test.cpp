@@ -160,7 +160,7 @@ TEST(Coordinator, StopsWaitingForAWorkerThatFollowsAndNeverVotes) {
   }
   EXPECT_EQ(std::ranges::count(rig.seen.log,
                                "warning worker bob is not waited for until it votes: "
-                               "no ballot of it in 3 rounds"),
+                               "no ballot from it in 3 rounds"),
             1);
   rig.vote({.number = 0, .round = 3}, replica.hash());
   EXPECT_EQ(rig.seen.rounds.size(), 4U) << "it does not";
@@ -312,7 +312,7 @@ TEST(Coordinator, RefusesBallotsOfAnotherSizeAndChunksThatAreDamaged) {
   request.set_total(frames.size());
   request.set_data(frames);
   request.set_hash(1);
-  EXPECT_TRUE(has(rig->put_chunk(request, {}, rig.now()).refused(), "does not fit"));
+  EXPECT_TRUE(has(rig->put_chunk(request, {}, rig.now()).refused(), "does not match"));
   VoteRequest vote;
   vote.set_session(rig.session(0));
   vote.set_total(frames.size());

@@ -120,7 +120,7 @@ TEST_F(JournalTest, TakesNoFolderOfOtherThings) {
     ADD_FAILURE() << "taken";
   } catch (const DataError& error) {
     EXPECT_EQ(error.what(), other.string() +
-                                ": holds summary.json and no journal; a journal has a folder of "
+                                ": holds summary.json and no journal; a journal needs a folder of "
                                 "its own");
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(other), {}), 1);
@@ -218,18 +218,18 @@ TEST_F(JournalTest, NamesAFileThatIsMissing) {
   };
   const std::string copied = (temp_.path() / "copy" / "").string();
   EXPECT_EQ(error_without({kRegistrationsFile}),
-            copied + "registrations: missing; records or parameters are there");
+            copied + "registrations: missing; records or parameters exist");
   EXPECT_EQ(error_without({files[0]}),
             copied +
                 "records-00000000000000000000: missing; of the records since "
-                "parameters-00000000000000000000 the first that is there is " +
+                "parameters-00000000000000000000 the first existing one is " +
                 copied + files[1].filename().string());
   const fs::path newest = parameters_file({}, 8);
   std::vector<fs::path> all = files;
   all.push_back(newest);
   EXPECT_EQ(
       error_without(all),
-      copied + "records-00000000000000000000: missing; the run is there, and no records of it");
+      copied + "records-00000000000000000000: missing; the run exists, but none of its records");
 }
 
 TEST_F(JournalTest, NotesWhatATornEndAndMissingParametersTake) {
@@ -241,8 +241,8 @@ TEST_F(JournalTest, NotesWhatATornEndAndMissingParametersTake) {
   put(last, read(last) + std::string(7, 'x'));
   const auto torn = [&](std::uint64_t from, std::uint64_t n, std::int64_t round) {
     return concat(last.string(), ": torn at byte ", from, ": the ", n,
-                  " bytes from there on are no whole record, and are cut off when a coordinator "
-                  "begins; the journal ends before round ",
+                  " bytes from there on are not a complete record. A coordinator cuts them off at "
+                  "its start; the journal ends before round ",
                   round);
   };
   EXPECT_EQ(scan_journal(folder()).notes(true), std::vector<std::string>{torn(end, 7, 9)});
@@ -260,8 +260,8 @@ TEST_F(JournalTest, NotesWhatATornEndAndMissingParametersTake) {
   EXPECT_EQ(scan_journal(folder()).notes(false).size(), 0U) << "--keep recent removes them";
   for (const std::int64_t round : {4, 8}) fs::remove(parameters_file(folder(), round));
   EXPECT_EQ(scan_journal(folder()).notes(false),
-            std::vector<std::string>{first + ": missing, as are all later ones: nobody new can "
-                                             "join before a worker has given its parameters"});
+            std::vector<std::string>{first + ": missing, with all later ones: no new worker can "
+                                             "join before a worker has sent its parameters"});
 }
 
 // Killed between the first segment and the run.
@@ -277,7 +277,7 @@ TEST_F(JournalTest, RefusesParametersOfRoundsThatAreNotThere) {
   write(0, 9, true, 8);
   const fs::path to = copy();
   for (const fs::path& file : segments(to)) fs::remove(file);
-  EXPECT_NE(error_of(to).find("copied in part"), std::string::npos);
+  EXPECT_NE(error_of(to).find("only a part of the folder copied"), std::string::npos);
   fs::remove(to / kRunFile);
   EXPECT_NE(error_of(to).find("missing"), std::string::npos);
 }

@@ -100,7 +100,7 @@ TEST(HierarchicalFaults, ACorruptedFrameIsRefusedByNameOnAllRanks) {
       const auto errors =
           errors_with(method, {.kind = Fault::Kind::kCorrupt, .at_send = start + k, .byte = 20});
       const bool passed_on =
-          errors[0].find("passed on by rank 1: the frame from rank 3 has") != std::string::npos;
+          errors[0].find("forwarded by rank 1: the frame from rank 3 has") != std::string::npos;
       EXPECT_EQ(passed_on, k >= 4 && errors[0].find("frame from rank 1") == std::string::npos);
       for (const std::string& e : errors) {
         EXPECT_TRUE(passed_on || e.find("frame from rank 1 has") != std::string::npos)

@@ -129,9 +129,9 @@ const Malformed kCases[] = {
     {"NonFiniteOfNegativeRank", "dlion-avg", "", Codec::kSign, non_finite(1, 0, 0u - 2),
      "on rank -2", kSharded},
     {"TensorWithoutFlag", "dlion-vote", "", Codec::kVote, non_finite(0, 1, 0),
-     "has a tensor for a non-finite flag", kSharded},
+     "has a tensor in a non-finite flag", kSharded},
     {"RankWithoutFlag", "lion", "", Codec::kMean, non_finite(0, 0, 1),
-     "has a rank for a non-finite flag"},
+     "has a rank in a non-finite flag"},
 
     {"UnusedBitsBeyondThePieces", "dlion-vote", "", Codec::kSign, set_bits(kUnusedAt, kBit << 3),
      "unused bits beyond its 3 pieces", kSharded},

@@ -1,4 +1,4 @@
-// Exchanges through the pipeline that training uses, with encode and apply left out.
+// Exchanges through training's pipeline, without encode and apply.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/exchange.h"
 
@@ -25,12 +25,12 @@
 namespace pride::app {
 namespace {
 
-// Threads check what takes at most so much memory and time to do again.
+// Threads check results that take at most this much to compute again.
 constexpr std::size_t kMostChecked = std::size_t{8} << 20;  // coordinates times ranks
 constexpr int kMostCheckingThreads = 64;
 constexpr std::int64_t kSteady = std::int64_t{1} << 40;  // a step after every method's beginning
 
-// The last step of the period that `step` is in, which exchanges in any method.
+// The last step of `step`'s period, in which every method exchanges.
 std::int64_t last_of_period(std::int64_t step, std::int64_t period) {
   return step - step % period + period - 1;
 }
@@ -58,7 +58,7 @@ class ExchangeOnly final : public Method {
   }
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
     if (!only_exchange_) return method_->encode(b, ctx, flight);
-    // integers are summed where they lie: sums of sums would leave their range
+    // integers are summed in place: sums of sums would overflow
     for (std::size_t k = 0; k < flight.parts.size(); ++k) {
       const Part& part = flight.parts[k];
       if (part.route != Route::kNative || part.sum == Sum::kFloat32) continue;
@@ -102,7 +102,7 @@ bool has_option(const std::string& method, const std::string& key) {
   return std::ranges::any_of(options, [&](const auto& option) { return option.name == key; });
 }
 
-// The options of a method in the list: its own, and of those for all the others that it has.
+// The options of a method in the list: its own, and those for all methods that it has.
 std::map<std::string, std::string> options_of(const MethodChoice& choice, const MethodBench& how) {
   auto options = checked_options(choice);
   for (const auto& [key, value] : parse_method_options(how.method_options)) {
@@ -145,7 +145,7 @@ class Exchange {
                                            how.exchange_threads > 0);
   }
 
-  // A whole step, and the parameters' hash after it.
+  // The parameters' hash after a whole step.
   std::uint64_t first_step() {
     step();
     method_->only_exchange();
@@ -153,7 +153,7 @@ class Exchange {
   }
 
   void step() {
-    // held: each bucket keeps a flight of its own, which later rounds exchange again
+    // held: each bucket keeps its own flight, which later rounds exchange again
     pipeline_->begin(ctx_, {.flat = params_.data()}, {.flat = grads_.data()}, true);
     pipeline_->tensor_ready(0);
     for (std::size_t b = 0; b < buckets_.size(); ++b) pipeline_->submit(b);
@@ -161,7 +161,7 @@ class Exchange {
     PRIDE_CHECK(!non_finite, "bench: the gradients are finite, the exchange says they are not");
   }
 
-  // What leaves the node that sends most off it; nothing if nodes are not known or of no use.
+  // Bytes that leave the node which sends most; nothing if nodes are unknown or not used.
   std::optional<double> bytes_off_node() const {
     if (!nodes_.known()) return std::nullopt;
     std::vector<double> by_node(static_cast<std::size_t>(nodes_.count()));
@@ -173,7 +173,7 @@ class Exchange {
     return std::ranges::max(by_node);
   }
 
-  // "mixed" where buckets differ.
+  // "mixed" if buckets differ.
   std::string route() const {
     std::set<std::string_view> routes;
     for (const Bucket& b : buckets_) routes.insert(route_name(main_route(method_->parts(b, ctx_))));
@@ -199,7 +199,7 @@ class Exchange {
   std::unique_ptr<Pipeline> pipeline_;
 };
 
-// The hash that every rank must have, from threads that do the same.
+// The hash that every rank must have, computed by threads.
 std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const MethodBench& how,
                               std::size_t coords) {
   std::uint64_t hash = 0;
@@ -211,7 +211,7 @@ std::uint64_t hash_on_threads(int world, const MethodChoice& choice, const Metho
   return hash;
 }
 
-// What the method says that the rank with most sends.
+// The stated bytes of the rank that sends most.
 Cost stated_cost(const MethodChoice& choice, const MethodBench& how, std::size_t coords,
                  int world) {
   const MethodInfo info = method_info(choice.name, world, options_of(choice, how));
@@ -249,7 +249,7 @@ ExchangeCell measured(Communicator& comm, const std::string& text, const MethodB
   return cell;
 }
 
-// Numbers so small that no sum of the ranks' rounds: bfloat16 has the whole numbers up to 256.
+// Small integers, so that no sum over the ranks is rounded: bfloat16 has the integers up to 256.
 std::vector<float> terms(int rank, int world, bool wide, std::size_t coords) {
   const auto most = wide ? 128 : static_cast<std::uint32_t>(std::max(1, 256 / world));
   std::vector<float> numbers(coords);
@@ -287,12 +287,12 @@ ExchangeCell measured_native_sum(Communicator& comm, const MethodBench& how, std
   comm.native_sum(std::span(values));
   const bool right = values == narrowed<T>(sum_of_terms(comm.size(), wide, coords));
   cell.wrong_ranks = count_ranks(comm, !right);
-  std::ranges::fill(values, T{});  // sums of sums would leave the range of floats
+  std::ranges::fill(values, T{});  // sums of sums would overflow
   cell.times = measure(comm, how.seconds, how.least, [&] { comm.native_sum(std::span(values)); });
   return cell;
 }
 
-// What it takes to move the gradients once within this rank's memory, all ranks at a time.
+// The time of moving the gradients once within this rank's memory, all ranks at the same time.
 ExchangeCell measured_memcpy(Communicator& comm, const MethodBench& how, std::size_t coords) {
   ExchangeCell cell{.name = "memcpy", .coords = coords, .checked_against = "its source"};
   const std::vector<float> from = terms(comm.rank(), comm.size(), true, coords);
@@ -332,7 +332,7 @@ void bench_exchange(Communicator& comm, const MethodBench& how, const NetworkFac
     done(cell);
   };
   for (const std::size_t coords : how.sizes) {
-    // of a method: gradients, parameters and state; the wires come to that
+    // for a method: gradients, parameters and state; the wires come on top
     const auto with_memory = [&](const std::string& row, int floats, const auto& work) {
       const auto n = static_cast<double>(coords);
       return with_memory_for(concat(row, " of ", grouped(n), " coordinates"), 4 * n * floats, work);

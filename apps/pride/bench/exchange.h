@@ -1,5 +1,5 @@
-// What the methods take: their exchanges, gradients encoded already, and steps of the optimizer
-// with the gradients ready; and whether they are right.
+// Times of the methods' exchanges with encoded gradients, and of optimizer steps with the gradients
+// ready; and checks of the results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,35 +16,36 @@
 
 namespace pride::app {
 
-// Of exchange and of optimizer, but for what says otherwise.
+// For exchange and optimizer, unless noted.
 struct MethodBench {
   std::vector<std::string> methods = {};  // "lion", or with options "lion:dense=bf16"
-  // of exchange: "key=value", of every other method with the key
+  // for exchange: "key=value", for every other method with the key
   std::vector<std::string> method_options = {};
   std::vector<std::size_t> sizes = {};  // coordinates
   std::size_t bucket_coords = std::size_t{1} << 20;
-  int tensors = 1;           // of optimizer: as many lie apart; 1: one flat buffer
-  Nodes nodes = {};          // of exchange; known: the hierarchical route, for methods that have it
-  int exchange_threads = 4;  // 0: exchange without threads of its own; no row with overlap
-  double seconds = 1;        // of each cell; of all rows' steps together, at least
-  int least = 5;             // measurements of each cell; rounds of steps
+  int tensors = 1;   // for optimizer: number of separate tensors; 1: one flat buffer
+  Nodes nodes = {};  // for exchange; if known: the hierarchical route, for methods that have it
+  int exchange_threads = 4;  // 0: exchange on the caller's thread; no row with overlap
+  double seconds = 1;        // minimum per cell; for steps, of all rows together
+  int least = 5;             // minimum measurements per cell; rounds of steps
 };
 
 struct ExchangeCell {
   std::string name;  // the method, or the rival
   std::size_t coords = 0;
   Times times = {};
-  // Bytes that a rank sends: of the rank with most. As counted; where the transport's own sum is in
-  // it, which nobody can count, an estimate: a method's cost, and of the sum alone that of a ring.
+  // Counted bytes of the rank that sends most. If they contain the transport's own sum, which
+  // cannot be counted, they are an estimate: the method's cost, and for the sum alone that of a
+  // ring.
   double bytes = 0;
-  // The method's: "sharded", "one-shot", "hierarchical", "native"; "mixed" where buckets differ.
+  // The method's: "sharded", "one-shot", "hierarchical", "native"; "mixed" if buckets differ.
   std::string route = {};
-  // Bytes that leave the node which sends most off it, as its ranks' costs say; nothing where nodes
-  // are not known or of no use to the method.
+  // Bytes that leave the node which sends most, by its ranks' stated costs; nothing if nodes are
+  // unknown or the method does not use them.
   std::optional<double> bytes_off_node = {};
   bool counted = true;
   double limit_s = 0;  // those bytes at the best goodput measured; 0 if alone
-  // Ranks whose result is not what it must be.
+  // Ranks with a wrong result.
   int wrong_ranks = 0;
   std::string checked_against = {};  // "threads" (the same exchange there), "rank 0", "the exact
                                      // sum", "its source" (of memcpy)
@@ -53,8 +54,8 @@ struct ExchangeCell {
   double bus_bandwidth() const;        // bytes sent per second
 };
 
-// Throws InvalidArgument on a method, an option or a value that there is not, and on one of
-// `method_options` that no method has. Local, and soon done.
+// Throws InvalidArgument on an unknown method, option or value, and on one of `method_options` that
+// no method has. Local and fast.
 void check_options(const MethodBench& how, int world);
 
 // For each size the methods, the transport's all-reduce of fp32 and of bf16, and memcpy of as many

@@ -60,7 +60,7 @@ Fields bandwidth_fields(double algorithm, double bus) {
 
 Fields wrong_field(int ranks) { return {{"wrong_ranks", ranks, "wrong", 6}}; }
 
-// `base`: what the row that all are compared with is called.
+// `base`: the name of the reference row.
 Fields common_step_fields(const Communicator& comm, const StepRow& row, const char* base,
                           double base_s) {
   const auto ms = [](const char* key, const char* head, double seconds) {

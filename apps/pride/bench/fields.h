@@ -27,14 +27,14 @@ Fields fields_of(const Communicator& comm, const NetworkFacts& facts);  // JSON 
 std::string network_text(const Communicator& comm, const NetworkFacts& facts);
 Fields fields_of(const Communicator& comm, const PatternCell& cell);
 Fields fields_of(const Communicator& comm, const ExchangeCell& cell);
-// Beside the row to which all are compared.
+// Compared with the reference row.
 Fields optimizer_fields(const Communicator& comm, const StepRow& row, const StepRow& alone,
                         std::size_t coords);
 Fields step_fields(const Communicator& comm, const StepRow& row, const StepRow& backward);
 Fields fields_of(const KernelCell& cell);
 Fields fields_of(const LoaderRow& row);
 
-// Prints rows, each at once; the head of a table before the first row that has it.
+// Prints each row at once; the head of a table before its first row.
 class RowPrinter {
  public:
   explicit RowPrinter(bool json, bool silent = false) : json_(json), silent_(silent) {}

@@ -1,4 +1,4 @@
-// How fast images are read, decoded and cropped, and whether all of them can be.
+// Times of reading, decoding and cropping images, and a check that all can be decoded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

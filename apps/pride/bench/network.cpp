@@ -1,5 +1,5 @@
-// Ping-pong, and everybody to everybody; each pattern as its buffers, a call, and what every rank
-// must have received.
+// Ping-pong, and all ranks to all; each pattern as its buffers, a call, and the expected bytes of
+// every rank.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/network.h"
 
@@ -77,7 +77,7 @@ double rate_of(Communicator& comm, double seconds, std::size_t peers, Call&& cal
   }
 }
 
-// Of messages that take kBrieflyEnough or so; the ranks of a process share its time.
+// For messages that take about kBrieflyEnough; the ranks of a process share its time.
 double cpu_per_byte(Communicator& comm, double goodput) {
   const auto n = static_cast<std::size_t>(comm.size());
   const double wanted = goodput * kBrieflyEnough / static_cast<double>(n - 1);
@@ -98,7 +98,7 @@ double cpu_per_byte(Communicator& comm, double goodput) {
 
 constexpr int kAll = -1;  // as a receiver
 
-// What rank `from` sends to rank `to` at an offset.
+// The bytes that rank `from` sends to rank `to` at an offset.
 std::byte sent_byte(int from, int to, std::size_t i) {
   const auto mixed = (static_cast<std::uint32_t>(i) + 977u * static_cast<std::uint32_t>(from + 1) +
                       131071u * static_cast<std::uint32_t>(to + 2)) *
@@ -120,7 +120,7 @@ std::vector<std::byte> bytes_of(const std::vector<Part>& parts, std::size_t part
   return bytes;
 }
 
-// One pattern on one rank: what it sends and must receive, as parts of equal size.
+// One pattern on one rank: the parts, of equal size, that it sends and must receive.
 struct Pattern {
   const char* name;
   double sent_share;    // of the data, by a rank
@@ -178,13 +178,13 @@ PatternCell measured(Communicator& comm, const Pattern& pattern, std::size_t byt
   return cell;
 }
 
-// Whole numbers, so small that every order of additions is exact.
+// Small integers, so that every order of additions is exact.
 float term(int rank, std::size_t i) {
   return static_cast<float>(std::to_integer<int>(sent_byte(rank, kAll, i)) - 128);
 }
 
-// Works in place, so that every run adds up what the one before has left. Zeros are measured, and
-// one more run is checked.
+// Works in place, so every run sums the result of the previous one. Zeros are measured, and one
+// more run is checked.
 PatternCell measured_sum(Communicator& comm, std::size_t bytes, const PatternBench& how) {
   std::vector<float> values((bytes + sizeof(float) - 1) / sizeof(float)), expected(values);
   PatternCell cell{.name = "all-reduce", .bytes = values.size() * sizeof(float)};

@@ -1,4 +1,4 @@
-// What the network between the ranks can do, measured; patterns of messages, timed and verified.
+// Measures the network between the ranks; times and verifies patterns of messages.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,24 +15,24 @@ namespace pride::app {
 struct NetworkFacts {
   // Half of a round trip of 8 bytes between rank 0 and another, the slowest other; s. 0 if alone.
   double latency_s = 0;
-  // Of each further message where all ranks send one of 8 bytes to each other: what is left of
-  // that exchange's time, divided by N - 2. 0 on two ranks.
+  // Time of each further message if all ranks send 8 bytes to each other: the rest of that
+  // exchange's time, divided by N - 2. 0 on two ranks.
   double message_s = 0;
   // Bytes that a rank sends per second while all ranks send to all others and receive as much:
   // the pattern of every exchange, in messages of the best size. Of the slowest rank; 0 if alone.
   double goodput = 0;
   // Processor time of this rank for each of those bytes, the kernel's included.
   double cpu_s_per_byte = 0;
-  // The same rate with one message from rank 0 to the last rank at a time, as ping-pong has it:
-  // where ranks are placed host by host, those two do not share one.
+  // The same rate with one message at a time from rank 0 to the last rank, as in ping-pong: with
+  // ranks placed host by host, these two are on different hosts.
   double pair_goodput = 0;
 };
 
 // Ranks of `comm` that are threads of this rank's process, itself among them. Collective.
 int ranks_in_this_process(Communicator& comm);
 
-// Takes a few times `seconds`; with kBriefly about a second at most, without pair_goodput, and with
-// messages up to those that take 10 ms. Collective; the result is the same on all ranks.
+// Takes a few times `seconds`. kBriefly takes about a second at most, omits pair_goodput, and uses
+// messages of up to 10 ms. Collective; the result is the same on all ranks.
 inline constexpr double kBriefly = 0;
 NetworkFacts measure_network(Communicator& comm, double seconds);
 
@@ -44,10 +44,10 @@ NetworkFacts measure_network(Communicator& comm, double seconds);
 //   all-reduce  the transport's own sum of so many bytes of float32
 struct PatternCell {
   std::string name;
-  std::size_t bytes = 0;  // as asked, rounded up to whole parts or numbers
+  std::size_t bytes = 0;  // as requested, rounded up to whole parts or numbers
   Times times = {};
   double sent_share = 1;  // of the bytes, by a rank; of an all-reduce what a ring sends
-  int wrong_ranks = 0;    // that have not received what they must
+  int wrong_ranks = 0;    // ranks that received wrong bytes
 
   double algorithm_bandwidth() const { return static_cast<double>(bytes) / times.median_s; }
   double bus_bandwidth() const { return sent_share * algorithm_bandwidth(); }
@@ -59,9 +59,9 @@ struct PatternBench {
   int least = 5;                        // measurements of each cell
 };
 
-// Calls `done` after each cell, on all ranks with the same values. Whether results are right is
-// looked at when the time is taken: those of the last measured call, and of an all-reduce those of
-// one more. Nothing is measured alone. Collective.
+// Calls `done` after each cell, on all ranks with the same values. Results are checked after the
+// timing: those of the last measured call, and for an all-reduce of one more call. Nothing is
+// measured with one rank. Collective.
 void bench_patterns(Communicator& comm, const PatternBench& how,
                     const std::function<void(const PatternCell&)>& done);
 

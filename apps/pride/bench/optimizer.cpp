@@ -19,7 +19,7 @@ namespace {
 constexpr kernels::Blend kBlend{0.9f, 0.1f, 0.99f, 0.01f};
 constexpr kernels::Step kStep{1.0f, 1e-4f};
 
-// What the dense step in shared memory needs of the other threads.
+// The other threads' data for the dense step in shared memory.
 struct SharedMean {
   SharedMean(int ranks, std::size_t n)
       : all_here(ranks), grads(static_cast<std::size_t>(ranks)), mean(n) {}

@@ -1,5 +1,5 @@
-// What repeated measurements come to, steps of several kinds timed in turn on all ranks, and rows
-// for which there is no memory.
+// Statistics of repeated measurements, steps of several kinds timed alternately on all ranks, and
+// rows that do not fit in memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -45,13 +45,13 @@ int count_ranks(Communicator& comm, bool is_true);
 // Of the process or of the thread, by the kernel's clock of processor time.
 double cpu_seconds(clockid_t clock);
 
-// Calls `work` until `seconds` are over, `least` times at least, all ranks as often; each
-// measurement is that of the slowest rank, and lasts 20 ms or more: a call that is shorter is
-// repeated within it without a pause. Seconds are per call. Collective.
+// Calls `work` until `seconds` are over, at least `least` times, equally often on all ranks. Each
+// measurement is the slowest rank's and lasts at least 20 ms: shorter calls are repeated without a
+// pause. Seconds are per call. Collective.
 Times measure(Communicator& comm, double seconds, int least, const std::function<void()>& work);
 
-// Returns what `work` does; if the system has no memory for it, throws an Error that says of which
-// row (with its size) and how many bytes it takes at least on each rank.
+// Returns the result of `work`. If memory is short, throws an Error that names the row (with its
+// size) and the minimum bytes per rank.
 template <typename Work>
 auto with_memory_for(const std::string& row, double bytes, Work&& work) {
   try {
@@ -69,12 +69,12 @@ struct StepRow {
   bool overlap = false;
   std::size_t bucket_coords = 0;  // of a method
   Times times = {};
-  // Medians, of the slowest rank each: arithmetic before and after, and what the caller waited for.
+  // Medians, each of the slowest rank: arithmetic before and after, and the caller's wait.
   double encode_s = 0, exchange_s = 0, apply_s = 0;
   double samples_per_s = 0;  // of all ranks, at the median; 0 without a model
   double bytes = 0;          // sent per step, of the rank with most, in the last round
-  // Of a method: ranks whose parameters after its first step, from the same ones in every row, are
-  // not those that rank 0 has after that step without overlap.
+  // For a method: ranks whose parameters after its first step differ from rank 0's after that step
+  // without overlap. All rows start from the same parameters.
   std::optional<int> wrong_ranks = {};
 };
 
@@ -90,9 +90,9 @@ struct StepParams {
   std::function<std::uint64_t()> hash;
 };
 
-// Rounds go through the steps in turn, so that what else the machine does hits them alike; all
-// ranks begin a step together, and it lasts as long as the slowest's. There are `least` rounds at
-// least, and as many as take `seconds`, after one that warms up and is checked. Collective.
+// Each round runs all kinds of steps in turn, so that other work on the machine affects them alike.
+// All ranks begin a step together, and its time is the slowest rank's. There are at least `least`
+// rounds, and as many as take `seconds`, after one that warms up and is checked. Collective.
 std::vector<StepRow> time_steps(Communicator& comm, std::vector<TimedStep> steps,
                                 const StepParams& params, double seconds, int least);
 

@@ -11,7 +11,7 @@
 namespace pride::app {
 namespace {
 
-constexpr double kMostRuns = 10'000;  // more would take minutes to list, and years to make
+constexpr double kMostRuns = 10'000;  // more would take minutes to list and years to run
 
 // `axes`, with those of `own` in place of the ones of the same flag, or after them.
 std::vector<Axis> replaced(std::vector<Axis> axes, const std::vector<Axis>& own) {
@@ -26,7 +26,7 @@ std::vector<Axis> replaced(std::vector<Axis> axes, const std::vector<Axis>& own)
   return axes;
 }
 
-// A value of --steps takes the place of one of --epochs, and the other way round.
+// A value of --steps replaces one of --epochs, and vice versa.
 void put(FlagValues& flags, const std::string& flag, std::vector<std::string> values) {
   if (flag == "steps") flags.erase("epochs");
   if (flag == "epochs") flags.erase("steps");
@@ -44,7 +44,7 @@ OwnSettings own_of(const Experiment& experiment, const std::string& label) {
   return found != experiment.own.end() ? found->second : OwnSettings{.method = label};
 }
 
-// Before anything of its size is made: how many runs the experiment means, those of [tune] too.
+// The number of runs of the experiment, with [tune], before anything of that size is allocated.
 void check_size(const Experiment& experiment) {
   double runs = 0;
   for (const Grid& grid : experiment.grids) {
@@ -65,8 +65,8 @@ void check_size(const Experiment& experiment) {
               " runs; an experiment has at most ", grouped(kMostRuns));
 }
 
-// Flags in which cells of a label differ, whichever grid they are of; one that only some have, too.
-// `first`: one of them.
+// Flags in which cells of a label differ, over all grids; also flags that only some have. `first`:
+// one of them.
 std::set<std::string> differing(const std::vector<Cell>& cells, const Cell& first) {
   std::set<std::string> flags;
   const auto add_other = [&](const FlagValues& some, const FlagValues& others) {
@@ -83,8 +83,8 @@ std::set<std::string> differing(const std::vector<Cell>& cells, const Cell& firs
   return flags;
 }
 
-// Leaves in `varied`, which has the cell's point, what tells it from others of its label: those of
-// its axes first, then what it has from elsewhere.
+// Reduces `varied`, the cell's point, to the flags that distinguish it from others of its label:
+// first its axes, then other flags.
 void name_by(std::set<std::string> flags, Cell& cell) {
   Point named;
   for (const auto& [flag, value] : cell.varied) {
@@ -122,7 +122,7 @@ std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more)
         if (experiment.tune) cell.tune = replaced(experiment.tune->grid, own.tune);
         const auto [at, is_new] = places.try_emplace({cell.label, cell.flags}, cells.size());
         if (is_new) cells.push_back(std::move(cell));
-        // a cell that stands twice has the seeds of both
+        // a repeated cell has the seeds of both
         std::vector<std::uint64_t>& seeds = cells[at->second].seeds;
         for (const std::uint64_t seed : grid.seeds) {
           if (std::ranges::count(seeds, seed) == 0) seeds.push_back(seed);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kLongestLabel = 100;  // names of folders begin with it
 
-// A flag of `pride train`, to try values on; null if there is none.
+// A flag of `pride train`, to test values; null if there is none.
 CLI::Option* trial_option(const std::string& flag) {
   static TrainOptions options;
   static CLI::App& app = []() -> CLI::App& {
@@ -30,9 +30,9 @@ CLI::Option* trial_option(const std::string& flag) {
   return app.get_option_no_throw("--" + flag);
 }
 
-// Why the parser would not take the value of a flag; empty if it would.
+// Why the parser rejects the value of a flag; empty: it does not.
 std::string why_not(const std::string& flag, const std::string& value) {
-  // on a command line it would take the next word
+  // on a command line it would consume the next word
   if (value.empty()) return concat("--", flag, ": an empty value");
   CLI::Option* option = trial_option(flag);
   try {
@@ -71,7 +71,7 @@ class Reader {
         found.tune = tuning(value);
       } else {
         refuse(value, "unknown key '", key,
-               "'; there are title, note, train, grid, method and tune");
+               "'; known are title, note, train, grid, method and tune");
       }
     }
     return found;
@@ -107,8 +107,8 @@ class Reader {
     return found;
   }
 
-  // The flag of a key, with its values, each of which its parser would take by itself; of
-  // method-opt, together.
+  // The flag of a key with its values. Its parser accepts each value by itself; for method-opt all
+  // together.
   Axis axis(const toml::node& node, const std::string& key) const {
     Axis found{.flag = key, .values = texts(node, key)};
     for (std::string& value : found.values) {
@@ -147,7 +147,7 @@ class Reader {
       if (but.contains(key)) continue;
       Axis found = axis(value, key);
       if (value.is_array() && key != kMethodOption) {
-        refuse(value, "'", key, "' has several values: that belongs into [grid]");
+        refuse(value, "'", key, "' has several values: move it to [grid]");
       }
       values[found.flag] = std::move(found.values);
     }
@@ -232,7 +232,7 @@ void check_labels(const Experiment& experiment, const std::string& file) {
     labels.insert(grid.labels.begin(), grid.labels.end());
     for (const std::uint64_t seed : grid.seeds) {
       PRIDE_CHECK(!experiment.tune || seed != experiment.tune->seed, file, ": seed ", seed,
-                  " of [tune] is one of [grid]; values must be chosen on a seed that is not shown");
+                  " of [tune] is one of [grid]; tune on a seed that is not in the results");
     }
   }
   for (const std::string& label : labels) check_label(concat(file, ": method"), label);
@@ -252,7 +252,7 @@ const Flag* flag_of(const std::string& key, std::string& value) {
   try {
     value = option->get_flag_value(key, value);
   } catch (const std::logic_error&) {
-    value = concat("no-", value);  // neither true nor false, as the parser will say
+    value = concat("no-", value);  // neither true nor false; the parser reports it
   }
   return flag;
 }

@@ -1,5 +1,5 @@
-// Experiment: which runs `pride sweep` and `pride compare` make. docs/experiments.md has the format
-// of its file.
+// Experiment: the runs of `pride sweep` and `pride compare`. docs/experiments.md has the format of
+// its file.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,16 +28,16 @@ struct Grid {
   std::vector<Axis> axes;            // the other flags
 };
 
-// [method.LABEL]: what holds for the runs of one label only.
+// [method.LABEL]: settings for the runs of one label only.
 struct OwnSettings {
-  std::string method;                     // of `pride train`; if not given, the label
-  std::vector<Axis> axes = {};            // instead of the value or the axis that all have
+  std::string method;                     // of `pride train`; default: the label
+  std::vector<Axis> axes = {};            // instead of the shared value or axis
   std::vector<std::string> options = {};  // method-opt
   std::vector<Axis> tune = {};            // instead of the axes of [tune.grid] of the same flag
   unsigned line = 0;                      // of the file
 };
 
-// [tune]: before the runs, the best point of a grid is chosen on a seed that is not among theirs.
+// [tune]: before the runs, the best point of a grid is chosen on a seed that the runs do not have.
 struct Tuning {
   std::uint64_t seed = 100;
   std::string by = "loss";  // lowest; or "accuracy", highest
@@ -55,35 +55,37 @@ struct Experiment {
   std::vector<Grid> grids = {};
   std::map<std::string, OwnSettings> own = {};  // by label
   std::optional<Tuning> tune = {};
-  bool all_or_none = false;  // a run that `pride train` would refuse is an error before any is made
+  bool all_or_none =
+      false;  // a run that `pride train` would refuse is an error before any run starts
 };
 
-// The flag that a key of a file or of --set means; null if there is none. Of "no-overlap" it is
-// overlap, and `value` is turned round.
+// The flag of a key in a file or in --set; null if there is none. "no-overlap" gives overlap and
+// inverts `value`.
 const Flag* flag_of(const std::string& key, std::string& value);
 
-// Throws InvalidArgument unless folders can be named after the label: letters, digits, '-', '_' and
+// Throws InvalidArgument unless the label can be a folder's name: letters, digits, '-', '_' and
 // '.', 100 at most. `where` begins the text.
 void check_label(const std::string& where, const std::string& label);
 
-// Throws DataError: no such file, no TOML; InvalidArgument, naming file, line and key: a key that
-// is not known, a value of the wrong kind, an empty list, a label that no grid has.
+// Throws DataError if the file is missing or not TOML. Throws InvalidArgument, naming file, line
+// and key, on an unknown key, a value of the wrong kind, an empty list, or a label that no grid
+// has.
 Experiment read_experiment(const std::filesystem::path& file);
 
-// One combination of an experiment's settings, but for the seed.
+// One combination of an experiment's settings, without the seed.
 struct Cell {
   std::string label;
   FlagValues flags;   // of `pride train`, method included; no seed
-  Point varied = {};  // of these, those in which cells of the label differ
+  Point varied = {};  // the flags in which cells of the label differ
   std::vector<std::uint64_t> seeds = {};
   std::vector<Axis> tune = {};  // with [tune]: the grid
 };
 
 // All cells, grid by grid, each once. `more`: flags of the command line, instead of the file's.
-// Throws InvalidArgument if they mean more runs than a sweep may have.
+// Throws InvalidArgument if there are more runs than a sweep may have.
 std::vector<Cell> cells_of(const Experiment& experiment, const FlagValues& more);
 
-// The flags with those of the point instead.
+// The flags, overridden by those of the point.
 FlagValues with_point(FlagValues flags, const Point& point);
 
 }  // namespace pride::app

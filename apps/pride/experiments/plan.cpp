@@ -19,13 +19,13 @@ namespace pride::app {
 namespace fs = std::filesystem;
 namespace {
 
-// bytes of a folder's name that say what the run is; a seed and a hash follow, and 255 is the limit
+// bytes of a folder's name that describe the run; a seed and a hash follow, and 255 is the limit
 constexpr std::size_t kLongestName = 200;
 
 // flags that can change neither whether a run begins nor how long it is
 const std::set<std::string> kOnlyNumbers = {"lr", "weight-decay", "seed"};
 
-// A flag that decides parameters or bytes; where data lie, their hash does.
+// A flag that affects parameters or bytes; for paths of data their hash does.
 bool decides(const std::string& flag) {
   const Role role = role_of(flag);
   return role != Role::kData && role != Role::kSpeed && role != Role::kOutput;
@@ -59,7 +59,7 @@ std::string id_of(const Run& run, const FlagValues& flags) {
   for (const auto& [flag, value] : run.varied) {
     if (role_of(flag) != Role::kData) id += concat("-", flag, "=", for_file_name(value));
   }
-  // what is cut off is in the hash
+  // the hash covers what is cut off
   if (id.size() > kLongestName) id.resize(kLongestName);
   return concat(id, "-seed=", run.seed, "-", hex16(hash_of(words)).substr(0, 10));
 }
@@ -80,12 +80,12 @@ nlohmann::json with_budget_as_option(nlohmann::json settings) {
   return settings;
 }
 
-// Everything of a run short of its first step, on one rank. What this accepts is refused by `pride
-// train` for its device or for want of memory only. Throws InvalidArgument, DataError.
+// Prepares a run up to its first step, on one rank. `pride train` then refuses it only for its
+// device or for lack of memory. Throws InvalidArgument, DataError.
 TrainPlan dry_run(const TrainOptions& options, std::shared_ptr<const Task> task) {
   TrainPlan plan = make_plan(options, options.workers, std::move(task));
   OptimizerOptions alike = plan.optimizer;
-  alike.overlap = false;  // no thread is needed to say no
+  alike.overlap = false;  // no threads needed for a check
   const auto alone = make_thread_world(1);
   const Optimizer optimizer(*alone.front(),
                             layout_of(*plan.task->model().make(), options.decay_all), alike);
@@ -120,8 +120,8 @@ void overrule_tuning(const FlagValues& given, Experiment& experiment) {
   }
 }
 
-// What [tune] chooses cannot tell cells apart as well: the name would tell another value than the
-// run.
+// A flag chosen by [tune] cannot distinguish cells: the name would show another value than the
+// run's.
 void check_axes(const Experiment& experiment, const Cell& cell) {
   for (const Axis& axis : cell.tune) {
     for (const std::string& rival : with_rival(axis.flag)) {
@@ -132,7 +132,7 @@ void check_axes(const Experiment& experiment, const Cell& cell) {
   }
 }
 
-// A name that no method has is a slip of the pen, to be told now and not after hours.
+// An unknown option name is a typing error: report it now, not after hours.
 void check_method(const Experiment& experiment, const Cell& cell) {
   try {
     method_info(cell.flags.at("method").front(), 1);
@@ -174,7 +174,7 @@ ExperimentPlan::ExperimentPlan(Experiment wanted, FlagValues instead, fs::path f
     cell.flags.emplace("workers", std::vector{std::to_string(kDefaultWorkers)});
   }
   for (const Cell& cell : cells) check_axes(experiment, cell);
-  // a file of which nothing can be run is a mistake, not a sweep in which all runs failed
+  // if no run can start, the file is wrong; it is not a sweep with failed runs
   std::string first;
   bool some = false;
   for (const Cell& cell : cells) {

@@ -1,5 +1,4 @@
-// ExperimentPlan: the runs that an experiment is made of, each with its command line and its
-// folder.
+// ExperimentPlan: the runs of an experiment, each with its command line and folder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,11 +18,11 @@ namespace pride::app {
 // "--name=value" for each value of each flag.
 std::vector<std::string> arguments_of(const FlagValues& flags);
 
-// What `pride train` would understand. Throws InvalidArgument.
+// The options as `pride train` would parse them. Throws InvalidArgument.
 TrainOptions parse_train(const std::vector<std::string>& arguments);
 
 struct Run {
-  // What is the same for runs that differ in rates, decay and seed only.
+  // Values shared by runs that differ only in rates, decay and seed.
   std::string refused = {};    // why `pride train` would not begin; empty if it would
   std::string data_hash = {};  // what summary.json will say under "data"
   nlohmann::json model_size = nlohmann::json::object();  // and under "model", "size"
@@ -34,10 +33,10 @@ struct Run {
   std::string label = {};
   std::uint64_t seed = 0;
   bool tuning = false;
-  std::vector<std::string> arguments = {};  // of `pride train`, but for --out and what goes with it
+  std::vector<std::string> arguments = {};  // of `pride train`, without --out and related flags
   nlohmann::json settings = {};             // what summary.json will say under "settings"
-  Point varied = {};                        // what tells the cell from others of its label
-  std::string id = {};  // made of label, settings, seed, and a hash of all that decides the result
+  Point varied = {};    // the flags that distinguish the cell from others of its label
+  std::string id = {};  // label, settings, seed, and a hash of all that affects the result
   std::filesystem::path folder = {};  // OUT/runs/ID
 };
 
@@ -49,8 +48,8 @@ class ExperimentPlan {
   // loaded.
   ExperimentPlan(Experiment wanted, FlagValues instead, std::filesystem::path folder);
 
-  // With [tune]: the run that tries the point for the cell. Cells that differ in nothing but what
-  // [tune] sets have the same.
+  // With [tune]: the run that tries the point for the cell. Cells that differ only in flags set by
+  // [tune] share it.
   Run tuning_run(const Cell& cell, const Point& point) const;
   // The run of the experiment itself; `chosen` by tuning, else empty.
   Run final_run(const Cell& cell, const Point& chosen, std::uint64_t seed) const;
@@ -70,9 +69,9 @@ class ExperimentPlan {
   mutable std::map<FlagValues, std::shared_ptr<const Task>> tasks_;  // by the flags that make them
 };
 
-// True if the run with this summary was the wanted one. Settings that can change neither a result
-// nor its bytes are left out; one that an older version did not record counts as its default.
-// Throws nlohmann::json::exception on what is no summary.
+// True if the run with this summary was the wanted one. Settings that change neither result nor
+// bytes are ignored. One that an older version did not record counts as its default. Throws
+// nlohmann::json::exception if it is not a summary.
 bool same_run(const nlohmann::json& summary, const Run& wanted);
 
 }  // namespace pride::app

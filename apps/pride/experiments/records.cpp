@@ -1,4 +1,4 @@
-// What is said of an experiment's runs: lines and an overview in JSON, a table for people.
+// Records of an experiment's runs: lines and an overview in JSON, a table for people.
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/runner.h"
 
@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using State = Entry::State;
 
-// of a run's summary, what its line repeats
+// fields of a run's summary that its line repeats
 constexpr const char* kFacts[] = {"param_hash",    "steps",
                                   "steps_skipped", "method",
                                   "isa",           "versions",
@@ -29,7 +29,7 @@ constexpr const char* kFacts[] = {"param_hash",    "steps",
                                   "steps_planned", "seconds",
                                   "transport"};
 
-// what decides a run's initial values and first batch, beside its seed
+// flags that determine a run's initial values and first batch, besides its seed
 constexpr const char* kStart[] = {
     "task",     "model",   "layers",     "heads",         "width",        "context",
     "patch",    "batch",   "image-size", "shots",         "skip-long",    "accumulate",
@@ -37,7 +37,7 @@ constexpr const char* kStart[] = {
 
 constexpr double kSameBytes = 0.01;  // late steps that differ less are not worth a second number
 
-// The runs of one cell that were made, one a seed, and the values of those that have a result.
+// The finished runs of one cell, one per seed, and the values of those with a result.
 struct Row {
   std::string label;  // with what varies: "lion, workers 4"
   std::vector<const Entry*> runs = {};
@@ -57,7 +57,7 @@ struct Row {
   double ring_bytes() const {
     return fp32_ring_bytes(good.front()->parameters(), good.front()->world());
   }
-  // None if not all runs have the metric: another task's.
+  // None unless all runs have the metric.
   std::vector<double> finals(const std::string& key) const {
     const auto has = [&](const RunData* run) { return run->final.contains(key); };
     if (!std::ranges::all_of(good, has)) return {};
@@ -82,7 +82,7 @@ int count(const Runs& runs, State state) {
   return static_cast<int>(std::ranges::count(runs.entries, state, &Entry::state));
 }
 
-// Runs that [tune] has yet to decide on; they have no entry.
+// Runs that wait for [tune]; they have no entry yet.
 int undecided(const Runs& runs) {
   int n = 0;
   for (const Choice& choice : runs.choices) {
@@ -104,7 +104,7 @@ std::vector<Row> rows_of(const std::deque<Entry>& entries) {
   return rows;
 }
 
-// what the tasks call their result, next to the loss
+// the tasks' names of their result, besides the loss
 std::string second_metric(const std::vector<Row>& rows) {
   for (const char* key : {"accuracy", "bits_per_byte", "perplexity"}) {
     for (const Row& row : rows) {
@@ -116,7 +116,7 @@ std::string second_metric(const std::vector<Row>& rows) {
   return "train_loss";
 }
 
-// Both numbers where a method's beginning is dearer: "4,930,736 (late 154,504)"
+// Both numbers if a method's first steps cost more: "4,930,736 (late 154,504)"
 template <typename Text>
 std::string with_late(const Row& row, const Text& text) {
   const double mean = row.mean_bytes(), late = row.late_bytes();
@@ -135,7 +135,7 @@ Json beta2_of(const Row& row) {
   return settings.is_object() ? Json(settings.value("beta2", nlohmann::json())) : Json(nullptr);
 }
 
-// "?" of a run that was to have the rate that tuning chooses, and got none.
+// "?" if tuning should have chosen the rate and found none.
 std::string rate_text(const Run& run) {
   return std::isfinite(run.rate) ? number_text(run.rate) : "?";
 }
@@ -227,11 +227,11 @@ std::string tried_points(const std::vector<Choice>& choices) {
                      trial.loss ? spread_text({std::abs(*trial.loss)}) : "failed");
     }
   }
-  return text.empty() ? "" : concat("\nPoints that [tune] tried, on its own seed:\n", text, "\n");
+  return text.empty() ? "" : concat("\nPoints tried by [tune], on its own seed:\n", text, "\n");
 }
 
-// The flags whose chosen value is the largest or the smallest of their axis (but 0): a better one
-// may lie beyond it. Axes of one value, and of words, have no end.
+// The flags whose chosen value is the largest or smallest of its axis (except 0): a better one may
+// lie beyond it. Axes of one value, and of words, do not count.
 std::vector<std::string> at_end_of_grid(const Choice& choice) {
   std::vector<std::string> flags;
   for (const auto& [flag, value] : choice.chosen) {
@@ -262,8 +262,9 @@ std::string chosen_at_end(const std::vector<Choice>& choices) {
     }
   }
   if (notes.empty()) return "";
-  return concat("\nChosen at the end of [tune.grid], better values may lie beyond it:\n", notes,
-                "\n");
+  return concat(
+      "\nThese values are the first or last of [tune.grid]; better ones may lie beyond:\n", notes,
+      "\n");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One run: found in its folder, or made by a process of its own.
+// One run: found in its folder, or run in its own process.
 // SPDX-License-Identifier: Apache-2.0
 #include "experiments/runner.h"
 
@@ -46,7 +46,7 @@ RunData read_whole(const Run& run) {
   return data;
 }
 
-// the program's own words, if it had any
+// the program's own message, if any
 std::string last_error(const fs::path& log) {
   std::ifstream in(log);
   std::string found, last;
@@ -95,8 +95,8 @@ int wait_for(pid_t child, bool (*stop_asked)() noexcept) {
 
 // Runs this very program with the given arguments, its output in the file `log`, and waits for its
 // end. While stop_asked() is true (it is polled), the child is asked once to stop, by SIGTERM: it
-// has a process group of its own, so that Ctrl-C reaches it only this way. Should this process die
-// first, the child is asked as well. Returns its exit code, or 128 + the signal that killed it.
+// has a process group of its own, so that Ctrl-C reaches it only this way. If this process dies
+// first, the child is asked, too. Returns its exit code, or 128 + the signal that killed it.
 int run_child(const std::vector<std::string>& arguments, const fs::path& log,
               bool (*stop_asked)() noexcept) {
   std::vector<std::string> texts = {"pride"};
@@ -134,7 +134,7 @@ std::optional<RunData> make_run(const Run& run, bool (*stop_asked)() noexcept) {
   std::error_code error;
   fs::create_directories(run.folder, error);
   if (error) throw DataError(concat(run.folder.string(), ": ", error.message()));
-  // should the run fail, no summary may be left that is not its own
+  // remove an old summary: if the run fails, none may be left
   fs::remove_all(run.folder / "summary.json");
   std::vector<std::string> arguments = {"train"};
   arguments.insert(arguments.end(), run.arguments.begin(), run.arguments.end());

@@ -30,7 +30,7 @@ constexpr const char* kFailure = "failed.json";
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-// That [tune] would have chosen.
+// The runs for which [tune] should have chosen.
 constexpr double kUnknownRate = std::numeric_limits<double>::quiet_NaN();
 
 RunData failure(const Run& run, const std::string& why) {
@@ -95,7 +95,7 @@ class Runner {
   Runs runs;
 
  private:
-  // False if there are none to add, or none as yet.
+  // False if there are none to add, or none yet.
   bool add_tuning_runs() {
     bool any = false;
     for (Choice& choice : runs.choices) {
@@ -108,7 +108,7 @@ class Runner {
     return any;
   }
 
-  // Every point at once, or one by climbing, which waits for those before it.
+  // All points at once, or one when climbing, which waits for the earlier ones.
   std::vector<std::size_t> next_points(const Choice& choice) const {
     std::vector<std::size_t> points;
     if (plan_.experiment.tune->climb) {
@@ -122,7 +122,8 @@ class Runner {
     return points;
   }
 
-  // Those of which all is known. Seed by seed: what an interruption leaves behind can be compared.
+  // The completely known runs, seed by seed, so that the runs before an interruption can be
+  // compared.
   void add_final_runs() {
     for (Choice& choice : runs.choices) choose(choice);
     std::size_t most_seeds = 0;
@@ -161,14 +162,14 @@ class Runner {
       return;
     }
     if (!unusable.empty() && !options_.quiet) {
-      std::cerr << "pride: warning: " << unusable << "; the run is made anew" << std::endl;
+      std::cerr << "pride: warning: " << unusable << "; the run starts again" << std::endl;
     }
     const fs::path failed = run.folder / kFailure;
     if (options_.retry || !fs::exists(failed)) return;
     try {
       set(entry, failure(run, read_json(failed).at("error")));
     } catch (const std::exception&) {
-      // cut short; the run is made anew
+      // cut short; the run starts again
     }
   }
 
@@ -251,9 +252,9 @@ class Runner {
   }
 
   void finish(Entry& entry, std::optional<RunData> result, double seconds) {
-    if (!result && stop_asked_()) return;  // the run in progress: made anew next time
+    if (!result && stop_asked_()) return;  // the run in progress: it starts again next time
     if (!result) result = failure(entry.run, kStoppedBySignal);
-    // a run that was killed says nothing about the next try
+    // a killed run may succeed the next time
     if (!result->ok() && result->summary.is_null() && !was_killed(*result)) {
       const nlohmann::json record = {{"error", result->error}, {"arguments", entry.run.arguments}};
       write_file(entry.run.folder / kFailure, record.dump(2) + "\n");
@@ -277,7 +278,7 @@ class Runner {
     std::cerr << text << clock_text(seconds) << time_left() << std::endl;
   }
 
-  // A thread: now and then the last line of progress of each run that is being made.
+  // A thread that sometimes prints the last progress line of each running run.
   void tell_running() {
     if (!interval_) return;
     std::unique_lock lock(mutex_);
@@ -292,7 +293,7 @@ class Runner {
     }
   }
 
-  // By the samples that are left, at the pace so far: runs side by side are counted in it.
+  // From the remaining samples at the pace so far, which includes parallel runs.
   std::string time_left() const {
     double left = 0;
     for (const Entry& entry : runs.entries) left += is_missing(entry) ? entry.run.samples : 0;
@@ -318,7 +319,7 @@ class Runner {
   std::map<std::string, Entry*> by_id_;
   std::chrono::steady_clock::time_point began_;
 
-  // all below, and the entries while runs are made, under mutex_
+  // mutex_ guards all below, and the entries during runs
   std::mutex mutex_;
   std::condition_variable ended_;
   int running_ = 0, busy_workers_ = 0;

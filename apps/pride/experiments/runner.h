@@ -1,4 +1,4 @@
-// The runs of an experiment: found in its folder, or made, several at a time; and their records,
+// The runs of an experiment: found in its folder, or run several at a time; and their records,
 // which are kept up to date.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,26 +20,26 @@ struct Entry {
   Run run;
   State state = State::kMissing;
   RunData result = {};  // kDone, kFailed
-  bool taken = false;   // it is being made, or was
+  bool taken = false;   // it is running, or was
 };
 
-// What [tune] found for one cell.
+// The result of [tune] for one cell.
 struct Choice {
   const Cell* cell = nullptr;
   std::vector<Point> points = {};       // combinations of its axes
   Point chosen = {};                    // empty: none gave a result
   std::vector<std::size_t> tried = {};  // points, in this order
   std::vector<const Entry*> runs = {};  // that tried them
-  std::vector<Trial> trials = {};       // what they came to
-  bool complete = false;                // all of them have been made, and no other is to be tried
+  std::vector<Trial> trials = {};       // their results
+  bool complete = false;                // all are done, and no other will be tried
 };
 
 struct Runs {
-  // Tuning runs first, then the others seed by seed; those that [tune] has yet to decide on are not
-  // among them. Stay in place as more are added.
+  // Tuning runs first, then the others seed by seed, without those that wait for [tune]. Entries
+  // stay in place when more are added.
   std::deque<Entry> entries = {};
   std::vector<Choice> choices = {};  // one a cell; empty without [tune]
-  bool complete = false;             // none is missing, and none was left out by a signal
+  bool complete = false;             // none is missing, and none was skipped by a signal
 };
 
 struct RunnerOptions {
@@ -47,17 +47,16 @@ struct RunnerOptions {
   bool retry = false, quiet = false;
 };
 
-// What the folder holds already.
+// Reads the runs in the folder.
 Runs known_runs(const ExperimentPlan& plan, const RunnerOptions& options);
 
-// Makes what is missing, until stop_asked() is true. A run that fails is recorded, and the others
-// go on. Throws DataError if the folder cannot be written.
+// Runs what is missing, until stop_asked() is true. A failed run is recorded, and the others
+// continue. Throws DataError if the folder cannot be written.
 Runs make_runs(const ExperimentPlan& plan, const RunnerOptions& options,
                bool (*stop_asked)() noexcept);
 
-// The result of the complete run that the folder holds, if it is the one that is wanted and need
-// not be made again. `unusable`: why files that are there cannot be used, naming one; empty if none
-// is at fault.
+// The result of the complete run in the folder, if it is the wanted one. `unusable`: why existing
+// files cannot be used, naming one; empty: no fault.
 std::optional<RunData> made_before(const Run& run, std::string& unusable);
 
 // Makes one run, a `pride train` in a process of its own, and reads its folder, whose contents are

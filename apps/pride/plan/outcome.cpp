@@ -44,8 +44,8 @@ Json row_json(const PlanRow& row, const PlanFacts& facts) {
           {"rounds", row.method.rounds}};
 }
 
-// Share of a step that is forward and backward, in per cent: 100 is what a rank alone reaches
-// without any arithmetic of a method. Batch and work of a rank stay the same (weak scaling).
+// Share of forward and backward in a step, in per cent: a single rank without any arithmetic of a
+// method has 100. Batch and work per rank are fixed (weak scaling).
 double efficiency(const PlanFacts& facts, const PlanRow& row) {
   return 100 * facts.compute_s / row.best_s();
 }
@@ -68,22 +68,22 @@ std::string measured_text(const Measured& on) {
                 on.cores == 1 ? " core" : " cores");
 }
 
-// Ranks that wait for each other's cores are slower than those of a machine each, and hide the
-// network's time. Empty where they do not.
+// A note if ranks share cores: they are slower than ranks on separate machines, and hide the
+// network's time. Empty otherwise.
 std::string measured_note(const Plan& plan) {
   const Measured& on = plan.measured;
   if (on.ranks <= std::max(1, on.cores)) return "";
   return concat("Forward and backward were measured on ", measured_text(on),
-                ", which is what the verdict is about; for ranks with cores of their own give "
-                "--backward, or --bandwidth and --latency, for which one rank is measured.\n");
+                ", and the verdict is for these. For ranks with their own cores give --backward, "
+                "or --bandwidth and --latency (one rank is then measured).\n");
 }
 
-// What was measured between idle ranks does not hold where backward runs on the same cores.
+// A measurement between idle ranks does not hold if backward runs on the same cores.
 std::string not_modelled(const PlanFacts& facts) {
   if (facts.cores >= 2 || facts.world == 1) return "";
-  return "Not in the model: here backward needs the cores that move bytes. Where ranks had less "
-         "than two cores each, as here, steps of the methods that send most took up to 1.6 times "
-         "as long as predicted; compression then pays more than this says, not less.\n";
+  return "Not in the model: here backward needs the cores that move bytes. With fewer than two "
+         "cores per rank, as here, steps of the methods that send most took up to 1.6 times as "
+         "long as predicted. Compression then pays more than this plan says.\n";
 }
 
 Json or_null(int count) { return count > 0 ? Json(count) : Json(nullptr); }
@@ -110,16 +110,16 @@ std::string verdict(const Plan& plan) {
   } else if (gain >= kWorthIt) {
     text = concat("Compression will not help here: ", small->method.name, " makes ", gain_text,
                   " times the steps per second of ", dense->method.name,
-                  ", but by its arithmetic, not by its bytes.");
+                  ", because of its arithmetic, not its bytes.");
   } else {
     text = concat("Compression will not help here: ", dense->method.name, " takes ",
                   time_text(dense->best_s()), " a step, of which forward and backward are ",
                   time_text(facts.compute_s), "; the best compressed method (", small->method.name,
                   ") makes ", gain_text, " times its steps per second",
-                  by_arithmetic * kWorthIt <= 1 ? ", for its arithmetic." : ".");
+                  by_arithmetic * kWorthIt <= 1 ? ", because of its arithmetic." : ".");
   }
   if (std::max(by_arithmetic, 1 / by_arithmetic) < kWorthIt) return text;
-  return concat(text, " On a network that takes no time it would make ", number(by_arithmetic),
+  return concat(text, " With a network that takes no time it would make ", number(by_arithmetic),
                 " times as many: ", arithmetic_text(*small), ", ", arithmetic_text(*dense),
                 " a step.");
 }

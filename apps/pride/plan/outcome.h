@@ -1,4 +1,4 @@
-// A plan, and how it is told to people and programs.
+// A plan, and its output for people and programs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace pride::app {
 
-// Where forward and backward were measured; no ranks: they were not, but given.
+// The ranks on which forward and backward were measured; none: the times were given.
 struct Measured {
   int ranks = 0, cores = 0;  // of this machine
 };
@@ -22,21 +22,20 @@ struct Plan {
   Measured measured = {};
 };
 
-// Whether compression pays: the fastest compressed method against the fastest dense one, and what
-// of it is arithmetic, if that makes a difference. Empty without one of either.
+// Whether compression pays: the fastest compressed method against the fastest dense one, and the
+// part of arithmetic, if it matters. Empty unless both exist.
 std::string verdict(const Plan& plan);
 
-// What the numbers do not hold for, a line each; empty if there is nothing to say.
+// Limits of the numbers, one per line; empty: none.
 std::string notes_on(const Plan& plan);
 
 // One plan as a table on standard output, and as JSON.
 void print(const Plan& plan);
 nlohmann::ordered_json to_json(const Plan& plan);
 
-// Plans for several numbers of ranks, each of the same methods: step time and efficiency with a row
-// for each number and a column for each method, and efficiency over the number of ranks. A step is
-// the shorter of those in order and overlapped. REQUIRES of the chart: two plans or more,
-// ascending.
+// Plans for several numbers of ranks with the same methods: step time and efficiency with one row
+// per number and one column per method, and efficiency over the number of ranks. A step is the
+// shorter of in order and overlapped. REQUIRES of the chart: two plans or more, ascending.
 std::string scaling_table(const std::vector<Plan>& plans);
 Chart scaling_chart(const std::vector<Plan>& plans);
 void print_scaling(const std::vector<Plan>& plans);

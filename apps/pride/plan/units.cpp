@@ -30,7 +30,7 @@ constexpr std::array kSizes = {Unit{"bits", 1.0 / 8}, Unit{"bit", 1.0 / 8}, Unit
 constexpr std::array kTimes = {Unit{"ns", 1e-9}, Unit{"us", 1e-6}, Unit{"\u00B5s", 1e-6},
                                Unit{"ms", 1e-3}, Unit{"s", 1},     Unit{"min", 60}};
 
-// The number of a text and what stands behind it, a blank between them or none.
+// The number of a text and its unit, with or without a blank between them.
 std::pair<double, std::string_view> split(const std::string& text) {
   double number = NAN;
   const char* end = text.data() + text.size();
@@ -60,9 +60,10 @@ double parse_rate(const std::string& text) {
   auto [number, unit] = split(text);
   if (unit.ends_with("/s") || unit.ends_with("ps")) unit.remove_suffix(2);
   const double rate = number * bytes_in(unit);
-  PRIDE_CHECK(std::isfinite(rate), "'", text,
-              "' is no rate: a number with a unit, as 1Gbit/s, 1Gbps, 100Mbit or 12.5MB/s");
-  PRIDE_CHECK(rate > 0, "'", text, "' is no rate: must be above 0");
+  PRIDE_CHECK(
+      std::isfinite(rate), "'", text,
+      "' is not a rate: give a number with a unit, such as 1Gbit/s, 1Gbps, 100Mbit or 12.5MB/s");
+  PRIDE_CHECK(rate > 0, "'", text, "' is not a rate: must be above 0");
   return rate;
 }
 
@@ -70,8 +71,8 @@ double parse_time(const std::string& text) {
   const auto [number, unit] = split(text);
   const double seconds = number * factor_of(unit, kTimes);
   PRIDE_CHECK(std::isfinite(seconds), "'", text,
-              "' is no time: a number with one of ns, us, ms, s, min");
-  PRIDE_CHECK(seconds >= 0, "'", text, "' is no time: must not be negative");
+              "' is not a time: give a number with one of ns, us, ms, s, min");
+  PRIDE_CHECK(seconds >= 0, "'", text, "' is not a time: must not be negative");
   return seconds;
 }
 

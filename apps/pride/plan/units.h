@@ -1,4 +1,4 @@
-// Rates and times as people write them.
+// Rates and times in everyday notation.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -80,7 +80,7 @@ bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-// The tensors' layout: group 0 has the weight decay asked for; group 1, of names that a pattern
+// The tensors' layout: group 0 has the requested weight decay; group 1, of names that a pattern
 // matches, has none.
 Layout layout_of(const Recording& recording, const std::vector<std::string>& no_decay) {
   for (const std::string& pattern : no_decay) {
@@ -105,7 +105,7 @@ OptimizerOptions optimizer_of(const ReplayOptions& options) {
   return optimizer;
 }
 
-// Where two buffers differ in a bit first, in words.
+// A text about the first bit in which two buffers differ.
 std::string first_difference(const Layout& layout, std::span<const float> expected,
                              std::span<const float> actual) {
   for (const TensorSlot& slot : layout.tensors()) {

@@ -1,4 +1,4 @@
-// replay: recorded gradients, checked and laid out, through a method, the real exchange included.
+// replay: runs recorded gradients, checked and laid out, through a method with its real exchange.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -40,15 +40,14 @@ struct Recording {
   }
 
   // Copies the first parameters, or one worker's gradients of one step, into a flat buffer of that
-  // layout; padding is left alone.
+  // layout; padding does not change.
   void copy_params(const Layout& layout, std::span<float> flat) const;
   void copy_grads(const Layout& layout, std::int64_t step, int worker, std::span<float> flat) const;
 };
 
 // Pairs `param.<name>` (shape) with `grad.<name>` (steps, workers, shape). `file` is for errors.
-// Throws DataError, naming the tensor: nothing recorded, another name or dtype than these, one of
-// the pair missing, steps or workers that differ, a gradient of another shape, no worker or more
-// than 1,024.
+// Throws DataError, naming the tensor: no tensors, another name or dtype, one of a pair missing,
+// differing steps or workers, a gradient of another shape, no worker or more than 1,024.
 Recording make_recording(const std::filesystem::path& file,
                          std::map<std::string, SafeTensor> tensors);
 
@@ -72,7 +71,7 @@ struct ReplayResult {
 
 // Runs the recording's steps with a thread for each worker. After each step all ranks' parameters
 // are compared bit by bit; a difference throws Error, naming step, rank, tensor and coordinate.
-// Throws InvalidArgument if a glob matches no tensor, and what Optimizer throws.
+// Throws InvalidArgument if a glob matches no tensor, and as Optimizer does.
 ReplayResult replay(const Recording& recording, const ReplayOptions& options);
 
 }  // namespace pride::app

@@ -19,7 +19,7 @@ constexpr std::size_t kMostTicks = 12;  // of a logarithmic axis, each at a valu
 
 using Groups = std::vector<const Group*>;  // of which each has a run
 
-// Some room around what is drawn; true if peaks were cut off.
+// Adds a margin around the drawing; true if peaks were cut off.
 bool fit_y(Chart& chart) {
   std::vector<double> all;
   for (const Series& s : chart.series) {
@@ -69,7 +69,7 @@ void fit_x(Chart& chart) {
   }
 }
 
-// Values that are not finite are no points.
+// Values that are not finite give no points.
 void append(Series& series, double x, const Spread& spread) {
   if (!std::isfinite(spread.mean + spread.deviation)) return;
   series.x.push_back(x);
@@ -84,7 +84,7 @@ Series series_of(const Groups& groups, const Group& group) {
   return {.name = n > 1 ? group.name : group.label, .color = group.color};
 }
 
-// What runs along the x of a curve: where a run is after so many steps.
+// The x of a curve: a run's position after `step` steps.
 struct CurveAxis {
   const char* name;
   const char* label;
@@ -175,7 +175,7 @@ Chart step_curves(const Section&, const Groups& groups, const Look& look, const 
   return chart;
 }
 
-// Flags in which groups differ that have the same value of `flag`.
+// Flags in which groups with the same value of `flag` differ.
 std::set<std::string> differing_at_one_value(const Groups& groups, const std::string& flag) {
   std::set<std::string> flags;
   for (const Group* a : groups) {
@@ -189,9 +189,9 @@ std::set<std::string> differing_at_one_value(const Groups& groups, const std::st
   return flags;
 }
 
-// One line a label and value of the other varied flags, over the values of `flag`; what belongs to
-// a method (rates chosen for each value of `flag`) makes lines only where there would be two points
-// at one place.
+// One line per label and value of the other varied flags, over the values of `flag`. Flags of the
+// method (rates chosen for each value of `flag`) make separate lines only if two points would
+// coincide.
 Chart against(const Section& section, const Groups& groups, const Look&, const Entry& entry) {
   const std::string flag = entry.key;
   Chart chart{.title = concat(section.metric.name, " against ", entry.label),
@@ -278,7 +278,7 @@ void tell_spread(Chart& chart) {
                        " one standard deviation to each side.");
 }
 
-// Without series if there is one point only: it has no axes.
+// Without series if there is only one point.
 Chart chart_of(const Entry& entry, const Section& section, const Groups& groups,
                const std::string& facet, const Look& look) {
   Chart chart = entry.make(section, groups, look, entry);
@@ -325,7 +325,7 @@ std::vector<Chart> charts_of(const Section& section, const Look& look) {
     for (const auto& [facet, groups] : entry.each_facet ? facets : whole) {
       Chart chart = chart_of(entry, section, groups, facet, look);
       if (chart.series.empty()) continue;
-      // facets that differ in signs alone, as "a_1" and "a-1", have one id: it is numbered
+      // facets that differ only in signs, as "a_1" and "a-1", have the same id: number it
       const std::string id = chart.id;
       for (int n = 2; !ids.insert(chart.id).second; ++n) chart.id = concat(id, "-", n);
       charts.push_back(std::move(chart));

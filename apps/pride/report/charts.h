@@ -11,7 +11,7 @@ namespace pride::app {
 
 struct Series {
   std::string name;
-  int color = 0;                       // one a row of the section
+  int color = 0;                       // one per row of the section
   std::vector<double> x = {}, y = {};  // y: mean over the seeds
   std::vector<double> spread = {};     // standard deviation over the seeds; empty: none
 };
@@ -20,10 +20,10 @@ struct ChartAxis {
   std::string label;  // with its unit
   bool log2 = false;  // logarithmic
   double min = 0, max = 1;
-  std::vector<double> ticks = {};  // empty: where the drawer likes
+  std::vector<double> ticks = {};  // empty: chosen by the drawer
 };
 
-// A range that has no ticks that a double tells apart.
+// A range too narrow for distinct ticks in double.
 bool is_narrow(double low, double high);
 
 struct Chart {
@@ -36,14 +36,14 @@ struct Chart {
 // How the curves of a report are drawn.
 struct Look {
   std::string x = "epoch";  // or "step", "time", "bytes"
-  bool log_y = false;       // where all values are above 0
+  bool log_y = false;       // if all values are above 0
   std::string link = {};    // "10Mbit/s", with x = "time": a step takes as long as it computed, and
                             // its bytes over such a link; empty: as long as it took
 };
 
 // In the order of the page: result over the run, training loss, learning rate, norm of the
-// gradient, result against workers, against the batch, against bits. Those that would show one
-// point are left out.
+// gradient, result against workers, against the batch, against bits. Charts with a single point are
+// left out.
 std::vector<Chart> charts_of(const Section& section, const Look& look = {});
 
 // By its id: "loss" of the first section that has one, "s2-loss" of the second section; without an

@@ -13,7 +13,7 @@
 namespace pride::app {
 namespace {
 
-// settings that change no result, beside those whose role says so
+// settings that change no result, besides those with such a role
 const std::set<std::string> kNoResult = {"hierarchical", "bucket-coords", "bucket-mb"};
 
 bool is_of_speed(const std::string& flag) {
@@ -44,7 +44,7 @@ SettingTexts settings_of(const RunData& run) {
     if (is_setting(flag)) settings[flag] = text_of(value);
   }
   settings["workers"] = text_of(run.summary.at("world"));  // in a job the flag is left out
-  // those that were left to the method, as far as they are known
+  // settings left to the method, if known
   const auto& method = run.summary.at("method");
   for (const auto& [flag, key] : {std::pair("lr", "lr"), std::pair("weight-decay", "weight_decay"),
                                   std::pair("beta1", "beta1"), std::pair("beta2", "beta2")}) {
@@ -53,7 +53,7 @@ SettingTexts settings_of(const RunData& run) {
   return settings;
 }
 
-// A setting that an older version did not have yet is as if it were switched off.
+// A setting missing in an older version counts as switched off.
 bool is_off(const std::string& value) {
   return value == "default" || value == "none" || value == "false" || value == "0" ||
          value == "0.0" || value.empty();
@@ -70,14 +70,14 @@ bool same_settings(const SettingTexts& a, const SettingTexts& b) {
   return all_in(a, b) && all_in(b, a);
 }
 
-// What decides a run's time alone.
+// Settings that affect only a run's time.
 SettingTexts speed_of(const RunData& run) {
   SettingTexts settings;
   if (run.summary.contains("transport")) {
     settings["transport"] = text_of(run.summary.at("transport"));
   }
   for (const auto& [flag, value] : run.summary.at("settings").items()) {
-    const bool is_limit = flag == "timeout";  // of a wait, which takes as long as it takes
+    const bool is_limit = flag == "timeout";  // time-outs, which change nothing
     if (is_of_speed(flag) && !is_limit) settings[flag] = text_of(value);
   }
   return settings;
@@ -102,7 +102,7 @@ std::string title_of(const RunData& run) {
   return init.empty() ? title : concat(title, ", hash ", init);
 }
 
-// The first that any run of the section has; one that diverged may lack what the others have.
+// The first one that any run of the section has; a diverged run may lack some.
 Metric metric_of(const Section& section) {
   const Metric metrics[] = {
       {"accuracy", "test accuracy", "test accuracy, %", 100, true},
@@ -134,7 +134,7 @@ void add(Section& section, const RunData& run) {
   group->diverged += run.diverged ? 1 : 0;
 }
 
-// Leaves one run a seed in the group; the others are repetitions.
+// Keeps one run per seed in the group; the others are repetitions.
 void take_repetitions(Group& group, Section& section) {
   for (const RunData* run : std::exchange(group.runs, {})) {
     const auto same_seed = [&](const RunData* known) { return seed_of(*known) == seed_of(*run); };
@@ -147,8 +147,8 @@ void take_repetitions(Group& group, Section& section) {
   }
 }
 
-// Where a seed ran at several speeds (over threads and MPI, with overlap and without), each is a
-// group of its own, named by what differs.
+// If a seed ran at several speeds (over threads and MPI, with overlap and without), each is a
+// separate group, named by the difference.
 std::vector<Group> by_speed(const Group& group) {
   std::set<std::string> flags;
   for (const RunData* a : group.runs) {

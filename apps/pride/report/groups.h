@@ -1,5 +1,5 @@
-// What can be compared with what: runs that differ in the seed only are a group, groups of one
-// task, model and data a section of the report.
+// Comparable runs: runs that differ only in the seed form a group; groups of one task, model and
+// data form a section of the report.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,15 +17,15 @@ namespace pride::app {
 struct Group {
   std::string label;
   std::string name;   // label, and the values in which it differs from others of its label
-  std::string row;    // the same without what the columns of a table have
+  std::string row;    // the same without the values in a table's columns
   std::string facet;  // "workers 16": the values that are not the method's own; "": all share them
-  // But for the seed. Of those that decide time alone, and the transport, only what tells runs of
-  // one seed apart.
+  // Without the seed. Of settings that affect only time, and of the transport, only those that
+  // distinguish runs of one seed.
   std::map<std::string, std::string> settings;
   std::vector<const RunData*> runs;  // that have a result, one a seed
   int failed = 0;                    // of the others
   int diverged = 0;                  // of those that failed
-  int color = 0;                     // one a row
+  int color = 0;                     // one per row
 
   // REQUIRES: at least one run.
   const nlohmann::json& summary() const { return runs.front()->summary; }
@@ -37,7 +37,7 @@ struct Group {
   Spread spread(const std::function<double(const RunData&)>& value) const;
 };
 
-// What the section is judged by.
+// The metric by which the section is judged.
 struct Metric {
   std::string key;      // "accuracy", "perplexity" or "loss"
   std::string name;     // "test accuracy"
@@ -54,7 +54,7 @@ struct Section {
   std::vector<std::string> columns;  // of a table: these, and rate and decay if they differ
   std::map<std::string, std::string> shared;  // settings that all groups have in common
   std::vector<const RunData*> failed;
-  // of settings and seed that the second has as well; in no group
+  // with settings and seed of the second run; in no group
   std::vector<std::pair<const RunData*, const RunData*>> repeated = {};
 };
 

@@ -11,7 +11,7 @@
 namespace pride::app {
 namespace {
 
-// Nothing from anywhere: whatever a run's files say, the page asks no one for anything.
+// Loads nothing: whatever a run's files contain, the page makes no request.
 constexpr const char* kPolicy =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
@@ -90,7 +90,7 @@ std::string row(const Section& section, const Group& group) {
   return html + cell(digits(step_ms(group), 1)) + "</tr>\n";
 }
 
-// Milliseconds of each stage, and what is left of the step.
+// Milliseconds of each stage, and the rest of the step.
 std::vector<double> stage_ms(const Group& group) {
   std::vector<double> ms;
   double sum = 0;
@@ -120,7 +120,7 @@ std::string stage_row(const Group& group, double longest) {
                 parts, "</span><span>", digits(step_ms(group), 1), " ms</span></div>\n");
 }
 
-// One row a group, its best results marked, in a box that scrolls by itself.
+// One row per group, best results marked, in its own scrolling box.
 std::string results_table_html(const Section& section) {
   std::vector<Column> columns = {{"method", true}};
   for (const std::string& flag : section.columns) {
@@ -136,11 +136,10 @@ std::string results_table_html(const Section& section) {
   for (const Group& group : section.groups) html += row(section, group);
   const bool seeds =
       std::ranges::any_of(section.groups, [](const Group& g) { return g.runs.size() > 1; });
-  return concat(
-      html, kEnd, "<p class=\"soft\">",
-      seeds ? "Mean ± standard deviation of the sample over the seeds; the" : "The",
-      " best of its kind in bold. Bytes: counted, of the rank that sends most. Times of a "
-      "busy machine say little.</p>\n");
+  return concat(html, kEnd, "<p class=\"soft\">",
+                seeds ? "Mean ± standard deviation of the sample over the seeds; the" : "The",
+                " best of its kind in bold. Bytes: counted, of the rank that sends most. Times of "
+                "a busy machine are unreliable.</p>\n");
 }
 
 // One bar a group: backward, encode, exchange, apply, the rest.
@@ -163,10 +162,9 @@ std::string stage_bars(const Section& section) {
     if (!group.runs.empty()) html += stage_row(group, longest);
   }
   return html +
-         "</div>\n<p class=\"soft\">Milliseconds a step as in the table, mean over steps and "
-         "seeds. "
-         "The parts are those of the slowest rank in each; where they go on side by side "
-         "(overlap), a bar is longer than its step. Backward includes forward.</p>\n";
+         "</div>\n<p class=\"soft\">Milliseconds per step as in the table, mean over steps and "
+         "seeds. Each part is that of its slowest rank. With overlap a bar is longer than its "
+         "step. Backward includes forward.</p>\n";
 }
 
 std::string shared_settings(const Section& section) {
@@ -185,7 +183,7 @@ std::string shared_settings(const Section& section) {
   return html + "</dl>\n";
 }
 
-// One row a run: what differs, hash of the parameters, command.
+// One row per run: differences, hash of the parameters, command.
 std::string run_table(const Section& section) {
   std::string html = head({{"run", true},
                            {"seed"},
@@ -218,7 +216,7 @@ std::string tag(const char* name, const std::string& text) {
   return concat("<", name, ">", escaped(text), "</", name, ">\n");
 }
 
-// A button for each row, with its line: page.js hides and shows what has its colour.
+// A button for each row, with its line: page.js hides and shows everything in its colour.
 std::string keys_of(const Section& section) {
   std::string html;
   int next = 0;

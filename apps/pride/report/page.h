@@ -1,4 +1,4 @@
-// The report as one HTML page that needs nothing else: style, script and numbers are in it.
+// The report as one self-contained HTML page, with style, script and numbers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -43,7 +43,8 @@ double mean_of_last(const std::vector<double>& values, std::size_t n) {
          static_cast<double>(n);
 }
 
-// The last tenth; of local steps all: most of them send nothing, and none has a dense beginning.
+// The last tenth; with local steps all: most of these send nothing, and none begins with dense
+// steps.
 std::size_t late_steps(const RunData& run) {
   const Json h = run.summary.value(Json::json_pointer("/method/options/h"), Json("1"));
   return h == "1" ? std::max<std::size_t>(run.n_steps / 10, 1) : run.n_steps;
@@ -97,8 +98,8 @@ void read_metrics(const fs::path& file, RunData& run) {
   for (auto& [key, curve] : steps) run.steps[key] = binned(curve);
 }
 
-// Checks what the page will ask for: "settings.seed" is the key `seed` in the object `settings`.
-// `type` as type_name() has it.
+// Checks the values that the page needs: "settings.seed" is the key `seed` in the object
+// `settings`. `type` as type_name() has it.
 void check(const Json& summary, std::initializer_list<const char*> paths, const std::string& type,
            bool may_be_absent = false) {
   for (const std::string path : paths) {
@@ -145,7 +146,7 @@ void read_summary(RunData& run) {
   }
 }
 
-// What is wrong with a file, with its name.
+// An error text about a file, with its name.
 template <typename Body>
 void reading(const fs::path& file, const Body& body) {
   try {
@@ -163,7 +164,7 @@ fs::path real_place(const fs::path& folder) {
   return error ? folder.lexically_normal() : found;
 }
 
-// Adds the run, unless its folder has one. What stands in a sweep has a command.
+// Adds the run, unless its folder has one. Runs of a sweep have a command.
 void add_run(RunData run, Loaded& into) {
   const auto [at, is_new] = into.places.emplace(real_place(run.folder), into.runs.size());
   if (is_new) return into.runs.push_back(std::move(run));
@@ -215,7 +216,7 @@ void load_one(const fs::path& folder, Loaded& into) {
   if (into.runs.size() > n) into.sources.push_back(std::move(source));
 }
 
-// The folders in which a folder of runs has some.
+// The subfolders of a folder of runs.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(folder)) {

@@ -1,4 +1,4 @@
-// RunData: what a run came to, read from the folder that `pride train` wrote.
+// RunData: the results of a run, read from `pride train`'s folder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@ namespace pride::app {
 using Curve = std::vector<std::pair<double, double>>;
 
 struct RunData {
-  std::string label = {};       // of the method, as the comparison or the sweep called it
+  std::string label = {};       // of the method, as named by the comparison or the sweep
   std::string source = {};      // the folder that was asked for
   std::string folder = {};      // of the run
   std::string error = {};       // why there is no result; empty: there is one
@@ -26,12 +26,12 @@ struct RunData {
   // "loss", "lr", "grad_norm": means over at most kBins stretches of steps.
   std::map<std::string, Curve> steps = {};
   Curve sent = {};        // bytes of the rank that sends most, from the start to some steps
-  double first_loss = 0;  // of step 1: initial values and first batch, no method yet
+  double first_loss = 0;  // of step 1: depends on initial values and first batch, not on the method
   // Sent by the rank that sends most: mean over all steps, and over the last tenth of them.
   double bytes_per_step = 0, late_bytes_per_step = 0;
   std::size_t n_steps = 0;  // of metrics.jsonl
-  bool cut_short = false;   // metrics.jsonl: its last line is no record, and was left out
-  bool tuning = false;      // it served to choose settings only
+  bool cut_short = false;   // metrics.jsonl: its last line is incomplete and was dropped
+  bool tuning = false;      // it served only to choose settings
   bool diverged = false;    // a final metric is not finite; `error` says so
 
   bool ok() const noexcept { return error.empty(); }
@@ -44,13 +44,13 @@ struct RunData {
   double sent_until(double step) const;
 };
 
-// Reads `run.folder`. What is wrong becomes `run.error`, with the file's name, and there is no
-// summary; an error that is known already stays.
+// Reads `run.folder`. An error goes to `run.error`, with the file's name, and there is no summary;
+// an earlier error stays.
 void read_run(RunData& run);
 
 inline constexpr std::size_t kBins = 100;
 
-// What a folder, or sweep.json in it, says of a whole.
+// A folder's data about all of its runs, from sweep.json if it exists.
 struct Source {
   std::string name, title = {}, note = {}, file = {};  // of a sweep: its experiment file
   bool complete = true;
@@ -64,9 +64,9 @@ struct Loaded {
 };
 
 // Adds the runs of a folder of `pride sweep`, `pride compare` or `pride train`. A run that cannot
-// be read has an error with the file's name. A run whose folder was loaded already, by whatever
-// name, stays one: as the sweep describes it, if one does. Throws DataError if the folder is none
-// of these.
+// be read has an error with the file's name. A run whose folder was already loaded, under any name,
+// stays one run, with the sweep's description if there is one. Throws DataError if the folder is
+// none of these.
 void load_runs(const std::filesystem::path& folder, Loaded& into);
 
 }  // namespace pride::app

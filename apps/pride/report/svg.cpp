@@ -12,8 +12,8 @@
 namespace pride::app {
 namespace {
 
-// after Okabe and Ito: neighbours stay apart for colour-blind readers; yellow, which white ground
-// swallows, gave way to a brown
+// after Okabe and Ito: neighbours stay apart for colour-blind readers; brown replaces yellow, which
+// is invisible on white
 constexpr int kColors = 8;
 constexpr std::array<const char*, kColors> kLight = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                      "#e69f00", "#56b4e9", "#444444", "#8c510a"};
@@ -25,7 +25,7 @@ constexpr double kLeft = 68, kTop = 10, kBottom = 50;
 constexpr double kEdge = 5;                  // around the frame, for points that lie on it
 constexpr double kLine = 15, kLetter = 6.6;  // of names
 constexpr std::size_t kMostLetters = 26;     // of a name
-constexpr std::size_t kMarked = 9;           // lines of fewer points show them
+constexpr std::size_t kMarked = 9;           // lines with fewer points show them
 
 std::string number(double value) { return decimals(value, 1); }
 
@@ -51,7 +51,7 @@ std::vector<double> round_ticks(double low, double high) {
   return ticks;
 }
 
-// 1, 2 and 5 times the powers of ten; round numbers where these are too few.
+// 1, 2 and 5 times the powers of ten; round numbers if these are too few.
 std::vector<double> log_ticks(double low, double high) {
   std::vector<double> ticks;
   for (double power = std::pow(10, std::floor(std::log10(low))); power <= high; power *= 10) {
@@ -170,7 +170,7 @@ class Drawing {
     out_ += concat(attributes(s, "band"), "><path d=\"", there, back, "Z\"/></g>\n");
   }
 
-  // A path through all points, which points alone do not show; bars and circles where they are few.
+  // A path through all points; bars and circles if there are few.
   void line(const Series& s) {
     std::string path, bars, circles, at;
     const bool marked = chart_.points || s.x.size() < kMarked;
@@ -191,7 +191,7 @@ class Drawing {
                    "</g>\n");
   }
 
-  // Beside the ends of the lines, moved apart where they would touch.
+  // Names beside the ends of the lines, moved apart if they would touch.
   void names() {
     struct Name {
       const Series* series;
@@ -259,7 +259,7 @@ std::string escaped(const std::string& text) {
   std::string safe;
   for (const char c : text) {
     const auto* entity = std::ranges::find(kEntities, c, &std::pair<char, const char*>::first);
-    // control characters are in no XML
+    // control characters are not allowed in XML
     const bool control = static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
     safe += entity != std::end(kEntities) ? entity->second : std::string(1, control ? ' ' : c);
   }

@@ -1,4 +1,4 @@
-// Charts as SVG, for the page and for files: no script, light and dark by the reader's own setting.
+// Charts as SVG, for the page and for files: no script, light and dark by the reader's setting.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace pride::app {
 
-// An element of a page with chart_style(). What belongs to a series has its colour in data-color;
-// its points stand in data-at as "x y spread", in the order of its path.
+// An element of a page with chart_style(). Elements of a series have its colour in data-color, and
+// its points in data-at as "x y spread", in the order of its path.
 std::string svg_of(const Chart& chart);
 
 // The same as a file, with style and title.

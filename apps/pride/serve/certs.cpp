@@ -1,4 +1,4 @@
-// What `pride certs` does.
+// The actions of `pride certs`.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
@@ -21,8 +21,7 @@ coord::Validity days(int n) { return {.until_s = n * 86'400L}; }
 void certs_init(const CertsOptions& options) {
   coord::check_worker_name(options.project);
   Authority::create(options.dir, options.project, days(options.days));
-  std::cout << options.dir
-            << ": a CA. Keep ca.key to yourself; every certificate has ca.pem beside "
+  std::cout << options.dir << ": a CA. Keep ca.key secret; every certificate has ca.pem beside "
             << "it." << std::endl;
 }
 

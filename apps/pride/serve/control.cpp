@@ -62,7 +62,8 @@ coord::Orders parse_orders(const std::filesystem::path& file) {
   const bool readable = std::filesystem::is_regular_file(file);
   std::ifstream in(readable ? file : std::filesystem::path());
   if (!in)
-    throw DataError(concat(file.string(), readable ? ": cannot be read" : ": is no regular file"));
+    throw DataError(
+        concat(file.string(), readable ? ": cannot be read" : ": is not a regular file"));
   coord::Orders orders;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -72,9 +73,9 @@ coord::Orders parse_orders(const std::filesystem::path& file) {
     if (!(words >> what)) continue;
     words >> value;
     if (words >> more || !take(what, value, orders)) {
-      throw DataError(concat(file.string(), ":", number, ": no order: '", line.substr(0, 80),
-                             "'; there are steps N, finish ROUND, quorum N, min-workers N, eject "
-                             "NAME"));
+      throw DataError(
+          concat(file.string(), ":", number, ": not an order: '", line.substr(0, 80),
+                 "'; orders are steps N, finish ROUND, quorum N, min-workers N, eject NAME"));
     }
   }
   return orders;

@@ -1,4 +1,4 @@
-// control.txt in the journal's folder: what an operator orders while `pride serve` serves.
+// control.txt in the journal's folder: an operator's orders for a running `pride serve`.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,21 +18,21 @@ namespace pride::app {
 inline constexpr const char* kControlFile = "control.txt";
 
 // A line each: "steps N", "finish ROUND", "quorum N", "min-workers N", "eject NAME"; '#' begins a
-// comment, and of two lines of a kind the later holds, but for eject. Throws DataError, naming the
-// line, for another one.
+// comment. Of two lines of a kind the later holds, except for eject. Throws DataError, naming the
+// line, on any other line.
 coord::Orders parse_orders(const std::filesystem::path& file);
 
-// Orders hold as long as they stand in the file.
+// Orders hold as long as they are in the file.
 class Control {
  public:
-  // Throws Error if the file is there and does not hold.
+  // Throws Error if the file exists and is invalid.
   Control(const std::filesystem::path& folder, coord::Coordinator& coordinator, EventLog& log);
 
-  // Reads the file a second after its last change. One that does not hold is a warning, and changes
-  // nothing; one that has gone changes nothing.
+  // Reads the file a second after its last change. An invalid file is a warning and changes
+  // nothing. A removed file changes nothing.
   void look();
 
-  std::vector<std::string> lines() const;  // of the orders that hold, for the status page
+  std::vector<std::string> lines() const;  // of the orders in force, for the status page
 
  private:
   using Clock = std::chrono::steady_clock;

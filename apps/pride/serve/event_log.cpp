@@ -106,7 +106,7 @@ void EventLog::begin_file() {
       concat("cannot write ", file_.string(), ": ", std::generic_category().message(errno)));
 }
 
-// A log that cannot be written (a full disk) is no reason to end the training: the journal is.
+// A log that cannot be written (a full disk) does not end the training; a journal that cannot does.
 void EventLog::write(const std::string& event, Json fields, const std::string& text) {
   Json line = {{"time", now_text()}, {"event", event}};
   line.update(fields);
@@ -185,7 +185,7 @@ void EventLog::on_refused(const std::string& call, int, const std::string& name,
   refuse(call, name.empty() ? peer.certificate : name, peer.address, why);
 }
 
-// A line a second for each kind and caller: who floods is not to fill the disk.
+// One line per second for each kind and caller, so that a flood cannot fill the disk.
 void EventLog::refuse(const std::string& call, const std::string& worker,
                       const std::string& address, const std::string& why) {
   const std::string kind = kind_of_refusal(why);

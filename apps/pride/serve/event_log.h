@@ -1,5 +1,5 @@
-// What happens in a coordinator, as JSON lines in a file and as lines on standard output; and
-// counts of what was refused.
+// Events of a coordinator, as JSON lines in a file and as lines on standard output; and counts of
+// refusals.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -32,12 +32,11 @@ class EventLog final : public coord::Observer {
  public:
   using Json = nlohmann::ordered_json;
 
-  // Goes on at the end of the file; at `most_bytes` it becomes FILE.1, and a new one begins. Throws
-  // DataError.
+  // Appends to the file. At `most_bytes` it becomes FILE.1, and a new one begins. Throws DataError.
   EventLog(std::filesystem::path file, bool json_to_stdout,
            std::uintmax_t most_bytes = std::uintmax_t{64} << 20);
 
-  // A line if that is within 30 days; 0: never.
+  // A line if the expiry is within 30 days; 0: never.
   void warn_of_expiry(const std::string& what, std::int64_t until);
   void note(const std::string& event, Json fields, const std::string& text);
   void on_connection_refused(const coord::Refused& refused);

@@ -24,8 +24,8 @@
 namespace pride::app {
 namespace {
 
-constexpr std::size_t kThreads = 64;          // a connection holds one up, for kLongest at most
-constexpr int kMostWaiting = 64;              // for one of them; more are closed at once
+constexpr std::size_t kThreads = 64;  // each serves one connection at a time, for at most kLongest
+constexpr int kMostWaiting = 64;      // for one of them; more are closed at once
 constexpr std::chrono::seconds kPatience{5};  // without a byte
 constexpr std::chrono::seconds kLongest{10};  // of a connection, which is for one request
 
@@ -33,8 +33,8 @@ constexpr std::chrono::seconds kLongest{10};  // of a connection, which is for o
 #pragma clang diagnostic ignored "-Winconsistent-missing-override"
 #endif
 
-// A connection that ends at a moment, however its bytes drip: the library's time-outs begin anew
-// with every byte.
+// A connection with a fixed end, however slowly bytes come: the library's time-outs restart with
+// every byte.
 class Connection final : public httplib::Stream {
  public:
   explicit Connection(socket_t socket) : socket_(socket), until_(Clock::now() + kLongest) {}
@@ -87,7 +87,7 @@ class Connection final : public httplib::Stream {
   std::size_t at_ = 0, filled_ = 0;
 };
 
-thread_local bool is_full = false;  // this task is of a connection for which there is no room
+thread_local bool is_full = false;  // this connection has no room
 
 // Its connections are no more than the process has descriptors to spare.
 class Tasks final : public httplib::TaskQueue {
@@ -140,7 +140,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// An address, this machine, or what --http says; with any port.
+// An address, this machine, or the name in --http; with any port.
 bool is_own_name(const std::string& asked, const std::string& own) {
   std::string host = lower(asked);
   if (host.starts_with('[')) return host.find(']') != host.npos;
@@ -151,7 +151,7 @@ bool is_own_name(const std::string& asked, const std::string& own) {
 
 void set_limits(httplib::Server& server) {
   server.new_task_queue = [] { return new Tasks; };
-  // not the library's SO_REUSEPORT, with which two coordinators would share a port
+  // without the library's SO_REUSEPORT: two coordinators would share a port
   server.set_socket_options([](socket_t socket) {
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -181,7 +181,7 @@ HttpServer::HttpServer(const std::string& address, Pages pages) : impl_(std::mak
   it.pages = std::move(pages);
   it.host = where.host;
   set_limits(it.server);
-  // a page of somebody else's name that leads here (DNS rebinding) reads nothing
+  // a page under another name that resolves here (DNS rebinding) reads nothing
   it.server.set_pre_routing_handler([&it](const httplib::Request& ask, httplib::Response& answer) {
     const bool once = ask.get_header_value_count("Host") == 1;
     if (once && is_own_name(ask.get_header_value("Host"), it.host)) {

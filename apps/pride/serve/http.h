@@ -1,4 +1,4 @@
-// The status page of a coordinator over HTTP: three addresses, nothing else, nothing to change.
+// The read-only status page of a coordinator over HTTP: three paths, nothing else.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,10 +13,10 @@ struct Pages {
   std::string page;
 };
 
-// By a thread of its own, as long as it lives.
+// Served by its own thread, as long as the object lives.
 class HttpServer {
  public:
-  // Throws CommError where it cannot listen.
+  // Throws CommError if it cannot listen.
   HttpServer(const std::string& address, Pages pages);
   ~HttpServer();
 

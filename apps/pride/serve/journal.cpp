@@ -1,5 +1,5 @@
-// What `pride journal` does: every record of a journal is read and checked, and said as a JSON
-// line; with --replay all are applied.
+// `pride journal`: reads and checks every record of a journal and prints it as a JSON line;
+// --replay applies all.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 #include <filesystem>
@@ -66,7 +66,7 @@ void print(const coord::JournalSegment& segment, const coord::JournalEntry& entr
             << '\n';
 }
 
-// A coordinator that has closed its last round: it gives the oldest parameters and what followed.
+// A coordinator after its last round: it serves the oldest parameters and the records since.
 class JournalClient final : public CoordinatorClient {
  public:
   explicit JournalClient(const coord::JournalFiles& files) : files_(files) {}
@@ -107,9 +107,9 @@ class JournalClient final : public CoordinatorClient {
   const coord::JournalFiles& files_;
 };
 
-// The parameters at the end of the journal: those of its beginning, and every record on them, as a
-// worker that joins late replays it, on one thread. Throws CommError where a record is not for the
-// parameters that the records before it lead to, DataError where there are no parameters.
+// The parameters at the end of the journal: its first ones with every record applied, as a worker
+// that joins late does it, on one thread. Throws CommError if a record does not follow from the
+// records before it, DataError if there are no parameters.
 void replay(const coord::JournalFiles& files, const RunDescription& run) {
   if (files.parameters.empty()) {
     throw DataError("the journal has no parameters yet, from which its records could be replayed");

@@ -1,5 +1,5 @@
-// What the commands of a coordinator are asked for, and the functions that do it: in the program
-// pride-coord, which the others become.
+// Options of the coordinator's commands, and the functions that run them, in the program
+// pride-coord.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// Lines on standard output, by a thread of their own: who does not read them stops nobody.
+// Lines on standard output, written by a separate thread: a slow reader blocks nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,11 +14,11 @@ namespace pride::app {
 class Output {
  public:
   explicit Output(std::size_t most_lines = 1000);
-  ~Output();  // a reader has a second for what is left
+  ~Output();  // a reader has a second for the rest
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  // Never waits: a line for which there is no room is dropped.
+  // Never waits: a line without room is dropped.
   void add(std::string line);
 
  private:

@@ -1,5 +1,5 @@
-// What `pride journal --repair NEW` does: the good files and records of a damaged journal, in a new
-// folder that a coordinator goes on from.
+// `pride journal --repair NEW`: copies the good files and records of a damaged journal into a new
+// folder, from which a coordinator continues.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -66,15 +66,15 @@ class Repair {
     coord::JournalEntry entry;
   };
 
-  // run and registrations cannot be made up: without one of them there is no good copy.
+  // run and registrations cannot be reconstructed: without them there is no good copy.
   std::string text_file(const char* name, std::optional<std::uint64_t> seed) const {
     const train::MappedFile map(from_ / name);
     const std::size_t header = std::min(coord::kTextHeaderBytes, map.bytes().size());
     std::string text = text_of(map.bytes().subspan(header));
     if (coord::text_header(seed, text) == text_of(map.bytes().first(header))) return text;
     throw DataError(concat((from_ / name).string(),
-                           ": damaged, or of another run; no journal can be made without it: take "
-                           "the file from a copy of this folder"));
+                           ": damaged, or of another run; no journal can be repaired without it: "
+                           "restore the file from a copy of this folder"));
   }
 
   // An entry whose header and record are good.
@@ -90,7 +90,7 @@ class Repair {
     return entry;
   }
 
-  // After damage the next good record is looked for, byte by byte.
+  // After damage it searches for the next good record, byte by byte.
   void read_records(const fs::path& file) {
     const train::MappedFile map(file);
     const Bytes bytes = map.bytes();
@@ -104,7 +104,7 @@ class Repair {
         ++at;
       }
     }
-    if (bad > 0) left_out(concat(bad, " bytes of ", file.string(), " that are no good record"));
+    if (bad > 0) left_out(concat(bad, " bytes of ", file.string(), " that are not a valid record"));
   }
 
   void read_parameters(const fs::path& file) {
@@ -124,8 +124,8 @@ class Repair {
     left_out(file.string() + ", which is damaged");
   }
 
-  // Rounds without a gap: those at the end, if parameters are among them, from which they can be
-  // replayed; else those before the first gap.
+  // Rounds without a gap: the last ones, if they can be replayed from parameters among them;
+  // otherwise those before the first gap.
   void choose() {
     if (records_.empty()) throw DataError(concat(from_.string(), ": no record is good"));
     last_ = records_.rbegin()->first;
@@ -167,9 +167,10 @@ class Repair {
     out.commit();
     write(into_ / coord::kRegistrationsFile, {coord::text_header(run_hash_, names), names});
     write(into_ / coord::kRunFile, {coord::text_header({}, run_), run_});
-    if (left_out_ == 0) std::cerr << "pride: nothing was left out: all files are good" << std::endl;
+    if (left_out_ == 0)
+      std::cerr << "pride: nothing was left out: all files are intact" << std::endl;
     std::cerr << "pride: " << into_.string() << ": rounds " << first_ << " to " << last_ << ", "
-              << rounds << "; `pride serve --dir " << into_.string() << "` goes on from there"
+              << rounds << "; `pride serve --dir " << into_.string() << "` continues from there"
               << std::endl;
   }
 

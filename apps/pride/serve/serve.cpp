@@ -1,4 +1,4 @@
-// What `pride serve` does: a coordinator, its server, its log and its status page, until a signal.
+// `pride serve`: a coordinator, its server, its log and its status page, until a signal.
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
 
@@ -52,7 +52,7 @@ coord::CoordinatorOptions coordinator_options(const ServeOptions& options) {
   out.weighting = weighting_of(options.weights);
   out.most_weight = options.most_weight;
   out.dead_after = coord::Seconds(options.dead_after_s);
-  // three lost heartbeats are no death
+  // three lost heartbeats do not count as dead
   const double beat_ms = std::clamp(options.dead_after_s * 1000 / 5, 100.0, 3000.0);
   out.heartbeat_ms = static_cast<std::uint32_t>(beat_ms);
   out.max_workers = options.max_workers;
@@ -76,8 +76,8 @@ coord::ServerOptions server_options(const ServeOptions& options, EventLog& log) 
 
 volatile std::sig_atomic_t asked_to_stop = 0;
 
-// SIGINT and SIGTERM wait for wait_for_signal(), in this thread and in those that it starts.
-// Threads of libraries, begun before (OpenBLAS does), may get them, too: for these the handler.
+// Blocks SIGINT and SIGTERM until wait_for_signal(), in this thread and those it starts. Library
+// threads that exist already (OpenBLAS's) may receive them: the handler is for these.
 sigset_t block_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -101,8 +101,8 @@ void wait_for_signal(const sigset_t& signals, const EventLog& log,
   }
 }
 
-// What is on its way may take long; who asks twice does not want to wait. The journal is whole at
-// every moment: so this is no failure.
+// Work in progress may take long, and a second signal means not to wait. The journal is always
+// complete, so this is no failure.
 void leave_at_the_next_signal(const sigset_t& signals) {
   for (const int number : {SIGINT, SIGTERM}) std::signal(number, [](int) { _exit(0); });
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
@@ -116,7 +116,7 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// The server's certificate: when it expires, and whether another has come.
+// Watches the server's certificate: its expiry and its replacement.
 class OwnCertificate {
  public:
   OwnCertificate(const ServeOptions& options, EventLog& log) : folder_(options.certs), log_(log) {
@@ -172,7 +172,7 @@ std::string listen_text(const ServeOptions& options, int port) {
   return options.listen.substr(0, options.listen.rfind(':') + 1) + std::to_string(port);
 }
 
-// The coordinator and the thread of its long work, which is over before the coordinator goes.
+// The coordinator and the thread of its slow work, which ends before the coordinator is destroyed.
 class Run {
  public:
   Run(const ServeOptions& options, EventLog& log)
@@ -197,8 +197,9 @@ std::unique_ptr<HttpServer> status_server(const ServeOptions& options, const Sta
                                           const coord::Coordinator& coordinator, EventLog& log) {
   if (options.http.empty()) return nullptr;
   if (!coord::is_loopback(coord::parse_host_port(options.http, "--http").host)) {
-    log.on_warning(concat("--http ", options.http,
-                          ": whoever reaches this address reads the page; there is no password"));
+    log.on_warning(
+        concat("--http ", options.http,
+               ": everyone who reaches this address can read the page; there is no password"));
   }
   const auto now = [facts, &certificate, &control, dir = options.dir, began = Clock::now()] {
     StatusFacts current = facts;
@@ -262,7 +263,7 @@ void serve(const ServeOptions& options) {
   server.stop();
   const std::int64_t reached = run.coordinator().status(Clock::now()).open_round;
   log.note("stopped", {{"open_round", reached}},
-           concat("stopped before round ", reached, "; the same command goes on from there"));
+           concat("stopped before round ", reached, "; the same command continues from there"));
 }
 
 }  // namespace pride::app

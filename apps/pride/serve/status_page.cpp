@@ -93,9 +93,9 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
   metrics.add("pride_up_seconds", "gauge", "Since the start.", facts.up_s);
   metrics.add("pride_open_round", "gauge", "The round that workers vote on.",
               static_cast<double>(status.open_round));
-  metrics.add("pride_voters_in", "gauge", "Ballots of the open round that go together.",
+  metrics.add("pride_voters_in", "gauge", "Ballots of the open round with the same parameters.",
               status.voters_in);
-  metrics.add("pride_voters_needed", "gauge", "Voters without whom no round closes; 0 at the end.",
+  metrics.add("pride_voters_needed", "gauge", "Votes the open round needs; 0 at the end.",
               status.at_end.empty() ? status.least_voters : 0);
   metrics.add("pride_rounds_total", "counter", "Rounds closed since the start.",
               count(log.rounds()));
@@ -139,7 +139,7 @@ void add_run(Metrics& metrics, const coord::Status& status, const EventLog& log,
 
 void add_workers(Metrics& metrics, const coord::Status& status) {
   using Worker = coord::WorkerStatus;
-  metrics.of_workers(status, "pride_worker_live", "gauge", "1 if it has called lately.",
+  metrics.of_workers(status, "pride_worker_live", "gauge", "1 if it has called recently.",
                      [](const Worker& w) { return w.live ? 1 : 0; });
   metrics.of_workers(status, "pride_worker_ballots_counted_total", "counter", "Counted.",
                      [](const Worker& w) { return w.counted; });

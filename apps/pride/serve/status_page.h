@@ -1,5 +1,4 @@
-// What a coordinator shows of itself: as JSON, as a Prometheus text, and as a page that reads the
-// JSON.
+// The status of a coordinator: as JSON, as Prometheus text, and as a page that reads the JSON.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +28,7 @@ nlohmann::ordered_json status_json(const coord::Status& status, const EventLog& 
 std::string metrics_text(const coord::Status& status, const EventLog& log,
                          const StatusFacts& facts);
 
-// One for all coordinators: script and style are in it, and it fetches /status.json alone.
+// The same for all coordinators: it contains script and style and fetches only /status.json.
 std::string status_page();
 
 // Files that are compiled into the program.

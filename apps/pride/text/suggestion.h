@@ -7,7 +7,7 @@
 
 namespace pride::app {
 
-// "; did you mean --steps?", or nothing where no known word is near.
+// "; did you mean --steps?", or nothing if no known word is near.
 std::string suggestion(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace pride::app

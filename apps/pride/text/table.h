@@ -1,4 +1,4 @@
-// Tables that read well both on a terminal and as Markdown, and what stands in their cells.
+// Tables for terminals and Markdown, and formats of their cells.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -48,7 +48,7 @@ std::string padded(const std::string& cell, std::size_t width, bool right = fals
 std::string markdown_table(const std::vector<std::vector<std::string>>& rows,
                            std::size_t first_number);
 
-// `word` as a POSIX shell takes it for one word; plain words stay as they are.
+// `word` quoted as one word for a POSIX shell; plain words do not change.
 inline std::string shell_quoted(const std::string& word) {
   const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
     return std::isalnum(c) ||

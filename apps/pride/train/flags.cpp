@@ -1,5 +1,5 @@
-// The table of settings as flags of CLI11, and as keys of a TOML file for the flags that the
-// command line left out.
+// The table of settings as flags of CLI11, and as keys of a TOML file for flags that are not on the
+// command line.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/flags.h"
 
@@ -44,11 +44,11 @@ bool shows_default(const Flag& flag, const T& value) {
 template <typename T>
 CLI::Option* add(CLI::App& app, const Flag& flag, T& value) {
   using Value = typename NumberIn<T>::type;
-  // `pride serve` called its flag so first
+  // the name of `pride serve`'s flag
   const std::string name = "--" + flag.name + (flag.name == "certificates" ? ",--certs" : "");
   CLI::Option* option = nullptr;
   if constexpr (std::is_same_v<T, std::optional<bool>>) {
-    // not add_flag(..., value): it would begin with false
+    // not add_flag(..., value): it would start as false
     option = app.add_flag_function(
         name + ",!--no-" + flag.name, [&value](std::int64_t given) { value = given > 0; },
         help_of(flag));
@@ -105,7 +105,7 @@ std::string place(const std::string& file, const toml::node& node) {
   return concat(file, ":", node.source().begin.line);
 }
 
-// what the command line's parser would take, or turn into something else, but nobody means
+// values that the command line's parser would accept or convert, but that are mistakes
 void check_kind(const CLI::Option& option, const toml::node& node, const std::string& where,
                 const std::string& key) {
   // "TEXT", or with what checks say of themselves "TEXT:{raise,skip}"
@@ -127,7 +127,7 @@ void check_kind(const CLI::Option& option, const toml::node& node, const std::st
   need(node.is_integer(), "an integer");
 }
 
-// The values of a key, for the option's parser; "no-overlap" turns round what it says.
+// The values of a key, for the option's parser; "no-overlap" inverts its value.
 void add_values(CLI::Option& option, const toml::node& node, const std::string& where,
                 const std::string& key) {
   const auto add = [&](const toml::node& item) {

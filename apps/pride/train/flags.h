@@ -13,12 +13,12 @@ namespace pride::app {
 // Declares every flag, with its help, on `app`; parsing fills `options`, which must live as long.
 void add_train_flags(CLI::App& app, TrainOptions& options);
 
-// Of these flags, what a step does: task, model, batch and buckets.
+// The flags that define a step: task, model, batch and buckets.
 void add_workload_flags(CLI::App& app, TrainOptions& options);
 
-// Gives the flags of `app` that the command line left out the values of a TOML file. Keys are the
-// flags' names without dashes, at top level or in a table [train]. Throws InvalidArgument, naming
-// file, line and key: unknown key, wrong kind of value; DataError: no file, no TOML.
+// Sets the flags of `app` that are not on the command line from a TOML file. Keys are the flags'
+// names without dashes, at top level or in a table [train]. Throws InvalidArgument, naming file,
+// line and key: unknown key, wrong kind of value; DataError: missing file, or not TOML.
 void apply_config(CLI::App& app, const std::string& file);
 
 }  // namespace pride::app

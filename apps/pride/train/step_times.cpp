@@ -1,4 +1,4 @@
-// Training steps without what surrounds them: no schedule, no metrics, no evaluation.
+// Training steps alone: no schedule, no metrics, no evaluation.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/step_times.h"
 
@@ -101,7 +101,7 @@ class StepRunner {
     for (std::size_t i = 0; i < initial_.size(); ++i) parameters[i].tensor.copy_(initial_[i]);
   }
 
-  // Of what the ranks must have alike.
+  // A digest of what must be equal on all ranks.
   std::uint64_t hash() {
     Digest digest;
     for (const Tensor& t : tensors_.parameters()) {
@@ -145,8 +145,8 @@ Layout model_layout(const TrainOptions& options) {
 
 namespace {
 
-// Coordinates. What a bucket costs by itself is more than its latencies: its threads, on all ranks,
-// must each get a core several times while backward keeps them busy.
+// Coordinates. A bucket costs more than its latencies: its threads, on all ranks, must each get a
+// core several times while backward keeps the cores busy.
 constexpr double kSmallest = 1 << 20;
 constexpr double kCounted = 1e6;  // coordinates whose bytes are counted, for those of all
 
@@ -154,13 +154,13 @@ PlanMethod method_of(const TrainPlan& plan) {
   return {plan.options.method, plan.optimizer.options};
 }
 
-// Sent in a step by the rank that sends most.
+// Bytes per step of the rank that sends most.
 double bytes_per_step(const PlanMethod& method, int world, double coords) {
   const double some = std::min(coords, kCounted);
   return bytes_of(method, world, some, static_cast<std::size_t>(some)) * (coords / some);
 }
 
-// What was measured, where the method chooses the route of a bucket by it. True if it does.
+// Sets the measured network for a method that chooses the route of a bucket by it. True if it does.
 bool set_round_bytes(const NetworkModel& network, TrainPlan& plan) {
   const std::size_t given = plan.optimizer.options.size();
   plan.optimizer.options = on_network(method_of(plan), network, plan.world).options;
@@ -190,7 +190,7 @@ int buckets_for(double bytes_s, double latency_s, double coords) {
 void choose_bucket_size(Communicator& comm, TrainPlan& plan) {
   const TrainOptions& o = plan.options;
   if (o.bucket_mb || o.bucket_coords || comm.size() == 1 || comm.transport() == "threads") return;
-  // with what aligns the tensors, or the last of them would be a bucket more
+  // with the tensors' alignment; otherwise the last one would be an extra bucket
   const Layout layout = layout_of(*plan.task->model().make(), o.decay_all);
   const auto coords = static_cast<double>(layout.flat_size());
   const NetworkFacts facts = measure_network(comm, kBriefly);

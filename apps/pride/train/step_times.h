@@ -1,5 +1,5 @@
-// What whole training steps take, method beside method, in one run; and how large buckets are where
-// nobody said so: as the measured network asks for.
+// Times of whole training steps, all methods in one run; and the default size of buckets, from the
+// measured network.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,15 +18,15 @@ namespace pride::app {
 struct StepBench {
   TrainOptions options = {};  // task, model, batch, buckets; the method is set row by row
   std::vector<std::string> methods = {};  // "lion", or with options "lion:dense=bf16"
-  bool threads_may_talk = true;           // else no row with overlap
-  double seconds = 5;                     // of all rows' measurements together, at least
+  bool threads_may_talk = true;           // otherwise no row with overlap
+  double seconds = 5;                     // minimum of all rows' measurements together
   int least = 5;                          // rounds
 };
 
 inline constexpr const char* kBackwardOnly = "backward only";  // forward and backward, no step
 
 // The first rows are kBackwardOnly and, if there is any method, kNoExchange. All ranks have the
-// same rows. Collective. Throws as a training run would.
+// same rows. Collective. Throws as a training run does.
 std::vector<StepRow> bench_steps(Communicator& comm, const StepBench& how);
 
 // Tensors of the model in `rows`' runs. Local.
@@ -37,9 +37,9 @@ Layout model_layout(const TrainOptions& options);
 // of a bucket. Measures for about a second. Collective; the same on all ranks.
 void choose_bucket_size(Communicator& comm, TrainPlan& plan);
 
-// The number of buckets with the least time on the way that nothing hides: each costs its
-// latencies, and the last one is exposed, so sqrt(bytes_s / latency_s). At least 1; of buckets with
-// at least 1,048,576 coordinates.
+// The number of buckets with the least exposed time: each costs its latencies, and the last one is
+// exposed, so sqrt(bytes_s / latency_s). At least 1; of buckets with at least 1,048,576
+// coordinates.
 int buckets_for(double bytes_s, double latency_s, double coords);
 
 }  // namespace pride::app

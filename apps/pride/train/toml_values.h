@@ -1,4 +1,4 @@
-// TOML files of settings: read, and their values as the command line would have held them.
+// Reads TOML files of settings, with values as on the command line.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace pride::app {
 
-// Throws DataError, naming file and line, on what is no TOML.
+// Throws DataError, naming file and line, if it is not TOML.
 inline toml::table parse_toml(std::string_view text, const std::string& file) {
   try {
     return toml::parse(text, file);

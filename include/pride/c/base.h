@@ -10,12 +10,12 @@
 extern "C" {
 #endif
 
-/* Grows when a function, an enumerator or the last member of a struct is added. What is there keeps
- * its meaning and place as long as the library's name ends in .so.1. */
+/* Grows when a function, an enumerator or the last member of a struct is added. Existing ones keep
+ * their meaning and place as long as the library's name ends in .so.1. */
 #define PRIDE_C_VERSION 6
 
-/* What every function that can fail returns. Of any other than PRIDE_OK and PRIDE_PENDING the text
- * is in pride_last_error(). No C++ exception leaves the library. */
+/* The result of every function that can fail. Except for PRIDE_OK and PRIDE_PENDING
+ * pride_last_error() has the text. No C++ exception leaves the library. */
 enum {
   PRIDE_OK = 0,
   PRIDE_PENDING = 1,    /* not complete within the time given; call again */
@@ -37,8 +37,8 @@ PRIDE_API const char* pride_isa(void);     /* the instruction set of the kernels
 enum { PRIDE_FLOAT32 = 0, PRIDE_BFLOAT16 = 1, PRIDE_FLOAT16 = 2 }; /* float16: since version 5 */
 enum { PRIDE_CPU = 0, PRIDE_CUDA = 1 };
 
-/* n values in the caller's memory: that of the CPU, or of the optimizer's device. `device_index`
- * and `stream` are not read (pride_optimizer_set_stream()). */
+/* n values in the caller's memory, on the CPU or on the optimizer's device. `device_index` and
+ * `stream` are not read (pride_optimizer_set_stream()). */
 typedef struct pride_array {
   void* data;
   uint64_t n;
@@ -76,12 +76,13 @@ PRIDE_API uint64_t pride_layout_digest(const pride_layout* layout);    /* names,
 PRIDE_API int pride_layout_slot(const pride_layout* layout, uint64_t tensor, uint64_t* offset,
                                 uint64_t* n);
 
-/* 64-bit digest of the bits of the float32 values of all tensors, padding left out: equal on all
- * ranks for the parameters of a healthy run. `values` has pride_layout_flat_size() of them. */
+/* 64-bit digest of the bits of the float32 values of all tensors, without padding. For the
+ * parameters of a healthy run it is equal on all ranks. `values` has pride_layout_flat_size() of
+ * them. */
 PRIDE_API int pride_hash(const pride_layout* layout, const float* values, uint64_t* out);
 
-/* 64-bit digest of the bytes of n arrays, one after the other; arrays with data NULL are left out.
- * Since PRIDE_C_VERSION 5. */
+/* 64-bit digest of the concatenated bytes of n arrays; arrays with data NULL are skipped. Since
+ * PRIDE_C_VERSION 5. */
 PRIDE_API int pride_hash_tensors(const pride_array* tensors, uint64_t n, uint64_t* out);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Communicators of pride's C interface: the ranks of a world, over a transport of the caller's. */
+/* Communicators of pride's C interface: the ranks of a world, over the caller's transport. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PRIDE_C_COMM_H
 #define PRIDE_C_COMM_H
@@ -14,11 +14,11 @@ typedef struct pride_comm pride_comm;
 
 enum { PRIDE_SUM_FLOAT32, PRIDE_SUM_INT8, PRIDE_SUM_INT16, PRIDE_SUM_INT32, PRIDE_SUM_BFLOAT16 };
 
-/* Collectives over the ranks of a group, as functions. Those that return a status return 0 when
- * they succeed; else they have written the reason to `error`, a text of at most error_size bytes
- * with its NUL, and the world has failed. They come from several threads at a time, one at a time
- * for each group, and must not throw. Buffers of a call that failed are never freed: operations
- * that could not be cancelled may still use them. */
+/* Collectives over the ranks of a group, as functions. Those with a status return 0 on success.
+ * Otherwise they have written the reason to `error`, at most error_size bytes with its NUL, and the
+ * world has failed. Several threads call them at the same time, but only one per group. They must
+ * not throw. Buffers of a failed call are never freed, because operations that could not be
+ * cancelled may still use them. */
 typedef struct pride_transport {
   uint32_t struct_size; /* sizeof(pride_transport) */
   int32_t rank, size;   /* of the group */
@@ -31,22 +31,23 @@ typedef struct pride_transport {
                           const uint64_t* recv_sizes, int64_t timeout_ms, char* error,
                           uint64_t error_size);
 
-  /* Sums n values of the type PRIDE_SUM_... over the ranks, in place, equal on all of them.
-   * NULL, or a result of -1 before anything was done: pride makes the sum of all_to_all_v. */
+  /* Sums n values of the type PRIDE_SUM_... over the ranks, in place, equal on all of them. NULL,
+   * or a result of -1 before anything was done: pride sums over all_to_all_v. */
   int32_t (*all_reduce)(void* user, void* values, uint64_t n, int32_t type, int64_t timeout_ms,
                         char* error, uint64_t error_size);
 
-  /* A group of its own of these ranks of the group, in this order: messages of one never meet those
-   * of another. Called by all members, which number their groups in the same order. */
+  /* A new group of these ranks of the group, in this order. Messages of different groups never mix.
+   * Called by all members, which number their groups in the same order. */
   int32_t (*group)(void* user, const int32_t* members, int32_t n, int64_t timeout_ms,
                    void** new_user, char* error, uint64_t error_size);
 
-  /* Not 0, with the reason, once the world of this group has failed on any rank. Takes no time. */
+  /* Not 0, with the reason, once the world of this group has failed on any rank. Must return at
+   * once. */
   int32_t (*check)(void* user, char* error, uint64_t error_size);
 
-  /* The world of this group and all of its groups fails on every rank, with this reason, within a
-   * second: calls that wait return an error. Only the first reason counts. May come beside another
-   * call for the group. */
+  /* Fails the world of this group, with all its groups, on every rank within a second, for this
+   * reason. Waiting calls return an error. Only the first reason counts. May run at the same time
+   * as another call for the group. */
   void (*fail)(void* user, const char* reason);
 
   void (*release)(void* user); /* the last call for a group, also for the first */
@@ -62,25 +63,26 @@ PRIDE_API void pride_comm_destroy(pride_comm* comm);
 PRIDE_API int32_t pride_comm_rank(const pride_comm* comm);
 PRIDE_API int32_t pride_comm_size(const pride_comm* comm);
 
-/* The longest time that one wait may take: 300,000 ms unless set. Optimizers made later have it. */
+/* The longest time of one wait: 300,000 ms unless set. It applies to optimizers made later. */
 PRIDE_API int pride_comm_set_timeout(pride_comm* comm, int64_t timeout_ms);
 
 /* `all` gets the n bytes of every rank, in rank order. Collective; n is the same on all ranks. */
 PRIDE_API int pride_comm_all_gather(pride_comm* comm, const void* mine, uint64_t n, void* all);
 
-/* As the function of a transport above, over this communicator: rank r gets the next send_sizes[r]
- * bytes. The own sizes are 0. Collective; two ranks give the same size for what is between them. */
+/* As the transport's function above, over this communicator: rank r gets the next send_sizes[r]
+ * bytes. A rank's own sizes are 0. Collective; two ranks give the same sizes for the messages
+ * between them. */
 PRIDE_API int pride_comm_all_to_all_v(pride_comm* comm, const void* send,
                                       const uint64_t* send_sizes, void* recv,
                                       const uint64_t* recv_sizes);
 
 /* Marks the world as failed on every rank: pending and later calls return PRIDE_COMM_ERROR with
- * this text. Local; from any thread, also beside a step of an optimizer, but not beside another
- * call of this end. */
+ * this text. Local. Allowed from any thread, also during a step of an optimizer, but not during
+ * another call on this end. */
 PRIDE_API void pride_comm_fail(pride_comm* comm, const char* reason);
 
-/* libpride_mpi.so: `out` becomes the transport over all ranks of the MPI job, which is initialised
- * if it is not yet. One call a process. */
+/* libpride_mpi.so: sets `out` to the transport over all ranks of the MPI job. Initialises MPI if
+ * needed. One call per process. */
 PRIDE_API int pride_mpi_transport(pride_transport* out, char* error, uint64_t error_size);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* Workers of a coordinator (`pride serve`) in pride's C interface. libpride_coord.so is libpride.so
- * with gRPC: take it in the place of libpride.so, whose pride_coordinator_connect() refuses. Since
+ * with gRPC: link it instead of libpride.so, whose pride_coordinator_connect() refuses. Since
  * PRIDE_C_VERSION 4. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PRIDE_C_COORDINATOR_H
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* A worker's line to a coordinator. */
+/* A worker's connection to a coordinator. */
 typedef struct pride_coordinator pride_coordinator;
 
 typedef struct pride_coordinator_address {
@@ -19,11 +19,11 @@ typedef struct pride_coordinator_address {
   int32_t reserved;         /* 0 */
   const char* host_port;    /* "coordinator.example.org:4770" */
   const char* certificates; /* folder of `pride certs worker`; NULL: none, on this machine only */
-  const char* name;         /* of this worker in the run; NULL: that of its certificate */
-  const char* secret_file;  /* shows that a restart is the same worker; NULL: it is another one */
-  int64_t patience_ms;      /* how long it may be out of reach; above 0 */
-  /* Called with a line for people, by the thread that is in a function of pride, after 5 seconds
-   * out of reach and then every 10; or NULL. Until pride_coordinator_destroy(). */
+  const char* name;         /* of this worker in the run; NULL: its certificate's */
+  const char* secret_file;  /* proves that a restart is the same worker; NULL: a new one */
+  int64_t patience_ms;      /* how long calls are repeated; above 0 */
+  /* Called with a line for people, by the thread inside a function of pride, while the coordinator
+   * cannot be reached: after 5 s, then every 10 s; or NULL. Until pride_coordinator_destroy(). */
   void (*notice)(void* user, const char* text);
   void* user; /* first argument of notice */
 } pride_coordinator_address;
@@ -33,22 +33,22 @@ PRIDE_API int pride_coordinator_connect(const pride_coordinator_address* address
 /* After the optimizer. */
 PRIDE_API void pride_coordinator_destroy(pride_coordinator* coordinator);
 
-/* An optimizer whose exchanges are rounds of the coordinator's run: all functions of optimizers
- * take it. pride_optimizer_broadcast() joins the run, before the first step and after each load:
- * parameters are then the run's, and steps are done up to the round that is open. `settings`: a
- * text that all workers must have alike, or NULL. */
+/* An optimizer whose exchanges are rounds of the coordinator's run. All functions of optimizers
+ * accept it. pride_optimizer_broadcast() joins the run, before the first step and after each load.
+ * Parameters are then the run's, and steps_done is at the open round. `settings`: a text that must
+ * be equal on all workers, or NULL. */
 PRIDE_API int pride_optimizer_create_worker(pride_coordinator* coordinator,
                                             const pride_layout* layout,
                                             const pride_options* options, const char* settings,
                                             pride_optimizer** out);
 
-/* This worker's number in the run that it has joined. */
+/* This worker's number in the run it has joined. */
 PRIDE_API int32_t pride_optimizer_worker(const pride_optimizer* optimizer);
 
-/* What became of a round. */
+/* The result of a round. */
 typedef struct pride_round {
   uint32_t struct_size;    /* set by the caller: sizeof(pride_round) */
-  int32_t counted;         /* this worker's ballot was */
+  int32_t counted;         /* this worker's ballot was counted */
   int64_t round;           /* 0 for the first; -1: the last step ended none */
   int64_t replayed;        /* later rounds, whose records this worker applied */
   int32_t voters;          /* whose ballots were counted */

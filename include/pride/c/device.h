@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* A GPU of CUDA by its number, with a queue of its own. PRIDE_INVALID, with the reason, where it
- * cannot be used: no driver, no NVRTC, no such GPU. */
+/* A CUDA GPU by its number, with its own queue. PRIDE_INVALID, with the reason, if it cannot be
+ * used: no driver, no NVRTC, no such GPU. */
 typedef struct pride_device pride_device;
 PRIDE_API int pride_cuda_device(int32_t number, pride_device** out);
 /* Optimizers that were made with it keep it. */
@@ -26,7 +26,7 @@ typedef struct pride_matrices {
   int32_t reserved; /* 0 */
 } pride_matrices;
 /* Replaces each matrix by its Newton-Schulz iterate, in work that it queues on `stream` (a
- * CUstream). Not 0: it failed; it has then written why, at most `size` bytes with their 0. */
+ * CUstream). Not 0: it failed and has written why, at most `size` bytes with their 0. */
 typedef int (*pride_orthogonalise)(void* user, const pride_matrices* matrices, void* stream,
                                    char* why, uint64_t size);
 

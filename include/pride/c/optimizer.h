@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Hyper-parameters of a group; NaN: the method's default, or as it was. */
+/* Hyper-parameters of a group; NaN: the method's default, or unchanged. */
 typedef struct pride_group {
   double lr, beta1, beta2, eps, weight_decay;
 } pride_group;
@@ -32,18 +32,18 @@ typedef struct pride_options {
   uint64_t bucket_coords; /* target size of a bucket: 1 Mi coordinates */
   uint64_t seed;
   double clip_global_norm;  /* 0: none; for methods that have the mean gradient */
-  int32_t overlap;          /* not 0: exchange on threads, beside the caller's own work */
+  int32_t overlap;          /* not 0: exchange on threads, in parallel with the caller's work */
   int32_t exchange_threads; /* with overlap: 1 to 16 */
   const int32_t*
       node_of_rank; /* which ranks share a node, one entry for each rank; NULL: not known */
   /* Since PRIDE_C_VERSION 2. */
   int32_t vote_weight; /* votes of this rank, 1 to 65535: 1; others for methods that send signs */
-  /* 0; or so many virtual workers, which this process plays one after the other, on a communicator
-   * of size 1: pride_optimizer_hand_over(). Since PRIDE_C_VERSION 5. */
+  /* 0, or the number of virtual workers, which this process plays in turn on a communicator of size
+   * 1: pride_optimizer_hand_over(). Since PRIDE_C_VERSION 5. */
   int32_t virtual_workers;
-  /* Where all parameters, gradients and state lie and the method runs: arrays of PRIDE_CUDA then,
-   * and the memory of state buffers is the device's. NULL: the host. For methods of which
-   * pride_method_on_device() says so; those that orthogonalise matrices need `orthogonalise`. Since
+  /* The device of all parameters, gradients and state, where the method runs. Arrays are then
+   * PRIDE_CUDA, and state buffers are in the device's memory. NULL: the host. For methods with
+   * pride_method_on_device(); those that orthogonalise matrices need `orthogonalise`. Since
    * PRIDE_C_VERSION 5. */
   pride_device* device;
   pride_orthogonalise orthogonalise;
@@ -60,7 +60,7 @@ typedef struct pride_options {
 /* `struct_size`: sizeof(pride_options) where it is called. */
 PRIDE_API void pride_options_init(pride_options* options, uint32_t struct_size);
 
-/* What a step did. `bytes_...` and `messages_sent` are this rank's; times are in seconds. */
+/* The report of a step. `bytes_...` and `messages_sent` are this rank's; times are in seconds. */
 typedef struct pride_report {
   uint32_t struct_size; /* set by the caller: sizeof(pride_report) */
   int32_t skipped;
@@ -79,65 +79,65 @@ typedef struct pride_cost {
 
 typedef struct pride_optimizer pride_optimizer;
 
-/* Collective: ranks compare layout, method and options; one that differs is named on all ranks. */
+/* Collective: ranks compare layout, method and options. If one differs, the error on all ranks
+ * names it. */
 PRIDE_API int pride_optimizer_create(pride_comm* comm, const pride_layout* layout,
                                      const pride_options* options, pride_optimizer** out);
-/* In the middle of a step: the world fails. */
+/* During a step this fails the world. */
 PRIDE_API void pride_optimizer_destroy(pride_optimizer* optimizer);
 
-/* Where the parameters lie: params[i] is tensor i, its values in row-major order; n is the number
- * of tensors. Between steps; again whenever an address has changed, and after
- * pride_optimizer_add(). From then on `params` may be NULL in all other calls, and no flat buffer
- * is taken. Another size or dtype than before is PRIDE_INVALID, with the tensor's name. Parameters
- * in bfloat16 or float16 have float32 masters, which are state: the buffer "master". What the
- * caller has changed in a parameter since the last step counts. Since PRIDE_C_VERSION 5. */
+/* The parameters' memory: params[i] is tensor i, its values in row-major order; n is the number of
+ * tensors. Between steps; call it again whenever an address has changed, and after
+ * pride_optimizer_add(). From then on `params` may be NULL in all other calls, and flat buffers are
+ * refused. A changed size or dtype is PRIDE_INVALID, with the tensor's name. Parameters in bfloat16
+ * or float16 have float32 masters, which are state: the buffer "master". The caller may change
+ * parameters between steps. Since PRIDE_C_VERSION 5. */
 PRIDE_API int pride_optimizer_set_parameters(pride_optimizer* optimizer, const pride_array* params,
                                              uint64_t n);
-/* frozen[i] not 0: from the next step on tensor i stays as it is, without weight decay; its
- * gradient is not looked at. The same on all ranks. NULL: none. Since version 5. */
+/* frozen[i] not 0: from the next step on tensor i does not change, without weight decay, and its
+ * gradient is not read. The same on all ranks. NULL: none. Since version 5. */
 PRIDE_API int pride_optimizer_set_frozen(pride_optimizer* optimizer, const uint8_t* frozen);
-/* From the next step on this rank's gradients are multiplied by it, in float32 and before all else:
- * 1 / scale of a scaled loss, -1 to go up the gradient. Since version 5. */
+/* From the next step on this rank's gradients are first multiplied by it, in float32: 1 / scale of
+ * a scaled loss, -1 to maximise. Since version 5. */
 PRIDE_API int pride_optimizer_set_gradient_factor(pride_optimizer* optimizer, float factor);
 
-/* With a device: the stream (cudaStream_t) of the caller's own work on parameters and gradients,
- * for the calls to come: their work begins after what it has so far, and it goes on after theirs.
- * Since version 5. */
+/* With a device: the stream (cudaStream_t) of the caller's work on parameters and gradients, for
+ * later calls. Their work starts after the stream's present work, and the stream continues after
+ * theirs. Since version 5. */
 PRIDE_API int pride_optimizer_set_stream(pride_optimizer* optimizer, void* stream);
 
-/* One step. `params`: one flat buffer of float32, or NULL; equal on all ranks, and so afterwards.
+/* One step. `params`: one flat buffer of float32, or NULL; equal on all ranks before and after.
  * `grads`: this rank's, flat, padding zero. unused[i] not 0: tensor i has no gradient here; NULL:
  * all have. Collective. */
 PRIDE_API int pride_optimizer_step(pride_optimizer* optimizer, const pride_array* params,
                                    const pride_array* grads, const uint8_t* unused,
                                    pride_report* report);
 
-/* The same in parts: begin, each tensor when its gradient is complete, finish. Arrays stay in place
- * until finish has returned something else than PRIDE_PENDING, which it does after timeout_ms (-1:
- * never) if the step is not complete; then call it again, from any thread. */
+/* The same in parts: begin, each tensor when its gradient is complete, finish. Arrays must stay in
+ * place until finish returns something other than PRIDE_PENDING. It returns PRIDE_PENDING after
+ * timeout_ms (-1: never) if the step is not complete; then call it again, from any thread. */
 PRIDE_API int pride_optimizer_begin(pride_optimizer* optimizer, const pride_array* params,
                                     const pride_array* grads);
 PRIDE_API int pride_optimizer_ready(pride_optimizer* optimizer, uint64_t tensor, int32_t unused);
-/* In a step that was begun with grads = NULL: the tensor's gradient, which is read where it lies,
- * in row-major order, and stays there as long as the arrays of begin. */
+/* In a step begun with grads = NULL: the tensor's gradient, in row-major order. It is read in place
+ * and must stay there as long as the arrays of begin. */
 PRIDE_API int pride_optimizer_ready_at(pride_optimizer* optimizer, uint64_t tensor,
                                        const pride_array* grad);
-/* In a step with overlap: writes at most n indices of tensors, since the last call, whose gradients
- * are encoded and not read again, and how many: their memory is free. REQUIRES: n is at least the
- * number of tensors. Since version 5. */
+/* In a step with overlap: writes the indices of tensors whose gradients have been encoded since the
+ * last call and are not read again, at most n, and their number. The memory of these gradients is
+ * free. REQUIRES: n is at least the number of tensors. Since version 5. */
 PRIDE_API int pride_optimizer_take_released(pride_optimizer* optimizer, uint64_t* tensors,
                                             uint64_t n, uint64_t* found);
 PRIDE_API int pride_optimizer_finish(pride_optimizer* optimizer, int64_t timeout_ms,
                                      pride_report* report);
-/* Why the last step was skipped, or what the method noted in it; valid until the next step. */
+/* Why the last step was skipped, or the method's note about it; valid until the next step. */
 PRIDE_API const char* pride_optimizer_note(const pride_optimizer* optimizer);
 
 PRIDE_API int pride_optimizer_set_group(pride_optimizer* optimizer, int32_t group,
                                         const pride_group* values);
 PRIDE_API int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_t group,
                                         pride_group* values);
-/* More tensors and groups behind those that there are; parameters are then given anew. Collective.
- */
+/* Appends tensors and groups; then set the parameters again. Collective. */
 PRIDE_API int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors,
                                   uint64_t n, const pride_group* groups, uint64_t n_groups);
 /* The same of a part of a larger model: first_coords as in pride_layout_create_part(). Since
@@ -148,21 +148,21 @@ PRIDE_API int pride_optimizer_add_part(pride_optimizer* optimizer, const pride_t
 /* Rank 0's parameters on all ranks. Collective. */
 PRIDE_API int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params);
 /* pride_hash() of the parameters as set: of the masters of narrower ones, and with local steps of
- * those that the ranks have in common. Between steps. Since version 5. */
+ * the common ones. Between steps. Since version 5. */
 PRIDE_API int pride_optimizer_hash(pride_optimizer* optimizer, uint64_t* out);
 
 PRIDE_API int64_t pride_optimizer_steps_done(const pride_optimizer* optimizer);
 PRIDE_API int pride_optimizer_cost(const pride_optimizer* optimizer, int64_t step,
                                    pride_cost* cost);
-/* Mean over the period that the step is in, rounded up. Since PRIDE_C_VERSION 4. */
+/* Mean over the step's period, rounded up. Since PRIDE_C_VERSION 4. */
 PRIDE_API int pride_optimizer_mean_cost(const pride_optimizer* optimizer, int64_t step,
                                         pride_cost* cost);
 /* Steps after which exchanges repeat: 1, or h of a method with local steps. Since version 4. */
 PRIDE_API int64_t pride_optimizer_period(const pride_optimizer* optimizer);
 
-/* Bytes that it holds beside the caller's tensors: the method's state; float32 masters of narrower
- * parameters; frames; a device's memory for the words of frames. The last member may not be there
- * in older libraries: struct_size is set by the caller. Since version 5. */
+/* Bytes that it holds without the caller's tensors: the method's state; float32 masters of narrower
+ * parameters; frames; a device's memory for the words of frames. Older libraries may lack the last
+ * member: the caller sets struct_size. Since version 5. */
 typedef struct pride_memory_use {
   uint32_t struct_size;
   uint32_t reserved;
@@ -170,21 +170,20 @@ typedef struct pride_memory_use {
 } pride_memory_use;
 PRIDE_API int pride_optimizer_memory(const pride_optimizer* optimizer, pride_memory_use* use);
 
-/* With local steps a rank has parameters of its own between exchanges. Between steps: `params`
- * become those that all ranks have in common, to evaluate, hash or save; and from them this rank's
- * own again, before the next gradient and after a load. With other methods neither changes
- * anything. to_common waits for exchanges that are on their way. Since version 4. */
+/* With local steps a rank has its own parameters between exchanges. Between steps: to_common sets
+ * `params` to the common ones, to evaluate, hash or save; to_local restores this rank's own, before
+ * the next gradient and after a load. With other methods neither changes anything. to_common waits
+ * for exchanges in flight. Since version 4. */
 PRIDE_API int pride_optimizer_to_common(const pride_optimizer* optimizer,
                                         const pride_array* params);
 PRIDE_API int pride_optimizer_to_local(const pride_optimizer* optimizer, const pride_array* params);
 
 /* Virtual workers (docs/virtual_workers.md), since version 5: one process plays N workers over one
- * copy of the parameters, with the bits and the counted bytes of N ranks. In the place of a step,
- * for each worker: to_worker, which with local steps makes its own parameters of `params`, for its
- * gradients; hand_over, with a gradient for each of the n tensors (data NULL: it has none), which
- * need not stay. Then step_workers, once. PRIDE_INVALID names a worker that comes twice or is
- * missing, and nothing was changed. Afterwards `params` are those that all workers have in common.
- * Bytes in the report are those of worker 0. */
+ * copy of the parameters, with the bits and the counted bytes of N ranks. Instead of a step call
+ * for each worker: to_worker, which with local steps sets `params` to its own; and hand_over, with
+ * a gradient for each of the n tensors (data NULL: none), which need not stay. Then call
+ * step_workers once. PRIDE_INVALID names a worker that comes twice or is missing, and nothing was
+ * changed. Afterwards `params` are the common ones. Bytes in the report are worker 0's. */
 PRIDE_API int pride_optimizer_to_worker(const pride_optimizer* optimizer, int32_t worker,
                                         const pride_array* params);
 PRIDE_API int pride_optimizer_hand_over(pride_optimizer* optimizer, int32_t worker,
@@ -198,27 +197,28 @@ typedef struct pride_state pride_state;
 enum { PRIDE_STATE_LOCAL = 0, PRIDE_STATE_SHARED = 1, PRIDE_STATE_SERVER = 2 };
 
 /* The optimizer's own memory of buffer `index`, of the layout's flat size, until the next
- * pride_optimizer_add(). PRIDE_INVALID beyond the last. Kinds: each rank its own; the same on all;
- * each shard's part on its server, zeros elsewhere, in the host's memory with a device, too.
- * Changed by steps and loads only. */
+ * pride_optimizer_add(). PRIDE_INVALID beyond the last. Kinds: each rank has its own; all have the
+ * same; each server has its shard's part, with zeros elsewhere, always in host memory. Only steps
+ * and loads change it. */
 PRIDE_API int pride_optimizer_state_buffer(pride_optimizer* optimizer, uint64_t index,
                                            const char** name, int32_t* kind, float** data);
 
-/* Keeps the memory of all buffers as they are now readable, also when the optimizer has other
- * memory after pride_optimizer_add(), or is gone: for views whose ends are not known. */
+/* Keeps the present memory of all buffers readable, also after pride_optimizer_add() replaced it or
+ * the optimizer is gone: for views of unknown lifetime. */
 typedef struct pride_memory pride_memory;
 PRIDE_API int pride_optimizer_state_memory(pride_optimizer* optimizer, pride_memory** out);
 PRIDE_API void pride_memory_destroy(pride_memory* memory);
 
 PRIDE_API int pride_optimizer_save(const pride_optimizer* optimizer,
                                    pride_state** out); /* a copy */
-/* That of a virtual worker: of the rank with its number. pride_optimizer_load_all() loads them. */
+/* The state of a virtual worker: that of the rank with its number. Load them with
+ * pride_optimizer_load_all(). */
 PRIDE_API int pride_optimizer_save_worker(const pride_optimizer* optimizer, int32_t worker,
                                           pride_state** out);
-/* This rank's own state, of as many ranks. Collective: all ranks load, or none does. */
+/* This rank's own state, saved on as many ranks. Collective: all ranks load, or none. */
 PRIDE_API int pride_optimizer_load(pride_optimizer* optimizer, const pride_state* state);
-/* The states of all n ranks of the run that saved them, whatever the number of ranks here. `local`:
- * what becomes of state of each rank's own. Collective. */
+/* The states of all n ranks of the saving run, for any number of ranks here. `local`: treatment of
+ * each rank's own state. Collective. */
 enum { PRIDE_LOCAL_KEEP = 0, PRIDE_LOCAL_AVERAGE = 1, PRIDE_LOCAL_RESET = 2 };
 PRIDE_API int pride_optimizer_load_all(pride_optimizer* optimizer, const pride_state* const* states,
                                        uint64_t n, int32_t local);

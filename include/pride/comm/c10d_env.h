@@ -13,8 +13,8 @@ namespace pride {
 // A communicator over Gloo between the processes that share MASTER_ADDR and MASTER_PORT; RANK and
 // WORLD_SIZE give this process's rank and the size. Collective: the k-th call of each process makes
 // the k-th world. GLOO_SOCKET_IFNAME names the interfaces to use; by default, the one that routes
-// to MASTER_ADDR. Throws InvalidArgument if a variable is missing or invalid, CommError if the
-// ranks have not all met within `timeout`.
+// to MASTER_ADDR. Throws InvalidArgument if a variable is missing or invalid, CommError if not all
+// ranks connect within `timeout`.
 std::unique_ptr<Communicator> make_c10d_communicator_from_env(
     std::chrono::milliseconds timeout = std::chrono::seconds(300));
 

@@ -22,7 +22,7 @@ std::vector<std::unique_ptr<Communicator>> make_hybrid_world(int threads,
 
 // Runs `body` on `threads` threads of this process, each with its own rank's communicator, and
 // joins them. An exception on one rank releases the others, on all processes; exceptions of this
-// process's ranks are rethrown here, a rank's own error rather than the CommErrors that it caused.
+// process's ranks are rethrown here, a rank's own error in preference to the CommErrors it caused.
 // Collective, as above.
 void run_hybrid_world(int threads, const std::function<void(Communicator&)>& body,
                       MPI_Comm comm = MPI_COMM_WORLD);

@@ -12,8 +12,8 @@ namespace pride {
 
 // Initialises MPI (with MPI_THREAD_MULTIPLE requested) unless it is initialised, and finalises it
 // only if this object initialised it. Keep one alive as long as any MPI communicator of pride. If a
-// world of this process has failed it does not finalise, so that the launcher ends the job rather
-// than wait.
+// world of this process has failed, it does not finalise, so that the launcher ends the job instead
+// of waiting.
 class MpiEnvironment {
  public:
   MpiEnvironment();

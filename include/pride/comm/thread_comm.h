@@ -16,7 +16,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_world(int size);
 
 // Runs `body` on `size` threads, each with its own rank's communicator, and joins them. An
 // exception on one rank releases the others; the first one thrown is rethrown here (a rank's own
-// error is preferred to the CommErrors that it caused on the others).
+// error in preference to the CommErrors it caused on others).
 void run_world(int size, const std::function<void(Communicator&)>& body);
 
 }  // namespace pride

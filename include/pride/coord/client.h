@@ -1,4 +1,4 @@
-// A worker's line to `pride serve`: a CoordinatorClient over gRPC. Library pride::coord.
+// A worker's connection to `pride serve`: a CoordinatorClient over gRPC. Library pride::coord.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,34 +16,34 @@ struct CoordinatorAddress {
       {};  // "host:4770", "[::1]:4770"; the worker dials, nobody dials the worker
 
   // Folder with ca.pem, cert.pem and key.pem, as `pride certs worker` makes them. Empty: no TLS,
-  // and host_port must be of the loopback interface.
+  // and host_port must be on the loopback interface.
   std::string certificates = {};
 
-  // Of this worker among all of the run: letters, digits, '.', '_' and '-', 64 at most. With
-  // certificates the certificate has it, and this is empty or equal.
+  // This worker's name in the run: at most 64 letters, digits, '.', '_' and '-'. The certificate,
+  // if there is one, has the name; then this is empty or equal.
   std::string name = {};
 
-  // File of the 16 bytes that prove, to a coordinator that knows the name, that this is the same
-  // worker; made, readable by its owner only, where it is not there. Empty: random bytes of this
-  // process, so that the name is lost with it.
+  // File with 16 bytes that prove to the coordinator that this is the same worker. If missing, it
+  // is created, readable only by its owner. Empty: random bytes of this process, so the name is
+  // lost when it ends.
   std::string secret_file = {};
 
-  // How long a call is tried again while the coordinator is not to be reached. A round that waits
-  // for other workers may take longer. REQUIRES: > 0.
+  // How long calls are repeated while the coordinator cannot be reached. A round that waits for
+  // other workers may take longer. REQUIRES: > 0.
   std::chrono::milliseconds patience{600'000};
 
-  // Called with a line for people, by the thread whose call is tried again: after five seconds, and
-  // then every ten, while the coordinator is not to be reached.
+  // Called with a line for people by the thread that repeats a call, while the coordinator cannot
+  // be reached: after 5 s, then every 10 s.
   std::function<void(const std::string&)> on_notice = {};
 
-  // Looked at every few seconds while a call waits for others, or is tried again: once it is true
-  // the call throws CommError. For an interrupt, which has to end these waits, too.
+  // Checked every few seconds while a call waits or is repeated. Once it is true, the call throws
+  // CommError. For interrupts.
   std::function<bool()> gives_up = {};
 };
 
-// Dials out at the first call, join(). Throws InvalidArgument if the address, the name or the
-// certificates cannot be used, naming which. Heartbeats are sent from a thread of the client's own,
-// from join() until it is destroyed.
+// Connects at the first call, join(). Throws InvalidArgument, naming which, if the address, the
+// name or the certificates cannot be used. A thread of the client sends heartbeats from join()
+// until it is destroyed.
 std::shared_ptr<CoordinatorClient> connect_coordinator(const CoordinatorAddress& address);
 
 }  // namespace pride

@@ -27,14 +27,14 @@ struct NamedParameter {
   int group = 0;      // TensorSpec::group
 };
 
-// Holds handles of the parameters. They keep their storage, and each call looks where they lie now:
-// set_data(), loads and copies between calls count. Dense row-major tensors in CPU memory are read
-// and written in place. Others go through host copies of their own dtype: tensors on a device
-// (page-locked copies), or with other strides. The float32 masters of bfloat16 and float16
-// parameters are state of the optimizer. One thread at a time; each thread that runs backward has
-// a ModuleTensors of its own.
+// Holds handles of the parameters. They keep their storage, and each call reads their present
+// addresses, so set_data(), loads and copies between calls are allowed. Dense row-major tensors in
+// CPU memory are read and written in place. Tensors on a device (page-locked copies) or with other
+// strides go through host copies of their dtype. The float32 masters of bfloat16 and float16
+// parameters are state of the optimizer. One thread at a time; each thread that runs backward needs
+// its own ModuleTensors.
 //
-// All calls that look at the parameters throw InvalidArgument, naming the parameter, if its shape,
+// All calls that read the parameters throw InvalidArgument, naming the parameter, if its shape,
 // dtype or device has changed.
 class ModuleTensors {
  public:
@@ -48,41 +48,39 @@ class ModuleTensors {
   // Tensors in the order given.
   const Layout& layout() const noexcept;
 
-  // Where the parameters lie, to be read: valid until the next call, and as long as nobody moves
-  // them.
+  // The parameters' memory, read-only: valid until the next call, as long as they are not moved.
   std::span<const Tensor> parameters();
 
-  // Calls body(parameters()), then copies back what went through host copies, unless body throws.
+  // Calls body(parameters()), then copies host copies back, unless body throws.
   void change(const std::function<void(std::span<const Tensor>)>& body);
 
-  // Where the gradients lie; null data: the parameter has no .grad, and is unused in a step. Valid
+  // The gradients' memory; null data: the parameter has no .grad and is unused in a step. Valid
   // until the next call of gradients(), zero_grad() or a step.
   std::span<const ConstTensor> gradients();
 
   // Removes all gradients, as torch's zero_grad(set_to_none = true) does.
   void zero_grad();
 
-  // Copies rank 0's parameters to all ranks, as DistributedDataParallel does when it is made: call
-  // it before the first forward, where ranks may have begun with others. Without it such ranks are
-  // named in the first step's InvalidArgument. Buffers (running means) stay each rank's own.
+  // Copies rank 0's parameters to all ranks, as DistributedDataParallel's constructor does. Call it
+  // before the first forward if ranks may start with different ones. Otherwise the first step
+  // throws InvalidArgument and names these ranks. Buffers (running means) stay each rank's own.
   // Collective. REQUIRES: the optimizer was made with layout().
   void broadcast(Optimizer& optimizer);
 
-  // Between steps: more parameters and groups, behind those that there are, here and in the
-  // optimizer (Optimizer::add). Collective. Throws InvalidArgument as the constructor, or if one of
-  // them is already there or no longer needs a gradient, and then nothing has changed.
+  // Between steps: appends parameters and groups, here and in the optimizer (Optimizer::add).
+  // Collective. Throws InvalidArgument as the constructor does, or if one of them is already in the
+  // list or needs no gradient. Nothing has changed then.
   void add(Optimizer& optimizer, std::vector<NamedParameter> parameters,
            std::vector<ParamGroup> groups = {});
 
-  // One step with the gradients held. Collective; throws as Optimizer::step. REQUIRES: the
+  // One step with the present gradients. Collective; throws as Optimizer::step. REQUIRES: the
   // optimizer was made with layout().
   StepReport step(Optimizer& optimizer);
 
   // The overlapped step: begin before the last backward, which then hands each tensor to the
   // optimizer when its gradient is complete; finish afterwards. From a GPU all are handed over in
-  // finish_step: backward need not wait for copies.
-  // Errors of the exchange surface from backward or from finish_step. Parameters and gradients must
-  // not be changed or moved in between.
+  // finish_step, so that backward does not wait for copies. Errors of the exchange are thrown by
+  // backward or finish_step. Parameters and gradients must not be changed or moved in between.
   void begin_step(Optimizer& optimizer);
   StepReport finish_step();
 

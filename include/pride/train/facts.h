@@ -1,4 +1,4 @@
-// Facts: named values in order, as data, models and evaluations describe themselves.
+// Facts: ordered, named values with which data, models and evaluations describe themselves.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,7 @@ namespace pride::train {
 using FactValue = std::variant<std::int64_t, double, std::string, std::vector<std::string>>;
 using Facts = std::vector<std::pair<std::string, FactValue>>;
 
-// The value of that name as a number; `otherwise` if there is none, or it is none.
+// The value of that name as a number; `otherwise` if it is missing or not a number.
 inline double number_of(const Facts& facts, const std::string& name, double otherwise = 0) {
   for (const auto& [key, value] : facts) {
     if (key != name) continue;

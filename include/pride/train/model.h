@@ -15,8 +15,8 @@
 
 namespace pride::train {
 
-// How a parameter starts. Normal values lie around 0; truncated ones within two deviations. kKeep:
-// with the values that it has.
+// How a parameter starts. Normal values have mean 0; truncated ones lie within two deviations.
+// kKeep: the present values.
 struct Init {
   enum class Kind { kConstant, kNormal, kTruncatedNormal, kKeep } kind = Kind::kConstant;
   double value = 0;  // the constant, or the standard deviation
@@ -26,7 +26,7 @@ struct Init {
   static Init truncated(double deviation) { return {Kind::kTruncatedNormal, deviation}; }
 };
 
-// One trainable tensor (a float32 leaf) under the name that a PyTorch user expects.
+// One trainable tensor (a float32 leaf) under its usual PyTorch name.
 struct ModelParameter {
   std::string name;
   at::Tensor tensor;
@@ -41,14 +41,14 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   // Token ids (batch, length) -> (batch, length, vocabulary), or images (batch, channels, height,
-  // width) -> (batch, classes). Throws InvalidArgument on a shape that does not fit.
+  // width) -> (batch, classes). Throws InvalidArgument on a wrong shape.
   virtual at::Tensor logits(const at::Tensor& input) = 0;
 
-  // Of these logits, as rows (batch * length, vocabulary), the rows `places` (int64) alone: at less
-  // cost where a model can.
+  // Only the rows `places` (int64) of these logits, as rows (batch * length, vocabulary); cheaper
+  // if the model supports it.
   virtual at::Tensor logits_at(const at::Tensor& input, const at::Tensor& places);
 
-  // Before steps, or before an evaluation: for models with dropout and the like.
+  // Called before steps or before an evaluation: for models with dropout and similar layers.
   virtual void set_training(bool) {}
 
   // In declaration order, which is the canonical order of coordinates.
@@ -58,7 +58,7 @@ class Model {
   // Fills every parameter from the stream keyed by (seed, hash of its name). Host tensors only.
   void initialise(std::uint64_t seed);
 
-  // Moves every parameter to a device and a type of number; handles keep pointing at it.
+  // Moves every parameter to a device and dtype; handles stay valid.
   void move_to(const at::Device& device, at::ScalarType dtype = at::kFloat);
 
  protected:
@@ -68,14 +68,14 @@ class Model {
   at::Tensor declare(std::string name, std::vector<std::int64_t> shape, Init init,
                      bool decay = true);
 
-  // A trainable float32 tensor of the caller's, which keeps its values.
+  // A trainable float32 tensor of the caller, with its values.
   void adopt(std::string name, at::Tensor tensor, bool decay = true);
 
  private:
   std::vector<ModelParameter> parameters_;
 };
 
-// What a model reads and tells apart.
+// The inputs and classes of a model.
 struct ModelInput {
   enum class Kind { kTokens, kImages } kind = Kind::kTokens;
   std::int64_t classes = 0;                   // of images, or the tokens of the vocabulary
@@ -83,17 +83,18 @@ struct ModelInput {
   std::vector<std::string> labels = {};       // names of the classes; empty: not known
 };
 
-// A model as a run knows it: how it is made, and how it describes itself.
+// A model as a run sees it: its constructor and its description.
 struct ModelMaker {
   std::string name = {};
   Facts size = {};           // layers, width ...; equal on all ranks of a job
   std::int64_t context = 0;  // of tokens: the longest input
-  // The default rate of a run, in default rates of its method: those are for models of hundreds of
-  // millions of parameters, and small ones learn faster with larger rates (docs/training.md).
+  // The default rate of a run, as a factor on its method's default rate, which is for models of
+  // hundreds of millions of parameters. Small models learn faster with larger rates
+  // (docs/training.md).
   double lr_scale = 1;
   std::string config = {};  // text of config.json beside model.safetensors; empty: no such file
   std::function<std::unique_ptr<Model>()> make = {};
-  // Replaces the initial values drawn from the seed, on host tensors; empty: they stay.
+  // Replaces the initial values drawn from the seed, on host tensors; empty: keep them.
   std::function<void(Model&)> load_initial = {};
 };
 
@@ -101,17 +102,17 @@ struct ModelMaker {
 struct ModelInfo {
   std::string name = {}, about = {};  // for --model and its help
   ModelInput::Kind kind = ModelInput::Kind::kTokens;
-  // Throws InvalidArgument on sizes that cannot be, DataError on a file of --init.
+  // Throws InvalidArgument on impossible sizes, DataError on a bad file of --init.
   std::function<ModelMaker(const TrainOptions&, const ModelInput&)> make = {};
 };
 
 const std::vector<ModelInfo>& models();
 
-// Adds a row. REQUIRES: before the first thread starts; a name that is not there yet.
+// Adds a row. REQUIRES: before the first thread starts; a new name.
 void register_model(ModelInfo info);
 
-// The model of options.model, or of `default_name`. Throws InvalidArgument if there is none of that
-// name, or if it is of another kind.
+// The model of options.model, or of `default_name`. Throws InvalidArgument if it does not exist or
+// is of another kind.
 ModelMaker model_maker(const TrainOptions& options, const ModelInput& input,
                        const std::string& default_name);
 

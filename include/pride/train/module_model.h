@@ -13,14 +13,14 @@
 
 namespace pride::train {
 
-// Torch's generator is one for all threads.
+// Torch has one generator for all threads.
 inline std::mutex& generator_mutex() {
   static std::mutex mutex;
   return mutex;
 }
 
-// A module whose forward(input) gives logits. Its parameters keep the values that its constructor
-// gave them; those of one dimension and embeddings are not decayed.
+// A module whose forward(input) gives logits. Its parameters keep the constructor's values. Those
+// of one dimension, and embeddings, are not decayed.
 template <typename Net>
 class ModuleModel : public Model {
  public:
@@ -36,10 +36,10 @@ class ModuleModel : public Model {
   Net& net() noexcept { return net_; }
 
  private:
-  Net net_;  // a module holder, as TORCH_MODULE makes it
+  Net net_;  // a module holder, as made by TORCH_MODULE
 };
 
-// How a run makes its copies of the module. Every copy begins with the values of the first seed:
+// Makes a run's copies of the module. All copies start with the same values:
 // torch::manual_seed(options.seed) is called before each.
 template <typename Net, typename... Args>
 ModelMaker module_maker(std::string name, const TrainOptions& options, Args... args) {

@@ -1,4 +1,4 @@
-// Observers: what a run reports while it trains, and at its end.
+// Observers: reports of a run during training and at its end.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace pride::train {
 
-// Seconds of one step by stage. Data: waiting for the batch, or making it. Backward: forward,
+// Seconds of one step by stage. Data: waiting for the batch or making it. Backward: forward,
 // backward, clipping.
 struct StageTimes {
   double data = 0, backward = 0, encode = 0, exchange = 0, apply = 0;
@@ -46,19 +46,19 @@ struct RankStep {
   std::uint64_t bytes_sent = 0, bytes_received = 0;
   std::uint32_t interrupted = 0;  // this rank was asked to stop
   std::uint32_t skipped = 0;      // the step was dropped for a non-finite gradient
-  std::uint64_t absent = 0;       // this rank sat it out (--participation), and has no loss
+  std::uint64_t absent = 0;       // this rank skipped the step (--participation) and has no loss
 };
 
 struct WorldStep {
   std::int64_t step = 0;  // steps done after it
   double lr = 0;
   std::optional<double> grad_norm;             // of the mean gradient, if it is clipped
-  std::vector<TensorDiagnostics> diagnostics;  // by tensor, in the steps that have them
+  std::vector<TensorDiagnostics> diagnostics;  // by tensor, in steps with diagnostics
   std::string note;                            // what the method decided
-  std::optional<RoundReport> round;            // by a coordinator, in steps that end one
+  std::optional<RoundReport> round;            // in steps that end a coordinator's round
   std::vector<RankStep> ranks;                 // one or more
 
-  // over the ranks that took part
+  // over the participating ranks
   double mean_loss() const {
     double sum = 0, n = 0;
     for (const RankStep& r : ranks) {
@@ -86,24 +86,24 @@ struct WorldStep {
   }
 };
 
-// What is known of a run before its first step.
+// Facts about a run before its first step.
 struct RunStart {
-  std::int64_t step = 0;           // steps done already, by the run that is resumed
-  int saved_by = 0;                // its workers; 0: none is resumed
-  bool finished = false;           // no step is left, and options.out has the results already
-  std::vector<std::string> notes;  // damaged checkpoints passed over, settings that have changed
+  std::int64_t step = 0;           // steps done by the resumed run
+  int saved_by = 0;                // its workers; 0: not resumed
+  bool finished = false;           // no step is left, and options.out has the results
+  std::vector<std::string> notes;  // skipped damaged checkpoints, changed settings
   std::string transport;
   std::int64_t n_parameters = 0;
   std::uint64_t state_floats = 0;
   Cost cost;                          // per step
-  std::map<std::string, int> routes;  // in how many buckets; empty: alone
+  std::map<std::string, int> routes;  // number of buckets per route; empty: alone
   std::vector<TensorSlot> tensors;
 };
 
-// What a run came to.
+// The result of a run.
 struct TrainResult {
   RunStart start;
-  std::int64_t steps = 0, steps_run = 0, steps_skipped = 0;  // steps: those before a resume too
+  std::int64_t steps = 0, steps_run = 0, steps_skipped = 0;  // including steps before a resume
   bool interrupted = false;
   std::vector<std::uint64_t> sent, received;  // bytes, by rank
   StageTimes seconds;                         // of the slowest rank of each step
@@ -117,14 +117,14 @@ struct TrainResult {
   }
 };
 
-// Is called on rank 0, by the thread that trains. What it throws ends the run.
+// Called on rank 0 by the training thread. An exception ends the run.
 class Observer {
  public:
   virtual ~Observer() = default;
 
-  // A line for people while the run waits for others: its coordinator is not to be reached.
+  // A line for people while the run waits: its coordinator cannot be reached.
   virtual void on_notice(const std::string&) {}
-  // When nothing but the first step is left to do. The plan lives until on_end() has returned.
+  // Called right before the first step. The plan lives until on_end() has returned.
   virtual void on_start(const TrainPlan&, const RunStart&) {}
   virtual void on_step(const WorldStep&) {}
   virtual void on_eval(std::int64_t /*step*/, const Facts& /*metrics*/, double /*seconds*/) {}
@@ -133,8 +133,9 @@ class Observer {
 
 using Observers = std::vector<std::shared_ptr<Observer>>;
 
-// Progress on standard error: a line that a terminal rewrites, else one each options.log_every
-// steps; lines of their own about the data, the run, evaluations and what the method decided.
+// Progress on standard error: on a terminal one line that is rewritten, otherwise a line every
+// options.log_every steps; and lines about the data, the run, evaluations and the method's
+// decisions.
 std::shared_ptr<Observer> progress_line();
 
 // metrics.jsonl and summary.json in options.out. Throws InvalidArgument on_start if it is empty.
@@ -143,16 +144,16 @@ std::shared_ptr<Observer> json_lines();
 // An event file of TensorBoard in options.tensorboard. Throws InvalidArgument if it is empty.
 std::shared_ptr<Observer> tensorboard_events();
 
-// Those that the options ask for.
+// The observers that the options request.
 Observers observers_for(const TrainOptions& options);
 
-// Makes the folder options.out. Refuses one with results, unless options.overwrite is set
-// (which removes them when the run begins) or the run resumes from that very folder (json_lines()
-// then removes the metrics of later steps than the checkpoint's). The same for the event files of
+// Makes the folder options.out. Refuses a folder with results, unless options.overwrite is set
+// (which removes them when the run begins) or the run resumes from this folder (json_lines() then
+// removes the metrics of steps after the checkpoint). The same for the event files of
 // options.tensorboard. Removes nothing. Throws InvalidArgument, DataError.
 void check_out_folder(const TrainOptions& options);
 
-// What summary.json holds.
+// The content of summary.json.
 std::string summary_json(const TrainPlan& plan, const TrainResult& result);
 
 }  // namespace pride::train

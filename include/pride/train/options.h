@@ -9,27 +9,27 @@
 
 namespace pride::train {
 
-inline constexpr int kDefaultWorkers = 4;  // threads, where no job says how many
+inline constexpr int kDefaultWorkers = 4;  // threads, if there is no job
 
 struct TrainOptions {
-  std::string task = "lm";    // of the registry; empty: one of the caller's own
+  std::string task = "lm";    // a registered name; empty: the caller's own task
   std::string data = {};      // empty: the task's default
   std::string vocab = {};     // language: folder with the vocabulary; empty: bytes
   std::int64_t shots = 0;     // fewshot: examples in the prompts of an evaluation
-  std::int64_t examples = 0;  // fewshot: questions of each task to train on; 0: all
+  std::int64_t examples = 0;  // fewshot: training questions per task; 0: all
   bool skip_long = false;     // fewshot: leave out questions with a choice longer than the context
 
-  std::string model = {};  // of the registry; empty: the task's default
-  std::string init = {};  // language: checkpoint to begin with; empty: initial values from the seed
+  std::string model = {};  // a registered name; empty: the task's default
+  std::string init = {};  // language: checkpoint to start from; empty: initial values from the seed
   std::optional<std::int64_t> layers = {}, heads = {}, width = {}, context = {}, patch = {};
   std::optional<double> init_std = {}, embedding_std = {};  // of initial weights; none: the model's
   std::optional<std::int64_t> image_size = {};  // imagenet: side of the model's input, in pixels
-  std::optional<int> loader_threads = {};       // imagenet: that decode images, of each worker
+  std::optional<int> loader_threads = {};       // imagenet: threads per worker that decode images
   double label_smoothing = 0, mixup = 0;        // of training; 0: none
 
   std::string method = "dlion-vote";
   std::vector<std::string> method_options = {};  // "key=value"
-  std::optional<double> budget_bits = {};        // the method option of that name
+  std::optional<double> budget_bits = {};        // the method option `budget_bits`
   std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {},
                         weight_decay = {};  // none: the method's
   bool decay_all = false;
@@ -39,25 +39,26 @@ struct TrainOptions {
   double clip_norm = 0, clip_global_norm = 0;  // 0: none
 
   int workers = 0;              // 0: 4 threads, or the processes of the job
-  int virtual_workers = 0;      // played by this process, one after the other; 0: none
+  int virtual_workers = 0;      // played by this process in turn; 0: none
   int threads_per_process = 0;  // under MPI; 0: every process is one worker
-  std::int64_t batch = 0;       // samples of a worker and backward pass; 0: the task's default
+  std::int64_t batch = 0;       // samples per worker and backward pass; 0: the task's default
   std::int64_t accumulate = 1;
   std::string sharding = "partition";
   std::string vote_weight = "equal";  // or "samples": of a worker's data
-  // Simulates workers that come and go: this share of them takes part in a round.
+  // Simulates workers that join and leave: the share of workers in each round.
   double participation = 1;
   std::string absent = "replay";  // or "stale": those that sat out never have the round's result
   std::optional<double> epochs = {};
   std::optional<std::int64_t> steps = {};
   std::uint64_t seed = 0;
 
-  // A coordinator in the place of other workers: this process is one worker of its run.
+  // A coordinator instead of other workers: this process is one worker of its run.
   std::string coordinator = {};   // "host:port"; empty: none
   std::string certificates = {};  // folder; empty: none, for a coordinator of this machine
-  std::string worker_name = {};   // its own; empty: of the certificate, or of host and process
-  std::optional<int> shards = {}, shard = {};  // parts that the data are dealt to; this worker's
-  std::string personal = {};  // patterns of tensors that it keeps to itself; empty: none
+  std::string worker_name =
+      {};  // this worker's; empty: from the certificate, or from host and process
+  std::optional<int> shards = {}, shard = {};  // number of parts of the data; this worker's part
+  std::string personal = {};  // patterns of tensors that are never sent; empty: none
 
   std::int64_t eval_every = 0;                    // steps; 0: at the end only
   std::optional<std::int64_t> eval_batches = {};  // 0: the whole evaluation set
@@ -71,7 +72,7 @@ struct TrainOptions {
   std::string tensorboard = {};  // folder of event files; empty: none
   std::int64_t log_every = 10;
   bool quiet = false, json = false;
-  std::string config = {};  // TOML file with flags that the command line left out
+  std::string config = {};  // TOML file with flags that are not on the command line
 
   std::optional<double> bucket_mb = {};
   std::optional<std::int64_t> bucket_coords = {};
@@ -83,7 +84,7 @@ struct TrainOptions {
   double timeout_s = 300;
 };
 
-// Throws InvalidArgument, naming the flag, on values that no run can have.
+// Throws InvalidArgument, naming the flag, on impossible values.
 void check(const TrainOptions& options);
 
 }  // namespace pride::train

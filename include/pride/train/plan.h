@@ -1,4 +1,4 @@
-// TrainPlan: the settings of a run with every default filled in for its task and world.
+// TrainPlan: the settings of a run, with all defaults for its task and world.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,26 +28,26 @@ struct TrainPlan {
   double peak_lr = 0;
   Schedule schedule;
   OptimizerOptions optimizer;
-  std::vector<std::string> notes;  // what was filled in and a user should know, for the log
+  std::vector<std::string> notes;  // defaults that a user should know, for the log
 
   std::int64_t samples_per_step() const noexcept {
     return world * options.batch * options.accumulate;
   }
 };
 
-// The index in `optimizer.groups` of a tensor that the model would decay, or not.
+// The index in `optimizer.groups` of a tensor, by whether the model decays it.
 constexpr int group_of(bool decay, bool decay_all) noexcept { return decay || decay_all ? 0 : 1; }
 
 // The names, shapes and groups of the model's parameters.
 Layout layout_of(const Model& model, bool decay_all = false);
 
-// Of a method that begins with dense steps and then freezes what it learnt from them (option
-// "freeze_steps"): how many, if the user did not say. Nothing for other methods.
+// The default of "freeze_steps", for a method that begins with dense steps and then freezes its
+// second moment. Nothing for other methods.
 std::optional<std::int64_t> default_freeze_steps(const MethodInfo& method,
                                                  const OptimizerOptions& given, std::int64_t steps);
 
-// Checks the options and fills in what they left open. Without `task`, options.task is made, which
-// loads its data. Throws InvalidArgument, DataError.
+// Checks the options and fills in the defaults. Without `task` it makes options.task, which loads
+// its data. Throws InvalidArgument, DataError.
 TrainPlan make_plan(const TrainOptions& options, int world,
                     std::shared_ptr<const Task> task = nullptr);
 

@@ -1,4 +1,4 @@
-// Sampler: which training samples each worker takes, step by step; a function of the seed alone.
+// Sampler: the training samples of each worker, step by step; a function of the seed alone.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ struct Sharding {
 // "partition", "replicate" or "dirichlet:A" with A > 0. Throws InvalidArgument otherwise.
 Sharding parse_sharding(std::string_view text);
 
-// A sample, and the pass over its worker's part in which it is drawn.
+// A sample, and the number of the pass over its worker's part.
 struct Draw {
   std::uint32_t sample = 0;
   std::uint32_t epoch = 0;
@@ -48,7 +48,7 @@ class Sampler {
   // Draws of this rank that are one epoch: with replicate n_samples, otherwise n_samples / world.
   std::uint64_t epoch_draws() const noexcept;
 
-  // Of this rank's part.
+  // The size of this rank's part.
   std::uint64_t part_size() const noexcept;
 
   // This rank's part in the given epoch, in order.
@@ -62,7 +62,7 @@ class Sampler {
   std::int64_t epoch_ = -1;
 };
 
-// For each rank the samples that dirichlet sharding deals to it, ascending.
+// For each rank its samples under dirichlet sharding, ascending.
 std::vector<std::vector<std::uint32_t>> dirichlet_parts(std::span<const std::uint16_t> labels,
                                                         int world, double concentration,
                                                         std::uint64_t seed);

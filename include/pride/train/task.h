@@ -1,4 +1,4 @@
-// Task: the data and the metrics of what is trained. Shared by all workers, read-only.
+// Task: the data and the metrics of a training. Shared by all workers, read-only.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,24 +20,24 @@
 namespace pride::train {
 
 struct Batch {
-  at::Tensor input;        // what Model::logits takes
+  at::Tensor input;        // the input of Model::logits
   at::Tensor target;       // int64, one class per row of the logits
-  at::Tensor places = {};  // int64, the rows that have a target; undefined: all
+  at::Tensor places = {};  // int64, the rows with a target; undefined: all
   // Of a mixed batch: each row is `share` of its target's sample, the rest of `other`'s.
   at::Tensor other = {};
   double share = 1;
 };
 
-// Batches in the order of their requests, some of them made ahead by threads.
+// Batches in the order of their requests. Threads may make some of them ahead.
 class BatchQueue {
  public:
   virtual ~BatchQueue() = default;
 
-  // Batches to request before the first is taken.
+  // The number of batches to request before the first is used.
   virtual std::size_t depth() const noexcept = 0;
   virtual void ask_train(std::span<const Draw> draws) = 0;
   virtual void ask_eval(std::size_t index) = 0;
-  // The oldest one; waits for it. Throws what making it threw. REQUIRES: one was requested.
+  // The oldest one; waits for it. Rethrows its maker's exception. REQUIRES: one was requested.
   virtual Batch take() = 0;
 };
 
@@ -48,7 +48,7 @@ struct EvalSums {
   std::array<double, 8> own = {};  // of the task's own
 };
 
-// The data as summary.json and the first line of a run describe it.
+// The description of the data in summary.json and in the first line of a run.
 struct DataFacts {
   std::string source;
   std::string hash;  // equal on all ranks, wherever their data lie
@@ -81,12 +81,12 @@ class Task {
   // By default loss, accuracy and count.
   virtual Facts eval_metrics(const EvalSums& sums) const;
 
-  // train_batch and eval_batch, made when they are taken unless the task can do better. One queue
-  // for one thread; the task must outlive it.
+  // train_batch and eval_batch, made on use unless the task prefetches. One queue for one thread;
+  // the task must outlive it.
   virtual std::unique_ptr<BatchQueue> make_queue() const;
 
   virtual DataFacts data() const = 0;
-  // What a user should know of the data before the first step, for the log.
+  // Notes about the data for the user, logged before the first step.
   virtual std::vector<std::string> notes() const { return {}; }
 };
 
@@ -95,14 +95,14 @@ struct TaskInfo {
   std::string name = {}, about = {};  // for --task and its help
   std::string data = {};              // what --data is, for its help
   std::int64_t default_batch = 8;
-  std::vector<std::string> flags = {};  // settings that not every task has
-  // Loads the data and settles the model. Throws DataError, InvalidArgument.
+  std::vector<std::string> flags = {};  // settings that only some tasks have
+  // Loads the data and determines the model. Throws DataError, InvalidArgument.
   std::function<std::unique_ptr<Task>(const TrainOptions&)> make = {};
 };
 
 const std::vector<TaskInfo>& tasks();
 
-// Adds a row. REQUIRES: before the first thread starts; a name that is not there yet.
+// Adds a row. REQUIRES: before the first thread starts; a new name.
 void register_task(TaskInfo info);
 
 // Throws InvalidArgument if there is no task of that name.

@@ -150,8 +150,8 @@ std::unique_ptr<Communicator> make_c10d_communicator_from_env(std::chrono::milli
   using namespace process_group;
   const Place place = place_from_env();
   if (place.world == 1) return make_world(EnginePtr(), timeout);
-  const auto where = concat("rank ", place.rank, " of ", place.world, ": the ranks do not meet at ",
-                            place.host, ":", place.port, ": ");
+  const auto where = concat("rank ", place.rank, " of ", place.world,
+                            ": the ranks cannot connect at ", place.host, ":", place.port, ": ");
   EnginePtr engine;
   const NoSigpipe no_sigpipe;  // for the threads that Gloo starts
   try {

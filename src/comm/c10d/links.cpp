@@ -54,7 +54,7 @@ void Links::meet(std::chrono::steady_clock::time_point deadline) {
     if (peer.here) continue;
     throw CommError(concat(
         "rank ", rank_, " of ", size(), ": rank ", i,
-        peer.left ? " has left, or died: " + peer.end_reason : " has not come by the deadline"));
+        peer.left ? " has left, or died: " + peer.end_reason : " did not connect by the deadline"));
   }
 }
 
@@ -269,7 +269,7 @@ void Links::give_up(std::span<Operation* const> ops) noexcept {
   };
   if (settled_.wait_for(lock, kGrace, over)) return;
   lock.unlock();
-  fail("gives up in the middle of a message");
+  fail("failed in the middle of a message");
   cut();
   lock.lock();
   settled_.wait_for(lock, kCertain, over);

@@ -105,7 +105,7 @@ bool Links::take(int from, const Header& header) {
       return false;
     default:
       throw CommError(
-          "received bytes are no message of pride: is this process group used elsewhere?");
+          "received bytes are not a message of pride: is this process group used elsewhere?");
   }
 }
 

@@ -24,8 +24,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kAtOnce = 64;              // connections taken before others have a turn
-constexpr int kUserTimeout_ms = 20'000;  // as gRPC sets it where it listens itself
+constexpr int kAtOnce = 64;              // connections accepted per turn
+constexpr int kUserTimeout_ms = 20'000;  // as gRPC sets it for its own listeners
 constexpr int kWait_ms = 50;
 constexpr std::int64_t kUnlooked = 16 << 10;  // bytes after which calls are counted again
 constexpr std::int64_t kIdleBytes = 256;      // pings and calls that are refused, in kWait_ms
@@ -62,7 +62,8 @@ HostPort text_of(const sockaddr* address, socklen_t size) {
   return {text.substr(0, text.find('%')), std::atoi(port.data())};
 }
 
-// What a connection counts with at first. Of IPv6 the first 64 bits: all of them are somebody's.
+// The key under which a new connection counts. For IPv6 the first 64 bits, because one owner has
+// all of them.
 std::string group_of(const sockaddr_storage& from, const std::string& host) {
   if (host.find(':') == host.npos) return host;
   sockaddr_in6 net = reinterpret_cast<const sockaddr_in6&>(from);
@@ -112,7 +113,7 @@ void Acceptor::listen_on(const std::string& host_port) {
       port_ = text_of(one->ai_addr, one->ai_addrlen).port;
     } else {
       why = errno == EADDRINUSE
-                ? concat("the port is taken; give --listen another port than ", port_)
+                ? concat("the port is in use; give --listen another port than ", port_)
                 : std::generic_category().message(errno);
     }
   }
@@ -142,7 +143,7 @@ void Acceptor::run() {
     const auto is_listener = [this](const epoll_event& event) {
       return std::ranges::find(listeners_, event.data.fd) != listeners_.end();
     };
-    // new connections last: they may get the numbers of others that this round is about
+    // new connections last: they may reuse descriptors that this pass still checks
     const auto there = std::span(events).first(static_cast<std::size_t>(std::max(n, 0)));
     const auto waiting = std::ranges::partition(there, std::not_fn(is_listener));
     for (const epoll_event& event : std::span(there.begin(), waiting.begin())) {
@@ -209,7 +210,7 @@ std::string Acceptor::refusal_of(const std::string& group, int fd, int mine) {
     cut_one_of(*std::ranges::max_element(groups_, {}, size), concat(most_, " in all"));
   }
   if (mine >= 0 && std::max(fd, mine) < first_of_reserve_) return "";
-  return "too many connections: no descriptor is left";
+  return "too many connections: no file descriptor is left";
 }
 
 void Acceptor::join(int fd, const std::string& group) {
@@ -247,7 +248,7 @@ void Acceptor::cut_one_of(const Groups::value_type& group, const std::string& li
 void Acceptor::cut(int fd, const std::string& why) {
   on_refused_(connections_.at(fd).peer, why);
   ::shutdown(fd, SHUT_RDWR);  // gRPC sees the end, and closes its own descriptor
-  // what is there it would read first, for seconds where it is a flood
+  // discard the received bytes: gRPC would read them first, for seconds in a flood
   while (::recv(fd, nullptr, std::size_t{1} << 30, MSG_TRUNC | MSG_DONTWAIT) > 0) {
   }
   forget(fd);
@@ -277,7 +278,7 @@ std::string Acceptor::flood_of(int fd, Connection& it) const {
   it.looked_at = sent;
   const std::int64_t begun = it.begun.count(it.peer);
   if (begun > it.may_call) {
-    return concat("a flood: ", limits_.calls, " calls beyond those that were accepted");
+    return concat("a flood: ", limits_.calls, " calls beyond the accepted ones");
   }
   it.may_call = std::min(it.may_call, begun + limits_.calls);
   return "";

@@ -1,5 +1,5 @@
-// Acceptor: takes the connections of a server for gRPC, which limits neither their number nor how
-// long they last without a call.
+// Acceptor: accepts connections for gRPC, which limits neither their number nor their time without
+// a call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,17 +21,17 @@
 
 namespace pride::coord {
 
-// A connection counts with its address until a call on it was accepted, then with its caller.
-// Where there are too many a random one goes: a newcomer is not locked out by those who hold on.
+// A connection counts with its address until a call on it is accepted, then with its caller. If
+// there are too many, a random one ends, so that connections that hold on cannot lock out new ones.
 struct ConnectionLimits {
-  int all = 4096;      // then one of whoever has most goes
+  int all = 4096;      // then one of the address or caller with most ends
   int of_one = 128;    // of an address (IPv6: its /64), without an accepted call; of a caller
   int a_second = 100;  // new ones from an address
   std::chrono::seconds without_call{30};
-  // Calls and bytes of a connection beyond those that were accepted: calls under way, late ones, a
-  // first registration. More is a flood of frames, whose memory is up to 100 times their bytes.
+  // Calls and bytes of a connection beyond the accepted ones: calls in progress, late ones, a first
+  // registration. More is a flood of frames, whose memory is up to 100 times their bytes.
   std::int64_t calls = 1000, bytes = 6 << 20;
-  int reserve = 256;  // highest descriptors of the process that are left to files
+  int reserve = 256;  // highest descriptors of the process, reserved for files
 };
 
 class Acceptor {
@@ -47,9 +47,9 @@ class Acceptor {
 
   int port() const noexcept { return port_; }
   void start(std::unique_ptr<Grpc> grpc);
-  void stop();  // takes no more connections; those of gRPC go on
+  void stop();  // accepts no more connections; existing ones continue
 
-  // A call of so many bytes on the connection from `address` (as of peer_address()) was accepted.
+  // A call of `bytes` bytes on the connection from `address` (as of peer_address()) was accepted.
   // `caller`: a certificate's name; empty: there is none.
   void accepted(const std::string& address, const std::string& caller, std::size_t bytes);
 
@@ -59,7 +59,7 @@ class Acceptor {
     std::string peer, from, group;
     Clock::time_point since;
     bool has_called = false;
-    // Since its beginning; `looked_at` when calls were counted last.
+    // Since the connection began; `looked_at`: when calls were last counted.
     std::int64_t may_send = 0, may_call = 0, looked_at = 0;
     BegunCalls begun = {};
   };
@@ -87,12 +87,12 @@ class Acceptor {
   std::vector<int> listeners_;
   std::unique_ptr<Grpc> grpc_;
   std::atomic<bool> over_ = false;
-  // gRPC may do its own work in a thread that hands it a connection, as long as a flood lasts: so
-  // who ends floods is another.
+  // A thread that hands gRPC a connection may have to do gRPC's work as long as a flood lasts. So
+  // another thread ends floods.
   std::thread thread_, watcher_;
 
   std::mutex mutex_;  // of the rest
-  // By a second descriptor of the connection: it tells when gRPC has ended it, and can end it.
+  // A second descriptor of the connection: it shows when gRPC has ended it, and can end it.
   std::unordered_map<int, Connection> connections_;
   std::unordered_map<std::string, int> by_peer_;
   Groups groups_;

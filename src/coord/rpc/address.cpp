@@ -19,7 +19,7 @@ HostPort parse_host_port(const std::string& text, const std::string& flag) {
                            : bracketed        ? text.substr(1, colon - 2)
                                               : text.substr(0, colon);
   PRIDE_CHECK(!host.empty() && (bracketed || host.find(':') == host.npos), flag, ": \"", text,
-              "\" is not HOST:PORT, as 127.0.0.1:4770 or [::1]:4770");
+              "\" is not HOST:PORT, such as 127.0.0.1:4770 or [::1]:4770");
   const char* const begin = text.data() + colon + 1;
   const char* const end = text.data() + text.size();
   int port = -1;
@@ -53,7 +53,7 @@ void check_worker_name(const std::string& name) {
   };
   const bool begins = !name.empty() && std::isalnum(static_cast<unsigned char>(name[0])) != 0;
   PRIDE_CHECK(begins && name.size() <= kLongest && std::ranges::all_of(name, may_be),
-              "the name of a worker is of letters, digits, '.', '_' and '-', ", kLongest,
+              "the name of a worker has letters, digits, '.', '_' and '-', ", kLongest,
               " at most, and begins with a letter or digit, not \"", name, "\"");
 }
 

@@ -99,7 +99,7 @@ std::string alternative_names(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) {
     PRIDE_CHECK(!name.empty() && name.find_first_of(", \t\n;=/") == name.npos, "certs: \"", name,
-                "\" is no name of a host");
+                "\" is not a host name");
     text += concat(text.empty() ? "" : ",", is_address(name) ? "IP:" : "DNS:", name);
   }
   return text;
@@ -138,7 +138,7 @@ void Authority::create(const fs::path& folder, const std::string& project, Valid
   if (fs::is_directory(folder) && !fs::is_empty(folder)) {
     throw DataError(concat(folder.string(), ": holds ",
                            fs::directory_iterator(folder)->path().filename().string(),
-                           " and no CA; a CA has a folder of its own"));
+                           " and no CA; a CA needs its own folder"));
   }
   fs::create_directories(folder);
   fs::permissions(folder, fs::perms::owner_all);
@@ -193,7 +193,7 @@ void Authority::issue(const Request& request, const fs::path& into) {
 
 fs::path Authority::issue_server(const std::vector<std::string>& names, Validity validity,
                                  bool overwrite) {
-  PRIDE_CHECK(!names.empty(), "certs: a server needs a name by which workers call it");
+  PRIDE_CHECK(!names.empty(), "certs: a server needs a name under which workers connect");
   const std::string alternatives = alternative_names(names);
   const fs::path into = folder_ / "server";
   if (fs::exists(into) && !overwrite) {

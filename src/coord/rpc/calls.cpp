@@ -20,10 +20,10 @@ constexpr milliseconds kLongestWait{1000};
 grpc::ChannelArguments channel_arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  // how long an attempt may take, too, its TLS handshake with it: as long as the server lets it
+  // also the time of an attempt, with its TLS handshake: as long as the server allows
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // pings go only while a call is under way: a worker that computes is left alone
+  // pings are sent only during a call, not while a worker computes
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 15'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -31,9 +31,9 @@ grpc::ChannelArguments channel_arguments() {
   return arguments;
 }
 
-// What another attempt would not mend. Dates may be mended: by a clock that is set, or a new
-// certificate. libcrypto says of the server's no more than "certificate verify failed", also of one
-// that has expired.
+// Errors that another attempt cannot fix. Wrong dates can be fixed, by setting a clock or by a new
+// certificate. For a server's certificate libcrypto only reports "certificate verify failed", also
+// if it has expired.
 bool is_final(const grpc::Status& status) {
   const std::string why = status.error_message();
   const auto says = [&](std::string_view part) { return why.find(part) != why.npos; };
@@ -50,7 +50,7 @@ bool is_final(const grpc::Status& status) {
   return says("is not in peer certificate");
 }
 
-// A connection that had no time to be refused: says nothing of the reason.
+// A connection that ended before a refusal: the reason is unknown.
 constexpr const char* kCutShort = "tcp handshaker shutdown";
 
 std::string reason_of(const grpc::Status& status, bool answered) {
@@ -144,7 +144,7 @@ void Calls::wait_after(const grpc::Status& status, Tries& tries) {
   }
   check_given_up(tries.what);
   const Clock::time_point now = Clock::now();
-  // counted from when a break is noticed: to wait for a round's result is no outage
+  // counted from the first failure: waiting for a round's result is no outage
   if (tries.failed == 0 && answered_ &&
       status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) {
     tries.began = now;
@@ -165,8 +165,8 @@ void Calls::wait_after(const grpc::Status& status, Tries& tries) {
   pause(std::min(wait, patience_ - tried));
 }
 
-// gRPC reads and writes in threads that call it. While it connects, calls fail at once, and nobody
-// would take part in the handshake of TLS if this thread slept.
+// gRPC reads and writes in threads that call it. While it connects, calls fail at once. If this
+// thread slept, no thread would drive the TLS handshake.
 void Calls::pause(milliseconds wait) {
   std::shared_ptr<grpc::Channel> channel;
   {

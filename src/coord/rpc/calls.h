@@ -1,4 +1,4 @@
-// Calls to a coordinator that are made again until they are answered, and bytes of their messages.
+// Calls to a coordinator, repeated until answered, and the bytes of their messages.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,11 +21,11 @@ namespace pride::coord {
 
 using Stub = CoordinatorCalls::Stub;
 
-// The credentials of a worker's side. Throws InvalidArgument where files of the folder are missing
-// or are not what they should be.
+// The credentials of a worker's side. Throws InvalidArgument if files of the folder are missing or
+// wrong.
 std::shared_ptr<grpc::ChannelCredentials> worker_credentials(const std::string& folder);
 
-// One connection that is made anew where it hangs. Several threads may call.
+// One connection, renewed if it hangs. Several threads may call.
 class Calls {
  public:
   using Notice = std::function<void(const std::string&)>;
@@ -34,13 +34,13 @@ class Calls {
   Calls(std::string host_port, std::shared_ptr<grpc::ChannelCredentials> credentials,
         std::chrono::milliseconds patience, Notice notice, std::function<bool()> gives_up);
 
-  // Makes the call, each attempt with this deadline, until it is answered. Throws CommError, naming
-  // the coordinator and `what`, once it could not be reached for the whole patience, or refuses.
+  // Repeats the call, each attempt with this deadline, until it is answered. Throws CommError,
+  // naming the coordinator and `what`, if the patience ends or the coordinator refuses.
   template <typename Request, typename Reply>
   Reply call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
              const Request& request, const std::string& what, std::chrono::milliseconds deadline);
 
-  // The same, once: nothing if there was no answer.
+  // One attempt: nothing if there was no answer.
   template <typename Request, typename Reply>
   bool try_once(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                 const Request& request, std::chrono::milliseconds deadline, Reply& reply);
@@ -51,7 +51,7 @@ class Calls {
 
   void check_given_up(const std::string& what) const;  // throws CommError
 
-  // Before another attempt: less than `wait` if the connection is there sooner.
+  // Waits before another attempt: `wait`, or less if the connection is ready sooner.
   void pause(std::chrono::milliseconds wait);
 
   Traffic traffic() const;
@@ -61,7 +61,7 @@ class Calls {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kFirstNotice{5}, kNextNotice{10};
 
-  // A call on its way: stop() cancels it.
+  // A call in flight: stop() cancels it.
   class Active {
    public:
     Active(Calls& calls, grpc::ClientContext& context);
@@ -81,7 +81,7 @@ class Calls {
     const std::string& what;
     Clock::time_point began = Clock::now(), next_notice = began + kFirstNotice;
     int failed = 0;
-    std::string reason = {};  // why the last attempt failed that says it
+    std::string reason = {};  // the last known reason of a failed attempt
   };
   void wait_after(const grpc::Status& status, Tries& tries);
   void count_sent(std::size_t bytes);
@@ -116,7 +116,7 @@ grpc::Status Calls::attempt(grpc::Status (Stub::*method)(grpc::ClientContext*, c
   count_sent(request.ByteSizeLong());
   const grpc::Status status = ((*line).*method)(&context, request, &reply);
   if (status.ok()) count_received(reply.ByteSizeLong());
-  // a connection that was cut without a word lets calls run into their deadlines, all of them
+  // after a silent cut all calls run into their deadlines
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) renew(line);
   return status;
 }

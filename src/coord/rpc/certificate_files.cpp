@@ -37,8 +37,8 @@ void check_only_owner_reads(const fs::path& file) {
 void check_is_of_server(const CertificateFiles& files, const fs::path& folder) {
   const X509Ptr cert = read_certificate(files.cert);
   if (X509_check_purpose(cert.get(), X509_PURPOSE_SSL_SERVER, 0) != 1) {
-    throw DataError(concat((folder / kCertFile).string(),
-                           " is not one of a server: pride certs server makes one"));
+    throw DataError(
+        concat((folder / kCertFile).string(), " is not a server's: pride certs server makes one"));
   }
   const auto check_dates = [&](const X509& it, const char* name, const char* what_to_do) {
     const std::time_t now = std::time(nullptr);
@@ -91,13 +91,13 @@ CertificateFiles read_certificate_files(const fs::path& folder) {
   const auto check = [&](bool is_so, const char* name, const char* why) {
     if (!is_so) throw DataError(concat((folder / name).string(), " ", why));
   };
-  check(ca != nullptr, kCaFile, "is no certificate in PEM");
-  check(cert != nullptr, kCertFile, "is no certificate in PEM");
+  check(ca != nullptr, kCaFile, "is not a certificate in PEM");
+  check(cert != nullptr, kCertFile, "is not a certificate in PEM");
   const KeyPtr issuer(X509_get_pubkey(ca.get()));
   check(issuer && X509_verify(cert.get(), issuer.get()) == 1, kCertFile,
         "is not of this project's CA, the ca.pem beside it");
   ERR_clear_error();
-  check(key != nullptr, kKeyFile, "is no key in PEM without a password");
+  check(key != nullptr, kKeyFile, "is not a key in PEM without a password");
   check(X509_check_private_key(cert.get(), key.get()) == 1, kKeyFile,
         "is not the key of cert.pem beside it");
   check_only_owner_reads(folder / kKeyFile);

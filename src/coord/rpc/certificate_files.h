@@ -17,8 +17,8 @@ struct CertificateFiles {
   std::string ca, cert, key;  // PEM
 };
 
-// Throws DataError, naming the file, where one cannot be read or is not what its name says, where
-// the key is not the certificate's, or where others than its owner may read the key.
+// Throws DataError, naming the file, if one cannot be read or is of the wrong kind, if the key is
+// not the certificate's, or if others than its owner can read the key.
 CertificateFiles read_certificate_files(const std::filesystem::path& folder);
 
 // The first moment at which the certificate or its CA expires.

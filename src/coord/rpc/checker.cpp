@@ -16,7 +16,7 @@
 namespace pride::coord {
 namespace {
 
-constexpr std::size_t kMostKnown = 10'000;  // then all are looked at anew
+constexpr std::size_t kMostKnown = 10'000;  // then all are checked again
 
 std::string fingerprint(const std::string& pem) {
   std::string digest(SHA256_DIGEST_LENGTH, '\0');
@@ -25,18 +25,18 @@ std::string fingerprint(const std::string& pem) {
   return digest;
 }
 
-// Why libcrypto does not take the chain; dates are looked at later, at every call.
+// Why libcrypto rejects the chain; dates are checked later, at every call.
 std::string chain_fault(X509_STORE& store, X509& certificate) {
   const std::unique_ptr<X509_STORE_CTX, FreedBy<X509_STORE_CTX_free>> context(X509_STORE_CTX_new());
   if (!context || X509_STORE_CTX_init(context.get(), &store, &certificate, nullptr) != 1) {
-    return "it could not be looked at: " + openssl_error();
+    return "it cannot be checked: " + openssl_error();
   }
   X509_STORE_CTX_set_flags(context.get(), X509_V_FLAG_NO_CHECK_TIME);
   X509_STORE_CTX_set_purpose(context.get(), X509_PURPOSE_SSL_CLIENT);
   if (X509_verify_cert(context.get()) == 1) return "";
   const int error = X509_STORE_CTX_get_error(context.get());
   ERR_clear_error();
-  if (error == X509_V_ERR_INVALID_PURPOSE) return "is not one of a worker";
+  if (error == X509_V_ERR_INVALID_PURPOSE) return "is not a worker's";
   return concat("is not of this project's CA (", X509_verify_cert_error_string(error), ")");
 }
 
@@ -47,7 +47,7 @@ CertificateChecker::CertificateChecker(const std::filesystem::path& folder, OnWa
       store_(X509_STORE_new()),
       revocations_(folder / kRevokedFile, std::move(on_warning)) {
   if (!ca_ || !store_ || X509_STORE_add_cert(store_.get(), ca_.get()) != 1) {
-    throw DataError(concat((folder / kCaFile).string(), " is no certificate in PEM"));
+    throw DataError(concat((folder / kCaFile).string(), " is not a certificate in PEM"));
   }
   ca_until_ = seconds_of(X509_get0_notAfter(ca_.get()));
 }
@@ -72,7 +72,7 @@ CertificateChecker::Known CertificateChecker::read(const std::string& pem) const
 
 CertificateChecker::Known CertificateChecker::known(const std::string& pem) {
   if (pem.empty()) {
-    return {.refused = "no certificate: this coordinator asks for one of its project"};
+    return {.refused = "no certificate: this coordinator requires one of its project"};
   }
   const std::string key = fingerprint(pem);
   const std::lock_guard lock(mutex_);

@@ -1,7 +1,7 @@
-// Whether a worker's certificate is good now. gRPC asks for one when a connection is made and
-// proves that the worker has its key. Chain and revocation are checked here then, so that a
-// stranger sends no HTTP/2, and with the dates at every call, so that the caller learns what is
-// wrong.
+// Checks whether a worker's certificate is valid now. gRPC requests one for each connection and
+// proves that the worker has its key. Chain and revocation are checked then, so that a stranger
+// sends no HTTP/2. They are checked again at every call, with the dates, so that the caller sees
+// the reason.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,22 +17,22 @@
 namespace pride::coord {
 
 struct Verdict {
-  std::string name;       // of the worker, where the certificate can be read
+  std::string name;       // of the worker, if the certificate can be read
   std::string refused;    // empty: it is good
   std::time_t until = 0;  // it or its CA expires; 0: refused
 };
 
-// Several threads may ask.
+// Several threads may call.
 class CertificateChecker {
  public:
   using Now = std::chrono::system_clock::time_point;
 
-  // The server's folder: ca.pem, and revoked.txt where there is one. Throws DataError.
+  // The server's folder: ca.pem, and revoked.txt if there is one. Throws DataError.
   explicit CertificateChecker(const std::filesystem::path& folder, OnWarning on_warning = {});
 
   Verdict check(const std::string& pem, Now now);
 
-  // Why its owner may not even call. Empty: it is of the project's CA, and not revoked.
+  // Why its owner may not call at all. Empty: it is of the project's CA and not revoked.
   std::string stranger(const std::string& pem) { return known(pem).refused; }
 
  private:

@@ -19,11 +19,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr auto kShort = 20s;  // deadline of a call that carries little
-constexpr auto kLong = 120s;  // of one that carries a chunk: 70 kbit/s are enough
+constexpr auto kLong = 120s;  // of a call with a chunk: 70 kbit/s are enough
 constexpr auto kLeave = 2s;   // of the last one
 constexpr auto kMoment = 100ms;
-constexpr auto kAskAgainFor = 90s;  // to be registered, after too many attempts
-constexpr auto kPoll = 5s;          // that one call waits for a round
+constexpr auto kAskAgainFor = 90s;  // wait after too many registrations
+constexpr auto kPoll = 5s;          // wait of one call for a round
 
 std::size_t chunks_of(std::size_t total) { return (total + kChunk - 1) / kChunk; }
 
@@ -69,7 +69,7 @@ Client::~Client() {
   leave();
 }
 
-// Once: who gets no answer is taken for lost.
+// Once: without an answer the worker counts as lost.
 void Client::leave() {
   try {
     HeartbeatRequest request;
@@ -178,7 +178,7 @@ CoordinatorWelcome Client::look() {
   return welcome(reply.state());
 }
 
-// If it fails, the next call of the worker says why.
+// If it fails, the worker's next call reports the reason.
 void Client::beat_once(const HeartbeatRequest& request) {
   try {
     HeartbeatReply reply;
@@ -186,7 +186,7 @@ void Client::beat_once(const HeartbeatRequest& request) {
     if (!is_unknown_session(reply)) return;
     const std::lock_guard alone(registering_);
     if (request.session() != session()) return;
-    RegisterReply registered;  // once: the worker's thread goes on trying, and gives notice
+    RegisterReply registered;  // once: the worker's thread repeats it and gives notice
     if (calls_.try_once(&Stub::Register, registration(), kLong, registered)) {
       take_registration(registered);
     }
@@ -194,7 +194,7 @@ void Client::beat_once(const HeartbeatRequest& request) {
   }
 }
 
-// Its own thread, so that a worker that computes for minutes is known to be there.
+// A separate thread, so that a worker that computes for minutes stays live.
 void Client::beat() {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, beat_every_, [this] { return stopping_; })) {
@@ -221,7 +221,7 @@ Client::Uploaded Client::upload(const Upload& upload, const std::string& what) {
   put.set_round(upload.round);
   put.set_total(upload.bytes.size());
   for (const std::uint32_t i : wanted.chunks()) {
-    PRIDE_CHECK(i < chunks_of(upload.bytes.size()), what, ": chunk ", i, " is asked for, of ",
+    PRIDE_CHECK(i < chunks_of(upload.bytes.size()), what, ": chunk ", i, " is requested, of ",
                 chunks_of(upload.bytes.size()));
     const std::span<const std::byte> bytes = chunk_of(upload.bytes, i);
     put.set_chunk(i);
@@ -247,7 +247,7 @@ std::vector<std::byte> Client::download(Kind kind, std::int64_t round, const std
     if (reply.total() != all.size() || reply.data().size() != size ||
         hash_bytes(bytes_of(reply.data())) != reply.hash()) {
       throw CommError(concat("coordinator ", calls_.host_port(), ", ", what, ": chunk ", i, " of ",
-                             all.size(), " bytes is damaged or of another size"));
+                             all.size(), " bytes is damaged or has another size"));
     }
     std::memcpy(all.data() + i * kChunk, reply.data().data(), size);
   }
@@ -272,14 +272,13 @@ void Client::put_parameters(std::int64_t before_round, std::uint64_t hash,
   const std::string what = concat("parameters before round ", before_round);
   const Upload all{.kind = PARAMETERS, .round = before_round, .bytes = std::as_bytes(params)};
   Uploaded there = upload(all, what);
-  // two workers began at once, and the other is giving its parameters: this one is to take them;
-  // should the other die, the coordinator takes those of this one
+  // two workers began at once, and the other sends its parameters: adopt them. If the other dies,
+  // the coordinator accepts this worker's
   while (there.closed && before_round == 0 && !look().parameters_round) {
     std::this_thread::sleep_for(kMoment);
     there = upload(all, what);
   }
-  // a refusal is no fault of this worker's: the coordinator may have been restarted, and not know
-  // that it had asked
+  // a refusal is not this worker's fault: a restarted coordinator may not know of its request
   if (there.closed || !there.refused.empty()) return;
   OfferParametersRequest request;
   request.set_before_round(before_round);
@@ -349,7 +348,7 @@ CoordinatorVote Client::wait(std::int64_t round) {
 CoordinatorVote Client::vote(const Ballot& ballot) {
   set_round(ballot.round);
   const std::uint64_t hash = hash_bytes(ballot.frames);
-  for (;;) {  // a coordinator that was restarted has no ballots: this one is sent again
+  for (;;) {  // a restarted coordinator has no ballots: send this one again
     const VoteReply sent = send_vote(ballot, hash);
     if (sent.status() == VoteReply::AHEAD)
       refuse(concat("ballot of round ", ballot.round), sent.why());

@@ -1,4 +1,4 @@
-// The worker's side of a coordinator's calls: what it registers, uploads, waits for and downloads.
+// The worker's side of a coordinator's calls: registration, uploads, waiting, downloads.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -46,13 +46,13 @@ class Client final : public CoordinatorClient {
   RegisterReply send_registration();
   std::string session();
   CoordinatorWelcome welcome(const RunState& state);
-  // Fills in the session and calls; registers anew where the coordinator does not know it.
+  // Fills in the session and calls; registers again if the coordinator does not know it.
   template <typename Request, typename Reply>
   Reply ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
             Request& request, const std::string& what, std::chrono::milliseconds deadline);
   void refuse(const std::string& what, const std::string& why) const;
   struct Uploaded {
-    bool closed = false;  // nobody wants it any more
+    bool closed = false;  // no longer needed
     std::string refused = {};
   };
   Uploaded upload(const Upload& upload, const std::string& what);
@@ -71,12 +71,12 @@ class Client final : public CoordinatorClient {
   std::string run_;  // encoded; empty before join()
   std::uint32_t vote_weight_ = 1;
   RunLength length_;        // of the worker's thread
-  std::mutex registering_;  // one thread at a time makes the session that others lack
+  std::mutex registering_;  // one thread at a time renews the session for all
   std::mutex mutex_;        // of the next four
   std::condition_variable wake_;
   std::string session_;
   bool stopping_ = false;
-  std::int64_t round_ = 0;  // that this worker is at, for the coordinator's status page
+  std::int64_t round_ = 0;  // this worker's position, for the coordinator's status page
   std::uint32_t number_ = 0;
   std::chrono::milliseconds beat_every_{3000};
   std::thread beats_;

@@ -36,16 +36,17 @@ std::string random_secret() {
 
 WorkerSecret secret_of(const std::string& file) {
   if (file.empty()) {
-    return {random_secret(), "of this process alone: no file keeps it (pride train: --out OUT)"};
+    return {random_secret(), "of this process only: no file keeps it (pride train: --out OUT)"};
   }
   const bool is_new = !std::filesystem::exists(file);
   if (is_new) write_file(file, random_secret(), 0600);
   std::string secret = read_file(file);
   if (secret.size() != kSecretBytes) {
-    throw DataError(concat(file, " is no worker's secret: it has ", secret.size(), " bytes, not ",
-                           kSecretBytes));
+    throw DataError(concat(file, " is not a worker's secret: it has ", secret.size(),
+                           " bytes, not ", kSecretBytes));
   }
-  return {std::move(secret), concat("that in ", file, is_new ? ", a new one: none was there" : "")};
+  return {std::move(secret),
+          concat("that in ", file, is_new ? ", a new one, because there was none" : "")};
 }
 
 }  // namespace

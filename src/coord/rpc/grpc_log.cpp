@@ -37,7 +37,7 @@ FailedConnection parse(const std::string& line) {
     if (why.starts_with(prefix)) why = why.substr(prefix.size());
   }
   if (why.ends_with(' ')) why.pop_back();
-  if (why.find("wrong version number") != why.npos) why += " (it does not begin as TLS does)";
+  if (why.find("wrong version number") != why.npos) why += " (it does not begin like TLS)";
   return {.address = between(text, "target_address:\"", '"'), .why = "handshake failed: " + why};
 }
 

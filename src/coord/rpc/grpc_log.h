@@ -1,4 +1,4 @@
-// What gRPC itself has to say of connections: a handshake that fails never becomes a call.
+// gRPC's own log about connections: a failed handshake never becomes a call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +12,8 @@ struct FailedConnection {
   std::string why;
 };
 
-// Takes gRPC's log of this process while it lives; one at a time. Other lines of gRPC are dropped.
+// Receives gRPC's log of this process while it lives; one object at a time. Other lines of gRPC are
+// dropped.
 class GrpcLog {
  public:
   // `on_failed` is called by any thread, and must not call gRPC.

@@ -17,12 +17,12 @@ Revocations::Revocations(std::filesystem::path file, OnWarning on_warning)
 bool Revocations::contains(const std::string& serial) {
   const std::lock_guard lock(mutex_);
   const std::string bad = read_if_changed();
-  if (!bad.empty() && on_warning_) on_warning_(bad + "; nobody who was revoked is taken back");
+  if (!bad.empty() && on_warning_) on_warning_(bad + "; revoked certificates stay revoked");
   return serials_.contains(serial);
 }
 
-// A file that has gone, cannot be read for a moment or is damaged revokes what it revoked before.
-// Returns what is wrong with the first damaged line.
+// If the file is missing, unreadable or damaged, earlier revocations stay. Returns the fault of the
+// first damaged line.
 std::string Revocations::read_if_changed() {
   std::error_code gone;
   const auto time = std::filesystem::last_write_time(file_, gone);

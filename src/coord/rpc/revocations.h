@@ -1,5 +1,4 @@
-// Serials of certificates that are no longer good: a plain file, a line each, read again when it
-// changes.
+// Serials of revoked certificates: a plain file, one per line, read again when it changes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,11 +14,11 @@ namespace pride::coord {
 using OnWarning = std::function<void(const std::string&)>;
 
 // "SERIAL anything else" a line, the serial in hexadecimal; '#' begins a comment. Several threads
-// may ask.
+// may call.
 class Revocations {
  public:
-  // A file that is not there has none. Throws DataError, naming file and line, if one is no such
-  // line; a file that becomes so later takes nothing back, and is a warning.
+  // A missing file has none. Throws DataError, naming file and line, on an invalid line. If the
+  // file becomes invalid later, revocations stay and there is a warning.
   explicit Revocations(std::filesystem::path file, OnWarning on_warning = {});
 
   bool contains(const std::string& serial);

@@ -26,16 +26,16 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLongestSleep = 20ms;   // of the clock's thread: calls may bring an event forward
+constexpr auto kLongestSleep = 20ms;   // of the clock's thread: calls may move an event forward
 constexpr unsigned kLookForNew_s = 5;  // certificates
 constexpr int kMostStreams = 8;        // calls of one connection at a time; a worker makes two
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // of gRPC's buffers
 
 namespace tls = grpc::experimental;
 
-// Ends the connections of strangers after the handshake, before their first frame of HTTP/2: gRPC
-// 1.51 has no defence against floods of these (calls that are opened and reset, headers without an
-// end), which cost it far more than their bytes.
+// Ends the connections of strangers after the handshake, before their first HTTP/2 frame. gRPC 1.51
+// has no defence against floods of these (calls opened and reset, headers without an end), which
+// cost it far more than their bytes.
 class Doorkeeper final : public tls::ExternalCertificateVerifier {
  public:
   explicit Doorkeeper(std::shared_ptr<CertificateChecker> checker) : checker_(std::move(checker)) {}
@@ -62,10 +62,9 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(
     const ServerOptions& options, const std::shared_ptr<CertificateChecker>& checker) {
   const HostPort where = parse_host_port(options.listen, "--listen");
   if (!options.certificates) {
-    PRIDE_CHECK(
-        is_loopback(where.host), "--listen ", options.listen,
-        ": other machines could call, so certificates are needed (--certificates, made by `pride "
-        "certs`); without them 127.0.0.1 or [::1] can be listened on");
+    PRIDE_CHECK(is_loopback(where.host), "--listen ", options.listen,
+                ": other machines could call, so certificates are needed (--certificates, made by "
+                "`pride certs`); without them listen on 127.0.0.1 or [::1]");
     return grpc::InsecureServerCredentials();
   }
   const CertificateFiles files = read_certificate_files(*options.certificates);
@@ -81,15 +80,15 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(
 }
 
 void set_limits(grpc::ServerBuilder& builder) {
-  // what is larger than a call may be is refused by us, with a line in the log; above this gRPC
-  // refuses it by itself, and tells the caller alone
+  // we refuse larger messages than a call allows, with a line in the log; above this limit gRPC
+  // refuses them and informs only the caller
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * kMostRunBytes));
   builder.SetResourceQuota(grpc::ResourceQuota("pride").Resize(kMemory));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8 << 10);
   builder.AddChannelArgument("grpc.server_handshake_timeout_ms", 10'000);
-  // a worker that computes is left alone, and one that pings is not punished; who has gone without
-  // a word is found after 40 s
+  // no pings to a worker that computes, no penalty for one that pings; a silently lost one is
+  // detected after 40 s
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -120,12 +119,12 @@ struct Server::Impl {
     builder.RegisterService(&service);
     set_limits(builder);
     server = builder.BuildAndStart();
-    if (server == nullptr) throw CommError("gRPC begins no server");
+    if (server == nullptr) throw CommError("gRPC cannot start a server");
     acceptor.start(std::move(grpc));
     clock = std::thread([this] { keep_time(); });
   }
 
-  // Connections that end before there is a call.
+  // Connections that end before any call.
   void on_failed(const FailedConnection& failed) const {
     refuse(peer_address(failed.address), failed.why);
   }

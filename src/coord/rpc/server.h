@@ -1,7 +1,7 @@
 // A Coordinator on the network: gRPC, certificates, limits, and the clock.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A call is looked at before the coordinator sees it: the caller's certificate, how much it asks,
+// Before the coordinator sees a call, the server checks the caller's certificate, its rate, and
 // size and form of its message. WaitRound keeps no thread.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace pride::coord {
 
-// A call or a connection that the coordinator has not seen. Fields are empty where not known.
+// A call or a connection that the coordinator has not seen. Unknown fields are empty.
 struct Refused {
   std::string call, worker, address, why;
 };
@@ -28,21 +28,21 @@ struct ServerOptions {
   std::optional<std::filesystem::path> certificates = {};
   CallLimits limits = {};
   ConnectionLimits connections = {};
-  std::chrono::seconds slow_reader{60};                 // that one answer may take to be read
+  std::chrono::seconds slow_reader{60};                 // limit on reading one answer
   std::function<void(const Refused&)> on_refused = {};  // by any thread, as the next
   std::function<void(const std::string&)> on_warning = {};
 };
 
 class Server {
  public:
-  // Listens when it returns. Throws InvalidArgument where another machine could call without
-  // certificates, DataError for files of certificates, CommError where it cannot listen.
+  // Listens when it returns. Throws InvalidArgument if another machine could call without
+  // certificates, DataError for files of certificates, CommError if it cannot listen.
   Server(ServerOptions options, Coordinator& coordinator);
   ~Server();  // stops first
 
   int port() const;
 
-  // Answers what waits, then takes no more calls.
+  // Answers waiting calls, then accepts no more.
   void stop();
 
  private:

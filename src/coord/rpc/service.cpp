@@ -23,7 +23,7 @@ constexpr std::size_t kMostRegisterBytes = kMostRunBytes + (std::size_t{64} << 1
 constexpr int kThreads = 2;
 constexpr std::size_t kMostTasks = 128;  // of at most 1 MiB each
 
-// Arguments are the buffers of gRPC; false if this is no such message.
+// Arguments are gRPC's buffers; false if they are not such a message.
 template <typename Message>
 bool parse(const grpc::ByteBuffer& in, Message& message) {
   grpc::ByteBuffer bytes = in;  // shares them
@@ -52,7 +52,7 @@ std::string certificate_of(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
-// One call in progress: it goes, with its place among the caller's, when gRPC is done with it.
+// One call in progress. It ends, and frees its place among the caller's, when gRPC is done with it.
 class Service::Call final : public Reactor {
  public:
   Call(Service& service, const char* name, Context& context)
@@ -114,14 +114,14 @@ void Service::cut_slow_readers(Admission::Time now) {
     if (!calls_.contains(call) || !call->is_read_slowly(now, options_.slow_reader)) continue;
     if (options_.on_refused) {
       options_.on_refused({call->name, call->peer.certificate, call->peer.address,
-                           concat("slow reader: its answer was not read within ",
+                           concat("slow reader: it did not read its reply within ",
                                   options_.slow_reader.count(), " s")});
     }
     call->cut();
   }
 }
 
-// Empty: the caller may go on. Sets who it is.
+// Empty: the call is allowed. Sets the caller.
 std::string Service::refusal_of(Call& call, const Buffer& in, std::size_t most_bytes) {
   if (in.Length() > most_bytes) {
     return concat("oversized: a message of ", in.Length(), " bytes; ", most_bytes, " at most");
@@ -155,18 +155,18 @@ Service::Reactor* Service::handle(const char* name, Context* context, const Buff
   }
   auto request = std::make_shared<Request>();
   if (!parse(*in, *request)) {
-    // who was stopped and goes on finds calls that were given up meanwhile
+    // a process that was stopped (SIGSTOP) and continues finds cancelled calls
     if (!in->Valid() || context->IsCancelled()) {
       refuse(*call, StatusCode::CANCELLED, "cancelled: the call ended before its message came");
     } else {
-      refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: the bytes are no such message");
+      refuse(*call, StatusCode::INVALID_ARGUMENT, "malformed: the bytes are not such a message");
     }
     return call;
   }
   const auto send = [this, call, out, bytes = in->Length()](const auto& reply) {
     const std::string& why = refusal_in(reply);
     if (why.empty()) on_accepted_(call->peer, bytes);
-    // workers try again: the coordinator may be back in a moment, from its journal
+    // workers retry: the coordinator may be back soon, from its journal
     const bool over = why.starts_with(kStops) || why.starts_with(kFailed);
     call->answer(over ? grpc::Status(StatusCode::UNAVAILABLE, "the coordinator ends")
                       : write(reply, *out));

@@ -1,4 +1,4 @@
-// The calls as gRPC has them: each is checked, parsed, and handed to the coordinator.
+// gRPC's calls: each is checked, parsed and passed to the coordinator.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,10 +35,10 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
   using Buffer = grpc::ByteBuffer;
   using Reactor = grpc::ServerUnaryReactor;
 
-  // A call of so many bytes was answered, and not with a refusal.
+  // A call of `bytes` bytes was answered without a refusal.
   using OnAccepted = std::function<void(const Peer&, std::size_t bytes)>;
 
-  // `checker` null: there are no certificates.
+  // `checker` null: no certificates.
   Service(const ServerOptions& options, Coordinator& coordinator,
           std::shared_ptr<CertificateChecker> checker, OnAccepted on_accepted);
 
@@ -51,7 +51,7 @@ class Service final : public RawCalls<CoordinatorCalls::Service> {
   Reactor* WaitRound(Context* context, const Buffer* in, Buffer* out) override;
   Reactor* GetChunk(Context* context, const Buffer* in, Buffer* out) override;
 
-  // Ends the calls whose answers nobody reads.
+  // Ends the calls whose answers are not read.
   void cut_slow_readers(Admission::Time now);
 
  private:

@@ -1,4 +1,4 @@
-// What pride asks of libcrypto: certificates and keys that own themselves, and names in them.
+// Owning wrappers of libcrypto's certificates and keys, and names in them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

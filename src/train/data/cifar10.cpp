@@ -48,7 +48,7 @@ bool holds_any(const path& folder) {
 path find_folder(const path& folder) {
   if (std::filesystem::exists(folder) && !std::filesystem::is_directory(folder)) {
     throw DataError(concat("no CIFAR-10 found: ", folder.string(),
-                           " is no folder; --data is the one that holds data_batch_1.bin"));
+                           " is not a folder; --data must be the folder with data_batch_1.bin"));
   }
   const std::array candidates = {folder, folder / "cifar-10-batches-bin", folder / "cifar10"};
   for (const path& candidate : candidates) {
@@ -64,7 +64,7 @@ path find_folder(const path& folder) {
 using GzFile = std::unique_ptr<gzFile_s, decltype(&gzclose_r)>;
 
 GzFile open(const path& file) {
-  require_regular_file(file);  // a device never ends, a pipe may never begin
+  require_regular_file(file);  // a device never ends, a pipe may never start
   errno = 0;
   GzFile in(gzopen(file.c_str(), "rb"), &gzclose_r);
   if (!in) {
@@ -75,7 +75,7 @@ GzFile open(const path& file) {
   return in;
 }
 
-// Throws unless the file ended where its own format says that it ends.
+// Throws unless the file ends where its format says.
 void check_end(const path& file, gzFile in, std::size_t n_bytes) {
   int code = Z_OK;
   const char* text = gzerror(in, &code);

@@ -143,7 +143,7 @@ Shard::Shard(const path& file) : file_(file), mapped_(file) {
     n = check_header(file, bytes);
     begin = kHeaderBytes;
   } else if (begins_with_text(bytes)) {
-    refuse(file, "it begins with text; `pride tokenize` makes shards of it");
+    refuse(file, "it begins with text; `pride tokenize` converts it into shards");
   } else if (bytes.size() % sizeof(Token) != 0) {
     refuse(file, concat("truncated: ", bytes.size(), " bytes, and a token has 2"));
   }
@@ -198,7 +198,7 @@ ShardSet open_shards(const path& file_or_folder) {
     const bool trains = is_shard_of(file, kTrain);
     if (trains && is_shard_of(file, kValid)) {
       throw DataError(concat(file.string(), ": both \"", kTrain, "\" and \"", kValid,
-                             "\" are in its name; it can be of one side only"));
+                             "\" are in its name; it can belong to one side only"));
     }
     (trains ? shards.train : shards.valid).emplace_back(file);
   }

@@ -26,9 +26,9 @@ bool has_shard_header(std::string_view bytes) noexcept;
 
 class Shard {
  public:
-  // Maps the file; the layout is llm.c's if it begins with that magic number. Of the
-  // tokens it reads the first few only, to tell them from text. Throws DataError: truncated, too
-  // long, no token, text, another version, tokens of another size.
+  // Maps the file; the layout is llm.c's if it begins with that magic number. It reads only the
+  // first tokens, to distinguish them from text. Throws DataError: truncated, too long, no token,
+  // text, another version, tokens of another size.
   explicit Shard(const std::filesystem::path& file);
 
   const std::filesystem::path& file() const noexcept { return file_; }
@@ -51,9 +51,9 @@ class ShardWriter {
  public:
   ShardWriter(const std::filesystem::path& file, ShardLayout layout);
 
-  // Throws DataError; InvalidArgument if llm.c's header could not count so many tokens.
+  // Throws DataError; InvalidArgument if there are too many tokens for llm.c's header.
   void write(std::span<const Token> tokens);
-  // Whole and closed, but not under its name yet: commit() is left to do.
+  // Complete and closed, but not under its name yet: then call commit().
   void finish();
   void commit();
 
@@ -73,8 +73,8 @@ struct ShardSet {
 // The files *.bin in a folder, ascending. Throws DataError: cannot be listed.
 std::vector<std::filesystem::path> list_bin(const std::filesystem::path& folder);
 
-// Whether a file of that name is a shard of its folder: *.bin, with the word "train" or "val", no
-// letter and no digit beside it.
+// True if a file of that name is a shard: *.bin with the word "train" or "val", without an adjacent
+// letter or digit.
 bool is_shard_name(const std::filesystem::path& file);
 
 // A file: its last tenth is for validation (the caller's to cut), so it stands on both sides. A

@@ -51,7 +51,8 @@ std::uint64_t path_hash(const std::string& name) {
   return hash_bytes(std::as_bytes(std::span(name)));
 }
 
-// One file in ten by hash, and never none or all: then the extreme hash changes sides.
+// One file in ten by hash, but never none or all: then the file with the extreme hash changes
+// sides.
 std::vector<bool> choose_validation(const std::vector<TextFile>& files) {
   std::vector<std::uint64_t> hashes;
   std::vector<bool> chosen;
@@ -74,7 +75,7 @@ TextCorpus split_text(const std::vector<TextFile>& files) {
   corpus.n_files = files.size();
   if (files.size() == 1) {
     const std::string& bytes = files[0].bytes;
-    // in this order the product cannot overflow, and both sides get a byte
+    // in this order the product cannot overflow, and both sides get at least a byte
     const auto border = static_cast<std::ptrdiff_t>(bytes.size() - (bytes.size() + 9) / 10);
     corpus.train.assign(bytes.begin(), bytes.begin() + border);
     corpus.valid.assign(bytes.begin() + border, bytes.end());
@@ -100,8 +101,8 @@ TextCorpus load_file(const path& file) {
                            " bytes of text, at least 2 are needed to train and validate"));
   }
   if (has_shard_header(bytes)) {
-    throw DataError(concat(file.string(),
-                           ": tokens in llm.c's layout, no text; --vocab takes those of 16 bits"));
+    throw DataError(concat(
+        file.string(), ": tokens in llm.c's layout, not text; use --vocab for tokens of 16 bits"));
   }
   TextCorpus corpus = split_text({{file.filename().generic_string(), std::move(bytes)}});
   corpus.source = concat(file.string(), " (first 90 % of its bytes to train)");
@@ -136,8 +137,8 @@ std::size_t line_end(std::string_view text, std::size_t at) {
   return end == npos ? text.size() : end + 1;
 }
 
-// Where the comment block that begins at `at` ends, the rest of its last line included; `at` if
-// there is no comment, or if code follows on the line where it closes.
+// The end of the comment block at `at`, with the rest of its last line; `at` if there is no
+// comment, or if code follows on its last line.
 std::size_t comment_end(std::string_view text, std::size_t at) {
   const std::size_t first = text.find_first_not_of(" \t", at);
   if (first == npos) return at;

@@ -23,7 +23,7 @@ using std::filesystem::path;
 
 constexpr std::size_t kSegment = std::size_t{1} << 22;  // bytes encoded between two writes
 
-// The shards of one side, begun when there is something to write.
+// The shards of one side, started at the first write.
 class PartWriter {
  public:
   PartWriter(const TokenizeOptions& options, std::string name)
@@ -95,7 +95,7 @@ class Tokenizer {
         train_(options, "train"),
         valid_(options, "val") {}
 
-  // A share of all names, whatever they are.
+  // The chosen share of all names.
   void add(const Document& document) {
     const auto hash = hash_bytes(std::as_bytes(std::span(document.name)));
     const bool validates = static_cast<double>(hash >> 11) * 0x1p-53 < options_.valid_share;
@@ -213,7 +213,7 @@ void read_lines(const DocumentFile& file, std::string_view text, const std::stri
   });
 }
 
-// The files that `inputs` mean.
+// The files of `inputs`.
 std::vector<DocumentFile> list_documents(const std::vector<path>& inputs) {
   std::vector<DocumentFile> files;
   for (const path& input : inputs) {
@@ -231,7 +231,7 @@ std::vector<DocumentFile> list_documents(const std::vector<path>& inputs) {
   return files;
 }
 
-// Calls `take` for each document of the file that is not empty, in order.
+// Calls `take` for each non-empty document of the file, in order.
 void read_documents(const DocumentFile& file, const std::string& field,
                     const std::function<void(const Document&)>& take) {
   const MappedFile mapped(file.file);

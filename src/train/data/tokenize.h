@@ -16,7 +16,7 @@
 
 namespace pride::train {
 
-// Where <|endoftext|> stands between documents.
+// The place of <|endoftext|> between documents.
 enum class EndOfText { kNone, kBefore, kAfter };
 
 struct TokenizeOptions {
@@ -39,8 +39,8 @@ struct Tokenized {
   TokenizedPart train, valid;
 };
 
-// The files in `folder` that have names of shards that tokenize() writes (train.bin,
-// val_000001.bin, ...), ascending. Throws DataError: cannot be listed, though it is there.
+// The files in `folder` with names of tokenize()'s shards (train.bin, val_000001.bin, ...),
+// ascending. Throws DataError: cannot be listed, though it is there.
 std::vector<std::filesystem::path> earlier_shards(const std::filesystem::path& folder);
 
 // True if `inputs` are a single text: it is then split by bytes, and by default has no
@@ -48,8 +48,8 @@ std::vector<std::filesystem::path> earlier_shards(const std::filesystem::path& f
 bool is_single_text(const std::vector<std::filesystem::path>& inputs);
 
 // Documents validate by the hash of their name, a single text by its last bytes, cut before a
-// character. The same files give the same shards on every machine. `progress` is told the bytes
-// done, now and then. Throws DataError; InvalidArgument if <|endoftext|> is asked for and not in
+// character. The same files give the same shards on every machine. `progress` sometimes gets the
+// number of bytes done. Throws DataError; InvalidArgument if <|endoftext|> is asked for and not in
 // the vocabulary. A file in a folder is left out if it has a NUL byte; one that was given by its
 // own name is refused, as is a line without a string under `field`, with its number. The shards
 // appear under their names when all of them are whole, in place of files of the same names; nothing

@@ -48,8 +48,8 @@ QuestionList draw_examples(const QuestionList& pool, const Question& question, s
   if (k == 0) return {};
   const auto same = [&](const Question* other) { return other->query == question.query; };
   const auto others = pool.size() - static_cast<std::size_t>(std::ranges::count_if(pool, same));
-  PRIDE_CHECK(k <= others, question.place, ": ", k, " examples are asked for, there are ", others,
-              " other questions to take them from");
+  PRIDE_CHECK(k <= others, question.place, ": ", k, " examples are requested, but there are ",
+              others, " other questions");
   PhiloxStream bits(seed, streams::kExamples, hash_bytes(std::as_bytes(std::span(question.query))));
   QuestionList drawn;
   while (drawn.size() < k) {
@@ -98,7 +98,7 @@ std::optional<EncodedQuestion> QuestionEncoder::encode(const Question& question,
   if (longest > options_.context) return std::nullopt;
   const QuestionList examples = draw_examples(pool, question, options_.shots, options_.seed);
   encoded.prompt = tokens_of(prompt_text(question, examples, delimiter));
-  // the last token of a choice is only guessed, not read
+  // the last token of a choice is predicted, not read
   const std::size_t room = options_.context + 1 - longest;
   if (encoded.prompt.size() > room) {
     encoded.cut = encoded.prompt.size() - room;
@@ -128,7 +128,7 @@ EncodedSet QuestionEncoder::encode_part(const QuestionSet& set, Part part, bool 
     found.questions.push_back(*std::move(encoded));
   }
   if (!found.questions.empty()) return found;
-  throw DataError(concat(set.file().string(), ": no question to ask: ", all.size(),
+  throw DataError(concat(set.file().string(), ": no question is left: ", all.size(),
                          " in this part, ", found.n_left_out,
                          " of them with a choice longer than the model's context of ",
                          options_.context));

@@ -1,5 +1,5 @@
-// From a question to the tokens that a language model reads (examples, query, and each choice), and
-// from its scores to what it chose and how often that was right.
+// Converts a question to a language model's tokens (examples, query, and each choice), and its
+// scores to picks and counts of right picks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,26 +20,26 @@ namespace pride::train {
 
 struct PromptOptions {
   std::size_t shots = 0;                 // examples before the question
-  std::uint64_t seed = 0;                // chooses them
+  std::uint64_t seed = 0;                // seed that chooses them
   std::optional<std::string> delimiter;  // instead of the set's own
-  std::size_t context = 0;               // most tokens that the model reads
+  std::size_t context = 0;               // maximum input tokens of the model
 };
 
-// What the model is asked: each choice as what comes after the same prompt.
+// The model's input: each choice as a continuation of the same prompt.
 struct EncodedQuestion {
   const Question* question = nullptr;
   std::vector<Token> prompt;                // never empty
   std::vector<std::vector<Token>> choices;  // never empty, each with the blank before it
-  std::size_t cut = 0;                      // tokens that the prompt lost on its left
+  std::size_t cut = 0;                      // tokens cut from the prompt's left
 };
 
-// Questions that a model can be asked, and what had to be done for it.
+// Questions that fit the model, and what was cut for that.
 struct EncodedSet {
   std::vector<EncodedQuestion> questions;
-  std::size_t n_cut = 0, cut_tokens = 0;  // prompts that lost tokens, and how many in all
+  std::size_t n_cut = 0, cut_tokens = 0;  // prompts that lost tokens, and their total
   std::size_t n_left_out = 0;             // questions with a choice longer than the context
 
-  // What is not as asked, each beginning with `what`.
+  // Notes about cuts, each beginning with `what`.
   std::vector<std::string> notes(const std::string& what) const;
 };
 
@@ -49,8 +49,8 @@ QuestionList draw_examples(const QuestionList& pool, const Question& question, s
                            std::uint64_t seed);
 
 // The text before a choice: examples with their answers and a blank line after each, then the
-// query. White space around queries goes, and so does that at the delimiter's end, which is part
-// of the choice.
+// query. White space around queries is removed, and so is that at the delimiter's end, which
+// belongs to the choice.
 std::string prompt_text(const Question& question, const QuestionList& examples,
                         std::string_view delimiter);
 
@@ -66,9 +66,9 @@ class QuestionEncoder {
   std::optional<EncodedQuestion> encode(const Question& question, const QuestionList& examples,
                                         const std::string& delimiter);
 
-  // Of all of a set's questions in `part`, or of the first `limit` of them. Where a choice is too
-  // long, the question is left out if `skip_long`. Throws DataError, naming the place, if not; or
-  // if no question remains.
+  // For all of a set's questions in `part`, or the first `limit` of them. Skips a question with a
+  // too long choice if `skip_long`. Otherwise throws DataError, naming the place; also if no
+  // question remains.
   EncodedSet encode_part(const QuestionSet& set, Part part, bool skip_long,
                          std::size_t limit = SIZE_MAX);
 
@@ -80,8 +80,8 @@ class QuestionEncoder {
   PromptOptions options_;
 };
 
-// Indices of the choices that score highest; of equal scores the first. Where a score is no number,
-// none: the number of choices.
+// The index of the choice with the highest score; of equal scores the first. If a score is NaN: the
+// number of choices.
 struct Picks {
   std::size_t by_sum = 0;    // log-probability of all tokens of the choice
   std::size_t by_byte = 0;   // the same divided by the bytes of the choice's text
@@ -97,15 +97,16 @@ struct Tally {
   std::int64_t by_sum = 0, by_byte = 0, by_token = 0;  // right picks
   double loss = 0;                                     // nats of the right answers' tokens
   std::int64_t answer_tokens = 0;
-  double chance = 0;  // right picks to expect of a die
+  double chance = 0;  // expected right picks at random
 
   void add(const EncodedQuestion& question, std::span<const double> log_probs);
 };
 
-// Of a share `right` / n: sqrt(p (1 - p) / (n - 1)); none for less than two questions.
+// Standard error of the share `right` / n: sqrt(p (1 - p) / (n - 1)); none for fewer than two
+// questions.
 std::optional<double> standard_error(std::int64_t right, std::int64_t n);
 
-// Share of the questions that whoever always picks the most frequent index gets right.
+// Share of right answers when always picking the most frequent index.
 double majority(const QuestionList& questions);
 
 }  // namespace pride::train

@@ -43,7 +43,7 @@ class Record {
     }
     const nlohmann::json& gold = at("gold");
     if (!gold.is_number_unsigned() || gold.get<std::uint64_t>() >= choices.size()) {
-      refuse("\"gold\" ", gold.dump(), " is no index of ", choices.size(), " choices");
+      refuse("\"gold\" ", gold.dump(), " is not an index of ", choices.size(), " choices");
     }
     found.gold = gold.get<std::size_t>();
     found.place = place_;
@@ -158,7 +158,7 @@ std::vector<QuestionSet> read_question_sets(const std::vector<fs::path>& inputs)
   }
   std::set<fs::path> seen;
   for (const fs::path& file : files) {
-    require_regular_file(file);  // a pipe has no place by which to know it
+    require_regular_file(file);  // a pipe has no path to identify it
     if (!seen.insert(fs::weakly_canonical(file)).second) {
       throw DataError(concat(file.string(), " is given twice: each question counts once"));
     }

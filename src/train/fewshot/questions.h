@@ -17,12 +17,12 @@ struct Question {
   std::string place;                 // "file:line", for messages
 };
 
-// Reads a file; other keys of a record are left alone, blank lines too. Throws DataError, naming
-// file and line: not JSON, a key that is missing or of another kind, a blank text, a gold that is
-// no index of the choices; or if there is no question at all.
+// Reads a file; ignores other keys of a record and blank lines. Throws DataError, naming file and
+// line: not JSON, a missing or wrong key, a blank text, a gold that is not an index of the choices;
+// or if there is no question.
 std::vector<Question> read_questions(const std::filesystem::path& file);
 
-// Which questions of a task: those to train on and the others never overlap.
+// Parts of a task's questions: training and held-out questions never overlap.
 enum class Part { kAll, kTrain, kHeldOut };
 
 // "all", "train" or "held-out". Throws InvalidArgument otherwise.
@@ -30,9 +30,9 @@ Part parse_part(const std::string& text);
 
 using QuestionList = std::vector<const Question*>;
 
-// A task: NAME.jsonl, and the questions to train on, which are those of NAME.train.jsonl if it lies
-// beside. If not, the file itself is split in halves by the hash of the query (XXH3-64, the even
-// ones train), so that a question is on the same side in every run.
+// A task: NAME.jsonl, and the training questions, from NAME.train.jsonl if it exists beside it. If
+// not, the file itself is split in halves by the hash of the query (XXH3-64, the even ones train),
+// so that a question is on the same side in every run.
 class QuestionSet {
  public:
   // Throws DataError.
@@ -43,13 +43,13 @@ class QuestionSet {
   bool has_train_file() const noexcept { return !train_.empty(); }
   std::uint64_t hash() const noexcept { return hash_; }  // of both files' bytes
 
-  // kAll is NAME.jsonl, whatever lies beside it.
+  // kAll is NAME.jsonl, with or without a training file.
   QuestionList part(Part part) const;
-  // What may be shown as an example to who is asked `part`: the questions to train on; for kAll of
-  // a file without others, all of it.
+  // Candidates for examples for questions of `part`: the training questions; for kAll of a file
+  // without a training file, all of it.
   QuestionList examples(Part part) const;
 
-  // What stands between a query and its answer: "\nAnswer: " if in every query a line begins with
+  // The text between a query and its answer: "\nAnswer: " if in every query a line begins with
   // "Question:", else " ".
   const std::string& delimiter() const noexcept { return delimiter_; }
 
@@ -60,7 +60,7 @@ class QuestionSet {
   std::uint64_t hash_ = 0;
 };
 
-// The sets that `inputs` mean: a file is one, a folder all its *.jsonl but *.train.jsonl, in order
+// The sets of `inputs`: a file is one; a folder has all its *.jsonl except *.train.jsonl, in order
 // of name. Throws DataError, also if there is none, or one file twice.
 std::vector<QuestionSet> read_question_sets(const std::vector<std::filesystem::path>& inputs);
 

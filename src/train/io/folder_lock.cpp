@@ -22,7 +22,7 @@ namespace {
 constexpr std::chrono::seconds kPatience{60};  // a run that was asked to stop ends its step first
 constexpr std::chrono::milliseconds kPoll{50};
 
-// The process that took the lock last, as it wrote into the file.
+// The last holder of the lock, as written in the file.
 int holder(int descriptor) {
   char text[32] = {};
   const ssize_t n = pread(descriptor, text, sizeof text - 1, 0);
@@ -37,7 +37,7 @@ std::string system_text(int error) { return std::generic_category().message(erro
 
 FolderLock::FolderLock(const std::filesystem::path& folder, const char* what)
     : file_(folder / kLockFile) {
-  // no O_CLOEXEC: processes that are started hold it, too
+  // no O_CLOEXEC: child processes hold it, too
   descriptor_ = open(file_.c_str(), O_RDWR | O_CREAT, 0666);
   if (descriptor_ < 0) throw DataError(concat(file_.string(), ": ", system_text(errno)));
   const auto until = std::chrono::steady_clock::now() + kPatience;
@@ -50,7 +50,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const char* what)
     close(descriptor_);
     if (why != EWOULDBLOCK) throw DataError(concat(file_.string(), ": ", system_text(why)));
     throw Error(concat(folder.string(), ": another ", what, " (process ", other,
-                       ") is at work in this folder, or one that it started"));
+                       ") or a process it started uses this folder"));
   }
   const std::string me = std::to_string(getpid()) + "\n";
   if (ftruncate(descriptor_, 0) != 0 ||

@@ -6,16 +6,16 @@
 
 namespace pride::train {
 
-// The file of the lock, in the folder; it stays there, and counts as none of its contents.
+// The file of the lock, in the folder. It stays there and does not count as content.
 inline constexpr const char* kLockFile = ".lock";
 
-// Held until it is destroyed, and by the processes that were started meanwhile until they end,
-// should this one be killed.
+// Held until it is destroyed. If this process is killed, its child processes hold it until they
+// end.
 class FolderLock {
  public:
-  // `what` is at work in the folder, for messages: "run". Waits a minute for the processes of a
-  // holder that was killed. Throws Error if another holds the lock, or they do not end;
-  // DataError if the folder cannot be written.
+  // `what` uses the folder, for messages: "run". Waits a minute for the child processes of a killed
+  // holder. Throws Error if another holds the lock, or they do not end; DataError if the folder
+  // cannot be written.
   FolderLock(const std::filesystem::path& folder, const char* what);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

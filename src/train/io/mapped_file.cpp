@@ -24,7 +24,7 @@ std::string system_text() { return std::generic_category().message(errno); }
 
 std::string why_not_regular(mode_t mode) {
   if (S_ISREG(mode)) return "";
-  return S_ISDIR(mode) ? "it is a folder" : "it is no regular file";
+  return S_ISDIR(mode) ? "it is a folder" : "it is not a regular file";
 }
 
 }  // namespace

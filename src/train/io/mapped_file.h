@@ -10,7 +10,7 @@
 
 namespace pride::train {
 
-// The file must not be cut shorter while it is mapped: the system would end the program.
+// The file must not shrink while it is mapped: the system would end the program.
 class MappedFile {
  public:
   // Throws DataError.
@@ -28,7 +28,7 @@ class MappedFile {
 };
 
 // Throws DataError ("cannot read FILE: it is a folder") unless it is a regular file, or a link to
-// one: to open a pipe may wait for ever, and a device may have no end.
+// one: opening a pipe may wait for ever, and a device may have no end.
 void require_regular_file(const std::filesystem::path& file);
 
 // XXH3-64 of a file's bytes. Throws DataError.

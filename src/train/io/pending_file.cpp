@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the rename is to replace: the file itself, not a link to it, and no device or folder.
+// The file that the rename replaces: the file itself, not a link to it, a device or a folder.
 fs::path file_behind(const fs::path& target) {
   std::error_code none;
   const auto refuse = [&](const char* what) {
@@ -24,12 +24,12 @@ fs::path file_behind(const fs::path& target) {
   };
   const fs::file_status status = fs::status(target, none);
   if (fs::is_directory(status)) refuse("a folder");
-  if (fs::exists(status) && !fs::is_regular_file(status)) refuse("no regular file");
+  if (fs::exists(status) && !fs::is_regular_file(status)) refuse("not a regular file");
   if (!fs::is_symlink(fs::symlink_status(target, none))) return target;
-  // /dev/stdout and the like are links to what a process has open
+  // /dev/stdout and similar paths are links to a process's open files
   const fs::path folder = fs::weakly_canonical(fs::absolute(target).parent_path(), none);
   const std::string place = folder.string() + "/";
-  if (place.starts_with("/dev/") || place.starts_with("/proc/")) refuse("no regular file");
+  if (place.starts_with("/dev/") || place.starts_with("/proc/")) refuse("not a regular file");
   return fs::weakly_canonical(target, none);
 }
 

@@ -1,4 +1,4 @@
-// A file that appears whole or not at all: written beside its target, then renamed over it.
+// A file that is written atomically: beside its target, then renamed over it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace pride::train {
 
-// Written as "<target>.tmp.<pid>", which is removed again unless commit() has given it the target's
-// name; of a link, the file behind it. All throw DataError, naming the target.
+// Written as "<target>.tmp.<pid>", which is removed unless commit() has renamed it to the target;
+// for a link, the file behind it. All throw DataError, naming the target.
 class PendingFile {
  public:
   explicit PendingFile(const std::filesystem::path& target);
@@ -18,7 +18,7 @@ class PendingFile {
   PendingFile& operator=(const PendingFile&) = delete;
 
   void write(const void* bytes, std::size_t size);
-  // Replaces what was written first. REQUIRES: at least `size` bytes were.
+  // Replaces the first bytes. REQUIRES: at least `size` bytes were written.
   void rewrite_start(const void* bytes, std::size_t size);
   // On disk and closed, under its temporary name still. Nothing can be written any more.
   void finish();
@@ -33,7 +33,7 @@ class PendingFile {
   bool committed_ = false;
 };
 
-// Names that were given or changed in the folder are on disk then, where its file system can.
+// Syncs new and changed names in the folder to disk, if the file system supports it.
 void sync_folder(const std::filesystem::path& folder) noexcept;
 
 }  // namespace pride::train

@@ -1,4 +1,4 @@
-// Reader and writer of safetensors files. Nothing in a file is believed before it was compared.
+// Reader and writer of safetensors files. Every value of a file is checked before use.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/io/safetensors.h"
 
@@ -32,7 +32,7 @@ std::size_t item_size(const std::string& dtype) {
   return dtype == "F64" ? 8 : 0;
 }
 
-// A file whose header was checked, mapped.
+// A mapped file with a checked header.
 class CheckedFile {
  public:
   struct Entry {

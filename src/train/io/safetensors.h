@@ -1,4 +1,4 @@
-// safetensors: named tensors in one file, the format that PyTorch users exchange weights in.
+// safetensors: named tensors in one file, the usual exchange format for PyTorch weights.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,16 +23,15 @@ struct SafeTensor {
 // Throws DataError, naming the file and the tensor.
 std::map<std::string, SafeTensor> read_safetensors(const std::filesystem::path& file);
 
-// The same checks, and what the header says alone: the shapes by name; "__metadata__" (empty if it
-// has none).
+// The same checks; returns only the header's shapes by name, and "__metadata__" (empty if missing).
 std::map<std::string, std::vector<std::int64_t>> read_safetensors_shapes(
     const std::filesystem::path& file);
 std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& file);
 
-// Writes tensors in order of name, as F32; same input, same bytes. The file appears whole or not at
-// all: it is written as "<file>.tmp.<pid>" beside it, then renamed over `file`.
-// Throws InvalidArgument if a dtype is not "F32", a size differs from its shape, or a name is
-// empty, "__metadata__" or not UTF-8; DataError if the file cannot be written.
+// Writes tensors in order of name, as F32; same input, same bytes. The write is atomic: to
+// "<file>.tmp.<pid>", then renamed over `file`. Throws InvalidArgument if a dtype is not "F32", a
+// size differs from its shape, or a name is empty, "__metadata__" or not UTF-8; DataError if the
+// file cannot be written.
 void write_safetensors(const std::filesystem::path& file,
                        const std::map<std::string, SafeTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});

@@ -20,7 +20,7 @@ at::Tensor ids_of(std::span<const Token> tokens) {
   return ids;
 }
 
-// Indices, the likeliest first where the options ask for an order.
+// Indices, sorted by likelihood if the options need an order.
 std::vector<std::size_t> candidates(std::span<const float> logits, const SampleOptions& o) {
   std::vector<std::size_t> all(logits.size());
   std::iota(all.begin(), all.end(), std::size_t{0});

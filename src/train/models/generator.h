@@ -15,16 +15,16 @@ namespace pride::train {
 
 struct SampleOptions {
   double temperature = 1;  // 0: the likeliest token
-  std::size_t top_k = 0;   // of the likeliest tokens only; 0: of all
-  double top_p = 1;        // of the fewest likeliest that have this probability together
+  std::size_t top_k = 0;   // from the likeliest tokens only; 0: from all
+  double top_p = 1;        // from the fewest likeliest with this total probability
 };
 
 // Throws InvalidArgument, naming the flag.
 void check(const SampleOptions& options);
 
 // An index of `logits`, drawn from softmax(logits / temperature) after top_k, then top_p. Of equal
-// logits the lower index is the likelier. Takes one 64-bit word of `bits`, or none at temperature
-// 0. Throws InvalidArgument if there is no logit, or one is NaN or +Inf.
+// logits the lower index is the likelier. Uses one 64-bit word of `bits`, or none at temperature 0.
+// Throws InvalidArgument if there is no logit, or one is NaN or +Inf.
 std::size_t next_token(std::span<const float> logits, const SampleOptions& options,
                        PhiloxStream& bits);
 
@@ -34,10 +34,10 @@ class Generator {
   // `end`, if given, a text is over. `model` must live as long.
   Generator(const Gpt& model, std::size_t n_choices, std::optional<Token> end);
 
-  // Continues `prompt` by up to `n` tokens, each told to `take`; `end` is the last one if it is
-  // drawn. Once the context is full, the model goes on from the later half of it. A longer prompt
-  // is read from its last context tokens on. Throws InvalidArgument: an empty prompt, a token that
-  // is none of the model's; what `take` throws.
+  // Continues `prompt` by up to `n` tokens, calling `take` with each; `end` is the last one if it
+  // is drawn. When the context is full, the model continues from its later half. A longer prompt is
+  // read from its last context tokens on. Throws InvalidArgument: an empty prompt, a token outside
+  // the vocabulary. Rethrows exceptions of `take`.
   std::vector<Token> run(std::span<const Token> prompt, std::size_t n, const SampleOptions& options,
                          PhiloxStream bits, const std::function<void(Token)>& take) const;
 

@@ -1,4 +1,4 @@
-// The GPT, and those of the registry: their sizes, from a preset or from a checkpoint.
+// The GPT, and the registered ones with sizes from a preset or a checkpoint.
 // SPDX-License-Identifier: Apache-2.0
 #include "train/models/gpt.h"
 
@@ -42,9 +42,9 @@ at::Tensor conv1d(const at::Tensor& x, const Affine& p) {
   return flat.view({x.size(0), x.size(1), p.bias.size(0)});
 }
 
-// What is added to the scores of the last n of `total` tokens: -inf where the token of a column
-// comes after that of the row, so that it sees itself and what is before it. Made for the length
-// that is read: a context may be long and never filled.
+// The mask added to the scores of the last n of `total` tokens: -inf if the column's token comes
+// after the row's, so that a token sees itself and earlier ones. Made for the present length,
+// because a long context may never be filled.
 at::Tensor causal_mask(std::int64_t n, std::int64_t total, const at::TensorOptions& options) {
   return at::full({n, total}, -std::numeric_limits<float>::infinity(), options).triu(total - n + 1);
 }
@@ -156,7 +156,7 @@ std::unique_ptr<Model> make_gpt(const GptSize& size) { return std::make_unique<G
 
 namespace {
 
-// Sizes may be given again, but not others; of the positions the first may be enough.
+// Given sizes must equal the checkpoint's; the context may be shorter.
 GptSize size_of_init(const TrainOptions& o, std::int64_t vocabulary) {
   GptSize size = gpt2_size(find_gpt2(o.init), o.heads);
   const auto same = [&](const char* flag, const std::optional<std::int64_t>& given,
@@ -181,10 +181,10 @@ GptSize size_of_preset(const TrainOptions& o, GptSize size, bool small) {
   size.width = o.width.value_or(size.width);
   size.context = o.context.value_or(size.context);
   if (small) {
-    // GPT-2's 0.02 is made for its width. A narrow model that starts so learns under the sign
-    // updates of Lion how frequent each byte is, and stays there
-    // (docs/results/language_long_memory.md). These are the deviation of torch's nn.Linear with so
-    // many inputs, and one that gives the scores of the tied head a deviation of 1.
+    // GPT-2's 0.02 is made for its width. A narrow model with this start only learns the byte
+    // frequencies under Lion's sign updates (docs/results/language_long_memory.md). These are the
+    // deviation of torch's nn.Linear with so many inputs, and one that gives the scores of the tied
+    // head a deviation of 1.
     const auto width = static_cast<double>(size.width);
     size.init_std = 1 / std::sqrt(3 * width);
     size.embedding_std = 1 / std::sqrt(width);

@@ -19,7 +19,7 @@ struct GptSize {
   double embedding_std = 0.02;    // of the tokens' embeddings, which are the head too
 };
 
-// What a model has read so far, for one text: keys and values by layer.
+// The keys and values of one text read so far, by layer.
 struct KvCache {
   std::vector<at::Tensor> keys, values;  // (heads, context, width / heads)
   std::int64_t length = 0;               // tokens
@@ -36,9 +36,9 @@ class Gpt final : public Model {
   at::Tensor logits(const at::Tensor& input) override;
   at::Tensor logits_at(const at::Tensor& input, const at::Tensor& places) override;
 
-  // Reads token ids (n) that follow those in `cache`, at the cost of these alone, and returns the
-  // logits (vocabulary) of what comes after the last one. Throws InvalidArgument if the cache would
-  // hold more than the context.
+  // Reads token ids (n) that follow those in `cache`, at the cost of these n only. Returns the
+  // logits (vocabulary) after the last one. Throws InvalidArgument if the cache would hold more
+  // than the context.
   at::Tensor read(const at::Tensor& tokens, KvCache& cache) const;
 
  private:

@@ -71,9 +71,8 @@ void check_shape(const fs::path& file, const std::map<std::string, Shape>& shape
                       ", expected ", at::IntArrayRef(want)));
 }
 
-// Those of which all tensors are there, each of its shape; a tensor's data are in the file, so that
-// no model is built that is larger than it. Tensors of layers after a gap are unknown to
-// load_gpt2().
+// The number of layers with all tensors, each of its shape. Their data are in the file, so no model
+// is larger than the file. Tensors of layers after a gap are unknown to load_gpt2().
 std::int64_t count_layers(const fs::path& file, const std::map<std::string, Shape>& shapes,
                           std::int64_t width) {
   const std::pair<const char*, Shape> tensors[] = {{"ln_1.weight", {width}},
@@ -104,7 +103,7 @@ void check_size(const fs::path& file, const json& config, const char* key, std::
       concat(file.string(), ": ", key, " ", found->dump(), ", but the tensors have ", size));
 }
 
-// What changes the results and has one value in pride. A key that is absent has that value.
+// Keys that change the results and have one value in pride, which is also the default.
 void check_config(const fs::path& file, const json& config, const GptSize& size) {
   const auto is = [&](const char* key, std::initializer_list<json> allowed) {
     const auto found = config.find(key);

@@ -10,13 +10,13 @@
 
 namespace pride::train {
 
-// The file that `path` means: itself, or model.safetensors in it. Throws DataError if it is not
-// there.
+// The file of `path`: itself, or model.safetensors in it. Throws DataError if it is missing.
 std::filesystem::path find_gpt2(const std::filesystem::path& path);
 
-// Its sizes, from the shapes of its tensors. The number of heads is in none of them: it is `heads`,
-// else config.json's. Throws DataError, naming tensor or key: not a GPT-2, or one whose config.json
-// asks for what pride's model does not do; InvalidArgument if nothing tells the heads.
+// Its sizes, from the shapes of its tensors. They do not contain the number of heads: it is
+// `heads`, otherwise config.json's. Throws DataError, naming tensor or key: not a GPT-2, or one
+// whose config.json needs something that pride's model lacks; InvalidArgument if the number of
+// heads is unknown.
 GptSize gpt2_size(const std::filesystem::path& file, std::optional<std::int64_t> heads);
 
 // Sets every parameter of `model`. Names may begin with "transformer."; the causal masks that old

@@ -109,7 +109,7 @@ std::vector<int> node_of_rank(Communicator& comm) {
 
 std::string wrong_hierarchical(const std::string& value) {
   if (value == "auto" || ranks_per_node(value) > 0) return "";
-  return concat("'", value, "': a number of ranks a node, or auto");
+  return concat("'", value, "': must be a number of ranks per node, or auto");
 }
 
 Nodes nodes_of(Communicator& comm, const std::string& value) {
@@ -127,7 +127,7 @@ Nodes nodes_of_threads(int world, const std::string& value) {
   if (value == "auto") return Nodes::of_size(world, world);
   const int per_node = ranks_per_node(value);
   PRIDE_CHECK(per_node > 0 && world % per_node == 0, "--hierarchical ", value, ": the ", world,
-              " ranks are not whole nodes of as many");
+              " ranks cannot be divided into nodes of this size");
   return Nodes::of_size(world, per_node);
 }
 

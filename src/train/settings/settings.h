@@ -1,4 +1,4 @@
-// What commands share of settings: that ranks have the same ones, methods with options, nodes.
+// Settings shared by commands: agreement of ranks, methods with options, nodes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;  // name, val
 // differ from rank 0, or the ranks that have settings of other names. Collective.
 void check_same_settings(Communicator& comm, const Settings& settings);
 
-// "lion", or with options of its own "lion:dense=bf16", "lion-cub:bits=2:sync=none".
+// "lion", or with options "lion:dense=bf16", "lion-cub:bits=2:sync=none".
 struct MethodChoice {
   std::string name;
   std::vector<std::string> options;  // "key=value"
@@ -29,8 +29,8 @@ MethodChoice parse_method(const std::string& text);
 // if an option is no key=value or given twice.
 std::map<std::string, std::string> checked_options(const MethodChoice& choice);
 
-// Makes the method of `text` for so many ranks, without parameters to speak of. Throws
-// InvalidArgument if there is no such method, option or value, or not for so many ranks.
+// Makes the method of `text` for `world` ranks, with minimal parameters. Throws InvalidArgument if
+// there is no such method, option or value, or not for so many ranks.
 void check_method(const std::string& text, int world);
 
 // Throws InvalidArgument on a text without a key or "=", and on a key that is given twice; `where`
@@ -39,18 +39,18 @@ std::map<std::string, std::string> parse_method_options(const std::vector<std::s
                                                         const std::string& where = "--method-opt");
 
 inline constexpr const char* kHierarchicalHelp =
-    "Exchange on the hierarchical route, so that fewer bytes leave a node: ranks that share a node "
-    "add their signs up, nodes exchange counts. L: L ranks a node, in order; auto: by machine and "
+    "Exchange on the hierarchical route, so that fewer bytes leave a node: the ranks of a node add "
+    "their signs, and nodes exchange counts. L: L ranks per node, in order; auto: by machine and "
     "network namespace. Only for methods that exchange signs; never changes a result";
 
-// Empty, or what is wrong with the flag's value, as CLI11's checks say it.
+// Empty, or the error of the flag's value, in the form of CLI11's checks.
 std::string wrong_hierarchical(const std::string& value);
 
 // Nodes of the ranks of `comm`; not known if `value` is empty. Collective.
-// Throws InvalidArgument if not all nodes have as many ranks.
+// Throws InvalidArgument unless all nodes have equally many ranks.
 Nodes nodes_of(Communicator& comm, const std::string& value);
 
-// How many ranks before this one are on its machine. Collective.
+// The number of earlier ranks on this rank's machine. Collective.
 int local_rank(Communicator& comm);
 
 // The same of `world` threads of one process: auto finds one node.

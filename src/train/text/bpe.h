@@ -1,5 +1,4 @@
-// Byte-level BPE: text to tokens, as GPT-2's own encoder does it, and the words that it looks at
-// one by one.
+// Byte-level BPE: text to tokens, like GPT-2's encoder, and its splitting into words.
 // SPDX-License-Identifier: Apache-2.0
 // Source    Radford et al. 2019, encoder.py: the pattern of Encoder.pat.
 #pragma once
@@ -40,8 +39,8 @@ class WordSplitter {
 // `about` bytes, else the first one after them, else text.size().
 std::size_t safe_cut(std::string_view text, std::size_t about) noexcept;
 
-// One per thread: it remembers the words that it has met. Any bytes can be encoded, and decode to
-// themselves; those that are not UTF-8 are words of their own.
+// One per thread: it caches words. Any bytes can be encoded, and decode to themselves; those that
+// are not UTF-8 are words of their own.
 class BpeEncoder {
  public:
   // `vocabulary` must live as long.

@@ -8,7 +8,7 @@
 
 namespace pride::train {
 
-// Bytes of the well-formed character that `text` begins with; 0 if it begins with none.
+// Bytes of the well-formed character at the start of `text`; 0 if there is none.
 std::size_t utf8_character(std::string_view text) noexcept;
 
 // Bytes of the longest well-formed beginning of `text`.

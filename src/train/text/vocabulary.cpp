@@ -29,7 +29,7 @@ path find_one(const path& folder, const char* name, const char* other) {
     throw DataError(concat("no vocabulary: ", folder.string(), " is no folder"));
   }
   throw DataError(concat("no vocabulary in ", folder.string(), ": neither ", name, " nor ", other,
-                         " is there; GPT-2's files are encoder.json and vocab.bpe"));
+                         " exists; GPT-2's files are encoder.json and vocab.bpe"));
 }
 
 std::string utf8_of(std::uint32_t code) {  // below U+0800
@@ -135,7 +135,7 @@ class MergeReader {
     for (const auto& [name, token] : ids_) {
       if (known_[token] || name == kEndOfText) continue;
       throw DataError(concat(file_.string(), ": no merge results in \"", name, "\", token ", token,
-                             " of the vocabulary: is the list of merges whole?"));
+                             " of the vocabulary: is the list of merges complete?"));
     }
   }
 

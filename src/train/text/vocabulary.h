@@ -37,7 +37,7 @@ class Vocabulary {
   // XXH3-64 of the merges, seeded by that of the ids.
   std::uint64_t hash() const noexcept { return hash_; }
 
-  // What a token stands for. REQUIRES: token < size().
+  // The bytes of a token. REQUIRES: token < size().
   std::string_view bytes(Token token) const noexcept { return bytes_[token]; }
   Token token_of(std::uint8_t byte) const noexcept { return of_byte_[byte]; }
   // The token <|endoftext|>, which no text encodes to; nothing if the vocabulary has none.

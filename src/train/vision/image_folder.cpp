@@ -68,7 +68,7 @@ std::vector<Found> images_of(const fs::path& split, const std::string& name, std
       continue;
     }
     if (!at->is_regular_file(gone)) {
-      refuse_entry(at->path(), is_link ? "a link to no file" : "the name of an image, but no file");
+      refuse_entry(at->path(), is_link ? "a broken link" : "the name of an image, but not a file");
     }
     const std::uintmax_t size = at->file_size(error);
     if (error) break;
@@ -104,7 +104,7 @@ ImageFolder scan_images(const fs::path& folder) {
     std::error_code error;
     if (fs::is_directory(split, error)) continue;
     throw DataError(concat("no images found: ", split.string(),
-                           " is no folder; expected train/CLASS/*.jpg and val/CLASS/*.jpg in ",
+                           " is not a folder; expected train/CLASS/*.jpg and val/CLASS/*.jpg in ",
                            folder.string()));
   }
   images.classes = folders_in(images.train.folder);

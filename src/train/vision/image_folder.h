@@ -1,4 +1,4 @@
-// Folders of images as ImageNet has them: train/CLASS/*.jpg and val/CLASS/*.jpg.
+// Folders of images in ImageNet's layout: train/CLASS/*.jpg and val/CLASS/*.jpg.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,13 +23,13 @@ struct ImageFolder {
   std::vector<std::string> classes;  // the folders below train/, in order of their bytes
   ImageSplit train, val;             // class by class, in each in order of the names' bytes
   std::uint64_t hash = 0;            // XXH3-64 of all names and sizes
-  std::size_t n_others = 0;          // files that are no JPEG by their name
+  std::size_t n_others = 0;          // files without a JPEG's name
 };
 
 // Reads no image. Files end in .jpg or .jpeg, in any case; those below folders of a class count,
 // hidden ones (".x") do not. Links to folders are followed for a class, not below it.
 // Throws DataError: no such folder, fewer than two classes, a class without images, a class in val/
-// that train/ does not have, more than 65,536 classes, what cannot be listed.
+// that train/ does not have, more than 65,536 classes, a folder that cannot be listed.
 ImageFolder scan_images(const std::filesystem::path& folder);
 
 // --data, or $PRIDE_DATA: see find_data().

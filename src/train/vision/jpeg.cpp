@@ -26,7 +26,7 @@ namespace {
 // A progressive file may ask for any number of passes over all coefficients; encoders make ten.
 constexpr int kMostScans = 200;
 
-// The warnings after which pixels are made up. Others are of bytes between the parts of a file.
+// Warnings after which libjpeg invents pixels. Others concern bytes between the parts of a file.
 bool loses_pixels(int code) {
   constexpr std::array kCodes = {JWRN_JPEG_EOF,    JWRN_HIT_MARKER,        JWRN_HUFF_BAD_CODE,
                                  JWRN_MUST_RESYNC, JWRN_BOGUS_PROGRESSION, JWRN_ARITH_BAD_CODE};
@@ -117,7 +117,7 @@ class Decoder {
   jpeg_progress_mgr progress_ = {};
 };
 
-// What a file is that does not begin as a JPEG does.
+// The type of a file that does not begin like a JPEG.
 std::string other_format(std::string_view bytes) {
   if (bytes.empty()) return "an empty file";
   if (bytes.starts_with("\x89PNG")) return "a PNG, not a JPEG";
@@ -134,12 +134,12 @@ std::string other_format(std::string_view bytes) {
 std::vector<std::byte> read_jpeg_bytes(const std::string& name) {
   require_regular_file(name);
   std::vector<std::byte> bytes(std::filesystem::file_size(name));
-  // not mapped: a disk that fails is an error here, and there the end of the process
+  // not mapped: a failing disk is an error here, but would end the process there
   std::ifstream in(name, std::ios::binary);
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   if (static_cast<std::size_t>(in.gcount()) != bytes.size()) {
     const std::string why =
-        in.eof() ? "it has become shorter" : std::generic_category().message(errno);
+        in.eof() ? "it became shorter while being read" : std::generic_category().message(errno);
     throw DataError(concat("cannot read ", name, ": ", why));
   }
   return bytes;

@@ -21,9 +21,9 @@ inline constexpr std::int64_t kMostPixels = std::int64_t{1} << 27;
 
 // Baseline and progressive; grey becomes red = green = blue; CMYK and YCCK are taken as Adobe
 // writes them (inverted) and become RGB as (255 - C)(255 - K) / 255. The orientation in EXIF is
-// ignored, as ImageNet's users do. Throws DataError, naming `name`: no JPEG (and what it is, where
-// that is known), truncated or corrupt, too large. What libjpeg warns of is an error if pixels were
-// lost, and nothing if the file is only untidy.
+// ignored, as ImageNet's users do. Throws DataError, naming `name`: not a JPEG (and its type, if
+// known), truncated or corrupt, too large. A warning of libjpeg is an error if pixels were lost,
+// and ignored otherwise.
 RgbImage decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                      std::int64_t most_pixels = kMostPixels);
 

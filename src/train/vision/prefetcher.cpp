@@ -42,7 +42,7 @@ void Prefetcher::begin(std::size_t rows, MakeRow make) {
 }
 
 void Prefetcher::wait() {
-  PRIDE_CHECK(pending_ > 0, "prefetcher: no batch was begun");
+  PRIDE_CHECK(pending_ > 0, "prefetcher: no batch was started");
   --pending_;
   std::unique_lock lock(mutex_);
   Batch& batch = *batches_.front();

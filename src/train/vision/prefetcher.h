@@ -15,14 +15,13 @@
 namespace pride::train {
 
 // One thread begins batches and waits for them, in the same order; it bounds how many are pending.
-// Rows are taken in order, one by one, by whoever is free: which thread makes a row must not
-// matter to it.
+// Free threads make rows in order, one by one; a row must not depend on its thread.
 class Prefetcher {
  public:
   // Makes row `row` of its batch. Called once per row, from any thread, for several rows at a time.
   using MakeRow = std::function<void(std::size_t row)>;
 
-  // Without threads all rows are made by wait(). Throws Error if the system has not as many.
+  // Without threads wait() makes all rows. Throws Error if the system cannot start the threads.
   explicit Prefetcher(int threads);
   // Rows that no thread has taken are not made; `make` of all batches is then no longer called.
   ~Prefetcher();
@@ -37,7 +36,7 @@ class Prefetcher {
   // concerned. REQUIRES: pending() > 0.
   void wait();
 
-  // Batches that were begun and not waited for.
+  // Batches begun and not yet waited for.
   std::size_t pending() const noexcept { return pending_; }
 
  private:

@@ -1,4 +1,4 @@
-// What a model sees of an image: a random crop in training, the centre in evaluation, resized by a
+// A model's view of an image: a random crop in training, the centre in evaluation, resized by a
 // triangle filter in integers: the same bits on every machine.
 // SPDX-License-Identifier: Apache-2.0
 // Source    torchvision's RandomResizedCrop, Resize and CenterCrop; Szegedy et al. 2015.
@@ -20,7 +20,7 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// A part of an image, resized to width x height, of which a window is wanted.
+// A window of an image's part, resized to width x height.
 struct Resize {
   Box from = {};
   int width = 0, height = 0;
@@ -28,7 +28,7 @@ struct Resize {
 };
 
 // Bilinear interpolation where the image grows; where it shrinks, the triangle is widened by the
-// same factor, so that every pixel counts ("antialias"). What lies outside `from` has no influence.
+// same factor, so that every pixel counts ("antialias"). Pixels outside `from` have no influence.
 // First along rows, then along columns, with weights of 22 bits and rounding to bytes after each:
 // Pillow's method, and so torchvision's. `out` is (window.height, window.width, 3).
 // REQUIRES: `from` inside the image, `window` inside the resized image, none of them empty.

@@ -46,14 +46,15 @@ TEST(Verdict, OfEqualArithmeticIsTheNetworks) {
 
 TEST(Verdict, TellsArithmeticFromTheNetwork) {
   expect_verdict(row("muon", true, 2, 1.9), row("dlion-vote", false, 1, 0.95),
-                 {"will not help", "2 times", "by its arithmetic", "2 times as many",
+                 {"will not help", "2 times", "because of its arithmetic", "2 times as many",
                   "dlion-vote computes 300 ms, muon computes 300 ms (Newton-Schulz: 250 ms)"},
                  "pays");
   expect_verdict(row("muon", true, 4, 1.9), row("dlion-vote", false, 1, 0.95),
                  {"pays", "4 times", "takes no time", "2 times"}, "will not help");
-  expect_verdict(row("lion", true, 1, 0.5), row("dlion-muon", false, 1, 0.9),
-                 {"will not help", "1 times its steps per second, for its arithmetic.", "0.56"},
-                 "pays");
+  expect_verdict(
+      row("lion", true, 1, 0.5), row("dlion-muon", false, 1, 0.9),
+      {"will not help", "1 times its steps per second, because of its arithmetic.", "0.56"},
+      "pays");
 }
 
 TEST(Notes, SayWhatIsNotModelledWhereRanksHaveLessThanTwoCores) {

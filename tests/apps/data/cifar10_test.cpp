@@ -95,7 +95,7 @@ TEST(Cifar10, RefusesAFileOrDeviceInPlaceOfItsFolder) {
   const TempFolder folder;
   write_set(folder);
   for (const path& file : {folder.path() / "data_batch_1.bin", path("/dev/zero")}) {
-    expect_error<DataError>([&] { load_cifar10(file); }, {file.string() + " is no folder"});
+    expect_error<DataError>([&] { load_cifar10(file); }, {file.string() + " is not a folder"});
   }
 }
 
@@ -164,9 +164,9 @@ TEST(Cifar10, RefusesFoldersPipesAndDevicesInPlaceOfAFile) {
   std::filesystem::create_directory(file);
   refused("it is a folder");
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
-  refused("no regular file");
+  refused("not a regular file");
   std::filesystem::create_symlink("/dev/zero", file);
-  refused("no regular file");
+  refused("not a regular file");
 }
 
 std::array<int, 10> class_counts(const std::uint8_t* labels, std::size_t n) {

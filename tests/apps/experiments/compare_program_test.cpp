@@ -168,7 +168,7 @@ TEST_F(Compare, TunesRateAndBeta2OnASeedThatIsNotShown) {
       compare(words("--methods lion,sgdm --seeds 1 --steps 20 --lr 0.02 --tune --tune-seed 7 "
                     "--tune-steps 10 --tune-beta2 0.9,0.99"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  expect_contains(outcome.out, "Points that [tune] tried, on its own seed:");
+  expect_contains(outcome.out, "Points tried by [tune], on its own seed:");
   for (const char* label : {"lion", "sgdm"}) {
     const auto tried = runs_of(label, "tune");
     EXPECT_EQ(tried[0]["lr"], 0.03) << "next to the rate that was given";
@@ -232,7 +232,7 @@ TEST_F(Compare, RefusesBeforeTheFirstRun) {
   expect_refusal({"--methods", "../x=lion"}, "a label is made of letters");
   expect_refusal({"--methods", "lion", "--set", "dgc:lr=1"}, "'dgc' is not in --methods");
   expect_refusal({"--methods", "lion", "--set", "lion:lr"}, "must be METHOD:FLAG=VALUE");
-  expect_refusal({"--methods", "lion", "--set", "lion:colour=red"}, "'colour' is no flag");
+  expect_refusal({"--methods", "lion", "--set", "lion:colour=red"}, "'colour' is not a flag");
   expect_refusal({"--methods", "lion", "--set", "lion:lr=fast"}, "--lr");
   expect_refusal({"--methods", "lion", "--set", "lion:init-std=5"}, "the same for all methods");
   expect_refusal({"--methods", "lion", "--set", "lion:lr=1", "--set", "lion:lr=2"}, "set twice");

@@ -161,10 +161,11 @@ TEST_F(ExperimentFile, RefusesWhatItDoesNotKnowNamingTheLine) {
   expect_refusal(kGrid + "batch = [2, 2]\n", "'batch' has 2 twice");
   expect_refusal(kGrid + "batch = { a = 1 }\n", "'batch' must be a string");
   expect_refusal(kGrid + "method-opt = [\"a=1\"]\n", "cannot be an axis");
-  expect_refusal(kGrid + "[train]\nbatch = [2, 4]\n", "belongs into [grid]");
+  expect_refusal(kGrid + "[train]\nbatch = [2, 4]\n", "move it to [grid]");
   expect_refusal(kGrid + "[method.lyon]\nlr = 1\n",
                  "try.toml:4: [method.lyon]: no grid has this method");
-  expect_refusal(kGrid + "[tune]\nseed = 1\ngrid.lr = [1]\n", "on a seed that is not shown");
+  expect_refusal(kGrid + "[tune]\nseed = 1\ngrid.lr = [1]\n",
+                 "on a seed that is not in the results");
   expect_refusal(kGrid + "[tune]\nseed = 3\n", "[tune] has no 'grid'");
   expect_refusal(kGrid + "[tune]\nseed = 3\nby = \"luck\"\ngrid.lr = [1]\n", "must be \"loss\"");
   expect_refusal("[grid]\nmethod = [\"../x\"]\nseed = 1\n", "a label is made of");

@@ -203,7 +203,7 @@ TEST_F(SweepProgram, MakesARunAgainThatASignalEnded) {
     EXPECT_GT(run, 0);
     kill(run > 0 ? run : sweep_itself, signal);
     EXPECT_EQ(wait(sweep_itself), 1);
-    expect_contains(bytes_of(path("err")), "makes again what a signal ended (1)");
+    expect_contains(bytes_of(path("err")), "repeats only runs ended by a signal (1)");
     expect_contains(sweep("--list").out, "missing lion");
   }
 }
@@ -232,7 +232,7 @@ TEST_F(SweepProgram, RefusesBeforeAnyRun) {
   const std::string grid = "[tune.grid]\nlr = [1e-3, 1e-2]\n";
   expect_refusal(pair + "[tune]\nby = \"accuracy\"\n" + grid, "the task lm has no accuracy");
   for (const char* flag : {"nope", "seed", "save-every", "threads-per-process"}) {
-    expect_refusal(pair, concat("--set ", flag, "=1: '", flag, "' is no flag"),
+    expect_refusal(pair, concat("--set ", flag, "=1: '", flag, "' is not a flag"),
                    concat("--set ", flag, "=1"));
   }
   write(concat("[grid]\nmethod = \"", std::string(5000, 'x'), "\"\nseed = 1\n"));

@@ -211,8 +211,8 @@ TEST_F(Evaluate, SaysWhatIsWrong) {
   const std::string vocab = test::write_small_vocabulary(folder_).string();
   misused({"--tasks", good, "--vocab", vocab}, "has 269 tokens, the model only 256");
   make_model(300, 64);
-  misused({"--tasks", good}, "this model has 300 tokens, which are no bytes: give --vocab");
-  misused({"--tasks", good, "--vocab", vocab, "--shots", "6"}, "6 examples are asked for");
+  misused({"--tasks", good}, "this model has 300 tokens, which are not bytes: give --vocab");
+  misused({"--tasks", good, "--vocab", vocab, "--shots", "6"}, "6 examples are requested");
   EXPECT_EQ(evaluate({"--tasks", good, "--vocab", vocab, "--batch", "0"}).code, 2);
   fails({"--tasks", good, good, "--vocab", vocab}, "good.jsonl is given twice");
   fails({"--tasks", good, "--vocab", vocab, "--predictions", folder_.path().string()},

@@ -201,7 +201,7 @@ TEST_F(Finetune, RefusesWhatCannotBe) {
                 .at("notes")
                 .size(),
             1U);
-  misused({"--data", at("task.jsonl"), "--shots", "30"}, "30 examples are asked for");
+  misused({"--data", at("task.jsonl"), "--shots", "30"}, "30 examples are requested");
   misused({"--data", at("task.jsonl"), "--mixup", "0.5"},
           "--mixup is for cifar10 and imagenet only");
   expect_contains(run_here({"train", "--examples", "3"}).err, "--examples is for fewshot only");

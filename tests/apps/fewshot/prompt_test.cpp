@@ -120,7 +120,7 @@ TEST(QuestionEncoder, RefusesOrLeavesOutWhatCannotFit) {
         QuestionEncoder(nullptr, {.delimiter = {}, .context = 1})
             .encode_part(set, Part::kAll, true);
       },
-      {"a.jsonl: no question to ask", "2 of them"});
+      {"a.jsonl: no question is left", "2 of them"});
 }
 
 TEST(Picks, AreByTheSumByBytesAndByTokens) {

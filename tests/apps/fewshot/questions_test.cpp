@@ -51,12 +51,12 @@ TEST(Questions, AreRefusedWithFileAndLine) {
       {R"({"query": "q", "choices": ["a", 1], "gold": 0})", "choice 1 is not a text"},
       {R"({"query": "q", "choices": ["a", " "], "gold": 0})", "choice 1 is blank"},
       {R"({"query": "q", "query": "r", "choices": ["a", "b"], "gold": 0})",
-       "\"query\" stands twice"},
+       "\"query\" appears twice"},
       {R"({"query": "q", "choices": ["a", "b"]})", "no \"gold\""},
-      {R"({"query": "q", "choices": ["a", "b"], "gold": 2})", "\"gold\" 2 is no index of 2"},
+      {R"({"query": "q", "choices": ["a", "b"], "gold": 2})", "\"gold\" 2 is not an index of 2"},
       {R"({"query": "q", "choices": ["a", "b"], "gold": -1})", "\"gold\" -1 is no index"},
       {R"({"query": "q", "choices": ["a", "b"], "gold": "a"})", "\"gold\" \"a\" is no index"},
-      {R"({"query": "q", "choices": ["a", "b"], "gold": 0.5})", "is no index"}};
+      {R"({"query": "q", "choices": ["a", "b"], "gold": 0.5})", "is not an index"}};
   for (const auto& [line, why] : bad) {
     const path file = folder.write("bad.jsonl", record("fine", {"a", "b"}, 0) + line + "\n");
     expect_error<DataError>([&] { read_questions(file); }, {"bad.jsonl:2: ", why});

@@ -99,7 +99,7 @@ TEST(SafetensorsWrite, SaysWhyItCannotWrite) {
   // what stands for something else, as /dev/null does, is not to be replaced by a file
   const auto pipe = folder.path() / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  expect_error<DataError>([&] { write_safetensors(pipe, {}); }, {"pipe: it is no regular file"});
+  expect_error<DataError>([&] { write_safetensors(pipe, {}); }, {"pipe: it is not a regular file"});
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
   // what /dev/stdout leads to: a link to a regular file, and not to be followed. It cannot be
@@ -108,7 +108,8 @@ TEST(SafetensorsWrite, SaysWhyItCannotWrite) {
   std::FILE* open = std::fopen(file.c_str(), "r");
   ASSERT_NE(open, nullptr);
   const std::string link = concat("/proc/self/fd/", fileno(open));
-  expect_error<DataError>([&] { write_safetensors(link, {}); }, {link + ": it is no regular file"});
+  expect_error<DataError>([&] { write_safetensors(link, {}); },
+                          {link + ": it is not a regular file"});
   std::fclose(open);
   EXPECT_EQ(bytes_of(file), "old");
 }
@@ -228,8 +229,8 @@ std::vector<BadFile> bad_files() {
       {"not UTF-8", file_of("{\"\xFF\xFE\":{}}", ""), "not JSON"},
       {"deep nesting", file_of(std::string(100'000, '['), ""), "not JSON"},
       {"name twice", file_of("{\"t\":{" + good + "},\"t\":{" + good + "}}", data8),
-       "\"t\" stands twice"},
-      {"key twice", entry(R"("dtype":"F32",)" + good), "\"dtype\" stands twice"},
+       "\"t\" appears twice"},
+      {"key twice", entry(R"("dtype":"F32",)" + good), "\"dtype\" appears twice"},
       {"empty name", file_of("{\"\":{" + good + "}}", data8), "without a name"},
       {"entry is a number", file_of("{\"t\":1}", ""), "tensor \"t\": its entry"},
       {"no dtype", entry(R"("shape":[2],"data_offsets":[0,8])"), "tensor \"t\": it has no dtype"},
@@ -293,7 +294,7 @@ TEST(SafetensorsRead, RefusesMissingFilesAndFolders) {
   expect_error<DataError>([&] { read_safetensors(folder.path()); }, {"it is a folder"});
   ASSERT_EQ(mkfifo((folder.path() / "pipe").c_str(), 0600), 0);
   expect_error<DataError>([&] { read_safetensors(folder.path() / "pipe"); },
-                          {"pipe: it is no regular file"});
+                          {"pipe: it is not a regular file"});
 }
 
 std::string valid_file() {

@@ -79,7 +79,7 @@ TEST_F(LanguageProgram, ReplacesOnlyItsOwnShardsAndOnlyIfItSucceeds) {
   std::filesystem::rename(at_out("weights.bin"), at_out("my_train.bin"));
   expect_usage(words("tokenize ", at_out("text.bin").string(), " --vocab ", vocab_.string(),
                      " --out ", at("shards"), " --overwrite"),
-               "my_train.bin would be taken for one of its shards");
+               "my_train.bin would be read as one of its shards");
   folder_.write("file", "no folder");
   expect_failure(words("tokenize ", at_out("text.bin").string(), " --vocab ", vocab_.string(),
                        " --out ", at("file"), " --overwrite"),

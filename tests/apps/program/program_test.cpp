@@ -91,7 +91,7 @@ TEST(Program, RefusesWrongUsage) {
   expect_usage({"methods", "--workers", "65536"}, "--workers");
   expect_usage({"methods", "--params", "1.5"}, "1.5 is not an integer from 1 to");
   expect_usage({"methods", "--method-opt", "tie=zero"}, "--method");
-  expect_usage({"methods", "--workers=", "4"}, "--workers=: there is nothing after the \"=\"");
+  expect_usage({"methods", "--workers=", "4"}, "--workers=: nothing follows the \"=\"");
   expect_usage({"methods", "--workers", "2", "--workers", "3"},
                "--workers: given more than once\n");
   expect_usage({"info", "extra"}, "extra");

@@ -90,7 +90,7 @@ TEST_F(ReplayProgram, LeavesTheRecordingAsItIs) {
   std::filesystem::create_symlink(in_, link);
   for (const auto& file : {in_, folder_.path() / "." / "in.safetensors", link}) {
     out_ = file;
-    expect_usage(arguments(), "is the recording itself");
+    expect_usage(arguments(), "is the input file itself");
   }
   EXPECT_EQ(bytes_of(in_), before);
 }

@@ -146,7 +146,7 @@ TEST(FolderLock, IsForOneAtATime) {
   {
     const FolderLock lock(folder.path(), "run");
     expect_error<Error>([&] { FolderLock(folder.path(), "sweep"); },
-                        {"another sweep (process ", "is at work"});
+                        {"another sweep (process ", "uses this folder"});
   }
   FolderLock(folder.path(), "run").check();
 }

@@ -23,7 +23,7 @@ TEST_F(Train, ResumesToTheSameBits) {
   for (const char* workers : {"3", "5"}) {  // with 5, a rank has no file there
     expect_error({"--steps", "8", "--resume", middle, "--workers", workers},
                  concat("has world 4, this run ", workers,
-                        "; --resume-local keep, average or reset goes on with other workers"));
+                        "; --resume-local keep, average or reset continues with another number"));
   }
   expect_error({"--steps", "8", "--resume", middle, "--method", "lion"}, "has method");
   expect_error({"--steps", "8", "--resume-local", "keep"}, "needs --resume");

@@ -64,7 +64,7 @@ TEST_F(Train, SurvivorsOfRank0SayThatItIsGone) {
 
 TEST_F(Train, RefusesThreadsInAJobOfSeveralProcesses) {
   expect_end(launch(2, tiny({"--steps", "1", "--transport", "threads"})),
-             "a launcher started 2 processes, and each would work alone");
+             "a launcher started 2 processes, and each would run alone");
 }
 
 TEST_F(Train, WaitsForTorchrunsRanksNoLongerThanItsTimeout) {
@@ -72,7 +72,7 @@ TEST_F(Train, WaitsForTorchrunsRanksNoLongerThanItsTimeout) {
       "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + getpid() % 10000, " ");
   expect_end(
       concat("timeout 30 env ", place, command_line(tiny({"--steps", "1", "--timeout", "0.5"}))),
-      "the ranks do not meet at", 1);
+      "the ranks cannot connect at", 1);
 }
 
 TEST_F(Train, UsesTheTransportThatTheFlagNames) {
@@ -122,7 +122,7 @@ TEST_F(Train, GivesTheSameBitsWithThreadsInTheProcessesOfAJob) {
   }
   expect_end(mpiexec(2, tiny({"--workers", "5", "--steps", "2", "--threads-per-process", "2"})),
              "2 processes, and each is 2 workers");
-  expect_error({"--threads-per-process", "2"}, "this is no MPI job");
+  expect_error({"--threads-per-process", "2"}, "this is not an MPI job");
 }
 
 TEST_F(Train, EndsTheWholeMpiJobOnAnError) {

@@ -160,9 +160,10 @@ TEST(VirtualPlayers, RefuseWhatOneProcessCannotPlay) {
   EXPECT_EQ(refused([](TrainOptions& o) { o.workers = 3; }),
             "--virtual-workers and --workers: give one of them");
   EXPECT_EQ(refused([](TrainOptions& o) { o.overlap = true; }),
-            "--virtual-workers 3 with --overlap: nothing travels to overlap with");
-  EXPECT_EQ(refused([](TrainOptions& o) { o.absent = "stale"; }),
-            "--virtual-workers 3 with --absent stale: all workers have one copy of the parameters");
+            "--virtual-workers 3 with --overlap: there is no exchange to overlap");
+  EXPECT_EQ(
+      refused([](TrainOptions& o) { o.absent = "stale"; }),
+      "--virtual-workers 3 with --absent stale: all workers share one copy of the parameters");
 }
 
 }  // namespace

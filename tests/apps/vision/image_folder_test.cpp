@@ -93,8 +93,8 @@ TEST(ImageFolder, RefusesImagesThatItWouldHaveToLeaveOut) {
   const auto link_to_folder = [](const std::filesystem::path& at) {
     std::filesystem::create_directory_symlink("/", at);
   };
-  refuses("train/a/gone.jpg", link, "a link to no file");
-  refuses("val/b/gone.JPEG", link, "a link to no file");
+  refuses("train/a/gone.jpg", link, "a broken link");
+  refuses("val/b/gone.JPEG", link, "a broken link");
   refuses("train/a/more", link_to_folder, "a link to a folder");
   refuses(
       "train/a/pipe.jpg",
@@ -116,9 +116,9 @@ TEST(ImageFolder, SaysWhatIsMissing) {
   const auto refuse = [&](std::initializer_list<std::string_view> parts) {
     expect_error<DataError>([&] { scan_images(folder.path()); }, parts);
   };
-  refuse({"/train is no folder", "train/CLASS/*.jpg"});
+  refuse({"/train is not a folder", "train/CLASS/*.jpg"});
   folder.write("train/readme", "x");
-  refuse({"/val is no folder"});
+  refuse({"/val is not a folder"});
   folder.write("val/readme", "x");
   refuse({"/train: 0 folders"});
   folder.write("train/a/1.png", "x");

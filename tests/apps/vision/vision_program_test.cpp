@@ -180,7 +180,7 @@ TEST_F(ImageNet, RefusesWhatDoesNotFit) {
   test::expect_usage({"train", "--loader-threads", "2"}, "--loader-threads is for imagenet only");
   test::expect_usage({"train", "--mixup", "0.5"}, "--mixup is for cifar10 and imagenet only");
   test::expect_failure({"train", "--task", "imagenet", "--data", path("nowhere")},
-                       "train is no folder");
+                       "train is not a folder");
 }
 
 TEST_F(ImageNet, BenchLoaderMeasuresAndChecks) {

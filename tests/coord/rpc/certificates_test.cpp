@@ -49,7 +49,7 @@ TEST(Certificates, AreRefusedWithTheReason) {
   expect_refused(project.checker.check(project.worker("new", {kDay, 2 * kDay}), kNow),
                  "the certificate of new is not valid before 20");
   const std::string server = read_file(project.ca / "server" / kCertFile);
-  expect_refused(project.checker.check(server, kNow), "is not one of a worker");
+  expect_refused(project.checker.check(server, kNow), "is not a worker's");
   const std::string ca = read_file(project.ca / kCaFile);
   EXPECT_NE(project.checker.check(ca, kNow).refused, "") << "the CA is a worker";
 }
@@ -219,7 +219,7 @@ TEST(Certificates, HaveAFolderOfTheirOwn) {
     ADD_FAILURE() << "taken";
   } catch (const DataError& error) {
     EXPECT_EQ(error.what(), (folder / "other").string() +
-                                ": holds thesis.tex and no CA; a CA has a folder of its own");
+                                ": holds thesis.tex and no CA; a CA needs its own folder");
   }
   fs::create_directory(folder / "empty");
   Authority::create(folder / "empty", "test", {});
@@ -252,7 +252,7 @@ TEST(CertificateFiles, AreRefusedWhereTheyAreNotWhatTheySay) {
   fs::copy_file(bob / kCertFile, alice / kCertFile, fs::copy_options::overwrite_existing);
   EXPECT_NE(why().find("is not the key of cert.pem"), std::string::npos) << why();
   write_file(alice / kCertFile, "garbage", 0644);
-  EXPECT_NE(why().find("is no certificate in PEM"), std::string::npos) << why();
+  EXPECT_NE(why().find("is not a certificate in PEM"), std::string::npos) << why();
   fs::remove(alice / kCertFile);
   EXPECT_NE(why().find("cannot read "), std::string::npos) << why();
 }

@@ -112,7 +112,7 @@ TEST_F(Security, WhoHasNoCertificateIsRefused) {
   start();
   const std::string root = read_file(ca / kCaFile);
   EXPECT_FALSE(call(channel(grpc::SslCredentials({root, "", ""})), "Register", "").ok());
-  expect_in_log("handshake failed: no certificate: this coordinator asks for one of its project");
+  expect_in_log("handshake failed: no certificate: this coordinator requires one of its project");
 }
 
 TEST_F(Security, WhoSpeaksWithoutTlsIsRefused) {
@@ -244,7 +244,7 @@ TEST_F(Security, BytesThatAreNoTlsAreRefused) {
   send_raw(running->port(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   expect_in_log("http request");
   send_raw(running->port(), random_bytes(3000));
-  expect_in_log("it does not begin as TLS does");
+  expect_in_log("it does not begin like TLS");
 }
 
 TEST_F(Security, AFloodIsRefusedToItsCallerAlone) {
@@ -370,7 +370,7 @@ TEST_F(Security, ASlowReaderIsCutOff) {
   for (int i = 0; i < 12; ++i) {
     callers.emplace_back([&] { call(slow, "GetChunk", request.SerializeAsString()); });
   }
-  expect_in_log("slow reader: its answer was not read within 2 s");
+  expect_in_log("slow reader: it did not read its reply within 2 s");
   for (std::thread& caller : callers) caller.join();
 }
 

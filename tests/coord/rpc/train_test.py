@@ -64,7 +64,7 @@ def main():
             twice = subprocess.run([*workers[1].command, "--overwrite"], capture_output=True, text=True,
                                    timeout=PATIENCE_S)
             workers[1].signal(signal.SIGCONT)
-            said = said and "is at work in this folder" in twice.stderr
+            said = said and "uses this folder" in twice.stderr
             workers[0].kill()
             wait_until("rounds without a", lambda: last_round(coordinator) > 30, PATIENCE_S)
             workers[0].command.append("--overwrite")

@@ -1,4 +1,4 @@
-// Kernel and memcpy in turn; the same kernel as plain code; arrays, filled and compared.
+// Alternates kernel and memcpy; runs the same kernel as plain code; fills and compares arrays.
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/kernels/measure.h"
 
@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kPlain = "SCALAR";
 constexpr double kShortest = 1e-3;  // s, of one measurement
 
-// Goes back to the instruction set that was active.
+// Restores the active instruction set.
 struct IsaGuard {
   ~IsaGuard() { force_isa(before); }
   const std::string before = active_isa();
@@ -32,7 +32,7 @@ KernelArrays filled(const KernelRow& row, std::size_t n, bool awkward) {
   return arrays;
 }
 
-// What a run on awkward arrays, prepared by plain code, leaves behind.
+// The result of a run on awkward arrays, prepared by plain code.
 KernelArrays outcome(const KernelRow& row, std::size_t n, const std::string& isa) {
   force_isa(kPlain);
   KernelArrays arrays = filled(row, n, true);
@@ -41,14 +41,14 @@ KernelArrays outcome(const KernelRow& row, std::size_t n, const std::string& isa
   return arrays;
 }
 
-// Processor time of this thread: what takes the core away is not counted, and nothing here waits.
+// Processor time of this thread: time without the core is not counted, and nothing here waits.
 double seconds_of(const std::function<void()>& work, int calls) {
   const double start = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
   for (int i = 0; i < calls; ++i) work();
   return cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - start;
 }
 
-// Calls that make up one measurement, after one that touches the memory.
+// Calls per measurement, after one that touches the memory.
 int calls_of(const std::function<void()>& work) {
   const double one = (work(), seconds_of(work, 1));
   return one >= kShortest ? 1 : static_cast<int>(std::min(1e6, kShortest / one + 1));
@@ -72,7 +72,7 @@ void measure(const KernelRow& row, const KernelBench& how, KernelCell& cell) {
   cell.memcpy_times = times_of(std::move(copy_times));
 }
 
-// The cells of a row, checked. What plain code made does not stay in memory beyond this.
+// The cells of a row, checked. Plain code's results are freed afterwards.
 std::vector<KernelCell> checked_cells(const KernelRow& row, std::size_t n,
                                       std::span<const std::string> isas) {
   std::vector<KernelCell> cells;
@@ -107,7 +107,7 @@ void bench_row(const KernelRow& row, std::size_t n, const KernelBench& how,
   }
 }
 
-// From a table, because filling hundreds of megabytes should take no minute.
+// From a table: otherwise filling hundreds of megabytes would take a minute.
 void fill(std::span<float> x, std::uint64_t seed, bool awkward) {
   PhiloxStream random(seed, 0, 0);
   std::vector<float> table(4099);

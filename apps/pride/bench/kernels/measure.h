@@ -1,4 +1,4 @@
-// What the kernels take on one core, beside memcpy, and whether they are right.
+// Times of the kernels on one core, compared with memcpy, and checks of their results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,25 +27,25 @@ struct KernelCell {
   std::size_t coords = 0;
   double bytes = 0;  // read and written in a call
   Times times = {};
-  Times memcpy_times = {};  // of as many bytes, half of them read; in turn with the kernel
-  // Values that do not have the bits that SCALAR, which is plain code, makes of the same arrays.
-  // None where it was the plain code that was measured.
+  Times memcpy_times = {};  // of as many bytes, half of them read; alternating with the kernel
+  // Values whose bits differ from those of SCALAR, plain code, on the same arrays. None if plain
+  // code itself was measured.
   std::optional<std::size_t> wrong_values = {};
 
   double bytes_per_s() const { return bytes / times.median_s; }
   double of_memcpy() const { return memcpy_times.median_s / times.median_s; }
 };
 
-// Measures alternate between the kernel and memcpy, so that what else the machine does hits both;
-// each lasts a millisecond or more, short calls being repeated within it. Times are processor time
-// of the calling thread. Calls `done` after each cell: by size, then row, then instruction set. The
-// instruction set that was active is so again afterwards. Throws InvalidArgument on an instruction
-// set that is not there.
+// Measurements of the kernel and of memcpy alternate, so that other work on the machine affects
+// both. Each lasts at least a millisecond; short calls are repeated in it. Times are processor time
+// of the calling thread. Calls `done` after each cell: by size, then row, then instruction set.
+// Restores the active instruction set afterwards. Throws InvalidArgument on an unavailable
+// instruction set.
 void bench_kernels(std::span<const KernelRow> rows, const KernelBench& how,
                    const std::function<void(const KernelCell&)>& done);
 
-// Those of which `pattern`, a regular expression, matches some part of the name.
-// Throws InvalidArgument on a pattern that is none, or matches none; it then names the rows.
+// The rows whose names contain a match of the regular expression `pattern`. Throws InvalidArgument
+// on an invalid pattern, or one without a match, and lists the rows.
 std::vector<KernelRow> matching_rows(std::vector<KernelRow> rows, const std::string& pattern);
 
 }  // namespace pride::app

@@ -1,5 +1,4 @@
-// The kernels that the methods call in a step, each with the arrays that it works on: what
-// `pride bench kernels` times and checks.
+// The methods' kernels, each with its arrays, for `pride bench kernels` to time and check.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
