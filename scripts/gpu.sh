@@ -14,8 +14,8 @@ Runs the stages on this machine's first GPU of CUDA, within 8 minutes. The table
   tests      pride info, then the tests of a CUDA device: kernels against the host's bits, a tensor of 2.2e9
              coordinates, events, streams
   sanitizer  compute-sanitizer's memcheck and racecheck over the kernels, small sizes
-  step       encode and apply of 1e9 coordinates with the copies of their bits, one rank
-  kernels    each kernel at 1e6, 1e8 and 1e9 coordinates beside the card's own copy
+  step       pride bench optimizer: steps of 1e9 coordinates in 148 tensors, one rank, beside the card's copy
+  kernels    pride bench kernels: each kernel at 1e6, 1e8 and 1e9 coordinates beside the card's copies
 
   --stages A,B,...  these stages only (build,tests,sanitizer,step,kernels)
   --no-build        take the programs that lie beside this script, in bin/, or else in build/core
@@ -76,7 +76,7 @@ stage() {
 run_build() {
   cd "$here/.."
   [ -f build/core/CMakeCache.txt ] || cmake --preset core
-  cmake --build build/core --target cuda_device_test cuda_report_test gpu_bench pride
+  cmake --build build/core --target cuda_device_test cuda_report_test pride
 }
 
 run_tests() {
@@ -101,15 +101,18 @@ run_sanitizer() {
   done
 }
 
-run_step() { "$(program tests/device/cuda/gpu_bench)" step 1e9; }
-run_kernels() { "$(program tests/device/cuda/gpu_bench)" kernels 1e6 1e8 1e9; }
+run_step() {
+  "$(program apps/pride/pride)" bench optimizer --device cuda --workers 1 --sizes 1e9 --tensors 148 \
+    --methods dlion-vote,adamw --exchange-threads 0
+}
+run_kernels() { "$(program apps/pride/pride)" bench kernels --device cuda --sizes 1e6,1e8,1e9; }
 
 # Programs, the fake libraries of the tests beside them, and what ldd finds in no folder of every system.
 run_pack() {
   local folder=$1 name library
   mkdir -p "$folder/bin"
   cp "$here/gpu.sh" "$folder/"
-  for name in tests/device/cuda/{cuda_device_test,gpu_bench,libfake_cuda.so,libfake_nvrtc.so} apps/pride/pride; do
+  for name in tests/device/cuda/{cuda_device_test,libfake_cuda.so,libfake_nvrtc.so} apps/pride/pride; do
     [ -e "$here/../build/core/$name" ] || die "no build/core/$name: build the preset core first"
     cp "$here/../build/core/$name" "$folder/bin/"
   done

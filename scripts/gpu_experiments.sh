@@ -7,11 +7,15 @@ usage() {
   cat <<'TEXT'
 usage: scripts/gpu_experiments.sh NAME [options]
        scripts/gpu_experiments.sh --table FILE...
+       scripts/gpu_experiments.sh --charts DIR FILE...
+       scripts/gpu_experiments.sh --text OUT [--cache DIR] [PACKAGE...]
        scripts/gpu_experiments.sh --shards OUT --vocab DIR TEXT...
        scripts/gpu_experiments.sh --pack DIR DATA...
 
   NAME         makes the runs of an experiment that are missing; NAME --list lists them, NAME --help the options
   --table      Markdown from the lines of runs
+  --charts     loss against what was seen, bits, and time on networks: numbers, and SVG if pride is built
+  --text OUT   English text from Debian's documentation packages, each document a file
   --shards     shards of GPT-2 tokens from texts and folders of them
   --pack DIR   code, library and the files of DATA as DIR/part-01.tar, ... of at most 55 MiB. On the other
                machine: for f in part-*.tar; do tar xf $f; done; pride-gpu/scripts/gpu_experiments.sh NAME
@@ -47,6 +51,8 @@ main() {
   use_package
   case $1 in
     --table) exec "$python" "$root/experiments/gpu/table.py" "${@:2}" ;;
+    --charts) exec "$python" "$root/experiments/gpu/charts.py" "${@:2}" ;;
+    --text) exec "$python" "$root/experiments/gpu/gather_text.py" "${@:2}" ;;
     --shards) exec "$python" "$root/experiments/gpu/make_shards.py" --out "${@:2}" ;;
     --pack) exec "$python" "$root/experiments/gpu/pack.py" "${@:2}" ;;
     *) exec "$python" "$root/experiments/gpu/run.py" "$@" ;;

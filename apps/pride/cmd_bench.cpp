@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "flag_values.h"
 #include "pride/cpu.h"
+#include "pride/device.h"
 #include "pride/error.h"
 #include "pride/plan.h"
 #include "train/clock.h"
@@ -66,6 +67,14 @@ CLI::App* add_kind(CLI::App& bench, const char* name, const char* what,
 
 void add_sizes(CLI::App& kind, std::vector<std::size_t>& sizes, double most) {
   add_value(kind, "--sizes", sizes, "Coordinates, separated by commas", {1, most});
+}
+
+void add_device(CLI::App& kind, std::string& device) {
+  kind.add_option("--device", device,
+                  "cpu, or cuda: on this machine's first GPU (ranks take them in turn), beside "
+                  "copies within its memory")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
 }
 
 template <typename How>
@@ -125,6 +134,7 @@ const std::vector<std::string> kMethods = {"lion",       "lion:dense=native", "l
 struct MethodArguments : BenchArguments {
   MethodBench how = {.methods = kMethods, .sizes = {10'000, 100'000, 1'000'000, 10'000'000}};
   std::string hierarchical = {};  // of exchange
+  std::string device = "cpu";     // of optimizer
 };
 
 // Methods choose the route of a bucket by the measured network, unless the user sets it.
@@ -161,15 +171,33 @@ void run_exchange(const MethodArguments& args) {
   });
 }
 
+// The GPUs of a machine in turn. Methods of the host are left out, and the table says why.
+void go_to_gpu(Communicator& comm, MethodBench& how, RowPrinter& print) {
+  const auto n = static_cast<int>(std::max<std::size_t>(1, cuda_report().gpus.size()));
+  how.device = cuda_device(local_rank(comm) % n);
+  print.note(how.device->name());
+  std::erase_if(how.methods, [&](const std::string& method) {
+    const MethodChoice choice = parse_method(method);
+    const std::string why = why_host_only(choice.name, checked_options(choice));
+    if (!why.empty()) print.note(concat(method, " is left out: ", why));
+    return !why.empty();
+  });
+}
+
 void run_optimizer(const MethodArguments& args) {
   on_ranks(args, [&](Communicator& comm, RowPrinter& print, bool threads_may_talk) {
     MethodBench how = args.how;
     how.exchange_threads = granted_threads(comm, how.exchange_threads, threads_may_talk);
+    if (args.device == "cuda") go_to_gpu(comm, how, print);
     for (const std::size_t coords : how.sizes) {
       const auto rows = bench_optimizer(comm, how, coords);
       for (const StepRow& row : rows) print.row(optimizer_fields(comm, row, rows.front(), coords));
     }
-    print.note("x alone: divided by a step of Lion without exchange. wait: for the exchange.");
+    print.note(
+        how.device
+            ? "x copy: divided by a copy within the GPU of the bytes that a step of Lion reads "
+              "and writes. encode, apply: until the work is queued."
+            : "x alone: divided by a step of Lion without exchange. wait: for the exchange.");
   });
 }
 
@@ -210,6 +238,7 @@ void add_optimizer(CLI::App& bench) {
                  "Optimizer steps of each method and of dense methods, gradients ready; no model",
                  args, run_optimizer, "Minimum rounds");
   add_exchange_flags(*kind, args->how, "With overlap: buckets in flight; 0: no row with overlap");
+  add_device(*kind, args->device);
   add_value(*kind, "--tensors", args->how.tensors, "Tensors of equal size, each at its own address",
             {1, 1'000'000});
 }
@@ -247,9 +276,30 @@ struct KernelArguments : BenchArguments {
   std::vector<std::size_t> rows = {4, 16};
   std::string filter = ".*";
   bool small_pages = false;
+  std::string device = "cpu";
 };
 
+constexpr std::size_t kLargestCopy = std::size_t{4} << 30;  // bytes
+
+void run_gpu_kernels(const KernelArguments& args) {
+  PRIDE_CHECK(args.how.isas.empty() && !args.small_pages,
+              "--isa and --small-pages are of --device cpu");
+  const auto device = cuda_device(0);
+  RowPrinter print(args.json);
+  const std::size_t bytes = std::min(16 * std::ranges::max(args.how.sizes), kLargestCopy);
+  const GpuRates rates = measure_rates(*device, bytes, args.how.seconds, args.how.least);
+  print.row(fields_of(rates, device->name()));
+  print.note(rates_text(rates, device->name()));
+  bench_gpu_kernels(*device, args.how, args.filter, rates.memory,
+                    [&](const GpuCell& cell) { print.row(fields_of(cell)); });
+  print.note(
+      "GB/s: bytes read and written, at the median. x copy: the time of a copy of as many bytes "
+      "over it; small tensors lie in the GPU's cache, or the launch takes longest.\n"
+      "wrong: arrays without the bits that the host makes of them.");
+}
+
 void run_kernels(const KernelArguments& args) {
+  if (args.device == "cuda") return run_gpu_kernels(args);
   if (args.small_pages) ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   RowPrinter print(args.json);
   KernelBench how = args.how;
@@ -267,8 +317,10 @@ void add_kernels(CLI::App& bench) {
   const auto args = std::make_shared<KernelArguments>();
   CLI::App* kind =
       add_kind(bench, "kernels",
-               "Each kernel of a step on one core, checked, compared with memcpy; no other ranks",
+               "Each kernel of a step on one core or on a GPU, checked, compared with copies; no "
+               "other ranks",
                args, run_kernels);
+  add_device(*kind, args->device);
   add_sizes(*kind, args->how.sizes, 0x1p30);
   add_times(*kind, args->how, "Minimum seconds per kernel; memcpy runs as long",
             "Minimum measurements per kernel");

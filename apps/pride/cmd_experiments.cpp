@@ -320,8 +320,6 @@ int tell_failures(const Runs& runs) {
 
 // The records of a folder are rewritten completely: they belong to one experiment.
 void check_folder(const ExperimentPlan& plan) {
-  PRIDE_CHECK(!fs::exists(plan.out / "compare.json"), plan.out.string(),
-              ": holds a comparison of an earlier version; choose another --out");
   const fs::path file = plan.out / "sweep.json";
   if (!fs::exists(file)) return;
   const nlohmann::json earlier = read_json(file);

@@ -7,11 +7,13 @@
 #include <optional>
 #include <thread>
 
+#include "bench/device/gpu.h"
 #include "bench/network.h"
 #include "commands.h"
 #include "flag_values.h"
 #include "plan/outcome.h"
 #include "plan/units.h"
+#include "pride/device.h"
 #include "pride/error.h"
 #include "pride/plan.h"
 #include "train/settings/settings.h"
@@ -28,11 +30,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kCopied = std::size_t{1} << 30;  // bytes, to measure a GPU's rates
+
 struct PlanArguments {
   Workers workers;
   Settings settings;  // must be equal on all ranks
   std::vector<int> worlds;
-  std::string bandwidth, latency, message, backward, svg;
+  std::string bandwidth, latency, message, backward, svg, device_memory, device_link;
+  std::optional<double> device_operations;
   std::optional<std::int64_t> params;
   std::optional<double> cores;
   int exchange_threads = 4;
@@ -57,6 +62,24 @@ NetworkModel network_of(Communicator& comm, const PlanArguments& args) {
           .bytes_per_s = parse_rate(args.bandwidth)};
 }
 
+// As given, or measured where the model is on a GPU.
+DeviceModel gpu_of(const PlanArguments& args) {
+  const double operations = args.device_operations.value_or(0);
+#if PRIDE_HAVE_TORCH
+  const bool is_there = args.workload.device == "cuda" && args.workload.run_on != "host";
+  if (is_there && args.device_memory.empty()) {
+    const GpuRates rates = measure_rates(*cuda_device(0), kCopied, args.seconds / 4, 3);
+    return {.bytes_per_s = rates.memory,
+            .host_bytes_per_s = std::min(rates.to_host, rates.from_host),
+            .operations_per_s = operations};
+  }
+#endif
+  if (args.device_memory.empty()) return {};
+  return {.bytes_per_s = parse_rate(args.device_memory),
+          .host_bytes_per_s = parse_rate(args.device_link),
+          .operations_per_s = operations};
+}
+
 #if PRIDE_HAVE_TORCH
 double measured_compute(Communicator& comm, const PlanArguments& args) {
   const auto rows = bench_steps(
@@ -69,6 +92,7 @@ Plan gather(Communicator& comm, const PlanArguments& args) {
   Plan plan;
   PlanFacts& facts = plan.facts;
   facts.exchange_threads = args.exchange_threads;
+  facts.device = gpu_of(args);
   facts.network = network_of(comm, args);
   if (args.bandwidth.empty()) facts.transport = comm.transport();
   const int beside = ranks_on_this_host(comm);
@@ -107,6 +131,14 @@ void check_plan(const PlanArguments& args) {
               "--bandwidth and --latency need each other; without both the network is measured");
   PRIDE_CHECK(args.message.empty() || !args.bandwidth.empty(),
               "--message needs --bandwidth and --latency");
+  PRIDE_CHECK(args.device_memory.empty() == args.device_link.empty(),
+              "--device-memory and --device-link go together: a GPU has both rates");
+  bool on_gpu = !args.device_memory.empty();
+#if PRIDE_HAVE_TORCH
+  on_gpu = on_gpu || args.workload.device == "cuda";
+#endif
+  PRIDE_CHECK(!args.device_operations || on_gpu,
+              "--device-operations is of a GPU: give --device-memory and --device-link, too");
   PRIDE_CHECK(!args.methods.empty(), "--methods: none given");
   PRIDE_CHECK(args.worlds.empty() || !args.bandwidth.empty(),
               "--world needs --bandwidth: a measured network has only the ranks that run");
@@ -196,6 +228,21 @@ void add_plan(CLI::App& command) {
             "Time of a step's forward and backward, such as 120ms. Default: measured")
       ->check(unit_check(parse_time))
       ->group("Model");
+  add_value(command, "--device-memory", args->device_memory,
+            "The methods run on a GPU: bytes that it reads and writes per second in a copy within "
+            "its memory, as 3TB/s. `pride bench kernels --device cuda` measures this rate and the "
+            "next, as this command does with --device cuda. Default: they run on the host")
+      ->check(unit_check(parse_rate))
+      ->group("GPU");
+  add_value(command, "--device-link", args->device_link,
+            "With --device-memory: of copies between the memories of GPU and host, as 25GB/s")
+      ->check(unit_check(parse_rate))
+      ->group("GPU");
+  add_value(command, "--device-operations", args->device_operations,
+            "On a GPU: multiplications and additions per second in products of "
+            "matrices, for methods that orthogonalise; as 4e14",
+            {1, 0x1p80})
+      ->group("GPU");
   add_value(command, "--cores", args->cores,
             "Cores of each rank; below 2, votes and backward do not overlap. Default: this "
             "machine's, divided by the ranks on it",

@@ -4,6 +4,7 @@
 """usage: make_shards.py --out OUT --vocab DIR TEXT... ; --help lists the options."""
 import argparse
 import array
+import hashlib
 import json
 import pathlib
 import re
@@ -12,6 +13,7 @@ import unicodedata
 import zlib
 
 END_OF_TEXT = 50256
+SOURCES = "sources.json"  # of gather_text.py: what the texts are made of
 
 
 def ranges(prefix):
@@ -83,15 +85,21 @@ class Encoder:
         return [self.ids[part] for part in parts]
 
 
+def shuffled(paths):
+    """(name, file) in the order of the names' hashes, so that each shard is a sample of all."""
+    named = []
+    for path in paths:
+        files = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file() and f.name != SOURCES]
+        named += [(str(file.relative_to(path)) if file != path else file.name, file) for file in files]
+    return sorted(named, key=lambda pair: (zlib.crc32(("order " + pair[0]).encode()), pair[0]))
+
+
 def documents(paths):
     """(name, text) of each file; binaries and empty files are left out."""
-    for path in paths:
-        files = [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())
-        for file in files:
-            data = file.read_bytes()
-            if data and b"\0" not in data:
-                yield str(file.relative_to(path)) if file != path else file.name, data.decode(
-                    "utf-8", "replace")
+    for name, file in shuffled(paths):
+        data = file.read_bytes()
+        if data and b"\0" not in data:
+            yield name, data.decode("utf-8", "replace")
 
 
 class Shards:
@@ -99,11 +107,12 @@ class Shards:
 
     def __init__(self, folder, name, most):
         self.folder, self.name, self.most = folder, name, most
-        self.held, self.n_files, self.total = array.array("H"), 0, 0
+        self.held, self.files, self.total, self.documents = array.array("H"), [], 0, 0
 
     def add(self, tokens):
         self.held.extend(tokens)
         self.total += len(tokens)
+        self.documents += 1
         while len(self.held) >= self.most:
             self._write(self.held[:self.most])
             self.held = self.held[self.most:]
@@ -111,13 +120,18 @@ class Shards:
     def close(self):
         if self.held:
             self._write(self.held)
-        print(f"{self.name}: {self.total:,} tokens in {self.n_files} shards")
+        print(f"{self.name}: {self.total:,} tokens of {self.documents:,} documents in {len(self.files)} shards")
 
     def _write(self, tokens):
         if sys.byteorder == "big":
             tokens.byteswap()
-        (self.folder / f"{self.name}_{self.n_files:03}.bin").write_bytes(tokens.tobytes())
-        self.n_files += 1
+        data = tokens.tobytes()
+        name = f"{self.name}_{len(self.files):03}.bin"
+        (self.folder / name).write_bytes(data)
+        self.files.append(dict(file=name, tokens=len(data) // 2, sha256=hashlib.sha256(data).hexdigest()))
+
+    def summary(self):
+        return dict(tokens=self.total, documents=self.documents, shards=self.files)
 
 
 def main(given=None):
@@ -144,6 +158,9 @@ def main(given=None):
         parts[validates].add(tokens)
     for part in parts:
         part.close()
+    sources = [json.loads(f.read_text()) for path in args.texts for f in [path / SOURCES] if f.is_file()]
+    manifest = {**{part.name: part.summary() for part in parts}, "sources": sources}
+    (args.out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     if not all(part.total for part in parts):
         sys.exit("make_shards.py: train or val is empty: give more documents, or another --val-fraction")
 

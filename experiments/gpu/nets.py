@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from layers import Embedding, LayerNorm, Linear, Patches, Positions
+
 
 class Block(nn.Module):
     """Attention and a feed-forward part, each after a norm."""
@@ -11,9 +13,9 @@ class Block(nn.Module):
     def __init__(self, width, heads, causal):
         super().__init__()
         self.heads, self.causal = heads, causal
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm1, self.norm2 = LayerNorm(width), LayerNorm(width)
+        self.qkv, self.proj = Linear(width, 3 * width), Linear(width, width)
+        self.up, self.down = Linear(width, 4 * width), Linear(4 * width, width)
 
     def forward(self, x):
         batch, length, width = x.shape
@@ -29,14 +31,13 @@ class ViT(nn.Module):
 
     def __init__(self, layers, heads, width, patch=4):
         super().__init__()
-        self.embed = nn.Conv2d(3, width, patch, patch)
-        self.position = nn.Parameter(0.02 * torch.randn(1, (32 // patch) ** 2, width))
+        self.embed, self.position = Patches(3, width, patch), Positions((32 // patch) ** 2, width)
         self.blocks = nn.ModuleList(Block(width, heads, False) for _ in range(layers))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+        self.norm, self.head = LayerNorm(width), Linear(width, 10)
 
     def logits(self, pixels):
         x = (pixels.float() - 120.0) / 64.0
-        x = self.embed(x.to(self.position.dtype)).flatten(2).transpose(1, 2) + self.position
+        x = self.position(self.embed(x.to(self.position.weight.dtype)))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x).mean(1)).float()
@@ -50,23 +51,59 @@ class GPT(nn.Module):
 
     def __init__(self, layers, heads, width, context, vocabulary):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.wte, self.wpe = Embedding(vocabulary, width), Positions(context, width)
         self.blocks = nn.ModuleList(Block(width, heads, True) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
+        self.norm, self.head = LayerNorm(width), Linear(width, vocabulary, bias=False)
+        self.head.weight = self.wte.weight
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
         for block in self.blocks:  # the branches add up: GPT-2's scale
             for part in (block.proj, block.down):
                 nn.init.normal_(part.weight, std=0.02 * (2 * layers) ** -0.5)
 
-    def forward(self, windows):
-        """Mean loss, in nats, of each token of the windows but the first."""
+    def forward(self, windows, weights=None):
+        """Mean loss, in nats, of each token of the windows but the first; or the mean over windows of the
+        sums with these weights."""
+        if weights is not None:
+            return self.losses(windows, weights).mean()
+        logits, targets = self._predict(windows)
+        return F.cross_entropy(logits, targets)
+
+    def losses(self, windows, weights):
+        """Of each window the sum of its tokens' losses times their weights."""
+        logits, targets = self._predict(windows)
+        return (F.cross_entropy(logits, targets, reduction="none").view_as(weights) * weights).sum(1)
+
+    def _predict(self, windows):
         windows = windows.long()
-        x = self.wte(windows[:, :-1]) + self.wpe.weight[:windows.shape[1] - 1]
+        x = self.wpe(self.wte(windows[:, :-1]))
         for block in self.blocks:
             x = block(x)
-        logits = F.linear(self.norm(x), self.wte.weight)
-        return F.cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
+        return self.head(self.norm(x)).flatten(0, 1).float(), windows[:, 1:].flatten()
+
+
+class Lora(nn.Module):
+    """A frozen layer and the product of two thin matrices beside it, the second of them zero at first.
+    Hu et al. 2021, arXiv:2106.09685, with alpha = 2 rank."""
+
+    def __init__(self, layer, rank):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.thin = Linear(layer.in_features, rank, bias=False)
+        self.wide = Linear(rank, layer.out_features, bias=False)
+        nn.init.normal_(self.thin.weight, std=layer.in_features ** -0.5)
+        nn.init.zeros_(self.wide.weight)
+
+    def forward(self, x):
+        return self.layer(x) + 2 * self.wide(self.thin(x))
+
+
+def add_lora(model, rank):
+    """Of a GPT: all matrices of the blocks get a Lora, and nothing else trains."""
+    model.requires_grad_(False)
+    for block in model.blocks:
+        for name in ("qkv", "proj", "up", "down"):
+            setattr(block, name, Lora(getattr(block, name), rank))

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: scripts/gpu_experiments.sh --pack DIR DATA...
 
-DATA are folders: of CIFAR-10's binary files, or of shards. DIR gets part-01.tar, ... of at most 55 MiB,
+DATA are folders: of CIFAR-10's binary files, of shards, of questions (NAME.jsonl), of GPT-2's vocabulary. DIR gets part-01.tar, ... of at most 55 MiB,
 which unpack into one folder pride-gpu.
 """
 import os
@@ -40,10 +40,13 @@ def contents(folders):
     for name, file in library():
         yield f"lib/{name}", file
     for folder in folders:
-        files = sorted([*folder.glob("*.bin"), *folder.glob("*.bin.gz")])
+        vocabulary = [file for file in (folder / "encoder.json", folder / "vocab.bpe") if file.exists()]
+        patterns = () if vocabulary else ("*.bin", "*.bin.gz", "*.jsonl")
+        files = vocabulary or sorted(file for pattern in patterns for file in folder.glob(pattern))
         if not files:
-            sys.exit(f"pack.py: no *.bin or *.bin.gz in {folder}")
-        kind = "cifar10" if any(file.name.startswith("data_batch") for file in files) else "shards"
+            sys.exit(f"pack.py: no *.bin, *.bin.gz, *.jsonl or encoder.json in {folder}")
+        kind = ("gpt2_bpe" if vocabulary else "fewshot" if files[0].suffix == ".jsonl" else
+                "cifar10" if any(file.name.startswith("data_batch") for file in files) else "shards")
         for file in files:
             yield f"data/{kind}/{file.name}", file
 

@@ -31,19 +31,34 @@ class Run:
     dtype: str = "bfloat16"
     how: str = "eager"
     joined: bool = False  # workers' gradients are summed before the method, which takes their mean
+    at_once: int = 0  # workers in one forward and backward; 0: what is faster, measured at the start
+    init: str = ""  # the experiment whose weights it fine-tunes, on questions
+    lora: int = 0  # rank; 0: all parameters train
+    keep: bool = False  # its weights are kept, for others' init
     length: str = ""  # of the schedule, for the name
     minutes: float = 0.0
 
     @property
     def name(self):
         kind = "" if (self.dtype, self.how) == ("bfloat16", "eager") else f"-{self.dtype}-{self.how}"
+        kind += f"-{self.at_once}atonce" if self.at_once else ""
         tuned = f"-lr{self.lr:g}-wd{self.weight_decay:g}" if self.experiment.endswith("-tune") else ""
         return f"{self.experiment}-{self.label}-n{self.workers}-{self.length}-s{self.seed}{tuned}{kind}"
 
     @property
     def per_step(self):
-        """Images or tokens of one worker in a step."""
-        return self.batch * (self.context or 1)
+        """Images, tokens or questions of one worker in a step."""
+        return self.batch * (1 if self.init else self.context or 1)
+
+    @property
+    def positions(self):
+        """Tokens, or patches of images, of one worker in a step."""
+        return self.batch * (self.context or 64)
+
+    @property
+    def positions_at_once(self):
+        """Of one forward: logits of 32,768 tokens take 16 GB."""
+        return 32768 if self.context else 65536
 
     def settings(self):
         made = dataclasses.asdict(self)
@@ -87,7 +102,7 @@ TEXT = {
     "lion": ("lion", {}, 2e-4, 0.5, (0.9, 0.95)),
     "dlion-avg": ("dlion-avg", {}, 2e-4, 0.5, (0.9, 0.95)),
     **{f"local-muon-h{h}": ("local-muon", {"h": h, **MUON}, 3e-3, 0.1, (0.9, 0.95)) for h in (8, 16, 30)},
-    "diloco-muon-h30": ("diloco", {"h": 30, **MUON, "outer_beta1": 0.9, "outer_lr": 0.8}, 3e-3, 0.1,
+    "muloco-h30": ("diloco", {"h": 30, **MUON, "outer_beta1": 0.9, "outer_lr": 0.8}, 3e-3, 0.1,
                         (0.9, 0.95)),
     "lion-cub": ("lion-cub", {}, 2e-4, 0.5, (0.9, 0.95)),
     **{f"local-ef-h{h}": ("local-ef", {"h": h, **MUON}, 3e-3, 0.1, (0.9, 0.95)) for h in (8, 16, 30)},
@@ -113,6 +128,7 @@ def expected_minutes(run):
     if shape not in BACKWARD_MS:
         return 0.02
     worker = BACKWARD_MS[shape] + HAND_OVER_MS
+    trained = 2.4e6 if run.lora else PARAMETERS[shape]
     if run.method == "lion-cub":
         worker += CUB_NS * PARAMETERS[shape] / 1e6
     elif run.method in HOST_NS:
@@ -121,13 +137,15 @@ def expected_minutes(run):
         worker += ORTHOGONAL_MS[shape]
     if run.options.get("local") == "muon":
         worker += ORTHOGONAL_MS[shape]
+    if run.init:  # half of the tokens; three evaluations of 22,000 choices
+        worker *= 0.5
     step = run.workers * worker + STEP_MS
     if run.joined or run.method == "diloco":  # float32 to the host and back
         times = 1 if run.joined else run.workers / run.options["h"]
-        step += times * DENSE_NS * PARAMETERS[shape] / 1e6
+        step += times * DENSE_NS * trained / 1e6
     if run.method == "muon":
         step += ORTHOGONAL_MS[shape]
-    return run.steps * step / 6e4 + 0.15  # evaluations, the start
+    return run.steps * step / 6e4 + (0.6 if run.init else 0.15)  # evaluations, the start
 
 
 MEAN = ("adamw", "lion", "muon")
@@ -155,6 +173,34 @@ def text(experiment, methods, shape, workers, seeds, tokens, **more):
                           dict(options), context=512, warmup=max(1, steps // 20),
                           every=max(1, steps // 8), joined=method in MEAN, length=f"{tokens / 1e6:.3g}Mt")
                 yield dataclasses.replace(run, **more)
+
+
+# Rate, decay and betas for fine-tuning: first of all parameters, then of LoRA's. Decays and betas are those
+# of the Distributed Lion paper for LLaMA-7B; its rates, 2e-5 and 6e-6, are for a model 50 times larger.
+QUESTIONS = {
+    "adamw": ("adamw", (5e-5, 1e-3), 0.0, ADAMW),
+    "lion": ("lion", (1.5e-5, 3e-4), 0.01, LION),
+    "dlion-vote": ("dlion-vote", (1.5e-5, 3e-4), 0.01, LION),
+    "dlion-avg": ("dlion-avg", (1.5e-5, 3e-4), 0.01, LION),
+    "dlion-muon": ("dlion-muon", (5e-5, 1e-3), 0.01, (0.9, 0.95)),
+}
+
+
+def base():
+    """A GPT of 124 million that others fine-tune."""
+    for run in text("base", ["adamw"], GPT_124M, (4,), (42,), 13_107_200):
+        yield dataclasses.replace(run, keep=True)
+
+
+def finetune(experiment, seeds, steps=500):
+    """500 steps of 32 questions are 3 passes over half of the seven tasks."""
+    for seed in seeds:
+        for lora in (0, 16):
+            for label, (method, rates, decay, betas) in QUESTIONS.items():
+                yield Run(experiment, f"{label}-{'lora' if lora else 'whole'}", method, 4, seed, steps, 8, *GPT_124M,
+                          rates[lora > 0], decay, betas, context=256, warmup=steps // 20,
+                          every=max(1, steps // 2), joined=method in MEAN, init="base", lora=lora,
+                          length=f"{steps}steps")
 
 
 def speed():
@@ -200,6 +246,10 @@ EXPERIMENTS = {
     "lm-tune": ("the 30 million, a third of the rate, the rate and three times it",
                 lambda: tuned(text("lm-tune", TEXT, GPT_30M, (4,), (100,), 6_553_600),
                               (1 / 3, 1, 3))),
+    "base": ("a GPT of 124 million parameters whose weights are kept, for finetune", base),
+    "finetune": ("that GPT on questions with choices, whole and with LoRA", lambda: finetune("finetune", SEEDS)),
+    "finetune-tune": ("a third of finetune's rate, the rate and three times it, 100 steps",
+                      lambda: tuned(finetune("finetune-tune", (100,), 100), (1 / 3, 1, 3))),
 }
 
 
@@ -207,7 +257,8 @@ def tiny(run):
     """The same run for two cores and seconds."""
     small = dict(workers=2, layers=1, heads=2, width=32, length="tiny", warmup=1, dtype=run.dtype)
     if run.context:
-        small.update(steps=4, every=2, batch=2, context=32, samples=256)
+        small.update(steps=4, every=2, batch=2, context=32, samples=16 if run.init else 256)
+        small.update(lora=min(run.lora, 4))
         if "h" in run.options:
             small.update(options={**run.options, "h": 2})
     else:

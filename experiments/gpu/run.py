@@ -27,16 +27,18 @@ def arguments(given):
         epilog="experiments:\n" + "\n".join(f"  {k:<12} {v[0]}" for k, v in plans.EXPERIMENTS.items()))
     add = parser.add_argument
     add("name", choices=list(plans.EXPERIMENTS), metavar="NAME")
-    add("--data", type=pathlib.Path, help="folder of CIFAR-10's binary files, or of shards of tokens")
+    add("--data", type=pathlib.Path, help="folder of CIFAR-10's binary files, of shards of tokens or of questions, or of such folders")
     add("--out", type=pathlib.Path, default=pathlib.Path("gpu-results"), help="(gpu-results)")
     add("--list", action="store_true", help="the runs with their expected minutes; makes none")
-    add("--only", default="*", help="runs whose name this pattern matches, as *-n4-*-s42*")
+    add("--only", default="*", help="runs whose name one of these patterns matches, as *-n4-*-s42*,*-n8-*")
     add("--tiny", action="store_true", help="the same code in seconds on two cores")
     add("--device", help="cuda where there is one, else cpu")
     add("--dtype", choices=["bfloat16", "float32"], default="bfloat16",
         help="of parameters; pride keeps float32 masters of bfloat16 (bfloat16)")
     add("--how", choices=["eager", "compile", "graph"], default="eager",
         help="torch.compile, or forward and backward captured as a CUDA graph (eager)")
+    add("--at-once", type=int, default=0, metavar="N",
+        help="workers in one forward and backward, by default one or all that fit, whichever is faster here")
     add("--minutes", type=float, default=5.0, help="of one run: a slower one is given up at its start (5)")
     add("--budget", type=float, help="minutes in all: no run begins that is not expected to end by then")
     add("--rates", type=pathlib.Path, help="lines of a -tune experiment: the best rate of each method")
@@ -54,11 +56,11 @@ def best_rates(path):
 
 
 def wanted(args):
-    runs = plans.runs_of(args.name, args.tiny, dtype=args.dtype, how=args.how)
+    runs = plans.runs_of(args.name, args.tiny, dtype=args.dtype, how=args.how, at_once=args.at_once)
     best = best_rates(args.rates) if args.rates else {}
     for run in runs:
         run.lr, run.weight_decay = best.get(run.label, (run.lr, run.weight_decay))
-    return [run for run in runs if fnmatch.fnmatch(run.name, args.only)]
+    return [run for run in runs if any(fnmatch.fnmatch(run.name, one) for one in args.only.split(","))]
 
 
 def finished(file):
@@ -87,9 +89,13 @@ def machine(device):
 
 
 def task_of(run, folder, device, cache):
-    """The folder may be that of several data sets: cifar10, shards."""
-    inside = pathlib.Path(folder or "") / ("shards" if run.context else "cifar10")
+    """The folder may be that of several data sets: cifar10, shards, fewshot."""
+    name = "fewshot" if run.init else "shards" if run.context else "cifar10"
+    inside = pathlib.Path(folder or "") / name
     folder = inside if folder and inside.is_dir() else folder
+    if run.init:
+        import questions
+        return questions.Questions(run, folder, device, cache)
     if run.context:
         import text
         return text.Text(run, folder, device, cache)
@@ -103,7 +109,8 @@ def make(run, args, device, cache):
 
     begun = time.monotonic()
     task = task_of(run, args.data or os.environ.get("PRIDE_DATA"), device, cache)
-    results, curve = training.train(task, run, device, None if args.tiny else 60 * args.minutes)
+    results, curve = training.train(task, run, device, None if args.tiny else 60 * args.minutes,
+                                    args.out / "models")
     row = {"run": run.name, "digest": run.digest(), "data": f"{task.digest:08x}", "unit": task.unit,
            **run.settings(), **results, **machine(device)}
     row["minutes"] = round((time.monotonic() - begun) / 60, 3)

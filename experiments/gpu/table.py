@@ -85,16 +85,21 @@ def curves(rows):
                         f"{8 * point['bytes_sent'] / 1e9:.3g}", f"{time:.2f}", f"{point['loss']:.3f}"])
 
 
+def tables(files):
+    """The groups that belong into one table, for each."""
+    made = {}
+    for same in groups(rows_of(files)):
+        made.setdefault(tuple(same[0][key] for key in ("experiment", "workers", "length", "dtype", "card")),
+                        []).append(same)
+    return list(made.values())
+
+
 def main(files):
     if not files or files[0] in ("-h", "--help"):
         sys.exit(__doc__)
-    tables = {}
-    for same in groups(rows_of(files)):
-        tables.setdefault(tuple(same[0][key] for key in ("experiment", "workers", "length", "dtype", "card")),
-                          []).append(same)
     print("Times on networks are predicted: steps x (ms a step / workers + bytes sent / rate), without "
           "latency and without overlap.\n")
-    for rows in tables.values():
+    for rows in tables(files):
         print("\n".join(table(rows)) + "\n")
         print("Curves of the first seed:\n")
         print("\n".join(curves(rows)) + "\n")

@@ -5,7 +5,10 @@ import time
 
 import torch
 
+import layers
+import nets
 import pride
+from images import NoData
 
 
 UNTIMED = 10  # steps before the clock starts, and steps that tell the pace
@@ -16,10 +19,15 @@ class TooSlow(Exception):
 
 
 class Gradient:
-    """Forward and backward of one worker. Leaves the gradients in p.grad; returns the loss."""
+    """Forward and backward of `n` workers whose batches come as one, in as many launches as those of one.
 
-    def __init__(self, model, how, example):
-        self.model = torch.compile(model) if how == "compile" else model
+    A call gives the sum of the workers' losses, and of each parameter that trains the gradients [n, ...]."""
+
+    def __init__(self, model, how, example, n=1):
+        self.model, self.n = model, n
+        self.forward = torch.compile(model) if how == "compile" else model
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.leaves = layers.leaves_of(model, n) if n > 1 else None
         self.graph = None
         if how == "graph":
             self._capture(example)
@@ -27,36 +35,74 @@ class Gradient:
     def _capture(self, example):
         """As torch's page on CUDA graphs has it: a few runs beside, then the capture."""
         self.inputs = [x.clone() for x in example]
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
             for _ in range(3):
-                self.model(*self.inputs).backward()
-                self._clear()
+                self._compute(self.inputs)
         torch.cuda.current_stream().wait_stream(beside)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.loss = self.model(*self.inputs)
-            self.loss.backward()
-        self.grads = [p.grad for p in self.parameters]
-        self._clear()
+            self.loss, self.grads = self._compute(self.inputs)
 
-    def _clear(self):
-        for p in self.parameters:
-            p.grad = None
+    def _compute(self, inputs):
+        if self.n == 1:
+            loss = self.forward(*inputs)
+            return loss.detach(), [g[None] for g in torch.autograd.grad(loss, self.parameters)]
+        with layers.apart(self.model, self.leaves):
+            loss = self.n * self.forward(*inputs)
+            return loss.detach(), torch.autograd.grad(loss, [self.leaves[p] for p in self.parameters])
 
     def __call__(self, inputs):
         if self.graph is None:
-            loss = self.model(*inputs)
-            loss.backward()
-            return loss.detach()
+            return self._compute(inputs)
         for mine, theirs in zip(self.inputs, inputs):
             mine.copy_(theirs)
         self.graph.replay()
-        for p, grad in zip(self.parameters, self.grads):
-            p.grad = grad
-        return self.loss.detach().clone()
+        return self.loss.clone(), self.grads
+
+
+def joined(batches):
+    """The arguments of the model for the samples of several workers."""
+    return [torch.cat(parts) for parts in zip(*batches)] if len(batches) > 1 else batches[0]
+
+
+def most_at_once(run):
+    """The largest divisor of the workers whose samples fit into memory together."""
+    if "h" in run.options:  # in local steps each worker has parameters of its own
+        return 1
+    most = max(1, run.positions_at_once // run.positions)
+    return max(n for n in range(1, run.workers + 1) if run.workers % n == 0 and n <= most)
+
+
+def seconds_of(gradient, inputs, device, times=3):
+    """Of a worker, after a call that is not counted."""
+    gradient(inputs)
+    clock = Clock(device)
+    clock.restart()
+    for _ in range(times):
+        gradient(inputs)
+    return clock.read() / times / gradient.n
+
+
+def fastest(model, run, batches, device):
+    """The gradient of one worker at a time, or of as many as fit: what takes less time here."""
+    most = run.at_once or most_at_once(run)
+    if run.workers % most:
+        raise ValueError(f"{run.name}: {most} workers at once, which does not divide {run.workers}")
+    best = None
+    for n in [most] if run.at_once else sorted({1, most}):
+        inputs = joined(batches[:n])
+        try:
+            gradient = Gradient(model, run.how, inputs, n)
+            seconds = seconds_of(gradient, inputs, device) if most > 1 else 0.0
+        except torch.cuda.OutOfMemoryError:
+            if n == 1:
+                raise
+            continue
+        if best is None or seconds < best[0]:
+            best = seconds, gradient
+    return best[1]
 
 
 def rate(run, step):
@@ -67,21 +113,27 @@ def rate(run, step):
 
 def make_optimizer(model, run, **kwargs):
     return pride.Optimizer(
-        list(model.named_parameters()), lr=run.lr, betas=run.betas, weight_decay=run.weight_decay,
+        [(name, p) for name, p in model.named_parameters() if p.requires_grad], lr=run.lr, betas=run.betas, weight_decay=run.weight_decay,
         method=run.method, options=run.options, seed=run.seed, **kwargs)
 
 
 class Apart:
     """N virtual workers of pride."""
 
-    def __init__(self, model, run, gradient):
-        self.run, self.gradient = run, gradient
+    def __init__(self, model, run, batches, device):
+        self.gradient = fastest(model, run, batches, device)
         self.optimizer = make_optimizer(model, run, virtual_workers=run.workers)
+        self.at_once, self.is_local = self.gradient.n, "h" in run.options
 
     def step(self, batches, losses):
-        for worker, inputs in enumerate(batches):
-            with self.optimizer.worker(worker):
-                losses += self.gradient(inputs)
+        for first in range(0, len(batches), self.at_once):
+            made = None if self.is_local else self.gradient(joined(batches[first:first + self.at_once]))
+            for i in range(self.at_once):
+                with self.optimizer.worker(first + i):  # with local steps it has the worker's parameters
+                    loss, grads = made or self.gradient(batches[first])
+                    losses += loss if i == 0 else 0
+                    for p, grad in zip(self.gradient.parameters, grads):
+                        p.grad = grad[i]
         self.optimizer.step()
 
     def bytes_sent(self):
@@ -89,26 +141,26 @@ class Apart:
 
 
 class Joined:
-    """A method of the mean gradient: summed here in float32, then one step of one worker. pride's own
-    workers would send N float32 gradients through the host. Bytes are those of a ring all-reduce."""
+    """A method of the mean gradient: that of as many samples as fit, summed in float32, then one step of
+    one worker. pride's own workers would send N float32 gradients through the host. Bytes are those of a
+    ring all-reduce."""
 
-    def __init__(self, model, run, gradient):
-        self.run, self.gradient = run, gradient
-        self.parameters = list(model.parameters())
-        self.sums = [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters]
+    def __init__(self, model, run, batches, _):
+        self.run, self.at_once = run, run.at_once or most_at_once(run)
+        self.gradient = Gradient(model, run.how, joined(batches[:self.at_once]))
+        self.sums = [torch.zeros_like(p, dtype=torch.float32) for p in self.gradient.parameters]
         self.optimizer = make_optimizer(model, run, virtual_workers=1)
-        self.steps, self.n = 0, sum(p.numel() for p in self.parameters)
+        self.steps, self.n = 0, sum(total.numel() for total in self.sums)
 
     def step(self, batches, losses):
         torch._foreach_zero_(self.sums)
-        for inputs in batches:
-            for p in self.parameters:
-                p.grad = None
-            losses += self.gradient(inputs)
-            torch._foreach_add_(self.sums, [p.grad.float() for p in self.parameters])
-        torch._foreach_div_(self.sums, self.run.workers)
+        for first in range(0, len(batches), self.at_once):
+            loss, grads = self.gradient(joined(batches[first:first + self.at_once]))
+            losses += loss * self.at_once
+            torch._foreach_add_(self.sums, [grad[0].float() for grad in grads])
+        torch._foreach_div_(self.sums, self.run.workers // self.at_once)
         with self.optimizer.worker(0):
-            for p, mean in zip(self.parameters, self.sums):
+            for p, mean in zip(self.gradient.parameters, self.sums):
                 p.grad = mean.to(p.dtype)
         self.optimizer.step()
         self.steps += 1
@@ -120,14 +172,16 @@ class Joined:
 class Plain:
     """Training without pride: torch's AdamW on one batch of all workers' samples. Nothing is sent."""
 
-    def __init__(self, model, run, gradient):
-        self.gradient = gradient
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=run.lr, betas=run.betas,
+    def __init__(self, model, run, batches, _):
+        self.gradient, self.at_once = Gradient(model, run.how, joined(batches)), run.workers
+        self.optimizer = torch.optim.AdamW(self.gradient.parameters, lr=run.lr, betas=run.betas,
                                            weight_decay=run.weight_decay)
 
     def step(self, batches, losses):
-        self.optimizer.zero_grad(set_to_none=True)
-        losses += self.gradient([torch.cat(parts) for parts in zip(*batches)]) * len(batches)
+        loss, grads = self.gradient(joined(batches))
+        losses += loss * len(batches)
+        for p, grad in zip(self.gradient.parameters, grads):
+            p.grad = grad[0]
         self.optimizer.step()
 
     def bytes_sent(self):
@@ -158,21 +212,40 @@ class Clock:
         self.seconds = self.read()
 
 
-def start(task, run, device):
-    """The model, equal on all workers."""
+def start(task, run, device, models=None):
+    """The model, equal on all workers: a new one, or that of an earlier run."""
     torch.manual_seed(run.seed)
-    return task.model().to(device=device, dtype=getattr(torch, run.dtype))
+    model = load(models, run) if run.init else task.model()
+    if run.lora:
+        nets.add_lora(model, run.lora)
+    return model.to(device=device, dtype=getattr(torch, run.dtype))
 
 
-def train(task, run, device, limit=None):
-    """(results, curve) of N virtual workers."""
-    model = start(task, run, device)
+def load(models, run):
+    """The GPT whose weights run.init's run has left."""
+    file = models / f"{run.init}.pt"
+    if not file.exists():
+        raise NoData(f"{run.name} starts from {file}, which is not there: first make the run of the experiment "
+                     f"{run.init}, with the same --out")
+    weights = torch.load(file, map_location="cpu", weights_only=True)["weights"]
+    vocabulary, context = len(weights["wte.weight"]), len(weights["wpe.weight"])
+    model = nets.GPT(run.layers, run.heads, run.width, context, vocabulary)
+    model.load_state_dict(weights)
+    return model
+
+
+def save(models, run, model):
+    models.mkdir(parents=True, exist_ok=True)
+    torch.save({"weights": model.state_dict(), "run": run.name}, models / f"{run.experiment}.pt")
+
+
+def train(task, run, device, limit=None, models=None):
+    """(results, curve) of N virtual workers. `models` is the folder of kept weights."""
+    model = start(task, run, device, models)
+    before = task.evaluate(model) if run.init else None
     task.begin(range(run.workers))
     kind = Plain if run.method == "torch-adamw" else Joined if run.joined else Apart
-    first = task.batches(0)
-    example = [torch.cat(parts) for parts in zip(*first)] if kind is Plain else first[0]
-    gradient = Gradient(model, run.how, example)
-    workers = kind(model, run, gradient)
+    workers = kind(model, run, task.batches(0), device)
     optimizer = workers.optimizer
     untimed = min(UNTIMED, run.steps // 2)  # compilation is in no time
     clock, curve, measured = Clock(device), [], 0
@@ -196,6 +269,11 @@ def train(task, run, device, limit=None):
             losses.zero_()
             clock.resume()
     results = finish(run, optimizer, model, curve, clock.seconds / (run.steps - untimed))
+    results["workers_at_once"] = workers.at_once
+    if before:
+        results["before"] = {key: round(value, 6) for key, value in before.items()}
+    if run.keep:
+        save(models, run, model)
     if kind is not Plain:
         optimizer.close()
     return results, curve
@@ -211,7 +289,7 @@ def check_pace(run, limit, seconds_per_step):
 def finish(run, optimizer, model, curve, seconds_per_step):
     last = curve[-1]
     sent = last["bytes_sent"]
-    parameters = sum(p.numel() for p in model.parameters())
+    parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     made = dict(loss=last["loss"], parameters=parameters, steps=run.steps, seen=last["seen"],
                 ms_per_step=round(1e3 * seconds_per_step, 3), bytes_sent=sent,
                 bits_per_parameter_and_step=round(8 * sent / parameters / run.steps, 4),

@@ -81,6 +81,7 @@ struct OptimizerOptions {
   std::shared_ptr<Device> device = nullptr;
   // With a device: needed by methods that orthogonalise matrices.
   Orthogonalise orthogonalise = nullptr;
+  void* stream = nullptr;  // with a device: as Optimizer::set_stream()
   // Of a part of a model (TensorSpec::first_coord), whose other parts have optimizers of their own:
   // adds to each value those of all other parts. A step with non_finite = kSkip or clip_global_norm
   // calls it once, on the thread of finish_step(), between exchange and apply, with {sum of squares
@@ -178,7 +179,7 @@ class Optimizer {
 
   // With a device: the stream (a CUstream) of the caller's work on parameters and gradients, for
   // later calls. Their work starts after the stream's present work, and the stream continues after
-  // theirs.
+  // theirs. A caller that keeps this order itself gives the device's own stream.
   void set_stream(void* stream);
 
   // This worker's number in the run it has joined; without a coordinator the rank.

@@ -106,6 +106,22 @@ PlanMethod on_network(const PlanMethod& method, const NetworkModel& network, int
 // of width w = 64 times the number of blocks, rounded to a multiple of 64; or one narrower block.
 Layout transformer_layout(double params);
 
+// The rates of a GPU that holds gradients, parameters and state.
+struct DeviceModel {
+  double bytes_per_s = 0;       // of a copy in its memory, read and written; 0: no GPU
+  double host_bytes_per_s = 0;  // of copies to the host's memory, or from it
+  double operations_per_s = 0;  // of products of matrices; 0: not known
+};
+
+// The method's arithmetic for d coordinates on a device, from the bytes that its kernels read and
+// write (docs/performance.md). It replaces encode_s, apply_s, matrix_s and local_s. Votes stay on
+// the host. Uncompressed methods are modelled as a library that adds up on the device, such as
+// NCCL: compression has to be faster than that. Other methods without kernels for devices keep
+// their times on the host, plus copies of gradients and parameters. `operations`: those of
+// Newton-Schulz. Throws InvalidArgument if there are any and device.operations_per_s is 0.
+MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMethod& method,
+                      int world, double d, double operations);
+
 // The inputs of a plan.
 struct PlanFacts {
   int world = 1;
@@ -117,6 +133,7 @@ struct PlanFacts {
   int exchange_threads = 4;
   std::string transport = {};  // of the measurement; empty: the network is given, not measured
   double matrix_speed = 0;     // operations of Newton-Schulz per second; 0: not measured yet
+  DeviceModel device = {};     // on which the methods run; none: on the host
 };
 
 struct PlanRow {
@@ -135,5 +152,8 @@ struct PlanRow {
 // facts share one measurement. Collective. Throws InvalidArgument if the method, option or value
 // does not exist, or not for this number of ranks.
 PlanRow plan_step(Communicator& comm, const PlanMethod& method, PlanFacts& facts);
+
+// The row's step with another goodput of the links, in as many buckets: the shorter of both.
+double step_at(const PlanFacts& facts, const PlanRow& row, double bytes_per_s);
 
 }  // namespace pride

@@ -45,6 +45,11 @@ std::string methods_on_devices();  // separated by commas
 MethodInfo method_info(std::string_view name, int world,
                        const std::map<std::string, std::string>& options = {});
 
+// Why the method with these options runs on the host alone, and not where tensors of a device lie;
+// empty: it runs on devices. Throws InvalidArgument as method_info() does.
+std::string why_host_only(std::string_view name,
+                          const std::map<std::string, std::string>& options = {});
+
 struct CostQuery {
   std::map<std::string, std::string> options = {};  // the method's own; others have their defaults
   int world = 4, rank = 0;

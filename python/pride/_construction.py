@@ -143,7 +143,7 @@ class Construction(VirtualWorkers, Steps):
         runs here so that an error of one rank is raised on all."""
         s = self._settings
         timeout = datetime.timedelta(seconds=s["timeout"])
-        coordinator = s.get("coordinator")  # pickles of version 0.1 have none
+        coordinator = s["coordinator"]
         if coordinator is not None and s["process_group"] is not None:
             raise InvalidArgument("pride: coordinator and process_group: give one of them")
         self._world = Alone(timeout) if coordinator is not None else make_world(

@@ -19,7 +19,7 @@ from .errors import Error, InvalidArgument
 FORMAT = 1
 ABOUT = "pride"  # key of the texts
 MASTER = "master"
-KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; not in files, as in those of version 0.1
+KIND_OF_MASTER = "kind." + MASTER  # a text of libpride; not in files
 
 
 def _buffers(optimizer):

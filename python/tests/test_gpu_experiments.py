@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = pathlib.Path(os.environ.get("PRIDE_DATA") or ROOT / ".." / "shared" / "data")
 sys.path.insert(0, str(ROOT / "experiments" / "gpu"))
 
+import charts  # noqa: E402  pylint: disable=wrong-import-position
 import make_shards  # noqa: E402  pylint: disable=wrong-import-position
 import plans  # noqa: E402  pylint: disable=wrong-import-position
 import table  # noqa: E402  pylint: disable=wrong-import-position
@@ -64,7 +65,8 @@ def check(row, out):
     curve = lines(out / row["curve"])
     assert [point["step"] for point in curve] == list(range(row["every"], row["steps"] + 1, row["every"]))
     assert curve[-1]["loss"] == row["loss"] > 0 and curve[-1]["bytes_sent"] == row["bytes_sent"] > 0
-    assert row["seen"] == row["steps"] * row["workers"] * row["batch"] * (row["context"] or 1)
+    each = row["batch"] * (1 if row["init"] else row["context"] or 1)
+    assert row["seen"] == row["steps"] * row["workers"] * each
     assert row["ms_per_step"] > 0 and len(row["param_hash"]) == 16
 
 
@@ -77,16 +79,79 @@ def test_tiny_cifar(tmp_path, capsys):
         bits = row["bits_per_parameter_and_step"]
         assert 32 <= bits < 33 if row["label"] == "adamw" else bits < 4
     assert "| `dlion-vote` |" in "\n".join(table.table(table.groups(rows)))
+    check_charts(rows, tmp_path)
 
 
-def test_tiny_lm(tmp_path, capsys):
-    shards = tmp_path / "shards"
-    make_shards.main(["--out", str(shards), "--vocab", str(vocabulary()), "--val-fraction", "0.2",
+def check_charts(rows, out):
+    charts.main([str(out / "charts"), str(out / "cifar-small.jsonl")])
+    made = {file.stem: json.loads(file.read_text()) for file in (out / "charts").glob("*.json")}
+    names = [f"cifar-small-n2-tiny-{x}" for x in ("images", "bits", "time-100m", "time-1g", "time-10g")]
+    assert sorted(made) == sorted(names)
+    for row in rows:
+        seen, bits, slow, _, fast = ({s["name"]: s for s in made[name]["series"]}[row["label"]] for name in names)
+        assert seen["x"][-1] == row["seen"] and seen["y"][-1] == row["loss"]
+        assert bits["x"][-1] == 8 * row["bytes_sent"] / row["parameters"]
+        # the compute is the same: the difference is that of the bytes
+        assert slow["x"][-1] - fast["x"][-1] == pytest.approx(8 * row["bytes_sent"] * (1e-8 - 1e-10))
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    out = tmp_path_factory.mktemp("data") / "shards"
+    make_shards.main(["--out", str(out), "--vocab", str(vocabulary()), "--val-fraction", "0.2",
                       str(ROOT / "docs" / "methods")])
-    rows = make_twice("lm-30m", "lm-30m-[dl]i*-n2-*", shards, tmp_path, capsys)
+    return out
+
+
+def test_tiny_lm(tmp_path, capsys, shards):
+    rows = make_twice("lm-30m", "lm-30m-[dm]*-n2-*", shards, tmp_path, capsys)
+    assert {row["label"] for row in rows} >= {"dlion-vote", "muloco-h30"}
     for row in rows:
         check(row, tmp_path)
         assert row["unit"] == "tokens" and abs(row["loss"] - 10.8) < 0.5  # of 50,257 tokens at first
+
+
+def test_tiny_finetune(tmp_path, capsys, shards):
+    import training
+
+    if not any((DATA / "fewshot").glob("*.jsonl")):
+        pytest.skip(f"no questions in {DATA}/fewshot")
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, folder in (("fewshot", DATA / "fewshot"), ("gpt2_bpe", vocabulary()), ("shards", shards)):
+        (data / name).symlink_to(folder)
+    base, = make_twice("base", "*", data, tmp_path, capsys)
+    rows = make_twice("finetune", "finetune-dlion-vote-*", data, tmp_path, capsys)
+    assert [(row["label"], row["lora"]) for row in rows] == [("dlion-vote-whole", 0), ("dlion-vote-lora", 4)]
+    for row in rows:
+        check(row, tmp_path)
+        # LoRA's products begin with zeros, so both begin with the base
+        assert row["unit"] == "questions" and row["before"] == rows[0]["before"]
+        assert row["loss"] != row["before"]["loss"]
+    kept = torch.load(tmp_path / "models" / "base.pt", weights_only=True)
+    assert kept["run"] == base["run"]
+    begun = training.start(None, plans.runs_of("finetune", True)[0], CPU, tmp_path / "models").state_dict()
+    assert all(torch.equal(begun[name], value) for name, value in kept["weights"].items())
+    assert rows[1]["parameters"] == 4 * (32 * (4 + 2 + 5 + 5)) < rows[0]["parameters"] == base["parameters"]
+
+
+def test_a_base_that_is_missing_is_named(tmp_path, capsys):
+    import run
+
+    arguments = ["finetune", "--tiny", "--device", "cpu", "--data", str(DATA), "--out", str(tmp_path / "out")]
+    vocabulary()
+    assert run.main(arguments) == 2
+    torch.set_float32_matmul_precision("highest")
+    assert "first make the run of the experiment base" in capsys.readouterr().err
+
+
+def test_an_answer_weighs_one_and_long_prompts_lose_their_left():
+    import questions
+
+    tokens, weights = questions.row_of([1, 2, 3], [7, 8], 6)
+    assert tokens == [1, 2, 3, 7, 8, questions.END_OF_TEXT, questions.END_OF_TEXT]
+    assert weights == [0, 0, 0.5, 0.5, 0, 0]  # of the tokens from the second on
+    assert questions.row_of([1, 2, 3], [7, 8], 3) == ([2, 3, 7, 8], [0, 0.5, 0.5])
 
 
 def test_tokens_are_those_published():
@@ -120,8 +185,9 @@ def by_rank(run, folder):
     for step in range(run.steps):
         for group in optimizer.param_groups:
             group["lr"] = training.rate(run, step)
-        optimizer.zero_grad(set_to_none=True)
-        gradient(task.batches(step)[0])
+        _, grads = gradient(task.batches(step)[0])
+        for p, grad in zip(gradient.parameters, grads):
+            p.grad = grad[0]
         optimizer.step()
     made = f"{optimizer.check_replicas():016x}", optimizer.traffic()["bytes_sent"]
     optimizer.close()
@@ -137,7 +203,7 @@ def by_workers(run, folder):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_virtual_workers_have_the_bits_of_ranks(world, dtype):
-    run = tiny_run(dtype=dtype)
+    run = tiny_run(dtype=dtype, at_once=1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as ranks have
     try:
@@ -163,3 +229,11 @@ def test_runs_are_planned_for_five_minutes(name):
     runs = plans.runs_of(name)
     assert len({run.name for run in runs}) == len(runs)
     assert max(run.minutes for run in runs) <= 5
+
+
+def test_workers_at_once_train_as_one_after_the_other():
+    # the same sums in another order
+    apart, together = (by_workers(tiny_run(method="sgdm", lr=0.1, options={}, betas=None, at_once=n,
+                                           dtype="float32"), images()) for n in (1, 2))
+    assert (apart["workers_at_once"], together["workers_at_once"]) == (1, 2)
+    assert abs(apart["loss"] - together["loss"]) < 1e-4

@@ -158,7 +158,7 @@ def grown(at_once, zero, method="dlion-vote", dtype=torch.float32):
     return models.bits(old + new), state
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("zero", [False, True])
 def test_an_added_group_steps_as_one_that_was_there_and_unused(world, n, zero):
     expected = world(n).run(grown, True, zero)

@@ -1,11 +1,8 @@
-# Methods with local steps from Python: what ranks have in common, states in the middle of a phase
-# and of a delay, and the same bits as the library's threads.
+# Methods with local steps from Python: what ranks have in common, and states in the middle of a phase
+# and of a delay.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Oracles: the other ranks, the run that nobody disturbed, and the C interface on threads.
-import ctypes as c
-import threading
-
+# Oracles: the other ranks, and the run that nobody disturbed.
 import pytest
 import torch
 import torch.distributed as dist
@@ -13,7 +10,6 @@ import torch.distributed as dist
 import models
 import pride
 from checkpoints import BF16, loaded, saved
-from pride import _library as library
 
 PLAIN = {"h": 4}
 STREAM = {"h": 4, "fragments": 2, "delay": 2}
@@ -110,107 +106,6 @@ def test_a_state_from_the_middle_of_a_phase_goes_on_with_the_same_bits(world, me
         world(2).run(resumed, method, options, torch.float32, at, at % 2 == 0, at % 3 > 0)
     for at in (3, 5):
         world(2).run(resumed, method, options, BF16, at, at == 3, at == 5)
-
-
-def consolidated(options):
-    model, optimizer = make("local-vote", options)
-    models.train(model, optimizer, 6)
-    optimizer.consolidate_state_dict()
-    with optimizer.common_parameters():
-        data = saved(model, optimizer) if dist.get_rank() == 0 else None
-        common = bits(model)
-    optimizer.close()
-    return data, common
-
-
-def elsewhere(options, data, local):
-    model, optimizer = make("local-vote", options)
-    optimizer.load_state_dict(loaded(data)["optimizer"], local=local)
-    with optimizer.common_parameters():
-        first = bits(model)
-    models.train(model, optimizer, 3, first=6)
-    with optimizer.common_parameters():
-        last = bits(model)
-    optimizer.close()
-    return first, last
-
-
-@pytest.mark.parametrize("options", [PLAIN, STREAM])
-def test_states_of_all_ranks_go_on_with_another_number_of_ranks(world, options):
-    data, common = world(3).run(consolidated, options)[0]
-    for local in ("keep", "average", "reset"):
-        ranks = world(2).run(elsewhere, options, data, local)
-        assert ranks[0] == ranks[1]
-        assert ranks[0][0] == common != ranks[0][1]
-
-
-def from_python(options):
-    """Common parameters after steps with gradients that the test makes itself."""
-    model, optimizer = make("local-vote", options, bucket_size=128, lanes=2)
-    for step in range(STEPS):
-        for i, p in enumerate(model.parameters()):
-            p.grad = made_gradient(dist.get_rank(), step, i, p.numel()).view_as(p)
-        optimizer.step()
-    value = optimizer.check_replicas()
-    optimizer.close()
-    return value
-
-
-def made_gradient(rank, step, i, n):
-    g = torch.Generator().manual_seed(rank + 10 * step + 1000 * i)
-    return torch.randn(n, generator=g)
-
-
-def on_threads(options, n):
-    """The same through the library's threads."""
-    model = models.mlp()
-    specs = [(name, tuple(p.shape), 0) for name, p in model.named_parameters()]
-    comms = (c.c_void_p * n)()
-    library.call("pride_comm_threads", n, comms)
-    hashes = [None] * n
-
-    def run(rank):
-        comm = c.c_void_p(comms[rank])
-        layout = library.make_layout(specs)
-        group = library.Group(1e-2, *[float("nan")] * 4)
-        made = library.make_options("local-vote", options, [group], bucket_coords=64)
-        optimizer = library.Handle("optimizer", "pride_optimizer_create", comm, layout,
-                                   c.byref(made))
-        size = library.lib.pride_layout_flat_size(layout)
-        params, grads = torch.zeros(size), torch.zeros(size)
-        offset, count = c.c_uint64(), c.c_uint64()
-
-        def part(flat_buffer, i):
-            library.call("pride_layout_slot", layout, i, c.byref(offset), c.byref(count))
-            return flat_buffer[offset.value:offset.value + count.value]
-
-        def array(t):
-            return c.byref(library.Array(data=t.data_ptr(), n=size, dtype=library.FLOAT32))
-
-        for i, p in enumerate(model.parameters()):
-            part(params, i).copy_(p.detach().reshape(-1))
-        for step in range(STEPS):
-            for i, p in enumerate(model.parameters()):
-                part(grads, i).copy_(made_gradient(rank, step, i, p.numel()))
-            library.call("pride_optimizer_step", optimizer, array(params), array(grads), None, None)
-        library.call("pride_optimizer_to_common", optimizer, array(params))
-        out = c.c_uint64()
-        library.call("pride_hash", layout, params.data_ptr(), c.byref(out))
-        hashes[rank] = out.value
-        optimizer.close()
-        library.lib.pride_comm_destroy(comm)
-
-    threads = [threading.Thread(target=run, args=(r,)) for r in range(n)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    return hashes
-
-
-@pytest.mark.parametrize("options", [PLAIN, STREAM])
-def test_the_hash_is_that_of_the_library_on_threads(world, options):
-    assert world(3).run(from_python, options) == on_threads(options, 3)
 
 
 def bytes_sent(options):

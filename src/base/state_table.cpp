@@ -197,7 +197,7 @@ void StateTable::read_masters(const Layout& layout, const StateDict& in, bool co
 void StateTable::read(const Layout& layout, const StateDict& in, bool and_commit) {
   std::set<std::string> known;
   for (const Entry& e : entries_) {
-    const auto kind = in.scalars.find("kind." + e.name);  // 0.1 wrote none
+    const auto kind = in.scalars.find("kind." + e.name);
     PRIDE_CHECK(kind == in.scalars.end() || kind->second == name_of(e.kind), "load: the state's '",
                 e.name, "' is ", kind->second, ", here it is ", name_of(e.kind));
   }

@@ -179,6 +179,7 @@ void CudaDevice::before(void* stream) { join(stream_, stream); }
 
 // The event may be recorded again at once: a stream waits for what it was when it was told to.
 void CudaDevice::join(Stream from, Stream to) {
+  if (from == to) return;
   const PrimaryContext::Current current(context_);
   context_.run(context_.driver().cuEventRecord, join_event_, from);
   context_.run(context_.driver().cuStreamWaitEvent, to, join_event_, 0U);

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "codecs/frame.h"
+#include "device/device_space.h"
+#include "device/no_device.h"
 #include "methods/vote_weights.h"
 #include "pride/error.h"
 #include "rules/orthogonalise.h"
@@ -133,6 +135,21 @@ MethodInfo method_info(std::string_view name, int world,
   info.bits_down /= static_cast<double>(info.period);
   info.state_floats = static_cast<int>(method->state().n_buffers());
   return info;
+}
+
+std::string why_host_only(std::string_view name,
+                          const std::map<std::string, std::string>& options) {
+  if (!method_info(name, 1, options).on_device) return concat(name, " has no kernels for devices");
+  const Layout layout({{"w", {1}}});
+  DeviceSpace space(std::make_shared<NoDevice>());
+  MethodContext ctx{layout, 1, complete_options(name, options), {}, space};
+  ctx.orthogonalise = [](const DeviceMatrices&, void*) {};
+  try {
+    make_method(name, ctx);
+    return "";
+  } catch (const InvalidArgument& e) {
+    return e.what();
+  }
 }
 
 std::map<std::string, std::string> complete_options(

@@ -98,7 +98,7 @@ void Optimizer::set_gradient_factor(float factor) {
   impl_->gradient_factor = factor;
 }
 
-void Optimizer::set_stream(void* stream) { impl_->stream = stream; }
+void Optimizer::set_stream(void* stream) { impl_->options.stream = stream; }
 
 int Optimizer::worker_number() const {
   return impl_->central ? impl_->central->number() : impl_->comms.front()->rank();

@@ -115,7 +115,6 @@ struct Optimizer::Impl {
   float gradient_factor = 1;
   bool in_step = false;
   bool params_checked = false;  // all ranks began with the same
-  void* stream = nullptr;       // of the caller's work on the device
   std::string refusal;          // why no further step is taken; empty: steps are welcome
 
   // the step at hand

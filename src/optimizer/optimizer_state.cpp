@@ -13,7 +13,7 @@
 namespace pride {
 namespace {
 
-constexpr int kStateVersion = 2;  // version 0.1 wrote none
+constexpr int kStateVersion = 2;
 
 std::string hex(std::uint64_t v) {
   std::ostringstream text;
@@ -33,8 +33,8 @@ std::string text_of(const std::map<std::string, std::string>& options, const Met
   return text;
 }
 
-// The options in a saved state as this version would have saved them: "form=auto scale=l1" without
-// those that no result depends on now, and with the defaults of those that are newer.
+// The options in a saved state as this version would have saved them: without those that no result
+// depends on now, and with the defaults of those that are newer.
 std::string completed(const std::string& text, const MethodInfo& info) {
   std::map<std::string, std::string> options;
   for (const MethodOption& option : info.options) options[option.name] = option.default_value;
@@ -43,37 +43,23 @@ std::string completed(const std::string& text, const MethodInfo& info) {
     const std::size_t equals = std::min(word.find('='), word.size());
     options[word.substr(0, equals)] = word.substr(std::min(equals + 1, word.size()));
   }
-  options.erase("form");
   return text_of(options, info);
-}
-
-// An older state as this version would have saved it.
-StateDict of_this_version(StateDict state, const MethodInfo& info) {
-  const auto options = state.scalars.find("options");
-  if (options != state.scalars.end()) options->second = completed(options->second, info);
-  const auto version = state.scalars.find("version");
-  if (version != state.scalars.end()) {
-    PRIDE_CHECK(version->second == std::to_string(kStateVersion), "load: the state has version ",
-                version->second, ", this program reads 2 and that of pride 0.1");
-    return state;
-  }
-  constexpr std::string_view kOld = "owner_error/";
-  std::vector<std::string> renamed;
-  for (const auto& [key, tensor] : state.tensors) {
-    if (key.starts_with(kOld)) renamed.push_back(key);
-  }
-  for (const std::string& key : renamed) {
-    auto node = state.tensors.extract(key);
-    node.key() = "server_error/" + key.substr(kOld.size());
-    state.tensors.insert(std::move(node));
-  }
-  return state;
 }
 
 const std::string& scalar(const StateDict& state, const std::string& key) {
   const auto found = state.scalars.find(key);
   PRIDE_CHECK(found != state.scalars.end(), "load: the state has no ", key);
   return found->second;
+}
+
+// A state with its options as this version would have saved them.
+StateDict of_this_version(StateDict state, const MethodInfo& info) {
+  const std::string& version = scalar(state, "version");
+  PRIDE_CHECK(version == std::to_string(kStateVersion), "load: the state has version ", version,
+              ", this program reads ", kStateVersion);
+  const auto options = state.scalars.find("options");
+  if (options != state.scalars.end()) options->second = completed(options->second, info);
+  return state;
 }
 
 // 0 to 10^18. Throws InvalidArgument.
@@ -167,7 +153,7 @@ void Optimizer::Impl::load(const std::function<StateDict(int worker)>& make) {
   pipeline->discard();
   StateDict state;
   std::int64_t step = 0;
-  std::vector<std::int64_t> starts(groups.size(), 0);  // as 0.1 had them
+  std::vector<std::int64_t> starts(groups.size(), 0);
   const int last = n_workers() - 1;
   agree("verdict on the state to load (usable or not)", [&] {
     for (int i = 0; i <= last; ++i) {

@@ -17,14 +17,14 @@ void Optimizer::Impl::place(const Parameters& params, const char* call) {
 }
 
 void Optimizer::Impl::follow(const Parameters& params, const char* call) {
-  space.after(stream);
+  space.after(options.stream);
   parameters->place(params, call);
 }
 
 // What was written is there for the caller's stream.
 void Optimizer::Impl::publish() {
   parameters->publish();
-  space.before(stream);
+  space.before(options.stream);
 }
 
 void Optimizer::Impl::place_gradient(std::size_t tensor, const ConstTensor& grad) {
@@ -157,7 +157,7 @@ void Optimizer::Impl::submit_tensor(std::size_t tensor, bool is_unused) {
   is_unused = is_unused || ctx.is_frozen(tensor);
   unused[tensor] = is_unused ? 1 : 0;
   guarded([&] {
-    space.after(stream);
+    space.after(options.stream);
     if (!is_unused) pipeline->tensor_ready(tensor);
     for (const std::size_t b : buckets_of_tensor[tensor]) {
       if (--waiting[b] == 0) pipeline->submit(b);
@@ -177,7 +177,7 @@ std::vector<std::size_t> Optimizer::Impl::take_released() {
     released[t] = 1;
     tensors.push_back(t);
   }
-  if (!tensors.empty()) space.before(stream);
+  if (!tensors.empty()) space.before(options.stream);
   return tensors;
 }
 

@@ -51,9 +51,9 @@ void Optimizer::Impl::hand_over(int worker, const Parameters& params, const Grad
     unused[t] = missing || flagged || ctx.is_frozen(t) ? 1 : 0;
   }
   guarded([&] {
-    space.after(stream);
+    space.after(options.stream);
     workers->hand_over(worker, ctx, unused, view, *comms.front());
-    space.before(stream);  // the next worker's gradients may take the place of these
+    space.before(options.stream);  // the next worker's gradients may take the place of these
   });
 }
 

@@ -232,15 +232,34 @@ double measured_matrix_speed(Communicator& comm, const Layout& tensors) {
          *std::ranges::max_element(all);
 }
 
+Layout tensors_of(const PlanFacts& facts) {
+  return facts.tensors.tensors().empty() ? transformer_layout(facts.params) : facts.tensors;
+}
+
 // Newton-Schulz of all matrices of the model. Collective.
-double matrix_seconds(Communicator& comm, const PlanMethod& method, PlanFacts& facts) {
-  const Layout tensors =
-      facts.tensors.tensors().empty() ? transformer_layout(facts.params) : facts.tensors;
-  const double operations =
-      matrix_operations(method.name, tensors, {.options = method.options, .world = facts.world});
+double matrix_seconds(Communicator& comm, const Layout& tensors, double operations,
+                      PlanFacts& facts) {
   if (operations == 0) return 0;
   if (facts.matrix_speed == 0) facts.matrix_speed = measured_matrix_speed(comm, tensors);
   return operations / facts.matrix_speed;
+}
+
+// All of the method's arithmetic. Collective.
+MethodModel arithmetic_of(Communicator& comm, const PlanMethod& method, std::size_t bucket_coords,
+                          PlanFacts& facts) {
+  MethodModel model = measure_method(comm, method, facts.world, facts.params, bucket_coords);
+  const Layout tensors = tensors_of(facts);
+  const double operations =
+      matrix_operations(method.name, tensors, {.options = method.options, .world = facts.world});
+  const bool there = facts.device.bytes_per_s > 0;
+  const bool dense = method_info(method.name, facts.world).bits_up >= 32;
+  if (!there || (!dense && !why_host_only(method.name, method.options).empty())) {
+    model.matrix_s = matrix_seconds(comm, tensors, operations, facts);
+    model.encode_s += model.matrix_s;
+    if (model.period > 1) model.local_s += model.matrix_s;
+  }
+  if (!there) return model;
+  return on_device(facts.device, model, method, facts.world, facts.params, operations);
 }
 
 }  // namespace
@@ -256,10 +275,7 @@ PlanRow plan_step(Communicator& comm, const PlanMethod& given, PlanFacts& facts)
     return static_cast<std::size_t>(std::ceil(facts.params / buckets));
   };
   const PlanMethod method = on_network(given, facts.network, facts.world);
-  MethodModel model = measure_method(comm, method, facts.world, facts.params, coords_of(8));
-  model.matrix_s = matrix_seconds(comm, method, facts);
-  model.encode_s += model.matrix_s;
-  if (model.period > 1) model.local_s += model.matrix_s;
+  const MethodModel model = arithmetic_of(comm, method, coords_of(8), facts);
   const auto sent = [&](int buckets) {
     return sent_in(method, facts.world, facts.params, coords_of(buckets));
   };

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "pride/error.h"
+#include "pride/registry.h"
+#include "torch/gpu.h"
 #include "torch/gradient_hook.h"
 
 namespace pride {
@@ -23,17 +25,6 @@ std::optional<DType> dtype_of(const at::Tensor& tensor) {
   if (type == at::kFloat) return DType::kFloat32;
   if (type == at::kBFloat16) return DType::kBFloat16;
   return type == at::kHalf ? std::optional(DType::kFloat16) : std::nullopt;
-}
-
-// True if the optimizer can use the memory as it is.
-bool is_row_major_on_host(const at::Tensor& tensor) {
-  return tensor.is_cpu() && tensor.is_contiguous();
-}
-
-// Row-major host memory for the same values.
-at::Tensor host_memory_for(const at::Tensor& tensor) {
-  return at::empty(tensor.sizes(),
-                   at::TensorOptions(tensor.scalar_type()).pinned_memory(tensor.is_cuda()));
 }
 
 void check_parameter(const NamedParameter& p) {
@@ -78,7 +69,7 @@ struct ModuleTensors::Impl {
     NamedParameter parameter;
     at::Device device;
     at::ScalarType dtype;
-    at::Tensor host = {};             // copy of a parameter that is not row-major on the host
+    at::Tensor copy = {};             // of a parameter that the optimizer cannot read
     at::Tensor grad = {};             // what the optimizer reads
     std::shared_ptr<void> hook = {};  // lives as long as the parameter's accumulator
     bool handed_over = false;         // to the optimizer, in this step
@@ -90,7 +81,7 @@ struct ModuleTensors::Impl {
     }
     for (std::size_t i = 0; i < entries.size(); ++i) {
       entries[i].hook = on_gradient(entries[i].parameter.tensor, [this, i] {
-        if (overlapped != nullptr && entries[i].device.is_cpu()) hand_over(i, *overlapped);
+        if (overlapped != nullptr && holds(entries[i].device)) hand_over(i, *overlapped);
       });
     }
   }
@@ -98,7 +89,53 @@ struct ModuleTensors::Impl {
     for (const Entry& e : entries) forget_gradient(e.hook);
   }
 
-  // Where the parameter lies now, in host memory, or a copy.
+  bool holds(const at::Device& device) const {
+    return gpu ? device == gpu->place() : device.is_cpu();
+  }
+  // True if the optimizer can use the memory as it is.
+  bool is_readable(const at::Tensor& tensor) const {
+    return holds(tensor.device()) && tensor.is_contiguous();
+  }
+  // Row-major memory that it can use for the same values.
+  at::Tensor room_for(const at::Tensor& tensor) const {
+    const at::TensorOptions options(tensor.scalar_type());
+    return at::empty(tensor.sizes(),
+                     gpu ? options.device(gpu->place()) : options.pinned_memory(tensor.is_cuda()));
+  }
+  void follow_torch() const {
+    if (gpu) gpu->follow_torch();
+  }
+  void lead_torch() const {
+    if (gpu) gpu->lead_torch();
+  }
+
+  void set_gpu(std::shared_ptr<Gpu> next) {
+    gpu = std::move(next);
+    for (Entry& entry : entries) entry.copy.reset();
+  }
+  bool any_on_gpu() const {
+    return std::ranges::any_of(entries,
+                               [](const Entry& e) { return e.device.type() == gpu_type(); });
+  }
+  // Chooses the GPU that holds all parameters; or returns why it does not.
+  std::string go_to_gpu(OptimizerOptions& options, at::ScalarType products) {
+    const at::Device place = entries.front().device;
+    const bool one =
+        std::ranges::all_of(entries, [&](const Entry& e) { return e.device == place; });
+    if (!one || place.type() != gpu_type()) return "the parameters do not lie on one GPU";
+    try {
+      std::string reason = why_host_only(options.method, options.options);
+      if (!reason.empty()) return reason;
+      if (!opened) opened = std::make_shared<Gpu>(place);
+      opened->set(options, products);
+      set_gpu(opened);
+    } catch (const InvalidArgument& e) {
+      return e.what();
+    }
+    return "";
+  }
+
+  // Where the parameter lies now, or a copy.
   Tensor parameter(std::size_t i) {
     Entry& entry = entries[i];
     const at::Tensor& now = entry.parameter.tensor;
@@ -109,29 +146,31 @@ struct ModuleTensors::Impl {
                 now.sizes(), " on ", now.device(), " now and was ", entry.dtype, " ",
                 at::IntArrayRef(slot.spec.shape), " on ", entry.device, " before");
     check_parameter(entry.parameter);
-    if (is_row_major_on_host(now)) return {now.data_ptr(), slot.n, *dtype_of(now)};
-    if (!entry.host.defined()) entry.host = host_memory_for(now);
-    entry.host.copy_(now);
-    return {entry.host.data_ptr(), slot.n, *dtype_of(now)};
+    if (is_readable(now)) return {now.data_ptr(), slot.n, *dtype_of(now)};
+    if (!entry.copy.defined()) entry.copy = room_for(now);
+    entry.copy.copy_(now);
+    return {entry.copy.data_ptr(), slot.n, *dtype_of(now)};
   }
 
+  // After the optimizer has written.
   void copy_back() {
     const c10::NoGradGuard no_grad;
+    lead_torch();
     for (Entry& entry : entries) {
       at::Tensor& now = entry.parameter.tensor;
-      if (!is_row_major_on_host(now)) now.copy_(entry.host);
+      if (!is_readable(now)) now.copy_(entry.copy);
     }
   }
 
   // The gradient where it lies, or a copy; kept until it is released.
-  static ConstTensor gradient(Entry& entry) {
+  ConstTensor gradient(Entry& entry) const {
     const c10::NoGradGuard no_grad;
     at::Tensor& grad = entry.grad = entry.parameter.tensor.grad();
     if (!grad.defined()) return {};
     if (grad.layout() != at::kStrided) grad = grad.to_dense();
     PRIDE_CHECK(dtype_of(grad), "ModuleTensors: the gradient of '", entry.parameter.name, "' is ",
                 grad.toString(), ", expected float32, bfloat16 or float16");
-    if (!is_row_major_on_host(grad)) grad = host_memory_for(grad).copy_(grad);
+    if (!is_readable(grad)) grad = room_for(grad).copy_(grad);
     return {grad.data_ptr(), static_cast<std::size_t>(grad.numel()), *dtype_of(grad)};
   }
 
@@ -139,7 +178,9 @@ struct ModuleTensors::Impl {
     Entry& entry = entries[i];
     at::Tensor before = std::exchange(entry.grad, {});
     try {
-      optimizer.gradient_ready(i, gradient(entry));
+      const ConstTensor grad = gradient(entry);
+      follow_torch();
+      optimizer.gradient_ready(i, grad);
       entry.handed_over = true;
     } catch (...) {
       if (before.defined()) entry.grad = std::move(before);  // the optimizer may read it
@@ -153,7 +194,9 @@ struct ModuleTensors::Impl {
   }
 
   Layout layout;
-  std::vector<Entry> entries;  // by tensor
+  std::vector<Entry> entries;   // by tensor
+  std::shared_ptr<Gpu> gpu;     // where the method runs; null: on the host
+  std::shared_ptr<Gpu> opened;  // that of the parameters, once it was
   std::vector<Tensor> params;
   std::vector<ConstTensor> grads;
   Optimizer* overlapped = nullptr;  // set between begin_step and finish_step
@@ -166,13 +209,40 @@ ModuleTensors::~ModuleTensors() = default;
 
 const Layout& ModuleTensors::layout() const noexcept { return impl_->layout; }
 
+bool ModuleTensors::is_on_device() const noexcept { return impl_->gpu != nullptr; }
+
+std::string ModuleTensors::device_name() const { return impl_->gpu ? impl_->gpu->name() : "cpu"; }
+
+std::string ModuleTensors::run_on(RunOn where, OptimizerOptions& options, at::ScalarType products) {
+  PRIDE_CHECK(products == at::kFloat || products == at::kBFloat16,
+              "ModuleTensors: run_on(): ", "products of matrices in ", products,
+              ", must be Float or BFloat16");
+  PRIDE_CHECK(impl_->overlapped == nullptr, "ModuleTensors: run_on() in the middle of a step");
+  options.device = nullptr;
+  options.stream = nullptr;
+  options.orthogonalise = nullptr;
+  impl_->set_gpu(nullptr);
+  if (where == RunOn::kHost) return "";
+  const std::string reason = impl_->go_to_gpu(options, products);
+  if (where == RunOn::kDevice && !is_on_device()) {
+    throw InvalidArgument("ModuleTensors: the method cannot run on a device: " + reason);
+  }
+  return impl_->any_on_gpu() ? reason : "";
+}
+
 std::span<const Tensor> ModuleTensors::parameters() {
   const c10::NoGradGuard no_grad;
   impl_->params.clear();
   for (std::size_t i = 0; i < impl_->entries.size(); ++i) {
     impl_->params.push_back(impl_->parameter(i));
   }
+  impl_->follow_torch();
   return impl_->params;
+}
+
+void ModuleTensors::read(const std::function<void(std::span<const Tensor>)>& body) {
+  body(parameters());
+  impl_->lead_torch();
 }
 
 void ModuleTensors::change(const std::function<void(std::span<const Tensor>)>& body) {
@@ -183,6 +253,7 @@ void ModuleTensors::change(const std::function<void(std::span<const Tensor>)>& b
 std::span<const ConstTensor> ModuleTensors::gradients() {
   impl_->grads.clear();
   for (Impl::Entry& entry : impl_->entries) impl_->grads.push_back(impl_->gradient(entry));
+  impl_->follow_torch();
   return impl_->grads;
 }
 
@@ -211,7 +282,13 @@ void ModuleTensors::add(Optimizer& optimizer, std::vector<NamedParameter> parame
     PRIDE_CHECK(next->entries.size() == n + more, "ModuleTensors: add(): of ", n,
                 " parameters and ", more, " more, ", n + more - next->entries.size(),
                 " are there twice or need no gradient");
-    for (std::size_t i = n; i < n + more; ++i) specs.push_back(next->layout.tensors()[i].spec);
+    for (std::size_t i = n; i < n + more; ++i) {
+      const TensorSpec& spec = next->layout.tensors()[i].spec;
+      PRIDE_CHECK(!is_on_device() || impl_->holds(next->entries[i].device),
+                  "ModuleTensors: add(): '", spec.name, "' is on ", next->entries[i].device,
+                  ", the method runs on ", impl_->gpu->place());
+      specs.push_back(spec);
+    }
   } catch (const InvalidArgument&) {
     // the other ranks wait in Optimizer::add: a tensor without a name is refused there, on all
     // ranks
@@ -221,6 +298,8 @@ void ModuleTensors::add(Optimizer& optimizer, std::vector<NamedParameter> parame
     }
     throw;
   }
+  next->gpu = impl_->gpu;
+  next->opened = impl_->opened;
   optimizer.add(std::move(specs), std::move(groups));
   impl_ = std::move(next);
 }

@@ -281,9 +281,6 @@ Resumed load_checkpoint(Communicator& comm, const TrainPlan& plan, const Kept& k
   load_states(folder, comm.rank(), resumed, plan.options, kept.optimizer);
   if (kept.personal != nullptr) kept.personal->load(read_state(folder / kPersonalState));
   check_parameters(comm, folder, saved, common_hash(kept));
-  if (!saved.contains("files")) {
-    resumed.notes.push_back(concat(folder.string(), ": of pride 0.1, without checksums"));
-  }
   for (const std::string& change :
        changes(saved.value("settings", nlohmann::json::object()), to_json(plan.options))) {
     resumed.notes.push_back("changed since the checkpoint: " + change);

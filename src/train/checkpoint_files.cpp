@@ -78,7 +78,6 @@ nlohmann::json read_checkpoint_facts(const fs::path& folder) {
   nlohmann::json facts = read_json(file);
   if (!facts.is_object())
     throw DataError(concat(file.string(), ": not a checkpoint's description"));
-  if (!facts.contains("files") && !facts.contains("checksum")) return facts;  // of version 0.1
   const std::string saved = facts.value("checksum", nlohmann::json()).dump();
   facts.erase("checksum");
   if (saved != nlohmann::json(checksum(facts)).dump() ||
@@ -90,7 +89,6 @@ nlohmann::json read_checkpoint_facts(const fs::path& folder) {
 
 void check_checkpoint_files(const fs::path& folder, const nlohmann::json& facts,
                             const std::vector<std::string>& names) {
-  if (!facts.contains("files")) return;
   for (const std::string& name : names) {
     const std::string saved = facts["files"].value(name, "none"),
                       now = hex16(file_hash(folder / name));

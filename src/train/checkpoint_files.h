@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // checkpoint.json holds the facts of the run, the XXH3-64 of each other file's bytes ("files") and
-// of itself without that entry ("checksum"), so that any changed bit is detected. Version 0.1 wrote
-// neither; its checkpoints are read as they are.
+// of itself without that entry ("checksum"), so that any changed bit is detected.
 #pragma once
 
 #include <filesystem>

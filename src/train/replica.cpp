@@ -3,12 +3,14 @@
 #include "train/replica.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <vector>
 
 #include "base/step.h"
 #include "pride/error.h"
@@ -35,6 +37,11 @@ std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& devic
   if (load) load(*model);
   model->move_to(device, plan.options.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
   return model;
+}
+
+RunOn run_on_of(const TrainOptions& options) {
+  if (options.run_on == "host") return RunOn::kHost;
+  return options.run_on == "device" ? RunOn::kDevice : RunOn::kAuto;
 }
 
 std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all) {
@@ -65,9 +72,20 @@ double norm(std::span<const ConstTensor> tensors) {
   return std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
 }
 
-float clip_factor(std::span<const ConstTensor> grads, double limit) {
-  const double before = norm(grads);
-  return std::isfinite(before) && before > limit ? static_cast<float>(limit / before) : 1.0F;
+double gradient_norm(const Model& model) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> norms;  // on the device: one wait for all
+  for (const ModelParameter& p : model.parameters()) {
+    const at::Tensor& grad = p.tensor.grad();
+    if (!grad.defined()) continue;
+    const at::Tensor dense = grad.layout() == at::kStrided ? grad : grad.to_dense();
+    norms.push_back(at::linalg_vector_norm(dense, 2, {}, false, at::kDouble));
+  }
+  return norms.empty() ? 0 : at::linalg_vector_norm(at::stack(norms)).item<double>();
+}
+
+float clip_factor(double norm, double limit) {
+  return std::isfinite(norm) && norm > limit ? static_cast<float>(limit / norm) : 1.0F;
 }
 
 }  // namespace pride::train

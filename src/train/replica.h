@@ -26,14 +26,20 @@ at::Device device_of(const TrainOptions& options, Communicator& comm);
 // Initialised from the plan's seed, on the device, in the plan's dtype.
 std::unique_ptr<Model> make_model(const TrainPlan& plan, const at::Device& device);
 
+// The value of --run-on.
+RunOn run_on_of(const TrainOptions& options);
+
 // The arguments of ModuleTensors; groups by group_of().
 std::vector<NamedParameter> named_parameters(const Model& model, bool decay_all);
 
-// 2-norm of all tensors together, summed in double in one fixed order.
+// 2-norm of all tensors together, summed in double in one fixed order. REQUIRES: host memory.
 double norm(std::span<const ConstTensor> tensors);
 
-// Local clipping: the factor that scales these gradients to the norm `limit` if theirs is larger,
+// The same of the gradients of a model, wherever they lie, by torch's sums in double.
+double gradient_norm(const Model& model);
+
+// Local clipping: the factor that scales gradients of this norm to `limit` if theirs is larger,
 // else 1; also if it is not finite: the optimizer then names the tensor.
-float clip_factor(std::span<const ConstTensor> grads, double limit);
+float clip_factor(double norm, double limit);
 
 }  // namespace pride::train

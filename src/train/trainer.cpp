@@ -41,7 +41,7 @@ Worker::Worker(Communicator& comm, const TrainPlan& plan, const Observers& obser
     rounds_.emplace_back(plan, comm.rank() + i, optimizer_.period());
   }
   control_->set_timeout(comm.timeout());
-  if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_.layout(), plan);
+  if (n_personal_ > 0) personal_.emplace(tensors_.layout(), optimizer_.layout(), plan_);
 }
 
 TrainResult Worker::run() {
@@ -69,7 +69,19 @@ std::vector<Feed> Worker::make_feeds(int rank) const {
   return feeds;
 }
 
+// Of plan_.optimizer, for all optimizers of this worker; says where, if the model is on a GPU.
+// Products of matrices are made in the type of the model's own.
+std::string Worker::choose_place() {
+  const bool narrow = plan_.options.dtype == "bfloat16";
+  const std::string reason = tensors_.run_on(run_on_of(plan_.options), plan_.optimizer,
+                                             narrow ? at::kBFloat16 : at::kFloat);
+  if (tensors_.is_on_device()) return concat("the method runs on ", tensors_.device_name());
+  if (reason.empty()) return "";
+  return concat("gradients are copied to the host, where the method runs: ", reason);
+}
+
 OptimizerOptions Worker::optimizer_options() {
+  place_ = choose_place();
   OptimizerOptions options = with_vote_weights(plan_, feeds_);
   if (options.coordinator) options.report_loss = [this] { return loss_; };
   return options;
@@ -107,9 +119,10 @@ void Worker::start() {
   RunStart& start = result_.start;
   const std::string& resume = plan_.options.resume;
   std::int64_t ahead = 0;
-  const std::span<const Tensor> all = tensors_.parameters();
-  optimizer_.place(common(all));  // masters of narrow parameters count as state
-  if (personal_) personal_->place(all);
+  tensors_.read([&](auto all) {
+    optimizer_.place(common(all));  // masters of narrow parameters count as state
+    if (personal_) personal_->place(all);
+  });
   if (!resume.empty()) {
     Resumed from;
     tensors_.change([&](auto params) {
@@ -121,6 +134,7 @@ void Worker::start() {
     start.notes = std::move(from.notes);
     ahead = from.ahead;
   }
+  if (!place_.empty()) start.notes.push_back(place_);
   if (personal_) start.notes.push_back(personal_->note());
   if (is_stale()) {
     start.notes.push_back(

@@ -42,6 +42,7 @@ class Worker {
   // Of this rank: one, or all virtual workers.
   int n_players() const { return std::max(1, plan_.options.virtual_workers); }
   std::vector<Feed> make_feeds(int rank) const;
+  std::string choose_place();
   OptimizerOptions optimizer_options();
   void start();
   void join();
@@ -50,6 +51,7 @@ class Worker {
   void take_folder();
   WorldStep take_step();
   double backward(Feed& feed, RankStep& mine, bool begins);
+  float clip_factor_of(std::span<const ConstTensor> grads) const;
   StepReport step(RankStep& mine, double lr);
   StepReport step_players(std::span<RankStep> players);
   void play(int player, RankStep& mine);
@@ -81,6 +83,7 @@ class Worker {
   ModuleTensors tensors_;
   std::vector<Feed> feeds_;            // by player
   double loss_ = 0;                    // of this rank's gradient
+  std::string place_;                  // where the method runs, for the log; empty: on the CPU
   Optimizer optimizer_;                // of the shared tensors: all, without --personal
   std::vector<Participation> rounds_;  // by player
   std::optional<Personal> personal_;

@@ -69,7 +69,7 @@ StepReport Worker::step(RankStep& mine, double lr) {
   std::span<const ConstTensor> grads;
   float factor = 1;
   if (whole) grads = tensors_.gradients();
-  if (plan_.options.clip_norm > 0) factor = clip_factor(grads, plan_.options.clip_norm);
+  if (whole) factor = clip_factor_of(grads);
   mine.seconds.backward = seconds_since(start) - mine.seconds.data;
   if (!whole) return overlap ? tensors_.finish_step() : tensors_.step(optimizer_);
   StepReport report;
@@ -102,12 +102,17 @@ void Worker::play(int player, RankStep& mine) {
     mine.loss +=
         backward(feeds_[number], mine, false) / static_cast<double>(plan_.options.accumulate);
   }
-  const auto params = tensors_.parameters();
   const auto grads = tensors_.gradients();
-  const double limit = plan_.options.clip_norm;
-  optimizer_.set_gradient_factor(limit > 0 ? clip_factor(grads, limit) : 1.0F);
+  optimizer_.set_gradient_factor(clip_factor_of(grads));
   mine.seconds.backward = seconds_since(start) - mine.seconds.data;
-  optimizer_.hand_over(player, params, grads);
+  tensors_.read([&](auto params) { optimizer_.hand_over(player, params, grads); });
+}
+
+// Of local clipping.
+float Worker::clip_factor_of(std::span<const ConstTensor> grads) const {
+  const double limit = plan_.options.clip_norm;
+  if (limit <= 0) return 1;
+  return clip_factor(tensors_.is_on_device() ? gradient_norm(*model_) : norm(grads), limit);
 }
 
 // Adds one batch's gradient to the step's; returns the loss. `begins`: tensors go to the exchange

@@ -1,18 +1,13 @@
-// Prints the golden table, which scripts/golden.sh writes to tests/golden/table.txt; or, with
-// --states, states in the middle of a run.
+// Prints the golden table, which scripts/golden.sh writes to tests/golden/table.txt.
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
 #include <exception>
+#include <iostream>
 
-#include "golden/states.h"
+#include "golden/runs.h"
 
-int main(int argc, char** argv) {
+int main() {
   using namespace pride::golden;
   try {
-    if (argc > 1 && std::strcmp(argv[1], "--states") == 0) {
-      for (const Variant& v : state_variants()) write(std::cout, v, save_run(v));
-      return 0;
-    }
     std::cout << "# Written by scripts/golden.sh. Bytes and messages: sent by all ranks in all "
                  "steps.\n";
     for (const Variant& v : variants()) {

@@ -1,10 +1,10 @@
 // Every method gives the parameters, bytes and messages that the golden table has.
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: tests/golden/table.txt, written at version 0.1 by scripts/golden.sh. A row may only
+// Oracle: tests/golden/table.txt, written by scripts/golden.sh. A row may only
 // change together with a line under "Numerics" (hash) or a change of docs/wire_format.md (bytes).
 #include <gtest/gtest.h>
 
-#include "golden/states.h"
+#include "golden/runs.h"
 
 namespace pride::golden {
 namespace {
@@ -38,17 +38,6 @@ TEST(GoldenTable, HasNoRowThatNoRunMakes) {
     for (const Case& run : runs_of(v, {1, 2, 3, 4, 8})) table.erase(run.key());
   }
   EXPECT_TRUE(table.empty()) << table.size() << " rows, the first '" << table.begin()->first << "'";
-}
-
-// tests/golden/states_0_1.txt was written by version 0.1. Its states are never written again; the
-// hashes of five runs with tied votes after the load are those of frames of version 2.
-TEST(GoldenStates, OfVersion01AreReadAndGoOnToTheSameHash) {
-  const auto saved = read_states(PRIDE_GOLDEN_STATES);
-  for (const Variant& v : state_variants()) {
-    const auto run = saved.find(v.method + " " + (v.label.empty() ? "-" : v.label));
-    ASSERT_NE(run, saved.end()) << v.method;
-    EXPECT_EQ(hash_from(v, run->second), run->second.hash) << run->first;
-  }
 }
 
 }  // namespace

@@ -50,23 +50,6 @@ TEST_P(MethodCost, EqualsCountedBytesOnEveryRank) {
   }
 }
 
-// Shards of a real size; the test above shows that many ranks are alike.
-TEST_P(MethodCost, EqualsCountedBytesForAMillion) {
-  for (const int world : {1, 2, 3, 8}) {
-    const Layout layout({{"w", {1'000'003}}});
-    Training run{.world = world, .steps = 1};
-    testing::set_method(run.options, GetParam());
-    std::uint64_t sent = 0, received = 0;
-    SCOPED_TRACE(concat(GetParam(), " N=", world));
-    for (const auto& rank : testing::train(layout, run)) {
-      expect_cost(rank.cost, rank.reports[0].bytes_sent);
-      sent += rank.reports[0].bytes_sent;
-      received += rank.reports[0].bytes_received;
-    }
-    EXPECT_EQ(sent, received);
-  }
-}
-
 // method_cost() needs no world, and equals the cost of an optimizer in the world.
 TEST_P(MethodCost, IsKnownWithoutAWorld) {
   const Layout layout({{"w", {1000}}, {"rows", {50, 3}}});

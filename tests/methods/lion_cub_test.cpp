@@ -119,22 +119,6 @@ TEST(LionCub, OfOneBitIsTheMajorityVote) {
 
 // --- Zeros. -------------------------------------------------------------------------------------
 
-TEST(LionCub, ZerosStayZeroWithTheTernaryResult) {
-  const Layout layout({{"zero", {200}}, {"w", {200}}});
-  for (const int world : {1, 2, 3, 4}) {
-    for (const char* bits : {"2", "4", "8"}) {
-      Training run = training(world, {{"bits", bits}, {"tie", "zero"}});
-      run.options.groups = {{.lr = 0.01}};
-      run.unused = nullptr;
-      run.grad = [](int rank, std::int64_t step, std::size_t tensor, std::size_t i) {
-        return tensor == 0 ? 0.0f : testing::gradient(rank, step, tensor, i);
-      };
-      const auto params = params_of(layout, run);
-      for (std::size_t i = 0; i < 200; ++i) EXPECT_EQ(params[i], testing::initial(0, i));
-    }
-  }
-}
-
 const char* const kScales[] = {"l0", "l1", "l2", "max", "quantile"};
 
 // A zero tensor has no size: the mean of shared scales is over the others, as without that rank.
@@ -231,38 +215,6 @@ TEST(LionCub, TakesTheNativeRouteWhereItIsCheaper) {
   EXPECT_EQ(bytes(1000, 64, "auto").bytes(), bytes(1000, 64, "native").bytes());
   EXPECT_EQ(bytes(1'000'000, 64, "auto").bytes(), bytes(1'000'000, 64, "sharded").bytes());
   EXPECT_FALSE(bytes(1000, 64, "auto").exact);
-}
-
-TEST(LionCub, ResumesBitForBit) {
-  const Layout layout(kTensors);
-  for (const Options& options :
-       {Options{{"bits", "3"}, {"feedback", "yes"}, {"sync", "vectors"}, {"sync_every", "2"}},
-        Options{{"bits", "1"}, {"sync", "all"}},
-        Options{{"sync", "all"},
-                {"sync_schedule", "exponential"},
-                {"sync_doubling", "2"},
-                {"sync_until", "5"}}}) {
-    run_world(2, [&](Communicator& comm) {
-      const Training run = training(2, options);
-      FlatBuffer params(layout.flat_size()), grads(layout.flat_size()), halfway(layout.flat_size());
-      const auto steps = [&](Optimizer& optimizer, FlatBuffer& x, int from, int to) {
-        for (int step = from; step < to; ++step) {
-          testing::fill(layout, grads, [&](std::size_t t, std::size_t i) {
-            return gradient(comm.rank(), step, t, i);
-          });
-          optimizer.step(x.span(), grads.span());
-        }
-      };
-      Optimizer whole(comm, layout, run.options), part(comm, layout, run.options);
-      steps(whole, params, 0, 3);
-      const StateDict state = whole.save();
-      std::copy(params.span().begin(), params.span().end(), halfway.span().begin());
-      steps(whole, params, 3, 7);
-      part.load(state);
-      steps(part, halfway, 3, 7);
-      EXPECT_EQ(param_hash(layout, params.span()), param_hash(layout, halfway.span()));
-    });
-  }
 }
 
 TEST(LionCub, RefusesOptionsThatMakeNoSense) {

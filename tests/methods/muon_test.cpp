@@ -217,15 +217,6 @@ TEST_F(MuonTest, VotesHaveWeights) {
   EXPECT_EQ(testing::train(layout, weighted)[1].hash, testing::train(layout, alone)[0].hash);
 }
 
-TEST_F(MuonTest, OverlapChangesNoBit) {
-  const Layout layout(kTensors);
-  testing::Training run{.world = 3, .steps = 4, .unused = testing::unused};
-  run.options = {.method = "dlion-muon", .groups = {{.lr = 1e-2}}, .bucket_coords = 128};
-  const auto in_order = testing::train(layout, run);
-  run.options.overlap = true;
-  EXPECT_EQ(testing::train(layout, run)[0].hash, in_order[0].hash);
-}
-
 // Steps 0 and 2 make a factor, 1 and 3 take the last one: another result than with one each step,
 // the same on all ranks, and the same when the run is cut between a factor and its use.
 TEST_F(MuonTest, AKeptFactorIsUsedAndSaved) {

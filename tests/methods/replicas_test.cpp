@@ -85,7 +85,8 @@ TEST_P(Replicas, DoNotDependOnTheInstructionSet) {
 
 std::vector<std::string> all_runs() {
   std::vector<std::string> runs = testing::method_variants();
-  runs.insert(runs.end(), {"lion:dense=bf16", "adamw:dense=bf16", "sgdm:dense=bf16"});
+  runs.insert(runs.end(), {"lion:dense=bf16", "adamw:dense=bf16", "sgdm:dense=bf16",
+                           "onebit-adam:freeze_steps=2", "signsgd-ef:momentum=0.9"});
   return runs;
 }
 

@@ -97,20 +97,6 @@ TEST_P(Stochastic, CountsWeightsAsTheOracleDoes) {
 constexpr std::pair<std::size_t, bool> kSchedules[] = {
     {64, false}, {1000, true}, {std::size_t{1} << 20, false}};
 
-TEST_P(Stochastic, GivesTheSameBitsByEveryRouteBucketSizeAndSchedule) {
-  const std::uint64_t expected = hash_of(run(4, "sharded"));
-  for (const auto& [coords, overlap] : kSchedules) {
-    for (const char* route : {"sharded", "one-shot", "nodes"}) {
-      const bool nodes = route == std::string("nodes");
-      Training other = run(4, nodes ? "auto" : route);
-      other.options.bucket_coords = coords;
-      other.options.overlap = overlap;
-      if (nodes) other.options.nodes = Nodes::of_size(4, 2);
-      EXPECT_EQ(hash_of(other), expected) << route << ' ' << coords << ' ' << overlap;
-    }
-  }
-}
-
 TEST_P(Stochastic, DependsOnTheSeedAndIsNotTheExactVote) {
   Training other = run(3);
   const std::uint64_t expected = hash_of(other);
@@ -119,20 +105,6 @@ TEST_P(Stochastic, DependsOnTheSeedAndIsNotTheExactVote) {
   other.options.seed = kSeed;
   other.options.options = {};
   EXPECT_NE(hash_of(other), expected);
-}
-
-TEST_P(Stochastic, SendsWhatTheExactMethodSends) {
-  const Layout layout(kTensors);
-  for (const int world : {1, 2, 3, 4}) {
-    Training exact = run(world);
-    exact.options.options.erase("signs");
-    exact.options.options.erase("result");
-    const auto got = testing::train(layout, run(world)), want = testing::train(layout, exact);
-    for (std::size_t r = 0; r < got.size(); ++r) {
-      EXPECT_EQ(got[r].reports[1].bytes_sent, want[r].reports[1].bytes_sent);
-      EXPECT_EQ(got[r].reports[1].bytes_sent, got[r].cost.bytes());
-    }
-  }
 }
 
 TEST_P(Stochastic, NamesTheRankWithANaN) {
@@ -273,23 +245,6 @@ TEST(StochasticSigns, RefuseOptionsThatMakeNoSense) {
   EXPECT_EQ(error_of("dlion-vote", {{"signs", "stochastic"}, {"tie", "zero"}}), "");
   EXPECT_NE(error_of("dlion-avg", kResult).find("no option 'result'"), std::string::npos);
   EXPECT_NE(error_of("lion-cub", kSigns).find("no option 'signs'"), std::string::npos);
-}
-
-// A state that is older than the options has their defaults.
-TEST(StochasticSigns, LoadsAStateFromBeforeTheOptions) {
-  const Layout layout({{"w", {64}}});
-  run_world(1, [&](Communicator& comm) {
-    Optimizer first(comm, layout, {});
-    StateDict state = first.save();
-    EXPECT_EQ(state.scalars.at("options"), "result=majority signs=exact tie=hash");
-    state.scalars["options"] = "tie=hash";
-    first.load(state);
-    Optimizer other(comm, layout, {.options = kSigns});
-    EXPECT_THROW(other.load(state), InvalidArgument);
-    state.scalars["options"] = "signs=stochastic tie=hash";
-    other.load(state);
-    EXPECT_THROW(first.load(state), InvalidArgument);
-  });
 }
 
 }  // namespace

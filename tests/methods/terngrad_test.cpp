@@ -98,62 +98,6 @@ TEST(TernGrad, IsUnbiased) {
   EXPECT_NEAR(total / std::sqrt(kCoords), 0, 5);
 }
 
-// Where one rank's gradients are ten times the others', its scale is the shared one.
-TEST(TernGrad, ScalesAreTheLargestOfAllRanks) {
-  const Layout layout({{"w", {64}}});
-  Training run{.world = 3, .steps = 1};
-  run.options.method = "terngrad";
-  run.options.options = {{"clip", "0"}};
-  run.options.groups = {{.lr = 1.0}};
-  run.grad = [](int rank, std::int64_t, std::size_t, std::size_t) {
-    return rank == 1 ? 30.0f : 0.0f;
-  };
-  for (const auto& rank : testing::train(layout, run)) {
-    for (std::size_t i = 0; i < 64; ++i) {
-      // |g| = s on rank 1: sent for certain, as s; the mean of three is 10
-      ASSERT_FLOAT_EQ(rank.params[i], testing::initial(0, i) - 10.0f);
-    }
-  }
-}
-
-// Alone it is SGD with momentum on its own ternary gradient: levels -s, 0, +s and no others.
-TEST(TernGrad, AloneHasThreeLevels) {
-  const Layout layout({{"w", {500}}});
-  Training run{.world = 1, .steps = 1};
-  run.options.method = "terngrad";
-  run.options.groups = {{.lr = 1.0}};
-  std::vector<float> g(500);
-  for (std::size_t i = 0; i < 500; ++i) g[i] = testing::gradient(0, 0, 0, i);
-  const float limit = reference::clip_limit(g, 2.5);
-  float scale = 0;
-  for (const float v : g) scale = std::max(scale, std::min(std::abs(v), limit));
-  const auto params = testing::train(layout, run)[0].params;
-  std::size_t n_zero = 0;
-  for (std::size_t i = 0; i < 500; ++i) {
-    const float kept = testing::initial(0, i);
-    n_zero += params[i] == kept ? 1 : 0;
-    ASSERT_TRUE(params[i] == kept || params[i] == kept - scale || params[i] == kept + scale) << i;
-    if (g[i] > 0) {
-      ASSERT_LE(params[i], kept);
-    }
-    if (g[i] < 0) {
-      ASSERT_GE(params[i], kept);
-    }
-  }
-  EXPECT_GT(n_zero, 100u);
-  EXPECT_LT(n_zero, 400u);
-}
-
-TEST(TernGrad, AllZeroGradientsMoveNothing) {
-  const Layout layout({{"w", {100}}});
-  Training run{.world = 2, .steps = 2};
-  run.options.method = "terngrad";
-  run.grad = [](int, std::int64_t, std::size_t, std::size_t) { return 0.0f; };
-  for (const auto& rank : testing::train(layout, run)) {
-    for (std::size_t i = 0; i < 100; ++i) ASSERT_EQ(rank.params[i], testing::initial(0, i));
-  }
-}
-
 // A dropped step leaves momentum as it was, and other ranks' scales do not suffer from a NaN.
 TEST(TernGrad, ADroppedStepLosesNothing) {
   const Layout layout({{"a", {100}}, {"b", {50}}});

@@ -24,10 +24,18 @@ void steps(Optimizer& optimizer, Communicator& comm, FlatBuffer& x, std::int64_t
   }
 }
 
+// All methods, and options with state of their own.
 TEST(OptimizerState, ResumesBitForBit) {
-  for (const std::string& method : method_names()) {
+  std::vector<std::string> runs = method_names();
+  runs.insert(runs.end(),
+              {"onebit-adam:freeze_steps=1", "onebit-adam:freeze_steps=3",
+               "onebit-adam:freeze_steps=5", "signsgd-ef:momentum=0.9", "lion-cub:bits=1,sync=all",
+               "lion-cub:bits=3,feedback=yes,sync=vectors,sync_every=2",
+               "lion-cub:sync_schedule=exponential,sync_doubling=2,sync_until=5"});
+  for (const std::string& method : runs) {
     run_world(3, [&](Communicator& comm) {
-      const OptimizerOptions options{.method = method};
+      OptimizerOptions options{.method = method};
+      if (method.find(':') != std::string::npos) testing::set_method(options, method);
       FlatBuffer x(kLayout.flat_size()), y(kLayout.flat_size());
       Optimizer whole(comm, kLayout, options);
       steps(whole, comm, x, 0, 6);
@@ -90,6 +98,8 @@ TEST(OptimizerState, RefusesAWrongStateAndChangesNothing) {
     refuses([](StateDict& s) { s.scalars["options"] = "dense=native"; }, "options");
     refuses([](StateDict& s) { s.scalars.erase("rank"); }, "rank");
     refuses([](StateDict& s) { s.scalars["step"] = "-1"; }, "step");
+    refuses([](StateDict& s) { s.scalars["version"] = "1"; }, "version 1");
+    refuses([](StateDict& s) { s.scalars.erase("version"); }, "version");
     refuses([](StateDict& s) { s.scalars["step"] = "99999999999999999999"; }, "step");
   });
 }

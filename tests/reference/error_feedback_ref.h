@@ -43,8 +43,6 @@ class ErrorFeedbackOracle {
   const Floats& m(std::size_t rank) const { return m_[rank]; }
   const Floats& error(std::size_t rank) const { return e_[rank]; }
   const Floats& server_error() const { return server_e_; }
-  // The least delta with ||C(p) - p||^2 <= (1 - delta) ||p||^2 for every p of the workers so far.
-  double worst_delta() const { return worst_delta_; }
 
   void step(const std::vector<Floats>& grads, const std::vector<bool>& unused) {
     const bool unused_by_all = std::find(unused.begin(), unused.end(), false) == unused.end();
@@ -107,7 +105,6 @@ class ErrorFeedbackOracle {
       sent.push_back(
           compress(p, [&](std::uint64_t at) { return zero_bit(seed_, step_number(), r, at); }));
       for (std::size_t i = 0; i < n; ++i) e_[r][i] = p[i] - sent[r][i];
-      note_delta(p, e_[r]);
     }
     Floats pbar(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -168,15 +165,6 @@ class ErrorFeedbackOracle {
     return static_cast<float>(mean_abs ? mean : std::sqrt(mean));
   }
 
-  void note_delta(const Floats& p, const Floats& e) {
-    double before = 0, after = 0;
-    for (std::size_t i = 0; i < p.size(); ++i) {
-      before += double{p[i]} * p[i];
-      after += double{e[i]} * e[i];
-    }
-    if (before > 0) worst_delta_ = std::min(worst_delta_, 1 - after / before);
-  }
-
   std::uint64_t step_number() const { return static_cast<std::uint64_t>(t_); }
 
   Kind kind_;
@@ -187,7 +175,6 @@ class ErrorFeedbackOracle {
   Floats x_;
   std::vector<Floats> m_, e_;
   Floats server_e_, v_;
-  double worst_delta_ = 1;
   std::int64_t t_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The hierarchical route against the sharded one: the same frames, parameters and errors; and the
+// The hierarchical route against the sharded one: the same parameters and errors; and the
 // bytes that stay on a node and leave it against the stated cost.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -8,11 +8,9 @@
 #include <limits>
 
 #include "codecs/counts.h"
-#include "methods/registry.h"
 #include "pride/error.h"
 #include "pride/registry.h"
 #include "support/faulty_comm.h"
-#include "support/one_exchange.h"
 #include "support/training.h"
 
 namespace pride::hierarchical_test {
@@ -99,80 +97,6 @@ TEST_P(Hierarchical, GivesTheParametersOfTheShardedRoute) {
             << shape.nodes << " nodes of " << shape.per_node << ", overlap";
       }
     }
-  }
-}
-
-// Every frame of results, on every rank.
-std::vector<std::vector<std::vector<std::byte>>> results_of(const Training& run,
-                                                            const Layout& layout,
-                                                            const Bucket& bucket) {
-  std::vector<std::vector<std::vector<std::byte>>> all(static_cast<std::size_t>(run.world));
-  run_world(run.world, [&](Communicator& comm) {
-    const int rank = comm.rank();
-    const auto method =
-        make_method(run.options.method,
-                    {layout, run.world, complete_options(run.options.method, run.options.options),
-                     run.options.nodes});
-    method->state().allocate(layout.flat_size());
-    std::vector<char> missing;
-    for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
-      missing.push_back(run.unused(rank, 0, t) ? 1 : 0);
-    }
-    const std::vector<StepScalars> groups(1);
-    StepContext ctx = testing::context(comm, missing);
-    ctx.step = 3;
-    ctx.seed = 9;
-    ctx.groups = groups;
-    ctx.scalars_digest = 7;
-    FlatBuffer grads(layout.flat_size());
-    testing::fill(layout, grads,
-                  [&](std::size_t t, std::size_t i) { return run.grad(rank, 0, t, i); });
-    Flight flight;
-    flight.grad = {.flat = grads.data()};
-    flight.parts = method->parts(bucket, ctx);
-    flight.wires.resize(1);
-    Wire& wire = flight.wire(0);
-    Scratch scratch;
-    prepare(flight.parts[0], ctx, wire);
-    method->encode(bucket, ctx, flight);
-    exchange(comm, *method, flight.parts[0], ctx, run.options.nodes, scratch, wire);
-    for (const ByteBuffer& frame : wire.down) {
-      all[static_cast<std::size_t>(rank)].emplace_back(frame.span().begin(), frame.span().end());
-    }
-  });
-  return all;
-}
-
-TEST_P(Hierarchical, EndsWithTheFramesOfTheShardedRouteByteForByte) {
-  const Layout layout(kTensors);
-  for (const Shape shape : kShapes) {
-    Training flat = run(shape);
-    flat.options.options["route"] = "sharded";  // the one-shot route sends no results
-    for (const Bucket& bucket : make_buckets(layout, 1500, flat.world)) {
-      const auto expected = results_of(flat, layout, bucket);
-      Training other = flat;
-      other.options.nodes = in_blocks(shape);
-      if (flat.world > 1) {
-        EXPECT_TRUE(results_of(other, layout, bucket) == expected)
-            << shape.nodes << " nodes of " << shape.per_node << ", bucket " << bucket.index;
-      }
-    }
-  }
-}
-
-TEST_P(Hierarchical, BreaksTiesAsTheShardedRouteDoes) {
-  // even ranks push up, odd ones down: every coordinate is tied, within nodes and between them
-  for (const Shape shape : {Shape{2, 2}, Shape{2, 3}, Shape{4, 2}}) {
-    Training flat = run(shape);
-    flat.grad = [](int rank, std::int64_t, std::size_t, std::size_t) {
-      return rank % 2 == 0 ? 1.0f : -1.0f;
-    };
-    const std::uint64_t expected = hash_of(flat);
-    Training other = flat;
-    other.options.nodes = in_blocks(shape);
-    EXPECT_EQ(hash_of(other), expected);
-    other.options.nodes = dealt_out(shape);
-    EXPECT_EQ(hash_of(other), expected);
   }
 }
 

@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <limits>
 
 #include "codecs/frame.h"
 #include "codecs/hash_keys.h"
@@ -18,16 +16,10 @@
 namespace pride::one_shot_test {
 namespace {
 
+using testing::kTensors;
 using testing::Training;
+using testing::unused;
 using Options = std::map<std::string, std::string>;
-
-const std::vector<TensorSpec> kTensors = {
-    {"embedding", {97, 8}}, {"w1", {65, 31}}, {"b1", {65}}, {"w2", {7, 65}}, {"b2", {7}}};
-constexpr int kWorlds[] = {1, 2, 3, 4, 8};
-
-bool unused(int rank, std::int64_t step, std::size_t tensor) {
-  return (tensor == 3 && (rank + step) % 3 == 0) || tensor == 4;
-}
 
 // Zero in two thirds of the embedding's blocks, a different selection on every rank.
 float gradient(int rank, std::int64_t step, std::size_t tensor, std::size_t index) {
@@ -68,21 +60,6 @@ std::vector<float> result_of(const Training& run) {
   return ranks[0].params;
 }
 
-TEST_P(OneShot, GivesTheParametersOfTheShardedRouteBitForBit) {
-  for (const int world : kWorlds) {
-    const std::vector<float> expected = result_of(run(world, "sharded"));
-    for (const std::size_t coords : {std::size_t{64}, std::size_t{1000}, std::size_t{1} << 20}) {
-      Training one_shot = run(world, "one-shot");
-      one_shot.options.bucket_coords = coords;
-      EXPECT_EQ(result_of(one_shot), expected) << "N=" << world << ", buckets of " << coords;
-      one_shot.options.overlap = true;
-      EXPECT_EQ(result_of(one_shot), expected) << "N=" << world << ", overlap, " << coords;
-      one_shot.options.non_finite = NonFinitePolicy::kSkip;
-      EXPECT_EQ(result_of(one_shot), expected) << "N=" << world << ", applies held, " << coords;
-    }
-  }
-}
-
 // Buckets of both routes in one step: some are large, the last is small.
 TEST_P(OneShot, MixesWithTheShardedRouteInAStep) {
   for (const int world : {3, 4, 8}) {
@@ -96,20 +73,6 @@ TEST_P(OneShot, MixesWithTheShardedRouteInAStep) {
         EXPECT_EQ(result_of(mixed), expected) << "N=" << world << ", round_bytes=" << bytes;
       }
     }
-  }
-}
-
-TEST_P(OneShot, BreaksTiesAsTheShardedRouteDoes) {
-  for (const int world : {2, 4, 8}) {
-    Training one_shot = run(world, "one-shot"), sharded = run(world, "sharded");
-    for (Training* r : {&one_shot, &sharded}) {
-      // even ranks push up, odd ones down: every coordinate is tied
-      r->grad = [](int rank, std::int64_t, std::size_t, std::size_t) {
-        return rank % 2 == 0 ? 1.0f : -1.0f;
-      };
-      r->unused = nullptr;
-    }
-    EXPECT_EQ(result_of(one_shot), result_of(sharded)) << "N=" << world;
   }
 }
 

@@ -28,6 +28,8 @@ struct MethodBench {
   int exchange_threads = 4;  // 0: exchange on the caller's thread; no row with overlap
   double seconds = 1;        // minimum per cell; for steps, of all rows together
   int least = 5;             // minimum measurements per cell; rounds of steps
+  // For optimizer: the memory of parameters and state, where the methods run; null: the host.
+  std::shared_ptr<Device> device = nullptr;
 };
 
 struct ExchangeCell {
@@ -64,9 +66,13 @@ void check_options(const MethodBench& how, int world);
 void bench_exchange(Communicator& comm, const MethodBench& how, const NetworkFacts& network,
                     const std::function<void(const ExchangeCell&)>& done);
 
+inline constexpr const char* kGpuCopy = "copy, 20 B each";  // of a coordinate
+
 // For parameters of one tensor: kNoExchange, the methods, the transport's own all-reduce with the
 // dense Lion kernel and, on threads, the same in shared memory: each thread averages its part of
-// all gradients where they lie. Collective. Throws InvalidArgument on a method that there is not.
+// all gradients where they lie. On a device: kGpuCopy, which moves as many bytes as a step of Lion
+// reads and writes, kNoExchange, and the methods. Collective. Throws InvalidArgument on a method
+// that there is not, or not on a device.
 std::vector<StepRow> bench_optimizer(Communicator& comm, const MethodBench& how,
                                      std::size_t coords);
 

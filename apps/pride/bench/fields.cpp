@@ -150,10 +150,11 @@ Fields fields_of(const Communicator& comm, const ExchangeCell& cell) {
          wrong_field(cell.wrong_ranks) + Fields{{"checked_against", cell.checked_against}};
 }
 
-Fields optimizer_fields(const Communicator& comm, const StepRow& row, const StepRow& alone,
+Fields optimizer_fields(const Communicator& comm, const StepRow& row, const StepRow& base,
                         std::size_t coords) {
+  const char* name = base.name == kNoExchange ? "alone" : "copy";
   return kind_field("optimizer") + Fields{{"coords", coords, "coordinates", 13}} +
-         common_step_fields(comm, row, "alone", alone.times.median_s);
+         common_step_fields(comm, row, name, base.times.median_s);
 }
 
 Fields step_fields(const Communicator& comm, const StepRow& row, const StepRow& backward) {
@@ -178,6 +179,33 @@ Fields fields_of(const KernelCell& cell) {
              {"times_memcpy", cell.of_memcpy(), "x memcpy", 9, decimals(cell.of_memcpy(), 2)},
              {"wrong_values", or_null(cell.wrong_values), "wrong", 8},
              {"checked_against", cell.wrong_values ? Json("SCALAR") : Json(nullptr)}};
+}
+
+Fields fields_of(const GpuRates& rates, const std::string& gpu) {
+  return kind_field("gpu copies") + Fields{{"gpu", gpu},
+                                           {"memory_bytes_per_s", rates.memory},
+                                           {"to_host_bytes_per_s", rates.to_host},
+                                           {"from_host_bytes_per_s", rates.from_host}};
+}
+
+std::string rates_text(const GpuRates& rates, const std::string& gpu) {
+  const auto gigabytes = [](double rate) { return decimals(rate * 1e-9, 1) + " GB/s"; };
+  return concat(gpu, ": copies within its memory ", gigabytes(rates.memory),
+                ", read and written; to the host ", gigabytes(rates.to_host), ", from there ",
+                gigabytes(rates.from_host));
+}
+
+Fields fields_of(const GpuCell& cell) {
+  return kind_field("gpu kernel") +
+         Fields{{"name", cell.name, "kernel", -14},
+                {"dtype", cell.dtype, "dtype", -8},
+                {"coords", cell.coords, "coordinates", 13}} +
+         time_fields(cell.times, "us") +
+         Fields{
+             {"bytes_moved", cell.bytes},
+             {"bytes_per_s", cell.bytes_per_s(), "GB/s", 8, decimals(cell.bytes_per_s() * 1e-9, 1)},
+             {"times_copy", cell.of_copy(), "x copy", 8, decimals(cell.of_copy(), 3)},
+             {"wrong_arrays", cell.wrong_arrays, "wrong", 6}};
 }
 
 Fields fields_of(const LoaderRow& row) {

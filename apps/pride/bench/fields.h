@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/device/gpu.h"
 #include "bench/exchange.h"
 #include "bench/kernels/measure.h"
 #include "bench/loader.h"
@@ -28,10 +29,13 @@ std::string network_text(const Communicator& comm, const NetworkFacts& facts);
 Fields fields_of(const Communicator& comm, const PatternCell& cell);
 Fields fields_of(const Communicator& comm, const ExchangeCell& cell);
 // Compared with the reference row.
-Fields optimizer_fields(const Communicator& comm, const StepRow& row, const StepRow& alone,
+Fields optimizer_fields(const Communicator& comm, const StepRow& row, const StepRow& base,
                         std::size_t coords);
 Fields step_fields(const Communicator& comm, const StepRow& row, const StepRow& backward);
 Fields fields_of(const KernelCell& cell);
+Fields fields_of(const GpuRates& rates, const std::string& gpu);  // JSON only
+std::string rates_text(const GpuRates& rates, const std::string& gpu);
+Fields fields_of(const GpuCell& cell);
 Fields fields_of(const LoaderRow& row);
 
 // Prints each row at once; the head of a table before its first row.

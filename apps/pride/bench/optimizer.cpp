@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <barrier>
 #include <memory>
+#include <optional>
 
+#include "bench/device/gpu.h"
 #include "kernels/kernels.h"
 #include "pride/comm/thread_comm.h"
 #include "pride/error.h"
@@ -56,31 +58,34 @@ class Steps {
         layout_(layout_of(coords, how.tensors)),
         params_(layout_.flat_size()),
         grads_(layout_.flat_size()),
-        moments_(layout_.flat_size()),
-        mean_(layout_.flat_size()) {
+        moments_(how.device ? 0 : layout_.flat_size()),
+        mean_(how.device ? 0 : layout_.flat_size()),
+        where_params_(params_.span()),
+        where_grads_(grads_.span()) {
     auto state = 12345u + static_cast<std::uint32_t>(comm.rank());
     for (float& g : grads_.span()) {
       state = state * 1664525u + 1013904223u;
       g = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31f;
     }
+    if (how.device) go_to_gpu();
     for (const TensorSlot& slot : layout_.tensors()) {
-      each_param_.emplace_back(params_.span().subspan(slot.offset, slot.n));
-      each_grad_.emplace_back(grads_.span().subspan(slot.offset, slot.n));
+      each_param_.emplace_back(where_params_.subspan(slot.offset, slot.n));
+      each_grad_.emplace_back(where_grads_.subspan(slot.offset, slot.n));
     }
   }
 
   std::vector<StepRow> run() {
-    add(kNoExchange, {}, *alone_.front());
+    if (gpu_) add_gpu_copy();
+    add(kNoExchange, options_of("dlion-vote", false), *alone_.front());
     steps_.back().row.bucket_coords = 0;  // no ranks to be equal with
     for (const std::string& method : how_.methods) {
       for (const bool overlap : {false, true}) {
         if (!overlap || how_.exchange_threads > 0) add(method, options_of(method, overlap), comm_);
       }
     }
-    add_native_sum();
-    if (ranks_in_this_process(comm_) == comm_.size()) add_shared_mean();
-    const StepParams params{.restore = [&] { std::ranges::fill(params_.span(), 0.0f); },
-                            .hash = [&] { return param_hash(layout_, params_.span()); }};
+    if (!gpu_) add_native_sum();
+    if (!gpu_ && ranks_in_this_process(comm_) == comm_.size()) add_shared_mean();
+    const StepParams params{.restore = [&] { restore(); }, .hash = [&] { return hash(); }};
     return time_steps(comm_, std::move(steps_), params, how_.seconds, how_.least);
   }
 
@@ -91,7 +96,8 @@ class Steps {
             .options = checked_options(choice),
             .bucket_coords = how_.bucket_coords,
             .overlap = overlap,
-            .exchange_threads = std::max(1, how_.exchange_threads)};
+            .exchange_threads = std::max(1, how_.exchange_threads),
+            .device = how_.device};
   }
 
   void add(const std::string& name, const OptimizerOptions& options, Communicator& comm) {
@@ -99,9 +105,41 @@ class Steps {
     const StepRow row{
         .name = name, .overlap = options.overlap, .bucket_coords = options.bucket_coords};
     steps_.push_back({row, [this, optimizer] {
-                        return how_.tensors == 1 ? optimizer->step(params_.span(), grads_.span())
-                                                 : optimizer->step(each_param_, each_grad_);
+                        StepReport report = how_.tensors == 1
+                                                ? optimizer->step(where_params_, where_grads_)
+                                                : optimizer->step(each_param_, each_grad_);
+                        if (gpu_) gpu_->wait();
+                        return report;
                       }});
+  }
+
+  void go_to_gpu() {
+    gpu_.emplace(how_.device);
+    where_params_ = gpu_->add(params_.size());
+    where_grads_ = gpu_->add(grads_.size());
+    gpu_->write(grads_.span(), where_grads_);
+  }
+  void restore() {
+    std::ranges::fill(params_.span(), 0.0f);
+    if (gpu_) gpu_->write(params_.span(), where_params_);
+  }
+  std::uint64_t hash() {
+    if (gpu_) gpu_->read(where_params_, params_.span());
+    return param_hash(layout_, params_.span());
+  }
+
+  // Half of the bytes are read: two and a half copies of all gradients.
+  void add_gpu_copy() {
+    const auto copy = [this, to = gpu_->add(grads_.size())] {
+      const std::size_t bytes = where_grads_.size_bytes();
+      for (const std::size_t part : {bytes, bytes, bytes / 2}) {
+        how_.device->copy(to.data(), where_grads_.data(), part);
+      }
+      gpu_->wait();
+      return StepReport{};
+    };
+    const StepRow row{.name = kGpuCopy};
+    steps_.push_back({row, copy});
   }
 
   StepReport lion_on(std::span<const float> mean) {
@@ -146,6 +184,8 @@ class Steps {
   const MethodBench& how_;
   Layout layout_;
   FlatBuffer params_, grads_, moments_, mean_;
+  std::optional<GpuArrays> gpu_;
+  std::span<float> where_params_, where_grads_;  // as the steps take them
   std::vector<Tensor> each_param_;
   std::vector<ConstTensor> each_grad_;
   std::vector<std::unique_ptr<Communicator>> alone_ = make_thread_world(1);

@@ -68,18 +68,6 @@ nlohmann::json settings_json(const TrainOptions& options) {
   return nlohmann::json::parse(to_json(options).dump());
 }
 
-// The settings as older versions wrote them: --budget-bits among the method's options.
-nlohmann::json with_budget_as_option(nlohmann::json settings) {
-  const auto budget = settings.find("budget-bits");
-  if (budget == settings.end()) return settings;
-  if (budget->is_number() && settings.contains(kMethodOption)) {
-    auto& options = settings[kMethodOption];
-    options.insert(options.begin(), concat("budget_bits=", budget->get<double>()));
-  }
-  settings.erase("budget-bits");
-  return settings;
-}
-
 // Prepares a run up to its first step, on one rank. `pride train` then refuses it only for its
 // device or for lack of memory. Throws InvalidArgument, DataError.
 TrainPlan dry_run(const TrainOptions& options, std::shared_ptr<const Task> task) {
@@ -287,9 +275,8 @@ Run ExperimentPlan::final_run(const Cell& cell, const Point& chosen, std::uint64
 
 bool same_run(const nlohmann::json& summary, const Run& wanted) {
   const nlohmann::json defaults = settings_json(TrainOptions());
-  const nlohmann::json recorded = with_budget_as_option(summary.at("settings"));
-  const nlohmann::json settings = with_budget_as_option(wanted.settings);
-  for (const auto& [name, value] : settings.items()) {
+  const nlohmann::json& recorded = summary.at("settings");
+  for (const auto& [name, value] : wanted.settings.items()) {
     const bool may_differ = !decides(name) || role_of(name) == Role::kRecords;
     const auto at = recorded.find(name);
     const nlohmann::json& had = at != recorded.end() ? *at : defaults.at(name);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
+#include <utility>
 
 #include "plan/units.h"
 #include "pride/error.h"
@@ -86,9 +87,53 @@ std::string not_modelled(const PlanFacts& facts) {
          "long as predicted. Compression then pays more than this plan says.\n";
 }
 
-Json or_null(int count) { return count > 0 ? Json(count) : Json(nullptr); }
+Json or_null(auto value) { return value > 0 ? Json(value) : Json(nullptr); }
+
+// A compressed method and a dense one, by their steps.
+struct Rivals {
+  const PlanRow *dense = nullptr, *small = nullptr;
+  double dense_s = 0, small_s = 0;
+
+  double gain() const { return dense_s / small_s; }
+  double by_arithmetic() const { return dense->no_network_s / small->no_network_s; }
+  bool pays() const { return gain() >= kWorthIt && gain() / by_arithmetic() >= kWorthIt; }
+};
+
+// The fastest of each with this goodput of the links. REQUIRES: there are both.
+Rivals rivals_at(const Plan& plan, double bytes_per_s) {
+  Rivals rivals;
+  for (const PlanRow& row : plan.rows) {
+    const double seconds = step_at(plan.facts, row, bytes_per_s);
+    const PlanRow*& best = row.dense ? rivals.dense : rivals.small;
+    double& least = row.dense ? rivals.dense_s : rivals.small_s;
+    if (best != nullptr && seconds >= least) continue;
+    best = &row;
+    least = seconds;
+  }
+  return rivals;
+}
+
+std::string pays_text(const Plan& plan) {
+  if (plan.facts.world == 1 || verdict(plan).empty()) return "";
+  const double most = pays_up_to(plan);
+  return most == 0 ? "It pays on no links, however slow.\n"
+                   : concat("It pays on links of up to ", bandwidth_text(most), " a rank.\n");
+}
 
 }  // namespace
+
+double pays_up_to(const Plan& plan) {
+  constexpr double kSlowest = 1e2, kFastest = 1e14, kStep = 1.5, kClose = 1.001;
+  if (best_of(plan.rows, true) == nullptr || best_of(plan.rows, false) == nullptr) return 0;
+  double above = kFastest, at = kFastest;
+  while (at > kSlowest && !rivals_at(plan, at).pays()) above = std::exchange(at, at / kStep);
+  if (at <= kSlowest) return 0;
+  while (above > at * kClose) {
+    const double middle = std::sqrt(at * above);
+    (rivals_at(plan, middle).pays() ? at : above) = middle;
+  }
+  return at;
+}
 
 std::string notes_on(const Plan& plan) { return measured_note(plan) + not_modelled(plan.facts); }
 
@@ -97,12 +142,11 @@ std::string verdict(const Plan& plan) {
   const PlanRow* dense = best_of(rows, true);
   const PlanRow* small = best_of(rows, false);
   if (dense == nullptr || small == nullptr) return "";
-  const double gain = dense->best_s() / small->best_s();
-  const double by_arithmetic = dense->no_network_s / small->no_network_s;
-  const double by_network = gain / by_arithmetic;
+  const Rivals rivals{dense, small, dense->best_s(), small->best_s()};
+  const double gain = rivals.gain(), by_arithmetic = rivals.by_arithmetic();
   const std::string gain_text = number(gain);
   std::string text;
-  if (gain >= kWorthIt && by_network >= kWorthIt) {
+  if (rivals.pays()) {
     const auto coords = grouped(std::ceil(facts.params / small->buckets));
     text = concat("Compression pays: ", small->method.name, " in buckets of ", coords,
                   " coordinates makes ", gain_text, " times the steps per second of ",
@@ -146,7 +190,9 @@ void print(const Plan& plan) {
                      grouped(std::ceil(facts.params / row.buckets)), row.route,
                      row.overlapped.bottleneck});
   }
-  std::cout << markdown_table(table, 1) << '\n' << verdict(plan) << '\n' << notes_on(plan);
+  std::cout << markdown_table(table, 1) << '\n'
+            << verdict(plan) << '\n'
+            << pays_text(plan) << notes_on(plan);
 }
 
 nlohmann::ordered_json to_json(const Plan& plan) {
@@ -163,7 +209,11 @@ nlohmann::ordered_json to_json(const Plan& plan) {
               {"cpu_s_per_byte", facts.network.cpu_s},
               {"measured_over", facts.transport},
               {"methods", Json::array()},
+              {"device_bytes_per_s", or_null(facts.device.bytes_per_s)},
+              {"device_host_bytes_per_s", or_null(facts.device.host_bytes_per_s)},
+              {"device_operations_per_s", or_null(facts.device.operations_per_s)},
               {"verdict", verdict(plan)},
+              {"pays_up_to_bytes_per_s", or_null(facts.world == 1 ? 0 : pays_up_to(plan))},
               {"notes", notes_on(plan)}};
   for (const PlanRow& row : plan.rows) all["methods"].push_back(row_json(row, facts));
   return all;
@@ -212,7 +262,8 @@ void print_scaling(const std::vector<Plan>& plans) {
             << " latency: step time (share of forward and backward)\n\n"
             << scaling_table(plans) << '\n';
   for (const Plan& plan : plans) {
-    std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan) << '\n';
+    std::cout << grouped(plan.facts.world) << " ranks: " << verdict(plan) << '\n'
+              << pays_text(plan);
   }
   std::cout << notes_on(plans.front());
 }

@@ -26,6 +26,10 @@ struct Plan {
 // part of arithmetic, if it matters. Empty unless both exist.
 std::string verdict(const Plan& plan);
 
+// The highest goodput of a rank, in bytes per second, at which compression pays by the verdict's
+// rule, with all else as in the plan; 0: at none.
+double pays_up_to(const Plan& plan);
+
 // Limits of the numbers, one per line; empty: none.
 std::string notes_on(const Plan& plan);
 

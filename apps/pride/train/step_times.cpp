@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +32,8 @@ class StepRunner {
       : comm_(comm),
         how_(how),
         plan_(make_plan(how.options, comm.size())),
-        model_(make_model(plan_, at::kCPU)),
+        device_(device_of(plan_.options, comm)),
+        model_(make_model(plan_, device_)),
         tensors_(named_parameters(*model_, plan_.options.decay_all)) {
     Sampler sampler(plan_.task->n_samples(), plan_.task->labels(),
                     {.sharding = plan_.sharding,
@@ -40,7 +42,7 @@ class StepRunner {
                      .world = comm.size()});
     std::vector<Draw> draws(static_cast<std::size_t>(plan_.options.batch));
     sampler.draw(0, draws);
-    batch_ = plan_.task->train_batch(draws);
+    batch_ = moved_to(device_, plan_.task->train_batch(draws));
     for (const auto& p : model_->parameters()) initial_.push_back(p.tensor.detach().clone());
     add_steps();
   }
@@ -58,6 +60,7 @@ class StepRunner {
   void add_steps() {
     steps_.push_back({{.name = kBackwardOnly}, [&] {
                         backward(nullptr);
+                        wait();
                         return StepReport{};
                       }});
     if (!how_.methods.empty()) add_no_exchange();
@@ -85,14 +88,32 @@ class StepRunner {
     steps_.back().row.bucket_coords = 0;  // no ranks to be equal with
   }
 
-  void add(const std::string& name, Communicator& comm, const OptimizerOptions& options) {
+  void add(const std::string& name, Communicator& comm, OptimizerOptions options) {
+    choose_place(options);
     const auto optimizer = std::make_shared<Optimizer>(comm, tensors_.layout(), options);
     const StepRow row{
         .name = name, .overlap = options.overlap, .bucket_coords = options.bucket_coords};
-    steps_.push_back({row, [this, optimizer, overlap = options.overlap] {
+    steps_.push_back({row,
+                      [this, optimizer, overlap = options.overlap] {
                         backward(overlap ? optimizer.get() : nullptr);
-                        return overlap ? tensors_.finish_step() : tensors_.step(*optimizer);
-                      }});
+                        StepReport report =
+                            overlap ? tensors_.finish_step() : tensors_.step(*optimizer);
+                        wait();
+                        return report;
+                      },
+                      [this, options]() mutable { choose_place(options); }});
+  }
+
+  void choose_place(OptimizerOptions& options) {
+    tensors_.run_on(run_on_of(how_.options), options,
+                    how_.options.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  }
+
+  // For a GPU's work, which calls only queue.
+  void wait() const {
+    if (device_.is_cpu()) return;
+    const c10::impl::VirtualGuardImpl guard(device_.type());
+    guard.synchronizeStream(guard.getStream(device_));
   }
 
   void restore() {
@@ -104,8 +125,9 @@ class StepRunner {
   // A digest of what must be equal on all ranks.
   std::uint64_t hash() {
     Digest digest;
-    for (const Tensor& t : tensors_.parameters()) {
-      digest.bytes({static_cast<const std::byte*>(t.data), t.n * size_of(t.dtype)});
+    for (const ModelParameter& p : model_->parameters()) {
+      const at::Tensor values = p.tensor.detach().cpu().contiguous();
+      digest.bytes({static_cast<const std::byte*>(values.data_ptr()), values.nbytes()});
     }
     return digest.value();
   }
@@ -124,6 +146,7 @@ class StepRunner {
   Communicator& comm_;
   const StepBench& how_;
   TrainPlan plan_;
+  at::Device device_;
   std::unique_ptr<Model> model_;
   ModuleTensors tensors_;
   Batch batch_;

@@ -27,10 +27,15 @@ struct NamedParameter {
   int group = 0;      // TensorSpec::group
 };
 
+// Where a method runs: kAuto: on the GPU that holds all parameters, if it can, otherwise on the
+// host.
+enum class RunOn { kAuto, kHost, kDevice };
+
 // Holds handles of the parameters. They keep their storage, and each call reads their present
-// addresses, so set_data(), loads and copies between calls are allowed. Dense row-major tensors in
-// CPU memory are read and written in place. Tensors on a device (page-locked copies) or with other
-// strides go through host copies of their dtype. The float32 masters of bfloat16 and float16
+// addresses, so set_data(), loads and copies between calls are allowed. Dense row-major tensors are
+// read and written in place if they are in CPU memory, or on the GPU that run_on() has chosen.
+// Others go through copies of their dtype: tensors with other strides, and tensors on a device
+// (page-locked copies) if the method runs on the host. The float32 masters of bfloat16 and float16
 // parameters are state of the optimizer. One thread at a time; each thread that runs backward needs
 // its own ModuleTensors.
 //
@@ -48,11 +53,25 @@ class ModuleTensors {
   // Tensors in the order given.
   const Layout& layout() const noexcept;
 
-  // The parameters' memory, read-only: valid until the next call, as long as they are not moved.
+  // Chooses where the method of these options runs. Call it before the optimizer is made. For a GPU
+  // it sets options.device, stream and orthogonalise, with products of matrices in float32 or
+  // bfloat16. In the calls below pride's work and torch's current stream then wait for each other.
+  // Returns why the method runs on the host although parameters are on a GPU. Empty: it does not,
+  // or kHost was given. Throws InvalidArgument with the reason if kDevice is not possible.
+  std::string run_on(RunOn where, OptimizerOptions& options,
+                     at::ScalarType products = at::ScalarType::Float);
+  bool is_on_device() const noexcept;
+  std::string device_name() const;  // "cuda:0 (NVIDIA H100 80GB HBM3)"; for the host: "cpu"
+
+  // The parameters' memory, read-only: valid until the next call, as long as they are not moved. On
+  // a GPU it is the GPU's memory, for calls of the optimizer.
   std::span<const Tensor> parameters();
 
-  // Calls body(parameters()), then copies host copies back, unless body throws.
+  // Calls body(parameters()), which calls the optimizer. With change() the optimizer may write to
+  // the parameters, and copies are copied back, unless body throws. With read() it only reads, as
+  // in hand_over().
   void change(const std::function<void(std::span<const Tensor>)>& body);
+  void read(const std::function<void(std::span<const Tensor>)>& body);
 
   // The gradients' memory; null data: the parameter has no .grad and is unused in a step. Valid
   // until the next call of gradients(), zero_grad() or a step.
@@ -78,9 +97,10 @@ class ModuleTensors {
   StepReport step(Optimizer& optimizer);
 
   // The overlapped step: begin before the last backward, which then hands each tensor to the
-  // optimizer when its gradient is complete; finish afterwards. From a GPU all are handed over in
-  // finish_step, so that backward does not wait for copies. Errors of the exchange are thrown by
-  // backward or finish_step. Parameters and gradients must not be changed or moved in between.
+  // optimizer when its gradient is complete; finish afterwards. If tensors of a GPU have a method
+  // on the host, all are handed over in finish_step, so that backward does not wait for copies.
+  // Errors of the exchange are thrown by backward or finish_step. Parameters and gradients must not
+  // be changed or moved in between.
   void begin_step(Optimizer& optimizer);
   StepReport finish_step();
 

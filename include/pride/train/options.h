@@ -81,6 +81,7 @@ struct TrainOptions {
   std::string hierarchical = {};  // "L", "auto"; empty: no hierarchical route
   std::string non_finite = "raise";
   std::string device = "cpu", dtype = "float32";
+  std::string run_on = "auto";  // where the method runs: RunOn of ModuleTensors
   double timeout_s = 300;
 };
 

@@ -195,8 +195,13 @@ std::vector<Flag> size_flags() {
           {.lowest = 1, .highest = kMostSteps, .rival = "epochs"}),
       run("device", &O::device, Role::kTraining,
           "cpu or cuda (needs a CUDA build of libtorch). Ranks are assigned to a machine's GPUs in "
-          "turn; the method runs on the host",
+          "turn",
           {.choices = {"cpu", "cuda"}}),
+      run("run-on", &O::run_on, Role::kTraining,
+          "With --device cuda, where the method runs: auto (on the GPU if it can, otherwise on the "
+          "host; the log says why), host (gradients are copied there) or device (an error if it "
+          "cannot). Same bits, except for products of matrices",
+          {.choices = {"auto", "host", "device"}}),
       run("dtype", &O::dtype, Role::kTraining,
           "float32, or bfloat16 for the model's weights, activations and gradients. The method's "
           "parameters and state are always float32",
@@ -208,8 +213,8 @@ std::vector<Flag> size_flags() {
       run("bucket-coords", &O::bucket_coords, Role::kTraining, "The same, in coordinates",
           {.lowest = 1, .highest = kMostSteps, .rival = "bucket-mb"}),
       run("overlap", &O::overlap, Role::kSpeed,
-          "Exchange on separate threads, in parallel with backward (not with --device cuda) and "
-          "the method's arithmetic. Default: on between processes"),
+          "Exchange on separate threads, in parallel with backward (with --device cuda only if the "
+          "method runs on the GPU) and the method's arithmetic. Default: on between processes"),
       run("exchange-threads", &O::exchange_threads, Role::kSpeed,
           "With --overlap: buckets in flight", {.lowest = 1, .highest = 16}),
       run("hierarchical", &O::hierarchical, Role::kTraining, kHierarchicalHelp,

@@ -73,25 +73,6 @@ TEST_F(KernelBenchWrong, CountsWordsNumbersHalvesAndWhatIsReturned) {
   EXPECT_EQ(wrong({}, [](auto& a) { a.result = 1; }), 1u);
 }
 
-// Sizes around words, runs, blocks and groups; every array is in order before and after.
-TEST(KernelBench, FindsEveryKernelRightOnEveryInstructionSet) {
-  const std::vector<std::size_t> n_rows = {1, 3, 4, 16};
-  const auto rows = kernel_rows(n_rows);
-  const std::vector<std::size_t> sizes = {1, 63, 1000, 4096, 70'001};
-  const auto cells = cells_of(rows, sizes, available_isas());
-  for (const KernelCell& cell : cells) {
-    EXPECT_EQ(cell.wrong_values.value_or(0), 0u)
-        << cell.name << ", n = " << cell.coords << ", " << cell.isa;
-    EXPECT_EQ(cell.wrong_values.has_value(), !cell.isa.empty() && cell.isa != kPlain) << cell.name;
-    EXPECT_GT(cell.times.min_s, 0) << cell.name;
-    EXPECT_GT(cell.memcpy_times.min_s, 0) << cell.name;
-  }
-  const auto of_one_isa = static_cast<std::size_t>(
-      std::ranges::count_if(rows, [](const KernelRow& row) { return !row.dispatched; }));
-  EXPECT_EQ(cells.size(),
-            sizes.size() * (of_one_isa + (rows.size() - of_one_isa) * available_isas().size()));
-}
-
 TEST(KernelBench, GivesEachRowItsOwnNameAndBytes) {
   const std::vector<std::size_t> n_rows = {4, 16};
   std::set<std::string> names;

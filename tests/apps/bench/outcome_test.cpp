@@ -57,6 +57,27 @@ TEST(Verdict, TellsArithmeticFromTheNetwork) {
       "pays");
 }
 
+// In order, without arithmetic: 10^6 bytes against 10^5. Compression pays while
+// (C + 10^6 / G) >= 1.03 (C + 10^5 / G), C = 1 s: G <= (10^6 - 1.03 10^5) / 0.03.
+TEST(PaysUpTo, IsWhereTheGainEnds) {
+  const auto of_bytes = [](const std::string& name, bool dense, double bytes) {
+    PlanRow made = row(name, dense, 1, 1);
+    made.method.rounds = 0;
+    made.method.bytes = bytes;
+    made.method.whole_gradient = true;
+    return made;
+  };
+  Plan plan{{.world = 4, .compute_s = 1, .exchange_threads = 1},
+            {of_bytes("lion", true, 1e6), of_bytes("dlion-vote", false, 1e5)}};
+  EXPECT_NEAR(pays_up_to(plan) / ((1e6 - 1.03e5) / 0.03), 1, 2e-3);
+  EXPECT_EQ(to_json(plan)["pays_up_to_bytes_per_s"], pays_up_to(plan));
+  plan.rows[1].method.bytes = 2e6;
+  EXPECT_EQ(pays_up_to(plan), 0) << "it sends more";
+  EXPECT_TRUE(to_json(plan)["pays_up_to_bytes_per_s"].is_null());
+  plan.rows.pop_back();
+  EXPECT_EQ(pays_up_to(plan), 0) << "nothing is compressed";
+}
+
 TEST(Notes, SayWhatIsNotModelledWhereRanksHaveLessThanTwoCores) {
   const auto notes = [](int world, double cores) {
     return notes_on({{.world = world, .cores = cores}, {row("lion", true, 1, 1)}});

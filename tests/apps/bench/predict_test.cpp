@@ -171,6 +171,66 @@ TEST(Plan, KnowsFragmentsAndDelaysOfLocalSteps) {
   EXPECT_NEAR(row.method.bytes, vote.method.bytes / 8, 0.1 * vote.method.bytes / 8);
 }
 
+// By hand: the gradient and Lion's momentum are read, the momentum is written; bits go to the host
+// and come back; the parameter is read and written.
+TEST(OnDevice, ArithmeticIsWhatItsBytesTake) {
+  const DeviceModel gpu{.bytes_per_s = 1e9, .host_bytes_per_s = 1e7, .operations_per_s = 1e6};
+  const auto at = [&](const PlanMethod& method, double operations = 0) {
+    const MethodInfo info = method_info(method.name, 4, method.options);
+    return on_device(gpu, {.name = "m", .vote_s = 7, .period = info.period}, method, 4, 1e6,
+                     operations);
+  };
+  const MethodModel vote = at({"dlion-vote"});
+  EXPECT_NEAR(vote.encode_s, 1e6 * (12 / 1e9 + 1 / 8.0 / 1e7), 1e-12);
+  EXPECT_NEAR(vote.apply_s, 1e6 * (8 / 1e9 + 1 / 8.0 / 1e7), 1e-12);
+  EXPECT_EQ(vote.vote_s, 7) << "on the host";
+  EXPECT_EQ(vote.matrix_s, 0);
+  // no host: a library adds up on the GPU
+  for (const PlanMethod& dense : {PlanMethod{"adamw"}, {"adamw", {{"dense", "bf16"}}}}) {
+    const MethodModel adamw = at(dense);
+    EXPECT_EQ(adamw.encode_s, 0);
+    EXPECT_NEAR(adamw.vote_s, 1e6 * 8 / 1e9, 1e-12);
+    EXPECT_NEAR(adamw.apply_s, 1e6 * 28 / 1e9, 1e-12);
+  }
+  const MethodModel local = at({"local-vote", {{"h", "8"}}});
+  EXPECT_NEAR(local.encode_s - local.local_s, 1e6 * (1 / 8.0 / 1e7 - 8 / 1e9), 1e-12)
+      << "a step without exchange has no bits, and the parameter at once";
+  if (!rules::has_blas()) GTEST_SKIP() << "no CBLAS, and no method of matrices";
+  EXPECT_NEAR(at({"dlion-muon"}, 5e6).matrix_s, 5, 1e-12);
+}
+
+TEST(OnDevice, MethodsOfTheHostCopyGradientsAndParameters) {
+  const DeviceModel gpu{.bytes_per_s = 1e9, .host_bytes_per_s = 1e7};
+  const MethodModel host{.name = "m", .encode_s = 3, .apply_s = 2};
+  for (const PlanMethod& method : {PlanMethod{"dgc"}, {"dlion-vote", {{"signs", "stochastic"}}}}) {
+    const MethodModel model = on_device(gpu, host, method, 4, 1e6, 0);
+    EXPECT_NEAR(model.encode_s, 3 + 0.4, 1e-12) << method.name;
+    EXPECT_NEAR(model.apply_s, 2 + 0.4, 1e-12) << method.name;
+  }
+}
+
+TEST(OnDevice, NeedsAllRates) {
+  const auto model = [](const DeviceModel& device, double operations) {
+    on_device(device, {.name = "m"}, {"dlion-vote"}, 4, 1e6, operations);
+  };
+  EXPECT_THROW(model({.bytes_per_s = 1}, 0), InvalidArgument);
+  EXPECT_THROW(model({.bytes_per_s = 1, .host_bytes_per_s = 1}, 1), InvalidArgument);
+  model({.bytes_per_s = 1, .host_bytes_per_s = 1}, 0);
+}
+
+TEST(Plan, OfADeviceHasItsTimesAndTheHostsVote) {
+  const auto world = make_thread_world(1);
+  PlanFacts facts{.world = 4, .network = kNetwork, .params = 1e5, .compute_s = 0.1};
+  facts.device = {.bytes_per_s = 1e6, .host_bytes_per_s = 1e6};
+  const PlanRow row = plan_step(*world.front(), {"dlion-vote"}, facts);
+  const MethodModel wanted = on_device(facts.device, {}, {"dlion-vote"}, 4, 1e5, 0);
+  EXPECT_EQ(row.method.encode_s, wanted.encode_s);
+  EXPECT_EQ(row.method.apply_s, wanted.apply_s);
+  EXPECT_GT(row.method.vote_s, 0);
+  EXPECT_EQ(step_at(facts, row, kNetwork.bytes_per_s), row.best_s());
+  EXPECT_GT(step_at(facts, row, kNetwork.bytes_per_s / 100), row.best_s());
+}
+
 TEST(TransformerLayout, HasBlocksOfMatricesOfAboutSoManyParameters) {
   for (const double params : {5e4, 1e5, 1e6, 1.24e8, 7e9}) {
     const Layout layout = transformer_layout(params);

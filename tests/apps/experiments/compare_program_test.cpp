@@ -203,19 +203,6 @@ TEST_F(Compare, CountsADenseBeginning) {
   expect_contains(outcome.out, " (late 1/");
 }
 
-// A small GPT takes ten times the default rate. Methods of local steps have no dense beginning.
-TEST_F(Compare, RecordsTheRateThatRunsTook) {
-  const Outcome outcome =
-      compare({"--methods", "dlion-vote,local-vote", "--seeds", "1", "--steps", "20"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  for (const char* label : {"dlion-vote", "local-vote"}) {
-    const json run = runs_of(label)[0];
-    EXPECT_EQ(run["lr"], run["method"]["lr"]);
-    EXPECT_GT(run["lr"], method_info(label, 1).default_lr);
-  }
-  EXPECT_EQ(outcome.out.find("(late"), std::string::npos) << outcome.out;
-}
-
 TEST_F(Compare, ReadsItsFlagsFromAFile) {
   const auto file = folder_.write(
       "run.toml", "methods = [\"lion\"]\nseeds = [4]\nsteps = 2\nset = [\"lion:lr=0.5\"]\n");

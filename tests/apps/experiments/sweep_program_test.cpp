@@ -239,10 +239,9 @@ TEST_F(SweepProgram, RefusesBeforeAnyRun) {
   const std::string long_name = refused().err;
   expect_contains(long_name, "a label has at most 100 characters");
   EXPECT_LT(long_name.size(), 600U) << "it is not shown whole";
-  // of another kind than sweeps: an earlier version's, another experiment's, none of ours
+  // another experiment's, none of ours
   for (const auto& [file, text, why] :
-       {std::tuple("compare.json", "{}", "holds a comparison of an earlier version"),
-        {"sweep.json", "{\"experiment\": \"compare\"}", "holds the records of 'compare'"},
+       {std::tuple("sweep.json", "{\"experiment\": \"compare\"}", "holds the records of 'compare'"),
         {"sweep.json", "{\"experiment\": 3}", "holds the records of '3'"}}) {
     folder_.write(fs::path("out") / file, text);
     write(kPair);
@@ -264,17 +263,6 @@ TEST_F(SweepProgram, RefusesToRunAsAJob) {
     }
   }
   EXPECT_FALSE(fs::exists(path("out")));
-}
-
-TEST_F(SweepProgram, KnowsRunsOfOlderVersionsWithABudget) {
-  write("[grid]\nmethod = \"lion-cub-auto\"\nseed = 1\nbudget-bits = 5\n");
-  ASSERT_EQ(sweep().code, 0);
-  // as versions wrote it that took the flag for one of the method's options
-  change_summaries([](json& summary) {
-    summary["settings"].erase("budget-bits");
-    summary["settings"]["method-opt"] = {"budget_bits=5"};
-  });
-  expect_contains(sweep("--list").out, "1 done, 0 failed, 0 missing");
 }
 
 TEST_F(SweepProgram, RefusesNamesThatAreNotUtf8) {

@@ -54,8 +54,8 @@ TEST(Questions, AreRefusedWithFileAndLine) {
        "\"query\" appears twice"},
       {R"({"query": "q", "choices": ["a", "b"]})", "no \"gold\""},
       {R"({"query": "q", "choices": ["a", "b"], "gold": 2})", "\"gold\" 2 is not an index of 2"},
-      {R"({"query": "q", "choices": ["a", "b"], "gold": -1})", "\"gold\" -1 is no index"},
-      {R"({"query": "q", "choices": ["a", "b"], "gold": "a"})", "\"gold\" \"a\" is no index"},
+      {R"({"query": "q", "choices": ["a", "b"], "gold": -1})", "\"gold\" -1 is not an index"},
+      {R"({"query": "q", "choices": ["a", "b"], "gold": "a"})", "\"gold\" \"a\" is not an index"},
       {R"({"query": "q", "choices": ["a", "b"], "gold": 0.5})", "is not an index"}};
   for (const auto& [line, why] : bad) {
     const path file = folder.write("bad.jsonl", record("fine", {"a", "b"}, 0) + line + "\n");

@@ -138,15 +138,6 @@ std::vector<double> packed_vote(float x, const std::vector<std::vector<float>>& 
 // x is about 1 in size and moves by 1e-3 a step: 20 roundings of 2^-25 are below this
 constexpr double kRounding = 2e-6;
 
-TEST(Replay, EqualsAdamWOfTorch) {
-  for (const int workers : {1, 3, 4}) {
-    const Recording recording = record(workers);
-    const ReplayResult result = replay(recording, options("adamw", kGroup));
-    const Difference d = compare(recording, result, kRounding, adamw);
-    EXPECT_LT(d.largest, kRounding) << workers << " workers, seed " << kSeed;
-  }
-}
-
 TEST(Replay, EqualsPackedMajorityVoteAtOddWorlds) {
   for (const int workers : {1, 3, 5, 7}) {
     const Recording recording = record(workers);
@@ -166,26 +157,6 @@ TEST(Replay, GivesShapesOfTheContract) {
   EXPECT_EQ(result.params.at("param.scale").shape, (Shape{kSteps}));
   EXPECT_EQ(result.params.at("param.scale").values.size(), static_cast<std::size_t>(kSteps));
   EXPECT_EQ(result.n_coords, 37U * 65 + 65 + 1);
-}
-
-TEST(Replay, BucketsNeverChangeABit) {
-  const Recording recording = record(4);
-  for (const char* method : {"adamw", "lion", "dlion-vote", "dlion-avg"}) {
-    ReplayOptions small = options(method, kGroup);
-    small.optimizer.bucket_coords = 64;
-    EXPECT_EQ(replay(recording, small).param_hash,
-              replay(recording, options(method, kGroup)).param_hash)
-        << method;
-  }
-}
-
-TEST(Replay, SeedDecidesTiesOnly) {
-  ReplayOptions other = options("dlion-vote", kGroup);
-  other.optimizer.seed = 1;
-  EXPECT_NE(replay(record(4), other).param_hash,
-            replay(record(4), options("dlion-vote", kGroup)).param_hash);
-  EXPECT_EQ(replay(record(3), other).param_hash,
-            replay(record(3), options("dlion-vote", kGroup)).param_hash);
 }
 
 TEST(Replay, NoDecayExemptsMatchingTensorsOnly) {

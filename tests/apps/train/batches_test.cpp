@@ -192,8 +192,8 @@ TEST(Clip, ScalesDownToTheLimitAndNeverUp) {
   std::vector<float> a(37, 0.5F), b(63, 0.5F);
   const std::vector<ConstTensor> g = {a, ConstTensor(), b};  // one without a gradient
   EXPECT_NEAR(norm(g), 5, 1e-12);
-  EXPECT_EQ(clip_factor(g, 10), 1.0F);
-  EXPECT_EQ(clip_factor(g, 1), 0.2F);
+  EXPECT_EQ(clip_factor(norm(g), 10), 1.0F);
+  EXPECT_EQ(clip_factor(norm(g), 1), 0.2F);
 }
 
 TEST(Clip, TakesTheNormOfNarrowGradientsAsOfTheSameNumbersInFloat32) {
@@ -210,7 +210,7 @@ TEST(Clip, TakesTheNormOfNarrowGradientsAsOfTheSameNumbersInFloat32) {
 TEST(Clip, LeavesWhatIsNotFiniteForTheOptimizerToName) {
   std::vector<float> g(100, 0.5F);
   g[37] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(clip_factor(std::vector<ConstTensor>{g}, 1), 1.0F);
+  EXPECT_EQ(clip_factor(norm(std::vector<ConstTensor>{g}), 1), 1.0F);
 }
 
 }  // namespace

@@ -112,25 +112,6 @@ TEST_F(Train, ResumesFromTheNewestGoodCheckpointAndSaysSo) {
   expect_contains(rest["notes"][1].dump(), "state-rank3.safetensors");
 }
 
-TEST_F(Train, ReadsCheckpointsOfVersion01) {
-  const json whole = summary({"--steps", "4", "--save-every", "2", "--out", path("out")});
-  const fs::path file = checkpoint("out", 2) / "checkpoint.json";
-  json facts = json::parse(bytes_of(file));
-  for (const char* newer : {"files", "checksum", "settings"}) facts.erase(newer);
-  folder_.write(file, facts.dump());
-  const json rest = summary({"--steps", "4", "--resume", file.parent_path().string()});
-  EXPECT_EQ(rest["param_hash"], whole["param_hash"]);
-  expect_contains(rest["notes"].dump(), "without checksums");
-  // its parts are told apart by their step, and the hash of the parameters
-  for (const auto& [part, why] : {std::pair("state-rank0.safetensors", "is of step 4"),
-                                  {"model.safetensors", "reads it, has param_hash"}}) {
-    const std::string good = bytes_of(file.parent_path() / part);
-    folder_.write(file.parent_path() / part, bytes_of(checkpoint("out", 4) / part));
-    expect_error({"--steps", "4", "--resume", file.parent_path().string()}, why, 1);
-    folder_.write(file.parent_path() / part, good);
-  }
-}
-
 TEST_F(Train, SaysWhichSettingsHaveChangedSinceTheCheckpoint) {
   summary({"--steps", "4", "--save-every", "2", "--lr", "1e-3", "--out", path("out")});
   const Arguments resume = {"--steps", "4", "--resume", checkpoint("out", 2).string()};

@@ -14,6 +14,7 @@
 #include "pride/train/trainer.h"
 #include "rules/orthogonalise.h"
 #include "support/coordinator.h"
+#include "torch/fake_gpu.h"
 #include "train/io/safetensors.h"
 #include "train/personal.h"
 #include "train/replica.h"
@@ -163,6 +164,23 @@ INSTANTIATE_TEST_SUITE_P(
       std::ranges::replace(name, '-', '_');
       return name;
     });
+
+// On the GPU that the tests play, as on the host: a coordinator's run, and personal tensors.
+TEST_P(Personal, TensorsLieOnAGpuTogetherWithTheOthers) {
+  TrainOptions options = options_of(GetParam().method, GetParam().options);
+  options.clip_norm = 0.5;
+  PersonalRuns host(options), gpu(options);
+  const auto want = host.run(options);
+  const FakeGpu fake;
+  const auto got = gpu.run(options);
+  for (int w = 0; w < 2; ++w) {
+    const auto i = static_cast<std::size_t>(w);
+    EXPECT_EQ(got[i].param_hash, want[i].param_hash);
+    EXPECT_EQ(std::ranges::count(got[i].start.notes, "the method runs on cuda:0 (Fake A)"), 1);
+    const Tensors there = gpu.model(w), here = host.model(w);
+    for (const auto& [name, tensor] : here) EXPECT_EQ(there.at(name).values, tensor.values) << name;
+  }
+}
 
 // AdamW works by coordinate: with one worker it is all one which tensors are whose.
 TEST(PersonalTensors, TakeTheStepsThatTheMethodWouldTake) {

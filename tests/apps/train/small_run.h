@@ -6,9 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <memory>
+#include <string>
 
 #include "apps/train/signs.h"
+#include "pride/error.h"
 #include "pride/train/model.h"
 #include "pride/train/trainer.h"
 
@@ -51,5 +54,23 @@ inline void register_line() {
   }();
   EXPECT_TRUE(done);
 }
+
+// All that a run reports of its steps and evaluations, but for times.
+class Log final : public Observer {
+ public:
+  void on_step(const WorldStep& step) override {
+    text += concat("step ", step.step, " of ", step.ranks.size(), ":");
+    for (const RankStep& r : step.ranks) {
+      text += concat(" ", std::bit_cast<std::uint64_t>(r.loss), "/", r.bytes_sent, "/",
+                     r.bytes_received, "/", r.skipped, "/", r.absent);
+    }
+    text += "\n";
+  }
+  void on_eval(std::int64_t step, const Facts& metrics, double) override {
+    const double loss = number_of(metrics, "loss");
+    text += concat("evaluation ", step, ": ", std::bit_cast<std::uint64_t>(loss), "\n");
+  }
+  std::string text;
+};
 
 }  // namespace pride::app::test

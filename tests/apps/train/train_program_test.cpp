@@ -88,16 +88,6 @@ TEST_F(Train, RecordsWhatHappened) {
   EXPECT_EQ(s["model"]["parameters"], n);
 }
 
-TEST_F(Train, GivesTheSameBitsForAnyBucketsAndOverlap) {
-  for (const std::string method : kMethods) {
-    const json a = summary({"--steps", "5", "--method", method});
-    const json b =
-        summary({"--steps", "5", "--method", method, "--bucket-coords", "1000", "--overlap"});
-    EXPECT_EQ(a["param_hash"], b["param_hash"]) << method;
-    EXPECT_EQ(a["final"]["loss"], b["final"]["loss"]) << method;
-  }
-}
-
 TEST_F(Train, GivesTheSameBitsInTwoLevels) {
   for (const std::string method : {"dlion-vote", "dlion-avg"}) {
     const json one = summary({"--steps", "5", "--method", method});
@@ -280,10 +270,9 @@ TEST_F(Train, WeighsVotesBySamples) {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return outcome.code == 0 ? json::parse(outcome.out)["param_hash"] : json();
   };
-  for (const std::string method : {"dlion-vote", "dlion-avg"}) {
-    EXPECT_NE(hash(method, "dirichlet:0.3", "samples"), hash(method, "dirichlet:0.3", "equal"));
-    EXPECT_EQ(hash(method, "replicate", "samples"), hash(method, "replicate", "equal"));
-  }
+  EXPECT_NE(hash("dlion-vote", "dirichlet:0.3", "samples"),
+            hash("dlion-vote", "dirichlet:0.3", "equal"));
+  EXPECT_EQ(hash("dlion-vote", "replicate", "samples"), hash("dlion-vote", "replicate", "equal"));
   const Outcome dense =
       train(words("--task cifar10 --data ", data,
                   " --steps 1 --method lion --sharding dirichlet:0.3 --vote-weight samples"));

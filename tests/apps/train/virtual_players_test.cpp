@@ -18,24 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// All that a run reports of its steps and evaluations, but for times.
-class Log final : public Observer {
- public:
-  void on_step(const WorldStep& step) override {
-    text += concat("step ", step.step, " of ", step.ranks.size(), ":");
-    for (const RankStep& r : step.ranks) {
-      text += concat(" ", std::bit_cast<std::uint64_t>(r.loss), "/", r.bytes_sent, "/",
-                     r.bytes_received, "/", r.skipped, "/", r.absent);
-    }
-    text += "\n";
-  }
-  void on_eval(std::int64_t step, const Facts& metrics, double) override {
-    const double loss = number_of(metrics, "loss");
-    text += concat("evaluation ", step, ": ", std::bit_cast<std::uint64_t>(loss), "\n");
-  }
-  std::string text;
-};
-
 // With labels, which dirichlet deals unequally.
 class Labelled final : public Signs {
  public:

@@ -98,7 +98,8 @@ TEST(ImageFolder, RefusesImagesThatItWouldHaveToLeaveOut) {
   refuses("train/a/more", link_to_folder, "a link to a folder");
   refuses(
       "train/a/pipe.jpg",
-      [](const std::filesystem::path& at) { ASSERT_EQ(mkfifo(at.c_str(), 0600), 0); }, "no file");
+      [](const std::filesystem::path& at) { ASSERT_EQ(mkfifo(at.c_str(), 0600), 0); },
+      "not a file");
   refuses(
       "train/\xFF", [](const auto& at) { std::filesystem::create_directory(at); }, "UTF-8");
 }

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "device/cuda/job_cases.h"
+#include "bench/device/job_cases.h"
 #include "device/cuda/machine.h"
 #include "pride/error.h"
 

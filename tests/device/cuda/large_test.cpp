@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "device/cuda/job_cases.h"
+#include "bench/device/job_cases.h"
 #include "device/cuda/machine.h"
 
 namespace pride {

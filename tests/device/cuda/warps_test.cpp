@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "device/cuda/job_cases.h"
+#include "bench/device/job_cases.h"
 
 namespace pride {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/cuda/job_cases.h"
+#include "bench/device/job_cases.h"
 
 #include <algorithm>
 #include <cmath>

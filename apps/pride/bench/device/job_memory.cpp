@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "device/cuda/job_cases.h"
+#include "bench/device/job_cases.h"
 #include "pride/error.h"
 
 namespace pride {

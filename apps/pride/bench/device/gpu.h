@@ -1,0 +1,59 @@
+// What the kernels take on a GPU, beside the GPU's own copies, and whether they are right.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/kernels/measure.h"
+#include "bench/timing.h"
+#include "device/device.h"
+
+namespace pride::app {
+
+// Copies, in bytes per second: within the memory of the GPU, read and written; and those that the
+// host's page-locked memory sends or receives.
+struct GpuRates {
+  double memory = 0, to_host = 0, from_host = 0;
+};
+// Each over `bytes`, at least `seconds` long and `least` times.
+GpuRates measure_rates(Device& device, std::size_t bytes, double seconds, int least);
+
+struct GpuCell {
+  std::string name, dtype;  // of gradients and of narrow parameters
+  std::size_t coords = 0;   // of one tensor
+  double bytes = 0;         // read and written in a launch
+  Times times = {};
+  double copy_s = 0;             // of as many bytes, half of them read, at the rate of large copies
+  std::size_t wrong_arrays = 0;  // without the host's bits; of at most 100,000 coordinates
+
+  double bytes_per_s() const { return bytes / times.median_s; }
+  double of_copy() const { return copy_s / times.median_s; }
+};
+
+// Kernels of whose name `pattern`, a regular expression, matches some part, at each of how.sizes,
+// with float32, and with bfloat16 where they read that. A short launch is repeated without a pause;
+// times are per launch. Calls `done` after each cell. Throws as matching_rows() on the pattern.
+void bench_gpu_kernels(Device& device, const KernelBench& how, const std::string& pattern,
+                       double copy_rate, const std::function<void(const GpuCell&)>& done);
+
+// Float arrays in the memory of a GPU, zero at first.
+class GpuArrays {
+ public:
+  explicit GpuArrays(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+  const std::shared_ptr<Device>& device() const noexcept { return device_; }
+  std::span<float> add(std::size_t n);
+  void write(std::span<const float> from, std::span<float> to) const;
+  void read(std::span<const float> from, std::span<float> to) const;
+  void wait() const { device_->wait(device_->record()); }
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::vector<std::shared_ptr<void>> blocks_;
+};
+
+}  // namespace pride::app

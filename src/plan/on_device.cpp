@@ -1,0 +1,62 @@
+// A method's arithmetic on a GPU, from the GPU's rates, and where links are as fast as it needs.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "pride/error.h"
+#include "pride/plan.h"
+
+namespace pride {
+namespace {
+
+constexpr double kFloat = sizeof(float);
+
+}  // namespace
+
+MethodModel on_device(const DeviceModel& device, MethodModel model, const PlanMethod& method,
+                      int world, double d, double operations) {
+  PRIDE_CHECK(device.bytes_per_s > 0 && device.host_bytes_per_s > 0,
+              "plan: the device's rates are ", device.bytes_per_s, " and ", device.host_bytes_per_s,
+              " bytes per second, must be above 0");
+  const MethodInfo info = method_info(method.name, world, method.options);
+  const auto copied = [&](double bytes) { return d * bytes / device.host_bytes_per_s; };
+  const bool dense = method_info(method.name, world).bits_up >= 32;  // in bfloat16, too
+  if (!dense && !why_host_only(method.name, method.options).empty()) {
+    model.encode_s += copied(kFloat);
+    model.apply_s += copied(kFloat);
+    if (model.period > 1) model.local_s += copied(2 * kFloat);
+    return model;
+  }
+  PRIDE_CHECK(operations == 0 || device.operations_per_s > 0, "plan: ", method.name,
+              " multiplies matrices: how many operations per second does the device make "
+              "(--device-operations)?");
+  const auto moved = [&](double bytes) { return d * bytes / device.bytes_per_s; };
+  const double state = 2 * kFloat * info.state_floats, parameter = 2 * kFloat;
+  // bits of an exchange of all coordinates: info has the mean over a period
+  const auto bits = static_cast<double>(info.period) / 8;
+  model.matrix_s = operations > 0 ? operations / device.operations_per_s : 0;
+  model.local_s = model.period > 1 ? moved(kFloat + state + parameter) + model.matrix_s : 0;
+  if (dense) {
+    model.encode_s = model.matrix_s;
+    model.vote_s = moved(2 * kFloat);
+    model.apply_s = moved(kFloat + state + parameter);
+    return model;
+  }
+  model.encode_s = moved(kFloat * (model.whole_gradient ? 2 : 1) + state) +
+                   copied(info.bits_up * bits) + model.matrix_s;
+  model.apply_s = moved(parameter) + copied(info.bits_down * bits);
+  return model;
+}
+
+double step_at(const PlanFacts& facts, const PlanRow& row, double bytes_per_s) {
+  NetworkModel network = facts.network;
+  network.bytes_per_s = bytes_per_s;
+  const StepModel step{.world = facts.world,
+                       .compute_s = facts.compute_s,
+                       .buckets = row.buckets,
+                       .exchange_threads = facts.exchange_threads,
+                       .cores = facts.cores};
+  return std::min(predict(network, row.method, step, false).step_s,
+                  predict(network, row.method, step, true).step_s);
+}
+
+}  // namespace pride
