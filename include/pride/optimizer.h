@@ -82,6 +82,15 @@ struct OptimizerOptions {
   // With a device: needed by methods that orthogonalise matrices.
   Orthogonalise orthogonalise = nullptr;
   void* stream = nullptr;  // with a device: as Optimizer::set_stream()
+  // Of a part of a model (TensorSpec::first_coord), whose other parts have optimizers of their own:
+  // adds to each value those of all other parts. A step with non_finite = kSkip or clip_global_norm
+  // calls it once, on the thread of finish_step(), between exchange and apply, with {sum of squares
+  // of the mean gradient, or 0 without clip_global_norm; 1 where the gradient is not finite, or 0}.
+  // All parts then skip the step, or clip it by the norm of all. What it throws ends the step and
+  // fails the communicator. REQUIRES: no coordinator, no virtual workers; with kSkip a method
+  // without local steps.
+  std::function<void(std::span<double> values)> sum_of_parts = nullptr;
+
   // Instead of other ranks: the number of virtual workers, which this process plays in turn over
   // one copy of the parameters (docs/virtual_workers.md). 0: none. hand_over() gets the gradients
   // of each, then step_workers() runs the step of all. Parameters, states and counted bytes are

@@ -46,10 +46,33 @@ def stop_averaging(model, ranks):
         local_gradients(wrapped)
 
 
-def named(groups, model):
-    """The groups with (name, parameter) pairs, as the optimizer accepts them."""
+def in_place_of(given, model, make, arguments, schedulers=()):
+    """What `make` makes over the groups of another optimizer, which has taken no step. Its rates and
+    decays count where `arguments` have none. Rates of groups keep their ratios, and a group without
+    decay stays so beside others that have it. One of pride's optimizers is returned as it is."""
+    kind = type(given).__name__
+    if isinstance(given, Optimizer):
+        if arguments:
+            raise InvalidArgument(f"pride: the optimizer is a {kind} already: give {list(arguments)} "
+                                  "to it")
+        return given
+    if given.state:
+        raise InvalidArgument(f"pride: the {kind} has a state, which pride's optimizer cannot take: "
+                              "give it before its first step")
+    if any(getattr(scheduler, "optimizer", None) is given for scheduler in schedulers):
+        raise InvalidArgument(f"pride: a scheduler of the {kind} would go on with that: make pride's "
+                              "optimizer yourself, and the scheduler over it")
     names = {id(p): name for name, p in model.named_parameters()}
-    return [{**group, "params": [(names[id(p)], p) for p in group["params"]]} for group in groups]
+    usual, arguments = given.defaults["lr"], dict(arguments)
+    rate, decay = arguments.pop("lr", usual), arguments.pop("weight_decay", None)
+    decays = any(group.get("weight_decay") for group in given.param_groups)
+    groups = []
+    for group in given.param_groups:
+        own = group.get("weight_decay", 0.0)
+        groups.append({"params": [(names[id(p)], p) for p in group["params"]],
+                       "lr": rate * (group["lr"] / usual if usual else 1.0),
+                       "weight_decay": own if decay is None or (decays and not own) else decay})
+    return make(groups, **arguments)
 
 
 class Meter:

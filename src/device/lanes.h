@@ -165,8 +165,12 @@ PRIDE_BODY u64 mix64(u64 key, u64 counter) {
 }
 // kernels::HashWords
 struct Hash {
-  u64 key, first_word, flip;
-  PRIDE_BODY u64 at(u64 k) const { return mix64(key, first_word + k) ^ flip; }
+  u64 key, first_word, flip, shift;
+  PRIDE_BODY u64 at(u64 k) const {
+    const u64 word = mix64(key, first_word + k);
+    if (shift == 0) return word ^ flip;
+    return ((word >> shift) | (mix64(key, first_word + k + 1) << (64 - shift))) ^ flip;
+  }
 };
 // kernels::Blend, kernels::Step
 struct Betas {

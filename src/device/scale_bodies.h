@@ -108,7 +108,7 @@ struct Compress {
 PRIDE_BODY void compress(const Compress& j, u64 at) {
   const u64 k = at / kChunk, begin = begin_of(k, j.lead), end = end_of(k, j.lead, j.size);
   const Values g = part_of(j.g, begin);
-  const Hash zeros = {j.zeros.key, j.zeros.first_word + begin / 64, j.zeros.flip};
+  const Hash zeros = {j.zeros.key, j.zeros.first_word + begin / 64, j.zeros.flip, j.zeros.shift};
   const u32 n = (u32)(end - begin);
   Partial partial;
   PRIDE_NO_UNROLL

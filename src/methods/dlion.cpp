@@ -40,8 +40,7 @@ void serve_vote(const Shard& shard, std::span<const Frame> signs, const Round& r
     if (tie == Tie::kZero) {
       kernels::vote_ternary(rows, positive, out.nonzero.subspan(run.first_word, run.n_words));
     } else {
-      const std::uint64_t first = shard.begin / 64 + run.first_word;
-      kernels::vote(rows, tie_words(round.seed, round.step, first), positive);
+      kernels::vote(rows, tie_words(round.seed, round.step, run.in_whole), positive);
     }
   }
 }

@@ -48,8 +48,9 @@ bool stochastic_update(const Piece& p, GradientView grad, const StepContext& ctx
     m.subspan(at - p.begin, end - at).for_blocks([&](std::size_t, std::span<float> momentum) {
       finite &= kernels::lion_blend(g, blend, momentum, part) == kernels::kAllFinite;
     });
-    kernels::stochastic_signs(part, scale, {ctx.seed, ctx.step, ctx.rank, at},
-                              zero_words(ctx.seed, ctx.step, ctx.rank, at / 64),
+    const std::uint64_t first = p.in_whole(at);
+    kernels::stochastic_signs(part, scale, {ctx.seed, ctx.step, ctx.rank, first},
+                              zero_words(ctx.seed, ctx.step, ctx.rank, first),
                               signs.subspan((at - p.begin) / 64, words_for(end - at)));
   }
   return finite;
@@ -79,12 +80,12 @@ void encode_piece(Space& space, const Piece& p, GradientView grad, const StepCon
                   const kernels::Blend& blend, const SignRule& rule, Floats m,
                   std::span<std::uint64_t> signs, FaultSlot fault) {
   const bool exact = rule.scales.empty();
-  const auto zeros = zero_words(ctx.seed, ctx.step, ctx.rank, p.begin / 64);
+  const auto zeros = zero_words(ctx.seed, ctx.step, ctx.rank, p.in_whole(p.begin));
   if (rule.matrices != nullptr && rule.matrices->has(p.tensor)) {
     rule.matrices->encode(p, ctx, signs, fault);
     if (exact || *fault.word <= fault.tensor) return;
     kernels::stochastic_signs(rule.matrices->direction(p), rule.scales[p.tensor],
-                              {ctx.seed, ctx.step, ctx.rank, p.begin}, zeros, signs);
+                              {ctx.seed, ctx.step, ctx.rank, p.in_whole(p.begin)}, zeros, signs);
   } else if (exact) {
     space.lion_sign_update(grad.of(p), blend, zeros, m, signs, fault);
   } else if (!stochastic_update(p, grad, ctx, blend, rule.scales[p.tensor], m, signs)) {

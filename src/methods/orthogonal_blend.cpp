@@ -193,8 +193,8 @@ void OrthogonalBlend::encode(const Piece& piece, const StepContext& ctx,
                              std::span<std::uint64_t> signs, FaultSlot fault) {
   const Held& held = finished(piece.tensor);
   space_.pack_signs(held.u.span().subspan(piece.begin - held.offset, piece.n()),
-                    zero_words(ctx.seed, ctx.step, ctx.rank, piece.begin / 64), signs, held.fault,
-                    fault);
+                    zero_words(ctx.seed, ctx.step, ctx.rank, piece.in_whole(piece.begin)), signs,
+                    held.fault, fault);
 }
 
 void OrthogonalBlend::release() {

@@ -71,8 +71,8 @@ class TernGrad final : public Method {
               p.tensor, p.begin, p.end, [&](std::size_t at, std::span<const float> g) {
                 const std::size_t word = (at - p.begin) / 64, n = words_for(g.size());
                 kernels::ternarise(g, limits_[p.tensor], scales_[p.tensor],
-                                   {ctx.seed, ctx.step, ctx.rank, at}, plus.subspan(word, n),
-                                   not_minus.subspan(word, n));
+                                   {ctx.seed, ctx.step, ctx.rank, p.in_whole(at)},
+                                   plus.subspan(word, n), not_minus.subspan(word, n));
               });
         }
       }

@@ -62,7 +62,7 @@ Optimizer::Impl::Impl(Communicator& user_comm, Layout the_layout, OptimizerOptio
     comms.back()->set_timeout(user_comm.timeout());
   }
   pipeline = std::make_unique<Pipeline>(comms, user_comm, *method, buckets, options.nodes,
-                                        options.overlap, space);
+                                        options.overlap, space, options.sum_of_parts);
 
   buckets_of_tensor.resize(layout.tensors().size());
   tensors_of_bucket.resize(buckets.size());
@@ -114,6 +114,13 @@ void Optimizer::Impl::prepare(const Communicator& user_comm) {
               "optimizer: exchange_threads = ", options.exchange_threads, ", must be from 1 to ",
               kMostExchangeThreads);
   buckets = make_buckets(layout, options.bucket_coords, size, protocol.alignment, protocol.cuts);
+  PRIDE_CHECK(!options.sum_of_parts || (!options.coordinator && options.virtual_workers == 0),
+              "optimizer: sum_of_parts with a coordinator or virtual workers, which have the whole "
+              "model");
+  PRIDE_CHECK(!options.sum_of_parts || options.non_finite != NonFinitePolicy::kSkip ||
+                  (period_of(*method) == 1 && protocol.delay == 0),
+              "optimizer: sum_of_parts and non_finite = skip with ", options.method,
+              ": in a step without exchange no other part knows of a gradient that is not finite");
   if (options.virtual_workers > 0) options.overlap = false;
   if (!options.coordinator) return;
   check_coordinator(user_comm);
@@ -141,6 +148,10 @@ void Optimizer::Impl::check_coordinator(const Communicator& user_comm) const {
               "optimizer: a coordinator's worker has a communicator of size ", "1, not ",
               user_comm.size());
   PRIDE_CHECK(!options.nodes.known(), "optimizer: nodes with a coordinator: its workers are alone");
+  for (const TensorSlot& slot : layout.tensors()) {
+    PRIDE_CHECK(slot.to_whole == 0, "optimizer: a coordinator's worker has the whole model, and '",
+                slot.spec.name, "' is of a part (first_coord ", *slot.spec.first_coord, ")");
+  }
   PRIDE_CHECK(
       options.clip_global_norm == 0,
       "optimizer: clip_global_norm with a coordinator: its records have no norm; clip each ",

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "methods/registry.h"
 #include "optimizer/reporting.h"
@@ -178,7 +179,7 @@ std::optional<NonFinite> VirtualWorkers::first_non_finite() const {
 
 void VirtualWorkers::clip_mean(double limit) {
   Worker& first = workers_.front();
-  grad_norm_ = mean_gradient_norm(*first.method, buckets_, first.flights);
+  grad_norm_ = std::sqrt(mean_gradient_squares(*first.method, buckets_, first.flights));
   if (grad_norm_ <= limit) return;
   for (Worker& w : workers_) w.ctx.grad_scale = static_cast<float>(limit / grad_norm_);
 }

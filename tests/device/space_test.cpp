@@ -124,7 +124,8 @@ TEST(DeviceKernels, EncodeAsTheHost) {
     Pair<float> m(both, both.floats(n)), u(both, both.floats(n)), n_of(both, both.floats(n));
     Pair<std::uint64_t> bits(both, both.words(n)), packed(both, both.words(n));
     Pair<std::uint32_t> faults(both, {Wire::kNoTensor, Wire::kNoTensor, Wire::kNoTensor, 3});
-    const kernels::HashWords zeros{77, 5, both.below(2) == 0 ? 0 : ~std::uint64_t{0}};
+    const kernels::HashWords zeros{77, 5, both.below(2) == 0 ? 0 : ~std::uint64_t{0},
+                                   both.below(2) == 0 ? 0u : 13u};
     run(both, [&](Space& space, bool on) {
       std::uint32_t* const words = faults.at(on).data();
       space.lion_sign_update(g.at(on), kBlend, zeros, m.at(on), bits.at(on), {words, 9});

@@ -15,6 +15,10 @@ typedef struct pride_group {
   double lr, beta1, beta2, eps, weight_decay;
 } pride_group;
 
+/* Adds to each of n values those of the other parts of a model. Not 0: it failed; it has then
+ * written why, at most `size` bytes with their 0. */
+typedef int (*pride_sum_of_parts)(void* user, double* values, uint64_t n, char* why, uint64_t size);
+
 /* pride_options_init() fills in the defaults; `method` and `groups` may stay as they are. */
 typedef struct pride_options {
   uint32_t struct_size;
@@ -44,6 +48,13 @@ typedef struct pride_options {
   pride_device* device;
   pride_orthogonalise orthogonalise;
   void* orthogonalise_user;
+  /* NULL; or of a part of a model (pride_layout_create_part()), whose other parts have optimizers
+   * of their own: with skip_non_finite or clip_global_norm it is called once a step, on a thread of
+   * pride_optimizer_finish(), with 2 values: the sum of squares of the mean gradient, or 0 without
+   * clip_global_norm; 1 where the gradient is not finite, else 0. All parts then skip the step, or
+   * clip it by the norm of all. Since PRIDE_C_VERSION 6. */
+  pride_sum_of_parts sum_of_parts;
+  void* sum_of_parts_user;
 } pride_options;
 
 /* `struct_size`: sizeof(pride_options) where it is called. */
@@ -130,6 +141,11 @@ PRIDE_API int pride_optimizer_get_group(const pride_optimizer* optimizer, int32_
 /* Appends tensors and groups; then set the parameters again. Collective. */
 PRIDE_API int pride_optimizer_add(pride_optimizer* optimizer, const pride_tensor* tensors,
                                   uint64_t n, const pride_group* groups, uint64_t n_groups);
+/* The same of a part of a larger model: first_coords as in pride_layout_create_part(). Since
+ * PRIDE_C_VERSION 6. */
+PRIDE_API int pride_optimizer_add_part(pride_optimizer* optimizer, const pride_tensor* tensors,
+                                       const uint64_t* first_coords, uint64_t n,
+                                       const pride_group* groups, uint64_t n_groups);
 /* Rank 0's parameters on all ranks. Collective. */
 PRIDE_API int pride_optimizer_broadcast(pride_optimizer* optimizer, const pride_array* params);
 /* pride_hash() of the parameters as set: of the masters of narrower ones, and with local steps of
