@@ -45,7 +45,9 @@ enum class Codec : std::uint8_t {
   kSamples = 16,
   kDenseBf16 = 17,
   kMeanBf16 = 18,
-  kAllSigns = 19
+  kAllSigns = 19,
+  kTurnSigns = 20,
+  kTurnVote = 21
 };
 
 // A frame in flight: the head, and a body that is sent from the caller's memory.

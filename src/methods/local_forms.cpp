@@ -1,5 +1,5 @@
-// The methods with local steps, each a form of LocalSteps: local-vote, local-avg, local-muon,
-// local-cub, local-ef, dsm, diloco.
+// The methods with local steps, each a form of LocalSteps: local-vote, local-muon, local-ef, dsm,
+// diloco.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -8,8 +8,7 @@
 
 namespace pride::methods {
 
-extern const MethodEntry kDistributedLionVote, kDistributedLionAverage, kDistributedMuonVote,
-    kLionCub, kSignSgdEf, kLion, kSgdm;
+extern const MethodEntry kDistributedLionVote, kDistributedMuonVote, kSignSgdEf, kLion, kSgdm;
 
 namespace {
 
@@ -31,14 +30,6 @@ constexpr LocalForm kVoteForm = {"local-vote",
                                  "1",
                                  "0.95",
                                  "0.98"};
-constexpr LocalForm kAverageForm = {"local-avg",
-                                    &kDistributedLionAverage,
-                                    OuterStep::kSigns,
-                                    "Local steps, then the average of the drifts' signs",
-                                    "As local-vote, with Algorithm 1 (Avg)",
-                                    "1",
-                                    "0.95",
-                                    "0.98"};
 constexpr LocalForm kMuonForm = {"local-muon",
                                  &kDistributedMuonVote,
                                  OuterStep::kSigns,
@@ -47,14 +38,6 @@ constexpr LocalForm kMuonForm = {"local-muon",
                                  "1",
                                  "0.95",
                                  "0.98"};
-constexpr LocalForm kCubForm = {"local-cub",
-                                &kLionCub,
-                                OuterStep::kSigns,
-                                "Local steps, then a vote of few bits on the drifts",
-                                "As local-vote, with Ishikawa et al. 2024, arXiv:2411.16462",
-                                "1",
-                                "0.95",
-                                "0.98"};
 constexpr LocalForm kEfForm = {"local-ef",
                                &kSignSgdEf,
                                OuterStep::kMeans,
@@ -135,9 +118,7 @@ constexpr MethodEntry entry_of() {
 
 }  // namespace
 
-extern const MethodEntry kLocalVote = entry_of<kVoteForm>(),
-                         kLocalAverage = entry_of<kAverageForm>(),
-                         kLocalMuon = entry_of<kMuonForm>(), kLocalCub = entry_of<kCubForm>(),
+extern const MethodEntry kLocalVote = entry_of<kVoteForm>(), kLocalMuon = entry_of<kMuonForm>(),
                          kLocalEf = entry_of<kEfForm>(), kDsm = entry_of<kDsmForm>(),
                          kDiLoCo = entry_of<kDiLoCoForm>();
 

@@ -85,9 +85,6 @@ LocalSteps::LocalSteps(const std::string& name, const MethodContext& ctx,
       faults_(space_.fault_words(layout_.tensors().size() + 1)),
       handed_over_(layout_.tensors().size(), -1),
       idle_(layout_.tensors().size(), 1) {
-  PRIDE_CHECK(!fragments_.stream() || !outer_->protocol({.voters = ctx.world}).whole_gradient, name,
-              ": options fragments and delay: the ranks would agree on scales of all tensors at "
-              "once; set granularity = block and shared = no");
   PRIDE_CHECK(!fragments_.stream() || space_.is_host(), name,
               ": options fragments and delay on a device: they need tensors of the host");
   outer_->state().add_text(
@@ -166,8 +163,7 @@ Protocol LocalSteps::protocol(const Round& round) const {
     protocol.sent_end = end;
     return protocol;
   }
-  protocol.exchanges = protocol.whole_gradient = false;
-  protocol.before.reset();
+  protocol.exchanges = false;
   protocol.slack = {};
   protocol.exact = protocol.bound = true;
   return protocol;
@@ -257,15 +253,6 @@ void LocalSteps::settle_unused(std::size_t tensor, const StepContext& ctx) {
   }
   idle_[tensor] = 1;
   handed_over_[tensor] = ctx.step;
-}
-
-void LocalSteps::prepare(Communicator& comm, const StepContext& ctx, GradientView) {
-  {
-    const auto turn = space_.turn();  // virtual workers have threads of their own here
-    for (std::size_t t = 0; t < idle_.size(); ++t) settle_unused(t, ctx);
-    direction();
-  }
-  outer_->prepare(comm, outer_context(ctx), direction());
 }
 
 void LocalSteps::encode(const Bucket& b, const StepContext& ctx, Flight& flight) {

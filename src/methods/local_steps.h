@@ -32,7 +32,6 @@ class LocalSteps final : public Method {
 
   Protocol protocol(const Round& round) const override;
   std::vector<Part> parts(const Bucket& b, const Round& round) const override;
-  void prepare(Communicator& comm, const StepContext& ctx, GradientView grad) override;
   void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override;
   void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override;
   void end_encode(const StepContext& ctx) override;

@@ -17,8 +17,8 @@ namespace pride {
 namespace methods {
 extern const MethodEntry kAdamW, kSgdm, kLion, kMuon, kDistributedLionVote, kDistributedLionAverage,
     kDistributedMuonVote, kDistributedMuonAverage, kSignumVote, kSignumAverage, kLionCub,
-    kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf, kOneBitAdam, kLocalVote, kLocalAverage,
-    kLocalMuon, kLocalCub, kLocalEf, kDsm, kDiLoCo;
+    kLionCubAuto, kTernGrad, kDgc, kGradDrop, kSignSgdEf, kOneBitAdam, kLocalVote, kLocalMuon,
+    kLocalEf, kDsm, kDiLoCo, kTurnMuon;
 }  // namespace methods
 
 namespace {
@@ -35,6 +35,7 @@ constexpr const MethodEntry* kMethods[] = {
 #if PRIDE_HAVE_BLAS
     &methods::kDistributedMuonVote,
     &methods::kDistributedMuonAverage,
+    &methods::kTurnMuon,
 #endif
     &methods::kSignumVote,
     &methods::kSignumAverage,
@@ -46,11 +47,9 @@ constexpr const MethodEntry* kMethods[] = {
     &methods::kSignSgdEf,
     &methods::kOneBitAdam,
     &methods::kLocalVote,
-    &methods::kLocalAverage,
 #if PRIDE_HAVE_BLAS
     &methods::kLocalMuon,
 #endif
-    &methods::kLocalCub,
     &methods::kLocalEf,
     &methods::kDsm,
     &methods::kDiLoCo,

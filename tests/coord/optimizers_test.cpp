@@ -152,8 +152,8 @@ TEST_P(Methods, LeaveAllWorkersTheReplayAndTheShadowWithTheSameParameters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Methods,
-                         ::testing::Values("dlion-vote", "dlion-avg", "local-vote", "local-avg",
-                                           "adamw", "dsm", "diloco"),
+                         ::testing::Values("dlion-vote", "dlion-avg", "local-vote", "adamw", "dsm",
+                                           "diloco"),
                          test_name_of);
 
 TEST(Optimizers, EndAliveWhereWorkersJoinAndVoteAllAtOnce) {

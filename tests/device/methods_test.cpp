@@ -238,15 +238,15 @@ std::vector<std::string> variants() {
                          "lion-cub:shared=no,sync_format=3",
                          "lion-cub:route=native,feedback=yes,probe_every=1",
                          "lion-cub:sync_schedule=exponential",
-                         "local-cub:h=2",
                          "local-vote:drift_feedback=0.9",
                          "local-vote:local=lion",
                          "diloco:h=3",
                          "dsm:h=2",
-                         "local-avg:local=sgdm",
-                         "dlion-vote:momentum_dtype=bfloat16",
-                         "lion:momentum_dtype=bfloat16"});
-  if (rules::has_blas()) all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2"});
+                          "local-vote:local=sgdm",
+                          "dlion-vote:momentum_dtype=bfloat16",
+                          "lion:momentum_dtype=bfloat16"});
+  if (rules::has_blas())
+    all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2", "turn-muon:turns=2"});
   return all;
 }
 

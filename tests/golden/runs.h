@@ -100,8 +100,6 @@ inline const std::vector<Variant>& variants() {
       {"local-vote", "h=2", {{"h", "2"}}},
       {"local-vote", "h=1,lion", {{"h", "1"}, {"local", "lion"}}},
       {"local-vote", "h=2,feedback", {{"h", "2"}, {"drift_feedback", "0.5"}}},
-      {"local-avg", "h=2", {{"h", "2"}}},
-      {"local-cub", "h=2", {{"h", "2"}}},
       {"local-ef", "h=2", {{"h", "2"}}},
       {"dsm", "h=2,sgdm", {{"h", "2"}, {"local", "sgdm"}}},
       {"diloco", "h=2", {{"h", "2"}}},

@@ -9,8 +9,7 @@
 
 namespace pride::testing {
 
-inline const char* const kLocalMethods[] = {"local-vote", "local-avg", "local-cub",
-                                            "local-ef",   "dsm",       "diloco"};
+inline const char* const kLocalMethods[] = {"local-vote", "local-ef", "dsm", "diloco"};
 
 // Gradients of a quadratic around a point of each rank's own: they depend on the parameters.
 inline void pull(const Layout& layout, int rank, std::span<const float> x, FlatBuffer& grads) {

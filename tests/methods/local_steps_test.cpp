@@ -27,9 +27,7 @@ using testing::unused;
 
 std::string outer_of(const std::string& method) {
   const std::map<std::string, std::string> outer = {{"local-vote", "dlion-vote"},
-                                                    {"local-avg", "dlion-avg"},
                                                     {"local-muon", "dlion-muon"},
-                                                    {"local-cub", "lion-cub"},
                                                     {"local-ef", "signsgd-ef"},
                                                     {"dsm", "lion"},
                                                     {"diloco", "sgdm"}};
@@ -137,8 +135,7 @@ TEST(LocalSteps, AreStepsOfTheOuterMethodForDriftsMadeByHand) {
   constexpr double kLr = 0.015625;  // a power of two, so that no rounding differs
   constexpr std::int64_t kPeriod = 2;
   const Layout layout(kTensors);
-  for (const std::string method :
-       {"local-vote", "local-avg", "local-muon", "local-cub", "local-ef", "dsm", "diloco"}) {
+  for (const std::string method : {"local-vote", "local-muon", "local-ef", "dsm", "diloco"}) {
     if (method == "local-muon" && !rules::has_blas()) continue;
     for (const int world : {1, 3}) {
       SCOPED_TRACE(concat(method, ", N=", world));
@@ -194,7 +191,7 @@ TEST(LocalSteps, WithFeedbackTheRestIsTheDriftThatNoExchangeApplied) {
   const Layout layout(kTensors);
   constexpr int kWorld = 3, kSteps = 8;
   constexpr double kRounding = 1e-5;
-  for (const char* method : {"local-vote", "local-avg", "local-cub", "dsm"}) {
+  for (const char* method : {"local-vote", "dsm"}) {
     std::vector<StateDict> states(kWorld);
     std::vector<std::vector<float>> common(kWorld);
     run_world(kWorld, [&](Communicator& comm) {
@@ -330,7 +327,7 @@ TEST(LocalSteps, CostTheirShareOfTheBits) {
 
 TEST(LocalSteps, ATensorThatHasDriftedTakesPartWithoutAGradient) {
   const Layout layout(kTensors);
-  for (const char* method : {"local-vote", "local-avg", "diloco"}) {
+  for (const char* method : {"local-vote", "diloco"}) {
     Training run{.world = 3, .steps = 6};
     run.options.method = method;
     run.options.options = {{"h", "2"}};

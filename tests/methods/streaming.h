@@ -84,13 +84,10 @@ inline std::string text_of(const Options& options) {
 // All forms, with options that stream.
 inline std::vector<std::pair<std::string, Options>> streams() {
   std::vector<std::pair<std::string, Options>> all;
-  for (const char* method :
-       {"local-vote", "local-avg", "local-cub", "local-ef", "dsm", "diloco", "local-muon"}) {
+  for (const char* method : {"local-vote", "local-ef", "dsm", "diloco", "local-muon"}) {
     if (std::string(method) == "local-muon" && !rules::has_blas()) continue;
     for (const auto& [fragments, delay] : {std::pair{"3", "0"}, {"1", "2"}, {"3", "2"}}) {
       Options options = {{"h", "4"}, {"fragments", fragments}, {"delay", delay}};
-      if (std::string(method) == "local-cub")
-        options.insert({{"granularity", "block"}, {"shared", "no"}});
       all.emplace_back(method, options);
     }
   }

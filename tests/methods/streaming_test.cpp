@@ -126,15 +126,13 @@ TEST(Streaming, BucketsThreadsAndLooksChangeNoBit) {
 }
 
 TEST(Streaming, NodesChangeNoBit) {
-  for (const char* method : {"local-vote", "local-avg"}) {
-    Stream run = run_of(method, {{"h", "4"}, {"fragments", "2"}, {"delay", "2"}});
-    run.world = 4;
-    const auto want = train(run);
-    run.options.nodes = Nodes::of_size(4, 2);
-    run.options.overlap = true;
-    run.options.bucket_coords = 640;
-    EXPECT_EQ(train(run)[3].hash, want[0].hash) << method;
-  }
+  Stream run = run_of("local-vote", {{"h", "4"}, {"fragments", "2"}, {"delay", "2"}});
+  run.world = 4;
+  const auto want = train(run);
+  run.options.nodes = Nodes::of_size(4, 2);
+  run.options.overlap = true;
+  run.options.bucket_coords = 640;
+  EXPECT_EQ(train(run)[3].hash, want[0].hash);
 }
 
 TEST(Streaming, TheCommonParametersAreThoseOfAllExchangesThatWereBegun) {
@@ -242,7 +240,6 @@ TEST(Streaming, GoesOnWithAnotherNumberOfRanksInTheMiddleOfADelay) {
 TEST(Streaming, SendsItsCostAndTheMeanOverAPeriod) {
   const Layout layout(kTensors);
   for (const auto& [method, options] : streams()) {
-    if (method == "local-cub") continue;  // samples and momenta beside the votes
     SCOPED_TRACE(concat(method, " ", text_of(options)));
     const std::int64_t h = std::stoll(options.at("h")), delay = std::stoll(options.at("delay"));
     for (const bool overlap : {false, true}) {
@@ -297,7 +294,6 @@ TEST(Streaming, RefusesWhatItCannotDo) {
   refuses("local-vote", {{"h", "4"}, {"fragments", "5"}}, "option fragments = '5'");
   refuses("local-vote", {{"h", "4"}, {"fragments", "0"}}, "option fragments = '0'");
   refuses("diloco", {{"h", "4"}, {"delay", "4"}}, "option delay = '4'");
-  refuses("local-cub", {{"h", "4"}, {"delay", "2"}}, "set granularity = block");
   const Layout layout(kTensors);
   run_world(2, [&](Communicator& comm) {
     Stream run = run_of("local-vote", {{"h", "4"}, {"fragments", "2"}, {"delay", "2"}});

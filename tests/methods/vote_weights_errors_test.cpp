@@ -19,7 +19,7 @@ using Weights = std::vector<int>;
 
 bool has_weights(const std::string& method) {
   return method.starts_with("dlion") || method.starts_with("signum") || method == "local-vote" ||
-         method == "local-avg" || method == "local-muon";
+         method == "local-muon" || method == "turn-muon";
 }
 
 std::vector<std::string> errors_of(const std::string& method, const Weights& weights,

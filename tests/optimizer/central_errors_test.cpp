@@ -86,7 +86,7 @@ TEST(CentralWorker, RefusesARecordOfAnotherRound) {
 }
 
 TEST(Replay, RefusesEveryChangedByteAndChangesNothing) {
-  const OptimizerOptions options = options_of("local-avg", {{"h", "2"}});
+  const OptimizerOptions options = options_of("local-vote", {{"h", "2"}});
   TestCoordinator coordinator(layout(), options);
   auto workers = joined(coordinator, options, 2);
   run_all(workers, 4);

@@ -77,17 +77,15 @@ std::vector<std::string> all_runs() {
                            "lion-cub:probe_every=2",
                            "lion-cub:route=native",
                            "lion-cub-auto:measure_steps=16",
-                           "local-cub:h=2",
                            "local-ef:h=2",
                            "dsm:h=2",
-                           "local-avg:h=3",
+                           "local-vote:h=3",
                            "lion-cub:granularity=block,shared=no",
-                           "local-cub:h=2,shared=no",
                            "diloco:h=4,fragments=2",
                            "local-vote:h=4,fragments=3",
                            "diloco:h=3,delay=1",
                            "local-ef:h=2,delay=1",
-                           "local-avg:h=4,fragments=2,delay=3,drift_feedback=0.5",
+                           "local-vote:h=4,fragments=2,delay=3,drift_feedback=0.5",
                            "diloco:drift_feedback=0.5"});
   return runs;
 }

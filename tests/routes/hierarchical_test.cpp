@@ -274,8 +274,7 @@ TEST(NodeOptions, NeedAMethodThatExchangesSigns) {
   for (const std::string& name : method_names()) {
     const bool signs =
         std::ranges::any_of(kCases, [&](const Case& c) { return c.method == name; }) ||
-        name.starts_with("dlion-muon") || name == "local-vote" || name == "local-avg" ||
-        name == "local-muon";
+        name.starts_with("dlion-muon") || name == "local-vote" || name == "local-muon";
     const auto error = error_of(4, [&](Communicator& comm) {
       Optimizer(comm, Layout({{"w", {100}}}), {.method = name, .nodes = Nodes::of_size(4, 2)});
     });

@@ -1,0 +1,188 @@
+// Votes of dlion-muon on a part of the coordinates in each step.
+// SPDX-License-Identifier: Apache-2.0
+// Source    the direction, the momentum and the vote are those of dlion-muon (dlion.cpp). Turns of
+//           coordinates: no paper has them with votes.
+// Cost      1/turns bits up and down per coordinate, plus frames.
+// State     that of dlion-muon.
+// Deviates  a coordinate moves in its turn alone, as far as in `turns` steps. Zeros and ties are
+//           counted in rounds of all turns.
+#include <algorithm>
+#include <bit>
+
+#include "codecs/signs.h"
+#include "codecs/turn_signs.h"
+#include "methods/dlion.h"
+#include "methods/options.h"
+#include "methods/registry.h"
+#include "methods/sign_counts.h"
+#include "pride/error.h"
+
+namespace pride::methods {
+
+extern const MethodEntry kDistributedMuonVote;
+
+namespace {
+
+constexpr const char* kName = "turn-muon";
+
+Turns turns_option(const MethodContext& ctx) {
+  const auto n = whole_option(kName, ctx, "turns", 1, Turns::kMost);
+  PRIDE_CHECK(std::has_single_bit(static_cast<std::uint64_t>(n)), kName, ": option turns = '",
+              ctx.options.at("turns"), "': must be 1, 2, 4, 8, 16, 32 or 64");
+  return Turns(static_cast<int>(n));
+}
+
+// Its votes stay here: tie = zero makes it read results in which most coordinates stay.
+MethodContext blend_context(const MethodContext& ctx) {
+  MethodContext own = ctx;
+  own.nodes = {};
+  own.options.erase("turns");
+  own.options.insert(
+      {{"tie", "zero"}, {"result", "majority"}, {"route", "sharded"}, {"round_bytes", "0"}});
+  return own;
+}
+
+// A frame that no rank sends.
+std::span<std::byte> room_for(ByteBuffer& buffer, const FrameKind& kind, const Shard& shard) {
+  buffer.resize(kind.bytes(shard));
+  return buffer.span();
+}
+
+class TurnMuon final : public Method {
+ public:
+  explicit TurnMuon(const MethodContext& ctx)
+      : space_(ctx.space),
+        turns_(turns_option(ctx)),
+        whole_(kDistributedMuonVote.make(blend_context(ctx))) {}
+
+  Protocol protocol(const Round& round) const override {
+    Protocol protocol = whole_->protocol(round);
+    protocol.hierarchical = false;
+    return protocol;
+  }
+
+  std::vector<Part> parts(const Bucket& b, const Round&) const override {
+    std::vector<Part> parts;
+    parts.push_back(sharded_part(b, turn_frames(Codec::kTurnSigns, turns_),
+                                 turn_frames(Codec::kTurnVote, turns_)));
+    return parts;
+  }
+
+  void tensor_ready(std::size_t tensor, const StepContext& ctx, GradientView grad) override {
+    whole_->tensor_ready(tensor, ctx, grad);
+  }
+
+  // Signs of all coordinates, of which those of the turn are sent.
+  void encode(const Bucket& b, const StepContext& ctx, Flight& flight) override {
+    Flight& whole = whole_flight(b, ctx);
+    whole.grad = flight.grad;
+    StepContext exchange = ctx;
+    exchange.step = ctx.step / turns_.n();
+    whole_->encode(b, exchange, whole);
+    space_.wait(space_.record());
+    Wire& wire = flight.wire(0);
+    wire.fault_word() = whole.wire(0).fault_word();
+    for (std::size_t j = 0; j < b.shards.size(); ++j) {
+      const Shard& shard = b.shards[j];
+      turns_.pack(SignView(whole.wire(0).up[j].span().data(), shard).signs, shard.begin / 64,
+                  ctx.step, TurnView(wire.up[j].span().data(), shard, turns_).packed);
+    }
+  }
+
+  void end_encode(const StepContext& ctx) override { whole_->end_encode(ctx); }
+
+  // As of all coordinates; those that have no turn get a 0 from every rank.
+  void serve(const Part&, const Shard& shard, const Ballots& up, const Round& round,
+             Reply& reply) const override {
+    const FrameKind signs = sign_frames(), vote = vote_frames(false);
+    std::vector<ByteBuffer> frames(up.frames.size());
+    std::vector<Frame> views;
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      const TurnView sent(up.frames[i].head.data(), shard, turns_);
+      const SignView all(room_for(frames[i], signs, shard).data(), shard);
+      std::ranges::copy(sent.unused, all.unused.begin());
+      turns_.unpack(sent.packed, shard.begin / 64, round.step, all.signs);
+      views.push_back({std::as_const(frames[i]).span()});
+    }
+    ByteBuffer result;
+    const auto head = room_for(result, vote, shard);
+    Round exchange = round;
+    exchange.step = round.step / turns_.n();
+    if (up.weights.empty()) {
+      serve_vote(shard, views, exchange, Tie::kHash, head);
+    } else {
+      const Ballots ballots{signs, views, up.where, up.weights};
+      SignCounts(shard, ballots, round.votes(), 1).write_vote(exchange, Tie::kHash, head);
+    }
+    const VoteView all(head.data(), shard, false);
+    const TurnView out(reply.head.data(), shard, turns_);
+    std::ranges::copy(all.unused, out.unused.begin());
+    turns_.pack(all.positive, shard.begin / 64, round.step, out.packed);
+  }
+
+  // x = (1 - lr wd) x, and of coordinates that have their turn minus turns lr Delta
+  void apply(const Bucket& b, const Flight& flight, const StepContext& ctx, View x) override {
+    Flight& whole = whole_flight(b, ctx);
+    for (std::size_t j = 0; j < b.shards.size(); ++j) {
+      const Shard& shard = b.shards[j];
+      const TurnView sent(flight.wire(0).down[j].span().data(), shard, turns_);
+      const VoteView all(whole.wire(0).down[j].span().data(), shard, true);
+      std::ranges::copy(sent.unused, all.unused.begin());
+      turns_.unpack(sent.packed, shard.begin / 64, ctx.step, all.positive);
+      for (std::size_t i = 0; i < all.nonzero.size(); ++i) {
+        all.nonzero[i] = turns_.mask(shard.begin / 64 + i, ctx.step);
+      }
+    }
+    scalars_.assign(ctx.groups.begin(), ctx.groups.end());
+    for (StepScalars& s : scalars_) s.lr *= static_cast<float>(turns_.n());
+    StepContext turn = ctx;
+    turn.groups = scalars_;
+    whole_->apply(b, whole, turn, x);
+    space_.wait(space_.record());  // it has read the frames
+  }
+
+  double matrix_operations() const override { return whole_->matrix_operations(); }
+  void describe(MethodInfo& info) const override {
+    info.bits_up /= turns_.n();
+    info.bits_down /= turns_.n();
+  }
+  StateTable& state() noexcept override { return whole_->state(); }
+
+ private:
+  // Frames of all coordinates of the bucket.
+  Flight& whole_flight(const Bucket& b, const StepContext& ctx) {
+    const auto index = static_cast<std::size_t>(b.index);
+    if (flights_.size() <= index) flights_.resize(index + 1);
+    Flight& whole = flights_[index];
+    whole.parts = whole_->parts(b, ctx);
+    whole.wires.resize(1);
+    pride::prepare(whole.parts[0], ctx, whole.wires[0]);
+    return whole;
+  }
+
+  Space& space_;
+  Turns turns_;
+  std::unique_ptr<Method> whole_;
+  std::vector<Flight> flights_;  // by bucket
+  std::vector<StepScalars> scalars_;
+};
+
+MethodInfo turn_info(int world) {
+  MethodInfo info = kDistributedMuonVote.info(world);
+  info.title = "Distributed Lion with Muon's direction, votes on coordinates in turn";
+  info.default_beta2 = 0.9;
+  std::erase_if(info.options, [](const MethodOption& o) {
+    return o.name == "tie" || o.name == "result" || o.name == "route" || o.name == "round_bytes";
+  });
+  info.options.insert(info.options.begin(),
+                      {"turns", "16",
+                       "steps in which each coordinate has a vote once: 1, 2, 4, 8, 16, 32 or 64; "
+                       "it moves by the rate of so many steps"});
+  return info;
+}
+
+}  // namespace
+
+extern const MethodEntry kTurnMuon = {kName, make<TurnMuon>, turn_info};
+
+}  // namespace pride::methods
