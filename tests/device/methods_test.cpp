@@ -242,9 +242,9 @@ std::vector<std::string> variants() {
                          "local-vote:local=lion",
                          "diloco:h=3",
                          "dsm:h=2",
-                          "local-vote:local=sgdm",
-                          "dlion-vote:momentum_dtype=bfloat16",
-                          "lion:momentum_dtype=bfloat16"});
+                         "local-vote:local=sgdm",
+                         "dlion-vote:momentum_dtype=bfloat16",
+                         "lion:momentum_dtype=bfloat16"});
   if (rules::has_blas())
     all.insert(all.end(), {"local-vote:local=muon", "local-muon:h=2", "turn-muon:turns=2"});
   return all;
